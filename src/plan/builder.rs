@@ -29,6 +29,10 @@ use crate::api::GroupId;
 /// ```
 #[derive(Default)]
 pub struct PlanBuilder {
+    /// Steps before the record: the finalizer, and deletions that need the names that the status still holds.
+    pub first_steps: Vec<PlannedStep>,
+    /// Status fields to record before `steps`. Write them with [`PlanBuilder::record`].
+    pub recorded: Option<Value>,
     /// The steps so far, in order.
     pub steps: Vec<PlannedStep>,
     /// The outcome, once a planner has set it. Set it with [`PlanBuilder::set_outcome_once`].
@@ -52,21 +56,27 @@ impl PlanBuilder {
         self.push_with_reasons(step, Vec::new());
     }
 
-    /// Records a field of `status.managed` before the steps that depend on it. All such fields share one step.
-    pub fn record_managed(&mut self, field: &str, value: Value) {
-        let existing = self.steps.iter_mut().find_map(|planned| match &mut planned.step {
-            Step::Object(ObjectStep::UpdateStatus { status }) => status.get_mut("managed"),
-            _ => None,
-        });
-        match existing {
-            Some(managed) => managed[field] = value,
-            None => {
-                let has_finalizer_step =
-                    self.steps.first().is_some_and(|s| s.step == Step::Object(ObjectStep::AddFinalizer));
-                let status = json!({ "managed": { field: value } });
-                self.steps.insert(usize::from(has_finalizer_step), ObjectStep::UpdateStatus { status }.into());
-            }
+    /// Adds the finalizer before all other steps, unless the group has it.
+    pub fn ensure_finalizer(&mut self, id: &GroupId) {
+        if !id.has_finalizer {
+            self.first_steps.push(ObjectStep::AddFinalizer.into());
         }
+    }
+
+    /// Records status fields in one step before all of `steps`, because they name what these steps create or change.
+    /// A provisioner calls it once; single fields of `status.managed` follow with [`PlanBuilder::record_managed`].
+    pub fn record(&mut self, status: Value) {
+        self.recorded = Some(status);
+    }
+
+    /// Adds a field of `status.managed` to the record.
+    pub fn record_managed(&mut self, field: &str, value: Value) {
+        self.recorded.get_or_insert_with(|| json!({}))["managed"][field] = value;
+    }
+
+    /// Whether the plan has a step other than a status write.
+    pub fn has_changes(&self) -> bool {
+        self.first_steps.iter().chain(&self.steps).any(|planned| !planned.step.is_status_write())
     }
 
     /// Appends a step with its reasons.
@@ -95,10 +105,11 @@ impl PlanBuilder {
 
     /// The finished plan; its outcome is `Converged` when no planner has set one.
     pub fn build(self, id: &GroupId, recheck_at: Option<Timestamp>) -> Plan {
+        let record = self.recorded.map(|status| ObjectStep::UpdateStatus { status }.into());
         Plan {
             group: id.key(),
             generation: id.generation,
-            steps: self.steps,
+            steps: self.first_steps.into_iter().chain(record).chain(self.steps).collect(),
             outcome: self.outcome.unwrap_or(Outcome::Converged),
             status_update: self.status_update,
             condition_updates: self.condition_updates,
@@ -122,6 +133,22 @@ pub fn blocked_plan(id: &GroupId, reason: Reason, message: String) -> Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::{InstanceGroup, InstanceGroupSpec, group_id};
+
+    #[test]
+    fn record_follows_first_steps_and_precedes_the_others() {
+        let id = group_id(&InstanceGroup::new("web", InstanceGroupSpec::default()));
+        let mut builder = PlanBuilder::default();
+        builder.ensure_finalizer(&id);
+        assert!(builder.has_changes());
+        builder.push(ObjectStep::RemoveFinalizer);
+        builder.record(json!({ "managed": { "tags": ["a"] } }));
+        builder.record_managed("pool", json!(["m5.large"]));
+        let steps: Vec<_> = builder.build(&id, None).steps.into_iter().map(|planned| planned.step).collect();
+        let status = json!({ "managed": { "tags": ["a"], "pool": ["m5.large"] } });
+        let expected = [ObjectStep::AddFinalizer, ObjectStep::UpdateStatus { status }, ObjectStep::RemoveFinalizer];
+        assert_eq!(steps, expected.map(Step::from));
+    }
 
     #[test]
     fn first_outcome_wins_and_different_later_ones_are_recorded() {

@@ -14,8 +14,8 @@ use crate::plan::{Outcome, Phase, Reason, waiting};
 ///
 /// # Errors
 /// The cluster's authentication mode does not support `--join-auth`; `path` is the field that names the cluster.
-pub fn join_method(asked: JoinAuth, cluster: &Cluster, path: &str) -> Result<JoinMethod, SpecError> {
-    access_entries::join_method(asked, &cluster.authentication_mode).map_err(|unsupported| {
+pub fn join_method(join_auth: JoinAuth, cluster: &Cluster, path: &str) -> Result<JoinMethod, SpecError> {
+    access_entries::join_method(join_auth, &cluster.authentication_mode).map_err(|unsupported| {
         SpecError::invalid(path, &cluster.name, unsupported.rule, unsupported.remedy)
             .with_reason(Reason::AuthModeUnsupported)
     })
@@ -43,13 +43,13 @@ pub async fn observe(
     query: JoinQuery<'_>,
     status: &InstanceGroupStatus,
 ) -> ObserveResult<ObservedEntries> {
-    let JoinQuery { group_key, join_method, aws_auth_entry, access_entry: wanted, own_role, role_id } = query;
-    let NewAccessEntry { cluster, principal, kind, .. } = wanted;
+    let JoinQuery { group_key, join_method, aws_auth_entry, access_entry: desired_entry, own_role, role_id } = query;
+    let NewAccessEntry { cluster, principal, kind, .. } = desired_entry;
     let auth_entry = aws_auth::entry_state(o.map_roles, aws_auth_entry);
     let owns_auth_entry = o.group_index.has_aws_auth_entry(principal);
     let recorded = status.managed.as_ref().is_some_and(|m| m.access_entries.contains(principal));
-    let remembered = status.join.as_ref().filter(|join| join.role_id.as_deref() == role_id);
-    let known = remembered.and_then(|join| join.access_entry.clone()).filter(|found| kind.allows(found));
+    let recorded_join = status.join.as_ref().filter(|join| join.role_id.as_deref() == role_id);
+    let recorded_kind = recorded_join.and_then(|join| join.access_entry.clone()).filter(|found| kind.allows(found));
     let fresh = join_method.needs_fresh_read(&auth_entry, owns_auth_entry || own_role);
     let same_role = status.nodes_instance_role_arn.as_ref() == Some(principal);
     let queries_entry = join_method.queries_access_entry(&auth_entry, owns_auth_entry, recorded);
@@ -57,7 +57,7 @@ pub async fn observe(
         queries_entry && *kind == AccessEntryType::Ec2Linux && aws_auth::allows_windows(o.map_roles, principal);
     let access_entry = if !queries_entry {
         AccessEntryState::NotQueried
-    } else if let (Some(kind), false, true) = (known, fresh, same_role) {
+    } else if let (Some(kind), false, true) = (recorded_kind, fresh, same_role) {
         // The type of an entry never changes. One list call for all groups shows whether it still exists.
         match o
             .inventory

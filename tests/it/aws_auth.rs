@@ -1,4 +1,4 @@
-//! Edits of aws-auth leave what others wrote byte for byte as it was.
+//! Edits of aws-auth leave all other content unchanged, byte for byte.
 
 use instance_manager::auth::aws_auth::{
     AuthEntry, AuthEntryState, AwsAuthError, CONFIG_MAP_LIMIT, add_entries, changed_roles, contains_role, entry_state,
@@ -110,7 +110,7 @@ fn entries_follow_existing_style() {
 fn present_entries_cause_no_edit() {
     let crlf = OWN_ENTRY.replace('\n', "\r\n");
     let spread = format!(
-        "-\n    # whose\n    groups: [\"system:nodes\", 'system:bootstrappers']\n    note: x\n    \
+        "-\n    # a comment\n    groups: [\"system:nodes\", 'system:bootstrappers']\n    note: x\n    \
          username: \"system:node:{{{{EC2PrivateDNSName}}}}\"\n    roleARN: {}\n",
         ARN.to_uppercase()
     );
@@ -151,7 +151,7 @@ fn shared_role_gets_windows_entry() {
     assert_eq!(entry_state(Some(&text), &own_entry()), AuthEntryState::Present);
     let linux = add_entries(None, &[own_entry()]).unwrap().unwrap();
     let AuthEntryState::Conflict { detail } = entry_state(Some(&linux), &windows) else {
-        panic!("Windows nodes could not join")
+        panic!("a Linux entry does not admit Windows nodes")
     };
     assert!(detail.contains("eks:kube-proxy-windows"), "{detail}");
 }
@@ -193,14 +193,14 @@ fn only_exact_own_entries_are_removed() {
     assert_eq!(removed(&format!("{admin}{}", OWN_ENTRY.trim_end())).unwrap(), admin);
     let windows = add_entries(Some(admin), &[AuthEntry::for_nodes(ARN, true)]).unwrap().unwrap();
     assert_eq!(removed(&windows).unwrap(), admin);
-    for stays in [
+    for kept in [
         admin.to_owned(),
         OWN_ENTRY.replace("system:nodes", "system:masters"),
         OWN_ENTRY.replace("plain", "other"),
         format!("{OWN_ENTRY}  note: mine\n"),
         format!("{OWN_ENTRY}  - more\n"),
     ] {
-        assert_eq!(removed(&stays), None, "{stays}");
+        assert_eq!(removed(&kept), None, "{kept}");
     }
 }
 
@@ -245,12 +245,12 @@ fn size_warning_starts_at_80_percent() {
     assert!(is_near_size_limit([CONFIG_MAP_LIMIT / 2, CONFIG_MAP_LIMIT / 3]));
 }
 
-/// Lines that people put between entries.
+/// Comments and blank lines between entries.
 fn filler() -> impl Strategy<Value = String> {
     prop_oneof![4 => Just(String::new()), 1 => "( {0,3}#[ -~é]{0,12}\n){1,2}", 1 => Just("\n".to_owned())]
 }
 
-/// Somebody else's entry, with its dash at column 0.
+/// An entry that the controller did not write, with its dash at column 0.
 fn foreign_entry() -> impl Strategy<Value = String> {
     let arn = "arn:aws:iam::[0-9]{2}:role/[A-Za-z/-]{1,8}[a-z]";
     prop_oneof![
@@ -268,7 +268,7 @@ fn foreign_entry() -> impl Strategy<Value = String> {
 }
 
 prop_compose! {
-    /// A list in block style with anything around its entries.
+    /// A list in block style with comments and blank lines around its entries.
     fn foreign_list(indent: usize)(
         head in prop_oneof![3 => Just(""), 1 => Just("---\n"), 1 => Just("# managed by us\n")],
         parts in prop::collection::vec((filler(), foreign_entry()), 1..5),
@@ -283,7 +283,7 @@ prop_compose! {
     }
 }
 
-/// Whether all of `text`, but for an empty list or `null`, is found in `after` in its order.
+/// Whether `after` contains the characters of `text` in order. Brackets, white space and `null` are ignored.
 fn is_within(text: &str, after: &str) -> bool {
     let mut rest = after.chars();
     let text = text.to_lowercase().replace("null", "");

@@ -1,4 +1,4 @@
-//! What tests of the provisioner `eks` begin with.
+//! Fixtures for the tests of the provisioners.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! The CRD in `crds/` is what the types say. `UPDATE_GOLDEN=1 cargo test --test crd` writes it anew.
+//! `crds/instancegroups.yaml` must match the API types. `UPDATE_GOLDEN=1 cargo test --test it` regenerates it.
 
 use instance_manager::api;
 
@@ -9,8 +9,8 @@ fn crd_file_matches_types() {
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         std::fs::write(path, &generated).expect("the golden file is written");
     }
-    let stored = std::fs::read_to_string(path).expect("the golden file is there");
-    assert!(stored == generated, "crds/instancegroups.yaml is stale: run UPDATE_GOLDEN=1 cargo test --test crd");
+    let stored = std::fs::read_to_string(path).expect("the golden file exists");
+    assert!(stored == generated, "crds/instancegroups.yaml is stale: run UPDATE_GOLDEN=1 cargo test --test it");
 }
 
 #[test]

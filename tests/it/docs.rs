@@ -17,10 +17,10 @@ fn read(name: &str) -> String {
     std::fs::read_to_string(path(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// The variants of an enumeration, in the order of its source.
+/// The variants of an enum, in source order.
 fn variants(source: &str, name: &str) -> Vec<String> {
-    let body = source.split_once(&format!("pub enum {name} {{")).expect("the enumeration is there").1;
-    let body = body.split_once("\n}").expect("it ends").0;
+    let body = source.split_once(&format!("pub enum {name} {{")).expect("the enum exists").1;
+    let body = body.split_once("\n}").expect("the enum has an end").0;
     let lines = body.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("//"));
     lines.map(|line| line.trim_end_matches(',').to_owned()).collect()
 }
@@ -28,7 +28,7 @@ fn variants(source: &str, name: &str) -> Vec<String> {
 #[test]
 fn operations_page_covers_every_reason() {
     let text = read("docs/operations.md");
-    let told: BTreeSet<_> =
+    let documented: BTreeSet<_> =
         text.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`')).map(|(reason, _)| reason).collect();
     let missing: Vec<_> = variants(
         &(read("src/plan/mod.rs")
@@ -37,15 +37,15 @@ fn operations_page_covers_every_reason() {
         "Reason",
     )
     .into_iter()
-    .filter(|reason| !told.contains(reason.as_str()))
+    .filter(|reason| !documented.contains(reason.as_str()))
     .collect();
-    assert_eq!(missing, Vec::<String>::new(), "docs/operations.md has no row for these");
+    assert_eq!(missing, Vec::<String>::new(), "reasons without a row in docs/operations.md");
 }
 
 #[test]
 fn alerts_use_existing_metrics_and_are_documented() {
     let (rules, page) = (read("deploy/alerts.yaml"), read("docs/alerts.md"));
-    let served = read("src/telemetry/metrics/mod.rs") + &read("src/telemetry/process.rs");
+    let metrics_source = read("src/telemetry/metrics/mod.rs") + &read("src/telemetry/process.rs");
     let names = |text: &str| {
         let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').map(str::to_owned);
         words
@@ -54,7 +54,7 @@ fn alerts_use_existing_metrics_and_are_documented() {
     };
     for name in names(&rules).union(&names(&page)) {
         let base = ["_count", "_sum", "_bucket"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
-        assert!(served.contains(&format!("\"{base}\"")), "{name} is not served");
+        assert!(metrics_source.contains(&format!("\"{base}\"")), "the controller exports no metric {name}");
     }
     for alert in rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")) {
         assert!(page.contains(&format!("`{alert}`")), "docs/alerts.md does not explain {alert}");
@@ -165,7 +165,7 @@ fn cloudformation_template() -> String {
 fn iam_policy_grants_called_actions() {
     let granted: BTreeSet<_> = statements().iter().flat_map(|s| texts(&s["Action"])).collect();
     let called = OPERATIONS.iter().map(|(service, operation)| format!("{service}:{operation}"));
-    // Checked by AWS on behalf of the scaling group that is made, and never called.
+    // AWS checks these for calls that it makes itself; the controller never calls them.
     let implied = ["ec2:RunInstances", "iam:CreateServiceLinkedRole", "iam:PassRole"].map(str::to_owned);
     assert_eq!(granted, called.chain(implied).collect());
 }
@@ -180,15 +180,15 @@ fn iam_policy_writes_are_conditional() {
                 .any(|p| action.split_once(':').is_some_and(|(_, name)| name.starts_with(p)))
         };
         if !actions.iter().all(reads) {
-            // A launch configuration has no tags; its name says which cluster's it is.
+            // A launch configuration has no tags, so its name is restricted to the cluster.
             let named = texts(&statement["Resource"]).iter().all(|r| r.ends_with(":launchConfigurationName/CLUSTER-*"));
             assert!(statement["Condition"].is_object() || named, "{} has no condition", statement["Sid"]);
         }
         if actions.iter().any(|a| a == "iam:PassRole") {
-            let to = texts(&statement["Condition"]["StringEquals"]["iam:PassedToService"]);
-            let run_nodes = ["ec2.amazonaws.com", "eks.amazonaws.com", "eks-fargate-pods.amazonaws.com"];
-            let fits = !to.is_empty() && to.iter().all(|service| run_nodes.contains(&service.as_str()));
-            assert!(fits, "roles are passed to {to:?}");
+            let services = texts(&statement["Condition"]["StringEquals"]["iam:PassedToService"]);
+            let allowed = ["ec2.amazonaws.com", "eks.amazonaws.com", "eks-fargate-pods.amazonaws.com"];
+            let is_allowed = !services.is_empty() && services.iter().all(|service| allowed.contains(&service.as_str()));
+            assert!(is_allowed, "roles may be passed to {services:?}");
             assert!(texts(&statement["Resource"]).iter().all(|r| !r.ends_with(":role/*") && r != "*"));
         }
     }
@@ -209,7 +209,7 @@ fn reference() -> String {
     let schema = &version["schema"]["openAPIV3Schema"]["properties"];
     let mut out = String::from(
         "# Reference of the InstanceGroup\n\nGenerated from the CustomResourceDefinition by `make golden`; `kubectl explain ig.spec --recursive` shows the same.\n\
-         No field of `spec` is required in a tenant's resource, because the cluster's ConfigMap may supply it; what a group\nmust have in the end is judged after the merge.\n",
+         No field of `spec` is required in a tenant's resource, because the cluster's ConfigMap may supply it.\nRequired fields are checked after the merge.\n",
     );
     for part in ["spec", "status"] {
         let _ = write!(out, "\n## {part}\n\n| field | type | meaning |\n| --- | --- | --- |\n");

@@ -1,4 +1,4 @@
-//! Every example and every ready ConfigMap merges, decodes and says what it is for. `UPDATE_GOLDEN=1` writes the golden files anew.
+//! Every example merges with its ConfigMap and decodes. `UPDATE_GOLDEN=1 cargo test --test it` regenerates the explanations.
 
 use std::path::{Path, PathBuf};
 
@@ -20,7 +20,7 @@ fn input(files: &[&str]) -> InputArgs {
 }
 
 fn merged(files: &[&str]) -> LoadResult {
-    let outcome = load(&input(files), &mut std::io::empty()).expect("the files are there");
+    let outcome = load(&input(files), &mut std::io::empty()).expect("the files can be read");
     assert!(outcome.diagnostics.is_empty(), "{files:?}: {:?}", outcome.diagnostics);
     outcome
 }
@@ -34,7 +34,7 @@ fn configuration(spec: &InstanceGroupSpec) -> &EksConfiguration {
     spec.eks.as_ref().and_then(|eks| eks.configuration.as_ref()).expect("the group has a configuration")
 }
 
-/// Each example with the ConfigMap that it belongs to.
+/// Each example with its ConfigMap, if it needs one.
 const EXAMPLES: [(&str, &[&str]); 16] = [
     ("full", &["examples/full.yaml"]),
     ("short", &["boundaries/basic.yaml", "examples/short.yaml"]),
@@ -91,7 +91,7 @@ fn every_example_file_is_tested() {
         ("boundaries", vec!["basic", "architectures", "strict"]),
     ] {
         let files =
-            std::fs::read_dir(root(directory)).expect("the directory is there").flatten().map(|entry| entry.path());
+            std::fs::read_dir(root(directory)).expect("the directory can be read").flatten().map(|entry| entry.path());
         for file in files.filter(|file| file.extension().is_some_and(|extension| extension == "yaml")) {
             let name = file.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default().to_owned();
             assert!(known.contains(&name.as_str()), "{directory}/{name}.yaml has no test");
@@ -104,34 +104,36 @@ fn explanations_match_golden_files() {
     for (name, files) in EXAMPLES {
         let mut out = vec![];
         let args = ExplainArgs { input: input(files) };
-        assert!(explain::run_with(&args, &mut std::io::empty(), &mut out, &mut std::io::sink()).expect("it runs"));
-        let text = String::from_utf8(out).expect("it is text");
+        assert!(
+            explain::run_with(&args, &mut std::io::empty(), &mut out, &mut std::io::sink()).expect("the command runs")
+        );
+        let text = String::from_utf8(out).expect("UTF-8");
         let path = root(&format!("tests/golden/explain/{name}.txt"));
         if std::env::var_os("UPDATE_GOLDEN").is_some() {
-            std::fs::create_dir_all(path.parent().expect("it has a directory")).expect("the directory is made");
+            std::fs::create_dir_all(path.parent().expect("a parent directory")).expect("the directory is created");
             std::fs::write(&path, &text).expect("the golden file is written");
         }
         let stored = std::fs::read_to_string(&path).unwrap_or_default();
-        assert!(stored == text, "{} is stale: UPDATE_GOLDEN=1 cargo test --test examples\n{text}", path.display());
+        assert!(stored == text, "{} is stale: run UPDATE_GOLDEN=1 cargo test --test it\n{text}", path.display());
     }
 }
 
 #[test]
-fn the_basic_platform_supplies_the_network_and_keeps_the_image() {
+fn basic_boundaries_override_the_image() {
     let group = "apiVersion: instancemgr.keikoproj.io/v1alpha1\nkind: InstanceGroup\nmetadata: {name: a, namespace: t}\nspec: {eks: {configuration: {image: ami-mine, instanceType: c5.large}}}\n";
     let args = input(&["boundaries/basic.yaml", "-"]);
     let args = InputArgs { files: vec![args.files[0].clone(), PathBuf::from("-")], ..args };
-    let outcome = load(&args, &mut group.as_bytes()).expect("it reads");
-    let spec = decode_spec(&outcome.groups[0].merged.spec).expect("it decodes");
+    let outcome = load(&args, &mut group.as_bytes()).expect("the input can be read");
+    let spec = decode_spec(&outcome.groups[0].merged.spec).expect("a spec");
     assert_eq!(configuration(&spec).image.as_deref(), Some("ami-02100000000000001"));
     assert_eq!(configuration(&spec).instance_type.as_deref(), Some("c5.large"));
-    let refused = &outcome.groups[0].merged.overridden;
-    assert_eq!(refused.len(), 1);
-    assert_eq!(refused[0].path, "spec.eks.configuration.image");
+    let overridden = &outcome.groups[0].merged.overridden;
+    assert_eq!(overridden.len(), 1);
+    assert_eq!(overridden[0].path, "spec.eks.configuration.image");
 }
 
 #[test]
-fn architectures_choose_image_and_type_by_annotation() {
+fn annotations_select_image_and_instance_type() {
     let image = |annotations: &str| {
         let group = format!(
             "kind: InstanceGroup\nmetadata: {{name: a, namespace: t, annotations: {{{annotations}}}}}\nspec: {{}}\n"
@@ -140,14 +142,14 @@ fn architectures_choose_image_and_type_by_annotation() {
             files: vec![root("boundaries/architectures.yaml"), PathBuf::from("-")],
             ..InputArgs::default()
         };
-        let outcome = load(&args, &mut group.as_bytes()).expect("it reads");
-        let spec = decode_spec(&outcome.groups[0].merged.spec).expect("it decodes");
+        let outcome = load(&args, &mut group.as_bytes()).expect("the input can be read");
+        let spec = decode_spec(&outcome.groups[0].merged.spec).expect("a spec");
         let configuration = configuration(&spec).clone();
         format!("{} {}", configuration.image.unwrap_or_default(), configuration.instance_type.unwrap_or_default())
     };
     let family = |name: &str| format!("instancemgr.keikoproj.io/os-family: {name}");
     let arm = "example.com/architecture: arm64";
-    for (annotations, wanted) in [
+    for (annotations, expected) in [
         (String::new(), "ami-01100000000000001 m5.large"),
         (family("amazonlinux2023"), "ami-02100000000000001 m5.large"),
         (family("bottlerocket"), "ami-03100000000000001 m5.large"),
@@ -155,7 +157,7 @@ fn architectures_choose_image_and_type_by_annotation() {
         (format!("{arm}, {}", family("amazonlinux2023")), "ami-02200000000000001 m6g.large"),
         (format!("{arm}, {}", family("bottlerocket")), "ami-03200000000000001 m6g.large"),
     ] {
-        assert_eq!(image(&annotations), wanted, "{annotations}");
+        assert_eq!(image(&annotations), expected, "{annotations}");
     }
 }
 
@@ -181,11 +183,11 @@ spec:
       tags: [{key: owner, value: me}]
 "#;
     let args = InputArgs { files: vec![root("boundaries/strict.yaml"), PathBuf::from("-")], ..InputArgs::default() };
-    let outcome = load(&args, &mut group.as_bytes()).expect("it reads");
+    let outcome = load(&args, &mut group.as_bytes()).expect("the input can be read");
     let effective = &outcome.groups[0].merged;
-    let refused: Vec<&str> = effective.overridden.iter().map(|refused| refused.path.as_str()).collect();
+    let overridden: Vec<&str> = effective.overridden.iter().map(|value| value.path.as_str()).collect();
     assert_eq!(
-        refused,
+        overridden,
         [
             "spec.eks.configuration.bootstrapArguments",
             "spec.eks.configuration.image",
@@ -196,30 +198,30 @@ spec:
             "spec.strategy.type",
         ]
     );
-    let wrong: Vec<String> = outcome.diagnostics.iter().map(ToString::to_string).collect();
-    assert_eq!(wrong.len(), 3, "{wrong:#?}");
-    for (said, path) in wrong.iter().zip([
+    let errors: Vec<String> = outcome.diagnostics.iter().map(ToString::to_string).collect();
+    assert_eq!(errors.len(), 3, "{errors:#?}");
+    for (error, expected) in errors.iter().zip([
         "roleName: \"admin\" is not allowed by",
         "managedPolicies[0]: \"AdministratorAccess\" is not allowed by",
         "spec.eks.maxSize: 5 nodes exceeds the limit of 4",
     ]) {
-        assert!(said.contains(path), "{said} {path}");
+        assert!(error.contains(expected), "{error} {expected}");
     }
-    let told = format!("{:?} {wrong:?}", effective.overridden);
-    assert!(!told.contains("canary"), "{told}");
+    let reported = format!("{:?} {errors:?}", effective.overridden);
+    assert!(!reported.contains("canary"), "{reported}");
 }
 
 fn render(text: &str, args: InputArgs) -> (bool, String, String) {
     let (mut out, mut err) = (vec![], vec![]);
     let args = RenderArgs { input: InputArgs { files: vec![PathBuf::from("-")], ..args } };
-    let ok = render::run_with(&args, &mut text.as_bytes(), &mut out, &mut err).expect("it runs");
-    (ok, String::from_utf8(out).expect("text"), String::from_utf8(err).expect("text"))
+    let ok = render::run_with(&args, &mut text.as_bytes(), &mut out, &mut err).expect("the command runs");
+    (ok, String::from_utf8(out).expect("UTF-8"), String::from_utf8(err).expect("UTF-8"))
 }
 
 #[test]
 fn errors_name_file_line_and_field() {
     let group = "kind: InstanceGroup\nmetadata: {name: a}\nspec:\n  eks:\n    minSize: 1\n";
-    for (text, wanted) in [
+    for (text, expected) in [
         (
             "kind: InstanceGroup\nspec:\n  eks:\n    minSize: three\n".to_owned(),
             "<stdin>:4: spec.eks.minSize: \"three\" is not a whole number; write a whole number\n",
@@ -246,7 +248,7 @@ fn errors_name_file_line_and_field() {
     ] {
         let (ok, out, err) = render(&text, InputArgs::default());
         assert!(!ok && out.is_empty(), "{out}");
-        assert!(err == wanted || wanted.ends_with(':') && err.starts_with(wanted), "{err}");
+        assert!(err == expected || expected.ends_with(':') && err.starts_with(expected), "{err}");
     }
 }
 

@@ -1,5 +1,7 @@
-//! The hash of every example's launch template version. A released hash never changes: a change here rotates every node there is.
-//! `UPDATE_GOLDEN=1 cargo test --test hashes` adds those of new examples.
+//! The hash of every example's launch template version. A released hash must never change: a change would replace all nodes.
+//! `UPDATE_GOLDEN=1 cargo test --test it` adds the hashes of new examples.
+
+use crate::common;
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -19,7 +21,7 @@ fn root(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// Each example with the ConfigMap that it belongs to.
+/// Each example of the provisioner `eks` with its ConfigMap, if it needs one.
 const EXAMPLES: [&[&str]; 14] = [
     &["examples/full.yaml"],
     &["boundaries/basic.yaml", "examples/short.yaml"],
@@ -42,20 +44,15 @@ fn desired(group: &MergedGroup) -> DesiredSpec {
     let id = GroupId {
         namespace: namespace.into(),
         name: name.into(),
-        uid: "uid".into(),
-        generation: 1,
-        created_at: Timestamp::UNIX_EPOCH,
-        is_deleting: false,
-        has_finalizer: true,
         annotations: group.merged.annotations.clone(),
-        labels: Default::default(),
+        ..common::group_id(1, Timestamp::UNIX_EPOCH)
     };
     let spec = decode_spec(&group.merged.spec).expect("a spec");
     desired::parse(&id, &group.merged.annotations, &spec).expect("a group")
 }
 
-/// A world in which everything that a group names is there.
-fn references(wanted: &DesiredSpec) -> References {
+/// References in which every object that the spec names exists.
+fn references(desired: &DesiredSpec) -> References {
     let all = |names: &[String]| {
         let one = |name: &String| NetworkObject {
             id: name.clone(),
@@ -67,27 +64,23 @@ fn references(wanted: &DesiredSpec) -> References {
     };
     References {
         cluster: Some(Cluster {
-            name: wanted.cluster.clone(),
-            arn: format!("arn:aws:eks:us-west-2:123456789012:cluster/{}", wanted.cluster),
-            version: "1.33".into(),
+            name: desired.cluster.clone(),
+            arn: format!("arn:aws:eks:us-west-2:123456789012:cluster/{}", desired.cluster),
             endpoint: "https://example.com".into(),
-            ca: "Y2E=".into(),
-            service_cidr: "10.100.0.0/16".into(),
-            vpc: "vpc-1".into(),
-            authentication_mode: "CONFIG_MAP".into(),
+            ..common::cluster()
         }),
-        subnets: all(&wanted.subnets),
-        security_groups: all(&wanted.security_groups),
+        subnets: all(&desired.subnets),
+        security_groups: all(&desired.security_groups),
         in_other_vpcs: vec![],
         image: Some(("parameter".into(), Some("ami-0123456789abcdef0".into()))),
         instance_type: Lookup::Present(InstanceType {
-            name: wanted.instance_type.clone(),
+            name: desired.instance_type.clone(),
             architectures: vec!["x86_64".into()],
             max_interfaces: 3,
             ipv4_per_interface: 10,
             ..InstanceType::default()
         }),
-        existing_profile: wanted.existing_role.as_ref().map(|given| InstanceProfile {
+        existing_profile: desired.existing_role.as_ref().map(|given| InstanceProfile {
             id: String::new(),
             name: given.profile.clone(),
             arn: format!("arn:aws:iam::123456789012:instance-profile/{}", given.profile),
@@ -109,14 +102,14 @@ fn released_hashes_are_stable() {
     let mut text = String::new();
     for files in EXAMPLES {
         let args = InputArgs { files: files.iter().map(|file| root(file)).collect(), ..InputArgs::default() };
-        let groups = load(&args, &mut std::io::empty()).expect("the files are there").groups;
+        let groups = load(&args, &mut std::io::empty()).expect("the files can be read").groups;
         assert!(!groups.is_empty(), "{files:?}");
         for group in &groups {
-            let wanted = desired(group);
-            let environment = references(&wanted);
-            let resolved = resolve(wanted, &environment, false).expect("it resolves");
+            let spec = desired(group);
+            let references = references(&spec);
+            let resolved = resolve(spec, &references, false).expect("a resolved group");
             let file = files.last().expect("a file");
-            writeln!(text, "{file} {} {}", group.id, resolved.fingerprint.hash).expect("a String takes everything");
+            writeln!(text, "{file} {} {}", group.id, resolved.fingerprint.hash).expect("writing to a String");
         }
     }
     let path = root("tests/golden/hashes.txt");
@@ -124,5 +117,5 @@ fn released_hashes_are_stable() {
         std::fs::write(&path, &text).expect("the golden file is written");
     }
     let stored = std::fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(stored, text, "every node of such groups would be replaced");
+    assert_eq!(stored, text, "changed hashes replace all nodes of these groups");
 }

@@ -1,5 +1,4 @@
-//! What a machine is made of: from the spec and what AWS tells of its type to the template's data, or to a problem that
-//! names field and remedy.
+//! From the spec and the facts that AWS reports to launch template data, or to errors that name field and remedy.
 
 use crate::common;
 
@@ -17,12 +16,12 @@ use instance_manager::util::lookup::Lookup;
 use jiff::Timestamp;
 use serde_json::Value;
 
-/// A group with `configuration` beside the least that it needs.
+/// A group with `configuration` in addition to the required fields.
 fn parse_desired(configuration: &str, annotations: &[(&str, &str)]) -> Result<DesiredSpec, Vec<SpecError>> {
     let base = "{clusterName: demo, image: ami-00000001, instanceType: m5.large, subnets: [s], securityGroups: [g]}";
     let mut all: Value = serde_yaml::from_str(base).expect("YAML");
-    let given: Value = serde_yaml::from_str(configuration).expect("YAML");
-    all.as_object_mut().expect("a mapping").extend(given.as_object().expect("a mapping").clone());
+    let extra: Value = serde_yaml::from_str(configuration).expect("YAML");
+    all.as_object_mut().expect("a mapping").extend(extra.as_object().expect("a mapping").clone());
     let spec = serde_json::json!({"provisioner": "eks", "eks": {"minSize": 1, "maxSize": 2, "configuration": all}});
     let annotations: BTreeMap<_, _> =
         annotations.iter().map(|(k, v)| (format!("instancemgr.keikoproj.io/{k}"), (*v).to_owned())).collect();
@@ -54,9 +53,9 @@ fn test_references() -> References {
 }
 
 fn resolved(configuration: &str, annotations: &[(&str, &str)]) -> ResolvedGroup {
-    let wanted =
+    let desired =
         parse_desired(configuration, annotations).unwrap_or_else(|problems| panic!("{}", join_messages(&problems)));
-    resolve(wanted, &test_references(), false).unwrap_or_else(|problems| panic!("{}", join_messages(&problems)))
+    resolve(desired, &test_references(), false).unwrap_or_else(|problems| panic!("{}", join_messages(&problems)))
 }
 
 fn user_data(resolved: &ResolvedGroup) -> String {
@@ -66,7 +65,7 @@ fn user_data(resolved: &ResolvedGroup) -> String {
     String::from_utf8(bytes).expect("text")
 }
 
-/// What the user data says of `--max-pods`.
+/// The value of `--max-pods` in the user data.
 fn pod_limit(resolved: &ResolvedGroup) -> Option<u32> {
     let text = user_data(resolved);
     let (_, rest) = text.split_once("--max-pods=")?;
@@ -84,8 +83,8 @@ fn custom_networking_reduces_pod_limit() {
         (vec![on, prefixes], "{bootstrapOptions: {maxPods: 250}}", Some(250)),
         (vec![prefixes, ("custom-networking-host-pods", "5")], "{}", None),
     ] {
-        let given = pod_limit(&resolved(configuration, &annotations));
-        assert_eq!(given, pods, "{annotations:?} {configuration}");
+        let limit = pod_limit(&resolved(configuration, &annotations));
+        assert_eq!(limit, pods, "{annotations:?} {configuration}");
     }
     let problems = parse_desired("{}", &[on, ("custom-networking-host-pods", "many")]).unwrap_err();
     let message = join_messages(&problems);
@@ -114,13 +113,13 @@ fn smallest_type_limits_pods_of_mixed_group() {
         ..test_references()
     };
     let mixed = |policy: &str, annotations: &[(&str, &str)]| {
-        let wanted = parse_desired(&format!("{{mixedInstancesPolicy: {{{policy}}}}}"), annotations).expect("a group");
-        resolve(wanted, &environment, false).expect("a group")
+        let desired = parse_desired(&format!("{{mixedInstancesPolicy: {{{policy}}}}}"), annotations).expect("a group");
+        resolve(desired, &environment, false).expect("a resolved group")
     };
     let listed = |names: &str| pod_limit(&mixed(&format!("instanceTypes: [{names}]"), &[on]));
-    assert_eq!(listed("{type: m5n.large}"), Some(2 * 9 + 2), "the primary type has fewer");
+    assert_eq!(listed("{type: m5n.large}"), Some(2 * 9 + 2), "the primary type has the lower limit");
     assert_eq!(listed("{type: m5n.large}, {type: m5a.large}"), Some(9 + 2));
-    // A pool that AWS adds to rotates nothing: what is too small for the limit is left out instead.
+    // New types in the pool must not lower the limit, which would replace nodes. Types that are too small are left out.
     let pool = mixed("instancePool: SubFamilyFlexible", &[on]);
     assert_eq!(
         (pod_limit(&pool), pool.type_pool.expect("a pool").offered_now),
@@ -133,7 +132,7 @@ fn smallest_type_limits_pods_of_mixed_group() {
 }
 
 #[test]
-fn what_is_derived_from_an_instance_type_needs_one_that_aws_has() {
+fn unknown_instance_type_is_reported_where_its_properties_are_needed() {
     let on = [("custom-networking-enabled", "true")];
     let wanted = parse_desired("{}", &on).expect("a group");
     assert!(wanted.needs_instance_type());
@@ -143,32 +142,32 @@ fn what_is_derived_from_an_instance_type_needs_one_that_aws_has() {
 }
 
 #[test]
-fn windows_nodes_join_as_windows_and_tell_the_autoscaler_so() {
+fn windows_groups_have_windows_entry_and_autoscaler_tags() {
     let windows = [("os-family", "Windows"), ("cluster-autoscaler-enabled", "true")];
     let group = resolved("{}", &windows);
     assert!(group.desired.needs_instance_type());
     assert!(group.aws_auth_entry.groups.iter().any(|g| g == "eks:kube-proxy-windows"));
     let template = "k8s.io/cluster-autoscaler/node-template/";
-    let told: BTreeMap<_, _> =
+    let template_tags: BTreeMap<_, _> =
         group.tags.iter().filter_map(|t| Some((t.key.strip_prefix(template)?, t.value.as_str()))).collect();
-    assert_eq!(told["label/kubernetes.io/os"], "windows");
-    assert_eq!(told["label/kubernetes.io/arch"], "amd64");
-    assert_eq!(told["resources/vpc.amazonaws.com/PrivateIPv4Address"], "9");
+    assert_eq!(template_tags["label/kubernetes.io/os"], "windows");
+    assert_eq!(template_tags["label/kubernetes.io/arch"], "amd64");
+    assert_eq!(template_tags["resources/vpc.amazonaws.com/PrivateIPv4Address"], "9");
     let linux = resolved("{}", &windows[1..]);
     assert!(!linux.tags.iter().any(|t| t.key.contains("arch") || t.key.contains("PrivateIPv4")));
     assert!(!linux.aws_auth_entry.groups.iter().any(|g| g.contains("windows")));
 }
 
-/// AWS would refuse the scaling group, once everything before it is made.
+/// Otherwise AWS would reject the scaling group after the other resources are created.
 #[test]
-fn tags_for_the_autoscaler_count_for_the_limits_of_aws() {
+fn autoscaler_tags_count_towards_aws_limits() {
     let on = [("cluster-autoscaler-enabled", "true")];
     let key = format!("example.com/{}", "k".repeat(78));
     let long = format!("{{labels: {{{key}: v}}}}");
-    assert!(parse_desired(&long, &[]).is_ok(), "without the autoscaler it is no tag");
+    assert!(parse_desired(&long, &[]).is_ok(), "without the annotation the label is not a tag");
     let message = join_messages(&parse_desired(&long, &on).unwrap_err());
-    let told = format!("spec.eks.configuration.labels `{key}` becomes a tag for the cluster autoscaler");
-    assert!(message.starts_with(&told) && message.contains("136 characters"), "{message}");
+    let expected = format!("spec.eks.configuration.labels `{key}` becomes a tag for the cluster autoscaler");
+    assert!(message.starts_with(&expected) && message.contains("136 characters"), "{message}");
     assert!(parse_desired(&format!("{{labels: {{{}: v}}}}", &key[..82]), &on).is_ok());
     let tainted = parse_desired(&format!("{{taints: [{{key: {key}, effect: NoSchedule}}]}}"), &on);
     assert!(join_messages(&tainted.unwrap_err()).starts_with("spec.eks.configuration.taints[0].key"));
@@ -178,8 +177,8 @@ fn tags_for_the_autoscaler_count_for_the_limits_of_aws() {
     assert!(parse_desired(&many(45), &[]).is_ok());
     let windows = [on[0], ("os-family", "windows")];
     for (annotations, most) in [(&on[..], 40), (&windows[..], 38)] {
-        let room = resolved(&many(most), annotations);
-        assert_eq!(room.tags.len(), 50, "{annotations:?}");
+        let allowed = resolved(&many(most), annotations);
+        assert_eq!(allowed.tags.len(), 50, "{annotations:?}");
         let message = join_messages(&parse_desired(&many(most + 1), annotations).unwrap_err());
         assert!(
             message.starts_with(&format!("spec.eks.configuration.tags `{}` is more than the number of tags", most + 1)),
@@ -190,18 +189,20 @@ fn tags_for_the_autoscaler_count_for_the_limits_of_aws() {
 }
 
 #[test]
-fn windows_nodes_ask_for_the_endpoint_when_the_flag_says_so() {
+fn windows_nodes_discover_the_endpoint_if_the_flag_is_set() {
     let mut group = parse_desired("{}", &[("os-family", "windows")]).expect("a group");
     assert_eq!(group.os_family, OsFamily::Windows);
-    let told = user_data(&resolve(group.clone(), &test_references(), false).expect("it resolves"));
-    assert!(told.contains("-APIServerEndpoint 'https://demo'") && told.contains("-Base64ClusterCA 'Y2E='"));
+    let in_user_data = user_data(&resolve(group.clone(), &test_references(), false).expect("a resolved group"));
+    assert!(
+        in_user_data.contains("-APIServerEndpoint 'https://demo'") && in_user_data.contains("-Base64ClusterCA 'Y2E='")
+    );
     group.discovers_endpoint = true;
-    let asking = user_data(&resolve(group, &test_references(), false).expect("it resolves"));
-    assert!(!asking.contains("-APIServerEndpoint") && !asking.contains("-Base64ClusterCA"));
-    assert!(asking.contains("-EKSClusterName 'demo'"));
+    let discovered = user_data(&resolve(group, &test_references(), false).expect("a resolved group"));
+    assert!(!discovered.contains("-APIServerEndpoint") && !discovered.contains("-Base64ClusterCA"));
+    assert!(discovered.contains("-EKSClusterName 'demo'"));
 }
 
-/// What AWS tells of what every group here names.
+/// Facts about the image and the instance type that all these groups name.
 fn launch_facts() -> LaunchFacts {
     let image = Image {
         id: "ami-00000001".into(),
@@ -220,33 +221,33 @@ fn launch_facts() -> LaunchFacts {
 #[test]
 fn image_must_exist_and_match_instance_type_and_os_family() {
     let group = resolved("{}", &[]);
-    let told = |change: fn(&mut Image)| {
+    let errors_with = |change: fn(&mut Image)| {
         let mut looked = launch_facts();
         let Lookup::Present(image) = &mut looked.image else { unreachable!("the image exists") };
         change(image);
         join_messages(&spec_errors(&group, &looked))
     };
-    assert_eq!(told(|_| {}), "");
-    let message = told(|image| image.architecture = "arm64".into());
+    assert_eq!(errors_with(|_| {}), "");
+    let message = errors_with(|image| image.architecture = "arm64".into());
     assert!(
         message.contains("spec.eks.configuration.image `ami-00000001` is for arm64, but m5.large supports x86_64"),
         "{message}"
     );
-    let message = told(|image| image.is_windows = true);
+    let message = errors_with(|image| image.is_windows = true);
     assert!(message.contains("is a Windows image, but the group's os-family is amazonlinux2"), "{message}");
     let running = LaunchFacts { is_launched_now: true, ..launch_facts() };
     let windows = resolved("{}", &[("os-family", "windows")]);
-    assert_eq!(spec_errors(&windows, &running), [], "an image that nodes run");
+    assert_eq!(spec_errors(&windows, &running), [], "nodes already run this image");
     let gone = LaunchFacts { image: Lookup::Absent, instance_type: Lookup::Absent, is_launched_now: true };
     let message = join_messages(&spec_errors(&group, &gone));
     for part in ["spec.eks.configuration.image `ami-00000001`", "spec.eks.configuration.instanceType `m5.large`"] {
         assert!(message.contains(part), "{message}");
     }
-    assert_eq!(spec_errors(&group, &LaunchFacts::default()), [], "who may not look refuses nothing");
+    assert_eq!(spec_errors(&group, &LaunchFacts::default()), [], "facts that could not be read cause no error");
 }
 
 #[test]
-fn volumes_are_what_ebs_takes() {
+fn volumes_must_match_ebs_limits() {
     for (volume, field) in [
         ("{name: /dev/xvdb, type: io2, size: 50}", "iops"),
         ("{name: /dev/xvdb, type: gp3, size: 50, iops: 500}", "iops `500`"),
@@ -261,7 +262,7 @@ fn volumes_are_what_ebs_takes() {
         assert!(message.starts_with(&format!("spec.eks.configuration.volumes[1].{field} ")), "{volume}: {message}");
         assert!(!message.contains("volumes[0]"), "{message}");
     }
-    for fine in [
+    for valid in [
         "{name: /dev/xvda, type: gp3}",
         "{name: /dev/xvdb, type: io1, size: 50, iops: 500}",
         "{name: /dev/xvdb, type: io2, size: 50, iops: 500, encrypted: true}",
@@ -271,8 +272,8 @@ fn volumes_are_what_ebs_takes() {
         "{name: /dev/xvdb, type: sc1, size: 500}",
         "{name: /dev/xvdb, size: 5}",
     ] {
-        let group = resolved(&format!("{{volumes: [{fine}]}}"), &[]);
-        assert_eq!(spec_errors(&group, &launch_facts()), [], "{fine}");
+        let group = resolved(&format!("{{volumes: [{valid}]}}"), &[]);
+        assert_eq!(spec_errors(&group, &launch_facts()), [], "{valid}");
     }
 }
 
@@ -299,12 +300,14 @@ fn hooks_need_valid_target_and_unique_name() {
             "{message}"
         );
     }
-    let alone = |arn: &str| format!("{{lifecycleHooks: [{{name: h, lifecycle: launch, notificationArn: '{arn}'}}]}}");
+    let without_role =
+        |arn: &str| format!("{{lifecycleHooks: [{{name: h, lifecycle: launch, notificationArn: '{arn}'}}]}}");
     assert!(
-        parse_desired(&alone("arn:aws:lambda:us-west-2:123456789012:function:f:live"), &[]).is_ok(),
-        "no role is asked for"
+        parse_desired(&without_role("arn:aws:lambda:us-west-2:123456789012:function:f:live"), &[]).is_ok(),
+        "Lambda functions need no role"
     );
-    let message = join_messages(&parse_desired(&alone("arn:aws:sqs:us-west-2:123456789012:q"), &[]).unwrap_err());
+    let message =
+        join_messages(&parse_desired(&without_role("arn:aws:sqs:us-west-2:123456789012:q"), &[]).unwrap_err());
     assert!(message.contains("lifecycleHooks[0].notificationArn") && message.contains("needs a roleArn"), "{message}");
     let twice = "{lifecycleHooks: [{name: h, lifecycle: launch}, {name: h, lifecycle: terminate}]}";
     let message = join_messages(&parse_desired(twice, &[]).unwrap_err());
@@ -324,7 +327,7 @@ fn network_object_of_other_vpc_is_reported() {
 }
 
 #[test]
-fn licences_and_hosts_reach_the_template_and_must_be_arns() {
+fn licenses_and_host_groups_reach_the_template_and_must_be_arns() {
     let licenses = ["b", "a"].map(|id| format!("arn:aws:license-manager:us-west-2:1:license-configuration:lic-{id}"));
     let hosts = "arn:aws:resource-groups:us-west-2:1:group/hosts";
     let text = |licenses: &[String], tenancy: &str, hosts: &str| {
@@ -338,12 +341,12 @@ fn licences_and_hosts_reach_the_template_and_must_be_arns() {
     assert_eq!(group.template_data.placement.as_ref().and_then(|p| p.host_resource_group.as_deref()), Some(hosts));
     assert_eq!(spec_errors(&group, &launch_facts()), []);
     let other = resolved(&text(&licenses[..1], "host", hosts), &[]);
-    assert_ne!(group.fingerprint, other.fingerprint, "another licence needs other nodes");
-    let turned = [licenses[1].clone(), licenses[0].clone()];
+    assert_ne!(group.fingerprint, other.fingerprint, "other licenses need other nodes");
+    let reordered = [licenses[1].clone(), licenses[0].clone()];
     assert_eq!(
         group.fingerprint,
-        resolved(&text(&turned, "host", hosts), &[]).fingerprint,
-        "their order means nothing"
+        resolved(&text(&reordered, "host", hosts), &[]).fingerprint,
+        "the order of licenses is ignored"
     );
     let wrong = resolved(&text(&["lic-1".into()], "host", "hosts"), &[]);
     let message = join_messages(&spec_errors(&wrong, &launch_facts()));

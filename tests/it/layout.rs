@@ -1,4 +1,4 @@
-//! The layout of `src`: imports run one way, and who knows one provisioner's folder knows all three.
+//! The layout of `src`: imports have no cycles, and all provisioners have the same files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ fn words(path: &str) -> Module {
     path.split("::").map(|word| word.trim().to_owned()).collect()
 }
 
-/// `a::{b, c::{d, e as f}}` as `a::b`, `a::c::d` and `a::c::e`, each with the name that it has here.
+/// Flattens `a::{b, c::{d, e as f}}` to `a::b`, `a::c::d` and `a::c::e`, each with its local name.
 fn flatten(prefix: &str, tree: &str, leaves: &mut Vec<(String, String)>) {
     let Some(open) = tree.find('{') else {
         let path = format!("{prefix}{}", tree.trim());
@@ -54,7 +54,7 @@ fn flatten(prefix: &str, tree: &str, leaves: &mut Vec<(String, String)>) {
     }
 }
 
-/// One file: what it imports and hands on, and the qualified names in its code.
+/// The imports, re-exports, qualified names and child modules of one file.
 #[derive(Default)]
 struct Source {
     imports: Vec<(String, String)>,
@@ -104,7 +104,7 @@ impl Crate {
         let sources = (paths.into_iter())
             .filter(|path| !is_test(path) && !path.ends_with("main.rs") && !path.ends_with("lib.rs"))
             .map(|path| {
-                let inside = path.strip_prefix(root()).expect("it is a source").with_extension("");
+                let inside = path.strip_prefix(root()).expect("a path in src").with_extension("");
                 let mut module: Module = inside.iter().map(|part| part.to_string_lossy().into_owned()).collect();
                 if module.last().is_some_and(|last| last == "mod") {
                     module.pop();
@@ -133,17 +133,17 @@ impl Crate {
         Some(base.into_iter().chain(words.into_iter().skip(skip)).collect())
     }
 
-    /// The module that defines the item of an absolute path: through every `pub use` on the way.
+    /// The module that defines the item of an absolute path; follows every `pub use`.
     fn definition(&self, path: &Module, depth: usize) -> Option<Module> {
         let length = (1..=path.len()).rev().find(|n| self.sources.contains_key(&path[..*n]))?;
         let module = path[..length].to_vec();
         let Some(item) = path.get(length) else { return Some(module) };
-        let handed_on = self.sources[&module].1.reexports.get(item).filter(|_| depth > 0);
-        let origin = handed_on.and_then(|origin| self.absolute(&module, origin));
+        let reexport = self.sources[&module].1.reexports.get(item).filter(|_| depth > 0);
+        let origin = reexport.and_then(|origin| self.absolute(&module, origin));
         origin.and_then(|origin| self.definition(&origin, depth - 1)).or(Some(module))
     }
 
-    /// The modules that a module's code names, those that it only hands on left out.
+    /// The modules that a module's code uses, without those that it only re-exports.
     fn dependencies(&self, module: &Module) -> BTreeSet<Module> {
         let source = &self.sources[module].1;
         let mut paths = BTreeSet::new();
@@ -156,7 +156,7 @@ impl Crate {
             }
         }
         for name in &source.qualified {
-            let (first, rest) = name.split_once("::").expect("it is qualified");
+            let (first, rest) = name.split_once("::").expect("a qualified name");
             match modules.get(first) {
                 Some(path) => drop(paths.insert(path.iter().cloned().chain(words(rest)).collect())),
                 None => paths.extend(self.absolute(module, name).filter(|path| !source.is_reexport(path))),
@@ -184,8 +184,8 @@ fn reachable(edges: &BTreeMap<Module, BTreeSet<Module>>, from: &Module) -> BTree
     found
 }
 
-/// Groups of modules that depend on each other, each with the imports that tie it.
-fn circles(edges: &BTreeMap<Module, BTreeSet<Module>>) -> Vec<Vec<(Module, Module)>> {
+/// Groups of modules that depend on each other, each with the imports of its cycle.
+fn cycles(edges: &BTreeMap<Module, BTreeSet<Module>>) -> Vec<Vec<(Module, Module)>> {
     let reach: BTreeMap<_, _> = edges.keys().map(|module| (module, reachable(edges, module))).collect();
     let mut found: BTreeMap<BTreeSet<&Module>, Vec<(Module, Module)>> = BTreeMap::new();
     for (from, to) in edges.iter().flat_map(|(from, to)| to.iter().map(move |to| (from, to))) {
@@ -201,24 +201,24 @@ fn circles(edges: &BTreeMap<Module, BTreeSet<Module>>) -> Vec<Vec<(Module, Modul
 fn files_import_each_other_in_one_direction() {
     let all = Crate::read();
     let edges: BTreeMap<_, _> = all.sources.keys().map(|module| (module.clone(), all.dependencies(module))).collect();
-    assert!(edges.values().map(BTreeSet::len).sum::<usize>() > 500, "the imports are found");
+    assert!(edges.values().map(BTreeSet::len).sum::<usize>() > 500, "the parser finds the imports");
     let arrow = |(from, to): &(Module, Module)| format!("  {} -> {}", from.join("::"), to.join("::"));
     let text: Vec<_> =
-        circles(&edges).iter().map(|circle| circle.iter().map(arrow).collect::<Vec<_>>().join("\n")).collect();
-    assert!(text.is_empty(), "these files import each other in a circle:\n{}", text.join("\n\n"));
+        cycles(&edges).iter().map(|cycle| cycle.iter().map(arrow).collect::<Vec<_>>().join("\n")).collect();
+    assert!(text.is_empty(), "these files import each other in a cycle:\n{}", text.join("\n\n"));
 }
 
 #[test]
-fn circle_of_two_files_is_found() {
+fn cycle_of_two_files_is_found() {
     let module = |name: &str| vec![name.to_owned()];
     let edges = [("a", "b"), ("b", "a"), ("c", "a"), ("a", "d")];
     let mut graph: BTreeMap<Module, BTreeSet<Module>> =
         ["a", "b", "c", "d"].map(|n| (module(n), BTreeSet::new())).into();
     for (from, to) in edges {
-        graph.get_mut(&module(from)).expect("it is known").insert(module(to));
+        graph.get_mut(&module(from)).expect("a known module").insert(module(to));
     }
     let arrows = vec![(module("a"), module("b")), (module("b"), module("a"))];
-    assert_eq!(circles(&graph), [arrows]);
+    assert_eq!(cycles(&graph), [arrows]);
 }
 
 #[test]
@@ -235,7 +235,7 @@ fn provisioners_have_the_same_files() {
         let folder = root().join("provisioner").join(provisioner);
         for name in SHARED {
             let exists = folder.join(name).join("mod.rs").exists() || folder.join(format!("{name}.rs")).exists();
-            // A managed node group's nodes join by the role that EKS itself authorizes.
+            // EKS itself authorizes the role of a managed node group.
             assert!(exists || (provisioner, name) == ("nodegroup", "join"), "{provisioner} has no {name}");
         }
     }

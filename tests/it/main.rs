@@ -1,4 +1,4 @@
-//! The Rust integration tests, as one crate: one link instead of eleven.
+//! The Rust integration tests as one crate, so that they are linked once.
 
 mod aws_auth;
 mod common;

@@ -1,4 +1,4 @@
-//! How instances are bought: what a spec may say, and what is told of what it may not.
+//! Purchase options in the spec: which values are valid, and which errors the others cause.
 
 use crate::common;
 
@@ -47,16 +47,16 @@ fn policy_uses_aws_terms() {
         let separator = if policy.is_empty() { "" } else { ", " };
         let d = mixed(&format!("{policy}{separator}{TYPES}")).expect("a policy").distribution;
         let pools = d.spot_pools.map(|n| format!(" {n}")).unwrap_or_default();
-        let told = format!(
+        let terms = format!(
             "{} {} {}% {}{pools}",
             d.on_demand_strategy, d.on_demand_base, d.on_demand_percent, d.spot_strategy
         );
-        assert_eq!(told, expected, "{policy}");
+        assert_eq!(terms, expected, "{policy}");
     }
 }
 
 #[test]
-fn the_primary_type_comes_first_and_no_type_twice() {
+fn primary_type_is_first_and_types_are_unique() {
     let types = |policy: &str| {
         let types = mixed(policy).expect("a policy").overrides;
         types.iter().map(ToString::to_string).collect::<Vec<_>>()
@@ -74,10 +74,10 @@ fn the_primary_type_comes_first_and_no_type_twice() {
 }
 
 #[test]
-fn a_group_is_mixed_only_when_it_may_buy_spot() {
+fn lifecycle_is_mixed_only_with_spot_capacity() {
     let lifecycle = |policy: &str| {
-        let wanted = parse(&format!("mixedInstancesPolicy: {{{policy}}}")).expect("a group");
-        (wanted.lifecycle.as_str(), wanted.labels["instancemgr.keikoproj.io/lifecycle"].clone())
+        let desired = parse(&format!("mixedInstancesPolicy: {{{policy}}}")).expect("a group");
+        (desired.lifecycle.as_str(), desired.labels["instancemgr.keikoproj.io/lifecycle"].clone())
     };
     assert_eq!(lifecycle(TYPES), ("normal", "normal".into()));
     assert_eq!(lifecycle(&format!("spotRatio: 1, {TYPES}")), ("mixed", "mixed".into()));
@@ -97,7 +97,7 @@ fn invalid_policies_are_reported_by_field() {
         ("instanceTypes: [{type: m5.xlarge, weight: 1000}]".into(), "instanceTypes[0].weight", "999"),
         ("instanceTypes: [{type: large}]".into(), "instanceTypes[0].type", "not a valid instance type"),
         ("instanceTypes: [{type: m5a.large}, {type: m5a.large}]".into(), "instanceTypes[1].type", "twice"),
-        (format!("instanceTypes: [{many}]"), "instanceTypes", "fewer than 40"),
+        (format!("instanceTypes: [{many}]"), "instanceTypes", "at most 40"),
         (format!("spotPools: 2, strategy: CapacityOptimized, {TYPES}"), "spotPools", "LowestPrice"),
         (format!("spotRatio: 101, {TYPES}"), "spotRatio", "0 to 100"),
         (format!("baseCapacity: -1, {TYPES}"), "baseCapacity", "0 to 10000"),
@@ -128,16 +128,16 @@ fn spot_price_is_validated_and_exclusive() {
 }
 
 #[test]
-fn types_that_aws_does_not_know_or_that_need_another_image_are_named() {
+fn unknown_and_incompatible_types_are_reported() {
     let of = |name: &str, architecture: &str| {
         let architectures = vec![architecture.to_owned()];
         (name.to_owned(), Some(InstanceType { name: name.into(), architectures, ..InstanceType::default() }))
     };
-    let wanted =
+    let desired =
         parse("mixedInstancesPolicy: {instanceTypes: [{type: m5a.large}, {type: m6g.large}, {type: m5.huge}]}");
     let cluster = common::cluster();
     let object = |id: &str| vec![NetworkObject { id: id.into(), name: None, vpc: "vpc-1".into(), zone: None }];
-    let environment = References {
+    let references = References {
         cluster: Some(cluster),
         subnets: object("subnet-1"),
         security_groups: object("sg-1"),
@@ -150,10 +150,10 @@ fn types_that_aws_does_not_know_or_that_need_another_image_are_named() {
         .into(),
         ..References::default()
     };
-    let problems = resolve(wanted.expect("a group"), &environment, false).expect_err("two types are wrong");
-    let told: Vec<_> =
+    let problems = resolve(desired.expect("a group"), &references, false).expect_err("two invalid types");
+    let errors: Vec<_> =
         problems.iter().map(|p| (p.path.rsplit("Policy.").next().unwrap_or_default(), p.rule.as_str())).collect();
-    assert_eq!(told.len(), 2, "{told:?}");
-    assert_eq!(told[0], ("instanceTypes[1].type", "is arm64, but m5.large is x86_64: one image cannot boot both"));
-    assert_eq!(told[1], ("instanceTypes[2].type", "is not an instance type of this region"));
+    assert_eq!(errors.len(), 2, "{errors:?}");
+    assert_eq!(errors[0], ("instanceTypes[1].type", "is arm64, but m5.large is x86_64: one image cannot boot both"));
+    assert_eq!(errors[1], ("instanceTypes[2].type", "is not an instance type of this region"));
 }

@@ -1,4 +1,4 @@
-//! Rules of the house that a compiler does not know.
+//! Pure modules contain no I/O, clocks, environment or logs.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ fn files(path: &Path) -> Vec<PathBuf> {
     entries.flatten().flat_map(|entry| files(&entry.path())).collect()
 }
 
-/// The modules that decide.
+/// Modules that only decide.
 const PURE_MODULES: [&str; 9] = [
     "src/api/spec_error.rs",
     "src/auth",
@@ -30,7 +30,7 @@ const PURE_MODULES: [&str; 9] = [
 /// The files or folders of a provisioner that do I/O.
 const IO_MODULES: [&str; 2] = ["observe", "apply"];
 
-/// I/O, clocks, the environment and logs.
+/// Names that stand for I/O, clocks, the environment and logs.
 const FORBIDDEN: [&str; 18] = [
     "kube::Api",
     "kube::api",
@@ -55,7 +55,7 @@ const FORBIDDEN: [&str; 18] = [
 #[test]
 fn pure_modules_have_no_io() {
     for file in PURE_MODULES.iter().flat_map(|path| files(&root(path))) {
-        let inside = file.strip_prefix(root("src")).expect("it is a source").with_extension("");
+        let inside = file.strip_prefix(root("src")).expect("a path in src").with_extension("");
         let named = |name: &str| inside.iter().any(|part| part == name);
         if named("tests") || IO_MODULES.into_iter().any(named) {
             continue;
@@ -64,7 +64,7 @@ fn pure_modules_have_no_io() {
         let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
         for line in code.lines().filter(|line| !line.trim_start().starts_with("//")) {
             let found = FORBIDDEN.iter().find(|word| line.contains(*word));
-            assert!(found.is_none(), "{}: {found:?} in a module that only decides: {line}", file.display());
+            assert!(found.is_none(), "{}: {found:?} in a pure module: {line}", file.display());
         }
     }
 }

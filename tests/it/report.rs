@@ -1,4 +1,4 @@
-//! What a status tells of each outcome, which events a transition gives, and that nothing is written when nothing changed.
+//! The status of each outcome, the events of each transition, and that an unchanged status is not written.
 
 use std::collections::BTreeMap;
 
@@ -44,11 +44,11 @@ fn report_for(old: &InstanceGroupStatus, outcome: Outcome) -> Report {
 }
 
 fn progressing(phase: Phase) -> Outcome {
-    Outcome::Progressing { phase, message: "going on".into(), recheck: Recheck::Poll }
+    Outcome::Progressing { phase, message: "in progress".into(), recheck: Recheck::Poll }
 }
 
 fn blocked(is_deleting: bool) -> Outcome {
-    Outcome::Blocked { reason: Reason::InvalidSpec, message: "mend it".into(), is_deleting }
+    Outcome::Blocked { reason: Reason::InvalidSpec, message: "fix it".into(), is_deleting }
 }
 
 /// The status after a report.
@@ -67,13 +67,13 @@ fn row(status: &InstanceGroupStatus) -> String {
 }
 
 #[test]
-fn each_outcome_has_its_state_and_its_three_conditions() {
+fn each_outcome_has_its_state_and_conditions() {
     for (outcome, expected) in [
         (Outcome::Converged, "Ready True False False"),
         (progressing(Phase::Creating), "InitCreate False True False"),
         (progressing(Phase::Modifying), "ReconcileModifying False True False"),
         (progressing(Phase::Rotating), "InitUpgrade False True False"),
-        (Outcome::Locked { message: "held".into() }, "Locked False False True Locked"),
+        (Outcome::Locked { message: "blocked".into() }, "Locked False False True Locked"),
         (blocked(false), "Error False False True InvalidSpec"),
         (progressing(Phase::Deleting), "Deleting False True False"),
         (blocked(true), "Deleting False False True InvalidSpec"),
@@ -86,7 +86,7 @@ fn each_outcome_has_its_state_and_its_three_conditions() {
 }
 
 #[test]
-fn ready_counts_the_nodes() {
+fn ready_message_counts_nodes() {
     let status = status_after(&report_for(&InstanceGroupStatus::default(), Outcome::Converged));
     assert_eq!(status.conditions[0].message.as_deref(), Some("3 of 3 nodes are ready"));
 }
@@ -105,7 +105,7 @@ fn events_come_with_transitions() {
     let reasons = |report: &Report| report.transition_events.iter().map(|e| e.reason.clone()).collect::<Vec<_>>();
     let stalled = report_for(&InstanceGroupStatus::default(), blocked(false));
     assert_eq!(reasons(&stalled), ["InvalidSpec"]);
-    assert!(stalled.transition_events[0].is_warning() && stalled.transition_events[0].message == "mend it");
+    assert!(stalled.transition_events[0].is_warning() && stalled.transition_events[0].message == "fix it");
 
     let halted = Outcome::Blocked { reason: Reason::ReplacementsNotReady, message: "i-1".into(), is_deleting: false };
     assert_eq!(reasons(&report_for(&status_after(&stalled), halted)), ["InstanceGroupUpgradeFailed"]);
@@ -142,17 +142,17 @@ fn name_conflict_blocks_any_plan() {
 
 #[test]
 fn policies_of_new_role_emit_no_event() {
-    let because = |step: IamStep| PlannedStep::new(step, vec![instance_manager::plan::Drift::new("role", "", "r")]);
-    let role = because(IamStep::CreateRole(NewRole { name: "r".into(), trust_policy: "{}".into(), tags: vec![] }));
-    let policy = because(IamStep::AttachPolicy { role: "r".into(), policy: "p".into() });
-    let acts = |steps: &[_]| {
+    let with_reason = |step: IamStep| PlannedStep::new(step, vec![instance_manager::plan::Drift::new("role", "", "r")]);
+    let role = with_reason(IamStep::CreateRole(NewRole { name: "r".into(), trust_policy: "{}".into(), tags: vec![] }));
+    let policy = with_reason(IamStep::AttachPolicy { role: "r".into(), policy: "p".into() });
+    let event_reasons = |steps: &[_]| {
         let mut plan = plan(progressing(Phase::Creating));
         plan.steps = steps.to_vec();
-        let told = report(&InstanceGroupStatus::default(), &applied(plan, None), None, NOW).step_events;
-        told.into_iter().map(|told| told.reason).collect::<Vec<_>>()
+        let events = report(&InstanceGroupStatus::default(), &applied(plan, None), None, NOW).step_events;
+        events.into_iter().map(|event| event.reason).collect::<Vec<_>>()
     };
-    assert_eq!(acts(&[role, policy.clone()]), ["RoleCreated"]);
-    assert_eq!(acts(&[policy]), ["RoleUpdated"]);
+    assert_eq!(event_reasons(&[role, policy.clone()]), ["RoleCreated"]);
+    assert_eq!(event_reasons(&[policy]), ["RoleUpdated"]);
 }
 
 #[test]
@@ -161,8 +161,8 @@ fn times_are_whole_seconds() {
 }
 
 fn adopted(status: &InstanceGroupStatus) -> (String, String) {
-    let told = status.conditions.iter().find(|c| c.r#type == "Adopted").expect("the condition");
-    (told.reason.clone().unwrap_or_default(), told.message.clone().unwrap_or_default())
+    let condition = status.conditions.iter().find(|c| c.r#type == "Adopted").expect("an Adopted condition");
+    (condition.reason.clone().unwrap_or_default(), condition.message.clone().unwrap_or_default())
 }
 
 #[test]
@@ -171,54 +171,54 @@ fn missing_tags_are_reported_until_present() {
         condition_type: "Adopted",
         status: true,
         reason: "ResourcesAdopted".into(),
-        message: "as it was".into(),
+        message: "adopted".into(),
     };
-    let taken_over = |old: &InstanceGroupStatus, permissions: &[&str], error| {
+    let report_adoption = |old: &InstanceGroupStatus, permissions: &[&str], error| {
         let plan = Plan { condition_updates: vec![note.clone()], ..plan(Outcome::Converged) };
         let tag_denials =
-            permissions.iter().map(|right| TagDenied { step_index: 0, permission: (*right).to_owned() }).collect();
+            permissions.iter().map(|name| TagDenied { step_index: 0, permission: (*name).to_owned() }).collect();
         report(old, &Applied { tag_denials, ..applied(plan, error) }, None, NOW)
     };
-    let refused = taken_over(&InstanceGroupStatus::default(), &["iam:TagRole"], None);
-    let status = status_after(&refused);
+    let denied = report_adoption(&InstanceGroupStatus::default(), &["iam:TagRole"], None);
+    let status = status_after(&denied);
     assert_eq!(adopted(&status).0, "TaggingDenied");
     assert!(adopted(&status).1.ends_with("the controller's IAM role lacks iam:TagRole"), "{}", adopted(&status).1);
 
-    let again = taken_over(&status, &["iam:TagRole"], None);
+    let again = report_adoption(&status, &["iam:TagRole"], None);
     assert_eq!((again.patch, again.transition_events), (None, vec![]));
-    let stopped = taken_over(&status, &[], Some(StepError::Locked("the InstanceGroup")));
+    let stopped = report_adoption(&status, &[], Some(StepError::Locked("the InstanceGroup")));
     assert_eq!(adopted(&status_after(&stopped)).0, "TaggingDenied");
-    let tagged = taken_over(&status, &[], None);
+    let tagged = report_adoption(&status, &[], None);
     assert_eq!(tagged.transition_events, vec![]);
-    assert_eq!(adopted(&status_after(&tagged)), ("ResourcesAdopted".to_owned(), "as it was".to_owned()));
+    assert_eq!(adopted(&status_after(&tagged)), ("ResourcesAdopted".to_owned(), "adopted".to_owned()));
 }
 
-/// The next pass is planned from what this one tells: told as progress, a refusal would be asked for again at once.
+/// Reported as progress, denied tags would be retried immediately.
 #[test]
 fn only_denied_tags_is_blocked() {
     let reported = |steps: &[Step], outcome: Outcome, tag_denials: Vec<TagDenied>| {
         let plan = Plan { steps: steps.iter().cloned().map(PlannedStep::from).collect(), ..plan(outcome) };
         report(&InstanceGroupStatus::default(), &Applied { tag_denials, ..applied(plan, None) }, None, NOW)
     };
-    let refused = || vec![TagDenied { step_index: 0, permission: "eks:TagResource".to_owned() }];
-    let told = |steps: &[Step], outcome: Outcome| reported(steps, outcome, refused()).outcome.expect("an outcome");
+    let denied = || vec![TagDenied { step_index: 0, permission: "eks:TagResource".to_owned() }];
+    let outcome_of = |steps: &[Step], outcome: Outcome| reported(steps, outcome, denied()).outcome.expect("an outcome");
     let tag =
         FargateStep::TagFargateProfile { cluster: "demo".into(), profile: "p".into(), arn: "arn".into(), tags: vec![] }
             .into();
     let soon =
-        Outcome::Progressing { phase: Phase::Modifying, message: "going on".into(), recheck: Recheck::Immediately };
-    for (outcome, wanted) in [(soon.clone(), false), (progressing(Phase::Deleting), true)] {
-        let Outcome::Blocked { reason, message, is_deleting } = told(std::slice::from_ref(&tag), outcome) else {
-            panic!("it is blocked")
+        Outcome::Progressing { phase: Phase::Modifying, message: "in progress".into(), recheck: Recheck::Immediately };
+    for (outcome, expects_deleting) in [(soon.clone(), false), (progressing(Phase::Deleting), true)] {
+        let Outcome::Blocked { reason, message, is_deleting } = outcome_of(std::slice::from_ref(&tag), outcome) else {
+            panic!("the outcome is not blocked")
         };
-        assert_eq!((reason, is_deleting), (Reason::MissingPermission, wanted));
+        assert_eq!((reason, is_deleting), (Reason::MissingPermission, expects_deleting));
         assert!(message.contains("eks:TagResource"), "{message}");
     }
     let changed = |tag_denials| {
-        let acts = reported(std::slice::from_ref(&tag), soon.clone(), tag_denials).step_events;
-        acts.iter().any(|act| act.message.contains("changed the tags"))
+        let events = reported(std::slice::from_ref(&tag), soon.clone(), tag_denials).step_events;
+        events.iter().any(|event| event.message.contains("changed the tags"))
     };
-    assert_eq!((changed(vec![]), changed(refused())), (true, false), "what was refused is no event");
+    assert_eq!((changed(vec![]), changed(denied())), (true, false), "denied tags cause no event");
     let more = [tag, IamStep::DeleteRole { role: "r".into() }.into()];
-    assert_eq!(told(&more, soon.clone()), soon, "what else was done is looked at first");
+    assert_eq!(outcome_of(&more, soon.clone()), soon, "other changes are observed first");
 }

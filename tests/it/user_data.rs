@@ -1,4 +1,4 @@
-//! User data is read back by independent readers: a real shell, a TOML parser, a YAML parser.
+//! Independent readers parse the rendered user data: a real shell, a TOML parser, a YAML parser.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -65,9 +65,9 @@ fn golden(name: &str, family: OsFamily, input: &BootstrapInput) {
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::write(&path, rendered.expose()).unwrap();
     }
-    let wanted = std::fs::read_to_string(&path)
+    let stored = std::fs::read_to_string(&path)
         .unwrap_or_else(|error| panic!("{}: {error}; set UPDATE_GOLDEN=1", path.display()));
-    assert_eq!(rendered.text(), wanted, "{name} differs; UPDATE_GOLDEN=1 rewrites it");
+    assert_eq!(rendered.text(), stored, "{name} differs; UPDATE_GOLDEN=1 regenerates it");
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn unsupported_fields_are_reported() {
     assert_eq!(ignored(OsFamily::Windows, &input), [IgnoredField::Mounts]);
 }
 
-/// Text that no gzip makes much shorter.
+/// Text that gzip hardly compresses.
 fn noise(bytes: usize) -> String {
     let mut state = 1u64;
     let mut next = || {
@@ -133,7 +133,7 @@ fn oversized_user_data_names_the_largest_part() {
     }
 }
 
-/// What the program of that name makes of a launch template's user data.
+/// The user data of a launch template, unpacked by the program `gzip`.
 fn unpacked(base64: &str) -> Vec<u8> {
     let packed = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(packed.path(), base64::engine::general_purpose::STANDARD.decode(base64).unwrap()).unwrap();
@@ -150,7 +150,11 @@ fn only_large_user_data_is_compressed() {
         let rendered = render(family, &with(lines.clone(), StageKind::Post)).unwrap();
         assert!(rendered.len() <= MAX_BYTES && rendered.text().contains(&lines), "{family}");
         assert_eq!(unpacked(&rendered.base64()), rendered.expose(), "{family}");
-        assert_eq!(render(family, &with(lines.clone(), StageKind::Post)).unwrap(), rendered, "the same again");
+        assert_eq!(
+            render(family, &with(lines.clone(), StageKind::Post)).unwrap(),
+            rendered,
+            "rendering is deterministic"
+        );
         let small = render(family, &with("# one line\n".into(), StageKind::Post)).unwrap();
         let plain = base64::engine::general_purpose::STANDARD.encode(small.expose());
         assert_eq!(small.base64(), plain, "{family}");
@@ -178,7 +182,7 @@ fn invalid_stages_are_reported_without_content() {
 }
 
 #[test]
-fn windows_refuses_what_is_read_before_any_quote_counts() {
+fn windows_rejects_text_that_quoting_cannot_protect() {
     for (text, expect) in
         [("--a=<script>canary</script>", "a tag"), ("</powershell>", "a tag"), ("--a=\u{2019}", "ASCII")]
     {
@@ -187,11 +191,11 @@ fn windows_refuses_what_is_read_before_any_quote_counts() {
         assert!(message.contains("bootstrapArguments") && message.contains(expect), "{message}");
         assert!(!message.contains("canary"), "{message}");
     }
-    assert!(render(OsFamily::Windows, &full()).is_ok(), "a threshold such as <300Mi is no tag");
+    assert!(render(OsFamily::Windows, &full()).is_ok(), "a threshold such as <300Mi is not a tag");
 }
 
 #[test]
-fn user_data_never_prints_itself() {
+fn user_data_is_redacted() {
     let input = BootstrapInput { stages: vec![Stage::new("s", StageKind::Pre, "canary")], ..plain() };
     let rendered = render(OsFamily::AmazonLinux2, &input).unwrap();
     let json = serde_json::to_string(&rendered).unwrap();
@@ -199,24 +203,24 @@ fn user_data_never_prints_itself() {
     assert!(rendered.text().contains("canary"));
 }
 
-/// Runs a script with functions in place of every program, and gives what it printed.
+/// Runs a script with functions in place of every program, and returns its output.
 fn run_shell(functions: &str, script: &str) -> String {
     let text = format!("PATH=/nonexistent\n{functions}\n{script}");
     let check = Command::new("bash").args(["-n", "-c", &text]).output().unwrap();
-    assert!(check.status.success(), "bash -n refuses:\n{text}");
+    assert!(check.status.success(), "bash -n rejects:\n{text}");
     let output = Command::new("bash").args(["--norc", "--noprofile", "-c", &text]).output().unwrap();
     assert!(output.status.success(), "{}\n{text}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The words that `/etc/eks/bootstrap.sh` gets.
+/// The arguments of `/etc/eks/bootstrap.sh`.
 fn bootstrap_words(user_data: &UserData) -> Vec<String> {
     let functions = "/etc/eks/bootstrap.sh() { printf '%s\\0' \"$@\"; }";
     let printed = run_shell(functions, &user_data.text());
     printed.split_terminator('\0').map(str::to_owned).collect()
 }
 
-/// What the mounts do when `blkid` ends with the given code, one program call on each line.
+/// The program calls of the mounts, one per line, and `/etc/fstab`, when `blkid` exits with the given code.
 fn mount_calls(mounts: Vec<Mount>, blkid: i32) -> (String, String) {
     let fstab = tempfile::NamedTempFile::new().unwrap();
     let functions = format!(
@@ -238,7 +242,7 @@ fn mount_calls(mounts: Vec<Mount>, blkid: i32) -> (String, String) {
 }
 
 #[test]
-fn only_a_device_without_a_file_system_is_formatted() {
+fn only_devices_without_file_system_are_formatted() {
     let mounts = || vec![mount("/dev/xvdb", "xfs", "/it's mine", true), mount("sdc", "Ext4", "/b", false)];
     let rest = "mkdir|-p|/it's mine|\nmount|/dev/xvdb|/it's mine|\n";
     let (calls, fstab) = mount_calls(mounts(), 2);
@@ -253,7 +257,7 @@ fn only_a_device_without_a_file_system_is_formatted() {
 }
 
 #[test]
-fn an_instance_of_a_warm_pool_does_not_join() {
+fn warm_instance_does_not_join() {
     let input = with_scripts(plain());
     let rendered = render(OsFamily::AmazonLinux2, &input).unwrap();
     let run = |state: &str| {
@@ -271,27 +275,28 @@ fn an_instance_of_a_warm_pool_does_not_join() {
 }
 
 #[test]
-fn nodeadm_starts_no_node_in_a_warm_pool_and_nothing_that_follows_a_join_runs() {
+fn warm_al2023_instance_masks_nodeadm_and_skips_later_scripts() {
     let rendered = render(OsFamily::AmazonLinux2023, &with_scripts(plain())).unwrap();
-    let memory = tempfile::tempdir().unwrap();
-    // As cloud-init does it: each script in a shell of its own, whatever the one before it said.
+    let run_directory = tempfile::tempdir().unwrap();
+    // Like cloud-init: each script runs in its own shell, even if an earlier one failed.
     let boot = |state: &str| {
         let functions = format!(
             "aws() {{ :; }}\njq() {{ :; }}\ncurl() {{ printf '%s' '{state}'; }}\nrm() {{ :; }}\n\
              systemctl() {{ printf '%s ' \"$@\"; }}"
         );
         let scripts = mime_parts(&rendered.text()).into_iter().filter(|(kind, _)| kind.contains("shellscript"));
-        let here = |(_, script): (String, String)| script.replace("/run/", &format!("{}/", memory.path().display()));
-        let last = |said: String| said.lines().last().unwrap_or_default().trim().to_owned();
-        scripts.map(|part| last(run_shell(&functions, &here(part)))).collect::<Vec<_>>()
+        let redirected =
+            |(_, script): (String, String)| script.replace("/run/", &format!("{}/", run_directory.path().display()));
+        let last = |output: String| output.lines().last().unwrap_or_default().trim().to_owned();
+        scripts.map(|part| last(run_shell(&functions, &redirected(part)))).collect::<Vec<_>>()
     };
     assert_eq!(boot("Warmed:Stopped"), ["mask --runtime --now nodeadm-run.service", ""]);
-    std::fs::remove_file(memory.path().join("instance-manager-warmed")).expect("what is gone with the next boot");
+    std::fs::remove_file(run_directory.path().join("instance-manager-warmed")).expect("the next boot clears /run");
     assert_eq!(boot("InService"), ["more", "post"]);
 }
 
 #[test]
-fn bottlerocket_waits_in_a_warm_pool() {
+fn warm_bottlerocket_instance_waits() {
     let text = |waits_for_service| {
         render(OsFamily::Bottlerocket, &BootstrapInput { waits_for_service, ..full() }).unwrap().text().to_string()
     };
@@ -300,8 +305,8 @@ fn bottlerocket_waits_in_a_warm_pool() {
     assert!(!text(false).contains("autoscaling"));
 }
 
-/// The words after a command of a PowerShell script up to the end of the statement, as about_Quoting_Rules and
-/// about_Redirection tell them.
+/// The words after a command of a PowerShell script up to the end of the statement (PowerShell documentation,
+/// about_Quoting_Rules and about_Redirection).
 fn powershell_words(script: &str, command: &str) -> Vec<String> {
     let mut rest = script.split_once(command).unwrap().1.chars().peekable();
     let (mut words, mut word): (Vec<String>, Option<String>) = (Vec::new(), None);
@@ -352,7 +357,7 @@ fn mime_parts(text: &str) -> Vec<(String, String)> {
     parts.into_iter().map(split).collect()
 }
 
-/// What the kubelet's flags say, read without the encoder's help.
+/// The value of a kubelet flag.
 fn read_flag<'a>(words: &[&'a str], name: &str) -> Option<&'a str> {
     words.iter().find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
 }
@@ -379,9 +384,9 @@ fn read_taints(flag: Option<&str>) -> Vec<String> {
     taints
 }
 
-/// Mostly legal text, and now and then anything at all.
-fn text(legal: &'static str) -> impl Strategy<Value = String> {
-    prop_oneof![20 => legal, 1 => "\\PC{0,12}", 1 => "[ '\"`$;&|\\\\\n,=:%#]{1,6}"]
+/// Mostly valid text, sometimes arbitrary text.
+fn text(valid: &'static str) -> impl Strategy<Value = String> {
+    prop_oneof![20 => valid, 1 => "\\PC{0,12}", 1 => "[ '\"`$;&|\\\\\n,=:%#]{1,6}"]
 }
 
 prop_compose! {
@@ -414,7 +419,7 @@ prop_compose! {
     }
 }
 
-fn wanted_words(input: &BootstrapInput) -> Vec<String> {
+fn expected_words(input: &BootstrapInput) -> Vec<String> {
     let mut words = vec![input.cluster.clone()];
     if input.max_pods.is_some() {
         words.extend(["--use-max-pods".into(), "false".into()]);
@@ -433,11 +438,11 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_shell_reads_back_what_was_written(input in any_input()) {
+    fn shell_round_trip(input in any_input()) {
         let Ok(rendered) = render(OsFamily::AmazonLinux2, &input) else { return Ok(()) };
         let mut words = bootstrap_words(&rendered);
         let kubelet = words.pop().unwrap();
-        prop_assert_eq!(words, wanted_words(&input));
+        prop_assert_eq!(words, expected_words(&input));
         prop_assert!(kubelet.contains(input.bootstrap_arguments.expose()));
         let flags: Vec<_> = kubelet.split_whitespace().collect();
         prop_assert_eq!(&read_labels(read_flag(&flags[..1], "--node-labels").unwrap()), &input.labels);
@@ -448,7 +453,7 @@ proptest! {
     }
 
     #[test]
-    fn yaml_in_mime_reads_back_what_was_written(
+    fn yaml_in_mime_round_trip(
         input in any_input(),
         script in "(--BOUNDARY(1|2|--)?\n|\\PC{0,10}\n){0,6}",
     ) {
@@ -483,23 +488,23 @@ proptest! {
     }
 
     #[test]
-    fn powershell_reads_back_what_was_written(input in any_input(), arguments in "[ -~\n]{0,20}") {
+    fn powershell_round_trip(input in any_input(), arguments in "[ -~\n]{0,20}") {
         let input = BootstrapInput { bootstrap_arguments: arguments.into(), ..input };
         let Ok(rendered) = render(OsFamily::Windows, &input) else { return Ok(()) };
         let mut words = powershell_words(&rendered.text(), "\n& $EKSBootstrapScriptFile ");
         prop_assert_eq!(words.split_off(words.len() - 4), ["3>&1", "4>&1", "5>&1", "6>&1"]);
         let kubelet = words.pop().unwrap();
-        let mut wanted = Vec::new();
+        let mut expected = Vec::new();
         for (name, value) in [
             ("-EKSClusterName", input.cluster.as_str()),
             ("-Base64ClusterCA", &input.ca_base64),
             ("-APIServerEndpoint", &input.endpoint),
             ("-ContainerRuntime", input.container_runtime.as_deref().unwrap_or_default()),
         ] {
-            wanted.extend([name, value].into_iter().filter(|_| !value.is_empty()));
+            expected.extend([name, value].into_iter().filter(|_| !value.is_empty()));
         }
-        wanted.push("-KubeletExtraArgs");
-        prop_assert_eq!(words, wanted);
+        expected.push("-KubeletExtraArgs");
+        prop_assert_eq!(words, expected);
         prop_assert!(kubelet.contains(input.bootstrap_arguments.expose()));
         let flags: Vec<_> = kubelet.split_whitespace().collect();
         prop_assert_eq!(&read_labels(read_flag(&flags[..1], "--node-labels").unwrap()), &input.labels);
@@ -509,7 +514,7 @@ proptest! {
     }
 
     #[test]
-    fn toml_reads_back_what_was_written(input in any_input()) {
+    fn toml_round_trip(input in any_input()) {
         let Ok(rendered) = render(OsFamily::Bottlerocket, &input) else { return Ok(()) };
         let table: toml::Table = rendered.text().parse().unwrap();
         let settings = table["settings"]["kubernetes"].as_table().unwrap();

@@ -50,7 +50,7 @@ impl<'a> AdoptionSource<'a> {
 
 /// Adopts a group as it is. Its resources are tagged and recorded before anything else, and the condition `Adopted`
 /// reports how they differ from the spec.
-pub fn adopt_group(input: &PlanInput, found: &AdoptionSource, template: &TemplateStatus, draft: &mut PlanBuilder) {
+pub fn adopt_group(input: &PlanInput, found: &AdoptionSource, template: &TemplateStatus, builder: &mut PlanBuilder) {
     let differences: Vec<_> = adoption_drift(input, found).iter().map(ToString::to_string).collect();
     let mut message = format!("adopted at {}; ", found.description);
     message += &match differences.is_empty() {
@@ -64,9 +64,9 @@ pub fn adopt_group(input: &PlanInput, found: &AdoptionSource, template: &Templat
     if !foreign.is_empty() {
         message += &format!("; not in the spec and left unchanged: {}", foreign.join(", "));
     }
-    tag_resources(input, found, &message, draft);
-    draft.push(ObjectStep::UpdateStatus { status: json!({ "template": template }) });
-    draft.condition_updates.push(ConditionUpdate {
+    tag_resources(input, found, &message, builder);
+    builder.push(ObjectStep::UpdateStatus { status: json!({ "template": template }) });
+    builder.condition_updates.push(ConditionUpdate {
         condition_type: condition::ADOPTED,
         status: true,
         reason: "ResourcesAdopted".into(),
@@ -76,46 +76,47 @@ pub fn adopt_group(input: &PlanInput, found: &AdoptionSource, template: &Templat
 
 /// Tags and records launch template, role and instance profile. The previous controller tagged only the scaling group;
 /// the others belong to the group because of their derived names and because its scaling group refers to them.
-fn tag_resources(input: &PlanInput, found: &AdoptionSource, summary: &str, draft: &mut PlanBuilder) {
+fn tag_resources(input: &PlanInput, found: &AdoptionSource, summary: &str, builder: &mut PlanBuilder) {
     let r = input.resolved;
     let tags = || r.ownership_tags.clone();
-    let unclaimed = |held: &[Tag]| {
+    let is_untagged = |held: &[Tag]| {
         !has_ownership_tags(held, &r.ownership_tags) && !ownership::has_foreign_tags(held, &r.ownership_tags)
     };
-    let template = input.observed.template.as_ref().filter(|t| unclaimed(&t.tags));
-    let refers = |arn: &str| found.data.is_some_and(|data| data.profile_arn == arn);
-    let profile = input.observed.instance_profile.as_ref().filter(|p| r.own_role && refers(&p.arn));
-    let role = profile.and_then(|p| p.role.as_ref()).filter(|role| role.name == r.names.role && unclaimed(&role.tags));
-    let profile = profile.filter(|p| unclaimed(&p.tags));
-    let launched = |t: &&LaunchTemplate| {
+    let template = input.observed.template.as_ref().filter(|t| is_untagged(&t.tags));
+    let launches_with = |arn: &str| found.data.is_some_and(|data| data.profile_arn == arn);
+    let profile = input.observed.instance_profile.as_ref().filter(|p| r.own_role && launches_with(&p.arn));
+    let role =
+        profile.and_then(|p| p.role.as_ref()).filter(|role| role.name == r.names.role && is_untagged(&role.tags));
+    let profile = profile.filter(|p| is_untagged(&p.tags));
+    let is_pinned = |t: &&LaunchTemplate| {
         let pin = input.observed.scaling_group.as_ref().and_then(|g| g.template.as_ref());
         pin.is_some_and(|pin| pin.id == t.id) && names::differs_only_in_timestamp(&t.name, &r.names.template)
     };
     record_adopted(
         input,
         AdoptedResources {
-            template: template.filter(launched).map(|t| t.id.clone()),
+            template: template.filter(is_pinned).map(|t| t.id.clone()),
             role: role.map(|role| role.id.clone()),
             profile: profile.map(|p| p.id.clone()),
             summary: None,
         },
         summary,
-        draft,
+        builder,
     );
     if let Some(template) = template {
-        draft.push(EksStep::TagTemplate { template: template.id.clone(), tags: tags() });
+        builder.push(EksStep::TagTemplate { template: template.id.clone(), tags: tags() });
     }
     if let Some(role) = role {
-        draft.push(IamStep::TagRole { role: role.name.clone(), tags: tags() });
+        builder.push(IamStep::TagRole { role: role.name.clone(), tags: tags() });
     }
     if let Some(profile) = profile {
-        draft.push(IamStep::TagProfile { profile: profile.name.clone(), tags: tags() });
+        builder.push(IamStep::TagProfile { profile: profile.name.clone(), tags: tags() });
     }
 }
 
 /// Records the adopted resources before they are tagged. If AWS denies the tags, the record alone proves their ownership
 /// once the scaling group is deleted.
-fn record_adopted(input: &PlanInput, found: AdoptedResources, summary: &str, draft: &mut PlanBuilder) {
+fn record_adopted(input: &PlanInput, found: AdoptedResources, summary: &str, builder: &mut PlanBuilder) {
     if found == AdoptedResources::default() {
         return;
     }
@@ -123,12 +124,12 @@ fn record_adopted(input: &PlanInput, found: AdoptedResources, summary: &str, dra
     if input.status.managed.as_ref().and_then(|m| m.adopted.as_ref()) == Some(&found) {
         return;
     }
-    draft.record_managed("adopted", json!(found));
+    builder.record_managed("adopted", json!(found));
 }
 
 /// Retries the tags that AWS denied at the adoption, and reports the adoption without the missing permissions. The report
 /// of a further denial adds them again.
-pub fn retry_tagging(input: &PlanInput, group: &ScalingGroup, draft: &mut PlanBuilder) {
+pub fn retry_tagging(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuilder) {
     if input.observed.tag_retry_pending {
         return;
     }
@@ -146,8 +147,8 @@ pub fn retry_tagging(input: &PlanInput, group: &ScalingGroup, draft: &mut PlanBu
     if version.is_some_and(|print| print.hash == r.fingerprint.hash) {
         found.data = Some(&r.template_data);
     }
-    tag_resources(input, &found, &message, draft);
-    draft.condition_updates.push(ConditionUpdate {
+    tag_resources(input, &found, &message, builder);
+    builder.condition_updates.push(ConditionUpdate {
         condition_type: condition::ADOPTED,
         status: true,
         reason: "ResourcesAdopted".into(),
@@ -166,10 +167,10 @@ fn denied_adoption_summary(status: &InstanceGroupStatus) -> Option<String> {
 
 /// How the adopted content differs from the spec, and how many nodes run an older one.
 fn adoption_drift(input: &PlanInput, found: &AdoptionSource) -> Vec<Drift> {
-    let wanted = &input.resolved.template_data;
+    let desired = &input.resolved.template_data;
     let mut all =
-        found.data.map(|data| super::launch_template::drift::template_data_drift(data, wanted)).unwrap_or_default();
-    if found.data.is_some_and(|data| data.user_data != wanted.user_data) {
+        found.data.map(|data| super::launch_template::drift::template_data_drift(data, desired)).unwrap_or_default();
+    if found.data.is_some_and(|data| data.user_data != desired.user_data) {
         all.push(Drift::new("userData", "as found", "as rendered now"));
     }
     if found.older_nodes > 0 {
@@ -180,17 +181,17 @@ fn adoption_drift(input: &PlanInput, found: &AdoptionSource) -> Vec<Drift> {
 
 /// Attributes of the scaling group and policies of the role that the spec does not ask for.
 fn unmanaged_attributes(input: &PlanInput, group: &ScalingGroup) -> Vec<String> {
-    let (r, wanted) = (input.resolved, &input.resolved.desired);
+    let (r, desired) = (input.resolved, &input.resolved.desired);
     let tags = group.tags.iter().map(|t| &t.key).filter(|key| r.tags.iter().all(|t| t.key != **key));
     let hooks = input.observed.lifecycle_hooks.iter().flatten().map(|h| &h.name);
-    let hooks = hooks.filter(|name| wanted.lifecycle_hooks.iter().all(|h| h.name != **name));
-    let processes = group.suspended_processes.iter().filter(|p| !wanted.suspended_processes.contains(*p));
-    let metrics = group.enabled_metrics.iter().filter(|m| !wanted.metrics.contains(*m));
+    let hooks = hooks.filter(|name| desired.lifecycle_hooks.iter().all(|h| h.name != **name));
+    let processes = group.suspended_processes.iter().filter(|p| !desired.suspended_processes.contains(*p));
+    let metrics = group.enabled_metrics.iter().filter(|m| !desired.metrics.contains(*m));
     let policies = input.observed.attached_policies.iter().filter(|p| r.own_role && !r.managed_policies.contains(p));
     let named = |kind: &'static str| move |name: &String| format!("{kind} {name}");
-    let pool = warm_pool::is_foreign(input).then(|| "the warm pool".to_owned());
+    let warm_pool = warm_pool::is_foreign(input).then(|| "the warm pool".to_owned());
     tags.map(named("tag"))
-        .chain(pool)
+        .chain(warm_pool)
         .chain(hooks.map(named("lifecycle hook")))
         .chain(processes.map(named("suspended process")))
         .chain(metrics.map(named("metric")))

@@ -79,25 +79,25 @@ pub fn is_standard_policy(arn: &str) -> bool {
 
 /// Plans one reconcile of a group that is being deleted.
 pub fn plan_deletion(input: &DeleteInput) -> Plan {
-    let mut draft = PlanBuilder::default();
+    let mut builder = PlanBuilder::default();
     match input.scaling_group {
-        Some(group) if group.deleting => draft
+        Some(group) if group.deleting => builder
             .set_outcome_once(waiting(Phase::Deleting, format!("AWS is deleting the scaling group {}", group.name))),
         Some(group) => match classify_ownership(&group.name, &group.tags, input.ownership_tags) {
-            Ownership::Ours => drain_scaling_group(input, group, &mut draft),
-            Ownership::TagsModified(_) => block_on_ownership(input, group, &mut draft),
+            Ownership::Ours => drain_scaling_group(input, group, &mut builder),
+            Ownership::TagsModified(_) => block_on_ownership(input, group, &mut builder),
             // Its tags were removed, but its nodes still use the resources that would be deleted.
-            Ownership::Untagged if uses_our_template(input, group) => block_on_ownership(input, group, &mut draft),
-            Ownership::Untagged | Ownership::OtherGroup => delete_supporting_resources(input, &mut draft),
+            Ownership::Untagged if uses_our_template(input, group) => block_on_ownership(input, group, &mut builder),
+            Ownership::Untagged | Ownership::OtherGroup => delete_supporting_resources(input, &mut builder),
         },
-        None => delete_supporting_resources(input, &mut draft),
+        None => delete_supporting_resources(input, &mut builder),
     }
-    draft.set_outcome_once(Outcome::Deleted);
-    draft.build(input.id, None)
+    builder.set_outcome_once(Outcome::Deleted);
+    builder.build(input.id, None)
 }
 
 /// Blocks the deletion while nodes of a scaling group that may be this group's use its resources.
-fn block_on_ownership(input: &DeleteInput, group: &ScalingGroup, draft: &mut PlanBuilder) {
+fn block_on_ownership(input: &DeleteInput, group: &ScalingGroup, builder: &mut PlanBuilder) {
     let what = ownership::ownership_conflict(&group.name, &group.tags, input.ownership_tags).unwrap_or_default();
     let remedy = if uses_our_template(input, group) {
         format!(
@@ -108,7 +108,7 @@ fn block_on_ownership(input: &DeleteInput, group: &ScalingGroup, draft: &mut Pla
             .into()
     };
     let message = format!("{what}; {remedy}");
-    draft.set_outcome_once(Outcome::Blocked { reason: Reason::OwnershipConflict, message, is_deleting: true });
+    builder.set_outcome_once(Outcome::Blocked { reason: Reason::OwnershipConflict, message, is_deleting: true });
 }
 
 /// Whether a scaling group without tags launches from this group's template or launch configuration.
@@ -121,46 +121,46 @@ fn uses_our_template(input: &DeleteInput, group: &ScalingGroup) -> bool {
             .is_some_and(|name| input.launch_configurations.iter().any(|known| known == name))
 }
 
-fn drain_scaling_group(input: &DeleteInput, group: &ScalingGroup, draft: &mut PlanBuilder) {
-    let because = || vec![Drift::new("InstanceGroup", "present", "deleted")];
+fn drain_scaling_group(input: &DeleteInput, group: &ScalingGroup, builder: &mut PlanBuilder) {
+    let reasons = || vec![Drift::new("InstanceGroup", "present", "deleted")];
     if let Some(name) = launch_configuration::current_name(group)
         .filter(|name| launch_configuration::has_derived_name(&group.name, name))
         && !input.launch_configurations.iter().any(|known| known == name)
     {
         let all: Vec<_> = input.launch_configurations.iter().map(String::as_str).chain([name]).collect();
-        draft.push(ObjectStep::UpdateStatus { status: json!({ "managed": { "configurations": all } }) });
+        builder.push(ObjectStep::UpdateStatus { status: json!({ "managed": { "configurations": all } }) });
     }
     if !group.suspended_processes.iter().any(|p| p == "Launch") {
-        draft.push_with_reasons(
+        builder.push_with_reasons(
             EksStep::SuspendProcesses { group: group.name.clone(), processes: vec!["Launch".into()] },
-            because(),
+            reasons(),
         );
     }
     if group.min != 0 {
         let change = ScalingGroupChange { min: Some(0), ..ScalingGroupChange::default() };
-        draft.push_with_reasons(EksStep::UpdateGroup { group: group.name.clone(), change, pin: None }, because());
+        builder.push_with_reasons(EksStep::UpdateGroup { group: group.name.clone(), change, pin: None }, reasons());
     }
     if let Some(pool) = &group.warm_pool {
         if !pool.deleting {
-            draft.push_with_reasons(EksStep::DeleteWarmPool { group: group.name.clone() }, because());
+            builder.push_with_reasons(EksStep::DeleteWarmPool { group: group.name.clone() }, reasons());
         }
     } else if input.members.is_empty() {
-        draft.push_with_reasons(EksStep::DeleteGroup { group: group.name.clone() }, because());
-        return draft.set_outcome_once(waiting(Phase::Deleting, "the scaling group is empty and is being deleted"));
+        builder.push_with_reasons(EksStep::DeleteGroup { group: group.name.clone() }, reasons());
+        return builder.set_outcome_once(waiting(Phase::Deleting, "the scaling group is empty and is being deleted"));
     }
     let decision = drain_decision(input, group);
-    draft.condition_updates.extend(duplicate_provider_id(&decision));
+    builder.condition_updates.extend(duplicate_provider_id(&decision));
     if !decision.abandoned_pods.is_empty() {
         let message = format!(
             "the drain took longer than 15 minutes and continues without waiting for {}",
             pod_names(&decision.abandoned_pods)
         );
-        draft.events.push(Event::warning("DrainTimeout", message));
+        builder.events.push(Event::warning("DrainTimeout", message));
     }
-    let acts = !decision.steps.is_empty();
-    draft.steps.extend(decision.steps.into_iter().map(PlannedStep::from));
+    let has_steps = !decision.steps.is_empty();
+    builder.steps.extend(decision.steps.into_iter().map(PlannedStep::from));
     let live = input.members.iter().filter(|m| m.instance.state != InstanceState::Terminating).count();
-    draft.status_update.fields = BTreeMap::from([(
+    builder.status_update.fields = BTreeMap::from([(
         "nodes".into(),
         json!({"desired": group.desired, "ready": input.members.iter().filter(|m| m.is_ready()).count(), "updated": 0, "outdated": live,
                "draining": input.members.iter().filter(|m| m.disruption_of(&input.id.uid).is_some()).count()}),
@@ -170,8 +170,8 @@ fn drain_scaling_group(input: &DeleteInput, group: &ScalingGroup, draft: &mut Pl
     if !decision.waiting_for.is_empty() {
         message += &format!("; waiting for {}", decision.waiting_for.join("; "));
     }
-    let recheck = if acts { Recheck::Immediately } else { Recheck::Poll };
-    draft.set_outcome_once(Outcome::Progressing { phase: Phase::Deleting, message, recheck });
+    let recheck = if has_steps { Recheck::Immediately } else { Recheck::Poll };
+    builder.set_outcome_once(Outcome::Progressing { phase: Phase::Deleting, message, recheck });
 }
 
 fn drain_decision(input: &DeleteInput, group: &ScalingGroup) -> rolling_update::RollingUpdateDecision {
@@ -204,16 +204,16 @@ fn drain_decision(input: &DeleteInput, group: &ScalingGroup) -> rolling_update::
 }
 
 /// Deletes what remains after the scaling group: join entries, template, configurations, profile, role, finalizer.
-fn delete_supporting_resources(input: &DeleteInput, draft: &mut PlanBuilder) {
+fn delete_supporting_resources(input: &DeleteInput, builder: &mut PlanBuilder) {
     if let Some(other) = input.wait_for {
-        return draft.set_outcome_once(wait_for_group(other));
+        return builder.set_outcome_once(wait_for_group(other));
     }
     for entry in input.aws_auth_entries {
-        draft.push(JoinStep::RemoveAwsAuthEntry(entry.clone()));
+        builder.push(JoinStep::RemoveAwsAuthEntry(entry.clone()));
     }
     for entry in input.access_entries {
         let cluster = input.ownership_tags[0].value.clone();
-        draft.push(JoinStep::RemoveAccessEntry { cluster, principal: entry.principal.clone() });
+        builder.push(JoinStep::RemoveAccessEntry { cluster, principal: entry.principal.clone() });
     }
     let adopted = input.adopted;
     let tags = || input.ownership_tags.to_vec();
@@ -223,34 +223,34 @@ fn delete_supporting_resources(input: &DeleteInput, draft: &mut PlanBuilder) {
     let untagged = |held: &[Tag]| !has_ownership_tags(held, input.ownership_tags);
     if let Some(template) = input.template.filter(|t| ours(&t.id, &t.tags, &adopted.template)) {
         if untagged(&template.tags) {
-            draft.push(EksStep::TagTemplate { template: template.id.clone(), tags: tags() });
+            builder.push(EksStep::TagTemplate { template: template.id.clone(), tags: tags() });
         }
-        draft.push(EksStep::DeleteTemplate { template: template.id.clone() });
+        builder.push(EksStep::DeleteTemplate { template: template.id.clone() });
     }
     for configuration in input.launch_configurations {
-        draft.push(EksStep::DeleteConfiguration { configuration: configuration.clone() });
+        builder.push(EksStep::DeleteConfiguration { configuration: configuration.clone() });
     }
     if let Some(profile) = input.instance_profile.filter(|p| ours(&p.id, &p.tags, &adopted.profile)) {
         if untagged(&profile.tags) {
-            draft.push(IamStep::TagProfile { profile: profile.name.clone(), tags: tags() });
+            builder.push(IamStep::TagProfile { profile: profile.name.clone(), tags: tags() });
         }
         if let Some(held) = &profile.role {
-            draft.push(IamStep::RemoveRoleFromProfile { profile: profile.name.clone(), role: held.name.clone() });
+            builder.push(IamStep::RemoveRoleFromProfile { profile: profile.name.clone(), role: held.name.clone() });
         }
-        draft.push(IamStep::DeleteProfile { profile: profile.name.clone() });
+        builder.push(IamStep::DeleteProfile { profile: profile.name.clone() });
     }
     if let Some(role) = input.role.filter(|r| ours(&r.id, &r.tags, &adopted.role)) {
         if untagged(&role.tags) {
-            draft.push(IamStep::TagRole { role: role.name.clone(), tags: tags() });
+            builder.push(IamStep::TagRole { role: role.name.clone(), tags: tags() });
         }
-        delete_role(input, role, draft);
+        delete_role(input, role, builder);
     }
-    if draft.outcome.is_none() && input.id.has_finalizer {
-        draft.push(ObjectStep::RemoveFinalizer);
+    if builder.outcome.is_none() && input.id.has_finalizer {
+        builder.push(ObjectStep::RemoveFinalizer);
     }
 }
 
-fn delete_role(input: &DeleteInput, role: &Role, draft: &mut PlanBuilder) {
+fn delete_role(input: &DeleteInput, role: &Role, builder: &mut PlanBuilder) {
     let foreign: Vec<_> = input
         .attached_policies
         .iter()
@@ -264,14 +264,14 @@ fn delete_role(input: &DeleteInput, role: &Role, draft: &mut PlanBuilder) {
             role.name,
             foreign.join(", ")
         );
-        return draft.set_outcome_once(Outcome::Blocked {
+        return builder.set_outcome_once(Outcome::Blocked {
             reason: Reason::OwnershipConflict,
             message,
             is_deleting: true,
         });
     }
     for policy in input.attached_policies {
-        draft.push(IamStep::DetachPolicy { role: role.name.clone(), policy: policy.clone() });
+        builder.push(IamStep::DetachPolicy { role: role.name.clone(), policy: policy.clone() });
     }
-    draft.push(IamStep::DeleteRole { role: role.name.clone() });
+    builder.push(IamStep::DeleteRole { role: role.name.clone() });
 }

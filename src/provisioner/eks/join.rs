@@ -34,8 +34,8 @@ fn role_propagated(input: &PlanInput) -> bool {
 }
 
 /// Adds the steps that put and remove join entries, and records a conflict.
-pub fn authorize(joined: JoinPlan, draft: &mut PlanBuilder) {
-    draft.steps.extend(joined.steps);
-    draft.join_conflict =
+pub fn authorize(joined: JoinPlan, builder: &mut PlanBuilder) {
+    builder.steps.extend(joined.steps);
+    builder.join_conflict =
         joined.conflict.map(|detail| format!("{detail}; new nodes cannot join until this is fixed manually"));
 }

@@ -44,29 +44,29 @@ pub struct Eks;
 #[async_trait]
 impl Provisioner for Eks {
     async fn plan(&self, o: &Observer<'_>, mut request: PlanRequest<'_>) -> ObserveResult<PlanResult> {
-        let wanted = match desired_spec(&mut request, o.now) {
-            Ok(wanted) => wanted,
+        let desired = match desired_spec(&mut request, o.now) {
+            Ok(desired) => desired,
             Err(problems) => return Ok(PlanResult::Rejected(problems)),
         };
         let PlanRequest { id, status, .. } = request;
         if request.is_new {
-            prefetch_new_groups(o, &wanted.cluster, id);
+            prefetch_new_groups(o, &desired.cluster, id);
         }
-        let references = observe::references::references(o, &wanted).await?;
-        let mut distinct = uses_hashed_names(&wanted, status);
+        let references = observe::references::references(o, &desired).await?;
+        let mut hashed = uses_hashed_names(&desired, status);
         let (resolved, observed) = loop {
-            let resolved = match resolve::resolve(wanted.clone(), &references, distinct) {
+            let resolved = match resolve::resolve(desired.clone(), &references, hashed) {
                 Ok(resolved) => resolved,
                 Err(problems) => return Ok(PlanResult::Rejected(problems)),
             };
             let observed = observe::observe(o, &resolved, status).await?;
             // An existing scaling group keeps its name, even when another resource of that name has another owner.
             let has_conflict = observed.scaling_group.is_none() && o.process_state.has_name_conflict(&id.key());
-            if distinct || !(has_conflict || ownership::name_conflict(&resolved, &observed, status)) {
+            if hashed || !(has_conflict || ownership::name_conflict(&resolved, &observed, status)) {
                 break (resolved, observed);
             }
             o.process_state.set_name_conflict(&id.key());
-            distinct = true;
+            hashed = true;
         };
         if let Some(facts) = observe::references::launch_facts(o, &resolved, &observed, status).await? {
             let problems = launch_template::launch_checks::spec_errors(&resolved, &facts);
@@ -126,23 +126,23 @@ impl Provisioner for Eks {
 }
 
 /// Parses the merged spec with the controller's settings. Returns all errors at once.
-fn desired_spec(order: &mut PlanRequest, now: Timestamp) -> Result<desired::DesiredSpec, Vec<SpecError>> {
-    let settings = order.settings;
-    if let Some(eks) = order.spec.eks.as_mut().filter(|e| e.r#type.as_deref().unwrap_or_default().is_empty()) {
+fn desired_spec(request: &mut PlanRequest, now: Timestamp) -> Result<desired::DesiredSpec, Vec<SpecError>> {
+    let settings = request.settings;
+    if let Some(eks) = request.spec.eks.as_mut().filter(|e| e.r#type.as_deref().unwrap_or_default().is_empty()) {
         eks.r#type = Some(settings.default_scaling_configuration.as_str().into());
     }
-    let recommended = apply_spot_recommendation(&mut order.spec, order.status, order.recommendations, now);
-    let mut wanted = desired::parse(order.id, order.annotations, &order.spec)?;
-    wanted.spot_recommendation = recommended;
-    wanted.join_auth = settings.join_auth;
-    if let Some(crd) = &mut wanted.crd_strategy {
-        let policy = order.policy.cloned().unwrap_or_default();
+    let recommended = apply_spot_recommendation(&mut request.spec, request.status, request.recommendations, now);
+    let mut desired = desired::parse(request.id, request.annotations, &request.spec)?;
+    desired.spot_recommendation = recommended;
+    desired.join_auth = settings.join_auth;
+    if let Some(crd) = &mut desired.crd_strategy {
+        let policy = request.policy.cloned().unwrap_or_default();
         crd.submission_policy = SubmissionPolicy { policy, config_namespace: settings.config_namespace.clone() };
     }
-    wanted.discovers_endpoint = settings.windows_discovers_endpoint && wanted.os_family == OsFamily::Windows;
-    match cluster_mismatch(settings, resolve::CLUSTER_FIELD, &wanted.cluster) {
+    desired.discovers_endpoint = settings.windows_discovers_endpoint && desired.os_family == OsFamily::Windows;
+    match cluster_mismatch(settings, resolve::CLUSTER_FIELD, &desired.cluster) {
         Some(problem) => Err(vec![problem]),
-        None => Ok(wanted),
+        None => Ok(desired),
     }
 }
 
@@ -155,18 +155,18 @@ fn prefetch_new_groups(o: &Observer<'_>, cluster: &str, id: &GroupId) {
 }
 
 /// Whether the group already uses names with a hash, because its plain names belonged to another owner.
-fn uses_hashed_names(wanted: &desired::DesiredSpec, status: &InstanceGroupStatus) -> bool {
-    let derived = GroupNames::new(&wanted.cluster, &wanted.id.namespace, &wanted.id.name);
-    let taken = derived.hashed(&derived.scaling_group());
-    status.active_scaling_group_name.as_ref() == Some(&taken)
+fn uses_hashed_names(desired: &desired::DesiredSpec, status: &InstanceGroupStatus) -> bool {
+    let derived = GroupNames::new(&desired.cluster, &desired.id.namespace, &desired.id.name);
+    let hashed_name = derived.hashed(&derived.scaling_group());
+    status.active_scaling_group_name.as_ref() == Some(&hashed_name)
 }
 
 /// The plan for a group whose status names no resources: only the finalizer is removed.
 fn plan_nothing_to_delete(id: &GroupId) -> Plan {
-    let mut draft = PlanBuilder::default();
+    let mut builder = PlanBuilder::default();
     if id.has_finalizer {
-        draft.push(ObjectStep::RemoveFinalizer);
+        builder.push(ObjectStep::RemoveFinalizer);
     }
-    draft.set_outcome_once(Outcome::Deleted);
-    draft.build(id, None)
+    builder.set_outcome_once(Outcome::Deleted);
+    builder.build(id, None)
 }

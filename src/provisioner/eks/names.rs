@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn long_names_become_their_md5() {
+    fn long_names_become_their_md5_hash() {
         let group = "x".repeat(63 - "c-n-".len());
         let names = GroupNames::new("c", "n", &group);
         assert_eq!(names.role().len(), 63);
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_of_ownership_clusters_and_the_autoscaler_are_reserved() {
+    fn ownership_cluster_and_autoscaler_tags_are_reserved() {
         for key in [
             "instancegroups.keikoproj.io/Namespace",
             "instancegroups.keikoproj.io/Other",
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_of_the_annotation_replace_the_role_and_win_over_the_spec() {
+    fn annotation_labels_replace_role_label_and_override_spec() {
         let spec = BTreeMap::from([("team".to_owned(), "a".to_owned())]);
         let labels = |annotation| node_labels("web", &spec, annotation, "normal", "ami-1");
         let read =
@@ -319,7 +319,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn groups_that_share_a_name_never_own_each_others_resources(
+        fn groups_with_equal_names_own_only_their_resources(
             cluster in "[ab](-?[ab]){0,3}", namespace in "[ab](-?[ab]){0,3}", name in "[ab](-?[ab]){0,3}",
             cluster2 in "[ab](-?[ab]){0,3}", namespace2 in "[ab](-?[ab]){0,3}", name2 in "[ab](-?[ab]){0,3}",
         ) {
@@ -332,7 +332,7 @@ mod tests {
         }
 
         #[test]
-        fn names_fit_what_aws_accepts(
+        fn names_respect_aws_length_limits(
             cluster in "[a-z0-9-]{1,100}", namespace in "[a-z0-9-]{1,63}", name in "[a-z0-9.-]{1,253}",
         ) {
             let names = GroupNames::new(&cluster, &namespace, &name);

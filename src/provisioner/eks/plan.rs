@@ -9,7 +9,7 @@ use super::join::{authorize, role_join};
 use super::launch_template::create::{TemplateContribution, ensure_version, launch_configuration_unsupported};
 use super::launch_template::versions;
 use super::observed;
-use super::record::record_managed;
+use super::record::record;
 use super::role::create::ensure_role;
 use super::role::previous_roles;
 use super::rotation::template_origin;
@@ -20,29 +20,31 @@ use crate::api::StrategyType;
 use crate::auth::access_entries::JoinPlan;
 use crate::aws::{ScalingGroup, ScalingGroupChange};
 use crate::ownership::ownership_conflict;
-use crate::plan::{Drift, ObjectStep, Outcome, Phase, Plan, PlanBuilder, Reason, Recheck, StatusUpdate, Step, waiting};
+use crate::plan::{Drift, ObjectStep, Outcome, Phase, Plan, PlanBuilder, Reason, Recheck, StatusUpdate, waiting};
 use crate::plan::{EksStep, Pin};
 
 /// Plans one reconcile of a group that is not being deleted.
 pub fn plan(input: &PlanInput) -> Plan {
-    let mut draft = PlanBuilder { status_update: status_update(input), ..PlanBuilder::default() };
-    if !input.resolved.desired.id.has_finalizer {
-        draft.push(ObjectStep::AddFinalizer);
-    }
+    let mut builder = PlanBuilder { status_update: status_update(input), ..PlanBuilder::default() };
+    builder.ensure_finalizer(&input.resolved.desired.id);
     match (conflict_message(input), &input.observed.scaling_group) {
         (Some(message), _) => {
             // Nodes keep their role. Nothing of this group exists under these names, so the status must not record them:
             // a record would bind the group to a cluster, and its deletion to foreign resources.
-            draft.status_update.fields.remove("nodesInstanceRoleArn");
-            draft.status_update.fields.remove("activeScalingGroupName");
-            draft.set_outcome_once(Outcome::Blocked { reason: Reason::OwnershipConflict, message, is_deleting: false });
+            builder.status_update.fields.remove("nodesInstanceRoleArn");
+            builder.status_update.fields.remove("activeScalingGroupName");
+            builder.set_outcome_once(Outcome::Blocked {
+                reason: Reason::OwnershipConflict,
+                message,
+                is_deleting: false,
+            });
         }
-        (None, None) => plan_new(input, &mut draft),
-        (None, Some(group)) => plan_existing(input, group, &mut draft),
+        (None, None) => plan_new(input, &mut builder),
+        (None, Some(group)) => plan_existing(input, group, &mut builder),
     }
-    let wanted = &input.resolved.desired;
-    let rotate = wanted.rolling_update.rotate_at.filter(|at| *at > input.now);
-    draft.build(&wanted.id, rotate.into_iter().chain(role_join(input).plan().recheck_at).min())
+    let desired = &input.resolved.desired;
+    let rotate_at = desired.rolling_update.rotate_at.filter(|at| *at > input.now);
+    builder.build(&desired.id, rotate_at.into_iter().chain(role_join(input).plan().recheck_at).min())
 }
 
 /// Why a resource with a name of this group is neither used nor changed: nothing proves that the group owns it.
@@ -61,71 +63,74 @@ fn conflict_message(input: &PlanInput) -> Option<String> {
 
 /// Creates role, join entries, launch template and scaling group. The scaling group waits until its instance profile has
 /// propagated in IAM.
-fn plan_new(input: &PlanInput, draft: &mut PlanBuilder) {
+fn plan_new(input: &PlanInput, builder: &mut PlanBuilder) {
     let r = input.resolved;
-    // Deleted first, while the status still names it.
+    // The record replaces the name of this template in the status.
     if let Some(orphan) = &input.observed.orphaned_template {
-        draft.push(EksStep::DeleteTemplate { template: orphan.id.clone() });
+        builder.first_steps.push(EksStep::DeleteTemplate { template: orphan.id.clone() }.into());
     }
     let joined = role_join(input).plan();
-    record_managed(input, &joined, draft);
-    let propagating = r.own_role && ensure_role(input, draft);
+    record(input, &joined, builder);
+    let propagating = r.own_role && ensure_role(input, builder);
     let conflict = joined.conflict.clone();
-    authorize(JoinPlan { conflict: None, ..joined }, draft);
+    authorize(JoinPlan { conflict: None, ..joined }, builder);
     if let Some(detail) = conflict {
         let message = format!("{detail}; the scaling group is not created, because its nodes could not join");
-        return draft.set_outcome_once(Outcome::Blocked { reason: Reason::AuthConflict, message, is_deleting: false });
+        return builder.set_outcome_once(Outcome::Blocked {
+            reason: Reason::AuthConflict,
+            message,
+            is_deleting: false,
+        });
     }
-    let Some(version) = ensure_version(input, draft) else { return };
+    let Some(version) = ensure_version(input, builder) else { return };
     if version.creates_template() {
-        draft.events.extend(launch_configuration_unsupported(r));
+        builder.events.extend(launch_configuration_unsupported(r));
     }
-    draft.steps.extend(version.step);
+    builder.steps.extend(version.step);
     if propagating {
         let recheck = Recheck::After(input.timing.iam_propagation);
-        return draft.set_outcome_once(Outcome::Progressing {
+        return builder.set_outcome_once(Outcome::Progressing {
             phase: Phase::Creating,
             message: "waiting for the new instance profile to propagate in IAM".into(),
             recheck,
         });
     }
-    create_scaling_group(input, version.pin, draft);
+    create_scaling_group(input, version.pin, builder);
 }
 
-fn plan_existing(input: &PlanInput, group: &ScalingGroup, draft: &mut PlanBuilder) {
+fn plan_existing(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuilder) {
     if group.deleting {
-        return draft.set_outcome_once(waiting(
+        return builder.set_outcome_once(waiting(
             Phase::Modifying,
             format!("the scaling group {} is being deleted; it is created again once it is gone", group.name),
         ));
     }
     let joined = role_join(input).plan();
-    record_managed(input, &joined, draft);
-    record_spot_recommendation(input, draft);
-    authorize(joined, draft);
+    record(input, &joined, builder);
+    record_spot_recommendation(input, builder);
+    authorize(joined, builder);
     if input.resolved.own_role {
-        ensure_role(input, draft);
+        ensure_role(input, builder);
     }
-    let template = versions::plan_template(input, group, draft);
-    update_scaling_group(input, group, template, draft);
-    attributes::plan_attributes(input, group, draft);
-    launch_configuration::migrate::delete_unused(input, group, draft);
-    previous_roles::remove_unused(input, draft);
-    let changed = draft.steps.iter().any(|s| !matches!(s.step, Step::Object(ObjectStep::UpdateStatus { .. })));
-    if changed && draft.outcome.is_none() {
-        draft.status_update.nodes_ready = None;
-        draft.set_outcome_once(Outcome::Progressing {
+    let template = versions::plan_template(input, group, builder);
+    update_scaling_group(input, group, template, builder);
+    attributes::plan_attributes(input, group, builder);
+    launch_configuration::migrate::delete_unused(input, group, builder);
+    previous_roles::remove_unused(input, builder);
+    if builder.has_changes() && builder.outcome.is_none() {
+        builder.status_update.nodes_ready = None;
+        builder.set_outcome_once(Outcome::Progressing {
             phase: Phase::Modifying,
             message: "changing in place".into(),
             recheck: Recheck::Immediately,
         });
         return;
     }
-    if draft.outcome.is_none() {
-        adopt::retry_tagging(input, group, draft);
-        rotation::rotate_nodes(input, group, draft);
-        readiness::check_readiness(input, group, draft);
-        scale_in::report_pending(input, group, draft);
+    if builder.outcome.is_none() {
+        adopt::retry_tagging(input, group, builder);
+        rotation::rotate_nodes(input, group, builder);
+        readiness::check_readiness(input, group, builder);
+        scale_in::report_pending(input, group, builder);
     }
 }
 
@@ -160,14 +165,14 @@ fn status_update(input: &PlanInput) -> StatusUpdate {
 }
 
 /// Records a spot recommendation before following it, because its event expires.
-fn record_spot_recommendation(input: &PlanInput, draft: &mut PlanBuilder) {
+fn record_spot_recommendation(input: &PlanInput, builder: &mut PlanBuilder) {
     let found = &input.resolved.desired.spot_recommendation;
     if found.is_some() && *found != input.status.spot_recommendation {
-        draft.push(ObjectStep::UpdateStatus { status: json!({ "spotRecommendation": found }) });
+        builder.push(ObjectStep::UpdateStatus { status: json!({ "spotRecommendation": found }) });
     }
     // A group that never had a recommendation gets no status field about it.
     if found.is_some() || input.status.using_spot_recommendation.is_some() {
-        draft.status_update.fields.insert("usingSpotRecommendation".into(), json!(found.is_some()));
+        builder.status_update.fields.insert("usingSpotRecommendation".into(), json!(found.is_some()));
     }
 }
 
@@ -176,14 +181,14 @@ fn update_scaling_group(
     input: &PlanInput,
     group: &ScalingGroup,
     template: TemplateContribution,
-    draft: &mut PlanBuilder,
+    builder: &mut PlanBuilder,
 ) {
-    let w = &input.resolved.desired;
+    let desired = &input.resolved.desired;
     let mut reasons = Vec::new();
     let mut change = ScalingGroupChange::default();
-    if group.min != w.min_size {
-        change.min = Some(w.min_size);
-        reasons.push(Drift::new("minSize", group.min, w.min_size));
+    if group.min != desired.min_size {
+        change.min = Some(desired.min_size);
+        reasons.push(Drift::new("minSize", group.min, desired.min_size));
     }
     let max = scale_in::safe_max_size(input, group);
     if group.max != max {
@@ -194,17 +199,17 @@ fn update_scaling_group(
         change.subnets = Some(input.resolved.subnets.clone());
         reasons.push(Drift::new("subnets", group.subnets.join(", "), input.resolved.subnets.join(", ")));
     }
-    let pin = merge_purchase_options(input, group, &template, &mut change, &mut reasons, draft);
-    draft.steps.extend(template.steps);
-    mixed_instances::record_pool(input, change.mixed.as_ref(), draft);
+    let pin = merge_purchase_options(input, group, &template, &mut change, &mut reasons, builder);
+    builder.steps.extend(template.steps);
+    mixed_instances::record_pool(input, change.mixed.as_ref(), builder);
     if change != ScalingGroupChange::default() || pin.is_some() {
         let reasons = match template.repin_reasons {
             Some(repin) => repin.into_iter().chain(reasons).collect(),
             None => reasons.into_iter().chain(pin.as_ref().and_then(|pin| pin_drift(group, pin))).collect(),
         };
-        draft.push_with_reasons(EksStep::UpdateGroup { group: group.name.clone(), change, pin }, reasons);
+        builder.push_with_reasons(EksStep::UpdateGroup { group: group.name.clone(), change, pin }, reasons);
     }
-    draft.steps.extend(template.cleanup);
+    builder.steps.extend(template.cleanup);
 }
 
 /// The difference when the group is not pinned to this version yet.
@@ -230,10 +235,10 @@ fn merge_purchase_options(
     template: &TemplateContribution,
     change: &mut ScalingGroupChange,
     reasons: &mut Vec<Drift>,
-    draft: &PlanBuilder,
+    builder: &PlanBuilder,
 ) -> Option<Pin> {
     let pin = template.pin.clone();
-    if draft.outcome.is_some() {
+    if builder.outcome.is_some() {
         return pin;
     }
     let changes = template.repin_reasons.is_some() || matches!(pin, Some(Pin::Made { .. })) || change.subnets.is_some();

@@ -1,4 +1,4 @@
-//! Records in the status what the controller sets, before it is set.
+//! Records in the status which attributes the controller sets, before it sets them.
 
 use std::collections::BTreeSet;
 
@@ -10,11 +10,27 @@ use super::launch_configuration;
 use crate::api::ManagedAttributes;
 use crate::auth::access_entries::JoinPlan;
 use crate::aws::Tag;
-use crate::plan::{ObjectStep, PlanBuilder};
+use crate::plan::PlanBuilder;
 
-/// Records the attributes that the controller sets, and drops those that no longer exist from the record.
-pub fn record_managed(input: &PlanInput, joined: &JoinPlan, draft: &mut PlanBuilder) {
+/// Records the attributes that this plan sets, and the names that the status does not have yet.
+pub fn record(input: &PlanInput, joined: &JoinPlan, builder: &mut PlanBuilder) {
     let old = input.status.managed.clone().unwrap_or_default();
+    let managed = managed_attributes(input, joined, &old);
+    if managed == old && input.status.managed.is_some() {
+        return;
+    }
+    let r = input.resolved;
+    let mut status = json!({ "managed": managed.patch_from(&old) });
+    if input.status.active_scaling_group_name.as_deref() != Some(&r.names.scaling_group) {
+        status["activeScalingGroupName"] = json!(r.names.scaling_group);
+        status["activeLaunchTemplateName"] = json!(r.names.template);
+        status["nodesInstanceRoleArn"] = json!(r.role_arn);
+    }
+    builder.record(status);
+}
+
+/// The attributes that the controller sets: the desired ones, and the recorded ones that still exist.
+fn managed_attributes(input: &PlanInput, joined: &JoinPlan, old: &ManagedAttributes) -> ManagedAttributes {
     let r = input.resolved;
     let joining = role_join(input);
     let (tags, processes, metrics) = match &input.observed.scaling_group {
@@ -23,7 +39,7 @@ pub fn record_managed(input: &PlanInput, joined: &JoinPlan, draft: &mut PlanBuil
     };
     let hooks = input.observed.lifecycle_hooks.iter().flatten().map(|h| h.name.clone()).collect();
     let present = |all: &[String]| all.iter().filter(|arn| **arn == r.role_arn).cloned().collect::<Vec<_>>();
-    let managed = ManagedAttributes {
+    ManagedAttributes {
         tags: desired_and_recorded(tag_keys(&r.tags), &old.tags, tags),
         hooks: desired_and_recorded(
             r.desired.lifecycle_hooks.iter().map(|h| h.name.clone()).collect(),
@@ -57,15 +73,6 @@ pub fn record_managed(input: &PlanInput, joined: &JoinPlan, draft: &mut PlanBuil
         adopted: old.adopted.clone(),
         pool: if r.type_pool.is_some() { old.pool.clone() } else { Vec::new() },
         ..ManagedAttributes::default()
-    };
-    if managed != old || input.status.managed.is_none() {
-        let mut status = json!({ "managed": managed.patch_from(&old) });
-        if input.status.active_scaling_group_name.as_deref() != Some(&r.names.scaling_group) {
-            status["activeScalingGroupName"] = json!(r.names.scaling_group);
-            status["activeLaunchTemplateName"] = json!(r.names.template);
-            status["nodesInstanceRoleArn"] = json!(r.role_arn);
-        }
-        draft.push(ObjectStep::UpdateStatus { status });
     }
 }
 
@@ -74,9 +81,9 @@ fn tag_keys(tags: &[Tag]) -> Vec<String> {
 }
 
 /// The desired values, and the recorded values that still exist.
-fn desired_and_recorded(wanted: Vec<String>, recorded: &[String], present: Vec<String>) -> Vec<String> {
+fn desired_and_recorded(desired: Vec<String>, recorded: &[String], present: Vec<String>) -> Vec<String> {
     let present: BTreeSet<_> = present.into_iter().collect();
-    let mut all: BTreeSet<_> = wanted.into_iter().collect();
+    let mut all: BTreeSet<_> = desired.into_iter().collect();
     all.extend(recorded.iter().filter(|r| present.contains(*r)).cloned());
     all.into_iter().collect()
 }

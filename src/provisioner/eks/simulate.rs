@@ -63,20 +63,18 @@ pub fn simulate(input: &PlanInput, first: &Plan) -> Projection {
     let replacements: Vec<_> = outdated
         .map(|m| NodeReplacement { instance: m.instance.id, node: m.node.map(|n| n.name), reasons: m.reasons })
         .collect();
-    let (wanted, group) = (&input.resolved.desired, &input.observed.scaling_group);
+    let (spec, group) = (&input.resolved.desired, &input.observed.scaling_group);
     let desired = group.as_ref().map_or(0, |g| g.desired);
     let heaviest = group.iter().flat_map(|g| &g.instances).map(|i| i.weight as usize).max().unwrap_or(1);
     Projection {
         steps,
         outcome: last.outcome,
-        max_unavailable: match wanted.crd_strategy {
+        max_unavailable: match spec.crd_strategy {
             Some(_) => 0,
-            None => {
-                wanted.rolling_update.max_unavailable.resolve_nodes(usize::try_from(desired).unwrap_or(0), heaviest)
-            }
+            None => spec.rolling_update.max_unavailable.resolve_nodes(usize::try_from(desired).unwrap_or(0), heaviest),
         },
         replacements,
-        scale_in: usize::try_from(desired - wanted.max_size).unwrap_or(0),
+        scale_in: usize::try_from(desired - spec.max_size).unwrap_or(0),
     }
 }
 
@@ -218,15 +216,15 @@ impl PlanSimulation {
     }
 
     fn update_scaling_group(&mut self, change: &ScalingGroupChange, pin: Option<&Pin>) -> bool {
-        let made = self.observed.template.as_ref().map(|t| (t.id.clone(), t.latest_version));
+        let latest = self.observed.template.as_ref().map(|t| (t.id.clone(), t.latest_version));
         let Some(group) = &mut self.observed.scaling_group else { return false };
         group.min = change.min.unwrap_or(group.min);
         group.max = change.max.unwrap_or(group.max);
         group.subnets = change.subnets.clone().unwrap_or_else(|| group.subnets.clone());
-        let (id, number) = match (pin, made) {
+        let (id, number) = match (pin, latest) {
             (None, _) => return true,
             (Some(Pin::Version { template, number }), _) => (template.clone(), *number),
-            (Some(Pin::Made { .. }), Some(made)) => made,
+            (Some(Pin::Made { .. }), Some(latest)) => latest,
             (Some(Pin::Made { .. }), None) => return false,
         };
         group.launch_configuration = None;

@@ -13,19 +13,19 @@ use crate::plan::{ConditionUpdate, IamStep};
 
 /// Tags an adopted profile and reports how it differs from the spec. Until the spec changes, the profile counts as up to
 /// date. Tags that AWS denied are retried.
-pub fn profile(input: &PlanInput, found: &ObservedProfiles, making: &mut FargatePlanBuilder) {
+pub fn profile(input: &PlanInput, found: &ObservedProfiles, builder: &mut FargatePlanBuilder) {
     let Some(profile) = found.untagged.filter(|p| p.status != ProfileStatus::Deleting) else {
-        return drop_adoption(input, making);
+        return drop_adoption(input, builder);
     };
-    let first_sight = making.slot.status.adopted_hash.is_none();
-    if !first_sight && input.observed.tag_retry_pending {
+    let is_first_observation = builder.slot.status.adopted_hash.is_none();
+    if !is_first_observation && input.observed.tag_retry_pending {
         return;
     }
-    if first_sight {
-        making.slot.status.adopted_hash = Some(input.resolved.hash.clone());
+    if is_first_observation {
+        builder.slot.status.adopted_hash = Some(input.resolved.hash.clone());
     }
-    tag_adopted(input, profile, making);
-    making.draft.condition_updates.push(ConditionUpdate {
+    tag_adopted(input, profile, builder);
+    builder.plan.condition_updates.push(ConditionUpdate {
         condition_type: condition::ADOPTED,
         status: true,
         reason: "ResourcesAdopted".into(),
@@ -34,16 +34,16 @@ pub fn profile(input: &PlanInput, found: &ObservedProfiles, making: &mut Fargate
 }
 
 /// Ends the adoption once the spec differs from the spec at adoption; the profile is then handled like any other.
-fn drop_adoption(input: &PlanInput, making: &mut FargatePlanBuilder) {
-    let adopted = &mut making.slot.status.adopted_hash;
+fn drop_adoption(input: &PlanInput, builder: &mut FargatePlanBuilder) {
+    let adopted = &mut builder.slot.status.adopted_hash;
     if adopted.as_ref().is_some_and(|hash| *hash != input.resolved.hash) {
         *adopted = None;
     }
 }
 
-fn tag_adopted(input: &PlanInput, profile: &FargateProfile, making: &mut FargatePlanBuilder) {
+fn tag_adopted(input: &PlanInput, profile: &FargateProfile, builder: &mut FargatePlanBuilder) {
     let r = input.resolved;
-    making.draft.push(FargateStep::TagFargateProfile {
+    builder.plan.push(FargateStep::TagFargateProfile {
         cluster: r.desired.cluster.clone(),
         profile: profile.name.clone(),
         arn: profile.arn.clone(),
@@ -54,10 +54,10 @@ fn tag_adopted(input: &PlanInput, profile: &FargateProfile, making: &mut Fargate
     let refers = profile.role_arn.ends_with(&format!("/{}", r.names.role));
     if let Some(role) = input.observed.role.as_ref().filter(|role| refers && unclaimed(&role.tags)) {
         // If tagging is denied, this record is the only proof of ownership once the profile is deleted.
-        making.adopts_role = true;
-        let managed = making.next_status.managed.get_or_insert_default();
+        builder.adopts_role = true;
+        let managed = builder.next_status.managed.get_or_insert_default();
         managed.adopted.get_or_insert_default().role = Some(role.id.clone());
-        making.draft.push(IamStep::TagRole { role: role.name.clone(), tags: r.ownership_tags.clone() });
+        builder.plan.push(IamStep::TagRole { role: role.name.clone(), tags: r.ownership_tags.clone() });
     }
 }
 

@@ -11,34 +11,34 @@ use crate::plan::{Outcome, Phase, Reason, waiting};
 use crate::util::digest::client_token;
 
 /// Plans a new profile. It waits until its role has propagated in IAM and the group holds the cluster's profile slot.
-pub fn profile(input: &PlanInput, found: &ObservedProfiles, conflict: Option<&str>, making: &mut FargatePlanBuilder) {
+pub fn profile(input: &PlanInput, found: &ObservedProfiles, conflict: Option<&str>, builder: &mut FargatePlanBuilder) {
     let r = input.resolved;
     let phase = if found.own.is_empty() { Phase::Creating } else { Phase::Modifying };
     if let Some(detail) = conflict {
         let message = format!("{detail}; the Fargate profile is not created, because its pods could not start");
-        return making.draft.set_outcome_once(Outcome::Blocked {
+        return builder.plan.set_outcome_once(Outcome::Blocked {
             reason: Reason::AuthConflict,
             message,
             is_deleting: false,
         });
     }
     if r.is_own_role && !input.observed.is_role_ready {
-        return role::create(input, phase, making);
+        return role::create(input, phase, builder);
     }
     if let Some(profile) = found.with_status(ProfileStatus::Deleting) {
-        making.slot.keep();
+        builder.slot.keep();
         let message =
             format!("the Fargate profile {} is being deleted; another profile is created after that", profile.name);
-        return making.draft.set_outcome_once(waiting(phase, message));
+        return builder.plan.set_outcome_once(waiting(phase, message));
     }
-    if let Err(outcome) = making.slot.acquire(phase) {
-        return making.draft.set_outcome_once(outcome);
+    if let Err(outcome) = builder.slot.acquire(phase) {
+        return builder.plan.set_outcome_once(outcome);
     }
     let name = if found.own.is_empty() { r.names.first_profile.clone() } else { r.names.replacement_name(&r.hash) };
     let outdated = found.own.iter().find(|p| p.status == ProfileStatus::Active);
     let input = NewFargateProfile {
         cluster: r.desired.cluster.clone(),
-        token: client_token(&[&name, &r.desired.id.uid, &r.hash, making.slot.waiting_since()]),
+        token: client_token(&[&name, &r.desired.id.uid, &r.hash, builder.slot.waiting_since()]),
         role_arn: r.role_arn.clone(),
         own_role: r.is_own_role,
         subnets: r.subnets.clone(),
@@ -47,13 +47,13 @@ pub fn profile(input: &PlanInput, found: &ObservedProfiles, conflict: Option<&st
         replaces: outdated.map(|old| old.name.clone()),
         name: name.clone(),
     };
-    if !making.slot.status.profiles.contains(&name) {
-        making.slot.status.profiles.push(name.clone());
+    if !builder.slot.status.profiles.contains(&name) {
+        builder.slot.status.profiles.push(name.clone());
     }
-    making.next_status.active_scaling_group_name = Some(name.clone());
-    making.draft.push_with_reasons(
+    builder.next_status.active_scaling_group_name = Some(name.clone());
+    builder.plan.push_with_reasons(
         FargateStep::CreateFargateProfile(input),
         outdated.map(|old| immutable_drift(r, old)).unwrap_or_default(),
     );
-    making.draft.set_outcome_once(waiting(phase, format!("EKS is creating the Fargate profile {name}")));
+    builder.plan.set_outcome_once(waiting(phase, format!("EKS is creating the Fargate profile {name}")));
 }

@@ -62,25 +62,25 @@ pub struct DeleteInput<'a> {
 
 /// Plans one reconcile of a deletion.
 pub fn plan(input: &DeleteInput) -> Plan {
-    let mut draft = PlanBuilder::default();
+    let mut builder = PlanBuilder::default();
     let mut slot = ProfileSlot::new(input.status.fargate.as_ref(), input.queue_position, input.timing, input.now);
     let mut recheck_at = None;
     let RemainingProfiles { own, untagged, unverified } = input.profiles;
     match (untagged, unverified, own.as_slice()) {
-        (Some(profile), ..) => tag_before_delete(input, profile, &mut draft),
+        (Some(profile), ..) => tag_before_delete(input, profile, &mut builder),
         (None, Some(profile), _) => {
-            draft.set_outcome_once(unverified_profile(profile, input.forbidden));
-            return draft.build(input.id, None);
+            builder.set_outcome_once(unverified_profile(profile, input.forbidden));
+            return builder.build(input.id, None);
         }
         _ if !ownership::has_created_resources(input.status) && !input.forbidden.is_empty() => {
             return plan_rejected_spec(input.id, input.forbidden);
         }
-        (None, None, []) => delete_supporting_resources(input, &mut draft),
-        (None, None, own) => recheck_at = delete_next_profile(input, own, &mut slot, &mut draft),
+        (None, None, []) => delete_supporting_resources(input, &mut builder),
+        (None, None, own) => recheck_at = delete_next_profile(input, own, &mut slot, &mut builder),
     }
     slot.status.cluster = Some(input.cluster.to_owned());
-    draft.status_update.fields.insert("fargate".into(), json!(slot.status));
-    draft.build(input.id, recheck_at)
+    builder.status_update.fields.insert("fargate".into(), json!(slot.status));
+    builder.build(input.id, recheck_at)
 }
 
 /// Blocks the deletion of a profile whose only link to this group is a role named in a rejected spec. Such a spec may name
@@ -95,28 +95,28 @@ fn unverified_profile(profile: &FargateProfile, forbidden: &[SpecError]) -> Outc
 }
 
 /// Tags an adopted profile before it is deleted, so that ownership of the profile and its role stays provable.
-fn tag_before_delete(input: &DeleteInput, profile: &FargateProfile, draft: &mut PlanBuilder) {
+fn tag_before_delete(input: &DeleteInput, profile: &FargateProfile, builder: &mut PlanBuilder) {
     if input.tag_retry_pending {
-        return draft.set_outcome_once(tagging_blocked(true, false, true));
+        return builder.set_outcome_once(tagging_blocked(true, false, true));
     }
     // If the spec is rejected later, this record is the only way to find the tagged resources.
     if ownership::recorded_cluster(input.status).is_none() {
-        draft.push(ObjectStep::UpdateStatus { status: json!({ "fargate": { "cluster": input.cluster } }) });
+        builder.push(ObjectStep::UpdateStatus { status: json!({ "fargate": { "cluster": input.cluster } }) });
     }
-    draft.push(FargateStep::TagFargateProfile {
+    builder.push(FargateStep::TagFargateProfile {
         cluster: input.cluster.to_owned(),
         profile: profile.name.clone(),
         arn: profile.arn.clone(),
         tags: input.ownership_tags.to_vec(),
     });
     if let Some(role) = input.untagged_role {
-        draft.push(IamStep::TagRole { role: role.to_owned(), tags: input.ownership_tags.to_vec() });
+        builder.push(IamStep::TagRole { role: role.to_owned(), tags: input.ownership_tags.to_vec() });
     }
     let message = format!(
         "the Fargate profile {} must be tagged as this group's before it is deleted; the controller needs eks:TagResource",
         profile.name
     );
-    draft.set_outcome_once(waiting(Phase::Deleting, message));
+    builder.set_outcome_once(waiting(Phase::Deleting, message));
 }
 
 /// Deletes the next profile. Returns the time of the next attempt if EKS failed to delete it.
@@ -124,14 +124,14 @@ fn delete_next_profile(
     input: &DeleteInput,
     profiles: &[FargateProfile],
     slot: &mut ProfileSlot,
-    draft: &mut PlanBuilder,
+    builder: &mut PlanBuilder,
 ) -> Option<Timestamp> {
     let in_status = |status| profiles.iter().find(|p| p.status == status);
     for (status, verb) in [(ProfileStatus::Creating, "creating"), (ProfileStatus::Deleting, "deleting")] {
         if let Some(profile) = in_status(status) {
             slot.keep();
             let message = format!("EKS is {verb} the Fargate profile {}", profile.name);
-            draft.set_outcome_once(waiting(Phase::Deleting, message));
+            builder.set_outcome_once(waiting(Phase::Deleting, message));
             return None;
         }
     }
@@ -139,7 +139,7 @@ fn delete_next_profile(
     if let Some(profile) = stuck
         && let Retry::At(at) = slot.record_failure()
     {
-        draft.set_outcome_once(profile_failed(profile, at, true));
+        builder.set_outcome_once(profile_failed(profile, at, true));
         return Some(at);
     }
     if stuck.is_none() {
@@ -147,7 +147,7 @@ fn delete_next_profile(
     }
     let profile = stuck.or(profiles.first())?;
     if let Err(outcome) = slot.acquire(Phase::Deleting) {
-        draft.set_outcome_once(outcome);
+        builder.set_outcome_once(outcome);
         return None;
     }
     let step = FargateStep::DeleteFargateProfile {
@@ -155,47 +155,47 @@ fn delete_next_profile(
         profile: profile.name.clone(),
         may_run_pods: profile.status != ProfileStatus::CreateFailed,
     };
-    draft.push_with_reasons(step, vec![Drift::new("InstanceGroup", "present", "deleted")]);
-    draft.set_outcome_once(waiting(Phase::Deleting, format!("EKS is deleting the Fargate profile {}", profile.name)));
+    builder.push_with_reasons(step, vec![Drift::new("InstanceGroup", "present", "deleted")]);
+    builder.set_outcome_once(waiting(Phase::Deleting, format!("EKS is deleting the Fargate profile {}", profile.name)));
     None
 }
 
 /// Plans the deletion of a group that has no AWS resources.
 pub fn plan_nothing_to_delete(id: &GroupId) -> Plan {
-    let mut draft = PlanBuilder::default();
+    let mut builder = PlanBuilder::default();
     if id.has_finalizer {
-        draft.push(ObjectStep::RemoveFinalizer);
+        builder.push(ObjectStep::RemoveFinalizer);
     }
-    draft.set_outcome_once(Outcome::Deleted);
-    draft.build(id, None)
+    builder.set_outcome_once(Outcome::Deleted);
+    builder.build(id, None)
 }
 
 /// Once the profiles are deleted: removes the join entries, the role, and the finalizer.
-fn delete_supporting_resources(input: &DeleteInput, draft: &mut PlanBuilder) {
+fn delete_supporting_resources(input: &DeleteInput, builder: &mut PlanBuilder) {
     if let Some(other) = input.wait_for {
-        return draft.set_outcome_once(wait_for_group(other));
+        return builder.set_outcome_once(wait_for_group(other));
     }
     for entry in input.aws_auth_entries {
-        draft.push(JoinStep::RemoveAwsAuthEntry(entry.clone()));
+        builder.push(JoinStep::RemoveAwsAuthEntry(entry.clone()));
     }
     for AccessEntry { principal, .. } in input.access_entries {
-        draft.push(JoinStep::RemoveAccessEntry { cluster: input.cluster.to_owned(), principal: principal.clone() });
+        builder.push(JoinStep::RemoveAccessEntry { cluster: input.cluster.to_owned(), principal: principal.clone() });
     }
     if let Some(previous) = input.previous_role {
         let ours = input.status.managed.clone().unwrap_or_default().policies;
-        role::delete(previous, &ours, true, draft);
+        role::delete(previous, &ours, true, builder);
     }
-    if draft.outcome.is_some() {
+    if builder.outcome.is_some() {
         return;
     }
     if let Some(role) = input.role_in_use {
         let message = format!(
             "keeping the role {role}: another group uses it in spec.eks-fargate.podExecutionRoleArn; delete it manually once no group uses it"
         );
-        draft.events.push(Event::warning("RoleRetained", message));
+        builder.events.push(Event::warning("RoleRetained", message));
     }
     if input.id.has_finalizer {
-        draft.push(ObjectStep::RemoveFinalizer);
+        builder.push(ObjectStep::RemoveFinalizer);
     }
-    draft.set_outcome_once(Outcome::Deleted);
+    builder.set_outcome_once(Outcome::Deleted);
 }

@@ -47,7 +47,7 @@ pub fn parse(id: &GroupId, spec: &InstanceGroupSpec) -> Result<DesiredSpec, Vec<
     let mut problems = SpecErrors::under(SPEC_PATH);
     check_strategy(&mut problems, spec);
     let cluster = problems.required("clusterName", &settings.cluster_name);
-    let wanted = DesiredSpec {
+    let desired = DesiredSpec {
         id: id.clone(),
         existing_role: parse_role(&mut problems, settings),
         subnets: non_empty_items(&settings.subnets),
@@ -56,7 +56,7 @@ pub fn parse(id: &GroupId, spec: &InstanceGroupSpec) -> Result<DesiredSpec, Vec<
         join_auth: JoinAuth::default(),
         cluster,
     };
-    problems.into_result(wanted)
+    problems.into_result(desired)
 }
 
 fn check_strategy(problems: &mut SpecErrors, spec: &InstanceGroupSpec) {
@@ -161,24 +161,15 @@ fn parse_tags(problems: &mut SpecErrors, settings: &EksFargateSpec, cluster: &st
 
 #[cfg(test)]
 mod tests {
-    use jiff::Timestamp;
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::api::decode_spec;
+    use crate::api::{InstanceGroup, decode_spec, group_id};
 
     fn id() -> GroupId {
-        GroupId {
-            namespace: "team".into(),
-            name: "web".into(),
-            uid: "uid-1".into(),
-            generation: 1,
-            created_at: Timestamp::UNIX_EPOCH,
-            is_deleting: false,
-            has_finalizer: true,
-            annotations: BTreeMap::new(),
-            labels: BTreeMap::new(),
-        }
+        let mut group = InstanceGroup::new("web", InstanceGroupSpec::default());
+        group.metadata.namespace = Some("team".into());
+        group_id(&group)
     }
 
     fn parsed(strategy: &str, settings: Value) -> Result<DesiredSpec, Vec<String>> {
@@ -215,9 +206,9 @@ mod tests {
     #[test]
     fn wildcards_are_accepted() {
         let selector = json!({ "namespace": "prod-*", "labels": { "app*": "front?nd", "example.com/tier": "" } });
-        let wanted = parsed("Managed", json!({ "clusterName": "demo", "selectors": [selector] })).expect("a group");
-        assert_eq!(wanted.selectors[0].to_string(), "prod-*(app*=front?nd,example.com/tier=)");
-        assert!(wanted.subnets.is_empty() && wanted.existing_role.is_none());
+        let desired = parsed("Managed", json!({ "clusterName": "demo", "selectors": [selector] })).expect("a group");
+        assert_eq!(desired.selectors[0].to_string(), "prod-*(app*=front?nd,example.com/tier=)");
+        assert!(desired.subnets.is_empty() && desired.existing_role.is_none());
     }
 
     #[test]

@@ -45,35 +45,35 @@ pub struct Fargate;
 impl Provisioner for Fargate {
     async fn plan(&self, o: &Observer<'_>, request: PlanRequest<'_>) -> ObserveResult<PlanResult> {
         let PlanRequest { id, status, settings, .. } = request;
-        let wanted = match desired::parse(id, &request.spec) {
-            Ok(wanted) => DesiredSpec { join_auth: settings.join_auth, ..wanted },
+        let desired = match desired::parse(id, &request.spec) {
+            Ok(desired) => DesiredSpec { join_auth: settings.join_auth, ..desired },
             Err(problems) => return Ok(PlanResult::Rejected(problems)),
         };
-        if let Some(problem) = cluster_mismatch(settings, CLUSTER_FIELD, &wanted.cluster) {
+        if let Some(problem) = cluster_mismatch(settings, CLUSTER_FIELD, &desired.cluster) {
             return Ok(PlanResult::Rejected(vec![problem]));
         }
-        let references = observe::references(o, &wanted).await?;
-        let derived = ProfileNames::new(&wanted.cluster, &id.namespace, &id.name, true);
+        let references = observe::references(o, &desired).await?;
+        let derived = ProfileNames::new(&desired.cluster, &id.namespace, &id.name, true);
         let has_hashed_name = status.active_scaling_group_name.as_ref().is_some_and(|name| derived.covers(name));
         let mut hashed = has_hashed_name || o.process_state.has_name_conflict(&id.key());
-        let (resolved, state) = loop {
-            let resolved = match resolve::resolve(wanted.clone(), &references, hashed) {
+        let (resolved, observed) = loop {
+            let resolved = match resolve::resolve(desired.clone(), &references, hashed) {
                 Ok(resolved) => resolved,
                 Err(problems) => return Ok(PlanResult::Rejected(problems)),
             };
-            let state = observe::observed_state(o, &resolved, status).await?;
-            if hashed || !ownership::name_conflict(&state.profiles, &resolved.names, &resolved.ownership_tags) {
-                break (resolved, state);
+            let observed = observe::observed_state(o, &resolved, status).await?;
+            if hashed || !ownership::name_conflict(&observed.profiles, &resolved.names, &resolved.ownership_tags) {
+                break (resolved, observed);
             }
             o.process_state.set_name_conflict(&id.key());
             hashed = true;
         };
         let problems =
-            resolve::public_subnet_errors(&resolved, &observe::route_tables(o, &resolved, &state, status).await?);
+            resolve::public_subnet_errors(&resolved, &observe::route_tables(o, &resolved, &observed, status).await?);
         if !problems.is_empty() {
             return Ok(PlanResult::Rejected(problems));
         }
-        let snapshot = input::Snapshot { resolved, observed: state };
+        let snapshot = input::Snapshot { resolved, observed };
         let plan = plan::plan(&snapshot.plan_input(&request.plan_context(o.now)));
         Ok(PlanResult::Planned(Box::new(plan), Box::new(snapshot)))
     }
@@ -96,8 +96,8 @@ impl Provisioner for Fargate {
             return Ok(plan_rejected_spec(id, &request.spec_errors(CLUSTER_FIELD, &cluster)));
         }
         let ownership = ownership_tags(&cluster, id);
-        let refused = !request.forbidden.is_empty();
-        let evidence = OwnershipEvidence::from_status(spec.pod_execution_role_arn.as_deref(), refused, status);
+        let is_rejected = !request.forbidden.is_empty();
+        let evidence = OwnershipEvidence::from_status(spec.pod_execution_role_arn.as_deref(), is_rejected, status);
         let remaining = observe::remaining_resources(o, id, &cluster, &evidence, &ownership, status).await?;
         Ok(delete::plan(&delete::DeleteInput {
             id,

@@ -24,24 +24,24 @@ use crate::provisioner::{GroupId, join};
 const IDLE_MAX_AGE: Duration = Duration::from_secs(3600);
 
 /// Looks up the cluster and the subnets that the spec refers to.
-pub async fn references(o: &Observer<'_>, wanted: &DesiredSpec) -> ObserveResult<References> {
+pub async fn references(o: &Observer<'_>, desired: &DesiredSpec) -> ObserveResult<References> {
     let aws = ObserveError::Aws;
-    let Some(cluster) = o.inventory.cluster(&wanted.cluster).await.map_err(aws)? else {
+    let Some(cluster) = o.inventory.cluster(&desired.cluster).await.map_err(aws)? else {
         return Ok(References::default());
     };
     let mut subnets = o.inventory.subnets(&cluster.vpc).await.map_err(aws)?;
     let known = |all: &[NetworkObject], name: &String| {
         all.iter().any(|o| o.id == *name || o.name.as_deref().is_some_and(|n| n.eq_ignore_ascii_case(name)))
     };
-    if !wanted.subnets.iter().all(|name| known(&subnets, name)) {
+    if !desired.subnets.iter().all(|name| known(&subnets, name)) {
         subnets = o.inventory.refresh_network(&cluster.vpc).await.map_err(aws)?.0;
     }
-    let unknown = wanted.subnets.iter().filter(|name| name.starts_with("subnet-") && !known(&subnets, name));
-    let elsewhere = try_join_all(unknown.map(|id| o.inventory.network_object(id))).await.map_err(aws)?;
+    let unknown = desired.subnets.iter().filter(|name| name.starts_with("subnet-") && !known(&subnets, name));
+    let in_other_vpcs = try_join_all(unknown.map(|id| o.inventory.network_object(id))).await.map_err(aws)?;
     Ok(References {
         cluster: Some(cluster),
         subnets: subnets.to_vec(),
-        in_other_vpcs: elsewhere.into_iter().flatten().collect(),
+        in_other_vpcs: in_other_vpcs.into_iter().flatten().collect(),
     })
 }
 
@@ -78,7 +78,7 @@ pub async fn observed_state(
         role_id: role_id.as_deref(),
     };
     let previous = recorded.filter(|arn| **arn != r.role_arn);
-    let (going, kept_auth_entries) =
+    let (unused, kept_auth_entries) =
         classify_previous_roles(o, &r.desired.id, previous, |arn, key| o.group_index.aws_auth_users(arn, key));
     let (unused_access_entries, kept_access_entries) = previous_access_entries(o, r, status).await?;
     let mut state = ObservedState {
@@ -87,7 +87,7 @@ pub async fn observed_state(
         role: found,
         join_state: join::observe(o, query, status).await?,
         unused_access_entries,
-        unused_auth_entries: going.into_iter().filter_map(|arn| present_auth_entry(o, arn)).collect(),
+        unused_auth_entries: unused.into_iter().filter_map(|arn| present_auth_entry(o, arn)).collect(),
         kept_auth_entries,
         kept_access_entries,
         previous_role: None,
@@ -101,8 +101,8 @@ pub async fn observed_state(
     if r.is_own_role && is_role_ready && untagged {
         state.role = o.inventory.aws().iam.get_role(&r.names.role).await.map_err(aws)?;
     }
-    let had_one = status.managed.as_ref().is_some_and(|m| !m.policies.is_empty());
-    if had_one && !r.uses_derived_role() && !state.is_derived_role_shared {
+    let had_own_role = status.managed.as_ref().is_some_and(|m| !m.policies.is_empty());
+    if had_own_role && !r.uses_derived_role() && !state.is_derived_role_shared {
         state.previous_role = read_own_role(o, &r.names.role, &r.ownership_tags, status).await?;
     }
     Ok(state)
@@ -144,8 +144,8 @@ pub async fn route_tables(
 ) -> ObserveResult<Vec<RouteTable>> {
     let adopted = status.fargate.as_ref().and_then(|f| f.adopted_hash.as_ref());
     let found = ObservedProfiles::classify(r, state, status);
-    let first_sight = found.untagged.is_some() && adopted.is_none();
-    if first_sight || r.subnets.is_empty() || found.current(r, adopted).is_some() {
+    let is_first_observation = found.untagged.is_some() && adopted.is_none();
+    if is_first_observation || r.subnets.is_empty() || found.current(r, adopted).is_some() {
         return Ok(Vec::new());
     }
     let tables = o.inventory.route_tables(&r.vpc).await.map_err(ObserveError::Aws)?;
@@ -158,15 +158,15 @@ async fn read_profiles(
     cluster: &str,
     names: &ProfileNames,
     status: &InstanceGroupStatus,
-    (list, each): (Duration, Duration),
+    (list_age, profile_age): (Duration, Duration),
 ) -> ObserveResult<Vec<FargateProfile>> {
     let aws = ObserveError::Aws;
-    let listed = o.inventory.fargate_profile_names(cluster, list).await.map_err(aws)?;
+    let listed = o.inventory.fargate_profile_names(cluster, list_age).await.map_err(aws)?;
     let recorded = status.fargate.iter().flat_map(|f| &f.profiles);
-    let asked: BTreeSet<_> = listed.iter().chain(recorded).filter(|name| names.covers(name)).collect();
+    let names: BTreeSet<_> = listed.iter().chain(recorded).filter(|name| names.covers(name)).collect();
     // A recorded profile that is not listed is deleted, or too new for the cached list.
-    let age = |name: &String| if listed.contains(name) { each } else { each.min(list) };
-    let found = asked.iter().map(|name| o.inventory.fargate_profile(cluster, name, age(name)));
+    let age = |name: &String| if listed.contains(name) { profile_age } else { profile_age.min(list_age) };
+    let found = names.iter().map(|name| o.inventory.fargate_profile(cluster, name, age(name)));
     Ok(try_join_all(found).await.map_err(aws)?.into_iter().flatten().collect())
 }
 
@@ -178,17 +178,17 @@ fn classify_previous_roles<'r>(
     roles: impl Iterator<Item = &'r String>,
     recorded: impl Fn(&str, &str) -> BTreeSet<String>,
 ) -> (Vec<&'r String>, Vec<String>) {
-    let (key, mut going, mut kept) = (id.key(), Vec::new(), Vec::new());
+    let (key, mut unused, mut kept) = (id.key(), Vec::new(), Vec::new());
     for arn in roles.collect::<BTreeSet<_>>() {
         let others = recorded(arn, &key);
         let needed = o.group_index.is_role_shared(arn, &key) || o.group_index.any_deleting(&others);
         match entry_disposition(needed, &others, &key) {
-            EntryDisposition::Remove => going.push(arn),
+            EntryDisposition::Remove => unused.push(arn),
             EntryDisposition::Keep => kept.push(arn.clone()),
             EntryDisposition::RemovedByPeer => {}
         }
     }
-    (going, kept)
+    (unused, kept)
 }
 
 /// A role's aws-auth entry, if it has the content that the controller writes.
@@ -203,11 +203,12 @@ async fn previous_access_entries(
     status: &InstanceGroupStatus,
 ) -> ObserveResult<(Vec<AccessEntry>, Vec<String>)> {
     let recorded = status.managed.iter().flat_map(|m| &m.access_entries).filter(|arn| **arn != r.role_arn);
-    let (going, kept) =
+    let (unused, kept) =
         classify_previous_roles(o, &r.desired.id, recorded, |arn, key| o.group_index.access_entry_users(arn, key));
     let key = r.desired.id.key();
-    let remaining =
-        going.into_iter().map(|principal| join::remaining_access_entry(o, &key, &r.desired.cluster, principal, status));
+    let remaining = unused
+        .into_iter()
+        .map(|principal| join::remaining_access_entry(o, &key, &r.desired.cluster, principal, status));
     Ok((try_join_all(remaining).await?.into_iter().flatten().collect(), kept))
 }
 
@@ -263,13 +264,13 @@ pub async fn remaining_resources(
     status: &InstanceGroupStatus,
 ) -> ObserveResult<RemainingResources> {
     let aws = ObserveError::Aws;
-    let both = [false, true].map(|hashed| ProfileNames::new(cluster, &id.namespace, &id.name, hashed));
+    let plain_and_hashed = [false, true].map(|hashed| ProfileNames::new(cluster, &id.namespace, &id.name, hashed));
     let mut found = Vec::new();
-    for names in &both {
+    for names in &plain_and_hashed {
         found.extend(read_profiles(o, cluster, names, status, (Duration::ZERO, Duration::ZERO)).await?);
     }
     let mut remaining = RemainingResources {
-        profiles: RemainingProfiles::classify(found, &both[0], ownership, evidence),
+        profiles: RemainingProfiles::classify(found, &plain_and_hashed[0], ownership, evidence),
         untagged_role: None,
         previous_role: None,
         role_in_use: None,
@@ -279,8 +280,9 @@ pub async fn remaining_resources(
         queue_position: queue_position(o, id, cluster, status),
     };
     if let Some(profile) = &remaining.profiles.untagged {
-        let derived = profile.role_arn.ends_with(&format!("/{}", both[0].role));
-        let role = if derived { o.inventory.aws().iam.get_role(&both[0].role).await.map_err(aws)? } else { None };
+        let derived = profile.role_arn.ends_with(&format!("/{}", plain_and_hashed[0].role));
+        let role =
+            if derived { o.inventory.aws().iam.get_role(&plain_and_hashed[0].role).await.map_err(aws)? } else { None };
         let unclaimed =
             role.filter(|r| !has_ownership_tags(&r.tags, ownership) && !has_foreign_tags(&r.tags, ownership));
         remaining.untagged_role = unclaimed.map(|role| role.name);
@@ -289,7 +291,7 @@ pub async fn remaining_resources(
     if !remaining.profiles.own.is_empty() || remaining.profiles.unverified.is_some() {
         return Ok(remaining);
     }
-    for names in &both {
+    for names in &plain_and_hashed {
         if remaining.previous_role.is_none() {
             remaining.previous_role = read_own_role(o, &names.role, ownership, status).await?;
         }
@@ -297,20 +299,20 @@ pub async fn remaining_resources(
     let used = |previous: &mut PreviousRole| o.group_index.is_role_shared(&previous.role.arn, &id.key());
     remaining.role_in_use = remaining.previous_role.take_if(used).map(|previous| previous.role.name);
     // The entry of a role that is deleted is removed too, even if another controller wrote it.
-    let own = |arn: &&String| both.iter().any(|names| arn.ends_with(&format!(":role/{}", names.role)));
+    let own = |arn: &&String| plain_and_hashed.iter().any(|names| arn.ends_with(&format!(":role/{}", names.role)));
     let own = status.nodes_instance_role_arn.as_ref().filter(own);
     let (groups, key, managed) = (o.group_index, id.key(), status.managed.iter());
     let roles: BTreeSet<_> = managed.clone().flat_map(|m| &m.auth_entries).chain(own).collect();
-    let there = roles.into_iter().filter(|arn| present_auth_entry(o, arn).is_some());
-    let (auth, before) =
-        entries_to_remove(there, |arn| groups.deletion_order(arn, &groups.aws_auth_users(arn, &key), &key));
-    remaining.aws_auth_entries = auth.into_iter().filter_map(|arn| present_auth_entry(o, arn)).collect();
+    let present = roles.into_iter().filter(|arn| present_auth_entry(o, arn).is_some());
+    let (auth_roles, auth_wait) =
+        entries_to_remove(present, |arn| groups.deletion_order(arn, &groups.aws_auth_users(arn, &key), &key));
+    remaining.aws_auth_entries = auth_roles.into_iter().filter_map(|arn| present_auth_entry(o, arn)).collect();
     let recorded = managed.flat_map(|m| &m.access_entries);
-    let (access, after) =
+    let (access_roles, access_wait) =
         entries_to_remove(recorded, |arn| groups.deletion_order(arn, &groups.access_entry_users(arn, &key), &key));
-    for arn in access {
+    for arn in access_roles {
         remaining.access_entries.extend(join::remaining_access_entry(o, &key, cluster, arn, status).await?);
     }
-    remaining.wait_for = before.or(after);
+    remaining.wait_for = auth_wait.or(access_wait);
     Ok(remaining)
 }

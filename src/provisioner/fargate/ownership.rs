@@ -19,14 +19,14 @@ pub struct OwnershipEvidence<'a> {
 
 impl<'a> OwnershipEvidence<'a> {
     /// Collects evidence from the status and from the role that the spec names. The spec counts only if it is not rejected.
-    pub fn from_status(named: Option<&'a str>, refused: bool, status: &'a InstanceGroupStatus) -> Self {
+    pub fn from_status(named: Option<&'a str>, is_rejected: bool, status: &'a InstanceGroupStatus) -> Self {
         let named = named.filter(|arn| !arn.is_empty());
         let record = status.fargate.as_ref().filter(|_| recorded_cluster(status).is_some());
         let known = record.and(status.nodes_instance_role_arn.as_deref());
         OwnershipEvidence {
-            roles: known.into_iter().chain(named.filter(|_| !refused)).collect(),
+            roles: known.into_iter().chain(named.filter(|_| !is_rejected)).collect(),
             was_adopted: record.is_some_and(|record| record.adopted_hash.is_some()),
-            rejected_spec_role: named.filter(|_| refused && record.is_none()),
+            rejected_spec_role: named.filter(|_| is_rejected && record.is_none()),
         }
     }
 }
@@ -62,20 +62,21 @@ impl RemainingProfiles {
         ownership: &[Tag],
         evidence: &OwnershipEvidence,
     ) -> Self {
-        let bare = |p: &FargateProfile| {
+        let is_untagged = |p: &FargateProfile| {
             p.name == names.first_profile
                 && !has_ownership_tags(&p.tags, ownership)
                 && !has_foreign_tags(&p.tags, ownership)
         };
-        let known = |p: &FargateProfile| {
+        let is_known = |p: &FargateProfile| {
             let fits = |role: Option<&str>| is_adoptable(p, names, role, ownership);
-            bare(p) && (evidence.was_adopted || fits(None) || evidence.roles.iter().any(|role| fits(Some(role))))
+            is_untagged(p) && (evidence.was_adopted || fits(None) || evidence.roles.iter().any(|role| fits(Some(role))))
         };
-        let claimed =
-            |p: &FargateProfile| bare(p) && !known(p) && evidence.rejected_spec_role == Some(p.role_arn.as_str());
+        let is_unverified = |p: &FargateProfile| {
+            is_untagged(p) && !is_known(p) && evidence.rejected_spec_role == Some(p.role_arn.as_str())
+        };
         RemainingProfiles {
-            untagged: found.iter().find(|p| known(p)).cloned(),
-            unverified: found.iter().find(|p| claimed(p)).cloned(),
+            untagged: found.iter().find(|p| is_known(p)).cloned(),
+            unverified: found.iter().find(|p| is_unverified(p)).cloned(),
             own: found.into_iter().filter(|p| has_ownership_tags(&p.tags, ownership)).collect(),
         }
     }
@@ -99,6 +100,6 @@ pub fn is_adoptable(
 /// Whether another group, for which the same names are derived, owns them. A group that already has a profile keeps the
 /// plain names; the other group then uses hashed names.
 pub fn name_conflict(profiles: &[FargateProfile], names: &ProfileNames, ownership: &[Tag]) -> bool {
-    let theirs = |p: &FargateProfile| p.name == names.first_profile && has_foreign_tags(&p.tags, ownership);
-    profiles.iter().any(theirs) && !profiles.iter().any(|p| has_ownership_tags(&p.tags, ownership))
+    let is_foreign = |p: &FargateProfile| p.name == names.first_profile && has_foreign_tags(&p.tags, ownership);
+    profiles.iter().any(is_foreign) && !profiles.iter().any(|p| has_ownership_tags(&p.tags, ownership))
 }

@@ -9,7 +9,7 @@ use crate::plan::PlanBuilder;
 /// A plan under construction together with the next status.
 pub struct FargatePlanBuilder {
     /// The plan's steps, outcome and condition updates.
-    pub draft: PlanBuilder,
+    pub plan: PlanBuilder,
     /// The group's place in the queue for Fargate profile operations.
     pub slot: ProfileSlot,
     /// The status to record once all steps are applied.

@@ -1,41 +1,45 @@
-//! Records owned attributes in status before they are set in AWS.
+//! Records in the status which attributes the controller sets, before it sets them.
 
 use super::input::PlanInput;
 use super::join::join_planner;
 use super::observed::ObservedProfiles;
 use super::plan_builder::FargatePlanBuilder;
-use crate::api::{ProvisionerKind, StrategyType};
+use crate::api::ManagedAttributes;
 use crate::auth::access_entries::JoinPlan;
 
-/// Adds the attributes that this plan sets to the record and drops those that no longer exist in AWS.
-pub fn record(input: &PlanInput, found: &ObservedProfiles, joined: &JoinPlan, making: &mut FargatePlanBuilder) {
+/// Records the next status. Without steps nothing depends on it, and the status update alone writes it.
+pub fn record(input: &PlanInput, builder: &mut FargatePlanBuilder) {
+    if builder.plan.steps.is_empty() {
+        return;
+    }
+    if let Some(status) = builder.next_status.patch_from(input.status) {
+        builder.plan.record(status);
+    }
+}
+
+/// The attributes that the controller sets: the desired ones, and the recorded ones that still exist.
+pub fn managed_attributes(
+    input: &PlanInput,
+    found: &ObservedProfiles,
+    joined: &JoinPlan,
+    old: ManagedAttributes,
+) -> ManagedAttributes {
     let r = input.resolved;
-    let next = &mut making.next_status;
-    next.provisioner = Some(ProvisionerKind::EksFargate.as_str().into());
-    next.strategy = Some(StrategyType::Managed.as_str().into());
-    next.nodes_instance_role_arn = Some(r.role_arn.clone());
-    if next.active_scaling_group_name.is_none() {
-        next.active_scaling_group_name = Some(r.names.first_profile.clone());
-    }
-    let managed = next.managed.get_or_insert_default();
-    let there = |key: &String| found.own.iter().any(|p| p.tags.iter().any(|t| t.key == *key));
-    managed.tags.retain(there);
-    managed.tags.extend(r.tags.iter().map(|t| t.key.clone()));
-    managed.tags.sort();
-    managed.tags.dedup();
+    let exists = |key: &String| found.own.iter().any(|p| p.tags.iter().any(|t| t.key == *key));
+    let recorded_tags = old.tags.into_iter().filter(exists);
+    let mut tags: Vec<_> = recorded_tags.chain(r.tags.iter().map(|t| t.key.clone())).collect();
+    tags.sort();
+    tags.dedup();
     // Entries of previous roles stay recorded until they are removed.
-    let split =
-        |all: &[String]| -> (Vec<String>, Vec<String>) { all.iter().cloned().partition(|arn| *arn == r.role_arn) };
-    let ((auth, previous_auth), (access, previous_access)) =
-        (split(&managed.auth_entries), split(&managed.access_entries));
+    let is_current = |arn: &String| *arn == r.role_arn;
+    let (auth, previous_auth): (Vec<_>, Vec<_>) = old.auth_entries.into_iter().partition(is_current);
+    let (access, previous_access): (Vec<_>, Vec<_>) = old.access_entries.into_iter().partition(is_current);
     let planner = join_planner(input);
-    managed.auth_entries = planner.owned_auth_entries(joined, &r.role_arn, &auth);
-    managed.auth_entries.extend(previous_auth);
-    managed.access_entries = planner.owned_access_entries(joined, &access);
-    managed.access_entries.extend(previous_access);
-    if r.is_own_role {
-        managed.policies = vec![r.managed_policy.clone()];
+    ManagedAttributes {
+        tags,
+        auth_entries: [planner.owned_auth_entries(joined, &r.role_arn, &auth), previous_auth].concat(),
+        access_entries: [planner.owned_access_entries(joined, &access), previous_access].concat(),
+        policies: if r.is_own_role { vec![r.managed_policy.clone()] } else { old.policies },
+        ..old
     }
-    making.slot.status.cluster = Some(r.desired.cluster.clone());
-    making.slot.status.profiles = found.own.iter().map(|p| p.name.clone()).collect();
 }

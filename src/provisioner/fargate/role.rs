@@ -9,9 +9,9 @@ use crate::ownership::has_ownership_tags;
 use crate::plan::{Drift, IamStep, JoinStep, Outcome, Phase, PlanBuilder, Reason, Recheck};
 
 /// Creates the role and attaches its policy. The profile waits until the role has propagated in IAM.
-pub fn create(input: &PlanInput, phase: Phase, making: &mut FargatePlanBuilder) {
-    repair(input, making);
-    making.draft.set_outcome_once(Outcome::Progressing {
+pub fn create(input: &PlanInput, phase: Phase, builder: &mut FargatePlanBuilder) {
+    repair(input, builder);
+    builder.plan.set_outcome_once(Outcome::Progressing {
         phase,
         message: "waiting for the pod execution role to propagate in IAM".into(),
         recheck: Recheck::After(input.timing.iam_propagation),
@@ -19,46 +19,46 @@ pub fn create(input: &PlanInput, phase: Phase, making: &mut FargatePlanBuilder) 
 }
 
 /// Creates the role or attaches a missing policy. A role with this name that the group does not own blocks the plan.
-pub fn repair(input: &PlanInput, making: &mut FargatePlanBuilder) {
+pub fn repair(input: &PlanInput, builder: &mut FargatePlanBuilder) {
     let r = input.resolved;
     let name = &r.names.role;
     match &input.observed.role {
         None => {
             let role =
                 NewRole { name: name.clone(), trust_policy: r.trust_policy.clone(), tags: r.ownership_tags.clone() };
-            making
-                .draft
+            builder
+                .plan
                 .push_with_reasons(IamStep::CreateRole(role), vec![Drift::new("podExecutionRoleArn", "", &r.role_arn)]);
         }
         Some(role) if has_ownership_tags(&role.tags, &r.ownership_tags) => {}
-        Some(_) if making.adopts_role => {}
+        Some(_) if builder.adopts_role => {}
         Some(_) => {
             let message = format!(
                 "the role {name} already exists and does not carry this group's three tags; delete it, or name it in spec.eks-fargate.podExecutionRoleArn"
             );
-            return making.draft.set_outcome_once(Outcome::Blocked {
+            return builder.plan.set_outcome_once(Outcome::Blocked {
                 reason: Reason::OwnershipConflict,
                 message,
                 is_deleting: false,
             });
         }
     }
-    let because = vec![Drift::new("managedPolicies", "", &r.managed_policy)];
-    making
-        .draft
-        .push_with_reasons(IamStep::AttachPolicy { role: name.clone(), policy: r.managed_policy.clone() }, because);
+    let reasons = vec![Drift::new("managedPolicies", "", &r.managed_policy)];
+    builder
+        .plan
+        .push_with_reasons(IamStep::AttachPolicy { role: name.clone(), policy: r.managed_policy.clone() }, reasons);
 }
 
 /// Removes the entries and the controller-created role of previous roles, once no profile uses them.
-pub fn remove_unused(input: &PlanInput, making: &mut FargatePlanBuilder) {
+pub fn remove_unused(input: &PlanInput, builder: &mut FargatePlanBuilder) {
     for entry in &input.observed.unused_auth_entries {
-        making.draft.push(JoinStep::RemoveAwsAuthEntry(entry.clone()));
+        builder.plan.push(JoinStep::RemoveAwsAuthEntry(entry.clone()));
     }
     for AccessEntry { principal, .. } in &input.observed.unused_access_entries {
         let (cluster, principal) = (input.resolved.desired.cluster.clone(), principal.clone());
-        making.draft.push(JoinStep::RemoveAccessEntry { cluster, principal });
+        builder.plan.push(JoinStep::RemoveAccessEntry { cluster, principal });
     }
-    let Some(managed) = making.next_status.managed.as_mut() else { return };
+    let Some(managed) = builder.next_status.managed.as_mut() else { return };
     if input.observed.unused_auth_entries.is_empty() {
         let kept = &input.observed.kept_auth_entries;
         managed.auth_entries.retain(|arn| *arn == input.resolved.role_arn || kept.contains(arn));
@@ -72,12 +72,12 @@ pub fn remove_unused(input: &PlanInput, making: &mut FargatePlanBuilder) {
     }
     match &input.observed.previous_role {
         None => managed.policies.clear(),
-        Some(previous) => delete(previous, &managed.policies.clone(), false, &mut making.draft),
+        Some(previous) => delete(previous, &managed.policies.clone(), false, &mut builder.plan),
     }
 }
 
 /// Deletes a controller-created role. Policies attached by others block the deletion.
-pub fn delete(previous: &PreviousRole, ours: &[String], is_deleting: bool, draft: &mut PlanBuilder) {
+pub fn delete(previous: &PreviousRole, ours: &[String], is_deleting: bool, builder: &mut PlanBuilder) {
     let PreviousRole { role, attached_policies, inline_policies } = previous;
     let standard = |policy: &String| policy.ends_with(&format!("/{POD_EXECUTION_POLICY}")) || ours.contains(policy);
     let foreign: Vec<_> = attached_policies.iter().filter(|p| !standard(p)).chain(inline_policies).cloned().collect();
@@ -87,10 +87,10 @@ pub fn delete(previous: &PreviousRole, ours: &[String], is_deleting: bool, draft
             role.name,
             foreign.join(", ")
         );
-        return draft.set_outcome_once(Outcome::Blocked { reason: Reason::OwnershipConflict, message, is_deleting });
+        return builder.set_outcome_once(Outcome::Blocked { reason: Reason::OwnershipConflict, message, is_deleting });
     }
     for policy in attached_policies {
-        draft.push(IamStep::DetachPolicy { role: role.name.clone(), policy: policy.clone() });
+        builder.push(IamStep::DetachPolicy { role: role.name.clone(), policy: policy.clone() });
     }
-    draft.push(IamStep::DeleteRole { role: role.name.clone() });
+    builder.push(IamStep::DeleteRole { role: role.name.clone() });
 }

@@ -20,8 +20,8 @@ impl PlanSnapshot for Snapshot {
         &self.resolved.desired.cluster
     }
 
-    fn simulate(&self, first: &Plan, given: &PlanContext) -> Projection {
-        let (mut snapshot, mut status, mut last) = (self.clone(), given.status.clone(), first.clone());
+    fn simulate(&self, first: &Plan, context: &PlanContext) -> Projection {
+        let (mut snapshot, mut status, mut last) = (self.clone(), context.status.clone(), first.clone());
         let mut steps = Vec::new();
         for _ in 0..MAX_PASSES {
             let at_once =
@@ -33,7 +33,7 @@ impl PlanSnapshot for Snapshot {
             if !continues || !last.steps.iter().all(|planned| snapshot.apply_step(&planned.step, &mut status)) {
                 break;
             }
-            last = plan(&snapshot.plan_input(&PlanContext { status: &status, ..*given }));
+            last = plan(&snapshot.plan_input(&PlanContext { status: &status, ..*context }));
             steps.extend(last.steps.iter().cloned());
         }
         Projection { steps, outcome: last.outcome, replacements: Vec::new(), max_unavailable: 0, scale_in: 0 }

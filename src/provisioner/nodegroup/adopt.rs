@@ -8,7 +8,7 @@ use crate::plan::{ConditionUpdate, PlanBuilder};
 
 /// Reports the adoption of a node group, with its differences from the spec. Until the spec changes, the node group counts
 /// as up to date.
-pub fn report_adoption(input: &PlanInput, current: &ObservedNodegroup, draft: &mut PlanBuilder) {
+pub fn report_adoption(input: &PlanInput, current: &ObservedNodegroup, builder: &mut PlanBuilder) {
     let found = &current.nodegroup;
     let mut differs = immutable_drift(input.resolved, found);
     differs.extend(version_drift(input.resolved, found));
@@ -21,7 +21,7 @@ pub fn report_adoption(input: &PlanInput, current: &ObservedNodegroup, draft: &m
             all.join("; ")
         ),
     };
-    draft.condition_updates.push(ConditionUpdate {
+    builder.condition_updates.push(ConditionUpdate {
         condition_type: condition::ADOPTED,
         status: true,
         reason: "ResourcesAdopted".into(),

@@ -9,7 +9,7 @@ use crate::api::names::condition;
 use crate::aws::InstanceState;
 use crate::aws::nodegroup::{MaxUnavailable, NodegroupStatus};
 use crate::plan::NodegroupStep;
-use crate::plan::{ConditionUpdate, NodeStep, Outcome, Phase, PlanBuilder, Reason, waiting};
+use crate::plan::{ConditionUpdate, NodeStep, Outcome, Phase, PlanBuilder, PlannedStep, Reason, waiting};
 use crate::rotation::NodeInstance;
 use crate::rotation::drain;
 use crate::rotation::drain::{AtTimeout, DrainAction, DrainPolicy};
@@ -18,59 +18,66 @@ use crate::rotation::rolling_update::report::report;
 use crate::rotation::rolling_update::{Candidates, RotationState, decide};
 
 /// Creates the replacement with the desired size of the node groups that it replaces.
-pub fn create_replacement(input: &PlanInput, others: &[&ObservedNodegroup], draft: &mut PlanBuilder) {
-    let Some(last) = others.last() else { return };
-    let because = immutable_drift(input.resolved, &last.nodegroup);
-    if others.iter().all(|group| group.nodegroup.status == NodegroupStatus::Deleting) {
-        return create::nodegroup(input, None, draft);
+/// Returns the step that creates it; `None` if something prevents the creation, and the outcome says what.
+pub fn create_replacement(
+    input: &PlanInput,
+    outgoing: &[&ObservedNodegroup],
+    builder: &mut PlanBuilder,
+) -> Option<PlannedStep> {
+    let last = outgoing.last()?;
+    let reasons = immutable_drift(input.resolved, &last.nodegroup);
+    if outgoing.iter().all(|group| group.nodegroup.status == NodegroupStatus::Deleting) {
+        return create::nodegroup(input, None, builder);
     }
-    let drift: Vec<_> = because.iter().map(ToString::to_string).collect();
+    let drift: Vec<_> = reasons.iter().map(ToString::to_string).collect();
     if let Some(lock) = input.lock {
-        super::update::plan_tags(input, last, false, draft);
+        super::update::plan_tags(input, last, false, builder);
         if !last.nodegroup.status.is_busy() {
-            super::update::plan_config_update(input, last, draft);
+            super::update::plan_config_update(input, last, builder);
         }
-        let nodes: usize = others.iter().map(|group| group.members.len()).sum();
+        let nodes: usize = outgoing.iter().map(|group| group.members.len()).sum();
         let message = format!("{nodes} nodes are outdated ({}); replacement is blocked by {lock}", drift.join("; "));
-        return draft.set_outcome_once(Outcome::Locked { message });
+        builder.set_outcome_once(Outcome::Locked { message });
+        return None;
     }
     if let Some(outcome) = health::cluster_unhealthy(input) {
-        return draft.set_outcome_once(outcome);
+        builder.set_outcome_once(outcome);
+        return None;
     }
     let is_kept = |group: &&&ObservedNodegroup| group.nodegroup.status != NodegroupStatus::Deleting;
-    let desired = others.iter().filter(is_kept).map(|group| group.desired_size()).max().unwrap_or_default();
-    create::nodegroup(input, Some((desired, because)), draft);
+    let desired = outgoing.iter().filter(is_kept).map(|group| group.desired_size()).max().unwrap_or_default();
+    create::nodegroup(input, Some((desired, reasons)), builder)
 }
 
 /// Reports a halted rotation: the replacement could not be created, or its nodes did not join. The old nodes are kept.
-pub fn rotation_halted(input: &PlanInput, current: &ObservedNodegroup, problem: &str, draft: &mut PlanBuilder) {
+pub fn rotation_halted(input: &PlanInput, current: &ObservedNodegroup, problem: &str, builder: &mut PlanBuilder) {
     let message = format!(
         "the node group {} {problem}: {}; the old nodes are kept; correct the spec, then another node group is created",
         current.name().nodegroup,
         health::issue_summary(input, &current.nodegroup.issues)
     );
-    draft.condition_updates.push(ConditionUpdate {
+    builder.condition_updates.push(ConditionUpdate {
         condition_type: condition::ROTATION_HALTED,
         status: true,
         reason: Reason::ReplacementsNotReady.to_string(),
         message: message.clone(),
     });
-    draft.set_outcome_once(Outcome::Blocked { reason: Reason::ReplacementsNotReady, message, is_deleting: false });
+    builder.set_outcome_once(Outcome::Blocked { reason: Reason::ReplacementsNotReady, message, is_deleting: false });
 }
 
 /// Drains the outgoing node groups once the current one is ready, and deletes them when they are empty.
 pub fn drain_outgoing(
     input: &PlanInput,
     current: &ObservedNodegroup,
-    others: &[&ObservedNodegroup],
-    draft: &mut PlanBuilder,
+    outgoing: &[&ObservedNodegroup],
+    builder: &mut PlanBuilder,
 ) {
     let mut members = current.members.clone();
-    members.extend(others.iter().flat_map(|group| outgoing_members(input, group)));
-    let old = members.len() - current.members.len();
-    let mut decision = decide(&rolling_update_input(input, current, &members, old));
-    if others.is_empty() {
-        return report(&members, decision, 0, draft);
+    members.extend(outgoing.iter().flat_map(|group| outgoing_members(input, group)));
+    let outgoing_nodes = members.len() - current.members.len();
+    let mut decision = decide(&rolling_update_input(input, current, &members, outgoing_nodes));
+    if outgoing.is_empty() {
+        return report(&members, decision, 0, builder);
     }
     decision.steps.retain(|step| !matches!(step, NodeStep::Terminate { .. }));
     let has_started = !decision.steps.is_empty() || has_disruption_record(input, &members[current.members.len()..]);
@@ -78,15 +85,15 @@ pub fn drain_outgoing(
         && current.ready_nodes() < current.desired_size()
         && !has_started;
     if waits_for_current && !current.nodegroup.issues.is_empty() {
-        return rotation_halted(input, current, "has no nodes yet", draft);
+        return rotation_halted(input, current, "has no nodes yet", builder);
     }
     if waits_for_current {
-        return health::check_readiness(input, current, draft);
+        return health::check_readiness(input, current, builder);
     }
-    if old > 0 || !decision.steps.is_empty() {
-        return report(&members, decision, 0, draft);
+    if outgoing_nodes > 0 || !decision.steps.is_empty() {
+        return report(&members, decision, 0, builder);
     }
-    delete_outgoing(input, current, others, draft);
+    delete_outgoing(input, current, outgoing, builder);
 }
 
 fn has_disruption_record(input: &PlanInput, members: &[NodeInstance]) -> bool {
@@ -127,10 +134,10 @@ fn rolling_update_input<'a>(
     input: &'a PlanInput,
     current: &'a ObservedNodegroup,
     members: &'a [NodeInstance],
-    old: usize,
+    outgoing_nodes: usize,
 ) -> rolling_update::RollingUpdateInput<'a> {
     let desired = usize::try_from(current.desired_size()).unwrap_or(0);
-    let at_once = match input.resolved.desired.max_unavailable {
+    let max_unavailable = match input.resolved.desired.max_unavailable {
         None => 1,
         Some(MaxUnavailable::Count(n)) => usize::try_from(n).unwrap_or(1),
         Some(MaxUnavailable::Percent(n)) => (desired * usize::try_from(n).unwrap_or(1)).div_ceil(100).max(1),
@@ -143,8 +150,8 @@ fn rolling_update_input<'a>(
         group_uid: &input.resolved.desired.id.uid,
         template_version: &current.name().nodegroup,
         members,
-        desired: desired + old,
-        max_unavailable: if ready || has_started { at_once } else { 0 },
+        desired: desired + outgoing_nodes,
+        max_unavailable: if ready || has_started { max_unavailable } else { 0 },
         max_unavailable_in_weight: false,
         max_surge: 0,
         candidates: Candidates::Outdated,
@@ -168,36 +175,36 @@ fn was_halted(input: &PlanInput) -> bool {
 fn delete_outgoing(
     input: &PlanInput,
     current: &ObservedNodegroup,
-    others: &[&ObservedNodegroup],
-    draft: &mut PlanBuilder,
+    outgoing: &[&ObservedNodegroup],
+    builder: &mut PlanBuilder,
 ) {
     if let Some(lock) = input.lock {
         let message =
-            format!("the node group {} is drained; its deletion is blocked by {lock}", others[0].name().nodegroup);
-        return draft.set_outcome_once(Outcome::Locked { message });
+            format!("the node group {} is drained; its deletion is blocked by {lock}", outgoing[0].name().nodegroup);
+        return builder.set_outcome_once(Outcome::Locked { message });
     }
     if let Some(outcome) = health::cluster_unhealthy(input) {
-        return draft.set_outcome_once(outcome);
+        return builder.set_outcome_once(outcome);
     }
-    for group in others {
+    for group in outgoing {
         match group.nodegroup.status {
             NodegroupStatus::Deleting => {}
             NodegroupStatus::Creating | NodegroupStatus::Updating => {
                 let message =
                     format!("EKS is working on the node group {}; it is deleted after that", group.name().nodegroup);
-                draft.set_outcome_once(waiting(Phase::Rotating, message));
+                builder.set_outcome_once(waiting(Phase::Rotating, message));
             }
             status => {
                 if status == NodegroupStatus::DeleteFailed {
-                    draft.set_outcome_once(health::create_or_delete_failed(input, group));
+                    builder.set_outcome_once(health::create_or_delete_failed(input, group));
                 }
-                let mut because = immutable_drift(input.resolved, &group.nodegroup);
-                because.retain(|_| status != NodegroupStatus::DeleteFailed);
-                draft.push_with_reasons(NodegroupStep::DeleteNodegroup { nodegroup: group.name().clone() }, because);
+                let mut reasons = immutable_drift(input.resolved, &group.nodegroup);
+                reasons.retain(|_| status != NodegroupStatus::DeleteFailed);
+                builder.push_with_reasons(NodegroupStep::DeleteNodegroup { nodegroup: group.name().clone() }, reasons);
             }
         }
     }
-    let names: Vec<_> = others.iter().map(|group| group.name().nodegroup.clone()).collect();
+    let names: Vec<_> = outgoing.iter().map(|group| group.name().nodegroup.clone()).collect();
     let message = format!("the node group {} is ready; EKS is deleting {}", current.name().nodegroup, names.join(", "));
-    draft.set_outcome_once(waiting(Phase::Rotating, message));
+    builder.set_outcome_once(waiting(Phase::Rotating, message));
 }

@@ -33,7 +33,7 @@ pub fn plan(input: &DeleteInput) -> Plan {
     if is_nodegroup_unknown(input) {
         return blocked_plan(input.id, Reason::InvalidSpec, UNKNOWN_NODEGROUP.into());
     }
-    let mut draft = PlanBuilder::default();
+    let mut builder = PlanBuilder::default();
     let ours = input.nodegroups.iter().filter(|n| match input.resolved {
         Some(resolved) => owner_of(resolved, input.status, n).is_deletable(),
         None => is_owned(input.status, n, &(input.ownership_tags)(&n.name.cluster)),
@@ -42,16 +42,16 @@ pub fn plan(input: &DeleteInput) -> Plan {
         if nodegroup.status == NodegroupStatus::Deleting
             || has_ownership_tags(&to_tags(&nodegroup.tags), &(input.ownership_tags)(&nodegroup.name.cluster))
         {
-            plan_delete(nodegroup, &mut draft);
+            plan_delete(nodegroup, &mut builder);
         } else {
-            tag_before_delete(input, nodegroup, &mut draft);
+            tag_before_delete(input, nodegroup, &mut builder);
         }
     }
-    if draft.outcome.is_none() && input.id.has_finalizer {
-        draft.push(ObjectStep::RemoveFinalizer);
+    if builder.outcome.is_none() && input.id.has_finalizer {
+        builder.push(ObjectStep::RemoveFinalizer);
     }
-    draft.set_outcome_once(Outcome::Deleted);
-    draft.build(input.id, None)
+    builder.set_outcome_once(Outcome::Deleted);
+    builder.build(input.id, None)
 }
 
 /// Whether the status names a scaling group, so that a controller has created one for this group.
@@ -68,28 +68,28 @@ const UNKNOWN_NODEGROUP: &str = "cannot find the node group of the scaling group
 
 /// Tags an adopted node group before it is deleted, so that ownership stays provable. The shipped IAM policy allows
 /// deleting tagged node groups only.
-fn tag_before_delete(input: &DeleteInput, nodegroup: &Nodegroup, draft: &mut PlanBuilder) {
+fn tag_before_delete(input: &DeleteInput, nodegroup: &Nodegroup, builder: &mut PlanBuilder) {
     if input.tag_retry_pending {
-        return draft.set_outcome_once(tagging_blocked(true, false, true));
+        return builder.set_outcome_once(tagging_blocked(true, false, true));
     }
     let ownership = (input.ownership_tags)(&nodegroup.name.cluster).into_iter();
     let tags = ownership.map(|tag| (tag.key, tag.value)).collect();
-    draft.push(NodegroupStep::TagNodegroup { nodegroup: nodegroup.name.clone(), arn: nodegroup.arn.clone(), tags });
+    builder.push(NodegroupStep::TagNodegroup { nodegroup: nodegroup.name.clone(), arn: nodegroup.arn.clone(), tags });
     let message = format!(
         "the node group {} must be tagged as this group's before it is deleted; the controller needs eks:TagResource",
         nodegroup.name.nodegroup
     );
-    draft.set_outcome_once(waiting(Phase::Deleting, message));
+    builder.set_outcome_once(waiting(Phase::Deleting, message));
 }
 
-fn plan_delete(nodegroup: &Nodegroup, draft: &mut PlanBuilder) {
+fn plan_delete(nodegroup: &Nodegroup, builder: &mut PlanBuilder) {
     let name = &nodegroup.name.nodegroup;
     let deleting = |what: &str| waiting(Phase::Deleting, format!("EKS is {what} the node group {name}"));
     if nodegroup.status == NodegroupStatus::Deleting {
-        return draft.set_outcome_once(deleting("draining and deleting"));
+        return builder.set_outcome_once(deleting("draining and deleting"));
     }
     if nodegroup.status.is_busy() {
-        return draft.set_outcome_once(deleting("still working on another change of"));
+        return builder.set_outcome_once(deleting("still working on another change of"));
     }
     if nodegroup.status == NodegroupStatus::DeleteFailed {
         let issues: Vec<_> = nodegroup.issues.iter().map(ToString::to_string).collect();
@@ -97,13 +97,13 @@ fn plan_delete(nodegroup: &Nodegroup, draft: &mut PlanBuilder) {
         let message =
             format!("EKS failed to delete the node group {name}: {why}; fix the cause; the deletion is retried");
         let reason = nodegroup.issues.first().and_then(|issue| super::health::issue_reason(&issue.code));
-        draft.set_outcome_once(Outcome::Blocked {
+        builder.set_outcome_once(Outcome::Blocked {
             reason: reason.unwrap_or(Reason::Degraded),
             message,
             is_deleting: true,
         });
     }
-    let because = vec![Drift::new("InstanceGroup", "present", "deleted")];
-    draft.push_with_reasons(NodegroupStep::DeleteNodegroup { nodegroup: nodegroup.name.clone() }, because);
-    draft.set_outcome_once(deleting("draining and deleting"));
+    let reasons = vec![Drift::new("InstanceGroup", "present", "deleted")];
+    builder.push_with_reasons(NodegroupStep::DeleteNodegroup { nodegroup: nodegroup.name.clone() }, reasons);
+    builder.set_outcome_once(deleting("draining and deleting"));
 }

@@ -59,7 +59,7 @@ pub fn parse(
     let c = managed.configuration.unwrap_or_default();
     let (min_size, max_size) = parse_sizes(&mut problems, managed.min_size, managed.max_size);
     let cluster = problems.required("clusterName", &c.cluster_name);
-    let wanted = DesiredSpec {
+    let desired = DesiredSpec {
         id: id.clone(),
         min_size,
         max_size,
@@ -74,7 +74,7 @@ pub fn parse(
         cluster,
         rolling_update,
     };
-    problems.into_result(wanted)
+    problems.into_result(desired)
 }
 
 /// Parses the sizes. EKS rejects a maximum size of 0 (EKS API reference, NodegroupScalingConfig).

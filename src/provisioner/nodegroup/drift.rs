@@ -26,8 +26,8 @@ pub fn immutable_drift(resolved: &ResolvedGroup, found: &Nodegroup) -> Vec<Drift
     if let Some(ami) = &desired.ami_type {
         differs("amiType", &found.ami_type, ami);
     }
-    if let (Some(size), Some(there)) = (desired.disk_size, found.disk_size) {
-        differs("volSize", &there.to_string(), &size.to_string());
+    if let (Some(size), Some(found_size)) = (desired.disk_size, found.disk_size) {
+        differs("volSize", &found_size.to_string(), &size.to_string());
     }
     let key = |key: &Option<String>| key.clone().unwrap_or_default();
     differs("keyPairName", &key(&found.key_pair), &key(&desired.key_pair));
@@ -39,13 +39,13 @@ pub fn immutable_drift(resolved: &ResolvedGroup, found: &Nodegroup) -> Vec<Drift
 
 /// Differences in the Kubernetes version and the image release.
 pub fn version_drift(resolved: &ResolvedGroup, found: &Nodegroup) -> Vec<Drift> {
-    let w = &resolved.desired;
+    let desired = &resolved.desired;
     let differs = |field: &str, from: &String, to: &Option<String>| {
         to.as_ref().filter(|to| *to != from).map(|to| Drift::new(field, from, to))
     };
-    differs("version", &found.version, &w.version)
+    differs("version", &found.version, &desired.version)
         .into_iter()
-        .chain(differs("releaseVersion", &found.release_version, &w.release_version))
+        .chain(differs("releaseVersion", &found.release_version, &desired.release_version))
         .collect()
 }
 

@@ -32,19 +32,19 @@ pub fn ready_summary(group: &ObservedNodegroup) -> String {
 }
 
 /// The node counts for status, over the serving node group and the outgoing ones.
-pub fn node_counts(input: &PlanInput, serving: &ObservedNodegroup, others: &[&ObservedNodegroup]) -> Value {
-    let leaving = others.iter().filter(|group| group.name() != serving.name());
+pub fn node_counts(input: &PlanInput, serving: &ObservedNodegroup, outgoing: &[&ObservedNodegroup]) -> Value {
+    let outgoing = outgoing.iter().filter(|group| group.name() != serving.name());
     let live = |m: &&NodeInstance| matches!(m.instance.state, InstanceState::InService | InstanceState::Pending);
-    let rest: usize = leaving.clone().map(|group| group.members.iter().filter(live).count()).sum();
-    let old =
+    let outgoing_nodes: usize = outgoing.map(|group| group.members.iter().filter(live).count()).sum();
+    let outdated =
         serving.members.iter().filter(live).filter(|m| !m.reasons.is_empty() || runs_old_template(serving, m)).count();
     let uid = &input.resolved.desired.id.uid;
     let all = || input.observed.nodegroups.iter().flat_map(|group| &group.members);
     json!({
         "desired": serving.desired_size(),
         "ready": all().filter(|m| m.is_ready()).count(),
-        "updated": serving.members.iter().filter(live).count() - old,
-        "outdated": old + rest,
+        "updated": serving.members.iter().filter(live).count() - outdated,
+        "outdated": outdated + outgoing_nodes,
         "draining": all().filter(|m| m.disruption_of(uid).is_some()).count(),
     })
 }
@@ -114,24 +114,24 @@ pub fn create_or_delete_failed(input: &PlanInput, group: &ObservedNodegroup) -> 
 }
 
 /// Sets the outcome of a group without pending changes: whether all nodes are Ready, and if not, why.
-pub fn check_readiness(input: &PlanInput, group: &ObservedNodegroup, draft: &mut PlanBuilder) {
+pub fn check_readiness(input: &PlanInput, group: &ObservedNodegroup, builder: &mut PlanBuilder) {
     let all = group.ready_nodes() >= group.desired_size();
-    draft.status_update.nodes_ready = Some(all);
+    builder.status_update.nodes_ready = Some(all);
     if input.status.update_of.is_some() && !input.observed.update.as_ref().is_some_and(is_failed) {
-        draft.status_update.fields.insert("updateOf".into(), Value::Null);
+        builder.status_update.fields.insert("updateOf".into(), Value::Null);
     }
     let issues = &group.nodegroup.issues;
     if group.nodegroup.status == NodegroupStatus::Degraded || (!issues.is_empty() && !all) {
         let reason = issues.first().and_then(|issue| issue_reason(&issue.code)).unwrap_or(Reason::Degraded);
         let message =
             format!("the node group {} is degraded: {}", group.name().nodegroup, issue_summary(input, issues));
-        return draft.set_outcome_once(blocked_outcome(reason, message));
+        return builder.set_outcome_once(blocked_outcome(reason, message));
     }
     if all {
         return;
     }
     if let Some(message) = unready_instances(input, group) {
-        return draft.set_outcome_once(blocked_outcome(Reason::NodesNotReady, message));
+        return builder.set_outcome_once(blocked_outcome(Reason::NodesNotReady, message));
     }
     let rotating = input.status.current_state.as_deref() == Some(crate::api::CurrentState::InitUpgrade.as_str());
     let creating = input.status.current_state.as_deref() == Some(crate::api::CurrentState::InitCreate.as_str());
@@ -140,7 +140,7 @@ pub fn check_readiness(input: &PlanInput, group: &ObservedNodegroup, draft: &mut
         (_, true) => Phase::Creating,
         (false, false) => Phase::Modifying,
     };
-    draft.set_outcome_once(waiting(phase, ready_summary(group)));
+    builder.set_outcome_once(waiting(phase, ready_summary(group)));
 }
 
 /// A message about instances that are not Ready after the join timeout.

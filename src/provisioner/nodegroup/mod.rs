@@ -39,12 +39,12 @@ pub struct EksManaged;
 #[async_trait]
 impl Provisioner for EksManaged {
     async fn plan(&self, o: &Observer<'_>, request: PlanRequest<'_>) -> ObserveResult<PlanResult> {
-        let wanted = match parse_desired(&request) {
-            Ok(wanted) => wanted,
+        let desired = match parse_desired(&request) {
+            Ok(desired) => desired,
             Err(problems) => return Ok(PlanResult::Rejected(problems)),
         };
-        let network = observe::network(o, &wanted).await?;
-        let resolved = match resolve::resolve(wanted, &network) {
+        let network = observe::network(o, &desired).await?;
+        let resolved = match resolve::resolve(desired, &network) {
             Ok(resolved) => resolved,
             Err(problems) => return Ok(PlanResult::Rejected(problems)),
         };
@@ -60,15 +60,15 @@ impl Provisioner for EksManaged {
         let mut nodegroups = Vec::new();
         // Without a record the node groups are found by the spec.
         let spec = request.spec.as_ref().filter(|_| names.is_empty());
-        let wanted = spec.and_then(|spec| desired::parse(id, &id.annotations, spec).ok());
-        if let Some(wanted) = wanted.as_ref().filter(|_| !delete::has_recorded_group(status)) {
-            let problems = request.spec_errors(CLUSTER_FIELD, &wanted.cluster);
+        let desired = spec.and_then(|spec| desired::parse(id, &id.annotations, spec).ok());
+        if let Some(desired) = desired.as_ref().filter(|_| !delete::has_recorded_group(status)) {
+            let problems = request.spec_errors(CLUSTER_FIELD, &desired.cluster);
             if !problems.is_empty() {
                 return Ok(plan_rejected_spec(id, &problems));
             }
         }
-        let resolved = match wanted {
-            Some(wanted) => resolve::resolve(wanted.clone(), &observe::network(o, &wanted).await?).ok(),
+        let resolved = match desired {
+            Some(desired) => resolve::resolve(desired.clone(), &observe::network(o, &desired).await?).ok(),
             None => None,
         };
         if let Some(resolved) = &resolved {
@@ -106,9 +106,9 @@ impl Provisioner for EksManaged {
 
 /// Parses the merged spec and checks its cluster.
 fn parse_desired(request: &PlanRequest) -> Result<DesiredSpec, Vec<SpecError>> {
-    let wanted = desired::parse(request.id, request.annotations, &request.spec)?;
-    match cluster_mismatch(request.settings, CLUSTER_FIELD, &wanted.cluster) {
+    let desired = desired::parse(request.id, request.annotations, &request.spec)?;
+    match cluster_mismatch(request.settings, CLUSTER_FIELD, &desired.cluster) {
         Some(problem) => Err(vec![problem]),
-        None => Ok(wanted),
+        None => Ok(desired),
     }
 }

@@ -36,21 +36,12 @@ pub fn recorded_nodegroups(status: &InstanceGroupStatus) -> impl Iterator<Item =
 #[cfg(test)]
 mod tests {
     use super::*;
-    use jiff::Timestamp;
-    use std::collections::BTreeMap;
+    use crate::api::{InstanceGroup, InstanceGroupSpec, group_id};
 
     fn id(namespace: &str, name: &str) -> GroupId {
-        GroupId {
-            namespace: namespace.into(),
-            name: name.into(),
-            uid: "uid".into(),
-            generation: 1,
-            created_at: Timestamp::UNIX_EPOCH,
-            is_deleting: false,
-            has_finalizer: true,
-            annotations: BTreeMap::new(),
-            labels: BTreeMap::new(),
-        }
+        let mut group = InstanceGroup::new(name, InstanceGroupSpec::default());
+        group.metadata.namespace = Some(namespace.into());
+        group_id(&group)
     }
 
     #[test]

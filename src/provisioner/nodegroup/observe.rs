@@ -27,11 +27,11 @@ const IMAGE_PULL_POLICIES: [&str; 2] = ["AmazonEC2ContainerRegistryPullOnly", "A
 
 /// Looks up subnets and security groups that the spec names. If a name does not resolve, the cache is refreshed once,
 /// because the resource may be new.
-pub async fn network(o: &Observer<'_>, wanted: &DesiredSpec) -> ObserveResult<ClusterNetwork> {
-    if !resolve::uses_names(wanted) {
+pub async fn network(o: &Observer<'_>, desired: &DesiredSpec) -> ObserveResult<ClusterNetwork> {
+    if !resolve::uses_names(desired) {
         return Ok(ClusterNetwork::default());
     }
-    let Some(cluster) = o.inventory.cluster(&wanted.cluster).await.map_err(ObserveError::Aws)? else {
+    let Some(cluster) = o.inventory.cluster(&desired.cluster).await.map_err(ObserveError::Aws)? else {
         return Ok(ClusterNetwork { is_cluster_missing: true, ..ClusterNetwork::default() });
     };
     let (subnets, groups) =
@@ -39,7 +39,7 @@ pub async fn network(o: &Observer<'_>, wanted: &DesiredSpec) -> ObserveResult<Cl
             .map_err(ObserveError::Aws)?;
     let found =
         ClusterNetwork { subnets: subnets.to_vec(), security_groups: groups.to_vec(), is_cluster_missing: false };
-    if resolve::resolve(wanted.clone(), &found).is_ok() {
+    if resolve::resolve(desired.clone(), &found).is_ok() {
         return Ok(found);
     }
     let (subnets, groups) = o.inventory.refresh_network(&cluster.vpc).await.map_err(ObserveError::Aws)?;
@@ -73,8 +73,9 @@ pub async fn observed_state(
             known.push(resolved.name.clone());
         }
     }
-    let halves = partition(resolved, &state, status);
-    let (current, alone) = (halves.current.map(|group| group.name().clone()), halves.outgoing.is_empty());
+    let partitioned = partition(resolved, &state, status);
+    let (current, has_outgoing) =
+        (partitioned.current.map(|group| group.name().clone()), !partitioned.outgoing.is_empty());
     if current.is_none() && !state.lock_prevents_creation(lock) {
         state.reference_errors = resolve::reference_errors(resolved, &references(o, resolved).await?);
     }
@@ -82,7 +83,7 @@ pub async fn observed_state(
     if let (Some(id), Some(name)) = (recorded_update, &current) {
         state.update = o.inventory.aws().nodegroups.describe_update(name, id).await.map_err(ObserveError::Aws)?;
     }
-    if !alone {
+    if has_outgoing {
         set_outdated_reasons(resolved, &mut state, current.as_ref());
     }
     let members: Vec<_> = state.nodegroups.iter().flat_map(|group| group.members.iter().cloned()).collect();
@@ -123,9 +124,10 @@ async fn observe_nodegroup(
     let Some(found) = read_nodegroup(o, name).await? else { return Ok(()) };
     match classify_owner(o, resolved, status, &found) {
         Owner::Ours | Owner::Found => {
-            let wanted = (resolved.desired.min_size, resolved.desired.max_size);
+            let desired_sizes = (resolved.desired.min_size, resolved.desired.max_size);
             // Read fresh, so that a desired size that the autoscaler has just set is not overwritten.
-            let max_age = if (found.sizes.min, found.sizes.max) == wanted { o.max_cache_age } else { Duration::ZERO };
+            let max_age =
+                if (found.sizes.min, found.sizes.max) == desired_sizes { o.max_cache_age } else { Duration::ZERO };
             state.nodegroups.push(read_members(o, found, max_age).await?);
         }
         Owner::Older => state.predating_nodegroup = Some(name.clone()),
@@ -174,12 +176,12 @@ async fn read_members(o: &Observer<'_>, nodegroup: Nodegroup, max_age: Duration)
 /// Sets the reasons why the nodes of outgoing node groups are outdated.
 fn set_outdated_reasons(resolved: &ResolvedGroup, state: &mut ObservedState, current: Option<&NodegroupName>) {
     for group in state.nodegroups.iter_mut().filter(|group| Some(group.name()) != current) {
-        let mut because = immutable_drift(resolved, &group.nodegroup);
-        if because.is_empty() {
+        let mut reasons = immutable_drift(resolved, &group.nodegroup);
+        if reasons.is_empty() {
             let to = current.unwrap_or(&resolved.name);
-            because.push(Drift::new("node group", &group.name().nodegroup, &to.nodegroup));
+            reasons.push(Drift::new("node group", &group.name().nodegroup, &to.nodegroup));
         }
-        group.members.iter_mut().for_each(|member| member.reasons.clone_from(&because));
+        group.members.iter_mut().for_each(|member| member.reasons.clone_from(&reasons));
     }
 }
 

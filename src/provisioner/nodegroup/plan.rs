@@ -10,42 +10,42 @@ use super::observed::{ObservedNodegroup, Partition, partition};
 use super::record::record;
 use super::{adopt, blue_green, create, health, update};
 use crate::aws::nodegroup::NodegroupStatus;
-use crate::plan::{ObjectStep, Outcome, Phase, Plan, PlanBuilder, StatusUpdate, waiting};
+use crate::plan::{Outcome, Phase, Plan, PlanBuilder, StatusUpdate, waiting};
 
 /// Plans one reconcile of a group that is not being deleted.
 pub fn plan(input: &PlanInput) -> Plan {
     let partitioned = partition(input.resolved, input.observed, input.status);
-    let mut draft = PlanBuilder { status_update: status_update(input, &partitioned), ..PlanBuilder::default() };
+    let mut builder = PlanBuilder { status_update: status_update(input, &partitioned), ..PlanBuilder::default() };
+    builder.ensure_finalizer(&input.resolved.desired.id);
     let mut recheck_at = None;
-    if !input.resolved.desired.id.has_finalizer {
-        draft.push(ObjectStep::AddFinalizer);
-    }
-    match (partitioned.current, partitioned.outgoing.as_slice()) {
-        (None, []) => create::nodegroup(input, None, &mut draft),
-        (None, others) => {
-            record(input, &partitioned, None, &mut draft);
-            blue_green::create_replacement(input, others, &mut draft);
-        }
+    let creation = match (partitioned.current, partitioned.outgoing.as_slice()) {
+        (None, []) => create::nodegroup(input, None, &mut builder),
+        (None, outgoing) => blue_green::create_replacement(input, outgoing, &mut builder),
         (Some(current), _) => {
-            record(input, &partitioned, None, &mut draft);
             if partitioned.is_adopting {
-                adopt::report_adoption(input, current, &mut draft);
+                adopt::report_adoption(input, current, &mut builder);
             }
-            recheck_at = plan_active(input, current, &partitioned, &mut draft);
+            recheck_at = plan_active(input, current, &partitioned, &mut builder);
+            None
         }
+    };
+    if creation.is_some() || !input.observed.nodegroups.is_empty() {
+        let created = creation.as_ref().map(|_| &input.resolved.name);
+        record(input, &partitioned, created, &mut builder);
     }
-    draft.build(&input.resolved.desired.id, recheck_at)
+    builder.steps.extend(creation);
+    builder.build(&input.resolved.desired.id, recheck_at)
 }
 
 fn plan_active(
     input: &PlanInput,
     current: &ObservedNodegroup,
     partitioned: &Partition,
-    draft: &mut PlanBuilder,
+    builder: &mut PlanBuilder,
 ) -> Option<Timestamp> {
-    let others = partitioned.outgoing.as_slice();
-    let tags = update::plan_tags(input, current, partitioned.is_adopting, draft);
-    let alone = others.is_empty();
+    let outgoing = partitioned.outgoing.as_slice();
+    let tags = update::plan_tags(input, current, partitioned.is_adopting, builder);
+    let alone = outgoing.is_empty();
     match current.nodegroup.status {
         NodegroupStatus::Creating => {
             let phase = if alone { Phase::Creating } else { Phase::Rotating };
@@ -54,68 +54,66 @@ fn plan_active(
                 current.name().nodegroup,
                 health::ready_summary(current)
             );
-            draft.set_outcome_once(waiting(phase, message));
+            builder.set_outcome_once(waiting(phase, message));
         }
         NodegroupStatus::CreateFailed if alone => {
-            draft.set_outcome_once(health::create_or_delete_failed(input, current))
+            builder.set_outcome_once(health::create_or_delete_failed(input, current))
         }
-        NodegroupStatus::CreateFailed => blue_green::rotation_halted(input, current, "could not be created", draft),
-        NodegroupStatus::DeleteFailed => draft.set_outcome_once(health::create_or_delete_failed(input, current)),
+        NodegroupStatus::CreateFailed => blue_green::rotation_halted(input, current, "could not be created", builder),
+        NodegroupStatus::DeleteFailed => builder.set_outcome_once(health::create_or_delete_failed(input, current)),
         NodegroupStatus::Deleting => {
-            let message = format!(
-                "the node group {} is being deleted; it is made again when it is gone",
-                current.name().nodegroup
-            );
-            draft.set_outcome_once(waiting(Phase::Modifying, message));
+            let message =
+                format!("the node group {} is being deleted; it is recreated after that", current.name().nodegroup);
+            builder.set_outcome_once(waiting(Phase::Modifying, message));
         }
-        NodegroupStatus::Updating => draft.set_outcome_once(health::update_progress(input, current)),
+        NodegroupStatus::Updating => builder.set_outcome_once(health::update_progress(input, current)),
         NodegroupStatus::Active | NodegroupStatus::Degraded | NodegroupStatus::Other => {
             if health::is_update_in_progress(input) {
-                draft.set_outcome_once(health::update_progress(input, current));
+                builder.set_outcome_once(health::update_progress(input, current));
             }
         }
     }
-    if draft.outcome.is_none() {
-        update::plan_config_update(input, current, draft);
+    if builder.outcome.is_none() {
+        update::plan_config_update(input, current, builder);
     }
     if partitioned.is_adopting && !alone {
-        draft.set_outcome_once(waiting(
+        builder.set_outcome_once(waiting(
             Phase::Modifying,
             format!("adopted the node group {}", current.name().nodegroup),
         ));
     }
     // An adoption replaces no nodes. Its record takes effect with the next reconcile.
-    if draft.outcome.is_none() && !partitioned.is_adopting {
-        blue_green::drain_outgoing(input, current, others, draft);
+    if builder.outcome.is_none() && !partitioned.is_adopting {
+        blue_green::drain_outgoing(input, current, outgoing, builder);
     }
-    if draft.outcome.is_none() && !partitioned.is_adopting {
-        update::plan_version_update(input, current, draft);
+    if builder.outcome.is_none() && !partitioned.is_adopting {
+        update::plan_version_update(input, current, builder);
     }
-    if draft.outcome.is_none() {
-        draft.outcome = update::size_change_blocker(input, current);
+    if builder.outcome.is_none() {
+        builder.outcome = update::size_change_blocker(input, current);
     }
-    if draft.outcome.is_none() {
+    if builder.outcome.is_none() {
         // The spec no longer asks for the change of the recorded update.
         if input.status.update_of.is_some() {
-            draft.status_update.fields.insert("updateOf".into(), Value::Null);
+            builder.status_update.fields.insert("updateOf".into(), Value::Null);
         }
-        health::check_readiness(input, current, draft);
+        health::check_readiness(input, current, builder);
     }
     if let Some(outcome) = tags {
-        draft.set_outcome_once(outcome);
+        builder.set_outcome_once(outcome);
     }
     let failed = input.status.update_of.as_deref().and_then(|of| input.update_retry_at(of));
-    failed.filter(|_| matches!(draft.outcome, Some(Outcome::Blocked { .. })))
+    failed.filter(|_| matches!(builder.outcome, Some(Outcome::Blocked { .. })))
 }
 
 fn status_update(input: &PlanInput, partitioned: &Partition) -> StatusUpdate {
-    let w = &input.resolved.desired;
-    let lifecycle = if w.immutable.capacity_type.as_deref() == Some("SPOT") { "spot" } else { "normal" };
+    let desired = &input.resolved.desired;
+    let lifecycle = if desired.immutable.capacity_type.as_deref() == Some("SPOT") { "spot" } else { "normal" };
     let mut fields = BTreeMap::from([
         ("provisioner".to_owned(), json!("eks-managed")),
         ("strategy".into(), json!("managed")),
         ("lifecycle".into(), json!(lifecycle)),
-        ("nodesInstanceRoleArn".into(), json!(w.immutable.node_role)),
+        ("nodesInstanceRoleArn".into(), json!(desired.immutable.node_role)),
     ]);
     let serving = partitioned.current.or(partitioned.outgoing.last().copied());
     if let Some(group) = serving {
@@ -125,8 +123,6 @@ fn status_update(input: &PlanInput, partitioned: &Partition) -> StatusUpdate {
         }
         fields.insert("currentMin".into(), json!(group.nodegroup.sizes.min));
         fields.insert("currentMax".into(), json!(group.nodegroup.sizes.max));
-    }
-    if let Some(group) = serving {
         fields.insert("nodes".into(), health::node_counts(input, group, &partitioned.outgoing));
     }
     StatusUpdate { fields, nodes_ready: None }

@@ -1,49 +1,16 @@
-//! Records owned attributes in status before they are set in AWS.
+//! Records in the status which attributes the controller sets, before it sets them.
 
 use super::input::PlanInput;
 use super::observed::{ObservedNodegroup, Partition};
 use super::update;
 use crate::api::ManagedAttributes;
 use crate::aws::nodegroup::NodegroupName;
-use crate::plan::{ObjectStep, PlanBuilder, Step};
+use crate::plan::PlanBuilder;
 
-/// Adds the attributes that this plan sets to the record and drops those that no longer exist in AWS.
-pub fn record(input: &PlanInput, partition: &Partition, new: Option<&NodegroupName>, draft: &mut PlanBuilder) {
+/// Records the attributes that this plan sets, the node group that it creates (`created`), and an adoption.
+pub fn record(input: &PlanInput, partition: &Partition, created: Option<&NodegroupName>, builder: &mut PlanBuilder) {
     let old = input.status.managed.clone().unwrap_or_default();
-    let w = &input.resolved.desired;
-    let here = |name: &str| input.observed.nodegroups.iter().any(|group| group.name().to_string() == name);
-    let elsewhere = |name: &str| !name.starts_with(&format!("{}/", w.cluster));
-    let mut nodegroups: Vec<_> = old.nodegroups.iter().filter(|n| here(n) || elsewhere(n)).cloned().collect();
-    let more = input.observed.nodegroups.iter().map(ObservedNodegroup::name).chain(new).map(ToString::to_string);
-    for name in more {
-        if !nodegroups.contains(&name) {
-            nodegroups.push(name);
-        }
-    }
-    let of_cluster = format!(":nodegroup/{}/", w.cluster);
-    let arns = input.observed.nodegroups.iter().map(|group| group.nodegroup.arn.clone());
-    let nodegroup_arns =
-        old.nodegroup_arns.iter().filter(|arn| !arn.contains(&of_cluster)).cloned().chain(arns).collect();
-    let serving = partition.current.or(partition.outgoing.last().copied()).map(|group| &group.nodegroup);
-    let kept = |wanted: Vec<String>, recorded: &[String], there: &dyn Fn(&String) -> bool| {
-        let mut all = wanted;
-        all.extend(recorded.iter().filter(|key| there(key)).cloned());
-        all.sort();
-        all.dedup();
-        all
-    };
-    let managed = ManagedAttributes {
-        tags: kept(w.tags.keys().cloned().collect(), &old.tags, &|k| serving.is_some_and(|n| n.tags.contains_key(k))),
-        labels: kept(w.labels.keys().cloned().collect(), &old.labels, &|k| {
-            serving.is_some_and(|n| n.labels.contains_key(k))
-        }),
-        taints: kept(w.taints.iter().map(update::taint_key).collect(), &old.taints, &|k| {
-            serving.is_some_and(|n| n.taints.iter().any(|t| update::taint_key(t) == *k))
-        }),
-        nodegroups,
-        nodegroup_arns,
-        ..old.clone()
-    };
+    let managed = managed_attributes(input, partition, created, &old);
     let adopted = partition.current.filter(|_| partition.is_adopting);
     if managed == old && adopted.is_none() {
         return;
@@ -58,7 +25,53 @@ pub fn record(input: &PlanInput, partition: &Partition, new: Option<&NodegroupNa
         template.adopted_version = Some(group.name().nodegroup.clone());
     }
     if let Some(status) = next.patch_from(input.status) {
-        draft.steps.retain(|planned| !matches!(planned.step, Step::Object(ObjectStep::UpdateStatus { .. })));
-        draft.push(ObjectStep::UpdateStatus { status });
+        builder.record(status);
     }
+}
+
+/// The attributes that the controller sets: the desired ones, and the recorded ones that still exist.
+fn managed_attributes(
+    input: &PlanInput,
+    partition: &Partition,
+    created: Option<&NodegroupName>,
+    old: &ManagedAttributes,
+) -> ManagedAttributes {
+    let desired = &input.resolved.desired;
+    let observed = &input.observed.nodegroups;
+    let exists = |name: &str| observed.iter().any(|group| group.name().to_string() == name);
+    let is_in_other_cluster = |name: &str| !name.starts_with(&format!("{}/", desired.cluster));
+    let mut nodegroups: Vec<_> =
+        old.nodegroups.iter().filter(|name| exists(name) || is_in_other_cluster(name)).cloned().collect();
+    for name in observed.iter().map(ObservedNodegroup::name).chain(created).map(ToString::to_string) {
+        if !nodegroups.contains(&name) {
+            nodegroups.push(name);
+        }
+    }
+    let arn_of_cluster = format!(":nodegroup/{}/", desired.cluster);
+    let arns_of_other_clusters = old.nodegroup_arns.iter().filter(|arn| !arn.contains(&arn_of_cluster)).cloned();
+    let observed_arns = observed.iter().map(|group| group.nodegroup.arn.clone());
+    let serving = partition.current.or(partition.outgoing.last().copied()).map(|group| &group.nodegroup);
+    let has_tag = |key: &String| serving.is_some_and(|n| n.tags.contains_key(key));
+    let has_label = |key: &String| serving.is_some_and(|n| n.labels.contains_key(key));
+    let has_taint = |key: &String| serving.is_some_and(|n| n.taints.iter().any(|t| update::taint_key(t) == *key));
+    ManagedAttributes {
+        tags: desired_and_recorded(desired.tags.keys().cloned(), &old.tags, has_tag),
+        labels: desired_and_recorded(desired.labels.keys().cloned(), &old.labels, has_label),
+        taints: desired_and_recorded(desired.taints.iter().map(update::taint_key), &old.taints, has_taint),
+        nodegroups,
+        nodegroup_arns: arns_of_other_clusters.chain(observed_arns).collect(),
+        ..old.clone()
+    }
+}
+
+/// The desired keys, and the recorded keys that still exist, sorted.
+fn desired_and_recorded(
+    desired: impl Iterator<Item = String>,
+    recorded: &[String],
+    exists: impl Fn(&String) -> bool,
+) -> Vec<String> {
+    let mut keys: Vec<_> = desired.chain(recorded.iter().filter(|key| exists(key)).cloned()).collect();
+    keys.sort();
+    keys.dedup();
+    keys
 }

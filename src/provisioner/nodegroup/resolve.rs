@@ -124,20 +124,21 @@ pub struct References {
 
 /// Errors in the references of a new node group, with their field paths. EKS reports them later, or without a field.
 pub fn reference_errors(resolved: &ResolvedGroup, references: &References) -> Vec<SpecError> {
-    let w = &resolved.desired;
+    let desired = &resolved.desired;
     let Some(cluster) = &references.cluster else {
-        return vec![cluster_not_found(w)];
+        return vec![cluster_not_found(desired)];
     };
     let mut problems = Vec::new();
     if references.is_role_missing {
         let field = format!("{CONFIGURATION_PATH}.nodeRole");
         let remedy = "create the role with the policies that nodes need, or use another role";
-        let problem = SpecError::invalid(&field, &w.immutable.node_role, "does not exist in this account", remedy);
+        let problem =
+            SpecError::invalid(&field, &desired.immutable.node_role, "does not exist in this account", remedy);
         problems.push(problem.with_reason(Reason::NotFound));
     }
     for (field, what, ids) in [
-        ("subnets", "subnet", &w.immutable.subnets),
-        ("securityGroups", "security group", &w.immutable.security_groups),
+        ("subnets", "subnet", &desired.immutable.subnets),
+        ("securityGroups", "security group", &desired.immutable.security_groups),
     ] {
         for id in ids {
             let field = format!("{CONFIGURATION_PATH}.{field}");

@@ -13,17 +13,17 @@ impl PlanSnapshot for Snapshot {
         &self.resolved.desired.cluster
     }
 
-    fn simulate(&self, first: &Plan, given: &PlanContext) -> Projection {
-        let partitioned = partition(&self.resolved, &self.observed, given.status);
+    fn simulate(&self, first: &Plan, context: &PlanContext) -> Projection {
+        let partitioned = partition(&self.resolved, &self.observed, context.status);
         let mut replacements: Vec<_> = partitioned
             .outgoing
             .iter()
             .flat_map(|group| node_replacements(group, &immutable_drift(&self.resolved, &group.nodegroup)))
             .collect();
         if let Some(current) = partitioned.current.filter(|_| !partitioned.is_adopting) {
-            let because = version_drift(&self.resolved, &current.nodegroup);
-            if !because.is_empty() && !is_unchanged_since_adoption(&self.resolved, given.status, &current.nodegroup) {
-                replacements.extend(node_replacements(current, &because));
+            let reasons = version_drift(&self.resolved, &current.nodegroup);
+            if !reasons.is_empty() && !is_unchanged_since_adoption(&self.resolved, context.status, &current.nodegroup) {
+                replacements.extend(node_replacements(current, &reasons));
             }
         }
         let at_once = match self.resolved.desired.max_unavailable {
@@ -36,7 +36,7 @@ impl PlanSnapshot for Snapshot {
             outcome: first.outcome.clone(),
             max_unavailable: at_once.max(1),
             replacements,
-            scale_in: self.surplus(given),
+            scale_in: self.surplus(context),
         }
     }
 
@@ -53,18 +53,18 @@ impl PlanSnapshot for Snapshot {
 
 impl Snapshot {
     /// Number of nodes above the maximum size in the spec.
-    fn surplus(&self, given: &PlanContext) -> usize {
-        let partitioned = partition(&self.resolved, &self.observed, given.status);
+    fn surplus(&self, context: &PlanContext) -> usize {
+        let partitioned = partition(&self.resolved, &self.observed, context.status);
         let desired = partitioned.current.map_or(0, ObservedNodegroup::desired_size);
         usize::try_from(desired - self.resolved.desired.max_size).unwrap_or(0)
     }
 }
 
-fn node_replacements(group: &ObservedNodegroup, because: &[Drift]) -> Vec<NodeReplacement> {
+fn node_replacements(group: &ObservedNodegroup, reasons: &[Drift]) -> Vec<NodeReplacement> {
     let replacement = |member: &crate::rotation::NodeInstance| NodeReplacement {
         instance: member.instance.id.clone(),
         node: member.node.as_ref().map(|node| node.name.clone()),
-        reasons: because.to_vec(),
+        reasons: reasons.to_vec(),
     };
     group.members.iter().map(replacement).collect()
 }

@@ -33,47 +33,47 @@ pub fn plan_tags(
     input: &PlanInput,
     current: &ObservedNodegroup,
     is_adopting: bool,
-    draft: &mut PlanBuilder,
+    builder: &mut PlanBuilder,
 ) -> Option<Outcome> {
     let (r, found) = (input.resolved, &current.nodegroup);
     let ownership: BTreeMap<_, _> = r.ownership_tags.iter().map(|t| (t.key.clone(), t.value.clone())).collect();
-    let wanted = r.desired.tags.iter().chain(&ownership);
-    let differing: BTreeMap<_, _> = wanted
+    let desired = r.desired.tags.iter().chain(&ownership);
+    let differing: BTreeMap<_, _> = desired
         .filter(|(key, value)| found.tags.get(*key) != Some(*value))
         .map(|(key, value)| (key.clone(), value.clone()))
         .collect();
     let recorded = input.status.managed.iter().flat_map(|managed| &managed.tags);
-    let gone: Vec<_> =
+    let removed: Vec<_> =
         recorded.filter(|key| found.tags.contains_key(*key) && !r.desired.tags.contains_key(*key)).cloned().collect();
-    if differing.is_empty() && gone.is_empty() {
+    if differing.is_empty() && removed.is_empty() {
         return None;
     }
     let is_tagged = has_ownership_tags(&to_tags(&found.tags), &r.ownership_tags);
     let sets_outcome = is_tagged && !is_adopting;
     if input.observed.tag_retry_pending {
-        return sets_outcome.then(|| tagging_blocked(!differing.is_empty(), !gone.is_empty(), false));
+        return sets_outcome.then(|| tagging_blocked(!differing.is_empty(), !removed.is_empty(), false));
     }
     if !differing.is_empty() {
-        let because = |key: &String| {
+        let drift = |key: &String| {
             Drift::new(format!("tags[{key}]"), found.tags.get(key).cloned().unwrap_or_default(), &differing[key])
         };
-        let because = differing.keys().map(because).collect();
+        let reasons = differing.keys().map(drift).collect();
         // The shipped IAM policy requires the ownership tags in every tagging call.
         let tags = differing.clone().into_iter().chain(ownership).collect();
-        draft.push_with_reasons(
+        builder.push_with_reasons(
             NodegroupStep::TagNodegroup { nodegroup: found.name.clone(), arn: found.arn.clone(), tags },
-            because,
+            reasons,
         );
         // A retry of denied tagging: the condition is restored, and a new denial is reported on it again.
         if !is_tagged && !is_adopting {
-            adopt::report_adoption(input, current, draft);
+            adopt::report_adoption(input, current, builder);
         }
     }
-    if !gone.is_empty() {
-        let because = gone.iter().map(|key| Drift::new(format!("tags[{key}]"), &found.tags[key], "")).collect();
-        draft.push_with_reasons(
-            NodegroupStep::UntagNodegroup { nodegroup: found.name.clone(), arn: found.arn.clone(), keys: gone },
-            because,
+    if !removed.is_empty() {
+        let reasons = removed.iter().map(|key| Drift::new(format!("tags[{key}]"), &found.tags[key], "")).collect();
+        builder.push_with_reasons(
+            NodegroupStep::UntagNodegroup { nodegroup: found.name.clone(), arn: found.arn.clone(), keys: removed },
+            reasons,
         );
     }
     let message = "changing in place".into();
@@ -81,68 +81,68 @@ pub fn plan_tags(
 }
 
 /// Plans one update for sizes, labels, taints, node repair and maxUnavailable.
-pub fn plan_config_update(input: &PlanInput, current: &ObservedNodegroup, draft: &mut PlanBuilder) {
-    let mut because = Vec::new();
-    let change = config_change(input, current, &mut because);
-    if because.is_empty() {
+pub fn plan_config_update(input: &PlanInput, current: &ObservedNodegroup, builder: &mut PlanBuilder) {
+    let mut reasons = Vec::new();
+    let change = config_change(input, current, &mut reasons);
+    if reasons.is_empty() {
         return;
     }
     let change_hash = sha256_hex(&json!(change).to_string());
     if input.update_retry_at(&change_hash).is_some() {
-        return draft.set_outcome_once(health::update_failed(input));
+        return builder.set_outcome_once(health::update_failed(input));
     }
     let nodegroup = current.name().clone();
     let token = client_token(&input.resolved.desired.id.uid, &json!([nodegroup, change]), last_update_id(input));
     let removes_nodes =
         change.sizes.and_then(|sizes| sizes.desired).is_some_and(|desired| desired < current.desired_size());
-    draft.push_with_reasons(
+    builder.push_with_reasons(
         NodegroupStep::UpdateNodegroup { nodegroup, change, token, change_hash, removes_nodes },
-        because,
+        reasons,
     );
-    draft.set_outcome_once(waiting(Phase::Modifying, "EKS is updating the node group in place"));
+    builder.set_outcome_once(waiting(Phase::Modifying, "EKS is updating the node group in place"));
 }
 
 fn last_update_id<'a>(input: &'a PlanInput) -> &'a str {
     input.status.update_id.as_deref().unwrap_or_default()
 }
 
-fn config_change(input: &PlanInput, current: &ObservedNodegroup, because: &mut Vec<Drift>) -> NodegroupChange {
-    let (w, found) = (&input.resolved.desired, &current.nodegroup);
+fn config_change(input: &PlanInput, current: &ObservedNodegroup, reasons: &mut Vec<Drift>) -> NodegroupChange {
+    let (spec, found) = (&input.resolved.desired, &current.nodegroup);
     let empty = Default::default();
     let managed = input.status.managed.as_ref().unwrap_or(&empty);
-    let mut change = NodegroupChange { sizes: size_change(input, current, because), ..NodegroupChange::default() };
-    for (key, value) in w.labels.iter().filter(|(key, value)| found.labels.get(*key) != Some(*value)) {
+    let mut change = NodegroupChange { sizes: size_change(input, current, reasons), ..NodegroupChange::default() };
+    for (key, value) in spec.labels.iter().filter(|(key, value)| found.labels.get(*key) != Some(*value)) {
         let from = found.labels.get(key).cloned().unwrap_or_default();
-        because.push(Drift::new(format!("nodeLabels[{key}]"), from, value));
+        reasons.push(Drift::new(format!("nodeLabels[{key}]"), from, value));
         change.set_labels.insert(key.clone(), value.clone());
     }
-    let gone = |key: &&String| found.labels.contains_key(*key) && !w.labels.contains_key(*key);
-    for key in managed.labels.iter().filter(gone) {
-        because.push(Drift::new(format!("nodeLabels[{key}]"), &found.labels[key], ""));
+    let is_removed = |key: &&String| found.labels.contains_key(*key) && !spec.labels.contains_key(*key);
+    for key in managed.labels.iter().filter(is_removed) {
+        reasons.push(Drift::new(format!("nodeLabels[{key}]"), &found.labels[key], ""));
         change.remove_labels.push(key.clone());
     }
-    for taint in w.taints.iter().filter(|taint| !found.taints.contains(taint)) {
+    for taint in spec.taints.iter().filter(|taint| !found.taints.contains(taint)) {
         let from = found.taints.iter().find(|t| taint_key(t) == taint_key(taint)).map(ToString::to_string);
-        because.push(Drift::new("taints", from.unwrap_or_default(), taint));
+        reasons.push(Drift::new("taints", from.unwrap_or_default(), taint));
         change.set_taints.push(taint.clone());
     }
-    let wanted: Vec<_> = w.taints.iter().map(taint_key).collect();
+    let desired_taints: Vec<_> = spec.taints.iter().map(taint_key).collect();
     let ours = |taint: &&NodegroupTaint| managed.taints.contains(&taint_key(taint));
-    for taint in found.taints.iter().filter(ours).filter(|taint| !wanted.contains(&taint_key(taint))) {
-        because.push(Drift::new("taints", taint, ""));
+    for taint in found.taints.iter().filter(ours).filter(|taint| !desired_taints.contains(&taint_key(taint))) {
+        reasons.push(Drift::new("taints", taint, ""));
         change.remove_taints.push(taint.clone());
     }
-    if w.max_unavailable.is_some() && w.max_unavailable != found.max_unavailable {
+    if spec.max_unavailable.is_some() && spec.max_unavailable != found.max_unavailable {
         let text = |n: Option<crate::aws::nodegroup::MaxUnavailable>| n.map(|n| n.to_string()).unwrap_or_default();
-        because.push(Drift::new(
+        reasons.push(Drift::new(
             "strategy.managed.maxUnavailable",
             text(found.max_unavailable),
-            text(w.max_unavailable),
+            text(spec.max_unavailable),
         ));
-        change.max_unavailable = w.max_unavailable;
+        change.max_unavailable = spec.max_unavailable;
     }
-    if let Some(repair) = w.node_repair.filter(|repair| *repair != found.repair) {
-        because.push(Drift::new("nodeRepairConfig.enabled", found.repair, repair));
+    if let Some(repair) = spec.node_repair.filter(|repair| *repair != found.repair) {
+        reasons.push(Drift::new("nodeRepairConfig.enabled", found.repair, repair));
         change.repair = Some(repair);
     }
     change
@@ -150,22 +150,22 @@ fn config_change(input: &PlanInput, current: &ObservedNodegroup, because: &mut V
 
 /// The size change to send. EKS rejects a minimum or maximum that excludes the desired size, so the desired size is sent
 /// only in that case. Otherwise it is left to the autoscaler.
-fn size_change(input: &PlanInput, current: &ObservedNodegroup, because: &mut Vec<Drift>) -> Option<NodegroupSizes> {
-    let (w, found) = (&input.resolved.desired, &current.nodegroup.sizes);
+fn size_change(input: &PlanInput, current: &ObservedNodegroup, reasons: &mut Vec<Drift>) -> Option<NodegroupSizes> {
+    let (spec, found) = (&input.resolved.desired, &current.nodegroup.sizes);
     if size_change_blocker(input, current).is_some() {
         return None;
     }
-    for (field, from, to) in [("minSize", found.min, w.min_size), ("maxSize", found.max, w.max_size)] {
+    for (field, from, to) in [("minSize", found.min, spec.min_size), ("maxSize", found.max, spec.max_size)] {
         if from != to {
-            because.push(Drift::new(field, from, to));
+            reasons.push(Drift::new(field, from, to));
         }
     }
     let desired = current.desired_size();
-    let clamped = desired.clamp(w.min_size, w.max_size);
+    let clamped = desired.clamp(spec.min_size, spec.max_size);
     let sent = (clamped != desired).then_some(clamped);
-    ((found.min, found.max) != (w.min_size, w.max_size)).then_some(NodegroupSizes {
-        min: w.min_size,
-        max: w.max_size,
+    ((found.min, found.max) != (spec.min_size, spec.max_size)).then_some(NodegroupSizes {
+        min: spec.min_size,
+        max: spec.max_size,
         desired: sent,
     })
 }
@@ -173,16 +173,16 @@ fn size_change(input: &PlanInput, current: &ObservedNodegroup, because: &mut Vec
 /// The outcome that blocks a size change. A maximum below the desired size makes EKS remove nodes, so a lock or an
 /// unhealthy cluster blocks it.
 pub fn size_change_blocker(input: &PlanInput, current: &ObservedNodegroup) -> Option<Outcome> {
-    let (w, found) = (&input.resolved.desired, &current.nodegroup.sizes);
+    let (spec, found) = (&input.resolved.desired, &current.nodegroup.sizes);
     let desired = current.desired_size();
-    if desired <= w.max_size || (found.min, found.max) == (w.min_size, w.max_size) {
+    if desired <= spec.max_size || (found.min, found.max) == (spec.min_size, spec.max_size) {
         return None;
     }
     let locked = |lock| {
         let message = format!(
             "maxSize {} would remove {} of {desired} nodes; this is blocked by {lock}",
-            w.max_size,
-            desired - w.max_size
+            spec.max_size,
+            desired - spec.max_size
         );
         Outcome::Locked { message }
     };
@@ -190,25 +190,25 @@ pub fn size_change_blocker(input: &PlanInput, current: &ObservedNodegroup) -> Op
 }
 
 /// Plans an update of the Kubernetes version or the image release. EKS replaces the nodes.
-pub fn plan_version_update(input: &PlanInput, current: &ObservedNodegroup, draft: &mut PlanBuilder) {
-    let (w, found) = (&input.resolved.desired, &current.nodegroup);
+pub fn plan_version_update(input: &PlanInput, current: &ObservedNodegroup, builder: &mut PlanBuilder) {
+    let (spec, found) = (&input.resolved.desired, &current.nodegroup);
     if is_unchanged_since_adoption(input.resolved, input.status, found) {
         return;
     }
-    let because = version_drift(input.resolved, found);
-    if because.is_empty() {
+    let reasons = version_drift(input.resolved, found);
+    if reasons.is_empty() {
         return;
     }
-    if let Some(wanted) =
-        w.version.as_ref().filter(|wanted| parse_minor_version(wanted) < parse_minor_version(&found.version))
+    if let Some(version) =
+        spec.version.as_ref().filter(|version| parse_minor_version(version) < parse_minor_version(&found.version))
     {
         let message = format!(
-            "spec.eks-managed.configuration.version `{wanted}` is older than the version of the nodes ({}), and EKS does not support a downgrade; use {} or later",
+            "spec.eks-managed.configuration.version `{version}` is older than the version of the nodes ({}), and EKS does not support a downgrade; use {} or later",
             found.version, found.version
         );
-        return draft.set_outcome_once(Outcome::Blocked { reason: Reason::InvalidSpec, message, is_deleting: false });
+        return builder.set_outcome_once(Outcome::Blocked { reason: Reason::InvalidSpec, message, is_deleting: false });
     }
-    let drift: Vec<_> = because.iter().map(ToString::to_string).collect();
+    let drift: Vec<_> = reasons.iter().map(ToString::to_string).collect();
     if let Some(lock) = input.lock {
         let message = format!(
             "{} of {} nodes are outdated ({}); replacement is blocked by {lock}",
@@ -216,23 +216,23 @@ pub fn plan_version_update(input: &PlanInput, current: &ObservedNodegroup, draft
             current.members.len(),
             drift.join("; ")
         );
-        return draft.set_outcome_once(Outcome::Locked { message });
+        return builder.set_outcome_once(Outcome::Locked { message });
     }
     if let Some(outcome) = health::cluster_unhealthy(input) {
-        return draft.set_outcome_once(outcome);
+        return builder.set_outcome_once(outcome);
     }
     let to = NodegroupVersion {
-        version: w.version.clone().filter(|version| *version != found.version),
-        release_version: w.release_version.clone().filter(|release| *release != found.release_version),
+        version: spec.version.clone().filter(|version| *version != found.version),
+        release_version: spec.release_version.clone().filter(|release| *release != found.release_version),
     };
     let change_hash = sha256_hex(&json!(to).to_string());
     if input.update_retry_at(&change_hash).is_some() {
-        return draft.set_outcome_once(health::update_failed(input));
+        return builder.set_outcome_once(health::update_failed(input));
     }
     let nodegroup = current.name().clone();
-    let token = client_token(&w.id.uid, &json!([nodegroup, to]), last_update_id(input));
-    draft.push_with_reasons(NodegroupStep::UpdateNodegroupVersion { nodegroup, to, token, change_hash }, because);
-    draft.set_outcome_once(waiting(Phase::Rotating, format!("EKS is starting an update: {}", drift.join("; "))));
+    let token = client_token(&spec.id.uid, &json!([nodegroup, to]), last_update_id(input));
+    builder.push_with_reasons(NodegroupStep::UpdateNodegroupVersion { nodegroup, to, token, change_hash }, reasons);
+    builder.set_outcome_once(waiting(Phase::Rotating, format!("EKS is starting an update: {}", drift.join("; "))));
 }
 
 /// Parses a version such as `1.33`. A part that is not a number counts as the largest number, so that an unknown version

@@ -1,4 +1,4 @@
-//! Joining by access entries, pass by pass: the role first, then its entry, then the scaling group; moving over and back.
+//! Plans for access entries: the role, then its entry, then the scaling group; migration in both directions.
 
 use instance_manager::auth::access_entries::JoinMethod;
 use instance_manager::plan::{ObjectStep, Step};
@@ -8,18 +8,18 @@ use super::*;
 const ACCESS_ENTRIES_ONLY: JoinMethod = JoinMethod::AccessEntries { remove_other: false };
 const MIGRATING: JoinMethod = JoinMethod::AccessEntries { remove_other: true };
 
-/// A group whose nodes join by an access entry, as the cluster has it.
-fn joining(way: JoinMethod, auth: AuthEntryState, access: AccessEntryState) -> Scenario {
-    converged().with(|w| {
-        w.resolved.join_method = way;
-        w.state.join.owns_auth_entry = auth == AuthEntryState::Present;
-        (w.state.join.auth_entry, w.state.join.access_entry) = (auth, access);
-        let managed = w.status.managed.as_mut().expect("a record");
-        if !w.state.join.owns_auth_entry {
+/// A converged group with this join method and these observed entries.
+fn joining(join_method: JoinMethod, auth: AuthEntryState, access: AccessEntryState) -> Scenario {
+    converged().with(|s| {
+        s.resolved.join_method = join_method;
+        s.state.join.owns_auth_entry = auth == AuthEntryState::Present;
+        (s.state.join.auth_entry, s.state.join.access_entry) = (auth, access);
+        let managed = s.status.managed.as_mut().expect("a record");
+        if !s.state.join.owns_auth_entry {
             managed.auth_entries.clear();
         }
-        if w.state.join.access_entry.kind().is_some() {
-            managed.access_entries = vec![w.resolved.role_arn.clone()];
+        if s.state.join.access_entry.kind().is_some() {
+            managed.access_entries = vec![s.resolved.role_arn.clone()];
         }
     })
 }
@@ -37,15 +37,15 @@ fn step_names(plan: &Plan) -> Vec<&'static str> {
     plan.steps.iter().map(|planned| planned.step.name()).collect()
 }
 
-/// The role has just been made, so that IAM does not know it everywhere.
-fn with_new_role(world: Scenario) -> Scenario {
-    world.with(|w| w.state.instance_profile.as_mut().expect("a profile").created = Some(timestamp(NOW)))
+/// The role was created just now, so it has not propagated in IAM.
+fn with_new_role(scenario: Scenario) -> Scenario {
+    scenario.with(|s| s.state.instance_profile.as_mut().expect("a profile").created = Some(timestamp(NOW)))
 }
 
 #[test]
 fn plans_match_golden_files() {
     use AuthEntryState::{Absent, Present};
-    for (name, world) in [
+    for (name, scenario) in [
         (
             "access_entries/second-pass",
             joining(ACCESS_ENTRIES_ONLY, Absent, AccessEntryState::Absent).with(remove_scaling_group),
@@ -57,17 +57,17 @@ fn plans_match_golden_files() {
             joining(JoinMethod::AwsAuth { remove_other: true }, Present, entry(LONG_AGO)),
         ),
     ] {
-        assert_golden(name, &world.plan());
+        assert_golden(name, &scenario.plan());
     }
 }
 
 #[test]
 fn access_entry_is_created_after_the_role() {
-    let first = joining(ACCESS_ENTRIES_ONLY, AuthEntryState::Absent, AccessEntryState::Absent).with(|w| {
-        let settled = new_group(w.resolved.clone());
-        w.state = settled.state;
-        w.state.join.access_entry = AccessEntryState::Absent;
-        w.status = settled.status;
+    let first = joining(ACCESS_ENTRIES_ONLY, AuthEntryState::Absent, AccessEntryState::Absent).with(|s| {
+        let new = new_group(s.resolved.clone());
+        s.state = new.state;
+        s.state.join.access_entry = AccessEntryState::Absent;
+        s.status = new.status;
     });
     let plan = first.plan();
     assert!(
@@ -98,7 +98,7 @@ fn entry_is_recorded_before_creation() {
 #[test]
 fn converged_group_plans_nothing_for_any_join_method() {
     use AuthEntryState::{Absent, Present};
-    for (way, auth, access) in [
+    for (join_method, auth, access) in [
         (ACCESS_ENTRIES_ONLY, Absent, entry(LONG_AGO)),
         (MIGRATING, Absent, entry(LONG_AGO)),
         (JoinMethod::Both, Present, entry(LONG_AGO)),
@@ -106,17 +106,17 @@ fn converged_group_plans_nothing_for_any_join_method() {
         (JoinMethod::Either, Absent, entry(LONG_AGO)),
         (JoinMethod::AwsAuth { remove_other: true }, Present, AccessEntryState::Absent),
     ] {
-        let plan = joining(way, auth.clone(), access).plan();
-        assert_eq!(step_names(&plan), [] as [&str; 0], "{way:?} {auth:?}");
-        assert_eq!(plan.outcome, Outcome::Converged, "{way:?} {auth:?}");
+        let plan = joining(join_method, auth.clone(), access).plan();
+        assert_eq!(step_names(&plan), [] as [&str; 0], "{join_method:?} {auth:?}");
+        assert_eq!(plan.outcome, Outcome::Converged, "{join_method:?} {auth:?}");
     }
 }
 
 #[test]
 fn no_access_entry_status_without_access_entries() {
     assert!(!converged().plan().status_update.fields.contains_key("join"));
-    let told = joining(JoinMethod::Both, AuthEntryState::Present, entry(LONG_AGO)).plan();
-    assert_eq!(told.status_update.fields["join"], json!({ "awsAuth": true, "accessEntry": "EC2_LINUX" }));
+    let plan = joining(JoinMethod::Both, AuthEntryState::Present, entry(LONG_AGO)).plan();
+    assert_eq!(plan.status_update.fields["join"], json!({ "awsAuth": true, "accessEntry": "EC2_LINUX" }));
 }
 
 #[test]
@@ -130,11 +130,11 @@ fn aws_auth_entry_is_removed_after_handover_delay() {
 fn wrong_entry_type_blocks_creation_and_readiness() {
     let standard =
         || AccessEntryState::Present { kind: "STANDARD".into(), is_owned: false, created_at: None, role_id: None };
-    for world in [
+    for scenario in [
         joining(ACCESS_ENTRIES_ONLY, AuthEntryState::Absent, standard()),
         joining(ACCESS_ENTRIES_ONLY, AuthEntryState::Absent, standard()).with(remove_scaling_group),
     ] {
-        let plan = world.plan();
+        let plan = scenario.plan();
         assert!(matches!(
             &plan.outcome,
             Outcome::Blocked { reason: Reason::AuthConflict, message, .. } if message.contains("STANDARD")

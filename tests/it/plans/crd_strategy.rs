@@ -1,4 +1,4 @@
-//! The strategy `crd`: a resource is submitted, waited for and believed only so far.
+//! Plans for the strategy `crd`: a resource is submitted and awaited; the controller counts outdated nodes itself.
 
 use instance_manager::api::Condition;
 use instance_manager::plan::{Step, StrategyStep};
@@ -11,31 +11,24 @@ use super::*;
 
 const CRD: &str = "{strategy: {type: crd, crd: {crdName: rollingupgrades, statusJSONPath: .status.currentStatus, statusSuccessString: completed, statusFailureString: error, maxRetries: 1, spec: \"{apiVersion: upgrademgr.keikoproj.io/v1alpha1, kind: RollingUpgrade, metadata: {name: '{{ .InstanceGroup.GetName }}', namespace: '{{ .InstanceGroup.GetNamespace }}'}, spec: {asgName: '{{ .InstanceGroup.Status.ActiveScalingGroupName }}'}}\"}}, eks: {configuration: {image: ami-00000002}}}";
 
-/// A new version is pinned, the nodes run the old one, and nobody has looked at resources yet.
+/// A new version is pinned, the nodes run the old one, and the strategy's resources have not been read.
 fn with_outdated_nodes() -> Scenario {
     converged()
         .with_spec(CRD)
-        .with(|w| {
-            let newer = ObservedVersion {
-                fingerprint: Some(w.resolved.fingerprint.clone()),
-                data: Some(w.resolved.template_data.clone()),
-            };
-            w.state.versions.insert(2, newer);
-            w.state.template.as_mut().expect("a template").latest_version = 2;
-        })
+        .with(add_desired_version)
         .with_scaling_group(|g| g.template.as_mut().expect("a pin").version = "2".into())
 }
 
-fn rendered(w: &Scenario) -> RenderedResource {
-    let crd = w.resolved.desired.crd_strategy.as_ref().expect("the strategy crd");
-    build_request(crd, &w.resolved, &w.state, &w.status, w.state.scaling_group.as_ref().expect("a group"))
-        .expect("it renders")
+fn rendered(s: &Scenario) -> RenderedResource {
+    let crd = s.resolved.desired.crd_strategy.as_ref().expect("the strategy crd");
+    build_request(crd, &s.resolved, &s.state, &s.status, s.state.scaling_group.as_ref().expect("a group"))
+        .expect("a rendered resource")
 }
 
-/// The same, with the resource of the wanted name in a phase, or none.
+/// Outdated nodes, and the resource of the desired name in a phase, or no resource.
 fn with_resource_phase(phase: Option<ResourcePhase>) -> Scenario {
-    with_outdated_nodes().with(|w| {
-        let request = rendered(w);
+    with_outdated_nodes().with(|s| {
+        let request = rendered(s);
         let kind = ResourceKind {
             group: request.group.clone(),
             version: request.version.clone(),
@@ -52,24 +45,24 @@ fn with_resource_phase(phase: Option<ResourcePhase>) -> Scenario {
             is_deleting: false,
             phase,
         });
-        w.state.strategy_state = Some(StrategyState::Seen { resources: resources.collect(), request, kind });
+        s.state.strategy_state = Some(StrategyState::Seen { resources: resources.collect(), request, kind });
     })
 }
 
-/// The status remembers that it was submitted and seen.
-fn with_records(world: Scenario) -> Scenario {
-    world.with(|w| {
-        let request = rendered(w);
-        w.status.current_state = Some("InitUpgrade".into());
-        w.status.strategy_resource_name = Some(request.name);
-        w.status.strategy_resource_namespace = Some(request.namespace);
-        w.status.strategy_progress =
+/// The status records that the resource was submitted and observed.
+fn with_records(scenario: Scenario) -> Scenario {
+    scenario.with(|s| {
+        let request = rendered(s);
+        s.status.current_state = Some("InitUpgrade".into());
+        s.status.strategy_resource_name = Some(request.name);
+        s.status.strategy_resource_namespace = Some(request.namespace);
+        s.status.strategy_progress =
             serde_json::from_value(json!({"state": "Submitted", "uid": "uid-9"})).expect("progress");
     })
 }
 
-fn with_all_nodes_updated(world: Scenario) -> Scenario {
-    world.with_scaling_group(|g| {
+fn with_all_nodes_updated(scenario: Scenario) -> Scenario {
+    scenario.with_scaling_group(|g| {
         g.instances.iter_mut().for_each(|i| i.template.as_mut().expect("a pin").version = "2".into())
     })
 }
@@ -80,21 +73,15 @@ fn active() -> Option<ResourcePhase> {
 
 #[test]
 fn plans_match_golden_files() {
-    let missing = with_outdated_nodes().with(|w| w.state.strategy_state = Some(StrategyState::Missing(rendered(w))));
-    let forbidden = with_outdated_nodes().with(|w| {
+    let missing = with_outdated_nodes().with(|s| s.state.strategy_state = Some(StrategyState::Missing(rendered(s))));
+    let forbidden = with_outdated_nodes().with(|s| {
         let message = "not allowed to get rollingupgrades.upgrademgr.keikoproj.io: no";
-        w.state.strategy_state = Some(StrategyState::Forbidden(message.into()));
+        s.state.strategy_state = Some(StrategyState::Forbidden(message.into()));
     });
-    let drained_before = with_resource_phase(None).with(|w| {
-        let mark = DisruptionRecord {
-            group: "uid-1".into(),
-            template_version: "2".into(),
-            since: timestamp(LONG_AGO),
-            cordoned_before: false,
-        };
-        w.state.nodes.get_mut("i-1").expect("a node").disruption = Some(mark);
+    let with_own_drain = with_resource_phase(None).with(|s| {
+        s.state.nodes.get_mut("i-1").expect("a node").disruption = Some(disruption_record("2"));
     });
-    let worlds = [
+    let scenarios = [
         ("crd_strategy/submitted", with_resource_phase(None)),
         ("crd_strategy/in-progress", with_records(with_resource_phase(active()))),
         ("crd_strategy/retried-after-failure", with_records(with_resource_phase(Some(ResourcePhase::Failed)))),
@@ -106,7 +93,7 @@ fn plans_match_golden_files() {
             "crd_strategy/in-progress-after-last-node",
             with_records(with_all_nodes_updated(with_resource_phase(active()))),
         ),
-        ("crd_strategy/locked", with_resource_phase(None).with(|w| w.lock = Some("the annotation lock-upgrades"))),
+        ("crd_strategy/locked", with_resource_phase(None).with(|s| s.lock = Some("the annotation lock-upgrades"))),
         (
             "crd_strategy/blocked-by-suspended-launch",
             with_resource_phase(None).with_scaling_group(|g| g.suspended_processes = vec!["Launch".into()]),
@@ -114,47 +101,47 @@ fn plans_match_golden_files() {
         ("crd_strategy/not-installed", missing),
         ("crd_strategy/access-denied", forbidden),
         ("crd_strategy/simulated", with_outdated_nodes()),
-        ("crd_strategy/uncordons-own-drains", drained_before),
+        ("crd_strategy/uncordons-own-drains", with_own_drain),
     ];
-    for (name, world) in worlds {
-        assert_golden(name, &world.plan());
+    for (name, scenario) in scenarios {
+        assert_golden(name, &scenario.plan());
     }
 }
 
-/// The spec says `rollingUpdate` again; what was submitted before is, as the controller sees it, `view`.
+/// The spec names `rollingUpdate` again; `view` is how the controller observes the resource that it submitted before.
 fn switched_to_rolling_update(view: impl FnOnce(StrategyResource) -> StrategyState) -> Scenario {
-    with_records(with_resource_phase(active())).with(|w| {
-        let Some(StrategyState::Seen { resources, .. }) = w.state.strategy_state.take() else { panic!("a resource") };
-        w.state.strategy_state = Some(view(resources.into_iter().next().expect("a resource")));
-        w.resolved.desired.crd_strategy = None;
+    with_records(with_resource_phase(active())).with(|s| {
+        let Some(StrategyState::Seen { resources, .. }) = s.state.strategy_state.take() else { panic!("a resource") };
+        s.state.strategy_state = Some(view(resources.into_iter().next().expect("a resource")));
+        s.resolved.desired.crd_strategy = None;
     })
 }
 
-/// Else two would take nodes of one group at once.
+/// Otherwise two controllers would drain nodes of one group at the same time.
 #[test]
 fn strategy_change_waits_for_active_resource() {
     let cordons = |plan: &Plan| plan.steps.iter().any(|s| s.step.name() == "CordonNode");
-    let left = switched_to_rolling_update(|resource| StrategyState::Left(Some(resource)));
-    let waiting = left.plan();
+    let active_resource = switched_to_rolling_update(|resource| StrategyState::Left(Some(resource)));
+    let waiting = active_resource.plan();
     assert!(waiting.steps.is_empty(), "{waiting:?}");
     let Outcome::Progressing { message, .. } = &waiting.outcome else { panic!("{:?}", waiting.outcome) };
-    let name = left.status.strategy_resource_name.clone().expect("a name");
+    let name = active_resource.status.strategy_resource_name.clone().expect("a name");
     assert!(message.contains("says `running`") && message.contains("2 nodes are outdated"), "{message}");
     let command = format!("kubectl delete rollingupgrades.upgrademgr.keikoproj.io -n team {name}");
     assert!(message.contains(&command), "{message}");
-    assert!(!waiting.status_update.fields.contains_key("strategyProgress"), "it stays remembered");
+    assert!(!waiting.status_update.fields.contains_key("strategyProgress"), "the resource stays recorded");
     let blocked = switched_to_rolling_update(|_| StrategyState::Forbidden("not allowed to get it".into())).plan();
     assert!(matches!(blocked.outcome, Outcome::Blocked { reason: Reason::MissingPermission, .. }), "{blocked:?}");
-    assert!(!cordons(&blocked), "what cannot be looked at may be at work");
-    let ended = switched_to_rolling_update(|_| StrategyState::Left(None)).plan();
-    assert!(cordons(&ended), "{ended:?}");
-    assert_eq!(ended.status_update.fields["strategyProgress"], json!({}), "and nothing is looked at any more");
+    assert!(!cordons(&blocked), "an unreadable resource may still be active");
+    let finished = switched_to_rolling_update(|_| StrategyState::Left(None)).plan();
+    assert!(cordons(&finished), "{finished:?}");
+    assert_eq!(finished.status_update.fields["strategyProgress"], json!({}), "the record is cleared");
 }
 
 #[test]
 fn lock_does_not_stop_active_resource() {
     let plan =
-        with_records(with_resource_phase(active())).with(|w| w.lock = Some("the annotation lock-upgrades")).plan();
+        with_records(with_resource_phase(active())).with(|s| s.lock = Some("the annotation lock-upgrades")).plan();
     assert!(matches!(plan.outcome, Outcome::Progressing { .. }), "{:?}", plan.outcome);
     assert!(plan.steps.is_empty());
 }
@@ -163,13 +150,13 @@ fn lock_does_not_stop_active_resource() {
 fn scale_in_is_drained_by_the_controller() {
     let plan = with_resource_phase(None)
         .with_scaling_group(|g| (g.desired, g.max) = (2, 2))
-        .with(|w| w.resolved.desired.max_size = 1)
+        .with(|s| s.resolved.desired.max_size = 1)
         .plan();
     let names: Vec<_> = plan.steps.iter().map(|s| s.step.name()).collect();
     assert!(names.contains(&"CordonNode") && !names.contains(&"CreateStrategyResource"), "{names:?}");
 }
 
-/// A quiet resync must cost no read for each group, and a group that was taken over in the middle is followed to its end.
+/// A resync of an idle group must not read resources. A group that is adopted during an upgrade is observed until its end.
 #[test]
 fn resources_are_read_only_when_needed() {
     let of = |status: serde_json::Value| serde_json::from_value::<InstanceGroupStatus>(status).expect("a status");
@@ -191,12 +178,12 @@ fn plan_omits_rendered_resource() {
     assert!(!text.contains("asgName") && !value.contains("asgName"), "{text}");
 }
 
-/// Without it, a failure would be told as any other stall, and dashboards of the controller before this one miss it.
+/// Dashboards of the previous controller rely on this event name.
 #[test]
 fn failed_upgrade_keeps_its_event_name() {
-    let world = with_records(with_resource_phase(Some(ResourcePhase::Failed)))
-        .with(|w| w.status.strategy_retry_count = Some(1));
-    let plan = world.plan();
+    let scenario = with_records(with_resource_phase(Some(ResourcePhase::Failed)))
+        .with(|s| s.status.strategy_retry_count = Some(1));
+    let plan = scenario.plan();
     let Outcome::Blocked { reason: Reason::StrategyFailed, message, .. } = &plan.outcome else {
         panic!("{:?}", plan.outcome)
     };

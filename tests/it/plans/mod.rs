@@ -1,5 +1,5 @@
-//! From what is wanted and what there is to the whole plan, against golden files.
-//! `UPDATE_GOLDEN=1 cargo test --test it` writes them anew; a hash in them that has been released never changes.
+//! Plans from desired and observed state, compared with golden files.
+//! `UPDATE_GOLDEN=1 cargo test --test it` regenerates them. A released hash in them must never change.
 
 use crate::common;
 
@@ -37,7 +37,7 @@ fn timestamp(text: &str) -> Timestamp {
     text.parse().expect("a time")
 }
 
-/// The shortest spec that stands for a complete group; `extra` is laid over `spec`.
+/// A minimal valid spec, merged with `extra`.
 fn resolved(extra: &str, annotations: &[(&str, &str)]) -> ResolvedGroup {
     let base = "provisioner: eks\neks: {minSize: 2, maxSize: 4, configuration: {clusterName: demo, image: ami-00000001, instanceType: m5.large, subnets: [subnet-1], securityGroups: [sg-1]}}";
     let mut spec: Value = serde_yaml::from_str(base).expect("YAML");
@@ -46,7 +46,7 @@ fn resolved(extra: &str, annotations: &[(&str, &str)]) -> ResolvedGroup {
     let annotations =
         annotations.iter().map(|(k, v)| (format!("instancemgr.keikoproj.io/{k}"), (*v).to_owned())).collect();
     let spec = decode_spec(&spec).expect("a spec");
-    resolve(desired::parse(&id, &annotations, &spec).expect("a group"), &references(), false).expect("it resolves")
+    resolve(desired::parse(&id, &annotations, &spec).expect("a group"), &references(), false).expect("a resolved group")
 }
 
 fn deep_merge(into: &mut Value, from: &Value) {
@@ -98,15 +98,15 @@ fn instance_type_catalog() -> InstanceTypeCatalog {
     InstanceTypeCatalog::new(&names.map(of), offers)
 }
 
-/// Why nothing is done with what is not the group's.
+/// The message of a plan that an ownership conflict blocks.
 fn blocked(plan: &Plan) -> &str {
     match &plan.outcome {
         Outcome::Blocked { reason: Reason::OwnershipConflict, message, .. } => message,
-        other => panic!("it is blocked: {other:?}"),
+        other => panic!("the plan is not blocked: {other:?}"),
     }
 }
 
-/// A group, what there is of it, and what its status remembers.
+/// A group with its observed state and its status.
 #[derive(Clone, Debug)]
 struct Scenario {
     resolved: ResolvedGroup,
@@ -115,7 +115,40 @@ struct Scenario {
     lock: Option<&'static str>,
 }
 
-/// Nothing has been made.
+/// The entries of a role that has none in aws-auth. The access entry is not queried.
+fn no_join_entries() -> ObservedEntries {
+    ObservedEntries {
+        auth_entry: AuthEntryState::Absent,
+        owns_auth_entry: false,
+        allows_windows: false,
+        access_entry: AccessEntryState::NotQueried,
+        is_shared: false,
+        peers_have_access_entry: true,
+        role_id: None,
+    }
+}
+
+/// The record of a drain that the group `team/web` started for this template version.
+fn disruption_record(template_version: &str) -> DisruptionRecord {
+    DisruptionRecord {
+        group: "uid-1".into(),
+        template_version: template_version.into(),
+        since: timestamp(LONG_AGO),
+        cordoned_before: false,
+    }
+}
+
+/// Adds the version 2, which has the desired content.
+fn add_desired_version(s: &mut Scenario) {
+    let version = ObservedVersion {
+        fingerprint: Some(s.resolved.fingerprint.clone()),
+        data: Some(s.resolved.template_data.clone()),
+    };
+    s.state.versions.insert(2, version);
+    s.state.template.as_mut().expect("a template").latest_version = 2;
+}
+
+/// A group without any resources.
 fn new_group(resolved: ResolvedGroup) -> Scenario {
     let state = ObservedState {
         scaling_group: None,
@@ -134,15 +167,7 @@ fn new_group(resolved: ResolvedGroup) -> Scenario {
         warm_pool_wait: SignedDuration::ZERO,
         tag_retry_pending: false,
         launch_times: BTreeMap::new(),
-        join: ObservedEntries {
-            auth_entry: AuthEntryState::Absent,
-            owns_auth_entry: false,
-            allows_windows: false,
-            access_entry: AccessEntryState::NotQueried,
-            is_shared: false,
-            peers_have_access_entry: true,
-            role_id: None,
-        },
+        join: no_join_entries(),
         previous_roles: Default::default(),
         nodes: BTreeMap::new(),
         cluster_health: ClusterHealth { total: 10, unready: 0 },
@@ -152,10 +177,10 @@ fn new_group(resolved: ResolvedGroup) -> Scenario {
     Scenario { resolved, state, status: InstanceGroupStatus::default(), lock: None }
 }
 
-/// Everything has been made and two nodes are Ready.
+/// A converged group with two Ready nodes.
 fn converged_with(resolved: ResolvedGroup) -> Scenario {
-    let mut world = new_group(resolved);
-    let Scenario { resolved: r, state, status, .. } = &mut world;
+    let mut scenario = new_group(resolved);
+    let Scenario { resolved: r, state, status, .. } = &mut scenario;
     let pin = TemplatePin { id: "lt-1".into(), version: "1".into() };
     let instance = |id: &str| Instance {
         id: id.into(),
@@ -211,18 +236,18 @@ fn converged_with(resolved: ResolvedGroup) -> Scenario {
     (state.join.auth_entry, state.join.owns_auth_entry) = (AuthEntryState::Present, true);
     state.nodes = ["i-1", "i-2"].map(|id| (id.to_owned(), node(id))).into();
     let keys: Vec<_> = r.tags.iter().map(|t| t.key.clone()).collect();
-    let mut sorted = (keys, r.managed_policies.clone());
-    sorted.0.sort();
-    sorted.1.sort();
+    let (mut tag_keys, mut policies) = (keys, r.managed_policies.clone());
+    tag_keys.sort();
+    policies.sort();
     *status = serde_json::from_value(json!({
         "currentState": "Ready",
         "activeScalingGroupName": r.names.scaling_group,
         "activeLaunchTemplateName": r.names.template,
         "template": {"id": "lt-1", "version": "1", "hash": r.fingerprint.hash, "lastReadyVersion": "1"},
-        "managed": {"tags": sorted.0, "policies": sorted.1, "authEntries": [r.role_arn]},
+        "managed": {"tags": tag_keys, "policies": policies, "authEntries": [r.role_arn]},
     }))
     .expect("a status");
-    world
+    scenario
 }
 
 fn node(instance: &str) -> NodeView {
@@ -241,7 +266,7 @@ fn node(instance: &str) -> NodeView {
 }
 
 impl Scenario {
-    /// The same cloud, another wish.
+    /// The same observed state with another spec.
     fn with_spec(mut self, extra: &str) -> Self {
         self.resolved = resolved(extra, &[]);
         self
@@ -253,7 +278,7 @@ impl Scenario {
     }
 
     fn with_scaling_group(self, change: impl FnOnce(&mut ScalingGroup)) -> Self {
-        self.with(|w| change(w.state.scaling_group.as_mut().expect("a group")))
+        self.with(|s| change(s.state.scaling_group.as_mut().expect("a group")))
     }
 
     fn plan(&self) -> Plan {
@@ -274,20 +299,20 @@ fn converged() -> Scenario {
     converged_with(resolved("{}", &[]))
 }
 
-/// Everything but the scaling group, known by its tags as our own writes tell them.
-fn remove_scaling_group(w: &mut Scenario) {
-    w.state.scaling_group = None;
-    let ours = w.resolved.ownership_tags.clone();
-    let profile = w.state.instance_profile.as_mut().expect("a profile");
-    profile.role.as_mut().expect("a role").tags.clone_from(&ours);
-    profile.tags = ours;
+/// Removes the scaling group. The other resources carry the ownership tags that prove their owner.
+fn remove_scaling_group(s: &mut Scenario) {
+    s.state.scaling_group = None;
+    let ownership = s.resolved.ownership_tags.clone();
+    let profile = s.state.instance_profile.as_mut().expect("a profile");
+    profile.role.as_mut().expect("a role").tags.clone_from(&ownership);
+    profile.tags = ownership;
 }
 
 fn type_override(name: &str) -> InstanceTypeOverride {
     InstanceTypeOverride { instance_type: name.into(), weight: 1 }
 }
 
-/// Without a type that AWS has launched since.
+/// A group with an instance pool, whose policy lacks a type that AWS offers since.
 fn with_instance_pool() -> Scenario {
     converged_with(resolved(POOL, &[])).with_scaling_group(|g| {
         g.mixed.as_mut().expect("a policy").overrides.retain(|o| o.instance_type != "m5n.large");
@@ -298,13 +323,13 @@ fn with_mixed_instances() -> Scenario {
     converged_with(resolved(MIXED, &[]))
 }
 
-/// Two nodes of one unit and one of two.
+/// A group with two nodes of weight 1 and one of weight 2.
 fn with_weighted_types() -> Scenario {
     converged_with(resolved(WEIGHTED, &[]))
         .with_scaling_group(|g| {
             g.instances.push(Instance { id: "i-3".into(), weight: 2, ..g.instances[0].clone() });
         })
-        .with(|w| _ = w.state.nodes.insert("i-3".into(), node("i-3")))
+        .with(|s| _ = s.state.nodes.insert("i-3".into(), node("i-3")))
 }
 
 fn foreign_tags() -> [Tag; 1] {
@@ -330,25 +355,25 @@ const POOL: &str = "eks: {configuration: {mixedInstancesPolicy: {spotRatio: 50, 
 const SPOT: &str = "eks: {configuration: {spotPrice: '0.08'}}";
 const ATTRIBUTES: &str = "eks: {configuration: {suspendProcesses: [AZRebalance], metricsCollection: [GroupMinSize], tags: [{key: team, value: a}], lifecycleHooks: [{name: drain, lifecycle: terminate}]}}";
 
-/// What others set, in a group that remembers what it set itself, or not.
-fn with_foreign_attributes(world: Scenario) -> Scenario {
-    world
+/// Adds attributes that other controllers or users set.
+fn with_foreign_attributes(scenario: Scenario) -> Scenario {
+    scenario
         .with_scaling_group(|g| {
             g.tags.extend(foreign_tags());
             g.suspended_processes = vec!["AZRebalance".into()];
             g.enabled_metrics = vec!["GroupMaxSize".into()];
         })
-        .with(|w| w.state.lifecycle_hooks = Some(vec![hook("theirs")]))
+        .with(|s| s.state.lifecycle_hooks = Some(vec![hook("theirs")]))
 }
 
-/// A second version that is not ours, at `$Latest`, while a node runs the first, which is not ours either.
+/// Another controller created both template versions. The group follows `$Latest`, and one node runs the older version.
 fn changed_by_other_controller() -> Scenario {
     converged()
-        .with(|w| {
-            w.state.versions.get_mut(&1).expect("a version").fingerprint = None;
+        .with(|s| {
+            s.state.versions.get_mut(&1).expect("a version").fingerprint = None;
             let data = resolved(NEW_IMAGE, &[]).template_data;
-            w.state.versions.insert(2, ObservedVersion { fingerprint: None, data: Some(data) });
-            let template = w.state.template.as_mut().expect("a template");
+            s.state.versions.insert(2, ObservedVersion { fingerprint: None, data: Some(data) });
+            let template = s.state.template.as_mut().expect("a template");
             (template.default_version, template.latest_version) = (2, 2);
             template.tags.clear();
         })
@@ -360,21 +385,21 @@ fn changed_by_other_controller() -> Scenario {
 
 fn scenarios() -> Vec<(&'static str, Scenario)> {
     let given = || resolved("eks: {configuration: {roleName: given}}", &[]);
-    let second = |w: &mut Scenario| {
+    let second = |s: &mut Scenario| {
         let newer = resolved(NEW_IMAGE, &[]);
-        w.state
+        s.state
             .versions
             .insert(2, ObservedVersion { fingerprint: Some(newer.fingerprint), data: Some(newer.template_data) });
-        w.state.template.as_mut().expect("a template").latest_version = 2;
+        s.state.template.as_mut().expect("a template").latest_version = 2;
     };
     vec![
-        ("create/own-role", new_group(resolved("{}", &[])).with(|w| w.resolved.desired.id.has_finalizer = false)),
+        ("create/own-role", new_group(resolved("{}", &[])).with(|s| s.resolved.desired.id.has_finalizer = false)),
         ("create/existing-role", new_group(given())),
         (
             "create/after-name-conflict",
-            new_group(given()).with(|w| {
-                let ours = w.resolved.ownership_tags.clone();
-                w.state.orphaned_template = Some(LaunchTemplate {
+            new_group(given()).with(|s| {
+                let ours = s.resolved.ownership_tags.clone();
+                s.state.orphaned_template = Some(LaunchTemplate {
                     id: "lt-0".into(),
                     name: "taken-by-another".into(),
                     default_version: 1,
@@ -386,8 +411,8 @@ fn scenarios() -> Vec<(&'static str, Scenario)> {
         ("create/second-pass", converged().with(remove_scaling_group)),
         (
             "create/auth-conflict",
-            new_group(given()).with(|w| {
-                w.state.join.auth_entry = AuthEntryState::Conflict { detail: "another entry has this rolearn".into() }
+            new_group(given()).with(|s| {
+                s.state.join.auth_entry = AuthEntryState::Conflict { detail: "another entry has this rolearn".into() }
             }),
         ),
         ("scaling_group/converged", converged()),
@@ -418,18 +443,18 @@ fn scenarios() -> Vec<(&'static str, Scenario)> {
         ),
         (
             "attributes/attributes-added",
-            converged().with(|w| w.state.lifecycle_hooks = Some(vec![])).with_spec(ATTRIBUTES),
+            converged().with(|s| s.state.lifecycle_hooks = Some(vec![])).with_spec(ATTRIBUTES),
         ),
-        ("role/role-repaired", converged().with(|w| _ = w.state.attached_policies.pop())),
+        ("role/role-repaired", converged().with(|s| _ = s.state.attached_policies.pop())),
         (
             "role/profile-repaired",
-            converged().with(|w| {
+            converged().with(|s| {
                 let (ours, profile) =
-                    (w.resolved.ownership_tags.clone(), w.state.instance_profile.as_mut().expect("a profile"));
+                    (s.resolved.ownership_tags.clone(), s.state.instance_profile.as_mut().expect("a profile"));
                 (profile.role, profile.tags) = (None, ours);
             }),
         ),
-        ("access_entries/auth-repaired", converged().with(|w| w.state.join.auth_entry = AuthEntryState::Absent)),
+        ("access_entries/auth-repaired", converged().with(|s| s.state.join.auth_entry = AuthEntryState::Absent)),
         ("launch_template/new-version", converged().with_spec(NEW_IMAGE)),
         ("launch_template/retained-version-pinned-again", converged().with(second).with_spec(NEW_IMAGE)),
         (
@@ -452,7 +477,7 @@ fn scenarios() -> Vec<(&'static str, Scenario)> {
                 .with(second)
                 .with_scaling_group(|g| g.template.as_mut().expect("a pin").version = "2".into())
                 .with_spec(NEW_IMAGE)
-                .with(|w| w.lock = Some("the annotation lock-upgrades")),
+                .with(|s| s.lock = Some("the annotation lock-upgrades")),
         ),
         (
             "rotation/nodes-from-other-template",
@@ -460,36 +485,30 @@ fn scenarios() -> Vec<(&'static str, Scenario)> {
         ),
         (
             "rotation/revert-uncordons-nodes",
-            converged().with(|w| {
-                let mark = DisruptionRecord {
-                    group: "uid-1".into(),
-                    template_version: "2".into(),
-                    since: timestamp(LONG_AGO),
-                    cordoned_before: false,
-                };
-                w.state.nodes.get_mut("i-1").expect("a node").disruption = Some(mark);
+            converged().with(|s| {
+                s.state.nodes.get_mut("i-1").expect("a node").disruption = Some(disruption_record("2"));
             }),
         ),
         (
             "adoption/adoption",
             converged()
                 .with_spec(NEW_IMAGE)
-                .with(|w| {
-                    w.status = InstanceGroupStatus::default();
-                    w.state.versions.get_mut(&1).expect("a version").fingerprint = None;
-                    w.state.template.as_mut().expect("a template").tags.clear();
+                .with(|s| {
+                    s.status = InstanceGroupStatus::default();
+                    s.state.versions.get_mut(&1).expect("a version").fingerprint = None;
+                    s.state.template.as_mut().expect("a template").tags.clear();
                 })
                 .with_scaling_group(|g| g.template.as_mut().expect("a pin").version = "$Latest".into()),
         ),
         (
             "adoption/adoption-with-older-nodes",
-            with_foreign_attributes(changed_by_other_controller()).with(|w| w.status = InstanceGroupStatus::default()),
+            with_foreign_attributes(changed_by_other_controller()).with(|s| s.status = InstanceGroupStatus::default()),
         ),
         (
             "adoption/adoption-keeps-older-nodes",
             changed_by_other_controller()
-                .with(|w| {
-                    let template = w.status.template.as_mut().expect("a record");
+                .with(|s| {
+                    let template = s.status.template.as_mut().expect("a record");
                     template.version = Some("2".into());
                     template.adopted_hash = template.hash.clone();
                     template.adopted_version = Some("2".into());
@@ -498,40 +517,40 @@ fn scenarios() -> Vec<(&'static str, Scenario)> {
         ),
         (
             "adoption/readopted-after-other-controller",
-            changed_by_other_controller().with(|w| w.status.latest_template_version = Some("2".into())),
+            changed_by_other_controller().with(|s| s.status.latest_template_version = Some("2".into())),
         ),
         ("adoption/manual-template-version-is-not-adopted", changed_by_other_controller()),
         (
             "rotation/rotate-at-after-adoption",
-            converged().with(|w| {
-                w.resolved = resolved(NEW_IMAGE, &[("rotate-at", NOW)]);
-                w.state.versions.get_mut(&1).expect("a version").fingerprint = None;
-                w.state.launch_times = ["i-1", "i-2"].map(|id| (id.to_owned(), timestamp(LONG_AGO))).into();
-                let template = w.status.template.as_mut().expect("a record");
-                template.adopted_hash = Some(w.resolved.fingerprint.hash.clone());
+            converged().with(|s| {
+                s.resolved = resolved(NEW_IMAGE, &[("rotate-at", NOW)]);
+                s.state.versions.get_mut(&1).expect("a version").fingerprint = None;
+                s.state.launch_times = ["i-1", "i-2"].map(|id| (id.to_owned(), timestamp(LONG_AGO))).into();
+                let template = s.status.template.as_mut().expect("a record");
+                template.adopted_hash = Some(s.resolved.fingerprint.hash.clone());
                 template.adopted_version = Some("1".into());
             }),
         ),
         (
             "rotation/rotate-at-in-future",
-            converged().with(|w| w.resolved = resolved("{}", &[("rotate-at", "2026-01-03T00:00:00Z")])),
+            converged().with(|s| s.resolved = resolved("{}", &[("rotate-at", "2026-01-03T00:00:00Z")])),
         ),
         (
             "rotation/rotate-at-equals-launch-time",
-            converged().with(|w| {
-                w.resolved = resolved("{}", &[("rotate-at", "2026-01-01T00:00:00.9Z")]);
-                w.state.launch_times = ["i-1", "i-2"].map(|id| (id.to_owned(), timestamp(LONG_AGO))).into();
+            converged().with(|s| {
+                s.resolved = resolved("{}", &[("rotate-at", "2026-01-01T00:00:00.9Z")]);
+                s.state.launch_times = ["i-1", "i-2"].map(|id| (id.to_owned(), timestamp(LONG_AGO))).into();
             }),
         ),
         ("attributes/foreign-attributes-kept", with_foreign_attributes(converged())),
         (
             "attributes/foreign-attributes-kept-without-record",
-            with_foreign_attributes(converged()).with(|w| w.status.managed = None),
+            with_foreign_attributes(converged()).with(|s| s.status.managed = None),
         ),
         (
             "attributes/recorded-attributes-removed",
-            with_foreign_attributes(converged()).with(|w| {
-                let managed = w.status.managed.as_mut().expect("a record");
+            with_foreign_attributes(converged()).with(|s| {
+                let managed = s.status.managed.as_mut().expect("a record");
                 managed.tags.push("cost-centre".into());
                 managed.hooks = vec!["theirs".into()];
                 managed.processes = vec!["AZRebalance".into()];
@@ -542,8 +561,8 @@ fn scenarios() -> Vec<(&'static str, Scenario)> {
         ("mixed_instances/converged", with_mixed_instances()),
         (
             "mixed_instances/ratio-changed",
-            with_mixed_instances().with_spec(MIXED).with(|w| {
-                w.resolved = resolved(&MIXED.replace("50", "80%"), &[]);
+            with_mixed_instances().with_spec(MIXED).with(|s| {
+                s.resolved = resolved(&MIXED.replace("50", "80%"), &[]);
             }),
         ),
         ("mixed_instances/added", converged().with_spec(MIXED)),
@@ -552,29 +571,29 @@ fn scenarios() -> Vec<(&'static str, Scenario)> {
         (
             "mixed_instances/repaired",
             with_mixed_instances().with_scaling_group(|g| {
-                let held = g.mixed.as_mut().expect("a policy");
-                held.overrides.pop();
-                held.distribution.on_demand_base = 0;
-                held.distribution.spot_max_price = Some("0.1".into());
+                let policy = g.mixed.as_mut().expect("a policy");
+                policy.overrides.pop();
+                policy.distribution.on_demand_base = 0;
+                policy.distribution.spot_max_price = Some("0.1".into());
             }),
         ),
-        ("mixed_instances/new-version", with_mixed_instances().with(|w| w.resolved.fingerprint.hash = "other".into())),
+        ("mixed_instances/new-version", with_mixed_instances().with(|s| s.resolved.fingerprint.hash = "other".into())),
         (
             "mixed_instances/adopted-from-keiko",
             with_mixed_instances().with_scaling_group(|g| {
-                let held = g.mixed.as_mut().expect("a policy");
-                held.overrides.insert(1, held.overrides[0].clone());
+                let policy = g.mixed.as_mut().expect("a policy");
+                policy.overrides.insert(1, policy.overrides[0].clone());
             }),
         ),
         ("mixed_instances/instance-pool-computed-at-creation", with_instance_pool().with(remove_scaling_group)),
         ("mixed_instances/instance-pool-new-type-ignored", with_instance_pool()),
         (
             "mixed_instances/instance-pool-extended-with-other-change",
-            with_instance_pool().with(|w| w.resolved = resolved(&POOL.replace("50", "80"), &[])),
+            with_instance_pool().with(|s| s.resolved = resolved(&POOL.replace("50", "80"), &[])),
         ),
         (
             "mixed_instances/instance-pool-extended-with-new-version",
-            with_instance_pool().with(|w| w.resolved.fingerprint.hash = "other".into()),
+            with_instance_pool().with(|s| s.resolved.fingerprint.hash = "other".into()),
         ),
         (
             "mixed_instances/instance-pool-in-keiko-order",
@@ -587,7 +606,7 @@ fn scenarios() -> Vec<(&'static str, Scenario)> {
         (
             "mixed_instances/instance-pool-removed-type-restored",
             with_instance_pool()
-                .with(|w| w.status.managed.as_mut().expect("a record").pool = vec!["m5a.large".into()])
+                .with(|s| s.status.managed.as_mut().expect("a record").pool = vec!["m5a.large".into()])
                 .with_scaling_group(|g| {
                     g.mixed.as_mut().expect("a policy").overrides.retain(|o| o.instance_type != "m5a.large")
                 }),
@@ -599,9 +618,9 @@ fn scenarios() -> Vec<(&'static str, Scenario)> {
         ),
         (
             "spot/created",
-            converged_with(resolved(SPOT, &[])).with(|w| {
-                remove_scaling_group(w);
-                w.state.template = None;
+            converged_with(resolved(SPOT, &[])).with(|s| {
+                remove_scaling_group(s);
+                s.state.template = None;
             }),
         ),
         ("spot/converged", converged_with(resolved(SPOT, &[]))),
@@ -609,8 +628,8 @@ fn scenarios() -> Vec<(&'static str, Scenario)> {
         ("spot/removed", converged_with(resolved(SPOT, &[])).with_spec("{}")),
         (
             "spot/recommended",
-            converged().with_spec(SPOT).with(|w| {
-                w.resolved.desired.spot_recommendation = Some(SpotRecommendation {
+            converged().with_spec(SPOT).with(|s| {
+                s.resolved.desired.spot_recommendation = Some(SpotRecommendation {
                     use_spot: true,
                     spot_price: "0.08".into(),
                     given: LONG_AGO.into(),
@@ -622,14 +641,14 @@ fn scenarios() -> Vec<(&'static str, Scenario)> {
             "spot/ignored-in-mixed-group",
             with_mixed_instances()
                 .with_spec(&MIXED.replace("mixedInst", "spotPrice: '1', mixedInst"))
-                .with(|w| w.resolved.fingerprint.hash = "other".into()),
+                .with(|s| s.resolved.fingerprint.hash = "other".into()),
         ),
         (
             "scale_in/weighted-scale-in",
             with_weighted_types()
                 .with_scaling_group(|g| (g.max, g.desired) = (4, 4))
                 .with_spec(WEIGHTED)
-                .with(|w| w.resolved.desired.max_size = 3),
+                .with(|s| s.resolved.desired.max_size = 3),
         ),
         (
             "scale_in/weighted-scale-in-without-fitting-node",
@@ -639,7 +658,7 @@ fn scenarios() -> Vec<(&'static str, Scenario)> {
                     g.instances.truncate(2);
                     g.instances.iter_mut().for_each(|i| i.weight = 2);
                 })
-                .with(|w| w.resolved.desired.max_size = 3),
+                .with(|s| s.resolved.desired.max_size = 3),
         ),
         (
             "create/name-conflict",
@@ -661,24 +680,24 @@ fn scenarios() -> Vec<(&'static str, Scenario)> {
 }
 
 fn assert_golden(name: &str, plan: &Plan) {
-    let value = serde_json::to_value(plan).expect("a plan is data");
-    assert_golden_text(name, &serde_yaml::to_string(&value).expect("a plan is YAML"));
+    let value = serde_json::to_value(plan).expect("a plan serializes");
+    assert_golden_text(name, &serde_yaml::to_string(&value).expect("YAML"));
 }
 
 fn assert_golden_text(name: &str, text: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/plans/{name}.yaml"));
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        std::fs::create_dir_all(path.parent().expect("a directory")).expect("the directory is made");
+        std::fs::create_dir_all(path.parent().expect("a directory")).expect("the directory is created");
         std::fs::write(&path, text).expect("the golden file is written");
     }
     let stored = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(stored == text, "{} is stale: UPDATE_GOLDEN=1 cargo test --test it\n{text}", path.display());
+    assert!(stored == text, "{} is stale: run UPDATE_GOLDEN=1 cargo test --test it\n{text}", path.display());
 }
 
 #[test]
 fn plans_match_golden_files() {
-    for (name, world) in scenarios() {
-        assert_golden(name, &world.plan());
+    for (name, scenario) in scenarios() {
+        assert_golden(name, &scenario.plan());
     }
 }
 
@@ -704,37 +723,40 @@ mod nodegroup;
 
 #[test]
 fn deletion_plans_match_golden_files() {
-    let world = converged();
-    let r = &world.resolved;
+    let scenario = converged();
+    let r = &scenario.resolved;
     let timing = Timing::default();
-    let members: Vec<_> = (world.state.scaling_group.iter().flat_map(|g| &g.instances))
-        .map(|i| NodeInstance { instance: i.clone(), node: world.state.nodes.get(&i.id).cloned(), reasons: vec![] })
+    let members: Vec<_> = (scenario.state.scaling_group.iter().flat_map(|g| &g.instances))
+        .map(|i| NodeInstance { instance: i.clone(), node: scenario.state.nodes.get(&i.id).cloned(), reasons: vec![] })
         .collect();
-    let emptied = ScalingGroup {
+    let empty = ScalingGroup {
         min: 0,
         suspended_processes: vec!["Launch".into()],
         instances: vec![],
-        ..world.state.scaling_group.clone().expect("a group")
+        ..scenario.state.scaling_group.clone().expect("a group")
     };
-    let going = ScalingGroup { deleting: true, ..emptied.clone() };
+    let deleting = ScalingGroup { deleting: true, ..empty.clone() };
     let role = Role {
         id: "AROA-1".into(),
         name: r.names.role.clone(),
         arn: r.role_arn.clone(),
         tags: r.ownership_tags.clone(),
     };
-    let profile =
-        InstanceProfile { tags: r.ownership_tags.clone(), ..world.state.instance_profile.clone().expect("a profile") };
+    let profile = InstanceProfile {
+        tags: r.ownership_tags.clone(),
+        ..scenario.state.instance_profile.clone().expect("a profile")
+    };
     let adopted = AdoptedResources::default();
     let configurations = [launch_configurations::FOUND.to_owned()];
-    let added: Vec<_> = r.managed_policies.iter().cloned().chain(["arn:aws:iam::1:policy/theirs".to_owned()]).collect();
-    let rest = |scaling_group, members, attached_policies| delete::DeleteInput {
+    let with_foreign_policy: Vec<_> =
+        r.managed_policies.iter().cloned().chain(["arn:aws:iam::1:policy/theirs".to_owned()]).collect();
+    let input = |scaling_group, members, attached_policies| delete::DeleteInput {
         id: &r.desired.id,
         ownership_tags: &r.ownership_tags,
         scaling_group,
         members,
-        drains: &world.state.drains,
-        template: world.state.template.as_ref(),
+        drains: &scenario.state.drains,
+        template: scenario.state.template.as_ref(),
         launch_configurations: &configurations,
         role: Some(&role),
         attached_policies,
@@ -751,62 +773,71 @@ fn deletion_plans_match_golden_files() {
     let policies = r.managed_policies.as_slice();
     assert_golden(
         "delete/drains",
-        &delete::plan_deletion(&rest(world.state.scaling_group.as_ref(), &members, policies)),
+        &delete::plan_deletion(&input(scenario.state.scaling_group.as_ref(), &members, policies)),
     );
     let launched = ScalingGroup {
         template: None,
         launch_configuration: Some("demo-team-web-20250101000001".into()),
-        ..emptied.clone()
+        ..empty.clone()
     };
-    assert_golden("delete/records-launch-configuration", &delete::plan_deletion(&rest(Some(&launched), &[], policies)));
-    assert_golden("delete/empty-group", &delete::plan_deletion(&rest(Some(&emptied), &[], policies)));
-    assert_golden("delete/waits-for-aws", &delete::plan_deletion(&rest(Some(&going), &[], policies)));
-    assert_golden("delete/supporting-resources", &delete::plan_deletion(&rest(None, &[], policies)));
-    assert_golden("delete/blocked-by-attached-policy", &delete::plan_deletion(&rest(None, &[], &added)));
-    let plan = delete::plan_deletion(&delete::DeleteInput { wait_for: Some("team/db"), ..rest(None, &[], policies) });
+    assert_golden(
+        "delete/records-launch-configuration",
+        &delete::plan_deletion(&input(Some(&launched), &[], policies)),
+    );
+    assert_golden("delete/empty-group", &delete::plan_deletion(&input(Some(&empty), &[], policies)));
+    assert_golden("delete/waits-for-aws", &delete::plan_deletion(&input(Some(&deleting), &[], policies)));
+    assert_golden("delete/supporting-resources", &delete::plan_deletion(&input(None, &[], policies)));
+    assert_golden("delete/blocked-by-attached-policy", &delete::plan_deletion(&input(None, &[], &with_foreign_policy)));
+    let plan = delete::plan_deletion(&delete::DeleteInput { wait_for: Some("team/db"), ..input(None, &[], policies) });
     assert!(
         plan.steps.is_empty()
             && matches!(&plan.outcome, Outcome::Progressing { message, .. } if message.contains("team/db")),
         "{plan:?}"
     );
-    // Its tags were damaged, or taken off: its nodes run by the role, and by the entry that lets them join.
-    let standing = || world.state.scaling_group.clone().expect("a group");
-    let mut tags = standing().tags;
+    // The scaling group's tags were modified or removed. Its nodes still use the role and its join entry.
+    let existing = || scenario.state.scaling_group.clone().expect("a group");
+    let mut tags = existing().tags;
     tags.retain(|t| !t.key.ends_with("/Namespace"));
-    let damaged = ScalingGroup { tags, ..standing() };
-    assert_golden("delete/blocked-by-modified-tags", &delete::plan_deletion(&rest(Some(&damaged), &members, policies)));
-    let stripped = ScalingGroup { tags: vec![], ..standing() };
-    let plan = delete::plan_deletion(&rest(Some(&stripped), &members, policies));
+    let modified = ScalingGroup { tags, ..existing() };
+    assert_golden(
+        "delete/blocked-by-modified-tags",
+        &delete::plan_deletion(&input(Some(&modified), &members, policies)),
+    );
+    let untagged = ScalingGroup { tags: vec![], ..existing() };
+    let plan = delete::plan_deletion(&input(Some(&untagged), &members, policies));
     let remedy = "to keep it, remove the finalizer finalizer.instancegroups.keikoproj.io from";
-    assert!(plan.steps.is_empty() && blocked(&plan).contains(remedy), "no tag is left to take off: {plan:?}");
-    let pin = TemplatePin { id: "lt-of-somebody".into(), version: "1".into() };
-    let half = ScalingGroup { template: Some(pin.clone()), ..damaged.clone() };
-    let plan = delete::plan_deletion(&rest(Some(&half), &[], policies));
+    assert!(plan.steps.is_empty() && blocked(&plan).contains(remedy), "{plan:?}");
+    let pin = TemplatePin { id: "lt-foreign".into(), version: "1".into() };
+    let with_foreign_template = ScalingGroup { template: Some(pin.clone()), ..modified.clone() };
+    let plan = delete::plan_deletion(&input(Some(&with_foreign_template), &[], policies));
     assert!(plan.steps.is_empty() && blocked(&plan).contains("otherwise remove the ownership tags"), "{plan:?}");
-    let somebodys = ScalingGroup { template: Some(pin), ..stripped.clone() };
-    let plan = delete::plan_deletion(&rest(Some(&somebodys), &[], policies));
-    assert_eq!(plan.outcome, Outcome::Deleted, "a name alone keeps no finalizer");
-    // What was taken over and could not be tagged.
-    let bare = (
-        LaunchTemplate { tags: vec![], ..world.state.template.clone().expect("a template") },
+    let foreign = ScalingGroup { template: Some(pin), ..untagged.clone() };
+    let plan = delete::plan_deletion(&input(Some(&foreign), &[], policies));
+    assert_eq!(plan.outcome, Outcome::Deleted, "a matching name alone does not block the deletion");
+    // Adopted resources whose tagging AWS denied.
+    let untagged_resources = (
+        LaunchTemplate { tags: vec![], ..scenario.state.template.clone().expect("a template") },
         Role { tags: vec![], ..role.clone() },
         InstanceProfile { tags: vec![], ..profile.clone() },
     );
-    let of = |adopted| delete::DeleteInput {
-        template: Some(&bare.0),
-        role: Some(&bare.1),
-        instance_profile: Some(&bare.2),
+    let with_adopted = |adopted| delete::DeleteInput {
+        template: Some(&untagged_resources.0),
+        role: Some(&untagged_resources.1),
+        instance_profile: Some(&untagged_resources.2),
         adopted,
-        ..rest(None, &[], policies)
+        ..input(None, &[], policies)
     };
     let id = |id: &str| Some(id.to_owned());
     let recorded = AdoptedResources { template: id("lt-1"), role: id("AROA-1"), profile: id("AIPA-1"), summary: None };
-    assert_golden("delete/tags-untagged-resources-first", &delete::plan_deletion(&of(&recorded)));
+    assert_golden("delete/tags-untagged-resources-first", &delete::plan_deletion(&with_adopted(&recorded)));
     let later = AdoptedResources { template: id("lt-0"), role: id("AROA-0"), profile: id("AIPA-0"), summary: None };
-    assert_golden("delete/skips-later-group-of-same-name", &delete::plan_deletion(&of(&later)));
-    let claim = Tag { key: "instancegroups.keikoproj.io/InstanceGroup".into(), value: "another".into() };
-    let claimed = InstanceProfile { tags: vec![claim], ..profile.clone() };
-    let plan = delete::plan_deletion(&delete::DeleteInput { instance_profile: Some(&claimed), ..of(&recorded) });
+    assert_golden("delete/skips-later-group-of-same-name", &delete::plan_deletion(&with_adopted(&later)));
+    let other_owner = Tag { key: "instancegroups.keikoproj.io/InstanceGroup".into(), value: "another".into() };
+    let foreign_profile = InstanceProfile { tags: vec![other_owner], ..profile.clone() };
+    let plan = delete::plan_deletion(&delete::DeleteInput {
+        instance_profile: Some(&foreign_profile),
+        ..with_adopted(&recorded)
+    });
     assert!(
         plan.steps.iter().all(|s| !matches!(
             s.step,
@@ -815,9 +846,9 @@ fn deletion_plans_match_golden_files() {
     );
 }
 
-/// What one pass sends as the largest size, if anything.
-fn planned_max_size(world: &Scenario) -> Option<i32> {
-    world.plan().steps.iter().find_map(|planned| match &planned.step {
+/// The `maxSize` that a plan sends to Auto Scaling, if any.
+fn planned_max_size(scenario: &Scenario) -> Option<i32> {
+    scenario.plan().steps.iter().find_map(|planned| match &planned.step {
         Step::Eks(EksStep::UpdateGroup { change, .. }) => change.max,
         _ => None,
     })
@@ -825,7 +856,7 @@ fn planned_max_size(world: &Scenario) -> Option<i32> {
 
 #[test]
 fn lowered_max_size_keeps_less_than_one_node_weight() {
-    let of = |weights: &[u32], desired: i32, max: i32, wanted: i32| {
+    let with_weights = |weights: &[u32], desired: i32, max: i32, desired_max: i32| {
         with_weighted_types()
             .with_scaling_group(|g| {
                 let one = g.instances[0].clone();
@@ -834,43 +865,50 @@ fn lowered_max_size_keeps_less_than_one_node_weight() {
                     .collect();
                 (g.min, g.max, g.desired) = (1, max, desired);
             })
-            .with(|w| (w.resolved.desired.min_size, w.resolved.desired.max_size) = (1, wanted))
+            .with(|s| (s.resolved.desired.min_size, s.resolved.desired.max_size) = (1, desired_max))
     };
-    let ends = |world: Scenario| world.plan().steps.iter().filter(|p| p.step.is_disruptive()).count();
-    assert_eq!(planned_max_size(&of(&[4, 4, 4], 10, 12, 8)), Some(9), "twelve units are there, though ten are desired");
-    assert_eq!((planned_max_size(&of(&[4, 4, 4], 9, 9, 8)), ends(of(&[4, 4, 4], 9, 9, 8))), (None, 1));
-    assert_eq!(planned_max_size(&of(&[4, 4], 8, 9, 8)), Some(8));
-    assert_eq!(planned_max_size(&of(&[4, 4, 4], 10, 12, 9)), Some(9), "three units are less than any node");
-    assert_eq!(planned_max_size(&of(&[4, 4, 2], 10, 12, 8)), Some(9));
-    assert_eq!(planned_max_size(&of(&[4, 4], 10, 12, 8)), Some(10), "a third one is on its way");
-    let failing = of(&[4, 4], 10, 12, 8).with(|w| w.state.shortage_duration = SignedDuration::from_mins(5));
-    assert_eq!(planned_max_size(&failing), Some(8), "and never came");
+    let disruptions = |scenario: Scenario| scenario.plan().steps.iter().filter(|p| p.step.is_disruptive()).count();
     assert_eq!(
-        ends(of(&[1, 1, 1, 1, 1], 4, 4, 4)),
+        planned_max_size(&with_weights(&[4, 4, 4], 10, 12, 8)),
+        Some(9),
+        "the instances have 12 units, although 10 are desired"
+    );
+    assert_eq!(
+        (planned_max_size(&with_weights(&[4, 4, 4], 9, 9, 8)), disruptions(with_weights(&[4, 4, 4], 9, 9, 8))),
+        (None, 1)
+    );
+    assert_eq!(planned_max_size(&with_weights(&[4, 4], 8, 9, 8)), Some(8));
+    assert_eq!(
+        planned_max_size(&with_weights(&[4, 4, 4], 10, 12, 9)),
+        Some(9),
+        "3 units are less than the lightest node"
+    );
+    assert_eq!(planned_max_size(&with_weights(&[4, 4, 2], 10, 12, 8)), Some(9));
+    assert_eq!(planned_max_size(&with_weights(&[4, 4], 10, 12, 8)), Some(10), "a third instance is launching");
+    let failing = with_weights(&[4, 4], 10, 12, 8).with(|s| s.state.shortage_duration = SignedDuration::from_mins(5));
+    assert_eq!(planned_max_size(&failing), Some(8), "the third instance failed to launch");
+    assert_eq!(
+        disruptions(with_weights(&[1, 1, 1, 1, 1], 4, 4, 4)),
         0,
-        "the fifth was launched to balance zones: Auto Scaling takes one"
+        "Auto Scaling itself removes the fifth node, which it launched to balance zones"
     );
 }
 
 #[test]
 fn duplicate_provider_id_blocks_drain_and_termination() {
-    let claimed = |w: &mut Scenario| w.state.nodes.values_mut().for_each(|n| n.duplicates = vec!["node-liar".into()]);
-    let second = |w: &mut Scenario| {
-        let wanted = ObservedVersion {
-            fingerprint: Some(w.resolved.fingerprint.clone()),
-            data: Some(w.resolved.template_data.clone()),
-        };
-        w.state.versions.insert(2, wanted);
-        w.state.template.as_mut().expect("a template").latest_version = 2;
-    };
+    let with_duplicate =
+        |s: &mut Scenario| s.state.nodes.values_mut().for_each(|n| n.duplicates = vec!["node-duplicate".into()]);
     let repinned = |g: &mut ScalingGroup| g.template.as_mut().expect("a pin").version = "2".into();
-    let outdated = || converged().with_spec(NEW_IMAGE).with(second).with_scaling_group(repinned);
-    assert!(outdated().plan().steps.iter().any(|p| p.step.is_disruptive()), "alone they would go");
-    let plan = outdated().with(claimed).plan();
+    let outdated = || converged().with_spec(NEW_IMAGE).with(add_desired_version).with_scaling_group(repinned);
+    assert!(
+        outdated().plan().steps.iter().any(|p| p.step.is_disruptive()),
+        "without a duplicate the nodes are drained"
+    );
+    let plan = outdated().with(with_duplicate).plan();
     assert!(!plan.steps.iter().any(|p| p.step.is_disruptive()), "{:?}", plan.steps);
-    let told =
+    let condition =
         plan.condition_updates.iter().find(|n| n.condition_type == "DrainBlocked" && n.status).expect("a condition");
-    assert!(told.message.contains("node-i-1, node-liar"), "{}", told.message);
+    assert!(condition.message.contains("node-i-1, node-duplicate"), "{}", condition.message);
 }
 
 #[test]
@@ -879,9 +917,9 @@ fn converged_group_has_no_steps() {
     assert_eq!(converged().plan().outcome, Outcome::Converged);
 }
 
-/// Any observed state of a group that was once in order.
+/// A group that was converged once, in any observed state.
 fn any_scenario() -> impl Strategy<Value = Scenario> {
-    let wish = prop::sample::select(vec!["{}", NEW_IMAGE, ATTRIBUTES, "eks: {minSize: 0, maxSize: 1}"]);
+    let spec = prop::sample::select(vec!["{}", NEW_IMAGE, ATTRIBUTES, "eks: {minSize: 0, maxSize: 1}"]);
     let state = prop::sample::select(vec![
         InstanceState::InService,
         InstanceState::Pending,
@@ -890,46 +928,40 @@ fn any_scenario() -> impl Strategy<Value = Scenario> {
         InstanceState::Other,
     ]);
     let instance = (state, any::<(bool, bool, bool, bool)>(), 1i64..4);
-    let seen = any::<(bool, bool, bool, bool, bool, bool)>();
-    (wish, prop::collection::vec(instance, 0..6), seen, 0i32..6, any::<bool>()).prop_map(
-        |(wish, instances, (record, profile, attached, floating, launch, auth), desired, locked)| {
-            let mut world = with_foreign_attributes(converged()).with_spec(wish);
-            world.lock = locked.then_some("a test");
-            if !record {
-                world.status.managed = None;
+    let flags = any::<(bool, bool, bool, bool, bool, bool)>();
+    (spec, prop::collection::vec(instance, 0..6), flags, 0i32..6, any::<bool>()).prop_map(
+        |(spec, instances, (recorded, profile, attached, follows_latest, suspended, auth), desired, locked)| {
+            let mut scenario = with_foreign_attributes(converged()).with_spec(spec);
+            scenario.lock = locked.then_some("a test");
+            if !recorded {
+                scenario.status.managed = None;
             }
             if !profile {
-                world.state.instance_profile = None;
+                scenario.state.instance_profile = None;
             }
             if !attached {
-                world.state.attached_policies.clear();
+                scenario.state.attached_policies.clear();
             }
             if !auth {
-                world.state.join.auth_entry = AuthEntryState::Absent;
+                scenario.state.join.auth_entry = AuthEntryState::Absent;
             }
-            let group = world.state.scaling_group.as_mut().expect("a group");
+            let group = scenario.state.scaling_group.as_mut().expect("a group");
             group.desired = desired;
-            if floating {
+            if follows_latest {
                 group.template.as_mut().expect("a pin").version = "$Latest".into();
             }
-            if launch {
+            if suspended {
                 group.suspended_processes.push("Launch".into());
             }
             group.instances.clear();
-            world.state.nodes.clear();
-            for (number, (state, (joined, ready, cordoned, marked), version)) in instances.into_iter().enumerate() {
+            scenario.state.nodes.clear();
+            for (number, (state, (joined, ready, cordoned, draining), version)) in instances.into_iter().enumerate() {
                 let id = format!("i-{number}");
                 let mut one = node(&id);
                 (one.ready, one.cordoned) = (ready, cordoned);
-                let mark = || DisruptionRecord {
-                    group: "uid-1".into(),
-                    template_version: "1".into(),
-                    since: timestamp(LONG_AGO),
-                    cordoned_before: false,
-                };
-                one.disruption = marked.then(mark);
+                one.disruption = draining.then(|| disruption_record("1"));
                 if joined {
-                    world.state.nodes.insert(id.clone(), one);
+                    scenario.state.nodes.insert(id.clone(), one);
                 }
                 let template = Some(TemplatePin { id: "lt-1".into(), version: version.to_string() });
                 let zone = "us-west-2a".into();
@@ -945,7 +977,7 @@ fn any_scenario() -> impl Strategy<Value = Scenario> {
                     in_service_since,
                 });
             }
-            world
+            scenario
         },
     )
 }
@@ -953,16 +985,16 @@ fn any_scenario() -> impl Strategy<Value = Scenario> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
-    fn locked_plans_remove_no_nodes(mut world in any_scenario()) {
-        world.lock = Some("a test");
-        let plan = world.plan();
+    fn locked_plans_remove_no_nodes(mut scenario in any_scenario()) {
+        scenario.lock = Some("a test");
+        let plan = scenario.plan();
         prop_assert!(!plan.steps.iter().any(|planned| planned.step.is_disruptive()), "{:?}", plan.steps);
     }
 
     #[test]
-    fn plans_remove_only_recorded_attributes(world in any_scenario()) {
-        let managed = world.status.managed.clone().unwrap_or_default();
-        for planned in world.plan().steps {
+    fn plans_remove_only_recorded_attributes(scenario in any_scenario()) {
+        let managed = scenario.status.managed.clone().unwrap_or_default();
+        for planned in scenario.plan().steps {
             match planned.step {
                 Step::Eks(EksStep::DeleteTags { keys, .. }) => prop_assert!(keys.iter().all(|k| managed.tags.contains(k))),
                 Step::Eks(EksStep::DeleteHook { hook, .. }) => prop_assert!(managed.hooks.contains(&hook)),
@@ -979,17 +1011,17 @@ proptest! {
     }
 
     #[test]
-    fn planning_is_deterministic(world in any_scenario()) {
-        prop_assert_eq!(world.plan(), world.plan());
+    fn planning_is_deterministic(scenario in any_scenario()) {
+        prop_assert_eq!(scenario.plan(), scenario.plan());
     }
 }
 
 #[test]
 fn launch_checks_run_only_for_new_versions() {
     use instance_manager::provisioner::eks::launch_template::launch_checks::needs_launch_checks;
-    let due = |w: &Scenario| needs_launch_checks(&w.resolved, &w.state, &w.status);
-    assert!(due(&new_group(resolved("{}", &[]))), "nothing has been made");
-    assert!(!due(&converged()), "its image may be gone by now, and nothing needs it");
-    assert!(!due(&converged().with_spec("eks: {minSize: 3}")), "sizes need no version");
-    assert!(due(&converged().with_spec(NEW_IMAGE)), "the image changed");
+    let needs_checks = |s: &Scenario| needs_launch_checks(&s.resolved, &s.state, &s.status);
+    assert!(needs_checks(&new_group(resolved("{}", &[]))), "a new group creates a version");
+    assert!(!needs_checks(&converged()), "a converged group launches nothing new");
+    assert!(!needs_checks(&converged().with_spec("eks: {minSize: 3}")), "a size change creates no version");
+    assert!(needs_checks(&converged().with_spec(NEW_IMAGE)), "the image changed");
 }

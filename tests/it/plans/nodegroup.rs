@@ -1,4 +1,4 @@
-//! Managed node groups: made, changed in place, updated, replaced by another, and what EKS says of them.
+//! Plans for managed node groups: creation, in-place changes, updates, blue/green replacement, health and deletion.
 
 use instance_manager::api::spec_error::SpecError;
 use instance_manager::aws::nodegroup::{
@@ -15,7 +15,7 @@ use super::*;
 
 const ROLE: &str = "arn:aws:iam::1:role/nodes";
 
-/// The shortest spec that stands for a complete group; `extra` is laid over its configuration.
+/// A minimal valid spec, merged with `extra`.
 fn parsed(extra: &str) -> Result<desired::DesiredSpec, Vec<SpecError>> {
     let base = "provisioner: eks-managed\neks-managed: {minSize: 2, maxSize: 4, configuration: {clusterName: demo, nodeRole: 'arn:aws:iam::1:role/nodes', instanceType: m5.large, subnets: [subnet-1]}}";
     let mut spec: Value = serde_yaml::from_str(base).expect("YAML");
@@ -25,36 +25,39 @@ fn parsed(extra: &str) -> Result<desired::DesiredSpec, Vec<SpecError>> {
 
 fn resolve_spec(extra: &str) -> resolve::ResolvedGroup {
     let network = resolve::ClusterNetwork::default();
-    resolve::resolve(parsed(extra).expect("a group"), &network).expect("it resolves")
+    resolve::resolve(parsed(extra).expect("a group"), &network).expect("a resolved group")
 }
 
 fn spec_text(configuration: &str) -> String {
     format!("eks-managed: {{configuration: {{{configuration}}}}}")
 }
 
-/// A node group that has what is wanted, with two Ready nodes.
+/// A node group that matches the spec, with two Ready nodes; the number of its first instance is `first`.
 fn existing_nodegroup(resolved: &resolve::ResolvedGroup, first: usize) -> ObservedNodegroup {
-    let w = &resolved.desired;
-    let tags =
-        w.tags.clone().into_iter().chain(resolved.ownership_tags.iter().map(|t| (t.key.clone(), t.value.clone())));
+    let desired = &resolved.desired;
+    let tags = desired
+        .tags
+        .clone()
+        .into_iter()
+        .chain(resolved.ownership_tags.iter().map(|t| (t.key.clone(), t.value.clone())));
     let scaling_groups = format!("eks-{}", resolved.name.nodegroup);
     let nodegroup = Nodegroup {
         name: resolved.name.clone(),
         arn: format!("arn:aws:eks:us-west-2:1:nodegroup/{}", resolved.name),
         created: Some(timestamp(NOW)),
         status: NodegroupStatus::Active,
-        version: w.version.clone().unwrap_or("1.33".into()),
-        release_version: w.release_version.clone().unwrap_or("1.33.0-20250101".into()),
-        capacity_type: w.immutable.capacity_type.clone().unwrap_or("ON_DEMAND".into()),
-        sizes: NodegroupSizes { min: w.min_size, max: w.max_size, desired: Some(2) },
-        instance_types: w.immutable.instance_types.clone(),
-        subnets: w.immutable.subnets.clone(),
-        key_pair: w.immutable.key_pair.clone(),
-        security_groups: w.immutable.security_groups.clone(),
+        version: desired.version.clone().unwrap_or("1.33".into()),
+        release_version: desired.release_version.clone().unwrap_or("1.33.0-20250101".into()),
+        capacity_type: desired.immutable.capacity_type.clone().unwrap_or("ON_DEMAND".into()),
+        sizes: NodegroupSizes { min: desired.min_size, max: desired.max_size, desired: Some(2) },
+        instance_types: desired.immutable.instance_types.clone(),
+        subnets: desired.immutable.subnets.clone(),
+        key_pair: desired.immutable.key_pair.clone(),
+        security_groups: desired.immutable.security_groups.clone(),
         ami_type: "AL2023_x86_64_STANDARD".into(),
-        node_role: w.immutable.node_role.clone(),
-        labels: w.labels.clone(),
-        taints: w.taints.clone(),
+        node_role: desired.immutable.node_role.clone(),
+        labels: desired.labels.clone(),
+        taints: desired.taints.clone(),
         scaling_groups: vec![scaling_groups.clone()],
         disk_size: Some(20),
         issues: vec![],
@@ -80,8 +83,8 @@ fn existing_nodegroup(resolved: &resolve::ResolvedGroup, first: usize) -> Observ
         .collect();
     let scaling_groups = vec![ScalingGroup {
         name: scaling_groups,
-        min: w.min_size,
-        max: w.max_size,
+        min: desired.min_size,
+        max: desired.max_size,
         desired: 2,
         subnets: vec!["subnet-1".into()],
         template: Some(pin),
@@ -98,10 +101,10 @@ fn existing_nodegroup(resolved: &resolve::ResolvedGroup, first: usize) -> Observ
     ObservedNodegroup { nodegroup, scaling_groups, members }
 }
 
-/// A group, its node groups, and what its status remembers.
+/// A group with its node groups and its status.
 #[derive(Clone)]
 struct Scenario {
-    wish: resolve::ResolvedGroup,
+    resolved: resolve::ResolvedGroup,
     state: ObservedState,
     status: InstanceGroupStatus,
     lock: Option<&'static str>,
@@ -115,14 +118,14 @@ impl Scenario {
         let status = json!({ "provisioner": "eks-managed", "managed": managed });
         let status = serde_json::from_value(status).expect("a status");
         Scenario {
-            wish: resolve_spec(extra),
+            resolved: resolve_spec(extra),
             state: ObservedState { nodegroups, ..ObservedState::default() },
             status,
             lock: None,
         }
     }
 
-    /// One node group, made for `before`; `extra` is wanted now.
+    /// A group with one node group that matches the spec `before`; the spec is `extra` now.
     fn converged(before: &str, extra: &str) -> Self {
         Self::new(vec![existing_nodegroup(&resolve_spec(before), 1)], extra)
     }
@@ -133,19 +136,20 @@ impl Scenario {
     }
 
     fn nodegroup(self, change: impl FnOnce(&mut Nodegroup)) -> Self {
-        self.with(|c| change(&mut c.state.nodegroups[0].nodegroup))
+        self.with(|s| change(&mut s.state.nodegroups[0].nodegroup))
     }
 
-    /// Nobody but this group's own reasons say why nodes have to go, as observing does.
+    /// Plans one reconcile. Like the observation, it first sets why the nodes of outgoing node groups are outdated.
     fn plan(&self) -> Plan {
         let mut state = self.state.clone();
-        let current = observed::partition(&self.wish, &state, &self.status).current.map(|g| g.nodegroup.name.clone());
+        let current =
+            observed::partition(&self.resolved, &state, &self.status).current.map(|g| g.nodegroup.name.clone());
         for group in state.nodegroups.iter_mut().filter(|g| Some(&g.nodegroup.name) != current.as_ref()) {
-            let because = drift::immutable_drift(&self.wish, &group.nodegroup);
-            group.members.iter_mut().for_each(|m| m.reasons.clone_from(&because));
+            let reasons = drift::immutable_drift(&self.resolved, &group.nodegroup);
+            group.members.iter_mut().for_each(|m| m.reasons.clone_from(&reasons));
         }
         plan::plan(&input::PlanInput {
-            resolved: &self.wish,
+            resolved: &self.resolved,
             observed: &state,
             status: &self.status,
             lock: self.lock,
@@ -155,7 +159,7 @@ impl Scenario {
         })
     }
 
-    /// The same after what the plan records was written.
+    /// The same group after the plan's records were written.
     fn with_records(&self) -> Self {
         let mut status = json!(self.status);
         for planned in self.plan().steps {
@@ -182,36 +186,36 @@ const C5: &str = "eks-managed: {configuration: {instanceType: c5.large}}";
 
 const RELEASED: &str = "eks-managed: {configuration: {version: '1.34', releaseVersion: 1.34.0-20250601}}";
 
-/// The original made the node group, and nothing is on record.
-fn make_adoptable(c: &mut Scenario) {
-    let nodegroup = &mut c.state.nodegroups[0].nodegroup;
+/// Makes the node group one that Keiko controller created and the status does not record.
+fn make_adoptable(s: &mut Scenario) {
+    let nodegroup = &mut s.state.nodegroups[0].nodegroup;
     nodegroup.name = NodegroupName::new("demo", "web");
     nodegroup.tags.clear();
-    c.status = InstanceGroupStatus::default();
+    s.status = InstanceGroupStatus::default();
 }
 
-/// The second node group stands beside the first.
+/// A group during its blue/green replacement: both node groups exist.
 fn during_replacement() -> Scenario {
     Scenario::new(vec![existing_nodegroup(&resolve_spec(""), 1), existing_nodegroup(&resolve_spec(C5), 3)], C5)
 }
 
 fn issue(code: &str) -> Issue {
-    Issue { code: code.into(), message: "EKS's words".into(), resources: vec!["i-1".into()] }
+    Issue { code: code.into(), message: "message of EKS".into(), resources: vec!["i-1".into()] }
 }
 
 fn update(status: UpdateStatus, kind: &str) -> NodegroupUpdate {
     NodegroupUpdate { id: "update-1".into(), status, kind: kind.into(), created: Some(timestamp(NOW)), errors: vec![] }
 }
 
-/// The nodes of the first node group carry our record; what stands on them is `pods`.
-fn with_drained_nodes(cloud: Scenario, pods: bool) -> Scenario {
-    cloud.with(|c| {
-        for member in &mut c.state.nodegroups[0].members {
+/// The nodes of the first node group carry the group's disruption record; with `has_pods`, a pod still runs on each.
+fn with_drained_nodes(scenario: Scenario, has_pods: bool) -> Scenario {
+    scenario.with(|s| {
+        for member in &mut s.state.nodegroups[0].members {
             let node = member.node.as_mut().expect("a node");
             node.cordoned = true;
             node.disruption = Some(DisruptionRecord {
                 group: "uid-1".into(),
-                template_version: c.wish.name.nodegroup.clone(),
+                template_version: s.resolved.name.nodegroup.clone(),
                 since: timestamp(NOW),
                 cordoned_before: false,
             });
@@ -225,8 +229,8 @@ fn with_drained_nodes(cloud: Scenario, pods: bool) -> Scenario {
                 is_terminating: false,
                 grace_seconds: 30,
             };
-            let pods = if pods { vec![pod] } else { vec![] };
-            c.state.drains.insert(
+            let pods = if has_pods { vec![pod] } else { vec![] };
+            s.state.drains.insert(
                 node.name.clone(),
                 DrainView { pods, empty_since: Some(timestamp(NOW)), ..DrainView::default() },
             );
@@ -251,8 +255,8 @@ fn plans_match_golden_files() {
         ("converged", Scenario::converged("", "")),
         (
             "config-update",
-            Scenario::converged(&spec_text("nodeLabels: {team: web}"), &in_place).with(|c| {
-                c.status.managed.as_mut().expect("a record").labels = vec!["team".into()];
+            Scenario::converged(&spec_text("nodeLabels: {team: web}"), &in_place).with(|s| {
+                s.status.managed.as_mut().expect("a record").labels = vec!["team".into()];
             }),
         ),
         (
@@ -261,21 +265,21 @@ fn plans_match_golden_files() {
                 &spec_text("tags: [{key: owner, value: web}]"),
                 &spec_text("tags: [{key: tier, value: gold}]"),
             )
-            .with(|c| c.status.managed.as_mut().expect("a record").tags = vec!["owner".into()]),
+            .with(|s| s.status.managed.as_mut().expect("a record").tags = vec!["owner".into()]),
         ),
         (
             "tags-denied",
             Scenario::converged("", &spec_text("tags: [{key: tier, value: gold}]"))
-                .with(|c| c.state.tag_retry_pending = true),
+                .with(|s| s.state.tag_retry_pending = true),
         ),
         ("desired-size-clamped", Scenario::converged("", sized)),
         ("release-update-started", Scenario::converged("", &newer)),
         (
             "update-in-progress",
-            Scenario::converged("", &newer).nodegroup(|n| n.status = NodegroupStatus::Updating).with(|c| {
-                c.status.update_id = Some("update-1".into());
-                c.state.update = Some(update(UpdateStatus::InProgress, "VersionUpdate"));
-                c.state.nodegroups[0].scaling_groups[0].template.as_mut().expect("a pin").version = "2".into();
+            Scenario::converged("", &newer).nodegroup(|n| n.status = NodegroupStatus::Updating).with(|s| {
+                s.status.update_id = Some("update-1".into());
+                s.state.update = Some(update(UpdateStatus::InProgress, "VersionUpdate"));
+                s.state.nodegroups[0].scaling_groups[0].template.as_mut().expect("a pin").version = "2".into();
             }),
         ),
         ("replacement-created", Scenario::converged("", C5)),
@@ -284,40 +288,41 @@ fn plans_match_golden_files() {
         ("adopted", Scenario::converged("", C5).with(make_adoptable)),
         ("adopted-with-other-release", Scenario::converged("", RELEASED).with(make_adoptable)),
     ];
-    for (name, cloud) in scenarios {
-        assert_golden(&format!("nodegroup/{name}"), &cloud.plan());
+    for (name, scenario) in scenarios {
+        assert_golden(&format!("nodegroup/{name}"), &scenario.plan());
     }
 }
 
 #[test]
 fn adoption_never_replaces_nodes() {
-    for wanted in [C5, RELEASED] {
-        let first = Scenario::converged("", wanted).with(make_adoptable);
-        assert_eq!(first.step_names(), ["UpdateStatus", "TagNodegroup"], "{wanted}");
-        let cut = first.with_records();
-        assert_eq!(cut.step_names(), ["TagNodegroup"], "{wanted}: all of it is in the one record");
-        let tagged = cut.with(|c| {
-            let ownership = c.wish.ownership_tags.iter().map(|t| (t.key.clone(), t.value.clone())).collect();
-            c.state.nodegroups[0].nodegroup.tags = ownership;
+    for spec in [C5, RELEASED] {
+        let first = Scenario::converged("", spec).with(make_adoptable);
+        assert_eq!(first.step_names(), ["Record", "TagNodegroup"], "{spec}");
+        let recorded = first.with_records();
+        assert_eq!(recorded.step_names(), ["TagNodegroup"], "{spec}: one record holds the whole adoption");
+        let tagged = recorded.with(|s| {
+            let ownership = s.resolved.ownership_tags.iter().map(|t| (t.key.clone(), t.value.clone())).collect();
+            s.state.nodegroups[0].nodegroup.tags = ownership;
         });
-        assert_eq!(tagged.step_names(), [""; 0], "{wanted}");
-        assert_eq!(tagged.plan().outcome, Outcome::Converged, "{wanted}");
+        assert_eq!(tagged.step_names(), [""; 0], "{spec}");
+        assert_eq!(tagged.plan().outcome, Outcome::Converged, "{spec}");
     }
-    let later = Scenario::converged("", RELEASED).with(make_adoptable).with_records();
-    let changed = later.with(|c| c.wish = resolve_spec(&spec_text("version: '1.34', releaseVersion: 1.34.0-20251001")));
-    assert!(changed.step_names().contains(&"UpdateNodegroupVersion"), "the next change brings it");
+    let adopted = Scenario::converged("", RELEASED).with(make_adoptable).with_records();
+    let changed =
+        adopted.with(|s| s.resolved = resolve_spec(&spec_text("version: '1.34', releaseVersion: 1.34.0-20251001")));
+    assert!(changed.step_names().contains(&"UpdateNodegroupVersion"), "the next spec change applies the differences");
 }
 
 #[test]
 fn removed_attributes_leave_the_record() {
     let before =
         spec_text("nodeLabels: {team: web}, taints: [{key: a, effect: NoSchedule}], tags: [{key: owner, value: web}]");
-    let bare = Scenario::converged(&before, &before).with_records().with(|c| {
-        c.wish = resolve_spec("");
-        c.state.nodegroups[0].nodegroup = existing_nodegroup(&resolve_spec(""), 1).nodegroup;
+    let removed = Scenario::converged(&before, &before).with_records().with(|s| {
+        s.resolved = resolve_spec("");
+        s.state.nodegroups[0].nodegroup = existing_nodegroup(&resolve_spec(""), 1).nodegroup;
     });
-    assert_eq!(bare.step_names(), ["UpdateStatus"]);
-    let after = bare.with_records();
+    assert_eq!(removed.step_names(), ["Record"]);
+    let after = removed.with_records();
     let managed = after.status.managed.clone().expect("a record");
     assert!(managed.labels.is_empty() && managed.taints.is_empty() && managed.tags.is_empty(), "{managed:?}");
     assert_eq!(after.step_names(), [""; 0]);
@@ -326,7 +331,7 @@ fn removed_attributes_leave_the_record() {
 #[test]
 fn desired_size_is_omitted_while_in_range() {
     let sizes = "eks-managed: {minSize: 1, maxSize: 9}";
-    let change = |cloud: Scenario| match &cloud.plan().steps.last().expect("a step").step {
+    let change = |scenario: Scenario| match &scenario.plan().steps.last().expect("a step").step {
         Step::Nodegroup(NodegroupStep::UpdateNodegroup { change, .. }) => change.sizes.expect("sizes"),
         other => panic!("{other:?}"),
     };
@@ -337,26 +342,26 @@ fn desired_size_is_omitted_while_in_range() {
 
 #[test]
 fn foreign_update_is_awaited() {
-    let cloud = Scenario::converged("", &spec_text("releaseVersion: 1.33.0-20250601, nodeLabels: {a: b}"));
-    let busy = cloud.clone().nodegroup(|n| n.status = NodegroupStatus::Updating);
-    assert_eq!(busy.step_names(), ["UpdateStatus"]);
+    let scenario = Scenario::converged("", &spec_text("releaseVersion: 1.33.0-20250601, nodeLabels: {a: b}"));
+    let busy = scenario.clone().nodegroup(|n| n.status = NodegroupStatus::Updating);
+    assert_eq!(busy.step_names(), ["Record"]);
     assert!(matches!(busy.plan().outcome, Outcome::Progressing { .. }));
-    assert_eq!(cloud.step_names(), ["UpdateStatus", "UpdateNodegroup"], "labels first; one change at a time");
+    assert_eq!(scenario.step_names(), ["Record", "UpdateNodegroup"], "one change at a time, labels first");
 }
 
 #[test]
 fn failed_update_is_retried_after_an_hour_or_spec_change() {
     let newer = spec_text("releaseVersion: 1.33.0-20250601");
-    let of = match &Scenario::converged("", &newer).plan().steps.last().expect("a step").step {
+    let change_hash = match &Scenario::converged("", &newer).plan().steps.last().expect("a step").step {
         Step::Nodegroup(NodegroupStep::UpdateNodegroupVersion { change_hash, .. }) => change_hash.clone(),
         other => panic!("{other:?}"),
     };
-    let failed = Scenario::converged("", &newer).with(|c| {
-        c.status.update_id = Some("update-1".into());
-        c.status.update_of = Some(of);
+    let failed = Scenario::converged("", &newer).with(|s| {
+        s.status.update_id = Some("update-1".into());
+        s.status.update_of = Some(change_hash);
         let mut update = update(UpdateStatus::Failed, "VersionUpdate");
         update.errors = vec![issue("PodEvictionFailure")];
-        c.state.update = Some(update);
+        s.state.update = Some(update);
     });
     let (reason, message) = failed.blocked();
     assert_eq!(reason, Reason::DrainBlocked);
@@ -365,45 +370,46 @@ fn failed_update_is_retried_after_an_hour_or_spec_change() {
         "{message}"
     );
     assert!(failed.plan().recheck_at.is_some());
-    let later = failed.clone().with(|c| c.state.update.as_mut().expect("it").created = Some(timestamp(LONG_AGO)));
+    let later =
+        failed.clone().with(|s| s.state.update.as_mut().expect("an update").created = Some(timestamp(LONG_AGO)));
     assert!(later.step_names().contains(&"UpdateNodegroupVersion"));
-    let other = failed.with(|c| c.wish = resolve_spec(&spec_text("releaseVersion: 1.33.0-20251001")));
+    let other = failed.with(|s| s.resolved = resolve_spec(&spec_text("releaseVersion: 1.33.0-20251001")));
     assert!(other.step_names().contains(&"UpdateNodegroupVersion"));
 }
 
 #[test]
 fn lock_blocks_only_node_replacement() {
-    let locked = |cloud: Scenario| cloud.with(|c| c.lock = Some("lock-upgrades on the group"));
+    let locked = |scenario: Scenario| scenario.with(|s| s.lock = Some("lock-upgrades on the group"));
     let both = "eks-managed: {configuration: {instanceType: c5.large, nodeLabels: {a: b}}}";
-    assert_eq!(locked(Scenario::converged("", both)).step_names(), ["UpdateStatus", "UpdateNodegroup"]);
-    for cloud in
+    assert_eq!(locked(Scenario::converged("", both)).step_names(), ["Record", "UpdateNodegroup"]);
+    for scenario in
         [Scenario::converged("", C5), Scenario::converged("", &spec_text("releaseVersion: x")), during_replacement()]
     {
-        let plan = locked(cloud).plan();
+        let plan = locked(scenario).plan();
         assert!(matches!(plan.outcome, Outcome::Locked { .. }), "{:?}", plan.outcome);
         assert!(plan.steps.iter().all(|s| !s.step.is_disruptive() && !s.step.creates_nodes()), "{:?}", plan.steps);
     }
-    let given_back = locked(with_drained_nodes(during_replacement(), false)).step_names();
-    assert_eq!(given_back.iter().filter(|s| **s == "UncordonNode").count(), 2, "{given_back:?}");
+    let uncordoned = locked(with_drained_nodes(during_replacement(), false)).step_names();
+    assert_eq!(uncordoned.iter().filter(|s| **s == "UncordonNode").count(), 2, "{uncordoned:?}");
 }
 
 #[test]
 fn old_nodes_wait_for_ready_replacements() {
-    let waiting = during_replacement().with(|c| c.state.nodegroups[1].members[0].node = None);
-    assert!(waiting.step_names().iter().all(|s| *s == "UpdateStatus"), "{:?}", waiting.step_names());
+    let waiting = during_replacement().with(|s| s.state.nodegroups[1].members[0].node = None);
+    assert!(waiting.step_names().iter().all(|s| *s == "Record"), "{:?}", waiting.step_names());
     let late = waiting
-        .with(|c| c.state.nodegroups[1].members[0].instance.in_service_since = Some(timestamp("2026-01-01T12:00:00Z")));
+        .with(|s| s.state.nodegroups[1].members[0].instance.in_service_since = Some(timestamp("2026-01-01T12:00:00Z")));
     assert_eq!(late.blocked().0, Reason::ReplacementsNotReady);
-    let sick = during_replacement().with(|c| c.state.cluster_health = ClusterHealth { total: 4, unready: 3 });
-    assert_eq!(sick.blocked().0, Reason::ClusterUnhealthy);
-    assert_eq!(sick.step_names(), ["UpdateStatus"; 0]);
+    let unhealthy = during_replacement().with(|s| s.state.cluster_health = ClusterHealth { total: 4, unready: 3 });
+    assert_eq!(unhealthy.blocked().0, Reason::ClusterUnhealthy);
+    assert_eq!(unhealthy.step_names(), ["Record"; 0]);
 }
 
 #[test]
 fn failed_replacement_halts_rotation() {
-    let failed = during_replacement().with(|c| {
-        c.state.nodegroups[1].nodegroup.status = NodegroupStatus::CreateFailed;
-        c.state.nodegroups[1].nodegroup.issues = vec![issue("AsgInstanceLaunchFailures")];
+    let failed = during_replacement().with(|s| {
+        s.state.nodegroups[1].nodegroup.status = NodegroupStatus::CreateFailed;
+        s.state.nodegroups[1].nodegroup.issues = vec![issue("AsgInstanceLaunchFailures")];
     });
     let (reason, message) = failed.blocked();
     assert_eq!(reason, Reason::ReplacementsNotReady);
@@ -414,12 +420,12 @@ fn failed_replacement_halts_rotation() {
 
 #[test]
 fn reverted_change_uncordons_old_nodes() {
-    let back = with_drained_nodes(during_replacement(), true).with(|c| c.wish = resolve_spec(""));
-    let steps = back.step_names();
+    let reverted = with_drained_nodes(during_replacement(), true).with(|s| s.resolved = resolve_spec(""));
+    let steps = reverted.step_names();
     assert_eq!(steps.iter().filter(|s| **s == "UncordonNode").count(), 2, "{steps:?}");
     assert!(!steps.contains(&"Evict"), "{steps:?}");
-    let plan = Scenario { wish: resolve_spec(""), ..during_replacement() }.plan();
-    let marked: Vec<_> = plan
+    let plan = Scenario { resolved: resolve_spec(""), ..during_replacement() }.plan();
+    let cordoned: Vec<_> = plan
         .steps
         .iter()
         .filter_map(|s| match &s.step {
@@ -427,12 +433,20 @@ fn reverted_change_uncordons_old_nodes() {
             _ => None,
         })
         .collect();
-    assert_eq!(marked, ["i-3"]);
+    assert_eq!(cordoned, ["i-3"]);
+}
+
+/// Otherwise a node group would be left behind when the spec changes right after a creation that was retried.
+#[test]
+fn failed_creation_keeps_its_recorded_name() {
+    let replacing = Scenario::converged("", C5);
+    assert_eq!(replacing.step_names(), ["Record", "CreateNodegroup"]);
+    assert_eq!(replacing.with_records().step_names(), ["CreateNodegroup"]);
 }
 
 #[test]
 fn third_nodegroup_matches_largest_size() {
-    let third = Scenario { wish: resolve_spec(&spec_text("instanceType: m6i.large")), ..during_replacement() };
+    let third = Scenario { resolved: resolve_spec(&spec_text("instanceType: m6i.large")), ..during_replacement() };
     let plan = third.plan();
     let Some(Step::Nodegroup(NodegroupStep::CreateNodegroup(new))) = plan.steps.last().map(|s| &s.step) else {
         panic!("{plan:?}")
@@ -455,14 +469,14 @@ fn eks_issues_become_conditions_with_remedies() {
         ("InstanceLimitExceeded", Reason::QuotaExceeded, "quota"),
         ("Ec2SubnetNotFound", Reason::NotFound, "configuration.subnets"),
         ("IamNodeRoleNotFound", Reason::NotFound, "nodeRole"),
-        ("SomethingNew", Reason::Degraded, "EKS's words"),
+        ("SomethingNew", Reason::Degraded, "message of EKS"),
     ] {
         let (found, message) = degraded(code).blocked();
         assert_eq!(found, reason, "{code}");
         assert!(message.contains(words) && message.contains("i-1"), "{code}: {message}");
     }
     let role =
-        degraded("NodeCreationFailure").with(|c| c.state.missing_policies = vec!["AmazonEKSWorkerNodePolicy".into()]);
+        degraded("NodeCreationFailure").with(|s| s.state.missing_policies = vec!["AmazonEKSWorkerNodePolicy".into()]);
     let (reason, message) = role.blocked();
     assert_eq!(reason, Reason::NodesNotReady);
     assert!(message.contains("nodeRole lacks AmazonEKSWorkerNodePolicy"), "{message}");
@@ -479,21 +493,21 @@ fn eks_issues_become_conditions_with_remedies() {
 fn references_are_checked_before_creation() {
     let r = resolve_spec(&spec_text("keyPairName: key, securityGroups: [sg-1]"));
     let object = |id: &str, vpc: &str| NetworkObject { id: id.into(), name: None, vpc: vpc.into(), zone: None };
-    let env = resolve::References {
+    let references = resolve::References {
         cluster: Some(common::cluster()),
         network_objects: vec![object("sg-1", "vpc-2")],
         is_role_missing: true,
     };
-    let problems = resolve::reference_errors(&r, &env);
-    let told = problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+    let problems = resolve::reference_errors(&r, &references);
+    let errors = problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
     for field in ["nodeRole", "subnets", "securityGroups"] {
-        assert!(told.contains(&format!("spec.eks-managed.configuration.{field}")), "{told}");
+        assert!(errors.contains(&format!("spec.eks-managed.configuration.{field}")), "{errors}");
     }
-    let blocked = Scenario::new(vec![], "").with(|c| c.state.reference_errors = problems);
+    let blocked = Scenario::new(vec![], "").with(|s| s.state.reference_errors = problems);
     assert_eq!(blocked.blocked().0, Reason::NotFound);
     assert_eq!(blocked.step_names(), [""; 0]);
-    let taken = Scenario::new(vec![], "").with(|c| c.state.name_conflict = Some(c.wish.name.clone()));
-    assert_eq!(taken.blocked().0, Reason::OwnershipConflict);
+    let conflicting = Scenario::new(vec![], "").with(|s| s.state.name_conflict = Some(s.resolved.name.clone()));
+    assert_eq!(conflicting.blocked().0, Reason::OwnershipConflict);
     let older = Scenario::converged("", &spec_text("version: '1.32'"));
     let (reason, message) = older.blocked();
     assert!(reason == Reason::InvalidSpec && message.contains("configuration.version `1.32`"), "{message}");
@@ -501,8 +515,8 @@ fn references_are_checked_before_creation() {
 
 #[test]
 fn invalid_spec_is_reported_by_field() {
-    let wrong = "eks-managed: {minSize: 5, maxSize: 4, configuration: {nodeRole: nodes, instanceTypes: [huge], amiType: CUSTOM, volSize: -1, taints: [{effect: NoSchedule}], tags: [{key: 'aws:x', value: y}]}}\nstrategy: {managed: {maxUnavailable: 9}}";
-    let problems = parsed(wrong).expect_err("much is wrong");
+    let invalid = "eks-managed: {minSize: 5, maxSize: 4, configuration: {nodeRole: nodes, instanceTypes: [huge], amiType: CUSTOM, volSize: -1, taints: [{effect: NoSchedule}], tags: [{key: 'aws:x', value: y}]}}\nstrategy: {managed: {maxUnavailable: 9}}";
+    let problems = parsed(invalid).expect_err("an invalid spec");
     let paths: Vec<_> = problems.iter().map(|p| p.path.replace("spec.eks-managed.", "")).collect();
     for path in [
         "minSize",
@@ -518,7 +532,7 @@ fn invalid_spec_is_reported_by_field() {
     }
     let empty = decode_spec(&json!({ "provisioner": "eks-managed" })).expect("a spec");
     let id = common::group_id(1, timestamp(LONG_AGO));
-    let missing = desired::parse(&id, &BTreeMap::new(), &empty).expect_err("nothing is there");
+    let missing = desired::parse(&id, &BTreeMap::new(), &empty).expect_err("required fields are missing");
     assert!(
         missing.iter().any(|p| p.path.ends_with(".nodeRole")) && missing.iter().any(|p| p.path.ends_with(".subnets"))
     );
@@ -541,7 +555,11 @@ fn owner_follows_from_tags_record_and_name() {
     let other_role = Nodegroup { node_role: "arn:aws:iam::1:role/other".into(), ..named("web") };
     assert_eq!(owner_of(&r, &none, &other_role), Owner::Others);
     let asg = other_role.scaling_groups[0].clone();
-    assert_eq!(owner_of(&r, &status(&asg), &other_role), Owner::Found, "the status of before names its scaling group");
+    assert_eq!(
+        owner_of(&r, &status(&asg), &other_role),
+        Owner::Found,
+        "the previous controller's status names its scaling group"
+    );
     assert_eq!(owner_of(&r, &status("eks-another"), &named("web")), Owner::Others);
     let mut foreign = named("web");
     foreign.tags = [("instancegroups.keikoproj.io/Namespace".to_owned(), "other".to_owned())].into();
@@ -549,7 +567,7 @@ fn owner_follows_from_tags_record_and_name() {
     assert_eq!(owner_of(&r, &none, &existing_nodegroup(&r, 1).nodegroup), Owner::Ours);
 }
 
-/// Whoever may make an InstanceGroup may call it as any node group there is: theirs is none that was there before.
+/// A tenant can give an InstanceGroup the name of any existing node group. That must not make the tenant its owner.
 #[test]
 fn predating_nodegroup_is_not_adopted_by_name() {
     use instance_manager::provisioner::nodegroup::ownership::{Owner, owner_of};
@@ -560,21 +578,29 @@ fn predating_nodegroup_is_not_adopted_by_name() {
         name: NodegroupName::new("demo", "web"),
         ..existing_nodegroup(&r, 1).nodegroup
     };
-    let born = r.desired.id.created_at;
+    let created_at = r.desired.id.created_at;
     let of = |created| Nodegroup { created, ..found.clone() };
-    assert_eq!(owner_of(&r, &none, &of(Some(born))), Owner::Found, "the original makes it after the InstanceGroup");
-    let older = of(Some(born - SignedDuration::from_secs(1)));
-    let told = InstanceGroupStatus {
+    assert_eq!(
+        owner_of(&r, &none, &of(Some(created_at))),
+        Owner::Found,
+        "Keiko controller creates it after the InstanceGroup"
+    );
+    let older = of(Some(created_at - SignedDuration::from_secs(1)));
+    let recorded = InstanceGroupStatus {
         active_scaling_group_name: Some(found.scaling_groups[0].clone()),
         ..InstanceGroupStatus::default()
     };
-    assert_eq!(owner_of(&r, &told, &older), Owner::Found, "the status of before names its scaling group");
+    assert_eq!(
+        owner_of(&r, &recorded, &older),
+        Owner::Found,
+        "the previous controller's status names its scaling group"
+    );
     let mut id = common::group_id(3, timestamp(LONG_AGO));
     id.is_deleting = true;
     let ownership = |cluster: &str| ownership::ownership_tags(cluster, &id);
-    for left in [older.clone(), of(None)] {
-        assert_eq!(owner_of(&r, &none, &left), Owner::Older);
-        let (resolved, nodegroups) = (Some(&r), std::slice::from_ref(&left));
+    for nodegroup in [older.clone(), of(None)] {
+        assert_eq!(owner_of(&r, &none, &nodegroup), Owner::Older);
+        let (resolved, nodegroups) = (Some(&r), std::slice::from_ref(&nodegroup));
         let (status, tag_retry_pending) = (&none, false);
         let input = delete::DeleteInput {
             id: &id,
@@ -587,16 +613,16 @@ fn predating_nodegroup_is_not_adopted_by_name() {
         let steps: Vec<_> = delete::plan(&input).steps.iter().map(|s| s.step.name()).collect();
         assert_eq!(steps, ["RemoveFinalizer"]);
     }
-    let mut cloud = Scenario::new(vec![], "").with(|c| c.state.predating_nodegroup = Some(found.name.clone()));
-    assert_eq!(cloud.step_names(), [""; 0]);
-    let (reason, message) = cloud.blocked();
+    let mut scenario = Scenario::new(vec![], "").with(|s| s.state.predating_nodegroup = Some(found.name.clone()));
+    assert_eq!(scenario.step_names(), [""; 0]);
+    let (reason, message) = scenario.blocked();
     let tags = r.ownership_tags.iter().all(|tag| message.contains(&format!("{}={}", tag.key, tag.value)));
     assert!(reason == Reason::OwnershipConflict && tags, "{message}");
-    let by_hand = Nodegroup { tags: existing_nodegroup(&r, 1).nodegroup.tags, ..older };
-    assert_eq!(owner_of(&r, &none, &by_hand), Owner::Found);
-    cloud.state = Scenario::converged("", "").state;
-    cloud.state.predating_nodegroup = Some(found.name);
-    assert_eq!(cloud.plan().outcome, Outcome::Converged, "one of its own needs no other");
+    let tagged_manually = Nodegroup { tags: existing_nodegroup(&r, 1).nodegroup.tags, ..older };
+    assert_eq!(owner_of(&r, &none, &tagged_manually), Owner::Found);
+    scenario.state = Scenario::converged("", "").state;
+    scenario.state.predating_nodegroup = Some(found.name);
+    assert_eq!(scenario.plan().outcome, Outcome::Converged, "the group has its own node group");
 }
 
 #[test]
@@ -606,28 +632,29 @@ fn recorded_name_alone_is_no_ownership() {
     let mut id = common::group_id(3, timestamp(LONG_AGO));
     id.is_deleting = true;
     let ownership = |cluster: &str| ownership::ownership_tags(cluster, &id);
-    let taken = Scenario::converged("", "").with(make_adoptable).with_records();
-    let ours = taken.state.nodegroups[0].nodegroup.clone();
+    let adopted = Scenario::converged("", "").with(make_adoptable).with_records();
+    let ours = adopted.state.nodegroups[0].nodegroup.clone();
     let named = InstanceGroupStatus {
         managed: Some(ManagedAttributes { nodegroups: vec!["demo/web".into()], ..Default::default() }),
         active_scaling_group_name: Some("eks-before".into()),
         ..InstanceGroupStatus::default()
     };
-    let told = InstanceGroupStatus { active_scaling_group_name: Some("eks-before".into()), ..taken.status.clone() };
-    let again = Nodegroup { arn: format!("{}-made-again", ours.arn), ..ours.clone() };
-    let tagged = Nodegroup { tags: existing_nodegroup(&r, 1).nodegroup.tags, ..again.clone() };
+    let recorded =
+        InstanceGroupStatus { active_scaling_group_name: Some("eks-before".into()), ..adopted.status.clone() };
+    let recreated = Nodegroup { arn: format!("{}-recreated", ours.arn), ..ours.clone() };
+    let tagged = Nodegroup { tags: existing_nodegroup(&r, 1).nodegroup.tags, ..recreated.clone() };
     let other = Nodegroup {
         tags: [("instancegroups.keikoproj.io/Namespace".to_owned(), "other".to_owned())].into(),
         ..ours.clone()
     };
-    for (status, nodegroup, whose_it_is, what) in [
-        (&told, &ours, Owner::Ours, "the ARN on record, not tagged yet"),
-        (&told, &again, Owner::Others, "another one of the same name"),
-        (&told, &other, Owner::Others, "claimed by another since"),
-        (&named, &ours, Owner::Others, "a name alone"),
-        (&named, &tagged, Owner::Ours, "a record without ARNs, and tags"),
+    for (status, nodegroup, owner, case) in [
+        (&recorded, &ours, Owner::Ours, "recorded ARN, not tagged yet"),
+        (&recorded, &recreated, Owner::Others, "another node group of the same name"),
+        (&recorded, &other, Owner::Others, "tagged by another group since"),
+        (&named, &ours, Owner::Others, "recorded name only"),
+        (&named, &tagged, Owner::Ours, "recorded name and tags"),
     ] {
-        assert_eq!(owner_of(&r, status, nodegroup), whose_it_is, "{what}");
+        assert_eq!(owner_of(&r, status, nodegroup), owner, "{case}");
         let nodegroups = std::slice::from_ref(nodegroup);
         let input = delete::DeleteInput {
             id: &id,
@@ -639,7 +666,7 @@ fn recorded_name_alone_is_no_ownership() {
         };
         let plan = delete::plan(&input);
         let touches = plan.steps.iter().any(|s| ["TagNodegroup", "DeleteNodegroup"].contains(&s.step.name()));
-        assert_eq!(touches, whose_it_is == Owner::Ours, "{what}");
+        assert_eq!(touches, owner == Owner::Ours, "{case}");
     }
 }
 
@@ -648,7 +675,7 @@ fn deletion_of_unadopted_nodegroup_needs_valid_spec() {
     let mut id = common::group_id(3, timestamp(LONG_AGO));
     id.is_deleting = true;
     let ownership = |cluster: &str| ownership::ownership_tags(cluster, &id);
-    let told =
+    let recorded =
         InstanceGroupStatus { active_scaling_group_name: Some("eks-web".into()), ..InstanceGroupStatus::default() };
     let none = InstanceGroupStatus::default();
     let plan = |status, resolved| {
@@ -661,15 +688,15 @@ fn deletion_of_unadopted_nodegroup_needs_valid_spec() {
             tag_retry_pending: false,
         })
     };
-    let refused = plan(&told, None);
+    let blocked = plan(&recorded, None);
     assert!(
-        matches!(&refused.outcome, Outcome::Blocked { is_deleting: true, message, .. } if message.contains("remove the finalizer")),
+        matches!(&blocked.outcome, Outcome::Blocked { is_deleting: true, message, .. } if message.contains("remove the finalizer")),
         "{:?}",
-        refused.outcome
+        blocked.outcome
     );
-    assert!(refused.steps.is_empty(), "{:?}", refused.steps);
+    assert!(blocked.steps.is_empty(), "{:?}", blocked.steps);
     let r = resolve_spec("");
-    for plan in [plan(&told, Some(&r)), plan(&none, None)] {
+    for plan in [plan(&recorded, Some(&r)), plan(&none, None)] {
         assert_eq!(plan.outcome, Outcome::Deleted);
         assert_eq!(plan.steps.len(), 1);
     }
@@ -677,87 +704,88 @@ fn deletion_of_unadopted_nodegroup_needs_valid_spec() {
 
 #[test]
 fn scale_in_waits_for_lock_and_healthy_cluster() {
-    let wanted = "eks-managed: {minSize: 1, maxSize: 1, configuration: {nodeLabels: {a: b}}}";
-    let shrunk = Scenario::converged("", wanted);
-    let sizes = |cloud: &Scenario| match &cloud.plan().steps.last().expect("a step").step {
+    let spec = "eks-managed: {minSize: 1, maxSize: 1, configuration: {nodeLabels: {a: b}}}";
+    let shrunk = Scenario::converged("", spec);
+    let sizes = |scenario: &Scenario| match &scenario.plan().steps.last().expect("a step").step {
         Step::Nodegroup(NodegroupStep::UpdateNodegroup { change, .. }) => {
             (change.sizes.map(|s| s.max), change.set_labels.len())
         }
         other => panic!("{other:?}"),
     };
     assert_eq!(sizes(&shrunk), (Some(1), 1));
-    let lock = |c: &mut Scenario| c.lock = Some("lock-upgrades on the group");
-    let sick = |c: &mut Scenario| c.state.cluster_health = ClusterHealth { total: 4, unready: 3 };
-    let labelled = |c: &mut Scenario| c.state.nodegroups[0].nodegroup.labels = c.wish.desired.labels.clone();
-    assert_eq!(sizes(&shrunk.clone().with(lock)), (None, 1), "the rest goes on");
-    assert_eq!(sizes(&shrunk.clone().with(sick)), (None, 1), "the rest goes on");
+    let lock = |s: &mut Scenario| s.lock = Some("lock-upgrades on the group");
+    let unhealthy = |s: &mut Scenario| s.state.cluster_health = ClusterHealth { total: 4, unready: 3 };
+    let labelled = |s: &mut Scenario| s.state.nodegroups[0].nodegroup.labels = s.resolved.desired.labels.clone();
+    assert_eq!(sizes(&shrunk.clone().with(lock)), (None, 1), "other changes continue");
+    assert_eq!(sizes(&shrunk.clone().with(unhealthy)), (None, 1), "other changes continue");
     let locked = shrunk.clone().with(lock).with(labelled);
     assert!(
         matches!(locked.plan().outcome, Outcome::Locked { message } if message.contains("1 of 2 nodes")),
         "{:?}",
         locked.plan().outcome
     );
-    assert_eq!(locked.step_names(), ["UpdateStatus"]);
-    assert_eq!(shrunk.clone().with(sick).with(labelled).blocked().0, Reason::ClusterUnhealthy);
-    let disrupts = |cloud: &Scenario| cloud.plan().steps.last().expect("a step").step.is_disruptive();
-    assert!(disrupts(&shrunk), "the locks are looked at again right before it");
-    assert!(!disrupts(&shrunk.clone().with(lock)), "what takes no node away is not held up");
+    assert_eq!(locked.step_names(), ["Record"]);
+    assert_eq!(shrunk.clone().with(unhealthy).with(labelled).blocked().0, Reason::ClusterUnhealthy);
+    let disrupts = |scenario: &Scenario| scenario.plan().steps.last().expect("a step").step.is_disruptive();
+    assert!(disrupts(&shrunk), "locks are checked again before the step");
+    assert!(!disrupts(&shrunk.clone().with(lock)), "a change that removes no node is not disruptive");
     let grown = Scenario::converged("", "eks-managed: {minSize: 3, maxSize: 9}");
     assert!(sizes(&grown).0 == Some(9) && !disrupts(&grown));
-    let room = Scenario::converged("", "eks-managed: {minSize: 1, maxSize: 3, configuration: {nodeLabels: {a: b}}}");
-    assert_eq!(sizes(&room.with(lock)), (Some(3), 1), "a lock holds no size that takes nothing");
+    let still_fits =
+        Scenario::converged("", "eks-managed: {minSize: 1, maxSize: 3, configuration: {nodeLabels: {a: b}}}");
+    assert_eq!(sizes(&still_fits.with(lock)), (Some(3), 1), "a lock does not block a size change that removes no node");
 }
 
-/// Else nobody would learn why a tag does not come, and EKS would be asked for it in every pass.
+/// Otherwise a denied tag would not be reported, and every reconcile would call EKS for it.
 #[test]
 fn denied_tags_do_not_block_other_changes() {
     let owner = |more: &str| spec_text(&format!("tags: [{{key: owner, value: web}}{more}]"));
-    let standing = Scenario::converged(&owner(""), &owner("")).with_records();
-    let wants = |extra: &str| standing.clone().with(|c| c.wish = resolve_spec(extra));
-    let rests = |cloud: Scenario| cloud.with(|c| c.state.tag_retry_pending = true);
-    assert_eq!(rests(wants(&owner(""))).plan().outcome, Outcome::Converged, "nothing is to be tagged");
+    let converged = Scenario::converged(&owner(""), &owner("")).with_records();
+    let with_spec = |extra: &str| converged.clone().with(|s| s.resolved = resolve_spec(extra));
+    let retry_pending = |scenario: Scenario| scenario.with(|s| s.state.tag_retry_pending = true);
+    assert_eq!(retry_pending(with_spec(&owner(""))).plan().outcome, Outcome::Converged, "no tag differs");
     let both = spec_text("tags: [{key: tier, value: gold}]");
-    for (wanted, steps, rights) in [
+    for (spec, steps, permissions) in [
         (owner(", {key: tier, value: gold}"), vec!["TagNodegroup"], "lacks eks:TagResource;"),
         (String::new(), vec!["UntagNodegroup"], "lacks eks:UntagResource;"),
         (both, vec!["TagNodegroup", "UntagNodegroup"], "lacks eks:TagResource and eks:UntagResource;"),
     ] {
-        let cloud = wants(&wanted).with_records();
-        assert_eq!(cloud.step_names(), steps);
-        assert!(matches!(cloud.plan().outcome, Outcome::Progressing { recheck: Recheck::Immediately, .. }));
-        let cloud = rests(cloud);
-        assert_eq!(cloud.step_names(), [""; 0], "{wanted}");
-        let (reason, message) = cloud.blocked();
-        assert!(reason == Reason::MissingPermission && message.contains(rights), "{message}");
-        assert_eq!(cloud.plan().status_update.nodes_ready, Some(true));
+        let scenario = with_spec(&spec).with_records();
+        assert_eq!(scenario.step_names(), steps);
+        assert!(matches!(scenario.plan().outcome, Outcome::Progressing { recheck: Recheck::Immediately, .. }));
+        let scenario = retry_pending(scenario);
+        assert_eq!(scenario.step_names(), [""; 0], "{spec}");
+        let (reason, message) = scenario.blocked();
+        assert!(reason == Reason::MissingPermission && message.contains(permissions), "{message}");
+        assert_eq!(scenario.plan().status_update.nodes_ready, Some(true));
         let labelled =
-            cloud.with(|c| c.wish.desired.labels = BTreeMap::from([("a".into(), "b".into())])).with_records();
+            scenario.with(|s| s.resolved.desired.labels = BTreeMap::from([("a".into(), "b".into())])).with_records();
         assert_eq!(labelled.step_names(), ["UpdateNodegroup"]);
     }
 }
 
 #[test]
 fn obsolete_failed_update_is_cleared() {
-    let failed = |wanted: &str| {
-        Scenario::converged("", wanted).with(|c| {
-            c.status.update_id = Some("update-1".into());
-            c.status.update_of = Some("what it was to reach".into());
-            c.state.update = Some(update(UpdateStatus::Failed, "VersionUpdate"));
+    let failed = |spec: &str| {
+        Scenario::converged("", spec).with(|s| {
+            s.status.update_id = Some("update-1".into());
+            s.status.update_of = Some("hash of the change".into());
+            s.state.update = Some(update(UpdateStatus::Failed, "VersionUpdate"));
         })
     };
     let reverted = failed("").plan();
     assert_eq!(reverted.outcome, Outcome::Converged);
     assert_eq!(reverted.status_update.fields.get("updateOf"), Some(&Value::Null));
-    assert_eq!(failed(RELEASED).plan().status_update.fields.get("updateOf"), None, "it is begun again");
+    assert_eq!(failed(RELEASED).plan().status_update.fields.get("updateOf"), None, "the update is retried");
 }
 
 #[test]
 fn lock_skips_reference_checks() {
     let state = Scenario::converged("", C5).state;
     assert!(state.lock_prevents_creation(Some("lock-upgrades on the group")) && !state.lock_prevents_creation(None));
-    let gone = Scenario::converged("", C5).nodegroup(|n| n.status = NodegroupStatus::Deleting).state;
-    for free in [gone, ObservedState::default()] {
-        assert!(!free.lock_prevents_creation(Some("lock-upgrades on the group")), "the next one is a first one");
+    let deleting = Scenario::converged("", C5).nodegroup(|n| n.status = NodegroupStatus::Deleting).state;
+    for state in [deleting, ObservedState::default()] {
+        assert!(!state.lock_prevents_creation(Some("lock-upgrades on the group")), "no node group is replaced");
     }
 }
 
@@ -766,46 +794,46 @@ fn deletion_waits_for_eks_and_skips_foreign_nodegroups() {
     let mut id = common::group_id(3, timestamp(LONG_AGO));
     id.is_deleting = true;
     let tags = |cluster: &str| ownership::ownership_tags(cluster, &id);
-    let cloud = Scenario::converged("", "");
+    let scenario = Scenario::converged("", "");
     let plan = |nodegroups: &[Nodegroup]| {
         delete::plan(&delete::DeleteInput {
             id: &id,
             ownership_tags: &tags,
-            status: &cloud.status,
+            status: &scenario.status,
             resolved: None,
             nodegroups,
             tag_retry_pending: false,
         })
     };
-    let one = cloud.state.nodegroups[0].nodegroup.clone();
+    let one = scenario.state.nodegroups[0].nodegroup.clone();
     let of = |status| Nodegroup { status, ..one.clone() };
     let steps = |plan: &Plan| plan.steps.iter().map(|s| s.step.name()).collect::<Vec<_>>();
     assert_eq!(steps(&plan(&[of(NodegroupStatus::Active)])), ["DeleteNodegroup"]);
     for busy in [NodegroupStatus::Creating, NodegroupStatus::Updating, NodegroupStatus::Deleting] {
         assert_eq!(steps(&plan(&[of(busy)])), [""; 0]);
     }
-    let refused =
+    let delete_failed =
         Nodegroup { issues: vec![issue("Ec2SecurityGroupDeletionFailure")], ..of(NodegroupStatus::DeleteFailed) };
-    let refused = plan(&[refused]);
+    let plan_after_failure = plan(&[delete_failed]);
     assert!(
-        matches!(&refused.outcome, Outcome::Blocked { is_deleting: true, message, .. } if message.contains("fix the cause"))
+        matches!(&plan_after_failure.outcome, Outcome::Blocked { is_deleting: true, message, .. } if message.contains("fix the cause"))
     );
-    assert_eq!(steps(&refused), ["DeleteNodegroup"], "it is tried again");
+    assert_eq!(steps(&plan_after_failure), ["DeleteNodegroup"], "the deletion is retried");
     let mut foreign = one.clone();
     foreign.tags.insert("instancegroups.keikoproj.io/Namespace".into(), "other".into());
     assert_eq!(steps(&plan(&[foreign])), ["RemoveFinalizer"]);
     assert_eq!(steps(&plan(&[])), ["RemoveFinalizer"]);
 }
 
-/// The rights that are shipped reach no node group without the tags: its deletion would be refused for ever.
+/// The shipped IAM policy allows deleting tagged node groups only, so an untagged one could never be deleted.
 #[test]
 fn keiko_nodegroup_is_tagged_before_deletion() {
     let mut id = common::group_id(3, timestamp(LONG_AGO));
     id.is_deleting = true;
     let ownership = |cluster: &str| ownership::ownership_tags(cluster, &id);
-    let cloud = Scenario::converged("", "").with(make_adoptable);
+    let scenario = Scenario::converged("", "").with(make_adoptable);
     let plan = |nodegroup: &Nodegroup, tag_retry_pending| {
-        let (status, resolved) = (&cloud.status, Some(&cloud.wish));
+        let (status, resolved) = (&scenario.status, Some(&scenario.resolved));
         let nodegroups = std::slice::from_ref(nodegroup);
         delete::plan(&delete::DeleteInput {
             id: &id,
@@ -817,21 +845,21 @@ fn keiko_nodegroup_is_tagged_before_deletion() {
         })
     };
     let steps = |plan: &Plan| plan.steps.iter().map(|s| s.step.name()).collect::<Vec<_>>();
-    let mut nodegroup = cloud.state.nodegroups[0].nodegroup.clone();
-    let rests = plan(&nodegroup, true);
-    assert_eq!(steps(&rests), [""; 0]);
+    let mut nodegroup = scenario.state.nodegroups[0].nodegroup.clone();
+    let retry_pending = plan(&nodegroup, true);
+    assert_eq!(steps(&retry_pending), [""; 0]);
     assert!(
-        matches!(&rests.outcome, Outcome::Blocked { reason: Reason::MissingPermission, is_deleting: true, message } if message.contains("eks:TagResource")),
+        matches!(&retry_pending.outcome, Outcome::Blocked { reason: Reason::MissingPermission, is_deleting: true, message } if message.contains("eks:TagResource")),
         "{:?}",
-        rests.outcome
+        retry_pending.outcome
     );
     let first = plan(&nodegroup, false);
     assert_eq!(steps(&first), ["TagNodegroup"]);
     let Step::Nodegroup(NodegroupStep::TagNodegroup { tags, .. }) = &first.steps[0].step else { panic!("{first:?}") };
     nodegroup.tags.extend(tags.clone());
     assert_eq!(steps(&plan(&nodegroup, false)), ["DeleteNodegroup"]);
-    let leaving = Nodegroup { status: NodegroupStatus::Deleting, tags: BTreeMap::new(), ..nodegroup };
-    assert_eq!(steps(&plan(&leaving, false)), [""; 0]);
+    let deleting = Nodegroup { status: NodegroupStatus::Deleting, tags: BTreeMap::new(), ..nodegroup };
+    assert_eq!(steps(&plan(&deleting, false)), [""; 0]);
 }
 
 #[test]

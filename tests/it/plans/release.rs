@@ -1,12 +1,12 @@
-//! What may be given back to the controller that was there before.
+//! Which groups can be released to the previous controller.
 
 use instance_manager::provisioner::Release;
 use instance_manager::provisioner::eks::release::release;
 
 use super::*;
 
-fn plan_release(world: &Scenario) -> Release {
-    release(&world.resolved, &world.state, &world.status)
+fn plan_release(scenario: &Scenario) -> Release {
+    release(&scenario.resolved, &scenario.state, &scenario.status)
 }
 
 #[test]
@@ -19,25 +19,19 @@ fn converged_group_follows_latest_version() {
 #[test]
 fn release_is_refused_during_rotation() {
     assert_eq!(plan_release(&converged().with_spec(NEW_IMAGE)), Release::RotationInProgress("i-1".into()));
-    let standing_by = converged().with_scaling_group(|g| g.instances[1].state = InstanceState::Standby);
-    assert_eq!(plan_release(&standing_by), Release::RotationInProgress("i-2".into()));
-    let marked = converged().with(|w| {
-        let node = w.state.nodes.get_mut("i-1").expect("a node");
-        let since = timestamp(LONG_AGO);
-        node.disruption = Some(DisruptionRecord {
-            group: "uid-1".into(),
-            template_version: "1".into(),
-            since,
-            cordoned_before: false,
-        });
+    let in_standby = converged().with_scaling_group(|g| g.instances[1].state = InstanceState::Standby);
+    assert_eq!(plan_release(&in_standby), Release::RotationInProgress("i-2".into()));
+    let draining = converged().with(|s| {
+        let node = s.state.nodes.get_mut("i-1").expect("a node");
+        node.disruption = Some(disruption_record("1"));
     });
-    assert_eq!(plan_release(&marked), Release::RotationInProgress("i-1".into()));
+    assert_eq!(plan_release(&draining), Release::RotationInProgress("i-1".into()));
 }
 
 #[test]
 fn release_is_refused_when_launch_would_change() {
-    let behind = converged().with(|w| w.state.template.as_mut().expect("a template").latest_version = 2);
+    let behind = converged().with(|s| s.state.template.as_mut().expect("a template").latest_version = 2);
     assert_eq!(plan_release(&behind), Release::PinnedToOlderVersion { number: 1, latest: 2 });
-    let theirs = converged().with_scaling_group(|g| g.tags.clear());
-    assert!(matches!(plan_release(&theirs), Release::NotNeeded(_)));
+    let untagged = converged().with_scaling_group(|g| g.tags.clear());
+    assert!(matches!(plan_release(&untagged), Release::NotNeeded(_)));
 }

@@ -1,4 +1,4 @@
-//! Warm pools: made, changed, taken away, and brought to a new version before the nodes are.
+//! Plans for warm pools: creation, changes, deletion, and rotation before the nodes.
 
 use instance_manager::aws::{WarmInstance, WarmPhase, WarmPool, WarmSizes};
 use instance_manager::plan::EksStep;
@@ -12,11 +12,11 @@ fn pool(min: i32, max: Option<i32>) -> WarmPool {
     WarmPool { sizes: WarmSizes { min, max }, state: "Stopped".into(), deleting: false }
 }
 
-/// A group with the pool that it asks for.
+/// A converged group with the desired pool.
 fn converged_with_pool() -> Scenario {
-    converged_with(resolved(POOL, &[])).with_scaling_group(|g| g.warm_pool = Some(pool(1, Some(4)))).with(|w| {
-        w.status.managed.as_mut().expect("a record").warm_pool = true;
-        w.status.template.as_mut().expect("a record").warm_pool = Some("1".into());
+    converged_with(resolved(POOL, &[])).with_scaling_group(|g| g.warm_pool = Some(pool(1, Some(4)))).with(|s| {
+        s.status.managed.as_mut().expect("a record").warm_pool = true;
+        s.status.template.as_mut().expect("a record").warm_pool = Some("1".into());
     })
 }
 
@@ -38,24 +38,19 @@ fn warm_instance(id: &str, version: &str, phase: WarmPhase) -> WarmInstance {
 fn with_outdated_pool(pool: Vec<WarmInstance>) -> Scenario {
     converged_with_pool()
         .with_spec("eks: {warmPool: {minSize: 1, maxSize: 4}, configuration: {image: ami-00000002}}")
-        .with(|w| {
-            let newer = ObservedVersion {
-                fingerprint: Some(w.resolved.fingerprint.clone()),
-                data: Some(w.resolved.template_data.clone()),
-            };
-            w.state.versions.insert(2, newer);
-            w.state.template.as_mut().expect("a template").latest_version = 2;
-            w.state.warm_instances = Some(pool);
+        .with(|s| {
+            add_desired_version(s);
+            s.state.warm_instances = Some(pool);
         })
         .with_scaling_group(|g| g.template.as_mut().expect("a pin").version = "2".into())
 }
 
-fn replaced_instances(world: &Scenario) -> Vec<String> {
+fn replaced_instances(scenario: &Scenario) -> Vec<String> {
     let of = |step: Step| match step {
         Step::Eks(EksStep::ReplaceWarmInstance { instance, .. }) => Some(instance),
         _ => None,
     };
-    world.plan().steps.into_iter().filter_map(|s| of(s.step)).collect()
+    scenario.plan().steps.into_iter().filter_map(|s| of(s.step)).collect()
 }
 
 #[test]
@@ -81,15 +76,15 @@ fn plans_match_golden_files() {
         ),
         (
             "warm_pool/first-observed",
-            converged_with_pool().with(|w| {
-                w.status.template.as_mut().expect("a record").warm_pool = None;
-                w.state.warm_instances = Some(vec![ready("i-8")]);
+            converged_with_pool().with(|s| {
+                s.status.template.as_mut().expect("a record").warm_pool = None;
+                s.state.warm_instances = Some(vec![ready("i-8")]);
             }),
         ),
         ("warm_pool/rotates-first", with_outdated_pool(vec![ready("i-8"), ready("i-9")])),
     ];
-    for (name, world) in scenarios {
-        assert_golden(name, &world.plan());
+    for (name, scenario) in scenarios {
+        assert_golden(name, &scenario.plan());
     }
 }
 
@@ -100,7 +95,7 @@ fn half_of_the_pool_stays_ready_during_replacement() {
         replaced_instances(&with_outdated_pool(vec![ready("i-6"), ready("i-7"), ready("i-8"), ready("i-9")])),
         ["i-6", "i-7"]
     );
-    // Two are on their way already; what is only being prepared is of no use and goes at once.
+    // Two instances are launching or terminating already. An outdated one that is still launching is replaced at once.
     let coming = warm_instance("i-5", "2", WarmPhase::Pending);
     let leaving = warm_instance("i-6", "1", WarmPhase::Leaving);
     assert!(
@@ -113,79 +108,81 @@ fn half_of_the_pool_stays_ready_during_replacement() {
 
 #[test]
 fn warm_instance_is_terminated_once() {
-    let mut given_up = warm_instance("i-8", "1", WarmPhase::Ready);
-    given_up.instance.healthy = false;
+    let mut unhealthy = warm_instance("i-8", "1", WarmPhase::Ready);
+    unhealthy.instance.healthy = false;
     assert!(
-        replaced_instances(&with_outdated_pool(vec![given_up, warm_instance("i-9", "2", WarmPhase::Ready)])).is_empty()
+        replaced_instances(&with_outdated_pool(vec![unhealthy, warm_instance("i-9", "2", WarmPhase::Ready)]))
+            .is_empty()
     );
 }
 
 #[test]
 fn unprepared_pool_halts_rotation() {
-    let held = |minutes| {
+    let waiting_for = |minutes| {
         with_outdated_pool(vec![
             warm_instance("i-8", "1", WarmPhase::Ready),
             warm_instance("i-9", "2", WarmPhase::Pending),
         ])
-        .with(|w| w.state.warm_pool_wait = SignedDuration::from_mins(minutes))
+        .with(|s| s.state.warm_pool_wait = SignedDuration::from_mins(minutes))
     };
     let halted =
         |plan: &Plan| plan.condition_updates.iter().find(|n| n.condition_type == "RotationHalted").map(|n| n.status);
-    let in_time = held(14).plan();
+    let in_time = waiting_for(14).plan();
     assert!(matches!(in_time.outcome, Outcome::Progressing { .. }), "{:?}", in_time.outcome);
     assert_eq!(halted(&in_time), Some(false));
-    let late = held(15).plan();
+    let late = waiting_for(15).plan();
     let Outcome::Blocked { reason: Reason::ReplacementsNotReady, message, .. } = &late.outcome else {
         panic!("{:?}", late.outcome)
     };
     assert!(message.contains("i-9 did not finish launching or terminating within 15m"), "{message}");
     assert_eq!((halted(&late), late.steps.len()), (Some(true), 0));
-    // Another wanted version, and what never came is replaced as well.
-    let mended = held(15)
-        .with(|w| {
-            let pool = w.state.warm_instances.as_mut().expect("a pool");
+    // After another spec change, the instance that never became ready is outdated and is replaced too.
+    let changed = waiting_for(15)
+        .with(|s| {
+            let pool = s.state.warm_instances.as_mut().expect("a pool");
             pool[1].instance.template.as_mut().expect("a template").version = "1".into();
         })
         .plan();
-    assert_eq!(halted(&mended), Some(false));
+    assert_eq!(halted(&changed), Some(false));
     assert!(
-        matches!(&mended.steps[0].step, Step::Eks(EksStep::ReplaceWarmInstance { instance, .. }) if instance == "i-9")
+        matches!(&changed.steps[0].step, Step::Eks(EksStep::ReplaceWarmInstance { instance, .. }) if instance == "i-9")
     );
 }
 
 #[test]
 fn pool_rotates_before_nodes() {
-    let world = with_outdated_pool(vec![
+    let scenario = with_outdated_pool(vec![
         warm_instance("i-8", "2", WarmPhase::Ready),
         warm_instance("i-9", "2", WarmPhase::Pending),
     ]);
-    let plan = world.plan();
+    let plan = scenario.plan();
     assert!(matches!(plan.steps[0].step, Step::Node(NodeStep::CordonNode { .. })), "{:?}", plan.steps);
     assert_eq!(plan.status_update.fields["template"]["warmPool"], "2");
 }
 
 #[test]
 fn adoption_reports_foreign_pool() {
-    let mut world = converged().with_scaling_group(|g| g.warm_pool = Some(pool(1, None)));
-    world.status = InstanceGroupStatus::default();
-    world.state.versions.get_mut(&1).expect("a version").fingerprint = None;
-    let notes = world.plan().condition_updates;
-    assert!(notes[0].message.ends_with("not in the spec and left unchanged: the warm pool"), "{notes:?}");
+    let mut scenario = converged().with_scaling_group(|g| g.warm_pool = Some(pool(1, None)));
+    scenario.status = InstanceGroupStatus::default();
+    scenario.state.versions.get_mut(&1).expect("a version").fingerprint = None;
+    let conditions = scenario.plan().condition_updates;
+    assert!(conditions[0].message.ends_with("not in the spec and left unchanged: the warm pool"), "{conditions:?}");
 }
 
 #[test]
 fn lock_blocks_pool_replacement() {
-    let world = with_outdated_pool(vec![warm_instance("i-8", "1", WarmPhase::Ready)]).with(|w| w.lock = Some("a test"));
-    assert!(matches!(world.plan().outcome, Outcome::Locked { .. }));
-    assert!(replaced_instances(&world).is_empty());
+    let scenario =
+        with_outdated_pool(vec![warm_instance("i-8", "1", WarmPhase::Ready)]).with(|s| s.lock = Some("a test"));
+    assert!(matches!(scenario.plan().outcome, Outcome::Locked { .. }));
+    assert!(replaced_instances(&scenario).is_empty());
 }
 
 #[test]
 fn suspended_pool_does_not_block_rotation() {
-    let world = with_outdated_pool(vec![warm_instance("i-8", "1", WarmPhase::Ready)])
+    let scenario = with_outdated_pool(vec![warm_instance("i-8", "1", WarmPhase::Ready)])
         .with_scaling_group(|g| g.suspended_processes = vec!["ReplaceUnhealthy".into()]);
-    assert!(replaced_instances(&world).is_empty());
-    assert!(matches!(world.plan().steps[0].step, Step::Node(NodeStep::CordonNode { .. })));
+    assert!(replaced_instances(&scenario).is_empty());
+    assert!(matches!(scenario.plan().steps[0].step, Step::Node(NodeStep::CordonNode { .. })));
 }
 
 #[test]
@@ -202,8 +199,8 @@ fn unsupported_pool_combination_names_both_fields() {
     for (field, extra) in
         [("spotPrice", "spotPrice: '0.1'"), ("mixedInstancesPolicy", "mixedInstancesPolicy: {spotRatio: 50}")]
     {
-        let told = problems(extra);
-        assert!(told.iter().any(|p| p.contains("spec.eks.warmPool") && p.contains(field)), "{told:?}");
-        assert!(told.iter().any(|p| p.starts_with("spec.eks.warmPool.minSize `-1`")), "{told:?}");
+        let errors = problems(extra);
+        assert!(errors.iter().any(|p| p.contains("spec.eks.warmPool") && p.contains(field)), "{errors:?}");
+        assert!(errors.iter().any(|p| p.starts_with("spec.eks.warmPool.minSize `-1`")), "{errors:?}");
     }
 }

@@ -11,8 +11,8 @@ pub async fn create_version(run: &mut ApplyRun<'_>, template: &str, version: &Ne
 
 pub async fn delete_versions(run: &ApplyRun<'_>, template: &str, numbers: &[i64]) -> StepResult {
     let inventory = run.ctx.inventory;
-    let answer = inventory.aws().ec2.delete_versions(template, numbers).await;
-    ignore_not_found(answer.inspect(|()| inventory.remove_versions(template, numbers)))
+    let response = inventory.aws().ec2.delete_versions(template, numbers).await;
+    ignore_not_found(response.inspect(|()| inventory.remove_versions(template, numbers)))
 }
 
 pub async fn delete(run: &ApplyRun<'_>, template: &str) -> StepResult {

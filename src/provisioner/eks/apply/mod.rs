@@ -10,7 +10,7 @@ impl Apply for EksStep {
     async fn apply(&self, run: &mut ApplyRun<'_>) -> StepResult {
         let inventory = run.ctx.inventory;
         let asg = &inventory.aws().autoscaling;
-        let (group, answer) = match self {
+        let (group, response) = match self {
             EksStep::CreateTemplate(input) => return launch_template::create(run, input).await,
             EksStep::PutTemplateVersion { template, version } => {
                 return launch_template::create_version(run, template, version).await;
@@ -63,7 +63,7 @@ impl Apply for EksStep {
                 | EksStep::DeleteWarmPool { .. }
                 | EksStep::ReplaceWarmInstance { .. }
         );
-        if is_deletion { ignore_not_found(answer) } else { done(answer) }
+        if is_deletion { ignore_not_found(response) } else { done(response) }
     }
 }
 
@@ -71,8 +71,8 @@ fn resolve_pin(run: &ApplyRun<'_>, pin: &Pin) -> TemplatePin {
     match pin {
         Pin::Version { template, number } => TemplatePin { id: template.clone(), version: number.to_string() },
         Pin::Made { hash } => {
-            let made = run.created_versions.iter().find(|(line, _)| line.contains(hash.as_str()));
-            made.map(|(_, pin)| pin.clone()).expect("a plan creates a version before it pins it")
+            let created = run.created_versions.iter().find(|(description, _)| description.contains(hash.as_str()));
+            created.map(|(_, pin)| pin.clone()).expect("a plan creates a version before it pins it")
         }
     }
 }
@@ -80,9 +80,9 @@ fn resolve_pin(run: &ApplyRun<'_>, pin: &Pin) -> TemplatePin {
 async fn create_scaling_group(run: &ApplyRun<'_>, group: &NewScalingGroup, pin: &Pin) -> StepResult {
     let inventory = run.ctx.inventory;
     let input = NewScalingGroup { template: resolve_pin(run, pin), ..group.clone() };
-    let answer = inventory.aws().autoscaling.create_group(&input).await;
+    let response = inventory.aws().autoscaling.create_group(&input).await;
     inventory.invalidate_group(&group.name);
-    match answer {
+    match response {
         Err(error) if error.kind == AwsErrorKind::AlreadyExists => {
             let found = inventory.group(&group.name, std::time::Duration::ZERO).await.map_err(StepError::Aws)?;
             let ownership: Vec<_> = (input.tags.iter())
@@ -95,15 +95,15 @@ async fn create_scaling_group(run: &ApplyRun<'_>, group: &NewScalingGroup, pin: 
     }
 }
 
-/// Deletes a launch configuration. One that another scaling group uses is kept, which is no error.
+/// Deletes a launch configuration. One that another scaling group uses is kept, which is not an error.
 async fn delete_launch_configuration(run: &ApplyRun<'_>, name: &str) -> StepResult {
-    let answer = run.ctx.inventory.aws().autoscaling.delete_launch_configuration(name).await;
+    let response = run.ctx.inventory.aws().autoscaling.delete_launch_configuration(name).await;
     run.ctx.inventory.remove_launch_configuration(name);
-    match answer {
+    match response {
         Err(error) if error.kind == AwsErrorKind::InUse => {
             tracing::warn!(group = %run.id.key(), configuration = name, %error, "launch configuration is still in use, not deleted");
             Ok(StepOutcome::Applied)
         }
-        answer => ignore_not_found(answer),
+        response => ignore_not_found(response),
     }
 }

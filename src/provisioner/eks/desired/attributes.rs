@@ -236,13 +236,13 @@ fn notification_service(arn: &str) -> Option<&str> {
 /// Auto Scaling User Guide, "Tag Auto Scaling groups and instances": 50 tags, 128 characters in a key).
 pub(super) fn with_autoscaler_tags(
     problems: &mut SpecErrors,
-    mut wanted: DesiredSpec,
+    mut desired: DesiredSpec,
     c: &EksConfiguration,
 ) -> DesiredSpec {
-    if !wanted.has_autoscaler_tags {
-        return wanted;
+    if !desired.has_autoscaler_tags {
+        return desired;
     }
-    let windows = wanted.os_family == OsFamily::Windows;
+    let windows = desired.os_family == OsFamily::Windows;
     let prefix = tag::CLUSTER_AUTOSCALER_PREFIX;
     let mut add = |field: &str, key: String, value: &str| {
         let tag = Tag { key: format!("{prefix}{key}"), value: value.into() };
@@ -259,27 +259,27 @@ pub(super) fn with_autoscaler_tags(
                 "shorten it, or remove the annotation cluster-autoscaler-enabled",
             );
         }
-        wanted.tags.push(tag);
+        desired.tags.push(tag);
     };
-    add("clusterName", wanted.cluster.clone(), "owned");
+    add("clusterName", desired.cluster.clone(), "owned");
     add("clusterName", "enabled".into(), "true");
     add("labels", "node-template/label/kubernetes.io/os".into(), if windows { "windows" } else { "linux" });
     if windows {
         add("labels", "node-template/label/kubernetes.io/arch".into(), "amd64");
     }
-    for (key, value) in &wanted.labels {
+    for (key, value) in &desired.labels {
         add("labels", format!("node-template/label/{key}"), value);
     }
-    for (i, taint) in wanted.taints.iter().enumerate() {
+    for (i, taint) in desired.taints.iter().enumerate() {
         let value = format!("{}:{}", taint.value, taint.effect);
         add(&format!("taints[{i}].key"), format!("node-template/taint/{}", taint.key), &value);
     }
     // The rest of the 50 are the ownership tags, the cluster, the name, and the addresses of a Windows node.
     let (most, own) = if windows { (44, 4) } else { (45, 3) };
-    let keys: BTreeSet<_> = wanted.tags.iter().map(|t| &t.key).collect();
+    let keys: BTreeSet<_> = desired.tags.iter().map(|t| &t.key).collect();
     if keys.len() > most {
         let given = |key: &&String| c.labels.as_ref().is_some_and(|labels| labels.contains_key(*key));
-        let own = own + wanted.labels.keys().filter(|key| !given(key)).count();
+        let own = own + desired.labels.keys().filter(|key| !given(key)).count();
         let rule = "is more than the number of tags that a scaling group can hold besides the controller's, counting the labels and taints that become tags for the cluster autoscaler";
         let left = most.saturating_sub(own);
         let remedy = format!(
@@ -287,5 +287,5 @@ pub(super) fn with_autoscaler_tags(
         );
         problems.push_invalid("tags", keys.len().saturating_sub(own), rule, remedy);
     }
-    wanted
+    desired
 }

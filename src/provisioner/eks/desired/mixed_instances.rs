@@ -84,7 +84,12 @@ pub(super) fn mixed(problems: &mut SpecErrors, c: &EksConfiguration) -> Option<M
     }
     if mixed.overrides.len() > MAX_INSTANCE_TYPES {
         let rule = "is more than the number of types that AWS allows in a scaling group";
-        problems.push_invalid(&field_path("instanceTypes"), mixed.overrides.len(), rule, "list fewer than 40");
+        problems.push_invalid(
+            &field_path("instanceTypes"),
+            mixed.overrides.len(),
+            rule,
+            "list at most 40, counting instanceType",
+        );
     }
     Some(mixed)
 }

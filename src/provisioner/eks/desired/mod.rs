@@ -52,7 +52,7 @@ pub fn parse(
         (None, Some(_)) => Lifecycle::Spot,
         _ => Lifecycle::Normal,
     };
-    let wanted = DesiredSpec {
+    let desired = DesiredSpec {
         id: id.clone(),
         cluster: problems.required("clusterName", &c.cluster_name),
         min_size,
@@ -113,8 +113,8 @@ pub fn parse(
         placement: placement(&mut problems, c),
         licenses: non_empty_items(&c.license_specifications),
     };
-    let wanted = with_autoscaler_tags(&mut problems, wanted, c);
-    problems.into_result(wanted)
+    let desired = with_autoscaler_tags(&mut problems, desired, c);
+    problems.into_result(desired)
 }
 
 fn is_true(annotations: &BTreeMap<String, String>, name: &str) -> bool {

@@ -46,7 +46,7 @@ impl From<EnsuredVersion> for TemplateContribution {
 
 /// Finds or creates a version with the desired content. Returns `None`, and blocks the group, when another group owns
 /// a template of that name.
-pub fn ensure_version(input: &PlanInput, draft: &mut PlanBuilder) -> Option<EnsuredVersion> {
+pub fn ensure_version(input: &PlanInput, builder: &mut PlanBuilder) -> Option<EnsuredVersion> {
     let r = input.resolved;
     let hash = r.fingerprint.hash.clone();
     let version = |stem: &str| NewVersion {
@@ -54,19 +54,19 @@ pub fn ensure_version(input: &PlanInput, draft: &mut PlanBuilder) -> Option<Ensu
         description: r.fingerprint.to_description(),
         data: r.template_data.clone(),
     };
-    draft.status_update.fields.insert("activeLaunchTemplateName".into(), r.names.template.clone().into());
+    builder.status_update.fields.insert("activeLaunchTemplateName".into(), r.names.template.clone().into());
     let Some(found) = &input.observed.template else {
         let template = NewTemplate {
             name: r.names.template.clone(),
             tags: r.ownership_tags.clone(),
             version: version(&r.names.template),
         };
-        draft.events.extend(ignored_field_events(r));
+        builder.events.extend(ignored_field_events(r));
         return Some(EnsuredVersion { pin: Pin::Made { hash }, step: Some(EksStep::CreateTemplate(template).into()) });
     };
     if has_foreign_tags(&found.tags, &r.ownership_tags) {
         let message = format!("the launch template {} is tagged for another group", found.name);
-        draft.set_outcome_once(Outcome::Blocked { reason: Reason::OwnershipConflict, message, is_deleting: false });
+        builder.set_outcome_once(Outcome::Blocked { reason: Reason::OwnershipConflict, message, is_deleting: false });
         return None;
     }
     let same =

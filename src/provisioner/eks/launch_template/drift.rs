@@ -17,13 +17,13 @@ pub fn version_drift(found: Option<&ObservedVersion>, resolved: &ResolvedGroup) 
     let mut drifts =
         found.data.as_ref().map(|data| template_data_drift(data, &resolved.template_data)).unwrap_or_default();
     if let Some(print) = &found.fingerprint {
-        let wanted = &resolved.fingerprint.parts;
-        let names: std::collections::BTreeSet<_> = print.parts.keys().chain(wanted.keys()).collect();
-        let changed = names.into_iter().filter(|name| print.parts.get(*name) != wanted.get(*name));
-        drifts.extend(
-            changed
-                .map(|name| Drift::new(name, display_digest(print.parts.get(name)), display_digest(wanted.get(name)))),
-        );
+        let desired = &resolved.fingerprint.parts;
+        let names: std::collections::BTreeSet<_> = print.parts.keys().chain(desired.keys()).collect();
+        let changed = names.into_iter().filter(|name| print.parts.get(*name) != desired.get(*name));
+        drifts
+            .extend(changed.map(|name| {
+                Drift::new(name, display_digest(print.parts.get(name)), display_digest(desired.get(name)))
+            }));
     } else if found.data.as_ref().is_some_and(|d| d.user_data != resolved.template_data.user_data) {
         drifts.push(Drift::new("userData", "as found", "as rendered now"));
     }

@@ -168,9 +168,9 @@ mod tests {
         let boot = BootstrapInput::default();
         let one = Fingerprint::compute("amazonlinux2", &data("ami-1"), &boot);
         assert_ne!(one.hash, Fingerprint::compute("amazonlinux2", &data("ami-2"), &boot).hash);
-        let mut rendered_otherwise = data("ami-1");
-        rendered_otherwise.user_data = crate::util::redact::Redacted::new("other".into());
-        assert_eq!(one, Fingerprint::compute("amazonlinux2", &rendered_otherwise, &boot));
+        let mut other_user_data = data("ami-1");
+        other_user_data.user_data = crate::util::redact::Redacted::new("other".into());
+        assert_eq!(one, Fingerprint::compute("amazonlinux2", &other_user_data, &boot));
     }
 
     #[test]

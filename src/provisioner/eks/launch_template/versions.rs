@@ -15,22 +15,24 @@ use crate::provisioner::eks::{adopt, launch_configuration, warm_pool};
 use crate::util::digest::client_token;
 
 /// Compares the pinned version with the spec and returns what has to change, if anything.
-pub fn plan_template(input: &PlanInput, group: &ScalingGroup, draft: &mut PlanBuilder) -> TemplateContribution {
+pub fn plan_template(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuilder) -> TemplateContribution {
     let r = input.resolved;
-    let Some(pin) = &group.template else { return launch_configuration::migrate::keep_or_migrate(input, group, draft) };
+    let Some(pin) = &group.template else {
+        return launch_configuration::migrate::keep_or_migrate(input, group, builder);
+    };
     let id = pin.id.clone();
     if input.observed.template.as_ref().is_some_and(|t| !t.id.eq(&id)) || input.observed.template.is_none() {
         // The template that the group refers to is gone, or is not this group's: create the group's own again.
-        return create::ensure_version(input, draft).map(TemplateContribution::from).unwrap_or_default();
+        return create::ensure_version(input, builder).map(TemplateContribution::from).unwrap_or_default();
     }
     match outdated::pin_state(r, input.observed, input.status, pin) {
         PinState::Current { number, follows_latest } => {
-            record_version(input, &id, number, draft);
+            record_version(input, &id, number, builder);
             let pin = follows_latest.then_some(Pin::Version { template: id, number });
             TemplateContribution { pin, ..TemplateContribution::default() }
         }
         PinState::Repin { number, reasons } => {
-            draft.status_update.fields.insert("latestTemplateVersion".into(), json!(number.to_string()));
+            builder.status_update.fields.insert("latestTemplateVersion".into(), json!(number.to_string()));
             TemplateContribution {
                 pin: Some(Pin::Version { template: id, number }),
                 repin_reasons: Some(reasons),
@@ -38,7 +40,7 @@ pub fn plan_template(input: &PlanInput, group: &ScalingGroup, draft: &mut PlanBu
             }
         }
         PinState::New { reasons } => {
-            draft.events.extend(create::ignored_field_events(r));
+            builder.events.extend(create::ignored_field_events(r));
             new_version(input, &id, pin, reasons)
         }
     }
@@ -70,8 +72,8 @@ fn unused_versions(input: &PlanInput, pin: &TemplatePin) -> Vec<i64> {
     }
     let mut used: BTreeSet<i64> = [template.default_version, template.latest_version].into();
     used.extend(observed::version_number(pin, Some(template)));
-    let remembered = input.status.template.as_ref();
-    used.extend(remembered.and_then(|t| t.last_ready_version.as_ref()).and_then(|v| v.parse::<i64>().ok()));
+    let recorded = input.status.template.as_ref();
+    used.extend(recorded.and_then(|t| t.last_ready_version.as_ref()).and_then(|v| v.parse::<i64>().ok()));
     let warm = input.observed.warm_instances.iter().flatten().map(|w| &w.instance);
     let instances = input.observed.scaling_group.iter().flat_map(|g| &g.instances).chain(warm);
     used.extend(instances.filter_map(|i| observed::version_number(i.template.as_ref()?, Some(template))));
@@ -79,7 +81,7 @@ fn unused_versions(input: &PlanInput, pin: &TemplatePin) -> Vec<i64> {
     unused.into_iter().skip(input.config_retention).collect()
 }
 
-fn record_version(input: &PlanInput, id: &str, number: i64, draft: &mut PlanBuilder) {
+fn record_version(input: &PlanInput, id: &str, number: i64, builder: &mut PlanBuilder) {
     let r = input.resolved;
     let old = input.status.template.clone().unwrap_or_default();
     let version = Some(number.to_string());
@@ -94,9 +96,9 @@ fn record_version(input: &PlanInput, id: &str, number: i64, draft: &mut PlanBuil
             new.adopted_version = version.clone();
         }
     }
-    draft.status_update.fields.insert("latestTemplateVersion".into(), json!(version));
+    builder.status_update.fields.insert("latestTemplateVersion".into(), json!(version));
     if new != old && own.is_none() {
-        adopt::adopt_group(input, &adopt::AdoptionSource::from_version(input, number), &new, draft);
+        adopt::adopt_group(input, &adopt::AdoptionSource::from_version(input, number), &new, builder);
     }
-    draft.status_update.fields.insert("template".into(), json!(new));
+    builder.status_update.fields.insert("template".into(), json!(new));
 }

@@ -39,8 +39,8 @@ pub async fn observe(
     map_forbidden(resources(o, crd, request, &group.name, status).await.map(Some))
 }
 
-fn map_forbidden(seen: Result<Option<StrategyState>, KubeError>) -> ObserveResult<Option<StrategyState>> {
-    match seen {
+fn map_forbidden(result: Result<Option<StrategyState>, KubeError>) -> ObserveResult<Option<StrategyState>> {
+    match result {
         Ok(view) => Ok(view),
         Err(error @ KubeError::Forbidden { .. }) => Ok(Some(StrategyState::Forbidden(error.to_string()))),
         Err(error) => Err(ObserveError::Kube(error)),
@@ -62,20 +62,20 @@ async fn resources(
         Err(problem) => return Ok(StrategyState::Refused(problem)),
     };
     let found = match o.kube.strategy_resource(&kind, &request.namespace, &request.name).await? {
-        Some(wanted) => vec![wanted],
+        Some(resource) => vec![resource],
         None => o.kube.strategy_resources(&kind, &request.namespace, scaling_group).await?,
     };
-    let read = |object: &Value| {
+    let parse = |object: &Value| {
         let name = object["metadata"]["name"].as_str();
-        let remembered = name != Some(&request.name) && name == status.strategy_resource_name.as_deref();
-        let recorded = recorded_matcher(status).filter(|_| remembered);
+        let was_submitted_last = name != Some(&request.name) && name == status.strategy_resource_name.as_deref();
+        let recorded = recorded_matcher(status).filter(|_| was_submitted_last);
         to_resource(object, &kind, scaling_group, recorded.iter().chain([&crd.status_matcher]))
     };
-    let mut resources: Vec<_> = found.iter().map(read).collect();
-    if let Some(place) = previous_resource(status, &kind, &request.namespace) {
+    let mut resources: Vec<_> = found.iter().map(parse).collect();
+    if let Some(previous) = previous_resource(status, &kind, &request.namespace) {
         let recorded = recorded_matcher(status);
         let matchers = recorded.iter().chain([&crd.status_matcher]);
-        resources.extend(read_previous_resource(o, Some(&kind), &place, scaling_group, matchers).await?);
+        resources.extend(read_previous_resource(o, Some(&kind), &previous, scaling_group, matchers).await?);
     }
     Ok(StrategyState::Seen { request, kind, resources })
 }
@@ -87,8 +87,8 @@ async fn superseded(
     scaling_group: &str,
     status: &InstanceGroupStatus,
 ) -> Result<Option<StrategyState>, KubeError> {
-    let Some(place) = last_submitted(status).filter(|place| place.kind.is_some()) else { return Ok(None) };
-    let found = read_previous_resource(o, None, &place, scaling_group, recorded_matcher(status).iter()).await?;
+    let Some(previous) = last_submitted(status).filter(|previous| previous.kind.is_some()) else { return Ok(None) };
+    let found = read_previous_resource(o, None, &previous, scaling_group, recorded_matcher(status).iter()).await?;
     Ok(Some(StrategyState::Left(found.filter(StrategyResource::is_active))))
 }
 
@@ -101,11 +101,11 @@ fn recorded_matcher(status: &InstanceGroupStatus) -> Option<StatusMatcher> {
 async fn read_previous_resource(
     o: &Observer<'_>,
     kind: Option<&ResourceKind>,
-    place: &PreviousResource<'_>,
+    previous: &PreviousResource<'_>,
     scaling_group: &str,
     matchers: impl Iterator<Item = &StatusMatcher>,
 ) -> Result<Option<StrategyResource>, KubeError> {
-    let kind = match (place.kind, kind) {
+    let kind = match (previous.kind, kind) {
         (None, None) => return Ok(None),
         (None, Some(kind)) => kind.clone(),
         (Some([group, version, name]), _) => {
@@ -114,7 +114,7 @@ async fn read_previous_resource(
             ResourceKind { group: group.into(), version: version.into(), kind: name.into(), plural: served.plural }
         }
     };
-    let found = o.kube.strategy_resource(&kind, place.namespace, place.name).await?;
+    let found = o.kube.strategy_resource(&kind, previous.namespace, previous.name).await?;
     Ok(found.map(|object| to_resource(&object, &kind, scaling_group, matchers)))
 }
 

@@ -29,7 +29,7 @@ use crate::rotation::{Drains, NodeView};
 /// Reads the observed state of one group.
 ///
 /// # Errors
-/// A read that AWS or the API server did not answer.
+/// A read from AWS or from the API server failed.
 pub async fn observe(
     o: &Observer<'_>,
     resolved: &ResolvedGroup,
@@ -43,14 +43,15 @@ pub async fn observe(
     )
     .map_err(aws)?;
     let template = template_in_use(o, resolved, scaling_group.as_ref(), template, status).await?;
-    let leftover = if scaling_group.is_none() { orphaned_template(o, resolved, status).await? } else { None };
+    let orphaned_template = if scaling_group.is_none() { orphaned_template(o, resolved, status).await? } else { None };
     // Attributes that other controllers or users set are read and reported only at the adoption.
-    let unseen = scaling_group.is_some() && status.managed.is_none();
-    let (instance_profile, attached_policies) = own_profile_and_policies(o, resolved, status, unseen).await?;
+    let is_first_observation = scaling_group.is_some() && status.managed.is_none();
+    let (instance_profile, attached_policies) =
+        own_profile_and_policies(o, resolved, status, is_first_observation).await?;
     let recorded = status.managed.as_ref().is_some_and(|m| !m.hooks.is_empty());
-    let hooked = unseen || recorded || !resolved.desired.lifecycle_hooks.is_empty();
+    let reads_hooks = is_first_observation || recorded || !resolved.desired.lifecycle_hooks.is_empty();
     let lifecycle_hooks = match &scaling_group {
-        Some(scaling_group) if hooked => {
+        Some(scaling_group) if reads_hooks => {
             Some(o.inventory.hooks(&scaling_group.name, o.shared_max_cache_age).await.map_err(aws)?.to_vec())
         }
         _ => None,
@@ -61,7 +62,7 @@ pub async fn observe(
         Some(instance_profile) => instance_profile.role.as_ref().map(|role| role.id.as_str()),
         None => resolved.role_id.as_deref(),
     };
-    let asked = join::JoinQuery {
+    let query = join::JoinQuery {
         group_key: &resolved.desired.id.key(),
         join_method: resolved.join_method,
         aws_auth_entry: &resolved.aws_auth_entry,
@@ -69,12 +70,12 @@ pub async fn observe(
         own_role: resolved.own_role,
         role_id: role_id.filter(|id| !id.is_empty()),
     };
-    let join = join::observe(o, asked, status).await?;
+    let join = join::observe(o, query, status).await?;
     let mut state = ObservedState {
         versions,
         launch_configuration: configuration,
         template,
-        orphaned_template: leftover,
+        orphaned_template,
         instance_profile,
         role: None,
         attached_policies,
@@ -114,8 +115,8 @@ async fn verify_role_ownership(
     state: &mut ObservedState,
 ) -> ObserveResult<()> {
     let name = &resolved.names.role;
-    let refused = || o.process_state.has_name_conflict(&resolved.desired.id.key());
-    let found = state.instance_profile.is_some() || !state.attached_policies.is_empty() || refused();
+    let has_name_conflict = || o.process_state.has_name_conflict(&resolved.desired.id.key());
+    let found = state.instance_profile.is_some() || !state.attached_policies.is_empty() || has_name_conflict();
     if !resolved.own_role || !found {
         return Ok(());
     }
@@ -158,13 +159,13 @@ async fn own_profile_and_policies(
         return Ok((None, Vec::new()));
     }
     let role = &resolved.names.role;
-    let mut asked = resolved.managed_policies.clone();
-    asked.extend(status.managed.iter().flat_map(|m| m.policies.clone()));
-    asked.sort();
-    asked.dedup();
+    let mut policies = resolved.managed_policies.clone();
+    policies.extend(status.managed.iter().flat_map(|m| m.policies.clone()));
+    policies.sort();
+    policies.dedup();
     let (profile, attached) = tokio::try_join!(
         o.inventory.profile(role, o.shared_max_cache_age),
-        o.inventory.attached_policies(role, &asked, o.shared_max_cache_age)
+        o.inventory.attached_policies(role, &policies, o.shared_max_cache_age)
     )
     .map_err(ObserveError::Aws)?;
     let attached = if all && profile.is_some() { all_attached_policies(o, role, attached).await } else { attached };
@@ -172,10 +173,12 @@ async fn own_profile_and_policies(
 }
 
 /// Every policy on the role. The additional ones are only reported, so an error is ignored.
-async fn all_attached_policies(o: &Observer<'_>, role: &str, asked: Vec<String>) -> Vec<String> {
+async fn all_attached_policies(o: &Observer<'_>, role: &str, policies: Vec<String>) -> Vec<String> {
     match o.inventory.aws().iam.attached_policies(role).await {
-        Ok(all) => asked.iter().cloned().chain(all.into_iter().filter(|policy| !asked.contains(policy))).collect(),
-        Err(_) => asked,
+        Ok(all) => {
+            policies.iter().cloned().chain(all.into_iter().filter(|policy| !policies.contains(policy))).collect()
+        }
+        Err(_) => policies,
     }
 }
 
@@ -242,8 +245,8 @@ async fn observe_details(
         let ids: Vec<_> = group.instances.iter().chain(warm).map(|i| i.id.clone()).collect();
         state.launch_times = o.inventory.launch_times(&ids).await.map_err(aws)?.into_iter().collect();
     }
-    let waits = super::warm_pool::is_blocked_by_transitions(resolved, state, status);
-    state.warm_pool_wait = o.process_state.track_warm_pool_wait(&resolved.desired.id.key(), waits, o.now);
+    let is_waiting = super::warm_pool::is_blocked_by_transitions(resolved, state, status);
+    state.warm_pool_wait = o.process_state.track_warm_pool_wait(&resolved.desired.id.key(), is_waiting, o.now);
     let members = outdated::members(resolved, state, status);
     if members.iter().any(|m| !m.reasons.is_empty()) {
         state.instance_refresh_active = o.inventory.has_active_refresh(&group.name).await.map_err(aws)?;
@@ -262,7 +265,7 @@ async fn versions(
     template: Option<&LaunchTemplate>,
 ) -> ObserveResult<BTreeMap<i64, ObservedVersion>> {
     let Some(template) = template else { return Ok(BTreeMap::new()) };
-    let remembered = status.template.as_ref().filter(|t| t.id.as_deref() == Some(&template.id));
+    let recorded = status.template.as_ref().filter(|t| t.id.as_deref() == Some(&template.id));
     let pins: Vec<&TemplatePin> = group
         .iter()
         .flat_map(|g| g.template.iter().chain(g.instances.iter().filter_map(|i| i.template.as_ref())))
@@ -271,7 +274,7 @@ async fn versions(
         pins.iter().filter(|p| p.id == template.id).filter_map(|p| version_number(p, Some(template))).collect();
     numbers.sort_unstable();
     numbers.dedup();
-    if let Some(t) = remembered
+    if let Some(t) = recorded
         && let (Some(version), Some(hash)) = (t.version.as_ref().and_then(|v| v.parse().ok()), &t.hash)
         && *hash == resolved.fingerprint.hash
         && numbers.iter().all(|n| *n == version)
@@ -285,13 +288,13 @@ async fn versions(
     numbers.push(template.latest_version);
     numbers.dedup();
     let read = o.inventory.versions(&template.id, &numbers).await.map_err(ObserveError::Aws)?;
-    let wanted = |v: &Arc<crate::aws::TemplateVersion>| {
+    let has_desired_content = |v: &Arc<crate::aws::TemplateVersion>| {
         Fingerprint::parse(v.description.as_deref()).is_some_and(|f| f.hash == resolved.fingerprint.hash)
     };
-    let adopted = remembered
+    let is_adopted = recorded
         .is_some_and(|t| t.adopted_version == t.version && t.adopted_hash.as_ref() == Some(&resolved.fingerprint.hash));
-    let settled = read.iter().any(wanted) || (group.is_some() && adopted);
-    let all = if settled { read } else { o.inventory.all_versions(&template.id).await.map_err(ObserveError::Aws)? };
+    let is_known = read.iter().any(has_desired_content) || (group.is_some() && is_adopted);
+    let all = if is_known { read } else { o.inventory.all_versions(&template.id).await.map_err(ObserveError::Aws)? };
     let version = |v: Arc<crate::aws::TemplateVersion>| {
         (
             v.number,

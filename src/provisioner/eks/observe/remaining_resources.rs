@@ -35,12 +35,12 @@ pub fn recorded_names(id: &GroupId, status: &InstanceGroupStatus) -> Option<Reco
         None => scaling_group.rsplit_once('-')?.0.strip_suffix(&suffix)?.to_owned(),
     };
     let derived = GroupNames::new(&cluster, &id.namespace, &id.name);
-    let distinct = scaling_group != derived.scaling_group();
-    let of = |name: String| if distinct { derived.hashed(&name) } else { name };
+    let hashed = scaling_group != derived.scaling_group();
+    let name_of = |name: String| if hashed { derived.hashed(&name) } else { name };
     let template = status.active_launch_template_name.clone().filter(|t| !t.is_empty());
     let names = ResourceNames {
-        role: of(derived.role()),
-        template: template.unwrap_or_else(|| of(derived.launch_template(id.created_at))),
+        role: name_of(derived.role()),
+        template: template.unwrap_or_else(|| name_of(derived.launch_template(id.created_at))),
         scaling_group,
     };
     Some(RecordedNames { names, ownership_tags: ownership_tags(&cluster, id), cluster })
@@ -88,7 +88,7 @@ pub async fn remaining_resources(
         .map(|instance| NodeInstance { node: o.node_index.get(&instance.id), reasons: Vec::new(), instance })
         .collect();
     let drains = drain_views(o, &members, &id.uid).await?;
-    let mut remains = RemainingResources {
+    let mut remaining = RemainingResources {
         members,
         drains,
         template: None,
@@ -101,35 +101,36 @@ pub async fn remaining_resources(
         wait_for: None,
         scaling_group,
     };
-    if remains.scaling_group.as_ref().is_some_and(|g| has_ownership_tags(&g.tags, ownership)) {
-        return Ok(remains);
+    if remaining.scaling_group.as_ref().is_some_and(|g| has_ownership_tags(&g.tags, ownership)) {
+        return Ok(remaining);
     }
-    remains.template = o.inventory.template(&names.template, Duration::ZERO).await.map_err(aws)?;
+    remaining.template = o.inventory.template(&names.template, Duration::ZERO).await.map_err(aws)?;
     let iam = &o.inventory.aws().iam;
-    remains.instance_profile = iam.get_profile(&names.role).await.map_err(aws)?;
-    remains.role = iam.get_role(&names.role).await.map_err(aws)?;
+    remaining.instance_profile = iam.get_profile(&names.role).await.map_err(aws)?;
+    remaining.role = iam.get_role(&names.role).await.map_err(aws)?;
     let adopted = status.managed.as_ref().and_then(|m| m.adopted.as_ref()).and_then(|a| a.role.as_ref());
     let ours = |r: &Role| is_owned(&r.id, &r.tags, adopted, ownership);
-    if remains.role.as_ref().is_some_and(ours) {
-        remains.attached_policies = iam.attached_policies(&names.role).await.map_err(aws)?;
-        remains.inline_policies = iam.inline_policies(&names.role).await.map_err(aws)?;
+    if remaining.role.as_ref().is_some_and(ours) {
+        remaining.attached_policies = iam.attached_policies(&names.role).await.map_err(aws)?;
+        remaining.inline_policies = iam.inline_policies(&names.role).await.map_err(aws)?;
     }
     // The entry of a role that is deleted is removed with it, whatever created the entry. The entry of any other role is
     // removed only when the status records it as the controller's.
-    let own = remains.role.as_ref().filter(|role| ours(role)).map(|role| &role.arn);
+    let own = remaining.role.as_ref().filter(|role| ours(role)).map(|role| &role.arn);
     let managed = status.managed.iter();
     let roles: BTreeSet<_> = managed.clone().flat_map(|m| &m.auth_entries).chain(own).collect();
     let (groups, key) = (o.group_index, id.key());
-    let there = roles.into_iter().filter(|arn| previous_roles::aws_auth_entry(o, arn).is_some());
-    let (auth, before) =
-        entries_to_remove(there, |arn| groups.deletion_order(arn, &groups.aws_auth_users(arn, &key), &key));
-    remains.aws_auth_entries = auth.into_iter().filter_map(|arn| previous_roles::aws_auth_entry(o, arn)).collect();
+    let present = roles.into_iter().filter(|arn| previous_roles::aws_auth_entry(o, arn).is_some());
+    let (auth_roles, auth_wait) =
+        entries_to_remove(present, |arn| groups.deletion_order(arn, &groups.aws_auth_users(arn, &key), &key));
+    remaining.aws_auth_entries =
+        auth_roles.into_iter().filter_map(|arn| previous_roles::aws_auth_entry(o, arn)).collect();
     let recorded = managed.flat_map(|m| &m.access_entries);
-    let (access, after) =
+    let (access_roles, access_wait) =
         entries_to_remove(recorded, |arn| groups.deletion_order(arn, &groups.access_entry_users(arn, &key), &key));
-    for arn in access {
-        remains.access_entries.extend(join::remaining_access_entry(o, &key, &ownership[0].value, arn, status).await?);
+    for arn in access_roles {
+        remaining.access_entries.extend(join::remaining_access_entry(o, &key, &ownership[0].value, arn, status).await?);
     }
-    remains.wait_for = before.or(after);
-    Ok(remains)
+    remaining.wait_for = auth_wait.or(access_wait);
+    Ok(remaining)
 }

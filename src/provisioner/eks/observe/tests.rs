@@ -1,4 +1,4 @@
-//! Tests of observing a group, also when AWS gives incomplete answers.
+//! Tests of observing a group, also when AWS returns incomplete data.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::provisioner::eks::resolve::{ResolvedGroup, resolve};
 use crate::provisioner::eks::{desired, ownership};
 use crate::provisioner::observe::{ObserveError, ObserveResult, Observer};
 
-/// The group `team/web` in the cluster `demo`, with a role of its own.
+/// The group `team/web` in the cluster `demo`, with a role that the controller creates.
 fn resolved() -> ResolvedGroup {
     let mut group = InstanceGroup::new("web", InstanceGroupSpec::default());
     group.metadata.namespace = Some("team".into());
@@ -44,14 +44,14 @@ fn resolved() -> ResolvedGroup {
         vpc: "vpc-1".into(),
         authentication_mode: "CONFIG_MAP".into(),
     };
-    let environment = References {
+    let references = References {
         cluster: Some(cluster),
         subnets: network("subnet-1"),
         security_groups: network("sg-1"),
         ..References::default()
     };
-    let wanted = desired::parse(&group_id(&group), &BTreeMap::new(), &spec).expect("a group");
-    resolve(wanted, &environment, false).expect("it resolves")
+    let desired = desired::parse(&group_id(&group), &BTreeMap::new(), &spec).expect("a group");
+    resolve(desired, &references, false).expect("a resolved group")
 }
 
 async fn observe_with(
@@ -93,15 +93,15 @@ async fn role_missing_from_iam_while_profile_holds_it_is_unavailable() {
     stub.update(|d| _ = d.profiles.insert(name.clone(), profile));
     let status = InstanceGroupStatus::default();
     let Err(ObserveError::Aws(error)) = observe_with(&stub, "", &status).await else {
-        panic!("the owner is not known yet")
+        panic!("the owner of the role is not known yet")
     };
     assert!(error.kind == AwsErrorKind::Unavailable && error.message.contains(&name), "{error}");
     stub.update(|d| _ = d.roles.insert(name, Role { tags: resolved.ownership_tags.clone(), ..held }));
-    let seen = observe_with(&stub, "", &status).await.expect("it is known");
-    assert!(!ownership::name_conflict(&resolved, &seen, &status));
+    let observed = observe_with(&stub, "", &status).await.expect("the role is readable now");
+    assert!(!ownership::name_conflict(&resolved, &observed, &status));
 }
 
-/// Otherwise the entry of a previous role would never be removed after the scaling group was deleted manually.
+/// Without the record, the entry of a previous role would stay forever after the scaling group was deleted manually.
 #[tokio::test]
 async fn previous_role_entries_stay_recorded_without_a_scaling_group() {
     let (old, admitted) = ("arn:aws:iam::1:role/before", "arn:aws:iam::1:role/admitted");
@@ -109,14 +109,15 @@ async fn previous_role_entries_stay_recorded_without_a_scaling_group() {
     let status = serde_json::from_value(status).expect("a status");
     let map_roles =
         aws_auth::add_entries(None, &[AuthEntry::for_nodes(old, false)]).expect("an entry").expect("a text");
-    let seen = observe_with(&Arc::new(FakeAws::default()), &map_roles, &status).await.expect("it is seen");
-    assert!(seen.scaling_group.is_none());
+    let observed = observe_with(&Arc::new(FakeAws::default()), &map_roles, &status).await.expect("a state");
+    assert!(observed.scaling_group.is_none());
     assert_eq!(
-        (seen.previous_roles.recorded_auth_entries, seen.previous_roles.recorded_access_entries),
+        (observed.previous_roles.recorded_auth_entries, observed.previous_roles.recorded_access_entries),
         (vec![old.to_owned()], vec![admitted.to_owned()])
     );
     assert!(
-        seen.previous_roles.unused_auth_entries.is_empty() && seen.previous_roles.unused_access_entries.is_empty(),
-        "its nodes may come back"
+        observed.previous_roles.unused_auth_entries.is_empty()
+            && observed.previous_roles.unused_access_entries.is_empty(),
+        "instances with the old role may still launch"
     );
 }

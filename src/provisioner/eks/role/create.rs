@@ -6,7 +6,7 @@ use crate::provisioner::eks::input::PlanInput;
 
 /// Adds the steps for the role, its policies and its instance profile. Returns true while the profile is too new for
 /// other AWS services to refer to it.
-pub fn ensure_role(input: &PlanInput, draft: &mut PlanBuilder) -> bool {
+pub fn ensure_role(input: &PlanInput, builder: &mut PlanBuilder) -> bool {
     let r = input.resolved;
     let name = &r.names.role;
     let held = input.observed.instance_profile.as_ref().and_then(|p| p.role.as_ref());
@@ -14,10 +14,10 @@ pub fn ensure_role(input: &PlanInput, draft: &mut PlanBuilder) -> bool {
     // An existing role is owned by this group: the plan checks ownership before it gets here.
     if !complete && input.observed.role.is_none() {
         let role = NewRole { name: name.clone(), trust_policy: r.trust_policy.clone(), tags: r.ownership_tags.clone() };
-        draft.push_with_reasons(IamStep::CreateRole(role), vec![Drift::new("role", "", name)]);
+        builder.push_with_reasons(IamStep::CreateRole(role), vec![Drift::new("role", "", name)]);
     }
     for policy in r.managed_policies.iter().filter(|p| !input.observed.attached_policies.contains(p)) {
-        draft.push_with_reasons(
+        builder.push_with_reasons(
             IamStep::AttachPolicy { role: name.clone(), policy: policy.clone() },
             vec![Drift::new("managedPolicies", "", policy)],
         );
@@ -26,7 +26,7 @@ pub fn ensure_role(input: &PlanInput, draft: &mut PlanBuilder) -> bool {
     for policy in
         input.observed.attached_policies.iter().filter(|p| recorded.contains(p) && !r.managed_policies.contains(p))
     {
-        draft.push_with_reasons(
+        builder.push_with_reasons(
             IamStep::DetachPolicy { role: name.clone(), policy: policy.clone() },
             vec![Drift::new("managedPolicies", policy, "")],
         );
@@ -35,14 +35,14 @@ pub fn ensure_role(input: &PlanInput, draft: &mut PlanBuilder) -> bool {
         return input.is_propagating(input.observed.instance_profile.as_ref().and_then(|p| p.created));
     }
     if input.observed.instance_profile.is_none() {
-        draft.push(IamStep::CreateProfile { profile: name.clone(), tags: r.ownership_tags.clone() });
+        builder.push(IamStep::CreateProfile { profile: name.clone(), tags: r.ownership_tags.clone() });
     }
     if let Some(other) = held {
-        draft.push_with_reasons(
+        builder.push_with_reasons(
             IamStep::RemoveRoleFromProfile { profile: name.clone(), role: other.name.clone() },
             vec![Drift::new("instanceProfile", &other.name, name)],
         );
     }
-    draft.push(IamStep::AddRoleToProfile { profile: name.clone(), role: name.clone() });
+    builder.push(IamStep::AddRoleToProfile { profile: name.clone(), role: name.clone() });
     true
 }

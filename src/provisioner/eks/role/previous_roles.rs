@@ -29,17 +29,17 @@ pub fn all_nodes_use_role(
 }
 
 /// Removes unused entries, once nothing else is left to do.
-pub fn remove_unused(input: &PlanInput, draft: &mut PlanBuilder) {
-    if draft.outcome.is_some() || draft.steps.iter().any(|planned| !planned.step.is_status_write()) {
+pub fn remove_unused(input: &PlanInput, builder: &mut PlanBuilder) {
+    if builder.outcome.is_some() || builder.has_changes() {
         return;
     }
     let r = input.resolved;
-    let because = |from: &str| vec![Drift::new("role", from, &r.role_arn)];
+    let reasons = |from: &str| vec![Drift::new("role", from, &r.role_arn)];
     for entry in &input.observed.previous_roles.unused_auth_entries {
-        draft.push_with_reasons(JoinStep::RemoveAwsAuthEntry(entry.clone()), because(&entry.role_arn));
+        builder.push_with_reasons(JoinStep::RemoveAwsAuthEntry(entry.clone()), reasons(&entry.role_arn));
     }
     for AccessEntry { principal, .. } in &input.observed.previous_roles.unused_access_entries {
         let step = JoinStep::RemoveAccessEntry { cluster: r.desired.cluster.clone(), principal: principal.clone() };
-        draft.push_with_reasons(step, because(principal));
+        builder.push_with_reasons(step, reasons(principal));
     }
 }

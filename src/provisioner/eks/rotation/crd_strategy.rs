@@ -24,8 +24,8 @@ use crate::util::redact::Redacted;
 
 /// How many outdated instances are not terminating yet.
 pub fn outdated_count(members: &[NodeInstance]) -> usize {
-    let leaves = |m: &&NodeInstance| matches!(m.instance.state, InstanceState::Terminating | InstanceState::Other);
-    members.iter().filter(|m| !leaves(m) && !m.reasons.is_empty()).count()
+    let is_leaving = |m: &&NodeInstance| matches!(m.instance.state, InstanceState::Terminating | InstanceState::Other);
+    members.iter().filter(|m| !is_leaving(m) && !m.reasons.is_empty()).count()
 }
 
 /// Renders and validates the resource that the strategy would submit now.
@@ -78,8 +78,8 @@ pub fn plan_strategy(
     input: &PlanInput,
     crd: &CrdUpgrade,
     members: &[NodeInstance],
-    held: Option<Outcome>,
-    draft: &mut PlanBuilder,
+    blocker: Option<Outcome>,
+    builder: &mut PlanBuilder,
 ) {
     let outdated = outdated_count(members);
     let blocked = |reason, message| Outcome::Blocked { reason, message, is_deleting: false };
@@ -88,17 +88,17 @@ pub fn plan_strategy(
         Some(StrategyState::Left(_)) => return,
         // Only a simulation has not read the resources.
         None => {
-            return draft
+            return builder
                 .set_outcome_once(waiting(format!("{outdated} nodes are outdated; {} replaces them", crd.crd_name)));
         }
         Some(StrategyState::Refused(problem)) => {
-            return draft.set_outcome_once(blocked(problem.reason, problem.to_string()));
+            return builder.set_outcome_once(blocked(problem.reason, problem.to_string()));
         }
         Some(StrategyState::Forbidden(message)) => {
-            return draft.set_outcome_once(blocked(Reason::MissingPermission, message.clone()));
+            return builder.set_outcome_once(blocked(Reason::MissingPermission, message.clone()));
         }
         Some(StrategyState::Missing(request)) => {
-            return draft.set_outcome_once(blocked(Reason::StrategyKindNotFound, kind_not_found(request)));
+            return builder.set_outcome_once(blocked(Reason::StrategyKindNotFound, kind_not_found(request)));
         }
         Some(StrategyState::Seen { request, kind, resources }) => (request, kind, resources),
     };
@@ -117,21 +117,21 @@ pub fn plan_strategy(
         status: input.status,
         resources,
     });
-    if let Some(held) = held.filter(|_| !decision.actions.is_empty()) {
-        return draft.set_outcome_once(held);
+    if let Some(blocker) = blocker.filter(|_| !decision.actions.is_empty()) {
+        return builder.set_outcome_once(blocker);
     }
-    apply_decision(decision, request, kind, members, draft);
+    apply_decision(decision, request, kind, members, builder);
 }
 
 /// The outcome while a resource of the strategy `crd` is still active although the spec names another strategy: the
 /// controller replaces no nodes meanwhile. A finished or deleted resource is removed from the status.
-pub fn superseded_outcome(input: &PlanInput, members: &[NodeInstance], draft: &mut PlanBuilder) -> Option<Outcome> {
+pub fn superseded_outcome(input: &PlanInput, members: &[NodeInstance], builder: &mut PlanBuilder) -> Option<Outcome> {
     match &input.observed.strategy_state {
         Some(StrategyState::Left(Some(resource))) => {
             Some(waiting(format!("waiting for {}", resource.describe_left_behind(outdated_count(members)))))
         }
         Some(StrategyState::Left(None)) => {
-            draft.status_update.fields.insert("strategyProgress".into(), json!(StrategyProgress::default()));
+            builder.status_update.fields.insert("strategyProgress".into(), json!(StrategyProgress::default()));
             None
         }
         Some(StrategyState::Forbidden(message)) => {
@@ -147,14 +147,14 @@ fn apply_decision(
     request: &RenderedResource,
     kind: &ResourceKind,
     members: &[NodeInstance],
-    draft: &mut PlanBuilder,
+    builder: &mut PlanBuilder,
 ) {
     let (kind, namespace) = (kind.clone(), request.namespace.clone());
     // After a submission the group is polled: a resource that is deleted immediately must not cause a fast loop.
     let recheck =
         if decision.actions.contains(&CrdStrategyAction::Submit) { Recheck::Poll } else { Recheck::Immediately };
-    let why = members.iter().find(|m| !m.reasons.is_empty()).map(|m| m.reasons.clone()).unwrap_or_default();
-    draft.steps.extend(decision.actions.into_iter().map(|act| match act {
+    let reasons = members.iter().find(|m| !m.reasons.is_empty()).map(|m| m.reasons.clone()).unwrap_or_default();
+    builder.steps.extend(decision.actions.into_iter().map(|action| match action {
         CrdStrategyAction::UpdateStatus(status) => ObjectStep::UpdateStatus { status }.into(),
         CrdStrategyAction::Delete { kind, namespace, name, uid } => {
             StrategyStep::DeleteStrategyResource { kind, namespace, name, uid }.into()
@@ -162,20 +162,20 @@ fn apply_decision(
         CrdStrategyAction::Submit => {
             let (kind, namespace, name) = (kind.clone(), namespace.clone(), request.name.clone());
             let object = Redacted::new(request.object.expose().clone());
-            PlannedStep::new(StrategyStep::CreateStrategyResource { kind, namespace, name, object }, why.clone())
+            PlannedStep::new(StrategyStep::CreateStrategyResource { kind, namespace, name, object }, reasons.clone())
         }
     }));
     if let Some(progress) = decision.progress {
-        draft.status_update.fields.insert("strategyProgress".into(), json!(progress));
+        builder.status_update.fields.insert("strategyProgress".into(), json!(progress));
     }
     match decision.state {
         CrdStrategyState::Done => {}
         CrdStrategyState::Acted(message) => {
-            draft.set_outcome_once(Outcome::Progressing { phase: Phase::Rotating, message, recheck });
+            builder.set_outcome_once(Outcome::Progressing { phase: Phase::Rotating, message, recheck });
         }
-        CrdStrategyState::Waiting(what) => draft.set_outcome_once(waiting(format!("waiting for {what}"))),
+        CrdStrategyState::Waiting(what) => builder.set_outcome_once(waiting(format!("waiting for {what}"))),
         CrdStrategyState::Blocked(reason, message) => {
-            draft.set_outcome_once(Outcome::Blocked { reason, message, is_deleting: false })
+            builder.set_outcome_once(Outcome::Blocked { reason, message, is_deleting: false })
         }
     }
 }

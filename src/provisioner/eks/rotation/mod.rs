@@ -20,20 +20,20 @@ use crate::rotation::rolling_update::settings::IntOrPercent;
 use crate::rotation::rolling_update::{Candidates, RotationState, decide};
 
 /// Replaces outdated nodes, or removes surplus nodes.
-pub fn rotate_nodes(input: &PlanInput, group: &ScalingGroup, draft: &mut PlanBuilder) {
+pub fn rotate_nodes(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuilder) {
     let members = outdated::members(input.resolved, input.observed, input.status);
-    count_nodes(input, group, &members, draft);
-    let under_way = |m: &NodeInstance| m.disruption_of(&input.resolved.desired.id.uid).is_some();
-    if warm_pool::rotate_pool(input, group, draft) && !members.iter().any(under_way) {
+    count_nodes(input, group, &members, builder);
+    let is_draining = |m: &NodeInstance| m.disruption_of(&input.resolved.desired.id.uid).is_some();
+    if warm_pool::rotate_pool(input, group, builder) && !members.iter().any(is_draining) {
         return;
     }
     let rolling = &input.resolved.desired.rolling_update;
     let surplus = scale_in::surplus(input, group);
     let crd = input.resolved.desired.crd_strategy.as_ref();
-    let left = if crd.is_some() { None } else { crd_strategy::superseded_outcome(input, &members, draft) };
+    let superseded = if crd.is_some() { None } else { crd_strategy::superseded_outcome(input, &members, builder) };
     // With the strategy `crd` its resource replaces outdated nodes. The controller still removes surplus nodes and
     // uncordons nodes.
-    let candidates = if surplus > 0 || crd.is_some() || left.is_some() {
+    let candidates = if surplus > 0 || crd.is_some() || superseded.is_some() {
         Candidates::Surplus(surplus)
     } else {
         Candidates::Outdated
@@ -70,7 +70,7 @@ pub fn rotate_nodes(input: &PlanInput, group: &ScalingGroup, draft: &mut PlanBui
     if decision.eviction_blocked {
         // The reason of a blocked drain stays reported while another drain continues.
         let blocked = input.status.conditions.iter().find(|c| c.r#type == condition::DRAIN_BLOCKED && c.is_true());
-        draft.condition_updates.extend(blocked.map(|c| ConditionUpdate {
+        builder.condition_updates.extend(blocked.map(|c| ConditionUpdate {
             condition_type: condition::DRAIN_BLOCKED,
             status: true,
             reason: condition::current_reason(c.reason.as_deref().unwrap_or_default()).to_owned(),
@@ -78,20 +78,20 @@ pub fn rotate_nodes(input: &PlanInput, group: &ScalingGroup, draft: &mut PlanBui
         }));
     }
     // A missing replacement may be waiting for the resource itself, so it is not reported as a problem.
-    let waits = decision.state == RotationState::InProgress
+    let only_waits = decision.state == RotationState::InProgress
         && decision.steps.is_empty()
         && decision.duplicate_provider_ids.is_empty();
     let in_standby = |m: &NodeInstance| m.is_in_standby(&input.resolved.desired.id.uid);
-    let others = members.iter().any(|m| !m.reasons.is_empty() && !in_standby(m));
-    if !(candidates == Candidates::Surplus(0) && waits && others) {
-        report(&members, decision, surplus, draft);
+    let has_outdated = members.iter().any(|m| !m.reasons.is_empty() && !in_standby(m));
+    if !(candidates == Candidates::Surplus(0) && only_waits && has_outdated) {
+        report(&members, decision, surplus, builder);
     }
-    if let Some(left) = left {
-        draft.set_outcome_once(left);
+    if let Some(outcome) = superseded {
+        builder.set_outcome_once(outcome);
     }
-    if let Some(crd) = crd.filter(|_| draft.outcome.is_none()) {
-        let held = submission_blocker(input, group, crd_strategy::outdated_count(&members));
-        crd_strategy::plan_strategy(input, crd, &members, held, draft);
+    if let Some(crd) = crd.filter(|_| builder.outcome.is_none()) {
+        let blocker = submission_blocker(input, group, crd_strategy::outdated_count(&members));
+        crd_strategy::plan_strategy(input, crd, &members, blocker, builder);
     }
 }
 
@@ -133,7 +133,7 @@ fn precondition(input: &PlanInput, group: &ScalingGroup) -> Option<(Reason, Stri
     input.observed.instance_refresh_active.then(|| (Reason::ProcessSuspended, message.into()))
 }
 
-fn count_nodes(input: &PlanInput, group: &ScalingGroup, members: &[NodeInstance], draft: &mut PlanBuilder) {
+fn count_nodes(input: &PlanInput, group: &ScalingGroup, members: &[NodeInstance], builder: &mut PlanBuilder) {
     let uid = &input.resolved.desired.id.uid;
     let live: Vec<_> = members
         .iter()
@@ -142,7 +142,7 @@ fn count_nodes(input: &PlanInput, group: &ScalingGroup, members: &[NodeInstance]
         })
         .collect();
     let count = |test: &dyn Fn(&&&NodeInstance) -> bool| live.iter().filter(test).map(|m| m.weight()).sum::<usize>();
-    draft.status_update.fields.insert(
+    builder.status_update.fields.insert(
         "nodes".into(),
         json!({
             "desired": group.desired,

@@ -10,95 +10,96 @@ use crate::provisioner::eks::input::PlanInput;
 use crate::provisioner::eks::warm_pool;
 
 /// Sets attributes that differ, and removes those that only the controller had set.
-pub fn plan_attributes(input: &PlanInput, group: &ScalingGroup, draft: &mut PlanBuilder) {
+pub fn plan_attributes(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuilder) {
     let managed = input.status.managed.clone().unwrap_or_default();
-    tags(input, group, &managed, draft);
-    let w = &input.resolved.desired;
+    tags(input, group, &managed, builder);
+    let desired = &input.resolved.desired;
     let name = || group.name.clone();
-    let (add, remove) = additions_and_removals(&w.suspended_processes, &group.suspended_processes, &managed.processes);
+    let (add, remove) =
+        additions_and_removals(&desired.suspended_processes, &group.suspended_processes, &managed.processes);
     if !add.is_empty() {
-        draft.push_with_reasons(
+        builder.push_with_reasons(
             EksStep::SuspendProcesses { group: name(), processes: add.clone() },
             vec![Drift::new("suspendProcesses", "", add.join(", "))],
         );
     }
     if !remove.is_empty() {
-        draft.push_with_reasons(
+        builder.push_with_reasons(
             EksStep::ResumeProcesses { group: name(), processes: remove.clone() },
             vec![Drift::new("suspendProcesses", remove.join(", "), "")],
         );
     }
-    let (add, remove) = additions_and_removals(&w.metrics, &group.enabled_metrics, &managed.metrics);
+    let (add, remove) = additions_and_removals(&desired.metrics, &group.enabled_metrics, &managed.metrics);
     if !add.is_empty() {
-        draft.push_with_reasons(
+        builder.push_with_reasons(
             EksStep::EnableMetrics { group: name(), metrics: add.clone() },
             vec![Drift::new("metricsCollection", "", add.join(", "))],
         );
     }
     if !remove.is_empty() {
-        draft.push_with_reasons(
+        builder.push_with_reasons(
             EksStep::DisableMetrics { group: name(), metrics: remove.clone() },
             vec![Drift::new("metricsCollection", remove.join(", "), "")],
         );
     }
-    hooks(input, group, &managed, draft);
-    warm_pool::plan_pool(input, group, &managed, draft);
+    hooks(input, group, &managed, builder);
+    warm_pool::plan_pool(input, group, &managed, builder);
 }
 
 /// The names to add, and the names that the controller set earlier and the spec no longer contains.
 fn additions_and_removals(
-    wanted: &BTreeSet<String>,
+    desired: &BTreeSet<String>,
     present: &[String],
     recorded: &[String],
 ) -> (Vec<String>, Vec<String>) {
-    let add = wanted.iter().filter(|w| !present.contains(w)).cloned().collect();
-    let remove = present.iter().filter(|p| recorded.contains(p) && !wanted.contains(*p)).cloned().collect();
+    let add = desired.iter().filter(|name| !present.contains(name)).cloned().collect();
+    let remove = present.iter().filter(|p| recorded.contains(p) && !desired.contains(*p)).cloned().collect();
     (add, remove)
 }
 
-fn tags(input: &PlanInput, group: &ScalingGroup, managed: &ManagedAttributes, draft: &mut PlanBuilder) {
+fn tags(input: &PlanInput, group: &ScalingGroup, managed: &ManagedAttributes, builder: &mut PlanBuilder) {
     let present = tag_map(&group.tags);
-    let wanted = tag_map(&input.resolved.tags);
+    let desired = tag_map(&input.resolved.tags);
     let difference = |t: &Tag| match present.get(t.key.as_str()) {
         Some(value) if *value == t.value => (group.unpropagated_tags.contains(&t.key))
             .then(|| Drift::new(format!("tags[{}].propagateAtLaunch", t.key), false, true)),
         value => Some(Drift::new(format!("tags[{}]", t.key), value.unwrap_or(&""), &t.value)),
     };
     let differing = input.resolved.tags.iter().filter_map(|t| Some((t.clone(), difference(t)?)));
-    let (put, because): (Vec<_>, _) = differing.unzip();
+    let (put, reasons): (Vec<_>, _) = differing.unzip();
     if !put.is_empty() {
-        draft.push_with_reasons(EksStep::PutTags { group: group.name.clone(), tags: put }, because);
+        builder.push_with_reasons(EksStep::PutTags { group: group.name.clone(), tags: put }, reasons);
     }
     let delete: Vec<_> = present
         .keys()
-        .filter(|k| !wanted.contains_key(*k) && managed.tags.iter().any(|m| m == *k))
+        .filter(|k| !desired.contains_key(*k) && managed.tags.iter().any(|m| m == *k))
         .map(|k| (*k).to_owned())
         .collect();
     if !delete.is_empty() {
-        let because = delete.iter().map(|k| Drift::new(format!("tags[{k}]"), present[k.as_str()], "")).collect();
-        draft.push_with_reasons(EksStep::DeleteTags { group: group.name.clone(), keys: delete }, because);
+        let reasons = delete.iter().map(|k| Drift::new(format!("tags[{k}]"), present[k.as_str()], "")).collect();
+        builder.push_with_reasons(EksStep::DeleteTags { group: group.name.clone(), keys: delete }, reasons);
     }
 }
 
-fn hooks(input: &PlanInput, group: &ScalingGroup, managed: &ManagedAttributes, draft: &mut PlanBuilder) {
+fn hooks(input: &PlanInput, group: &ScalingGroup, managed: &ManagedAttributes, builder: &mut PlanBuilder) {
     let Some(present) = &input.observed.lifecycle_hooks else { return };
     for hook in &input.resolved.desired.lifecycle_hooks {
-        let because = match present.iter().find(|h| h.name == hook.name) {
+        let reasons = match present.iter().find(|h| h.name == hook.name) {
             None => vec![Drift::new(format!("lifecycleHooks[{}]", hook.name), "", "present")],
             Some(found) => crate::provisioner::eks::launch_template::drift::hook_drift(found, hook),
         };
         let found = present.iter().find(|h| h.name == hook.name);
         // PutLifecycleHook keeps the fields that it does not name, so a hook that loses fields is deleted first.
         if found.is_some_and(|found| crate::provisioner::eks::launch_template::drift::drops_fields(found, hook)) {
-            draft.push(EksStep::DeleteHook { group: group.name.clone(), hook: hook.name.clone() });
+            builder.push(EksStep::DeleteHook { group: group.name.clone(), hook: hook.name.clone() });
         }
-        if !because.is_empty() {
-            draft.push_with_reasons(EksStep::PutHook { group: group.name.clone(), hook: hook.clone() }, because);
+        if !reasons.is_empty() {
+            builder.push_with_reasons(EksStep::PutHook { group: group.name.clone(), hook: hook.clone() }, reasons);
         }
     }
-    let wanted = |name: &str| input.resolved.desired.lifecycle_hooks.iter().any(|h| h.name == name);
-    for hook in present.iter().filter(|h| managed.hooks.contains(&h.name) && !wanted(&h.name)) {
-        let because = vec![Drift::new(format!("lifecycleHooks[{}]", hook.name), "present", "")];
-        draft.push_with_reasons(EksStep::DeleteHook { group: group.name.clone(), hook: hook.name.clone() }, because);
+    let is_desired = |name: &str| input.resolved.desired.lifecycle_hooks.iter().any(|h| h.name == name);
+    for hook in present.iter().filter(|h| managed.hooks.contains(&h.name) && !is_desired(&h.name)) {
+        let reasons = vec![Drift::new(format!("lifecycleHooks[{}]", hook.name), "present", "")];
+        builder.push_with_reasons(EksStep::DeleteHook { group: group.name.clone(), hook: hook.name.clone() }, reasons);
     }
 }

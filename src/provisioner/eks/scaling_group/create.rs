@@ -6,7 +6,7 @@ use crate::plan::{EksStep, Phase, Pin, PlanBuilder, waiting};
 use crate::provisioner::eks::input::PlanInput;
 
 /// Adds the steps that create the scaling group, pinned to a launch template version.
-pub fn create_scaling_group(input: &PlanInput, pin: Pin, draft: &mut PlanBuilder) {
+pub fn create_scaling_group(input: &PlanInput, pin: Pin, builder: &mut PlanBuilder) {
     let r = input.resolved;
     let desired = &r.desired;
     let group = NewScalingGroup {
@@ -20,21 +20,21 @@ pub fn create_scaling_group(input: &PlanInput, pin: Pin, draft: &mut PlanBuilder
         tags: r.tags.clone(),
         hooks: desired.lifecycle_hooks.clone(),
     };
-    mixed_instances::record_pool(input, group.mixed.as_ref(), draft);
+    mixed_instances::record_pool(input, group.mixed.as_ref(), builder);
     let name = group.name.clone();
-    draft.push(EksStep::CreateGroup { group, pin });
+    builder.push(EksStep::CreateGroup { group, pin });
     if !desired.suspended_processes.is_empty() {
-        draft.push(EksStep::SuspendProcesses {
+        builder.push(EksStep::SuspendProcesses {
             group: name.clone(),
             processes: desired.suspended_processes.iter().cloned().collect(),
         });
     }
     if !desired.metrics.is_empty() {
         let metrics = desired.metrics.iter().cloned().collect();
-        draft.push(EksStep::EnableMetrics { group: name.clone(), metrics });
+        builder.push(EksStep::EnableMetrics { group: name.clone(), metrics });
     }
     if let Some(sizes) = &desired.warm_pool {
-        draft.push(EksStep::PutWarmPool { group: name, sizes: sizes.clone(), state: None });
+        builder.push(EksStep::PutWarmPool { group: name, sizes: sizes.clone(), state: None });
     }
-    draft.set_outcome_once(waiting(Phase::Creating, "waiting for the first nodes"));
+    builder.set_outcome_once(waiting(Phase::Creating, "waiting for the first nodes"));
 }

@@ -18,7 +18,7 @@ pub fn desired_policy(input: &PlanInput, group: Option<&ScalingGroup>, changes: 
 }
 
 /// Records the types that the pool adds before the policy is set, so that a manual removal of a type is detected.
-pub fn record_pool(input: &PlanInput, policy: Option<&MixedPolicy>, draft: &mut PlanBuilder) {
+pub fn record_pool(input: &PlanInput, policy: Option<&MixedPolicy>, builder: &mut PlanBuilder) {
     let (Some(policy), Some(mixed), Some(_)) =
         (policy, &input.resolved.desired.mixed_instances, &input.resolved.type_pool)
     else {
@@ -28,7 +28,7 @@ pub fn record_pool(input: &PlanInput, policy: Option<&MixedPolicy>, draft: &mut 
     let mut added: Vec<_> = policy.overrides.iter().map(|o| o.instance_type.clone()).filter(|n| !listed(n)).collect();
     added.sort();
     if input.status.managed.as_ref().is_none_or(|m| m.pool != added) {
-        draft.record_managed("pool", json!(added));
+        builder.record_managed("pool", json!(added));
     }
 }
 

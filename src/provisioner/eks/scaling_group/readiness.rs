@@ -10,35 +10,35 @@ use crate::provisioner::eks::rotation::outdated;
 use crate::rotation::NodeInstance;
 
 /// Checks the readiness of the nodes, and sets the outcome when nothing else has set it.
-pub fn check_readiness(input: &PlanInput, group: &ScalingGroup, draft: &mut PlanBuilder) {
+pub fn check_readiness(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuilder) {
     let members = outdated::members(input.resolved, input.observed, input.status);
     let desired = usize::try_from(group.desired).unwrap_or(0);
     let ready: usize = members.iter().filter(|m| m.is_ready()).map(NodeInstance::weight).sum();
     let all = ready >= desired;
-    draft.status_update.nodes_ready = Some(all);
-    if let Some(message) = draft.join_conflict.take() {
-        draft.set_outcome_once(Outcome::Blocked { reason: Reason::AuthConflict, message, is_deleting: false });
+    builder.status_update.nodes_ready = Some(all);
+    if let Some(message) = builder.join_conflict.take() {
+        builder.set_outcome_once(Outcome::Blocked { reason: Reason::AuthConflict, message, is_deleting: false });
     }
     if all {
         let stays = |m: &&NodeInstance| m.instance.state != InstanceState::Terminating;
         let current = members.iter().filter(stays).all(|m| m.reasons.is_empty());
-        if current && let Some(template) = draft.status_update.fields.get_mut("template") {
+        if current && let Some(template) = builder.status_update.fields.get_mut("template") {
             template["lastReadyVersion"] = template["version"].clone();
         }
         return;
     }
     if let Some((reason, message)) = launch_failure(input) {
-        draft.set_outcome_once(Outcome::Blocked { reason, message, is_deleting: false });
+        builder.set_outcome_once(Outcome::Blocked { reason, message, is_deleting: false });
     }
     if let Some(message) = unready_instances(input, &members) {
-        draft.set_outcome_once(Outcome::Blocked { reason: Reason::NodesNotReady, message, is_deleting: false });
+        builder.set_outcome_once(Outcome::Blocked { reason: Reason::NodesNotReady, message, is_deleting: false });
     }
     let joining = members.iter().filter(|m| m.instance.state == InstanceState::InService && m.node.is_none()).count();
     let detail =
         if joining > 0 { format!("; {joining} instances are running but have not joined yet") } else { String::new() };
-    draft.status_update.fields.entry("nodes".into()).or_insert_with(|| json!({}));
+    builder.status_update.fields.entry("nodes".into()).or_insert_with(|| json!({}));
     let units = if members.iter().any(|m| m.weight() > 1) { "units of capacity" } else { "nodes" };
-    draft.set_outcome_once(waiting(phase(input), format!("{ready} of {desired} {units} are ready{detail}")));
+    builder.set_outcome_once(waiting(phase(input), format!("{ready} of {desired} {units} are ready{detail}")));
 }
 
 /// A rotation ends when its last replacement is Ready, not when the last outdated node is terminated.

@@ -36,12 +36,12 @@ pub fn surplus(input: &PlanInput, group: &ScalingGroup) -> usize {
 }
 
 /// Reports that `maxSize` is not lowered yet, when nothing else decides the outcome.
-pub fn report_pending(input: &PlanInput, group: &ScalingGroup, draft: &mut PlanBuilder) {
-    let wanted = input.resolved.desired.max_size;
-    if safe_max_size(input, group) > wanted {
-        draft.set_outcome_once(waiting(
+pub fn report_pending(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuilder) {
+    let max_size = input.resolved.desired.max_size;
+    if safe_max_size(input, group) > max_size {
+        builder.set_outcome_once(waiting(
             Phase::Modifying,
-            format!("waiting to lower maxSize to {wanted}: Auto Scaling is still launching or terminating instances"),
+            format!("waiting to lower maxSize to {max_size}: Auto Scaling is still launching or terminating instances"),
         ));
     }
 }

@@ -88,13 +88,13 @@ fn mime(parts: &[MimePart]) -> Vec<u8> {
 
 /// A boundary that no part contains, so that no script can end its own part.
 fn unused_boundary(parts: &[MimePart]) -> String {
-    let taken = |boundary: &str| {
+    let is_used = |boundary: &str| {
         let line = format!("--{boundary}");
         parts.iter().any(|part| part.content.windows(line.len()).any(|at| at == line.as_bytes()))
     };
     let mut boundary = "BOUNDARY".to_owned();
     let mut number = 0;
-    while taken(&boundary) {
+    while is_used(&boundary) {
         number += 1;
         boundary = format!("BOUNDARY{number}");
     }

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_quoted_only_where_needed() {
+    fn words_are_quoted_only_if_needed() {
         assert_eq!(shell_quoted("bench"), "bench");
         assert_eq!(shell_quoted("https://a.b/c"), "https://a.b/c");
         assert_eq!(shell_quoted(""), "''");
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn powershell_takes_five_characters_for_a_quote() {
+    fn powershell_doubles_all_five_quote_characters() {
         assert_eq!(powershell_quoted("a b"), "'a b'");
         assert_eq!(powershell_quoted(r#"$(x) `n "y""#), r#"'$(x) `n "y"'"#);
         for quote in ['\'', '\u{2018}', '\u{2019}', '\u{201A}', '\u{201B}'] {
@@ -92,7 +92,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn yaml_and_toml_read_a_quoted_string_back(text in any::<String>()) {
+        fn quoted_string_round_trips_in_yaml_and_toml(text in any::<String>()) {
             let quoted = double_quoted(&text);
             prop_assert!(quoted.is_ascii());
             let yaml: String = serde_yaml::from_str(&quoted).unwrap();

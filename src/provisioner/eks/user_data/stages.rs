@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn base64_is_decoded_and_everything_else_is_kept() {
+    fn base64_is_decoded_and_other_text_is_unchanged() {
         assert_eq!(decode_data("ZWNobyBwb3N0"), b"echo post");
         assert_eq!(decode_data("ZWNobyBw\nb3N0\n"), b"echo post");
         assert_eq!(decode_data("echo post"), b"echo post");
@@ -164,15 +164,15 @@ mod tests {
     fn truncated_base64_is_detected() {
         let cut = |data: &str| Stage::new("s", StageKind::Pre, data).is_truncated_base64();
         assert!(cut("ZWNobyBwb3N0=") && cut("ZWNobyBwb3\nIHBvc3Q=="));
-        for fine in
+        for valid in
             ["ZWNobyBwb3N0", "ZWNobyBwb3N0Cg==", "echo post", "ANSWER=", "export EMPTY=", "/usr/bin/prepare", ""]
         {
-            assert!(!cut(fine), "{fine}");
+            assert!(!cut(valid), "{valid}");
         }
     }
 
     #[test]
-    fn a_node_config_stage_forces_amazon_linux_2023() {
+    fn node_config_stage_forces_amazon_linux_2023() {
         let stages = [Stage::new("n", StageKind::NodeConfig, "")];
         for family in [OsFamily::AmazonLinux2, OsFamily::Bottlerocket, OsFamily::Windows] {
             assert_eq!(effective_family(family, &stages), OsFamily::AmazonLinux2023);
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_node_config_counts_and_must_be_yaml() {
+    fn last_node_config_is_used_and_must_be_yaml() {
         let good = Stage::new("good", StageKind::NodeConfig, "spec: {}");
         let bad = Stage::new("bad", StageKind::NodeConfig, "spec: {\ncanary: [");
         assert!(decode(&[bad.clone(), good.clone()]).is_ok());

@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_are_what_a_kubelet_accepts() {
+    fn labels_follow_kubelet_rules() {
         for (key, value) in [
             ("team", "search"),
             ("node.kubernetes.io/role", "web"),
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn service_cidrs_are_read() {
+    fn service_cidrs_are_parsed() {
         assert_eq!(service_cidr_address("").unwrap(), None);
         assert!(service_cidr_address("172.20.0.0/16").unwrap().unwrap().is_ipv4());
         assert!(service_cidr_address("fd30:1c53:5f8a::/108").unwrap().unwrap().is_ipv6());

@@ -33,19 +33,19 @@ pub fn is_foreign(input: &PlanInput) -> bool {
 }
 
 /// Creates, changes or deletes the warm pool as the spec asks; a foreign pool is kept.
-pub fn plan_pool(input: &PlanInput, group: &ScalingGroup, managed: &ManagedAttributes, draft: &mut PlanBuilder) {
+pub fn plan_pool(input: &PlanInput, group: &ScalingGroup, managed: &ManagedAttributes, builder: &mut PlanBuilder) {
     match (&input.resolved.desired.warm_pool, &group.warm_pool) {
-        (Some(_), Some(found)) if found.deleting => draft.set_outcome_once(waiting(
+        (Some(_), Some(found)) if found.deleting => builder.set_outcome_once(waiting(
             Phase::Modifying,
             "AWS is deleting the warm pool; it is created again once it is gone",
         )),
-        (Some(wanted), found) => {
-            let because = pool_drift(found.as_ref(), wanted);
-            if !because.is_empty() {
-                draft.push_with_reasons(put_step(group, found.as_ref(), wanted), because);
+        (Some(desired), found) => {
+            let reasons = pool_drift(found.as_ref(), desired);
+            if !reasons.is_empty() {
+                builder.push_with_reasons(put_step(group, found.as_ref(), desired), reasons);
             }
         }
-        (None, Some(found)) if managed.warm_pool && !found.deleting => draft.push_with_reasons(
+        (None, Some(found)) if managed.warm_pool && !found.deleting => builder.push_with_reasons(
             EksStep::DeleteWarmPool { group: group.name.clone() },
             vec![Drift::new("warmPool", display_sizes(&found.sizes), "")],
         ),
@@ -54,21 +54,21 @@ pub fn plan_pool(input: &PlanInput, group: &ScalingGroup, managed: &ManagedAttri
 }
 
 /// The PutWarmPool step. It keeps the pool state of the instances, which the spec does not set.
-fn put_step(group: &ScalingGroup, found: Option<&WarmPool>, wanted: &WarmSizes) -> Step {
-    EksStep::PutWarmPool { group: group.name.clone(), sizes: wanted.clone(), state: found.map(|f| f.state.clone()) }
+fn put_step(group: &ScalingGroup, found: Option<&WarmPool>, desired: &WarmSizes) -> Step {
+    EksStep::PutWarmPool { group: group.name.clone(), sizes: desired.clone(), state: found.map(|f| f.state.clone()) }
         .into()
 }
 
-fn pool_drift(found: Option<&WarmPool>, wanted: &WarmSizes) -> Vec<Drift> {
-    let Some(found) = found else { return vec![Drift::new("warmPool", "", display_sizes(wanted))] };
-    let mut because = Vec::new();
-    if found.sizes.min != wanted.min {
-        because.push(Drift::new("warmPool.minSize", found.sizes.min, wanted.min));
+fn pool_drift(found: Option<&WarmPool>, desired: &WarmSizes) -> Vec<Drift> {
+    let Some(found) = found else { return vec![Drift::new("warmPool", "", display_sizes(desired))] };
+    let mut reasons = Vec::new();
+    if found.sizes.min != desired.min {
+        reasons.push(Drift::new("warmPool.minSize", found.sizes.min, desired.min));
     }
-    if found.sizes.max != wanted.max {
-        because.push(Drift::new("warmPool.maxSize", max_size_or_default(&found.sizes), max_size_or_default(wanted)));
+    if found.sizes.max != desired.max {
+        reasons.push(Drift::new("warmPool.maxSize", max_size_or_default(&found.sizes), max_size_or_default(desired)));
     }
-    because
+    reasons
 }
 
 fn max_size_or_default(sizes: &WarmSizes) -> i32 {
@@ -80,19 +80,19 @@ fn display_sizes(sizes: &WarmSizes) -> String {
 }
 
 /// Replaces outdated warm instances. Returns true while the rotation of nodes has to wait for the pool.
-pub fn rotate_pool(input: &PlanInput, group: &ScalingGroup, draft: &mut PlanBuilder) -> bool {
+pub fn rotate_pool(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuilder) -> bool {
     let (Some(pool), Some(_)) = (&input.observed.warm_instances, &group.warm_pool) else { return false };
     let old = outdated_instances(input.resolved, input.observed, input.status);
     if old.is_empty() {
         let version_key = current_version_key(input.resolved, group, input.now);
-        if let (Some(template), Some(key)) = (draft.status_update.fields.get_mut("template"), version_key) {
+        if let (Some(template), Some(key)) = (builder.status_update.fields.get_mut("template"), version_key) {
             template["warmPool"] = json!(key);
         }
         return false;
     }
     let message = format!("{} of {} instances of the warm pool are outdated", old.len(), pool.len());
     if let Some(lock) = input.lock {
-        draft.set_outcome_once(Outcome::Locked { message: format!("{message}; replacement is blocked by {lock}") });
+        builder.set_outcome_once(Outcome::Locked { message: format!("{message}; replacement is blocked by {lock}") });
         return true;
     }
     // Auto Scaling would not replace them now. Nodes that come from the pool outdated are replaced later.
@@ -105,28 +105,28 @@ pub fn rotate_pool(input: &PlanInput, group: &ScalingGroup, draft: &mut PlanBuil
     }
     let steps = next_batch(pool, old);
     if steps.is_empty() && input.observed.warm_pool_wait >= input.resolved.desired.rolling_update.join_timeout {
-        halt_rotation(input, pool, message, draft);
+        halt_rotation(input, pool, message, builder);
         return true;
     }
-    draft.condition_updates.push(rotation_halted(false, "Rotating", String::new()));
+    builder.condition_updates.push(rotation_halted(false, "Rotating", String::new()));
     let recheck = if steps.is_empty() { Recheck::Poll } else { Recheck::Immediately };
-    draft.steps.extend(steps.into_iter().map(|(instance, because)| {
-        PlannedStep::new(EksStep::ReplaceWarmInstance { group: group.name.clone(), instance }, because)
+    builder.steps.extend(steps.into_iter().map(|(instance, reasons)| {
+        PlannedStep::new(EksStep::ReplaceWarmInstance { group: group.name.clone(), instance }, reasons)
     }));
-    draft.set_outcome_once(Outcome::Progressing { phase: Phase::Rotating, message, recheck });
+    builder.set_outcome_once(Outcome::Progressing { phase: Phase::Rotating, message, recheck });
     true
 }
 
 /// Halts the rotation when warm instances did not launch or terminate in time; this needs manual intervention.
-fn halt_rotation(input: &PlanInput, pool: &[WarmInstance], message: String, draft: &mut PlanBuilder) {
+fn halt_rotation(input: &PlanInput, pool: &[WarmInstance], message: String, builder: &mut PlanBuilder) {
     let held = pool.iter().filter(|w| w.phase != WarmPhase::Ready).map(|w| w.instance.id.clone());
     let message = format!(
         "{message}; {} did not finish launching or terminating within {}; no node is replaced until they do; complete the lifecycle hook that holds them in Warmed:Pending or Warmed:Terminating, or fix the image, user data or role that new instances launch from; the rotation then continues automatically",
         held.collect::<Vec<_>>().join(", "),
         duration::format(input.resolved.desired.rolling_update.join_timeout),
     );
-    draft.condition_updates.push(rotation_halted(true, "ReplacementsNotReady", message.clone()));
-    draft.set_outcome_once(Outcome::Blocked { reason: Reason::ReplacementsNotReady, message, is_deleting: false });
+    builder.condition_updates.push(rotation_halted(true, "ReplacementsNotReady", message.clone()));
+    builder.set_outcome_once(Outcome::Blocked { reason: Reason::ReplacementsNotReady, message, is_deleting: false });
 }
 
 /// Whether outdated warm instances are kept only because others are still launching or terminating.
@@ -148,8 +148,8 @@ fn outdated_instances<'a>(
 ) -> Vec<(&'a WarmInstance, Vec<Drift>)> {
     let stays = |warm: &&WarmInstance| warm.phase != WarmPhase::Leaving && warm.instance.healthy;
     let pool = state.warm_instances.iter().flatten().filter(stays);
-    let because = |warm: &'a WarmInstance| (warm, outdated::instance_drift(resolved, state, status, &warm.instance));
-    pool.map(because).filter(|(_, because)| !because.is_empty()).collect()
+    let reasons = |warm: &'a WarmInstance| (warm, outdated::instance_drift(resolved, state, status, &warm.instance));
+    pool.map(reasons).filter(|(_, reasons)| !reasons.is_empty()).collect()
 }
 
 /// The instances to replace now: all that are still being prepared, and so many others that half of the pool stays
@@ -158,13 +158,13 @@ fn next_batch(pool: &[WarmInstance], old: Vec<(&WarmInstance, Vec<Drift>)>) -> V
     let busy = pool.iter().filter(|w| w.phase != WarmPhase::Ready || !w.instance.healthy).count();
     let mut free = pool.len().div_ceil(2).saturating_sub(busy);
     let mut batch = Vec::new();
-    for (warm, because) in old {
+    for (warm, reasons) in old {
         let ready = warm.phase == WarmPhase::Ready;
         if ready && free == 0 {
             continue;
         }
         free -= usize::from(ready);
-        batch.push((warm.instance.id.clone(), because));
+        batch.push((warm.instance.id.clone(), reasons));
     }
     batch
 }
