@@ -270,7 +270,7 @@ fn selector_change_keeps_pods_covered() {
     let mut steps = Vec::new();
     for _ in 0..8 {
         let plan = scenario.plan();
-        steps.extend(plan.steps.iter().map(|p| p.step.name()).filter(|name| *name != "Record"));
+        steps.extend(plan.steps.iter().map(|p| p.step.name()).filter(|name| *name != "UpdateStatus"));
         scenario.apply(&plan);
         assert!(scenario.serves("team"), "{steps:?}");
         scenario.finish_eks_operations();
@@ -286,7 +286,7 @@ fn selector_change_keeps_pods_covered() {
 #[test]
 fn lock_blocks_old_profile_deletion_only() {
     let mut scenario = converged().with_spec(OTHER).with(|s| s.lock = Some("the InstanceGroup"));
-    assert_eq!(scenario.step_names(), ["Record", "CreateFargateProfile"]);
+    assert_eq!(scenario.step_names(), ["UpdateStatus", "CreateFargateProfile"]);
     let plan = scenario.plan();
     scenario.apply(&plan);
     scenario.finish_eks_operations();
@@ -299,7 +299,7 @@ fn lock_blocks_old_profile_deletion_only() {
         "a locked group leaves the queue"
     );
     scenario.lock = None;
-    assert_eq!(scenario.step_names(), ["Record", "DeleteFargateProfile"]);
+    assert_eq!(scenario.step_names(), ["UpdateStatus", "DeleteFargateProfile"]);
     assert!(scenario.plan().steps.iter().any(|p| p.step.is_disruptive()));
 }
 
@@ -370,7 +370,7 @@ fn outdated_failed_profile_is_deleted_at_once() {
     let outdated =
         profile(&resolved(OTHER), &scenario.resolved.names.replacement_name("x"), ProfileStatus::CreateFailed);
     scenario.observed.profiles.push(outdated);
-    assert_eq!(scenario.step_names(), ["Record", "DeleteFargateProfile"]);
+    assert_eq!(scenario.step_names(), ["UpdateStatus", "DeleteFargateProfile"]);
     assert!(!scenario.plan().steps.iter().any(|p| p.step.is_disruptive()), "no pod runs on it");
 }
 
@@ -419,7 +419,7 @@ fn adopted_profile_stays_until_spec_changes() {
     }
     assert_eq!(scenario.plan().outcome, Outcome::Converged);
     let changed = scenario.with_spec("eks-fargate: {selectors: [{namespace: elsewhere}]}");
-    assert_eq!(changed.step_names(), ["Record", "CreateFargateProfile"]);
+    assert_eq!(changed.step_names(), ["UpdateStatus", "CreateFargateProfile"]);
 }
 
 #[test]
@@ -453,7 +453,7 @@ fn denied_tags_do_not_block_other_changes() {
     assert!(reason == Reason::MissingPermission && message.contains("lacks eks:TagResource;"), "{message}");
     let older = profile(&resolved(OTHER), &scenario.resolved.names.replacement_name("x"), ProfileStatus::Active);
     scenario.observed.profiles.push(older);
-    assert_eq!(scenario.step_names(), ["Record", "DeleteFargateProfile"]);
+    assert_eq!(scenario.step_names(), ["UpdateStatus", "DeleteFargateProfile"]);
     let mut scenario = converged().with_spec("eks-fargate: {tags: []}");
     assert!(scenario.step_names().contains(&"UntagFargateProfile"));
     scenario.observed.tag_retry_pending = true;
@@ -512,7 +512,7 @@ fn recreated_role_gets_new_access_entry() {
     scenario.apply_records(&plan);
     (scenario.observed.is_role_ready, scenario.observed.join_state.role_id) = (true, Some("AROA-2".into()));
     let plan = scenario.plan();
-    let names: Vec<_> = plan.steps.iter().map(|p| p.step.name()).filter(|name| *name != "Record").collect();
+    let names: Vec<_> = plan.steps.iter().map(|p| p.step.name()).filter(|name| *name != "UpdateStatus").collect();
     assert_eq!(names, ["RemoveAccessEntry", "PutAccessEntry"]);
     scenario.apply_records(&plan);
     assert_eq!(recorded_role_id(&scenario.status, &arn), None, "the id is recorded once its entry is observed");
@@ -715,7 +715,7 @@ fn keiko_profile_is_deleted_with_rejected_spec() {
     let mut scenario = created_by_keiko_with_rejected_spec("{}");
     let mut remaining = scenario.observed.profiles.clone();
     let plan = deletion_plan_with_rejected_spec(&scenario, &remaining);
-    assert_eq!(step_names(&plan), ["Record", "TagFargateProfile"], "{plan:?}");
+    assert_eq!(step_names(&plan), ["UpdateStatus", "TagFargateProfile"], "{plan:?}");
     let Step::Object(ObjectStep::UpdateStatus { status }) = &plan.steps[0].step else { panic!("{plan:?}") };
     scenario.status = serde_json::from_value(status.clone()).expect("a status");
     remaining[0].tags = scenario.resolved.ownership_tags.clone();
@@ -739,7 +739,7 @@ fn rejected_spec_role_is_no_evidence() {
         assert!(message.contains(&remaining[0].name) && message.contains("policy.fargateNamespaces"), "{message}");
         assert_eq!(
             step_names(&deletion_plan(&scenario, &remaining, None)),
-            ["Record", "TagFargateProfile"],
+            ["UpdateStatus", "TagFargateProfile"],
             "a valid spec proves ownership"
         );
     }
@@ -887,7 +887,7 @@ fn plan_command_reports_old_profile_deletion_and_lock() {
         let snapshot = Snapshot { resolved: scenario.resolved.clone(), observed: scenario.observed.clone() };
         let context = PlanContext { status: &scenario.status, lock, settings: &settings, now: scenario.now };
         let projection = snapshot.simulate(&scenario.plan(), &context);
-        let names: Vec<_> = projection.steps.iter().map(|p| p.step.name()).filter(|n| *n != "Record").collect();
+        let names: Vec<_> = projection.steps.iter().map(|p| p.step.name()).filter(|n| *n != "UpdateStatus").collect();
         (names, projection.outcome)
     };
     assert_eq!(simulated(None).0, ["DeleteFargateProfile"]);
@@ -949,5 +949,5 @@ fn ambiguous_group_names_never_share_profiles() {
     });
     assert!(!has_conflict(&with_replacement));
     assert_eq!(with_replacement.plan().outcome, Outcome::Converged);
-    assert_eq!(with_replacement.with_spec(OTHER).step_names(), ["Record", "CreateFargateProfile"]);
+    assert_eq!(with_replacement.with_spec(OTHER).step_names(), ["UpdateStatus", "CreateFargateProfile"]);
 }

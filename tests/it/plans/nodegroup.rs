@@ -297,7 +297,7 @@ fn plans_match_golden_files() {
 fn adoption_never_replaces_nodes() {
     for spec in [C5, RELEASED] {
         let first = Scenario::converged("", spec).with(make_adoptable);
-        assert_eq!(first.step_names(), ["Record", "TagNodegroup"], "{spec}");
+        assert_eq!(first.step_names(), ["UpdateStatus", "TagNodegroup"], "{spec}");
         let recorded = first.with_records();
         assert_eq!(recorded.step_names(), ["TagNodegroup"], "{spec}: one record holds the whole adoption");
         let tagged = recorded.with(|s| {
@@ -321,7 +321,7 @@ fn removed_attributes_leave_the_record() {
         s.resolved = resolve_spec("");
         s.state.nodegroups[0].nodegroup = existing_nodegroup(&resolve_spec(""), 1).nodegroup;
     });
-    assert_eq!(removed.step_names(), ["Record"]);
+    assert_eq!(removed.step_names(), ["UpdateStatus"]);
     let after = removed.with_records();
     let managed = after.status.managed.clone().expect("a record");
     assert!(managed.labels.is_empty() && managed.taints.is_empty() && managed.tags.is_empty(), "{managed:?}");
@@ -344,9 +344,9 @@ fn desired_size_is_omitted_while_in_range() {
 fn foreign_update_is_awaited() {
     let scenario = Scenario::converged("", &spec_text("releaseVersion: 1.33.0-20250601, nodeLabels: {a: b}"));
     let busy = scenario.clone().nodegroup(|n| n.status = NodegroupStatus::Updating);
-    assert_eq!(busy.step_names(), ["Record"]);
+    assert_eq!(busy.step_names(), ["UpdateStatus"]);
     assert!(matches!(busy.plan().outcome, Outcome::Progressing { .. }));
-    assert_eq!(scenario.step_names(), ["Record", "UpdateNodegroup"], "one change at a time, labels first");
+    assert_eq!(scenario.step_names(), ["UpdateStatus", "UpdateNodegroup"], "one change at a time, labels first");
 }
 
 #[test]
@@ -381,7 +381,7 @@ fn failed_update_is_retried_after_an_hour_or_spec_change() {
 fn lock_blocks_only_node_replacement() {
     let locked = |scenario: Scenario| scenario.with(|s| s.lock = Some("lock-upgrades on the group"));
     let both = "eks-managed: {configuration: {instanceType: c5.large, nodeLabels: {a: b}}}";
-    assert_eq!(locked(Scenario::converged("", both)).step_names(), ["Record", "UpdateNodegroup"]);
+    assert_eq!(locked(Scenario::converged("", both)).step_names(), ["UpdateStatus", "UpdateNodegroup"]);
     for scenario in
         [Scenario::converged("", C5), Scenario::converged("", &spec_text("releaseVersion: x")), during_replacement()]
     {
@@ -396,13 +396,13 @@ fn lock_blocks_only_node_replacement() {
 #[test]
 fn old_nodes_wait_for_ready_replacements() {
     let waiting = during_replacement().with(|s| s.state.nodegroups[1].members[0].node = None);
-    assert!(waiting.step_names().iter().all(|s| *s == "Record"), "{:?}", waiting.step_names());
+    assert!(waiting.step_names().iter().all(|s| *s == "UpdateStatus"), "{:?}", waiting.step_names());
     let late = waiting
         .with(|s| s.state.nodegroups[1].members[0].instance.in_service_since = Some(timestamp("2026-01-01T12:00:00Z")));
     assert_eq!(late.blocked().0, Reason::ReplacementsNotReady);
     let unhealthy = during_replacement().with(|s| s.state.cluster_health = ClusterHealth { total: 4, unready: 3 });
     assert_eq!(unhealthy.blocked().0, Reason::ClusterUnhealthy);
-    assert_eq!(unhealthy.step_names(), ["Record"; 0]);
+    assert_eq!(unhealthy.step_names(), ["UpdateStatus"; 0]);
 }
 
 #[test]
@@ -440,7 +440,7 @@ fn reverted_change_uncordons_old_nodes() {
 #[test]
 fn failed_creation_keeps_its_recorded_name() {
     let replacing = Scenario::converged("", C5);
-    assert_eq!(replacing.step_names(), ["Record", "CreateNodegroup"]);
+    assert_eq!(replacing.step_names(), ["UpdateStatus", "CreateNodegroup"]);
     assert_eq!(replacing.with_records().step_names(), ["CreateNodegroup"]);
 }
 
@@ -724,7 +724,7 @@ fn scale_in_waits_for_lock_and_healthy_cluster() {
         "{:?}",
         locked.plan().outcome
     );
-    assert_eq!(locked.step_names(), ["Record"]);
+    assert_eq!(locked.step_names(), ["UpdateStatus"]);
     assert_eq!(shrunk.clone().with(unhealthy).with(labelled).blocked().0, Reason::ClusterUnhealthy);
     let disrupts = |scenario: &Scenario| scenario.plan().steps.last().expect("a step").step.is_disruptive();
     assert!(disrupts(&shrunk), "locks are checked again before the step");

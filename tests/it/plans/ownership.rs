@@ -127,7 +127,7 @@ fn existing_profile_never_becomes_owned() {
     });
     assert!(step_names(&tagged.plan()).contains(&"AttachPolicy"));
     let without_record = converged().with(|s| s.status.managed = None);
-    assert_eq!(step_names(&without_record.plan()), ["Record"], "Keiko controller leaves no record");
+    assert_eq!(step_names(&without_record.plan()), ["UpdateStatus"], "Keiko controller leaves no record");
 }
 
 /// Otherwise a wrong clusterName could not be corrected, and the deletion would wait for tags that a tenant may not set.
@@ -216,5 +216,5 @@ fn previous_role_entry_stays_recorded_while_needed() {
     let busy = unused.with_spec(NEW_IMAGE);
     assert!(!step_names(&busy.plan()).contains(&"RemoveAwsAuthEntry"), "other changes come first");
     let removed = with_previous_role.with(|s| s.state.previous_roles.recorded_auth_entries.clear());
-    assert_eq!(step_names(&removed.plan()), ["Record"]);
+    assert_eq!(step_names(&removed.plan()), ["UpdateStatus"]);
 }
