@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 
-def parse_arguments() -> argparse.Namespace:
+def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(prog="localcloud.aws.server", description="The simulated AWS of the local cloud.")
     parser.add_argument("--port", type=int, default=0, help="port on 127.0.0.1; 0 takes a free one (see aws.json)")
@@ -28,7 +28,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--region", default="us-west-2")
     parser.add_argument("--service-cidr", default="10.96.0.0/16")
     parser.add_argument("--authentication-mode", choices=("CONFIG_MAP", "API_AND_CONFIG_MAP", "API"), default="CONFIG_MAP")
-    return parser.parse_args()
+    return parser.parse_args(arguments)
 
 
 def set_moto_environment() -> None:
@@ -38,6 +38,15 @@ def set_moto_environment() -> None:
     os.environ.setdefault("AWS_ACCESS_KEY_ID", "local")
     os.environ.setdefault("AWS_SECRET_ACCESS_KEY", "local")
     os.environ.setdefault("AWS_EC2_METADATA_DISABLED", "true")
+
+
+def import_modules() -> None:
+    """Import the modules that `serve` uses. They read the environment (see `set_moto_environment`)."""
+    import moto.moto_server.werkzeug_app
+    import werkzeug.serving
+
+    import localcloud.aws.gateway
+    import localcloud.aws.simulator  # noqa: F401
 
 
 def serve(options: argparse.Namespace) -> None:
@@ -69,6 +78,8 @@ def serve(options: argparse.Namespace) -> None:
     # moto lists the methods of a class for every call, which takes longer than most calls. Cache the list.
     responses.method_names_from_class = functools.cache(responses.method_names_from_class)
     moto = DomainDispatcherApplication(create_backend_app)
+    # moto lists its directory and matches the patterns of all services for every call. Cache the result.
+    moto.get_backend_for_host = functools.cache(moto.get_backend_for_host)
 
     class QuietRequestHandler(MotoRequestHandler):
         """A request handler that logs nothing: the event log has every call."""
@@ -76,8 +87,38 @@ def serve(options: argparse.Namespace) -> None:
         def log_request(self, *_: Any) -> None:
             pass
 
-    app = Gateway(simulator, moto) if patched else moto
-    server = make_server("127.0.0.1", options.port, app, threaded=True, request_handler=QuietRequestHandler)
+    class KeepAliveRequestHandler(QuietRequestHandler):
+        """A request handler that keeps connections open. werkzeug's starts a thread for every call."""
+
+        protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
+
+        def run_wsgi(self) -> None:
+            started: list[Any] = []
+            environ = self.make_environ()
+            # The gateway reads a body of a known length only.
+            self.close_connection = self.close_connection or "Transfer-Encoding" in self.headers
+            try:
+                content = b"".join(self.server.app(environ, lambda *start: started.extend(start)))
+            except ConnectionAbortedError:
+                self.close_connection = True
+                return
+            except Exception:
+                logging.exception("%s %s", self.command, self.path)
+                started, content = ["500 Internal Server Error", []], b""
+            status, headers = started[:2]
+            code, _, reason = status.partition(" ")
+            self.send_response(int(code), reason)
+            for name, value in headers:
+                if name.lower() not in ("connection", "content-length", "date", "server"):
+                    self.send_header(name, value)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(content)
+
+    app, handler = (Gateway(simulator, moto), KeepAliveRequestHandler) if patched else (moto, QuietRequestHandler)
+    server = make_server("127.0.0.1", options.port, app, threaded=True, request_handler=handler)
     server.daemon_threads = True
     write_facts(Path(options.state), simulator.facts | {"aws_endpoint": f"http://127.0.0.1:{server.server_port}"})
     server.serve_forever()
@@ -99,10 +140,10 @@ def write_facts(state: Path, facts: dict[str, Any]) -> None:
     partial.rename(state / "aws.json")
 
 
-def main() -> None:
-    """Entry point."""
+def main(arguments: list[str] | None = None) -> None:
+    """Entry point. `arguments` replace those of the command line."""
     logging.basicConfig(level=logging.WARNING, format="aws: %(levelname)s %(name)s: %(message)s")
-    options = parse_arguments()
+    options = parse_arguments(arguments)
     Path(options.state).mkdir(parents=True, exist_ok=True)
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     signal.signal(signal.SIGINT, lambda *_: os._exit(0))

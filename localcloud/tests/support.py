@@ -30,11 +30,12 @@ def session():
 
 def eventually(check, timeout=60, message=None):
     """Poll until `check()` is truthy, and return its result. On timeout, fail with its last result."""
-    deadline = time.monotonic() + timeout
+    start = time.monotonic()
     while not (answer := check()):
-        if time.monotonic() > deadline:
+        waited = time.monotonic() - start
+        if waited > timeout:
             pytest.fail(f"{message or 'the expected state'} did not come within {timeout} s; last: {answer!r}")
-        time.sleep(0.1)
+        time.sleep(0.1 if waited < 2 else 0.25)
     return answer
 
 

@@ -7,11 +7,9 @@ need: it deletes everything that a test created in Kubernetes. The simulated AWS
 import json
 import os
 import pathlib
-import subprocess
-import sys
 
 from e2e import harness
-from localcloud.controlplane import processes
+from localcloud.aws.fork_server import ForkServer
 from localcloud.tests import support
 
 KEPT_NAMESPACES = ("default", "instance-manager", "kube-node-lease", "kube-public", "kube-system")
@@ -29,11 +27,15 @@ class CloudPool:
 
     def __init__(self, start_cloud):
         self._start_cloud = start_cloud
+        self._fork_server = None
         self._idle = []
 
     def take(self, *flags):
         """A cloud that no other test uses; `flags` are those of localcloud/aws/server.py."""
-        control_plane = self._idle.pop() if self._idle else ControlPlane(self._start_cloud("--no-aws"))
+        if self._fork_server is None:
+            environment = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+            self._fork_server = ForkServer(environment | {"PYTHONPATH": str(support.REPOSITORY)}, support.REPOSITORY)
+        control_plane = self._idle.pop() if self._idle else ControlPlane(self._start_cloud("--no-aws"), self._fork_server)
         return control_plane.start_aws(flags)
 
     def give_back(self, cloud):
@@ -49,8 +51,9 @@ class CloudPool:
 class ControlPlane:
     """A Kubernetes control plane, and the simulated AWS of the test that uses it."""
 
-    def __init__(self, cloud):
+    def __init__(self, cloud, fork_server):
         self._cloud = cloud
+        self._fork_server = fork_server
         self._shipped = self._read_shipped()
         self._aws = None
         self._count = 0
@@ -67,23 +70,16 @@ class ControlPlane:
         kube = state / "kube.json"
         kube.touch(mode=0o600)
         kube.write_text(json.dumps({"url": self._cloud["apiserver"], "token": self._cloud["admin_token"], "ca": self._cloud.certificate_authority}))
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
-        parent = os.getpid()
-        with open(state / "aws.log", "w") as log:
-            self._aws = subprocess.Popen(
-                [sys.executable, "-m", "localcloud.aws.server", "--state", state, "--kubeconfig-json", kube, *flags],
-                cwd=support.REPOSITORY, env=environment | {"PYTHONPATH": str(support.REPOSITORY)}, stdout=log, stderr=log,
-                preexec_fn=lambda: processes.die_with_parent(parent),
-            )  # fmt: skip
+        log = state / "aws.log"
+        self._aws = self._fork_server.start(["--state", state, "--kubeconfig-json", kube, *flags], log)
         facts = state / "aws.json"
-        support.eventually(lambda: facts.exists() or self._aws.poll() is not None, harness.WAIT, f"the simulated AWS ({state / 'aws.log'})")
-        assert self._aws.poll() is None, (state / "aws.log").read_text()
+        support.eventually(lambda: facts.exists() or not self._fork_server.is_running(self._aws), harness.WAIT, f"the simulated AWS ({log})")
+        assert facts.exists(), log.read_text()
         return harness.Cloud.on_control_plane(self, self._cloud, json.loads(facts.read_text()))
 
     def stop_aws(self):
         """Ends the simulated AWS. Nodes are no longer maintained."""
-        self._aws.kill()
-        self._aws.wait()
+        self._fork_server.stop(self._aws)
 
     def stop(self):
         """Ends the control plane."""

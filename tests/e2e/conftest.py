@@ -4,6 +4,7 @@ Tests without the marker `private` run side by side in one cloud with one contro
 namespaces of its own. Those marked `private` start clouds and controllers of their own.
 """
 
+import contextlib
 import json
 import os
 
@@ -67,20 +68,31 @@ def cloud_pool(start_cloud):
     return CloudPool(start_cloud)
 
 
-@pytest.fixture
-def own_cloud(cloud_pool):
-    """Starts a cloud of the test's own with the basic boundaries: `own_cloud("--authentication-mode", "API", config=text)`."""
-    taken = []
+@pytest.fixture(scope="session")
+def pooled_cloud(cloud_pool):
+    """A context with a private cloud, for the fixtures of modules: `with pooled_cloud("--authentication-mode", "API") as cloud`."""
 
-    def start(*flags, config=harness.BASIC):
-        taken.append(cloud_pool.take(*flags))
-        if config is not None:
-            taken[-1].install(config)
-        return taken[-1]
-
-    yield start
-    for cloud in taken:
+    @contextlib.contextmanager
+    def start(*flags):
+        cloud = cloud_pool.take(*flags)
+        yield cloud
         cloud_pool.give_back(cloud)
+
+    return start
+
+
+@pytest.fixture
+def own_cloud(pooled_cloud):
+    """Starts a cloud of the test's own with the basic boundaries: `own_cloud("--authentication-mode", "API", config=text)`."""
+    with contextlib.ExitStack() as taken:
+
+        def start(*flags, config=harness.BASIC):
+            cloud = taken.enter_context(pooled_cloud(*flags))
+            if config is not None:
+                cloud.install(config)
+            return cloud
+
+        yield start
 
 
 @pytest.fixture

@@ -283,10 +283,10 @@ class Tenant:
         selector = f"e2e = {self.unique}"
 
         def change(data):
-            kept = [s for s in yaml.safe_load(data.get("conditionals") or "[]") or [] if s["annotationSelector"] != selector]
+            kept = [s for s in yaml.load(data.get("conditionals") or "[]", yaml.CSafeLoader) or [] if s["annotationSelector"] != selector]
             if defaults is not None:
                 kept.append({"annotationSelector": selector, "defaults": defaults})
-            data["conditionals"] = yaml.safe_dump(kept, sort_keys=False)
+            data["conditionals"] = yaml.dump(kept, Dumper=yaml.CSafeDumper, sort_keys=False)
 
         self.cloud.edit_config_map(change)
         if self.controller is not None:

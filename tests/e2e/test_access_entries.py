@@ -57,13 +57,13 @@ def rejected_nodes(cloud):
 
 
 @pytest.fixture(scope="module")
-def api(start_cloud):
+def api(pooled_cloud):
     """A cluster that reads access entries only, and a controller without a flag for it."""
-    cloud = harness.Cloud.of(start_cloud("--authentication-mode", "API"))
-    cloud.install()
-    controller = harness.Controller(cloud, [*NO_ELECTION, *SHORT_RESYNC]).start()
-    yield cloud, controller
-    controller.kill()
+    with pooled_cloud("--authentication-mode", "API") as cloud:
+        cloud.install()
+        controller = harness.Controller(cloud, [*NO_ELECTION, *SHORT_RESYNC]).start()
+        yield cloud, controller
+        controller.kill()
 
 
 def test_nodes_join_with_an_access_entry_only(api, make_tenant):

@@ -116,12 +116,12 @@ class CrashStage:
 
 
 @pytest.fixture(scope="module")
-def stage(start_cloud):
-    cloud = harness.Cloud.of(start_cloud())
-    cloud.install()
-    made = CrashStage(cloud)
-    yield made
-    made.end()
+def stage(pooled_cloud):
+    with pooled_cloud() as cloud:
+        cloud.install()
+        made = CrashStage(cloud)
+        yield made
+        made.end()
 
 
 @pytest.fixture(scope="module")

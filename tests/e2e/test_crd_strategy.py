@@ -76,7 +76,9 @@ def test_a_deleted_resource_is_submitted_again_and_counts_as_a_retry(tenant):
     strategies.change(tenant)
     for _ in range(2):
         name = fake.wait_submitted()
+        (resource,) = fake.resources()
         fake.set_phase(name, "Running")
+        group.wait(lambda g: g.status()["strategyProgress"].get("uid") == resource["metadata"]["uid"], what="the record of this resource")
         group.wait(lambda g: "says `Running`" in g.has_condition("Reconciling")["message"], what="the word of the strategy")
         fake.delete(name)
     stalled = group.wait_condition("Stalled", reason="StrategyFailed")

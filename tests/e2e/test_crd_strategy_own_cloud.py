@@ -45,13 +45,13 @@ class Stage:
 
 
 @pytest.fixture(scope="module")
-def stage(start_cloud):
-    cloud = harness.Cloud.of(start_cloud())
-    cloud.install()
-    made = Stage(cloud)
-    made.start()
-    yield made
-    made.end()
+def stage(pooled_cloud):
+    with pooled_cloud() as cloud:
+        cloud.install()
+        made = Stage(cloud)
+        made.start()
+        yield made
+        made.end()
 
 
 def test_a_kind_that_is_not_installed_is_reported_and_retried_slowly(stage):

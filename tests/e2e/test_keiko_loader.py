@@ -12,9 +12,10 @@ pytestmark = pytest.mark.private
 
 
 @pytest.fixture(scope="module")
-def bare(start_cloud):
+def bare(pooled_cloud):
     """A cloud without boundaries, in which no controller runs."""
-    return harness.Cloud.of(start_cloud())
+    with pooled_cloud() as cloud:
+        yield cloud
 
 
 def assert_as_recorded(group):

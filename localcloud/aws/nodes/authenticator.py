@@ -7,6 +7,7 @@ User Guide).
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import yaml
@@ -68,13 +69,19 @@ def aws_auth_entry(role_arn: str, kind: str) -> dict[str, Any]:
     return {"rolearn": arn_without_path(role_arn), "username": username, "groups": sorted(GROUPS | extra_groups)}
 
 
+@functools.lru_cache(maxsize=16)
+def parse_yaml(text: str) -> Any:
+    """Parse YAML. Waiting nodes parse the same text many times, so the last results are cached."""
+    return yaml.safe_load(text)
+
+
 def aws_auth_problem(map_roles: str | None, role_arn: str, kind: str) -> str | None:
     """Why aws-auth does not authorize a role, or None. Entries must contain the ARN without the role's path."""
     wanted = aws_auth_entry(role_arn, kind)
     if map_roles is None:
         return "kube-system/aws-auth does not exist"
     try:
-        entries = yaml.safe_load(map_roles) or []
+        entries = parse_yaml(map_roles) or []
     except yaml.YAMLError:
         return "mapRoles of kube-system/aws-auth is not YAML"
     if not isinstance(entries, list) or not all(isinstance(found, dict) for found in entries):
