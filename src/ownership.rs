@@ -8,13 +8,13 @@ use crate::plan::{Outcome, Reason};
 use crate::provisioner::GroupId;
 
 /// Keys of the three tags that together prove ownership.
-pub const OWNERSHIP_TAG_KEYS: [&str; 3] = [tag::CLUSTER_NAME, tag::INSTANCE_GROUP, tag::NAMESPACE];
+pub(crate) const OWNERSHIP_TAG_KEYS: [&str; 3] = [tag::CLUSTER_NAME, tag::INSTANCE_GROUP, tag::NAMESPACE];
 
 /// Start of the part of the `Adopted` message that reports missing tags. Code that reads a stored message cuts it here.
-pub const UNTAGGED_SUFFIX: &str = "; not tagged";
+pub(crate) const UNTAGGED_SUFFIX: &str = "; not tagged";
 
 /// The message while the controller's IAM role lacks `permissions`, which it needs to set or remove tags.
-pub fn missing_tag_permission(permissions: &str) -> String {
+pub(crate) fn missing_tag_permission(permissions: &str) -> String {
     format!(
         "cannot update tags: the controller's IAM role lacks {permissions}; add the missing permissions to the role"
     )
@@ -22,7 +22,7 @@ pub fn missing_tag_permission(permissions: &str) -> String {
 
 /// The outcome for a managed node group or Fargate profile after AWS denied a tag change. `lacks_tag` and `lacks_untag`
 /// say which permissions are missing. The reconcile in which AWS denied the change reports the same message.
-pub fn tagging_blocked(lacks_tag: bool, lacks_untag: bool, is_deleting: bool) -> Outcome {
+pub(crate) fn tagging_blocked(lacks_tag: bool, lacks_untag: bool, is_deleting: bool) -> Outcome {
     let needed = [(lacks_tag, "eks:TagResource"), (lacks_untag, "eks:UntagResource")];
     let missing: Vec<_> = needed.into_iter().filter(|(lacks, _)| *lacks).map(|(_, permission)| permission).collect();
     Outcome::Blocked {
@@ -39,23 +39,23 @@ pub fn ownership_tags(cluster: &str, id: &GroupId) -> Vec<Tag> {
 }
 
 /// Whether a resource has all three tags of a group.
-pub fn has_ownership_tags(tags: &[Tag], ownership: &[Tag]) -> bool {
+pub(crate) fn has_ownership_tags(tags: &[Tag], ownership: &[Tag]) -> bool {
     let tags = tag_map(tags);
     ownership.iter().all(|t| tags.get(t.key.as_str()) == Some(&t.value.as_str()))
 }
 
 /// Whether a resource has the ID that was recorded at adoption, and no tags of another group.
-pub fn is_adopted(id: &str, tags: &[Tag], adopted_id: Option<&String>, ownership: &[Tag]) -> bool {
+pub(crate) fn is_adopted(id: &str, tags: &[Tag], adopted_id: Option<&String>, ownership: &[Tag]) -> bool {
     !id.is_empty() && adopted_id.is_some_and(|adopted| adopted == id) && !has_foreign_tags(tags, ownership)
 }
 
 /// Whether a resource provably belongs to a group: by its tags, or by the ID recorded at adoption.
-pub fn is_owned(id: &str, tags: &[Tag], adopted_id: Option<&String>, ownership: &[Tag]) -> bool {
+pub(crate) fn is_owned(id: &str, tags: &[Tag], adopted_id: Option<&String>, ownership: &[Tag]) -> bool {
     has_ownership_tags(tags, ownership) || is_adopted(id, tags, adopted_id, ownership)
 }
 
 /// Whether a resource has the tags of another group.
-pub fn has_foreign_tags(tags: &[Tag], ownership: &[Tag]) -> bool {
+pub(crate) fn has_foreign_tags(tags: &[Tag], ownership: &[Tag]) -> bool {
     let present = tag_map(tags);
     let claimed = [tag::INSTANCE_GROUP, tag::NAMESPACE].iter().any(|k| present.contains_key(k));
     claimed && !has_ownership_tags(tags, ownership)
@@ -64,7 +64,7 @@ pub fn has_foreign_tags(tags: &[Tag], ownership: &[Tag]) -> bool {
 /// Who owns a scaling group with the name that the controller derives for a group, according to the scaling group's
 /// tags.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ownership {
+pub(crate) enum Ownership {
     /// All three tags are the group's.
     Ours,
     /// The tags name another group, for which the controller derives the same name.
@@ -92,7 +92,7 @@ pub enum Ownership {
 /// tags.pop();
 /// assert!(matches!(classify_ownership("demo-team-web", &tags, &expected), Ownership::TagsModified(_)));
 /// ```
-pub fn classify_ownership(name: &str, tags: &[Tag], ownership: &[Tag]) -> Ownership {
+pub(crate) fn classify_ownership(name: &str, tags: &[Tag], ownership: &[Tag]) -> Ownership {
     let present = tag_map(tags);
     if has_ownership_tags(tags, ownership) {
         return Ownership::Ours;
@@ -119,7 +119,7 @@ pub fn classify_ownership(name: &str, tags: &[Tag], ownership: &[Tag]) -> Owners
 }
 
 /// Why a scaling group with the name of a group does not provably belong to it, without the remedy. `None` if it does.
-pub fn ownership_conflict(name: &str, tags: &[Tag], ownership: &[Tag]) -> Option<String> {
+pub(crate) fn ownership_conflict(name: &str, tags: &[Tag], ownership: &[Tag]) -> Option<String> {
     let why = match classify_ownership(name, tags, ownership) {
         Ownership::Ours => return None,
         Ownership::OtherGroup => "it has the tags of another group".into(),
@@ -133,7 +133,7 @@ pub fn ownership_conflict(name: &str, tags: &[Tag], ownership: &[Tag]) -> Option
 }
 
 /// The condition `Adopted`, if AWS denied tagging at the adoption.
-pub fn tagging_denied_condition(status: &InstanceGroupStatus) -> Option<&Condition> {
+pub(crate) fn tagging_denied_condition(status: &InstanceGroupStatus) -> Option<&Condition> {
     let adopted = status.conditions.iter().find(|c| c.r#type == condition::ADOPTED);
     adopted.filter(|c| c.reason.as_deref().map(condition::current_reason) == Some(condition::TAGGING_DENIED))
 }

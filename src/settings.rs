@@ -76,7 +76,7 @@ impl Default for Timing {
 
 impl Timing {
     /// The same values multiplied by `factor`, for tests and the demo.
-    pub fn scaled(self, factor: f64) -> Self {
+    pub(crate) fn scaled(self, factor: f64) -> Self {
         let scale = |d: SignedDuration| SignedDuration::try_from_secs_f64(d.as_secs_f64() * factor).unwrap_or(d);
         let Timing {
             poll_interval,

@@ -7,11 +7,12 @@ macro_rules! string_enum {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum $name { $($(#[$vmeta])* $variant),+ }
 
+        #[allow(dead_code, reason = "not every enumeration needs every item")]
         impl $name {
             /// Pattern for the CRD: any of the values in any case, or an empty string.
-            pub const PATTERN: &'static str = concat!("(?i)^(", $("|", $word, $("|", $other,)*)+ ")$");
+            pub(crate) const PATTERN: &'static str = concat!("(?i)^(", $("|", $word, $("|", $other,)*)+ ")$");
             /// Every value, in the order of declaration.
-            pub const ALL: &'static [Self] = &[$(Self::$variant),+];
+            pub(crate) const ALL: &'static [Self] = &[$(Self::$variant),+];
 
             /// The canonical spelling.
             pub const fn as_str(self) -> &'static str {
@@ -19,7 +20,7 @@ macro_rules! string_enum {
             }
 
             /// Parses a value in any case; `None` for an unknown or empty text.
-            pub fn parse(text: &str) -> Option<Self> {
+            pub(crate) fn parse(text: &str) -> Option<Self> {
                 $(if text.eq_ignore_ascii_case($word) $(|| text.eq_ignore_ascii_case($other))* { return Some(Self::$variant); })+
                 None
             }

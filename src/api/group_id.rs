@@ -33,7 +33,7 @@ pub struct GroupId {
 
 impl GroupId {
     /// `namespace/name`.
-    pub fn key(&self) -> String {
+    pub(crate) fn key(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
     }
 }

@@ -14,12 +14,12 @@ use super::{InstanceGroup, InstanceGroupStatus};
 /// reports a condition on it, and still uses the names recorded in its status. kube's `DeserializeGuard` would lose
 /// that status.
 #[derive(Clone, Debug)]
-pub struct GroupObject(pub Result<InstanceGroup, InvalidObject>);
+pub(crate) struct GroupObject(pub Result<InstanceGroup, InvalidObject>);
 
 /// The parts of an InstanceGroup whose spec cannot be decoded. The decoder's message is dropped, because it may quote
 /// values.
 #[derive(Clone, Debug)]
-pub struct InvalidObject {
+pub(crate) struct InvalidObject {
     /// Metadata of the object.
     pub metadata: ObjectMeta,
     /// Status of the object; empty when the object has none, `None` when the status cannot be decoded either.

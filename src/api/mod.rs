@@ -8,21 +8,21 @@
 //! is available for a condition. A status never fails to decode (see [`status`]).
 
 pub mod conditions;
-pub mod enums;
-pub mod fields;
+pub(crate) mod enums;
+pub(crate) mod fields;
 pub mod group_id;
-pub mod group_object;
-pub mod names;
-pub mod patch;
-pub mod redact;
-pub mod schema;
-pub mod spec;
-pub mod spec_eks;
+pub(crate) mod group_object;
+pub(crate) mod names;
+pub(crate) mod patch;
+pub(crate) mod redact;
+pub(crate) mod schema;
+pub(crate) mod spec;
+pub(crate) mod spec_eks;
 pub mod spec_error;
-pub mod spec_managed_fargate;
-pub mod status;
-pub mod status_fargate;
-pub mod validate;
+pub(crate) mod spec_managed_fargate;
+pub(crate) mod status;
+pub(crate) mod status_fargate;
+pub(crate) mod validate;
 
 pub use conditions::{Condition, rfc3339, set_condition};
 pub use enums::{
@@ -30,20 +30,17 @@ pub use enums::{
     Lifecycle, LifecycleTransition, NodegroupTaintEffect, OnDemandStrategy, OsFamily, ProvisionerKind,
     ScalingConfigurationKind, SpotStrategy, StrategyType, TaintEffect, Tenancy, UserDataStage,
 };
-pub use fields::IntOrString;
+pub(crate) use fields::IntOrString;
 pub use group_id::{GroupId, group_id};
-pub use group_object::{GroupObject, InvalidObject};
+pub(crate) use group_object::GroupObject;
 pub use patch::{apply_merge_patch, diff_merge_patch};
-pub use redact::{display_value, redacted};
+pub(crate) use redact::{display_value, redacted};
 pub use spec::{CrdStrategy, InstanceGroup, InstanceGroupSpec, RollingUpdate, Strategy};
 pub use spec_eks::{
     BootstrapOptions, EksConfiguration, EksSpec, InstanceTypeSpec, LifecycleHook, MetadataOptions,
     MixedInstancesPolicy, MountOptions, Placement, Tag, TagSpecification, Taint, UserData, Volume, WarmPool,
 };
-pub use spec_managed_fargate::{
-    EksFargateSpec, EksManagedConfiguration, EksManagedSpec, FargateSelector, ManagedStrategy, NodeRepairConfig,
-    NodegroupTaint,
-};
+pub(crate) use spec_managed_fargate::{EksFargateSpec, EksManagedConfiguration};
 pub use status::{
     AdoptedResources, InstanceGroupStatus, JoinStatus, ManagedAttributes, NodeCounts, SpotRecommendation,
     StrategyProgress, TemplateStatus,

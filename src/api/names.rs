@@ -1,115 +1,114 @@
 //! Names that other programs rely on: annotations, labels, tags, condition types and event reasons.
 
 /// API group of `InstanceGroup`.
-pub const GROUP: &str = "instancemgr.keikoproj.io";
+pub(crate) const GROUP: &str = "instancemgr.keikoproj.io";
 /// API version of `InstanceGroup`.
-pub const VERSION: &str = "v1alpha1";
+pub(crate) const VERSION: &str = "v1alpha1";
 /// Full name of the CustomResourceDefinition.
-pub const CRD_NAME: &str = "instancegroups.instancemgr.keikoproj.io";
+pub(crate) const CRD_NAME: &str = "instancegroups.instancemgr.keikoproj.io";
 /// The controller's finalizer. The controller removes no other finalizer.
-pub const FINALIZER: &str = "finalizer.instancegroups.keikoproj.io";
+pub(crate) const FINALIZER: &str = "finalizer.instancegroups.keikoproj.io";
 /// Name of the ConfigMap that holds boundaries, defaults, conditionals and policy.
-pub const CONFIG_MAP: &str = "instance-manager";
+pub(crate) const CONFIG_MAP: &str = "instance-manager";
 /// Name of the ConfigMap, in the namespace of [`CONFIG_MAP`], that stores the last known good revision.
-pub const LAST_KNOWN_GOOD_CONFIG_MAP: &str = "instance-manager-last-good";
+pub(crate) const LAST_KNOWN_GOOD_CONFIG_MAP: &str = "instance-manager-last-good";
 /// Default of `--config-namespace`.
-pub const DEFAULT_CONFIG_NAMESPACE: &str = "instance-manager";
+pub(crate) const DEFAULT_CONFIG_NAMESPACE: &str = "instance-manager";
 
 /// Annotations. Each comment begins with the kind of object that has the annotation.
-pub mod annotation {
+pub(crate) mod annotation {
     use std::collections::BTreeMap;
 
     /// Whether an annotation is set to "true", in any case.
-    pub fn is_true(annotations: &BTreeMap<String, String>, key: &str) -> bool {
+    pub(crate) fn is_true(annotations: &BTreeMap<String, String>, key: &str) -> bool {
         annotations.get(key).is_some_and(|value| value.eq_ignore_ascii_case("true"))
     }
 
     /// Namespace: "true" (any case) excludes its groups from boundaries and defaults.
-    pub const CONFIG_EXCLUDED: &str = "instancemgr.keikoproj.io/config-excluded";
+    pub(crate) const CONFIG_EXCLUDED: &str = "instancemgr.keikoproj.io/config-excluded";
     /// Group, Namespace or ConfigMap: "true" blocks cordons, drains and terminations.
-    pub const LOCK_UPGRADES: &str = "instancemgr.keikoproj.io/lock-upgrades";
+    pub(crate) const LOCK_UPGRADES: &str = "instancemgr.keikoproj.io/lock-upgrades";
     /// Group: "k=v,k2=v2" replaces the role labels of its nodes.
-    pub const DEFAULT_LABELS: &str = "instancemgr.keikoproj.io/default-labels";
+    pub(crate) const DEFAULT_LABELS: &str = "instancemgr.keikoproj.io/default-labels";
     /// Group: the nodes' role does not get the CNI policy.
-    pub const IRSA_ENABLED: &str = "instancemgr.keikoproj.io/irsa-enabled";
+    pub(crate) const IRSA_ENABLED: &str = "instancemgr.keikoproj.io/irsa-enabled";
     /// Group: see [`crate::api::OsFamily`].
-    pub const OS_FAMILY: &str = "instancemgr.keikoproj.io/os-family";
+    pub(crate) const OS_FAMILY: &str = "instancemgr.keikoproj.io/os-family";
     /// Group: the scaling group gets the cluster autoscaler's tags.
-    pub const CLUSTER_AUTOSCALER_ENABLED: &str = "instancemgr.keikoproj.io/cluster-autoscaler-enabled";
+    pub(crate) const CLUSTER_AUTOSCALER_ENABLED: &str = "instancemgr.keikoproj.io/cluster-autoscaler-enabled";
     /// Group: pods use other subnets than their node, so the controller computes maxPods.
-    pub const CUSTOM_NETWORKING_ENABLED: &str = "instancemgr.keikoproj.io/custom-networking-enabled";
+    pub(crate) const CUSTOM_NETWORKING_ENABLED: &str = "instancemgr.keikoproj.io/custom-networking-enabled";
     /// Group: number of pods on the host network, for the computed maxPods (default 2).
-    pub const CUSTOM_NETWORKING_HOST_PODS: &str = "instancemgr.keikoproj.io/custom-networking-host-pods";
+    pub(crate) const CUSTOM_NETWORKING_HOST_PODS: &str = "instancemgr.keikoproj.io/custom-networking-host-pods";
     /// Group: the CNI assigns prefixes, for the computed maxPods.
-    pub const CUSTOM_NETWORKING_PREFIX: &str = "instancemgr.keikoproj.io/custom-networking-prefix-assignment-enabled";
+    pub(crate) const CUSTOM_NETWORKING_PREFIX: &str =
+        "instancemgr.keikoproj.io/custom-networking-prefix-assignment-enabled";
     /// Group: time in RFC 3339; nodes launched before it are outdated.
-    pub const ROTATE_AT: &str = "instancemgr.keikoproj.io/rotate-at";
+    pub(crate) const ROTATE_AT: &str = "instancemgr.keikoproj.io/rotate-at";
     /// Node: record of a disruption in progress.
-    pub const DISRUPTION: &str = "instancemgr.keikoproj.io/disruption";
+    pub(crate) const DISRUPTION: &str = "instancemgr.keikoproj.io/disruption";
     /// Node: record that the controller put the node's instance into standby.
-    pub const SURGE: &str = "instancemgr.keikoproj.io/surge";
+    pub(crate) const SURGE: &str = "instancemgr.keikoproj.io/surge";
     /// Strategy resource: name of the scaling group that it upgrades.
-    pub const UPGRADE_SCOPE: &str = "instancemgr.keikoproj.io/upgrade-scope";
+    pub(crate) const UPGRADE_SCOPE: &str = "instancemgr.keikoproj.io/upgrade-scope";
     /// Strategy resource: name of the program that created it.
-    pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+    pub(crate) const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
     /// Value of [`MANAGED_BY`].
-    pub const MANAGED_BY_VALUE: &str = "instance-manager";
+    pub(crate) const MANAGED_BY_VALUE: &str = "instance-manager";
 }
 
 /// Labels on nodes.
-pub mod label {
+pub(crate) mod label {
     /// Name of the group, set by the kubelet at registration.
-    pub const NODE_ROLE: &str = "node.kubernetes.io/role";
+    pub(crate) const NODE_ROLE: &str = "node.kubernetes.io/role";
     /// Legacy role label. The controller copies it from [`NODE_ROLE`] where it is missing.
-    pub const LEGACY_NODE_ROLE: &str = "kubernetes.io/role";
-    /// Purchase option of the node: normal, spot or mixed.
-    pub const LIFECYCLE: &str = "instancemgr.keikoproj.io/lifecycle";
+    pub(crate) const LEGACY_NODE_ROLE: &str = "kubernetes.io/role";
     /// ID of the machine image that the node was launched from.
-    pub const IMAGE: &str = "instancemgr.keikoproj.io/image";
+    pub(crate) const IMAGE: &str = "instancemgr.keikoproj.io/image";
     /// On a ClusterRole, "true": aggregates its permissions into the controller's role, for kinds of the crd strategy.
-    pub const AGGREGATE_TO_STRATEGIES: &str = "instancemgr.keikoproj.io/aggregate-to-strategies";
+    pub(crate) const AGGREGATE_TO_STRATEGIES: &str = "instancemgr.keikoproj.io/aggregate-to-strategies";
 }
 
 /// Tags on AWS resources.
-pub mod tag {
+pub(crate) mod tag {
     /// First ownership tag: the name of the cluster.
-    pub const CLUSTER_NAME: &str = "instancegroups.keikoproj.io/ClusterName";
+    pub(crate) const CLUSTER_NAME: &str = "instancegroups.keikoproj.io/ClusterName";
     /// Second ownership tag: the name of the InstanceGroup.
-    pub const INSTANCE_GROUP: &str = "instancegroups.keikoproj.io/InstanceGroup";
+    pub(crate) const INSTANCE_GROUP: &str = "instancegroups.keikoproj.io/InstanceGroup";
     /// Third ownership tag: the namespace of the InstanceGroup.
-    pub const NAMESPACE: &str = "instancegroups.keikoproj.io/Namespace";
+    pub(crate) const NAMESPACE: &str = "instancegroups.keikoproj.io/Namespace";
     /// On an access entry: ID of the role that the entry was created for.
-    pub const ROLE_ID: &str = "instancegroups.keikoproj.io/RoleId";
+    pub(crate) const ROLE_ID: &str = "instancegroups.keikoproj.io/RoleId";
     /// Name of the cluster, in the tag that other tools read.
-    pub const KUBERNETES_CLUSTER: &str = "KubernetesCluster";
+    pub(crate) const KUBERNETES_CLUSTER: &str = "KubernetesCluster";
     /// Name that the AWS console shows.
-    pub const NAME: &str = "Name";
+    pub(crate) const NAME: &str = "Name";
     /// Prefix of the cluster autoscaler's tags.
-    pub const CLUSTER_AUTOSCALER_PREFIX: &str = "k8s.io/cluster-autoscaler/";
+    pub(crate) const CLUSTER_AUTOSCALER_PREFIX: &str = "k8s.io/cluster-autoscaler/";
 }
 
 /// Types of the entries in `status.conditions`.
-pub mod condition {
+pub(crate) mod condition {
     /// All desired nodes exist and are Ready.
-    pub const NODES_READY: &str = "NodesReady";
+    pub(crate) const NODES_READY: &str = "NodesReady";
     /// The group matches its spec.
-    pub const READY: &str = "Ready";
+    pub(crate) const READY: &str = "Ready";
     /// The controller is changing the group, or waits for something that needs no intervention.
-    pub const RECONCILING: &str = "Reconciling";
+    pub(crate) const RECONCILING: &str = "Reconciling";
     /// The group needs manual intervention; the message contains the remedy.
-    pub const STALLED: &str = "Stalled";
+    pub(crate) const STALLED: &str = "Stalled";
     /// Whether the ConfigMap was applied, and which values of the tenant it overrode.
-    pub const BOUNDARIES_APPLIED: &str = "BoundariesApplied";
+    pub(crate) const BOUNDARIES_APPLIED: &str = "BoundariesApplied";
     /// A rotation halted because replacement nodes do not become Ready.
-    pub const ROTATION_HALTED: &str = "RotationHalted";
+    pub(crate) const ROTATION_HALTED: &str = "RotationHalted";
     /// A node cannot be drained; the message names the pod and the budget.
-    pub const DRAIN_BLOCKED: &str = "DrainBlocked";
+    pub(crate) const DRAIN_BLOCKED: &str = "DrainBlocked";
     /// The controller adopted existing resources; the message lists differences from a new group.
-    pub const ADOPTED: &str = "Adopted";
+    pub(crate) const ADOPTED: &str = "Adopted";
 
     /// The current name of a reason that was read from a status. Earlier releases wrote some reasons under another
     /// name, so every decision that compares a reason from a status must call this first.
-    pub fn current_reason(reason: &str) -> &str {
+    pub(crate) fn current_reason(reason: &str) -> &str {
         match reason {
             "TakenOver" => "ResourcesAdopted",
             "NotTagged" => TAGGING_DENIED,
@@ -125,35 +124,35 @@ pub mod condition {
     }
 
     /// Reason of `ADOPTED` while ownership tags are missing because the controller may not set them.
-    pub const TAGGING_DENIED: &str = "TaggingDenied";
+    pub(crate) const TAGGING_DENIED: &str = "TaggingDenied";
 }
 
 /// Reasons of events on the group.
-pub mod event {
+pub(crate) mod event {
     /// The group's resources were created.
-    pub const CREATED: &str = "InstanceGroupCreated";
+    pub(crate) const CREATED: &str = "InstanceGroupCreated";
     /// The group's resources were deleted.
-    pub const DELETED: &str = "InstanceGroupDeleted";
+    pub(crate) const DELETED: &str = "InstanceGroupDeleted";
     /// All nodes became Ready.
-    pub const NODES_READY: &str = "InstanceGroupNodesReady";
+    pub(crate) const NODES_READY: &str = "InstanceGroupNodesReady";
     /// A node is no longer Ready (Warning).
-    pub const NODES_NOT_READY: &str = "InstanceGroupNodesNotReady";
+    pub(crate) const NODES_NOT_READY: &str = "InstanceGroupNodesNotReady";
     /// A rotation failed (Warning).
-    pub const UPGRADE_FAILED: &str = "InstanceGroupUpgradeFailed";
+    pub(crate) const UPGRADE_FAILED: &str = "InstanceGroupUpgradeFailed";
     /// A recommendation about Spot Instances, which the controller reads.
-    pub const SPOT_RECOMMENDATION_GIVEN: &str = "SpotRecommendationGiven";
+    pub(crate) const SPOT_RECOMMENDATION_GIVEN: &str = "SpotRecommendationGiven";
 }
 
 /// Label values of `instance_manager_reconcile_fail_total`, and reasons of the matching conditions.
-pub mod fail_reason {
+pub(crate) mod fail_reason {
     /// The group could not be read.
-    pub const GET_REQUEST: &str = "GetRequest";
+    pub(crate) const GET_REQUEST: &str = "GetRequest";
     /// The ConfigMap does not parse.
-    pub const UNMARSHAL_DEFAULTS: &str = "UnmarshalDefaults";
+    pub(crate) const UNMARSHAL_DEFAULTS: &str = "UnmarshalDefaults";
     /// The ConfigMap could not be merged with the group.
-    pub const APPLY_DEFAULTS: &str = "ApplyDefaults";
+    pub(crate) const APPLY_DEFAULTS: &str = "ApplyDefaults";
     /// The merged spec is not valid.
-    pub const RESOURCE_VALIDATION: &str = "ResourceValidation";
+    pub(crate) const RESOURCE_VALIDATION: &str = "ResourceValidation";
     /// A step failed.
-    pub const HANDLE_RECONCILE: &str = "HandleReconcile";
+    pub(crate) const HANDLE_RECONCILE: &str = "HandleReconcile";
 }

@@ -6,7 +6,7 @@ use crate::util::redact::REDACTED;
 
 /// Formats a value for people: long texts are shortened, containers are shown by size, and user data, bootstrap
 /// arguments and a strategy's template are redacted.
-pub fn display_value(path: &str, value: &Value) -> String {
+pub(crate) fn display_value(path: &str, value: &Value) -> String {
     let secret = ["userData", "bootstrapArguments"].iter().any(|name| path.split(['.', '[']).any(|part| part == *name))
         || path == "spec.strategy.crd.spec";
     match value {
@@ -23,7 +23,7 @@ pub fn display_value(path: &str, value: &Value) -> String {
 }
 
 /// A copy of a value in which user data, bootstrap arguments and a strategy's template are redacted.
-pub fn redacted(value: &Value) -> Value {
+pub(crate) fn redacted(value: &Value) -> Value {
     match value {
         Value::Array(items) => Value::Array(items.iter().map(redacted).collect()),
         Value::Object(map) => {

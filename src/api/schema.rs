@@ -28,18 +28,18 @@ fn collect_paths(schema: &Value, path: &str, paths: &mut Vec<String>) {
 }
 
 /// The schema of `spec`.
-pub fn spec() -> &'static Value {
+pub(crate) fn spec() -> &'static Value {
     &ROOT["properties"]["spec"]
 }
 
 /// The schema of `status`.
-pub fn status() -> &'static Value {
+pub(crate) fn status() -> &'static Value {
     &ROOT["properties"]["status"]
 }
 
 /// Whether a dotted path names `metadata.annotations`, an annotation whose key has no dots, or a field of the spec
 /// outside lists. Any key of a map such as `labels` is known.
-pub fn is_known_path(path: &str) -> bool {
+pub(crate) fn is_known_path(path: &str) -> bool {
     if let Some(annotation) = path.strip_prefix("metadata.annotations") {
         return annotation.is_empty()
             || annotation.rsplit_once('.').is_some_and(|(above, key)| above.is_empty() && !key.is_empty());
@@ -56,18 +56,18 @@ pub fn is_known_path(path: &str) -> bool {
 }
 
 /// Whether a dotted path names a map with arbitrary keys, such as labels or annotations.
-pub fn is_free_map(path: &str) -> bool {
+pub(crate) fn is_free_map(path: &str) -> bool {
     let field = path.split('.').try_fold(&*ROOT, |schema, segment| schema["properties"].get(segment));
     path == "metadata.annotations" || field.is_some_and(|schema| schema["additionalProperties"].is_object())
 }
 
 /// The known path closest to an unknown one.
-pub fn closest_path(path: &str) -> Option<&'static str> {
+pub(crate) fn closest_path(path: &str) -> Option<&'static str> {
     closest_match(path, PATHS.iter().map(String::as_str))
 }
 
 /// The candidate closest to a word; `None` when more than half of the letters differ.
-pub fn closest_match<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn closest_match<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     // The cost grows with the product of the lengths, and no real path is this long.
     if word.len() > 200 {
         return None;

@@ -227,7 +227,7 @@ pub struct MountOptions {
 
 impl MountOptions {
     /// Whether the mount survives a reboot, by either spelling of the field.
-    pub fn is_persistent(&self) -> bool {
+    pub(crate) fn is_persistent(&self) -> bool {
         self.persistence.or(self.persistance).unwrap_or(true)
     }
 }

@@ -35,17 +35,17 @@ impl SpecError {
     }
 
     /// A required value that neither the tenant nor a default sets.
-    pub fn missing(path: &str) -> Self {
+    pub(crate) fn missing(path: &str) -> Self {
         Self::invalid(path, "", REQUIRED_RULE, "set it in the InstanceGroup, or ask your cluster admin for a default")
     }
 
     /// Whether this is the error of a missing required value.
-    pub fn is_missing(&self) -> bool {
+    pub(crate) fn is_missing(&self) -> bool {
         self.value.is_empty() && self.rule == REQUIRED_RULE
     }
 
     /// An error whose message already contains field, rule and remedy.
-    pub fn from_message(message: impl ToString) -> Self {
+    pub(crate) fn from_message(message: impl ToString) -> Self {
         SpecError {
             reason: Reason::InvalidSpec,
             path: String::new(),
@@ -75,7 +75,7 @@ impl std::fmt::Display for SpecError {
 }
 
 /// The reason of the first error, which becomes the reason of the outcome.
-pub fn first_reason(errors: &[SpecError]) -> Reason {
+pub(crate) fn first_reason(errors: &[SpecError]) -> Reason {
     errors.first().map_or(Reason::InvalidSpec, |p| p.reason)
 }
 
@@ -85,19 +85,19 @@ pub fn join_messages(errors: &[SpecError]) -> String {
 }
 
 /// Collects all errors of a spec, so that the user can fix them at once.
-pub struct SpecErrors {
+pub(crate) struct SpecErrors {
     base_path: &'static str,
     errors: Vec<SpecError>,
 }
 
 impl SpecErrors {
     /// No errors. Field names are relative to `base_path`, the dotted path of the parsed value.
-    pub fn under(base_path: &'static str) -> Self {
+    pub(crate) fn under(base_path: &'static str) -> Self {
         SpecErrors { base_path, errors: Vec::new() }
     }
 
     /// Adds an error about a field whose value violates a rule.
-    pub fn push_invalid(
+    pub(crate) fn push_invalid(
         &mut self,
         field: &str,
         value: impl ToString,
@@ -108,22 +108,17 @@ impl SpecErrors {
     }
 
     /// Adds an error about a required field that neither the tenant nor a default sets.
-    pub fn push_missing(&mut self, field: &str) {
+    pub(crate) fn push_missing(&mut self, field: &str) {
         self.push_error(SpecError::missing(&self.field_path(field)));
     }
 
     /// Adds an error about any path.
-    pub fn push_error(&mut self, error: SpecError) {
+    pub(crate) fn push_error(&mut self, error: SpecError) {
         self.errors.push(error);
     }
 
-    /// Adds the errors of a value that was parsed separately.
-    pub fn extend(&mut self, errors: Vec<SpecError>) {
-        self.errors.extend(errors);
-    }
-
     /// The text of a required field; adds an error and returns an empty text when there is none.
-    pub fn required(&mut self, field: &str, value: &Option<String>) -> String {
+    pub(crate) fn required(&mut self, field: &str, value: &Option<String>) -> String {
         non_empty(value).unwrap_or_else(|| {
             self.push_missing(field);
             String::new()
@@ -131,7 +126,7 @@ impl SpecErrors {
     }
 
     /// The items of a required list; adds an error and returns an empty list when there are none.
-    pub fn required_list(&mut self, field: &str, value: &Option<Vec<String>>) -> Vec<String> {
+    pub(crate) fn required_list(&mut self, field: &str, value: &Option<Vec<String>>) -> Vec<String> {
         let items = non_empty_items(value);
         if items.is_empty() {
             self.push_missing(field);
@@ -143,7 +138,7 @@ impl SpecErrors {
     ///
     /// # Errors
     /// All errors, in the order in which they were found.
-    pub fn into_result<T>(self, value: T) -> Result<T, Vec<SpecError>> {
+    pub(crate) fn into_result<T>(self, value: T) -> Result<T, Vec<SpecError>> {
         if self.errors.is_empty() { Ok(value) } else { Err(self.errors) }
     }
 
@@ -153,11 +148,11 @@ impl SpecErrors {
 }
 
 /// The text, unless it is empty; an empty text means that the field is not set.
-pub fn non_empty(value: &Option<String>) -> Option<String> {
+pub(crate) fn non_empty(value: &Option<String>) -> Option<String> {
     value.as_ref().filter(|v| !v.is_empty()).cloned()
 }
 
 /// The items of a list that are not empty.
-pub fn non_empty_items(value: &Option<Vec<String>>) -> Vec<String> {
+pub(crate) fn non_empty_items(value: &Option<Vec<String>>) -> Vec<String> {
     value.iter().flatten().filter(|v| !v.is_empty()).cloned().collect()
 }

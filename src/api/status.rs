@@ -161,7 +161,7 @@ pub struct TemplateStatus {
 impl TemplateStatus {
     /// The hash that was desired when this version, launch configuration or node group was adopted; `None` when another
     /// one or none is on record.
-    pub fn adopted_hash_of(&self, version: &str) -> Option<&str> {
+    pub(crate) fn adopted_hash_of(&self, version: &str) -> Option<&str> {
         self.adopted_hash.as_deref().filter(|_| self.adopted_version.as_deref() == Some(version))
     }
 }
@@ -269,7 +269,7 @@ pub struct ManagedAttributes {
 
 impl ManagedAttributes {
     /// These attributes as a JSON merge patch over `stored`, complete, with null for each list that became empty.
-    pub fn patch_from(&self, stored: &Self) -> Value {
+    pub(crate) fn patch_from(&self, stored: &Self) -> Value {
         let to_json = |managed: &Self| serde_json::to_value(managed).unwrap_or_default();
         let mut patch = to_json(self);
         for (key, _) in to_json(stored).as_object().into_iter().flatten() {
@@ -318,7 +318,7 @@ pub struct JoinStatus {
 impl InstanceGroupStatus {
     /// The JSON merge patch that turns the status `old` into this one, with null for each removed field; `None` when
     /// they are equal.
-    pub fn patch_from(&self, old: &Self) -> Option<Value> {
+    pub(crate) fn patch_from(&self, old: &Self) -> Option<Value> {
         let to_json = |status: &Self| serde_json::to_value(status).unwrap_or_default();
         diff_merge_patch(&to_json(old), &to_json(self))
     }

@@ -47,7 +47,7 @@ pub fn check_spec(spec: &Value) -> Vec<FieldError> {
 }
 
 /// All errors in a spec or a fragment of one, including unknown fields.
-pub fn find_errors(spec: &Value) -> Vec<FieldError> {
+pub(crate) fn find_errors(spec: &Value) -> Vec<FieldError> {
     let mut found = vec![];
     validate_value(schema::spec(), spec, "spec", &mut found);
     check_timeouts(spec, &mut found);

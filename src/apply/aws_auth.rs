@@ -12,7 +12,7 @@ use crate::k8s::{KubeApi, KubeError};
 
 /// One change of `mapRoles`.
 #[derive(Clone, Debug)]
-pub enum AwsAuthEdit {
+pub(crate) enum AwsAuthEdit {
     /// Add the entry, or update it.
     Put(AuthEntry),
     /// Remove the entry, which the controller added.
@@ -27,7 +27,7 @@ struct PendingEdit {
 
 /// Batches concurrent edits into few writes, so that groups do not conflict with each other.
 #[derive(Default)]
-pub struct AwsAuthWriter {
+pub(crate) struct AwsAuthWriter {
     next_id: AtomicU64,
     pending: Mutex<Vec<PendingEdit>>,
     write_lock: tokio::sync::Mutex<()>,
@@ -38,7 +38,7 @@ impl AwsAuthWriter {
     ///
     /// # Errors
     /// The API server's error for the write of this edit, or the reason why the map cannot be edited.
-    pub async fn submit(&self, kube: &dyn KubeApi, edit: AwsAuthEdit) -> Result<(), StepError> {
+    pub(crate) async fn submit(&self, kube: &dyn KubeApi, edit: AwsAuthEdit) -> Result<(), StepError> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let (sender, mut receiver) = oneshot::channel();
         self.pending.lock().expect("lock is not poisoned").push(PendingEdit { id, edit, reply: sender });

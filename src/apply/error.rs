@@ -30,7 +30,7 @@ pub enum StepError {
 
 impl StepError {
     /// The `Stalled` reason; `None` for an error that a retry can clear.
-    pub fn stalled_reason(&self) -> Option<Reason> {
+    pub(crate) fn stalled_reason(&self) -> Option<Reason> {
         match self {
             StepError::Aws(error) => match error.kind {
                 AwsErrorKind::Denied => Some(Reason::MissingPermission),

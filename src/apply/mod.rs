@@ -16,9 +16,9 @@ use std::collections::HashMap;
 
 use crate::api::GroupId;
 use crate::plan::{Plan, PlannedStep, Step};
-pub use aws_auth::{AwsAuthEdit, AwsAuthWriter};
+pub(crate) use aws_auth::AwsAuthWriter;
 pub use error::StepError;
-pub use run::{
+pub(crate) use run::{
     Applier, Apply, ApplyRun, BlockedEviction, StepOutcome, StepResult, allow_tag_denied, done, ignore_not_found,
 };
 
@@ -49,7 +49,7 @@ pub struct TagDenied {
 }
 
 /// Applies a plan to the group that it was made for.
-pub async fn apply(
+pub(crate) async fn apply(
     ctx: &Applier<'_>,
     id: &GroupId,
     resource_version: &str,

@@ -15,7 +15,7 @@ use crate::ownership::has_ownership_tags;
 use crate::plan::PodRef;
 
 /// Clients and settings to apply plans with.
-pub struct Applier<'a> {
+pub(crate) struct Applier<'a> {
     /// AWS clients, and the caches that the writes of steps must update.
     pub inventory: &'a Inventory,
     /// Kubernetes client.
@@ -48,7 +48,7 @@ pub struct BlockedEviction {
 }
 
 /// How a step that did not fail ended.
-pub enum StepOutcome {
+pub(crate) enum StepOutcome {
     /// The step was applied as planned.
     Applied,
     /// A PodDisruptionBudget blocked the eviction.
@@ -60,10 +60,10 @@ pub enum StepOutcome {
 }
 
 /// Outcome of a step, or its error.
-pub type StepResult = Result<StepOutcome, StepError>;
+pub(crate) type StepResult = Result<StepOutcome, StepError>;
 
 /// Applies the steps of one topic.
-pub trait Apply {
+pub(crate) trait Apply {
     /// Applies one step.
     ///
     /// # Errors
@@ -72,7 +72,7 @@ pub trait Apply {
 }
 
 /// One pass in progress.
-pub struct ApplyRun<'a> {
+pub(crate) struct ApplyRun<'a> {
     /// Clients and settings.
     pub ctx: &'a Applier<'a>,
     /// The group.
@@ -88,12 +88,12 @@ pub struct ApplyRun<'a> {
 }
 
 /// The result of an AWS call as the result of a step.
-pub fn done<T>(result: Result<T, AwsError>) -> StepResult {
+pub(crate) fn done<T>(result: Result<T, AwsError>) -> StepResult {
     result.map(|_| StepOutcome::Applied).map_err(StepError::Aws)
 }
 
 /// Like [`done`], but a missing permission to tag does not end the pass.
-pub fn allow_tag_denied(result: Result<(), AwsError>) -> StepResult {
+pub(crate) fn allow_tag_denied(result: Result<(), AwsError>) -> StepResult {
     match result {
         Err(error) if error.kind == AwsErrorKind::Denied => {
             Ok(StepOutcome::TagDenied(error.missing_permission().unwrap_or_default()))
@@ -103,7 +103,7 @@ pub fn allow_tag_denied(result: Result<(), AwsError>) -> StepResult {
 }
 
 /// Like [`done`], but deleting a resource that does not exist succeeds.
-pub fn ignore_not_found<T>(result: Result<T, AwsError>) -> StepResult {
+pub(crate) fn ignore_not_found<T>(result: Result<T, AwsError>) -> StepResult {
     match result {
         Err(error) if error.kind == AwsErrorKind::NotFound => Ok(StepOutcome::Applied),
         other => done(other),
@@ -141,7 +141,7 @@ impl ApplyRun<'_> {
     ///
     /// # Errors
     /// `create_error` when the resource was not found, and `OwnershipConflict` when it has other tags.
-    pub fn adopt_if_owned(
+    pub(crate) fn adopt_if_owned(
         &self,
         name: &str,
         create_error: AwsError,

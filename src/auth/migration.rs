@@ -8,7 +8,7 @@ const MAX_LISTED_ROLES: usize = 5;
 
 /// Progress of the migration over the roles of all groups.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct MigrationProgress {
+pub(crate) struct MigrationProgress {
     /// Number of roles that the groups use.
     pub roles: usize,
     /// ARNs of roles for which no group has observed an access entry, sorted.
@@ -20,7 +20,7 @@ pub struct MigrationProgress {
 }
 
 /// The event to publish. `None` without a migration, and while entries of groups are still to be removed from aws-auth.
-pub fn migration_event(requested: JoinAuth, progress: &MigrationProgress) -> Option<Event> {
+pub(crate) fn migration_event(requested: JoinAuth, progress: &MigrationProgress) -> Option<Event> {
     let MigrationProgress { roles, missing, remaining_auth_entries, foreign } = progress;
     let migrating = match requested {
         JoinAuth::Both | JoinAuth::AccessEntries => *roles > 0,

@@ -2,6 +2,6 @@
 
 pub mod access_entries;
 pub mod aws_auth;
-pub mod migration;
+pub(crate) mod migration;
 
 pub use access_entries::JoinAuth;

@@ -31,7 +31,7 @@ impl AccessEntryType {
 
     /// Whether an entry of type `found` lets nodes of this type join. A role that Linux and Windows groups share has an
     /// entry for Windows, through which the nodes of both join.
-    pub fn allows(self, found: &str) -> bool {
+    pub(crate) fn allows(self, found: &str) -> bool {
         found == self.as_str() || (self == AccessEntryType::Ec2Linux && found == AccessEntryType::Ec2Windows.as_str())
     }
 }

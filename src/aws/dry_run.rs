@@ -2,8 +2,7 @@
 
 /// An EC2 action that the preflight check sends with `DryRun` (Amazon EC2 API Reference, "Common query parameters").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "each variant is named after its API operation")]
-pub enum DryRun {
+pub(crate) enum DryRun {
     DescribeImages,
     DescribeInstanceTypeOfferings,
     DescribeInstanceTypes,
@@ -17,12 +16,11 @@ pub enum DryRun {
     CreateLaunchTemplateVersion,
     DeleteLaunchTemplate,
     DeleteLaunchTemplateVersions,
-    ModifyLaunchTemplate,
 }
 
 impl DryRun {
     /// All such actions of the controller. RunInstances is not among them: Auto Scaling calls it.
-    pub const ALL: [DryRun; 14] = [
+    pub(crate) const ALL: [DryRun; 13] = [
         DryRun::DescribeImages,
         DryRun::DescribeInstanceTypeOfferings,
         DryRun::DescribeInstanceTypes,
@@ -36,11 +34,10 @@ impl DryRun {
         DryRun::CreateLaunchTemplateVersion,
         DryRun::DeleteLaunchTemplate,
         DryRun::DeleteLaunchTemplateVersions,
-        DryRun::ModifyLaunchTemplate,
     ];
 
     /// The name of the API operation.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             DryRun::DescribeImages => "DescribeImages",
             DryRun::DescribeInstanceTypeOfferings => "DescribeInstanceTypeOfferings",
@@ -55,12 +52,11 @@ impl DryRun {
             DryRun::CreateLaunchTemplateVersion => "CreateLaunchTemplateVersion",
             DryRun::DeleteLaunchTemplate => "DeleteLaunchTemplate",
             DryRun::DeleteLaunchTemplateVersions => "DeleteLaunchTemplateVersions",
-            DryRun::ModifyLaunchTemplate => "ModifyLaunchTemplate",
         }
     }
 
     /// The launch template that the request must name.
-    pub fn target(self) -> DryRunTarget {
+    pub(crate) fn target(self) -> DryRunTarget {
         match self {
             DryRun::DescribeImages
             | DryRun::DescribeInstanceTypeOfferings
@@ -74,15 +70,14 @@ impl DryRun {
             DryRun::CreateTags => DryRunTarget::Any,
             DryRun::CreateLaunchTemplateVersion
             | DryRun::DeleteLaunchTemplate
-            | DryRun::DeleteLaunchTemplateVersions
-            | DryRun::ModifyLaunchTemplate => DryRunTarget::Tagged,
+            | DryRun::DeleteLaunchTemplateVersions => DryRunTarget::Tagged,
         }
     }
 }
 
 /// The launch template that a dry run needs. EC2 looks up the template before it checks the permission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DryRunTarget {
+pub(crate) enum DryRunTarget {
     /// No existing template.
     Nothing,
     /// Any template of a group.

@@ -9,7 +9,7 @@ use super::{AwsResult, Tag};
 
 /// The Amazon EKS calls for Fargate profiles.
 #[async_trait]
-pub trait FargateApi: Send + Sync {
+pub(crate) trait FargateApi: Send + Sync {
     /// ListFargateProfiles, in pages of 100: the names of all profiles of a cluster, in any status. A cluster that does
     /// not exist is an error.
     async fn list_fargate_profiles(&self, cluster: &str) -> AwsResult<Vec<String>>;

@@ -31,7 +31,7 @@ struct SimilarityKey {
 }
 
 /// The family of an instance type: `m5` for `m5dn.large`. `None` if `name` cannot be the name of a type.
-pub fn family_key(name: &str) -> Option<&str> {
+pub(crate) fn family_key(name: &str) -> Option<&str> {
     let (prefix, size) = name.split_once('.')?;
     let is_valid = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     let digits = prefix.find(|c: char| c.is_ascii_digit()).filter(|at| *at > 0)?;
@@ -73,18 +73,18 @@ impl InstanceTypeCatalog {
     }
 
     /// Types similar to a given type, without the type itself, sorted by name. Empty for an unknown type.
-    pub fn similar_to(&self, name: &str) -> Vec<&str> {
+    pub(crate) fn similar_to(&self, name: &str) -> Vec<&str> {
         let similar = self.keys.get(name).and_then(|key| self.similar.get(key));
         similar.into_iter().flatten().map(String::as_str).filter(|other| *other != name).collect()
     }
 
     /// The properties of a type; `None` for an unknown type.
-    pub fn get(&self, name: &str) -> Option<&InstanceType> {
+    pub(crate) fn get(&self, name: &str) -> Option<&InstanceType> {
         self.types.get(name)
     }
 
     /// Whether a type is offered in all of the given availability zones.
-    pub fn offered_in_zones(&self, name: &str, zones: &[&str]) -> bool {
+    pub(crate) fn offered_in_zones(&self, name: &str, zones: &[&str]) -> bool {
         let offered = self.zones.get(name);
         zones.iter().all(|zone| offered.is_some_and(|offered| offered.contains(*zone)))
     }

@@ -33,7 +33,7 @@ pub struct InstancesDistribution {
 
 impl InstancesDistribution {
     /// AWS's default for the number of spot pools.
-    pub const DEFAULT_SPOT_POOLS: i32 = 2;
+    pub(crate) const DEFAULT_SPOT_POOLS: i32 = 2;
 }
 
 /// One instance type of a mixed instances policy.

@@ -3,29 +3,29 @@
 //! Every method is one API call, or one call per page, and is named in its documentation. Every method fails with the
 //! classified [`AwsError`] of its call. This module makes no decisions and does not wait.
 
-pub mod access_entry;
-pub mod dry_run;
-pub mod error;
+pub(crate) mod access_entry;
+pub(crate) mod dry_run;
+pub(crate) mod error;
 pub mod fargate;
-pub mod instance_type_catalog;
-pub mod inventory;
-pub mod mixed_instances;
+pub(crate) mod instance_type_catalog;
+pub(crate) mod inventory;
+pub(crate) mod mixed_instances;
 pub mod nodegroup;
-pub mod scaling_group;
+pub(crate) mod scaling_group;
 pub mod sdk;
-pub mod types;
+pub(crate) mod types;
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 
-pub use access_entry::{AccessEntry, AccessEntryType, NewAccessEntry};
-pub use dry_run::{DryRun, DryRunTarget};
-pub use error::{AwsError, AwsErrorKind, AwsResult};
-pub use fargate::{FargateApi, RouteTable};
+pub(crate) use access_entry::{AccessEntry, AccessEntryType, NewAccessEntry};
+pub(crate) use dry_run::{DryRun, DryRunTarget};
+pub(crate) use error::{AwsError, AwsErrorKind, AwsResult};
+pub(crate) use fargate::{FargateApi, RouteTable};
 pub use instance_type_catalog::InstanceTypeCatalog;
 pub use mixed_instances::{InstanceTypeOverride, InstancesDistribution, MixedPolicy};
-pub use nodegroup::NodegroupApi;
+pub(crate) use nodegroup::NodegroupApi;
 pub use scaling_group::{
     Instance, InstanceState, LifecycleHook, NewScalingGroup, ScalingActivity, ScalingGroup, ScalingGroupChange,
     WarmInstance, WarmPhase, WarmPool, WarmSizes,
@@ -34,7 +34,7 @@ pub use types::*;
 
 /// Amazon EC2 Auto Scaling.
 #[async_trait]
-pub trait AutoScaling: Send + Sync {
+pub(crate) trait AutoScaling: Send + Sync {
     /// DescribeAutoScalingGroups for at most 100 names. Groups that do not exist are missing from the result.
     async fn describe_groups(&self, names: &[String]) -> AwsResult<Vec<ScalingGroup>>;
     /// DescribeLifecycleHooks of one group.
@@ -89,7 +89,7 @@ pub trait AutoScaling: Send + Sync {
 
 /// Amazon EC2: launch templates and the network objects that they name.
 #[async_trait]
-pub trait Ec2: Send + Sync {
+pub(crate) trait Ec2: Send + Sync {
     /// DescribeLaunchTemplates for at most 200 names. Templates that do not exist are missing from the result.
     async fn describe_templates(&self, names: &[String]) -> AwsResult<Vec<LaunchTemplate>>;
     /// DescribeLaunchTemplates for one ID; `None` if the template does not exist.
@@ -103,8 +103,6 @@ pub trait Ec2: Send + Sync {
     async fn create_template(&self, input: &NewTemplate) -> AwsResult<TemplateVersion>;
     /// CreateLaunchTemplateVersion with a client token; returns the version.
     async fn create_version(&self, template_id: &str, input: &NewVersion) -> AwsResult<TemplateVersion>;
-    /// ModifyLaunchTemplate: sets the default version.
-    async fn set_default_version(&self, template_id: &str, number: i64) -> AwsResult<()>;
     /// DeleteLaunchTemplateVersions for at most 200 numbers. Versions that do not exist are not an error.
     async fn delete_versions(&self, template_id: &str, numbers: &[i64]) -> AwsResult<()>;
     /// DeleteLaunchTemplate with all its versions.
@@ -136,7 +134,7 @@ pub trait Ec2: Send + Sync {
 
 /// AWS Identity and Access Management.
 #[async_trait]
-pub trait Iam: Send + Sync {
+pub(crate) trait Iam: Send + Sync {
     /// ListInstanceProfiles, in pages of 1,000. Tags are not included.
     async fn list_profiles(&self) -> AwsResult<Vec<InstanceProfile>>;
     /// ListEntitiesForPolicy, in pages of 1,000: names of the roles that a managed policy is attached to.
@@ -181,7 +179,7 @@ pub trait Iam: Send + Sync {
 
 /// Amazon EKS: clusters and access entries.
 #[async_trait]
-pub trait Eks: Send + Sync {
+pub(crate) trait Eks: Send + Sync {
     /// DescribeCluster; `None` if the cluster does not exist.
     async fn describe_cluster(&self, name: &str) -> AwsResult<Option<Cluster>>;
     /// ListAccessEntries, in pages of 100: the principal ARNs of all access entries of a cluster.
@@ -196,7 +194,7 @@ pub trait Eks: Send + Sync {
 
 /// AWS Systems Manager Parameter Store.
 #[async_trait]
-pub trait Ssm: Send + Sync {
+pub(crate) trait Ssm: Send + Sync {
     /// GetParameters for at most ten names: pairs of name and value. Parameters that do not exist are missing from the
     /// result.
     async fn parameters(&self, names: &[String]) -> AwsResult<Vec<(String, String)>>;
@@ -204,7 +202,7 @@ pub trait Ssm: Send + Sync {
 
 /// The clients of all services.
 #[derive(Clone)]
-pub struct Aws {
+pub(crate) struct Aws {
     /// Amazon EC2 Auto Scaling.
     pub autoscaling: Arc<dyn AutoScaling>,
     /// Amazon EC2.

@@ -10,7 +10,7 @@ use super::AwsResult;
 
 /// The Amazon EKS calls for managed node groups.
 #[async_trait]
-pub trait NodegroupApi: Send + Sync {
+pub(crate) trait NodegroupApi: Send + Sync {
     /// DescribeNodegroup, tags included; `None` if the node group or the cluster does not exist.
     async fn describe_nodegroup(&self, name: &NodegroupName) -> AwsResult<Option<Nodegroup>>;
     /// ListNodegroups: the names of all node groups of a cluster; empty if the cluster does not exist.
@@ -57,7 +57,7 @@ impl NodegroupName {
     }
 
     /// Parses the format of `Display`, `cluster/nodegroup`; `None` without a slash. Neither name can contain a slash.
-    pub fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         let (cluster, nodegroup) = text.split_once('/')?;
         Some(Self::new(cluster, nodegroup))
     }
@@ -92,7 +92,7 @@ pub enum NodegroupStatus {
 
 impl NodegroupStatus {
     /// Whether EKS is working on the node group and rejects another change.
-    pub fn is_busy(self) -> bool {
+    pub(crate) fn is_busy(self) -> bool {
         match self {
             NodegroupStatus::Creating | NodegroupStatus::Updating | NodegroupStatus::Deleting => true,
             NodegroupStatus::Active

@@ -17,7 +17,7 @@ pub struct Tag {
 }
 
 /// Tag values by key, for comparisons.
-pub fn tag_map(tags: &[Tag]) -> BTreeMap<&str, &str> {
+pub(crate) fn tag_map(tags: &[Tag]) -> BTreeMap<&str, &str> {
     tags.iter().map(|t| (t.key.as_str(), t.value.as_str())).collect()
 }
 
@@ -32,7 +32,7 @@ pub struct TemplatePin {
 
 impl TemplatePin {
     /// The version number, or `None` for `$Latest` and `$Default`.
-    pub fn version_number(&self) -> Option<i64> {
+    pub(crate) fn version_number(&self) -> Option<i64> {
         self.version.parse().ok()
     }
 }
@@ -54,7 +54,7 @@ pub struct LaunchTemplate {
 
 /// One immutable version of a launch template.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct TemplateVersion {
+pub(crate) struct TemplateVersion {
     /// `lt-...`
     pub template_id: String,
     /// Version number, starting with 1.
@@ -67,7 +67,7 @@ pub struct TemplateVersion {
 
 /// A launch configuration. AWS no longer allows creating them.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct LaunchConfiguration {
+pub(crate) struct LaunchConfiguration {
     /// Name, unique in an account and region.
     pub name: String,
     /// Settings of the instances that it launches, as a template version would have them. They never change.
@@ -197,7 +197,7 @@ pub struct NewVersion {
 
 /// Which subnets or security groups to look up.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NetworkQuery {
+pub(crate) enum NetworkQuery {
     /// All objects of the VPC with this ID.
     Vpc(String),
     /// Objects by ID, at most 200, in any VPC.
@@ -251,7 +251,7 @@ pub struct InstanceType {
 
 impl InstanceType {
     /// The first supported architecture that nodes can have: `x86_64` or `arm64`.
-    pub fn architecture(&self) -> Option<&str> {
+    pub(crate) fn architecture(&self) -> Option<&str> {
         self.architectures.iter().map(String::as_str).find(|a| ["x86_64", "arm64"].contains(a))
     }
 }
@@ -320,7 +320,7 @@ pub struct Cluster {
 
 /// Input of an IAM policy simulation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PolicySimulation {
+pub(crate) struct PolicySimulation {
     /// IAM actions, for example `iam:PassRole`.
     pub actions: Vec<String>,
     /// ARN of the resource; `None` for any resource.
@@ -331,7 +331,7 @@ pub struct PolicySimulation {
 
 /// The result of a simulation for one action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PolicyDecision {
+pub(crate) enum PolicyDecision {
     /// The action is allowed.
     Allowed,
     /// The action is denied.

@@ -6,11 +6,11 @@ use std::sync::{Arc, RwLock};
 use crate::boundaries::{Boundaries, ConfigError, ConfigWarning};
 
 /// The data of a ConfigMap.
-pub type ConfigMapData = BTreeMap<String, String>;
+pub(crate) type ConfigMapData = BTreeMap<String, String>;
 
 /// The boundaries that are in force.
 #[derive(Clone, Debug, Default)]
-pub struct ActiveBoundaries {
+pub(crate) struct ActiveBoundaries {
     /// The boundaries; `None` when groups run without any.
     pub boundaries: Option<Arc<Boundaries>>,
     /// Revision of the boundaries; empty without any.
@@ -23,7 +23,7 @@ pub struct ActiveBoundaries {
 
 /// Source of the active boundaries.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub enum BoundariesSource {
+pub(crate) enum BoundariesSource {
     /// The ConfigMap was not read yet, or cannot be read. The controller writes nothing to AWS.
     #[default]
     Unknown,
@@ -39,7 +39,7 @@ pub enum BoundariesSource {
 }
 
 /// Selects the active boundaries, and returns the error of the live ConfigMap if it is invalid. Pure.
-pub fn select_active(
+pub(crate) fn select_active(
     live: Option<&ConfigMapData>,
     last_known_good: Option<&ConfigMapData>,
     groups_had_boundaries: bool,
@@ -63,16 +63,16 @@ fn active(boundaries: Boundaries, source: BoundariesSource, warnings: Vec<Config
 
 /// The active boundaries, shared by all reconciles.
 #[derive(Default)]
-pub struct BoundariesCell(RwLock<Arc<ActiveBoundaries>>);
+pub(crate) struct BoundariesCell(RwLock<Arc<ActiveBoundaries>>);
 
 impl BoundariesCell {
     /// The active boundaries.
-    pub fn get(&self) -> Arc<ActiveBoundaries> {
+    pub(crate) fn get(&self) -> Arc<ActiveBoundaries> {
         self.0.read().expect("lock is not poisoned").clone()
     }
 
     /// Replaces the active boundaries.
-    pub fn set(&self, new: ActiveBoundaries) {
+    pub(crate) fn set(&self, new: ActiveBoundaries) {
         *self.0.write().expect("lock is not poisoned") = Arc::new(new);
     }
 }

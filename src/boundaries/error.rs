@@ -3,7 +3,7 @@
 /// A probable mistake in the ConfigMap. The ConfigMap is used nevertheless.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key}{}: {path}: {message}; {remedy}", line_suffix(.line))]
-pub struct ConfigWarning {
+pub(crate) struct ConfigWarning {
     /// Key of the ConfigMap.
     pub key: String,
     /// Line within that key, counted from 1.
@@ -19,7 +19,7 @@ pub struct ConfigWarning {
 /// An error because of which the ConfigMap cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key}{}: {path}{}{message}; {remedy}", line_suffix(.line), if .path.is_empty() { "" } else { ": " })]
-pub struct ConfigError {
+pub(crate) struct ConfigError {
     /// Key of the ConfigMap.
     pub key: &'static str,
     /// Line within that key, counted from 1.
@@ -39,7 +39,7 @@ fn line_suffix(line: &Option<usize>) -> String {
 
 impl ConfigError {
     /// The reason label: `UnmarshalDefaults`, or `ApplyDefaults` for a selector that cannot be parsed.
-    pub fn reason(&self) -> &'static str {
+    pub(crate) fn reason(&self) -> &'static str {
         self.reason
     }
 }

@@ -4,26 +4,26 @@
 //! source of each value is the output. There is no client, clock or log here, and malformed input is an error that
 //! names key, line and path.
 
-pub mod active;
+pub(crate) mod active;
 mod error;
 mod merge;
 mod merged_spec;
 mod normalize;
 mod overridden;
 mod parse;
-pub mod path;
+pub(crate) mod path;
 mod policy;
 mod provenance;
 mod section;
-pub mod selector;
+pub(crate) mod selector;
 #[cfg(test)]
 mod tests;
-pub mod yaml;
+pub(crate) mod yaml;
 
-pub use error::{ConfigError, ConfigWarning};
-pub use merge::{MergeError, merge};
-pub use merged_spec::MergedSpec;
-pub use overridden::OverriddenValue;
-pub use parse::{Boundaries, CONFIG_MAP_KEYS};
-pub use policy::{NamespaceUsage, Policy, PolicyViolation, matches_glob};
-pub use provenance::{Boundary, Origin, Provenance, Source};
+pub(crate) use error::{ConfigError, ConfigWarning};
+pub(crate) use merge::merge;
+pub(crate) use merged_spec::MergedSpec;
+pub(crate) use overridden::OverriddenValue;
+pub(crate) use parse::Boundaries;
+pub(crate) use policy::{NamespaceUsage, Policy, PolicyViolation};
+pub(crate) use provenance::Source;

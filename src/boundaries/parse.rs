@@ -15,11 +15,11 @@ use crate::api::{names::fail_reason, schema};
 use crate::util::digest::sha256_hex;
 
 /// The keys of the ConfigMap that the controller reads.
-pub const CONFIG_MAP_KEYS: [&str; 4] = ["boundaries", "defaults", "conditionals", "policy"];
+pub(crate) const CONFIG_MAP_KEYS: [&str; 4] = ["boundaries", "defaults", "conditionals", "policy"];
 
 /// The content of the admin's ConfigMap.
 #[derive(Clone, Default, PartialEq)]
-pub struct Boundaries {
+pub(crate) struct Boundaries {
     pub(super) restricted: Vec<Path>,
     pub(super) replace: Vec<Path>,
     pub(super) merge: Vec<Path>,
@@ -52,7 +52,7 @@ impl Boundaries {
     ///
     /// # Errors
     /// The first error; probable mistakes are returned as warnings.
-    pub fn parse(data: &BTreeMap<String, String>) -> Result<(Self, Vec<ConfigWarning>), ConfigError> {
+    pub(crate) fn parse(data: &BTreeMap<String, String>) -> Result<(Self, Vec<ConfigWarning>), ConfigError> {
         let mut warnings = unknown_keys(data);
         let mut read = |key: &'static str| Section::parse(key, data.get(key).map_or("", String::as_str), &mut warnings);
         let (boundaries, defaults, conditionals, policy) =
@@ -88,7 +88,7 @@ impl Boundaries {
     }
 
     /// Revision of the text, which changes with any of the four keys. Empty without a ConfigMap.
-    pub fn revision(&self) -> String {
+    pub(crate) fn revision(&self) -> String {
         self.revision.clone()
     }
 

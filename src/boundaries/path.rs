@@ -6,27 +6,27 @@ use serde_json::Value;
 
 /// A path of map keys. It never leads into a list.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Path(Vec<String>);
+pub(crate) struct Path(Vec<String>);
 
 impl Path {
     /// Parses a dotted path; surrounding space is ignored. `None` for an empty path or an empty segment.
-    pub fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         let segments: Vec<String> = text.trim().split('.').map(str::to_owned).collect();
         (!segments.iter().any(String::is_empty)).then_some(Self(segments))
     }
 
     /// The keys from the root downward; at least one.
-    pub fn segments(&self) -> &[String] {
+    pub(crate) fn segments(&self) -> &[String] {
         &self.0
     }
 
     /// Whether this path equals the other path or is a parent of it.
-    pub fn covers(&self, other: &Self) -> bool {
+    pub(crate) fn covers(&self, other: &Self) -> bool {
         other.0.starts_with(&self.0)
     }
 
     /// The key by which lists at this path are merged; `None` where lists are merged by equality.
-    pub fn merge_key(&self) -> Option<&'static str> {
+    pub(crate) fn merge_key(&self) -> Option<&'static str> {
         merge_key(&self.to_string())
     }
 }

@@ -12,7 +12,7 @@ use super::section::Section;
 use crate::api::{display_value, names::annotation, schema};
 
 /// Every field that names a role.
-pub const ROLE_PATHS: [&str; 4] = [
+pub(crate) const ROLE_PATHS: [&str; 4] = [
     "spec.eks.configuration.roleName",
     "spec.eks.configuration.instanceProfileName",
     "spec.eks-managed.configuration.nodeRole",
@@ -20,7 +20,7 @@ pub const ROLE_PATHS: [&str; 4] = [
 ];
 
 /// The field that selects pods for Fargate, possibly in namespaces of other tenants.
-pub const FARGATE_SELECTORS_PATH: &str = "spec.eks-fargate.selectors";
+pub(crate) const FARGATE_SELECTORS_PATH: &str = "spec.eks-fargate.selectors";
 
 const POLICY_KEYS: [&str; 7] = [
     "roles",
@@ -55,7 +55,7 @@ struct Quota {
 /// Usage of a namespace by its groups up to and including this one, in order of creation. A younger group therefore
 /// never causes an older one to be rejected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct NamespaceUsage {
+pub(crate) struct NamespaceUsage {
     /// Number of groups.
     pub groups: u64,
     /// Sum of the maximum sizes in their merged specs.
@@ -65,7 +65,7 @@ pub struct NamespaceUsage {
 /// A value that the policy does not allow.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
 #[error("{path}: {value} {rule}; {remedy}")]
-pub struct PolicyViolation {
+pub(crate) struct PolicyViolation {
     /// Dotted path of the value.
     pub path: String,
     /// The value, formatted for people.
@@ -107,13 +107,18 @@ impl Policy {
     }
 
     /// Whether any namespace has a quota, so that usage must be counted.
-    pub fn has_quotas(&self) -> bool {
+    pub(crate) fn has_quotas(&self) -> bool {
         !self.quotas.is_empty()
     }
 
     /// All values of a merged spec that the policy does not allow. Values from the ConfigMap are the admin's own and
     /// are always allowed.
-    pub fn check(&self, effective: &MergedSpec, namespace: &str, counts: NamespaceUsage) -> Vec<PolicyViolation> {
+    pub(crate) fn check(
+        &self,
+        effective: &MergedSpec,
+        namespace: &str,
+        counts: NamespaceUsage,
+    ) -> Vec<PolicyViolation> {
         let mut found = vec![];
         for path in ROLE_PATHS {
             let value = path.split('.').skip(1).fold(&effective.spec, |value, key| &value[key]);
@@ -169,25 +174,25 @@ impl Policy {
 
     /// Whether the groups of a namespace are excluded from boundaries: the namespace's annotation requests it, and the
     /// policy allows it.
-    pub fn is_excluded(&self, namespace: &str, annotations: &BTreeMap<String, String>) -> bool {
+    pub(crate) fn is_excluded(&self, namespace: &str, annotations: &BTreeMap<String, String>) -> bool {
         let requested = annotation::is_true(annotations, annotation::CONFIG_EXCLUDED);
         requested && self.excludable_namespaces.as_deref().is_none_or(|globs| matches_any_glob(globs, namespace))
     }
 
     /// Whether the crd strategy may create a resource of this kind and API group.
-    pub fn is_strategy_kind_allowed(&self, kind: &str, group: &str) -> bool {
+    pub(crate) fn is_strategy_kind_allowed(&self, kind: &str, group: &str) -> bool {
         let name = format!("{kind}.{group}");
         self.strategy_kinds().iter().any(|allowed| allowed.eq_ignore_ascii_case(&name))
     }
 
     /// The kinds that the crd strategy may create, as `Kind.group`.
-    pub fn strategy_kinds(&self) -> Vec<String> {
+    pub(crate) fn strategy_kinds(&self) -> Vec<String> {
         self.strategy_kinds.clone().unwrap_or_else(|| DEFAULT_STRATEGY_KINDS.map(str::to_owned).into())
     }
 
     /// Whether the crd strategy of a group may create resources in a namespace: the group's own, the ConfigMap's, or a
     /// listed one.
-    pub fn is_strategy_namespace_allowed(
+    pub(crate) fn is_strategy_namespace_allowed(
         &self,
         namespace: &str,
         group_namespace: &str,
@@ -276,7 +281,7 @@ fn matches_any_glob(globs: &[String], text: &str) -> bool {
 }
 
 /// Whether a text matches a glob: `*` matches any characters, `?` matches one.
-pub fn matches_glob(glob: &str, text: &str) -> bool {
+pub(crate) fn matches_glob(glob: &str, text: &str) -> bool {
     let (glob, text): (Vec<char>, Vec<char>) = (glob.chars().collect(), text.chars().collect());
     let (mut g, mut t) = (0, 0);
     // Position of the last star, and how much of the text it matches.

@@ -33,7 +33,7 @@ pub enum Boundary {
 
 impl Boundary {
     /// The path of the boundary's list in the ConfigMap.
-    pub const fn as_str(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Restricted => "restricted",
             Self::Replace => "shared.replace",
@@ -54,7 +54,7 @@ pub struct Source {
 
 impl Source {
     /// A tenant's own value.
-    pub const TENANT: Self = Self { origin: Origin::Tenant, boundary: None };
+    pub(crate) const TENANT: Self = Self { origin: Origin::Tenant, boundary: None };
 }
 
 impl fmt::Display for Source {
@@ -75,7 +75,7 @@ impl Serialize for Source {
 }
 
 /// The source of each value by path, with list indexes in brackets. A map that is not empty has no entry of its own.
-pub type Provenance = BTreeMap<String, Source>;
+pub(crate) type Provenance = BTreeMap<String, Source>;
 
 /// A value that records the source of each of its parts.
 #[derive(Clone, Debug, PartialEq)]
@@ -92,7 +92,7 @@ pub(super) enum SourcedContent {
 }
 
 impl SourcedValue {
-    pub fn new(value: &Value, source: Source) -> Self {
+    pub(crate) fn new(value: &Value, source: Source) -> Self {
         let content = match value {
             Value::Array(items) => SourcedContent::List(items.iter().map(|item| Self::new(item, source)).collect()),
             Value::Object(map) => {
@@ -103,7 +103,7 @@ impl SourcedValue {
         Self { source, content }
     }
 
-    pub fn value(&self) -> Value {
+    pub(crate) fn value(&self) -> Value {
         match &self.content {
             SourcedContent::Scalar(value) => value.clone(),
             SourcedContent::List(items) => Value::Array(items.iter().map(Self::value).collect()),
@@ -114,7 +114,7 @@ impl SourcedValue {
     }
 
     /// Null, "", zero and empty lists and maps count as unset; false does not.
-    pub fn is_unset(&self) -> bool {
+    pub(crate) fn is_unset(&self) -> bool {
         match &self.content {
             SourcedContent::Scalar(value) => is_unset(value),
             SourcedContent::List(items) => items.is_empty(),
@@ -122,7 +122,7 @@ impl SourcedValue {
         }
     }
 
-    pub fn get(&self, path: &Path) -> Option<&Self> {
+    pub(crate) fn get(&self, path: &Path) -> Option<&Self> {
         path.segments().iter().try_fold(self, |tree, segment| match &tree.content {
             SourcedContent::Map(map) => map.get(segment),
             SourcedContent::Scalar(_) | SourcedContent::List(_) => None,
@@ -131,7 +131,7 @@ impl SourcedValue {
 
     /// Sets the value at a path and creates the maps above it. If a value that is not a map is in the way, nothing
     /// happens unless that value is unset.
-    pub fn set(&mut self, path: &Path, tree: Self) {
+    pub(crate) fn set(&mut self, path: &Path, tree: Self) {
         let mut node = self;
         for segment in path.segments() {
             if !matches!(node.content, SourcedContent::Map(_)) && node.is_unset() {
@@ -147,7 +147,7 @@ impl SourcedValue {
         *node = tree;
     }
 
-    pub fn remove(&mut self, path: &Path) {
+    pub(crate) fn remove(&mut self, path: &Path) {
         let Some((last, above)) = path.segments().split_last() else {
             return;
         };
@@ -167,7 +167,7 @@ impl SourcedValue {
     }
 
     /// Lists the source of every leaf below the given path.
-    pub fn collect_sources(&self, path: &str, found: &mut Provenance) {
+    pub(crate) fn collect_sources(&self, path: &str, found: &mut Provenance) {
         match &self.content {
             SourcedContent::List(items) if !items.is_empty() => {
                 for (index, item) in items.iter().enumerate() {

@@ -7,7 +7,7 @@ use kube::core::{Expression, SelectorExt};
 
 /// A parsed selector; an empty one matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AnnotationSelector(Vec<Requirement>);
+pub(crate) struct AnnotationSelector(Vec<Requirement>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Requirement {
@@ -21,7 +21,7 @@ impl AnnotationSelector {
     ///
     /// # Errors
     /// What was found and what was expected.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let mut tokens = Tokens { all: tokenize(text), next: 0 };
         let mut requirements = vec![];
         if tokens.peek() == Token::End {
@@ -38,7 +38,7 @@ impl AnnotationSelector {
     }
 
     /// Whether a set of annotations meets every requirement.
-    pub fn matches(&self, annotations: &BTreeMap<String, String>) -> bool {
+    pub(crate) fn matches(&self, annotations: &BTreeMap<String, String>) -> bool {
         let number = |key: &String| annotations.get(key).and_then(|value| value.parse::<i64>().ok());
         self.0.iter().all(|requirement| match requirement {
             Requirement::Expression(expression) => expression.matches(annotations),

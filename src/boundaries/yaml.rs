@@ -8,16 +8,16 @@ use serde_json::{Map, Number, Value};
 /// Maximum length of a text, in bytes.
 pub const MAX_BYTES: usize = 1 << 20;
 /// Maximum nesting depth.
-pub const MAX_DEPTH: usize = 40;
+pub(crate) const MAX_DEPTH: usize = 40;
 /// Maximum number of values after aliases are expanded.
-pub const MAX_VALUES: usize = 50_000;
+pub(crate) const MAX_VALUES: usize = 50_000;
 /// Maximum length of all texts in the values after aliases are expanded, in bytes.
-pub const MAX_TEXT: usize = 4 << 20;
+pub(crate) const MAX_TEXT: usize = 4 << 20;
 
 /// A text that is not valid YAML or exceeds a limit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
-pub struct YamlError {
+pub(crate) struct YamlError {
     /// Line, counted from 1, if known.
     pub line: Option<usize>,
     /// What is wrong.
@@ -26,7 +26,7 @@ pub struct YamlError {
 
 /// A parsed document.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct YamlDocument {
+pub(crate) struct YamlDocument {
     /// Content of the document.
     pub value: Value,
     /// Keys that occur twice in one map; the last value is used.
@@ -34,7 +34,7 @@ pub struct YamlDocument {
 }
 
 /// Parses a text with one document; an empty text is null.
-pub fn read(text: &str) -> Result<YamlDocument, YamlError> {
+pub(crate) fn read(text: &str) -> Result<YamlDocument, YamlError> {
     let mut documents = read_all(text)?;
     match documents.len() {
         0 => Ok(YamlDocument::default()),
@@ -44,7 +44,7 @@ pub fn read(text: &str) -> Result<YamlDocument, YamlError> {
 }
 
 /// Parses all documents of a text.
-pub fn read_all(text: &str) -> Result<Vec<YamlDocument>, YamlError> {
+pub(crate) fn read_all(text: &str) -> Result<Vec<YamlDocument>, YamlError> {
     if text.len() > MAX_BYTES {
         return Err(YamlError { line: None, message: format!("is longer than {MAX_BYTES} bytes") });
     }
@@ -62,7 +62,7 @@ pub fn read_all(text: &str) -> Result<Vec<YamlDocument>, YamlError> {
 
 /// The line, counted from 1, of the value at a path of keys and list indexes in the document with this number. For a
 /// missing value, the line of the map that should contain it.
-pub fn locate(text: &str, document: usize, path: &str) -> Option<usize> {
+pub(crate) fn locate(text: &str, document: usize, path: &str) -> Option<usize> {
     let segments = split_path(path);
     let parsed = serde_yaml::Deserializer::from_str(text).nth(document)?;
     let found = LineProbe { path: &segments }.deserialize(parsed).err()?;

@@ -85,7 +85,7 @@ pub struct LoadResult {
 
 impl LoadResult {
     /// Whether there are errors, not counting warnings.
-    pub fn has_errors(&self) -> bool {
+    pub(crate) fn has_errors(&self) -> bool {
         self.diagnostics.iter().any(|problem| !problem.warning)
     }
 }
@@ -125,7 +125,7 @@ impl ManifestObject<'_> {
 }
 
 /// Merges the input, writes diagnostics to `err` and the groups to `out` with `write`; returns whether there are no errors.
-pub fn load_and_write(
+pub(crate) fn load_and_write(
     args: &InputArgs,
     stdin: &mut dyn Read,
     out: &mut dyn Write,
@@ -141,7 +141,7 @@ pub fn load_and_write(
 }
 
 /// The exit code of a command that merges: 0, or 1 if there are errors.
-pub fn exit_code(ok: bool) -> ExitCode {
+pub(crate) fn exit_code(ok: bool) -> ExitCode {
     if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
@@ -188,7 +188,7 @@ pub fn load(args: &InputArgs, stdin: &mut dyn Read) -> anyhow::Result<LoadResult
 
 /// A ConfigMap from a file, which replaces the live one.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct ConfigFile {
+pub(crate) struct ConfigFile {
     /// Its annotations; `lock-upgrades` is one of them.
     pub annotations: BTreeMap<String, String>,
     /// Its data.
@@ -199,7 +199,7 @@ pub struct ConfigFile {
 
 impl ConfigFile {
     /// Whether there are errors, not counting warnings.
-    pub fn has_errors(&self) -> bool {
+    pub(crate) fn has_errors(&self) -> bool {
         self.diagnostics.iter().any(|problem| !problem.warning)
     }
 }
@@ -209,7 +209,7 @@ impl ConfigFile {
 /// # Errors
 ///
 /// The file cannot be read.
-pub fn read_config_map(path: &PathBuf, stdin: &mut dyn Read) -> anyhow::Result<ConfigFile> {
+pub(crate) fn read_config_map(path: &PathBuf, stdin: &mut dyn Read) -> anyhow::Result<ConfigFile> {
     let source = read_input(path, stdin)?;
     let mut diagnostics = vec![];
     let objects = parse_objects(&source, &mut diagnostics);

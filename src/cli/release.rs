@@ -99,7 +99,7 @@ fn describe(release: &Release, only_planned: bool) -> String {
 
 /// The holder of the Lease, or `None` if it is free or the holder has crashed. A holder counts as crashed when it does not
 /// renew the Lease for its whole duration on this host's clock; clocks of different hosts are never compared.
-pub async fn lease_holder(client: &Client, namespace: &str) -> anyhow::Result<Option<String>> {
+pub(crate) async fn lease_holder(client: &Client, namespace: &str) -> anyhow::Result<Option<String>> {
     let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
     let name = LeaderConfig::new(namespace, "").name;
     let read_lease =

@@ -6,7 +6,7 @@ use super::args::ClusterArgs;
 use crate::settings::{Settings, Timing};
 
 /// The settings for planning. `resync_period` also limits the age of cached AWS reads.
-pub fn settings(args: &ClusterArgs, timing: Timing, resync_period: Duration) -> Settings {
+pub(crate) fn settings(args: &ClusterArgs, timing: Timing, resync_period: Duration) -> Settings {
     Settings {
         timing,
         resync_period,

@@ -8,7 +8,7 @@ use crate::auth::{JoinAuth, aws_auth};
 
 /// Checks the progress at every poll interval and never returns. An event is published once two checks in a row agree on
 /// it and it differs from the last published one. A new leader publishes it again.
-pub async fn run(ctx: Arc<Context>) {
+pub(crate) async fn run(ctx: Arc<Context>) {
     let poll = ctx.planner.settings.timing.poll_interval.unsigned_abs();
     let (mut last, mut published) = (None, None);
     loop {

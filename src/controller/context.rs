@@ -22,7 +22,7 @@ use crate::telemetry::metrics::Metrics;
 pub(super) const CACHE_LAG_DELAY: Duration = Duration::from_millis(200);
 
 /// State that all reconciles share.
-pub struct Context {
+pub(crate) struct Context {
     /// Plans one group; used by `plan` as well.
     pub planner: Planner,
     /// The caches that the watches fill.
@@ -43,12 +43,12 @@ pub struct Context {
 
 impl Context {
     /// Whether this process is the leader now.
-    pub fn is_leader(&self) -> bool {
+    pub(crate) fn is_leader(&self) -> bool {
         self.leadership.borrow().is_leader()
     }
 
     /// Whether this process may write now: it is the leader, and no other controller is active.
-    pub fn can_write(&self) -> bool {
+    pub(crate) fn can_write(&self) -> bool {
         self.is_leader() && self.conflict_detector.hold().is_none()
     }
 
@@ -61,7 +61,7 @@ impl Context {
 
 /// Why a reconcile failed. The cause is logged, and the reconcile is retried.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub(crate) enum Error {
     /// AWS or the API server did not answer a read, so no plan could be made.
     #[error(transparent)]
     Observe(ObserveError),
@@ -71,12 +71,12 @@ pub enum Error {
 }
 
 /// The key of a group in maps, metrics and logs: `namespace/name`.
-pub fn group_key(stored: &GroupObject) -> String {
+pub(crate) fn group_key(stored: &GroupObject) -> String {
     format!("{}/{}", stored.namespace().unwrap_or_default(), stored.name_any())
 }
 
 /// An InstanceGroup as the target of an event.
-pub fn event_target(meta: &ObjectMeta) -> EventTarget {
+pub(crate) fn event_target(meta: &ObjectMeta) -> EventTarget {
     EventTarget {
         api_version: "instancemgr.keikoproj.io/v1alpha1".into(),
         kind: "InstanceGroup".into(),
@@ -98,7 +98,7 @@ pub(super) fn config_map_target(namespace: &str, name: &str, live: Option<&Confi
 }
 
 /// Publishes an event. A failure is logged and not retried, because events are only informative.
-pub async fn publish_event(target: &EventTarget, event: &Event, ctx: &Context) {
+pub(crate) async fn publish_event(target: &EventTarget, event: &Event, ctx: &Context) {
     let kind = event.kind;
     let record =
         KubeEvent { kind, reason: event.reason.clone(), action: "Reconcile".into(), note: event.message.clone() };

@@ -1,15 +1,15 @@
 //! The reconcile loop of one group: plan, apply, report, requeue.
 
-pub mod access_migration;
-pub mod context;
-pub mod planner;
-pub mod queue;
+pub(crate) mod access_migration;
+pub(crate) mod context;
+pub(crate) mod planner;
+pub(crate) mod queue;
 pub mod report;
-pub mod requeue;
-pub mod stores;
-pub mod trigger;
-pub mod watches;
-pub mod write_gate;
+pub(crate) mod requeue;
+pub(crate) mod stores;
+pub(crate) mod trigger;
+pub(crate) mod watches;
+pub(crate) mod write_gate;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use jiff::Timestamp;
 use kube::runtime::controller::Action;
 use kube::{Resource, ResourceExt};
 
-pub use crate::api::GroupObject;
+pub(crate) use crate::api::GroupObject;
 use crate::api::names::fail_reason;
 use crate::api::{InstanceGroup, InstanceGroupStatus, group_id, rfc3339};
 use crate::apply::{Applied, Applier, StepError, apply};
@@ -29,10 +29,10 @@ use crate::k8s::KubeError;
 use crate::plan::{Outcome, Plan, PlannedStep, Reason};
 use crate::telemetry::metrics::ReconcileResult;
 use context::CACHE_LAG_DELAY;
-pub use context::{Context, Error, event_target, group_key, publish_event};
+pub(crate) use context::{Context, Error, event_target, group_key, publish_event};
 
 /// Reconciles one group. Each reconcile is its own task, so that groups are reconciled on all cores.
-pub async fn reconcile(stored: Arc<GroupObject>, ctx: Arc<Context>) -> Result<Action, Error> {
+pub(crate) async fn reconcile(stored: Arc<GroupObject>, ctx: Arc<Context>) -> Result<Action, Error> {
     let task_ctx = ctx.clone();
     tokio::spawn(async move { reconcile_group(&stored, &task_ctx).await }).await.unwrap_or_else(|panic| {
         tracing::error!(%panic, "reconcile panicked");
@@ -41,7 +41,7 @@ pub async fn reconcile(stored: Arc<GroupObject>, ctx: Arc<Context>) -> Result<Ac
 }
 
 /// Requeues a group after a failed reconcile, with exponential backoff per group.
-pub fn error_policy(stored: Arc<GroupObject>, error: &Error, ctx: Arc<Context>) -> Action {
+pub(crate) fn error_policy(stored: Arc<GroupObject>, error: &Error, ctx: Arc<Context>) -> Action {
     let (planner, key) = (&ctx.planner, group_key(&stored));
     requeue::after_error(&key, error, &ctx.metrics, &planner.process_state, planner.settings.resync_period)
 }
@@ -205,6 +205,10 @@ fn record_metrics(
         (None, None) => metrics.record_reconcile(key, ReconcileResult::Success),
     }
     if matches!(report.outcome, Some(Outcome::Deleted)) {
+        // Otherwise the reads of other groups would keep prefetching the scaling group that is gone.
+        if let Some(name) = &old.active_scaling_group_name {
+            ctx.planner.inventory.forget_group(name);
+        }
         // Must be last: any later record would create the series of the group again.
         return metrics.forget_group(key);
     }

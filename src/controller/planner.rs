@@ -21,7 +21,7 @@ use crate::index::process_state::ProcessState;
 use crate::index::spot::Recommendations;
 use crate::k8s::KubeApi;
 use crate::plan::{self, Plan, Reason};
-pub use crate::provisioner::observe::ObserveError;
+pub(crate) use crate::provisioner::observe::ObserveError;
 use crate::provisioner::observe::{ObserveResult, Observer};
 use crate::provisioner::{
     DeleteRequest, GroupId, PlanRequest, PlanResult, PlanSnapshot, Provisioner, dispatch, group_id,
@@ -29,7 +29,7 @@ use crate::provisioner::{
 use crate::settings::Settings;
 
 /// Dependencies that the plans of all groups share.
-pub struct Planner {
+pub(crate) struct Planner {
     /// Cached and batched AWS reads, and the AWS clients for writes.
     pub inventory: Arc<Inventory>,
     /// The Kubernetes API.
@@ -44,7 +44,7 @@ pub struct Planner {
 
 /// The cached state that the plan of one group depends on.
 #[derive(Clone, Default)]
-pub struct GroupContext {
+pub(crate) struct GroupContext {
     /// Annotations of the namespace; `None` when the cache does not have the namespace yet.
     pub namespace_annotations: Option<BTreeMap<String, String>>,
     /// The active boundaries.
@@ -62,13 +62,11 @@ pub struct GroupContext {
 }
 
 /// A plan, with the result of the merge that it is based on.
-pub struct Planning {
+pub(crate) struct Planning {
     /// The plan.
     pub plan: Plan,
     /// The result of the merge, for the status.
     pub boundaries: Option<BoundariesSummary>,
-    /// The merged spec, if the merge succeeded.
-    pub merged: Option<MergedSpec>,
     /// The value of the label `reason` of the metric of failed reconciles.
     pub failure_reason: Option<&'static str>,
     /// The desired and observed state that the plan was made from, if planning reached that point.
@@ -77,7 +75,7 @@ pub struct Planning {
 
 impl Planning {
     fn blocked(plan: Plan, failure_reason: &'static str) -> Self {
-        Planning { plan, boundaries: None, merged: None, failure_reason: Some(failure_reason), snapshot: None }
+        Planning { plan, boundaries: None, failure_reason: Some(failure_reason), snapshot: None }
     }
 
     /// A blocked plan for an invalid spec. If the boundaries dropped a required value, the message asks for a default
@@ -98,7 +96,7 @@ impl Planner {
     /// # Errors
     ///
     /// AWS or the API server did not answer a read, or denied it.
-    pub async fn plan(
+    pub(crate) async fn plan(
         &self,
         group: &InstanceGroup,
         context: &GroupContext,
@@ -122,7 +120,7 @@ impl Planner {
             }
         };
         let planning = self.plan_active(group, &id, &merged, context, &observer).await?;
-        Ok(Planning { boundaries: Some(summary), merged: Some(merged), ..planning })
+        Ok(Planning { boundaries: Some(summary), ..planning })
     }
 
     async fn plan_active(
@@ -156,7 +154,7 @@ impl Planner {
         };
         Ok(match provisioner.plan(observer, request).await? {
             PlanResult::Planned(plan, snapshot) => {
-                Planning { plan: *plan, boundaries: None, merged: None, failure_reason: None, snapshot: Some(snapshot) }
+                Planning { plan: *plan, boundaries: None, failure_reason: None, snapshot: Some(snapshot) }
             }
             PlanResult::Rejected(problems) => Planning::rejected(id, problems, &merged.overridden),
         })
@@ -177,7 +175,7 @@ impl Planner {
     }
 
     /// The maximum number of nodes of a group, for the quota of its namespace.
-    pub fn max_nodes(&self, group: &InstanceGroup, context: &GroupContext) -> u64 {
+    pub(crate) fn max_nodes(&self, group: &InstanceGroup, context: &GroupContext) -> u64 {
         let Ok((merged, _)) = merge_spec(group, &group_id(group), context) else { return 0 };
         let section = match provisioner_kind(&merged.spec) {
             Some(ProvisionerKind::EksManaged) => "eks-managed",
@@ -203,7 +201,7 @@ impl Planner {
         let spec = merged.and_then(|merged| api::validate::decode_spec(&merged.spec).ok());
         let request = DeleteRequest { id, spec, forbidden, status: &status, settings: &self.settings };
         let plan = dispatch::for_kind(kind).plan_deletion(observer, request).await?;
-        Ok(Planning { plan, boundaries: None, merged: None, failure_reason: None, snapshot: None })
+        Ok(Planning { plan, boundaries: None, failure_reason: None, snapshot: None })
     }
 }
 
@@ -297,7 +295,7 @@ fn cluster_changed(
 }
 
 /// A blocked plan for a group that could not be read.
-pub fn blocked(id: &GroupId, reason: Reason, message: String) -> Planning {
+pub(crate) fn blocked(id: &GroupId, reason: Reason, message: String) -> Planning {
     Planning::blocked(plan::blocked_plan(id, reason, message), fail_reason::HANDLE_RECONCILE)
 }
 
@@ -306,7 +304,7 @@ pub fn blocked(id: &GroupId, reason: Reason, message: String) -> Planning {
 /// # Errors
 ///
 /// A message that says why the merge is not possible.
-pub fn merge_spec(
+pub(crate) fn merge_spec(
     group: &InstanceGroup,
     id: &GroupId,
     context: &GroupContext,

@@ -10,11 +10,11 @@ use crate::telemetry::metrics::Metrics;
 /// Groups (`namespace/name`) that were enqueued and whose reconcile has not started, with the time of their first trigger.
 /// Requeues after a delay are not in here: the work queue of kube-rs keeps them.
 #[derive(Default)]
-pub struct QueuedGroups(Mutex<HashMap<String, Instant>>);
+pub(crate) struct QueuedGroups(Mutex<HashMap<String, Instant>>);
 
 impl QueuedGroups {
     /// Records a trigger. A group that waits already keeps the time of its first trigger.
-    pub fn add(&self, key: String, metrics: &Metrics) {
+    pub(crate) fn add(&self, key: String, metrics: &Metrics) {
         let mut queued = self.0.lock().expect("lock is not poisoned");
         queued.entry(key).or_insert_with(|| {
             metrics.record_queue_add();
@@ -24,7 +24,7 @@ impl QueuedGroups {
     }
 
     /// Records the start of a reconcile, and how long the group waited for it.
-    pub fn start(&self, key: &str, metrics: &Metrics) {
+    pub(crate) fn start(&self, key: &str, metrics: &Metrics) {
         let mut queued = self.0.lock().expect("lock is not poisoned");
         if let Some(enqueued_at) = queued.remove(key) {
             metrics.record_queue_wait(enqueued_at.elapsed());

@@ -13,7 +13,7 @@ use crate::plan::{
 };
 
 /// What is wrong with a stored object that cannot be decoded, and how to find it.
-pub const INVALID_OBJECT: &str = "a field of the stored object has a type that its schema does not allow; compare it with `kubectl explain ig.spec --recursive`";
+pub(crate) const INVALID_OBJECT: &str = "a field of the stored object has a type that its schema does not allow; compare it with `kubectl explain ig.spec --recursive`";
 
 /// The result of merging the boundaries into one group.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -210,17 +210,17 @@ fn phase_of(outcome: &Outcome) -> Phase {
 }
 
 /// The message for a call that AWS denied.
-pub fn missing_iam_action(action: &str, error: &str) -> String {
+pub(crate) fn missing_iam_action(action: &str, error: &str) -> String {
     format!("the controller may not {action}; add the action to its IAM role ({error})")
 }
 
 /// The message for a call that the API server forbids.
-pub fn missing_kubernetes_permission(error: &str) -> String {
+pub(crate) fn missing_kubernetes_permission(error: &str) -> String {
     format!("{error}; add the permission to the controller's Role or ClusterRole")
 }
 
 /// The status patch for a stored object that cannot be decoded.
-pub fn invalid_object_patch(generation: Option<i64>, now: &str) -> Value {
+pub(crate) fn invalid_object_patch(generation: Option<i64>, now: &str) -> Value {
     let mut conditions = Vec::new();
     for (kind, status) in [(condition::READY, false), (condition::STALLED, true)] {
         let message = format!("{INVALID_OBJECT}, correct it in Git and apply it again");

@@ -16,23 +16,23 @@ use crate::telemetry::metrics::{Metrics, ReconcileResult};
 
 /// Exponential backoff after `failures` failures in a row: starts at one second, doubles, is capped at the resync period,
 /// and has a jitter of 20 %.
-pub fn backoff(failures: u32, resync: Duration) -> Duration {
+pub(crate) fn backoff(failures: u32, resync: Duration) -> Duration {
     let base = Duration::from_secs(1u64 << failures.saturating_sub(1).min(10));
     jitter(base.min(resync))
 }
 
 /// Adds a jitter of 20 %, so that groups do not reconcile in lockstep.
-pub fn jitter(duration: Duration) -> Duration {
+pub(crate) fn jitter(duration: Duration) -> Duration {
     duration.mul_f64(rand::random_range(0.8..1.2))
 }
 
 /// Maximum age of cached reads for a plan that disrupts nodes.
-pub fn max_cache_age(poll: SignedDuration) -> Duration {
+pub(crate) fn max_cache_age(poll: SignedDuration) -> Duration {
     poll.unsigned_abs().mul_f64(0.8)
 }
 
 /// Whether the status shows a change in progress, or does not cover the current generation.
-pub fn needs_fresh_reads(group: &InstanceGroup) -> bool {
+pub(crate) fn needs_fresh_reads(group: &InstanceGroup) -> bool {
     let status = group.status.as_ref();
     let is_ready = status.and_then(|s| s.current_state.as_deref()) == Some(CurrentState::Ready.as_str());
     !is_ready || status.and_then(|s| s.observed_generation) != group.metadata.generation
@@ -40,7 +40,7 @@ pub fn needs_fresh_reads(group: &InstanceGroup) -> bool {
 
 /// Requeues a group whose reconcile failed: with the group's exponential backoff, or after a short delay when the object
 /// changed in the meantime. A group that was deleted is not requeued.
-pub fn after_error(
+pub(crate) fn after_error(
     key: &str,
     error: &Error,
     metrics: &Metrics,
@@ -61,7 +61,7 @@ pub fn after_error(
 }
 
 /// When to reconcile a group again, depending on the result of this reconcile.
-pub fn next_action(key: &str, applied: &Applied, outcome: Option<&Outcome>, ctx: &Context) -> Action {
+pub(crate) fn next_action(key: &str, applied: &Applied, outcome: Option<&Outcome>, ctx: &Context) -> Action {
     let planner = &ctx.planner;
     let process_state = &planner.process_state;
     let resync =

@@ -26,7 +26,7 @@ fn created_before(group: &InstanceGroup, other: &InstanceGroup) -> bool {
 }
 
 /// The caches that the watches fill.
-pub struct Stores {
+pub(crate) struct Stores {
     /// All InstanceGroups.
     pub groups: Store<GroupObject>,
     /// Resources that groups share, by resource.
@@ -57,7 +57,7 @@ pub struct Stores {
 
 impl Stores {
     /// Empty caches, with the stores of the two reflectors.
-    pub fn new(groups: Store<GroupObject>, namespaces: Store<PartialObjectMeta<Namespace>>) -> Self {
+    pub(crate) fn new(groups: Store<GroupObject>, namespaces: Store<PartialObjectMeta<Namespace>>) -> Self {
         Stores {
             groups,
             group_index: Arc::default(),
@@ -76,22 +76,22 @@ impl Stores {
     }
 
     /// Whether the status of an invalid object already reports this generation.
-    pub fn is_reported(&self, key: &str, generation: Option<i64>) -> bool {
+    pub(crate) fn is_reported(&self, key: &str, generation: Option<i64>) -> bool {
         self.reported_generation.lock().expect("lock is not poisoned").get(key) == Some(&generation)
     }
 
     /// Records that the status of an invalid object reports this generation.
-    pub fn set_reported(&self, key: &str, generation: Option<i64>) {
+    pub(crate) fn set_reported(&self, key: &str, generation: Option<i64>) {
         self.reported_generation.lock().expect("lock is not poisoned").insert(key.into(), generation);
     }
 
     /// Whether the cache has the group's namespace. The watch of namespaces may lag behind the watch of groups.
-    pub fn has_namespace(&self, group: &InstanceGroup) -> bool {
+    pub(crate) fn has_namespace(&self, group: &InstanceGroup) -> bool {
         self.namespaces.get(&ObjectRef::new(&group.namespace().unwrap_or_default())).is_some()
     }
 
     /// The cached state that the plan of one group depends on.
-    pub fn group_context(&self, group: &InstanceGroup, planner: &Planner) -> GroupContext {
+    pub(crate) fn group_context(&self, group: &InstanceGroup, planner: &Planner) -> GroupContext {
         let namespace = group.namespace().unwrap_or_default();
         let annotations = self.namespaces.get(&ObjectRef::new(&namespace)).map(|n| n.annotations().clone());
         let mut context = GroupContext {
@@ -146,7 +146,7 @@ impl Stores {
     }
 
     /// Which cache is not synced yet; reconciles start when this is `None`.
-    pub fn not_synced(&self) -> Option<&'static str> {
+    pub(crate) fn not_synced(&self) -> Option<&'static str> {
         if !self.groups_synced.load(Ordering::Acquire) {
             return Some("InstanceGroup cache not synced");
         }

@@ -10,19 +10,19 @@ use crate::api::GroupObject;
 
 /// Enqueues groups. Clones send to the same queue.
 #[derive(Clone)]
-pub struct Trigger {
+pub(crate) struct Trigger {
     sender: UnboundedSender<ObjectRef<GroupObject>>,
     context: Arc<Context>,
 }
 
 impl Trigger {
     /// A trigger that sends to the queue of the controller.
-    pub fn new(sender: UnboundedSender<ObjectRef<GroupObject>>, context: Arc<Context>) -> Self {
+    pub(crate) fn new(sender: UnboundedSender<ObjectRef<GroupObject>>, context: Arc<Context>) -> Self {
         Trigger { sender, context }
     }
 
     /// State that all reconciles share.
-    pub fn context(&self) -> &Arc<Context> {
+    pub(crate) fn context(&self) -> &Arc<Context> {
         &self.context
     }
 
@@ -35,12 +35,12 @@ impl Trigger {
     }
 
     /// Enqueues every group.
-    pub fn enqueue_all(&self) {
+    pub(crate) fn enqueue_all(&self) {
         self.enqueue_where(|_| true);
     }
 
     /// Enqueues groups by `namespace/name`.
-    pub fn enqueue_keys(&self, keys: impl IntoIterator<Item = String>) {
+    pub(crate) fn enqueue_keys(&self, keys: impl IntoIterator<Item = String>) {
         for key in keys {
             let (namespace, name) = key.split_once('/').unwrap_or_default();
             self.enqueue(ObjectRef::new(name).within(namespace));

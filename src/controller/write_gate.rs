@@ -15,7 +15,7 @@ use crate::plan::Event;
 
 /// Follows the Lease and the conflict detector, and never returns. When this process gains the right to write, it reloads
 /// the boundaries and enqueues every group.
-pub async fn run(mut leadership: watch::Receiver<Leadership>, ctx: Arc<Context>, trigger: Trigger) {
+pub(crate) async fn run(mut leadership: watch::Receiver<Leadership>, ctx: Arc<Context>, trigger: Trigger) {
     let (mut could_write, mut has_election, mut reported) = (false, true, HoldState::default());
     let mut holds = ctx.conflict_detector.subscribe();
     loop {

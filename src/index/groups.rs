@@ -104,7 +104,7 @@ impl GroupIndex {
 
     /// Adds or updates a group. An invalid object keeps its previous entry; without one, it is indexed by its status. If
     /// the status cannot be decoded either, the group is assumed to share every role.
-    pub fn upsert(&self, stored: &GroupObject) {
+    pub(crate) fn upsert(&self, stored: &GroupObject) {
         let namespace = stored.namespace().unwrap_or_default();
         let key = format!("{namespace}/{}", stored.name_any());
         let mut inner = self.write();
@@ -134,12 +134,12 @@ impl GroupIndex {
     }
 
     /// Removes a deleted group.
-    pub fn remove(&self, key: &str) {
+    pub(crate) fn remove(&self, key: &str) {
         self.write().remove(key);
     }
 
     /// Removes the groups that are not in a complete new list; returns their keys.
-    pub fn retain(&self, listed: &BTreeSet<String>) -> Vec<String> {
+    pub(crate) fn retain(&self, listed: &BTreeSet<String>) -> Vec<String> {
         let mut inner = self.write();
         let removed: Vec<_> = inner.entries.keys().filter(|key| !listed.contains(*key)).cloned().collect();
         removed.iter().for_each(|key| _ = inner.remove(key));
@@ -147,41 +147,41 @@ impl GroupIndex {
     }
 
     /// Whether any group has recorded that it added the role's entry to aws-auth.
-    pub fn has_aws_auth_entry(&self, role_arn: &str) -> bool {
+    pub(crate) fn has_aws_auth_entry(&self, role_arn: &str) -> bool {
         self.read().by_aws_auth_role.0.contains_key(role_arn)
     }
 
     /// The groups other than `key` that have recorded that they added the role's entry to aws-auth.
-    pub fn aws_auth_users(&self, role_arn: &str, key: &str) -> BTreeSet<String> {
+    pub(crate) fn aws_auth_users(&self, role_arn: &str, key: &str) -> BTreeSet<String> {
         self.read().by_aws_auth_role.get(role_arn).into_iter().filter(|other| other != key).collect()
     }
 
     /// The groups other than `key` that have recorded that the controller created the role's access entry.
-    pub fn access_entry_users(&self, role_arn: &str, key: &str) -> BTreeSet<String> {
+    pub(crate) fn access_entry_users(&self, role_arn: &str, key: &str) -> BTreeSet<String> {
         self.read().by_access_entry_role.get(role_arn).into_iter().filter(|other| other != key).collect()
     }
 
     /// All roles with a recorded entry in aws-auth, in the form in which aws-auth is compared: without path, in lower case.
-    pub fn aws_auth_roles(&self) -> BTreeSet<String> {
+    pub(crate) fn aws_auth_roles(&self) -> BTreeSet<String> {
         self.read().by_aws_auth_role.0.keys().map(|role| without_path(role).to_lowercase()).collect()
     }
 
     /// Whether a group other than `key` uses a role. A group of unknown resources counts as a user.
-    pub fn is_role_shared(&self, role_arn: &str, key: &str) -> bool {
+    pub(crate) fn is_role_shared(&self, role_arn: &str, key: &str) -> bool {
         let inner = self.read();
         let mut users = inner.by_role.0.get(role_arn).into_iter().flatten().chain(&inner.unknown);
         users.any(|other| other != key)
     }
 
     /// Whether every other group that uses a role has observed its access entry.
-    pub fn others_have_access_entry(&self, role_arn: &str, key: &str) -> bool {
+    pub(crate) fn others_have_access_entry(&self, role_arn: &str, key: &str) -> bool {
         let inner = self.read();
         let mut lacking = inner.without_access_entry.0.get(role_arn).into_iter().flatten().chain(&inner.unknown);
         lacking.all(|other| other == key)
     }
 
     /// The number of roles that groups use, and the roles for which at least one group has not observed an access entry.
-    pub fn roles_without_access_entry(&self) -> (usize, Vec<String>) {
+    pub(crate) fn roles_without_access_entry(&self) -> (usize, Vec<String>) {
         let inner = self.read();
         let mut roles: Vec<_> = inner.without_access_entry.0.keys().cloned().collect();
         roles.sort();
@@ -189,13 +189,13 @@ impl GroupIndex {
     }
 
     /// The group that a scaling group belongs to; empty if there is none.
-    pub fn with_scaling_group(&self, name: &str) -> BTreeSet<String> {
+    pub(crate) fn with_scaling_group(&self, name: &str) -> BTreeSet<String> {
         self.read().by_scaling_group.get(name)
     }
 
     /// The position of the group `key` in the queue of groups that wait to create or delete a Fargate profile of a cluster.
     /// `since` (RFC 3339, whole seconds) is when it started to wait.
-    pub fn profile_queue_position(
+    pub(crate) fn profile_queue_position(
         &self,
         cluster: &str,
         since: Option<&str>,
@@ -210,17 +210,17 @@ impl GroupIndex {
     }
 
     /// The groups of a namespace.
-    pub fn in_namespace(&self, namespace: &str) -> BTreeSet<String> {
+    pub(crate) fn in_namespace(&self, namespace: &str) -> BTreeSet<String> {
         self.read().by_namespace.get(namespace)
     }
 
     /// The instance types in the specs of groups of the provisioner `eks`, without those from defaults.
-    pub fn instance_types(&self) -> Vec<String> {
+    pub(crate) fn instance_types(&self) -> Vec<String> {
         self.read().by_instance_type.0.keys().cloned().collect()
     }
 
     /// Groups other than `key` that have no status yet.
-    pub fn unreconciled(&self, key: &str) -> Vec<GroupId> {
+    pub(crate) fn unreconciled(&self, key: &str) -> Vec<GroupId> {
         self.read().unreconciled.iter().filter(|(other, _)| *other != key).map(|(_, id)| id.clone()).collect()
     }
 }

@@ -1,8 +1,8 @@
 //! In-memory indexes of groups, nodes and events, and state that one process keeps between reconciles.
 
 pub mod groups;
-pub mod nodes;
-pub mod process_state;
-pub mod profile_queue;
-pub mod shared_entries;
-pub mod spot;
+pub(crate) mod nodes;
+pub(crate) mod process_state;
+pub(crate) mod profile_queue;
+pub(crate) mod shared_entries;
+pub(crate) mod spot;

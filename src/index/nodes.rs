@@ -72,7 +72,7 @@ impl NodesByInstance {
 
 impl NodeIndex {
     /// Applies an event of the watch. Returns the instances whose nodes changed in a way that a plan depends on.
-    pub fn apply(&self, event: &Event<Node>) -> Vec<String> {
+    pub(crate) fn apply(&self, event: &Event<Node>) -> Vec<String> {
         let mut inner = self.inner.lock().expect("lock is not poisoned");
         match event {
             Event::Init => {
@@ -111,19 +111,19 @@ impl NodeIndex {
     }
 
     /// The oldest node of an instance, with the names of other Nodes that claim the same instance.
-    pub fn get(&self, instance: &str) -> Option<NodeView> {
+    pub(crate) fn get(&self, instance: &str) -> Option<NodeView> {
         let inner = self.inner.lock().expect("lock is not poisoned");
         let (node, duplicates) = inner.nodes.0.get(instance)?.split_first()?;
         Some(NodeView { duplicates: duplicates.iter().map(|n| n.name.clone()).collect(), ..node.clone() })
     }
 
     /// Whether the first list is complete.
-    pub fn is_synced(&self) -> bool {
+    pub(crate) fn is_synced(&self) -> bool {
         self.inner.lock().expect("lock is not poisoned").synced
     }
 
     /// The number of nodes, and of those that were Ready and no longer are.
-    pub fn cluster_health(&self) -> ClusterHealth {
+    pub(crate) fn cluster_health(&self) -> ClusterHealth {
         let inner = self.inner.lock().expect("lock is not poisoned");
         let nodes = || inner.nodes.0.values().flatten();
         ClusterHealth { total: nodes().count(), unready: nodes().filter(|n| n.has_become_unready()).count() }
@@ -170,7 +170,7 @@ fn parse_annotation<T: serde::de::DeserializeOwned>(node: &Node, annotation: &st
 }
 
 /// Drops fields that no reconcile reads, before the node is copied.
-pub fn trim(node: &mut Node) {
+pub(crate) fn trim(node: &mut Node) {
     node.metadata.managed_fields = None;
     if let Some(status) = node.status.as_mut() {
         status.images = None;

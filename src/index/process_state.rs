@@ -50,7 +50,7 @@ struct NodeState {
 
 /// The times that a drain depends on.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct DrainClocks {
+pub(crate) struct DrainClocks {
     /// Since when the node has had no evictable pod.
     pub empty_since: Option<Timestamp>,
     /// When an eviction was last blocked, and how often in a row.
@@ -69,7 +69,7 @@ impl ProcessState {
     }
 
     /// Records whether instances are missing; returns for how long they have been.
-    pub fn track_shortage(&self, group: &str, is_short: bool, now: Timestamp) -> SignedDuration {
+    pub(crate) fn track_shortage(&self, group: &str, is_short: bool, now: Timestamp) -> SignedDuration {
         self.group(group, |g| {
             g.shortage_since = if is_short { g.shortage_since.or(Some(now)) } else { None };
             g.shortage_since.map_or(SignedDuration::ZERO, |since| now.duration_since(since))
@@ -77,7 +77,7 @@ impl ProcessState {
     }
 
     /// Records whether EKS rejects the role of the group; returns for how long it has.
-    pub fn track_role_refusal(&self, group: &str, is_rejected: bool, now: Timestamp) -> SignedDuration {
+    pub(crate) fn track_role_refusal(&self, group: &str, is_rejected: bool, now: Timestamp) -> SignedDuration {
         self.group(group, |g| {
             g.role_rejected_since = if is_rejected { g.role_rejected_since.or(Some(now)) } else { None };
             g.role_rejected_since.map_or(SignedDuration::ZERO, |since| now.duration_since(since))
@@ -85,7 +85,7 @@ impl ProcessState {
     }
 
     /// Records whether a rotation waits for the warm pool; returns for how long it has.
-    pub fn track_warm_pool_wait(&self, group: &str, is_waiting: bool, now: Timestamp) -> SignedDuration {
+    pub(crate) fn track_warm_pool_wait(&self, group: &str, is_waiting: bool, now: Timestamp) -> SignedDuration {
         self.group(group, |g| {
             g.warm_pool_wait_since = if is_waiting { g.warm_pool_wait_since.or(Some(now)) } else { None };
             g.warm_pool_wait_since.map_or(SignedDuration::ZERO, |since| now.duration_since(since))
@@ -93,7 +93,7 @@ impl ProcessState {
     }
 
     /// Records a failure; returns the number of consecutive failures.
-    pub fn record_failure(&self, group: &str) -> u32 {
+    pub(crate) fn record_failure(&self, group: &str) -> u32 {
         self.group(group, |g| {
             g.failures = g.failures.saturating_add(1);
             g.failures
@@ -101,55 +101,55 @@ impl ProcessState {
     }
 
     /// Resets the number of consecutive failures.
-    pub fn reset_failures(&self, group: &str) {
+    pub(crate) fn reset_failures(&self, group: &str) {
         self.group(group, |g| g.failures = 0);
     }
 
     /// Records the resourceVersion of this controller's own write.
-    pub fn record_write(&self, group: &str, resource_version: &str) {
+    pub(crate) fn record_write(&self, group: &str, resource_version: &str) {
         let version = resource_version.parse().ok();
         self.group(group, |g| g.last_written_version = version.max(g.last_written_version));
     }
 
     /// Whether a cached object is older than this controller's last write of it.
-    pub fn is_stale(&self, group: &str, resource_version: Option<&str>) -> bool {
+    pub(crate) fn is_stale(&self, group: &str, resource_version: Option<&str>) -> bool {
         let seen: Option<u64> = resource_version.and_then(|v| v.parse().ok());
         self.group(group, |g| matches!((g.last_written_version, seen), (Some(written), Some(seen)) if seen < written))
     }
 
     /// Whether the group is changing.
-    pub fn is_progressing(&self, group: &str) -> bool {
+    pub(crate) fn is_progressing(&self, group: &str) -> bool {
         self.group(group, |g| g.progressing)
     }
 
     /// Records whether the group is changing.
-    pub fn set_progressing(&self, group: &str, progressing: bool) {
+    pub(crate) fn set_progressing(&self, group: &str, progressing: bool) {
         self.group(group, |g| g.progressing = progressing);
     }
 
     /// Whether a resource with a derived name belongs to another owner.
-    pub fn has_name_conflict(&self, group: &str) -> bool {
+    pub(crate) fn has_name_conflict(&self, group: &str) -> bool {
         self.group(group, |g| g.name_conflict)
     }
 
     /// Records that a resource with a derived name belongs to another owner.
-    pub fn set_name_conflict(&self, group: &str) {
+    pub(crate) fn set_name_conflict(&self, group: &str) {
         self.group(group, |g| g.name_conflict = true);
     }
 
     /// Records that AWS denied tagging adopted resources.
-    pub fn record_tag_denied(&self, group: &str, now: Timestamp) {
+    pub(crate) fn record_tag_denied(&self, group: &str, now: Timestamp) {
         self.group(group, |g| g.tag_denied_at = Some(now));
     }
 
     /// Whether AWS denied tagging less than `delay` ago.
-    pub fn is_tagging_in_backoff(&self, group: &str, delay: Duration, now: Timestamp) -> bool {
+    pub(crate) fn is_tagging_in_backoff(&self, group: &str, delay: Duration, now: Timestamp) -> bool {
         let since = self.group(group, |g| g.tag_denied_at.map(|at| now.duration_since(at)));
         since.is_some_and(|since| since.unsigned_abs() < delay)
     }
 
     /// Records whether a node has no evictable pod; returns the times of its drain.
-    pub fn track_drain(&self, node: &str, empty: bool, now: Timestamp) -> DrainClocks {
+    pub(crate) fn track_drain(&self, node: &str, empty: bool, now: Timestamp) -> DrainClocks {
         self.with(|inner| {
             let n = inner.nodes.entry(node.into()).or_default();
             n.empty_since = if empty { n.empty_since.or(Some(now)) } else { None };
@@ -158,12 +158,12 @@ impl ProcessState {
     }
 
     /// When the drain of a node is retried.
-    pub fn drain_retry_at(&self, node: &str) -> Option<Timestamp> {
+    pub(crate) fn drain_retry_at(&self, node: &str) -> Option<Timestamp> {
         self.with(|inner| inner.nodes.get(node).and_then(|n| n.retry_at))
     }
 
     /// Records that evictions on a node were blocked. All of one reconcile, with the same `now`, count once.
-    pub fn record_blocked_eviction(&self, node: &str, now: Timestamp) {
+    pub(crate) fn record_blocked_eviction(&self, node: &str, now: Timestamp) {
         self.with(|inner| {
             let n = inner.nodes.entry(node.into()).or_default();
             let before =
@@ -173,36 +173,36 @@ impl ProcessState {
     }
 
     /// Records that an eviction on a node succeeded.
-    pub fn reset_blocked_evictions(&self, node: &str) {
+    pub(crate) fn reset_blocked_evictions(&self, node: &str) {
         self.with(|inner| inner.nodes.entry(node.into()).or_default().evictions_blocked = None);
     }
 
     /// Records that the drain of a node ran into its timeout.
-    pub fn delay_drain(&self, node: &str, until: Timestamp) {
+    pub(crate) fn delay_drain(&self, node: &str, until: Timestamp) {
         self.with(|inner| {
             inner.nodes.insert(node.into(), NodeState { retry_at: Some(until), ..NodeState::default() });
         });
     }
 
     /// Records that a group is deleted and its finalizer is removed.
-    pub fn set_finalized(&self, group: &str, uid: &str) {
+    pub(crate) fn set_finalized(&self, group: &str, uid: &str) {
         self.with(|inner| {
             inner.groups.insert(group.into(), GroupState { finalized_uid: Some(uid.into()), ..Default::default() })
         });
     }
 
     /// Whether the finalizer of this object was removed. A new object of the same name has another UID.
-    pub fn is_finalized(&self, group: &str, uid: Option<&str>) -> bool {
+    pub(crate) fn is_finalized(&self, group: &str, uid: Option<&str>) -> bool {
         self.group(group, |g| g.finalized_uid.is_some() && g.finalized_uid.as_deref() == uid)
     }
 
     /// Forgets a deleted group.
-    pub fn forget_group(&self, group: &str) {
+    pub(crate) fn forget_group(&self, group: &str) {
         self.with(|inner| inner.groups.remove(group));
     }
 
     /// Forgets a node that was deleted or uncordoned.
-    pub fn forget_node(&self, node: &str) {
+    pub(crate) fn forget_node(&self, node: &str) {
         self.with(|inner| inner.nodes.remove(node));
     }
 }

@@ -11,7 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 const MAX_HEAD_TIME: SignedDuration = SignedDuration::from_mins(30);
 
 /// Since when a group waits (RFC 3339, whole seconds), and its key.
-pub type Ticket = (String, String);
+pub(crate) type Ticket = (String, String);
 
 /// The position of a group in its queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub struct QueuePosition {
 
 /// The waiting groups, and since when the head is the head. That time restarts with the process.
 #[derive(Default)]
-pub struct ProfileQueue {
+pub(crate) struct ProfileQueue {
     tickets: BTreeSet<Ticket>,
     skipped: BTreeSet<Ticket>,
     current_head: Option<(Ticket, Timestamp)>,
@@ -32,18 +32,18 @@ pub struct ProfileQueue {
 
 impl ProfileQueue {
     /// Adds a group.
-    pub fn enqueue(&mut self, ticket: Ticket) {
+    pub(crate) fn enqueue(&mut self, ticket: Ticket) {
         self.tickets.insert(ticket);
     }
 
     /// Removes a group; returns whether the queue is now empty.
-    pub fn remove(&mut self, ticket: &Ticket) -> bool {
+    pub(crate) fn remove(&mut self, ticket: &Ticket) -> bool {
         self.tickets.remove(ticket);
         self.tickets.is_empty()
     }
 
     /// The position of the group `key`. `since` (RFC 3339) is when it started to wait; `None` if it starts now.
-    pub fn position(&mut self, since: Option<&str>, key: &str, now: Timestamp) -> QueuePosition {
+    pub(crate) fn position(&mut self, since: Option<&str>, key: &str, now: Timestamp) -> QueuePosition {
         self.skip_stalled_head(now);
         let now_text = crate::api::rfc3339(now);
         let ticket = |since: &str| (since.to_owned(), key.to_owned());

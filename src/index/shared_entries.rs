@@ -6,7 +6,7 @@ use super::groups::GroupIndex;
 
 /// What an active group does with the join entry of a role that it no longer uses.
 #[derive(Debug, PartialEq)]
-pub enum EntryDisposition {
+pub(crate) enum EntryDisposition {
     /// Keep it: another group may need it.
     Keep,
     /// Remove it: no group needs it.
@@ -16,7 +16,7 @@ pub enum EntryDisposition {
 }
 
 /// Among groups that no longer use a role, the last by name removes its entry, once no group needs it.
-pub fn entry_disposition(needed: bool, other_users: &BTreeSet<String>, key: &str) -> EntryDisposition {
+pub(crate) fn entry_disposition(needed: bool, other_users: &BTreeSet<String>, key: &str) -> EntryDisposition {
     match other_users.last() {
         _ if needed => EntryDisposition::Keep,
         Some(last) if last.as_str() > key => EntryDisposition::RemovedByPeer,
@@ -27,7 +27,7 @@ pub fn entry_disposition(needed: bool, other_users: &BTreeSet<String>, key: &str
 
 /// What a group that is being deleted does with the join entry of its role.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum DeletionOrder {
+pub(crate) enum DeletionOrder {
     /// Remove it: no other group needs it.
     RemoveNow,
     /// All other users are being deleted too. Wait for this group before removing the entry.
@@ -40,7 +40,7 @@ impl GroupIndex {
     /// What the deletion of the group `key` does with a role's entry; `recorded` are the other groups that have recorded it.
     /// If all users are being deleted, the last by name removes the entry after the others and their nodes are gone. If a
     /// group remains, or its deletion is stalled, the entry is kept for it.
-    pub fn deletion_order(&self, role_arn: &str, recorded: &BTreeSet<String>, key: &str) -> DeletionOrder {
+    pub(crate) fn deletion_order(&self, role_arn: &str, recorded: &BTreeSet<String>, key: &str) -> DeletionOrder {
         let inner = self.read();
         let users = inner.by_role.0.get(role_arn).into_iter().flatten();
         let others = users.chain(recorded).chain(&inner.unknown).filter(|other| other.as_str() != key);
@@ -56,7 +56,7 @@ impl GroupIndex {
     }
 
     /// Whether any of these groups is being deleted. It does not remove shared entries, and its nodes may still need them.
-    pub fn any_deleting(&self, groups: &BTreeSet<String>) -> bool {
+    pub(crate) fn any_deleting(&self, groups: &BTreeSet<String>) -> bool {
         let inner = self.read();
         groups.iter().any(|key| inner.entries.get(key).is_some_and(|entry| entry.is_deleting))
     }
@@ -64,7 +64,7 @@ impl GroupIndex {
 
 /// Decides for each role of a deleted group. Returns the roles whose entries it removes, and a group that must be deleted
 /// first.
-pub fn entries_to_remove<'r>(
+pub(crate) fn entries_to_remove<'r>(
     roles: impl IntoIterator<Item = &'r String>,
     deletion_order: impl Fn(&str) -> DeletionOrder,
 ) -> (Vec<&'r String>, Option<String>) {

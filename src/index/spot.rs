@@ -12,7 +12,7 @@ use crate::api::SpotRecommendation;
 
 /// What an event recommends.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Recommendation {
+pub(crate) struct Recommendation {
     /// Whether to use spot instances; otherwise on-demand instances.
     pub use_spot: bool,
     /// Maximum price in dollars per hour; empty for on-demand instances.
@@ -38,7 +38,7 @@ struct SpotMessage {
 }
 
 /// Whether AWS accepts a text as a price in dollars per hour.
-pub fn is_price(text: &str) -> bool {
+pub(crate) fn is_price(text: &str) -> bool {
     let digits = text.chars().all(|c| c.is_ascii_digit() || c == '.');
     digits && text.len() <= 16 && text.parse::<f64>().is_ok_and(|price| price > 0.0)
 }
@@ -53,7 +53,7 @@ fn is_in_future(time: Timestamp, now: Timestamp) -> bool {
 /// # Errors
 ///
 /// What is wrong with the event, without quoting it.
-pub fn parse(message: &str, given_at: Timestamp, now: Timestamp) -> Result<Recommendation, &'static str> {
+pub(crate) fn parse(message: &str, given_at: Timestamp, now: Timestamp) -> Result<Recommendation, &'static str> {
     if is_in_future(given_at, now) {
         return Err("it is dated more than 5 minutes in the future");
     }
@@ -74,7 +74,7 @@ pub fn parse(message: &str, given_at: Timestamp, now: Timestamp) -> Result<Recom
 
 /// The newest recommendation for each scaling group, kept up to date by a watch.
 #[derive(Default)]
-pub struct Recommendations(Mutex<HashMap<String, StoredRecommendation>>);
+pub(crate) struct Recommendations(Mutex<HashMap<String, StoredRecommendation>>);
 
 struct StoredRecommendation {
     uid: String,
@@ -87,7 +87,7 @@ impl Recommendations {
     }
 
     /// Stores a recommendation if it is the newest of its scaling group in all namespaces; returns whether it was stored.
-    pub fn insert_if_newer(&self, scaling_group: &str, uid: &str, recommendation: Recommendation) -> bool {
+    pub(crate) fn insert_if_newer(&self, scaling_group: &str, uid: &str, recommendation: Recommendation) -> bool {
         self.with(|all| {
             let has_room = all.len() < MAX_SCALING_GROUPS;
             match all.get(scaling_group) {
@@ -101,7 +101,7 @@ impl Recommendations {
     }
 
     /// Removes the recommendation of a deleted event.
-    pub fn remove(&self, scaling_group: &str, uid: &str) {
+    pub(crate) fn remove(&self, scaling_group: &str, uid: &str) {
         self.with(|all| {
             if all.get(scaling_group).is_some_and(|stored| stored.uid == uid) {
                 all.remove(scaling_group);
@@ -110,12 +110,12 @@ impl Recommendations {
     }
 
     /// Removes recommendations whose events are not in a complete new list.
-    pub fn retain(&self, listed: &HashSet<String>) {
+    pub(crate) fn retain(&self, listed: &HashSet<String>) {
         self.with(|all| all.retain(|_, stored| listed.contains(&stored.uid)));
     }
 
     /// The newest recommendation for a scaling group.
-    pub fn get(&self, scaling_group: &str) -> Option<Recommendation> {
+    pub(crate) fn get(&self, scaling_group: &str) -> Option<Recommendation> {
         self.with(|all| all.get(scaling_group).map(|stored| stored.recommendation.clone()))
     }
 }
@@ -123,7 +123,7 @@ impl Recommendations {
 /// The active recommendation; `None` means that `spec_price` applies. The newer of the recorded recommendation and the
 /// observed event wins. A recorded one stays active until the tenant changes the spot price in the spec; one with a future
 /// time counts as older than any event.
-pub fn active_recommendation(
+pub(crate) fn active_recommendation(
     spec_price: &str,
     recorded: Option<&SpotRecommendation>,
     observed: Option<&Recommendation>,

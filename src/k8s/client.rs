@@ -18,12 +18,12 @@ use crate::rotation::crd::{DiscoveredKind, ResourceKind};
 ///
 /// The client never retries a request. By default kube waits for the `Retry-After` of a blocked eviction up to fifteen
 /// times within one call.
-pub async fn connect(kubeconfig: Option<&Path>) -> Result<Client, kube::Error> {
+pub(crate) async fn connect(kubeconfig: Option<&Path>) -> Result<Client, kube::Error> {
     connect_as(kubeconfig, None).await
 }
 
 /// Like [`connect`], with impersonation of another user.
-pub async fn connect_as(kubeconfig: Option<&Path>, user: Option<&str>) -> Result<Client, kube::Error> {
+pub(crate) async fn connect_as(kubeconfig: Option<&Path>, user: Option<&str>) -> Result<Client, kube::Error> {
     let mut config = match kubeconfig {
         Some(path) => {
             let file = Kubeconfig::read_from(path)?;
@@ -40,14 +40,14 @@ pub async fn connect_as(kubeconfig: Option<&Path>, user: Option<&str>) -> Result
 
 /// A client of the real cluster.
 #[derive(Clone)]
-pub struct KubeClient {
+pub(crate) struct KubeClient {
     client: Client,
     identity: String,
 }
 
 impl KubeClient {
     /// `identity` names this process in events, for example by the pod's name.
-    pub fn new(client: Client, identity: impl Into<String>) -> Self {
+    pub(crate) fn new(client: Client, identity: impl Into<String>) -> Self {
         let identity = identity.into();
         Self { client, identity }
     }

@@ -141,9 +141,9 @@ mod tests {
         let (client, _) = cluster(None);
         assert_eq!(aws_auth(&client).await.unwrap(), None);
         let broken = fake::client(|_| fake::failure(500, "InternalError", "etcd"));
-        assert_eq!(aws_auth(&broken).await.unwrap_err().reason(), "Unavailable");
+        assert_eq!(aws_auth(&broken).await.unwrap_err().class(), "Unavailable");
         let proxy = fake::client(|_| (404, json!("page not found")));
-        assert_eq!(aws_auth(&proxy).await.unwrap_err().reason(), "Unavailable");
+        assert_eq!(aws_auth(&proxy).await.unwrap_err().class(), "Unavailable");
     }
 
     #[tokio::test]

@@ -12,7 +12,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 type BoxedSource = Box<dyn std::error::Error + Send + Sync>;
 
 /// The plural of a resource, with its API group where the group is known only at run time.
-pub type ResourceName = Cow<'static, str>;
+pub(crate) type ResourceName = Cow<'static, str>;
 
 /// A failed call to the Kubernetes API, classified. Any error without a clear class is `Unavailable`: its outcome is
 /// unknown, and it never means that an object does not exist.
@@ -74,7 +74,7 @@ pub enum KubeError {
 
 impl KubeError {
     /// Classifies an error of the client.
-    pub fn classify(verb: &'static str, resource: impl Into<ResourceName>, error: kube::Error) -> Self {
+    pub(crate) fn classify(verb: &'static str, resource: impl Into<ResourceName>, error: kube::Error) -> Self {
         let resource = resource.into();
         let kube::Error::Api(status) = &error else {
             let source = Box::new(error);
@@ -96,8 +96,9 @@ impl KubeError {
         }
     }
 
-    /// The class as a label for metrics and a reason for conditions.
-    pub fn reason(&self) -> &'static str {
+    /// The class by name, for assertions.
+    #[cfg(test)]
+    pub(crate) fn class(&self) -> &'static str {
         match self {
             Self::NotFound { .. } => "NotFound",
             Self::Conflict { .. } => "Conflict",
@@ -109,12 +110,12 @@ impl KubeError {
     }
 
     /// Whether the object changed since it was read.
-    pub fn is_conflict(&self) -> bool {
+    pub(crate) fn is_conflict(&self) -> bool {
         matches!(self, Self::Conflict { .. })
     }
 
     /// Whether the API server reported that the object does not exist.
-    pub fn is_not_found(&self) -> bool {
+    pub(crate) fn is_not_found(&self) -> bool {
         matches!(self, Self::NotFound { .. })
     }
 
@@ -177,7 +178,7 @@ mod tests {
 
     fn class(reason: &str, code: u16) -> &'static str {
         let status = Status::failure("why", reason).with_code(code).boxed();
-        KubeError::classify("get", "nodes", kube::Error::Api(status)).reason()
+        KubeError::classify("get", "nodes", kube::Error::Api(status)).class()
     }
 
     #[test]

@@ -18,7 +18,7 @@ pub(crate) struct Call {
 
 impl Call {
     /// Method and path, for pattern matching.
-    pub fn route(&self) -> (&str, &str) {
+    pub(crate) fn route(&self) -> (&str, &str) {
         (&self.method, &self.path)
     }
 }

@@ -17,17 +17,17 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use serde_json::Value;
 
-pub use crate::plan::event::EventKind;
+pub(crate) use crate::plan::event::EventKind;
 use crate::rotation::crd::{DiscoveredKind, ResourceKind};
-pub use client::{KubeClient, connect, connect_as};
-pub use error::KubeError;
+pub(crate) use client::{KubeClient, connect, connect_as};
+pub(crate) use error::KubeError;
 pub(crate) use error::call_with_timeout;
 
 /// Field manager of all writes of the controller in `managedFields`.
-pub const FIELD_MANAGER: &str = "instance-manager.keikoproj.io";
+pub(crate) const FIELD_MANAGER: &str = "instance-manager.keikoproj.io";
 /// A key of the disruption record. `true` means that the node was cordoned before the controller cordoned it, so
 /// removing the record keeps the cordon.
-pub const CORDONED_BEFORE: &str = "cordonedBefore";
+pub(crate) const CORDONED_BEFORE: &str = "cordonedBefore";
 
 /// The object that an event is about.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

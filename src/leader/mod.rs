@@ -1,4 +1,4 @@
 //! Whether this process may write: leader election, and detection of other controllers.
 
-pub mod election;
-pub mod other_controller;
+pub(crate) mod election;
+pub(crate) mod other_controller;

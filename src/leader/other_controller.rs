@@ -19,7 +19,7 @@ use crate::k8s::{EventTarget, FIELD_MANAGER};
 
 /// The writers of the status of a group, and a hash of the status: enough to recognize a new write.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct StatusWriters {
+pub(crate) struct StatusWriters {
     /// Last writes of other field managers, newest last.
     foreign_writes: Vec<(String, Option<Time>)>,
     /// The last write of this controller.
@@ -30,7 +30,7 @@ pub struct StatusWriters {
 
 impl StatusWriters {
     /// Built from `metadata.managedFields` and the status of the same object.
-    pub fn new(fields: Vec<ManagedFieldsEntry>, status: &impl Serialize) -> Self {
+    pub(crate) fn new(fields: Vec<ManagedFieldsEntry>, status: &impl Serialize) -> Self {
         let mut hasher = DefaultHasher::new();
         // A status always serializes. If it did not, its hash would never change, and no conflict would be reported.
         serde_json::to_vec(status).unwrap_or_default().hash(&mut hasher);
@@ -59,7 +59,7 @@ impl StatusWriters {
 
 /// A live write of another controller.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ForeignWrite {
+pub(crate) struct ForeignWrite {
     /// The field manager that it writes under.
     pub manager: String,
     /// The group that it wrote to.
@@ -68,7 +68,7 @@ pub struct ForeignWrite {
 
 /// A pause of all writes of this process.
 #[derive(Clone, Debug, PartialEq)]
-pub struct WriteHold {
+pub(crate) struct WriteHold {
     /// End of the pause; another foreign write extends it.
     pub until: Instant,
     /// The write that caused it; `None` for the grace period after a start that takes over groups.
@@ -76,7 +76,7 @@ pub struct WriteHold {
 }
 
 /// Detects writes of other controllers and holds the writes of this process meanwhile.
-pub struct ConflictDetector {
+pub(crate) struct ConflictDetector {
     quiet_period: Duration,
     startup_grace: Duration,
     writers: Mutex<HashMap<String, StatusWriters>>,
@@ -86,12 +86,12 @@ pub struct ConflictDetector {
 impl ConflictDetector {
     /// `quiet_period`: how long after its last write another controller counts as stopped. `startup_grace`: how long writes
     /// are paused at startup when another controller was the last writer, because it may be about to stop.
-    pub fn new(quiet_period: Duration, startup_grace: Duration) -> Self {
+    pub(crate) fn new(quiet_period: Duration, startup_grace: Duration) -> Self {
         ConflictDetector { quiet_period, startup_grace, writers: Mutex::default(), hold: watch::Sender::default() }
     }
 
     /// The current hold; `None` when this process may write.
-    pub fn hold(&self) -> Option<WriteHold> {
+    pub(crate) fn hold(&self) -> Option<WriteHold> {
         self.hold_at(Instant::now())
     }
 
@@ -100,12 +100,12 @@ impl ConflictDetector {
     }
 
     /// A channel that changes with every hold that starts or is extended.
-    pub fn subscribe(&self) -> watch::Receiver<Option<WriteHold>> {
+    pub(crate) fn subscribe(&self) -> watch::Receiver<Option<WriteHold>> {
         self.hold.subscribe()
     }
 
     /// Observes a group that the watch returned. The first observation of a group is never a conflict.
-    pub fn observe(&self, key: &str, writers: StatusWriters, target: impl FnOnce() -> EventTarget) {
+    pub(crate) fn observe(&self, key: &str, writers: StatusWriters, target: impl FnOnce() -> EventTarget) {
         self.observe_at(Instant::now(), key, writers, target);
     }
 
@@ -121,12 +121,12 @@ impl ConflictDetector {
     }
 
     /// Forgets a deleted group.
-    pub fn forget(&self, key: &str) {
+    pub(crate) fn forget(&self, key: &str) {
         self.writers.lock().expect("lock is not poisoned").remove(key);
     }
 
     /// The first list is complete. If another controller was the last writer of any group, writes pause for the startup grace.
-    pub fn initial_list_done(&self) {
+    pub(crate) fn initial_list_done(&self) {
         self.initial_list_done_at(Instant::now());
     }
 

@@ -28,7 +28,7 @@ use crate::api::GroupId;
 /// assert!(matches!(plan.outcome, Outcome::Progressing { phase: Phase::Modifying, .. }));
 /// ```
 #[derive(Default)]
-pub struct PlanBuilder {
+pub(crate) struct PlanBuilder {
     /// Steps before the record: the finalizer, and deletions that need the names that the status still holds.
     pub first_steps: Vec<PlannedStep>,
     /// Status fields to record before `steps`. Write them with [`PlanBuilder::record`].
@@ -52,12 +52,12 @@ pub struct PlanBuilder {
 
 impl PlanBuilder {
     /// Appends a step without reasons.
-    pub fn push(&mut self, step: impl Into<Step>) {
+    pub(crate) fn push(&mut self, step: impl Into<Step>) {
         self.push_with_reasons(step, Vec::new());
     }
 
     /// Adds the finalizer before all other steps, unless the group has it.
-    pub fn ensure_finalizer(&mut self, id: &GroupId) {
+    pub(crate) fn ensure_finalizer(&mut self, id: &GroupId) {
         if !id.has_finalizer {
             self.first_steps.push(ObjectStep::AddFinalizer.into());
         }
@@ -65,22 +65,22 @@ impl PlanBuilder {
 
     /// Records status fields in one step before all of `steps`, because they name what these steps create or change.
     /// A provisioner calls it once; single fields of `status.managed` follow with [`PlanBuilder::record_managed`].
-    pub fn record(&mut self, status: Value) {
+    pub(crate) fn record(&mut self, status: Value) {
         self.recorded = Some(status);
     }
 
     /// Adds a field of `status.managed` to the record.
-    pub fn record_managed(&mut self, field: &str, value: Value) {
+    pub(crate) fn record_managed(&mut self, field: &str, value: Value) {
         self.recorded.get_or_insert_with(|| json!({}))["managed"][field] = value;
     }
 
     /// Whether the plan has a step other than a status write.
-    pub fn has_changes(&self) -> bool {
+    pub(crate) fn has_changes(&self) -> bool {
         self.first_steps.iter().chain(&self.steps).any(|planned| !planned.step.is_status_write())
     }
 
     /// Appends a step with its reasons.
-    pub fn push_with_reasons(&mut self, step: impl Into<Step>, reasons: Vec<Drift>) {
+    pub(crate) fn push_with_reasons(&mut self, step: impl Into<Step>, reasons: Vec<Drift>) {
         self.steps.push(PlannedStep::new(step, reasons));
     }
 
@@ -90,7 +90,7 @@ impl PlanBuilder {
     /// are its consequences. A planner that must know whether the outcome is still open asks
     /// [`PlanBuilder::has_outcome`]. A later, different outcome is kept in [`PlanBuilder::ignored_outcomes`], where
     /// tests and a debugger can see it.
-    pub fn set_outcome_once(&mut self, outcome: Outcome) {
+    pub(crate) fn set_outcome_once(&mut self, outcome: Outcome) {
         match &self.outcome {
             None => self.outcome = Some(outcome),
             Some(kept) if *kept == outcome => {}
@@ -98,13 +98,8 @@ impl PlanBuilder {
         }
     }
 
-    /// Whether the outcome is set, so that [`PlanBuilder::set_outcome_once`] would have no effect.
-    pub fn has_outcome(&self) -> bool {
-        self.outcome.is_some()
-    }
-
     /// The finished plan; its outcome is `Converged` when no planner has set one.
-    pub fn build(self, id: &GroupId, recheck_at: Option<Timestamp>) -> Plan {
+    pub(crate) fn build(self, id: &GroupId, recheck_at: Option<Timestamp>) -> Plan {
         let record = self.recorded.map(|status| ObjectStep::UpdateStatus { status }.into());
         Plan {
             group: id.key(),
@@ -120,12 +115,12 @@ impl PlanBuilder {
 }
 
 /// The outcome of a group that waits for AWS or for nodes; the next pass runs after the poll interval.
-pub fn waiting(phase: Phase, message: impl Into<String>) -> Outcome {
+pub(crate) fn waiting(phase: Phase, message: impl Into<String>) -> Outcome {
     Outcome::Progressing { phase, message: message.into(), recheck: Recheck::Poll }
 }
 
 /// A plan without steps for a group that makes no progress until a person acts.
-pub fn blocked_plan(id: &GroupId, reason: Reason, message: String) -> Plan {
+pub(crate) fn blocked_plan(id: &GroupId, reason: Reason, message: String) -> Plan {
     let outcome = Outcome::Blocked { reason, message, is_deleting: id.is_deleting };
     PlanBuilder { outcome: Some(outcome), ..PlanBuilder::default() }.build(id, None)
 }
@@ -153,11 +148,11 @@ mod tests {
     #[test]
     fn first_outcome_wins_and_different_later_ones_are_recorded() {
         let mut builder = PlanBuilder::default();
-        assert!(!builder.has_outcome());
+        assert_eq!(builder.outcome, None);
         let first = waiting(Phase::Creating, "first");
         builder.set_outcome_once(first.clone());
         builder.set_outcome_once(first.clone());
-        assert!(builder.has_outcome() && builder.ignored_outcomes.is_empty());
+        assert!(builder.outcome.is_some() && builder.ignored_outcomes.is_empty());
         builder.set_outcome_once(Outcome::Converged);
         assert_eq!((builder.outcome, builder.ignored_outcomes), (Some(first), vec![Outcome::Converged]));
     }

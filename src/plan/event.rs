@@ -37,17 +37,17 @@ pub struct Event {
 
 impl Event {
     /// A Normal event.
-    pub fn normal(reason: impl Into<String>, message: impl Into<String>) -> Self {
+    pub(crate) fn normal(reason: impl Into<String>, message: impl Into<String>) -> Self {
         Event { kind: EventKind::Normal, reason: reason.into(), message: message.into() }
     }
 
     /// A Warning event.
-    pub fn warning(reason: impl Into<String>, message: impl Into<String>) -> Self {
+    pub(crate) fn warning(reason: impl Into<String>, message: impl Into<String>) -> Self {
         Event { kind: EventKind::Warning, reason: reason.into(), message: message.into() }
     }
 
     /// A Normal event whose message ends with the reasons of the step, unless they are empty.
-    pub fn with_reasons(reason: &str, message: String, reasons: &str) -> Self {
+    pub(crate) fn with_reasons(reason: &str, message: String, reasons: &str) -> Self {
         Self::normal(reason, if reasons.is_empty() { message } else { format!("{message}: {reasons}") })
     }
 

@@ -4,13 +4,13 @@
 //! [`crate::controller::report`] turns it into status and events. This file only re-exports.
 
 mod builder;
-pub mod drift;
-pub mod event;
-pub mod outcome;
-pub mod step;
-pub mod types;
+pub(crate) mod drift;
+pub(crate) mod event;
+pub(crate) mod outcome;
+pub(crate) mod step;
+pub(crate) mod types;
 
-pub use builder::{PlanBuilder, blocked_plan, waiting};
+pub(crate) use builder::{PlanBuilder, blocked_plan, waiting};
 pub use drift::Drift;
 pub use event::{ConditionUpdate, Event, EventKind};
 pub use outcome::{Outcome, Phase, Reason, Recheck};

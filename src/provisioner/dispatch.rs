@@ -4,7 +4,7 @@ use super::{Provisioner, eks, fargate, nodegroup};
 use crate::api::ProvisionerKind;
 
 /// The provisioner of a kind.
-pub fn for_kind(kind: ProvisionerKind) -> &'static dyn Provisioner {
+pub(crate) fn for_kind(kind: ProvisionerKind) -> &'static dyn Provisioner {
     match kind {
         ProvisionerKind::Eks => &eks::Eks,
         ProvisionerKind::EksManaged => &nodegroup::EksManaged,

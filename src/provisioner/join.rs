@@ -14,7 +14,7 @@ use crate::plan::{Outcome, Phase, Reason, waiting};
 ///
 /// # Errors
 /// The cluster's authentication mode does not support `--join-auth`; `path` is the field that names the cluster.
-pub fn join_method(join_auth: JoinAuth, cluster: &Cluster, path: &str) -> Result<JoinMethod, SpecError> {
+pub(crate) fn join_method(join_auth: JoinAuth, cluster: &Cluster, path: &str) -> Result<JoinMethod, SpecError> {
     access_entries::join_method(join_auth, &cluster.authentication_mode).map_err(|unsupported| {
         SpecError::invalid(path, &cluster.name, unsupported.rule, unsupported.remedy)
             .with_reason(Reason::AuthModeUnsupported)
@@ -22,7 +22,7 @@ pub fn join_method(join_auth: JoinAuth, cluster: &Cluster, path: &str) -> Result
 }
 
 /// A role whose entries are observed.
-pub struct JoinQuery<'a> {
+pub(crate) struct JoinQuery<'a> {
     /// The group that uses it, as `namespace/name`.
     pub group_key: &'a str,
     /// Which kinds of entries it needs.
@@ -38,7 +38,7 @@ pub struct JoinQuery<'a> {
 }
 
 /// Observes the entries of a role. No AWS call is made while the group uses aws-auth only.
-pub async fn observe(
+pub(crate) async fn observe(
     o: &Observer<'_>,
     query: JoinQuery<'_>,
     status: &InstanceGroupStatus,
@@ -88,7 +88,7 @@ pub async fn observe(
 }
 
 /// The outcome of a deletion that waits for another group, which is being deleted too and may still need the entry.
-pub fn wait_for_group(other: &str) -> Outcome {
+pub(crate) fn wait_for_group(other: &str) -> Outcome {
     let message = format!(
         "waiting for {other} to be deleted, because it uses or used the same role; the role's entry is removed with the last group that uses it"
     );
@@ -97,7 +97,7 @@ pub fn wait_for_group(other: &str) -> Outcome {
 
 /// The access entry to delete with a group: recorded in the status, tagged by the controller, and not needed by another
 /// group.
-pub async fn remaining_access_entry(
+pub(crate) async fn remaining_access_entry(
     o: &Observer<'_>,
     key: &str,
     cluster: &str,

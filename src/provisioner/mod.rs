@@ -5,15 +5,15 @@
 //! `delete` make the plan, `simulate` projects later passes, and `apply` runs the provisioner's own steps. The controller
 //! uses them only through [`Provisioner`]. [`dispatch::for_kind`] is the only place that names them all.
 
-pub mod dispatch;
+pub(crate) mod dispatch;
 pub mod eks;
 pub mod fargate;
-pub mod join;
+pub(crate) mod join;
 pub mod nodegroup;
-pub mod observe;
-pub mod plan_input;
+pub(crate) mod observe;
+pub(crate) mod plan_input;
 mod request;
-pub mod snapshot;
+pub(crate) mod snapshot;
 
 use async_trait::async_trait;
 
@@ -21,15 +21,14 @@ use crate::api::InstanceGroupStatus;
 pub use crate::api::{GroupId, group_id};
 use crate::plan::Plan;
 use crate::provisioner::observe::{ObserveResult, Observer};
-pub use crate::settings::Settings;
 pub use plan_input::PlanContext;
 use request::plan_rejected_spec;
-pub use request::{DeleteRequest, PlanRequest, PlanResult, cluster_mismatch};
+pub(crate) use request::{DeleteRequest, PlanRequest, PlanResult, cluster_mismatch};
 pub use snapshot::{NodeReplacement, PlanSnapshot, Projection, Release};
 
 /// A provisioner: one way to create and manage the nodes of a group.
 #[async_trait]
-pub trait Provisioner: Sync {
+pub(crate) trait Provisioner: Sync {
     /// Plans one pass for a group that is not being deleted: parse, observe, resolve, plan.
     ///
     /// # Errors

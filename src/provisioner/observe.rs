@@ -48,10 +48,10 @@ pub struct Observer<'a> {
 }
 
 /// Result of an observation.
-pub type ObserveResult<T> = Result<T, ObserveError>;
+pub(crate) type ObserveResult<T> = Result<T, ObserveError>;
 
 /// Pods and volumes of the nodes that carry this group's disruption record. Pods of other nodes are not read.
-pub async fn drain_views(o: &Observer<'_>, members: &[NodeInstance], uid: &str) -> ObserveResult<Drains> {
+pub(crate) async fn drain_views(o: &Observer<'_>, members: &[NodeInstance], uid: &str) -> ObserveResult<Drains> {
     let mut drains = Drains::new();
     for member in members {
         let Some(node) = &member.node else { continue };

@@ -29,7 +29,7 @@ pub struct Snapshot<Resolved, State> {
 
 impl<Resolved, State> Snapshot<Resolved, State> {
     /// The complete input of a planner.
-    pub fn plan_input<'a>(&'a self, context: &PlanContext<'a>) -> PlanInput<'a, Resolved, State> {
+    pub(crate) fn plan_input<'a>(&'a self, context: &PlanContext<'a>) -> PlanInput<'a, Resolved, State> {
         PlanInput {
             resolved: &self.resolved,
             observed: &self.observed,
@@ -62,7 +62,7 @@ pub struct PlanInput<'a, Resolved, State> {
 
 impl<Resolved, State> PlanInput<'_, Resolved, State> {
     /// Whether an IAM resource that was created then may not have propagated yet. Without a time it is old enough.
-    pub fn is_propagating(&self, created: Option<Timestamp>) -> bool {
+    pub(crate) fn is_propagating(&self, created: Option<Timestamp>) -> bool {
         created.is_some_and(|created| self.now.duration_since(created) < self.timing.iam_propagation)
     }
 }

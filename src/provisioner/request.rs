@@ -14,7 +14,7 @@ use crate::plan::{Event, ObjectStep, Outcome, Plan, PlanBuilder, Reason};
 use crate::settings::Settings;
 
 /// A group to plan that is not being deleted.
-pub struct PlanRequest<'a> {
+pub(crate) struct PlanRequest<'a> {
     /// The group.
     pub id: &'a GroupId,
     /// Whether no controller has reconciled the group yet: it has no status at all.
@@ -37,13 +37,13 @@ pub struct PlanRequest<'a> {
 
 impl<'a> PlanRequest<'a> {
     /// What the plan depends on besides the desired and the observed state.
-    pub fn plan_context(&self, now: Timestamp) -> PlanContext<'a> {
+    pub(crate) fn plan_context(&self, now: Timestamp) -> PlanContext<'a> {
         PlanContext { status: self.status, lock: self.lock, settings: self.settings, now }
     }
 }
 
 /// A group to plan that is being deleted.
-pub struct DeleteRequest<'a> {
+pub(crate) struct DeleteRequest<'a> {
     /// The group.
     pub id: &'a GroupId,
     /// Merged spec; `None` when it is invalid. A group can be deleted without it.
@@ -64,7 +64,7 @@ impl DeleteRequest<'_> {
 }
 
 /// Result of planning a group.
-pub enum PlanResult {
+pub(crate) enum PlanResult {
     /// The plan, and the snapshot that it was made from.
     Planned(Box<Plan>, Box<dyn PlanSnapshot>),
     /// The merged spec is invalid.
@@ -72,7 +72,7 @@ pub enum PlanResult {
 }
 
 /// The error for a cluster other than the one that `--cluster-name` sets.
-pub fn cluster_mismatch(settings: &Settings, path: &str, cluster: &str) -> Option<SpecError> {
+pub(crate) fn cluster_mismatch(settings: &Settings, path: &str, cluster: &str) -> Option<SpecError> {
     let pinned = settings.cluster_name.as_ref().filter(|name| *name != cluster)?;
     let rule = format!("is not this cluster ({pinned})");
     Some(SpecError::invalid(path, cluster, rule, "correct it, or remove it").with_reason(Reason::PolicyViolation))

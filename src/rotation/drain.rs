@@ -7,7 +7,7 @@ use crate::plan::{NodeStep, PodRef};
 
 /// Timeouts of a drain.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct DrainPolicy {
+pub(crate) struct DrainPolicy {
     /// How long a drain may take; `None` waits without limit.
     pub timeout: Option<SignedDuration>,
     /// What happens when the drain takes longer.
@@ -22,7 +22,7 @@ pub struct DrainPolicy {
 
 /// What happens to a drain that runs into its timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AtTimeout {
+pub(crate) enum AtTimeout {
     /// Uncordon the node (`drainForce: false`).
     Uncordon,
     /// Delete the remaining pods with their grace period (`drainForce: true`).
@@ -33,7 +33,7 @@ pub enum AtTimeout {
 
 /// The next action of a drain.
 #[derive(Clone, Debug, PartialEq)]
-pub enum DrainAction {
+pub(crate) enum DrainAction {
     /// Evict these pods; the other pods are terminating.
     Evict(Vec<NodeStep>),
     /// Wait for pods or volumes; a phrase that follows "waiting for".
@@ -52,7 +52,7 @@ pub enum DrainAction {
 const MAX_DEAD_KUBELET_GRACE: SignedDuration = SignedDuration::from_mins(5);
 
 /// Decides the next action for one node that carries this group's disruption record.
-pub fn next_drain_action(
+pub(crate) fn next_drain_action(
     member: &NodeInstance,
     record: &DisruptionRecord,
     view: &DrainView,
@@ -95,7 +95,7 @@ pub fn next_drain_action(
 }
 
 /// A blocked eviction is retried after 2, 4, 8, ... at most 30 seconds.
-pub fn eviction_backoff(times: u32) -> SignedDuration {
+pub(crate) fn eviction_backoff(times: u32) -> SignedDuration {
     SignedDuration::from_secs(1i64.checked_shl(times.min(5)).unwrap_or(30).min(30))
 }
 

@@ -62,7 +62,7 @@ pub struct NodeView {
 
 impl NodeView {
     /// Whether it was Ready before and is not ready now.
-    pub fn has_become_unready(&self) -> bool {
+    pub(crate) fn has_become_unready(&self) -> bool {
         !self.ready && self.was_ready
     }
 }
@@ -80,45 +80,45 @@ pub struct NodeInstance {
 
 impl NodeInstance {
     /// How many units of desired capacity it counts for.
-    pub fn weight(&self) -> usize {
+    pub(crate) fn weight(&self) -> usize {
         self.instance.weight.max(1) as usize
     }
 
     /// Whether it is InService and its node is Ready and not cordoned.
-    pub fn is_available(&self) -> bool {
+    pub(crate) fn is_available(&self) -> bool {
         self.instance.state == InstanceState::InService && self.node.as_ref().is_some_and(|n| n.ready && !n.cordoned)
     }
 
     /// Whether it is InService and its node is Ready, cordoned or not.
-    pub fn is_ready(&self) -> bool {
+    pub(crate) fn is_ready(&self) -> bool {
         self.instance.state == InstanceState::InService && self.node.as_ref().is_some_and(|n| n.ready)
     }
 
     /// The disruption record on its node, if this group wrote it.
-    pub fn disruption_of(&self, group_uid: &str) -> Option<&DisruptionRecord> {
+    pub(crate) fn disruption_of(&self, group_uid: &str) -> Option<&DisruptionRecord> {
         self.node.as_ref()?.disruption.as_ref().filter(|d| d.group == group_uid)
     }
 
     /// Whether this group wrote a surge record on its node.
-    pub fn has_surge_record(&self, group_uid: &str) -> bool {
+    pub(crate) fn has_surge_record(&self, group_uid: &str) -> bool {
         self.node.as_ref().and_then(|n| n.surge.as_ref()).is_some_and(|s| s.group == group_uid)
     }
 
     /// Whether this group put it into standby. Its pods keep running, and AWS launches its replacement.
-    pub fn is_in_standby(&self, group_uid: &str) -> bool {
+    pub(crate) fn is_in_standby(&self, group_uid: &str) -> bool {
         self.instance.state == InstanceState::Standby && self.has_surge_record(group_uid)
     }
 
     /// A sentence that names all Nodes with this instance's providerID, if there are several. It is then unknown which
     /// pods run on the instance.
-    pub fn duplicate_provider_id(&self) -> Option<String> {
+    pub(crate) fn duplicate_provider_id(&self) -> Option<String> {
         let node = self.node.as_ref().filter(|n| !n.duplicates.is_empty())?;
         let names = [std::slice::from_ref(&node.name), &node.duplicates].concat().join(", ");
         Some(format!("Nodes {names} all claim instance {}", self.instance.id))
     }
 
     /// Instance and node for messages.
-    pub fn describe(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         match &self.node {
             Some(node) => format!("{} ({})", self.instance.id, node.name),
             None => format!("{} (never joined)", self.instance.id),
@@ -126,13 +126,13 @@ impl NodeInstance {
     }
 
     /// How long its node has been Ready; `None` when it is not.
-    pub fn ready_for(&self, now: Timestamp) -> Option<SignedDuration> {
+    pub(crate) fn ready_for(&self, now: Timestamp) -> Option<SignedDuration> {
         let node = self.node.as_ref().filter(|n| n.ready)?;
         node.ready_changed_at.map(|since| now.duration_since(since))
     }
 
     /// How long its node has not been ready; `None` when it is Ready or has not joined.
-    pub fn unready_for(&self, now: Timestamp) -> Option<SignedDuration> {
+    pub(crate) fn unready_for(&self, now: Timestamp) -> Option<SignedDuration> {
         let node = self.node.as_ref().filter(|n| !n.ready)?;
         Some(now.duration_since(node.ready_changed_at.unwrap_or(node.created_at)))
     }
@@ -149,7 +149,7 @@ pub struct ClusterHealth {
 
 impl ClusterHealth {
     /// Whether 30 % of all nodes, and at least three, are unready. The cause is then unlikely to be the nodes.
-    pub fn is_unhealthy(&self) -> bool {
+    pub(crate) fn is_unhealthy(&self) -> bool {
         self.unready >= 3 && self.unready * 10 >= self.total * 3
     }
 }

@@ -3,9 +3,9 @@
 //! The record of a disruption is an annotation of the Node, so these modules keep no state.
 
 pub mod crd;
-pub mod drain;
-pub mod members;
-pub mod rolling_update;
+pub(crate) mod drain;
+pub(crate) mod members;
+pub(crate) mod rolling_update;
 
 #[cfg(test)]
 mod tests;

@@ -22,7 +22,7 @@ pub enum LogFormat {
 
 /// Why logging could not start.
 #[derive(Debug, thiserror::Error)]
-pub enum TelemetryError {
+pub(crate) enum TelemetryError {
     /// `RUST_LOG` cannot be parsed.
     #[error("RUST_LOG is not a valid filter; use for example `info` or `instance_manager=debug`")]
     Filter(#[source] ParseError),
@@ -32,7 +32,7 @@ pub enum TelemetryError {
 }
 
 /// Starts logging to standard error, so that a command's own output stays clean.
-pub fn init(format: LogFormat) -> Result<(), TelemetryError> {
+pub(crate) fn init(format: LogFormat) -> Result<(), TelemetryError> {
     let filter = filter(std::env::var("RUST_LOG").ok().as_deref())?;
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
     let terminal = io::stderr().is_terminal();

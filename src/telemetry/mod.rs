@@ -1,6 +1,6 @@
 //! Logs, metrics and the HTTP server that serves them.
 
-pub mod logging;
-pub mod metrics;
-pub mod process;
-pub mod server;
+pub(crate) mod logging;
+pub(crate) mod metrics;
+pub(crate) mod process;
+pub(crate) mod server;

@@ -16,7 +16,7 @@ use crate::telemetry::metrics::Metrics;
 
 /// Checks whether the controller is ready: all caches have synced and this process is the leader. The error is the
 /// body of `/readyz`.
-pub type Readiness = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
+pub(crate) type Readiness = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
 #[derive(Clone)]
 struct Server {
@@ -25,7 +25,7 @@ struct Server {
 }
 
 /// Opens the listener, so that an address in use is an error at startup.
-pub async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+pub(crate) async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     match TcpListener::bind(address).await {
         // Without IPv6 in the kernel, listen on all IPv4 addresses.
         Err(_) if address.ip() == Ipv6Addr::UNSPECIFIED => {
@@ -36,7 +36,7 @@ pub async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 /// Serves until `shutdown` becomes true or its sender is dropped. Requests in progress are finished.
-pub async fn serve(
+pub(crate) async fn serve(
     listener: TcpListener,
     metrics: Arc<Metrics>,
     readiness: Readiness,

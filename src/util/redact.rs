@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Serialize, Serializer};
 
 /// The text that replaces a redacted value.
-pub const REDACTED: &str = "[redacted]";
+pub(crate) const REDACTED: &str = "[redacted]";
 
 /// A value that prints and serializes as `[redacted]`; only [`Redacted::expose`] returns it.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -13,18 +13,13 @@ pub struct Redacted<T>(T);
 
 impl<T> Redacted<T> {
     /// Wraps a value.
-    pub fn new(value: T) -> Self {
+    pub(crate) fn new(value: T) -> Self {
         Self(value)
     }
 
     /// The value itself. Only code that sends it to AWS or hashes it may call this.
     pub fn expose(&self) -> &T {
         &self.0
-    }
-
-    /// Unwraps the value.
-    pub fn into_inner(self) -> T {
-        self.0
     }
 }
 

@@ -32,7 +32,7 @@ pub enum JoinAuth {
 
 impl JoinAuth {
     /// The value of the flag `--join-auth`.
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             JoinAuth::Auto => "auto",
             JoinAuth::AwsAuth => "aws-auth",
@@ -63,7 +63,7 @@ pub enum JoinMethod {
 
 /// A value of `--join-auth` that the cluster's authenticationMode does not support.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnsupportedMode {
+pub(crate) struct UnsupportedMode {
     /// Why the cluster does not support it.
     pub rule: String,
     /// What the user can do.
@@ -75,7 +75,7 @@ pub struct UnsupportedMode {
 ///
 /// # Errors
 /// The cluster does not support what the flag requires.
-pub fn join_method(requested: JoinAuth, authentication_mode: &str) -> Result<JoinMethod, UnsupportedMode> {
+pub(crate) fn join_method(requested: JoinAuth, authentication_mode: &str) -> Result<JoinMethod, UnsupportedMode> {
     match (authentication_mode, requested) {
         ("API", JoinAuth::Auto) => Ok(JoinMethod::AccessEntries { remove_other: false }),
         // The cluster does not read aws-auth in this mode.
@@ -125,7 +125,7 @@ pub enum AccessEntryState {
 
 impl AccessEntryState {
     /// The state after a read; `None` means that the entry does not exist.
-    pub fn from_entry(entry: Option<&AccessEntry>, cluster: &str) -> Self {
+    pub(crate) fn from_entry(entry: Option<&AccessEntry>, cluster: &str) -> Self {
         match entry {
             None => AccessEntryState::Absent,
             Some(entry) => {
@@ -147,7 +147,7 @@ impl AccessEntryState {
 
 /// Whether a group of this cluster created the resource with these tags. Groups can share a role, so it may be any
 /// group.
-pub fn is_owned_by_cluster(tags: &[Tag], cluster: &str) -> bool {
+pub(crate) fn is_owned_by_cluster(tags: &[Tag], cluster: &str) -> bool {
     let tags = tag_map(tags);
     tags.get(tag::CLUSTER_NAME) == Some(&cluster)
         && [tag::INSTANCE_GROUP, tag::NAMESPACE].iter().all(|key| tags.contains_key(key))
@@ -179,7 +179,7 @@ pub struct ObservedEntries {
 
 /// Plans the entries of a role from the inputs that they depend on.
 #[derive(Clone, Copy, Debug)]
-pub struct JoinPlanner<'a> {
+pub(crate) struct JoinPlanner<'a> {
     /// Which kinds of entry the role needs.
     pub method: JoinMethod,
     /// The desired entry in aws-auth.
@@ -200,7 +200,7 @@ pub struct JoinPlanner<'a> {
 
 /// The steps for a role's entries.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct JoinPlan {
+pub(crate) struct JoinPlan {
     /// Steps in order.
     pub steps: Vec<PlannedStep>,
     /// Why nodes with this role cannot join without manual intervention: where the conflict is, and the remedy.
@@ -212,7 +212,12 @@ pub struct JoinPlan {
 impl JoinMethod {
     /// Whether the role's access entry must be queried, given its entry in aws-auth and whether the controller recorded
     /// an entry of each kind. Groups that join through aws-auth cause no call.
-    pub fn queries_access_entry(self, auth: &AuthEntryState, owns_auth_entry: bool, owns_access_entry: bool) -> bool {
+    pub(crate) fn queries_access_entry(
+        self,
+        auth: &AuthEntryState,
+        owns_auth_entry: bool,
+        owns_access_entry: bool,
+    ) -> bool {
         match self {
             JoinMethod::AwsAuth { remove_other } => remove_other && owns_access_entry,
             JoinMethod::AccessEntries { .. } | JoinMethod::Both => true,
@@ -221,7 +226,7 @@ impl JoinMethod {
     }
 
     /// Whether an observation may cause the removal of an entry, so that a cached read is not sufficient.
-    pub fn needs_fresh_read(self, auth: &AuthEntryState, owns_auth_entry: bool) -> bool {
+    pub(crate) fn needs_fresh_read(self, auth: &AuthEntryState, owns_auth_entry: bool) -> bool {
         match self {
             JoinMethod::AwsAuth { remove_other } => remove_other,
             JoinMethod::AccessEntries { remove_other } => {
@@ -249,7 +254,7 @@ impl JoinPlanner<'_> {
     }
 
     /// Plans the steps for the role's entries. A superseded entry is removed only by a plan without other steps.
-    pub fn plan(&self) -> JoinPlan {
+    pub(crate) fn plan(&self) -> JoinPlan {
         let (aws_auth, access_entry) = self.required_entries();
         let mut plan = JoinPlan::default();
         if aws_auth {
@@ -358,7 +363,7 @@ impl JoinPlanner<'_> {
 
     /// ARNs of the roles with an entry in aws-auth that the controller owns after the steps, for
     /// `status.managed.authEntries`. `old` is the recorded value.
-    pub fn owned_auth_entries(&self, plan: &JoinPlan, role_arn: &str, old: &[String]) -> Vec<String> {
+    pub(crate) fn owned_auth_entries(&self, plan: &JoinPlan, role_arn: &str, old: &[String]) -> Vec<String> {
         let adds_entry = plan.steps.iter().any(|p| matches!(p.step, Step::Join(JoinStep::PutAwsAuthEntry(_))));
         match (adds_entry, &self.observed.auth_entry) {
             (true, _) => vec![role_arn.to_owned()],
@@ -372,7 +377,7 @@ impl JoinPlanner<'_> {
 
     /// ARNs of the roles with an access entry that the controller owns after the steps, for
     /// `status.managed.accessEntries`. `old` is the recorded value.
-    pub fn owned_access_entries(&self, plan: &JoinPlan, old: &[String]) -> Vec<String> {
+    pub(crate) fn owned_access_entries(&self, plan: &JoinPlan, old: &[String]) -> Vec<String> {
         let role = || vec![self.access_entry.principal.clone()];
         let adds_entry = plan.steps.iter().any(|p| matches!(p.step, Step::Join(JoinStep::PutAccessEntry(_))));
         match (adds_entry, &self.observed.access_entry) {
@@ -383,7 +388,7 @@ impl JoinPlanner<'_> {
     }
 
     /// The observed entries of the role, for `status.join`. `None` if its access entry was never queried.
-    pub fn join_status(&self, recorded: Option<&JoinStatus>) -> Option<JoinStatus> {
+    pub(crate) fn join_status(&self, recorded: Option<&JoinStatus>) -> Option<JoinStatus> {
         let access_entry = match (&self.observed.access_entry, recorded) {
             (AccessEntryState::NotQueried, None) => return None,
             (AccessEntryState::NotQueried, Some(old)) => old.access_entry.clone(),

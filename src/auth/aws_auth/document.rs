@@ -36,7 +36,7 @@ impl<'a> AwsAuthDocument<'a> {
     ///
     /// # Errors
     /// Where and why it cannot be parsed.
-    pub fn parse(text: &'a str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &'a str) -> Result<Self, String> {
         let (style, items, end) = positions(text)?;
         let values = match serde_yaml::from_str(text).map_err(|error| error.to_string())? {
             Value::Null => Vec::new(),
@@ -56,12 +56,12 @@ impl<'a> AwsAuthDocument<'a> {
     }
 
     /// The line break that the text uses.
-    pub fn line_break(&self) -> &'static str {
+    pub(crate) fn line_break(&self) -> &'static str {
         if self.text.contains("\r\n") { "\r\n" } else { "\n" }
     }
 
     /// The full lines of a block entry, starting with the line of its dash.
-    pub fn lines_of(&self, item: usize, indent: usize) -> Option<Range<usize>> {
+    pub(crate) fn lines_of(&self, item: usize, indent: usize) -> Option<Range<usize>> {
         let content = self.items.get(item)?;
         let mut start = line_start(self.text, content.start);
         while self.text.as_bytes().get(start + indent) != Some(&b'-')

@@ -4,9 +4,9 @@
 //! removes whole entries at positions from a YAML parser. The result is parsed again and compared before it is
 //! returned. A text that cannot be parsed is never overwritten.
 
-pub mod document;
-pub mod edit;
-pub mod entry;
+pub(crate) mod document;
+pub(crate) mod edit;
+pub(crate) mod entry;
 
 use std::collections::BTreeSet;
 
@@ -68,7 +68,7 @@ pub fn entry_state(map_roles: Option<&str>, desired: &AuthEntry) -> AuthEntrySta
 }
 
 /// Whether a role's entry authorizes Windows nodes; false when the text cannot be parsed.
-pub fn allows_windows(map_roles: Option<&str>, role_arn: &str) -> bool {
+pub(crate) fn allows_windows(map_roles: Option<&str>, role_arn: &str) -> bool {
     let (document, key) = (parse(map_roles.unwrap_or_default()), arn_key(role_arn));
     let of_role = |value: &&Value| str_field(value, "rolearn").is_some_and(|arn| arn.to_lowercase() == key);
     let mut values = document.iter().flat_map(|document| &document.values).filter(of_role);
@@ -76,7 +76,7 @@ pub fn allows_windows(map_roles: Option<&str>, role_arn: &str) -> bool {
 }
 
 /// The role ARNs of all entries, in order; empty when the text cannot be parsed.
-pub fn role_arns(map_roles: Option<&str>) -> Vec<String> {
+pub(crate) fn role_arns(map_roles: Option<&str>) -> Vec<String> {
     let document = parse(map_roles.unwrap_or_default());
     let values = document.iter().flat_map(|document| &document.values);
     values.filter_map(|value| str_field(value, "rolearn").map(str::to_owned)).collect()

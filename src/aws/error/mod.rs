@@ -47,10 +47,10 @@ pub enum AwsErrorKind {
 }
 
 /// Result of one AWS call.
-pub type AwsResult<T> = Result<T, AwsError>;
+pub(crate) type AwsResult<T> = Result<T, AwsError>;
 
 /// Turns a not-found error into `None`. Other errors are passed on: an unknown result is not absence.
-pub fn none_if_not_found<T>(result: AwsResult<T>) -> AwsResult<Option<T>> {
+pub(crate) fn none_if_not_found<T>(result: AwsResult<T>) -> AwsResult<Option<T>> {
     match result {
         Ok(found) => Ok(Some(found)),
         Err(error) if error.is_not_found() => Ok(None),
@@ -59,24 +59,8 @@ pub fn none_if_not_found<T>(result: AwsResult<T>) -> AwsResult<Option<T>> {
 }
 
 impl AwsErrorKind {
-    /// The static name, which is a metric label.
-    pub fn name(self) -> &'static str {
-        match self {
-            AwsErrorKind::NotFound => "NotFound",
-            AwsErrorKind::AlreadyExists => "AlreadyExists",
-            AwsErrorKind::Throttled => "Throttled",
-            AwsErrorKind::Denied => "Denied",
-            AwsErrorKind::InUse => "InUse",
-            AwsErrorKind::InvalidProfile => "InvalidProfile",
-            AwsErrorKind::Quota => "Quota",
-            AwsErrorKind::Invalid => "Invalid",
-            AwsErrorKind::Unavailable => "Unavailable",
-            AwsErrorKind::Other => "Other",
-        }
-    }
-
     /// The value of the label `outcome` of metrics for AWS calls, such as `instance_manager_aws_calls_total`.
-    pub fn outcome(self) -> &'static str {
+    pub(crate) fn outcome(self) -> &'static str {
         match self {
             AwsErrorKind::Throttled => "throttled",
             AwsErrorKind::Denied => "denied",
@@ -94,7 +78,7 @@ impl AwsErrorKind {
 
 impl AwsError {
     /// An error from an AWS response.
-    pub fn from_response(
+    pub(crate) fn from_response(
         service: &'static str,
         operation: &'static str,
         code: &str,
@@ -111,7 +95,7 @@ impl AwsError {
     }
 
     /// An error for a missing or unusable response. The outcome of a write is unknown.
-    pub fn no_response(service: &'static str, operation: &'static str, code: &str, message: &str) -> Self {
+    pub(crate) fn no_response(service: &'static str, operation: &'static str, code: &str, message: &str) -> Self {
         AwsError {
             service,
             operation,
@@ -122,13 +106,13 @@ impl AwsError {
     }
 
     /// Whether the resource does not exist.
-    pub fn is_not_found(&self) -> bool {
+    pub(crate) fn is_not_found(&self) -> bool {
         self.kind == AwsErrorKind::NotFound
     }
 
     /// The missing IAM action, for example `iam:PassRole`; `None` for an error other than a denied permission. AWS's
     /// message names the action, which may be of another service than the call. Without a name it is the call's action.
-    pub fn missing_permission(&self) -> Option<String> {
+    pub(crate) fn missing_permission(&self) -> Option<String> {
         if self.kind != AwsErrorKind::Denied {
             return None;
         }
@@ -143,7 +127,7 @@ impl AwsError {
 }
 
 /// The prefix of a service's IAM actions, which is also its metric label: `autoscaling` for `AutoScaling`.
-pub fn iam_prefix(service: &str) -> &'static str {
+pub(crate) fn iam_prefix(service: &str) -> &'static str {
     match service {
         "AutoScaling" | "Auto Scaling" => "autoscaling",
         "EC2" => "ec2",
@@ -346,7 +330,7 @@ const ERROR_RULES: &[ErrorRule] = &[
 ];
 
 /// Classifies the error response of a service by code, message and HTTP status.
-pub fn classify(service: &str, code: &str, message: &str, status: u16) -> AwsErrorKind {
+pub(crate) fn classify(service: &str, code: &str, message: &str, status: u16) -> AwsErrorKind {
     let message = message.to_lowercase();
     let rule = ERROR_RULES.iter().find(|ErrorRule(rule_service, codes, text, _)| {
         (rule_service.is_empty() || *rule_service == service)

@@ -86,7 +86,7 @@ fn error_codes_are_classified() {
         ("AutoScaling", "DescribeAutoScalingGroups", "", "", 504, Unavailable),
         ("EC2", "CreateLaunchTemplate", "InvalidLaunchTemplateName.AlreadyExistsException", "", 400, AlreadyExists),
         ("EC2", "DescribeLaunchTemplateVersions", "InvalidLaunchTemplateId.NotFound", "", 400, NotFound),
-        ("EC2", "ModifyLaunchTemplate", "InvalidLaunchTemplateId.VersionNotFound", "", 400, NotFound),
+        ("EC2", "DescribeLaunchTemplateVersions", "InvalidLaunchTemplateId.VersionNotFound", "", 400, NotFound),
         ("EC2", "DeleteLaunchTemplate", "InvalidLaunchTemplateName.NotFoundException", "", 400, NotFound),
         ("EC2", "DeleteLaunchTemplate", "InvalidLaunchTemplateId.Malformed", "", 400, Invalid),
         ("EC2", "CreateLaunchTemplateVersion", "IdempotentParameterMismatch", "", 400, Invalid),

@@ -42,7 +42,7 @@ pub(super) fn entries(aws: &Aws) -> ReadFn<AccessEntry> {
 
 impl Inventory {
     /// Whether a cluster has an access entry for a role. `false` only after AWS listed the entries without it.
-    pub async fn has_access_entry(&self, cluster: &str, principal: &str, max_age: Duration) -> AwsResult<bool> {
+    pub(crate) async fn has_access_entry(&self, cluster: &str, principal: &str, max_age: Duration) -> AwsResult<bool> {
         let listed = self.access_lists.get(cluster, principal, max_age).await?.is_some();
         if !listed {
             self.access_entries.remove_where(|cached| cached == key(cluster, principal));
@@ -52,7 +52,7 @@ impl Inventory {
 
     /// A role's access entry. Its content never changes, so it is read once while it stays listed. With `fresh` it is
     /// read again, which also finds an entry that was deleted and created again between two listings.
-    pub async fn access_entry(
+    pub(crate) async fn access_entry(
         &self,
         cluster: &str,
         principal: &str,
@@ -68,20 +68,20 @@ impl Inventory {
     }
 
     /// CreateAccessEntry succeeded, or a read returned the entry.
-    pub fn upsert_access_entry(&self, cluster: &str, entry: AccessEntry) {
+    pub(crate) fn upsert_access_entry(&self, cluster: &str, entry: AccessEntry) {
         self.access_lists.insert(cluster, &entry.principal, Some(()));
         let key = key(cluster, &entry.principal);
         self.access_entries.insert(&key, Some(entry));
     }
 
     /// DeleteAccessEntry succeeded.
-    pub fn remove_access_entry(&self, cluster: &str, principal: &str) {
+    pub(crate) fn remove_access_entry(&self, cluster: &str, principal: &str) {
         self.access_lists.insert(cluster, principal, None);
         self.access_entries.insert(&key(cluster, principal), None);
     }
 
     /// An access entry was written with an unknown outcome.
-    pub fn invalidate_access_entry(&self, cluster: &str, principal: &str) {
+    pub(crate) fn invalidate_access_entry(&self, cluster: &str, principal: &str) {
         self.access_lists.invalidate(cluster, principal);
         self.access_entries.invalidate(&key(cluster, principal));
     }

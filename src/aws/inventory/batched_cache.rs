@@ -115,7 +115,7 @@ impl<V> Default for Slot<V> {
 
 impl<V: Clone + Send + Sync + 'static> BatchedCache<V> {
     /// Creates a cache that reads at most `batch_size` keys per call. With a size of one, reads are not delayed.
-    pub fn new(batch_size: usize, config: CacheConfig, read: ReadFn<V>) -> Arc<Self> {
+    pub(crate) fn new(batch_size: usize, config: CacheConfig, read: ReadFn<V>) -> Arc<Self> {
         let state =
             CacheState { epoch: 0, batches: 0, slots: HashMap::new(), open_batch: None, full_batches: HashMap::new() };
         Arc::new(BatchedCache { read, batch_size, config, state: Mutex::new(state) })
@@ -126,12 +126,12 @@ impl<V: Clone + Send + Sync + 'static> BatchedCache<V> {
     ///
     /// # Errors
     /// The read failed or was canceled. A cached value that is too old is not returned instead.
-    pub async fn get(self: &Arc<Self>, key: &str, max_age: impl Into<MaxAge>) -> AwsResult<Option<V>> {
+    pub(crate) async fn get(self: &Arc<Self>, key: &str, max_age: impl Into<MaxAge>) -> AwsResult<Option<V>> {
         Ok(self.read(key, max_age.into(), 0).await?.value)
     }
 
     /// Like `get`, but rejects entries from epochs before `min_epoch`.
-    pub async fn read(self: &Arc<Self>, key: &str, max_age: MaxAge, min_epoch: u64) -> AwsResult<CacheEntry<V>> {
+    pub(crate) async fn read(self: &Arc<Self>, key: &str, max_age: MaxAge, min_epoch: u64) -> AwsResult<CacheEntry<V>> {
         let mut done = match self.lookup(key, max_age, min_epoch) {
             CacheLookup::Cached(entry) => return Ok(entry),
             CacheLookup::Wait(done) => done,
@@ -144,12 +144,12 @@ impl<V: Clone + Send + Sync + 'static> BatchedCache<V> {
     }
 
     /// Adds a key that is expected to be read soon to the next batch.
-    pub fn prefetch(&self, key: String) {
+    pub(crate) fn prefetch(&self, key: String) {
         self.lock().slots.entry(key).or_insert_with(|| Slot { needs_prefetch: true, ..Slot::default() });
     }
 
     /// Discards the value after a write whose response does not contain the new value.
-    pub fn invalidate(&self, key: &str) {
+    pub(crate) fn invalidate(&self, key: &str) {
         let mut state = self.lock();
         let epoch = state.next_epoch();
         let slot = state.slots.entry(key.to_owned()).or_default();
@@ -158,7 +158,7 @@ impl<V: Clone + Send + Sync + 'static> BatchedCache<V> {
     }
 
     /// Stores the value from the response of a write; `None` after a deletion.
-    pub fn insert(&self, key: &str, value: Option<V>) {
+    pub(crate) fn insert(&self, key: &str, value: Option<V>) {
         let now = Instant::now();
         let mut state = self.lock();
         let epoch = state.next_epoch();
@@ -169,7 +169,7 @@ impl<V: Clone + Send + Sync + 'static> BatchedCache<V> {
     }
 
     /// Applies a write whose response contains a part of the value. The rest keeps its age.
-    pub fn update_where(&self, matches: impl Fn(&V) -> bool, change: impl Fn(&mut V)) {
+    pub(crate) fn update_where(&self, matches: impl Fn(&V) -> bool, change: impl Fn(&mut V)) {
         let mut state = self.lock();
         let epoch = state.next_epoch();
         for slot in state.slots.values_mut() {
@@ -184,24 +184,24 @@ impl<V: Clone + Send + Sync + 'static> BatchedCache<V> {
     }
 
     /// Removes keys that are no longer needed, so that no batch reads them again.
-    pub fn remove_where(&self, matches: impl Fn(&str) -> bool) {
+    pub(crate) fn remove_where(&self, matches: impl Fn(&str) -> bool) {
         self.lock().slots.retain(|key, _| !matches(key));
     }
 
     /// The key of the first cached value that matches, regardless of its age.
-    pub fn key_where(&self, matches: impl Fn(&V) -> bool) -> Option<String> {
+    pub(crate) fn key_where(&self, matches: impl Fn(&V) -> bool) -> Option<String> {
         let state = self.lock();
         let slot_matches = |slot: &Slot<V>| slot.entry.as_ref().and_then(|e| e.value.as_ref()).is_some_and(&matches);
         state.slots.iter().find(|(_, slot)| slot_matches(slot)).map(|(key, _)| key.clone())
     }
 
     /// Starts a new epoch for a write to a part of a value.
-    pub fn next_epoch(&self) -> u64 {
+    pub(crate) fn next_epoch(&self) -> u64 {
         self.lock().next_epoch()
     }
 
     /// The last cached value, regardless of its age. For updates only, not for decisions.
-    pub fn peek(&self, key: &str) -> Option<V> {
+    pub(crate) fn peek(&self, key: &str) -> Option<V> {
         self.lock().slots.get(key)?.entry.as_ref()?.value.clone()
     }
 

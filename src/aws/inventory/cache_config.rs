@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// Cache ages and batch delays. The defaults are those of the controller; tests use others.
 #[derive(Clone, Copy, Debug)]
-pub struct CacheConfig {
+pub(crate) struct CacheConfig {
     /// A batch is sent when no key was added for this long. Reconciles that start together read within milliseconds.
     pub batch_idle: Duration,
     /// A batch is sent after this long at the latest, so that a steady stream of reads does not delay it.
@@ -52,18 +52,18 @@ impl Default for CacheConfig {
 
 /// The maximum number of keys in one call, and other limits of calls.
 pub(super) mod limits {
-    pub const GROUPS: usize = 100;
-    pub const CONFIGURATIONS: usize = 50;
-    pub const TEMPLATES: usize = 200;
-    pub const VERSIONS: usize = 200;
-    pub const PARAMETERS: usize = 10;
-    pub const INSTANCES: usize = 100;
-    pub const INSTANCE_TYPES: usize = 100;
+    pub(crate) const GROUPS: usize = 100;
+    pub(crate) const CONFIGURATIONS: usize = 50;
+    pub(crate) const TEMPLATES: usize = 200;
+    pub(crate) const VERSIONS: usize = 200;
+    pub(crate) const PARAMETERS: usize = 10;
+    pub(crate) const INSTANCES: usize = 100;
+    pub(crate) const INSTANCE_TYPES: usize = 100;
     /// A family has up to 160 instance types, so one read returns up to 3,200 types.
-    pub const FAMILIES: usize = 20;
-    pub const IDS: usize = 100;
+    pub(crate) const FAMILIES: usize = 20;
+    pub(crate) const IDS: usize = 100;
     /// From this number of templates on, one listing of all default versions is cheaper than one call per template.
-    pub const LIST_DEFAULTS_THRESHOLD: usize = 4;
+    pub(crate) const LIST_DEFAULTS_THRESHOLD: usize = 4;
     /// Number of scaling activities to read: enough to find other activities behind repetitions of one failure.
-    pub const ACTIVITIES: i32 = 20;
+    pub(crate) const ACTIVITIES: i32 = 20;
 }

@@ -40,7 +40,7 @@ pub(crate) struct FakeState {
 }
 
 impl FakeAws {
-    pub fn aws(self: &Arc<Self>) -> Aws {
+    pub(crate) fn aws(self: &Arc<Self>) -> Aws {
         let fake = self.clone();
         Aws {
             autoscaling: fake.clone(),
@@ -54,11 +54,11 @@ impl FakeAws {
     }
 
     /// The number of calls with a label, failed ones included.
-    pub fn calls(&self, label: &str) -> usize {
+    pub(crate) fn calls(&self, label: &str) -> usize {
         self.data.lock().unwrap().calls.get(label).copied().unwrap_or_default()
     }
 
-    pub fn update(&self, edit: impl FnOnce(&mut FakeState)) {
+    pub(crate) fn update(&self, edit: impl FnOnce(&mut FakeState)) {
         edit(&mut self.data.lock().unwrap());
     }
 
@@ -187,9 +187,6 @@ impl Ec2 for FakeAws {
         unimplemented!()
     }
     async fn create_version(&self, _: &str, _: &NewVersion) -> AwsResult<TemplateVersion> {
-        unimplemented!()
-    }
-    async fn set_default_version(&self, _: &str, _: i64) -> AwsResult<()> {
         unimplemented!()
     }
     async fn delete_versions(&self, _: &str, _: &[i64]) -> AwsResult<()> {

@@ -22,7 +22,7 @@ pub(super) struct FargateCaches {
 }
 
 impl FargateCaches {
-    pub fn new(aws: &Aws, config: CacheConfig) -> Self {
+    pub(crate) fn new(aws: &Aws, config: CacheConfig) -> Self {
         FargateCaches {
             names: BatchedCache::new(1, config, names(aws)),
             profiles: BatchedCache::new(1, config, profiles(aws)),
@@ -64,12 +64,12 @@ fn key(cluster: &str, name: &str) -> String {
 impl Inventory {
     /// The names of all Fargate profiles of a cluster; all groups share one listing. Empty if the cluster does not
     /// exist.
-    pub async fn fargate_profile_names(&self, cluster: &str, max_age: Duration) -> AwsResult<Arc<Vec<String>>> {
+    pub(crate) async fn fargate_profile_names(&self, cluster: &str, max_age: Duration) -> AwsResult<Arc<Vec<String>>> {
         Ok(self.fargate.names.get(cluster, max_age).await?.unwrap_or_default())
     }
 
     /// A Fargate profile by name. `None` only after EKS reported that it does not exist.
-    pub async fn fargate_profile(
+    pub(crate) async fn fargate_profile(
         &self,
         cluster: &str,
         name: &str,
@@ -84,7 +84,7 @@ impl Inventory {
     }
 
     /// The route tables of a VPC; `None` if the controller lacks the permission.
-    pub async fn route_tables(&self, vpc: &str) -> AwsResult<Option<Arc<Vec<RouteTable>>>> {
+    pub(crate) async fn route_tables(&self, vpc: &str) -> AwsResult<Option<Arc<Vec<RouteTable>>>> {
         match self.fargate.route_tables.get(vpc, self.config.negative_ttl).await {
             Err(error) if error.kind == AwsErrorKind::Denied => Ok(None),
             result => result,
@@ -92,14 +92,14 @@ impl Inventory {
     }
 
     /// CreateFargateProfile succeeded.
-    pub fn upsert_fargate_profile(&self, cluster: &str, profile: FargateProfile) {
+    pub(crate) fn upsert_fargate_profile(&self, cluster: &str, profile: FargateProfile) {
         let key = key(cluster, &profile.name);
         self.fargate.profiles.insert(&key, Some(profile));
         self.fargate.names.invalidate(cluster);
     }
 
     /// A Fargate profile was created or deleted with an unknown outcome, or tagged.
-    pub fn invalidate_fargate_profile(&self, cluster: &str, name: &str) {
+    pub(crate) fn invalidate_fargate_profile(&self, cluster: &str, name: &str) {
         self.fargate.profiles.invalidate(&key(cluster, name));
         self.fargate.names.invalidate(cluster);
     }

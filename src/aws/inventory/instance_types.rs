@@ -27,7 +27,7 @@ pub(super) struct InstanceTypeCaches {
 }
 
 impl InstanceTypeCaches {
-    pub fn new(aws: &Aws, config: CacheConfig) -> Self {
+    pub(crate) fn new(aws: &Aws, config: CacheConfig) -> Self {
         // A batch must not prefetch what is still valid: that would only make the response longer.
         let types_config = CacheConfig { prefetch_age: NEVER_EXPIRES, ..config };
         let catalogs_config = CacheConfig { prefetch_age: config.catalog_ttl, ..config };
@@ -89,7 +89,7 @@ fn catalogs(aws: &Aws) -> ReadFn<Arc<InstanceTypeCatalog>> {
 impl Inventory {
     /// An instance type by name; `None` if AWS does not know it. Types never change, so each is read once. Concurrent
     /// reads share a call. A type of a cached family needs no call.
-    pub async fn instance_type(&self, name: &str) -> AwsResult<Option<InstanceType>> {
+    pub(crate) async fn instance_type(&self, name: &str) -> AwsResult<Option<InstanceType>> {
         match self.instance_types.cached(name) {
             Some(cached) => Ok(Some(cached)),
             None => {
@@ -101,7 +101,7 @@ impl Inventory {
 
     /// If a type is not cached, adds `others` to the call that will read it. Other groups are expected to read them
     /// soon.
-    pub fn prefetch_types(&self, name: &str, others: impl FnOnce() -> Vec<String>) {
+    pub(crate) fn prefetch_types(&self, name: &str, others: impl FnOnce() -> Vec<String>) {
         if self.instance_types.cached(name).is_none() {
             let names = others().into_iter().filter(|other| family_key(other).is_some());
             names.for_each(|other| self.instance_types.types.prefetch(other));
@@ -111,7 +111,7 @@ impl Inventory {
     /// A catalog that contains all types of a type's family; empty for an unknown family. The first read of a family
     /// waits for AWS. When the catalog is older than `catalog_ttl`, it is refreshed in the background and meanwhile
     /// returned.
-    pub async fn instance_type_catalog(&self, name: &str) -> AwsResult<Arc<InstanceTypeCatalog>> {
+    pub(crate) async fn instance_type_catalog(&self, name: &str) -> AwsResult<Arc<InstanceTypeCatalog>> {
         let Some(family) = family_key(name) else { return Ok(Arc::default()) };
         let max_age = MaxAge { present: NEVER_EXPIRES, absent: self.config.unknown_ttl };
         let found = self.instance_types.catalogs.read(family, max_age, 0).await?;

@@ -17,7 +17,7 @@ pub(super) struct Instances {
 impl Instances {
     /// Records a group that was read and sets `in_service_since` of its instances. Returns the IDs of instances that
     /// are no longer in the group.
-    pub fn update_group(&mut self, group: &mut ScalingGroup, now: Timestamp) -> Vec<String> {
+    pub(crate) fn update_group(&mut self, group: &mut ScalingGroup, now: Timestamp) -> Vec<String> {
         for instance in &mut group.instances {
             if instance.state == InstanceState::InService {
                 self.in_service_since.entry(instance.id.clone()).or_insert(now);
@@ -28,12 +28,12 @@ impl Instances {
     }
 
     /// Records that a group does not exist. Returns the IDs of its former instances.
-    pub fn remove_group(&mut self, group: &str) -> Vec<String> {
+    pub(crate) fn remove_group(&mut self, group: &str) -> Vec<String> {
         self.replace_members(group, HashSet::new())
     }
 
     /// The group that an instance belonged to at the last read.
-    pub fn group_of(&self, instance: &str) -> Option<String> {
+    pub(crate) fn group_of(&self, instance: &str) -> Option<String> {
         self.group_of.get(instance).cloned()
     }
 

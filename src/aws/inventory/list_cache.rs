@@ -59,7 +59,7 @@ impl<V> WrittenRow<V> {
 }
 
 impl<V: Clone + Send + Sync + 'static> ListCache<V> {
-    pub fn new(config: CacheConfig, read: ReadFn<Rows<V>>) -> Self {
+    pub(crate) fn new(config: CacheConfig, read: ReadFn<Rows<V>>) -> Self {
         ListCache {
             lists: BatchedCache::new(1, config, read),
             consistency_window: config.consistency_window,
@@ -71,7 +71,7 @@ impl<V: Clone + Send + Sync + 'static> ListCache<V> {
     ///
     /// # Errors
     /// The read of the list failed.
-    pub async fn get(&self, list: &str, row: &str, max_age: Duration) -> AwsResult<Option<V>> {
+    pub(crate) async fn get(&self, list: &str, row: &str, max_age: Duration) -> AwsResult<Option<V>> {
         let key = (list.to_owned(), row.to_owned());
         let pending = self.lock().get(&key).cloned();
         if let Some(write) = pending.as_ref().filter(|w| w.row.is_known() && w.written_at.elapsed() <= max_age) {
@@ -94,17 +94,17 @@ impl<V: Clone + Send + Sync + 'static> ListCache<V> {
     }
 
     /// Records a write after which the row is known: `value`, or `None` after a deletion.
-    pub fn insert(&self, list: &str, row: &str, value: Option<V>) {
+    pub(crate) fn insert(&self, list: &str, row: &str, value: Option<V>) {
         self.record_write(list, row, value.map_or(WrittenRow::Deleted, WrittenRow::Present));
     }
 
     /// Records a write after which the row is unknown, so that it must be read again.
-    pub fn invalidate(&self, list: &str, row: &str) {
+    pub(crate) fn invalidate(&self, list: &str, row: &str) {
         self.record_write(list, row, WrittenRow::Unknown);
     }
 
     /// The row as last written or read, regardless of its age.
-    pub fn peek(&self, list: &str, row: &str) -> Option<V> {
+    pub(crate) fn peek(&self, list: &str, row: &str) -> Option<V> {
         let pending = self.lock().get(&(list.to_owned(), row.to_owned())).cloned();
         match pending {
             Some(write) => write.row.into_value(),

@@ -37,7 +37,7 @@ use batched_cache::{BatchedCache, MaxAge};
 use instances::Instances;
 use list_cache::ListCache;
 
-pub use cache_config::CacheConfig;
+pub(crate) use cache_config::CacheConfig;
 
 /// The shared, batched and cached reads of AWS.
 pub struct Inventory {
@@ -75,12 +75,12 @@ const NEVER_EXPIRES: Duration = Duration::MAX;
 
 impl Inventory {
     /// An empty inventory. Nothing is read until it is needed.
-    pub fn new(aws: Aws) -> Arc<Self> {
+    pub(crate) fn new(aws: Aws) -> Arc<Self> {
         Self::with_config(aws, CacheConfig::default())
     }
 
     /// An empty inventory with other cache ages.
-    pub fn with_config(aws: Aws, config: CacheConfig) -> Arc<Self> {
+    pub(crate) fn with_config(aws: Aws, config: CacheConfig) -> Arc<Self> {
         use cache_config::limits::{CONFIGURATIONS, GROUPS, IDS, INSTANCES, PARAMETERS, TEMPLATES, VERSIONS};
         let instances = Arc::new(Mutex::default());
         let launch_times = BatchedCache::new(INSTANCES, config, readers::launch_times(&aws));
@@ -114,64 +114,64 @@ impl Inventory {
     }
 
     /// The AWS clients, for writes and for rare reads that are not shared.
-    pub fn aws(&self) -> &Aws {
+    pub(crate) fn aws(&self) -> &Aws {
         &self.aws
     }
 
     /// A scaling group by name. `None` only after AWS reported that it does not exist.
-    pub async fn group(&self, name: &str, max_age: Duration) -> AwsResult<Option<ScalingGroup>> {
+    pub(crate) async fn group(&self, name: &str, max_age: Duration) -> AwsResult<Option<ScalingGroup>> {
         self.groups.get(name, max_age).await
     }
 
     /// Adds a group and its template, which are expected to be read soon, to the next batches.
-    pub fn prefetch(&self, group: String, template: String) {
+    pub(crate) fn prefetch(&self, group: String, template: String) {
         self.groups.prefetch(group);
         self.templates.prefetch(template);
     }
 
     /// The name of the scaling group that an instance belonged to at the last read.
-    pub fn group_of_instance(&self, instance: &str) -> Option<String> {
+    pub(crate) fn group_of_instance(&self, instance: &str) -> Option<String> {
         self.instances.lock().unwrap_or_else(PoisonError::into_inner).group_of(instance)
     }
 
     /// The lifecycle hooks of a group, sorted by name.
-    pub async fn hooks(&self, group: &str, max_age: Duration) -> AwsResult<Arc<Vec<LifecycleHook>>> {
+    pub(crate) async fn hooks(&self, group: &str, max_age: Duration) -> AwsResult<Arc<Vec<LifecycleHook>>> {
         Ok(self.hooks.get(group, max_age).await?.unwrap_or_default())
     }
 
     /// Whether an instance refresh is pending or in progress.
-    pub async fn has_active_refresh(&self, group: &str) -> AwsResult<bool> {
+    pub(crate) async fn has_active_refresh(&self, group: &str) -> AwsResult<bool> {
         Ok(self.refreshes.get(group, self.config.instance_refresh_ttl).await?.unwrap_or_default())
     }
 
     /// The latest scaling activities of a group, newest first.
-    pub async fn activities(&self, group: &str) -> AwsResult<Arc<Vec<ScalingActivity>>> {
+    pub(crate) async fn activities(&self, group: &str) -> AwsResult<Arc<Vec<ScalingActivity>>> {
         Ok(self.activities.get(group, self.config.activities_ttl).await?.unwrap_or_default())
     }
 
     /// The instances in a group's warm pool.
-    pub async fn warm_pool(&self, group: &str, max_age: Duration) -> AwsResult<Arc<Vec<WarmInstance>>> {
+    pub(crate) async fn warm_pool(&self, group: &str, max_age: Duration) -> AwsResult<Arc<Vec<WarmInstance>>> {
         Ok(self.warm_pools.get(group, max_age).await?.unwrap_or_default())
     }
 
     /// A launch configuration by name. Its content never changes, so it is read once.
-    pub async fn launch_configuration(&self, name: &str) -> AwsResult<Option<Arc<LaunchConfiguration>>> {
+    pub(crate) async fn launch_configuration(&self, name: &str) -> AwsResult<Option<Arc<LaunchConfiguration>>> {
         self.launch_configurations.get(name, MaxAge { present: NEVER_EXPIRES, absent: Duration::ZERO }).await
     }
 
     /// A launch template by name. `None` only after AWS reported that it does not exist.
-    pub async fn template(&self, name: &str, max_age: Duration) -> AwsResult<Option<LaunchTemplate>> {
+    pub(crate) async fn template(&self, name: &str, max_age: Duration) -> AwsResult<Option<LaunchTemplate>> {
         self.templates.get(name, max_age).await
     }
 
     /// One version of a launch template. Versions never change, so each is read once.
-    pub async fn version(&self, template_id: &str, number: i64) -> AwsResult<Option<Arc<TemplateVersion>>> {
+    pub(crate) async fn version(&self, template_id: &str, number: i64) -> AwsResult<Option<Arc<TemplateVersion>>> {
         let max_age = MaxAge { present: NEVER_EXPIRES, absent: Duration::ZERO };
         self.versions.get(&readers::version_key(template_id, number), max_age).await
     }
 
     /// The given versions of a launch template, sorted by number. Versions that do not exist are omitted.
-    pub async fn versions(&self, template_id: &str, numbers: &[i64]) -> AwsResult<Vec<Arc<TemplateVersion>>> {
+    pub(crate) async fn versions(&self, template_id: &str, numbers: &[i64]) -> AwsResult<Vec<Arc<TemplateVersion>>> {
         let found = try_join_all(numbers.iter().map(|n| self.version(template_id, *n))).await?;
         let mut found: Vec<_> = found.into_iter().flatten().collect();
         found.sort_by_key(|v| v.number);
@@ -180,7 +180,7 @@ impl Inventory {
     }
 
     /// All versions of a launch template, sorted by number. They are always read, because other writers add versions.
-    pub async fn all_versions(&self, template_id: &str) -> AwsResult<Vec<Arc<TemplateVersion>>> {
+    pub(crate) async fn all_versions(&self, template_id: &str) -> AwsResult<Vec<Arc<TemplateVersion>>> {
         let found = self.aws.ec2.describe_versions(template_id, &[]).await?;
         let mut found: Vec<_> = found.into_iter().map(Arc::new).collect();
         found.sort_by_key(|v| v.number);
@@ -194,7 +194,7 @@ impl Inventory {
     }
 
     /// Launch times of instances by ID. Instances that do not exist are omitted.
-    pub async fn launch_times(&self, ids: &[String]) -> AwsResult<HashMap<String, Timestamp>> {
+    pub(crate) async fn launch_times(&self, ids: &[String]) -> AwsResult<HashMap<String, Timestamp>> {
         let max_age = MaxAge { present: NEVER_EXPIRES, absent: self.config.negative_ttl };
         let launch_time = |id: &String| {
             let id = id.clone();
@@ -205,33 +205,41 @@ impl Inventory {
     }
 
     /// An instance profile by name, without its tags and the tags of its role.
-    pub async fn profile(&self, name: &str, max_age: Duration) -> AwsResult<Option<InstanceProfile>> {
+    pub(crate) async fn profile(&self, name: &str, max_age: Duration) -> AwsResult<Option<InstanceProfile>> {
         self.profiles.get(PROFILES, name, max_age).await
     }
 
     /// Which of the given managed policies are attached to a role, in the given order.
-    pub async fn attached_policies(&self, role: &str, arns: &[String], max_age: Duration) -> AwsResult<Vec<String>> {
+    pub(crate) async fn attached_policies(
+        &self,
+        role: &str,
+        arns: &[String],
+        max_age: Duration,
+    ) -> AwsResult<Vec<String>> {
         let found = try_join_all(arns.iter().map(|arn| self.policies.get(arn, role, max_age))).await?;
         Ok(arns.iter().zip(found).filter_map(|(arn, row)| row.map(|()| arn.clone())).collect())
     }
 
     /// An EKS cluster by name.
-    pub async fn cluster(&self, name: &str) -> AwsResult<Option<Cluster>> {
+    pub(crate) async fn cluster(&self, name: &str) -> AwsResult<Option<Cluster>> {
         self.clusters.get(name, MaxAge { present: self.config.network_ttl, absent: self.config.negative_ttl }).await
     }
 
     /// The subnets of a VPC.
-    pub async fn subnets(&self, vpc: &str) -> AwsResult<Arc<Vec<NetworkObject>>> {
+    pub(crate) async fn subnets(&self, vpc: &str) -> AwsResult<Arc<Vec<NetworkObject>>> {
         Ok(self.subnets.get(vpc, self.config.network_ttl).await?.unwrap_or_default())
     }
 
     /// The security groups of a VPC.
-    pub async fn security_groups(&self, vpc: &str) -> AwsResult<Arc<Vec<NetworkObject>>> {
+    pub(crate) async fn security_groups(&self, vpc: &str) -> AwsResult<Arc<Vec<NetworkObject>>> {
         Ok(self.security_groups.get(vpc, self.config.network_ttl).await?.unwrap_or_default())
     }
 
     /// The subnets and security groups of a VPC, not older than `negative_ttl`, for names that did not resolve.
-    pub async fn refresh_network(&self, vpc: &str) -> AwsResult<(Arc<Vec<NetworkObject>>, Arc<Vec<NetworkObject>>)> {
+    pub(crate) async fn refresh_network(
+        &self,
+        vpc: &str,
+    ) -> AwsResult<(Arc<Vec<NetworkObject>>, Arc<Vec<NetworkObject>>)> {
         let max_age = self.config.negative_ttl;
         let (subnets, groups) =
             try_join(self.subnets.get(vpc, max_age), self.security_groups.get(vpc, max_age)).await?;
@@ -239,19 +247,19 @@ impl Inventory {
     }
 
     /// A subnet or a security group by ID, in any VPC.
-    pub async fn network_object(&self, id: &str) -> AwsResult<Option<NetworkObject>> {
+    pub(crate) async fn network_object(&self, id: &str) -> AwsResult<Option<NetworkObject>> {
         self.network_objects
             .get(id, MaxAge { present: self.config.network_ttl, absent: self.config.negative_ttl })
             .await
     }
 
     /// An AMI by ID. It is read again from time to time, because it may be deregistered.
-    pub async fn image_by_id(&self, id: &str) -> AwsResult<Option<Image>> {
+    pub(crate) async fn image_by_id(&self, id: &str) -> AwsResult<Option<Image>> {
         self.amis.get(id, MaxAge { present: self.config.network_ttl, absent: self.config.negative_ttl }).await
     }
 
     /// The ID of the AMI in an SSM parameter; all groups that use the parameter share one read.
-    pub async fn ssm_image(&self, parameter: &str, max_age: Duration) -> AwsResult<Option<String>> {
+    pub(crate) async fn ssm_image(&self, parameter: &str, max_age: Duration) -> AwsResult<Option<String>> {
         self.ssm_images.get(parameter, max_age).await
     }
 }

@@ -19,7 +19,7 @@ pub(super) struct NodegroupCaches {
 }
 
 impl NodegroupCaches {
-    pub fn new(aws: &Aws, config: CacheConfig) -> Self {
+    pub(crate) fn new(aws: &Aws, config: CacheConfig) -> Self {
         NodegroupCaches {
             nodegroups: BatchedCache::new(1, config, nodegroups(aws)),
             names: BatchedCache::new(1, config, names(aws)),
@@ -45,23 +45,23 @@ fn names(aws: &Aws) -> ReadFn<Arc<Vec<String>>> {
 
 impl Inventory {
     /// A node group by name. `None` only after EKS reported that it does not exist.
-    pub async fn nodegroup(&self, name: &NodegroupName, max_age: Duration) -> AwsResult<Option<Arc<Nodegroup>>> {
+    pub(crate) async fn nodegroup(&self, name: &NodegroupName, max_age: Duration) -> AwsResult<Option<Arc<Nodegroup>>> {
         self.nodegroups.nodegroups.get(&name.to_string(), max_age).await
     }
 
     /// The names of a cluster's node groups. Empty if the cluster does not exist.
-    pub async fn nodegroup_names(&self, cluster: &str, max_age: Duration) -> AwsResult<Arc<Vec<String>>> {
+    pub(crate) async fn nodegroup_names(&self, cluster: &str, max_age: Duration) -> AwsResult<Arc<Vec<String>>> {
         Ok(self.nodegroups.names.get(cluster, max_age).await?.unwrap_or_default())
     }
 
     /// A node group was created, updated, tagged or deleted.
-    pub fn invalidate_nodegroup(&self, name: &NodegroupName) {
+    pub(crate) fn invalidate_nodegroup(&self, name: &NodegroupName) {
         self.nodegroups.nodegroups.invalidate(&name.to_string());
         self.nodegroups.names.invalidate(&name.cluster);
     }
 
     /// Drops all cached data of a deleted node group.
-    pub fn forget_nodegroup(&self, name: &NodegroupName) {
+    pub(crate) fn forget_nodegroup(&self, name: &NodegroupName) {
         let key = name.to_string();
         self.nodegroups.nodegroups.remove_where(|cached| cached == key);
     }

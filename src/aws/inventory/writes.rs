@@ -9,22 +9,22 @@ use crate::aws::{InstanceProfile, LaunchTemplate, Role, TemplateVersion};
 
 impl Inventory {
     /// A scaling group was created, updated or tagged, or one of its instances was changed.
-    pub fn invalidate_group(&self, name: &str) {
+    pub(crate) fn invalidate_group(&self, name: &str) {
         self.groups.invalidate(name);
     }
 
     /// The warm pool of a group was created, changed or deleted, or an instance in it was marked unhealthy.
-    pub fn invalidate_warm_pool(&self, group: &str) {
+    pub(crate) fn invalidate_warm_pool(&self, group: &str) {
         self.warm_pools.invalidate(group);
     }
 
     /// Lifecycle hooks of a group were created, changed or deleted.
-    pub fn invalidate_hooks(&self, group: &str) {
+    pub(crate) fn invalidate_hooks(&self, group: &str) {
         self.hooks.invalidate(group);
     }
 
     /// Drops all cached data of a deleted scaling group.
-    pub fn forget_group(&self, name: &str) {
+    pub(crate) fn forget_group(&self, name: &str) {
         self.groups.remove_where(|key| key == name);
         self.hooks.remove_where(|key| key == name);
         self.warm_pools.remove_where(|key| key == name);
@@ -35,37 +35,37 @@ impl Inventory {
     }
 
     /// DeleteLaunchConfiguration succeeded.
-    pub fn remove_launch_configuration(&self, name: &str) {
+    pub(crate) fn remove_launch_configuration(&self, name: &str) {
         self.launch_configurations.remove_where(|key| key == name);
     }
 
     /// A launch template was tagged.
-    pub fn invalidate_template_by_id(&self, id: &str) {
+    pub(crate) fn invalidate_template_by_id(&self, id: &str) {
         if let Some(name) = self.templates.key_where(|t| t.id == id) {
             self.templates.invalidate(&name);
         }
     }
 
     /// CreateLaunchTemplate succeeded.
-    pub fn upsert_template(&self, template: LaunchTemplate) {
+    pub(crate) fn upsert_template(&self, template: LaunchTemplate) {
         let name = template.name.clone();
         self.templates.insert(&name, Some(template));
     }
 
     /// CreateLaunchTemplate or CreateLaunchTemplateVersion returned this version.
-    pub fn upsert_version(&self, version: TemplateVersion) {
+    pub(crate) fn upsert_version(&self, version: TemplateVersion) {
         let (id, number) = (version.template_id.clone(), version.number);
         self.versions.insert(&readers::version_key(&id, number), Some(Arc::new(version)));
         self.templates.update_where(|t| t.id == id, |t| t.latest_version = t.latest_version.max(number));
     }
 
     /// DeleteLaunchTemplateVersions succeeded.
-    pub fn remove_versions(&self, template_id: &str, numbers: &[i64]) {
+    pub(crate) fn remove_versions(&self, template_id: &str, numbers: &[i64]) {
         self.versions.remove_where(|key| numbers.iter().any(|n| key == readers::version_key(template_id, *n)));
     }
 
     /// DeleteLaunchTemplate succeeded.
-    pub fn remove_template(&self, template_id: &str) {
+    pub(crate) fn remove_template(&self, template_id: &str) {
         let prefix = format!("{template_id}/");
         self.versions.remove_where(|key| key.starts_with(&prefix));
         if let Some(name) = self.templates.key_where(|t| t.id == template_id) {
@@ -74,38 +74,38 @@ impl Inventory {
     }
 
     /// The role of an instance profile was changed, and the new role is unknown.
-    pub fn invalidate_profile(&self, name: &str) {
+    pub(crate) fn invalidate_profile(&self, name: &str) {
         self.profiles.invalidate(PROFILES, name);
     }
 
     /// CreateInstanceProfile or GetInstanceProfile returned this profile.
-    pub fn upsert_profile(&self, profile: InstanceProfile) {
+    pub(crate) fn upsert_profile(&self, profile: InstanceProfile) {
         let name = profile.name.clone();
         self.profiles.insert(PROFILES, &name, Some(profile));
     }
 
     /// AddRoleToInstanceProfile succeeded.
-    pub fn upsert_profile_role(&self, profile: &str, role: &Role) {
+    pub(crate) fn upsert_profile_role(&self, profile: &str, role: &Role) {
         self.set_profile_role(profile, Some(role.clone()));
     }
 
     /// RemoveRoleFromInstanceProfile succeeded.
-    pub fn remove_profile_role(&self, profile: &str) {
+    pub(crate) fn remove_profile_role(&self, profile: &str) {
         self.set_profile_role(profile, None);
     }
 
     /// DeleteInstanceProfile succeeded.
-    pub fn remove_profile(&self, name: &str) {
+    pub(crate) fn remove_profile(&self, name: &str) {
         self.profiles.insert(PROFILES, name, None);
     }
 
     /// AttachRolePolicy succeeded.
-    pub fn upsert_attached_policy(&self, role: &str, policy_arn: &str) {
+    pub(crate) fn upsert_attached_policy(&self, role: &str, policy_arn: &str) {
         self.policies.insert(policy_arn, role, Some(()));
     }
 
     /// DetachRolePolicy succeeded.
-    pub fn remove_attached_policy(&self, role: &str, policy_arn: &str) {
+    pub(crate) fn remove_attached_policy(&self, role: &str, policy_arn: &str) {
         self.policies.insert(policy_arn, role, None);
     }
 

@@ -59,7 +59,6 @@ pub const OPERATIONS: &[(&str, &str)] = &[
     ("ec2", "DescribeRouteTables"),
     ("ec2", "DescribeSecurityGroups"),
     ("ec2", "DescribeSubnets"),
-    ("ec2", "ModifyLaunchTemplate"),
     ("eks", "CreateAccessEntry"),
     ("eks", "CreateFargateProfile"),
     ("eks", "CreateNodegroup"),

@@ -55,10 +55,6 @@ pub(super) async fn send(
             let request = client.delete_launch_template_versions().set_launch_template_id(id);
             dry_run!(request.set_versions(latest.map(|number| vec![number])))
         }
-        DryRun::ModifyLaunchTemplate => {
-            let default = template.map(|t| t.default_version.to_string());
-            dry_run!(client.modify_launch_template().set_launch_template_id(id).set_default_version(default))
-        }
     };
     match result {
         Err(error) if error.code == DRY_RUN_ALLOWED => Ok(()),

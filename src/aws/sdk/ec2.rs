@@ -104,13 +104,6 @@ impl Ec2 for Sdk {
         })
     }
 
-    async fn set_default_version(&self, template_id: &str, number: i64) -> AwsResult<()> {
-        let request = self.0.modify_launch_template().launch_template_id(template_id);
-        let response = request.default_version(number.to_string()).send().await;
-        response.map_err(to_aws_error(SERVICE, "ModifyLaunchTemplate"))?;
-        Ok(())
-    }
-
     async fn delete_versions(&self, template_id: &str, numbers: &[i64]) -> AwsResult<()> {
         let request = self.0.delete_launch_template_versions().launch_template_id(template_id);
         let response = request.set_versions(Some(numbers.iter().map(i64::to_string).collect())).send().await;

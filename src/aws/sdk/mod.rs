@@ -33,7 +33,7 @@ pub use call_metrics::{CallObserver, OPERATIONS};
 
 /// The clients of the AWS services, and their region.
 #[derive(Clone)]
-pub struct AwsConnection {
+pub(crate) struct AwsConnection {
     /// The clients.
     pub aws: Aws,
     /// For example `us-west-2`. It determines the partition of ARNs.
@@ -42,7 +42,7 @@ pub struct AwsConnection {
 
 /// Why the AWS clients cannot be created.
 #[derive(Debug, thiserror::Error)]
-pub enum ConnectError {
+pub(crate) enum ConnectError {
     /// No region is configured.
     #[error(
         "no AWS region: set AWS_REGION, or a region in the profile that AWS_PROFILE names, \
@@ -56,7 +56,7 @@ pub enum ConnectError {
 ///
 /// # Errors
 /// No region is configured.
-pub async fn connect(observer: Arc<dyn CallObserver>, max_attempts: u32) -> Result<AwsConnection, ConnectError> {
+pub(crate) async fn connect(observer: Arc<dyn CallObserver>, max_attempts: u32) -> Result<AwsConnection, ConnectError> {
     let region = region_chain().region().await.ok_or(ConnectError::NoRegion)?;
     let config = aws_config::defaults(BehaviorVersion::latest())
         .region(region.clone())

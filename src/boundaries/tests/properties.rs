@@ -3,6 +3,8 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::boundaries::parse::CONFIG_MAP_KEYS;
+use crate::boundaries::provenance::Origin;
 
 /// All boundaries with paths of every kind, some of them parents of others.
 const PATHS: [&str; 9] = [

@@ -12,9 +12,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::api::ScalingConfigurationKind;
 use crate::api::names::DEFAULT_CONFIG_NAMESPACE;
-pub use crate::auth::JoinAuth;
+pub(crate) use crate::auth::JoinAuth;
 use crate::telemetry::logging::LogFormat;
-pub use values::{GroupRef, ListenAddress};
+pub(crate) use values::{GroupRef, ListenAddress};
 use values::{parse_bool, parse_duration, parse_minutes, parse_scaling_configuration};
 
 /// Manages EKS worker nodes from InstanceGroups, within the boundaries that a cluster admin sets.
@@ -172,7 +172,7 @@ pub struct PlanArgs {
 
 impl PlanArgs {
     /// Namespace and name of the one group to plan for; None for all of them.
-    pub fn target(&self) -> Result<Option<(String, String)>, String> {
+    pub(crate) fn target(&self) -> Result<Option<(String, String)>, String> {
         let Some(group) = &self.group else {
             return Ok(None);
         };
@@ -232,7 +232,7 @@ pub enum OutputFormat {
 }
 
 /// Parses a whole command line, the program's name included.
-pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Cli, clap::Error> {
+pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Cli, clap::Error> {
     Cli::try_parse_from(normalize_args(args))
 }
 
@@ -248,7 +248,7 @@ pub fn parse_or_exit() -> Cli {
 
 /// Inserts `run` before flags without a command, and normalizes the flags of `run` to `--flag` or `--flag=value`.
 /// Other commands and positional arguments are not changed.
-pub fn normalize_args(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
+pub(crate) fn normalize_args(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut args = args.peekable();
     let mut out: Vec<OsString> = args.next().into_iter().collect();
     match args.peek().map(|first| first.to_string_lossy()) {

@@ -13,7 +13,7 @@ use crate::provisioner::{NodeReplacement, PlanContext, Projection};
 /// The kind of change that a plan makes to a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum ChangeKind {
+pub(crate) enum ChangeKind {
     /// Nothing changes.
     Unchanged,
     /// The group and its nodes are created.
@@ -33,7 +33,7 @@ pub enum ChangeKind {
 /// The plan of one group.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct GroupPlan {
+pub(crate) struct GroupPlan {
     /// `namespace/name`.
     pub group: String,
     /// The kind of change.
@@ -69,7 +69,7 @@ pub struct GroupPlan {
 
 impl GroupPlan {
     /// Built from the result of the planner.
-    pub fn new(
+    pub(crate) fn new(
         group: &InstanceGroup,
         planning: Planning,
         lock: Option<String>,
@@ -94,7 +94,7 @@ impl GroupPlan {
     }
 
     /// The plan of a stored object that does not match its schema.
-    pub fn invalid_object(group: String) -> Self {
+    pub(crate) fn invalid_object(group: String) -> Self {
         GroupPlan {
             change: ChangeKind::Blocked,
             reason: Some("InvalidSpec".into()),
@@ -104,7 +104,7 @@ impl GroupPlan {
     }
 
     /// The plan of a group for which AWS or the API server did not answer.
-    pub fn unknown(group: String, error: &ObserveError) -> Self {
+    pub(crate) fn unknown(group: String, error: &ObserveError) -> Self {
         GroupPlan { change: ChangeKind::Unknown, message: error.to_string(), ..Self::empty(group) }
     }
 
@@ -174,7 +174,7 @@ impl GroupPlan {
 /// Numbers of groups and nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Totals {
+pub(crate) struct Totals {
     /// All planned groups.
     pub groups: usize,
     /// Nothing changes.
@@ -200,7 +200,7 @@ pub struct Totals {
 /// The plans of all groups.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct PlanReport {
+pub(crate) struct PlanReport {
     /// By namespace and name.
     pub groups: Vec<GroupPlan>,
     /// Totals of all groups.
@@ -214,7 +214,7 @@ pub struct PlanReport {
 
 impl PlanReport {
     /// Counts the groups and nodes.
-    pub fn new(groups: Vec<GroupPlan>, active: &ActiveBoundaries) -> Self {
+    pub(crate) fn new(groups: Vec<GroupPlan>, active: &ActiveBoundaries) -> Self {
         let mut totals = Totals { groups: groups.len(), ..Totals::default() };
         for group in &groups {
             let count = match group.change {
@@ -238,7 +238,7 @@ impl PlanReport {
     }
 
     /// 1 if AWS or the API server did not answer for a group, 2 if something would change, otherwise 0.
-    pub fn exit_code(&self) -> u8 {
+    pub(crate) fn exit_code(&self) -> u8 {
         match () {
             () if self.totals.unknown > 0 => 1,
             () if self.groups.iter().any(|group| group.has_changes) => 2,

@@ -47,7 +47,7 @@ impl CallObserver for NoopCallObserver {
 }
 
 /// The state of the cluster, read once.
-pub struct ClusterSnapshot {
+pub(crate) struct ClusterSnapshot {
     /// The planner of the controller.
     pub planner: Planner,
     /// The AWS region.
@@ -57,7 +57,7 @@ pub struct ClusterSnapshot {
 
 impl ClusterSnapshot {
     /// Reads InstanceGroups, Namespaces, Nodes, aws-auth and the ConfigMap. `config` replaces the live ConfigMap.
-    pub async fn read(args: &ClusterArgs, config: Option<ConfigFile>) -> anyhow::Result<Self> {
+    pub(crate) async fn read(args: &ClusterArgs, config: Option<ConfigFile>) -> anyhow::Result<Self> {
         let client = k8s::connect(args.kubeconfig.as_deref()).await.context("connecting to the API server")?;
         let connected = sdk::connect(Arc::new(NoopCallObserver), MAX_AWS_ATTEMPTS).await?;
         let planner = Planner {
@@ -124,12 +124,12 @@ impl ClusterSnapshot {
     }
 
     /// The boundaries that plans are based on.
-    pub fn active_boundaries(&self) -> Arc<ActiveBoundaries> {
+    pub(crate) fn active_boundaries(&self) -> Arc<ActiveBoundaries> {
         self.stores.boundaries.get()
     }
 
     /// One group, or all of them by namespace and name.
-    pub fn select(&self, target: Option<&(String, String)>) -> anyhow::Result<Vec<Arc<GroupObject>>> {
+    pub(crate) fn select(&self, target: Option<&(String, String)>) -> anyhow::Result<Vec<Arc<GroupObject>>> {
         let mut groups = self.stores.groups.state();
         groups.sort_by_key(|stored| crate::controller::group_key(stored));
         let Some((namespace, name)) = target else { return Ok(groups) };
@@ -142,7 +142,7 @@ impl ClusterSnapshot {
     }
 
     /// The plan that the controller would make, and the lock that applies to the group.
-    pub async fn plan(
+    pub(crate) async fn plan(
         &self,
         group: &InstanceGroup,
         now: Timestamp,

@@ -6,7 +6,7 @@ use super::report::{ChangeKind, GroupPlan, PlanReport};
 use crate::plan::{Drift, PlannedStep};
 
 /// Renders all groups and the totals.
-pub fn render(report: &PlanReport) -> String {
+pub(crate) fn render(report: &PlanReport) -> String {
     let mut out = String::new();
     if let Some(why) = &report.last_known_good {
         out += &format!("boundaries: {why}; the last known good revision is in force\n\n");

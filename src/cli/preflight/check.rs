@@ -5,7 +5,7 @@ use serde::Serialize;
 /// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Finding {
+pub(crate) enum Finding {
     /// The check passed.
     Ok,
     /// Information that needs no action.
@@ -18,7 +18,7 @@ pub enum Finding {
 
 /// One check and its result.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Check {
+pub(crate) struct Check {
     /// The area: `kubernetes`, `crd`, `rights`, `iam`, `writers` or `groups`.
     pub area: &'static str,
     /// The result.

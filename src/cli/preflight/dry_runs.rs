@@ -11,7 +11,7 @@ use crate::aws::{Aws, AwsErrorKind, DryRun, DryRunTarget, LaunchTemplate, Tag};
 /// # Errors
 ///
 /// The caller is unknown or does not have the role's credentials, so that dry runs would say nothing about the role.
-pub async fn check(
+pub(crate) async fn check(
     aws: &Aws,
     cluster: &str,
     role: Option<&str>,

@@ -15,7 +15,7 @@ use crate::cli::plan::snapshot::ClusterSnapshot;
 use crate::controller::{GroupObject, group_key};
 
 /// The checks of all groups, and what they found for the IAM checks.
-pub struct GroupChecks {
+pub(crate) struct GroupChecks {
     /// A check for each group.
     pub checks: Vec<Check>,
     /// The EKS cluster of the groups.
@@ -27,7 +27,7 @@ pub struct GroupChecks {
 }
 
 /// Plans every group and checks the result.
-pub async fn check_groups(snapshot: &ClusterSnapshot, args: &PreflightArgs) -> anyhow::Result<GroupChecks> {
+pub(crate) async fn check_groups(snapshot: &ClusterSnapshot, args: &PreflightArgs) -> anyhow::Result<GroupChecks> {
     let groups = snapshot.select(None)?;
     let provisioners = groups.iter().filter_map(|stored| Some(provisioner(stored.0.as_ref().ok()?))).collect();
     let mut name = args.cluster.cluster_name.clone();

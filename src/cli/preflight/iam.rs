@@ -18,7 +18,7 @@ const POLICY_TEMPLATES: [(&str, &str); 5] = [
 ];
 
 /// The IAM policies of the controller, filled in for one cluster.
-pub struct IamPolicies {
+pub(crate) struct IamPolicies {
     policies: Vec<IamPolicy>,
     cluster: Option<Cluster>,
 }
@@ -31,7 +31,7 @@ struct IamPolicy {
 
 impl IamPolicies {
     /// Fills in the region and, if it is known, the cluster.
-    pub fn new(region: &str, cluster: Option<&Cluster>) -> Self {
+    pub(crate) fn new(region: &str, cluster: Option<&Cluster>) -> Self {
         let fill_in = |text: &str| {
             let text = text.replace("REGION", region);
             let Some(cluster) = cluster else { return text };
@@ -48,7 +48,7 @@ impl IamPolicies {
     /// # Errors
     ///
     /// No policy has that name.
-    pub fn text(&self, name: &str) -> anyhow::Result<String> {
+    pub(crate) fn text(&self, name: &str) -> anyhow::Result<String> {
         if name == ALL {
             let all: serde_json::Map<_, _> = self.policies.iter().map(|p| (p.name.to_owned(), p.document())).collect();
             return Ok(serde_json::to_string_pretty(&all)?);
@@ -71,7 +71,7 @@ impl IamPolicies {
 }
 
 /// The value of `--policy` that stands for all policies.
-pub const ALL: &str = "all";
+pub(crate) const ALL: &str = "all";
 
 impl IamPolicy {
     fn document(&self) -> Value {
@@ -107,7 +107,7 @@ fn simulation(statement: &Value) -> PolicySimulation {
 }
 
 /// Simulates the policies with IAM. Without permission for that, it uses EC2 dry runs and reports the rest as unknown.
-pub async fn check(
+pub(crate) async fn check(
     policies: &IamPolicies,
     used: &BTreeSet<ProvisionerKind>,
     aws: &Aws,

@@ -22,7 +22,7 @@ const RBAC_MANIFEST: &str = include_str!("../../../deploy/rbac.yaml");
 const RBAC_NAMESPACE: &str = "instance-manager";
 
 /// Whether the API server is new enough.
-pub async fn version(client: &Client) -> Check {
+pub(crate) async fn version(client: &Client) -> Check {
     match client.apiserver_version().await {
         Err(error) => Check::new("kubernetes", Finding::Unknown, format!("cannot read the version: {error}")),
         Ok(info) => {
@@ -40,7 +40,7 @@ pub async fn version(client: &Client) -> Check {
 }
 
 /// Whether the installed CustomResourceDefinition has every field that the controller uses.
-pub async fn crd(client: &Client) -> Check {
+pub(crate) async fn crd(client: &Client) -> Check {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     let found = match api.get_opt(CRD_NAME).await {
         Err(error) => return Check::new("crd", Finding::Unknown, format!("cannot read {CRD_NAME}: {error}")),
@@ -79,7 +79,7 @@ fn collect_field_paths(schema: &Value, path: &str, found: &mut Vec<String>) {
 }
 
 /// Checks that the identity of `client` has every permission in deploy/rbac.yaml.
-pub async fn permissions(client: &Client, namespace: &str, as_controller: bool) -> Vec<Check> {
+pub(crate) async fn permissions(client: &Client, namespace: &str, as_controller: bool) -> Vec<Check> {
     let api: Api<SelfSubjectAccessReview> = Api::all(client.clone());
     let reviews = stream::iter(required_permissions(namespace)).map(|permission| {
         let api = &api;
@@ -169,7 +169,7 @@ fn cartesian_product<A: Clone, B: Clone>(one: &[A], other: &[B]) -> Vec<(A, B)> 
 }
 
 /// Lists the field managers that write the status of groups, and checks whether this controller runs already.
-pub async fn status_writers(client: &Client, namespace: &str, snapshot: &ClusterSnapshot) -> Vec<Check> {
+pub(crate) async fn status_writers(client: &Client, namespace: &str, snapshot: &ClusterSnapshot) -> Vec<Check> {
     let mut writers: BTreeMap<String, (usize, String)> = BTreeMap::new();
     for stored in snapshot.select(None).unwrap_or_default() {
         let entries = stored.managed_fields().iter().filter(|entry| entry.subresource.as_deref() == Some("status"));

@@ -13,7 +13,7 @@ use anyhow::Context;
 use super::args::{OutputFormat, PreflightArgs};
 use super::plan::snapshot::ClusterSnapshot;
 use crate::k8s;
-pub use check::{Check, Finding};
+pub(crate) use check::{Check, Finding};
 
 /// Runs the command: 0 when the cluster is ready, 2 when something is missing, 1 on an error.
 pub async fn run(args: PreflightArgs) -> anyhow::Result<ExitCode> {

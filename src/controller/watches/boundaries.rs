@@ -18,7 +18,7 @@ use crate::controller::trigger::Trigger;
 use crate::plan::Event;
 
 /// Watches the ConfigMap and never returns. Each edit is parsed once and enqueues every group.
-pub async fn watch(client: Client, trigger: Trigger) {
+pub(crate) async fn watch(client: Client, trigger: Trigger) {
     let ctx = trigger.context().clone();
     let api: Api<ConfigMap> = Api::namespaced(client, &ctx.config_namespace);
     let mut stream = std::pin::pin!(watch_object(api, CONFIG_MAP));
@@ -31,7 +31,7 @@ pub async fn watch(client: Client, trigger: Trigger) {
 
 /// Loads the boundaries again after this process became able to write: the previous leader may not have stored the last
 /// known good revision or published the events.
-pub async fn reload_after_election(ctx: &Context) {
+pub(crate) async fn reload_after_election(ctx: &Context) {
     let live = ctx.stores.config_map.lock().await.clone();
     if live.is_queried() {
         reload(live.as_present(), ctx).await;

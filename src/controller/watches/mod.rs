@@ -1,7 +1,7 @@
 //! The watches of the API server. Each one fills a cache and enqueues the groups that a change affects.
 
-pub mod boundaries;
-pub mod spot_recommendations;
+pub(crate) mod boundaries;
+pub(crate) mod spot_recommendations;
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -48,7 +48,7 @@ fn trigger_fields(stored: &GroupObject) -> TriggerFields {
 }
 
 /// Watches InstanceGroups. Fills the store and the index, and observes who writes the status.
-pub async fn groups(client: Client, mut writer: Writer<GroupObject>, trigger: Trigger) {
+pub(crate) async fn groups(client: Client, mut writer: Writer<GroupObject>, trigger: Trigger) {
     let api: Api<GroupObject> = Api::all(client);
     let mut known = std::collections::HashMap::new();
     let stream = watcher(api, watch_config()).default_backoff();
@@ -103,7 +103,7 @@ fn forget_group(key: &str, known: &mut std::collections::HashMap<String, Trigger
 }
 
 /// Watches Namespaces, whose annotations can exclude groups from the boundaries or lock them.
-pub async fn namespaces(client: Client, writer: Writer<PartialObjectMeta<Namespace>>, trigger: Trigger) {
+pub(crate) async fn namespaces(client: Client, writer: Writer<PartialObjectMeta<Namespace>>, trigger: Trigger) {
     let stream = watcher(Api::<PartialObjectMeta<Namespace>>::all(client), watch_config())
         .default_backoff()
         .modify(|n| n.metadata.managed_fields = None);
@@ -124,7 +124,7 @@ pub async fn namespaces(client: Client, writer: Writer<PartialObjectMeta<Namespa
 }
 
 /// Watches Nodes, and enqueues the group of each node that joins, changes its state or is deleted.
-pub async fn nodes(client: Client, trigger: Trigger, relabel: bool) {
+pub(crate) async fn nodes(client: Client, trigger: Trigger, relabel: bool) {
     let stream = watcher(Api::<Node>::all(client), watch_config()).default_backoff().modify(nodes::trim);
     let mut stream = std::pin::pin!(stream);
     let ctx = trigger.context().clone();
@@ -161,7 +161,7 @@ async fn copy_role_label(node: &str, role: &str, ctx: &Context) {
 }
 
 /// Labels the nodes that this process saw while it could not write.
-pub async fn label_backlog(ctx: &Context) {
+pub(crate) async fn label_backlog(ctx: &Context) {
     let backlog = std::mem::take(&mut *ctx.stores.label_backlog.lock().expect("lock is not poisoned"));
     for (node, role) in backlog {
         copy_role_label(&node, &role, ctx).await;
@@ -169,7 +169,7 @@ pub async fn label_backlog(ctx: &Context) {
 }
 
 /// Watches kube-system/aws-auth, and enqueues the groups whose role entry changed.
-pub async fn aws_auth(client: Client, trigger: Trigger) {
+pub(crate) async fn aws_auth(client: Client, trigger: Trigger) {
     let api: Api<ConfigMap> = Api::namespaced(client, "kube-system");
     let mut stream = std::pin::pin!(watch_object(api, "aws-auth"));
     let mut was_near = false;

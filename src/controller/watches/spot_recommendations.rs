@@ -19,12 +19,12 @@ use crate::index::spot::Recommendations;
 use crate::plan::Event as PlanEvent;
 
 /// The field selector that limits the watch to recommendations.
-pub fn field_selector() -> String {
+pub(crate) fn field_selector() -> String {
     format!("reason={}", event::SPOT_RECOMMENDATION_GIVEN)
 }
 
 /// Watches recommendations in all namespaces and never returns. An event older than `max_age` is stored but does not enqueue a group.
-pub async fn watch(client: Client, trigger: Trigger, max_age: Duration) {
+pub(crate) async fn watch(client: Client, trigger: Trigger, max_age: Duration) {
     let api: Api<Event> = Api::all(client);
     let mut stream = std::pin::pin!(watcher(api, watch_config().fields(&field_selector())).default_backoff());
     let mut listed = HashSet::new();
@@ -50,7 +50,7 @@ pub async fn watch(client: Client, trigger: Trigger, max_age: Duration) {
 /// # Errors
 ///
 /// What is wrong with the event, without quoting it.
-pub fn ingest(event: &Event, recommendations: &Recommendations, now: Timestamp) -> Result<bool, &'static str> {
+pub(crate) fn ingest(event: &Event, recommendations: &Recommendations, now: Timestamp) -> Result<bool, &'static str> {
     let recommendation = spot::parse(event.message.as_deref().unwrap_or_default(), last_occurrence(event), now)?;
     Ok(recommendations.insert_if_newer(scaling_group_name(event), &event.uid().unwrap_or_default(), recommendation))
 }

@@ -197,5 +197,5 @@ async fn unreadable_lock_is_an_error() {
         ),
     });
     let error = locks(&client, "team", "web", "im").await.unwrap_err();
-    assert_eq!(error.reason(), "Unavailable");
+    assert_eq!(error.class(), "Unavailable");
 }

@@ -20,7 +20,7 @@ use crate::k8s::{FIELD_MANAGER, KubeError, call_with_timeout};
 
 /// The candidate, its Lease and the timing of the election.
 #[derive(Clone, Debug)]
-pub struct LeaderConfig {
+pub(crate) struct LeaderConfig {
     /// Namespace of the Lease.
     pub namespace: String,
     /// Name of the Lease.
@@ -38,7 +38,7 @@ pub struct LeaderConfig {
 
 impl LeaderConfig {
     /// The default durations of client-go (15 s, 10 s, 2 s) on the Lease `instance-manager`.
-    pub fn new(namespace: impl Into<String>, identity: impl Into<String>) -> Self {
+    pub(crate) fn new(namespace: impl Into<String>, identity: impl Into<String>) -> Self {
         Self {
             namespace: namespace.into(),
             name: "instance-manager".to_owned(),
@@ -51,7 +51,7 @@ impl LeaderConfig {
 }
 
 /// An identity that is unique to this process: the name of the pod or host, and a random suffix.
-pub fn identity() -> String {
+pub(crate) fn identity() -> String {
     let names = ["POD_NAME", "HOSTNAME"];
     let name = names.iter().find_map(|key| std::env::var(key).ok().filter(|name| !name.is_empty()));
     let name = name.unwrap_or_else(|| "instance-manager".to_owned());
@@ -67,13 +67,13 @@ enum LeadershipState {
 
 /// Whether this process is the leader. Check again before every write, because leadership expires with time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Leadership {
+pub(crate) struct Leadership {
     state: LeadershipState,
 }
 
 impl Leadership {
     /// Leadership without an election, for a single replica.
-    pub fn always() -> Self {
+    pub(crate) fn always() -> Self {
         Self { state: LeadershipState::Always }
     }
 
@@ -82,7 +82,7 @@ impl Leadership {
     }
 
     /// Whether this process is the leader now.
-    pub fn is_leader(&self) -> bool {
+    pub(crate) fn is_leader(&self) -> bool {
         self.is_leader_at(Instant::now())
     }
 
@@ -97,7 +97,7 @@ impl Leadership {
 
 /// Why an election ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ElectionEnd {
+pub(crate) enum ElectionEnd {
     /// Shutdown was requested. The Lease, if it was held, is released.
     Released,
     /// This process was the leader and lost the Lease. It should exit and restart.
@@ -105,13 +105,13 @@ pub enum ElectionEnd {
 }
 
 /// Leadership without an election. The value never changes.
-pub fn always() -> watch::Receiver<Leadership> {
+pub(crate) fn always() -> watch::Receiver<Leadership> {
     watch::channel(Leadership::always()).1
 }
 
 /// Takes part in the election until `shutdown` becomes true or its sender is dropped. Set it only when no
 /// write is in progress: another process may become leader immediately.
-pub fn spawn(
+pub(crate) fn spawn(
     client: Client,
     config: LeaderConfig,
     mut shutdown: watch::Receiver<bool>,

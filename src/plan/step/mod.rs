@@ -47,7 +47,7 @@ pub enum Step {
 
 impl Step {
     /// The description by the topic of the step.
-    pub fn info(&self) -> &dyn StepInfo {
+    pub(crate) fn info(&self) -> &dyn StepInfo {
         match self {
             Step::Object(step) => step,
             Step::Iam(step) => step,
@@ -76,7 +76,7 @@ impl Step {
     }
 
     /// Whether it only records something in the status.
-    pub fn is_status_write(&self) -> bool {
+    pub(crate) fn is_status_write(&self) -> bool {
         matches!(self, Step::Object(ObjectStep::UpdateStatus { .. }))
     }
 }

@@ -37,7 +37,7 @@ pub enum NodegroupStep {
 
 impl NodegroupStep {
     /// The node group that the step acts on.
-    pub fn nodegroup(&self) -> &NodegroupName {
+    pub(crate) fn nodegroup(&self) -> &NodegroupName {
         match self {
             NodegroupStep::CreateNodegroup(new) => &new.name,
             NodegroupStep::UpdateNodegroup { nodegroup, .. }

@@ -16,7 +16,7 @@ use crate::plan::EksStep;
 use crate::plan::{ConditionUpdate, Drift, IamStep, ObjectStep, PlanBuilder};
 
 /// What the scaling group launches instances from at its adoption.
-pub struct AdoptionSource<'a> {
+pub(crate) struct AdoptionSource<'a> {
     /// Names it in messages, for example `template version 3`.
     pub description: String,
     /// Its content, when it could be read.
@@ -27,7 +27,7 @@ pub struct AdoptionSource<'a> {
 
 impl<'a> AdoptionSource<'a> {
     /// The source is a launch template version.
-    pub fn from_version(input: &'a PlanInput, number: i64) -> Self {
+    pub(crate) fn from_version(input: &'a PlanInput, number: i64) -> Self {
         let instances = input.observed.scaling_group.iter().flat_map(|g| &g.instances);
         let versions =
             instances.filter_map(|i| observed::version_number(i.template.as_ref()?, input.observed.template.as_ref()));
@@ -37,7 +37,7 @@ impl<'a> AdoptionSource<'a> {
     }
 
     /// The source is a launch configuration.
-    pub fn from_launch_configuration(input: &'a PlanInput, name: &str) -> Self {
+    pub(crate) fn from_launch_configuration(input: &'a PlanInput, name: &str) -> Self {
         let instances = input.observed.scaling_group.iter().flat_map(|g| &g.instances);
         let older_nodes = instances.filter(|i| i.launch_configuration.as_deref() != Some(name)).count();
         AdoptionSource {
@@ -50,7 +50,12 @@ impl<'a> AdoptionSource<'a> {
 
 /// Adopts a group as it is. Its resources are tagged and recorded before anything else, and the condition `Adopted`
 /// reports how they differ from the spec.
-pub fn adopt_group(input: &PlanInput, found: &AdoptionSource, template: &TemplateStatus, builder: &mut PlanBuilder) {
+pub(crate) fn adopt_group(
+    input: &PlanInput,
+    found: &AdoptionSource,
+    template: &TemplateStatus,
+    builder: &mut PlanBuilder,
+) {
     let differences: Vec<_> = adoption_drift(input, found).iter().map(ToString::to_string).collect();
     let mut message = format!("adopted at {}; ", found.description);
     message += &match differences.is_empty() {
@@ -129,7 +134,7 @@ fn record_adopted(input: &PlanInput, found: AdoptedResources, summary: &str, bui
 
 /// Retries the tags that AWS denied at the adoption, and reports the adoption without the missing permissions. The report
 /// of a further denial adds them again.
-pub fn retry_tagging(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuilder) {
+pub(crate) fn retry_tagging(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuilder) {
     if input.observed.tag_retry_pending {
         return;
     }

@@ -71,7 +71,7 @@ pub struct DeleteInput<'a> {
 }
 
 /// Whether a policy is one that every node's role gets.
-pub fn is_standard_policy(arn: &str) -> bool {
+pub(crate) fn is_standard_policy(arn: &str) -> bool {
     ["/AmazonEKSWorkerNodePolicy", "/AmazonEC2ContainerRegistryReadOnly", "/AmazonEKS_CNI_Policy"]
         .iter()
         .any(|name| arn.ends_with(name))

@@ -7,7 +7,7 @@ use crate::auth::access_entries::{JoinPlan, JoinPlanner};
 use crate::plan::PlanBuilder;
 
 /// Returns the node role with everything that its join entries depend on.
-pub fn role_join<'a>(input: &'a PlanInput) -> JoinPlanner<'a> {
+pub(crate) fn role_join<'a>(input: &'a PlanInput) -> JoinPlanner<'a> {
     let r = input.resolved;
     JoinPlanner {
         method: r.join_method,
@@ -34,7 +34,7 @@ fn role_propagated(input: &PlanInput) -> bool {
 }
 
 /// Adds the steps that put and remove join entries, and records a conflict.
-pub fn authorize(joined: JoinPlan, builder: &mut PlanBuilder) {
+pub(crate) fn authorize(joined: JoinPlan, builder: &mut PlanBuilder) {
     builder.steps.extend(joined.steps);
     builder.join_conflict =
         joined.conflict.map(|detail| format!("{detail}; new nodes cannot join until this is fixed manually"));

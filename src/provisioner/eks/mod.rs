@@ -1,28 +1,28 @@
 //! The provisioner `eks`: a launch template, an Auto Scaling group, and an IAM role with its instance profile.
 
-pub mod adopt;
-pub mod apply;
+pub(crate) mod adopt;
+pub(crate) mod apply;
 pub mod delete;
 pub mod desired;
 pub mod input;
-pub mod join;
-pub mod launch_configuration;
+pub(crate) mod join;
+pub(crate) mod launch_configuration;
 pub mod launch_template;
-pub mod names;
+pub(crate) mod names;
 pub mod observe;
 pub mod observed;
 pub mod ownership;
 pub mod plan;
-pub mod record;
+pub(crate) mod record;
 pub mod references;
 pub mod release;
 pub mod resolve;
-pub mod role;
+pub(crate) mod role;
 pub mod rotation;
-pub mod scaling_group;
-pub mod simulate;
+pub(crate) mod scaling_group;
+pub(crate) mod simulate;
 pub mod user_data;
-pub mod warm_pool;
+pub(crate) mod warm_pool;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -39,7 +39,7 @@ use scaling_group::spot::apply_spot_recommendation;
 use user_data::OsFamily;
 
 /// The provisioner `eks`.
-pub struct Eks;
+pub(crate) struct Eks;
 
 #[async_trait]
 impl Provisioner for Eks {

@@ -9,23 +9,21 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use md5::{Digest, Md5};
 
-use crate::ownership;
-
 /// The longest derived name of an IAM role or instance profile, in characters; a longer one becomes a hash.
 const MAX_IAM_NAME: usize = 63;
 /// The longest name of a launch template, in characters (EC2 API reference).
 const MAX_TEMPLATE_NAME: usize = 128;
 
 /// Node label with the group's name.
-pub const ROLE_LABEL: &str = "node.kubernetes.io/role";
+pub(crate) const ROLE_LABEL: &str = "node.kubernetes.io/role";
 /// Node label with `normal`, `spot` or `mixed`.
-pub const LIFECYCLE_LABEL: &str = "instancemgr.keikoproj.io/lifecycle";
+pub(crate) const LIFECYCLE_LABEL: &str = "instancemgr.keikoproj.io/lifecycle";
 /// Node label with the image's id.
-pub const IMAGE_LABEL: &str = "instancemgr.keikoproj.io/image";
+pub(crate) const IMAGE_LABEL: &str = "instancemgr.keikoproj.io/image";
 
 /// Cluster, namespace and name of a group, from which its resource names are derived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GroupNames<'a> {
+pub(crate) struct GroupNames<'a> {
     /// The EKS cluster's name.
     pub cluster: &'a str,
     /// The InstanceGroup's namespace.
@@ -36,29 +34,24 @@ pub struct GroupNames<'a> {
 
 impl<'a> GroupNames<'a> {
     /// The names of one group.
-    pub fn new(cluster: &'a str, namespace: &'a str, name: &'a str) -> Self {
+    pub(crate) fn new(cluster: &'a str, namespace: &'a str, name: &'a str) -> Self {
         Self { cluster, namespace, name }
     }
 
     /// The scaling group's name, which is also the prefix of the other names.
-    pub fn scaling_group(&self) -> String {
+    pub(crate) fn scaling_group(&self) -> String {
         format!("{}-{}-{}", self.cluster, self.namespace, self.name)
     }
 
     /// The IAM role's name.
-    pub fn role(&self) -> String {
+    pub(crate) fn role(&self) -> String {
         let stem = self.scaling_group();
         if stem.len() > MAX_IAM_NAME { md5_hex(&stem) } else { stem }
     }
 
-    /// The instance profile's name, equal to the role's.
-    pub fn instance_profile(&self) -> String {
-        self.role()
-    }
-
     /// The launch template's name. `created` is the InstanceGroup's creationTimestamp, so that a
     /// template is found again when the response to its creation was lost.
-    pub fn launch_template(&self, created: Timestamp) -> String {
+    pub(crate) fn launch_template(&self, created: Timestamp) -> String {
         let stem = self.scaling_group();
         let stamp = created.to_zoned(TimeZone::UTC).strftime("%Y%m%d%H%M%S").to_string();
         let name = format!("{stem}-{stamp}");
@@ -67,39 +60,15 @@ impl<'a> GroupNames<'a> {
 
     /// The name to use when the derived one belongs to another owner. It ends with a hash that is unique for cluster,
     /// namespace and name.
-    pub fn hashed(&self, derived: &str) -> String {
+    pub(crate) fn hashed(&self, derived: &str) -> String {
         let identity = format!("{}/{}/{}", self.cluster, self.namespace, self.name);
         format!("{derived}-{}", &md5_hex(&identity)[..8])
-    }
-
-    /// The tags of the scaling group and of every other created resource; all propagate to instances.
-    pub fn tags(&self) -> Vec<(String, String)> {
-        let [cluster, group, namespace] = ownership::OWNERSHIP_TAG_KEYS;
-        [
-            (cluster, self.cluster.to_owned()),
-            (group, self.name.to_owned()),
-            (namespace, self.namespace.to_owned()),
-            ("KubernetesCluster", self.cluster.to_owned()),
-            ("Name", self.scaling_group()),
-        ]
-        .into_iter()
-        .map(|(key, value)| (key.to_owned(), value))
-        .collect()
-    }
-
-    /// Whether the tags of one resource prove that it belongs to this group.
-    pub fn owns<'t>(&self, tags: impl IntoIterator<Item = (&'t str, &'t str)>) -> bool {
-        let tags: BTreeMap<&str, &str> = tags.into_iter().collect();
-        ownership::OWNERSHIP_TAG_KEYS
-            .iter()
-            .zip([self.cluster, self.name, self.namespace])
-            .all(|(key, value)| tags.get(key) == Some(&value))
     }
 }
 
 /// Why a tag may not be set by a tenant, or `None`. The cluster's own `kubernetes.io/cluster/`
 /// tag is allowed: nodes of older clusters need it.
-pub fn reserved_tag(key: &str, cluster: &str) -> Option<&'static str> {
+pub(crate) fn reserved_tag(key: &str, cluster: &str) -> Option<&'static str> {
     if key.starts_with("instancegroups.keikoproj.io/") {
         return Some("it records the owner of the resource");
     }
@@ -119,7 +88,7 @@ pub fn reserved_tag(key: &str, cluster: &str) -> Option<&'static str> {
 }
 
 /// The AWS partition of a region, as in an ARN.
-pub fn partition(region: &str) -> &'static str {
+pub(crate) fn partition(region: &str) -> &'static str {
     const BY_PREFIX: [(&str, &str); 7] = [
         ("cn-", "aws-cn"),
         ("us-gov-", "aws-us-gov"),
@@ -133,7 +102,7 @@ pub fn partition(region: &str) -> &'static str {
 }
 
 /// The service principal of EC2 in a role's trust policy.
-pub fn ec2_principal(region: &str) -> &'static str {
+pub(crate) fn ec2_principal(region: &str) -> &'static str {
     match partition(region) {
         "aws-cn" => "ec2.amazonaws.com.cn",
         "aws-iso" => "ec2.c2s.ic.gov",
@@ -146,7 +115,7 @@ pub fn ec2_principal(region: &str) -> &'static str {
 
 /// The ARNs of the managed policies of a role that the controller creates: the standard policies, then `extra`, which
 /// holds names or ARNs. Without duplicates.
-pub fn managed_policy_arns(region: &str, irsa: bool, extra: &[String]) -> Vec<String> {
+pub(crate) fn managed_policy_arns(region: &str, irsa: bool, extra: &[String]) -> Vec<String> {
     let mut names = vec!["AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistryReadOnly"];
     if !irsa {
         names.push("AmazonEKS_CNI_Policy");
@@ -167,7 +136,7 @@ pub fn managed_policy_arns(region: &str, irsa: bool, extra: &[String]) -> Vec<St
 
 /// Node labels, and the items of the annotation `default-labels` that are not `key=value`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NodeLabels {
+pub(crate) struct NodeLabels {
     /// The labels that the node registers with.
     pub labels: BTreeMap<String, String>,
     /// Items of `default-labels` that were ignored.
@@ -176,7 +145,7 @@ pub struct NodeLabels {
 
 /// The labels of a node. The annotation `default-labels`, or without it the role label, overrides the spec; lifecycle
 /// and image override both.
-pub fn node_labels(
+pub(crate) fn node_labels(
     group: &str,
     spec: &BTreeMap<String, String>,
     default_labels: Option<&str>,
@@ -212,7 +181,7 @@ fn md5_hex(text: &str) -> String {
 }
 
 /// Whether two names differ only in the timestamp at their end.
-pub fn differs_only_in_timestamp(name: &str, derived: &str) -> bool {
+pub(crate) fn differs_only_in_timestamp(name: &str, derived: &str) -> bool {
     let stem =
         |name: &str| name.rsplit_once('-').map(|(stem, time)| (stem.to_owned(), time.len(), is_all_digits(time)));
     matches!((stem(name), stem(derived)), (Some(a), Some(b)) if a == b && a.2)
@@ -227,9 +196,13 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::api::{GroupId, InstanceGroup, InstanceGroupSpec, group_id};
+    use crate::ownership::{has_ownership_tags, ownership_tags};
 
-    fn pairs(tags: &[(String, String)]) -> impl Iterator<Item = (&str, &str)> {
-        tags.iter().map(|(key, value)| (key.as_str(), value.as_str()))
+    fn id(namespace: &str, name: &str) -> GroupId {
+        let mut group = InstanceGroup::new(name, InstanceGroupSpec::default());
+        group.metadata.namespace = Some(namespace.to_owned());
+        group_id(&group)
     }
 
     #[test]
@@ -237,7 +210,6 @@ mod tests {
         let names = GroupNames::new("bench", "tenant-a", "plain");
         assert_eq!(names.scaling_group(), "bench-tenant-a-plain");
         assert_eq!(names.role(), "bench-tenant-a-plain");
-        assert_eq!(names.instance_profile(), names.role());
         let created = "2026-11-21T08:37:22.9+02:00".parse().unwrap();
         assert_eq!(names.launch_template(created), "bench-tenant-a-plain-20261121063722");
     }
@@ -325,8 +297,10 @@ mod tests {
         ) {
             let one = GroupNames::new(&cluster, &namespace, &name);
             let two = GroupNames::new(&cluster2, &namespace2, &name2);
-            prop_assert!(one.owns(pairs(&one.tags())));
-            prop_assert_eq!(two.owns(pairs(&one.tags())), one == two);
+            let tags = ownership_tags(&cluster, &id(&namespace, &name));
+            let tags2 = ownership_tags(&cluster2, &id(&namespace2, &name2));
+            prop_assert!(has_ownership_tags(&tags, &tags));
+            prop_assert_eq!(has_ownership_tags(&tags, &tags2), one == two);
             let shared = one.scaling_group();
             prop_assert_eq!(one.hashed(&shared) == two.hashed(&shared), one == two);
         }

@@ -111,7 +111,7 @@ pub enum StrategyState {
 }
 
 /// The version number that a pin refers to now; `$Latest` and `$Default` need the template.
-pub fn version_number(pin: &TemplatePin, template: Option<&LaunchTemplate>) -> Option<i64> {
+pub(crate) fn version_number(pin: &TemplatePin, template: Option<&LaunchTemplate>) -> Option<i64> {
     pin.version_number().or_else(|| {
         let template = template.filter(|t| t.id == pin.id)?;
         Some(if pin.version == "$Default" { template.default_version } else { template.latest_version })

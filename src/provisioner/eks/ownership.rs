@@ -30,7 +30,7 @@ pub fn name_conflict(resolved: &ResolvedGroup, state: &ObservedState, status: &I
 /// A name is not proof, because nodes get the permissions of the role that they launch with. Proof is: the three
 /// ownership tags, the id recorded at the adoption, or a scaling group of this group that launches with the profile
 /// which holds the role.
-pub fn foreign_resource(
+pub(crate) fn foreign_resource(
     resolved: &ResolvedGroup,
     state: &ObservedState,
     status: &InstanceGroupStatus,

@@ -13,7 +13,7 @@ use crate::aws::Tag;
 use crate::plan::PlanBuilder;
 
 /// Records the attributes that this plan sets, and the names that the status does not have yet.
-pub fn record(input: &PlanInput, joined: &JoinPlan, builder: &mut PlanBuilder) {
+pub(crate) fn record(input: &PlanInput, joined: &JoinPlan, builder: &mut PlanBuilder) {
     let old = input.status.managed.clone().unwrap_or_default();
     let managed = managed_attributes(input, joined, &old);
     if managed == old && input.status.managed.is_some() {

@@ -33,7 +33,7 @@ pub struct ResourceNames {
 
 impl ResourceNames {
     /// Derives the names; `distinct` adds a hash, for a group whose plain names belong to another owner.
-    pub fn derive(desired: &DesiredSpec, distinct: bool) -> Self {
+    pub(crate) fn derive(desired: &DesiredSpec, distinct: bool) -> Self {
         let GroupId { namespace, name, created_at, .. } = &desired.id;
         let group = GroupNames::new(&desired.cluster, namespace, name);
         let of = |derived: String| if distinct { group.hashed(&derived) } else { derived };
@@ -181,7 +181,7 @@ pub fn resolve(desired: DesiredSpec, env: &References, distinct: bool) -> Result
 }
 
 /// The field that names the cluster.
-pub const CLUSTER_FIELD: &str = "spec.eks.configuration.clusterName";
+pub(crate) const CLUSTER_FIELD: &str = "spec.eks.configuration.clusterName";
 
 fn unknown_cluster(desired: &DesiredSpec) -> SpecError {
     let (rule, remedy) = ("does not exist in this account and region", "correct it, or check the controller's region");

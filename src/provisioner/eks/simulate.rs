@@ -39,7 +39,7 @@ impl PlanSnapshot for Snapshot {
 }
 
 /// Simulates what follows a plan.
-pub fn simulate(input: &PlanInput, first: &Plan) -> Projection {
+pub(crate) fn simulate(input: &PlanInput, first: &Plan) -> Projection {
     let mut simulation = PlanSimulation {
         resolved: input.resolved.clone(),
         observed: input.observed.clone(),

@@ -13,7 +13,7 @@ use crate::plan::{ConditionUpdate, IamStep};
 
 /// Tags an adopted profile and reports how it differs from the spec. Until the spec changes, the profile counts as up to
 /// date. Tags that AWS denied are retried.
-pub fn profile(input: &PlanInput, found: &ObservedProfiles, builder: &mut FargatePlanBuilder) {
+pub(crate) fn profile(input: &PlanInput, found: &ObservedProfiles, builder: &mut FargatePlanBuilder) {
     let Some(profile) = found.untagged.filter(|p| p.status != ProfileStatus::Deleting) else {
         return drop_adoption(input, builder);
     };

@@ -11,7 +11,12 @@ use crate::plan::{Outcome, Phase, Reason, waiting};
 use crate::util::digest::client_token;
 
 /// Plans a new profile. It waits until its role has propagated in IAM and the group holds the cluster's profile slot.
-pub fn profile(input: &PlanInput, found: &ObservedProfiles, conflict: Option<&str>, builder: &mut FargatePlanBuilder) {
+pub(crate) fn profile(
+    input: &PlanInput,
+    found: &ObservedProfiles,
+    conflict: Option<&str>,
+    builder: &mut FargatePlanBuilder,
+) {
     let r = input.resolved;
     let phase = if found.own.is_empty() { Phase::Creating } else { Phase::Modifying };
     if let Some(detail) = conflict {

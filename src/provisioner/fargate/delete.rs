@@ -161,7 +161,7 @@ fn delete_next_profile(
 }
 
 /// Plans the deletion of a group that has no AWS resources.
-pub fn plan_nothing_to_delete(id: &GroupId) -> Plan {
+pub(crate) fn plan_nothing_to_delete(id: &GroupId) -> Plan {
     let mut builder = PlanBuilder::default();
     if id.has_finalizer {
         builder.push(ObjectStep::RemoveFinalizer);

@@ -31,7 +31,7 @@ pub struct DesiredSpec {
 }
 
 /// Path of the provisioner's settings in the spec.
-pub const SPEC_PATH: &str = "spec.eks-fargate";
+pub(crate) const SPEC_PATH: &str = "spec.eks-fargate";
 /// Maximum number of selectors per profile (EKS API reference, CreateFargateProfile, selectors).
 const MAX_SELECTORS: usize = 5;
 /// Maximum number of tags besides the controller's three (EKS API reference, TagMap: 50).

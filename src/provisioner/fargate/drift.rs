@@ -5,7 +5,7 @@ use crate::aws::fargate::{FargateProfile, FargateSelector};
 use crate::plan::Drift;
 
 /// How a profile differs from the spec, with the spec's field names. Every difference needs another profile.
-pub fn immutable_drift(resolved: &ResolvedGroup, profile: &FargateProfile) -> Vec<Drift> {
+pub(crate) fn immutable_drift(resolved: &ResolvedGroup, profile: &FargateProfile) -> Vec<Drift> {
     let mut all = Vec::new();
     if profile.selectors != resolved.desired.selectors {
         let list = |s: &[FargateSelector]| s.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");

@@ -6,7 +6,7 @@ use crate::aws::fargate::{FargateProfile, ProfileStatus};
 use crate::plan::{Outcome, Reason};
 
 /// The outcome for a profile that EKS failed to create or delete. `retry_at` is the time of the next attempt.
-pub fn profile_failed(profile: &FargateProfile, retry_at: Timestamp, is_deleting: bool) -> Outcome {
+pub(crate) fn profile_failed(profile: &FargateProfile, retry_at: Timestamp, is_deleting: bool) -> Outcome {
     let verb = if profile.status == ProfileStatus::DeleteFailed { "delete" } else { "create" };
     let why = if profile.issues.is_empty() { "EKS gives no reason".into() } else { profile.issues.join("; ") };
     let message = format!(

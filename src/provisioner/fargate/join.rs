@@ -4,7 +4,7 @@ use super::input::PlanInput;
 use crate::auth::access_entries::JoinPlanner;
 
 /// The join planner for the pod execution role.
-pub fn join_planner<'a>(input: &PlanInput<'a>) -> JoinPlanner<'a> {
+pub(crate) fn join_planner<'a>(input: &PlanInput<'a>) -> JoinPlanner<'a> {
     let r = input.resolved;
     JoinPlanner {
         method: r.join_method,

@@ -3,26 +3,26 @@
 //! A profile is immutable. A spec change creates a second profile, and the older one is deleted once the newer one is
 //! `ACTIVE`. EKS creates or deletes one profile per cluster at a time, so groups queue for the [`profile_slot`].
 
-pub mod adopt;
-pub mod apply;
-pub mod create;
+pub(crate) mod adopt;
+pub(crate) mod apply;
+pub(crate) mod create;
 pub mod delete;
 pub mod desired;
-pub mod drift;
-pub mod health;
+pub(crate) mod drift;
+pub(crate) mod health;
 pub mod input;
-pub mod join;
-pub mod names;
-pub mod observe;
+pub(crate) mod join;
+pub(crate) mod names;
+pub(crate) mod observe;
 pub mod observed;
 pub mod ownership;
 pub mod plan;
-pub mod plan_builder;
-pub mod profile_slot;
-pub mod record;
+pub(crate) mod plan_builder;
+pub(crate) mod profile_slot;
+pub(crate) mod record;
 pub mod resolve;
-pub mod role;
-pub mod simulate;
+pub(crate) mod role;
+pub(crate) mod simulate;
 
 use async_trait::async_trait;
 
@@ -39,7 +39,7 @@ use ownership::OwnershipEvidence;
 const CLUSTER_FIELD: &str = "spec.eks-fargate.clusterName";
 
 /// The provisioner `eks-fargate`.
-pub struct Fargate;
+pub(crate) struct Fargate;
 
 #[async_trait]
 impl Provisioner for Fargate {

@@ -25,7 +25,7 @@ pub struct ProfileNames {
 impl ProfileNames {
     /// Derives the names. With `hashed` they contain a hash of the group's identity, for groups whose plain names belong to
     /// another owner.
-    pub fn new(cluster: &str, namespace: &str, name: &str, hashed: bool) -> Self {
+    pub(crate) fn new(cluster: &str, namespace: &str, name: &str, hashed: bool) -> Self {
         let number = fnv1a(&format!("{cluster}-{namespace}-{name}"));
         let identity = hash_digits(&format!("{cluster}/{namespace}/{name}"));
         let short = format!("fargate-{number}-{identity}");
@@ -49,7 +49,7 @@ impl ProfileNames {
     }
 
     /// Whether the group could have derived this profile name.
-    pub fn covers(&self, name: &str) -> bool {
+    pub(crate) fn covers(&self, name: &str) -> bool {
         let suffix = name.strip_prefix(&self.replacement_prefix).and_then(|rest| rest.strip_prefix('-'));
         let hash = |text: &str| text.len() == SUFFIX_LENGTH - 1 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
         name == self.first_profile || suffix.is_some_and(hash)

@@ -24,7 +24,7 @@ use crate::provisioner::{GroupId, join};
 const IDLE_MAX_AGE: Duration = Duration::from_secs(3600);
 
 /// Looks up the cluster and the subnets that the spec refers to.
-pub async fn references(o: &Observer<'_>, desired: &DesiredSpec) -> ObserveResult<References> {
+pub(crate) async fn references(o: &Observer<'_>, desired: &DesiredSpec) -> ObserveResult<References> {
     let aws = ObserveError::Aws;
     let Some(cluster) = o.inventory.cluster(&desired.cluster).await.map_err(aws)? else {
         return Ok(References::default());
@@ -46,7 +46,7 @@ pub async fn references(o: &Observer<'_>, desired: &DesiredSpec) -> ObserveResul
 }
 
 /// Reads the observed state of a group.
-pub async fn observed_state(
+pub(crate) async fn observed_state(
     o: &Observer<'_>,
     r: &ResolvedGroup,
     status: &InstanceGroupStatus,
@@ -136,7 +136,7 @@ async fn role_id(
 }
 
 /// The route tables of the cluster's VPC, if a profile is about to be created in subnets from the spec.
-pub async fn route_tables(
+pub(crate) async fn route_tables(
     o: &Observer<'_>,
     r: &ResolvedGroup,
     state: &ObservedState,
@@ -235,7 +235,7 @@ async fn read_own_role(
 }
 
 /// The remaining resources of a group that is being deleted.
-pub struct RemainingResources {
+pub(crate) struct RemainingResources {
     /// The group's profiles.
     pub profiles: RemainingProfiles,
     /// The role of an adopted profile, if it has the name derived for the group and no ownership tags.

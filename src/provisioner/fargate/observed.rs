@@ -58,7 +58,7 @@ pub fn recorded_role_id<'s>(status: &'s InstanceGroupStatus, role_arn: &str) -> 
 }
 
 /// The profiles of this group, classified by owner.
-pub struct ObservedProfiles<'a> {
+pub(crate) struct ObservedProfiles<'a> {
     /// Profiles that carry the group's tags, and the adopted one.
     pub own: Vec<&'a FargateProfile>,
     /// The adopted profile, if it lacks the tags.
@@ -69,7 +69,7 @@ pub struct ObservedProfiles<'a> {
 
 impl<'a> ObservedProfiles<'a> {
     /// Classifies the observed profiles by owner.
-    pub fn classify(resolved: &ResolvedGroup, state: &'a ObservedState, status: &InstanceGroupStatus) -> Self {
+    pub(crate) fn classify(resolved: &ResolvedGroup, state: &'a ObservedState, status: &InstanceGroupStatus) -> Self {
         let r = resolved;
         let adopted = status.fargate.as_ref().is_some_and(|f| f.adopted_hash.is_some());
         let is_first =
@@ -86,19 +86,19 @@ impl<'a> ObservedProfiles<'a> {
     }
 
     /// The active profile that matches the spec.
-    pub fn current(&self, resolved: &ResolvedGroup, adopted: Option<&String>) -> Option<&'a FargateProfile> {
+    pub(crate) fn current(&self, resolved: &ResolvedGroup, adopted: Option<&String>) -> Option<&'a FargateProfile> {
         let active = self.own.iter().filter(|p| p.status == ProfileStatus::Active);
         active.copied().find(|p| is_current(p, resolved, adopted))
     }
 
     /// The first own profile with a status.
-    pub fn with_status(&self, status: ProfileStatus) -> Option<&'a FargateProfile> {
+    pub(crate) fn with_status(&self, status: ProfileStatus) -> Option<&'a FargateProfile> {
         self.own.iter().copied().find(|p| p.status == status)
     }
 }
 
 /// Whether a profile matches the spec, or was adopted and the spec (its hash) has not changed since.
-pub fn is_current(profile: &FargateProfile, resolved: &ResolvedGroup, adopted: Option<&String>) -> bool {
+pub(crate) fn is_current(profile: &FargateProfile, resolved: &ResolvedGroup, adopted: Option<&String>) -> bool {
     let unchanged_since_adoption = profile.name == resolved.names.first_profile && adopted == Some(&resolved.hash);
     unchanged_since_adoption || immutable_drift(resolved, profile).is_empty()
 }

@@ -32,13 +32,13 @@ impl<'a> OwnershipEvidence<'a> {
 }
 
 /// The cluster in which the controller created, or was about to create, resources for the group.
-pub fn recorded_cluster(status: &InstanceGroupStatus) -> Option<&String> {
+pub(crate) fn recorded_cluster(status: &InstanceGroupStatus) -> Option<&String> {
     status.fargate.as_ref()?.cluster.as_ref().filter(|name| !name.is_empty())
 }
 
 /// Whether the status shows that AWS resources were created. This controller records the cluster first. Keiko controller
 /// sets a ready state, which it replaces when it rejects the spec.
-pub fn has_created_resources(status: &InstanceGroupStatus) -> bool {
+pub(crate) fn has_created_resources(status: &InstanceGroupStatus) -> bool {
     let ready = |state: &str| ["Ready", "ReconcileModified"].contains(&state);
     recorded_cluster(status).is_some() || status.current_state.as_deref().is_some_and(ready)
 }
@@ -84,7 +84,7 @@ impl RemainingProfiles {
 
 /// Whether a profile without ownership tags was created for this group: it has the derived name, and either the role in
 /// the spec (`existing_role`) or the role derived for the group.
-pub fn is_adoptable(
+pub(crate) fn is_adoptable(
     profile: &FargateProfile,
     names: &ProfileNames,
     existing_role: Option<&str>,

@@ -7,7 +7,7 @@ use crate::api::InstanceGroupStatus;
 use crate::plan::PlanBuilder;
 
 /// A plan under construction together with the next status.
-pub struct FargatePlanBuilder {
+pub(crate) struct FargatePlanBuilder {
     /// The plan's steps, outcome and condition updates.
     pub plan: PlanBuilder,
     /// The group's place in the queue for Fargate profile operations.

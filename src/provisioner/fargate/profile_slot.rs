@@ -9,7 +9,7 @@ use crate::plan::{Outcome, Phase, waiting};
 use crate::settings::Timing;
 
 /// A group's place in the queue, and its record in status.
-pub struct ProfileSlot {
+pub(crate) struct ProfileSlot {
     /// The status to record.
     pub status: FargateStatus,
     waiting_since: Option<String>,
@@ -19,7 +19,7 @@ pub struct ProfileSlot {
 }
 
 /// When an operation that EKS failed is retried.
-pub enum Retry {
+pub(crate) enum Retry {
     /// Not before this time.
     At(Timestamp),
     /// The delay is over.
@@ -29,14 +29,14 @@ pub enum Retry {
 impl ProfileSlot {
     /// A slot without a place in the queue; [`Self::acquire`] and [`Self::keep`] take one. A group that was skipped loses its
     /// previous place.
-    pub fn new(status: Option<&FargateStatus>, queue: QueuePosition, timing: &Timing, now: Timestamp) -> Self {
+    pub(crate) fn new(status: Option<&FargateStatus>, queue: QueuePosition, timing: &Timing, now: Timestamp) -> Self {
         let mut status = status.cloned().unwrap_or_default();
         let waiting_since = status.waiting_since.take().filter(|_| !queue.skipped);
         ProfileSlot { status, waiting_since, queue, base_delay: timing.drain_retry_delay, now }
     }
 
     /// Keeps the place while EKS works on an operation of this group.
-    pub fn keep(&mut self) {
+    pub(crate) fn keep(&mut self) {
         self.status.waiting_since.clone_from(&self.waiting_since);
     }
 
@@ -44,7 +44,7 @@ impl ProfileSlot {
     ///
     /// # Errors
     /// A waiting outcome if other groups are ahead.
-    pub fn acquire(&mut self, phase: Phase) -> Result<(), Outcome> {
+    pub(crate) fn acquire(&mut self, phase: Phase) -> Result<(), Outcome> {
         let since = self.waiting_since.get_or_insert_with(|| crate::api::rfc3339(self.now)).clone();
         self.status.waiting_since = Some(since);
         let QueuePosition { ahead, skipped } = self.queue;
@@ -62,13 +62,13 @@ impl ProfileSlot {
     }
 
     /// When the wait for this operation began. It distinguishes repeated operations of the same kind in client tokens.
-    pub fn waiting_since(&self) -> &str {
+    pub(crate) fn waiting_since(&self) -> &str {
         self.waiting_since.as_deref().unwrap_or_default()
     }
 
     /// Records a failed operation and returns when to retry. The first delay is a fifth of [`Timing::drain_retry_delay`]; it
     /// doubles with each failure, up to six times [`Timing::drain_retry_delay`].
-    pub fn record_failure(&mut self) -> Retry {
+    pub(crate) fn record_failure(&mut self) -> Retry {
         let at = self.status.retry_at.as_ref().and_then(|at| at.parse::<Timestamp>().ok());
         let at = at.unwrap_or_else(|| {
             let failures = self.status.failures.unwrap_or_default().saturating_add(1);
@@ -81,12 +81,12 @@ impl ProfileSlot {
     }
 
     /// Clears the retry time once no failed profile remains; the next failure gets a new delay.
-    pub fn clear_retry(&mut self) {
+    pub(crate) fn clear_retry(&mut self) {
         self.status.retry_at = None;
     }
 
     /// Resets the failure count after a success.
-    pub fn record_success(&mut self) {
+    pub(crate) fn record_success(&mut self) {
         (self.status.failures, self.status.retry_at) = (None, None);
     }
 }

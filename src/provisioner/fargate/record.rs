@@ -8,7 +8,7 @@ use crate::api::ManagedAttributes;
 use crate::auth::access_entries::JoinPlan;
 
 /// Records the next status. Without steps nothing depends on it, and the status update alone writes it.
-pub fn record(input: &PlanInput, builder: &mut FargatePlanBuilder) {
+pub(crate) fn record(input: &PlanInput, builder: &mut FargatePlanBuilder) {
     if builder.plan.steps.is_empty() {
         return;
     }
@@ -18,7 +18,7 @@ pub fn record(input: &PlanInput, builder: &mut FargatePlanBuilder) {
 }
 
 /// The attributes that the controller sets: the desired ones, and the recorded ones that still exist.
-pub fn managed_attributes(
+pub(crate) fn managed_attributes(
     input: &PlanInput,
     found: &ObservedProfiles,
     joined: &JoinPlan,

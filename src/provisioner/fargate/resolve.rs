@@ -18,7 +18,7 @@ use crate::provisioner::join::join_method;
 use crate::util::digest::sha256_hex;
 
 /// The policy that lets Fargate pull images for pods and write their logs.
-pub const POD_EXECUTION_POLICY: &str = "AmazonEKSFargatePodExecutionRolePolicy";
+pub(crate) const POD_EXECUTION_POLICY: &str = "AmazonEKSFargatePodExecutionRolePolicy";
 
 /// The AWS resources that the spec refers to by name.
 #[derive(Clone, Debug, Default)]
@@ -68,7 +68,7 @@ pub struct ResolvedGroup {
 
 impl ResolvedGroup {
     /// Whether the pods run with the role derived for the group: by default, or because the spec names it.
-    pub fn uses_derived_role(&self) -> bool {
+    pub(crate) fn uses_derived_role(&self) -> bool {
         self.role_arn == self.derived_role_arn
     }
 }

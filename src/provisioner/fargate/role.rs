@@ -9,7 +9,7 @@ use crate::ownership::has_ownership_tags;
 use crate::plan::{Drift, IamStep, JoinStep, Outcome, Phase, PlanBuilder, Reason, Recheck};
 
 /// Creates the role and attaches its policy. The profile waits until the role has propagated in IAM.
-pub fn create(input: &PlanInput, phase: Phase, builder: &mut FargatePlanBuilder) {
+pub(crate) fn create(input: &PlanInput, phase: Phase, builder: &mut FargatePlanBuilder) {
     repair(input, builder);
     builder.plan.set_outcome_once(Outcome::Progressing {
         phase,
@@ -19,7 +19,7 @@ pub fn create(input: &PlanInput, phase: Phase, builder: &mut FargatePlanBuilder)
 }
 
 /// Creates the role or attaches a missing policy. A role with this name that the group does not own blocks the plan.
-pub fn repair(input: &PlanInput, builder: &mut FargatePlanBuilder) {
+pub(crate) fn repair(input: &PlanInput, builder: &mut FargatePlanBuilder) {
     let r = input.resolved;
     let name = &r.names.role;
     match &input.observed.role {
@@ -50,7 +50,7 @@ pub fn repair(input: &PlanInput, builder: &mut FargatePlanBuilder) {
 }
 
 /// Removes the entries and the controller-created role of previous roles, once no profile uses them.
-pub fn remove_unused(input: &PlanInput, builder: &mut FargatePlanBuilder) {
+pub(crate) fn remove_unused(input: &PlanInput, builder: &mut FargatePlanBuilder) {
     for entry in &input.observed.unused_auth_entries {
         builder.plan.push(JoinStep::RemoveAwsAuthEntry(entry.clone()));
     }
@@ -77,7 +77,7 @@ pub fn remove_unused(input: &PlanInput, builder: &mut FargatePlanBuilder) {
 }
 
 /// Deletes a controller-created role. Policies attached by others block the deletion.
-pub fn delete(previous: &PreviousRole, ours: &[String], is_deleting: bool, builder: &mut PlanBuilder) {
+pub(crate) fn delete(previous: &PreviousRole, ours: &[String], is_deleting: bool, builder: &mut PlanBuilder) {
     let PreviousRole { role, attached_policies, inline_policies } = previous;
     let standard = |policy: &String| policy.ends_with(&format!("/{POD_EXECUTION_POLICY}")) || ours.contains(policy);
     let foreign: Vec<_> = attached_policies.iter().filter(|p| !standard(p)).chain(inline_policies).cloned().collect();

@@ -8,7 +8,7 @@ use crate::plan::{ConditionUpdate, PlanBuilder};
 
 /// Reports the adoption of a node group, with its differences from the spec. Until the spec changes, the node group counts
 /// as up to date.
-pub fn report_adoption(input: &PlanInput, current: &ObservedNodegroup, builder: &mut PlanBuilder) {
+pub(crate) fn report_adoption(input: &PlanInput, current: &ObservedNodegroup, builder: &mut PlanBuilder) {
     let found = &current.nodegroup;
     let mut differs = immutable_drift(input.resolved, found);
     differs.extend(version_drift(input.resolved, found));

@@ -19,7 +19,7 @@ use crate::rotation::rolling_update::{Candidates, RotationState, decide};
 
 /// Creates the replacement with the desired size of the node groups that it replaces.
 /// Returns the step that creates it; `None` if something prevents the creation, and the outcome says what.
-pub fn create_replacement(
+pub(crate) fn create_replacement(
     input: &PlanInput,
     outgoing: &[&ObservedNodegroup],
     builder: &mut PlanBuilder,
@@ -50,7 +50,12 @@ pub fn create_replacement(
 }
 
 /// Reports a halted rotation: the replacement could not be created, or its nodes did not join. The old nodes are kept.
-pub fn rotation_halted(input: &PlanInput, current: &ObservedNodegroup, problem: &str, builder: &mut PlanBuilder) {
+pub(crate) fn rotation_halted(
+    input: &PlanInput,
+    current: &ObservedNodegroup,
+    problem: &str,
+    builder: &mut PlanBuilder,
+) {
     let message = format!(
         "the node group {} {problem}: {}; the old nodes are kept; correct the spec, then another node group is created",
         current.name().nodegroup,
@@ -66,7 +71,7 @@ pub fn rotation_halted(input: &PlanInput, current: &ObservedNodegroup, problem: 
 }
 
 /// Drains the outgoing node groups once the current one is ready, and deletes them when they are empty.
-pub fn drain_outgoing(
+pub(crate) fn drain_outgoing(
     input: &PlanInput,
     current: &ObservedNodegroup,
     outgoing: &[&ObservedNodegroup],

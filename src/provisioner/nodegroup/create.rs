@@ -9,7 +9,7 @@ use crate::plan::{Drift, Outcome, Phase, PlanBuilder, PlannedStep, Reason, waiti
 
 /// Plans a node group that matches the spec. `replacement` holds the desired size and the reasons if it replaces another.
 /// `None` if something prevents the creation; the outcome says what.
-pub fn nodegroup(
+pub(crate) fn nodegroup(
     input: &PlanInput,
     replacement: Option<(i32, Vec<Drift>)>,
     builder: &mut PlanBuilder,

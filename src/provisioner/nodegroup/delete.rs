@@ -55,7 +55,7 @@ pub fn plan(input: &DeleteInput) -> Plan {
 }
 
 /// Whether the status names a scaling group, so that a controller has created one for this group.
-pub fn has_recorded_group(status: &InstanceGroupStatus) -> bool {
+pub(crate) fn has_recorded_group(status: &InstanceGroupStatus) -> bool {
     status.active_scaling_group_name.as_deref().is_some_and(|name| !name.is_empty())
 }
 

@@ -38,7 +38,7 @@ pub fn immutable_drift(resolved: &ResolvedGroup, found: &Nodegroup) -> Vec<Drift
 }
 
 /// Differences in the Kubernetes version and the image release.
-pub fn version_drift(resolved: &ResolvedGroup, found: &Nodegroup) -> Vec<Drift> {
+pub(crate) fn version_drift(resolved: &ResolvedGroup, found: &Nodegroup) -> Vec<Drift> {
     let desired = &resolved.desired;
     let differs = |field: &str, from: &String, to: &Option<String>| {
         to.as_ref().filter(|to| *to != from).map(|to| Drift::new(field, from, to))
@@ -50,6 +50,10 @@ pub fn version_drift(resolved: &ResolvedGroup, found: &Nodegroup) -> Vec<Drift> 
 }
 
 /// Whether a node group was adopted and the spec has not changed since. Such a node group counts as up to date.
-pub fn is_unchanged_since_adoption(resolved: &ResolvedGroup, status: &InstanceGroupStatus, found: &Nodegroup) -> bool {
+pub(crate) fn is_unchanged_since_adoption(
+    resolved: &ResolvedGroup,
+    status: &InstanceGroupStatus,
+    found: &Nodegroup,
+) -> bool {
     status.template.as_ref().is_some_and(|t| t.adopted_hash_of(&found.name.nodegroup) == Some(&resolved.hash))
 }

@@ -15,7 +15,7 @@ const UPDATE_RETRY_DELAY: SignedDuration = SignedDuration::from_hours(1);
 
 impl PlanInput<'_> {
     /// When a failed update with this change hash is retried. `None` if there is no such update or the delay is over.
-    pub fn update_retry_at(&self, change_hash: &str) -> Option<Timestamp> {
+    pub(crate) fn update_retry_at(&self, change_hash: &str) -> Option<Timestamp> {
         let update = self.observed.update.as_ref().filter(|u| is_failed(u))?;
         let at = update.created? + UPDATE_RETRY_DELAY;
         (self.status.update_of.as_deref() == Some(change_hash) && at > self.now).then_some(at)
@@ -27,12 +27,12 @@ fn blocked_outcome(reason: Reason, message: String) -> Outcome {
 }
 
 /// A summary of how many nodes are Ready.
-pub fn ready_summary(group: &ObservedNodegroup) -> String {
+pub(crate) fn ready_summary(group: &ObservedNodegroup) -> String {
     format!("{} of {} nodes are ready", group.ready_nodes(), group.desired_size())
 }
 
 /// The node counts for status, over the serving node group and the outgoing ones.
-pub fn node_counts(input: &PlanInput, serving: &ObservedNodegroup, outgoing: &[&ObservedNodegroup]) -> Value {
+pub(crate) fn node_counts(input: &PlanInput, serving: &ObservedNodegroup, outgoing: &[&ObservedNodegroup]) -> Value {
     let outgoing = outgoing.iter().filter(|group| group.name() != serving.name());
     let live = |m: &&NodeInstance| matches!(m.instance.state, InstanceState::InService | InstanceState::Pending);
     let outgoing_nodes: usize = outgoing.map(|group| group.members.iter().filter(live).count()).sum();
@@ -56,17 +56,17 @@ fn runs_old_template(group: &ObservedNodegroup, member: &NodeInstance) -> bool {
 }
 
 /// Whether an update failed or was cancelled.
-pub fn is_failed(update: &NodegroupUpdate) -> bool {
+pub(crate) fn is_failed(update: &NodegroupUpdate) -> bool {
     matches!(update.status, UpdateStatus::Failed | UpdateStatus::Cancelled)
 }
 
 /// Whether the update recorded in status is in progress.
-pub fn is_update_in_progress(input: &PlanInput) -> bool {
+pub(crate) fn is_update_in_progress(input: &PlanInput) -> bool {
     input.observed.update.as_ref().is_some_and(|update| update.status == UpdateStatus::InProgress)
 }
 
 /// The outcome while EKS works on a node group. Updates started by others are waited for as well.
-pub fn update_progress(input: &PlanInput, group: &ObservedNodegroup) -> Outcome {
+pub(crate) fn update_progress(input: &PlanInput, group: &ObservedNodegroup) -> Outcome {
     let name = &group.name().nodegroup;
     let Some(update) = input.observed.update.as_ref().filter(|_| is_update_in_progress(input)) else {
         return waiting(Phase::Modifying, format!("EKS is working on the node group {name}; {}", ready_summary(group)));
@@ -82,7 +82,7 @@ pub fn update_progress(input: &PlanInput, group: &ObservedNodegroup) -> Outcome 
 }
 
 /// The outcome while the update recorded in status has failed and is not retried yet.
-pub fn update_failed(input: &PlanInput) -> Outcome {
+pub(crate) fn update_failed(input: &PlanInput) -> Outcome {
     let update = input.observed.update.as_ref();
     let errors = update.map(|u| u.errors.as_slice()).unwrap_or_default();
     let id = update.map(|u| u.id.clone()).unwrap_or_default();
@@ -99,7 +99,7 @@ pub fn update_failed(input: &PlanInput) -> Outcome {
 }
 
 /// The outcome for a node group that EKS failed to create or delete.
-pub fn create_or_delete_failed(input: &PlanInput, group: &ObservedNodegroup) -> Outcome {
+pub(crate) fn create_or_delete_failed(input: &PlanInput, group: &ObservedNodegroup) -> Outcome {
     let name = &group.name().nodegroup;
     let issues = &group.nodegroup.issues;
     let (verb, remedy) = match group.nodegroup.status {
@@ -114,7 +114,7 @@ pub fn create_or_delete_failed(input: &PlanInput, group: &ObservedNodegroup) -> 
 }
 
 /// Sets the outcome of a group without pending changes: whether all nodes are Ready, and if not, why.
-pub fn check_readiness(input: &PlanInput, group: &ObservedNodegroup, builder: &mut PlanBuilder) {
+pub(crate) fn check_readiness(input: &PlanInput, group: &ObservedNodegroup, builder: &mut PlanBuilder) {
     let all = group.ready_nodes() >= group.desired_size();
     builder.status_update.nodes_ready = Some(all);
     if input.status.update_of.is_some() && !input.observed.update.as_ref().is_some_and(is_failed) {
@@ -165,7 +165,7 @@ fn unready_instances(input: &PlanInput, group: &ObservedNodegroup) -> Option<Str
 }
 
 /// The outcome while too many nodes of the cluster are not Ready. No node is replaced during that time.
-pub fn cluster_unhealthy(input: &PlanInput) -> Option<Outcome> {
+pub(crate) fn cluster_unhealthy(input: &PlanInput) -> Option<Outcome> {
     let health = input.observed.cluster_health;
     health.is_unhealthy().then(|| {
         let message = format!(
@@ -181,7 +181,7 @@ fn join_issues(issues: &[Issue]) -> String {
 }
 
 /// The issues that EKS reports, with a remedy and with the policies that the node role lacks if they explain an issue.
-pub fn issue_summary(input: &PlanInput, issues: &[Issue]) -> String {
+pub(crate) fn issue_summary(input: &PlanInput, issues: &[Issue]) -> String {
     let Some(first) = issues.first() else {
         return "EKS gives no reason; check the node group in the EKS console".into();
     };
@@ -201,7 +201,7 @@ pub fn issue_summary(input: &PlanInput, issues: &[Issue]) -> String {
 }
 
 /// The condition reason for an error code of EKS (EKS API reference, Issue and ErrorDetail).
-pub fn issue_reason(code: &str) -> Option<Reason> {
+pub(crate) fn issue_reason(code: &str) -> Option<Reason> {
     Some(match code {
         "AccessDenied" | "OperationNotPermitted" => Reason::MissingPermission,
         "AsgInstanceLaunchFailures" => Reason::LaunchFailed,

@@ -1,23 +1,23 @@
 //! The provisioner `eks-managed`: managed node groups, which EKS creates, updates and drains.
 
-pub mod adopt;
-pub mod apply;
-pub mod blue_green;
-pub mod create;
+pub(crate) mod adopt;
+pub(crate) mod apply;
+pub(crate) mod blue_green;
+pub(crate) mod create;
 pub mod delete;
 pub mod desired;
 pub mod drift;
-pub mod health;
+pub(crate) mod health;
 pub mod input;
-pub mod names;
-pub mod observe;
+pub(crate) mod names;
+pub(crate) mod observe;
 pub mod observed;
 pub mod ownership;
 pub mod plan;
-pub mod record;
+pub(crate) mod record;
 pub mod resolve;
-pub mod simulate;
-pub mod update;
+pub(crate) mod simulate;
+pub(crate) mod update;
 
 use async_trait::async_trait;
 
@@ -34,7 +34,7 @@ use ownership::Owner;
 const CLUSTER_FIELD: &str = "spec.eks-managed.configuration.clusterName";
 
 /// The provisioner `eks-managed`.
-pub struct EksManaged;
+pub(crate) struct EksManaged;
 
 #[async_trait]
 impl Provisioner for EksManaged {

@@ -6,7 +6,7 @@
 use crate::api::InstanceGroupStatus;
 use crate::aws::nodegroup::{ImmutableFields, NodegroupName};
 use crate::provisioner::GroupId;
-pub use crate::util::digest::sha256_hex;
+pub(crate) use crate::util::digest::sha256_hex;
 
 /// Maximum length of a node group name (EKS User Guide, "Create a managed node group for your cluster").
 const MAX_NODEGROUP_NAME: usize = 63;
@@ -14,7 +14,7 @@ const MAX_NODEGROUP_NAME: usize = 63;
 const HASH_DIGITS: usize = 8;
 
 /// The common prefix of the names of a group's node groups.
-pub fn name_prefix(cluster: &str, id: &GroupId) -> String {
+pub(crate) fn name_prefix(cluster: &str, id: &GroupId) -> String {
     let readable: String = format!("{}-{}", id.namespace, id.name).replace('.', "-");
     let room = MAX_NODEGROUP_NAME - 2 * (HASH_DIGITS + 1);
     let truncated = readable.chars().take(room).collect::<String>();
@@ -23,13 +23,13 @@ pub fn name_prefix(cluster: &str, id: &GroupId) -> String {
 }
 
 /// The name of the node group with these immutable fields.
-pub fn nodegroup_name(cluster: &str, id: &GroupId, shape: &ImmutableFields) -> NodegroupName {
+pub(crate) fn nodegroup_name(cluster: &str, id: &GroupId, shape: &ImmutableFields) -> NodegroupName {
     let text = serde_json::to_string(shape).unwrap_or_default();
     NodegroupName::new(cluster, format!("{}-{}", name_prefix(cluster, id), &sha256_hex(&text)[..HASH_DIGITS]))
 }
 
 /// The node groups recorded in status, in order of creation.
-pub fn recorded_nodegroups(status: &InstanceGroupStatus) -> impl Iterator<Item = NodegroupName> + '_ {
+pub(crate) fn recorded_nodegroups(status: &InstanceGroupStatus) -> impl Iterator<Item = NodegroupName> + '_ {
     status.managed.iter().flat_map(|managed| &managed.nodegroups).filter_map(|text| NodegroupName::parse(text))
 }
 

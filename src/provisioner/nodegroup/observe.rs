@@ -27,7 +27,7 @@ const IMAGE_PULL_POLICIES: [&str; 2] = ["AmazonEC2ContainerRegistryPullOnly", "A
 
 /// Looks up subnets and security groups that the spec names. If a name does not resolve, the cache is refreshed once,
 /// because the resource may be new.
-pub async fn network(o: &Observer<'_>, desired: &DesiredSpec) -> ObserveResult<ClusterNetwork> {
+pub(crate) async fn network(o: &Observer<'_>, desired: &DesiredSpec) -> ObserveResult<ClusterNetwork> {
     if !resolve::uses_names(desired) {
         return Ok(ClusterNetwork::default());
     }
@@ -47,7 +47,7 @@ pub async fn network(o: &Observer<'_>, desired: &DesiredSpec) -> ObserveResult<C
 }
 
 /// Reads the observed state of a group.
-pub async fn observed_state(
+pub(crate) async fn observed_state(
     o: &Observer<'_>,
     resolved: &ResolvedGroup,
     status: &InstanceGroupStatus,

@@ -22,12 +22,12 @@ pub struct ObservedNodegroup {
 
 impl ObservedNodegroup {
     /// The names of the cluster and the node group.
-    pub fn name(&self) -> &NodegroupName {
+    pub(crate) fn name(&self) -> &NodegroupName {
         &self.nodegroup.name
     }
 
     /// The desired number of nodes, from the scaling groups, which the autoscaler changes. The value that EKS reports may lag.
-    pub fn desired_size(&self) -> i32 {
+    pub(crate) fn desired_size(&self) -> i32 {
         match self.scaling_groups.as_slice() {
             [] => self.nodegroup.sizes.desired.unwrap_or(self.nodegroup.sizes.min),
             groups => groups.iter().map(|g| g.desired).sum(),
@@ -35,12 +35,12 @@ impl ObservedNodegroup {
     }
 
     /// How many of its nodes are Ready.
-    pub fn ready_nodes(&self) -> i32 {
+    pub(crate) fn ready_nodes(&self) -> i32 {
         i32::try_from(self.members.iter().filter(|m| m.is_ready()).count()).unwrap_or(i32::MAX)
     }
 
     /// Names of its scaling groups, joined as in `status.activeScalingGroupName`.
-    pub fn scaling_group_names(&self) -> String {
+    pub(crate) fn scaling_group_names(&self) -> String {
         self.nodegroup.scaling_groups.join(",")
     }
 

@@ -9,7 +9,7 @@ use crate::aws::nodegroup::Nodegroup;
 use crate::ownership::{has_foreign_tags, has_ownership_tags, is_adopted};
 
 /// Converts a tag map to a list, as the ownership checks take it.
-pub fn to_tags(tags: &BTreeMap<String, String>) -> Vec<Tag> {
+pub(crate) fn to_tags(tags: &BTreeMap<String, String>) -> Vec<Tag> {
     tags.iter().map(|(key, value)| Tag { key: key.clone(), value: value.clone() }).collect()
 }
 
@@ -28,13 +28,13 @@ pub enum Owner {
 
 impl Owner {
     /// Whether it is deleted together with its InstanceGroup.
-    pub fn is_deletable(self) -> bool {
+    pub(crate) fn is_deletable(self) -> bool {
         matches!(self, Owner::Ours | Owner::Found)
     }
 }
 
 /// Whether this group owns a recorded node group: by its tags, or by its recorded ARN if no other group has tagged it.
-pub fn is_owned(status: &InstanceGroupStatus, found: &Nodegroup, ownership: &[Tag]) -> bool {
+pub(crate) fn is_owned(status: &InstanceGroupStatus, found: &Nodegroup, ownership: &[Tag]) -> bool {
     let Some(managed) = status.managed.as_ref().filter(|m| m.nodegroups.contains(&found.name.to_string())) else {
         return false;
     };

@@ -8,7 +8,12 @@ use crate::aws::nodegroup::NodegroupName;
 use crate::plan::PlanBuilder;
 
 /// Records the attributes that this plan sets, the node group that it creates (`created`), and an adoption.
-pub fn record(input: &PlanInput, partition: &Partition, created: Option<&NodegroupName>, builder: &mut PlanBuilder) {
+pub(crate) fn record(
+    input: &PlanInput,
+    partition: &Partition,
+    created: Option<&NodegroupName>,
+    builder: &mut PlanBuilder,
+) {
     let old = input.status.managed.clone().unwrap_or_default();
     let managed = managed_attributes(input, partition, created, &old);
     let adopted = partition.current.filter(|_| partition.is_adopting);

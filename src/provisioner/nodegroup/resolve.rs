@@ -37,7 +37,7 @@ pub struct ClusterNetwork {
 }
 
 /// Whether the spec names a subnet or a security group by its Name tag.
-pub fn uses_names(desired: &DesiredSpec) -> bool {
+pub(crate) fn uses_names(desired: &DesiredSpec) -> bool {
     let named = |prefix: &str, all: &[String]| all.iter().any(|id| !id.starts_with(prefix));
     named(SUBNET_PREFIX, &desired.immutable.subnets) || named(SECURITY_GROUP_PREFIX, &desired.immutable.security_groups)
 }

@@ -16,20 +16,20 @@ use crate::plan::NodegroupStep;
 use crate::plan::{Drift, Outcome, Phase, PlanBuilder, Reason, Recheck, waiting};
 
 /// The key of a taint in the record: Kubernetes identifies a taint by its key and effect.
-pub fn taint_key(taint: &NodegroupTaint) -> String {
+pub(crate) fn taint_key(taint: &NodegroupTaint) -> String {
     format!("{}:{}", taint.key, taint.effect)
 }
 
 /// The client token of an EKS call. It is the same for a repeated request and changes with `previous`, which identifies the
 /// last completed operation.
-pub fn client_token(uid: &str, request: &Value, previous: &str) -> String {
+pub(crate) fn client_token(uid: &str, request: &Value, previous: &str) -> String {
     sha256_hex(&format!("{uid} {request} {previous}"))[..32].to_owned()
 }
 
 /// Plans tag changes: adds missing or different tags and removes recorded tags that the spec no longer has. Returns the
 /// outcome for a group without other work. Denied tagging is reported and retried after a delay; during an adoption
 /// (`is_adopting`) the `Adopted` condition reports it.
-pub fn plan_tags(
+pub(crate) fn plan_tags(
     input: &PlanInput,
     current: &ObservedNodegroup,
     is_adopting: bool,
@@ -81,7 +81,7 @@ pub fn plan_tags(
 }
 
 /// Plans one update for sizes, labels, taints, node repair and maxUnavailable.
-pub fn plan_config_update(input: &PlanInput, current: &ObservedNodegroup, builder: &mut PlanBuilder) {
+pub(crate) fn plan_config_update(input: &PlanInput, current: &ObservedNodegroup, builder: &mut PlanBuilder) {
     let mut reasons = Vec::new();
     let change = config_change(input, current, &mut reasons);
     if reasons.is_empty() {
@@ -172,7 +172,7 @@ fn size_change(input: &PlanInput, current: &ObservedNodegroup, reasons: &mut Vec
 
 /// The outcome that blocks a size change. A maximum below the desired size makes EKS remove nodes, so a lock or an
 /// unhealthy cluster blocks it.
-pub fn size_change_blocker(input: &PlanInput, current: &ObservedNodegroup) -> Option<Outcome> {
+pub(crate) fn size_change_blocker(input: &PlanInput, current: &ObservedNodegroup) -> Option<Outcome> {
     let (spec, found) = (&input.resolved.desired, &current.nodegroup.sizes);
     let desired = current.desired_size();
     if desired <= spec.max_size || (found.min, found.max) == (spec.min_size, spec.max_size) {
@@ -190,7 +190,7 @@ pub fn size_change_blocker(input: &PlanInput, current: &ObservedNodegroup) -> Op
 }
 
 /// Plans an update of the Kubernetes version or the image release. EKS replaces the nodes.
-pub fn plan_version_update(input: &PlanInput, current: &ObservedNodegroup, builder: &mut PlanBuilder) {
+pub(crate) fn plan_version_update(input: &PlanInput, current: &ObservedNodegroup, builder: &mut PlanBuilder) {
     let (spec, found) = (&input.resolved.desired, &current.nodegroup);
     if is_unchanged_since_adoption(input.resolved, input.status, found) {
         return;

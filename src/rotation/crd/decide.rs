@@ -34,7 +34,7 @@ pub struct StrategyResource {
 }
 
 /// Everything that the decision depends on.
-pub struct CrdStrategyInput<'a> {
+pub(crate) struct CrdStrategyInput<'a> {
     /// The kind of the resource.
     pub kind: &'a ResourceKind,
     /// The namespace of the resource.
@@ -66,7 +66,7 @@ pub struct CrdStrategyInput<'a> {
 
 /// What to do now, and the state of the upgrade.
 #[derive(Clone, Debug, PartialEq)]
-pub struct CrdStrategyDecision {
+pub(crate) struct CrdStrategyDecision {
     /// The actions in order.
     pub actions: Vec<CrdStrategyAction>,
     /// State of the upgrade after the actions.
@@ -77,7 +77,7 @@ pub struct CrdStrategyDecision {
 
 /// One action.
 #[derive(Clone, Debug, PartialEq)]
-pub enum CrdStrategyAction {
+pub(crate) enum CrdStrategyAction {
     /// Write this merge patch to the status before the next action.
     UpdateStatus(Value),
     /// Delete exactly this resource.
@@ -97,7 +97,7 @@ pub enum CrdStrategyAction {
 
 /// State of the upgrade.
 #[derive(Clone, Debug, PartialEq)]
-pub enum CrdStrategyState {
+pub(crate) enum CrdStrategyState {
     /// The upgrade is complete, or none is needed.
     Done,
     /// This pass has actions; holds a summary of them.
@@ -109,27 +109,27 @@ pub enum CrdStrategyState {
 }
 
 /// Values of `status.strategyProgress.state`.
-pub mod state {
+pub(crate) mod state {
     /// The resource is about to be submitted, or is active.
-    pub const SUBMITTED: &str = "Submitted";
+    pub(crate) const SUBMITTED: &str = "Submitted";
     /// The resource failed. The retry is counted, and the resource is submitted again.
-    pub const RETRYING: &str = "Retrying";
+    pub(crate) const RETRYING: &str = "Retrying";
     /// The resource reported success.
-    pub const SUCCEEDED: &str = "Succeeded";
+    pub(crate) const SUCCEEDED: &str = "Succeeded";
     /// The resource failed and has no retries left.
-    pub const FAILED: &str = "Failed";
+    pub(crate) const FAILED: &str = "Failed";
     /// Another user deleted the resource, and it has no retries left.
-    pub const GONE: &str = "Gone";
+    pub(crate) const GONE: &str = "Gone";
 }
 
 /// Whether the status records a resource that has not succeeded yet.
-pub fn is_unfinished(status: &InstanceGroupStatus) -> bool {
+pub(crate) fn is_unfinished(status: &InstanceGroupStatus) -> bool {
     let state = status.strategy_progress.as_ref().and_then(|p| p.state.as_deref());
     matches!(state, Some(state::SUBMITTED | state::RETRYING | state::FAILED | state::GONE))
 }
 
 /// The resource that was submitted last, if the status records that it has not succeeded yet.
-pub fn last_submitted(status: &InstanceGroupStatus) -> Option<PreviousResource<'_>> {
+pub(crate) fn last_submitted(status: &InstanceGroupStatus) -> Option<PreviousResource<'_>> {
     let progress = status.strategy_progress.as_ref().filter(|_| is_unfinished(status))?;
     let name = status.strategy_resource_name.as_deref().filter(|name| !name.is_empty())?;
     let namespace = status.strategy_resource_namespace.as_deref().filter(|namespace| !namespace.is_empty())?;
@@ -139,7 +139,7 @@ pub fn last_submitted(status: &InstanceGroupStatus) -> Option<PreviousResource<'
 }
 
 /// Like [`last_submitted`], but only if the desired resource has another kind or namespace.
-pub fn previous_resource<'a>(
+pub(crate) fn previous_resource<'a>(
     status: &'a InstanceGroupStatus,
     kind: &ResourceKind,
     namespace: &str,
@@ -151,7 +151,7 @@ pub fn previous_resource<'a>(
 
 /// Identity of a resource that was submitted before its template or the strategy changed.
 #[derive(Debug, PartialEq, Eq)]
-pub struct PreviousResource<'a> {
+pub(crate) struct PreviousResource<'a> {
     /// API group, version and kind; `None` when it is the same kind, or when none is recorded.
     pub kind: Option<[&'a str; 3]>,
     /// Namespace.
@@ -161,7 +161,7 @@ pub struct PreviousResource<'a> {
 }
 
 /// Decides the next actions.
-pub fn decide(input: &CrdStrategyInput) -> CrdStrategyDecision {
+pub(crate) fn decide(input: &CrdStrategyInput) -> CrdStrategyDecision {
     let found = input.resources.iter().find(|r| input.is_desired(r));
     match found {
         Some(resource) if !resource.is_owned => blocked(Reason::OwnershipConflict, ownership_conflict_message(input)),
@@ -354,12 +354,12 @@ fn active_resources<'a>(input: &'a CrdStrategyInput) -> impl Iterator<Item = &'a
 
 impl StrategyResource {
     /// Whether it may still replace nodes of this group.
-    pub fn is_active(&self) -> bool {
+    pub(crate) fn is_active(&self) -> bool {
         self.is_owned && (self.is_deleting || !self.phase.is_finished())
     }
 
     /// What the group waits for after its strategy changed while this resource was active, and how to end the wait.
-    pub fn describe_left_behind(&self, outdated: usize) -> String {
+    pub(crate) fn describe_left_behind(&self, outdated: usize) -> String {
         let resource_name = self.display_name();
         if self.is_deleting {
             return format!("{resource_name} to be deleted; {outdated} nodes are outdated");

@@ -4,19 +4,19 @@
 //! `status.strategyProgress`. This file only re-exports.
 
 pub mod decide;
-pub mod kind;
-pub mod resource;
-pub mod status_matcher;
-pub mod status_path;
-pub mod template;
-pub mod template_context;
-pub mod types;
+pub(crate) mod kind;
+pub(crate) mod resource;
+pub(crate) mod status_matcher;
+pub(crate) mod status_path;
+pub(crate) mod template;
+pub(crate) mod template_context;
+pub(crate) mod types;
 
 #[cfg(test)]
 mod tests;
 
 pub use kind::{DiscoveredKind, ResourceKind};
 pub use resource::RenderedResource;
-pub use status_matcher::StatusMatcher;
-pub use status_path::StatusPath;
-pub use types::{CrdUpgrade, SubmissionPolicy, TEMPLATE_PATH};
+pub(crate) use status_matcher::StatusMatcher;
+pub(crate) use status_path::StatusPath;
+pub(crate) use types::{CrdUpgrade, SubmissionPolicy};

@@ -35,7 +35,7 @@ pub struct RenderedResource {
 }
 
 /// The values from which the name and the annotations of a resource are built.
-pub struct RenderTarget<'a> {
+pub(crate) struct RenderTarget<'a> {
     /// The namespace of the InstanceGroup.
     pub group_namespace: &'a str,
     /// Name of the scaling group.
@@ -56,7 +56,7 @@ fn policy_violation(value: impl ToString, rule: impl Into<String>, remedy: impl 
 ///
 /// # Errors
 /// The first rule of the format or of the admin's policy that the resource breaks.
-pub fn validate_resource(
+pub(crate) fn validate_resource(
     rendered: &str,
     allowed: &SubmissionPolicy,
     target: &RenderTarget,
@@ -210,7 +210,7 @@ fn validate_scaling_group(object: &Map<String, Value>, scaling_group: &str) -> R
 ///
 /// # Errors
 /// The kind is cluster-scoped, or `crdName` names another CRD.
-pub fn resolve_kind(
+pub(crate) fn resolve_kind(
     request: &RenderedResource,
     served: &DiscoveredKind,
     crd_name: &str,

@@ -20,7 +20,7 @@ pub enum ResourcePhase {
 
 impl ResourcePhase {
     /// Whether it succeeded or failed.
-    pub fn is_finished(&self) -> bool {
+    pub(crate) fn is_finished(&self) -> bool {
         matches!(self, ResourcePhase::Succeeded | ResourcePhase::Failed)
     }
 }
@@ -38,7 +38,7 @@ pub struct StatusMatcher {
 
 impl StatusMatcher {
     /// The matcher that was recorded when the resource was submitted; the spec may have changed since.
-    pub fn from_progress(progress: &StrategyProgress) -> Option<Self> {
+    pub(crate) fn from_progress(progress: &StrategyProgress) -> Option<Self> {
         let text = |field: &Option<String>| field.clone().filter(|text| !text.is_empty());
         Some(StatusMatcher {
             path: StatusPath::parse(progress.status_json_path.as_deref()?)?,
@@ -48,7 +48,7 @@ impl StatusMatcher {
     }
 
     /// Phase of a resource, from its own status.
-    pub fn phase(&self, object: &Value) -> ResourcePhase {
+    pub(crate) fn phase(&self, object: &Value) -> ResourcePhase {
         match self.path.read(object) {
             Err(what) => ResourcePhase::Unreadable(what),
             Ok(status) if status.eq_ignore_ascii_case(&self.success) => ResourcePhase::Succeeded,

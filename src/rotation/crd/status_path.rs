@@ -8,7 +8,7 @@ pub struct StatusPath(Vec<String>);
 
 impl StatusPath {
     /// Parses `.status.phase`, optionally with a leading `$` and in braces; `None` when it is not a path to one field.
-    pub fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         let text = text.strip_prefix('{').and_then(|t| t.strip_suffix('}')).unwrap_or(text).trim();
         let text = text.strip_prefix('$').unwrap_or(text);
@@ -23,7 +23,7 @@ impl StatusPath {
     ///
     /// # Errors
     /// The value is a list or an object; the error says which.
-    pub fn read(&self, resource: &Value) -> Result<String, &'static str> {
+    pub(crate) fn read(&self, resource: &Value) -> Result<String, &'static str> {
         let found = self.0.iter().try_fold(resource, |value, name| value.get(name));
         match found {
             None | Some(Value::Null) => Ok(String::new()),

@@ -10,9 +10,9 @@ use super::types::TEMPLATE_PATH;
 use crate::api::spec_error::SpecError;
 
 /// Longest template in bytes.
-pub const MAX_TEMPLATE_BYTES: usize = 64 << 10;
+pub(crate) const MAX_TEMPLATE_BYTES: usize = 64 << 10;
 /// Longest output in bytes.
-pub const MAX_OUTPUT_BYTES: usize = 256 << 10;
+pub(crate) const MAX_OUTPUT_BYTES: usize = 256 << 10;
 /// Maximum number of actions, that is of `{{ ... }}` blocks.
 const MAX_ACTIONS: usize = 1000;
 /// Longest action in bytes.
@@ -33,7 +33,7 @@ const SPACES: [char; 4] = [' ', '\t', '\r', '\n'];
 ///
 /// # Errors
 /// The syntax error, or the limit that is exceeded.
-pub fn check(text: &str) -> Result<(), SpecError> {
+pub(crate) fn check(text: &str) -> Result<(), SpecError> {
     parse(text).map(drop)
 }
 
@@ -41,7 +41,7 @@ pub fn check(text: &str) -> Result<(), SpecError> {
 ///
 /// # Errors
 /// A syntax error, a missing field, or a limit that is exceeded; never a value of the group.
-pub fn render(text: &str, root: Value, weight: usize) -> Result<String, SpecError> {
+pub(crate) fn render(text: &str, root: Value, weight: usize) -> Result<String, SpecError> {
     let (template, mentions) = parse(text)?;
     if mentions.saturating_mul(weight.max(MAX_VALUE_BYTES)) > MAX_MEMORY_BYTES {
         let rule =

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::api::{GroupId, InstanceGroupStatus, schema};
 
 /// Input of [`template_context`].
-pub struct TemplateSource<'a> {
+pub(crate) struct TemplateSource<'a> {
     /// The group.
     pub id: &'a GroupId,
     /// The group's labels and its merged annotations.
@@ -23,7 +23,7 @@ pub struct TemplateSource<'a> {
 }
 
 /// The value for the template, and its approximate size in bytes.
-pub fn template_context(source: &TemplateSource) -> (Go, usize) {
+pub(crate) fn template_context(source: &TemplateSource) -> (Go, usize) {
     let mut spec = source.spec.clone();
     spec["eks"]["configuration"]["image"] = json!(source.image);
     spec["strategy"]["crd"]["spec"] = json!("");

@@ -8,7 +8,7 @@ use crate::boundaries::Policy;
 use crate::util::redact::Redacted;
 
 /// Path of the template in the InstanceGroup.
-pub const TEMPLATE_PATH: &str = "spec.strategy.crd.spec";
+pub(crate) const TEMPLATE_PATH: &str = "spec.strategy.crd.spec";
 /// Path of the CRD's name in the InstanceGroup.
 pub(super) const CRD_NAME_PATH: &str = "spec.strategy.crd.crdName";
 

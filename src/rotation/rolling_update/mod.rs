@@ -3,10 +3,10 @@
 //! The same decision serves three kinds of candidates: outdated instances, surplus instances after
 //! `maxSize` was lowered, and all instances of a group that is being deleted.
 
-pub mod report;
-pub mod settings;
-pub mod surge;
-pub mod types;
+pub(crate) mod report;
+pub(crate) mod settings;
+pub(crate) mod surge;
+pub(crate) mod types;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,13 +17,13 @@ use crate::aws::InstanceState;
 use crate::plan::{NodeStep, UncordonReason};
 use crate::rotation::drain::{self, DrainAction};
 use crate::rotation::members::{ClusterHealth, NodeInstance};
-pub use types::{Candidates, RollingUpdateDecision, RollingUpdateInput, RotationState};
+pub(crate) use types::{Candidates, RollingUpdateDecision, RollingUpdateInput, RotationState};
 
 /// A node that is not ready for less than this may be flapping, so its rotation is not halted.
 const FLAP_TOLERANCE: SignedDuration = SignedDuration::from_secs(30);
 
 /// Decides the next steps of a rotation.
-pub fn decide(input: &RollingUpdateInput) -> RollingUpdateDecision {
+pub(crate) fn decide(input: &RollingUpdateInput) -> RollingUpdateDecision {
     let mut candidates = select_candidates(input);
     let mut decision = RollingUpdateDecision { steps: revert(input, &candidates), ..RollingUpdateDecision::default() };
     let duplicates: Vec<_> = candidates.extract_if(.., |m| m.duplicate_provider_id().is_some()).collect();

@@ -9,7 +9,12 @@ use crate::rotation::members::NodeInstance;
 
 /// Adds the steps of a rotation to the plan, with its conditions and its outcome. `surplus` is the number of nodes above
 /// `maxSize`; with 0 the candidates are outdated nodes.
-pub fn report(members: &[NodeInstance], decision: RollingUpdateDecision, surplus: usize, builder: &mut PlanBuilder) {
+pub(crate) fn report(
+    members: &[NodeInstance],
+    decision: RollingUpdateDecision,
+    surplus: usize,
+    builder: &mut PlanBuilder,
+) {
     let outdated = members.iter().filter(|m| !m.reasons.is_empty()).count();
     let reasons_of = |step: &NodeStep| {
         let id = match step {
@@ -81,7 +86,7 @@ pub fn report(members: &[NodeInstance], decision: RollingUpdateDecision, surplus
 }
 
 /// The condition for instances that are left unchanged because several Nodes claim them.
-pub fn duplicate_provider_id(decision: &RollingUpdateDecision) -> Option<ConditionUpdate> {
+pub(crate) fn duplicate_provider_id(decision: &RollingUpdateDecision) -> Option<ConditionUpdate> {
     let message = format!(
         "{}; their pods are not evicted and these instances are not terminated; delete the Nodes that do not belong to the instance (wrong --provider-id)",
         decision.duplicate_provider_ids.join("; ")
@@ -96,11 +101,11 @@ pub fn duplicate_provider_id(decision: &RollingUpdateDecision) -> Option<Conditi
 }
 
 /// The condition `RotationHalted`.
-pub fn rotation_halted(status: bool, reason: &str, message: String) -> ConditionUpdate {
+pub(crate) fn rotation_halted(status: bool, reason: &str, message: String) -> ConditionUpdate {
     ConditionUpdate { condition_type: condition::ROTATION_HALTED, status, reason: reason.into(), message }
 }
 
 /// Pods as `namespace/name`, for messages.
-pub fn pod_names(pods: &[PodRef]) -> String {
+pub(crate) fn pod_names(pods: &[PodRef]) -> String {
     pods.iter().map(|p| format!("{}/{}", p.namespace, p.name)).collect::<Vec<_>>().join(", ")
 }

@@ -27,7 +27,11 @@ pub struct RollingUpdate {
 
 impl RollingUpdate {
     /// Parses the strategy and the rotate-at annotation; invalid values are added to `problems`.
-    pub fn parse(problems: &mut SpecErrors, annotations: &BTreeMap<String, String>, spec: &InstanceGroupSpec) -> Self {
+    pub(crate) fn parse(
+        problems: &mut SpecErrors,
+        annotations: &BTreeMap<String, String>,
+        spec: &InstanceGroupSpec,
+    ) -> Self {
         let rolling = spec.strategy.as_ref().and_then(|s| s.rolling_update.clone()).unwrap_or_default();
         let mut duration = |field: &str, text: &Option<String>| {
             let text = non_empty(text)?;
@@ -93,7 +97,7 @@ pub enum IntOrPercent {
 
 impl IntOrPercent {
     /// The number for this desired capacity: at least one, at most all.
-    pub fn resolve(self, desired: usize) -> usize {
+    pub(crate) fn resolve(self, desired: usize) -> usize {
         let amount = match self {
             IntOrPercent::Count(n) => n as usize,
             IntOrPercent::Percent(p) => (desired * p as usize).div_ceil(100),
@@ -102,13 +106,13 @@ impl IntOrPercent {
     }
 
     /// The number of nodes when the desired capacity is in units and the heaviest node counts for `heaviest` units.
-    pub fn resolve_nodes(self, desired: usize, heaviest: usize) -> usize {
+    pub(crate) fn resolve_nodes(self, desired: usize, heaviest: usize) -> usize {
         let of_desired = matches!(self, IntOrPercent::Percent(_));
         if of_desired { (self.resolve(desired) / heaviest.max(1)).max(1) } else { self.resolve(desired) }
     }
 
     /// Like [`IntOrPercent::resolve`], but 0 stays 0.
-    pub fn resolve_allowing_zero(self, desired: usize) -> usize {
+    pub(crate) fn resolve_allowing_zero(self, desired: usize) -> usize {
         if matches!(self, IntOrPercent::Count(0) | IntOrPercent::Percent(0)) { 0 } else { self.resolve(desired) }
     }
 }

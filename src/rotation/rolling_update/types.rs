@@ -7,7 +7,7 @@ use crate::rotation::drain::DrainPolicy;
 use crate::rotation::members::{ClusterHealth, DrainView, Drains, NodeInstance};
 
 /// Everything that the decision depends on.
-pub struct RollingUpdateInput<'a> {
+pub(crate) struct RollingUpdateInput<'a> {
     /// Name of the scaling group.
     pub scaling_group: &'a str,
     /// UID of the InstanceGroup, as recorded on nodes.
@@ -72,7 +72,7 @@ impl RollingUpdateInput<'_> {
 
 /// Which instances are removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Candidates {
+pub(crate) enum Candidates {
     /// The outdated ones, to be replaced.
     Outdated,
     /// Instances of this total weight, without replacement; and the instances in standby, which are already replaced.
@@ -83,7 +83,7 @@ pub enum Candidates {
 
 /// What to do now, and the state of the rotation.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct RollingUpdateDecision {
+pub(crate) struct RollingUpdateDecision {
     /// The steps in order.
     pub steps: Vec<NodeStep>,
     /// State of the rotation.
@@ -102,7 +102,7 @@ pub struct RollingUpdateDecision {
 
 /// State of a rotation.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub enum RotationState {
+pub(crate) enum RotationState {
     /// There are no candidates.
     #[default]
     Idle,

@@ -22,7 +22,7 @@ const CONTROLLER: &str = "instancegroup";
 
 /// How a reconcile ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReconcileResult {
+pub(crate) enum ReconcileResult {
     /// The group has converged.
     Success,
     /// The group is changing and is reconciled again after a delay.
@@ -39,7 +39,7 @@ struct GroupSeries {
 }
 
 /// All metrics of the process, in one registry.
-pub struct Metrics {
+pub(crate) struct Metrics {
     registry: Registry,
     process: ProcessMetrics,
     groups: Mutex<BTreeMap<String, GroupSeries>>,
@@ -70,7 +70,7 @@ pub struct Metrics {
 
 impl Metrics {
     /// Registers everything. Fails only when two metrics share a name.
-    pub fn new() -> prometheus::Result<Self> {
+    pub(crate) fn new() -> prometheus::Result<Self> {
         let registry = Registry::new();
         let build = MetricBuilder(&registry);
         let reconcile_results = build.counters(
@@ -185,13 +185,13 @@ impl Metrics {
     }
 
     /// Starts a reconcile. It counts as active, and is timed, until the guard is dropped.
-    pub fn start_reconcile(&self) -> ReconcileTimer<'_> {
+    pub(crate) fn start_reconcile(&self) -> ReconcileTimer<'_> {
         self.active_workers.inc();
         ReconcileTimer { metrics: self, started_at: Instant::now() }
     }
 
     /// Records the result of a reconcile of a group ("namespace/name").
-    pub fn record_reconcile(&self, group: &str, outcome: ReconcileResult) {
+    pub(crate) fn record_reconcile(&self, group: &str, outcome: ReconcileResult) {
         let result = match outcome {
             ReconcileResult::Success => "success",
             ReconcileResult::RequeueAfter => "requeue_after",
@@ -213,7 +213,7 @@ impl Metrics {
     }
 
     /// Sets the state (`status.currentState`) of a group.
-    pub fn set_group_status(&self, group: &str, status: &str) {
+    pub(crate) fn set_group_status(&self, group: &str, status: &str) {
         let mut groups = self.groups();
         let series = groups.entry(group.to_owned()).or_default();
         let before = series.status.replace(status.to_owned());
@@ -224,7 +224,7 @@ impl Metrics {
     }
 
     /// Sets the node counts of a group.
-    pub fn set_node_counts(&self, group: &str, counts: &NodeCounts) {
+    pub(crate) fn set_node_counts(&self, group: &str, counts: &NodeCounts) {
         self.groups().entry(group.to_owned()).or_default();
         for (state, count) in [
             ("desired", counts.desired),
@@ -238,7 +238,7 @@ impl Metrics {
     }
 
     /// Drops all series of a deleted group.
-    pub fn forget_group(&self, group: &str) {
+    pub(crate) fn forget_group(&self, group: &str) {
         let Some(series) = self.groups().remove(group) else {
             return;
         };
@@ -255,19 +255,19 @@ impl Metrics {
     }
 
     /// Records an AWS call; `outcome` is `ok` or the name of an error class.
-    pub fn record_aws_call(&self, service: &str, operation: &str, outcome: &str) {
+    pub(crate) fn record_aws_call(&self, service: &str, operation: &str, outcome: &str) {
         let labels = [service, operation, outcome];
         self.aws_calls.with_label_values(&labels).inc();
     }
 
     /// Records that AWS throttled a call, whether or not a retry succeeded.
-    pub fn record_aws_throttle(&self, service: &str, operation: &str) {
+    pub(crate) fn record_aws_throttle(&self, service: &str, operation: &str) {
         self.throttles.with_label_values(&[service, operation]).inc();
     }
 
     /// Sets the active revision (`None` without boundaries), whether the live ConfigMap is valid, and
     /// how many warnings it has.
-    pub fn set_boundaries(&self, revision: Option<&str>, valid: bool, warnings: usize) {
+    pub(crate) fn set_boundaries(&self, revision: Option<&str>, valid: bool, warnings: usize) {
         self.boundaries_revision.reset();
         if let Some(revision) = revision {
             self.boundaries_revision.with_label_values(&[revision]).set(1);
@@ -277,55 +277,55 @@ impl Metrics {
     }
 
     /// Sets the number of roles that groups use, and for how many of them at least one group has not observed an access entry.
-    pub fn set_roles(&self, all: usize, without_access_entry: usize) {
+    pub(crate) fn set_roles(&self, all: usize, without_access_entry: usize) {
         self.roles.set(i64::try_from(all).unwrap_or(i64::MAX));
         self.roles_without_access_entry.set(i64::try_from(without_access_entry).unwrap_or(i64::MAX));
     }
 
     /// Sets whether this process is the leader.
-    pub fn set_leader(&self, is_leader: bool) {
+    pub(crate) fn set_leader(&self, is_leader: bool) {
         self.leader.set(i64::from(is_leader));
     }
 
     /// Sets whether another controller writes to the groups.
-    pub fn set_conflicting_controller(&self, is_conflicting: bool) {
+    pub(crate) fn set_conflicting_controller(&self, is_conflicting: bool) {
         self.conflicting_controller.set(i64::from(is_conflicting));
     }
 
     /// Sets the limit of concurrent reconciles.
-    pub fn set_max_workers(&self, workers: usize) {
+    pub(crate) fn set_max_workers(&self, workers: usize) {
         self.max_workers.set(i64::try_from(workers).unwrap_or(i64::MAX));
     }
 
     /// Sets the number of groups waiting for a reconcile.
-    pub fn set_queue_depth(&self, waiting: usize) {
+    pub(crate) fn set_queue_depth(&self, waiting: usize) {
         self.queue_depth.set(i64::try_from(waiting).unwrap_or(i64::MAX));
     }
 
     /// Records that a group was added to the queue.
-    pub fn record_queue_add(&self) {
+    pub(crate) fn record_queue_add(&self) {
         self.queue_adds.inc();
     }
 
     /// Records that a group was requeued after an error.
-    pub fn record_queue_retry(&self) {
+    pub(crate) fn record_queue_retry(&self) {
         self.queue_retries.inc();
     }
 
     /// Records the time from the first trigger of a group to the start of its reconcile.
-    pub fn record_queue_wait(&self, waited: Duration) {
+    pub(crate) fn record_queue_wait(&self, waited: Duration) {
         self.queue_seconds.observe(waited.as_secs_f64());
     }
 
     /// All metrics in the Prometheus text format.
-    pub fn encode(&self) -> prometheus::Result<String> {
+    pub(crate) fn encode(&self) -> prometheus::Result<String> {
         self.process.refresh();
         TextEncoder::new().encode_to_string(&self.registry.gather())
     }
 }
 
 /// Measures a reconcile in progress.
-pub struct ReconcileTimer<'a> {
+pub(crate) struct ReconcileTimer<'a> {
     metrics: &'a Metrics,
     started_at: Instant,
 }

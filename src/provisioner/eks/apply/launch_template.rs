@@ -3,26 +3,26 @@
 use crate::apply::{ApplyRun, StepError, StepOutcome, StepResult, allow_tag_denied, ignore_not_found};
 use crate::aws::{AwsErrorKind, LaunchTemplate, NewTemplate, NewVersion, Tag, TemplatePin, TemplateVersion};
 
-pub async fn create_version(run: &mut ApplyRun<'_>, template: &str, version: &NewVersion) -> StepResult {
+pub(crate) async fn create_version(run: &mut ApplyRun<'_>, template: &str, version: &NewVersion) -> StepResult {
     let created = run.ctx.inventory.aws().ec2.create_version(template, version).await.map_err(StepError::Aws)?;
     record_created_version(run, &version.description, created);
     Ok(StepOutcome::Applied)
 }
 
-pub async fn delete_versions(run: &ApplyRun<'_>, template: &str, numbers: &[i64]) -> StepResult {
+pub(crate) async fn delete_versions(run: &ApplyRun<'_>, template: &str, numbers: &[i64]) -> StepResult {
     let inventory = run.ctx.inventory;
     let response = inventory.aws().ec2.delete_versions(template, numbers).await;
     ignore_not_found(response.inspect(|()| inventory.remove_versions(template, numbers)))
 }
 
-pub async fn delete(run: &ApplyRun<'_>, template: &str) -> StepResult {
+pub(crate) async fn delete(run: &ApplyRun<'_>, template: &str) -> StepResult {
     let inventory = run.ctx.inventory;
     ignore_not_found(
         inventory.aws().ec2.delete_template(template).await.inspect(|()| inventory.remove_template(template)),
     )
 }
 
-pub async fn tag(run: &ApplyRun<'_>, template: &str, tags: &[Tag]) -> StepResult {
+pub(crate) async fn tag(run: &ApplyRun<'_>, template: &str, tags: &[Tag]) -> StepResult {
     let inventory = run.ctx.inventory;
     allow_tag_denied(
         inventory
@@ -34,7 +34,7 @@ pub async fn tag(run: &ApplyRun<'_>, template: &str, tags: &[Tag]) -> StepResult
     )
 }
 
-pub async fn create(run: &mut ApplyRun<'_>, input: &NewTemplate) -> StepResult {
+pub(crate) async fn create(run: &mut ApplyRun<'_>, input: &NewTemplate) -> StepResult {
     let inventory = run.ctx.inventory;
     match inventory.aws().ec2.create_template(input).await {
         Ok(version) => {

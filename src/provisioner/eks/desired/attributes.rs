@@ -11,7 +11,7 @@ use crate::provisioner::eks::names::reserved_tag;
 use crate::provisioner::eks::user_data::OsFamily;
 
 /// All processes of a scaling group that can be suspended (API reference, SuspendProcesses).
-pub const PROCESSES: &[&str] = &[
+pub(crate) const PROCESSES: &[&str] = &[
     "AZRebalance",
     "AddToLoadBalancer",
     "AlarmNotification",
@@ -24,7 +24,7 @@ pub const PROCESSES: &[&str] = &[
 ];
 
 /// All group metrics (API reference, EnableMetricsCollection).
-pub const METRICS: &[&str] = &[
+pub(crate) const METRICS: &[&str] = &[
     "GroupAndWarmPoolDesiredCapacity",
     "GroupAndWarmPoolTotalCapacity",
     "GroupDesiredCapacity",

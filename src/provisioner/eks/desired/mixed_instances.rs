@@ -23,7 +23,7 @@ pub struct MixedInstances {
 
 impl MixedInstances {
     /// Whether any of its capacity may be spot.
-    pub fn uses_spot(&self) -> bool {
+    pub(crate) fn uses_spot(&self) -> bool {
         self.distribution.on_demand_percent < 100
     }
 }

@@ -19,7 +19,7 @@ use crate::auth::JoinAuth;
 use crate::provisioner::GroupId;
 use crate::rotation::rolling_update::settings::RollingUpdate;
 use crate::util::redact::Redacted;
-pub use attributes::{METRICS, PROCESSES};
+pub(crate) use attributes::{METRICS, PROCESSES};
 use attributes::{hooks, known_names, tag_specifications, tags, warm_pool, with_autoscaler_tags};
 use crd::crd;
 use instance::{check_type_name, devices, metadata, mounts, placement};

@@ -11,7 +11,11 @@ use crate::provisioner::eks::input::PlanInput;
 use crate::provisioner::eks::launch_template::create::{self, TemplateContribution};
 
 /// Keeps the launch configuration, or creates the launch template that replaces it.
-pub fn keep_or_migrate(input: &PlanInput, group: &ScalingGroup, draft: &mut PlanBuilder) -> TemplateContribution {
+pub(crate) fn keep_or_migrate(
+    input: &PlanInput,
+    group: &ScalingGroup,
+    draft: &mut PlanBuilder,
+) -> TemplateContribution {
     let name = group.launch_configuration.as_deref().unwrap_or_default();
     let reasons = configuration_drift(input.resolved, input.observed, input.status, name);
     if reasons.is_empty() {
@@ -48,7 +52,7 @@ fn record_adoption(input: &PlanInput, name: &str, draft: &mut PlanBuilder) {
 }
 
 /// Deletes the recorded configurations that neither the group nor any of its instances uses.
-pub fn delete_unused(input: &PlanInput, group: &ScalingGroup, draft: &mut PlanBuilder) {
+pub(crate) fn delete_unused(input: &PlanInput, group: &ScalingGroup, draft: &mut PlanBuilder) {
     let run = |name: &String| {
         let warm = input.observed.warm_instances.iter().flatten().map(|w| &w.instance);
         current_name(group) == Some(name)

@@ -4,7 +4,7 @@
 //! new nodes. Then the scaling group migrates to a launch template in place, and the configuration is deleted with its
 //! last instance.
 
-pub mod migrate;
+pub(crate) mod migrate;
 
 use super::input::PlanInput;
 use super::launch_template::drift;
@@ -16,12 +16,12 @@ use crate::aws::ScalingGroup;
 use crate::plan::Drift;
 
 /// The launch configuration that the scaling group launches from; `None` when it uses a launch template.
-pub fn current_name(group: &ScalingGroup) -> Option<&str> {
+pub(crate) fn current_name(group: &ScalingGroup) -> Option<&str> {
     group.launch_configuration.as_deref().filter(|_| group.template.is_none())
 }
 
 /// Whether a name is derived from this scaling group: the group's name and a timestamp.
-pub fn has_derived_name(group: &str, name: &str) -> bool {
+pub(crate) fn has_derived_name(group: &str, name: &str) -> bool {
     let stamp = name.strip_prefix(group).and_then(|rest| rest.strip_prefix('-'));
     stamp.is_some_and(|stamp| !stamp.is_empty() && stamp.bytes().all(|byte| byte.is_ascii_digit()))
 }
@@ -34,12 +34,12 @@ fn adoption_key(resolved: &ResolvedGroup) -> String {
 }
 
 /// Whether the group still launches from the adopted configuration, and the desired content has not changed since.
-pub fn matches_adoption(resolved: &ResolvedGroup, status: &InstanceGroupStatus, name: &str) -> bool {
+pub(crate) fn matches_adoption(resolved: &ResolvedGroup, status: &InstanceGroupStatus, name: &str) -> bool {
     TemplateOrigin::of_configuration(status, name).has_content(&adoption_key(resolved))
 }
 
 /// Why the group's configuration is outdated; empty while it is the adopted one.
-pub fn configuration_drift(
+pub(crate) fn configuration_drift(
     resolved: &ResolvedGroup,
     state: &ObservedState,
     status: &InstanceGroupStatus,
@@ -61,7 +61,7 @@ pub fn configuration_drift(
 }
 
 /// The configurations of this group to record: the one in use, and unused ones that are not deleted yet.
-pub fn recorded_configurations(input: &PlanInput) -> Vec<String> {
+pub(crate) fn recorded_configurations(input: &PlanInput) -> Vec<String> {
     let mut names = input.status.managed.as_ref().map(|m| m.configurations.clone()).unwrap_or_default();
     let in_use = input
         .observed

@@ -10,7 +10,7 @@ use crate::util::digest::client_token;
 
 /// What the launch template adds to the plan of an existing scaling group.
 #[derive(Default)]
-pub struct TemplateContribution {
+pub(crate) struct TemplateContribution {
     /// The version to pin the scaling group to; `None` keeps its pin.
     pub pin: Option<Pin>,
     /// Why the scaling group is pinned to a retained version; `None` names only the version that changes.
@@ -22,7 +22,7 @@ pub struct TemplateContribution {
 }
 
 /// A version that holds what the spec asks for.
-pub struct EnsuredVersion {
+pub(crate) struct EnsuredVersion {
     /// The version to pin.
     pub pin: Pin,
     /// The step that creates the version; `None` when it exists.
@@ -31,7 +31,7 @@ pub struct EnsuredVersion {
 
 impl EnsuredVersion {
     /// Whether the launch template itself is new.
-    pub fn creates_template(&self) -> bool {
+    pub(crate) fn creates_template(&self) -> bool {
         use crate::plan::Step;
         self.step.as_ref().is_some_and(|planned| matches!(planned.step, Step::Eks(EksStep::CreateTemplate(_))))
     }
@@ -46,7 +46,7 @@ impl From<EnsuredVersion> for TemplateContribution {
 
 /// Finds or creates a version with the desired content. Returns `None`, and blocks the group, when another group owns
 /// a template of that name.
-pub fn ensure_version(input: &PlanInput, builder: &mut PlanBuilder) -> Option<EnsuredVersion> {
+pub(crate) fn ensure_version(input: &PlanInput, builder: &mut PlanBuilder) -> Option<EnsuredVersion> {
     let r = input.resolved;
     let hash = r.fingerprint.hash.clone();
     let version = |stem: &str| NewVersion {
@@ -80,12 +80,12 @@ pub fn ensure_version(input: &PlanInput, builder: &mut PlanBuilder) -> Option<En
 }
 
 /// Events about the spec fields that the OS family does not support; published once with each new version.
-pub fn ignored_field_events(resolved: &ResolvedGroup) -> Vec<Event> {
+pub(crate) fn ignored_field_events(resolved: &ResolvedGroup) -> Vec<Event> {
     resolved.ignored_fields.iter().map(|field| Event::warning("FieldIgnored", field.to_string())).collect()
 }
 
 /// The event for a new group that asks for a launch configuration; published once, with its launch template.
-pub fn launch_configuration_unsupported(resolved: &ResolvedGroup) -> Option<Event> {
+pub(crate) fn launch_configuration_unsupported(resolved: &ResolvedGroup) -> Option<Event> {
     const MESSAGE: &str = "spec.eks.type LaunchConfiguration is not supported: AWS allows no new launch configurations; \
                            the group uses an equivalent launch template instead; set the type to LaunchTemplate";
     (resolved.desired.scaling_configuration == ScalingConfigurationKind::LaunchConfiguration)

@@ -10,7 +10,7 @@ use crate::provisioner::eks::resolve::ResolvedGroup;
 
 /// The differences between a version and the desired content. Never empty, because it is called only when the hashes
 /// differ.
-pub fn version_drift(found: Option<&ObservedVersion>, resolved: &ResolvedGroup) -> Vec<Drift> {
+pub(crate) fn version_drift(found: Option<&ObservedVersion>, resolved: &ResolvedGroup) -> Vec<Drift> {
     let Some(found) = found else {
         return vec![Drift::new("template", "an unknown version", "the desired version")];
     };
@@ -38,7 +38,7 @@ fn display_digest(part: Option<&String>) -> String {
 }
 
 /// The differences by field, without user data.
-pub fn template_data_drift(from: &TemplateData, to: &TemplateData) -> Vec<Drift> {
+pub(crate) fn template_data_drift(from: &TemplateData, to: &TemplateData) -> Vec<Drift> {
     let pairs = template_fields(&with_sorted_devices(from)).into_iter().zip(template_fields(&with_sorted_devices(to)));
     pairs
         .filter(|((_, a), (_, b))| a != b)
@@ -63,7 +63,7 @@ fn display_value(value: &Value) -> String {
 }
 
 /// Whether the desired hook lacks an optional field that the observed hook has.
-pub fn drops_fields(from: &LifecycleHook, to: &LifecycleHook) -> bool {
+pub(crate) fn drops_fields(from: &LifecycleHook, to: &LifecycleHook) -> bool {
     let gone = |from: &Option<String>, to: &Option<String>| from.is_some() && to.is_none();
     gone(&from.notification_arn, &to.notification_arn)
         || gone(&from.metadata, &to.metadata)
@@ -71,7 +71,7 @@ pub fn drops_fields(from: &LifecycleHook, to: &LifecycleHook) -> bool {
 }
 
 /// The differences between an observed hook and the desired one.
-pub fn hook_drift(from: &LifecycleHook, to: &LifecycleHook) -> Vec<Drift> {
+pub(crate) fn hook_drift(from: &LifecycleHook, to: &LifecycleHook) -> Vec<Drift> {
     let field = |name: &str, a: String, b: String| {
         (a != b).then(|| Drift::new(format!("lifecycleHooks[{}].{name}", to.name), a, b))
     };

@@ -26,7 +26,7 @@ pub struct Fingerprint {
 impl Fingerprint {
     /// Computes the fingerprint of a version's content. User data is represented by its inputs instead of its rendered
     /// text. The image label follows the image and is left out.
-    pub fn compute(family: &str, data: &TemplateData, boot: &BootstrapInput) -> Self {
+    pub(crate) fn compute(family: &str, data: &TemplateData, boot: &BootstrapInput) -> Self {
         let boot = bootstrap_fields(family, boot);
         let mut all = non_empty(template_fields(data));
         all.extend(boot.iter().map(|(k, v)| (*k, v.clone())));
@@ -37,7 +37,7 @@ impl Fingerprint {
     }
 
     /// Parses a description; `None` for a version that the controller did not create.
-    pub fn parse(description: Option<&str>) -> Option<Self> {
+    pub(crate) fn parse(description: Option<&str>) -> Option<Self> {
         let mut words = description?.strip_prefix(PREFIX)?.split(' ');
         let hash = words.next()?.to_owned();
         let parts = words.filter_map(|w| w.split_once(':')).map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
@@ -45,7 +45,7 @@ impl Fingerprint {
     }
 
     /// The text of the description; AWS allows 255 characters.
-    pub fn to_description(&self) -> String {
+    pub(crate) fn to_description(&self) -> String {
         let parts: String = self.parts.iter().map(|(k, v)| format!(" {k}:{v}")).collect();
         format!("{PREFIX}{}{parts}", self.hash)
     }
@@ -67,7 +67,7 @@ fn sort_keys(value: &Value) -> Value {
 }
 
 /// The content of a version by the spec's field names, without user data.
-pub fn template_fields(data: &TemplateData) -> [(&'static str, Value); 11] {
+pub(crate) fn template_fields(data: &TemplateData) -> [(&'static str, Value); 11] {
     let TemplateData {
         image_id,
         instance_type,

@@ -1,7 +1,7 @@
 //! The launch template of a group: its creation, its versions, and how they differ from the spec.
 
-pub mod create;
-pub mod drift;
-pub mod fingerprint;
+pub(crate) mod create;
+pub(crate) mod drift;
+pub(crate) mod fingerprint;
 pub mod launch_checks;
-pub mod versions;
+pub(crate) mod versions;

@@ -15,7 +15,11 @@ use crate::provisioner::eks::{adopt, launch_configuration, warm_pool};
 use crate::util::digest::client_token;
 
 /// Compares the pinned version with the spec and returns what has to change, if anything.
-pub fn plan_template(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuilder) -> TemplateContribution {
+pub(crate) fn plan_template(
+    input: &PlanInput,
+    group: &ScalingGroup,
+    builder: &mut PlanBuilder,
+) -> TemplateContribution {
     let r = input.resolved;
     let Some(pin) = &group.template else {
         return launch_configuration::migrate::keep_or_migrate(input, group, builder);

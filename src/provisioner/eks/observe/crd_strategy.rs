@@ -18,7 +18,7 @@ use crate::rotation::crd::resource::{RenderedResource, ResourceKind, resolve_kin
 use crate::rotation::crd::{CrdUpgrade, StatusMatcher};
 
 /// Reads the strategy's resources; `None` when no decision depends on them.
-pub async fn observe(
+pub(crate) async fn observe(
     o: &Observer<'_>,
     resolved: &ResolvedGroup,
     status: &InstanceGroupStatus,

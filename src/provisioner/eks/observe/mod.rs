@@ -2,7 +2,7 @@
 
 mod crd_strategy;
 mod previous_roles;
-pub mod references;
+pub(crate) mod references;
 pub mod remaining_resources;
 #[cfg(test)]
 mod tests;
@@ -30,7 +30,7 @@ use crate::rotation::{Drains, NodeView};
 ///
 /// # Errors
 /// A read from AWS or from the API server failed.
-pub async fn observe(
+pub(crate) async fn observe(
     o: &Observer<'_>,
     resolved: &ResolvedGroup,
     status: &InstanceGroupStatus,

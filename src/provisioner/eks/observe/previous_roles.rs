@@ -12,7 +12,7 @@ use crate::provisioner::join;
 use crate::provisioner::observe::{ObserveResult, Observer};
 
 /// Reads the entries of previous roles. AWS is called only for an access entry that is about to be removed.
-pub async fn observe(
+pub(crate) async fn observe(
     o: &Observer<'_>,
     resolved: &ResolvedGroup,
     state: &ObservedState,
@@ -59,7 +59,7 @@ pub async fn observe(
 
 /// A role's entry in aws-auth, when its content is what the controller writes. The status does not record whether the
 /// entry is for Linux or Windows nodes, so both are tried.
-pub fn aws_auth_entry(o: &Observer<'_>, role_arn: &str) -> Option<AuthEntry> {
+pub(crate) fn aws_auth_entry(o: &Observer<'_>, role_arn: &str) -> Option<AuthEntry> {
     let mut entries = [false, true].into_iter().map(|windows| AuthEntry::for_nodes(role_arn, windows));
     entries.find(|entry| aws_auth::entry_state(o.map_roles, entry) == AuthEntryState::Present)
 }

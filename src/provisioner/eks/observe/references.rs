@@ -18,7 +18,7 @@ use crate::provisioner::observe::{ObserveError, ObserveResult, Observer};
 use crate::util::lookup::Lookup;
 
 /// Reads the references of a spec: cluster, network, image, instance types and the profile of an existing role.
-pub async fn references(o: &Observer<'_>, wanted: &DesiredSpec) -> ObserveResult<References> {
+pub(crate) async fn references(o: &Observer<'_>, wanted: &DesiredSpec) -> ObserveResult<References> {
     let aws = ObserveError::Aws;
     let Some(cluster) = o.inventory.cluster(&wanted.cluster).await.map_err(aws)? else {
         return Ok(References {
@@ -112,7 +112,7 @@ async fn in_other_vpcs(
 }
 
 /// Reads image and instance type of a version that is about to be created; `None` for a group that is up to date.
-pub async fn launch_facts(
+pub(crate) async fn launch_facts(
     o: &Observer<'_>,
     resolved: &ResolvedGroup,
     state: &ObservedState,

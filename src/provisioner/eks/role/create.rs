@@ -6,7 +6,7 @@ use crate::provisioner::eks::input::PlanInput;
 
 /// Adds the steps for the role, its policies and its instance profile. Returns true while the profile is too new for
 /// other AWS services to refer to it.
-pub fn ensure_role(input: &PlanInput, builder: &mut PlanBuilder) -> bool {
+pub(crate) fn ensure_role(input: &PlanInput, builder: &mut PlanBuilder) -> bool {
     let r = input.resolved;
     let name = &r.names.role;
     let held = input.observed.instance_profile.as_ref().and_then(|p| p.role.as_ref());

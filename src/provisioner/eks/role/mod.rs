@@ -1,4 +1,4 @@
 //! The IAM role of the nodes: creation, and cleanup of the roles that the group used before.
 
-pub mod create;
-pub mod previous_roles;
+pub(crate) mod create;
+pub(crate) mod previous_roles;

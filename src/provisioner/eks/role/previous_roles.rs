@@ -14,7 +14,7 @@ use crate::provisioner::eks::rotation::outdated::{PinState, members, pin_state};
 use crate::provisioner::eks::warm_pool;
 
 /// Whether all instances, and the version that the group launches, use the desired role.
-pub fn all_nodes_use_role(
+pub(crate) fn all_nodes_use_role(
     resolved: &ResolvedGroup,
     state: &ObservedState,
     status: &InstanceGroupStatus,
@@ -29,7 +29,7 @@ pub fn all_nodes_use_role(
 }
 
 /// Removes unused entries, once nothing else is left to do.
-pub fn remove_unused(input: &PlanInput, builder: &mut PlanBuilder) {
+pub(crate) fn remove_unused(input: &PlanInput, builder: &mut PlanBuilder) {
     if builder.outcome.is_some() || builder.has_changes() {
         return;
     }

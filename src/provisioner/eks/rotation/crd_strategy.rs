@@ -23,7 +23,7 @@ use crate::rotation::crd::{CrdUpgrade, template};
 use crate::util::redact::Redacted;
 
 /// How many outdated instances are not terminating yet.
-pub fn outdated_count(members: &[NodeInstance]) -> usize {
+pub(crate) fn outdated_count(members: &[NodeInstance]) -> usize {
     let is_leaving = |m: &&NodeInstance| matches!(m.instance.state, InstanceState::Terminating | InstanceState::Other);
     members.iter().filter(|m| !is_leaving(m) && !m.reasons.is_empty()).count()
 }
@@ -74,7 +74,7 @@ pub fn needs_observation(status: &InstanceGroupStatus, outdated: usize) -> bool 
 }
 
 /// Submits, waits for, abandons or replaces a resource.
-pub fn plan_strategy(
+pub(crate) fn plan_strategy(
     input: &PlanInput,
     crd: &CrdUpgrade,
     members: &[NodeInstance],
@@ -125,7 +125,11 @@ pub fn plan_strategy(
 
 /// The outcome while a resource of the strategy `crd` is still active although the spec names another strategy: the
 /// controller replaces no nodes meanwhile. A finished or deleted resource is removed from the status.
-pub fn superseded_outcome(input: &PlanInput, members: &[NodeInstance], builder: &mut PlanBuilder) -> Option<Outcome> {
+pub(crate) fn superseded_outcome(
+    input: &PlanInput,
+    members: &[NodeInstance],
+    builder: &mut PlanBuilder,
+) -> Option<Outcome> {
     match &input.observed.strategy_state {
         Some(StrategyState::Left(Some(resource))) => {
             Some(waiting(format!("waiting for {}", resource.describe_left_behind(outdated_count(members)))))

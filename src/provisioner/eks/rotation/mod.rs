@@ -1,8 +1,8 @@
 //! Plans the next steps of a rotation from the group's instances, and reports its progress.
 
 pub mod crd_strategy;
-pub mod outdated;
-pub mod template_origin;
+pub(crate) mod outdated;
+pub(crate) mod template_origin;
 
 use serde_json::json;
 
@@ -20,7 +20,7 @@ use crate::rotation::rolling_update::settings::IntOrPercent;
 use crate::rotation::rolling_update::{Candidates, RotationState, decide};
 
 /// Replaces outdated nodes, or removes surplus nodes.
-pub fn rotate_nodes(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuilder) {
+pub(crate) fn rotate_nodes(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuilder) {
     let members = outdated::members(input.resolved, input.observed, input.status);
     count_nodes(input, group, &members, builder);
     let is_draining = |m: &NodeInstance| m.disruption_of(&input.resolved.desired.id.uid).is_some();

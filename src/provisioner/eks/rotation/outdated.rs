@@ -12,7 +12,7 @@ use crate::rotation::NodeInstance;
 
 /// How the pinned version relates to the desired content.
 #[derive(Clone, Debug, PartialEq)]
-pub enum PinState {
+pub(crate) enum PinState {
     /// The pinned version has the desired content.
     Current {
         /// The version number.
@@ -35,7 +35,7 @@ pub enum PinState {
 }
 
 /// Compares the pinned version with the desired content.
-pub fn pin_state(
+pub(crate) fn pin_state(
     resolved: &ResolvedGroup,
     state: &ObservedState,
     status: &InstanceGroupStatus,
@@ -75,7 +75,11 @@ fn rotate_at_drift(resolved: &ResolvedGroup, state: &ObservedState, current: i64
 }
 
 /// The group's instances with their nodes and what is outdated about them.
-pub fn members(resolved: &ResolvedGroup, state: &ObservedState, status: &InstanceGroupStatus) -> Vec<NodeInstance> {
+pub(crate) fn members(
+    resolved: &ResolvedGroup,
+    state: &ObservedState,
+    status: &InstanceGroupStatus,
+) -> Vec<NodeInstance> {
     let instances = state.scaling_group.iter().flat_map(|g| &g.instances);
     instances
         .map(|instance| NodeInstance {
@@ -87,7 +91,7 @@ pub fn members(resolved: &ResolvedGroup, state: &ObservedState, status: &Instanc
 }
 
 /// Why an instance of the group or of its warm pool is to be replaced; empty when it is not.
-pub fn instance_drift(
+pub(crate) fn instance_drift(
     resolved: &ResolvedGroup,
     state: &ObservedState,
     status: &InstanceGroupStatus,
@@ -142,7 +146,7 @@ fn with_rotate_at(
 }
 
 /// The content that the group launches now; `None` when it was not read.
-pub fn current_launch_data(state: &ObservedState) -> Option<&TemplateData> {
+pub(crate) fn current_launch_data(state: &ObservedState) -> Option<&TemplateData> {
     match state.scaling_group.as_ref().and_then(launch_configuration::current_name) {
         Some(_) => state.launch_configuration.as_ref(),
         None => state.versions.get(&pinned_version(state)?)?.data.as_ref(),

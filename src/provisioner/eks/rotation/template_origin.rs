@@ -8,7 +8,7 @@ use crate::provisioner::eks::observed::{ObservedState, version_number};
 
 /// Who created a launch template version or launch configuration, and the content that it stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TemplateOrigin {
+pub(crate) enum TemplateOrigin {
     /// The controller created it from inputs with this hash.
     Created {
         /// SHA-256 of the inputs, in hex.
@@ -27,7 +27,7 @@ pub enum TemplateOrigin {
 
 impl TemplateOrigin {
     /// The origin of a version of the group's own template.
-    pub fn of_version(state: &ObservedState, status: &InstanceGroupStatus, number: i64) -> TemplateOrigin {
+    pub(crate) fn of_version(state: &ObservedState, status: &InstanceGroupStatus, number: i64) -> TemplateOrigin {
         if let Some(own) = state.versions.get(&number).and_then(|version| version.fingerprint.as_ref()) {
             return TemplateOrigin::Created { hash: own.hash.clone() };
         }
@@ -46,7 +46,7 @@ impl TemplateOrigin {
     }
 
     /// The origin of the launch configuration that the group launches from. The controller creates none.
-    pub fn of_configuration(status: &InstanceGroupStatus, name: &str) -> TemplateOrigin {
+    pub(crate) fn of_configuration(status: &InstanceGroupStatus, name: &str) -> TemplateOrigin {
         let Some(recorded) = status.template.as_ref().filter(|_| !is_unrecorded(status)) else {
             return TemplateOrigin::FirstObserved;
         };
@@ -62,7 +62,7 @@ impl TemplateOrigin {
     }
 
     /// Whether it is known to have the content with this hash.
-    pub fn has_content(&self, desired_hash: &str) -> bool {
+    pub(crate) fn has_content(&self, desired_hash: &str) -> bool {
         match self {
             TemplateOrigin::Created { hash } | TemplateOrigin::Adopted { hash } => hash == desired_hash,
             TemplateOrigin::FirstObserved | TemplateOrigin::Unknown => false,
@@ -70,7 +70,7 @@ impl TemplateOrigin {
     }
 
     /// Whether it counts as having the content with this hash, so that nothing is replaced.
-    pub fn is_up_to_date(&self, desired_hash: &str) -> bool {
+    pub(crate) fn is_up_to_date(&self, desired_hash: &str) -> bool {
         self.has_content(desired_hash) || *self == TemplateOrigin::FirstObserved
     }
 }
@@ -82,7 +82,7 @@ fn is_unrecorded(status: &InstanceGroupStatus) -> bool {
 
 /// Whether the status may record the name of a launch configuration. It must not record one that a user set manually,
 /// because that one would then count as set by another controller.
-pub fn may_record_configuration(status: &InstanceGroupStatus, name: &str) -> bool {
+pub(crate) fn may_record_configuration(status: &InstanceGroupStatus, name: &str) -> bool {
     is_unrecorded(status)
         || status.active_launch_configuration_name.as_deref() == Some(name)
         || status.template.as_ref().is_some_and(|t| t.version.as_deref() == Some(name))
@@ -90,7 +90,11 @@ pub fn may_record_configuration(status: &InstanceGroupStatus, name: &str) -> boo
 
 /// The newest adopted version that stands for the content with this hash. Nodes of older versions date from the previous
 /// controller and count as up to date too.
-pub fn newest_adopted_version(state: &ObservedState, status: &InstanceGroupStatus, desired_hash: &str) -> Option<i64> {
+pub(crate) fn newest_adopted_version(
+    state: &ObservedState,
+    status: &InstanceGroupStatus,
+    desired_hash: &str,
+) -> Option<i64> {
     let pin = pinned_version(state)?;
     if TemplateOrigin::of_version(state, status, pin) == TemplateOrigin::FirstObserved {
         return Some(pin);
@@ -100,6 +104,6 @@ pub fn newest_adopted_version(state: &ObservedState, status: &InstanceGroupStatu
 }
 
 /// The number of the version that the group is pinned to.
-pub fn pinned_version(state: &ObservedState) -> Option<i64> {
+pub(crate) fn pinned_version(state: &ObservedState) -> Option<i64> {
     state.scaling_group.as_ref()?.template.as_ref().and_then(|pin| version_number(pin, state.template.as_ref()))
 }

@@ -10,7 +10,7 @@ use crate::provisioner::eks::input::PlanInput;
 use crate::provisioner::eks::warm_pool;
 
 /// Sets attributes that differ, and removes those that only the controller had set.
-pub fn plan_attributes(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuilder) {
+pub(crate) fn plan_attributes(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuilder) {
     let managed = input.status.managed.clone().unwrap_or_default();
     tags(input, group, &managed, builder);
     let desired = &input.resolved.desired;

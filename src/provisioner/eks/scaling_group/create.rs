@@ -6,7 +6,7 @@ use crate::plan::{EksStep, Phase, Pin, PlanBuilder, waiting};
 use crate::provisioner::eks::input::PlanInput;
 
 /// Adds the steps that create the scaling group, pinned to a launch template version.
-pub fn create_scaling_group(input: &PlanInput, pin: Pin, builder: &mut PlanBuilder) {
+pub(crate) fn create_scaling_group(input: &PlanInput, pin: Pin, builder: &mut PlanBuilder) {
     let r = input.resolved;
     let desired = &r.desired;
     let group = NewScalingGroup {

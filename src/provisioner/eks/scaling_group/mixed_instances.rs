@@ -8,7 +8,7 @@ use crate::provisioner::eks::input::PlanInput;
 
 /// The desired policy, if any. The types of an instance pool stay those of the observed policy: newer types are added
 /// together with another change of the group (`changes`), never alone.
-pub fn desired_policy(input: &PlanInput, group: Option<&ScalingGroup>, changes: bool) -> Option<MixedPolicy> {
+pub(crate) fn desired_policy(input: &PlanInput, group: Option<&ScalingGroup>, changes: bool) -> Option<MixedPolicy> {
     let held = group.and_then(|g| g.mixed.as_ref());
     let policy = policy_with_pool(input, held, changes)?;
     if changes || drift(held, Some(&policy)).is_empty() {
@@ -18,7 +18,7 @@ pub fn desired_policy(input: &PlanInput, group: Option<&ScalingGroup>, changes: 
 }
 
 /// Records the types that the pool adds before the policy is set, so that a manual removal of a type is detected.
-pub fn record_pool(input: &PlanInput, policy: Option<&MixedPolicy>, builder: &mut PlanBuilder) {
+pub(crate) fn record_pool(input: &PlanInput, policy: Option<&MixedPolicy>, builder: &mut PlanBuilder) {
     let (Some(policy), Some(mixed), Some(_)) =
         (policy, &input.resolved.desired.mixed_instances, &input.resolved.type_pool)
     else {
@@ -58,7 +58,7 @@ fn policy_with_pool(input: &PlanInput, held: Option<&MixedPolicy>, refresh: bool
 }
 
 /// The differences by field, with the spec's field names.
-pub fn drift(from: Option<&MixedPolicy>, to: Option<&MixedPolicy>) -> Vec<Drift> {
+pub(crate) fn drift(from: Option<&MixedPolicy>, to: Option<&MixedPolicy>) -> Vec<Drift> {
     let (before, after) = (display_fields(from), display_fields(to));
     let name = |field: &str| format!("mixedInstancesPolicy.{field}");
     let pairs = FIELDS.iter().zip(before.into_iter().zip(after));

@@ -1,8 +1,8 @@
 //! The Auto Scaling group: creation, attributes, purchase options, readiness, and scale-in.
 
-pub mod attributes;
-pub mod create;
-pub mod mixed_instances;
-pub mod readiness;
-pub mod scale_in;
-pub mod spot;
+pub(crate) mod attributes;
+pub(crate) mod create;
+pub(crate) mod mixed_instances;
+pub(crate) mod readiness;
+pub(crate) mod scale_in;
+pub(crate) mod spot;

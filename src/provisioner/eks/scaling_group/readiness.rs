@@ -10,7 +10,7 @@ use crate::provisioner::eks::rotation::outdated;
 use crate::rotation::NodeInstance;
 
 /// Checks the readiness of the nodes, and sets the outcome when nothing else has set it.
-pub fn check_readiness(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuilder) {
+pub(crate) fn check_readiness(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuilder) {
     let members = outdated::members(input.resolved, input.observed, input.status);
     let desired = usize::try_from(group.desired).unwrap_or(0);
     let ready: usize = members.iter().filter(|m| m.is_ready()).map(NodeInstance::weight).sum();

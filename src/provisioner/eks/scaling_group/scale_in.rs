@@ -13,7 +13,7 @@ fn current_capacity(group: &ScalingGroup) -> (i64, i64) {
 }
 
 /// The desired `maxSize`, or the smallest larger value for which Auto Scaling terminates no node.
-pub fn safe_max_size(input: &PlanInput, group: &ScalingGroup) -> i32 {
+pub(crate) fn safe_max_size(input: &PlanInput, group: &ScalingGroup) -> i32 {
     let (current, lightest) = current_capacity(group);
     let desired = i64::from(group.desired);
     // Instances that are about to launch may run by the time that the size is set.
@@ -24,7 +24,7 @@ pub fn safe_max_size(input: &PlanInput, group: &ScalingGroup) -> i32 {
 }
 
 /// How many capacity units exceed the desired `maxSize`, while the observed `maxSize` is larger.
-pub fn surplus(input: &PlanInput, group: &ScalingGroup) -> usize {
+pub(crate) fn surplus(input: &PlanInput, group: &ScalingGroup) -> usize {
     let max = input.resolved.desired.max_size;
     if group.max <= max {
         return 0;
@@ -36,7 +36,7 @@ pub fn surplus(input: &PlanInput, group: &ScalingGroup) -> usize {
 }
 
 /// Reports that `maxSize` is not lowered yet, when nothing else decides the outcome.
-pub fn report_pending(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuilder) {
+pub(crate) fn report_pending(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuilder) {
     let max_size = input.resolved.desired.max_size;
     if safe_max_size(input, group) > max_size {
         builder.set_outcome_once(waiting(

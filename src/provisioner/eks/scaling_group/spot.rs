@@ -7,7 +7,7 @@ use crate::index::spot;
 use crate::index::spot::Recommendations;
 
 /// Replaces the spot price of the spec by an active recommendation, once the scaling group exists.
-pub fn apply_spot_recommendation(
+pub(crate) fn apply_spot_recommendation(
     spec: &mut InstanceGroupSpec,
     status: &InstanceGroupStatus,
     all: &Recommendations,

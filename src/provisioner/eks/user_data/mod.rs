@@ -34,7 +34,6 @@ pub use limits::MAX_BYTES;
 use limits::MAX_UNCOMPRESSED_BYTES;
 pub use os_family::OsFamily;
 pub use stages::{Stage, StageKind, effective_family};
-pub use validate::{label_error, taint_error};
 
 /// A field that the OS family does not support. It is left out and reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -108,11 +107,6 @@ impl UserData {
 
     fn transmitted_bytes(&self) -> &[u8] {
         self.compressed.as_ref().unwrap_or(&self.bytes).expose()
-    }
-
-    /// Always false: every family renders some text.
-    pub fn is_empty(&self) -> bool {
-        self.bytes.expose().is_empty()
     }
 }
 

@@ -21,7 +21,7 @@ pub enum OsFamily {
 
 impl OsFamily {
     /// Parses the annotation `os-family`, case-insensitively; an unknown value means Amazon Linux 2.
-    pub fn parse(text: &str) -> Self {
+    pub(crate) fn parse(text: &str) -> Self {
         match text.to_ascii_lowercase().as_str() {
             "amazonlinux2023" => Self::AmazonLinux2023,
             "bottlerocket" => Self::Bottlerocket,
@@ -31,7 +31,7 @@ impl OsFamily {
     }
 
     /// The spelling of the annotation.
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::AmazonLinux2 => "amazonlinux2",
             Self::AmazonLinux2023 => "amazonlinux2023",

@@ -3,18 +3,18 @@
 use std::fmt::Write;
 
 /// One word of a POSIX shell, in single quotes only when it contains special characters.
-pub fn shell_quoted(word: &str) -> String {
+pub(crate) fn shell_quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_@%+=:,./-".contains(c);
     if !word.is_empty() && word.chars().all(plain) { word.to_owned() } else { single_quoted(word) }
 }
 
 /// One word of a POSIX shell, always in single quotes.
-pub fn single_quoted(word: &str) -> String {
+pub(crate) fn single_quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
 /// A verbatim PowerShell string. Quotes are doubled, also typographic ones, which PowerShell treats as plain quotes.
-pub fn powershell_quoted(text: &str) -> String {
+pub(crate) fn powershell_quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('\'');
     for c in text.chars() {
@@ -28,7 +28,7 @@ pub fn powershell_quoted(text: &str) -> String {
 }
 
 /// A double-quoted ASCII string whose escapes are valid in both YAML and TOML.
-pub fn double_quoted(text: &str) -> String {
+pub(crate) fn double_quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
     for c in text.chars() {
@@ -51,7 +51,7 @@ pub fn double_quoted(text: &str) -> String {
 }
 
 /// A field of `/etc/fstab`, with white space, `#` and the backslash as octal escapes.
-pub fn fstab_escaped(field: &str) -> String {
+pub(crate) fn fstab_escaped(field: &str) -> String {
     let mut out = String::with_capacity(field.len());
     for c in field.chars() {
         match c {

@@ -25,19 +25,6 @@ pub enum StageKind {
     NodeConfig,
 }
 
-impl StageKind {
-    /// Parses `PreBootstrap`, `PostBootstrap` or `NodeConfigYaml`, case-insensitively; `None` for any other stage, which
-    /// is ignored.
-    pub fn parse(text: &str) -> Option<Self> {
-        match text.to_ascii_lowercase().as_str() {
-            "prebootstrap" => Some(Self::Pre),
-            "postbootstrap" => Some(Self::Post),
-            "nodeconfigyaml" => Some(Self::NodeConfig),
-            _ => None,
-        }
-    }
-}
-
 /// One entry of `userData`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stage {
@@ -56,7 +43,7 @@ impl Stage {
     }
 
     /// Names the stage in messages.
-    pub fn field_path(&self, index: usize) -> String {
+    pub(crate) fn field_path(&self, index: usize) -> String {
         if self.name.is_empty() {
             format!("spec.eks.configuration.userData[{index}]")
         } else {
@@ -65,7 +52,7 @@ impl Stage {
     }
 
     /// Whether the data looks like base64 with padding but is not valid. It would run as a script unchanged.
-    pub fn is_truncated_base64(&self) -> bool {
+    pub(crate) fn is_truncated_base64(&self) -> bool {
         let one_line = self.data.expose().replace(['\r', '\n'], "");
         let letters = one_line.trim_end_matches('=');
         letters.len() < one_line.len()
@@ -90,7 +77,7 @@ pub(super) struct DecodedStage {
 
 impl DecodedStage {
     /// The stage as text.
-    pub fn text(&self) -> Result<&str, UserDataError> {
+    pub(crate) fn text(&self) -> Result<&str, UserDataError> {
         std::str::from_utf8(&self.data).map_err(|_| UserDataError::NotText { stage: self.field.clone() })
     }
 }
@@ -187,13 +174,5 @@ mod tests {
         assert!(decode(&[bad.clone(), good.clone()]).is_ok());
         let message = decode(&[good, bad]).err().unwrap().to_string();
         assert!(message.contains("`bad`") && !message.contains("canary"), "{message}");
-    }
-
-    #[test]
-    fn stage_kinds_parse_case_insensitively() {
-        assert_eq!(StageKind::parse("prebootstrap"), Some(StageKind::Pre));
-        assert_eq!(StageKind::parse("PostBootstrap"), Some(StageKind::Post));
-        assert_eq!(StageKind::parse("NodeConfigYaml"), Some(StageKind::NodeConfig));
-        assert_eq!(StageKind::parse("Other"), None);
     }
 }

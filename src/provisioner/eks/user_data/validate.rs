@@ -104,7 +104,7 @@ pub(super) fn service_cidr_address(cidr: &str) -> Result<Option<IpAddr>, UserDat
 }
 
 /// Why a kubelet would reject a label; `None` for a valid one.
-pub fn label_error(key: &str, value: &str) -> Option<UserDataError> {
+pub(crate) fn label_error(key: &str, value: &str) -> Option<UserDataError> {
     if !is_label_key(key) {
         return Some(invalid_value(LABELS, key, KEY_RULE));
     }
@@ -120,7 +120,7 @@ pub fn label_error(key: &str, value: &str) -> Option<UserDataError> {
 }
 
 /// Why a kubelet would reject a taint; `None` for a valid one.
-pub fn taint_error(key: &str, value: &str, effect: &str) -> Option<UserDataError> {
+pub(crate) fn taint_error(key: &str, value: &str, effect: &str) -> Option<UserDataError> {
     if !is_label_key(key) {
         return Some(invalid_value(TAINTS, key, KEY_RULE));
     }

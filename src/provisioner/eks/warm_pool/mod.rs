@@ -16,7 +16,11 @@ use crate::rotation::rolling_update::report::rotation_halted;
 use crate::util::duration;
 
 /// Identifies the version that all instances of a pool should run: the pinned version, and `rotate-at` once it has passed.
-pub fn current_version_key(resolved: &ResolvedGroup, group: &ScalingGroup, now: jiff::Timestamp) -> Option<String> {
+pub(crate) fn current_version_key(
+    resolved: &ResolvedGroup,
+    group: &ScalingGroup,
+    now: jiff::Timestamp,
+) -> Option<String> {
     let pinned =
         group.template.as_ref().map(|pin| pin.version.clone()).or_else(|| group.launch_configuration.clone())?;
     Some(match resolved.desired.rolling_update.rotate_at.filter(|at| *at <= now) {
@@ -26,14 +30,19 @@ pub fn current_version_key(resolved: &ResolvedGroup, group: &ScalingGroup, now: 
 }
 
 /// Whether the group has a warm pool that neither the controller created nor the spec asks for.
-pub fn is_foreign(input: &PlanInput) -> bool {
+pub(crate) fn is_foreign(input: &PlanInput) -> bool {
     let recorded = input.status.managed.as_ref().is_some_and(|m| m.warm_pool);
     let exists = input.observed.scaling_group.as_ref().is_some_and(|g| g.warm_pool.is_some());
     exists && !recorded && input.resolved.desired.warm_pool.is_none()
 }
 
 /// Creates, changes or deletes the warm pool as the spec asks; a foreign pool is kept.
-pub fn plan_pool(input: &PlanInput, group: &ScalingGroup, managed: &ManagedAttributes, builder: &mut PlanBuilder) {
+pub(crate) fn plan_pool(
+    input: &PlanInput,
+    group: &ScalingGroup,
+    managed: &ManagedAttributes,
+    builder: &mut PlanBuilder,
+) {
     match (&input.resolved.desired.warm_pool, &group.warm_pool) {
         (Some(_), Some(found)) if found.deleting => builder.set_outcome_once(waiting(
             Phase::Modifying,
@@ -80,7 +89,7 @@ fn display_sizes(sizes: &WarmSizes) -> String {
 }
 
 /// Replaces outdated warm instances. Returns true while the rotation of nodes has to wait for the pool.
-pub fn rotate_pool(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuilder) -> bool {
+pub(crate) fn rotate_pool(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuilder) -> bool {
     let (Some(pool), Some(_)) = (&input.observed.warm_instances, &group.warm_pool) else { return false };
     let old = outdated_instances(input.resolved, input.observed, input.status);
     if old.is_empty() {
@@ -130,7 +139,7 @@ fn halt_rotation(input: &PlanInput, pool: &[WarmInstance], message: String, buil
 }
 
 /// Whether outdated warm instances are kept only because others are still launching or terminating.
-pub fn is_blocked_by_transitions(
+pub(crate) fn is_blocked_by_transitions(
     resolved: &ResolvedGroup,
     state: &ObservedState,
     status: &InstanceGroupStatus,
