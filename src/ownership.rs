@@ -64,7 +64,7 @@ pub(crate) fn has_foreign_tags(tags: &[Tag], ownership: &[Tag]) -> bool {
 /// Who owns a scaling group with the name that the controller derives for a group, according to the scaling group's
 /// tags.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Ownership {
+pub enum Ownership {
     /// All three tags are the group's.
     Ours,
     /// The tags name another group, for which the controller derives the same name.
@@ -92,7 +92,7 @@ pub(crate) enum Ownership {
 /// tags.pop();
 /// assert!(matches!(classify_ownership("demo-team-web", &tags, &expected), Ownership::TagsModified(_)));
 /// ```
-pub(crate) fn classify_ownership(name: &str, tags: &[Tag], ownership: &[Tag]) -> Ownership {
+pub fn classify_ownership(name: &str, tags: &[Tag], ownership: &[Tag]) -> Ownership {
     let present = tag_map(tags);
     if has_ownership_tags(tags, ownership) {
         return Ownership::Ours;

@@ -47,8 +47,9 @@ pub struct Timing {
     pub volume_detach_timeout: SignedDuration,
     /// Drain timeout when a group is deleted.
     pub deletion_drain_timeout: SignedDuration,
-    /// Wait before a drain that ran into its timeout is retried.
-    pub drain_retry_delay: SignedDuration,
+    /// Wait before something is retried that failed for a cause outside of the controller: a drain that ran into its
+    /// timeout, a Fargate profile or strategy resource that failed, a new role that EKS does not accept yet.
+    pub retry_delay: SignedDuration,
     /// How long a replacement must be Ready before the next batch starts, so that a replacement that fails immediately does
     /// not cost another node.
     pub ready_hold: SignedDuration,
@@ -67,7 +68,7 @@ impl Default for Timing {
             kubelet_timeout: SignedDuration::from_mins(5),
             volume_detach_timeout: SignedDuration::from_mins(2),
             deletion_drain_timeout: SignedDuration::from_mins(15),
-            drain_retry_delay: SignedDuration::from_mins(5),
+            retry_delay: SignedDuration::from_mins(5),
             ready_hold: SignedDuration::from_secs(30),
             startup_grace: SignedDuration::from_secs(30),
         }
@@ -86,7 +87,7 @@ impl Timing {
             kubelet_timeout,
             volume_detach_timeout,
             deletion_drain_timeout,
-            drain_retry_delay,
+            retry_delay,
             ready_hold,
             startup_grace,
         } = self;
@@ -98,7 +99,7 @@ impl Timing {
             kubelet_timeout: scale(kubelet_timeout),
             volume_detach_timeout: scale(volume_detach_timeout),
             deletion_drain_timeout: scale(deletion_drain_timeout),
-            drain_retry_delay: scale(drain_retry_delay),
+            retry_delay: scale(retry_delay),
             ready_hold: scale(ready_hold),
             startup_grace: scale(startup_grace),
         }

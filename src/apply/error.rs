@@ -3,7 +3,8 @@
 use crate::auth::aws_auth::AwsAuthError;
 use crate::aws::{AwsError, AwsErrorKind};
 use crate::k8s::KubeError;
-use crate::plan::outcome::Reason;
+use crate::lock::LockHolder;
+use crate::plan::reason::Reason;
 
 /// Why a pass ended before its last step.
 #[derive(Debug, thiserror::Error)]
@@ -22,10 +23,10 @@ pub enum StepError {
     OwnershipConflict(String),
     /// `lock-upgrades` was set after the plan was made.
     #[error("lock-upgrades is set on {0}")]
-    Locked(&'static str),
-    /// This replica lost the lease after the plan was made.
-    #[error("another replica of the controller is the leader")]
-    NotLeading,
+    Locked(LockHolder),
+    /// This process may no longer write: it lost the lease, or another controller writes the status of groups.
+    #[error("this process may no longer write: another process is the leader, or another controller is active")]
+    MayNotWrite,
 }
 
 impl StepError {
@@ -45,7 +46,7 @@ impl StepError {
                 | AwsErrorKind::Other => None,
             },
             StepError::Kube(KubeError::Forbidden { .. }) => Some(Reason::MissingPermission),
-            StepError::Kube(_) | StepError::NotLeading | StepError::Locked(_) => None,
+            StepError::Kube(_) | StepError::MayNotWrite | StepError::Locked(_) => None,
             StepError::AwsAuth(_) => Some(Reason::AuthConflict),
             StepError::OwnershipConflict(_) => Some(Reason::OwnershipConflict),
         }

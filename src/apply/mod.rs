@@ -112,7 +112,7 @@ impl ApplyRun<'_> {
         }
         // The last check, so that nothing is awaited between it and the write.
         if !(self.ctx.can_write)() {
-            return Err(StepError::NotLeading);
+            return Err(StepError::MayNotWrite);
         }
         match step {
             Step::Object(step) => step.apply(self).await,
@@ -134,11 +134,6 @@ impl ApplyRun<'_> {
             .locks(&self.id.namespace, &self.id.name, self.ctx.config_namespace)
             .await
             .map_err(StepError::Kube)?;
-        match (locks.group, locks.namespace, locks.config_map) {
-            (true, _, _) => Err(StepError::Locked("the InstanceGroup")),
-            (_, true, _) => Err(StepError::Locked("its Namespace")),
-            (_, _, true) => Err(StepError::Locked("the instance-manager ConfigMap")),
-            (false, false, false) => Ok(()),
-        }
+        locks.holder().map_or(Ok(()), |holder| Err(StepError::Locked(holder)))
     }
 }

@@ -25,7 +25,7 @@ impl Apply for NodeStep {
                 kube.uncordon_node(node).await.map_err(StepError::Kube)?;
                 process_state.forget_node(node);
                 if *reason == UncordonReason::DrainTimeout {
-                    process_state.delay_drain(node, run.ctx.now + run.ctx.drain_retry_delay);
+                    process_state.delay_drain(node, run.ctx.now + run.ctx.retry_delay);
                 }
             }
             NodeStep::RecordSurge { node, resource_version, template_version, .. } => {

@@ -29,7 +29,7 @@ pub(crate) struct Applier<'a> {
     /// Namespace of the ConfigMap that can carry `lock-upgrades`.
     pub config_namespace: &'a str,
     /// How long a node is not drained again after its drain ran into `drainTimeout`.
-    pub drain_retry_delay: jiff::SignedDuration,
+    pub retry_delay: jiff::SignedDuration,
     /// Reference time of the plan.
     pub now: Timestamp,
 }
@@ -113,14 +113,14 @@ pub(crate) fn ignore_not_found<T>(result: Result<T, AwsError>) -> StepResult {
 impl ApplyRun<'_> {
     /// Decides whether an `InvalidProfile` error of EKS about a role is retried or needs a person.
     ///
-    /// The group's own role may be too new for EKS, so the error is retried for [`Applier::drain_retry_delay`]. For any
+    /// The group's own role may be too new for EKS, so the error is retried for [`Applier::retry_delay`]. For any
     /// other role, and after that time, the error becomes `Invalid` with a remedy; `field` names the role in the spec.
     pub(crate) fn classify_role_error(&self, error: AwsError, own_role: bool, field: &str) -> StepError {
         if error.kind != AwsErrorKind::InvalidProfile {
             return StepError::Aws(error);
         }
-        let Applier { process_state, drain_retry_delay, now, .. } = self.ctx;
-        if own_role && process_state.track_role_refusal(&self.id.key(), true, *now) < *drain_retry_delay {
+        let Applier { process_state, retry_delay, now, .. } = self.ctx;
+        if own_role && process_state.track_role_refusal(&self.id.key(), true, *now) < *retry_delay {
             return StepError::Aws(error);
         }
         let remedy = match own_role {

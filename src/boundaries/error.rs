@@ -3,7 +3,7 @@
 /// A probable mistake in the ConfigMap. The ConfigMap is used nevertheless.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key}{}: {path}: {message}; {remedy}", line_suffix(.line))]
-pub(crate) struct ConfigWarning {
+pub struct ConfigWarning {
     /// Key of the ConfigMap.
     pub key: String,
     /// Line within that key, counted from 1.
@@ -19,7 +19,7 @@ pub(crate) struct ConfigWarning {
 /// An error because of which the ConfigMap cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key}{}: {path}{}{message}; {remedy}", line_suffix(.line), if .path.is_empty() { "" } else { ": " })]
-pub(crate) struct ConfigError {
+pub struct ConfigError {
     /// Key of the ConfigMap.
     pub key: &'static str,
     /// Line within that key, counted from 1.

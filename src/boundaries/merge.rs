@@ -15,7 +15,7 @@ use crate::util::digest::sha256_hex;
 /// A conflict of types between an InstanceGroup and the ConfigMap.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{path}: {message}; {remedy}")]
-pub(crate) struct MergeError {
+pub struct MergeError {
     /// Dotted path of the conflict.
     pub path: String,
     /// Which values conflict.
@@ -47,7 +47,7 @@ pub(crate) struct MergeError {
 ///
 /// # Errors
 /// Values of different kinds that a boundary would merge.
-pub(crate) fn merge(boundaries: &Boundaries, group: &Value, excluded: bool) -> Result<MergedSpec, MergeError> {
+pub fn merge(boundaries: &Boundaries, group: &Value, excluded: bool) -> Result<MergedSpec, MergeError> {
     // A group without a spec is treated like one with an empty spec.
     let spec = if group["spec"].is_null() { json!({}) } else { group["spec"].clone() };
     let tenant = json!({ "metadata": { "annotations": group["metadata"]["annotations"] }, "spec": spec });

@@ -20,10 +20,10 @@ pub(crate) mod selector;
 mod tests;
 pub(crate) mod yaml;
 
-pub(crate) use error::{ConfigError, ConfigWarning};
-pub(crate) use merge::merge;
-pub(crate) use merged_spec::MergedSpec;
-pub(crate) use overridden::OverriddenValue;
-pub(crate) use parse::Boundaries;
+pub use error::{ConfigError, ConfigWarning};
+pub use merge::merge;
+pub use merged_spec::MergedSpec;
+pub use overridden::OverriddenValue;
+pub use parse::Boundaries;
 pub(crate) use policy::{NamespaceUsage, Policy, PolicyViolation};
 pub(crate) use provenance::Source;

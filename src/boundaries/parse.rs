@@ -19,7 +19,7 @@ pub(crate) const CONFIG_MAP_KEYS: [&str; 4] = ["boundaries", "defaults", "condit
 
 /// The content of the admin's ConfigMap.
 #[derive(Clone, Default, PartialEq)]
-pub(crate) struct Boundaries {
+pub struct Boundaries {
     pub(super) restricted: Vec<Path>,
     pub(super) replace: Vec<Path>,
     pub(super) merge: Vec<Path>,
@@ -52,7 +52,7 @@ impl Boundaries {
     ///
     /// # Errors
     /// The first error; probable mistakes are returned as warnings.
-    pub(crate) fn parse(data: &BTreeMap<String, String>) -> Result<(Self, Vec<ConfigWarning>), ConfigError> {
+    pub fn parse(data: &BTreeMap<String, String>) -> Result<(Self, Vec<ConfigWarning>), ConfigError> {
         let mut warnings = unknown_keys(data);
         let mut read = |key: &'static str| Section::parse(key, data.get(key).map_or("", String::as_str), &mut warnings);
         let (boundaries, defaults, conditionals, policy) =

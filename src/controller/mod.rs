@@ -142,7 +142,7 @@ async fn apply_plan(group: &InstanceGroup, plan: Plan, ctx: &Context, now: Times
         aws_auth: &ctx.aws_auth_writer,
         can_write: &can_write,
         config_namespace: &ctx.config_namespace,
-        drain_retry_delay: ctx.planner.settings.timing.drain_retry_delay,
+        retry_delay: ctx.planner.settings.timing.retry_delay,
         now,
     };
     let resource_version = group.resource_version().unwrap_or_default();
@@ -197,7 +197,7 @@ fn record_metrics(
     let metrics = &ctx.metrics;
     match (failure_reason, &applied.error) {
         (Some(reason), _) => metrics.record_reconcile(key, ReconcileResult::Failed(reason)),
-        (None, Some(StepError::NotLeading)) => {}
+        (None, Some(StepError::MayNotWrite)) => {}
         (None, Some(_)) => metrics.record_reconcile(key, ReconcileResult::Failed(fail_reason::HANDLE_RECONCILE)),
         (None, None) if matches!(report.outcome, Some(Outcome::Progressing { .. })) => {
             metrics.record_reconcile(key, ReconcileResult::RequeueAfter)

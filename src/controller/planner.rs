@@ -208,13 +208,11 @@ impl Planner {
 /// Why no boundaries are available; `None` when they are, or when groups run without.
 fn boundaries_unavailable(context: &GroupContext) -> Option<String> {
     let why = match &context.active_boundaries.source {
-        BoundariesSource::Unavailable(why) => why.as_str(),
-        BoundariesSource::Unknown => "the ConfigMap instance-manager has not been read yet",
+        BoundariesSource::Unavailable(why) => format!("{why}, and no last known good revision is stored"),
+        BoundariesSource::Unknown => "the ConfigMap instance-manager has not been read yet".to_owned(),
         BoundariesSource::Live | BoundariesSource::LastKnownGood(_) | BoundariesSource::NotConfigured => return None,
     };
-    Some(format!(
-        "{why}, and no last known good revision is stored; no AWS changes will be made until the ConfigMap is fixed"
-    ))
+    Some(format!("{why}; no AWS changes will be made until the ConfigMap is fixed"))
 }
 
 /// Decodes the merged spec, checks it against the policy, and selects the provisioner.

@@ -49,7 +49,7 @@ pub fn report(
     now: &str,
 ) -> Report {
     let plan = &applied.plan;
-    if matches!(applied.error, Some(StepError::NotLeading)) {
+    if matches!(applied.error, Some(StepError::MayNotWrite)) {
         return Report::default();
     }
     let outcome = reported_outcome(applied);
@@ -170,8 +170,8 @@ fn reported_outcome(applied: &Applied) -> Outcome {
         };
     };
     let step = plan.steps.get(applied.steps_done).map(|p| p.step.name()).unwrap_or_default();
-    if let StepError::Locked(what) = error {
-        return Outcome::Locked { message: format!("{step} is blocked by lock-upgrades on {what}") };
+    if let StepError::Locked(holder) = error {
+        return Outcome::Locked { message: format!("{step} is blocked by lock-upgrades on {holder}") };
     }
     match error.stalled_reason() {
         Some(reason) => Outcome::Blocked { reason, message: format!("{step}: {}", error_message(error)), is_deleting },
@@ -239,7 +239,7 @@ fn error_message(error: &StepError) -> String {
         },
         StepError::Kube(error) => missing_kubernetes_permission(&error.to_string()),
         StepError::AwsAuth(error) => format!("kube-system/aws-auth: {error}; fix it by hand"),
-        StepError::OwnershipConflict(_) | StepError::Locked(_) | StepError::NotLeading => error.to_string(),
+        StepError::OwnershipConflict(_) | StepError::Locked(_) | StepError::MayNotWrite => error.to_string(),
     }
 }
 

@@ -67,12 +67,12 @@ pub(crate) fn next_action(key: &str, applied: &Applied, outcome: Option<&Outcome
     let resync =
         || Action::requeue(resync_delay(planner.settings.resync_period, applied.plan.recheck_at, Timestamp::now()));
     if let Some(error) = &applied.error {
-        if !matches!(error, StepError::NotLeading) {
+        if !matches!(error, StepError::MayNotWrite) {
             ctx.metrics.record_queue_retry();
         }
         process_state.set_progressing(key, true);
         return match error {
-            StepError::NotLeading => Action::await_change(),
+            StepError::MayNotWrite => Action::await_change(),
             StepError::Aws(error) if error.kind == AwsErrorKind::InvalidProfile => {
                 Action::requeue(jitter(planner.settings.timing.iam_propagation.unsigned_abs()))
             }

@@ -11,13 +11,13 @@ use kube::runtime::reflector::{ObjectRef, Store};
 
 use crate::api::GroupObject;
 use crate::api::InstanceGroup;
-use crate::api::names::annotation;
 use crate::boundaries::NamespaceUsage;
 use crate::boundaries::active::BoundariesCell;
 use crate::controller::planner::{GroupContext, Planner};
 use crate::controller::queue::QueuedGroups;
 use crate::index::groups::GroupIndex;
 use crate::index::spot::Recommendations;
+use crate::lock::{Locks, is_locked};
 use crate::util::lookup::Lookup;
 
 /// Whether `group` takes precedence in a namespace quota: older groups count first.
@@ -95,7 +95,7 @@ impl Stores {
         let namespace = group.namespace().unwrap_or_default();
         let annotations = self.namespaces.get(&ObjectRef::new(&namespace)).map(|n| n.annotations().clone());
         let mut context = GroupContext {
-            lock: self.lock_holder(group, annotations.as_ref()),
+            lock: self.locks(group, annotations.as_ref()).describe(),
             namespace_annotations: annotations,
             active_boundaries: self.boundaries.get(),
             map_roles: self.map_roles.read().expect("lock is not poisoned").as_present().cloned(),
@@ -130,19 +130,13 @@ impl Stores {
         usage
     }
 
-    /// Describes the lock that applies to a group, if there is one.
-    fn lock_holder(&self, group: &InstanceGroup, namespace: Option<&BTreeMap<String, String>>) -> Option<String> {
-        let locked =
-            |annotations: &BTreeMap<String, String>| annotation::is_true(annotations, annotation::LOCK_UPGRADES);
-        let name = annotation::LOCK_UPGRADES;
-        if locked(group.annotations()) {
-            return Some(format!("the annotation {name} on the InstanceGroup"));
+    /// The locks that the caches show for a group.
+    fn locks(&self, group: &InstanceGroup, namespace: Option<&BTreeMap<String, String>>) -> Locks {
+        Locks {
+            group: is_locked(group.annotations()),
+            namespace: namespace.is_some_and(is_locked),
+            config_map: *self.config_map_locked.read().expect("lock is not poisoned"),
         }
-        if namespace.is_some_and(locked) {
-            return Some(format!("the annotation {name} on the Namespace"));
-        }
-        let config_map_locked = *self.config_map_locked.read().expect("lock is not poisoned");
-        config_map_locked.then(|| format!("the annotation {name} on the instance-manager ConfigMap"))
     }
 
     /// Which cache is not synced yet; reconciles start when this is `None`.

@@ -9,9 +9,10 @@ use kube::{Client, Config};
 use serde_json::Value;
 
 use super::{
-    AwsAuthMap, EventTarget, EvictOutcome, KubeApi, KubeError, KubeEvent, Locks, PodInfo, UnschedulablePod,
-    config_maps, groups, nodes, pods, strategy,
+    AwsAuthMap, EventTarget, EvictOutcome, KubeApi, KubeError, KubeEvent, PodInfo, UnschedulablePod, config_maps,
+    groups, nodes, pods, strategy,
 };
+use crate::lock::Locks;
 use crate::rotation::crd::{DiscoveredKind, ResourceKind};
 
 /// Connects with the given kubeconfig, or else with the environment's configuration or the pod's service account.

@@ -17,7 +17,8 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use serde_json::Value;
 
-pub(crate) use crate::plan::event::EventKind;
+pub(crate) use crate::lock::Locks;
+use crate::plan::event::EventKind;
 use crate::rotation::crd::{DiscoveredKind, ResourceKind};
 pub(crate) use client::{KubeClient, connect, connect_as};
 pub(crate) use error::KubeError;
@@ -116,14 +117,6 @@ pub struct AwsAuthMap {
     /// The text in `mapRoles`; `None` when the key is missing.
     pub map_roles: Option<String>,
     pub resource_version: String,
-}
-
-/// Objects on which lock-upgrades is set.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Locks {
-    pub group: bool,
-    pub namespace: bool,
-    pub config_map: bool,
 }
 
 /// The calls to the Kubernetes API that a reconcile makes. Each call is one step with a timeout and no retry; the

@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 
 use super::drift::Drift;
 use super::event::{ConditionUpdate, Event};
-use super::outcome::{Outcome, Phase, Reason, Recheck};
+use super::outcome::{Outcome, Phase, Recheck};
+use super::reason::Reason;
 use super::step::{ObjectStep, Step};
 use super::types::{Plan, PlannedStep, StatusUpdate};
 use crate::api::GroupId;
@@ -28,7 +29,7 @@ use crate::api::GroupId;
 /// assert!(matches!(plan.outcome, Outcome::Progressing { phase: Phase::Modifying, .. }));
 /// ```
 #[derive(Default)]
-pub(crate) struct PlanBuilder {
+pub struct PlanBuilder {
     /// Steps before the record: the finalizer, and deletions that need the names that the status still holds.
     pub first_steps: Vec<PlannedStep>,
     /// Status fields to record before `steps`. Write them with [`PlanBuilder::record`].
@@ -80,7 +81,7 @@ impl PlanBuilder {
     }
 
     /// Appends a step with its reasons.
-    pub(crate) fn push_with_reasons(&mut self, step: impl Into<Step>, reasons: Vec<Drift>) {
+    pub fn push_with_reasons(&mut self, step: impl Into<Step>, reasons: Vec<Drift>) {
         self.steps.push(PlannedStep::new(step, reasons));
     }
 
@@ -90,7 +91,7 @@ impl PlanBuilder {
     /// are its consequences. A planner that must know whether the outcome is still open asks
     /// [`PlanBuilder::has_outcome`]. A later, different outcome is kept in [`PlanBuilder::ignored_outcomes`], where
     /// tests and a debugger can see it.
-    pub(crate) fn set_outcome_once(&mut self, outcome: Outcome) {
+    pub fn set_outcome_once(&mut self, outcome: Outcome) {
         match &self.outcome {
             None => self.outcome = Some(outcome),
             Some(kept) if *kept == outcome => {}
@@ -99,7 +100,7 @@ impl PlanBuilder {
     }
 
     /// The finished plan; its outcome is `Converged` when no planner has set one.
-    pub(crate) fn build(self, id: &GroupId, recheck_at: Option<Timestamp>) -> Plan {
+    pub fn build(self, id: &GroupId, recheck_at: Option<Timestamp>) -> Plan {
         let record = self.recorded.map(|status| ObjectStep::UpdateStatus { status }.into());
         Plan {
             group: id.key(),
@@ -115,7 +116,7 @@ impl PlanBuilder {
 }
 
 /// The outcome of a group that waits for AWS or for nodes; the next pass runs after the poll interval.
-pub(crate) fn waiting(phase: Phase, message: impl Into<String>) -> Outcome {
+pub fn waiting(phase: Phase, message: impl Into<String>) -> Outcome {
     Outcome::Progressing { phase, message: message.into(), recheck: Recheck::Poll }
 }
 

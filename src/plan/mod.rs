@@ -7,13 +7,16 @@ mod builder;
 pub(crate) mod drift;
 pub(crate) mod event;
 pub(crate) mod outcome;
+pub(crate) mod reason;
 pub(crate) mod step;
 pub(crate) mod types;
 
-pub(crate) use builder::{PlanBuilder, blocked_plan, waiting};
+pub(crate) use builder::blocked_plan;
+pub use builder::{PlanBuilder, waiting};
 pub use drift::Drift;
 pub use event::{ConditionUpdate, Event, EventKind};
-pub use outcome::{Outcome, Phase, Reason, Recheck};
+pub use outcome::{Outcome, Phase, Recheck};
+pub use reason::Reason;
 pub use step::{
     EksStep, FargateStep, IamStep, JoinStep, NodeStep, NodegroupStep, ObjectStep, Pin, PodRef, Step, StepInfo,
     StrategyStep, UncordonReason,

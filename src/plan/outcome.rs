@@ -3,6 +3,8 @@
 use jiff::SignedDuration;
 use serde::Serialize;
 
+use super::reason::Reason;
+
 /// The state of a group once its plan is applied. It decides the requeue and the conditions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum Outcome {
@@ -22,7 +24,7 @@ pub enum Outcome {
         /// Which object carries the lock, and what it blocks.
         message: String,
     },
-    /// The group makes no progress until a person acts.
+    /// The group cannot continue. Some reasons clear by themselves: see `controller::requeue::is_transient`.
     Blocked {
         /// Reason of the `Stalled` condition.
         reason: Reason,
@@ -61,63 +63,4 @@ pub enum Phase {
     Rotating,
     /// The group's resources are being deleted.
     Deleting,
-}
-
-/// Why a group is blocked: the closed set of `Stalled` reasons.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
-pub enum Reason {
-    /// The merged spec is invalid.
-    InvalidSpec,
-    /// The controller lacks a permission in AWS or Kubernetes.
-    MissingPermission,
-    /// AWS rejected a value.
-    RefusedByAws,
-    /// The controller has no valid boundaries to apply.
-    BoundariesUnavailable,
-    /// The cluster's authentication mode does not support the method set by `--join-auth`.
-    AuthModeUnsupported,
-    /// aws-auth cannot be parsed or holds another entry for the role, or the role's access entry has another type.
-    AuthConflict,
-    /// A resource of the derived name belongs to another owner.
-    OwnershipConflict,
-    /// `Launch` or `Terminate` is suspended, or an instance refresh runs.
-    ProcessSuspended,
-    /// Too many nodes are not ready at once.
-    ClusterUnhealthy,
-    /// Replacement nodes of a rotation did not become Ready.
-    ReplacementsNotReady,
-    /// A node cannot be drained.
-    DrainBlocked,
-    /// Evicted pods are unschedulable.
-    UnschedulablePods,
-    /// An image alias does not resolve to an image.
-    ImageNotFound,
-    /// A subnet, a security group or the cluster does not exist.
-    NotFound,
-    /// AWS has no capacity to launch instances.
-    InsufficientCapacity,
-    /// A quota prevents AWS from launching instances.
-    QuotaExceeded,
-    /// Instances failed to launch for another reason.
-    LaunchFailed,
-    /// Instances run, and their nodes do not become Ready.
-    NodesNotReady,
-    /// A resource of the crd strategy failed, was deleted by another user, or left nodes outdated.
-    StrategyFailed,
-    /// The CRD of the crd strategy's resource is not installed.
-    StrategyKindNotFound,
-    /// EKS could not create or delete a Fargate profile, or reports it as unhealthy.
-    ProfileFailed,
-    /// EKS reports health issues of a managed node group.
-    Degraded,
-    /// An update of a managed node group failed or was cancelled.
-    UpdateFailed,
-    /// The cluster admin's policy forbids a value.
-    PolicyViolation,
-}
-
-impl std::fmt::Display for Reason {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{self:?}")
-    }
 }

@@ -5,7 +5,7 @@
 pub mod crd;
 pub(crate) mod drain;
 pub(crate) mod members;
-pub(crate) mod rolling_update;
+pub mod rolling_update;
 
 #[cfg(test)]
 mod tests;

@@ -12,7 +12,7 @@ use jiff::SignedDuration;
 /// assert_eq!(duration::parse("90"), None, "the unit is missing");
 /// assert_eq!(duration::format(jiff::SignedDuration::from_secs(90)), "1m30s");
 /// ```
-pub(crate) fn parse(text: &str) -> Option<SignedDuration> {
+pub fn parse(text: &str) -> Option<SignedDuration> {
     let mut rest = text;
     let mut total = 0f64;
     while !rest.is_empty() {
@@ -34,7 +34,7 @@ pub(crate) fn parse(text: &str) -> Option<SignedDuration> {
 }
 
 /// Formats a duration as `45s`, `15m` or `1h30m`, in whole seconds.
-pub(crate) fn format(duration: SignedDuration) -> String {
+pub fn format(duration: SignedDuration) -> String {
     let seconds = duration.as_secs();
     let (h, m, s) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     let part = |n: i64, unit: &str| if n == 0 { String::new() } else { format!("{n}{unit}") };

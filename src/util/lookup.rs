@@ -25,12 +25,12 @@ pub enum Lookup<T> {
 
 impl<T> Lookup<T> {
     /// Whether a read has completed, whatever its result.
-    pub(crate) fn is_queried(&self) -> bool {
+    pub fn is_queried(&self) -> bool {
         !matches!(self, Lookup::NotQueried)
     }
 
     /// The object, if a read found it.
-    pub(crate) fn as_present(&self) -> Option<&T> {
+    pub fn as_present(&self) -> Option<&T> {
         match self {
             Lookup::Present(found) => Some(found),
             Lookup::NotQueried | Lookup::Absent => None,

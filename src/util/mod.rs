@@ -1,6 +1,6 @@
 //! Small helpers without dependencies on the rest of the crate: digests, durations, lookups and redaction.
 
 pub(crate) mod digest;
-pub(crate) mod duration;
+pub mod duration;
 pub mod lookup;
 pub(crate) mod redact;

@@ -231,6 +231,11 @@ fn top_level_has_few_folders() {
 fn provisioners_have_the_same_files() {
     const SHARED: [&str; 11] =
         ["adopt", "apply", "delete", "desired", "join", "names", "observe", "observed", "plan", "record", "resolve"];
+    let architecture = std::fs::read_to_string(root().join("../docs/ARCHITECTURE.md")).expect("the page exists");
+    let page = architecture.split_once("### A provisioner").expect("the section exists").1;
+    for name in SHARED {
+        assert!(page.contains(&format!("`{name}`")), "docs/ARCHITECTURE.md does not describe {name}");
+    }
     for provisioner in ["eks", "nodegroup", "fargate"] {
         let folder = root().join("provisioner").join(provisioner);
         for name in SHARED {

@@ -6,6 +6,7 @@ use instance_manager::api::{InstanceGroupStatus, rfc3339};
 use instance_manager::apply::{Applied, StepError, TagDenied};
 use instance_manager::aws::NewRole;
 use instance_manager::controller::report::{Report, report};
+use instance_manager::lock::LockHolder;
 use instance_manager::plan::FargateStep;
 use instance_manager::plan::{
     ConditionUpdate, IamStep, Outcome, Phase, Plan, PlannedStep, Reason, Recheck, StatusUpdate, Step,
@@ -129,7 +130,7 @@ fn completed_deletion_writes_no_status() {
 
 #[test]
 fn non_leader_reports_nothing() {
-    let applied = applied(plan(Outcome::Converged), Some(StepError::NotLeading));
+    let applied = applied(plan(Outcome::Converged), Some(StepError::MayNotWrite));
     assert_eq!(report(&InstanceGroupStatus::default(), &applied, None, NOW), Report::default());
 }
 
@@ -186,7 +187,7 @@ fn missing_tags_are_reported_until_present() {
 
     let again = report_adoption(&status, &["iam:TagRole"], None);
     assert_eq!((again.patch, again.transition_events), (None, vec![]));
-    let stopped = report_adoption(&status, &[], Some(StepError::Locked("the InstanceGroup")));
+    let stopped = report_adoption(&status, &[], Some(StepError::Locked(LockHolder::Group)));
     assert_eq!(adopted(&status_after(&stopped)).0, "TaggingDenied");
     let tagged = report_adoption(&status, &[], None);
     assert_eq!(tagged.transition_events, vec![]);

@@ -1,6 +1,5 @@
 //! Reads the cluster once, into the same caches that the controller's watches fill.
 
-use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +15,7 @@ use kube::{Client, ResourceExt};
 use serde::de::DeserializeOwned;
 
 use crate::api::InstanceGroup;
-use crate::api::names::{CONFIG_MAP, annotation};
+use crate::api::names::CONFIG_MAP;
 use crate::aws::inventory::Inventory;
 use crate::aws::sdk::{self, CallObserver};
 use crate::boundaries::active::{ActiveBoundaries, select_active};
@@ -32,6 +31,7 @@ use crate::index::nodes::NodeIndex;
 use crate::index::process_state::ProcessState;
 use crate::k8s;
 use crate::k8s::KubeClient;
+use crate::lock::is_locked;
 use crate::settings::Timing;
 
 /// The controller's default `--resync-period`. A command ends long before cached reads reach this age.
@@ -115,8 +115,6 @@ impl ClusterSnapshot {
             self.planner.kube.last_known_good(namespace).await.context("reading the last known good boundaries")?;
         let were_configured = self.stores.groups.state().iter().any(|stored| had_boundaries(stored));
         let (active, _) = select_active(live.as_ref().map(|l| &l.data), stored.as_ref(), were_configured);
-        let is_locked =
-            |annotations: &BTreeMap<String, String>| annotation::is_true(annotations, annotation::LOCK_UPGRADES);
         *self.stores.config_map_locked.write().expect("lock is not poisoned") =
             live.is_some_and(|l| is_locked(&l.annotations));
         self.stores.boundaries.set(active);

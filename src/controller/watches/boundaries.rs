@@ -10,11 +10,12 @@ use kube::{Api, Client, ResourceExt};
 
 use super::next_object;
 use crate::api::GroupObject;
-use crate::api::names::{CONFIG_MAP, annotation};
+use crate::api::names::CONFIG_MAP;
 use crate::boundaries::ConfigError;
 use crate::boundaries::active::{ActiveBoundaries, BoundariesSource, ConfigMapData, select_active};
 use crate::controller::context::{Context, config_map_target, publish_event};
 use crate::controller::trigger::Trigger;
+use crate::lock::is_locked;
 use crate::plan::Event;
 
 /// Watches the ConfigMap and never returns. Each edit is parsed once and enqueues every group.
@@ -42,7 +43,7 @@ async fn reload(live: Option<&ConfigMap>, ctx: &Context) {
     while !ctx.stores.groups_synced.load(Ordering::Acquire) {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    let locked = live.is_some_and(|m| annotation::is_true(m.annotations(), annotation::LOCK_UPGRADES));
+    let locked = live.is_some_and(|map| is_locked(map.annotations()));
     *ctx.stores.config_map_locked.write().expect("lock is not poisoned") = locked;
     let data = live.map(|m| m.data.clone().unwrap_or_default());
     let stored = read_last_known_good(ctx).await;

@@ -10,8 +10,9 @@ use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
 use super::error::call;
-use super::{EventKind, EventTarget, FIELD_MANAGER, KubeError, KubeEvent, Locks};
-use crate::api::names::{CONFIG_MAP, FINALIZER, GROUP, VERSION, annotation};
+use super::{EventKind, EventTarget, FIELD_MANAGER, KubeError, KubeEvent};
+use crate::api::names::{CONFIG_MAP, FINALIZER, GROUP, VERSION};
+use crate::lock::{Locks, is_locked};
 
 const MAX_NOTE_BYTES: usize = 1024;
 
@@ -180,7 +181,7 @@ pub(super) async fn publish(
 }
 
 fn has_lock(metadata: &ObjectMeta) -> bool {
-    metadata.annotations.as_ref().is_some_and(|all| annotation::is_true(all, annotation::LOCK_UPGRADES))
+    metadata.annotations.as_ref().is_some_and(is_locked)
 }
 
 pub(super) async fn locks(

@@ -1,6 +1,7 @@
 use std::sync::{Arc, Mutex};
 
 use super::*;
+use crate::api::names::annotation;
 use crate::k8s::fake;
 use crate::k8s::fake::Call;
 

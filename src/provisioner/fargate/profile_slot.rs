@@ -32,7 +32,7 @@ impl ProfileSlot {
     pub(crate) fn new(status: Option<&FargateStatus>, queue: QueuePosition, timing: &Timing, now: Timestamp) -> Self {
         let mut status = status.cloned().unwrap_or_default();
         let waiting_since = status.waiting_since.take().filter(|_| !queue.skipped);
-        ProfileSlot { status, waiting_since, queue, base_delay: timing.drain_retry_delay, now }
+        ProfileSlot { status, waiting_since, queue, base_delay: timing.retry_delay, now }
     }
 
     /// Keeps the place while EKS works on an operation of this group.
@@ -66,8 +66,8 @@ impl ProfileSlot {
         self.waiting_since.as_deref().unwrap_or_default()
     }
 
-    /// Records a failed operation and returns when to retry. The first delay is a fifth of [`Timing::drain_retry_delay`]; it
-    /// doubles with each failure, up to six times [`Timing::drain_retry_delay`].
+    /// Records a failed operation and returns when to retry. The first delay is a fifth of [`Timing::retry_delay`]; it
+    /// doubles with each failure, up to six times [`Timing::retry_delay`].
     pub(crate) fn record_failure(&mut self) -> Retry {
         let at = self.status.retry_at.as_ref().and_then(|at| at.parse::<Timestamp>().ok());
         let at = at.unwrap_or_else(|| {

@@ -7,7 +7,7 @@ use super::types::{CRD_NAME_PATH, SubmissionPolicy, TEMPLATE_PATH};
 use crate::api::names::annotation;
 use crate::api::spec_error::SpecError;
 use crate::boundaries::yaml;
-use crate::plan::outcome::Reason;
+use crate::plan::reason::Reason;
 use crate::util::redact::Redacted;
 
 /// Namespace of a resource whose template sets none.

@@ -4,7 +4,7 @@
 //! `maxSize` was lowered, and all instances of a group that is being deleted.
 
 pub(crate) mod report;
-pub(crate) mod settings;
+pub mod settings;
 pub(crate) mod surge;
 pub(crate) mod types;
 

@@ -97,7 +97,7 @@ pub enum IntOrPercent {
 
 impl IntOrPercent {
     /// The number for this desired capacity: at least one, at most all.
-    pub(crate) fn resolve(self, desired: usize) -> usize {
+    pub fn resolve(self, desired: usize) -> usize {
         let amount = match self {
             IntOrPercent::Count(n) => n as usize,
             IntOrPercent::Percent(p) => (desired * p as usize).div_ceil(100),
@@ -112,7 +112,7 @@ impl IntOrPercent {
     }
 
     /// Like [`IntOrPercent::resolve`], but 0 stays 0.
-    pub(crate) fn resolve_allowing_zero(self, desired: usize) -> usize {
+    pub fn resolve_allowing_zero(self, desired: usize) -> usize {
         if matches!(self, IntOrPercent::Count(0) | IntOrPercent::Percent(0)) { 0 } else { self.resolve(desired) }
     }
 }

@@ -109,7 +109,7 @@ pub(crate) fn plan_strategy(
         concurrency: crd.concurrency,
         max_retries: crd.max_retries,
         retry_delay: input.timing.poll_interval,
-        max_retry_delay: input.timing.drain_retry_delay,
+        max_retry_delay: input.timing.retry_delay,
         status_matcher: &crd.status_matcher,
         outdated,
         rotate_at: input.resolved.desired.rolling_update.rotate_at.filter(|at| *at <= input.now),

@@ -1,0 +1,90 @@
+//! The annotation `lock-upgrades`, which stops the replacement of nodes: on an InstanceGroup, its Namespace, or the
+//! ConfigMap of the boundaries (then for every group).
+//!
+//! A lock blocks the steps whose `StepInfo::is_disruptive` is true, unless the group is being deleted. The plan of a locked
+//! group has no such steps, and the annotation is read again from the API before each of them is applied.
+
+use std::collections::BTreeMap;
+
+use strum::IntoEnumIterator;
+
+use crate::api::names::annotation;
+
+/// Whether these annotations lock. A lock is an emergency brake, so every usual word for "true" counts, in any case.
+pub(crate) fn is_locked(annotations: &BTreeMap<String, String>) -> bool {
+    let value = annotations.get(annotation::LOCK_UPGRADES).map(|value| value.trim().to_ascii_lowercase());
+    value.is_some_and(|value| ["true", "yes", "on", "1", "t", "y"].contains(&value.as_str()))
+}
+
+/// The kinds of objects that can carry the lock, in the order in which they are named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::EnumIter, strum::Display)]
+pub enum LockHolder {
+    /// The group itself.
+    #[strum(to_string = "the InstanceGroup")]
+    Group,
+    /// The group's Namespace.
+    #[strum(to_string = "the Namespace")]
+    Namespace,
+    /// The ConfigMap of the boundaries.
+    #[strum(to_string = "the instance-manager ConfigMap")]
+    ConfigMap,
+}
+
+/// Which of the three objects carry the lock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Locks {
+    /// The lock is on the InstanceGroup.
+    pub group: bool,
+    /// The lock is on its Namespace.
+    pub namespace: bool,
+    /// The lock is on the ConfigMap.
+    pub config_map: bool,
+}
+
+impl Locks {
+    /// The first object that carries the lock.
+    pub(crate) fn holder(self) -> Option<LockHolder> {
+        LockHolder::iter().find(|holder| match holder {
+            LockHolder::Group => self.group,
+            LockHolder::Namespace => self.namespace,
+            LockHolder::ConfigMap => self.config_map,
+        })
+    }
+
+    /// The first lock as a phrase for messages: `the annotation ... on the Namespace`.
+    pub(crate) fn describe(self) -> Option<String> {
+        self.holder().map(|holder| format!("the annotation {} on {holder}", annotation::LOCK_UPGRADES))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn locked(value: &str) -> bool {
+        is_locked(&BTreeMap::from([(annotation::LOCK_UPGRADES.to_owned(), value.to_owned())]))
+    }
+
+    #[test]
+    fn every_usual_truth_locks() {
+        for value in ["true", "True", "TRUE", " true ", "yes", "Yes", "on", "1", "t", "y"] {
+            assert!(locked(value), "{value:?} must lock");
+        }
+        for value in ["false", "no", "off", "0", ""] {
+            assert!(!locked(value), "{value:?} must not lock");
+        }
+        assert!(!is_locked(&BTreeMap::new()));
+    }
+
+    #[test]
+    fn group_is_named_before_namespace_and_config_map() {
+        let all = Locks { group: true, namespace: true, config_map: true };
+        assert_eq!(all.holder(), Some(LockHolder::Group));
+        let name = annotation::LOCK_UPGRADES;
+        let namespace = Locks { group: false, ..all };
+        assert_eq!(namespace.describe(), Some(format!("the annotation {name} on the Namespace")));
+        let map = Locks { namespace: false, ..namespace };
+        assert_eq!(map.describe(), Some(format!("the annotation {name} on the instance-manager ConfigMap")));
+        assert_eq!(Locks::default().describe(), None);
+    }
+}
