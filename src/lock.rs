@@ -8,12 +8,13 @@ use std::collections::BTreeMap;
 
 use strum::IntoEnumIterator;
 
+use crate::api::annotations::TRUE_WORDS;
 use crate::api::names::annotation;
 
-/// Whether these annotations lock. A lock is an emergency brake, so every usual word for "true" counts, in any case.
+/// Whether these annotations lock: [`TRUE_WORDS`] in any case.
 pub(crate) fn is_locked(annotations: &BTreeMap<String, String>) -> bool {
     let value = annotations.get(annotation::LOCK_UPGRADES).map(|value| value.trim().to_ascii_lowercase());
-    value.is_some_and(|value| ["true", "yes", "on", "1", "t", "y"].contains(&value.as_str()))
+    value.is_some_and(|value| TRUE_WORDS.contains(&value.as_str()))
 }
 
 /// The kinds of objects that can carry the lock, in the order in which they are named.

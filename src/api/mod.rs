@@ -7,6 +7,7 @@
 //! Watches use [`GroupObject`]: an object that cannot be decoded then stays a single invalid object, and its metadata
 //! is available for a condition. A status never fails to decode (see [`status`]).
 
+pub(crate) mod annotations;
 pub mod conditions;
 pub(crate) mod enums;
 pub(crate) mod fields;

@@ -106,6 +106,9 @@ pub(crate) mod condition {
     /// The controller adopted existing resources; the message lists differences from a new group.
     pub(crate) const ADOPTED: &str = "Adopted";
 
+    /// Annotations below the controller's prefix have no effect; the message names each with the remedy.
+    pub(crate) const ANNOTATIONS_IGNORED: &str = "AnnotationsIgnored";
+
     /// The current name of a reason that was read from a status. Earlier releases wrote some reasons under another
     /// name, so every decision that compares a reason from a status must call this first.
     pub(crate) fn current_reason(reason: &str) -> &str {

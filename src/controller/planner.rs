@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use kube::ResourceExt;
 use serde_json::json;
 
-use crate::api::names::fail_reason;
+use crate::api::annotations::ignored_annotations;
+use crate::api::names::{condition, fail_reason};
 use crate::api::spec_error;
 use crate::api::spec_error::{SpecError, join_messages};
 use crate::api::{self, InstanceGroup, InstanceGroupSpec, InstanceGroupStatus, ProvisionerKind};
@@ -20,7 +22,7 @@ use crate::index::nodes::NodeIndex;
 use crate::index::process_state::ProcessState;
 use crate::index::spot::Recommendations;
 use crate::k8s::KubeApi;
-use crate::plan::{self, Plan, Reason};
+use crate::plan::{self, ConditionUpdate, Plan, Reason};
 pub(crate) use crate::provisioner::observe::ObserveError;
 use crate::provisioner::observe::{ObserveResult, Observer};
 use crate::provisioner::{
@@ -119,7 +121,8 @@ impl Planner {
                 return Ok(Planning::blocked(plan, fail_reason::APPLY_DEFAULTS));
             }
         };
-        let planning = self.plan_active(group, &id, &merged, context, &observer).await?;
+        let mut planning = self.plan_active(group, &id, &merged, context, &observer).await?;
+        planning.plan.condition_updates.extend(annotations_ignored(group, context));
         Ok(Planning { boundaries: Some(summary), ..planning })
     }
 
@@ -213,6 +216,22 @@ fn boundaries_unavailable(context: &GroupContext) -> Option<String> {
         BoundariesSource::Live | BoundariesSource::LastKnownGood(_) | BoundariesSource::NotConfigured => return None,
     };
     Some(format!("{why}; no AWS changes will be made until the ConfigMap is fixed"))
+}
+
+/// The condition about annotations without effect. It is not set before there is one.
+fn annotations_ignored(group: &InstanceGroup, context: &GroupContext) -> Option<ConditionUpdate> {
+    let on_namespace = context.namespace_annotations.iter().flat_map(ignored_annotations);
+    let on_namespace = on_namespace.map(|problem| format!("on the Namespace: {problem}"));
+    let ignored: Vec<_> = ignored_annotations(group.annotations()).into_iter().chain(on_namespace).collect();
+    let conditions = group.status.iter().flat_map(|status| &status.conditions);
+    let exists = conditions.into_iter().any(|condition| condition.r#type == condition::ANNOTATIONS_IGNORED);
+    let status = !ignored.is_empty();
+    (status || exists).then(|| ConditionUpdate {
+        condition_type: condition::ANNOTATIONS_IGNORED,
+        status,
+        reason: if status { "UnknownAnnotation" } else { "NoneIgnored" }.into(),
+        message: ignored.join("; "),
+    })
 }
 
 /// Decodes the merged spec, checks it against the policy, and selects the provisioner.

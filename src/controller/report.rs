@@ -383,6 +383,9 @@ fn transition_event(previous: Option<&Condition>, new: &Condition) -> Option<Eve
         (condition::DRAIN_BLOCKED, true) if !was_true || !same_reason => {
             Some(Event::warning("DrainBlocked", message()))
         }
+        (condition::ANNOTATIONS_IGNORED, true) if previous.is_none_or(|p| p.message != new.message) => {
+            Some(Event::warning(condition::ANNOTATIONS_IGNORED, message()))
+        }
         (condition::ADOPTED, true) if !was_true => Some(Event::normal("Adopted", message())),
         (condition::BOUNDARIES_APPLIED, false) if previous.is_none_or(Condition::is_true) => {
             Some(Event::warning(&reason, message()))

@@ -103,3 +103,13 @@ def test_launch_failures_are_reported_with_the_message_of_aws(tenant, code, reas
     fail_launches(group, None)
     group.wait_ready(nodes=2)
     assert group.has_condition("Stalled", "False")
+
+
+def test_annotations_without_effect_are_reported(tenant):
+    """Whoever misspells the emergency lock must learn it before the rotation that it should stop."""
+    group = tenant.group(annotations={"instancemgr.keikoproj.io/lock-upgrade": "true"})
+    message = group.wait_condition("AnnotationsIgnored")["message"]
+    assert message.endswith("did you mean instancemgr.keikoproj.io/lock-upgrades?")
+    assert group.wait_event("AnnotationsIgnored", "lock-upgrade ")
+    group.annotate(lock_upgrade=None, lock_upgrades="yes")
+    group.wait(lambda g: g.has_condition("AnnotationsIgnored", "False"), what="a condition that is over")

@@ -1,0 +1,93 @@
+//! Annotations below the controller's prefix that have no effect: unknown names, and values that are not understood.
+
+use std::collections::BTreeMap;
+
+use super::names::annotation;
+use super::redact::display_value;
+use super::schema::closest_match;
+
+const PREFIX: &str = "instancemgr.keikoproj.io/";
+
+/// Annotations that are either true or false.
+const SWITCHES: [&str; 6] = [
+    annotation::CONFIG_EXCLUDED,
+    annotation::LOCK_UPGRADES,
+    annotation::IRSA_ENABLED,
+    annotation::CLUSTER_AUTOSCALER_ENABLED,
+    annotation::CUSTOM_NETWORKING_ENABLED,
+    annotation::CUSTOM_NETWORKING_PREFIX,
+];
+
+/// Annotations with other values, which the parts that read them check.
+const OTHERS: [&str; 4] =
+    [annotation::DEFAULT_LABELS, annotation::OS_FAMILY, annotation::CUSTOM_NETWORKING_HOST_PODS, annotation::ROTATE_AT];
+
+/// One sentence for each annotation below the controller's prefix that has no effect, with the remedy.
+pub(crate) fn ignored_annotations(annotations: &BTreeMap<String, String>) -> Vec<String> {
+    let ours = annotations.iter().filter(|(key, _)| key.starts_with(PREFIX));
+    ours.filter_map(|(key, value)| problem(key, value)).collect()
+}
+
+fn problem(key: &str, value: &str) -> Option<String> {
+    if SWITCHES.contains(&key) {
+        let word = value.trim().to_ascii_lowercase();
+        let is_understood = match key {
+            annotation::LOCK_UPGRADES => TRUE_WORDS.contains(&word.as_str()),
+            _ => value.eq_ignore_ascii_case("true"),
+        };
+        let is_false = word.is_empty() || ["false", "no", "off", "0", "f", "n"].contains(&word.as_str());
+        let shown = display_value(key, &value.into());
+        return (!is_understood && !is_false)
+            .then(|| format!("{key} {shown} has no effect; use \"true\" or \"false\""));
+    }
+    if OTHERS.contains(&key) {
+        return None;
+    }
+    let closest = closest_match(key, SWITCHES.into_iter().chain(OTHERS));
+    // All names share the prefix, so only a name that also resembles another one behind it is a likely typing error.
+    let name = |key: &str| key[PREFIX.len()..].to_owned();
+    let likely = closest.filter(|near| closest_match(&name(key), [name(near).as_str()].into_iter()).is_some());
+    Some(match likely {
+        Some(near) => format!("{key} is not a known annotation; did you mean {near}?"),
+        None => format!("{key} is not a known annotation; remove it"),
+    })
+}
+
+/// The values of `lock-upgrades` that lock. A lock is an emergency brake, so every usual word for "true" counts.
+pub(crate) const TRUE_WORDS: [&str; 6] = ["true", "yes", "on", "1", "t", "y"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn messages(annotations: &[(&str, &str)]) -> Vec<String> {
+        let keys = annotations.iter().map(|(key, value)| (format!("{PREFIX}{key}"), (*value).to_owned()));
+        ignored_annotations(&keys.collect())
+    }
+
+    #[test]
+    fn misspelled_annotations_are_reported_with_the_likely_name() {
+        let found = messages(&[("lock-upgrade", "true"), ("os-famly", "windows"), ("colour", "red")]);
+        assert_eq!(
+            found,
+            [
+                "instancemgr.keikoproj.io/colour is not a known annotation; remove it",
+                "instancemgr.keikoproj.io/lock-upgrade is not a known annotation; did you mean instancemgr.keikoproj.io/lock-upgrades?",
+                "instancemgr.keikoproj.io/os-famly is not a known annotation; did you mean instancemgr.keikoproj.io/os-family?",
+            ]
+        );
+        let others = BTreeMap::from([("example.com/lock-upgrade".to_owned(), "true".to_owned())]);
+        assert_eq!(ignored_annotations(&others), [""; 0]);
+    }
+
+    #[test]
+    fn switches_with_unclear_values_are_reported() {
+        for value in ["true", "TRUE", "yes", " on ", "1", "false", "no", "off", "0", ""] {
+            assert_eq!(messages(&[("lock-upgrades", value)]), [""; 0], "{value:?}");
+        }
+        let found = messages(&[("lock-upgrades", "please"), ("irsa-enabled", "yes"), ("default-labels", "yes")]);
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert_eq!(found[0], "instancemgr.keikoproj.io/irsa-enabled \"yes\" has no effect; use \"true\" or \"false\"");
+        assert!(found[1].contains("lock-upgrades \"please\""));
+    }
+}
