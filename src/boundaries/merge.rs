@@ -113,23 +113,24 @@ fn default_value(boundaries: &Boundaries, path: &Path, boundary: Boundary) -> Op
     value_at(&boundaries.defaults, path).map(|value| SourcedValue::new(value, source)).filter(|tree| !tree.is_unset())
 }
 
-/// The value of a path from the last matching conditional that sets it.
-fn conditional_value(
-    boundaries: &Boundaries,
-    matching: &[usize],
-    path: &Path,
+/// The values of a path from the matching conditionals that set it, in order.
+fn conditional_values<'a>(
+    boundaries: &'a Boundaries,
+    matching: &'a [usize],
+    path: &'a Path,
     boundary: Boundary,
-) -> Option<SourcedValue> {
-    matching.iter().rev().find_map(|index| {
+) -> impl DoubleEndedIterator<Item = SourcedValue> + 'a {
+    matching.iter().filter_map(move |index| {
         let source = Source { origin: Origin::Conditional(*index), boundary: Some(boundary) };
         let value = value_at(&boundaries.conditionals[*index].defaults, path)?;
         Some(SourcedValue::new(value, source)).filter(|tree| !tree.is_unset())
     })
 }
 
-/// The value of a path from a conditional, or else the default.
+/// The value of a path from the last conditional that sets it, or else the default.
 fn admin_value(boundaries: &Boundaries, matching: &[usize], path: &Path, boundary: Boundary) -> Option<SourcedValue> {
-    conditional_value(boundaries, matching, path, boundary).or_else(|| default_value(boundaries, path, boundary))
+    let last = conditional_values(boundaries, matching, path, boundary).next_back();
+    last.or_else(|| default_value(boundaries, path, boundary))
 }
 
 fn value_at<'a>(value: &'a Value, path: &Path) -> Option<&'a Value> {
@@ -145,13 +146,16 @@ fn shared_value(
     own: Option<&SourcedValue>,
 ) -> Result<Option<SourcedValue>, MergeError> {
     let merge_key = path.merge_key();
-    let conditional = conditional_value(boundaries, matching, path, kind);
-    let base = match (default_value(boundaries, path, kind), conditional) {
-        (None, None) => return Ok(None),
-        (Some(value), None) | (None, Some(value)) => value,
-        // The conditional wins, except for a scalar without a tenant value: there the default wins (see below).
-        (Some(default), Some(conditional)) => merge_values(path, conditional, default, Winner::First, merge_key)?,
-    };
+    // Each conditional is merged over what precedes it, and wins conflicts, except for a scalar without a tenant value:
+    // there the default wins (see below).
+    let mut base = default_value(boundaries, path, kind);
+    for conditional in conditional_values(boundaries, matching, path, kind) {
+        base = Some(match base {
+            None => conditional,
+            Some(before) => merge_values(path, conditional, before, Winner::First, merge_key)?,
+        });
+    }
+    let Some(base) = base else { return Ok(None) };
     // Duplicates are removed even if the tenant adds nothing, so that a second merge changes nothing.
     let base = match base.content {
         SourcedContent::List(items) => {

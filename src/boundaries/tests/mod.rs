@@ -214,6 +214,37 @@ fn last_matching_conditional_wins() {
 }
 
 #[test]
+fn every_matching_conditional_is_merged() {
+    let conditionals = r#"
+- {annotationSelector: 'os', defaults: {spec: {eks: {minSize: 1, configuration: {labels: {a: c0, b: c0}, tags: [{key: x, value: c0}, {key: y, value: c0}], securityGroups: [c0], userData: [{name: audit, data: c0}], managedPolicies: [C0]}}}}}
+- {annotationSelector: 'os = linux', defaults: {spec: {eks: {minSize: 2, configuration: {labels: {a: c1}}}}}}
+- {annotationSelector: 'os = windows', defaults: {spec: {eks: {minSize: 3, configuration: {labels: {b: c2, c: c2}, tags: [{key: Y, value: c2}], securityGroups: [c2], userData: [{name: proxy, data: c2}], managedPolicies: [C2]}}}}}
+"#;
+    let fields = ["labels", "tags", "securityGroups", "userData", "managedPolicies"];
+    for boundary in ["merge", "mergeOverride"] {
+        let mut paths: Vec<String> = fields.iter().map(|field| format!("spec.eks.configuration.{field}")).collect();
+        paths.push("spec.eks.minSize".to_owned());
+        let boundaries = parse(&[
+            ("boundaries", &json!({"shared": {boundary: paths}}).to_string()),
+            ("defaults", "spec: {eks: {configuration: {labels: {a: d, d: d}, securityGroups: [d]}}}"),
+            ("conditionals", conditionals),
+        ]);
+        let merged = merge_windows_group(&boundaries, json!({}));
+        let expected = json!({"eks": {"minSize": 3, "configuration": {
+            "labels": {"a": "c0", "b": "c2", "c": "c2", "d": "d"},
+            "tags": [{"key": "Y", "value": "c2"}, {"key": "x", "value": "c0"}],
+            "securityGroups": ["c2", "c0", "d"],
+            "userData": [{"name": "proxy", "data": "c2"}, {"name": "audit", "data": "c0"}],
+            "managedPolicies": ["C2", "C0"],
+        }}});
+        assert_eq!(merged.spec, expected, "{boundary}");
+        let source = |path: &str| merged.provenance[path].to_string();
+        assert_eq!(source("spec.eks.configuration.labels.a"), format!("conditional 0 (shared.{boundary})"));
+        assert_eq!(source("spec.eks.configuration.labels.b"), format!("conditional 2 (shared.{boundary})"));
+    }
+}
+
+#[test]
 fn conditionals_match_annotations_before_the_merge() {
     let boundaries = parse(&[
         ("boundaries", "{restricted: [spec.eks.minSize], shared: {merge: [metadata.annotations]}}"),
