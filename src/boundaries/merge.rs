@@ -156,14 +156,6 @@ fn shared_value(
         });
     }
     let Some(base) = base else { return Ok(None) };
-    // Duplicates are removed even if the tenant adds nothing, so that a second merge changes nothing.
-    let base = match base.content {
-        SourcedContent::List(items) => {
-            let content = SourcedContent::List(merge_lists(items, vec![], Winner::First, merge_key));
-            SourcedValue { content, ..base }
-        }
-        SourcedContent::Scalar(_) | SourcedContent::Map(_) => base,
-    };
     let base_is_scalar = matches!(base.content, SourcedContent::Scalar(_));
     match own.filter(|own| !own.is_unset()) {
         None if base_is_scalar => Ok(default_value(boundaries, path, kind).or(Some(base))),
@@ -229,30 +221,37 @@ fn describe_kind(node: &SourcedContent) -> &'static str {
     }
 }
 
+/// Merges two lists. An admin's own entries all count, even of one name; a tenant's entry of a known name is dropped, or
+/// replaces the known one.
 fn merge_lists(
     first: Vec<SourcedValue>,
     second: Vec<SourcedValue>,
     winner: Winner,
     merge_key: Option<&str>,
 ) -> Vec<SourcedValue> {
-    // Merge key, plain value and sourced value of each item.
-    let mut merged: Vec<(Option<String>, Value, SourcedValue)> = vec![];
-    let second_replaces = winner == Winner::Second;
-    let all = first.into_iter().map(|tree| (tree, false)).chain(second.into_iter().map(|tree| (tree, second_replaces)));
-    for (tree, replaces) in all {
+    struct Item {
+        name: Option<String>,
+        value: Value,
+        tree: SourcedValue,
+    }
+    let item = |tree: SourcedValue| {
         let value = tree.value();
-        let name = merge_key.and_then(|key| merge_key_value(&value, key));
+        Item { name: merge_key.and_then(|key| merge_key_value(&value, key)), value, tree }
+    };
+    let mut merged: Vec<Item> = first.into_iter().map(item).collect();
+    let first_count = merged.len();
+    for new in second.into_iter().map(item) {
+        let is_admins_own = merge_key.is_some() && new.tree.source.origin != Origin::Tenant;
+        let others = if is_admins_own { &mut merged[..first_count] } else { &mut merged[..] };
+        if others.iter().any(|other| other.value == new.value) {
+            continue;
+        }
         // Items without a merge key are the same only if they are equal.
-        let known = merged.iter_mut().find(|(other, content, _)| match (&name, other) {
-            (Some(name), Some(other)) => name == other,
-            (None, None) => *content == value,
-            (Some(_), None) | (None, Some(_)) => false,
-        });
-        match known {
-            Some(known) if replaces && known.1 != value => *known = (name, value, tree),
+        match others.iter_mut().find(|other| new.name.is_some() && other.name == new.name) {
+            Some(known) if winner == Winner::Second => *known = new,
             Some(_) => {}
-            None => merged.push((name, value, tree)),
+            None => merged.push(new),
         }
     }
-    merged.into_iter().map(|(_, _, tree)| tree).collect()
+    merged.into_iter().map(|item| item.tree).collect()
 }

@@ -144,6 +144,8 @@ fn list_merge_table() {
         ("merge", "t d", "d e", "", "d e t"),
         ("merge", "t", "d", "c", "c d t"),
         ("merge", "t t", "d", "", "d t"),
+        ("merge", "t d", "d d", "", "d d t"),
+        ("merge", "", "d d", "c", "c d"),
         ("mergeOverride", "t d", "d e", "c", "c d e t"),
     ] {
         let boundaries =
@@ -159,7 +161,11 @@ fn list_merge_table() {
         ("merge", "A=t b=t", "a=d", "", "a=d b=t"),
         ("merge", "a=t", "a=d c=d", "C=c", "C=c a=d"),
         ("merge", "b=1 b=2", "a=d", "", "a=d b=1"),
-        ("merge", "=t", "=d =d", "", "=d =t"),
+        ("merge", "=t", "=d =d", "", "=d =d =t"),
+        ("merge", "", "a=1 A=2 a=1", "", "a=1 A=2 a=1"),
+        ("merge", "a=t", "a=1 A=2", "", "a=1 A=2"),
+        ("merge", "b=t", "a=1 A=2 c=d", "b=1 b=2 c=c", "b=1 b=2 c=c a=1 A=2"),
+        ("mergeOverride", "a=t b=t", "a=1 a=2", "", "a=t a=2 b=t"),
         ("mergeOverride", "A=t b=t", "a=d c=d", "", "A=t c=d b=t"),
         ("mergeOverride", "a=t", "a=d c=d", "c=c", "c=c a=t"),
         ("mergeOverride", "b=1 b=2", "a=d", "", "a=d b=2"),
