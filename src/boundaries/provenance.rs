@@ -113,8 +113,11 @@ impl SourcedValue {
         }
     }
 
-    /// Null, "", zero and empty lists and maps count as unset; false does not.
+    /// Of a tenant, null, "", zero and empty lists and maps count as unset; false does not. Of an admin, only null does.
     pub(crate) fn is_unset(&self) -> bool {
+        if self.source.origin != Origin::Tenant {
+            return self.content == SourcedContent::Scalar(Value::Null);
+        }
         match &self.content {
             SourcedContent::Scalar(value) => is_unset(value),
             SourcedContent::List(items) => items.is_empty(),
@@ -186,7 +189,7 @@ impl SourcedValue {
     }
 }
 
-/// Whether a value counts as unset: null, "", zero, and empty lists and maps.
+/// Whether a tenant's value counts as unset: null, "", zero, and empty lists and maps.
 pub(super) fn is_unset(value: &Value) -> bool {
     match value {
         Value::Null => true,

@@ -6,7 +6,6 @@ use super::{
     error::{ConfigError, ConfigWarning, suggestion},
     normalize::normalize,
     path::Path,
-    provenance::is_unset,
     yaml,
 };
 use crate::api::{
@@ -205,7 +204,8 @@ impl<'a> Section<'a> {
 }
 
 fn collect_unreached(value: &Value, at: &str, listed: &[&Path], found: &mut Vec<String>) {
-    let Some(path) = Path::parse(at).filter(|_| !is_unset(value)) else { return };
+    let is_empty = value.is_null() || value.as_object().is_some_and(Map::is_empty);
+    let Some(path) = Path::parse(at).filter(|_| !is_empty) else { return };
     if listed.iter().any(|boundary| boundary.covers(&path)) {
         return;
     }

@@ -88,6 +88,44 @@ fn default_applies_only_through_a_boundary() {
     assert_eq!(merge_spec(&boundaries, json!({})).spec, json!({"eks": {"maxSize": 4}}));
 }
 
+#[test]
+fn zero_and_empty_values_of_the_admin_count() {
+    let field = |name: &str, value: Value| json!({"eks": {"configuration": {name: value}}});
+    for (name, tenant, default, zero) in [
+        ("keyPairName", json!("mine"), json!("shared"), json!("")),
+        ("subnets", json!(["t"]), json!(["d"]), json!([])),
+        ("labels", json!({"a": "t"}), json!({"a": "d"}), json!({})),
+        ("bootstrapOptions", json!({"maxPods": 9}), json!({"maxPods": 5}), json!({"maxPods": 0})),
+    ] {
+        let path = format!("spec.eks.configuration.{name}");
+        for boundary in ["restricted", "replace"] {
+            let boundaries =
+                boundaries_for_path(boundary, &path, field(name, default.clone()), field(name, zero.clone()));
+            assert_eq!(
+                merge_windows_group(&boundaries, json!({})).spec,
+                field(name, zero.clone()),
+                "{boundary} {name}"
+            );
+            let own = merge_windows_group(&boundaries, field(name, tenant.clone())).spec;
+            let expected = if boundary == "replace" { &tenant } else { &zero };
+            assert_eq!(own, field(name, expected.clone()), "{boundary} {name}");
+        }
+        let boundaries = boundaries_for_path("restricted", &path, field(name, json!(null)), json!({}));
+        let own = merge_spec(&boundaries, field(name, tenant)).spec;
+        assert_eq!(own, json!({"eks": {"configuration": {}}}), "null is unset");
+    }
+    let mixed = |ratio: u64| field("mixedInstancesPolicy", json!({"spotRatio": ratio, "strategy": "LowestPrice"}));
+    let boundaries = boundaries_for_path("merge", "spec.eks.configuration.mixedInstancesPolicy", mixed(0), json!({}));
+    assert_eq!(merge_spec(&boundaries, mixed(100)).spec, mixed(0));
+    let boundaries = boundaries_for_path("merge", "spec.eks.configuration.mixedInstancesPolicy", mixed(50), mixed(0));
+    assert_eq!(merge_windows_group(&boundaries, mixed(100)).spec, mixed(0));
+}
+
+/// An admin's fragment; an empty text leaves the field out.
+fn admins(fragment: fn(&str) -> Value, text: &str) -> Value {
+    if text.is_empty() { json!({}) } else { fragment(text) }
+}
+
 fn labels(text: &str) -> Value {
     let pairs = text.split_whitespace().filter_map(|pair| pair.split_once('='));
     json!({"eks": {"configuration": {"labels": pairs.map(|(k, v)| (k.to_owned(), json!(v))).collect::<serde_json::Map<_, _>>()}}})
@@ -112,8 +150,12 @@ fn map_merge_table() {
         ("mergeOverride", "a=", "a=d", "", "a="),
         ("mergeOverride", "", "a=d", "", "a=d"),
     ] {
-        let boundaries =
-            boundaries_for_path(boundary, "spec.eks.configuration.labels", labels(default), labels(conditional));
+        let boundaries = boundaries_for_path(
+            boundary,
+            "spec.eks.configuration.labels",
+            admins(labels, default),
+            admins(labels, conditional),
+        );
         let merged = merge_windows_group(&boundaries, labels(tenant)).spec;
         let outcome = labels(outcome);
         let read = |spec: &Value| spec["eks"]["configuration"]["labels"].as_object().cloned().unwrap_or_default();
@@ -148,8 +190,12 @@ fn list_merge_table() {
         ("merge", "", "d d", "c", "c d"),
         ("mergeOverride", "t d", "d e", "c", "c d e t"),
     ] {
-        let boundaries =
-            boundaries_for_path(boundary, "spec.eks.configuration.subnets", subnets(default), subnets(conditional));
+        let boundaries = boundaries_for_path(
+            boundary,
+            "spec.eks.configuration.subnets",
+            admins(subnets, default),
+            admins(subnets, conditional),
+        );
         assert_eq!(
             merge_windows_group(&boundaries, subnets(tenant)).spec,
             subnets(outcome),
@@ -171,7 +217,12 @@ fn list_merge_table() {
         ("mergeOverride", "b=1 b=2", "a=d", "", "a=d b=2"),
         ("mergeOverride", "=t =d", "=d", "", "=d =t"),
     ] {
-        let boundaries = boundaries_for_path(boundary, "spec.eks.configuration.tags", tags(default), tags(conditional));
+        let boundaries = boundaries_for_path(
+            boundary,
+            "spec.eks.configuration.tags",
+            admins(tags, default),
+            admins(tags, conditional),
+        );
         assert_eq!(
             merge_windows_group(&boundaries, tags(tenant)).spec,
             tags(outcome),
