@@ -58,7 +58,8 @@ pub(crate) fn merge(boundaries: &Boundaries, group: &Value, excluded: bool) -> R
     let conditionals = boundaries.matching_conditionals(&string_map(&tenant["metadata"]["annotations"]));
     for path in &boundaries.replace {
         // shared.replace never applies to the strategy, even when it is unset: existing groups would change how they rotate.
-        let is_set = path.to_string() == "spec.strategy" || tree.get(path).is_some_and(|own| !own.is_unset());
+        let name = path.to_string();
+        let is_set = name == "spec.strategy" || tree.get(path).is_some_and(|own| !own.is_unset(&name));
         if let Some(value) = admin_value(boundaries, &conditionals, path, Boundary::Replace).filter(|_| !is_set) {
             tree.set(path, value);
         }
@@ -110,7 +111,7 @@ fn string_map(map: &Value) -> BTreeMap<String, String> {
 /// The default of a path with its source; `None` when it is unset.
 fn default_value(boundaries: &Boundaries, path: &Path, boundary: Boundary) -> Option<SourcedValue> {
     let source = Source { origin: Origin::Default, boundary: Some(boundary) };
-    value_at(&boundaries.defaults, path).map(|value| SourcedValue::new(value, source)).filter(|tree| !tree.is_unset())
+    value_at(&boundaries.defaults, path).map(|value| SourcedValue::new(value, source)).filter(|tree| !tree.is_unset(""))
 }
 
 /// The values of a path from the matching conditionals that set it, in order.
@@ -123,7 +124,7 @@ fn conditional_values<'a>(
     matching.iter().filter_map(move |index| {
         let source = Source { origin: Origin::Conditional(*index), boundary: Some(boundary) };
         let value = value_at(&boundaries.conditionals[*index].defaults, path)?;
-        Some(SourcedValue::new(value, source)).filter(|tree| !tree.is_unset())
+        Some(SourcedValue::new(value, source)).filter(|tree| !tree.is_unset(""))
     })
 }
 
@@ -157,7 +158,7 @@ fn shared_value(
     }
     let Some(base) = base else { return Ok(None) };
     let base_is_scalar = matches!(base.content, SourcedContent::Scalar(_));
-    match own.filter(|own| !own.is_unset()) {
+    match own.filter(|own| !own.is_unset(&path.to_string())) {
         None if base_is_scalar => Ok(default_value(boundaries, path, kind).or(Some(base))),
         None => Ok(Some(base)),
         Some(own) if base_is_scalar && matches!(own.content, SourcedContent::Scalar(_)) => Ok(None),
@@ -187,12 +188,17 @@ fn merge_values(
     match (first.content, second.content) {
         (SourcedContent::Map(mut merged), SourcedContent::Map(added)) => {
             // In maps with free keys, such as labels, an empty text is a value; elsewhere an empty field is unset.
-            let free = schema::is_free_map(&path.to_string());
-            let is_set = |tree: &SourcedValue| {
-                if free { tree.content != SourcedContent::Scalar(Value::Null) } else { !tree.is_unset() }
+            let name = path.to_string();
+            let free = schema::is_free_map(&name);
+            let is_set = |key: &str, tree: &SourcedValue| {
+                if free {
+                    tree.content != SourcedContent::Scalar(Value::Null)
+                } else {
+                    !tree.is_unset(&format!("{name}.{key}"))
+                }
             };
-            for (key, tree) in added.into_iter().filter(|(_, tree)| is_set(tree)) {
-                let keep = winner == Winner::First && merged.get(&key).is_some_and(is_set);
+            for (key, tree) in added.into_iter().filter(|(key, tree)| is_set(key, tree)) {
+                let keep = winner == Winner::First && merged.get(&key).is_some_and(|known| is_set(&key, known));
                 if !keep {
                     merged.insert(key, tree);
                 }

@@ -121,6 +121,50 @@ fn zero_and_empty_values_of_the_admin_count() {
     assert_eq!(merge_windows_group(&boundaries, mixed(100)).spec, mixed(0));
 }
 
+#[test]
+fn zero_of_a_tenant_is_kept_or_reported() {
+    let mixed = |policy: Value| json!({"eks": {"configuration": {"mixedInstancesPolicy": policy}}});
+    let path = "spec.eks.configuration.mixedInstancesPolicy";
+    let default = mixed(json!({"spotRatio": 50, "baseCapacity": 2, "strategy": "LowestPrice"}));
+    let own = mixed(json!({"spotRatio": 0, "baseCapacity": 0}));
+    let boundaries = boundaries_for_path("mergeOverride", path, default.clone(), json!({}));
+    let kept = merge_spec(&boundaries, own.clone());
+    assert_eq!(kept.spec, mixed(json!({"spotRatio": 0, "baseCapacity": 0, "strategy": "LowestPrice"})));
+    assert_eq!(kept.overridden, []);
+    for (boundary, path) in [("replace", format!("{path}.spotRatio")), ("merge", format!("{path}.spotRatio"))] {
+        let boundaries = boundaries_for_path(boundary, &path, default.clone(), json!({}));
+        assert_eq!(merge_spec(&boundaries, own.clone()).spec, own, "{boundary}");
+    }
+    let retries = |number: u64| json!({"strategy": {"crd": {"maxRetries": number}}});
+    let boundaries = boundaries_for_path("replace", "spec.strategy.crd.maxRetries", retries(3), json!({}));
+    assert_eq!(merge_spec(&boundaries, retries(0)).spec, retries(0));
+
+    let paths = |boundary: &str, path: &str, default: Value, own: Value| -> Vec<String> {
+        let merged = merge_spec(&boundaries_for_path(boundary, path, default, json!({})), own);
+        merged.overridden.iter().map(ToString::to_string).collect()
+    };
+    assert_eq!(
+        paths("merge", path, default.clone(), own.clone()),
+        [
+            "spec.eks.configuration.mixedInstancesPolicy.baseCapacity: 0 was not used, default (shared.merge) is 2",
+            "spec.eks.configuration.mixedInstancesPolicy.spotRatio: 0 was not used, default (shared.merge) is 50",
+        ]
+    );
+    assert_eq!(
+        paths("restricted", path, json!({}), own),
+        ["spec.eks.configuration.mixedInstancesPolicy: {2 keys} was not used, the field is restricted"]
+    );
+    let zero = json!({"eks": {"minSize": 0, "configuration": {"subnets": []}}});
+    assert_eq!(
+        paths("replace", "spec.eks.minSize", size(3), zero.clone()),
+        ["spec.eks.minSize: 0 was not used, default (shared.replace) is 3"]
+    );
+    let none: [&str; 0] = [];
+    assert_eq!(paths("restricted", "spec.eks.minSize", json!({}), zero.clone()), none, "unset either way");
+    assert_eq!(paths("merge", "spec.eks.configuration.subnets", subnets("d"), zero.clone()), none, "merged");
+    assert_eq!(paths("replace", "spec.eks.configuration.subnets", subnets("d"), zero).len(), 1);
+}
+
 /// An admin's fragment; an empty text leaves the field out.
 fn admins(fragment: fn(&str) -> Value, text: &str) -> Value {
     if text.is_empty() { json!({}) } else { fragment(text) }
