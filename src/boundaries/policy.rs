@@ -9,7 +9,7 @@ use super::error::ConfigError;
 use super::merged_spec::MergedSpec;
 use super::provenance::Origin;
 use super::section::Section;
-use crate::api::{display_value, names::annotation, schema};
+use crate::api::{display_value, names::annotation, node_count::sized_section, schema};
 
 /// Every field that names a role.
 pub(crate) const ROLE_PATHS: [&str; 4] = [
@@ -58,8 +58,16 @@ struct Quota {
 pub(crate) struct NamespaceUsage {
     /// Number of groups.
     pub groups: u64,
-    /// Sum of the maximum sizes in their merged specs.
+    /// Sum of the nodes that each asks for; of an older group the nodes that it has on record, if they are more.
     pub nodes: u64,
+}
+
+impl NamespaceUsage {
+    /// The usage with one more group. Sums saturate: a size may be any number.
+    #[must_use]
+    pub(crate) fn plus(self, nodes: u64) -> Self {
+        Self { groups: self.groups.saturating_add(1), nodes: self.nodes.saturating_add(nodes) }
+    }
 }
 
 /// A value that the policy does not allow.
@@ -142,9 +150,8 @@ impl Policy {
                 }
             };
             limit("metadata.namespace", "groups", counts.groups, quota.max_groups);
-            let managed = effective.spec["provisioner"].as_str().is_some_and(|p| p.eq_ignore_ascii_case("eks-managed"));
-            let path = if managed { "spec.eks-managed.maxSize" } else { "spec.eks.maxSize" };
-            limit(path, "nodes", counts.nodes, quota.max_nodes);
+            let path = format!("spec.{}.maxSize", sized_section(&effective.spec));
+            limit(&path, "nodes", counts.nodes, quota.max_nodes);
         }
         found
     }

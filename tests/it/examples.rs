@@ -268,3 +268,23 @@ fn kubectl_lists_are_accepted() {
     assert!(!ok && out.contains("name: a"), "{out}");
     assert!(err.starts_with("<stdin>:9: spec.eks.minSize"), "{err}");
 }
+
+#[test]
+fn quota_counts_every_provisioner_and_recorded_nodes() {
+    let config = "kind: ConfigMap\ndata: {policy: '{roles: [], managedPolicies: [], strategyKinds: [], fargateNamespaces: [], quotas: {t: {maxNodes: 10}}}'}\n";
+    let group = |name: &str, spec: &str| {
+        format!("---\nkind: InstanceGroup\nmetadata: {{name: {name}, namespace: t}}\n{spec}\n")
+    };
+    let last = group("last", "spec: {provisioner: eks, eks: {maxSize: 2}}");
+    let rejected = |older: &[&str]| {
+        let older: String = older.iter().enumerate().map(|(index, spec)| group(&format!("g{index}"), spec)).collect();
+        let (_, _, err) = render(&format!("{config}{older}{last}"), InputArgs::default());
+        err.contains("t/last: spec.eks.maxSize")
+    };
+    assert!(!rejected(&["spec: {provisioner: eks, eks: {maxSize: 8}}"]));
+    assert!(rejected(&["spec: {provisioner: eks-managed, eks-managed: {maxSize: 9}}"]));
+    assert!(rejected(&["spec: {provisioner: eks, eks: {maxSize: 1}}\nstatus: {currentMax: 9}"]));
+    assert!(rejected(&["spec: {provisioner: eks, eks: {maxSize: 9, minSize: wrong}}"]), "an invalid group counts");
+    let huge = "spec: {provisioner: eks, eks: {maxSize: 9223372036854775807}}";
+    assert!(rejected(&[huge, huge, huge]));
+}
