@@ -132,6 +132,33 @@ impl<'a> Section<'a> {
         Ok(found)
     }
 
+    /// A map whose known keys have their exact spelling. Keys are read in any case. A misspelled key is an error, because
+    /// it would silently open a field. Any other unknown key has no effect in the Keiko controller either, and is a
+    /// warning.
+    pub(super) fn keys(
+        &self,
+        map: &Map<String, Value>,
+        at: &str,
+        known: &[&str],
+        warnings: &mut Vec<ConfigWarning>,
+    ) -> Result<Map<String, Value>, ConfigError> {
+        let mut found = Map::new();
+        for (key, value) in map {
+            let path = if at.is_empty() { key.clone() } else { format!("{at}.{key}") };
+            if let Some(name) = known.iter().find(|name| name.eq_ignore_ascii_case(key)) {
+                if found.insert((*name).to_owned(), value.clone()).is_some() {
+                    let message = format!("is a duplicate of {name}, and only one of them is used");
+                    self.warn(&path, &message, || "remove the duplicate".to_owned(), warnings);
+                }
+            } else if let Some(name) = schema::misspelled(key, known.iter().copied()) {
+                return Err(self.error(&path, "is not a known key", &suggestion(Some(name))));
+            } else {
+                self.warn(&path, "is not a known key and has no effect", || suggestion(None), warnings);
+            }
+        }
+        Ok(found)
+    }
+
     pub(super) fn warn_unknown(
         &self,
         map: &Map<String, Value>,
