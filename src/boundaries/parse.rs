@@ -178,14 +178,8 @@ fn parse_conditionals(
         let item = section.map(item, &at)?;
         let item = section.keys(item, &at, &["annotationSelector", "defaults"], warnings)?;
         let selector_at = format!("{at}.annotationSelector");
-        let text = match item.get("annotationSelector") {
-            None | Some(Value::Null) => "",
-            Some(Value::String(text)) => text,
-            Some(_) => {
-                return Err(section.error(&selector_at, "is not a string", "write a label selector in quotes"));
-            }
-        };
-        let selector = AnnotationSelector::parse(text).map_err(|problem| ConfigError {
+        let text = section.text(item.get("annotationSelector").unwrap_or(&Value::Null), &selector_at)?;
+        let selector = AnnotationSelector::parse(&text).map_err(|problem| ConfigError {
             reason: fail_reason::APPLY_DEFAULTS,
             ..section.error(
                 &selector_at,

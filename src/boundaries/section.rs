@@ -30,7 +30,7 @@ impl<'a> Section<'a> {
         text: &'a str,
         warnings: &mut Vec<ConfigWarning>,
     ) -> Result<Self, ConfigError> {
-        let document = yaml::read(text).map_err(|error| ConfigError {
+        let (document, has_more) = yaml::read(text).map_err(|error| ConfigError {
             key,
             line: error.line,
             path: String::new(),
@@ -45,6 +45,15 @@ impl<'a> Section<'a> {
             message: "is a duplicate key, and only the last value is used".to_owned(),
             remedy: "remove the duplicate".to_owned(),
         }));
+        if has_more {
+            warnings.push(ConfigWarning {
+                key: key.to_owned(),
+                line: None,
+                path: "---".to_owned(),
+                message: "begins another document, and only the first is used".to_owned(),
+                remedy: "write one YAML document".to_owned(),
+            });
+        }
         Ok(Self { key, text, value: document.value })
     }
 
@@ -96,6 +105,17 @@ impl<'a> Section<'a> {
         }
     }
 
+    /// The value as a text. Numbers and booleans are texts without quotes, and null is the empty text, as for the Keiko
+    /// controller.
+    pub(super) fn text(&self, value: &Value, path: &str) -> Result<String, ConfigError> {
+        match value {
+            Value::Null => Ok(String::new()),
+            Value::String(text) => Ok(text.clone()),
+            Value::Bool(_) | Value::Number(_) => Ok(value.to_string()),
+            Value::Array(_) | Value::Object(_) => Err(self.error(path, "is not a string", "write a string")),
+        }
+    }
+
     pub(super) fn strings(&self, value: &Value, path: &str) -> Result<Vec<String>, ConfigError> {
         let items = self.list(value, path)?.iter().enumerate();
         let texts = items.map(|(index, item)| {
@@ -112,8 +132,9 @@ impl<'a> Section<'a> {
         warnings: &mut Vec<ConfigWarning>,
     ) -> Result<Vec<Path>, ConfigError> {
         let mut found = vec![];
-        for (index, text) in self.strings(value, at)?.iter().enumerate() {
+        for (index, item) in self.list(value, at)?.iter().enumerate() {
             let at = format!("{at}[{index}]");
+            let text = &self.text(item, &at)?;
             match Path::parse(text) {
                 Some(path) => {
                     let name = path.to_string();
@@ -186,7 +207,8 @@ impl<'a> Section<'a> {
         self.map(&root.get("metadata").cloned().unwrap_or_default(), &format!("{prefix}metadata"))?;
         let mut annotations = value["metadata"]["annotations"].take();
         let map_of_strings = json!({"type": "object", "additionalProperties": {"type": "string"}});
-        normalize(&map_of_strings, &mut annotations);
+        let mut notes = vec![];
+        normalize(&map_of_strings, &mut annotations, "metadata.annotations", &mut notes);
         let at = format!("{prefix}metadata.annotations");
         for (key, value) in self.map(&annotations, &at)? {
             if !value.is_string() {
@@ -195,7 +217,10 @@ impl<'a> Section<'a> {
         }
         let mut spec = value["spec"].take();
         self.map(&spec, &format!("{prefix}spec"))?;
-        normalize(schema::spec(), &mut spec);
+        normalize(schema::spec(), &mut spec, "spec", &mut notes);
+        for note in notes {
+            self.warn(&format!("{prefix}{}", note.path), &note.message, || note.remedy.to_owned(), warnings);
+        }
         for finding in find_errors(&spec) {
             let path = format!("{prefix}{}", finding.path);
             match finding.kind {

@@ -27,7 +27,7 @@ fn config_errors_name_key_line_path_and_remedy() {
         ),
         (
             "boundaries",
-            "restricted:\n- spec.eks\n- 3\n",
+            "restricted:\n- spec.eks\n- [3]\n",
             "boundaries line 3: restricted[1]: is not a string; write a string",
             "UnmarshalDefaults",
         ),
@@ -106,6 +106,33 @@ fn keys_are_read_in_any_case() {
     let (boundaries, warnings) = Boundaries::parse(&twice).unwrap();
     assert_eq!(boundaries.restricted.iter().map(ToString::to_string).collect::<Vec<_>>(), ["spec.eks"]);
     assert!(warnings[0].message.contains("duplicate"), "{warnings:?}");
+}
+
+#[test]
+fn texts_that_the_keiko_controller_reads_are_valid() {
+    let (boundaries, warnings) = Boundaries::parse(&data(&[
+        ("boundaries", "---\nrestricted:\n- spec.eks.minSize\n- spec.eks.maxSize\n- spec.eks-managed\n- spec.eks.configuration\n- 3\n-\n---\n"),
+        ("defaults", "metadata: {annotations: {a: }}\nspec:\n  eks:\n    minSize: 3.0\n    maxSize: 010\n    configuration:\n      labels: {gpu: }\n      tags: [{key: x, value: }]\n---\nspec: {}\n"),
+        ("conditionals", "- annotationSelector: a in ()\n- annotationSelector: 3\n-\n"),
+        ("policy", "{roles: [], managedPolicies: [], strategyKinds: [], fargateNamespaces: []}"),
+    ]))
+    .unwrap();
+    let expected = json!({"eks": {"minSize": 3, "maxSize": 8, "configuration": {"labels": {"gpu": ""}}}});
+    let mut merged = merge_spec(&boundaries, json!({"eks": {"minSize": 9}})).spec;
+    let tags = merged["eks"]["configuration"].as_object_mut().unwrap().remove("tags").unwrap();
+    assert_eq!(merged, expected);
+    assert_eq!(tags[0]["key"], "x");
+    let warned: Vec<String> = warnings.iter().map(|warning| format!("{} {}", warning.key, warning.path)).collect();
+    assert_eq!(
+        warned,
+        [
+            "defaults ---",
+            "boundaries restricted[4]",
+            "boundaries restricted[5]",
+            "defaults spec.eks.maxSize",
+            "defaults metadata.annotations",
+        ]
+    );
 }
 
 #[test]
