@@ -8,6 +8,7 @@ use super::{
     provenance::{Boundary, Origin, Source, SourcedContent, SourcedValue, is_unset},
 };
 use crate::api::display_value;
+use crate::util::escape::escape_control;
 
 /// A value that the tenant set and that is not in the merged spec.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -24,7 +25,7 @@ pub struct OverriddenValue {
 
 impl std::fmt::Display for OverriddenValue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {} was not used", self.path, self.tenant_value)?;
+        write!(f, "{}: {} was not used", escape_control(&self.path), self.tenant_value)?;
         match (&self.winner, &self.effective_value) {
             (Some(winner), Some(value)) => write!(f, ", {winner} is {value}"),
             _ => write!(f, ", the field is {}", Boundary::Restricted.as_str()),

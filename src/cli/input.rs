@@ -18,6 +18,7 @@ use crate::{
         validate::{FieldErrorKind, find_errors},
     },
     boundaries::{Boundaries, ConfigError, MergedSpec, NamespaceUsage, merge, yaml},
+    util::escape::escape_control,
 };
 
 /// Input arguments of `render` and `explain`.
@@ -60,7 +61,7 @@ pub struct Diagnostic {
 impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = if self.warning { "warning: " } else { "" };
-        write!(f, "{}: {kind}{}", self.location, self.message)
+        write!(f, "{}: {kind}{}", escape_control(&self.location), escape_control(&self.message))
     }
 }
 
@@ -249,7 +250,12 @@ fn parse_objects<'a>(file: &'a InputFile, problems: &mut Vec<Diagnostic>) -> Vec
         }
     };
     let mut found = vec![];
-    for (document_index, yaml::YamlDocument { value, .. }) in documents.into_iter().enumerate() {
+    for (document_index, yaml::YamlDocument { value, duplicates }) in documents.into_iter().enumerate() {
+        problems.extend(duplicates.into_iter().map(|key| Diagnostic {
+            location: file.name.clone(),
+            message: format!("{key}: is a duplicate key, and only the last value is used; remove the duplicate"),
+            warning: true,
+        }));
         if value["kind"].as_str().is_some_and(|kind| kind.ends_with("List")) {
             let items = value["items"].as_array().cloned().unwrap_or_default().into_iter().enumerate();
             found.extend(items.map(|(index, value)| ManifestObject {
