@@ -8,7 +8,7 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-use super::{InstanceGroup, InstanceGroupStatus};
+use super::{InstanceGroup, InstanceGroupStatus, requested_nodes};
 
 /// An InstanceGroup as the API server stores it. One that cannot be decoded does not stop the watch: the controller
 /// reports a condition on it, and still uses the names recorded in its status. kube's `DeserializeGuard` would lose
@@ -24,6 +24,8 @@ pub(crate) struct InvalidObject {
     pub metadata: ObjectMeta,
     /// Status of the object; empty when the object has none, `None` when the status cannot be decoded either.
     pub status: Option<InstanceGroupStatus>,
+    /// The maximum number of nodes that the spec asks for, as far as it can be read.
+    pub requested_nodes: u64,
 }
 
 impl<'de> Deserialize<'de> for GroupObject {
@@ -37,7 +39,8 @@ impl<'de> Deserialize<'de> for GroupObject {
             Value::Null => Some(InstanceGroupStatus::default()),
             status => InstanceGroupStatus::deserialize(status).ok(),
         };
-        Ok(GroupObject(Err(InvalidObject { metadata, status })))
+        let requested_nodes = requested_nodes(&object["spec"]);
+        Ok(GroupObject(Err(InvalidObject { metadata, status, requested_nodes })))
     }
 }
 

@@ -14,6 +14,7 @@ pub(crate) mod fields;
 pub mod group_id;
 pub(crate) mod group_object;
 pub(crate) mod names;
+pub(crate) mod node_count;
 pub(crate) mod patch;
 pub(crate) mod redact;
 pub(crate) mod schema;
@@ -34,6 +35,7 @@ pub use enums::{
 pub(crate) use fields::IntOrString;
 pub use group_id::{GroupId, group_id};
 pub(crate) use group_object::GroupObject;
+pub(crate) use node_count::{recorded_nodes, requested_nodes};
 pub use patch::{apply_merge_patch, diff_merge_patch};
 pub(crate) use redact::{display_value, redacted};
 pub use spec::{CrdStrategy, InstanceGroup, InstanceGroupSpec, RollingUpdate, Strategy};

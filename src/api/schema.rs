@@ -76,6 +76,14 @@ pub(crate) fn closest_match<'a>(word: &str, candidates: impl Iterator<Item = &'a
     (distance * 2 <= word.len().max(best.len())).then_some(best)
 }
 
+/// The candidate that a word misspells: equal without separators, or at most two letters differ.
+pub(crate) fn misspelled<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let letters = |text: &str| text.chars().filter(|c| c.is_alphanumeric()).collect::<String>();
+    let word = letters(word);
+    let near = candidates.map(|candidate| (edit_distance(&word, candidate), candidate)).min()?;
+    (near.0 <= 2).then_some(near.1)
+}
+
 /// Number of insertions, deletions and replacements between two words, ignoring case.
 fn edit_distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.to_ascii_lowercase().chars().collect();

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use crate::plan::Reason;
+use crate::util::escape::escape_control;
 
 /// The rule of [`SpecError::missing`].
 const REQUIRED_RULE: &str = "is required";
@@ -64,12 +65,13 @@ impl SpecError {
 
 impl std::fmt::Display for SpecError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if self.path.is_empty() {
+        let path = escape_control(&self.path);
+        if path.is_empty() {
             f.write_str(&self.rule)
         } else if self.value.is_empty() {
-            write!(f, "{} {}; {}", self.path, self.rule, self.remedy)
+            write!(f, "{path} {}; {}", self.rule, self.remedy)
         } else {
-            write!(f, "{} `{}` {}; {}", self.path, self.value, self.rule, self.remedy)
+            write!(f, "{path} `{}` {}; {}", self.value, self.rule, self.remedy)
         }
     }
 }

@@ -9,7 +9,7 @@ use super::{
     schema,
     spec::InstanceGroupSpec,
 };
-use crate::util::duration;
+use crate::util::{duration, escape::escape_control};
 
 /// Kind of a field error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub enum FieldErrorKind {
 
 /// An error in one field.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{path}: {value} {rule}; {remedy}")]
+#[error("{}: {value} {rule}; {remedy}", escape_control(.path))]
 pub struct FieldError {
     /// Kind of the error.
     pub kind: FieldErrorKind,

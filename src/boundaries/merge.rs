@@ -58,7 +58,8 @@ pub fn merge(boundaries: &Boundaries, group: &Value, excluded: bool) -> Result<M
     let conditionals = boundaries.matching_conditionals(&string_map(&tenant["metadata"]["annotations"]));
     for path in &boundaries.replace {
         // shared.replace never applies to the strategy, even when it is unset: existing groups would change how they rotate.
-        let is_set = path.to_string() == "spec.strategy" || tree.get(path).is_some_and(|own| !own.is_unset());
+        let name = path.to_string();
+        let is_set = name == "spec.strategy" || tree.get(path).is_some_and(|own| !own.is_unset(&name));
         if let Some(value) = admin_value(boundaries, &conditionals, path, Boundary::Replace).filter(|_| !is_set) {
             tree.set(path, value);
         }
@@ -110,26 +111,27 @@ fn string_map(map: &Value) -> BTreeMap<String, String> {
 /// The default of a path with its source; `None` when it is unset.
 fn default_value(boundaries: &Boundaries, path: &Path, boundary: Boundary) -> Option<SourcedValue> {
     let source = Source { origin: Origin::Default, boundary: Some(boundary) };
-    value_at(&boundaries.defaults, path).map(|value| SourcedValue::new(value, source)).filter(|tree| !tree.is_unset())
+    value_at(&boundaries.defaults, path).map(|value| SourcedValue::new(value, source)).filter(|tree| !tree.is_unset(""))
 }
 
-/// The value of a path from the last matching conditional that sets it.
-fn conditional_value(
-    boundaries: &Boundaries,
-    matching: &[usize],
-    path: &Path,
+/// The values of a path from the matching conditionals that set it, in order.
+fn conditional_values<'a>(
+    boundaries: &'a Boundaries,
+    matching: &'a [usize],
+    path: &'a Path,
     boundary: Boundary,
-) -> Option<SourcedValue> {
-    matching.iter().rev().find_map(|index| {
+) -> impl DoubleEndedIterator<Item = SourcedValue> + 'a {
+    matching.iter().filter_map(move |index| {
         let source = Source { origin: Origin::Conditional(*index), boundary: Some(boundary) };
         let value = value_at(&boundaries.conditionals[*index].defaults, path)?;
-        Some(SourcedValue::new(value, source)).filter(|tree| !tree.is_unset())
+        Some(SourcedValue::new(value, source)).filter(|tree| !tree.is_unset(""))
     })
 }
 
-/// The value of a path from a conditional, or else the default.
+/// The value of a path from the last conditional that sets it, or else the default.
 fn admin_value(boundaries: &Boundaries, matching: &[usize], path: &Path, boundary: Boundary) -> Option<SourcedValue> {
-    conditional_value(boundaries, matching, path, boundary).or_else(|| default_value(boundaries, path, boundary))
+    let last = conditional_values(boundaries, matching, path, boundary).next_back();
+    last.or_else(|| default_value(boundaries, path, boundary))
 }
 
 fn value_at<'a>(value: &'a Value, path: &Path) -> Option<&'a Value> {
@@ -145,23 +147,18 @@ fn shared_value(
     own: Option<&SourcedValue>,
 ) -> Result<Option<SourcedValue>, MergeError> {
     let merge_key = path.merge_key();
-    let conditional = conditional_value(boundaries, matching, path, kind);
-    let base = match (default_value(boundaries, path, kind), conditional) {
-        (None, None) => return Ok(None),
-        (Some(value), None) | (None, Some(value)) => value,
-        // The conditional wins, except for a scalar without a tenant value: there the default wins (see below).
-        (Some(default), Some(conditional)) => merge_values(path, conditional, default, Winner::First, merge_key)?,
-    };
-    // Duplicates are removed even if the tenant adds nothing, so that a second merge changes nothing.
-    let base = match base.content {
-        SourcedContent::List(items) => {
-            let content = SourcedContent::List(merge_lists(items, vec![], Winner::First, merge_key));
-            SourcedValue { content, ..base }
-        }
-        SourcedContent::Scalar(_) | SourcedContent::Map(_) => base,
-    };
+    // Each conditional is merged over what precedes it, and wins conflicts, except for a scalar without a tenant value:
+    // there the default wins (see below).
+    let mut base = default_value(boundaries, path, kind);
+    for conditional in conditional_values(boundaries, matching, path, kind) {
+        base = Some(match base {
+            None => conditional,
+            Some(before) => merge_values(path, conditional, before, Winner::First, merge_key)?,
+        });
+    }
+    let Some(base) = base else { return Ok(None) };
     let base_is_scalar = matches!(base.content, SourcedContent::Scalar(_));
-    match own.filter(|own| !own.is_unset()) {
+    match own.filter(|own| !own.is_unset(&path.to_string())) {
         None if base_is_scalar => Ok(default_value(boundaries, path, kind).or(Some(base))),
         None => Ok(Some(base)),
         Some(own) if base_is_scalar && matches!(own.content, SourcedContent::Scalar(_)) => Ok(None),
@@ -191,12 +188,17 @@ fn merge_values(
     match (first.content, second.content) {
         (SourcedContent::Map(mut merged), SourcedContent::Map(added)) => {
             // In maps with free keys, such as labels, an empty text is a value; elsewhere an empty field is unset.
-            let free = schema::is_free_map(&path.to_string());
-            let is_set = |tree: &SourcedValue| {
-                if free { tree.content != SourcedContent::Scalar(Value::Null) } else { !tree.is_unset() }
+            let name = path.to_string();
+            let free = schema::is_free_map(&name);
+            let is_set = |key: &str, tree: &SourcedValue| {
+                if free {
+                    tree.content != SourcedContent::Scalar(Value::Null)
+                } else {
+                    !tree.is_unset(&format!("{name}.{key}"))
+                }
             };
-            for (key, tree) in added.into_iter().filter(|(_, tree)| is_set(tree)) {
-                let keep = winner == Winner::First && merged.get(&key).is_some_and(is_set);
+            for (key, tree) in added.into_iter().filter(|(key, tree)| is_set(key, tree)) {
+                let keep = winner == Winner::First && merged.get(&key).is_some_and(|known| is_set(&key, known));
                 if !keep {
                     merged.insert(key, tree);
                 }
@@ -225,30 +227,37 @@ fn describe_kind(node: &SourcedContent) -> &'static str {
     }
 }
 
+/// Merges two lists. An admin's own entries all count, even of one name; a tenant's entry of a known name is dropped, or
+/// replaces the known one.
 fn merge_lists(
     first: Vec<SourcedValue>,
     second: Vec<SourcedValue>,
     winner: Winner,
     merge_key: Option<&str>,
 ) -> Vec<SourcedValue> {
-    // Merge key, plain value and sourced value of each item.
-    let mut merged: Vec<(Option<String>, Value, SourcedValue)> = vec![];
-    let second_replaces = winner == Winner::Second;
-    let all = first.into_iter().map(|tree| (tree, false)).chain(second.into_iter().map(|tree| (tree, second_replaces)));
-    for (tree, replaces) in all {
+    struct Item {
+        name: Option<String>,
+        value: Value,
+        tree: SourcedValue,
+    }
+    let item = |tree: SourcedValue| {
         let value = tree.value();
-        let name = merge_key.and_then(|key| merge_key_value(&value, key));
+        Item { name: merge_key.and_then(|key| merge_key_value(&value, key)), value, tree }
+    };
+    let mut merged: Vec<Item> = first.into_iter().map(item).collect();
+    let first_count = merged.len();
+    for new in second.into_iter().map(item) {
+        let is_admins_own = merge_key.is_some() && new.tree.source.origin != Origin::Tenant;
+        let others = if is_admins_own { &mut merged[..first_count] } else { &mut merged[..] };
+        if others.iter().any(|other| other.value == new.value) {
+            continue;
+        }
         // Items without a merge key are the same only if they are equal.
-        let known = merged.iter_mut().find(|(other, content, _)| match (&name, other) {
-            (Some(name), Some(other)) => name == other,
-            (None, None) => *content == value,
-            (Some(_), None) | (None, Some(_)) => false,
-        });
-        match known {
-            Some(known) if replaces && known.1 != value => *known = (name, value, tree),
+        match others.iter_mut().find(|other| new.name.is_some() && other.name == new.name) {
+            Some(known) if winner == Winner::Second => *known = new,
             Some(_) => {}
-            None => merged.push((name, value, tree)),
+            None => merged.push(new),
         }
     }
-    merged.into_iter().map(|(_, _, tree)| tree).collect()
+    merged.into_iter().map(|item| item.tree).collect()
 }

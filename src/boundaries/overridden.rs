@@ -5,9 +5,10 @@ use serde_json::Value;
 
 use super::{
     path::{merge_key, merge_key_value},
-    provenance::{Boundary, Source, SourcedContent, SourcedValue, is_unset},
+    provenance::{Boundary, Origin, Source, SourcedContent, SourcedValue, is_unset},
 };
 use crate::api::display_value;
+use crate::util::escape::escape_control;
 
 /// A value that the tenant set and that is not in the merged spec.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -24,7 +25,7 @@ pub struct OverriddenValue {
 
 impl std::fmt::Display for OverriddenValue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {} was not used", self.path, self.tenant_value)?;
+        write!(f, "{}: {} was not used", escape_control(&self.path), self.tenant_value)?;
         match (&self.winner, &self.effective_value) {
             (Some(winner), Some(value)) => write!(f, ", {winner} is {value}"),
             _ => write!(f, ", the field is {}", Boundary::Restricted.as_str()),
@@ -45,24 +46,34 @@ pub(super) fn find_overridden(tenant: &Value, effective: &SourcedValue) -> Vec<O
 
 fn compare(path: &str, tenant: &Value, effective: Option<&SourcedValue>, found: &mut Vec<OverriddenValue>) {
     match (tenant, effective.map(|tree| &tree.content)) {
-        (own, _) if is_all_unset(own) => {}
-        (Value::Object(own), Some(SourcedContent::Map(map))) => {
+        (Value::Null, _) => {}
+        (Value::Object(own), Some(SourcedContent::Map(map))) if !own.is_empty() => {
             for (key, value) in own {
                 compare(&format!("{path}.{key}"), value, map.get(key), found);
             }
         }
-        (Value::Array(own), Some(SourcedContent::List(items))) => compare_lists(path, own, items, effective, found),
+        (own, _) if is_all_unset(path, own) && !effective.is_some_and(|tree| replaces_unset(own, tree)) => {}
+        (Value::Array(own), Some(SourcedContent::List(items))) if !own.is_empty() => {
+            compare_lists(path, own, items, effective, found);
+        }
         (own, _) if effective.is_some_and(|tree| tree.value() == *own) => {}
         (own, _) => found.push(overridden_value(path.to_owned(), path, own, effective)),
     }
 }
 
 /// Whether everything in a value is unset.
-fn is_all_unset(value: &Value) -> bool {
+fn is_all_unset(path: &str, value: &Value) -> bool {
     match value {
-        Value::Object(map) => map.values().all(is_all_unset),
-        other => is_unset(other),
+        Value::Object(map) => map.iter().all(|(key, value)| is_all_unset(&format!("{path}.{key}"), value)),
+        other => is_unset(path, other),
     }
+}
+
+/// Whether a value of the admin stands in for a tenant's zero or empty value. A merge adds to an empty map or list.
+fn replaces_unset(own: &Value, effective: &SourcedValue) -> bool {
+    let Source { origin, boundary } = effective.source;
+    let is_merged = matches!(boundary, Some(Boundary::Merge | Boundary::MergeOverride));
+    origin != Origin::Tenant && !(is_merged && matches!(own, Value::Array(_) | Value::Object(_)))
 }
 
 fn compare_lists(

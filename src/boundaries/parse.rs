@@ -58,19 +58,18 @@ impl Boundaries {
         let (boundaries, defaults, conditionals, policy) =
             (read("boundaries")?, read("defaults")?, read("conditionals")?, read("policy")?);
         let root = boundaries.map(&boundaries.value, "")?;
-        boundaries.warn_unknown(root, "", &["restricted", "shared"], &mut warnings);
-        let empty = Map::new();
-        let shared = root.get("shared").map_or(Ok(&empty), |shared| boundaries.map(shared, "shared"))?;
-        boundaries.warn_unknown(shared, "shared", &["merge", "mergeOverride", "replace"], &mut warnings);
+        let root = boundaries.keys(root, "", &["restricted", "shared"], &mut warnings)?;
+        let shared = boundaries.map(root.get("shared").unwrap_or(&Value::Null), "shared")?;
+        let shared = boundaries.keys(shared, "shared", &["merge", "mergeOverride", "replace"], &mut warnings)?;
         let mut paths = |from: &Map<String, Value>, at: &str, name: &str| {
             let list = from.get(name).unwrap_or(&Value::Null);
             boundaries.paths(list, &format!("{at}{name}"), &mut warnings)
         };
         let mut parsed = Self {
-            restricted: paths(root, "", "restricted")?,
-            replace: paths(shared, "shared.", "replace")?,
-            merge: paths(shared, "shared.", "merge")?,
-            merge_override: paths(shared, "shared.", "mergeOverride")?,
+            restricted: paths(&root, "", "restricted")?,
+            replace: paths(&shared, "shared.", "replace")?,
+            merge: paths(&shared, "shared.", "merge")?,
+            merge_override: paths(&shared, "shared.", "mergeOverride")?,
             defaults: defaults.fragment(defaults.value.clone(), "", &mut warnings)?,
             conditionals: parse_conditionals(&conditionals, &mut warnings)?,
             policy: Policy::parse(&policy)?,
@@ -177,16 +176,10 @@ fn parse_conditionals(
     for (index, item) in section.list(&section.value, "")?.iter().enumerate() {
         let at = format!("[{index}]");
         let item = section.map(item, &at)?;
-        section.warn_unknown(item, &at, &["annotationSelector", "defaults"], warnings);
+        let item = section.keys(item, &at, &["annotationSelector", "defaults"], warnings)?;
         let selector_at = format!("{at}.annotationSelector");
-        let text = match item.get("annotationSelector") {
-            None | Some(Value::Null) => "",
-            Some(Value::String(text)) => text,
-            Some(_) => {
-                return Err(section.error(&selector_at, "is not a string", "write a label selector in quotes"));
-            }
-        };
-        let selector = AnnotationSelector::parse(text).map_err(|problem| ConfigError {
+        let text = section.text(item.get("annotationSelector").unwrap_or(&Value::Null), &selector_at)?;
+        let selector = AnnotationSelector::parse(&text).map_err(|problem| ConfigError {
             reason: fail_reason::APPLY_DEFAULTS,
             ..section.error(
                 &selector_at,

@@ -40,6 +40,18 @@ pub(super) fn merge_key(path: &str) -> Option<&'static str> {
     }
 }
 
+/// Whether a tenant's zero at a dotted path is a choice. In every other field a zero counts as unset.
+pub(super) fn is_zero_a_choice(path: &str) -> bool {
+    const FIELDS: [&str; 5] = [
+        "spec.eks.configuration.mixedInstancesPolicy.spotRatio",
+        "spec.eks.configuration.mixedInstancesPolicy.baseCapacity",
+        "spec.eks.configuration.mixedInstancesPolicy.spotPools",
+        "spec.strategy.crd.maxRetries",
+        "spec.strategy.rollingUpdate.maxUnavailable",
+    ];
+    FIELDS.contains(&path)
+}
+
 impl fmt::Display for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0.join("."))

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::error::ConfigError;
 use super::merged_spec::MergedSpec;
 use super::provenance::Origin;
 use super::section::Section;
-use crate::api::{display_value, names::annotation, schema};
+use crate::api::{display_value, names::annotation, node_count::sized_section, schema};
 
 /// Every field that names a role.
 pub(crate) const ROLE_PATHS: [&str; 4] = [
@@ -58,8 +58,16 @@ struct Quota {
 pub(crate) struct NamespaceUsage {
     /// Number of groups.
     pub groups: u64,
-    /// Sum of the maximum sizes in their merged specs.
+    /// Sum of the nodes that each asks for; of an older group the nodes that it has on record, if they are more.
     pub nodes: u64,
+}
+
+impl NamespaceUsage {
+    /// The usage with one more group. Sums saturate: a size may be any number.
+    #[must_use]
+    pub(crate) fn plus(self, nodes: u64) -> Self {
+        Self { groups: self.groups.saturating_add(1), nodes: self.nodes.saturating_add(nodes) }
+    }
 }
 
 /// A value that the policy does not allow.
@@ -78,14 +86,17 @@ pub(crate) struct PolicyViolation {
 
 impl Policy {
     pub(super) fn parse(section: &Section) -> Result<Self, ConfigError> {
-        let root = section.map(&section.value, "")?;
-        // A misspelled list would allow values that the admin meant to forbid.
-        if let Some(unknown) = root.keys().find(|key| !POLICY_KEYS.contains(&key.as_str())) {
-            let remedy = schema::closest_match(unknown, POLICY_KEYS.into_iter()).map_or_else(
-                || format!("use one of {}", POLICY_KEYS.join(", ")),
-                |near| format!("did you mean {near:?}?"),
-            );
-            return Err(section.error(unknown, "is not a known policy key", &remedy));
+        let given = section.map(&section.value, "")?;
+        let mut root = Map::new();
+        for (key, value) in given {
+            // A misspelled list would allow values that the admin meant to forbid.
+            let name = POLICY_KEYS.iter().find(|name| name.eq_ignore_ascii_case(key));
+            let Some(name) = name else {
+                return Err(unknown_key(section, key));
+            };
+            if root.insert((*name).to_owned(), value.clone()).is_some() {
+                return Err(section.error(key, &format!("is a duplicate of {name}"), "remove the duplicate"));
+            }
         }
         let list = |name: &str| match root.get(name) {
             None | Some(Value::Null) => Ok(None),
@@ -142,9 +153,8 @@ impl Policy {
                 }
             };
             limit("metadata.namespace", "groups", counts.groups, quota.max_groups);
-            let managed = effective.spec["provisioner"].as_str().is_some_and(|p| p.eq_ignore_ascii_case("eks-managed"));
-            let path = if managed { "spec.eks-managed.maxSize" } else { "spec.eks.maxSize" };
-            limit(path, "nodes", counts.nodes, quota.max_nodes);
+            let path = format!("spec.{}.maxSize", sized_section(&effective.spec));
+            limit(&path, "nodes", counts.nodes, quota.max_nodes);
         }
         found
     }
@@ -204,15 +214,21 @@ impl Policy {
     }
 }
 
+fn unknown_key(section: &Section, key: &str) -> ConfigError {
+    let remedy = schema::closest_match(key, POLICY_KEYS.into_iter())
+        .map_or_else(|| format!("use one of {}", POLICY_KEYS.join(", ")), |near| format!("did you mean {near:?}?"));
+    section.error(key, "is not a known policy key", &remedy)
+}
+
 fn parse_quota(section: &Section, value: &Value, path: &str) -> Result<Quota, ConfigError> {
     let mut quota = Quota::default();
     for (key, value) in section.map(value, path)? {
         let path = format!("{path}.{key}");
         let number =
             || value.as_u64().ok_or_else(|| section.error(&path, "is not a whole number", "write a whole number"));
-        match key.as_str() {
-            "maxGroups" => quota.max_groups = Some(number()?),
-            "maxNodes" => quota.max_nodes = Some(number()?),
+        match key.to_ascii_lowercase().as_str() {
+            "maxgroups" => quota.max_groups = Some(number()?),
+            "maxnodes" => quota.max_nodes = Some(number()?),
             _ => return Err(section.error(&path, "is not a known quota", "use maxGroups or maxNodes")),
         }
     }

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt};
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
-use super::path::Path;
+use super::path::{Path, is_zero_a_choice};
 
 /// Author of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -113,10 +113,13 @@ impl SourcedValue {
         }
     }
 
-    /// Null, "", zero and empty lists and maps count as unset; false does not.
-    pub(crate) fn is_unset(&self) -> bool {
+    /// Whether the value at a dotted path counts as unset. Of an admin, only null does. For a tenant's, see [`is_unset`].
+    pub(crate) fn is_unset(&self, path: &str) -> bool {
+        if self.source.origin != Origin::Tenant {
+            return self.content == SourcedContent::Scalar(Value::Null);
+        }
         match &self.content {
-            SourcedContent::Scalar(value) => is_unset(value),
+            SourcedContent::Scalar(value) => is_unset(path, value),
             SourcedContent::List(items) => items.is_empty(),
             SourcedContent::Map(map) => map.is_empty(),
         }
@@ -134,7 +137,7 @@ impl SourcedValue {
     pub(crate) fn set(&mut self, path: &Path, tree: Self) {
         let mut node = self;
         for segment in path.segments() {
-            if !matches!(node.content, SourcedContent::Map(_)) && node.is_unset() {
+            if !matches!(node.content, SourcedContent::Map(_)) && node.is_unset("") {
                 node.content = SourcedContent::Map(BTreeMap::new());
             }
             let SourcedContent::Map(map) = &mut node.content else {
@@ -186,12 +189,13 @@ impl SourcedValue {
     }
 }
 
-/// Whether a value counts as unset: null, "", zero, and empty lists and maps.
-pub(super) fn is_unset(value: &Value) -> bool {
+/// Whether a tenant's value at a dotted path counts as unset: null, "", empty lists and maps, and a zero that is no
+/// choice.
+pub(super) fn is_unset(path: &str, value: &Value) -> bool {
     match value {
         Value::Null => true,
         Value::Bool(_) => false,
-        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::Number(number) => number.as_f64() == Some(0.0) && !is_zero_a_choice(path),
         Value::String(text) => text.is_empty(),
         Value::Array(items) => items.is_empty(),
         Value::Object(map) => map.is_empty(),

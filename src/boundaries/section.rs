@@ -6,7 +6,6 @@ use super::{
     error::{ConfigError, ConfigWarning, suggestion},
     normalize::normalize,
     path::Path,
-    provenance::is_unset,
     yaml,
 };
 use crate::api::{
@@ -31,7 +30,7 @@ impl<'a> Section<'a> {
         text: &'a str,
         warnings: &mut Vec<ConfigWarning>,
     ) -> Result<Self, ConfigError> {
-        let document = yaml::read(text).map_err(|error| ConfigError {
+        let (document, has_more) = yaml::read(text).map_err(|error| ConfigError {
             key,
             line: error.line,
             path: String::new(),
@@ -46,6 +45,15 @@ impl<'a> Section<'a> {
             message: "is a duplicate key, and only the last value is used".to_owned(),
             remedy: "remove the duplicate".to_owned(),
         }));
+        if has_more {
+            warnings.push(ConfigWarning {
+                key: key.to_owned(),
+                line: None,
+                path: "---".to_owned(),
+                message: "begins another document, and only the first is used".to_owned(),
+                remedy: "write one YAML document".to_owned(),
+            });
+        }
         Ok(Self { key, text, value: document.value })
     }
 
@@ -97,6 +105,17 @@ impl<'a> Section<'a> {
         }
     }
 
+    /// The value as a text. Numbers and booleans are texts without quotes, and null is the empty text, as for the Keiko
+    /// controller.
+    pub(super) fn text(&self, value: &Value, path: &str) -> Result<String, ConfigError> {
+        match value {
+            Value::Null => Ok(String::new()),
+            Value::String(text) => Ok(text.clone()),
+            Value::Bool(_) | Value::Number(_) => Ok(value.to_string()),
+            Value::Array(_) | Value::Object(_) => Err(self.error(path, "is not a string", "write a string")),
+        }
+    }
+
     pub(super) fn strings(&self, value: &Value, path: &str) -> Result<Vec<String>, ConfigError> {
         let items = self.list(value, path)?.iter().enumerate();
         let texts = items.map(|(index, item)| {
@@ -113,8 +132,9 @@ impl<'a> Section<'a> {
         warnings: &mut Vec<ConfigWarning>,
     ) -> Result<Vec<Path>, ConfigError> {
         let mut found = vec![];
-        for (index, text) in self.strings(value, at)?.iter().enumerate() {
+        for (index, item) in self.list(value, at)?.iter().enumerate() {
             let at = format!("{at}[{index}]");
+            let text = &self.text(item, &at)?;
             match Path::parse(text) {
                 Some(path) => {
                     let name = path.to_string();
@@ -128,6 +148,33 @@ impl<'a> Section<'a> {
                     let message = format!("{text:?} is not a dotted path");
                     self.warn(&at, &message, || "write a path such as spec.eks.minSize".to_owned(), warnings);
                 }
+            }
+        }
+        Ok(found)
+    }
+
+    /// A map whose known keys have their exact spelling. Keys are read in any case. A misspelled key is an error, because
+    /// it would silently open a field. Any other unknown key has no effect in the Keiko controller either, and is a
+    /// warning.
+    pub(super) fn keys(
+        &self,
+        map: &Map<String, Value>,
+        at: &str,
+        known: &[&str],
+        warnings: &mut Vec<ConfigWarning>,
+    ) -> Result<Map<String, Value>, ConfigError> {
+        let mut found = Map::new();
+        for (key, value) in map {
+            let path = if at.is_empty() { key.clone() } else { format!("{at}.{key}") };
+            if let Some(name) = known.iter().find(|name| name.eq_ignore_ascii_case(key)) {
+                if found.insert((*name).to_owned(), value.clone()).is_some() {
+                    let message = format!("is a duplicate of {name}, and only one of them is used");
+                    self.warn(&path, &message, || "remove the duplicate".to_owned(), warnings);
+                }
+            } else if let Some(name) = schema::misspelled(key, known.iter().copied()) {
+                return Err(self.error(&path, "is not a known key", &suggestion(Some(name))));
+            } else {
+                self.warn(&path, "is not a known key and has no effect", || suggestion(None), warnings);
             }
         }
         Ok(found)
@@ -160,7 +207,8 @@ impl<'a> Section<'a> {
         self.map(&root.get("metadata").cloned().unwrap_or_default(), &format!("{prefix}metadata"))?;
         let mut annotations = value["metadata"]["annotations"].take();
         let map_of_strings = json!({"type": "object", "additionalProperties": {"type": "string"}});
-        normalize(&map_of_strings, &mut annotations);
+        let mut notes = vec![];
+        normalize(&map_of_strings, &mut annotations, "metadata.annotations", &mut notes);
         let at = format!("{prefix}metadata.annotations");
         for (key, value) in self.map(&annotations, &at)? {
             if !value.is_string() {
@@ -169,7 +217,10 @@ impl<'a> Section<'a> {
         }
         let mut spec = value["spec"].take();
         self.map(&spec, &format!("{prefix}spec"))?;
-        normalize(schema::spec(), &mut spec);
+        normalize(schema::spec(), &mut spec, "spec", &mut notes);
+        for note in notes {
+            self.warn(&format!("{prefix}{}", note.path), &note.message, || note.remedy.to_owned(), warnings);
+        }
         for finding in find_errors(&spec) {
             let path = format!("{prefix}{}", finding.path);
             match finding.kind {
@@ -205,7 +256,8 @@ impl<'a> Section<'a> {
 }
 
 fn collect_unreached(value: &Value, at: &str, listed: &[&Path], found: &mut Vec<String>) {
-    let Some(path) = Path::parse(at).filter(|_| !is_unset(value)) else { return };
+    let is_empty = value.is_null() || value.as_object().is_some_and(Map::is_empty);
+    let Some(path) = Path::parse(at).filter(|_| !is_empty) else { return };
     if listed.iter().any(|boundary| boundary.covers(&path)) {
         return;
     }

@@ -176,7 +176,9 @@ fn parse_values(tokens: &mut Tokens) -> Result<BTreeSet<String>, String> {
         other => return Err(format!("found {other}, expected '('")),
     }
     if tokens.peek() == Token::Close {
-        return Err("the list of values is empty".to_owned());
+        // Kubernetes reads an empty list as the empty value.
+        tokens.take();
+        return Ok(BTreeSet::from([String::new()]));
     }
     let mut found = BTreeSet::new();
     loop {
@@ -279,7 +281,6 @@ mod tests {
             "a b",
             "a=b c",
             "a in",
-            "a in ()",
             "a in (b",
             "a in b",
             "a=(b)",
@@ -304,6 +305,15 @@ mod tests {
                 assert!(result.is_err(), "{text} gave {result:?}");
             }
         }
+    }
+
+    #[test]
+    fn empty_list_is_the_empty_value() {
+        let selector = |text| AnnotationSelector::parse(text).unwrap();
+        assert_eq!(selector("a in ()"), selector("a in (,)"));
+        assert!(selector("a in (),b").matches(&set(&[("a", ""), ("b", "x")])));
+        assert!(!selector("a in ()").matches(&set(&[("a", "x")])) && !selector("a in ()").matches(&set(&[])));
+        assert!(selector("a notin ()").matches(&set(&[])) && !selector("a notin ()").matches(&set(&[("a", "")])));
     }
 
     proptest! {

@@ -33,31 +33,39 @@ pub(crate) struct YamlDocument {
     pub duplicates: Vec<String>,
 }
 
-/// Parses a text with one document; an empty text is null.
-pub(crate) fn read(text: &str) -> Result<YamlDocument, YamlError> {
-    let mut documents = read_all(text)?;
-    match documents.len() {
-        0 => Ok(YamlDocument::default()),
-        1 => Ok(documents.remove(0)),
-        count => Err(YamlError { line: None, message: format!("contains {count} documents instead of one") }),
-    }
+/// Parses the first document of a text; an empty text is null. Also returns whether other documents have content.
+pub(crate) fn read(text: &str) -> Result<(YamlDocument, bool), YamlError> {
+    let mut documents = parse(text)?;
+    let first = documents.next().unwrap_or_else(|| Ok(YamlDocument::default()))?;
+    let has_more = documents.any(|document| !document.is_ok_and(|other| other.value.is_null()));
+    Ok((first, has_more))
 }
 
 /// Parses all documents of a text.
 pub(crate) fn read_all(text: &str) -> Result<Vec<YamlDocument>, YamlError> {
+    parse(text)?.collect()
+}
+
+/// Parses the documents of a text one by one, up to the first error.
+fn parse(text: &str) -> Result<impl Iterator<Item = Result<YamlDocument, YamlError>>, YamlError> {
     if text.len() > MAX_BYTES {
         return Err(YamlError { line: None, message: format!("is longer than {MAX_BYTES} bytes") });
     }
     check_flow_depth(text)?;
     let mut budget = Budget::default();
-    let mut documents = vec![];
-    for document in serde_yaml::Deserializer::from_str(text) {
-        let value = LimitedReader { budget: &mut budget, depth: 0 }.deserialize(document).map_err(|error| {
-            YamlError { line: error.location().map(|at| at.line()), message: without_location(&error) }
-        })?;
-        documents.push(YamlDocument { value, duplicates: std::mem::take(&mut budget.duplicates) });
-    }
-    Ok(documents)
+    let mut failed = false;
+    Ok(serde_yaml::Deserializer::from_str(text).map_while(move |document| {
+        if failed {
+            return None;
+        }
+        let read = LimitedReader { budget: &mut budget, depth: 0 }.deserialize(document);
+        failed = read.is_err();
+        let duplicates = std::mem::take(&mut budget.duplicates);
+        Some(read.map(|value| YamlDocument { value, duplicates }).map_err(|error| YamlError {
+            line: error.location().map(|at| at.line()),
+            message: without_location(&error),
+        }))
+    }))
 }
 
 /// The line, counted from 1, of the value at a path of keys and list indexes in the document with this number. For a
@@ -280,9 +288,24 @@ mod tests {
     #[test]
     fn anchors_merge_keys_and_duplicates_are_resolved() {
         let text = "base: &b {x: 1, y: 2}\nuse:\n  <<: *b\n  y: 3\ntwice: 1\ntwice: 2\n";
-        let read = read(text).unwrap();
+        let (read, _) = read(text).unwrap();
         assert_eq!(read.value, json!({"base": {"x": 1, "y": 2}, "use": {"x": 1, "y": 3}, "twice": 2}));
         assert_eq!(read.duplicates, ["twice"]);
+    }
+
+    #[test]
+    fn only_the_first_document_is_read() {
+        for (text, has_more) in [
+            ("a: 1\n---\n", false),
+            ("---\na: 1\n---\n# end\n...\n", false),
+            ("a: 1\n---\nb: 2\n", true),
+            ("a: 1\n---\n[", true),
+        ] {
+            let (document, more) = read(text).unwrap();
+            assert_eq!((document.value, more), (json!({"a": 1}), has_more), "{text:?}");
+        }
+        assert_eq!(read("").unwrap(), (YamlDocument::default(), false));
+        assert!(read_all("a: 1\n---\n[").is_err());
     }
 
     #[test]

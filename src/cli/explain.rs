@@ -8,7 +8,7 @@ use std::{
 use serde_json::{Value, json};
 
 use super::input::{InputArgs, ManifestFormat, MergedGroup, exit_code, load_and_write};
-use crate::{api::display_value, boundaries::Source};
+use crate::{api::display_value, boundaries::Source, util::escape::escape_control};
 
 /// Print the source of each field of a merged group, and the tenant's values that were not used; needs no cluster
 ///
@@ -53,6 +53,9 @@ fn write(groups: &[MergedGroup], format: Option<ManifestFormat>, out: &mut dyn W
 }
 
 struct ProvenanceRow {
+    /// The path as it is.
+    path: String,
+    /// The path for people.
     field: String,
     value: String,
     source: Source,
@@ -81,7 +84,12 @@ fn collect_rows(value: &Value, path: &str, group: &MergedGroup, found: &mut Vec<
         }
         leaf => {
             if let Some(source) = group.merged.provenance.get(path) {
-                found.push(ProvenanceRow { field: path.to_owned(), value: display_value(path, leaf), source: *source });
+                found.push(ProvenanceRow {
+                    path: path.to_owned(),
+                    field: escape_control(path),
+                    value: display_value(path, leaf),
+                    source: *source,
+                });
             }
         }
     }
@@ -91,7 +99,7 @@ fn text(group: &MergedGroup) -> String {
     let rows = rows(group);
     let widest = |column: fn(&ProvenanceRow) -> usize, min: usize| rows.iter().map(column).max().unwrap_or(0).max(min);
     let (field, source) = (widest(|row| row.field.len(), 5), widest(|row| row.source.to_string().len(), 6));
-    let mut lines = vec![group.id.clone(), format!("  {:field$}  {:source$}  VALUE", "FIELD", "SOURCE")];
+    let mut lines = vec![escape_control(&group.id), format!("  {:field$}  {:source$}  VALUE", "FIELD", "SOURCE")];
     lines.extend(
         rows.iter().map(|row| format!("  {:field$}  {:source$}  {}", row.field, row.source.to_string(), row.value)),
     );
@@ -104,6 +112,6 @@ fn text(group: &MergedGroup) -> String {
 
 fn document(group: &MergedGroup) -> Value {
     let fields: Vec<Value> =
-        rows(group).iter().map(|row| json!({"path": row.field, "source": row.source, "value": row.value})).collect();
+        rows(group).iter().map(|row| json!({"path": row.path, "source": row.source, "value": row.value})).collect();
     json!({"group": group.id, "hash": group.merged.hash, "fields": fields, "overridden": group.merged.overridden})
 }

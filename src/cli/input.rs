@@ -14,9 +14,11 @@ use serde_json::{Value, json};
 use crate::{
     api::{
         names::{self, DEFAULT_CONFIG_NAMESPACE},
+        recorded_nodes, requested_nodes,
         validate::{FieldErrorKind, find_errors},
     },
     boundaries::{Boundaries, ConfigError, MergedSpec, NamespaceUsage, merge, yaml},
+    util::escape::escape_control,
 };
 
 /// Input arguments of `render` and `explain`.
@@ -59,7 +61,7 @@ pub struct Diagnostic {
 impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = if self.warning { "warning: " } else { "" };
-        write!(f, "{}: {kind}{}", self.location, self.message)
+        write!(f, "{}: {kind}{}", escape_control(&self.location), escape_control(&self.message))
     }
 }
 
@@ -173,11 +175,12 @@ pub fn load(args: &InputArgs, stdin: &mut dyn Read) -> anyhow::Result<LoadResult
             .get(object.namespace())
             .is_some_and(|known| boundaries.policy.is_excluded(object.namespace(), known));
         let count = counts.entry(object.namespace().to_owned()).or_default();
-        if let Some(merged) =
-            merge_group(object, &boundaries, is_excluded || args.namespace_excluded, count, &mut result.diagnostics)
-        {
-            result.groups.push(merged);
-        }
+        let is_excluded = is_excluded || args.namespace_excluded;
+        let merged = merge_group(object, &boundaries, is_excluded, *count, &mut result.diagnostics);
+        let requested = requested_nodes(merged.as_ref().map_or(&object.value["spec"], |group| &group.merged.spec));
+        let status = serde_json::from_value(object.value["status"].clone()).unwrap_or_default();
+        *count = count.plus(requested.max(recorded_nodes(&status)));
+        result.groups.extend(merged);
     }
     if result.groups.is_empty() && !result.has_errors() {
         let message = "the input contains no InstanceGroup; add a file with one".to_owned();
@@ -247,7 +250,12 @@ fn parse_objects<'a>(file: &'a InputFile, problems: &mut Vec<Diagnostic>) -> Vec
         }
     };
     let mut found = vec![];
-    for (document_index, yaml::YamlDocument { value, .. }) in documents.into_iter().enumerate() {
+    for (document_index, yaml::YamlDocument { value, duplicates }) in documents.into_iter().enumerate() {
+        problems.extend(duplicates.into_iter().map(|key| Diagnostic {
+            location: file.name.clone(),
+            message: format!("{key}: is a duplicate key, and only the last value is used; remove the duplicate"),
+            warning: true,
+        }));
         if value["kind"].as_str().is_some_and(|kind| kind.ends_with("List")) {
             let items = value["items"].as_array().cloned().unwrap_or_default().into_iter().enumerate();
             found.extend(items.map(|(index, value)| ManifestObject {
@@ -349,7 +357,7 @@ fn merge_group(
     object: &ManifestObject,
     boundaries: &Boundaries,
     excluded: bool,
-    counts: &mut NamespaceUsage,
+    older: NamespaceUsage,
     problems: &mut Vec<Diagnostic>,
 ) -> Option<MergedGroup> {
     let spec = &object.value["spec"];
@@ -377,9 +385,8 @@ fn merge_group(
             problems.push(object.diagnostic(&finding.path, format!("{id}: {finding}"), false));
         }
     }
-    counts.groups += 1;
-    counts.nodes += merged.spec["eks"]["maxSize"].as_u64().unwrap_or(0);
-    let violations = boundaries.policy.check(&merged, object.namespace(), *counts);
+    let usage = older.plus(requested_nodes(&merged.spec));
+    let violations = boundaries.policy.check(&merged, object.namespace(), usage);
     problems.extend(
         violations.iter().map(|violation| object.diagnostic(&violation.path, format!("{id}: {violation}"), false)),
     );

@@ -55,6 +55,9 @@ fn manifest(group: &MergedGroup) -> Value {
     if let Some(object) = manifest.as_object_mut() {
         object.remove("status");
     }
+    if let Some(metadata) = manifest["metadata"].as_object_mut() {
+        metadata.remove("annotations");
+    }
     if !group.merged.annotations.is_empty() {
         manifest["metadata"]["annotations"] = json!(group.merged.annotations);
     }

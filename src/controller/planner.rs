@@ -177,14 +177,13 @@ impl Planner {
         }
     }
 
-    /// The maximum number of nodes of a group, for the quota of its namespace.
-    pub(crate) fn max_nodes(&self, group: &InstanceGroup, context: &GroupContext) -> u64 {
-        let Ok((merged, _)) = merge_spec(group, &group_id(group), context) else { return 0 };
-        let section = match provisioner_kind(&merged.spec) {
-            Some(ProvisionerKind::EksManaged) => "eks-managed",
-            Some(ProvisionerKind::Eks | ProvisionerKind::EksFargate) | None => "eks",
-        };
-        merged.spec[section]["maxSize"].as_u64().unwrap_or(0)
+    /// The maximum number of nodes that a group asks for, for the quota of its namespace. If it cannot be merged, its own
+    /// spec counts.
+    pub(crate) fn requested_nodes(&self, group: &InstanceGroup, context: &GroupContext) -> u64 {
+        match merge_spec(group, &group_id(group), context) {
+            Ok((merged, _)) => api::requested_nodes(&merged.spec),
+            Err(_) => api::requested_nodes(&json!(group.spec)),
+        }
     }
 
     /// Plans a deletion. It needs no valid spec if the status records the provisioner.

@@ -11,6 +11,7 @@ use kube::runtime::reflector::{ObjectRef, Store};
 
 use crate::api::GroupObject;
 use crate::api::InstanceGroup;
+use crate::api::recorded_nodes;
 use crate::boundaries::NamespaceUsage;
 use crate::boundaries::active::BoundariesCell;
 use crate::controller::planner::{GroupContext, Planner};
@@ -21,8 +22,18 @@ use crate::lock::{Locks, is_locked};
 use crate::util::lookup::Lookup;
 
 /// Whether `group` takes precedence in a namespace quota: older groups count first.
-fn created_before(group: &InstanceGroup, other: &InstanceGroup) -> bool {
+fn created_before(group: &impl ResourceExt, other: &impl ResourceExt) -> bool {
     (group.creation_timestamp(), group.name_any()) < (other.creation_timestamp(), other.name_any())
+}
+
+/// The nodes that an older group counts for: what it asks for, or what its status records if that is more. A group that
+/// is invalid or being reduced still runs its nodes.
+fn counted_nodes(stored: &GroupObject, requested: impl Fn(&InstanceGroup) -> u64) -> u64 {
+    let (requested, status) = match &stored.0 {
+        Ok(group) => (requested(group), group.status.as_ref()),
+        Err(invalid) => (invalid.requested_nodes, invalid.status.as_ref()),
+    };
+    requested.max(status.map_or(0, recorded_nodes))
 }
 
 /// The caches that the watches fill.
@@ -117,14 +128,12 @@ impl Stores {
         planner: &Planner,
         context: &GroupContext,
     ) -> NamespaceUsage {
-        let mut usage = NamespaceUsage { groups: 1, nodes: planner.max_nodes(group, context) };
+        let mut usage = NamespaceUsage::default().plus(planner.requested_nodes(group, context));
         for key in self.group_index.in_namespace(namespace) {
             let name = key.rsplit('/').next().unwrap_or_default();
-            let Some(stored) = self.groups.get(&ObjectRef::new(name).within(namespace)) else { continue };
-            let Ok(other) = &stored.0 else { continue };
-            if name != group.name_any() && created_before(other, group) {
-                usage.groups += 1;
-                usage.nodes += planner.max_nodes(other, context);
+            let Some(other) = self.groups.get(&ObjectRef::new(name).within(namespace)) else { continue };
+            if name != group.name_any() && created_before(other.as_ref(), group) {
+                usage = usage.plus(counted_nodes(&other, |other| planner.requested_nodes(other, context)));
             }
         }
         usage
@@ -152,5 +161,30 @@ impl Stores {
         }
         (self.boundaries.get().source == crate::boundaries::active::BoundariesSource::Unknown)
             .then_some("ConfigMap instance-manager not synced")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn older_group_counts_with_what_it_asks_or_runs() {
+        let counted = |spec: serde_json::Value, status: serde_json::Value| {
+            let object = json!({
+                "apiVersion": "instancemgr.keikoproj.io/v1alpha1", "kind": "InstanceGroup",
+                "metadata": {"name": "a", "namespace": "team"}, "spec": spec, "status": status,
+            });
+            let stored: GroupObject = serde_json::from_value(object).unwrap();
+            (stored.0.is_ok(), counted_nodes(&stored, |group| crate::api::requested_nodes(&json!(group.spec))))
+        };
+        let status = json!({"currentMax": 7, "nodes": {"desired": 5}});
+        assert_eq!(counted(json!({"eks": {"maxSize": 9}}), status.clone()), (true, 9));
+        let other = json!({"provisioner": "eks-managed", "eks": {"maxSize": 9}, "eks-managed": {"maxSize": 1}});
+        assert_eq!(counted(other, status.clone()), (true, 7), "another provisioner");
+        let out_of_range = |max: i64| json!({"eks": {"maxSize": max, "configuration": {"mixedInstancesPolicy": {"spotRatio": 99_999_999_999_u64}}}});
+        assert_eq!(counted(out_of_range(1), status.clone()), (false, 7), "cannot be decoded");
+        assert_eq!(counted(out_of_range(9), status), (false, 9), "cannot be decoded");
     }
 }

@@ -1,6 +1,7 @@
-//! Small helpers without dependencies on the rest of the crate: digests, durations, lookups and redaction.
+//! Small helpers without dependencies on the rest of the crate: digests, durations, escaping, lookups and redaction.
 
 pub(crate) mod digest;
 pub mod duration;
+pub(crate) mod escape;
 pub mod lookup;
 pub(crate) mod redact;

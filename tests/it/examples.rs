@@ -268,3 +268,59 @@ fn kubectl_lists_are_accepted() {
     assert!(!ok && out.contains("name: a"), "{out}");
     assert!(err.starts_with("<stdin>:9: spec.eks.minSize"), "{err}");
 }
+
+#[test]
+fn quota_counts_every_provisioner_and_recorded_nodes() {
+    let config = "kind: ConfigMap\ndata: {policy: '{roles: [], managedPolicies: [], strategyKinds: [], fargateNamespaces: [], quotas: {t: {maxNodes: 10}}}'}\n";
+    let group = |name: &str, spec: &str| {
+        format!("---\nkind: InstanceGroup\nmetadata: {{name: {name}, namespace: t}}\n{spec}\n")
+    };
+    let last = group("last", "spec: {provisioner: eks, eks: {maxSize: 2}}");
+    let rejected = |older: &[&str]| {
+        let older: String = older.iter().enumerate().map(|(index, spec)| group(&format!("g{index}"), spec)).collect();
+        let (_, _, err) = render(&format!("{config}{older}{last}"), InputArgs::default());
+        err.contains("t/last: spec.eks.maxSize")
+    };
+    assert!(!rejected(&["spec: {provisioner: eks, eks: {maxSize: 8}}"]));
+    assert!(rejected(&["spec: {provisioner: eks-managed, eks-managed: {maxSize: 9}}"]));
+    assert!(rejected(&["spec: {provisioner: eks, eks: {maxSize: 1}}\nstatus: {currentMax: 9}"]));
+    assert!(rejected(&["spec: {provisioner: eks, eks: {maxSize: 9, minSize: wrong}}"]), "an invalid group counts");
+    let huge = "spec: {provisioner: eks, eks: {maxSize: 9223372036854775807}}";
+    assert!(rejected(&[huge, huge, huge]));
+}
+
+#[test]
+fn dropped_annotations_are_not_rendered() {
+    let text = "kind: ConfigMap\ndata: {boundaries: '{restricted: [metadata.annotations]}'}\n---\nkind: InstanceGroup\nmetadata: {name: a, annotations: {mine: canary}}\nspec: {eks: {minSize: 1}}\n";
+    let (ok, out, _) = render(text, InputArgs::default());
+    assert!(ok && !out.contains("canary"), "{out}");
+}
+
+#[test]
+fn keys_of_tenants_cannot_add_lines() {
+    let text = r#"kind: ConfigMap
+data: {boundaries: '{restricted: [spec.eks.configuration.taints], shared: {merge: [spec.eks.configuration.labels]}}', defaults: '{spec: {eks: {configuration: {labels: {"x\nforged": a}}}}}'}
+---
+kind: InstanceGroup
+metadata: {name: "a\nforged"}
+spec: {eks: {configuration: {labels: {"x\nforged": b, "y\nforged: default (restricted)": "c d"}, "z\nforged": 1}}}
+"#;
+    let args = InputArgs { files: vec![PathBuf::from("-")], ..InputArgs::default() };
+    let (mut out, mut err) = (vec![], vec![]);
+    explain::run_with(&ExplainArgs { input: args }, &mut text.as_bytes(), &mut out, &mut err)
+        .expect("the command runs");
+    for text in [out, err].map(|bytes| String::from_utf8(bytes).expect("UTF-8")) {
+        assert!(text.contains("\\nforged") && !text.lines().any(|line| line.starts_with("forged")), "{text}");
+    }
+}
+
+#[test]
+fn duplicate_keys_are_reported() {
+    let text = "kind: InstanceGroup\nmetadata: {name: a}\nspec:\n  eks: {minSize: 1, minSize: 2}\n";
+    let (ok, _, err) = render(text, InputArgs::default());
+    assert!(ok);
+    assert_eq!(
+        err,
+        "<stdin>: warning: minSize: is a duplicate key, and only the last value is used; remove the duplicate\n"
+    );
+}

@@ -27,8 +27,26 @@ fn config_errors_name_key_line_path_and_remedy() {
         ),
         (
             "boundaries",
-            "restricted:\n- spec.eks\n- 3\n",
+            "restricted:\n- spec.eks\n- [3]\n",
             "boundaries line 3: restricted[1]: is not a string; write a string",
+            "UnmarshalDefaults",
+        ),
+        (
+            "boundaries",
+            "restricted: []\nsharde: {}\n",
+            "boundaries line 2: sharde: is not a known key; did you mean \"shared\"?",
+            "UnmarshalDefaults",
+        ),
+        (
+            "boundaries",
+            "shared:\n  merge-overide: []\n",
+            "boundaries line 2: shared.merge-overide: is not a known key; did you mean \"mergeOverride\"?",
+            "UnmarshalDefaults",
+        ),
+        (
+            "conditionals",
+            "- annotationSelector: a\n  default: {}\n",
+            "conditionals line 2: [0].default: is not a known key; did you mean \"defaults\"?",
             "UnmarshalDefaults",
         ),
         (
@@ -64,9 +82,63 @@ fn config_errors_name_key_line_path_and_remedy() {
 }
 
 #[test]
+fn keys_are_read_in_any_case() {
+    let exact = parse(&[
+        (
+            "boundaries",
+            "{restricted: [spec.eks.minSize], shared: {merge: [spec.eks], mergeOverride: [spec.strategy], replace: [spec.eks.maxSize]}}",
+        ),
+        ("conditionals", "[{annotationSelector: os, defaults: {spec: {eks: {minSize: 2}}}}]"),
+        ("policy", "{managedPolicies: [a], quotas: {t: {maxGroups: 1, maxNodes: 2}}}"),
+    ]);
+    let other = parse(&[
+        (
+            "boundaries",
+            "{Restricted: [spec.eks.minSize], SHARED: {Merge: [spec.eks], mergeoverride: [spec.strategy], REPLACE: [spec.eks.maxSize]}}",
+        ),
+        ("conditionals", "[{annotationselector: os, Defaults: {spec: {eks: {minSize: 2}}}}]"),
+        ("policy", "{ManagedPolicies: [a], QUOTAS: {t: {maxgroups: 1, MaxNodes: 2}}}"),
+    ]);
+    assert_eq!((&exact.restricted, &exact.replace), (&other.restricted, &other.replace));
+    assert_eq!((&exact.merge, &exact.merge_override), (&other.merge, &other.merge_override));
+    assert!(exact.conditionals == other.conditionals && exact.policy == other.policy);
+    let twice = data(&[("boundaries", "{Restricted: [spec.eks.minSize], restricted: [spec.eks]}")]);
+    let (boundaries, warnings) = Boundaries::parse(&twice).unwrap();
+    assert_eq!(boundaries.restricted.iter().map(ToString::to_string).collect::<Vec<_>>(), ["spec.eks"]);
+    assert!(warnings[0].message.contains("duplicate"), "{warnings:?}");
+}
+
+#[test]
+fn texts_that_the_keiko_controller_reads_are_valid() {
+    let (boundaries, warnings) = Boundaries::parse(&data(&[
+        ("boundaries", "---\nrestricted:\n- spec.eks.minSize\n- spec.eks.maxSize\n- spec.eks-managed\n- spec.eks.configuration\n- 3\n-\n---\n"),
+        ("defaults", "metadata: {annotations: {a: }}\nspec:\n  eks:\n    minSize: 3.0\n    maxSize: 010\n    configuration:\n      labels: {gpu: }\n      tags: [{key: x, value: }]\n---\nspec: {}\n"),
+        ("conditionals", "- annotationSelector: a in ()\n- annotationSelector: 3\n-\n"),
+        ("policy", "{roles: [], managedPolicies: [], strategyKinds: [], fargateNamespaces: []}"),
+    ]))
+    .unwrap();
+    let expected = json!({"eks": {"minSize": 3, "maxSize": 8, "configuration": {"labels": {"gpu": ""}}}});
+    let mut merged = merge_spec(&boundaries, json!({"eks": {"minSize": 9}})).spec;
+    let tags = merged["eks"]["configuration"].as_object_mut().unwrap().remove("tags").unwrap();
+    assert_eq!(merged, expected);
+    assert_eq!(tags[0]["key"], "x");
+    let warned: Vec<String> = warnings.iter().map(|warning| format!("{} {}", warning.key, warning.path)).collect();
+    assert_eq!(
+        warned,
+        [
+            "defaults ---",
+            "boundaries restricted[4]",
+            "boundaries restricted[5]",
+            "defaults spec.eks.maxSize",
+            "defaults metadata.annotations",
+        ]
+    );
+}
+
+#[test]
 fn harmless_mistakes_are_warnings() {
     let (_, warnings) = Boundaries::parse(&data(&[
-        ("boundaries", "restricted:\n- spec.eks.strategy\n- spec.eks.configuration\n- spec.eks-managed\n- spec.eks-fargate\n- spec.strategy\nsharde: {}\n"),
+        ("boundaries", "restricted:\n- spec.eks.strategy\n- spec.eks.configuration\n- spec.eks-managed\n- spec.eks-fargate\n- spec.strategy\nowner: platform\n"),
         ("defaults", "spec: {eks: {configuration: {clustrName: x, labels: {a: 'b c'}}}}"),
         ("default", ""),
     ]))
@@ -76,7 +148,7 @@ fn harmless_mistakes_are_warnings() {
         messages,
         [
             "default: default: is not a known key and has no effect; did you mean \"defaults\"?",
-            "boundaries line 7: sharde: is not a known key and has no effect; did you mean \"shared\"?",
+            "boundaries line 7: owner: is not a known key and has no effect; remove it",
             "boundaries line 2: restricted[0]: \"spec.eks.strategy\" matches no field and has no effect; did you mean \"spec.strategy\"?",
             "defaults line 1: spec.eks.configuration.clustrName: \"x\" is not a field of an InstanceGroup; did you mean \"clusterName\"?",
             "defaults line 1: spec.eks.configuration.labels.a: \"b c\" is not a label value (letters, digits, '-', '_' and '.', a letter or digit at both ends); write a label value (letters, digits, '-', '_' and '.', a letter or digit at both ends)",

@@ -88,6 +88,88 @@ fn default_applies_only_through_a_boundary() {
     assert_eq!(merge_spec(&boundaries, json!({})).spec, json!({"eks": {"maxSize": 4}}));
 }
 
+#[test]
+fn zero_and_empty_values_of_the_admin_count() {
+    let field = |name: &str, value: Value| json!({"eks": {"configuration": {name: value}}});
+    for (name, tenant, default, zero) in [
+        ("keyPairName", json!("mine"), json!("shared"), json!("")),
+        ("subnets", json!(["t"]), json!(["d"]), json!([])),
+        ("labels", json!({"a": "t"}), json!({"a": "d"}), json!({})),
+        ("bootstrapOptions", json!({"maxPods": 9}), json!({"maxPods": 5}), json!({"maxPods": 0})),
+    ] {
+        let path = format!("spec.eks.configuration.{name}");
+        for boundary in ["restricted", "replace"] {
+            let boundaries =
+                boundaries_for_path(boundary, &path, field(name, default.clone()), field(name, zero.clone()));
+            assert_eq!(
+                merge_windows_group(&boundaries, json!({})).spec,
+                field(name, zero.clone()),
+                "{boundary} {name}"
+            );
+            let own = merge_windows_group(&boundaries, field(name, tenant.clone())).spec;
+            let expected = if boundary == "replace" { &tenant } else { &zero };
+            assert_eq!(own, field(name, expected.clone()), "{boundary} {name}");
+        }
+        let boundaries = boundaries_for_path("restricted", &path, field(name, json!(null)), json!({}));
+        let own = merge_spec(&boundaries, field(name, tenant)).spec;
+        assert_eq!(own, json!({"eks": {"configuration": {}}}), "null is unset");
+    }
+    let mixed = |ratio: u64| field("mixedInstancesPolicy", json!({"spotRatio": ratio, "strategy": "LowestPrice"}));
+    let boundaries = boundaries_for_path("merge", "spec.eks.configuration.mixedInstancesPolicy", mixed(0), json!({}));
+    assert_eq!(merge_spec(&boundaries, mixed(100)).spec, mixed(0));
+    let boundaries = boundaries_for_path("merge", "spec.eks.configuration.mixedInstancesPolicy", mixed(50), mixed(0));
+    assert_eq!(merge_windows_group(&boundaries, mixed(100)).spec, mixed(0));
+}
+
+#[test]
+fn zero_of_a_tenant_is_kept_or_reported() {
+    let mixed = |policy: Value| json!({"eks": {"configuration": {"mixedInstancesPolicy": policy}}});
+    let path = "spec.eks.configuration.mixedInstancesPolicy";
+    let default = mixed(json!({"spotRatio": 50, "baseCapacity": 2, "strategy": "LowestPrice"}));
+    let own = mixed(json!({"spotRatio": 0, "baseCapacity": 0}));
+    let boundaries = boundaries_for_path("mergeOverride", path, default.clone(), json!({}));
+    let kept = merge_spec(&boundaries, own.clone());
+    assert_eq!(kept.spec, mixed(json!({"spotRatio": 0, "baseCapacity": 0, "strategy": "LowestPrice"})));
+    assert_eq!(kept.overridden, []);
+    for (boundary, path) in [("replace", format!("{path}.spotRatio")), ("merge", format!("{path}.spotRatio"))] {
+        let boundaries = boundaries_for_path(boundary, &path, default.clone(), json!({}));
+        assert_eq!(merge_spec(&boundaries, own.clone()).spec, own, "{boundary}");
+    }
+    let retries = |number: u64| json!({"strategy": {"crd": {"maxRetries": number}}});
+    let boundaries = boundaries_for_path("replace", "spec.strategy.crd.maxRetries", retries(3), json!({}));
+    assert_eq!(merge_spec(&boundaries, retries(0)).spec, retries(0));
+
+    let paths = |boundary: &str, path: &str, default: Value, own: Value| -> Vec<String> {
+        let merged = merge_spec(&boundaries_for_path(boundary, path, default, json!({})), own);
+        merged.overridden.iter().map(ToString::to_string).collect()
+    };
+    assert_eq!(
+        paths("merge", path, default.clone(), own.clone()),
+        [
+            "spec.eks.configuration.mixedInstancesPolicy.baseCapacity: 0 was not used, default (shared.merge) is 2",
+            "spec.eks.configuration.mixedInstancesPolicy.spotRatio: 0 was not used, default (shared.merge) is 50",
+        ]
+    );
+    assert_eq!(
+        paths("restricted", path, json!({}), own),
+        ["spec.eks.configuration.mixedInstancesPolicy: {2 keys} was not used, the field is restricted"]
+    );
+    let zero = json!({"eks": {"minSize": 0, "configuration": {"subnets": []}}});
+    assert_eq!(
+        paths("replace", "spec.eks.minSize", size(3), zero.clone()),
+        ["spec.eks.minSize: 0 was not used, default (shared.replace) is 3"]
+    );
+    let none: [&str; 0] = [];
+    assert_eq!(paths("restricted", "spec.eks.minSize", json!({}), zero.clone()), none, "unset either way");
+    assert_eq!(paths("merge", "spec.eks.configuration.subnets", subnets("d"), zero.clone()), none, "merged");
+    assert_eq!(paths("replace", "spec.eks.configuration.subnets", subnets("d"), zero).len(), 1);
+}
+
+/// An admin's fragment; an empty text leaves the field out.
+fn admins(fragment: fn(&str) -> Value, text: &str) -> Value {
+    if text.is_empty() { json!({}) } else { fragment(text) }
+}
+
 fn labels(text: &str) -> Value {
     let pairs = text.split_whitespace().filter_map(|pair| pair.split_once('='));
     json!({"eks": {"configuration": {"labels": pairs.map(|(k, v)| (k.to_owned(), json!(v))).collect::<serde_json::Map<_, _>>()}}})
@@ -112,8 +194,12 @@ fn map_merge_table() {
         ("mergeOverride", "a=", "a=d", "", "a="),
         ("mergeOverride", "", "a=d", "", "a=d"),
     ] {
-        let boundaries =
-            boundaries_for_path(boundary, "spec.eks.configuration.labels", labels(default), labels(conditional));
+        let boundaries = boundaries_for_path(
+            boundary,
+            "spec.eks.configuration.labels",
+            admins(labels, default),
+            admins(labels, conditional),
+        );
         let merged = merge_windows_group(&boundaries, labels(tenant)).spec;
         let outcome = labels(outcome);
         let read = |spec: &Value| spec["eks"]["configuration"]["labels"].as_object().cloned().unwrap_or_default();
@@ -144,10 +230,16 @@ fn list_merge_table() {
         ("merge", "t d", "d e", "", "d e t"),
         ("merge", "t", "d", "c", "c d t"),
         ("merge", "t t", "d", "", "d t"),
+        ("merge", "t d", "d d", "", "d d t"),
+        ("merge", "", "d d", "c", "c d"),
         ("mergeOverride", "t d", "d e", "c", "c d e t"),
     ] {
-        let boundaries =
-            boundaries_for_path(boundary, "spec.eks.configuration.subnets", subnets(default), subnets(conditional));
+        let boundaries = boundaries_for_path(
+            boundary,
+            "spec.eks.configuration.subnets",
+            admins(subnets, default),
+            admins(subnets, conditional),
+        );
         assert_eq!(
             merge_windows_group(&boundaries, subnets(tenant)).spec,
             subnets(outcome),
@@ -159,13 +251,22 @@ fn list_merge_table() {
         ("merge", "A=t b=t", "a=d", "", "a=d b=t"),
         ("merge", "a=t", "a=d c=d", "C=c", "C=c a=d"),
         ("merge", "b=1 b=2", "a=d", "", "a=d b=1"),
-        ("merge", "=t", "=d =d", "", "=d =t"),
+        ("merge", "=t", "=d =d", "", "=d =d =t"),
+        ("merge", "", "a=1 A=2 a=1", "", "a=1 A=2 a=1"),
+        ("merge", "a=t", "a=1 A=2", "", "a=1 A=2"),
+        ("merge", "b=t", "a=1 A=2 c=d", "b=1 b=2 c=c", "b=1 b=2 c=c a=1 A=2"),
+        ("mergeOverride", "a=t b=t", "a=1 a=2", "", "a=t a=2 b=t"),
         ("mergeOverride", "A=t b=t", "a=d c=d", "", "A=t c=d b=t"),
         ("mergeOverride", "a=t", "a=d c=d", "c=c", "c=c a=t"),
         ("mergeOverride", "b=1 b=2", "a=d", "", "a=d b=2"),
         ("mergeOverride", "=t =d", "=d", "", "=d =t"),
     ] {
-        let boundaries = boundaries_for_path(boundary, "spec.eks.configuration.tags", tags(default), tags(conditional));
+        let boundaries = boundaries_for_path(
+            boundary,
+            "spec.eks.configuration.tags",
+            admins(tags, default),
+            admins(tags, conditional),
+        );
         assert_eq!(
             merge_windows_group(&boundaries, tags(tenant)).spec,
             tags(outcome),
@@ -211,6 +312,37 @@ fn last_matching_conditional_wins() {
     let merged = merge_windows_group(&boundaries, json!({}));
     assert_eq!(merged.spec, json!({"eks": {"minSize": 3, "maxSize": 1}}));
     assert_eq!(merged.provenance["spec.eks.minSize"].to_string(), "conditional 2 (restricted)");
+}
+
+#[test]
+fn every_matching_conditional_is_merged() {
+    let conditionals = r#"
+- {annotationSelector: 'os', defaults: {spec: {eks: {minSize: 1, configuration: {labels: {a: c0, b: c0}, tags: [{key: x, value: c0}, {key: y, value: c0}], securityGroups: [c0], userData: [{name: audit, data: c0}], managedPolicies: [C0]}}}}}
+- {annotationSelector: 'os = linux', defaults: {spec: {eks: {minSize: 2, configuration: {labels: {a: c1}}}}}}
+- {annotationSelector: 'os = windows', defaults: {spec: {eks: {minSize: 3, configuration: {labels: {b: c2, c: c2}, tags: [{key: Y, value: c2}], securityGroups: [c2], userData: [{name: proxy, data: c2}], managedPolicies: [C2]}}}}}
+"#;
+    let fields = ["labels", "tags", "securityGroups", "userData", "managedPolicies"];
+    for boundary in ["merge", "mergeOverride"] {
+        let mut paths: Vec<String> = fields.iter().map(|field| format!("spec.eks.configuration.{field}")).collect();
+        paths.push("spec.eks.minSize".to_owned());
+        let boundaries = parse(&[
+            ("boundaries", &json!({"shared": {boundary: paths}}).to_string()),
+            ("defaults", "spec: {eks: {configuration: {labels: {a: d, d: d}, securityGroups: [d]}}}"),
+            ("conditionals", conditionals),
+        ]);
+        let merged = merge_windows_group(&boundaries, json!({}));
+        let expected = json!({"eks": {"minSize": 3, "configuration": {
+            "labels": {"a": "c0", "b": "c2", "c": "c2", "d": "d"},
+            "tags": [{"key": "Y", "value": "c2"}, {"key": "x", "value": "c0"}],
+            "securityGroups": ["c2", "c0", "d"],
+            "userData": [{"name": "proxy", "data": "c2"}, {"name": "audit", "data": "c0"}],
+            "managedPolicies": ["C2", "C0"],
+        }}});
+        assert_eq!(merged.spec, expected, "{boundary}");
+        let source = |path: &str| merged.provenance[path].to_string();
+        assert_eq!(source("spec.eks.configuration.labels.a"), format!("conditional 0 (shared.{boundary})"));
+        assert_eq!(source("spec.eks.configuration.labels.b"), format!("conditional 2 (shared.{boundary})"));
+    }
 }
 
 #[test]

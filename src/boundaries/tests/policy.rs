@@ -78,6 +78,17 @@ fn policy_checks_tenant_values_only() {
 }
 
 #[test]
+fn quota_usage_saturates() {
+    let huge = i64::MAX as u64;
+    let usage = [huge, huge, huge, 1].into_iter().fold(NamespaceUsage::default(), NamespaceUsage::plus);
+    assert_eq!(usage, NamespaceUsage { groups: 4, nodes: u64::MAX });
+    let boundaries = parse(&[("policy", "quotas: {team-a: {maxNodes: 9}}")]);
+    let merged = merge_spec(&boundaries, json!({"provisioner": "eks-managed", "eks-managed": {"maxSize": 1}}));
+    let found = boundaries.policy.check(&merged, "team-a", usage);
+    assert_eq!(found.iter().map(|violation| violation.path.as_str()).collect::<Vec<_>>(), ["spec.eks-managed.maxSize"]);
+}
+
+#[test]
 fn fargate_selectors_are_limited_to_own_and_listed_namespaces() {
     let violations = |policy: &str, namespace: &str, restricted: &str| -> Vec<String> {
         let boundaries = parse(&[
