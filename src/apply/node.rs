@@ -63,7 +63,15 @@ impl ApplyRun<'_> {
             EvictOutcome::Blocked { message, budgets } => {
                 self.ctx.process_state.record_blocked_eviction(node, self.ctx.now);
                 let unschedulable = self.unschedulable_siblings(node, pod).await;
-                Ok(StepOutcome::EvictionBlocked(BlockedEviction { pod: pod.clone(), budgets, message, unschedulable }))
+                let terminated_at = self.id.deletion_requested_at.map(|at| at + self.ctx.deletion_drain_timeout);
+                let pod = pod.clone();
+                Ok(StepOutcome::EvictionBlocked(BlockedEviction {
+                    pod,
+                    budgets,
+                    message,
+                    unschedulable,
+                    terminated_at,
+                }))
             }
         }
     }

@@ -128,6 +128,7 @@ fn drain_policy(input: &PlanInput) -> DrainPolicy {
     let strategy = &input.resolved.desired.rolling_update;
     DrainPolicy {
         timeout: strategy.drain_timeout,
+        timeout_since: None,
         at_timeout: if strategy.drain_force { AtTimeout::Delete } else { AtTimeout::Uncordon },
         decrement_desired: false,
         dead_kubelet_after: input.timing.kubelet_timeout,

@@ -71,6 +71,28 @@ fn unknown_pods_block_termination() {
     assert!(decision.steps.is_empty(), "{:?}", decision.steps);
 }
 
+/// A rotation may have waited for a budget for hours when the group is deleted.
+#[test]
+fn deletion_timeout_counts_from_the_request() {
+    let minutes = SignedDuration::from_mins;
+    let member = node_instance("a").cordoned().node(|n| {
+        n.disruption.as_mut().expect("a record").since = now() - minutes(60);
+    });
+    let record = member.disruption_of(UID).expect("a record").clone();
+    let view = DrainView { pods: vec![pod("web")], ..DrainView::default() };
+    let action = |requested| {
+        let policy = DrainPolicy {
+            timeout: Some(minutes(15)),
+            timeout_since: Some(now() - requested),
+            at_timeout: AtTimeout::Terminate,
+            ..policy()
+        };
+        next_drain_action(&member, &record, &view, &policy, now())
+    };
+    assert!(matches!(action(minutes(14)), DrainAction::Evict(_)));
+    assert!(matches!(action(minutes(15)), DrainAction::TerminateWithPods(_)));
+}
+
 #[test]
 fn drain_actions_follow_in_order() {
     let seconds = SignedDuration::from_secs;

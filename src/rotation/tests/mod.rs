@@ -116,6 +116,7 @@ impl NodeInstanceExt for NodeInstance {
 fn policy() -> DrainPolicy {
     DrainPolicy {
         timeout: None,
+        timeout_since: None,
         at_timeout: AtTimeout::Uncordon,
         decrement_desired: false,
         dead_kubelet_after: SignedDuration::from_mins(5),
