@@ -347,15 +347,41 @@ fn start_batch(
         }
         match input.cordon_step(member) {
             Some(step) => decision.steps.push(step),
-            None => {
-                decision.steps.push(terminate_step(input, member));
-                leaving += 1;
-            }
+            None if remove_without_node(input, member, decision) => leaving += 1,
+            None => continue,
         }
         nodes_in_flight += 1;
         weight_in_flight += member.weight();
         unavailable += if healthy { member.weight() } else { 0 };
     }
+}
+
+/// Terminates an instance without a Node, unless it may still join or pods are bound to it. Returns whether it does.
+fn remove_without_node(
+    input: &RollingUpdateInput,
+    member: &NodeInstance,
+    decision: &mut RollingUpdateDecision,
+) -> bool {
+    let age = input.now.duration_since(member.instance.in_service_since.unwrap_or(input.now));
+    // Nodes are deleted with their group, so a deletion does not wait for them to join.
+    if input.candidates != Candidates::All && age < input.join_timeout {
+        decision.waiting_for.push(format!("{} to join, or joinTimeout to pass", member.describe()));
+        return false;
+    }
+    let bound = input.drain_view(member).into_iter().flat_map(|view| &view.pods);
+    let pods: Vec<_> = bound.filter(|p| !p.is_ignored && !p.is_finished).map(|p| p.pod.clone()).collect();
+    if !pods.is_empty() {
+        let deadline_passed =
+            input.drain_policy.timeout_since.is_some_and(|at| input.drain_policy.is_timed_out(at, input.now));
+        if !deadline_passed {
+            let wait = format!("pods of {} to be deleted: {}", member.describe(), report::pod_names(&pods));
+            decision.waiting_for.push(wait);
+            return false;
+        }
+        decision.abandoned_pods.extend(pods);
+    }
+    decision.steps.push(terminate_step(input, member));
+    true
 }
 
 /// Whether removing this member would make too much capacity unavailable. A number of nodes counts as that many nodes of

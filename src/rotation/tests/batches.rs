@@ -3,6 +3,48 @@
 use super::*;
 
 #[test]
+fn instance_without_a_node_has_time_to_join() {
+    let steps = |candidates, age| {
+        let members = [node_instance("a").outdated().in_service_since(age).never_joined()];
+        let decision = decide(&RollingUpdateInput { candidates, ..input(&members, &Drains::new(), 1) });
+        (step_summaries(&decision), decision.waiting_for.len())
+    };
+    for candidates in [Candidates::Outdated, Candidates::Surplus(1)] {
+        assert_eq!(steps(candidates, 899), (vec![], 1));
+        assert_eq!(steps(candidates, 900), (vec!["terminate a".to_owned()], 0));
+    }
+    assert_eq!(steps(Candidates::All, 1), (vec!["terminate a".to_owned()], 0));
+}
+
+#[test]
+fn instance_without_a_node_keeps_its_pods() {
+    let members = [node_instance("a").outdated().never_joined()];
+    let bound = drains("a", vec![pod("web")]);
+    let decision = rotate_with(&members, &bound);
+    assert!(decision.steps.is_empty() && decision.waiting_for[0].contains("apps/web"), "{decision:?}");
+    let others = drains("a", vec![PodView { is_ignored: true, ..pod("daemon") }]);
+    assert_eq!(step_summaries(&rotate_with(&members, &others)), ["terminate a"]);
+    for (requested, expected) in [(899, vec![]), (900, vec!["terminate a"])] {
+        let drain_policy = DrainPolicy {
+            timeout: Some(SignedDuration::from_mins(15)),
+            timeout_since: Some(ago(requested)),
+            at_timeout: AtTimeout::Terminate,
+            ..policy()
+        };
+        let deletion = RollingUpdateInput { candidates: Candidates::All, drain_policy, ..input(&members, &bound, 1) };
+        let decision = decide(&deletion);
+        assert_eq!(
+            (step_summaries(&decision), decision.abandoned_pods.len()),
+            (expected.iter().map(ToString::to_string).collect(), expected.len())
+        );
+    }
+}
+
+fn rotate_with(members: &[NodeInstance], drains: &Drains) -> RollingUpdateDecision {
+    decide(&input(members, drains, 1))
+}
+
+#[test]
 fn batch_size_respects_max_unavailable() {
     let old = |n: &str| node_instance(n).outdated();
     let cases: Vec<(&str, usize, Vec<NodeInstance>, Vec<&str>)> = vec![

@@ -1,0 +1,40 @@
+//! Which nodes a plan depends on so much that their cached state does not suffice.
+//!
+//! The cache of nodes may lag behind the API server, by minutes if its watch hangs. A plan that takes a node out of
+//! service is therefore made again from nodes that were read at the source.
+
+use std::collections::BTreeSet;
+
+use super::members::NodeInstance;
+use crate::plan::{NodeStep, PlannedStep, Step};
+
+/// The members on which the steps depend, without those in `verified`.
+pub(crate) fn unverified<'a>(
+    steps: &[PlannedStep],
+    members: &'a [NodeInstance],
+    verified: &BTreeSet<String>,
+) -> Vec<&'a NodeInstance> {
+    let mut needed = BTreeSet::new();
+    for planned in steps {
+        let Step::Node(step) = &planned.step else { continue };
+        match step {
+            // "No Node in the cache" is not "never joined".
+            NodeStep::Terminate { instance, node: None, .. } => {
+                needed.insert(instance.as_str());
+            }
+            // Its Node may carry the disruption record already.
+            NodeStep::CordonNode { instance, .. } => {
+                needed.insert(instance.as_str());
+            }
+            NodeStep::Terminate { node: Some(_), .. }
+            | NodeStep::Evict { .. }
+            | NodeStep::ForceDelete { .. }
+            | NodeStep::UncordonNode { .. }
+            | NodeStep::RecordSurge { .. }
+            | NodeStep::ClearSurge { .. }
+            | NodeStep::EnterStandby { .. } => {}
+        }
+    }
+    let is_needed = |m: &&NodeInstance| needed.contains(m.instance.id.as_str());
+    members.iter().filter(|m| !verified.contains(&m.instance.id)).filter(is_needed).collect()
+}
