@@ -78,9 +78,16 @@ pub(crate) async fn drain_views(o: &Observer<'_>, members: &[NodeInstance], uid:
 #[derive(Default)]
 pub(crate) struct VerifiedNodes {
     instances: BTreeSet<String>,
+    /// Whether the plan is that of a deletion, which removes all nodes.
+    removes_all: bool,
 }
 
 impl VerifiedNodes {
+    /// For the plan of a deletion.
+    pub(crate) fn of_deletion() -> Self {
+        VerifiedNodes { removes_all: true, ..VerifiedNodes::default() }
+    }
+
     /// Reads the nodes on which a plan depends so much that their cached state does not suffice. Returns them by
     /// instance, so that the caller plans again; empty when the plan depends on no other node. Updates `drains`.
     pub(crate) async fn read(
@@ -91,7 +98,7 @@ impl VerifiedNodes {
         uid: &str,
         drains: &mut Drains,
     ) -> ObserveResult<BTreeMap<String, Option<NodeView>>> {
-        let unverified = verify::unverified(&plan.steps, members, &self.instances);
+        let unverified = verify::unverified(&plan.steps, self.removes_all, members, &self.instances);
         let mut found = BTreeMap::new();
         for chunk in unverified.chunks(CONCURRENT_READS) {
             let reads: Vec<_> = chunk.iter().map(|member| read_cached_node(o, member)).collect();

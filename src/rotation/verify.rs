@@ -8,13 +8,15 @@ use std::collections::BTreeSet;
 use super::members::NodeInstance;
 use crate::plan::{NodeStep, PlannedStep, Step};
 
-/// The members on which the steps depend, without those in `verified`.
+/// The members on which the steps depend, without those in `verified`. `removes_all`: the steps remove all members, so
+/// that none has to stay available.
 pub(crate) fn unverified<'a>(
     steps: &[PlannedStep],
+    removes_all: bool,
     members: &'a [NodeInstance],
     verified: &BTreeSet<String>,
 ) -> Vec<&'a NodeInstance> {
-    let mut needed = BTreeSet::new();
+    let (mut needed, mut cordons) = (BTreeSet::new(), false);
     for planned in steps {
         let Step::Node(step) = &planned.step else { continue };
         match step {
@@ -25,6 +27,7 @@ pub(crate) fn unverified<'a>(
             // Its Node may carry the disruption record already.
             NodeStep::CordonNode { instance, .. } => {
                 needed.insert(instance.as_str());
+                cordons = true;
             }
             NodeStep::Terminate { node: Some(_), .. }
             | NodeStep::Evict { .. }
@@ -35,6 +38,8 @@ pub(crate) fn unverified<'a>(
             | NodeStep::EnterStandby { .. } => {}
         }
     }
-    let is_needed = |m: &&NodeInstance| needed.contains(m.instance.id.as_str());
+    // maxUnavailable relies on every member that counts as available. The others count as unavailable anyway.
+    let counts = cordons && !removes_all;
+    let is_needed = |m: &&NodeInstance| needed.contains(m.instance.id.as_str()) || (counts && m.is_available());
     members.iter().filter(|m| !verified.contains(&m.instance.id)).filter(is_needed).collect()
 }

@@ -83,3 +83,23 @@ def test_an_instance_without_its_node_is_kept_while_pods_are_bound_to_it(frozen)
     ended = next(logs.timestamp(e) for e in rotation.calls(group, "TerminateInstanceInAutoScalingGroup"))
     gone = [end for (_, name, _), (_, _, end) in logs.placements(tenant.cloud.audit()).items() if name == pod["metadata"]["name"]]
     assert gone[0] and gone[0] < ended, "the pod is gone before its instance"
+
+
+def test_nodes_that_the_watch_shows_as_available_are_counted_at_the_source(frozen):
+    """Without this, a watch that lags would let a rotation take a node while another one is already unavailable."""
+    tenant, freeze = frozen
+    group = rotation.start_group(tenant, 3)
+    rotation.block_drains(tenant, 3)
+    old, new_image = group.instances(), rotation.images(tenant.cloud)[1]
+    age = {n["spec"]["providerID"].rsplit("/", 1)[1]: (n["metadata"]["creationTimestamp"], n["metadata"]["name"]) for n in group.nodes()}
+    last = max(old, key=lambda instance: (age[instance][0], instance))
+    with freeze():
+        tenant.cloud.kubectl("cordon", age[last][1])
+        tenant.set_defaults(image=new_image)
+        group.wait_condition("DrainBlocked")
+        time.sleep(TWO_POLLS)
+        assert [n["metadata"]["name"] for n in rotation.draining_nodes(group)] == [age[last][1]], "who is unavailable already costs nothing more"
+        assert [n["metadata"]["name"] for n in group.nodes() if n["spec"].get("unschedulable")] == [age[last][1]]
+    rotation.allow_disruptions(tenant)
+    rotation.wait_rotated(group, old, 3, new_image)
+    assert group.undrained() == {} and group.max_unavailable_seen() == 1

@@ -110,7 +110,7 @@ impl Provisioner for Eks {
             .filter(|p| delete::is_standard_policy(p) || managed.policies.contains(p))
             .cloned()
             .collect();
-        let mut verified = VerifiedNodes::default();
+        let mut verified = VerifiedNodes::of_deletion();
         loop {
             let plan = delete::plan_deletion(&delete::DeleteInput {
                 id,

@@ -173,3 +173,23 @@ fn weighted_group_counts_units_of_capacity() {
     let replaced = [heavy("n", 8).in_service_since(60), heavy("a", 4).outdated(), heavy("b", 4).outdated()];
     assert_eq!(steps_for(&replaced, 16, 1, false), ["cordon a"], "one heavy replacement covers two light nodes");
 }
+
+#[test]
+fn plan_depends_on_nodes_that_it_takes_or_counts() {
+    let unverified = |members: &[NodeInstance], max, removes_all: bool, known: &[&str]| {
+        let candidates = if removes_all { Candidates::All } else { Candidates::Outdated };
+        let decision = decide(&RollingUpdateInput { candidates, ..input(members, &Drains::new(), max) });
+        let steps: Vec<_> = decision.steps.into_iter().map(crate::plan::PlannedStep::from).collect();
+        let known = known.iter().map(ToString::to_string).collect();
+        let found = verify::unverified(&steps, removes_all, members, &known);
+        found.into_iter().map(|m| m.instance.id.clone()).collect::<Vec<_>>().join(" ")
+    };
+    let (old, joining) =
+        (|n: &str| node_instance(n).outdated(), |n: &str| node_instance(n).in_service_since(9).unready());
+    let members = [old("a"), old("b"), node_instance("c"), joining("d")];
+    assert_eq!(unverified(&members, 2, false, &[]), "a b c", "a cordon relies on everything that is available");
+    assert_eq!(unverified(&members, 2, false, &["a", "c"]), "b");
+    assert_eq!(unverified(&members, 1, false, &[]), "", "nothing is taken");
+    assert_eq!(unverified(&[old("a"), old("b").never_joined()], 1, false, &[]), "b");
+    assert_eq!(unverified(&members, 1, true, &[]), "a b c d", "a deletion takes all");
+}
