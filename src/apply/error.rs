@@ -23,6 +23,9 @@ pub enum StepError {
     /// `lock-upgrades` was set after the plan was made.
     #[error("lock-upgrades is set on {0}")]
     Locked(&'static str),
+    /// The node of an instance to be terminated was uncordoned after the plan was made.
+    #[error("the node {0} was uncordoned by someone else")]
+    NodeSchedulable(String),
     /// This replica lost the lease after the plan was made.
     #[error("another replica of the controller is the leader")]
     NotLeading,
@@ -45,7 +48,7 @@ impl StepError {
                 | AwsErrorKind::Other => None,
             },
             StepError::Kube(KubeError::Forbidden { .. }) => Some(Reason::MissingPermission),
-            StepError::Kube(_) | StepError::NotLeading | StepError::Locked(_) => None,
+            StepError::Kube(_) | StepError::NotLeading | StepError::Locked(_) | StepError::NodeSchedulable(_) => None,
             StepError::AwsAuth(_) => Some(Reason::AuthConflict),
             StepError::OwnershipConflict(_) => Some(Reason::OwnershipConflict),
         }

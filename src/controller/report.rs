@@ -240,7 +240,10 @@ fn error_message(error: &StepError) -> String {
         },
         StepError::Kube(error) => missing_kubernetes_permission(&error.to_string()),
         StepError::AwsAuth(error) => format!("kube-system/aws-auth: {error}; fix it by hand"),
-        StepError::OwnershipConflict(_) | StepError::Locked(_) | StepError::NotLeading => error.to_string(),
+        StepError::OwnershipConflict(_)
+        | StepError::Locked(_)
+        | StepError::NodeSchedulable(_)
+        | StepError::NotLeading => error.to_string(),
     }
 }
 

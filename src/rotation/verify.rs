@@ -16,7 +16,7 @@ pub(crate) fn unverified<'a>(
     members: &'a [NodeInstance],
     verified: &BTreeSet<String>,
 ) -> Vec<&'a NodeInstance> {
-    let (mut needed, mut cordons) = (BTreeSet::new(), false);
+    let (mut needed, mut drained, mut cordons) = (BTreeSet::new(), BTreeSet::new(), false);
     for planned in steps {
         let Step::Node(step) = &planned.step else { continue };
         match step {
@@ -29,10 +29,13 @@ pub(crate) fn unverified<'a>(
                 needed.insert(instance.as_str());
                 cordons = true;
             }
-            NodeStep::Terminate { node: Some(_), .. }
-            | NodeStep::Evict { .. }
-            | NodeStep::ForceDelete { .. }
-            | NodeStep::UncordonNode { .. }
+            // Someone may have uncordoned it.
+            NodeStep::Terminate { node: Some(node), .. }
+            | NodeStep::Evict { node, .. }
+            | NodeStep::ForceDelete { node, .. } => {
+                drained.insert(node.as_str());
+            }
+            NodeStep::UncordonNode { .. }
             | NodeStep::RecordSurge { .. }
             | NodeStep::ClearSurge { .. }
             | NodeStep::EnterStandby { .. } => {}
@@ -40,6 +43,8 @@ pub(crate) fn unverified<'a>(
     }
     // maxUnavailable relies on every member that counts as available. The others count as unavailable anyway.
     let counts = cordons && !removes_all;
-    let is_needed = |m: &&NodeInstance| needed.contains(m.instance.id.as_str()) || (counts && m.is_available());
+    let is_drained = |m: &NodeInstance| m.node.as_ref().is_some_and(|node| drained.contains(node.name.as_str()));
+    let is_needed =
+        |m: &&NodeInstance| needed.contains(m.instance.id.as_str()) || is_drained(m) || (counts && m.is_available());
     members.iter().filter(|m| !verified.contains(&m.instance.id)).filter(is_needed).collect()
 }

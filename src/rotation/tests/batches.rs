@@ -192,4 +192,10 @@ fn plan_depends_on_nodes_that_it_takes_or_counts() {
     assert_eq!(unverified(&members, 1, false, &[]), "", "nothing is taken");
     assert_eq!(unverified(&[old("a"), old("b").never_joined()], 1, false, &[]), "b");
     assert_eq!(unverified(&members, 1, true, &[]), "a b c d", "a deletion takes all");
+    let empty = Drains::from([("node-a".into(), DrainView::default())]);
+    let draining = [old("a").cordoned(), node_instance("b")];
+    let steps: Vec<_> =
+        (decide(&input(&draining, &empty, 1)).steps.into_iter()).map(crate::plan::PlannedStep::from).collect();
+    let found = verify::unverified(&steps, false, &draining, &Default::default());
+    assert_eq!(found.len(), 1, "someone may have uncordoned the node that is terminated");
 }

@@ -12,7 +12,7 @@ use super::drain::{AtTimeout, DrainPolicy};
 use super::rolling_update::{Candidates, RollingUpdateDecision, RollingUpdateInput, RotationState, decide};
 use super::*;
 use crate::aws::{Instance, InstanceState};
-use crate::plan::{Drift, NodeStep, PodRef, Reason, StepInfo};
+use crate::plan::{Drift, NodeStep, PodRef, Reason, StepInfo, UncordonReason};
 
 pub(super) const UID: &str = "uid-1";
 
