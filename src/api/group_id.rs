@@ -21,8 +21,8 @@ pub struct GroupId {
     pub generation: i64,
     /// Creation time; part of the launch template's name.
     pub created_at: Timestamp,
-    /// Whether the InstanceGroup has a deletion timestamp.
-    pub is_deleting: bool,
+    /// When the deletion of the InstanceGroup was requested; `None` for an active group.
+    pub deletion_requested_at: Option<Timestamp>,
     /// Whether the InstanceGroup has the controller's finalizer.
     pub has_finalizer: bool,
     /// Annotations of the InstanceGroup before the merge with the boundaries.
@@ -36,6 +36,11 @@ impl GroupId {
     pub(crate) fn key(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
     }
+
+    /// Whether the InstanceGroup has a deletion timestamp.
+    pub(crate) fn is_deleting(&self) -> bool {
+        self.deletion_requested_at.is_some()
+    }
 }
 
 /// Reads the identity from an InstanceGroup's metadata.
@@ -47,7 +52,7 @@ pub fn group_id(group: &InstanceGroup) -> GroupId {
         uid: meta.uid.clone().unwrap_or_default(),
         generation: meta.generation.unwrap_or_default(),
         created_at: meta.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |t| t.0),
-        is_deleting: meta.deletion_timestamp.is_some(),
+        deletion_requested_at: meta.deletion_timestamp.as_ref().map(|t| t.0),
         has_finalizer: meta.finalizers.iter().flatten().any(|f| f == FINALIZER),
         annotations: meta.annotations.clone().unwrap_or_default(),
         labels: meta.labels.clone().unwrap_or_default(),

@@ -24,6 +24,9 @@ pub enum StepError {
     /// `lock-upgrades` was set after the plan was made.
     #[error("lock-upgrades is set on {0}")]
     Locked(LockHolder),
+    /// The node of an instance to be terminated was uncordoned after the plan was made.
+    #[error("the node {0} was uncordoned by someone else")]
+    NodeSchedulable(String),
     /// This process may no longer write: it lost the lease, or another controller writes the status of groups.
     #[error("this process may no longer write: another process is the leader, or another controller is active")]
     MayNotWrite,
@@ -46,7 +49,7 @@ impl StepError {
                 | AwsErrorKind::Other => None,
             },
             StepError::Kube(KubeError::Forbidden { .. }) => Some(Reason::MissingPermission),
-            StepError::Kube(_) | StepError::MayNotWrite | StepError::Locked(_) => None,
+            StepError::Kube(_) | StepError::MayNotWrite | StepError::Locked(_) | StepError::NodeSchedulable(_) => None,
             StepError::AwsAuth(_) => Some(Reason::AuthConflict),
             StepError::OwnershipConflict(_) => Some(Reason::OwnershipConflict),
         }

@@ -107,7 +107,7 @@ pub(crate) async fn apply(
 
 impl ApplyRun<'_> {
     async fn apply_step(&mut self, step: &Step) -> StepResult {
-        if step.is_disruptive() && !self.id.is_deleting {
+        if step.is_disruptive() && !self.id.is_deleting() {
             self.check_locks().await?;
         }
         // The last check, so that nothing is awaited between it and the write.

@@ -1,5 +1,6 @@
 //! Applies node steps: cordon, uncordon, evict, standby and terminate.
 
+use k8s_openapi::api::core::v1::Node;
 use serde_json::json;
 
 use super::error::StepError;
@@ -24,7 +25,7 @@ impl Apply for NodeStep {
             NodeStep::UncordonNode { node, reason } => {
                 kube.uncordon_node(node).await.map_err(StepError::Kube)?;
                 process_state.forget_node(node);
-                if *reason == UncordonReason::DrainTimeout {
+                if matches!(reason, UncordonReason::DrainTimeout | UncordonReason::UncordonedByOthers) {
                     process_state.delay_drain(node, run.ctx.now + run.ctx.retry_delay);
                 }
             }
@@ -43,7 +44,10 @@ impl Apply for NodeStep {
                 inventory.invalidate_group(scaling_group);
                 return done(result);
             }
-            NodeStep::Terminate { scaling_group, instance, decrement_desired, .. } => {
+            NodeStep::Terminate { scaling_group, instance, node, decrement_desired } => {
+                if let Some(node) = node {
+                    run.check_cordoned(node).await?;
+                }
                 let result = inventory.aws().autoscaling.terminate_instance(instance, *decrement_desired).await;
                 inventory.invalidate_group(scaling_group);
                 return ignore_not_found(result);
@@ -54,6 +58,18 @@ impl Apply for NodeStep {
 }
 
 impl ApplyRun<'_> {
+    /// Reads the Node itself, not from a cache, right before its instance is terminated: pods may have been scheduled to
+    /// a node that someone uncordoned.
+    async fn check_cordoned(&self, name: &str) -> Result<(), StepError> {
+        let node = self.ctx.kube.node(name).await.map_err(StepError::Kube)?;
+        let is_schedulable = |node: &Node| node.spec.as_ref().and_then(|spec| spec.unschedulable) != Some(true);
+        match node.as_ref().is_some_and(is_schedulable) {
+            true => Err(StepError::NodeSchedulable(name.to_owned())),
+            false if !(self.ctx.can_write)() => Err(StepError::MayNotWrite),
+            false => Ok(()),
+        }
+    }
+
     async fn evict(&self, node: &str, pod: &PodRef) -> StepResult {
         match self.ctx.kube.evict(&pod.namespace, &pod.name, &pod.uid).await.map_err(StepError::Kube)? {
             EvictOutcome::Evicted | EvictOutcome::Gone => {
@@ -63,7 +79,15 @@ impl ApplyRun<'_> {
             EvictOutcome::Blocked { message, budgets } => {
                 self.ctx.process_state.record_blocked_eviction(node, self.ctx.now);
                 let unschedulable = self.unschedulable_siblings(node, pod).await;
-                Ok(StepOutcome::EvictionBlocked(BlockedEviction { pod: pod.clone(), budgets, message, unschedulable }))
+                let terminated_at = self.id.deletion_requested_at.map(|at| at + self.ctx.deletion_drain_timeout);
+                let pod = pod.clone();
+                Ok(StepOutcome::EvictionBlocked(BlockedEviction {
+                    pod,
+                    budgets,
+                    message,
+                    unschedulable,
+                    terminated_at,
+                }))
             }
         }
     }

@@ -30,6 +30,9 @@ pub(crate) struct Applier<'a> {
     pub config_namespace: &'a str,
     /// How long a node is not drained again after its drain ran into `drainTimeout`.
     pub retry_delay: jiff::SignedDuration,
+    /// How long after the request to delete a group its nodes are terminated although a PodDisruptionBudget blocks their
+    /// drain.
+    pub deletion_drain_timeout: jiff::SignedDuration,
     /// Reference time of the plan.
     pub now: Timestamp,
 }
@@ -45,6 +48,8 @@ pub struct BlockedEviction {
     pub message: String,
     /// Unschedulable pods of the same owner, as `namespace/name`.
     pub unschedulable: Vec<String>,
+    /// When the node is terminated with the pod, because the group is being deleted.
+    pub terminated_at: Option<Timestamp>,
 }
 
 /// How a step that did not fail ended.

@@ -131,6 +131,9 @@ pub(crate) trait Ec2: Send + Sync {
     async fn dry_run(&self, action: DryRun, template: Option<&LaunchTemplate>, tags: &[Tag]) -> AwsResult<()>;
     /// DescribeInstances for at most 100 instances: pairs of instance ID and launch time.
     async fn launch_times(&self, ids: &[String]) -> AwsResult<Vec<(String, jiff::Timestamp)>>;
+    /// DescribeInstances for at most 100 instances: pairs of instance ID and private DNS name. An instance without a
+    /// private DNS name is missing from the result.
+    async fn private_dns_names(&self, ids: &[String]) -> AwsResult<Vec<(String, String)>>;
 }
 
 /// AWS Identity and Access Management.

@@ -143,6 +143,7 @@ async fn apply_plan(group: &InstanceGroup, plan: Plan, ctx: &Context, now: Times
         can_write: &can_write,
         config_namespace: &ctx.config_namespace,
         retry_delay: ctx.planner.settings.timing.retry_delay,
+        deletion_drain_timeout: ctx.planner.settings.timing.deletion_drain_timeout,
         now,
     };
     let resource_version = group.resource_version().unwrap_or_default();

@@ -111,7 +111,7 @@ impl Planner {
             return Ok(Planning::blocked(plan, fail_reason::APPLY_DEFAULTS));
         }
         let observer = self.observer(context, max_age, now);
-        if id.is_deleting {
+        if id.is_deleting() {
             return self.plan_deletion(group, &id, context, &observer).await;
         }
         let (merged, summary) = match merge_spec(group, &id, context) {

@@ -1,6 +1,7 @@
 //! Turns an applied plan into one status patch and the events to publish. A pure function of what was applied, so the
 //! status never reports a step that did not happen.
 
+use jiff::Unit;
 use serde_json::{Value, json};
 
 use crate::api::names::{condition, event};
@@ -239,7 +240,10 @@ fn error_message(error: &StepError) -> String {
         },
         StepError::Kube(error) => missing_kubernetes_permission(&error.to_string()),
         StepError::AwsAuth(error) => format!("kube-system/aws-auth: {error}; fix it by hand"),
-        StepError::OwnershipConflict(_) | StepError::Locked(_) | StepError::MayNotWrite => error.to_string(),
+        StepError::OwnershipConflict(_)
+        | StepError::Locked(_)
+        | StepError::NodeSchedulable(_)
+        | StepError::MayNotWrite => error.to_string(),
     }
 }
 
@@ -317,10 +321,11 @@ fn drain_blocked_update(applied: &Applied, outcome: &Outcome) -> Option<Conditio
     };
     let with_unschedulable = applied.blocked_evictions.iter().find(|eviction| !eviction.unschedulable.is_empty());
     if let Some(blocked) = with_unschedulable.or(applied.blocked_evictions.first()) {
-        let reason = if blocked.unschedulable.is_empty() {
-            "EvictionBlocked".to_owned()
-        } else {
-            Reason::UnschedulablePods.to_string()
+        // A deletion has a reason of its own, so that an event tells its deadline even if the drain was blocked before.
+        let reason = match blocked.terminated_at {
+            Some(_) => "EvictionBlockedDuringDeletion".to_owned(),
+            None if blocked.unschedulable.is_empty() => "EvictionBlocked".to_owned(),
+            None => Reason::UnschedulablePods.to_string(),
         };
         return update(true, &reason, blocked_message(blocked));
     }
@@ -344,6 +349,11 @@ fn blocked_message(blocked: &BlockedEviction) -> String {
         format!("PodDisruptionBudget {}", blocked.budgets.join(", "))
     };
     let pod = format!("{}/{}", blocked.pod.namespace, blocked.pod.name);
+    if let Some(deadline) = blocked.terminated_at.and_then(|at| at.round(Unit::Second).ok()) {
+        return format!(
+            "eviction of pod {pod} is blocked by {budgets}; retrying; the group is being deleted, so at {deadline} its instances are terminated regardless of budgets, with the pods that are left; relax the budget, or start replicas on other nodes, before that"
+        );
+    }
     if blocked.unschedulable.is_empty() {
         return format!(
             "eviction of pod {pod} is blocked by {budgets}; retrying; relax the budget, add replicas, or set drainTimeout"
@@ -446,9 +456,14 @@ mod tests {
             budgets: vec!["web".into()],
             message: String::new(),
             unschedulable: vec![],
+            terminated_at: None,
         };
         let outcome =
             Outcome::Progressing { phase: Phase::Rotating, message: String::new(), recheck: Recheck::Immediately };
+        let in_deletion = BlockedEviction {
+            terminated_at: Some("2026-01-02T00:15:00.5Z".parse().expect("a time")),
+            ..eviction.clone()
+        };
         let report_for = |blocked_evictions: Vec<BlockedEviction>, carried_over: Option<ConditionUpdate>| {
             let mut builder = PlanBuilder { outcome: Some(outcome.clone()), ..PlanBuilder::default() };
             builder.condition_updates.extend(carried_over);
@@ -471,6 +486,11 @@ mod tests {
         assert_eq!(blocked_again.reason.as_deref(), Some("EvictionBlocked"));
         assert!(blocked_again.message.is_some_and(|message| message.contains("PodDisruptionBudget web")));
         assert_eq!((blocked_again.last_transition_time.as_deref(), events), (Some(SINCE), vec![]));
+        // A deletion is told although the drain was blocked before, with the time at which the budget ends.
+        let (deleting, events) = report_for(vec![in_deletion], None);
+        assert_eq!(deleting.reason.as_deref(), Some("EvictionBlockedDuringDeletion"));
+        assert!(deleting.message.as_ref().is_some_and(|message| message.contains("at 2026-01-02T00:15:0")));
+        assert_eq!(events, vec![Event::warning("DrainBlocked", deleting.message.unwrap_or_default())]);
         // While another drain continues, a rotation repeats the condition under the current name of its reason.
         let carried_over = ConditionUpdate {
             condition_type: condition::DRAIN_BLOCKED,

@@ -276,7 +276,7 @@ fn named_instance_types(spec: &InstanceGroupSpec) -> BTreeSet<String> {
 
 fn is_deleting(group: &InstanceGroup) -> bool {
     let id = group_id(group);
-    id.is_deleting && id.has_finalizer && !group.status.as_ref().is_some_and(is_stalled)
+    id.is_deleting() && id.has_finalizer && !group.status.as_ref().is_some_and(is_stalled)
 }
 
 fn is_stalled(status: &InstanceGroupStatus) -> bool {

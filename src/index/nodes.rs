@@ -140,12 +140,13 @@ fn carry_over(new: &mut NodeView, old: Option<&NodeView>) {
 }
 
 /// The instance id in `aws:///<zone>/<instance>`.
-fn instance_id(node: &Node) -> Option<String> {
+pub(crate) fn instance_id(node: &Node) -> Option<String> {
     let provider = node.spec.as_ref()?.provider_id.as_deref()?.strip_prefix("aws://")?;
     provider.rsplit('/').next().filter(|id| id.starts_with("i-")).map(str::to_owned)
 }
 
-fn node_view(node: &Node) -> NodeView {
+/// The fields of a Node that rotations use. Whether it was Ready before, and its duplicates, need more than one read.
+pub(crate) fn node_view(node: &Node) -> NodeView {
     let condition = node.status.iter().flat_map(|s| s.conditions.iter().flatten()).find(|c| c.type_ == "Ready");
     let ready = condition.is_some_and(|c| c.status == "True");
     let ready_changed_at = condition.and_then(|c| c.last_transition_time.as_ref()).map(|t| t.0);

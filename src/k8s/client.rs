@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use async_trait::async_trait;
+use k8s_openapi::api::core::v1::Node;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::Value;
@@ -82,6 +83,10 @@ impl KubeApi for KubeClient {
 
     async fn publish(&self, target: &EventTarget, event: &KubeEvent) -> Result<(), KubeError> {
         groups::publish(&self.client, &self.identity, target, event).await
+    }
+
+    async fn node(&self, name: &str) -> Result<Option<Node>, KubeError> {
+        nodes::get(&self.client, name).await
     }
 
     async fn cordon_node(&self, name: &str, resource_version: &str, disruption: &Value) -> Result<String, KubeError> {

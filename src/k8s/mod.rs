@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use async_trait::async_trait;
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node;
 use serde_json::Value;
 
 pub(crate) use crate::lock::Locks;
@@ -149,6 +150,9 @@ pub trait KubeApi: Send + Sync {
 
     /// Publishes an event. It is not an error if the namespace is terminating or gone and rejects events.
     async fn publish(&self, target: &EventTarget, event: &KubeEvent) -> Result<(), KubeError>;
+
+    /// A Node, read fresh; `None` when it does not exist.
+    async fn node(&self, name: &str) -> Result<Option<Node>, KubeError>;
 
     /// Cordons a Node that is still at `resource_version` and records the reason, in one write. Returns the new
     /// resourceVersion. `disruption` contains [`CORDONED_BEFORE`] if the Node was already cordoned.

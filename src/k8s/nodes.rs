@@ -22,6 +22,11 @@ async fn patch(client: &Client, name: &str, patch: Value) -> Result<Node, KubeEr
     call("patch", "nodes", nodes.patch(name, &patch_params(), &patch)).await
 }
 
+pub(super) async fn get(client: &Client, name: &str) -> Result<Option<Node>, KubeError> {
+    let nodes: Api<Node> = Api::all(client.clone());
+    call("get", "nodes", nodes.get_opt(name)).await
+}
+
 pub(super) async fn cordon(
     client: &Client,
     name: &str,

@@ -122,7 +122,7 @@ pub fn waiting(phase: Phase, message: impl Into<String>) -> Outcome {
 
 /// A plan without steps for a group that makes no progress until a person acts.
 pub(crate) fn blocked_plan(id: &GroupId, reason: Reason, message: String) -> Plan {
-    let outcome = Outcome::Blocked { reason, message, is_deleting: id.is_deleting };
+    let outcome = Outcome::Blocked { reason, message, is_deleting: id.is_deleting() };
     PlanBuilder { outcome: Some(outcome), ..PlanBuilder::default() }.build(id, None)
 }
 

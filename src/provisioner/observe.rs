@@ -1,18 +1,23 @@
 //! What every provisioner needs to observe a group, and the observation of nodes that are being drained. Each provisioner
 //! observes its own resources in its own folder.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use futures::future::try_join_all;
 use jiff::Timestamp;
 
 use crate::aws::inventory::Inventory;
 use crate::aws::{AwsError, InstanceState};
 use crate::index::groups::GroupIndex;
-use crate::index::nodes::NodeIndex;
+use crate::index::nodes::{NodeIndex, instance_id, node_view};
 use crate::index::process_state::ProcessState;
-use crate::k8s::{KubeApi, KubeError, PodKind};
-use crate::plan::PodRef;
-use crate::rotation::{DrainView, Drains, NodeInstance, PodView};
+use crate::k8s::{KubeApi, KubeError, PodInfo, PodKind};
+use crate::plan::{Plan, PodRef};
+use crate::rotation::{DrainView, Drains, NodeInstance, NodeView, PodView, verify};
+
+/// How many Nodes are read at a time.
+const CONCURRENT_READS: usize = 10;
 
 /// A failed read. It never means that the resource does not exist.
 #[derive(Debug, thiserror::Error)]
@@ -69,18 +74,124 @@ pub(crate) async fn drain_views(o: &Observer<'_>, members: &[NodeInstance], uid:
     Ok(drains)
 }
 
-async fn drain_view(o: &Observer<'_>, node: &str) -> ObserveResult<DrainView> {
+/// The nodes that were read at the source for one plan.
+#[derive(Default)]
+pub(crate) struct VerifiedNodes {
+    instances: BTreeSet<String>,
+    /// Whether the plan is that of a deletion, which removes all nodes.
+    removes_all: bool,
+}
+
+impl VerifiedNodes {
+    /// For the plan of a deletion.
+    pub(crate) fn of_deletion() -> Self {
+        VerifiedNodes { removes_all: true, ..VerifiedNodes::default() }
+    }
+
+    /// Reads the nodes on which a plan depends so much that their cached state does not suffice. Returns them by
+    /// instance, so that the caller plans again; empty when the plan depends on no other node. Updates `drains`.
+    pub(crate) async fn read(
+        &mut self,
+        o: &Observer<'_>,
+        plan: &Plan,
+        members: &[NodeInstance],
+        uid: &str,
+        drains: &mut Drains,
+    ) -> ObserveResult<BTreeMap<String, Option<NodeView>>> {
+        let unverified = verify::unverified(&plan.steps, self.removes_all, members, &self.instances);
+        let mut found = BTreeMap::new();
+        for chunk in unverified.chunks(CONCURRENT_READS) {
+            let reads: Vec<_> = chunk.iter().map(|member| read_cached_node(o, member)).collect();
+            found.extend(try_join_all(reads).await?);
+        }
+        let missing: Vec<_> = unverified
+            .iter()
+            .map(|m| m.instance.id.clone())
+            .filter(|id| !found.get(id).is_some_and(Option::is_some))
+            .collect();
+        for (instance, names) in node_names(o, &missing).await? {
+            let (node, pods) = find_node(o, &instance, &names).await?;
+            if node.is_none() {
+                drains.insert(instance.clone(), DrainView { pods, ..DrainView::default() });
+            }
+            found.insert(instance, node);
+        }
+        for member in unverified {
+            let node = found.get(&member.instance.id).cloned().flatten();
+            let verified = NodeInstance { node, ..member.clone() };
+            if verified.disruption_of(uid) != member.disruption_of(uid) {
+                drains.remove(member.drain_key());
+                drains.extend(drain_views(o, &[verified], uid).await?);
+            }
+            self.instances.insert(member.instance.id.clone());
+        }
+        Ok(found)
+    }
+}
+
+/// The Node that the cache has for an instance, unless it belongs to another instance now.
+async fn read_cached_node(o: &Observer<'_>, member: &NodeInstance) -> ObserveResult<(String, Option<NodeView>)> {
+    let instance = member.instance.id.clone();
+    let Some(cached) = &member.node else { return Ok((instance, None)) };
+    let found = o.kube.node(&cached.name).await.map_err(ObserveError::Kube)?;
+    let own = found.filter(|node| instance_id(node).is_none_or(|id| id == instance));
+    Ok((instance, own.map(|fresh| with_history(node_view(&fresh), cached))))
+}
+
+/// What one read of a Node does not tell: whether it was Ready before, and its duplicates.
+fn with_history(fresh: NodeView, cached: &NodeView) -> NodeView {
+    NodeView { was_ready: fresh.was_ready || cached.was_ready, duplicates: cached.duplicates.clone(), ..fresh }
+}
+
+/// The names that the Nodes of instances can have: the private DNS name, or the instance ID.
+///
+/// The node's role is authorized for no other name, and the API server cannot select Nodes by `providerID`.
+async fn node_names(o: &Observer<'_>, instances: &[String]) -> ObserveResult<Vec<(String, Vec<String>)>> {
+    let mut dns_names = BTreeMap::new();
+    for chunk in instances.chunks(100) {
+        dns_names.extend(o.inventory.aws().ec2.private_dns_names(chunk).await.map_err(ObserveError::Aws)?);
+    }
+    Ok(instances
+        .iter()
+        .map(|id| (id.clone(), dns_names.remove(id).into_iter().chain([id.clone()]).collect()))
+        .collect())
+}
+
+/// The Node of an instance by its possible names; without a Node the pods that are bound to one of these names.
+async fn find_node(
+    o: &Observer<'_>,
+    instance: &str,
+    names: &[String],
+) -> ObserveResult<(Option<NodeView>, Vec<PodView>)> {
+    let mut pods = Vec::new();
+    for name in names {
+        match o.kube.node(name).await.map_err(ObserveError::Kube)? {
+            Some(node) if instance_id(&node).is_none_or(|id| id == instance) => {
+                return Ok((Some(node_view(&node)), Vec::new()));
+            }
+            // Another instance has the address now.
+            Some(_) => {}
+            None => pods.extend(pods_on_node(o, name).await?),
+        }
+    }
+    Ok((None, pods))
+}
+
+async fn pods_on_node(o: &Observer<'_>, node: &str) -> ObserveResult<Vec<PodView>> {
     let pods = o.kube.pods_on_node(node).await.map_err(ObserveError::Kube)?;
-    let pods: Vec<_> = (pods.into_iter())
-        .map(|p| PodView {
-            is_ignored: matches!(p.kind, PodKind::DaemonSet | PodKind::Mirror),
-            is_finished: matches!(p.phase.as_str(), "Succeeded" | "Failed"),
-            is_unmanaged: p.kind == PodKind::Unmanaged,
-            is_terminating: p.deletion_timestamp.is_some(),
-            grace_seconds: p.grace_seconds,
-            pod: PodRef { namespace: p.namespace, name: p.name, uid: p.uid },
-        })
-        .collect();
+    let view = |p: PodInfo| PodView {
+        is_ignored: matches!(p.kind, PodKind::DaemonSet | PodKind::Mirror),
+        is_finished: matches!(p.phase.as_str(), "Succeeded" | "Failed"),
+        is_unmanaged: p.kind == PodKind::Unmanaged,
+        is_terminating: p.deletion_timestamp.is_some(),
+        grace_seconds: p.grace_seconds,
+        pod: PodRef { namespace: p.namespace, name: p.name, uid: p.uid },
+    };
+    Ok(pods.into_iter().map(view).collect())
+}
+
+async fn drain_view(o: &Observer<'_>, node: &str) -> ObserveResult<DrainView> {
+    let pods = pods_on_node(o, node).await?;
     let empty = pods.iter().all(|p| p.is_ignored || p.is_finished);
     let attached_volumes =
         if empty { o.kube.volume_attachments(node).await.map_err(ObserveError::Kube)? } else { Vec::new() };
@@ -92,4 +203,68 @@ async fn drain_view(o: &Observer<'_>, node: &str) -> ObserveResult<DrainView> {
         last_blocked_eviction: tracked.evictions_blocked,
         retry_drain_at: tracked.retry_at,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::aws::inventory::CacheConfig;
+    use crate::aws::inventory::fake_aws::FakeAws;
+    use crate::k8s::{KubeClient, fake};
+
+    /// The Node of instance `i-1`, and the names of the pods that are bound without it, in a cluster of some Nodes.
+    async fn find(nodes: &'static [(&'static str, &'static str)]) -> (Option<String>, Vec<String>) {
+        let client = fake::client(move |call| {
+            if call.path == "/api/v1/pods" {
+                let name = call
+                    .query
+                    .rsplit_once("spec.nodeName%3D")
+                    .map_or("", |(_, rest)| rest.split('&').next().unwrap_or_default());
+                let pod = json!({"metadata": {"name": format!("pod-on-{name}"), "namespace": "apps"}});
+                return (200, json!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": [pod]}));
+            }
+            let name = call.path.strip_prefix("/api/v1/nodes/").expect("a Node is read").to_owned();
+            let provider =
+                |id: &str| if id.is_empty() { Value::Null } else { json!(format!("aws:///us-west-2a/{id}")) };
+            match nodes.iter().find(|(node, _)| *node == name) {
+                Some((_, id)) => (
+                    200,
+                    json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": name}, "spec": {"providerID": provider(id)}}),
+                ),
+                None => fake::failure(404, "NotFound", "no such node"),
+            }
+        });
+        let stub = Arc::new(FakeAws::default());
+        let observer = Observer {
+            inventory: &Inventory::with_config(stub.aws(), CacheConfig::default()),
+            kube: &KubeClient::new(client, "test"),
+            node_index: &NodeIndex::default(),
+            process_state: &ProcessState::default(),
+            map_roles: None,
+            group_index: &GroupIndex::default(),
+            max_cache_age: Duration::ZERO,
+            shared_max_cache_age: Duration::ZERO,
+            now: Timestamp::UNIX_EPOCH,
+        };
+        let names = node_names(&observer, &["i-1".into()]).await.expect("names");
+        let (node, pods) = find_node(&observer, &names[0].0, &names[0].1).await.expect("answers");
+        (node.map(|node| node.name), pods.into_iter().map(|view| view.pod.name).collect())
+    }
+
+    #[tokio::test]
+    async fn node_is_found_by_private_dns_name_or_instance_id() {
+        assert_eq!(find(&[("ip-of-i-1", "i-1")]).await.0.as_deref(), Some("ip-of-i-1"));
+        assert_eq!(find(&[("i-1", "i-1")]).await.0.as_deref(), Some("i-1"));
+        assert_eq!(find(&[("ip-of-i-1", "")]).await.0.as_deref(), Some("ip-of-i-1"), "no providerID yet");
+    }
+
+    #[tokio::test]
+    async fn pods_count_without_a_node_unless_another_instance_has_the_name() {
+        assert_eq!(find(&[]).await, (None, vec!["pod-on-ip-of-i-1".into(), "pod-on-i-1".into()]));
+        assert_eq!(find(&[("ip-of-i-1", "i-2")]).await, (None, vec!["pod-on-i-1".into()]));
+    }
 }

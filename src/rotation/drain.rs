@@ -10,6 +10,8 @@ use crate::plan::{NodeStep, PodRef};
 pub(crate) struct DrainPolicy {
     /// How long a drain may take; `None` waits without limit.
     pub timeout: Option<SignedDuration>,
+    /// Since when `timeout` counts; `None`: since each node's disruption record.
+    pub timeout_since: Option<Timestamp>,
     /// What happens when the drain takes longer.
     pub at_timeout: AtTimeout,
     /// Whether termination decrements the desired capacity. An instance in standby does not count in it.
@@ -18,6 +20,14 @@ pub(crate) struct DrainPolicy {
     pub dead_kubelet_after: SignedDuration,
     /// How long to wait for volumes to be detached.
     pub volume_detach_timeout: SignedDuration,
+}
+
+impl DrainPolicy {
+    /// Whether a drain that began at `since` has run into its timeout.
+    pub(crate) fn is_timed_out(&self, since: Timestamp, now: Timestamp) -> bool {
+        let since = self.timeout_since.unwrap_or(since);
+        self.timeout.is_some_and(|timeout| now.duration_since(since) >= timeout)
+    }
 }
 
 /// What happens to a drain that runs into its timeout.
@@ -69,7 +79,7 @@ pub(crate) fn next_drain_action(
         return DrainAction::Terminate;
     }
     let evictable: Vec<_> = remaining.iter().filter(|p| !p.is_terminating).collect();
-    if policy.timeout.is_some_and(|t| elapsed >= t) {
+    if policy.is_timed_out(record.since, now) {
         let pods = || remaining.iter().map(|p| p.pod.clone());
         return match (policy.at_timeout, evictable.is_empty()) {
             (AtTimeout::Uncordon, _) => DrainAction::Uncordon(pods().collect()),

@@ -72,7 +72,7 @@ impl NodeView {
 pub struct NodeInstance {
     /// The EC2 instance.
     pub instance: Instance,
-    /// Its Node; `None` before it has joined.
+    /// Its Node; `None` before it has joined, after the Node was deleted, and while the cache does not have it yet.
     pub node: Option<NodeView>,
     /// Why it must be replaced; empty when it is current.
     pub reasons: Vec<crate::plan::Drift>,
@@ -121,8 +121,13 @@ impl NodeInstance {
     pub(crate) fn describe(&self) -> String {
         match &self.node {
             Some(node) => format!("{} ({})", self.instance.id, node.name),
-            None => format!("{} (never joined)", self.instance.id),
+            None => format!("{} (no Node)", self.instance.id),
         }
+    }
+
+    /// The key of its pods in [`Drains`].
+    pub(crate) fn drain_key(&self) -> &str {
+        self.node.as_ref().map_or(&self.instance.id, |node| &node.name)
     }
 
     /// How long its node has been Ready; `None` when it is not.
@@ -186,5 +191,5 @@ pub struct DrainView {
     pub retry_drain_at: Option<Timestamp>,
 }
 
-/// Nodes that are being drained, by name.
+/// Nodes that are being drained, by name; and instances without a Node, by instance ID, once they have been verified.
 pub type Drains = BTreeMap<String, DrainView>;

@@ -6,6 +6,7 @@ pub mod crd;
 pub(crate) mod drain;
 pub(crate) mod members;
 pub mod rolling_update;
+pub(crate) mod verify;
 
 #[cfg(test)]
 mod tests;

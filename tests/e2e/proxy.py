@@ -1,4 +1,4 @@
-"""A proxy in front of the API server that holds one chosen write, before or after it is performed.
+"""A proxy in front of the API server that holds one chosen write, before or after it is performed, or freezes a watch.
 
 The controller reaches it through a kubeconfig of its own; watches and other long answers stream through.
 """
@@ -56,6 +56,7 @@ class Proxy:
         Handler.proxy, Handler.target = proxy, target
         self._lock = threading.Lock()
         self._held = []
+        self._frozen, self._moving = None, threading.Event()
         self.written = []
         """Method and path of every write that passed, in order."""
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
@@ -79,6 +80,22 @@ class Proxy:
             self._held.append(held)
         return held
 
+    def freeze(self, path):
+        """Holds back what watches of a path answer, until `thaw`. Other reads answer as always."""
+        self._moving.clear()
+        self._frozen = path
+
+    def thaw(self):
+        """Lets the watches go on."""
+        self._frozen = None
+        self._moving.set()
+
+    def wait_moving(self, path):
+        """Blocks the answer of a watch while it is frozen."""
+        url = urllib.parse.urlsplit(path)
+        while self._frozen == url.path and "watch=" in url.query:
+            self._moving.wait()
+
     def take(self, method, path):
         """The hold that a request meets, if any."""
         with self._lock:
@@ -91,6 +108,7 @@ class Proxy:
 
     def clear(self):
         """Forgets what was not met, and lets everything else go without an answer."""
+        self.thaw()
         with self._lock:
             for held in self._held:
                 held.taken = True
@@ -145,6 +163,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             return self._whole(answer, answer.read())
         self._head(answer, ("Transfer-Encoding", "chunked"))
         while piece := answer.read1(65536):
+            self.proxy.wait_moving(self.path)
             self.wfile.write(f"{len(piece):x}\r\n".encode() + piece + b"\r\n")
             self.wfile.flush()
         self.wfile.write(b"0\r\n\r\n")

@@ -1,10 +1,15 @@
 """A deletion leaves nothing of ours, and everything that is not ours."""
 
+import json
+import time
+
 import pytest
 
 from e2e import rotation
 from e2e.harness import PREFIX
 
+TWO_POLLS = 7
+"""Seconds in which the controller looks at a group at least twice: enough for it to do what it must not."""
 READ_ONLY = "arn:aws:iam::aws:policy/AmazonS3ReadOnlyAccess"
 
 
@@ -49,6 +54,29 @@ def test_a_deletion_includes_standby_instances_and_drains_all_nodes(tenant, stan
     assert traces(tenant.cloud, tenant.unique) == set() and group.undrained() == {}
     ended = {e["id"] for e in group.events_in_aws() if e["kind"] == "state" and e["object"] == "instance" and e["state"] == "Terminating"}
     assert aside in ended and ended == set(rotation.terminated(group)), "Auto Scaling has taken none by itself"
+
+
+def test_a_deletion_gives_a_drain_in_progress_its_whole_time(tenant):
+    """Counted from the rotation's record, a drain that a budget has held for a while would lose every replica at once."""
+    group = rotation.start_group(tenant, 2, maxUnavailable=2)
+    rotation.block_drains(tenant, 2)
+    tenant.set_defaults(image=rotation.images(tenant.cloud)[1])
+    group.wait_condition("DrainBlocked", reason="EvictionBlocked")
+    for node in rotation.wait_draining(group, 2):
+        # As if the rotation had waited for hours.
+        record = {**json.loads(node["metadata"]["annotations"][rotation.DISRUPTION]), "since": "2026-01-01T00:00:00Z"}
+        path = f"/api/v1/nodes/{node['metadata']['name']}"
+        tenant.cloud.patch(path, {"metadata": {"annotations": {rotation.DISRUPTION: json.dumps(record)}}})
+    pods = {p["metadata"]["uid"] for p in tenant.pods()}
+    group.delete()
+    blocked = group.wait_condition("DrainBlocked", reason="EvictionBlockedDuringDeletion")
+    assert "PodDisruptionBudget app" in blocked["message"] and "its instances are terminated" in blocked["message"]
+    assert group.wait_event("DrainBlocked", "its instances are terminated")
+    time.sleep(TWO_POLLS)
+    assert rotation.terminated(group) == [] and {p["metadata"]["uid"] for p in tenant.pods()} == pods
+    rotation.allow_disruptions(tenant)
+    group.wait_gone()
+    assert group.undrained() == {}
 
 
 def test_a_group_without_resources_is_deleted_at_once(tenant):

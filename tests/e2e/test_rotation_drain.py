@@ -1,8 +1,12 @@
 """A drain asks, waits, says what it waits for, and does only what its timeout allows."""
 
 import json
+import time
 
 from e2e import rotation
+
+TWO_POLLS = 7
+"""Seconds in which the controller looks at a group at least twice: enough for it to do what it must not."""
 
 
 def test_a_blocking_budget_is_reported_and_blocks_no_other_group(tenant):
@@ -61,6 +65,38 @@ def test_a_drain_past_its_timeout_uncordons_the_node_without_drain_force(tenant)
     rotation.allow_disruptions(tenant)
     rotation.wait_rotated(group, old, 1, new_image)
     assert not group.has_condition("DrainBlocked")
+
+
+def test_a_node_that_someone_else_uncordons_is_given_back(tenant):
+    """Without this, its pods would be evicted and scheduled back in a circle, and it would be terminated under new ones."""
+    new_image = rotation.images(tenant.cloud)[1]
+    group = rotation.start_group(tenant, 1)
+    rotation.block_drains(tenant, 1)
+    old, pods = group.instances(), [p["metadata"]["uid"] for p in tenant.pods()]
+    tenant.set_defaults(image=new_image)
+    (node,) = rotation.wait_draining(group)
+    tenant.cloud.kubectl("uncordon", node["metadata"]["name"])
+    assert group.wait_event("NodeUncordoned", "someone else uncordoned it")
+    group.wait(lambda g: not rotation.draining_nodes(g), what="the end of the record")
+    rotation.allow_disruptions(tenant)
+    time.sleep(TWO_POLLS)
+    assert len(rotation.cordons(group)) == 1 and rotation.terminated(group) == [] and len(group.ready_nodes()) == 1
+    assert [p["metadata"]["uid"] for p in tenant.pods()] == pods and group.has_condition("Stalled", reason="DrainBlocked")
+    rotation.wait_rotated(group, old, 1, new_image)
+    assert group.undrained() == {}
+
+
+def test_a_deletion_cordons_a_node_again_that_someone_else_uncordons(tenant):
+    """Without this, pods would be scheduled to a node on its way out."""
+    group = rotation.start_group(tenant, 1)
+    rotation.block_drains(tenant, 1)
+    group.delete()
+    (node,) = rotation.wait_draining(group)
+    tenant.cloud.kubectl("uncordon", node["metadata"]["name"])
+    group.wait(lambda g: len(rotation.cordons(g)) == 2, what="the second cordon")
+    rotation.allow_disruptions(tenant)
+    group.wait_gone()
+    assert group.undrained() == {}
 
 
 def test_unschedulable_pods_are_reported_with_the_remedy(tenant):

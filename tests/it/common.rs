@@ -14,7 +14,7 @@ pub fn group_id(generation: i64, created_at: Timestamp) -> GroupId {
         uid: "uid-1".into(),
         generation,
         created_at,
-        is_deleting: false,
+        deletion_requested_at: None,
         has_finalizer: true,
         annotations: BTreeMap::new(),
         labels: BTreeMap::new(),

@@ -235,6 +235,9 @@ impl Ec2 for FakeAws {
     async fn dry_run(&self, _: DryRun, _: Option<&LaunchTemplate>, _: &[Tag]) -> AwsResult<()> {
         unimplemented!()
     }
+    async fn private_dns_names(&self, ids: &[String]) -> AwsResult<Vec<(String, String)>> {
+        Ok(ids.iter().map(|id| (id.clone(), format!("ip-of-{id}"))).collect())
+    }
     async fn launch_times(&self, ids: &[String]) -> AwsResult<Vec<(String, Timestamp)>> {
         self.read("launch times", &[], |_| ids.iter().map(|id| (id.clone(), Timestamp::UNIX_EPOCH)).collect()).await
     }

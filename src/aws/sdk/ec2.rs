@@ -203,14 +203,28 @@ impl Ec2 for Sdk {
     }
 
     async fn launch_times(&self, ids: &[String]) -> AwsResult<Vec<(String, jiff::Timestamp)>> {
+        let time = |i: &sdk::Instance| Some((i.instance_id()?.to_owned(), timestamp(i.launch_time())?));
+        Ok(self.describe_instances(ids).await?.iter().filter_map(time).collect())
+    }
+
+    async fn private_dns_names(&self, ids: &[String]) -> AwsResult<Vec<(String, String)>> {
+        let name = |i: &sdk::Instance| {
+            let name = i.private_dns_name().filter(|name| !name.is_empty())?;
+            Some((i.instance_id()?.to_owned(), name.to_owned()))
+        };
+        Ok(self.describe_instances(ids).await?.iter().filter_map(name).collect())
+    }
+}
+
+impl Sdk {
+    async fn describe_instances(&self, ids: &[String]) -> AwsResult<Vec<sdk::Instance>> {
         if ids.is_empty() {
             return Ok(Vec::new());
         }
         let request = self.0.describe_instances().filters(filter("instance-id", ids));
         let found = request.into_paginator().page_size(1000).items().send().try_collect().await;
-        let found: Vec<_> = found.map_err(to_aws_error(SERVICE, "DescribeInstances"))?;
-        let time = |i: &sdk::Instance| Some((i.instance_id()?.to_owned(), timestamp(i.launch_time())?));
-        Ok(found.iter().flat_map(|reservation| reservation.instances()).filter_map(time).collect())
+        let found: Vec<sdk::Reservation> = found.map_err(to_aws_error(SERVICE, "DescribeInstances"))?;
+        Ok(found.into_iter().flat_map(|reservation| reservation.instances.unwrap_or_default()).collect())
     }
 }
 

@@ -48,6 +48,8 @@ pub enum UncordonReason {
     RotationBlocked,
     /// The drain took longer than `drainTimeout`. The next drain of the node is delayed.
     DrainTimeout,
+    /// Another client uncordoned the node while it was being drained. The next drain of the node is delayed.
+    UncordonedByOthers,
 }
 
 impl std::fmt::Display for UncordonReason {
@@ -59,6 +61,9 @@ impl std::fmt::Display for UncordonReason {
             UncordonReason::RotationHalted => "the rotation is halted",
             UncordonReason::RotationBlocked => "the rotation is blocked",
             UncordonReason::DrainTimeout => "the drain took longer than drainTimeout",
+            UncordonReason::UncordonedByOthers => {
+                "someone else uncordoned it, so its drain ended; it is drained again later"
+            }
         })
     }
 }

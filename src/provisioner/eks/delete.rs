@@ -192,6 +192,8 @@ fn drain_decision(input: &DeleteInput, group: &ScalingGroup) -> rolling_update::
         ready_hold: SignedDuration::ZERO,
         drain_policy: DrainPolicy {
             timeout: Some(input.timing.deletion_drain_timeout),
+            // A rotation may have begun the drain long before.
+            timeout_since: input.id.deletion_requested_at,
             at_timeout: AtTimeout::Terminate,
             decrement_desired: true,
             dead_kubelet_after: input.timing.kubelet_timeout,

@@ -31,10 +31,11 @@ use super::{DeleteRequest, GroupId, PlanRequest, PlanResult, Provisioner, cluste
 use crate::api::InstanceGroupStatus;
 use crate::api::spec_error::SpecError;
 use crate::plan::{ObjectStep, Outcome, Plan, PlanBuilder};
-use crate::provisioner::observe::{ObserveResult, Observer};
+use crate::provisioner::observe::{ObserveResult, Observer, VerifiedNodes};
 use crate::rotation::crd::SubmissionPolicy;
 use names::GroupNames;
 use observe::remaining_resources;
+use rotation::outdated;
 use scaling_group::spot::apply_spot_recommendation;
 use user_data::OsFamily;
 
@@ -74,8 +75,23 @@ impl Provisioner for Eks {
                 return Ok(PlanResult::Rejected(problems));
             }
         }
-        let snapshot = input::Snapshot { resolved, observed };
-        let plan = plan::plan(&snapshot.plan_input(&request.plan_context(o.now)));
+        let mut snapshot = input::Snapshot { resolved, observed };
+        let mut verified = VerifiedNodes::default();
+        let plan = loop {
+            let plan = plan::plan(&snapshot.plan_input(&request.plan_context(o.now)));
+            let input::Snapshot { resolved, observed } = &mut snapshot;
+            let members = outdated::members(resolved, observed, status);
+            let fresh = verified.read(o, &plan, &members, &id.uid, &mut observed.drains).await?;
+            if fresh.is_empty() {
+                break plan;
+            }
+            for (instance, node) in fresh {
+                match node {
+                    Some(node) => observed.nodes.insert(instance, node),
+                    None => observed.nodes.remove(&instance),
+                };
+            }
+        };
         Ok(PlanResult::Planned(Box::new(plan), Box::new(snapshot)))
     }
 
@@ -86,7 +102,7 @@ impl Provisioner for Eks {
         else {
             return Ok(plan_nothing_to_delete(id));
         };
-        let remaining = remaining_resources::remaining_resources(o, id, &names, &ownership_tags, status).await?;
+        let mut remaining = remaining_resources::remaining_resources(o, id, &names, &ownership_tags, status).await?;
         let managed = status.managed.clone().unwrap_or_default();
         let our_policies: Vec<_> = remaining
             .attached_policies
@@ -94,26 +110,38 @@ impl Provisioner for Eks {
             .filter(|p| delete::is_standard_policy(p) || managed.policies.contains(p))
             .cloned()
             .collect();
-        Ok(delete::plan_deletion(&delete::DeleteInput {
-            id,
-            ownership_tags: &ownership_tags,
-            scaling_group: remaining.scaling_group.as_ref(),
-            members: &remaining.members,
-            drains: &remaining.drains,
-            template: remaining.template.as_ref(),
-            launch_configurations: &managed.configurations,
-            role: remaining.role.as_ref(),
-            attached_policies: &remaining.attached_policies,
-            removable_policies: &our_policies,
-            inline_policies: &remaining.inline_policies,
-            instance_profile: remaining.instance_profile.as_ref(),
-            adopted: &managed.adopted.clone().unwrap_or_default(),
-            aws_auth_entries: &remaining.aws_auth_entries,
-            access_entries: &remaining.access_entries,
-            wait_for: remaining.wait_for.as_deref(),
-            timing: &settings.timing,
-            now: o.now,
-        }))
+        let mut verified = VerifiedNodes::of_deletion();
+        loop {
+            let plan = delete::plan_deletion(&delete::DeleteInput {
+                id,
+                ownership_tags: &ownership_tags,
+                scaling_group: remaining.scaling_group.as_ref(),
+                members: &remaining.members,
+                drains: &remaining.drains,
+                template: remaining.template.as_ref(),
+                launch_configurations: &managed.configurations,
+                role: remaining.role.as_ref(),
+                attached_policies: &remaining.attached_policies,
+                removable_policies: &our_policies,
+                inline_policies: &remaining.inline_policies,
+                instance_profile: remaining.instance_profile.as_ref(),
+                adopted: &managed.adopted.clone().unwrap_or_default(),
+                aws_auth_entries: &remaining.aws_auth_entries,
+                access_entries: &remaining.access_entries,
+                wait_for: remaining.wait_for.as_deref(),
+                timing: &settings.timing,
+                now: o.now,
+            });
+            let mut fresh = verified.read(o, &plan, &remaining.members, &id.uid, &mut remaining.drains).await?;
+            if fresh.is_empty() {
+                return Ok(plan);
+            }
+            for member in &mut remaining.members {
+                if let Some(node) = fresh.remove(&member.instance.id) {
+                    member.node = node;
+                }
+            }
+        }
     }
 
     fn cluster_field(&self) -> &'static str {

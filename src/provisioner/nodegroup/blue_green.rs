@@ -118,7 +118,7 @@ fn outgoing_members(input: &PlanInput, group: &ObservedNodegroup) -> Vec<NodeIns
         let (Some(record), Some(view)) = (m.disruption_of(uid), input.observed.drains.get(&node.name)) else {
             return false;
         };
-        matches!(drain::next_drain_action(m, record, view, &policy, input.now), DrainAction::Terminate)
+        node.cordoned && matches!(drain::next_drain_action(m, record, view, &policy, input.now), DrainAction::Terminate)
     };
     let is_running = |m: &&NodeInstance| !matches!(m.instance.state, InstanceState::Terminating | InstanceState::Other);
     group.members.iter().filter(is_running).filter(|m| input.lock.is_some() || !drained(m)).cloned().collect()
@@ -128,6 +128,7 @@ fn drain_policy(input: &PlanInput) -> DrainPolicy {
     let strategy = &input.resolved.desired.rolling_update;
     DrainPolicy {
         timeout: strategy.drain_timeout,
+        timeout_since: None,
         at_timeout: if strategy.drain_force { AtTimeout::Delete } else { AtTimeout::Uncordon },
         decrement_desired: false,
         dead_kubelet_after: input.timing.kubelet_timeout,

@@ -26,7 +26,7 @@ use crate::api::InstanceGroupStatus;
 use crate::api::spec_error::SpecError;
 use crate::ownership::ownership_tags;
 use crate::plan::Plan;
-use crate::provisioner::observe::{ObserveError, ObserveResult, Observer};
+use crate::provisioner::observe::{ObserveError, ObserveResult, Observer, VerifiedNodes};
 use desired::DesiredSpec;
 use ownership::Owner;
 
@@ -49,8 +49,22 @@ impl Provisioner for EksManaged {
             Err(problems) => return Ok(PlanResult::Rejected(problems)),
         };
         let observed = observe::observed_state(o, &resolved, request.status, request.lock).await?;
-        let snapshot = input::Snapshot { resolved, observed };
-        let plan = plan::plan(&snapshot.plan_input(&request.plan_context(o.now)));
+        let mut snapshot = input::Snapshot { resolved, observed };
+        let mut verified = VerifiedNodes::default();
+        let plan = loop {
+            let plan = plan::plan(&snapshot.plan_input(&request.plan_context(o.now)));
+            let observed = &mut snapshot.observed;
+            let members: Vec<_> = observed.nodegroups.iter().flat_map(|group| group.members.clone()).collect();
+            let mut fresh = verified.read(o, &plan, &members, &request.id.uid, &mut observed.drains).await?;
+            if fresh.is_empty() {
+                break plan;
+            }
+            for member in observed.nodegroups.iter_mut().flat_map(|group| &mut group.members) {
+                if let Some(node) = fresh.remove(&member.instance.id) {
+                    member.node = node;
+                }
+            }
+        };
         Ok(PlanResult::Planned(Box::new(plan), Box::new(snapshot)))
     }
 

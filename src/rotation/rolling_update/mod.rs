@@ -69,14 +69,19 @@ fn select_candidates<'a>(input: &'a RollingUpdateInput) -> Vec<&'a NodeInstance>
         Candidates::Surplus(n) => {
             let standby = input.members.iter().filter(|m| m.is_in_standby(input.group_uid));
             let in_service = order_candidates(input.members.iter().filter(in_service).collect());
-            select_surplus(in_service, n, input.group_uid).into_iter().chain(standby).collect()
+            select_surplus(input, in_service, n).into_iter().chain(standby).collect()
         }
     }
 }
 
-/// Selects surplus instances: first those that are already being drained, then the outdated ones, then from the zone
-/// with the most instances. Balanced zones keep Auto Scaling from terminating undrained nodes to rebalance.
-fn select_surplus<'a>(mut remaining: Vec<&'a NodeInstance>, n: usize, uid: &str) -> Vec<&'a NodeInstance> {
+/// Selects surplus instances: first those that are already being drained, last those whose drain is retried later. The
+/// others: first the outdated ones, then from the zone with the most instances. Balanced zones keep Auto Scaling from
+/// terminating undrained nodes to rebalance.
+fn select_surplus<'a>(
+    input: &RollingUpdateInput,
+    mut remaining: Vec<&'a NodeInstance>,
+    n: usize,
+) -> Vec<&'a NodeInstance> {
     let mut zones: BTreeMap<&str, usize> = BTreeMap::new();
     for member in &remaining {
         *zones.entry(member.instance.zone.as_str()).or_default() += 1;
@@ -88,7 +93,8 @@ fn select_surplus<'a>(mut remaining: Vec<&'a NodeInstance>, n: usize, uid: &str)
         remaining.retain(|m| m.weight() <= surplus);
         let rank = |m: &NodeInstance| {
             (
-                m.disruption_of(uid).is_none(),
+                m.disruption_of(input.group_uid).is_none(),
+                input.is_in_drain_backoff(m),
                 m.reasons.is_empty(),
                 m.is_available(),
                 Reverse(zones[m.instance.zone.as_str()]),
@@ -159,7 +165,7 @@ fn blocker(input: &RollingUpdateInput, candidates: &[&NodeInstance]) -> Option<R
     }
     candidates.iter().all(|m| input.is_in_drain_backoff(m)).then(|| {
         RotationState::DrainBackoff(
-            "the drains of all candidates took longer than drainTimeout; they are retried later".into(),
+            "the drains of all candidates took longer than drainTimeout, or someone else uncordoned the nodes; they are retried later".into(),
         )
     })
 }
@@ -246,6 +252,10 @@ fn continue_drains(
     let mut leaving = 0;
     for member in candidates {
         let Some(record) = member.disruption_of(input.group_uid) else { continue };
+        if member.node.as_ref().is_some_and(|node| !node.cordoned) {
+            return_uncordoned(input, member, decision);
+            continue;
+        }
         // Unknown pods are not absent pods.
         let Some(view) = input.drain_view(member) else {
             decision.waiting_for.push(format!("the pods on {} to be read", member.describe()));
@@ -280,6 +290,21 @@ fn continue_drains(
         }
     }
     leaving
+}
+
+/// A node whose drain is in progress was uncordoned by someone else. It is given back, and drained again later. Nothing
+/// can be given back in a deletion, so there it is cordoned again.
+fn return_uncordoned(input: &RollingUpdateInput, member: &NodeInstance, decision: &mut RollingUpdateDecision) {
+    let Some(node) = &member.node else { return };
+    let (step, wait) = match input.candidates {
+        Candidates::All => (input.cordon_step(member), "to be cordoned again"),
+        Candidates::Outdated | Candidates::Surplus(_) => {
+            let reason = UncordonReason::UncordonedByOthers;
+            (Some(NodeStep::UncordonNode { node: node.name.clone(), reason }), "to be drained again later")
+        }
+    };
+    decision.steps.extend(step);
+    decision.waiting_for.push(format!("{}, which someone else uncordoned, {wait}", node.name));
 }
 
 fn terminate_step(input: &RollingUpdateInput, member: &NodeInstance) -> NodeStep {
@@ -347,15 +372,41 @@ fn start_batch(
         }
         match input.cordon_step(member) {
             Some(step) => decision.steps.push(step),
-            None => {
-                decision.steps.push(terminate_step(input, member));
-                leaving += 1;
-            }
+            None if remove_without_node(input, member, decision) => leaving += 1,
+            None => continue,
         }
         nodes_in_flight += 1;
         weight_in_flight += member.weight();
         unavailable += if healthy { member.weight() } else { 0 };
     }
+}
+
+/// Terminates an instance without a Node, unless it may still join or pods are bound to it. Returns whether it does.
+fn remove_without_node(
+    input: &RollingUpdateInput,
+    member: &NodeInstance,
+    decision: &mut RollingUpdateDecision,
+) -> bool {
+    let age = input.now.duration_since(member.instance.in_service_since.unwrap_or(input.now));
+    // Nodes are deleted with their group, so a deletion does not wait for them to join.
+    if input.candidates != Candidates::All && age < input.join_timeout {
+        decision.waiting_for.push(format!("{} to join, or joinTimeout to pass", member.describe()));
+        return false;
+    }
+    let bound = input.drain_view(member).into_iter().flat_map(|view| &view.pods);
+    let pods: Vec<_> = bound.filter(|p| !p.is_ignored && !p.is_finished).map(|p| p.pod.clone()).collect();
+    if !pods.is_empty() {
+        let deadline_passed =
+            input.drain_policy.timeout_since.is_some_and(|at| input.drain_policy.is_timed_out(at, input.now));
+        if !deadline_passed {
+            let wait = format!("pods of {} to be deleted: {}", member.describe(), report::pod_names(&pods));
+            decision.waiting_for.push(wait);
+            return false;
+        }
+        decision.abandoned_pods.extend(pods);
+    }
+    decision.steps.push(terminate_step(input, member));
+    true
 }
 
 /// Whether removing this member would make too much capacity unavailable. A number of nodes counts as that many nodes of

@@ -49,7 +49,7 @@ pub(crate) struct RollingUpdateInput<'a> {
 impl RollingUpdateInput<'_> {
     /// Pods and volumes of the member's node; `None` when they have not been observed.
     pub(super) fn drain_view(&self, member: &NodeInstance) -> Option<&DrainView> {
-        self.drains.get(&member.node.as_ref()?.name)
+        self.drains.get(member.drain_key())
     }
 
     /// Whether the drain of the member ran into its timeout and is not retried yet.

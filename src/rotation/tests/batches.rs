@@ -3,6 +3,48 @@
 use super::*;
 
 #[test]
+fn instance_without_a_node_has_time_to_join() {
+    let steps = |candidates, age| {
+        let members = [node_instance("a").outdated().in_service_since(age).never_joined()];
+        let decision = decide(&RollingUpdateInput { candidates, ..input(&members, &Drains::new(), 1) });
+        (step_summaries(&decision), decision.waiting_for.len())
+    };
+    for candidates in [Candidates::Outdated, Candidates::Surplus(1)] {
+        assert_eq!(steps(candidates, 899), (vec![], 1));
+        assert_eq!(steps(candidates, 900), (vec!["terminate a".to_owned()], 0));
+    }
+    assert_eq!(steps(Candidates::All, 1), (vec!["terminate a".to_owned()], 0));
+}
+
+#[test]
+fn instance_without_a_node_keeps_its_pods() {
+    let members = [node_instance("a").outdated().never_joined()];
+    let bound = drains("a", vec![pod("web")]);
+    let decision = rotate_with(&members, &bound);
+    assert!(decision.steps.is_empty() && decision.waiting_for[0].contains("apps/web"), "{decision:?}");
+    let others = drains("a", vec![PodView { is_ignored: true, ..pod("daemon") }]);
+    assert_eq!(step_summaries(&rotate_with(&members, &others)), ["terminate a"]);
+    for (requested, expected) in [(899, vec![]), (900, vec!["terminate a"])] {
+        let drain_policy = DrainPolicy {
+            timeout: Some(SignedDuration::from_mins(15)),
+            timeout_since: Some(ago(requested)),
+            at_timeout: AtTimeout::Terminate,
+            ..policy()
+        };
+        let deletion = RollingUpdateInput { candidates: Candidates::All, drain_policy, ..input(&members, &bound, 1) };
+        let decision = decide(&deletion);
+        assert_eq!(
+            (step_summaries(&decision), decision.abandoned_pods.len()),
+            (expected.iter().map(ToString::to_string).collect(), expected.len())
+        );
+    }
+}
+
+fn rotate_with(members: &[NodeInstance], drains: &Drains) -> RollingUpdateDecision {
+    decide(&input(members, drains, 1))
+}
+
+#[test]
 fn batch_size_respects_max_unavailable() {
     let old = |n: &str| node_instance(n).outdated();
     let cases: Vec<(&str, usize, Vec<NodeInstance>, Vec<&str>)> = vec![
@@ -130,4 +172,30 @@ fn weighted_group_counts_units_of_capacity() {
     assert_eq!(steps_for(&short, 16, 8, true), ["cordon a"]);
     let replaced = [heavy("n", 8).in_service_since(60), heavy("a", 4).outdated(), heavy("b", 4).outdated()];
     assert_eq!(steps_for(&replaced, 16, 1, false), ["cordon a"], "one heavy replacement covers two light nodes");
+}
+
+#[test]
+fn plan_depends_on_nodes_that_it_takes_or_counts() {
+    let unverified = |members: &[NodeInstance], max, removes_all: bool, known: &[&str]| {
+        let candidates = if removes_all { Candidates::All } else { Candidates::Outdated };
+        let decision = decide(&RollingUpdateInput { candidates, ..input(members, &Drains::new(), max) });
+        let steps: Vec<_> = decision.steps.into_iter().map(crate::plan::PlannedStep::from).collect();
+        let known = known.iter().map(ToString::to_string).collect();
+        let found = verify::unverified(&steps, removes_all, members, &known);
+        found.into_iter().map(|m| m.instance.id.clone()).collect::<Vec<_>>().join(" ")
+    };
+    let (old, joining) =
+        (|n: &str| node_instance(n).outdated(), |n: &str| node_instance(n).in_service_since(9).unready());
+    let members = [old("a"), old("b"), node_instance("c"), joining("d")];
+    assert_eq!(unverified(&members, 2, false, &[]), "a b c", "a cordon relies on everything that is available");
+    assert_eq!(unverified(&members, 2, false, &["a", "c"]), "b");
+    assert_eq!(unverified(&members, 1, false, &[]), "", "nothing is taken");
+    assert_eq!(unverified(&[old("a"), old("b").never_joined()], 1, false, &[]), "b");
+    assert_eq!(unverified(&members, 1, true, &[]), "a b c d", "a deletion takes all");
+    let empty = Drains::from([("node-a".into(), DrainView::default())]);
+    let draining = [old("a").cordoned(), node_instance("b")];
+    let steps: Vec<_> =
+        (decide(&input(&draining, &empty, 1)).steps.into_iter()).map(crate::plan::PlannedStep::from).collect();
+    let found = verify::unverified(&steps, false, &draining, &Default::default());
+    assert_eq!(found.len(), 1, "someone may have uncordoned the node that is terminated");
 }

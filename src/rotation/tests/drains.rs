@@ -66,9 +66,57 @@ fn duplicate_provider_id_is_reported_and_skipped() {
 }
 
 #[test]
+fn node_uncordoned_by_others_is_given_back_or_cordoned_again() {
+    let uncordoned = |name: &str| node_instance(name).outdated().cordoned().node(|n| n.cordoned = false);
+    let empty = Drains::from([("node-a".into(), DrainView::default())]);
+    for drains in [&empty, &drains("node-a", vec![pod("web")])] {
+        let steps = |candidates, members: &[NodeInstance]| {
+            decide(&RollingUpdateInput { candidates, ..input(members, drains, 1) }).steps
+        };
+        let given_back =
+            vec![NodeStep::UncordonNode { node: "node-a".into(), reason: UncordonReason::UncordonedByOthers }];
+        for candidates in [Candidates::Outdated, Candidates::Surplus(1)] {
+            assert_eq!(steps(candidates, &[uncordoned("a"), node_instance("b").outdated()]), given_back);
+        }
+        assert!(matches!(&steps(Candidates::All, &[uncordoned("a")])[..], [NodeStep::CordonNode { .. }]));
+    }
+}
+
+#[test]
+fn surplus_takes_another_node_while_a_drain_is_retried_later() {
+    let retried = DrainView { retry_drain_at: Some(now() + SignedDuration::from_secs(9)), ..DrainView::default() };
+    let drains = Drains::from([("node-a".into(), retried)]);
+    let members = [node_instance("a").outdated(), node_instance("b")];
+    let surplus = RollingUpdateInput { candidates: Candidates::Surplus(1), ..input(&members, &drains, 1) };
+    assert_eq!(step_summaries(&decide(&surplus)), ["cordon b"]);
+}
+
+#[test]
 fn unknown_pods_block_termination() {
     let decision = rotate(&[node_instance("a").outdated().cordoned()], 1);
     assert!(decision.steps.is_empty(), "{:?}", decision.steps);
+}
+
+/// A rotation may have waited for a budget for hours when the group is deleted.
+#[test]
+fn deletion_timeout_counts_from_the_request() {
+    let minutes = SignedDuration::from_mins;
+    let member = node_instance("a").cordoned().node(|n| {
+        n.disruption.as_mut().expect("a record").since = now() - minutes(60);
+    });
+    let record = member.disruption_of(UID).expect("a record").clone();
+    let view = DrainView { pods: vec![pod("web")], ..DrainView::default() };
+    let action = |requested| {
+        let policy = DrainPolicy {
+            timeout: Some(minutes(15)),
+            timeout_since: Some(now() - requested),
+            at_timeout: AtTimeout::Terminate,
+            ..policy()
+        };
+        next_drain_action(&member, &record, &view, &policy, now())
+    };
+    assert!(matches!(action(minutes(14)), DrainAction::Evict(_)));
+    assert!(matches!(action(minutes(15)), DrainAction::TerminateWithPods(_)));
 }
 
 #[test]

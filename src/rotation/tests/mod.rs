@@ -12,7 +12,7 @@ use super::drain::{AtTimeout, DrainPolicy};
 use super::rolling_update::{Candidates, RollingUpdateDecision, RollingUpdateInput, RotationState, decide};
 use super::*;
 use crate::aws::{Instance, InstanceState};
-use crate::plan::{Drift, NodeStep, PodRef, Reason, StepInfo};
+use crate::plan::{Drift, NodeStep, PodRef, Reason, StepInfo, UncordonReason};
 
 pub(super) const UID: &str = "uid-1";
 
@@ -116,6 +116,7 @@ impl NodeInstanceExt for NodeInstance {
 fn policy() -> DrainPolicy {
     DrainPolicy {
         timeout: None,
+        timeout_since: None,
         at_timeout: AtTimeout::Uncordon,
         decrement_desired: false,
         dead_kubelet_after: SignedDuration::from_mins(5),

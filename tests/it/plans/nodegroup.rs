@@ -596,7 +596,7 @@ fn predating_nodegroup_is_not_adopted_by_name() {
         "the previous controller's status names its scaling group"
     );
     let mut id = common::group_id(3, timestamp(LONG_AGO));
-    id.is_deleting = true;
+    id.deletion_requested_at = Some(id.created_at);
     let ownership = |cluster: &str| ownership::ownership_tags(cluster, &id);
     for nodegroup in [older.clone(), of(None)] {
         assert_eq!(owner_of(&r, &none, &nodegroup), Owner::Older);
@@ -630,7 +630,7 @@ fn recorded_name_alone_is_no_ownership() {
     use instance_manager::provisioner::nodegroup::ownership::{Owner, owner_of};
     let r = resolve_spec("");
     let mut id = common::group_id(3, timestamp(LONG_AGO));
-    id.is_deleting = true;
+    id.deletion_requested_at = Some(id.created_at);
     let ownership = |cluster: &str| ownership::ownership_tags(cluster, &id);
     let adopted = Scenario::converged("", "").with(make_adoptable).with_records();
     let ours = adopted.state.nodegroups[0].nodegroup.clone();
@@ -673,7 +673,7 @@ fn recorded_name_alone_is_no_ownership() {
 #[test]
 fn deletion_of_unadopted_nodegroup_needs_valid_spec() {
     let mut id = common::group_id(3, timestamp(LONG_AGO));
-    id.is_deleting = true;
+    id.deletion_requested_at = Some(id.created_at);
     let ownership = |cluster: &str| ownership::ownership_tags(cluster, &id);
     let recorded =
         InstanceGroupStatus { active_scaling_group_name: Some("eks-web".into()), ..InstanceGroupStatus::default() };
@@ -792,7 +792,7 @@ fn lock_skips_reference_checks() {
 #[test]
 fn deletion_waits_for_eks_and_skips_foreign_nodegroups() {
     let mut id = common::group_id(3, timestamp(LONG_AGO));
-    id.is_deleting = true;
+    id.deletion_requested_at = Some(id.created_at);
     let tags = |cluster: &str| ownership::ownership_tags(cluster, &id);
     let scenario = Scenario::converged("", "");
     let plan = |nodegroups: &[Nodegroup]| {
@@ -829,7 +829,7 @@ fn deletion_waits_for_eks_and_skips_foreign_nodegroups() {
 #[test]
 fn keiko_nodegroup_is_tagged_before_deletion() {
     let mut id = common::group_id(3, timestamp(LONG_AGO));
-    id.is_deleting = true;
+    id.deletion_requested_at = Some(id.created_at);
     let ownership = |cluster: &str| ownership::ownership_tags(cluster, &id);
     let scenario = Scenario::converged("", "").with(make_adoptable);
     let plan = |nodegroup: &Nodegroup, tag_retry_pending| {

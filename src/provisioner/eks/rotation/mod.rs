@@ -58,6 +58,7 @@ pub(crate) fn rotate_nodes(input: &PlanInput, group: &ScalingGroup, builder: &mu
         ready_hold: input.timing.ready_hold,
         drain_policy: DrainPolicy {
             timeout: rolling.drain_timeout,
+            timeout_since: None,
             at_timeout: if rolling.drain_force { AtTimeout::Delete } else { AtTimeout::Uncordon },
             decrement_desired: surplus > 0,
             dead_kubelet_after: input.timing.kubelet_timeout,

@@ -20,7 +20,7 @@ fn group() -> GroupId {
         uid: "u1".into(),
         generation: 1,
         created_at: Timestamp::UNIX_EPOCH,
-        is_deleting: false,
+        deletion_requested_at: None,
         has_finalizer: true,
         annotations: Default::default(),
         labels: Default::default(),

@@ -1,0 +1,50 @@
+//! Which nodes a plan depends on so much that their cached state does not suffice.
+//!
+//! The cache of nodes may lag behind the API server, by minutes if its watch hangs. A plan that takes a node out of
+//! service is therefore made again from nodes that were read at the source.
+
+use std::collections::BTreeSet;
+
+use super::members::NodeInstance;
+use crate::plan::{NodeStep, PlannedStep, Step};
+
+/// The members on which the steps depend, without those in `verified`. `removes_all`: the steps remove all members, so
+/// that none has to stay available.
+pub(crate) fn unverified<'a>(
+    steps: &[PlannedStep],
+    removes_all: bool,
+    members: &'a [NodeInstance],
+    verified: &BTreeSet<String>,
+) -> Vec<&'a NodeInstance> {
+    let (mut needed, mut drained, mut cordons) = (BTreeSet::new(), BTreeSet::new(), false);
+    for planned in steps {
+        let Step::Node(step) = &planned.step else { continue };
+        match step {
+            // "No Node in the cache" is not "never joined".
+            NodeStep::Terminate { instance, node: None, .. } => {
+                needed.insert(instance.as_str());
+            }
+            // Its Node may carry the disruption record already.
+            NodeStep::CordonNode { instance, .. } => {
+                needed.insert(instance.as_str());
+                cordons = true;
+            }
+            // Someone may have uncordoned it.
+            NodeStep::Terminate { node: Some(node), .. }
+            | NodeStep::Evict { node, .. }
+            | NodeStep::ForceDelete { node, .. } => {
+                drained.insert(node.as_str());
+            }
+            NodeStep::UncordonNode { .. }
+            | NodeStep::RecordSurge { .. }
+            | NodeStep::ClearSurge { .. }
+            | NodeStep::EnterStandby { .. } => {}
+        }
+    }
+    // maxUnavailable relies on every member that counts as available. The others count as unavailable anyway.
+    let counts = cordons && !removes_all;
+    let is_drained = |m: &NodeInstance| m.node.as_ref().is_some_and(|node| drained.contains(node.name.as_str()));
+    let is_needed =
+        |m: &&NodeInstance| needed.contains(m.instance.id.as_str()) || is_drained(m) || (counts && m.is_available());
+    members.iter().filter(|m| !verified.contains(&m.instance.id)).filter(is_needed).collect()
+}
