@@ -80,10 +80,11 @@ pub(crate) trait AutoScaling: Send + Sync {
     async fn put_hook(&self, group: &str, hook: &LifecycleHook) -> AwsResult<()>;
     /// DeleteLifecycleHook.
     async fn delete_hook(&self, group: &str, hook: &str) -> AwsResult<()>;
-    /// EnterStandby for one instance. The desired capacity stays, so Auto Scaling launches a replacement.
+    /// EnterStandby for one instance. The desired capacity stays, so Auto Scaling launches a replacement. The call is sent
+    /// once.
     async fn enter_standby(&self, group: &str, instance: &str) -> AwsResult<()>;
     /// TerminateInstanceInAutoScalingGroup for one instance. `decrement` also lowers the desired capacity; otherwise
-    /// Auto Scaling launches a replacement.
+    /// Auto Scaling launches a replacement. A call with `decrement` is sent once, because AWS may decrement with each call.
     async fn terminate_instance(&self, instance: &str, decrement: bool) -> AwsResult<()>;
 }
 

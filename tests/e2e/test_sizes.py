@@ -64,6 +64,19 @@ def test_a_smaller_maximum_drains_the_removed_nodes(tenant):
         running -= event in ended
 
 
+def test_a_lost_response_decrements_once(tenant):
+    """AWS may decrement with each call: repeated blindly, one lost response costs a second node, undrained."""
+    group = tenant.group(size=(3, 4)).wait_ready(nodes=3)
+    lost = {"action": "lose", "operation": "TerminateInstanceInAutoScalingGroup", "caller": "controller"}
+    for identifier in group.instances():
+        tenant.cloud.control("POST", "faults", **lost, match=identifier)
+    group.patch_spec(eks={"minSize": 1, "maxSize": 2})
+    group.wait(lambda g: size_of(g) == (1, 2, 2), what="the new sizes")
+    group.wait_ready(nodes=2)
+    assert group.undrained() == {}
+    assert len(rotation.terminated(group)) == 1
+
+
 def test_a_smaller_maximum_drains_heavy_nodes_too(tenant):
     """Three nodes of four units are twelve, whatever desired says: lowered with the maximum at once, it costs a node undrained."""
     kinds = [{"type": "m5.large", "weight": 4}, {"type": "m5.xlarge", "weight": 4}]

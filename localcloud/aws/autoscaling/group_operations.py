@@ -152,9 +152,12 @@ class GroupOperations:
             message = f"The instance {member.id} is in a warm pool. This operation cannot be called on instances in a warm pool."
             raise validation_error(message)
         decrement = params.get("ShouldDecrementDesiredCapacity", False)
+        # The operation has no idempotency token, and AWS documents no exception for an instance that already terminates.
+        # Clients report that repeated calls lower the desired capacity again.
+        if decrement:
+            decrement_desired_capacity(group, [member], "Terminating instance without replacement")
+            engine(self).reconcile_soon(group)
         if member.state not in TERMINATING_STATES:
-            if decrement:
-                decrement_desired_capacity(group, [member], "Terminating instance without replacement")
             engine(self).terminate(group, member, "in response to a user request")
         return ActionResult({"Activity": member.activity})
 

@@ -1,8 +1,9 @@
 //! Amazon EC2 Auto Scaling.
 
 use async_trait::async_trait;
-use aws_sdk_autoscaling::Client;
+use aws_sdk_autoscaling::config::retry::RetryConfig;
 use aws_sdk_autoscaling::types as sdk;
+use aws_sdk_autoscaling::{Client, config};
 
 use super::convert::{owned_text, timestamp, to_aws_error};
 use super::{launch_configuration, mixed_instances, warm_pool};
@@ -210,17 +211,29 @@ impl AutoScaling for Sdk {
 
     async fn enter_standby(&self, group: &str, instance: &str) -> AwsResult<()> {
         let request = self.0.enter_standby().auto_scaling_group_name(group).instance_ids(instance);
-        let response = request.should_decrement_desired_capacity(false).send().await;
+        let request = request.should_decrement_desired_capacity(false);
+        let response = request.customize().config_override(one_attempt()).send().await;
         response.map_err(to_aws_error(SERVICE, "EnterStandby"))?;
         Ok(())
     }
 
     async fn terminate_instance(&self, instance: &str, decrement: bool) -> AwsResult<()> {
         let request = self.0.terminate_instance_in_auto_scaling_group().instance_id(instance);
-        let response = request.should_decrement_desired_capacity(decrement).send().await;
+        let request = request.should_decrement_desired_capacity(decrement);
+        let response = match decrement {
+            true => request.customize().config_override(one_attempt()).send().await,
+            false => request.send().await,
+        };
         response.map_err(to_aws_error(SERVICE, "TerminateInstanceInAutoScalingGroup"))?;
         Ok(())
     }
+}
+
+/// The settings of a call that is not idempotent and has no client token: the SDK does not repeat it, because AWS may have
+/// performed it although the response was lost. The next reconcile observes the group before it decides again. All other
+/// writes set an absolute value, name what they create or delete, or have a client token.
+fn one_attempt() -> config::Builder {
+    config::Builder::new().retry_config(RetryConfig::adaptive().with_max_attempts(1))
 }
 
 /// The resource type of scaling groups in tag calls.
@@ -342,6 +355,33 @@ fn state(state: &str) -> InstanceState {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::aws::sdk::fake_http::FakeHttp;
+
+    fn sdk(http: &FakeHttp) -> Sdk {
+        let config = config::Builder::new()
+            .behavior_version(config::BehaviorVersion::latest())
+            .region(config::Region::new("us-west-2"))
+            .credentials_provider(config::Credentials::new("id", "secret", None, None, "test"))
+            .retry_config(
+                RetryConfig::adaptive().with_max_attempts(3).with_initial_backoff(std::time::Duration::from_millis(1)),
+            )
+            .http_client(http.client());
+        Sdk(Client::from_conf(config.build()))
+    }
+
+    #[tokio::test]
+    async fn calls_that_are_not_idempotent_are_sent_once() {
+        let http = FakeHttp::without_response();
+        assert!(sdk(&http).terminate_instance("i-1", true).await.is_err());
+        assert_eq!(http.requests().len(), 1, "AWS may decrement again with each attempt");
+        assert!(http.requests()[0].contains("ShouldDecrementDesiredCapacity=true"));
+        let http = FakeHttp::without_response();
+        assert!(sdk(&http).enter_standby("demo-team-web", "i-1").await.is_err());
+        assert_eq!(http.requests().len(), 1);
+        let http = FakeHttp::without_response();
+        assert!(sdk(&http).terminate_instance("i-1", false).await.is_err());
+        assert_eq!(http.requests().len(), 3, "the instance is replaced once, however often it is terminated");
+    }
 
     #[test]
     fn state_suffixes_are_ignored() {

@@ -7,6 +7,8 @@ mod convert;
 mod dry_run;
 mod ec2;
 mod eks;
+#[cfg(test)]
+mod fake_http;
 mod fargate;
 mod iam;
 mod launch_configuration;

@@ -155,9 +155,24 @@ def test_termination_with_decrement_respects_the_minimum(aws, groups):
     assert (code, "min size constraint" in message) == ("ValidationError", True)
     aws.autoscaling.update_auto_scaling_group(AutoScalingGroupName=name, MinSize=1)
     terminate(InstanceId=first, ShouldDecrementDesiredCapacity=True)
-    terminate(InstanceId=first, ShouldDecrementDesiredCapacity=True)
     assert groups.settle(name, 1) == [second]
     assert groups.show(name)["DesiredCapacity"] == 1
+
+
+def test_a_repeated_termination_decrements_again(aws, groups):
+    """Amazon EC2 Auto Scaling API Reference, TerminateInstanceInAutoScalingGroup: no idempotency token, no exception for
+    an instance that terminates. The pull request "Track lifecycle and skip terminating already terminating instances"
+    of kubernetes/autoscaler reports the dwindling desired capacity.
+    """
+    name = groups.make(3, MinSize=0, MaxSize=3, DesiredCapacity=3)
+    first, *_ = groups.settle(name, 3)
+    for left in (2, 1):
+        aws.autoscaling.terminate_instance_in_auto_scaling_group(InstanceId=first, ShouldDecrementDesiredCapacity=True)
+        assert groups.show(name)["DesiredCapacity"] == left
+    groups.settle(name, 1)
+    again = aws.autoscaling.terminate_instance_in_auto_scaling_group
+    code, message = client_error(again, InstanceId=first, ShouldDecrementDesiredCapacity=True)
+    assert (code, "Instance Id not found" in message) == ("ValidationError", True)
 
 
 def test_an_unknown_instance_is_a_validation_error(aws):
