@@ -47,6 +47,37 @@ def test_a_changed_template_version_is_restored(tenant):
     assert group.instances() == [first]
 
 
+def test_a_deleted_template_is_created_again(tenant):
+    """EC2 answers a client token that it knows with the first result, even when that is deleted: no node could launch."""
+    group = tenant.group(size=(1, 2)).wait_ready(nodes=1)
+    ec2, old = tenant.cloud.boto("ec2"), group.asg()["LaunchTemplate"]["LaunchTemplateId"]
+    ec2.delete_launch_template(LaunchTemplateId=old)
+    group.wait(lambda g: g.asg()["LaunchTemplate"]["LaunchTemplateId"] != old, what="another template")
+    new = group.wait_ready(nodes=1).asg()["LaunchTemplate"]["LaunchTemplateId"]
+    assert [t["LaunchTemplateId"] for t in ec2.describe_launch_templates(LaunchTemplateIds=[new])["LaunchTemplates"]] == [new]
+    assert group.undrained() == {}
+
+
+def test_content_whose_version_is_deleted_gets_another_version(tenant):
+    """EC2 answers a client token that it knows with the first result, even when that is deleted: the group would stall."""
+    group = tenant.group(size=(1, 2)).wait_ready(nodes=1)
+    group.annotate(lock_upgrades="true")
+    first = group.pinned()
+
+    def pin(step):
+        before = group.pinned()
+        group.patch_spec(labels=step and {"step": step})
+        return group.wait(lambda g: g.pinned() != before and g.pinned(), what=f"the version for {step}")
+
+    made = []
+    for step in ("b", "c", "d", "e", "f"):
+        made.append(pin(step))
+        assert pin(None) == first
+    group.wait(lambda g: made[0] not in [str(v["VersionNumber"]) for v in g.template_versions()], what="the end of the oldest version")
+    again = pin("b")
+    assert again not in made and again in [str(v["VersionNumber"]) for v in group.template_versions()]
+
+
 def test_a_detached_policy_is_restored(tenant):
     """Without it, nodes lose their network while everything else looks fine."""
     group = tenant.group(size=(1, 2)).wait_ready(nodes=1)

@@ -715,6 +715,8 @@ mod warm_pool;
 
 mod launch_configurations;
 
+mod launch_templates;
+
 mod crd_strategy;
 
 mod ownership;

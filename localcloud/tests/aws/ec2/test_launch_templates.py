@@ -47,6 +47,23 @@ def test_a_client_token_makes_version_creation_idempotent(aws, template, data):
     assert versions(aws, template) == [2, 1]
 
 
+def test_a_client_token_outlives_what_it_created(aws, template, data, name):
+    """Amazon EC2 Developer Guide, "Ensuring idempotency in Amazon EC2 API requests": a retry of a completed request
+    succeeds without further action, and a token must not be used again. No rule ends that at the deletion of the resource.
+    """
+    token = {"LaunchTemplateName": template, "LaunchTemplateData": data, "ClientToken": f"v-{name}"}
+    assert aws.ec2.create_launch_template_version(**token)["LaunchTemplateVersion"]["VersionNumber"] == 2
+    aws.ec2.create_launch_template_version(LaunchTemplateName=template, LaunchTemplateData=data)
+    aws.ec2.delete_launch_template_versions(LaunchTemplateName=template, Versions=["2"])
+    assert aws.ec2.create_launch_template_version(**token)["LaunchTemplateVersion"]["VersionNumber"] == 2
+    assert versions(aws, template) == [3, 1]
+    token = {"LaunchTemplateName": f"{name}-other", "LaunchTemplateData": data, "ClientToken": f"t-{name}"}
+    made = aws.ec2.create_launch_template(**token)["LaunchTemplate"]["LaunchTemplateId"]
+    aws.ec2.delete_launch_template(LaunchTemplateId=made)
+    assert aws.ec2.create_launch_template(**token)["LaunchTemplate"]["LaunchTemplateId"] == made
+    assert client_error(aws.ec2.describe_launch_templates, LaunchTemplateIds=[made])[0] == "InvalidLaunchTemplateId.NotFound"
+
+
 def test_templates_are_paginated(aws, data, name):
     """Amazon EC2 API Reference, DescribeLaunchTemplates, MaxResults and NextToken."""
     for i in range(3):

@@ -1,7 +1,7 @@
 //! Creates the launch template, or a version of it that holds what the spec asks for.
 
 use crate::api::ScalingConfigurationKind;
-use crate::aws::{NewTemplate, NewVersion};
+use crate::aws::{LaunchTemplate, NewTemplate, NewVersion};
 use crate::ownership::has_foreign_tags;
 use crate::plan::{Drift, EksStep, Event, Outcome, Pin, PlanBuilder, PlannedStep, Reason};
 use crate::provisioner::eks::input::PlanInput;
@@ -49,17 +49,12 @@ impl From<EnsuredVersion> for TemplateContribution {
 pub(crate) fn ensure_version(input: &PlanInput, builder: &mut PlanBuilder) -> Option<EnsuredVersion> {
     let r = input.resolved;
     let hash = r.fingerprint.hash.clone();
-    let version = |stem: &str| NewVersion {
-        token: client_token(&[stem, &r.desired.id.uid, &hash]),
-        description: r.fingerprint.to_description(),
-        data: r.template_data.clone(),
-    };
     builder.status_update.fields.insert("activeLaunchTemplateName".into(), r.names.template.clone().into());
     let Some(found) = &input.observed.template else {
         let template = NewTemplate {
             name: r.names.template.clone(),
             tags: r.ownership_tags.clone(),
-            version: version(&r.names.template),
+            version: new_version(input, None),
         };
         builder.events.extend(ignored_field_events(r));
         return Some(EnsuredVersion { pin: Pin::Made { hash }, step: Some(EksStep::CreateTemplate(template).into()) });
@@ -75,8 +70,31 @@ pub(crate) fn ensure_version(input: &PlanInput, builder: &mut PlanBuilder) -> Op
         let pin = Pin::Version { template: found.id.clone(), number: *number };
         return Some(EnsuredVersion { pin, step: None });
     }
-    let step = EksStep::PutTemplateVersion { template: found.id.clone(), version: version(&found.id) };
+    let step = EksStep::PutTemplateVersion { template: found.id.clone(), version: new_version(input, Some(found)) };
     Some(EnsuredVersion { pin: Pin::Made { hash }, step: Some(step.into()) })
+}
+
+/// A version with the desired content: the first one of a new template, or the next one of an existing template.
+pub(crate) fn new_version(input: &PlanInput, template: Option<&LaunchTemplate>) -> NewVersion {
+    let r = input.resolved;
+    NewVersion {
+        token: version_token(input, template),
+        description: r.fingerprint.to_description(),
+        data: r.template_data.clone(),
+    }
+}
+
+/// The client token of the call that creates a version. EC2 answers a token that it knows with the first result, even if
+/// that was deleted since. So the token names what was observed: a retry after a lost response repeats it, and content
+/// that is wanted again later gets another one.
+fn version_token(input: &PlanInput, template: Option<&LaunchTemplate>) -> String {
+    let r = input.resolved;
+    let pin = input.observed.scaling_group.as_ref().and_then(|group| group.template.as_ref());
+    let pin = pin.map(|pin| format!("{}/{}", pin.id, pin.version)).unwrap_or_default();
+    let recorded = input.status.template.as_ref().and_then(|recorded| recorded.id.as_deref()).unwrap_or_default();
+    let latest = template.map(|found| found.latest_version.to_string()).unwrap_or_default();
+    let template = template.map_or(r.names.template.as_str(), |found| found.id.as_str());
+    client_token(&[template, &r.desired.id.uid, &r.fingerprint.hash, &latest, &pin, recorded])
 }
 
 /// Events about the spec fields that the OS family does not support; published once with each new version.

@@ -5,14 +5,13 @@ use std::collections::BTreeSet;
 use serde_json::json;
 
 use super::create::{self, TemplateContribution};
-use crate::aws::{NewVersion, ScalingGroup, TemplatePin};
+use crate::aws::{ScalingGroup, TemplatePin};
 use crate::plan::{Drift, EksStep, Pin, PlanBuilder, PlannedStep};
 use crate::provisioner::eks::input::PlanInput;
 use crate::provisioner::eks::observed;
 use crate::provisioner::eks::rotation::outdated;
 use crate::provisioner::eks::rotation::outdated::PinState;
 use crate::provisioner::eks::{adopt, launch_configuration, warm_pool};
-use crate::util::digest::client_token;
 
 /// Compares the pinned version with the spec and returns what has to change, if anything.
 pub(crate) fn plan_template(
@@ -51,16 +50,11 @@ pub(crate) fn plan_template(
 }
 
 fn new_version(input: &PlanInput, id: &str, pin: &TemplatePin, reasons: Vec<Drift>) -> TemplateContribution {
-    let r = input.resolved;
-    let version = NewVersion {
-        token: client_token(&[id, &r.fingerprint.hash, &pin.version]),
-        description: r.fingerprint.to_description(),
-        data: r.template_data.clone(),
-    };
+    let version = create::new_version(input, input.observed.template.as_ref());
     let unused = unused_versions(input, pin);
     let delete = EksStep::DeleteTemplateVersions { template: id.into(), numbers: unused.clone() };
     TemplateContribution {
-        pin: Some(Pin::Made { hash: r.fingerprint.hash.clone() }),
+        pin: Some(Pin::Made { hash: input.resolved.fingerprint.hash.clone() }),
         repin_reasons: None,
         steps: vec![PlannedStep::new(EksStep::PutTemplateVersion { template: id.into(), version }, reasons)],
         cleanup: if unused.is_empty() { Vec::new() } else { vec![delete.into()] },

@@ -1,0 +1,52 @@
+//! Plans for launch templates: client tokens.
+
+use super::*;
+
+/// The client token of the planned version.
+fn token(scenario: &Scenario) -> String {
+    let plan = scenario.plan();
+    let token = plan.steps.iter().cloned().find_map(|planned| match planned.step {
+        Step::Eks(EksStep::CreateTemplate(template)) => Some(template.version.token),
+        Step::Eks(EksStep::PutTemplateVersion { version, .. }) => Some(version.token),
+        _ => None,
+    });
+    token.unwrap_or_else(|| panic!("no version: {plan:?}"))
+}
+
+/// Tags what proves its owner by the scaling group otherwise.
+fn with_tags(scenario: Scenario) -> Scenario {
+    let group = scenario.state.scaling_group.clone();
+    scenario.with(remove_scaling_group).with(|s| s.state.scaling_group = group)
+}
+
+/// The group is pinned to version 1, and other content has had versions up to `latest` since.
+fn wants_new_image(latest: i64) -> Scenario {
+    let latest = |s: &mut Scenario| s.state.template.as_mut().expect("a template").latest_version = latest;
+    with_tags(converged()).with_spec(NEW_IMAGE).with(latest)
+}
+
+#[test]
+fn content_that_is_wanted_again_gets_another_token() {
+    assert_eq!(token(&wants_new_image(1)), token(&wants_new_image(1)), "a retry after a lost response");
+    assert_ne!(token(&wants_new_image(1)), token(&wants_new_image(5)), "the version of that content was deleted since");
+    let deleted_by_hand =
+        wants_new_image(1).with_scaling_group(|g| g.template.as_mut().expect("a pin").version = "2".into());
+    assert_ne!(token(&wants_new_image(1)), token(&deleted_by_hand));
+}
+
+#[test]
+fn deleted_template_is_created_with_another_token() {
+    let first = || new_group(resolved("{}", &[]));
+    assert_eq!(token(&first()), token(&first()), "a retry after a lost response");
+    let deleted = |id: &str| {
+        with_tags(converged()).with_scaling_group(|g| g.template.as_mut().expect("a pin").id = id.into()).with(|s| {
+            s.state.template = None;
+            s.state.versions.clear();
+            s.status.template.as_mut().expect("a record").id = Some(id.into());
+        })
+    };
+    assert_ne!(token(&first()), token(&deleted("lt-1")));
+    assert_ne!(token(&deleted("lt-1")), token(&deleted("lt-2")));
+    let without_group = deleted("lt-1").with(remove_scaling_group);
+    assert_ne!(token(&first()), token(&without_group));
+}
