@@ -1,4 +1,4 @@
-//! Plans for launch templates: client tokens.
+//! Plans for launch templates: client tokens, and versions to delete.
 
 use super::*;
 
@@ -49,4 +49,20 @@ fn deleted_template_is_created_with_another_token() {
     assert_ne!(token(&deleted("lt-1")), token(&deleted("lt-2")));
     let without_group = deleted("lt-1").with(remove_scaling_group);
     assert_ne!(token(&first()), token(&without_group));
+}
+
+#[test]
+fn versions_are_deleted_in_calls_of_at_most_200() {
+    let scenario = converged().with_spec(NEW_IMAGE).with(|s| {
+        let version = s.state.versions[&1].clone();
+        s.state
+            .versions
+            .extend((2..=500).map(|number| (number, ObservedVersion { fingerprint: None, ..version.clone() })));
+        s.state.template.as_mut().expect("a template").latest_version = 500;
+    });
+    let deleted = scenario.plan().steps.into_iter().filter_map(|planned| match planned.step {
+        Step::Eks(EksStep::DeleteTemplateVersions { numbers, .. }) => Some(numbers.len()),
+        _ => None,
+    });
+    assert_eq!(deleted.collect::<Vec<_>>(), [200, 200, 96], "all but the pinned, the latest and two retained ones");
 }

@@ -13,6 +13,9 @@ use crate::provisioner::eks::rotation::outdated;
 use crate::provisioner::eks::rotation::outdated::PinState;
 use crate::provisioner::eks::{adopt, launch_configuration, warm_pool};
 
+/// Maximum number of versions in one DeleteLaunchTemplateVersions (EC2 API reference).
+const MAX_DELETED_VERSIONS: usize = 200;
+
 /// Compares the pinned version with the spec and returns what has to change, if anything.
 pub(crate) fn plan_template(
     input: &PlanInput,
@@ -51,13 +54,12 @@ pub(crate) fn plan_template(
 
 fn new_version(input: &PlanInput, id: &str, pin: &TemplatePin, reasons: Vec<Drift>) -> TemplateContribution {
     let version = create::new_version(input, input.observed.template.as_ref());
-    let unused = unused_versions(input, pin);
-    let delete = EksStep::DeleteTemplateVersions { template: id.into(), numbers: unused.clone() };
+    let delete = |numbers: &[i64]| EksStep::DeleteTemplateVersions { template: id.into(), numbers: numbers.to_vec() };
     TemplateContribution {
         pin: Some(Pin::Made { hash: input.resolved.fingerprint.hash.clone() }),
         repin_reasons: None,
         steps: vec![PlannedStep::new(EksStep::PutTemplateVersion { template: id.into(), version }, reasons)],
-        cleanup: if unused.is_empty() { Vec::new() } else { vec![delete.into()] },
+        cleanup: unused_versions(input, pin).chunks(MAX_DELETED_VERSIONS).map(|unused| delete(unused).into()).collect(),
     }
 }
 
