@@ -30,6 +30,13 @@ def get_group(response: Any, name: str | None) -> Group:
     return group
 
 
+def get_tagged_group(response: Any, name: str | None) -> Group:
+    """The group that a tag call names. These calls have another message for a missing group."""
+    if (name or "") not in engine(response).groups:
+        raise validation_error(f"AutoScalingGroup not found - AutoScaling Group {name} not found")
+    return get_group(response, name)
+
+
 def get_member(response: Any, identifier: str | None) -> tuple[Group, Member]:
     """The member with that instance id. Raises Auto Scaling's error if it does not exist."""
     found = engine(response).member(identifier or "")

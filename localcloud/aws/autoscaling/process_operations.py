@@ -10,7 +10,7 @@ from moto.core.responses import ActionResult, EmptyResult
 from localcloud.aws.autoscaling.descriptions import describe_hook, page, tag_matches
 from localcloud.aws.autoscaling.group_validation import check_hook, check_metrics, check_processes, put_tags
 from localcloud.aws.autoscaling.lifecycle import parse_hook
-from localcloud.aws.autoscaling.lookup import engine, get_group, request_params
+from localcloud.aws.autoscaling.lookup import engine, get_group, get_tagged_group, request_params
 from localcloud.aws.autoscaling.model import Group, Member, Refresh, now
 from localcloud.aws.errors import AwsError, validation_error
 
@@ -51,14 +51,14 @@ class ProcessOperations:
 
     def create_or_update_tags(self) -> ActionResult:
         tags = request_params(self).get("Tags", [])
-        groups = {tag.get("ResourceId"): get_group(self, tag.get("ResourceId")) for tag in tags}
+        groups = {tag.get("ResourceId"): get_tagged_group(self, tag.get("ResourceId")) for tag in tags}
         for name, group in groups.items():
             put_tags(group, [tag for tag in tags if tag.get("ResourceId") == name])
         return EmptyResult()
 
     def delete_tags(self) -> ActionResult:
         for tag in request_params(self).get("Tags", []):
-            group = get_group(self, tag.get("ResourceId"))
+            group = get_tagged_group(self, tag.get("ResourceId"))
             if tag.get("Value") in (None, group.tags.get(tag["Key"], {}).get("Value")):
                 group.tags.pop(tag["Key"], None)
         return EmptyResult()

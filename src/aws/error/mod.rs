@@ -229,6 +229,8 @@ const ERROR_RULES: &[ErrorRule] = &[
     ),
     ErrorRule("EKS", &[Is("InvalidParameterException")], "podexecutionrole trust policy", AwsErrorKind::InvalidProfile),
     ErrorRule("AutoScaling", &[Is("ValidationError")], "autoscalinggroup name not found", AwsErrorKind::NotFound),
+    // The tag calls have a message of their own.
+    ErrorRule("AutoScaling", &[Is("ValidationError")], "autoscalinggroup not found", AwsErrorKind::NotFound),
     ErrorRule("AutoScaling", &[Is("ValidationError")], "instance id not found", AwsErrorKind::NotFound),
     ErrorRule("AutoScaling", &[Is("ValidationError")], "no managed instance found", AwsErrorKind::NotFound),
     ErrorRule("AutoScaling", &[Is("ValidationError")], "no lifecycle hook found", AwsErrorKind::NotFound),

@@ -47,6 +47,14 @@ fn error_codes_are_classified() {
         ),
         (
             "AutoScaling",
+            "CreateOrUpdateTags",
+            "ValidationError",
+            "AutoScalingGroup not found - AutoScaling Group demo-team-web not found",
+            400,
+            NotFound,
+        ),
+        (
+            "AutoScaling",
             "DeleteAutoScalingGroup",
             "ResourceInUse",
             "You cannot delete an AutoScalingGroup while there are instances",

@@ -202,7 +202,9 @@ def test_page_size_and_name_count_are_limited(aws, groups):
 
 
 def test_unknown_groups_are_a_validation_error(aws):
-    """Amazon EC2 Auto Scaling API Reference, Common Errors, ValidationError."""
+    """Amazon EC2 Auto Scaling API Reference, Common Errors, ValidationError. The message of the tag calls is in an issue of
+    cloud-custodian/cloud-custodian: "An error occurred (ValidationError) when calling the CreateOrUpdateTags operation".
+    """
     for call, more in (
         (aws.autoscaling.update_auto_scaling_group, {"MinSize": 1}),
         (aws.autoscaling.delete_auto_scaling_group, {}),
@@ -212,7 +214,9 @@ def test_unknown_groups_are_a_validation_error(aws):
         code, message = client_error(call, AutoScalingGroupName="no-such-group", **more)
         assert (code, "not found" in message) == ("ValidationError", True)
     tag = {"ResourceId": "no-such-group", "ResourceType": "auto-scaling-group", "Key": "k", "Value": "v", "PropagateAtLaunch": True}
-    assert client_error(aws.autoscaling.create_or_update_tags, Tags=[tag])[0] == "ValidationError"
+    for call in (aws.autoscaling.create_or_update_tags, aws.autoscaling.delete_tags):
+        code, message = client_error(call, Tags=[tag])
+        assert (code, message) == ("ValidationError", "AutoScalingGroup not found - AutoScaling Group no-such-group not found")
 
 
 def test_scale_in_selects_the_largest_zone_and_old_versions_first(aws, groups, data):
