@@ -46,8 +46,15 @@ pub(crate) trait AutoScaling: Send + Sync {
     /// DescribeWarmPool, in pages of 50: the instances in a group's warm pool.
     async fn describe_warm_pool(&self, group: &str) -> AwsResult<Vec<WarmInstance>>;
     /// PutWarmPool. `state` is `Stopped`, `Running` or `Hibernated`; `None` keeps the state of an existing pool and
-    /// means `Stopped` for a new pool.
-    async fn put_warm_pool(&self, group: &str, sizes: &WarmSizes, state: Option<&str>) -> AwsResult<()>;
+    /// means `Stopped` for a new pool. `reuse_on_scale_in` is the pool's instance reuse policy, which AWS may reset when it
+    /// is left out; `None` leaves it out.
+    async fn put_warm_pool(
+        &self,
+        group: &str,
+        sizes: &WarmSizes,
+        state: Option<&str>,
+        reuse_on_scale_in: Option<bool>,
+    ) -> AwsResult<()>;
     /// DeleteWarmPool with force. Without force, AWS does not delete a pool that has instances.
     async fn delete_warm_pool(&self, group: &str) -> AwsResult<()>;
     /// SetInstanceHealth to `Unhealthy`, so that Auto Scaling replaces the instance, also in a warm pool. The health

@@ -95,6 +95,8 @@ pub struct WarmPool {
     pub sizes: WarmSizes,
     /// State of its instances: `Stopped`, `Running` or `Hibernated`.
     pub state: String,
+    /// Whether a scale-in returns instances to the pool; `None` without an instance reuse policy.
+    pub reuse_on_scale_in: Option<bool>,
     /// Whether AWS is deleting the pool.
     pub deleting: bool,
 }

@@ -38,10 +38,11 @@ def test_a_warm_pool_is_filled_restored_and_removed(tenant):
     group.wait(lambda g: g.status()["template"].get("warmPool") == g.pinned(), what="the pool's version in the status")
     mark = tenant.cloud.log_position()
     asg, name = tenant.cloud.boto("autoscaling"), {"AutoScalingGroupName": group.scaling_group}
-    asg.put_warm_pool(**name, MinSize=0, MaxGroupPreparedCapacity=-1)
+    asg.put_warm_pool(**name, MinSize=0, MaxGroupPreparedCapacity=-1, InstanceReusePolicy={"ReuseOnScaleIn": True})
     group.wait(lambda g: g.asg()["WarmPoolConfiguration"].get("MaxGroupPreparedCapacity") == 3, what="the pool's size")
     group.wait_ready(nodes=1)
     assert group.wait_event("ScalingGroupUpdated", "warmPool.maxSize: -1 -> 3")
+    assert group.asg()["WarmPoolConfiguration"]["InstanceReusePolicy"] == {"ReuseOnScaleIn": True}, "the spec has no field for it"
     group.patch({"spec": {"eks": {"warmPool": {"minSize": 0, "maxSize": -1}}}})
     filled(group, 3)
     group.patch({"spec": {"eks": {"warmPool": None}}})

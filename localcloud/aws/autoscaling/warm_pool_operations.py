@@ -51,7 +51,9 @@ class WarmPoolOperations:
 
 
 def merge_warm_pool(pool: WarmPool, params: dict[str, Any]) -> WarmPool:
-    """The warm pool after a call. Omitted fields keep their values."""
+    """The warm pool after a call. Omitted fields keep their values, except the reuse policy: its documented default is to
+    terminate instances, and AWS documents no way to omit it and keep it.
+    """
     low, max_prepared = params.get("MinSize", pool.min_size), params.get("MaxGroupPreparedCapacity")
     state, policy = params.get("PoolState", pool.state), params.get("InstanceReusePolicy") or {}
     if low < 0:
@@ -61,5 +63,5 @@ def merge_warm_pool(pool: WarmPool, params: dict[str, Any]) -> WarmPool:
     if state not in READY:
         raise validation_error(f"Invalid PoolState: {state}. Valid values: {', '.join(READY)}")
     max_prepared = pool.max_prepared if max_prepared is None else max_prepared
-    reuse = policy.get("ReuseOnScaleIn", pool.reuse)
+    reuse = policy.get("ReuseOnScaleIn")
     return replace(pool, min_size=low, max_prepared=None if max_prepared == -1 else max_prepared, state=state, reuse=reuse)

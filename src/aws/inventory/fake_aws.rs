@@ -104,7 +104,7 @@ impl AutoScaling for FakeAws {
     async fn describe_warm_pool(&self, _: &str) -> AwsResult<Vec<WarmInstance>> {
         self.read("warm pools", &[], |_| Vec::new()).await
     }
-    async fn put_warm_pool(&self, _: &str, _: &WarmSizes, _: Option<&str>) -> AwsResult<()> {
+    async fn put_warm_pool(&self, _: &str, _: &WarmSizes, _: Option<&str>, _: Option<bool>) -> AwsResult<()> {
         unimplemented!()
     }
     async fn delete_warm_pool(&self, _: &str) -> AwsResult<()> {

@@ -66,10 +66,18 @@ impl AutoScaling for Sdk {
         Ok(found.iter().map(|i| warm_pool::instance(instance(i), i)).collect())
     }
 
-    async fn put_warm_pool(&self, group: &str, sizes: &WarmSizes, state: Option<&str>) -> AwsResult<()> {
+    async fn put_warm_pool(
+        &self,
+        group: &str,
+        sizes: &WarmSizes,
+        state: Option<&str>,
+        reuse_on_scale_in: Option<bool>,
+    ) -> AwsResult<()> {
         let request = self.0.put_warm_pool().auto_scaling_group_name(group).min_size(sizes.min);
         // -1 removes an earlier value.
         let request = request.max_group_prepared_capacity(sizes.max.unwrap_or(-1));
+        let reuse = |returned| sdk::InstanceReusePolicy::builder().reuse_on_scale_in(returned).build();
+        let request = request.set_instance_reuse_policy(reuse_on_scale_in.map(reuse));
         let response = request.set_pool_state(state.map(sdk::WarmPoolState::from)).send().await;
         response.map_err(to_aws_error(SERVICE, "PutWarmPool"))?;
         Ok(())
@@ -381,6 +389,16 @@ mod tests {
         let http = FakeHttp::without_response();
         assert!(sdk(&http).terminate_instance("i-1", false).await.is_err());
         assert_eq!(http.requests().len(), 3, "the instance is replaced once, however often it is terminated");
+    }
+
+    #[tokio::test]
+    async fn put_warm_pool_repeats_the_reuse_policy() {
+        for (reuse, sent) in [(Some(true), true), (None, false)] {
+            let http = FakeHttp::with_response("<PutWarmPoolResponse><PutWarmPoolResult/></PutWarmPoolResponse>");
+            let sizes = WarmSizes { min: 1, max: None };
+            sdk(&http).put_warm_pool("demo-team-web", &sizes, Some("Stopped"), reuse).await.expect("a response");
+            assert_eq!(http.requests()[0].contains("InstanceReusePolicy.ReuseOnScaleIn=true"), sent);
+        }
     }
 
     #[test]

@@ -22,6 +22,11 @@ impl FakeHttp {
         FakeHttp { response: None, requests: Arc::default() }
     }
 
+    /// Every response is successful and has this body.
+    pub(super) fn with_response(body: &'static str) -> Self {
+        FakeHttp { response: Some(body), requests: Arc::default() }
+    }
+
     /// The client for an SDK configuration.
     pub(super) fn client(&self) -> SharedHttpClient {
         let connector = SharedHttpConnector::new(self.clone());

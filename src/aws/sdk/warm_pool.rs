@@ -15,6 +15,7 @@ pub(super) fn pool(found: &sdk::WarmPoolConfiguration) -> WarmPool {
             max: found.max_group_prepared_capacity().filter(|max| *max >= 0),
         },
         state: found.pool_state().map_or("Stopped", |s| s.as_str()).to_owned(),
+        reuse_on_scale_in: found.instance_reuse_policy().and_then(|policy| policy.reuse_on_scale_in()),
         deleting: found.status().is_some(),
     }
 }
@@ -52,5 +53,9 @@ mod tests {
         assert_eq!(pool(&found).sizes, WarmSizes { min: 1, max: None });
         let deleting = sdk::WarmPoolConfiguration::builder().status(sdk::WarmPoolStatus::PendingDelete).build();
         assert!(pool(&deleting).deleting);
+        assert_eq!(pool(&deleting).reuse_on_scale_in, None);
+        let policy = sdk::InstanceReusePolicy::builder().reuse_on_scale_in(true).build();
+        let reused = sdk::WarmPoolConfiguration::builder().instance_reuse_policy(policy).build();
+        assert_eq!(pool(&reused).reuse_on_scale_in, Some(true));
     }
 }

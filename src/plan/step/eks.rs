@@ -76,7 +76,7 @@ pub enum EksStep {
     /// DeleteLifecycleHook.
     DeleteHook { group: String, hook: String },
     /// PutWarmPool.
-    PutWarmPool { group: String, sizes: WarmSizes, state: Option<String> },
+    PutWarmPool { group: String, sizes: WarmSizes, state: Option<String>, reuse_on_scale_in: Option<bool> },
     /// DeleteWarmPool with its instances, which run no pods.
     DeleteWarmPool { group: String },
     /// SetInstanceHealth: Auto Scaling terminates an instance of the warm pool and replaces it.

@@ -11,6 +11,8 @@ use md5::{Digest, Md5};
 
 /// The longest derived name of an IAM role or instance profile, in characters; a longer one becomes a hash.
 const MAX_IAM_NAME: usize = 63;
+/// The longest name of an IAM role, in characters (IAM API reference, CreateRole). Its instance profile has the same name.
+const MAX_ROLE_NAME: usize = 64;
 /// The longest name of a launch template, in characters (EC2 API reference).
 const MAX_TEMPLATE_NAME: usize = 128;
 
@@ -63,6 +65,23 @@ impl<'a> GroupNames<'a> {
     pub(crate) fn hashed(&self, derived: &str) -> String {
         let identity = format!("{}/{}/{}", self.cluster, self.namespace, self.name);
         format!("{derived}-{}", &md5_hex(&identity)[..8])
+    }
+
+    /// The IAM role's name; `distinct` adds a hash, for a group whose plain names belong to another owner.
+    pub(crate) fn role_of(&self, distinct: bool) -> String {
+        if distinct { self.hashed_within(&self.role(), MAX_ROLE_NAME) } else { self.role() }
+    }
+
+    /// The launch template's name, as for [`role_of`](Self::role_of).
+    pub(crate) fn launch_template_of(&self, created: Timestamp, distinct: bool) -> String {
+        let derived = self.launch_template(created);
+        if distinct { self.hashed_within(&derived, MAX_TEMPLATE_NAME) } else { derived }
+    }
+
+    /// As [`hashed`](Self::hashed), for a resource whose name is limited: in a longer one, the derived name becomes a hash.
+    fn hashed_within(&self, derived: &str, max_length: usize) -> String {
+        let name = self.hashed(derived);
+        if name.len() > max_length { self.hashed(&md5_hex(derived)) } else { name }
     }
 }
 
@@ -311,7 +330,14 @@ mod tests {
         ) {
             let names = GroupNames::new(&cluster, &namespace, &name);
             prop_assert!(names.role().len() <= 63);
-            prop_assert!(names.launch_template(Timestamp::UNIX_EPOCH).len() <= 128);
+            let template = names.launch_template(Timestamp::UNIX_EPOCH);
+            prop_assert!(template.len() <= 128);
+            for (derived, limit) in [(names.role(), 64), (template, 128)] {
+                let (name, longer) = (names.hashed_within(&derived, limit), names.hashed(&derived));
+                prop_assert!(name.len() <= limit && name != derived, "{}", name);
+                prop_assert!(longer.len() > limit || name == longer, "an existing name changes: {}", name);
+                prop_assert_eq!(name.rsplit('-').next(), longer.rsplit('-').next());
+            }
         }
     }
 }

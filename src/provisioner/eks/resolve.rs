@@ -36,11 +36,11 @@ impl ResourceNames {
     pub(crate) fn derive(desired: &DesiredSpec, distinct: bool) -> Self {
         let GroupId { namespace, name, created_at, .. } = &desired.id;
         let group = GroupNames::new(&desired.cluster, namespace, name);
-        let of = |derived: String| if distinct { group.hashed(&derived) } else { derived };
+        let scaling_group = group.scaling_group();
         ResourceNames {
-            scaling_group: of(group.scaling_group()),
-            role: of(group.role()),
-            template: of(group.launch_template(*created_at)),
+            scaling_group: if distinct { group.hashed(&scaling_group) } else { scaling_group },
+            role: group.role_of(distinct),
+            template: group.launch_template_of(*created_at, distinct),
         }
     }
 }

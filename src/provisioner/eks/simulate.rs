@@ -191,9 +191,10 @@ impl PlanSimulation {
             EksStep::ResumeProcesses { processes, .. } => {
                 self.edit_scaling_group(|g| g.suspended_processes.retain(|p| !processes.contains(p)))
             }
-            EksStep::PutWarmPool { sizes, state, .. } => {
+            EksStep::PutWarmPool { sizes, state, reuse_on_scale_in, .. } => {
                 let state = state.clone().unwrap_or_else(|| "Stopped".into());
-                let pool = WarmPool { sizes: sizes.clone(), state, deleting: false };
+                let pool =
+                    WarmPool { sizes: sizes.clone(), state, reuse_on_scale_in: *reuse_on_scale_in, deleting: false };
                 self.edit_scaling_group(|g| g.warm_pool = Some(pool));
             }
             EksStep::DeleteWarmPool { .. } => self.edit_scaling_group(|g| g.warm_pool = None),

@@ -9,7 +9,7 @@ use super::*;
 const POOL: &str = "eks: {warmPool: {minSize: 1, maxSize: 4}}";
 
 fn pool(min: i32, max: Option<i32>) -> WarmPool {
-    WarmPool { sizes: WarmSizes { min, max }, state: "Stopped".into(), deleting: false }
+    WarmPool { sizes: WarmSizes { min, max }, state: "Stopped".into(), reuse_on_scale_in: None, deleting: false }
 }
 
 /// A converged group with the desired pool.
@@ -64,8 +64,9 @@ fn plans_match_golden_files() {
         ("warm_pool/added", converged().with_spec(POOL)),
         (
             "warm_pool/repaired",
-            converged_with_pool()
-                .with_scaling_group(|g| g.warm_pool = Some(WarmPool { state: "Running".into(), ..pool(3, None) })),
+            converged_with_pool().with_scaling_group(|g| {
+                g.warm_pool = Some(WarmPool { state: "Running".into(), reuse_on_scale_in: Some(true), ..pool(3, None) })
+            }),
         ),
         ("warm_pool/missing", converged_with_pool().with_scaling_group(|g| g.warm_pool = None)),
         ("warm_pool/removed", converged_with_pool().with_spec("{}")),

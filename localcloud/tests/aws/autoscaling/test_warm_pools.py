@@ -150,6 +150,14 @@ def test_scale_in_can_return_instances_to_the_pool(aws, groups):
     assert pool(aws, group)[0]["InstanceReusePolicy"] == {"ReuseOnScaleIn": True}
 
 
+def test_a_call_without_the_reuse_policy_resets_it(aws, groups):
+    """Amazon EC2 Auto Scaling API Reference, PutWarmPool, InstanceReusePolicy: the default is to terminate instances."""
+    group = groups.make(0, MaxSize=1)
+    aws.autoscaling.put_warm_pool(AutoScalingGroupName=group, MinSize=0, InstanceReusePolicy={"ReuseOnScaleIn": True})
+    aws.autoscaling.put_warm_pool(AutoScalingGroupName=group, MinSize=1)
+    assert "InstanceReusePolicy" not in pool(aws, group)[0]
+
+
 def test_deleting_a_pool_with_instances_requires_force(aws, groups):
     """Amazon EC2 Auto Scaling API Reference, DeleteWarmPool, ForceDelete and Errors; WarmPoolConfiguration, Status."""
     delete = aws.autoscaling.delete_warm_pool

@@ -38,8 +38,8 @@ impl Apply for EksStep {
                 inventory.invalidate_hooks(group);
                 (group, asg.delete_hook(group, hook).await)
             }
-            EksStep::PutWarmPool { group, sizes, state } => {
-                (group, asg.put_warm_pool(group, sizes, state.as_deref()).await)
+            EksStep::PutWarmPool { group, sizes, state, reuse_on_scale_in } => {
+                (group, asg.put_warm_pool(group, sizes, state.as_deref(), *reuse_on_scale_in).await)
             }
             EksStep::DeleteWarmPool { group } => (group, asg.delete_warm_pool(group).await),
             EksStep::ReplaceWarmInstance { group, instance } => (group, asg.set_unhealthy(instance).await),

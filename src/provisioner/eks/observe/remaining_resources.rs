@@ -36,11 +36,10 @@ pub fn recorded_names(id: &GroupId, status: &InstanceGroupStatus) -> Option<Reco
     };
     let derived = GroupNames::new(&cluster, &id.namespace, &id.name);
     let hashed = scaling_group != derived.scaling_group();
-    let name_of = |name: String| if hashed { derived.hashed(&name) } else { name };
     let template = status.active_launch_template_name.clone().filter(|t| !t.is_empty());
     let names = ResourceNames {
-        role: name_of(derived.role()),
-        template: template.unwrap_or_else(|| name_of(derived.launch_template(id.created_at))),
+        role: derived.role_of(hashed),
+        template: template.unwrap_or_else(|| derived.launch_template_of(id.created_at, hashed)),
         scaling_group,
     };
     Some(RecordedNames { names, ownership_tags: ownership_tags(&cluster, id), cluster })

@@ -34,7 +34,7 @@ pub(crate) fn create_scaling_group(input: &PlanInput, pin: Pin, builder: &mut Pl
         builder.push(EksStep::EnableMetrics { group: name.clone(), metrics });
     }
     if let Some(sizes) = &desired.warm_pool {
-        builder.push(EksStep::PutWarmPool { group: name, sizes: sizes.clone(), state: None });
+        builder.push(EksStep::PutWarmPool { group: name, sizes: sizes.clone(), state: None, reuse_on_scale_in: None });
     }
     builder.set_outcome_once(waiting(Phase::Creating, "waiting for the first nodes"));
 }

@@ -62,10 +62,15 @@ pub(crate) fn plan_pool(
     }
 }
 
-/// The PutWarmPool step. It keeps the pool state of the instances, which the spec does not set.
+/// The PutWarmPool step. It keeps the pool state of the instances and the reuse policy, which the spec does not set.
 fn put_step(group: &ScalingGroup, found: Option<&WarmPool>, desired: &WarmSizes) -> Step {
-    EksStep::PutWarmPool { group: group.name.clone(), sizes: desired.clone(), state: found.map(|f| f.state.clone()) }
-        .into()
+    EksStep::PutWarmPool {
+        group: group.name.clone(),
+        sizes: desired.clone(),
+        state: found.map(|f| f.state.clone()),
+        reuse_on_scale_in: found.and_then(|f| f.reuse_on_scale_in),
+    }
+    .into()
 }
 
 fn pool_drift(found: Option<&WarmPool>, desired: &WarmSizes) -> Vec<Drift> {
