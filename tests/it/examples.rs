@@ -168,7 +168,13 @@ kind: Namespace
 metadata: {name: sandbox-a, annotations: {instancemgr.keikoproj.io/config-excluded: "true"}}
 ---
 kind: InstanceGroup
-metadata: {name: greedy, namespace: sandbox-a}
+metadata:
+  name: greedy
+  namespace: sandbox-a
+  annotations:
+    instancemgr.keikoproj.io/default-labels: tier=platform
+    instancemgr.keikoproj.io/os-family: windows
+    instancemgr.keikoproj.io/cluster-autoscaler-enabled: "true"
 spec:
   provisioner: eks-managed
   strategy: {type: crd, crd: {spec: canary-template}}
@@ -178,6 +184,8 @@ spec:
       image: ami-mine
       userData: [{name: x, stage: PreBootstrap, data: canary-data}]
       bootstrapArguments: canary-arguments
+      lifecycleHooks: [{name: h, lifecycle: launch, roleArn: "arn:aws:iam::1:role/admin"}]
+      volumes: [{name: /dev/xvdb, type: gp3, snapshotId: snap-1}]
       roleName: admin
       managedPolicies: [AdministratorAccess]
       tags: [{key: owner, value: me}]
@@ -189,10 +197,14 @@ spec:
     assert_eq!(
         overridden,
         [
+            "metadata.annotations.instancemgr.keikoproj.io/default-labels",
+            "metadata.annotations.instancemgr.keikoproj.io/os-family",
             "spec.eks.configuration.bootstrapArguments",
             "spec.eks.configuration.image",
+            "spec.eks.configuration.lifecycleHooks",
             "spec.eks.configuration.tags[owner]",
             "spec.eks.configuration.userData",
+            "spec.eks.configuration.volumes[/dev/xvdb]",
             "spec.provisioner",
             "spec.strategy.crd",
             "spec.strategy.type",
