@@ -74,7 +74,7 @@ def test_a_deletion_gives_a_drain_in_progress_its_whole_time(tenant):
     assert group.wait_event("DrainBlocked", "its instances are terminated")
     time.sleep(TWO_POLLS)
     assert rotation.terminated(group) == [] and {p["metadata"]["uid"] for p in tenant.pods()} == pods
-    rotation.allow_disruptions(tenant)
+    rotation.allow_disruptions(tenant, 2)
     group.wait_gone()
     assert group.undrained() == {}
 
