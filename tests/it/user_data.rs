@@ -120,9 +120,9 @@ fn noise(bytes: usize) -> String {
 #[test]
 fn oversized_user_data_names_the_largest_part() {
     let mut input = plain();
-    let spare = MAX_BYTES - render(OsFamily::Windows, &input).unwrap().len();
+    let spare = MAX_BYTES - render(OsFamily::Windows, &input).unwrap().transmitted_size();
     input.stages.push(Stage::new("big", StageKind::Post, "#".repeat(spare)));
-    assert_eq!(render(OsFamily::Windows, &input).unwrap().len(), MAX_BYTES);
+    assert_eq!(render(OsFamily::Windows, &input).unwrap().transmitted_size(), MAX_BYTES);
     input.stages.push(Stage::new("one more", StageKind::Post, "#"));
     let message = render(OsFamily::Windows, &input).unwrap_err().to_string();
     assert!(message.contains("16385") && message.contains("`big`"), "{message}");
@@ -148,7 +148,7 @@ fn only_large_user_data_is_compressed() {
     let lines = "# a line that many scripts have\n".repeat(1_000);
     for family in [OsFamily::AmazonLinux2, OsFamily::AmazonLinux2023, OsFamily::Bottlerocket] {
         let rendered = render(family, &with(lines.clone(), StageKind::Post)).unwrap();
-        assert!(rendered.len() <= MAX_BYTES && rendered.text().contains(&lines), "{family}");
+        assert!(rendered.transmitted_size() <= MAX_BYTES && rendered.text().contains(&lines), "{family}");
         assert_eq!(unpacked(&rendered.base64()), rendered.expose(), "{family}");
         assert_eq!(
             render(family, &with(lines.clone(), StageKind::Post)).unwrap(),

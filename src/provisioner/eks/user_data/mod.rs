@@ -101,7 +101,7 @@ impl UserData {
     }
 
     /// The size in bytes that counts against [`MAX_BYTES`].
-    pub fn len(&self) -> usize {
+    pub fn transmitted_size(&self) -> usize {
         self.transmitted_bytes().len()
     }
 
