@@ -150,6 +150,7 @@ def test_scale_in_can_return_instances_to_the_pool(aws, groups):
     assert pool(aws, group)[0]["InstanceReusePolicy"] == {"ReuseOnScaleIn": True}
 
 
+@pytest.mark.same_in_moto
 def test_a_call_without_the_reuse_policy_resets_it(aws, groups):
     """Amazon EC2 Auto Scaling API Reference, PutWarmPool, InstanceReusePolicy: the default is to terminate instances."""
     group = groups.make(0, MaxSize=1)
