@@ -106,7 +106,7 @@ def test_launch_failures_are_reported_with_the_message_of_aws(tenant, code, reas
 
 
 def test_annotations_without_effect_are_reported(tenant):
-    """Whoever misspells the emergency lock must learn it before the rotation that it should stop."""
+    """A tenant who misspells the emergency lock must learn it before the rotation that the lock should stop."""
     group = tenant.group(annotations={"instancemgr.keikoproj.io/lock-upgrade": "true"})
     message = group.wait_condition("AnnotationsIgnored")["message"]
     assert message.endswith("did you mean instancemgr.keikoproj.io/lock-upgrades?")
