@@ -69,6 +69,8 @@ pub struct Instance {
     pub state: InstanceState,
     /// Whether Auto Scaling does not report it as `Unhealthy`.
     pub healthy: bool,
+    /// Whether it waits for a lifecycle action to be completed: its state ends in `:Wait`.
+    pub waits_in_hook: bool,
     /// Launch template version that it was launched with.
     pub template: Option<TemplatePin>,
     /// Name of the launch configuration that it was launched with, while that exists.

@@ -17,6 +17,7 @@ SPOT_AND_MIXED = (
     "configure an Auto Scaling group with a mixed instances policy. Add a different launch template to the group and try again."
 )
 SPOT_AND_WARM = "You can't add a warm pool to an Auto Scaling group that launches Spot Instances."
+WEIGHTS_AND_WARM = "You can't add a warm pool to an Auto Scaling group that uses a mixed instances policy with instance weights."
 
 
 @dataclass(frozen=True)
@@ -72,15 +73,17 @@ def set_launch_source(simulator: Any, group: Group, params: dict[str, Any], subn
     group.policy, group.configuration = wanted, configuration or None
     try:
         if group.pool:
-            reject_spot(simulator, group)
+            reject_warm_pool(simulator, group)
     except AwsError:
         group.template, group.policy, group.configuration = before
         raise
     update_weights(group)
 
 
-def reject_spot(simulator: Any, group: Group) -> None:
-    """Reject a warm pool for a group that launches Spot Instances."""
+def reject_warm_pool(simulator: Any, group: Group) -> None:
+    """Reject a warm pool for a group that launches Spot Instances or uses weights."""
+    if weights(group):
+        raise validation_error(WEIGHTS_AND_WARM)
     if group.policy and group.distribution["OnDemandPercentageAboveBaseCapacity"] < 100 or current_source(simulator, group).spot:
         raise validation_error(SPOT_AND_WARM)
 

@@ -11,7 +11,7 @@ from localcloud.aws.autoscaling.descriptions import describe_hook, page, tag_mat
 from localcloud.aws.autoscaling.group_validation import check_hook, check_metrics, check_processes, put_tags
 from localcloud.aws.autoscaling.lifecycle import parse_hook
 from localcloud.aws.autoscaling.lookup import engine, get_group, get_tagged_group, request_params
-from localcloud.aws.autoscaling.model import Group, Member, Refresh, now
+from localcloud.aws.autoscaling.model import LAUNCHING, Group, Member, Refresh, now
 from localcloud.aws.errors import AwsError, validation_error
 
 ACTIVE_REFRESH = ("Pending", "InProgress", "Cancelling")
@@ -92,7 +92,8 @@ class ProcessOperations:
         for member in group.all_instances():
             member.pending_hooks = [h for h in member.pending_hooks if h is not hook]
             if member.lifecycle_action and member.lifecycle_action.hook is hook:
-                engine(self).complete(group, member, "CONTINUE" if hook.default_result == "CONTINUE" else "ABANDON")
+                # By transition, whatever the hook's default result.
+                engine(self).complete(group, member, "ABANDON" if hook.transition == LAUNCHING else "CONTINUE")
         return EmptyResult()
 
     def describe_lifecycle_hooks(self) -> ActionResult:

@@ -8,7 +8,7 @@ from typing import Any
 from moto.core.responses import ActionResult, EmptyResult
 
 from localcloud.aws.autoscaling.descriptions import describe_member, describe_pool, page
-from localcloud.aws.autoscaling.launch_source import reject_spot
+from localcloud.aws.autoscaling.launch_source import reject_warm_pool
 from localcloud.aws.autoscaling.lookup import engine, get_group, request_params
 from localcloud.aws.autoscaling.model import WarmPool
 from localcloud.aws.autoscaling.warm_pools import READY
@@ -21,7 +21,7 @@ class WarmPoolOperations:
     def put_warm_pool(self) -> ActionResult:
         params = request_params(self)
         group = get_group(self, params.get("AutoScalingGroupName"))
-        reject_spot(self.simulator, group)
+        reject_warm_pool(self.simulator, group)
         if group.pool and group.pool.deleting:
             raise AwsError("ResourceContention", f"The warm pool of Auto Scaling group {group.name} is pending delete.")
         group.pool = merge_warm_pool(group.pool or WarmPool(), params)

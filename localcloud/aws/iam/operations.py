@@ -19,6 +19,8 @@ from localcloud.aws.errors import AwsError, too_long_error, validation_error
 from localcloud.aws.iam import policy_simulation
 
 NAME = re.compile(r"[\w+=,.@-]+", re.ASCII)
+MAX_ROLE_POLICIES = 10
+"""The default quota of managed policies of a role."""
 POLICY_PREFIXES = (
     "AmazonEKS",
     "AmazonEC2",
@@ -115,6 +117,15 @@ def install_validation() -> None:
         check_tags(tags)
         tag_profile(self, instance_profile_name=instance_profile_name, tags=tags)
 
+    attach = IAMBackend.attach_role_policy
+
+    def attach_within_quota(self: Any, policy_arn: str, role_name: str) -> None:
+        held = self.get_role(role_name).managed_policies
+        if policy_arn not in held and len(held) >= MAX_ROLE_POLICIES:
+            raise AwsError("LimitExceeded", f"Cannot exceed quota for PoliciesPerRole: {MAX_ROLE_POLICIES}")
+        attach(self, policy_arn, role_name)
+
+    IAMBackend.attach_role_policy = attach_within_quota
     IAMBackend.create_role, IAMBackend.create_instance_profile = create_valid_role, create_valid_profile
     IAMBackend.remove_role_from_instance_profile = remove_attached_role
     IAMBackend.tag_role, IAMBackend.tag_instance_profile = tag_role_validated, tag_profile_validated

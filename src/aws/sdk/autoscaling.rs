@@ -337,10 +337,12 @@ fn sorted<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
 }
 
 fn instance(instance: &sdk::Instance) -> Instance {
+    let lifecycle = instance.lifecycle_state().map(|s| s.as_str()).unwrap_or_default();
     Instance {
         id: owned_text(instance.instance_id()),
         zone: owned_text(instance.availability_zone()),
-        state: state(instance.lifecycle_state().map(|s| s.as_str()).unwrap_or_default()),
+        state: state(lifecycle),
+        waits_in_hook: lifecycle.ends_with(":Wait"),
         healthy: !instance.health_status().is_some_and(|h| h.eq_ignore_ascii_case("unhealthy")),
         template: instance.launch_template().map(pin),
         launch_configuration: instance.launch_configuration_name().map(str::to_owned),

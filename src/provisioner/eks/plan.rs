@@ -15,7 +15,7 @@ use super::role::previous_roles;
 use super::rotation::template_origin;
 use super::scaling_group::create::create_scaling_group;
 use super::scaling_group::{attributes, mixed_instances, readiness, scale_in};
-use super::{adopt, launch_configuration, ownership, rotation};
+use super::{adopt, launch_configuration, ownership, rotation, warm_pool};
 use crate::api::StrategyType;
 use crate::auth::access_entries::JoinPlan;
 use crate::aws::{ScalingGroup, ScalingGroupChange};
@@ -112,7 +112,11 @@ fn plan_existing(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuil
     if input.resolved.own_role {
         ensure_role(input, builder);
     }
-    let template = versions::plan_template(input, group, builder);
+    // The version could ask for Spot Instances, so it is created once the pool is gone.
+    let template = match warm_pool::excluded_by(input, group) {
+        Some(_) => TemplateContribution::default(),
+        None => versions::plan_template(input, group, builder),
+    };
     update_scaling_group(input, group, template, builder);
     attributes::plan_attributes(input, group, builder);
     launch_configuration::migrate::delete_unused(input, group, builder);
@@ -238,7 +242,7 @@ fn merge_purchase_options(
     builder: &PlanBuilder,
 ) -> Option<Pin> {
     let pin = template.pin.clone();
-    if builder.outcome.is_some() {
+    if builder.outcome.is_some() || warm_pool::excluded_by(input, group).is_some() {
         return pin;
     }
     let changes = template.repin_reasons.is_some() || matches!(pin, Some(Pin::Made { .. })) || change.subnets.is_some();

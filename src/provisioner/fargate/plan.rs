@@ -231,6 +231,14 @@ fn plan_tags(input: &PlanInput, current: &FargateProfile, builder: &mut FargateP
         let differ = !added.is_empty() || !removed.is_empty();
         return differ.then(|| tagging_blocked(!added.is_empty(), !removed.is_empty(), false));
     }
+    // EKS allows 50 tags, so room for new ones is made first.
+    if !removed.is_empty() {
+        let reasons = removed.iter().map(|k| Drift::new(format!("tags.{k}"), held[k.as_str()], "")).collect();
+        let (cluster, profile, arn) = profile_id();
+        builder
+            .plan
+            .push_with_reasons(FargateStep::UntagFargateProfile { cluster, profile, arn, keys: removed }, reasons);
+    }
     if !added.is_empty() {
         let from = |t: &Tag| held.get(t.key.as_str()).copied().unwrap_or_default();
         let reasons = added.iter().map(|t| Drift::new(format!("tags.{}", t.key), from(t), &t.value)).collect();
@@ -238,13 +246,6 @@ fn plan_tags(input: &PlanInput, current: &FargateProfile, builder: &mut FargateP
         // The shipped IAM policy requires the ownership tags in every tagging call.
         let tags = added.into_iter().chain(r.ownership_tags.iter().cloned()).collect();
         builder.plan.push_with_reasons(FargateStep::TagFargateProfile { cluster, profile, arn, tags }, reasons);
-    }
-    if !removed.is_empty() {
-        let reasons = removed.iter().map(|k| Drift::new(format!("tags.{k}"), held[k.as_str()], "")).collect();
-        let (cluster, profile, arn) = profile_id();
-        builder
-            .plan
-            .push_with_reasons(FargateStep::UntagFargateProfile { cluster, profile, arn, keys: removed }, reasons);
     }
     None
 }

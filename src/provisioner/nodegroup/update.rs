@@ -13,7 +13,7 @@ use super::{adopt, health};
 use crate::aws::nodegroup::{NodegroupChange, NodegroupSizes, NodegroupTaint, NodegroupVersion};
 use crate::ownership::{has_ownership_tags, tagging_blocked};
 use crate::plan::NodegroupStep;
-use crate::plan::{Drift, Outcome, Phase, PlanBuilder, Reason, Recheck, waiting};
+use crate::plan::{Drift, Outcome, Phase, PlanBuilder, PlannedStep, Reason, Recheck, waiting};
 
 /// The key of a taint in the record: Kubernetes identifies a taint by its key and effect.
 pub(crate) fn taint_key(taint: &NodegroupTaint) -> String {
@@ -53,6 +53,15 @@ pub(crate) fn plan_tags(
     if input.observed.tag_retry_pending {
         return sets_outcome.then(|| tagging_blocked(!differing.is_empty(), !removed.is_empty(), false));
     }
+    let mut removal = (!removed.is_empty()).then(|| {
+        let reasons = removed.iter().map(|key| Drift::new(format!("tags[{key}]"), &found.tags[key], "")).collect();
+        let (nodegroup, arn) = (found.name.clone(), found.arn.clone());
+        PlannedStep::new(NodegroupStep::UntagNodegroup { nodegroup, arn, keys: removed }, reasons)
+    });
+    // EKS allows 50 tags, so room for new ones is made first. The ownership tags permit the removal.
+    if is_tagged {
+        builder.steps.extend(removal.take());
+    }
     if !differing.is_empty() {
         let drift = |key: &String| {
             Drift::new(format!("tags[{key}]"), found.tags.get(key).cloned().unwrap_or_default(), &differing[key])
@@ -69,13 +78,7 @@ pub(crate) fn plan_tags(
             adopt::report_adoption(input, current, builder);
         }
     }
-    if !removed.is_empty() {
-        let reasons = removed.iter().map(|key| Drift::new(format!("tags[{key}]"), &found.tags[key], "")).collect();
-        builder.push_with_reasons(
-            NodegroupStep::UntagNodegroup { nodegroup: found.name.clone(), arn: found.arn.clone(), keys: removed },
-            reasons,
-        );
-    }
+    builder.steps.extend(removal);
     let message = "changing in place".into();
     sets_outcome.then_some(Outcome::Progressing { phase: Phase::Modifying, message, recheck: Recheck::Immediately })
 }

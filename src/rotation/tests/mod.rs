@@ -43,6 +43,7 @@ pub(super) fn node_instance(name: &str) -> NodeInstance {
         zone: "a".into(),
         state: InstanceState::InService,
         healthy: true,
+        waits_in_hook: false,
         template: None,
         launch_configuration: None,
         weight: 1,

@@ -187,6 +187,7 @@ fn converged_with(resolved: ResolvedGroup) -> Scenario {
         zone: "us-west-2a".into(),
         state: InstanceState::InService,
         healthy: true,
+        waits_in_hook: false,
         template: Some(pin.clone()),
         launch_configuration: None,
         weight: 1,
@@ -711,6 +712,8 @@ mod takeover_tags;
 
 mod attributes;
 
+mod transitions;
+
 mod warm_pool;
 
 mod launch_configurations;
@@ -973,6 +976,7 @@ fn any_scenario() -> impl Strategy<Value = Scenario> {
                     zone,
                     state,
                     healthy: true,
+                    waits_in_hook: false,
                     template,
                     launch_configuration: None,
                     weight: 1,

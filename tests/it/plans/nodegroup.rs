@@ -71,6 +71,7 @@ fn existing_nodegroup(resolved: &resolve::ResolvedGroup, first: usize) -> Observ
         zone: "us-west-2a".into(),
         state: InstanceState::InService,
         healthy: true,
+        waits_in_hook: false,
         weight: 1,
         template: Some(pin.clone()),
         launch_configuration: None,
@@ -748,7 +749,7 @@ fn denied_tags_do_not_block_other_changes() {
     for (spec, steps, permissions) in [
         (owner(", {key: tier, value: gold}"), vec!["TagNodegroup"], "lacks eks:TagResource;"),
         (String::new(), vec!["UntagNodegroup"], "lacks eks:UntagResource;"),
-        (both, vec!["TagNodegroup", "UntagNodegroup"], "lacks eks:TagResource and eks:UntagResource;"),
+        (both, vec!["UntagNodegroup", "TagNodegroup"], "lacks eks:TagResource and eks:UntagResource;"),
     ] {
         let scenario = with_spec(&spec).with_records();
         assert_eq!(scenario.step_names(), steps);

@@ -26,6 +26,7 @@ fn warm_instance(id: &str, version: &str, phase: WarmPhase) -> WarmInstance {
         zone: "us-west-2a".into(),
         state: InstanceState::Warmed,
         healthy: true,
+        waits_in_hook: false,
         weight: 1,
         template: Some(TemplatePin { id: "lt-1".into(), version: version.into() }),
         launch_configuration: None,
@@ -70,6 +71,23 @@ fn plans_match_golden_files() {
         ),
         ("warm_pool/missing", converged_with_pool().with_scaling_group(|g| g.warm_pool = None)),
         ("warm_pool/removed", converged_with_pool().with_spec("{}")),
+        ("warm_pool/exchanged-for-spot", converged_with_pool().with_spec(SPOT)),
+        (
+            "warm_pool/exchanged-for-mixed-instances",
+            converged_with_pool().with_spec(
+                "eks: {maxSize: 5, configuration: {mixedInstancesPolicy: {instanceTypes: [{type: m5a.large}]}}}",
+            ),
+        ),
+        (
+            "warm_pool/mixed-instances-wait-for-deletion",
+            converged_with_pool()
+                .with_spec(MIXED)
+                .with_scaling_group(|g| g.warm_pool.as_mut().expect("a pool").deleting = true),
+        ),
+        (
+            "warm_pool/foreign-excludes-spot",
+            converged().with_scaling_group(|g| g.warm_pool = Some(pool(1, None))).with_spec(SPOT),
+        ),
         ("warm_pool/foreign-kept", converged().with_scaling_group(|g| g.warm_pool = Some(pool(1, None)))),
         (
             "warm_pool/requested-while-deleting",

@@ -106,6 +106,24 @@ def test_a_terminate_hook_holds_a_running_instance(aws, groups):
     wait_until(lambda: groups.states(name) == [], "the instance to be gone")
 
 
+@pytest.mark.parametrize(("transition", "given"), [("LAUNCHING", "CONTINUE"), ("TERMINATING", "ABANDON")])
+def test_deleting_a_hook_completes_what_waits_in_it(aws, groups, transition, given):
+    """Amazon EC2 Auto Scaling API Reference, DeleteLifecycleHook: "ABANDON for launching instances, CONTINUE for terminating"."""
+    launching = transition == "LAUNCHING"
+    held = [hook(transition, given, heartbeat=7200)]
+    name = groups.make(1, wait=not launching, MinSize=0, DesiredCapacity=1, LifecycleHookSpecificationList=held)
+    first = wait_until(lambda: groups.show(name)["Instances"], "an instance")[0]["InstanceId"]
+    if not launching:
+        aws.autoscaling.terminate_instance_in_auto_scaling_group(InstanceId=first, ShouldDecrementDesiredCapacity=True)
+    wait_until(lambda: groups.states(name)[0].endswith(":Wait"), "the instance to wait")
+    aws.autoscaling.delete_lifecycle_hook(AutoScalingGroupName=name, LifecycleHookName="wait")
+    wait_until(lambda: first not in [i["InstanceId"] for i in groups.show(name)["Instances"]], "the instance to be gone")
+    (ended,) = [a for a in groups.activities(name) if first in a["Description"] and a["Description"].startswith("Launch")]
+    assert ended["StatusCode"] == ("Cancelled" if launching else "Successful")
+    if launching:
+        groups.settle(name, 1)
+
+
 def test_hooks_are_returned_with_their_parameters(aws, groups):
     """Amazon EC2 Auto Scaling API Reference, LifecycleHook."""
     name = groups.make()

@@ -215,3 +215,18 @@ def test_spot_groups_cannot_have_a_warm_pool(aws, groups, data):
     for change in ({"LaunchTemplate": spot}, {"MixedInstancesPolicy": mixed}):
         assert client_error(update, AutoScalingGroupName=group, **change)[0] == "ValidationError"
     assert groups.show(group)["LaunchTemplate"]["Version"] == "1"
+
+
+def test_groups_with_weights_cannot_have_a_warm_pool(aws, groups):
+    """The error message of PutWarmPool: no warm pool for a mixed instances policy with instance weights."""
+    overrides = [{"InstanceType": "m5.large", "WeightedCapacity": "1"}]
+    template = {"LaunchTemplateSpecification": {"LaunchTemplateName": groups.template, "Version": "1"}, "Overrides": overrides}
+    weighted = {"MixedInstancesPolicy": {"LaunchTemplate": template}}
+    group = groups.make(0, MaxSize=1)
+    aws.autoscaling.put_warm_pool(AutoScalingGroupName=group, MaxGroupPreparedCapacity=0)
+    code, message = client_error(aws.autoscaling.update_auto_scaling_group, AutoScalingGroupName=group, **weighted)
+    assert (code, "instance weights" in message) == ("ValidationError", True)
+    aws.autoscaling.delete_warm_pool(AutoScalingGroupName=group, ForceDelete=True)
+    aws.autoscaling.update_auto_scaling_group(AutoScalingGroupName=group, **weighted)
+    code, message = client_error(aws.autoscaling.put_warm_pool, AutoScalingGroupName=group)
+    assert (code, "instance weights" in message) == ("ValidationError", True)

@@ -91,3 +91,17 @@ def test_inline_policies_block_the_deletion_of_a_role(aws, name):
     aws.iam.create_role(RoleName=name, AssumeRolePolicyDocument=TRUST)
     aws.iam.put_role_policy(RoleName=name, PolicyName="mine", PolicyDocument=json.dumps(document))
     assert client_error(aws.iam.delete_role, RoleName=name)[0] == "DeleteConflict"
+
+
+@pytest.mark.patched
+def test_a_role_has_at_most_ten_managed_policies(aws, name):
+    """IAM User Guide, "IAM and AWS STS quotas": managed policies attached to an IAM role; AttachRolePolicy, LimitExceeded."""
+    aws.iam.create_role(RoleName=name, AssumeRolePolicyDocument=TRUST)
+    pages = aws.iam.get_paginator("list_policies").paginate(Scope="AWS")
+    arns = [policy["Arn"] for page in pages for policy in page["Policies"]][:11]
+    for arn in arns[:10]:
+        aws.iam.attach_role_policy(RoleName=name, PolicyArn=arn)
+    assert client_error(aws.iam.attach_role_policy, RoleName=name, PolicyArn=arns[10])[0] == "LimitExceeded"
+    aws.iam.attach_role_policy(RoleName=name, PolicyArn=arns[0])
+    aws.iam.detach_role_policy(RoleName=name, PolicyArn=arns[0])
+    aws.iam.attach_role_policy(RoleName=name, PolicyArn=arns[10])

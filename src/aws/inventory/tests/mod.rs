@@ -60,6 +60,7 @@ fn instance(id: &str, state: InstanceState) -> Instance {
         zone: "a".into(),
         state,
         healthy: true,
+        waits_in_hook: false,
         template: None,
         launch_configuration: None,
         weight: 1,

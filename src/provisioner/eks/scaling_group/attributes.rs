@@ -7,6 +7,7 @@ use crate::aws::{ScalingGroup, Tag, tag_map};
 use crate::plan::EksStep;
 use crate::plan::{Drift, PlanBuilder};
 use crate::provisioner::eks::input::PlanInput;
+use crate::provisioner::eks::scaling_group::hooks;
 use crate::provisioner::eks::warm_pool;
 
 /// Sets attributes that differ, and removes those that only the controller had set.
@@ -42,7 +43,7 @@ pub(crate) fn plan_attributes(input: &PlanInput, group: &ScalingGroup, builder: 
             vec![Drift::new("metricsCollection", remove.join(", "), "")],
         );
     }
-    hooks(input, group, &managed, builder);
+    hooks::plan_hooks(input, group, &managed, builder);
     warm_pool::plan_pool(input, group, &managed, builder);
 }
 
@@ -65,11 +66,7 @@ fn tags(input: &PlanInput, group: &ScalingGroup, managed: &ManagedAttributes, bu
             .then(|| Drift::new(format!("tags[{}].propagateAtLaunch", t.key), false, true)),
         value => Some(Drift::new(format!("tags[{}]", t.key), value.unwrap_or(&""), &t.value)),
     };
-    let differing = input.resolved.tags.iter().filter_map(|t| Some((t.clone(), difference(t)?)));
-    let (put, reasons): (Vec<_>, _) = differing.unzip();
-    if !put.is_empty() {
-        builder.push_with_reasons(EksStep::PutTags { group: group.name.clone(), tags: put }, reasons);
-    }
+    // AWS allows 50 tags, so room for new ones is made first.
     let delete: Vec<_> = present
         .keys()
         .filter(|k| !desired.contains_key(*k) && managed.tags.iter().any(|m| m == *k))
@@ -79,27 +76,9 @@ fn tags(input: &PlanInput, group: &ScalingGroup, managed: &ManagedAttributes, bu
         let reasons = delete.iter().map(|k| Drift::new(format!("tags[{k}]"), present[k.as_str()], "")).collect();
         builder.push_with_reasons(EksStep::DeleteTags { group: group.name.clone(), keys: delete }, reasons);
     }
-}
-
-fn hooks(input: &PlanInput, group: &ScalingGroup, managed: &ManagedAttributes, builder: &mut PlanBuilder) {
-    let Some(present) = &input.observed.lifecycle_hooks else { return };
-    for hook in &input.resolved.desired.lifecycle_hooks {
-        let reasons = match present.iter().find(|h| h.name == hook.name) {
-            None => vec![Drift::new(format!("lifecycleHooks[{}]", hook.name), "", "present")],
-            Some(found) => crate::provisioner::eks::launch_template::drift::hook_drift(found, hook),
-        };
-        let found = present.iter().find(|h| h.name == hook.name);
-        // PutLifecycleHook keeps the fields that it does not name, so a hook that loses fields is deleted first.
-        if found.is_some_and(|found| crate::provisioner::eks::launch_template::drift::drops_fields(found, hook)) {
-            builder.push(EksStep::DeleteHook { group: group.name.clone(), hook: hook.name.clone() });
-        }
-        if !reasons.is_empty() {
-            builder.push_with_reasons(EksStep::PutHook { group: group.name.clone(), hook: hook.clone() }, reasons);
-        }
-    }
-    let is_desired = |name: &str| input.resolved.desired.lifecycle_hooks.iter().any(|h| h.name == name);
-    for hook in present.iter().filter(|h| managed.hooks.contains(&h.name) && !is_desired(&h.name)) {
-        let reasons = vec![Drift::new(format!("lifecycleHooks[{}]", hook.name), "present", "")];
-        builder.push_with_reasons(EksStep::DeleteHook { group: group.name.clone(), hook: hook.name.clone() }, reasons);
+    let differing = input.resolved.tags.iter().filter_map(|t| Some((t.clone(), difference(t)?)));
+    let (put, reasons): (Vec<_>, _) = differing.unzip();
+    if !put.is_empty() {
+        builder.push_with_reasons(EksStep::PutTags { group: group.name.clone(), tags: put }, reasons);
     }
 }

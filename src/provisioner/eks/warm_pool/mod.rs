@@ -36,6 +36,18 @@ pub(crate) fn is_foreign(input: &PlanInput) -> bool {
     exists && !recorded && input.resolved.desired.warm_pool.is_none()
 }
 
+/// The field of the spec that AWS does not allow beside the group's warm pool (Amazon EC2 Auto Scaling User Guide, "Warm
+/// pools", Limitations). Until the pool is gone, AWS rejects an update that brings this field to the group.
+pub(crate) fn excluded_by(input: &PlanInput, group: &ScalingGroup) -> Option<&'static str> {
+    let desired = &input.resolved.desired;
+    let field = match (&desired.mixed_instances, &desired.spot_price) {
+        (Some(_), _) => "mixedInstancesPolicy",
+        (None, Some(_)) => "spotPrice",
+        (None, None) => return None,
+    };
+    group.warm_pool.is_some().then_some(field)
+}
+
 /// Creates, changes or deletes the warm pool as the spec asks; a foreign pool is kept.
 pub(crate) fn plan_pool(
     input: &PlanInput,
@@ -48,18 +60,40 @@ pub(crate) fn plan_pool(
             Phase::Modifying,
             "AWS is deleting the warm pool; it is created again once it is gone",
         )),
+        // Something prevented the update that ends the purchase of Spot Instances; AWS would reject the pool.
+        (Some(_), None) if builder.outcome.is_some() => {}
         (Some(desired), found) => {
             let reasons = pool_drift(found.as_ref(), desired);
             if !reasons.is_empty() {
                 builder.push_with_reasons(put_step(group, found.as_ref(), desired), reasons);
             }
         }
-        (None, Some(found)) if managed.warm_pool && !found.deleting => builder.push_with_reasons(
-            EksStep::DeleteWarmPool { group: group.name.clone() },
-            vec![Drift::new("warmPool", display_sizes(&found.sizes), "")],
-        ),
-        (None, _) => {}
+        (None, Some(found)) => {
+            if managed.warm_pool && !found.deleting {
+                builder.push_with_reasons(
+                    EksStep::DeleteWarmPool { group: group.name.clone() },
+                    vec![Drift::new("warmPool", display_sizes(&found.sizes), "")],
+                );
+            }
+            if let Some(field) = excluded_by(input, group) {
+                builder.set_outcome_once(wait_for_deletion(group, managed.warm_pool || found.deleting, field));
+            }
+        }
+        (None, None) => {}
     }
+}
+
+/// The outcome while a warm pool excludes `field`. `is_leaving`: the pool is being deleted, or is about to be.
+fn wait_for_deletion(group: &ScalingGroup, is_leaving: bool, field: &str) -> Outcome {
+    let rule = format!("AWS allows no warm pool beside spec.eks.configuration.{field}");
+    if is_leaving {
+        return waiting(Phase::Modifying, format!("{rule}; it is set once the warm pool is deleted"));
+    }
+    let message = format!(
+        "{rule}, and the controller did not create the warm pool of {}; delete that warm pool, or remove {field}",
+        group.name
+    );
+    Outcome::Blocked { reason: Reason::RefusedByAws, message, is_deleting: false }
 }
 
 /// The PutWarmPool step. It keeps the pool state of the instances and the reuse policy, which the spec does not set.
