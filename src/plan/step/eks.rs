@@ -73,7 +73,7 @@ pub enum EksStep {
     DisableMetrics { group: String, metrics: Vec<String> },
     /// PutLifecycleHook.
     PutHook { group: String, hook: LifecycleHook },
-    /// DeleteLifecycleHook.
+    /// DeleteLifecycleHook. AWS terminates instances that wait in the hook without a drain.
     DeleteHook { group: String, hook: String },
     /// PutWarmPool.
     PutWarmPool { group: String, sizes: WarmSizes, state: Option<String>, reuse_on_scale_in: Option<bool> },
@@ -159,7 +159,7 @@ impl StepInfo for EksStep {
     }
 
     fn is_disruptive(&self) -> bool {
-        matches!(self, EksStep::ReplaceWarmInstance { .. })
+        matches!(self, EksStep::ReplaceWarmInstance { .. } | EksStep::DeleteHook { .. })
     }
 
     fn creates_nodes(&self) -> bool {

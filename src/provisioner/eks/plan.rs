@@ -14,7 +14,7 @@ use super::role::create::ensure_role;
 use super::role::previous_roles;
 use super::rotation::template_origin;
 use super::scaling_group::create::create_scaling_group;
-use super::scaling_group::{attributes, mixed_instances, readiness, scale_in};
+use super::scaling_group::{attributes, hooks, mixed_instances, readiness, scale_in};
 use super::{adopt, launch_configuration, ownership, rotation, warm_pool};
 use crate::api::StrategyType;
 use crate::auth::access_entries::JoinPlan;
@@ -135,6 +135,7 @@ fn plan_existing(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuil
         rotation::rotate_nodes(input, group, builder);
         readiness::check_readiness(input, group, builder);
         scale_in::report_pending(input, group, builder);
+        hooks::report_pending(input, group, builder);
     }
 }
 

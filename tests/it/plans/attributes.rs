@@ -169,3 +169,60 @@ fn emptied_record_is_written_once() {
     };
     ["hooks", "processes", "metrics", "warmPool"].into_iter().for_each(emptied);
 }
+
+/// A group whose spec sets a hook for launches, and that now has this spec.
+fn with_launch_hook(spec: &str) -> Scenario {
+    let hook = "lifecycleHooks: [{name: prepare, lifecycle: launch, notificationArn: 'arn:aws:lambda:us-west-2:1:function:a'}]";
+    let extra = |spec: &str| format!("eks: {{configuration: {{roleName: given, {spec}}}}}");
+    converged_after(&extra(hook)).with_spec(&extra(spec))
+}
+
+/// The second instance waits in a hook.
+fn with_waiting_instance(scenario: Scenario, state: InstanceState) -> Scenario {
+    scenario.with_scaling_group(|g| {
+        g.desired = 3;
+        g.instances.push(Instance { id: "i-3".into(), state, waits_in_hook: true, ..g.instances[0].clone() });
+    })
+}
+
+fn hook_steps(scenario: &Scenario) -> Vec<&'static str> {
+    let steps = scenario.plan().steps;
+    steps.iter().map(|p| p.step.name()).filter(|name| name.ends_with("Hook")).collect()
+}
+
+#[test]
+fn hook_is_kept_while_an_instance_waits_in_it() {
+    let removed = "";
+    let loses_a_field = "lifecycleHooks: [{name: prepare, lifecycle: launch}]";
+    let other_transition = "lifecycleHooks: [{name: prepare, lifecycle: terminate, notificationArn: 'arn:aws:lambda:us-west-2:1:function:a'}]";
+    for (spec, steps) in [
+        (removed, vec!["DeleteHook"]),
+        (loses_a_field, vec!["DeleteHook", "PutHook"]),
+        (other_transition, vec!["PutHook"]),
+    ] {
+        let scenario = with_launch_hook(spec);
+        assert_eq!(hook_steps(&scenario), steps, "nothing waits");
+        let terminating = with_waiting_instance(scenario.clone(), InstanceState::Terminating);
+        assert_eq!(hook_steps(&terminating), steps, "it waits in a hook of the other transition");
+        let waiting = with_waiting_instance(scenario.clone(), InstanceState::Pending);
+        assert_eq!(hook_steps(&waiting), [""; 0]);
+        let locked = scenario.with(|s| s.lock = Some("the annotation lock-upgrades"));
+        assert_eq!(hook_steps(&locked), [""; 0]);
+        let Outcome::Locked { message } = locked.plan().outcome else { panic!("not locked") };
+        assert!(message.contains("the lifecycle hook prepare is outdated"), "{message}");
+    }
+    let waiting = with_waiting_instance(with_launch_hook(removed), InstanceState::Pending).with_scaling_group(|g| {
+        // The other two instances suffice, so that no missing node decides the outcome.
+        g.desired = 2;
+    });
+    let Outcome::Progressing { message, .. } = waiting.plan().outcome else { panic!("not progressing") };
+    assert!(message.contains("the lifecycle actions of i-3 are completed or time out"), "{message}");
+}
+
+#[test]
+fn hook_changes_in_place_while_an_instance_waits_in_it() {
+    let spec = "lifecycleHooks: [{name: prepare, lifecycle: launch, heartbeatTimeout: 60, notificationArn: 'arn:aws:lambda:us-west-2:1:function:b'}]";
+    let waiting = with_waiting_instance(with_launch_hook(spec), InstanceState::Pending);
+    assert_eq!(hook_steps(&waiting), ["PutHook"]);
+    assert_eq!(hook_steps(&waiting.with(|s| s.lock = Some("a test"))), ["PutHook"]);
+}

@@ -199,6 +199,10 @@ impl World {
             EksStep::DeleteHook { hook, .. } => {
                 let hooks = self.group.state.lifecycle_hooks.as_mut().expect("hooks");
                 hooks.retain(|h| h.name != *hook);
+                // Amazon EC2 Auto Scaling API Reference, DeleteLifecycleHook: it completes the actions of instances.
+                if self.scaling_group().instances.iter().any(|i| i.waits_in_hook) {
+                    return Err("an instance waits in the hook");
+                }
             }
             EksStep::PutWarmPool { sizes, .. } => return self.put_warm_pool(sizes),
             EksStep::DeleteWarmPool { .. } => {

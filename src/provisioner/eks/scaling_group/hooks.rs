@@ -1,11 +1,13 @@
 //! Lifecycle hooks of the scaling group.
 //!
 //! PutLifecycleHook changes a hook in place, but keeps the optional fields that the call leaves out. A hook that loses one
-//! is therefore deleted and created again.
+//! is therefore deleted and created again. DeleteLifecycleHook completes the lifecycle actions of the hook: AWS terminates
+//! a launching instance, and no longer waits with the termination of another. So a hook is kept while an instance waits
+//! in a hook of its transition, and while a lock is set.
 
 use crate::api::ManagedAttributes;
-use crate::aws::{LifecycleHook, ScalingGroup};
-use crate::plan::{Drift, EksStep, PlanBuilder};
+use crate::aws::{InstanceState, LifecycleHook, ScalingGroup};
+use crate::plan::{Drift, EksStep, Outcome, Phase, PlanBuilder, waiting};
 use crate::provisioner::eks::input::PlanInput;
 use crate::provisioner::eks::launch_template::drift::{drops_fields, hook_drift};
 
@@ -18,24 +20,80 @@ pub(crate) fn plan_hooks(
     builder: &mut PlanBuilder,
 ) {
     let Some(present) = &input.observed.lifecycle_hooks else { return };
-    let desired = &input.resolved.desired.lifecycle_hooks;
     let delete = |hook: &LifecycleHook| EksStep::DeleteHook { group: group.name.clone(), hook: hook.name.clone() };
-    let is_desired = |hook: &LifecycleHook| desired.iter().any(|d| d.name == hook.name);
-    for hook in present.iter().filter(|hook| managed.hooks.contains(&hook.name) && !is_desired(hook)) {
+    let may_end = |hook: &LifecycleHook| blocker(input, group, hook).is_none();
+    for hook in removed_hooks(input, managed).filter(|hook| may_end(hook)) {
         let reasons = vec![Drift::new(format!("lifecycleHooks[{}]", hook.name), "present", "")];
         builder.push_with_reasons(delete(hook), reasons);
     }
-    for hook in desired {
+    for hook in &input.resolved.desired.lifecycle_hooks {
         let found = present.iter().find(|h| h.name == hook.name);
         let reasons = match found {
             None => vec![Drift::new(format!("lifecycleHooks[{}]", hook.name), "", "present")],
             Some(found) => hook_drift(found, hook),
         };
-        if found.is_some_and(|found| drops_fields(found, hook)) {
-            builder.push(delete(hook));
+        if let Some(found) = found.filter(|found| ends_actions(found, hook)) {
+            if !may_end(found) {
+                continue;
+            }
+            if drops_fields(found, hook) {
+                builder.push(delete(hook));
+            }
         }
         if !reasons.is_empty() {
             builder.push_with_reasons(EksStep::PutHook { group: group.name.clone(), hook: hook.clone() }, reasons);
         }
     }
+}
+
+/// Reports hooks that are not removed or changed yet, when nothing else decides the outcome.
+pub(crate) fn report_pending(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuilder) {
+    let managed = input.status.managed.clone().unwrap_or_default();
+    let present = input.observed.lifecycle_hooks.iter().flatten();
+    let changed = present.filter(|found| {
+        let desired = input.resolved.desired.lifecycle_hooks.iter().find(|hook| hook.name == found.name);
+        desired.is_some_and(|hook| ends_actions(found, hook))
+    });
+    if let Some(outcome) = removed_hooks(input, &managed).chain(changed).find_map(|hook| blocker(input, group, hook)) {
+        builder.set_outcome_once(outcome);
+    }
+}
+
+/// The hooks that the controller set and the spec no longer has.
+fn removed_hooks<'a>(
+    input: &'a PlanInput,
+    managed: &'a ManagedAttributes,
+) -> impl Iterator<Item = &'a LifecycleHook> + 'a {
+    let is_desired =
+        |hook: &LifecycleHook| input.resolved.desired.lifecycle_hooks.iter().any(|desired| desired.name == hook.name);
+    let present = input.observed.lifecycle_hooks.iter().flatten();
+    present.filter(move |hook| managed.hooks.contains(&hook.name) && !is_desired(hook))
+}
+
+/// Whether the change from one hook to the other ends the lifecycle actions of the first.
+fn ends_actions(from: &LifecycleHook, to: &LifecycleHook) -> bool {
+    drops_fields(from, to) || from.transition != to.transition
+}
+
+/// Why the lifecycle actions of this hook must not end now: instances wait in it, or a lock is set.
+fn blocker(input: &PlanInput, group: &ScalingGroup, hook: &LifecycleHook) -> Option<Outcome> {
+    let name = &hook.name;
+    if let Some(lock) = input.lock {
+        let message = format!("the lifecycle hook {name} is outdated; its removal is blocked by {lock}");
+        return Some(Outcome::Locked { message });
+    }
+    // AWS does not report which hook of a transition an instance waits in.
+    let state = match hook.transition.as_str() {
+        "autoscaling:EC2_INSTANCE_LAUNCHING" => InstanceState::Pending,
+        _ => InstanceState::Terminating,
+    };
+    let waits = group.instances.iter().filter(|i| i.waits_in_hook && i.state == state);
+    let waits: Vec<_> = waits.map(|i| i.id.as_str()).collect();
+    (!waits.is_empty()).then(|| {
+        let message = format!(
+            "the lifecycle hook {name} is outdated, but AWS would end what waits in it; it is kept until the lifecycle actions of {} are completed or time out",
+            waits.join(", ")
+        );
+        waiting(Phase::Modifying, message)
+    })
 }
