@@ -259,6 +259,10 @@ pub struct ManagedAttributes {
     /// ARNs of roles whose access entry the controller created.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub access_entries: Vec<String>,
+    /// Subnets that the spec no longer lists, while the scaling group or its instances still use them. Their nodes are
+    /// replaced, and the process AZRebalance is suspended meanwhile.
+    #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
+    pub leaving_subnets: Vec<String>,
     /// Instance types that `instancePool` added to the mixed instances policy.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub pool: Vec<String>,

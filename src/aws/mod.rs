@@ -27,8 +27,8 @@ pub use instance_type_catalog::InstanceTypeCatalog;
 pub use mixed_instances::{InstanceTypeOverride, InstancesDistribution, MixedPolicy};
 pub(crate) use nodegroup::NodegroupApi;
 pub use scaling_group::{
-    Instance, InstanceState, LifecycleHook, NewScalingGroup, ScalingActivity, ScalingGroup, ScalingGroupChange,
-    WarmInstance, WarmPhase, WarmPool, WarmSizes,
+    Instance, InstanceLaunch, InstanceState, LifecycleHook, NewScalingGroup, ScalingActivity, ScalingGroup,
+    ScalingGroupChange, WarmInstance, WarmPhase, WarmPool, WarmSizes,
 };
 pub use types::*;
 
@@ -136,8 +136,8 @@ pub(crate) trait Ec2: Send + Sync {
     /// # Errors
     /// AWS would reject the action.
     async fn dry_run(&self, action: DryRun, template: Option<&LaunchTemplate>, tags: &[Tag]) -> AwsResult<()>;
-    /// DescribeInstances for at most 100 instances: pairs of instance ID and launch time.
-    async fn launch_times(&self, ids: &[String]) -> AwsResult<Vec<(String, jiff::Timestamp)>>;
+    /// DescribeInstances for at most 100 instances: pairs of instance ID and how it was launched.
+    async fn launches(&self, ids: &[String]) -> AwsResult<Vec<(String, InstanceLaunch)>>;
     /// DescribeInstances for at most 100 instances: pairs of instance ID and private DNS name. An instance without a
     /// private DNS name is missing from the result.
     async fn private_dns_names(&self, ids: &[String]) -> AwsResult<Vec<(String, String)>>;

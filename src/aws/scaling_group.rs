@@ -81,6 +81,15 @@ pub struct Instance {
     pub in_service_since: Option<Timestamp>,
 }
 
+/// How an instance was launched. It never changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InstanceLaunch {
+    /// When it was launched.
+    pub time: Timestamp,
+    /// ID of its subnet; empty once it is terminated.
+    pub subnet: String,
+}
+
 /// Sizes of a warm pool. AWS keeps `max` minus the desired capacity of the group in the pool, but at least `min`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct WarmSizes {

@@ -95,3 +95,28 @@ def test_a_smaller_maximum_drains_heavy_nodes_too(tenant):
     assert group.undrained() == {} and sent_desired(group) == []
     assert ended == set(rotation.terminated(group)), "Auto Scaling has taken none by itself"
     assert len(ended) == 1 and ended < old, "no node is made and taken again"
+
+
+def test_a_removed_subnet_loses_only_drained_nodes(tenant):
+    """Without its subnet, AWS would empty the zone undrained, also under a lock: its nodes are drained, and then zones are balanced again."""
+    labels = rotation.pool(tenant)
+    group = tenant.group(size=(3, 6), labels=labels).wait_ready(nodes=3)
+    tenant.deployment("app", 3, labels, {"maxUnavailable": 1})
+    tenant.wait_pods_running(3)
+    old, kept = set(group.instances()), sorted(tenant.cloud["subnets"])[:2]
+    group.annotate(lock_upgrades="true")
+    group.wait_condition("Reconciling", status="False")
+    tenant.set_defaults(subnets=kept)
+    group.wait_state("Locked")
+    assert set(group.instances()) == old and len(group.asg()["AvailabilityZones"]) == 3
+    group.annotate(lock_upgrades=None)
+    group.wait(lambda g: sorted(g.asg()["VPCZoneIdentifier"].split(",")) == kept, what="the subnets")
+    group.wait(lambda g: not g.asg()["SuspendedProcesses"], what="the end of the removal")
+    group.wait_ready(nodes=3)
+    tenant.wait_pods_running(3)
+    zones = {i["AvailabilityZone"] for i in group.asg()["Instances"] if i["LifecycleState"] == "InService"}
+    assert zones == set(group.asg()["AvailabilityZones"]) and group.undrained() == {}
+    states = [e for e in group.events_in_aws() if e["kind"] == "state" and e["object"] == "instance"]
+    ended = {e["id"] for e in states if e["state"] == "Terminating"}
+    assert ended == set(rotation.terminated(group)), "Auto Scaling has taken none by itself"
+    assert len(ended) == 1 and ended < old and "leavingSubnets" not in group.status()["managed"]

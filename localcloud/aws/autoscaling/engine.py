@@ -13,7 +13,7 @@ from typing import Any
 from localcloud.aws.autoscaling.allocation import capacity, purchase_options_unbalanced, weights
 from localcloud.aws.autoscaling.launch_source import Source, current_source, offered_zones
 from localcloud.aws.autoscaling.model import Group, Member
-from localcloud.aws.autoscaling.scale_in import instances_to_terminate
+from localcloud.aws.autoscaling.scale_in import instances_outside, instances_to_terminate
 from localcloud.aws.autoscaling.warm_pools import WarmPools
 from localcloud.aws.errors import AwsError
 
@@ -137,7 +137,13 @@ class Engine(WarmPools):
         group.rebalance_instance = launched.id if launched else None
 
     def zones_unbalanced(self, group: Group) -> bool:
-        """Whether one zone has two instances more than another one that offers the type."""
+        """Whether one zone has two instances more than another one that offers the type, or the group no longer has a zone.
+
+        Amazon EC2 Auto Scaling User Guide, "Auto Scaling benefits", Rebalancing activities: a change of the group's
+        Availability Zones leads to rebalancing, which also empties a zone that was removed.
+        """
         zones = offered_zones(self.simulator, group)
+        if zones and instances_outside(group, group.counted_members()):
+            return True
         counts = [count for zone, count in group.per_zone().items() if count or zone in zones]
         return len(counts) > 1 and max(counts) - min(counts) > 1

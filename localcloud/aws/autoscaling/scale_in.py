@@ -21,11 +21,18 @@ def instances_to_terminate(group: Group, source: Source | None) -> list[Member]:
             return selected
         option = scale_in_spot_first(group, rest)
         candidates = [m for m in candidates if m.spot is option] or candidates
+        if "AZRebalance" not in group.suspended:
+            candidates = instances_outside(group, candidates) or candidates
         zones = group.per_zone()
         for member in selected:
             zones[member.zone] -= 1
         fullest = max(zones[m.zone] for m in candidates)
         selected.append(first_by_termination_policy(group, source, [m for m in candidates if zones[m.zone] == fullest]))
+
+
+def instances_outside(group: Group, members: list[Member]) -> list[Member]:
+    """The members in zones that the group does not have anymore. Rebalancing terminates these first."""
+    return [member for member in members if member.zone not in group.zones]
 
 
 def first_by_termination_policy(group: Group, source: Source | None, candidates: list[Member]) -> Member:

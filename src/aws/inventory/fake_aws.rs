@@ -238,8 +238,9 @@ impl Ec2 for FakeAws {
     async fn private_dns_names(&self, ids: &[String]) -> AwsResult<Vec<(String, String)>> {
         Ok(ids.iter().map(|id| (id.clone(), format!("ip-of-{id}"))).collect())
     }
-    async fn launch_times(&self, ids: &[String]) -> AwsResult<Vec<(String, Timestamp)>> {
-        self.read("launch times", &[], |_| ids.iter().map(|id| (id.clone(), Timestamp::UNIX_EPOCH)).collect()).await
+    async fn launches(&self, ids: &[String]) -> AwsResult<Vec<(String, InstanceLaunch)>> {
+        let launch = InstanceLaunch { time: Timestamp::UNIX_EPOCH, subnet: "subnet-1".into() };
+        self.read("launches", &[], |_| ids.iter().map(|id| (id.clone(), launch.clone())).collect()).await
     }
 }
 

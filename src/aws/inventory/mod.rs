@@ -27,11 +27,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::future::{try_join, try_join_all};
-use jiff::Timestamp;
 
 use super::{
-    AccessEntry, Aws, AwsResult, Cluster, Image, InstanceProfile, LaunchConfiguration, LaunchTemplate, LifecycleHook,
-    NetworkObject, ScalingActivity, ScalingGroup, TemplateVersion, WarmInstance,
+    AccessEntry, Aws, AwsResult, Cluster, Image, InstanceLaunch, InstanceProfile, LaunchConfiguration, LaunchTemplate,
+    LifecycleHook, NetworkObject, ScalingActivity, ScalingGroup, TemplateVersion, WarmInstance,
 };
 use batched_cache::{BatchedCache, MaxAge};
 use instances::Instances;
@@ -52,7 +51,7 @@ pub struct Inventory {
     warm_pools: Arc<BatchedCache<Arc<Vec<WarmInstance>>>>,
     templates: Arc<BatchedCache<LaunchTemplate>>,
     versions: Arc<BatchedCache<Arc<TemplateVersion>>>,
-    launch_times: Arc<BatchedCache<Timestamp>>,
+    launches: Arc<BatchedCache<InstanceLaunch>>,
     profiles: ListCache<InstanceProfile>,
     policies: ListCache<()>,
     clusters: Arc<BatchedCache<Cluster>>,
@@ -83,9 +82,9 @@ impl Inventory {
     pub(crate) fn with_config(aws: Aws, config: CacheConfig) -> Arc<Self> {
         use cache_config::limits::{CONFIGURATIONS, GROUPS, IDS, INSTANCES, PARAMETERS, TEMPLATES, VERSIONS};
         let instances = Arc::new(Mutex::default());
-        let launch_times = BatchedCache::new(INSTANCES, config, readers::launch_times(&aws));
+        let launches = BatchedCache::new(INSTANCES, config, readers::launches(&aws));
         Arc::new(Inventory {
-            groups: BatchedCache::new(GROUPS, config, readers::groups(&aws, &instances, &launch_times)),
+            groups: BatchedCache::new(GROUPS, config, readers::groups(&aws, &instances, &launches)),
             hooks: BatchedCache::new(1, config, readers::hooks(&aws)),
             refreshes: BatchedCache::new(1, config, readers::refreshes(&aws)),
             activities: BatchedCache::new(1, config, readers::activities(&aws)),
@@ -93,7 +92,7 @@ impl Inventory {
             launch_configurations: BatchedCache::new(CONFIGURATIONS, config, readers::launch_configurations(&aws)),
             templates: BatchedCache::new(TEMPLATES, config, readers::templates(&aws)),
             versions: BatchedCache::new(VERSIONS, config, readers::versions(&aws)),
-            launch_times,
+            launches,
             profiles: ListCache::new(config, readers::profiles(&aws)),
             policies: ListCache::new(config, readers::policies(&aws)),
             clusters: BatchedCache::new(1, config, readers::clusters(&aws)),
@@ -193,15 +192,15 @@ impl Inventory {
         Ok(found)
     }
 
-    /// Launch times of instances by ID. Instances that do not exist are omitted.
-    pub(crate) async fn launch_times(&self, ids: &[String]) -> AwsResult<HashMap<String, Timestamp>> {
+    /// How instances were launched, by ID. Instances that do not exist are omitted.
+    pub(crate) async fn launches(&self, ids: &[String]) -> AwsResult<HashMap<String, InstanceLaunch>> {
         let max_age = MaxAge { present: NEVER_EXPIRES, absent: self.config.negative_ttl };
-        let launch_time = |id: &String| {
+        let launch = |id: &String| {
             let id = id.clone();
-            async move { Ok((id.clone(), self.launch_times.get(&id, max_age).await?)) }
+            async move { Ok((id.clone(), self.launches.get(&id, max_age).await?)) }
         };
-        let found = try_join_all(ids.iter().map(launch_time)).await?;
-        Ok(found.into_iter().filter_map(|(id, time)| Some((id, time?))).collect())
+        let found = try_join_all(ids.iter().map(launch)).await?;
+        Ok(found.into_iter().filter_map(|(id, launch)| Some((id, launch?))).collect())
     }
 
     /// An instance profile by name, without its tags and the tags of its role.

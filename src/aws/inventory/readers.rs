@@ -14,8 +14,8 @@ use super::instances::Instances;
 use super::list_cache::Rows;
 use crate::aws::error::none_if_not_found;
 use crate::aws::{
-    Aws, AwsResult, Cluster, Ec2, Image, InstanceProfile, LaunchConfiguration, LaunchTemplate, LifecycleHook,
-    NetworkObject, NetworkQuery, ScalingActivity, ScalingGroup, TemplateVersion, WarmInstance,
+    Aws, AwsResult, Cluster, Ec2, Image, InstanceLaunch, InstanceProfile, LaunchConfiguration, LaunchTemplate,
+    LifecycleHook, NetworkObject, NetworkQuery, ScalingActivity, ScalingGroup, TemplateVersion, WarmInstance,
 };
 
 /// A read that calls AWS once per key.
@@ -52,11 +52,11 @@ where
 pub(super) fn groups(
     aws: &Aws,
     instances: &Arc<Mutex<Instances>>,
-    launch_times: &Arc<BatchedCache<Timestamp>>,
+    launches: &Arc<BatchedCache<InstanceLaunch>>,
 ) -> ReadFn<ScalingGroup> {
-    let (instances, launch_times) = (instances.clone(), launch_times.clone());
+    let (instances, launches) = (instances.clone(), launches.clone());
     read_many(aws, move |aws, names| {
-        let (instances, launch_times) = (instances.clone(), launch_times.clone());
+        let (instances, launches) = (instances.clone(), launches.clone());
         async move {
             let found = aws.autoscaling.describe_groups(&names).await?;
             let mut found: HashMap<_, _> = found.into_iter().map(|group| (group.name.clone(), group)).collect();
@@ -72,7 +72,7 @@ pub(super) fn groups(
                 }
             }
             if !removed.is_empty() {
-                launch_times.remove_where(|id| removed.iter().any(|r| r == id));
+                launches.remove_where(|id| removed.iter().any(|r| r == id));
             }
             Ok(found)
         }
@@ -166,8 +166,8 @@ async fn versions_of_template(ec2: Arc<dyn Ec2>, id: String, numbers: Vec<i64>) 
     Ok(found.unwrap_or_default())
 }
 
-pub(super) fn launch_times(aws: &Aws) -> ReadFn<Timestamp> {
-    read_many(aws, |aws, ids| async move { Ok(aws.ec2.launch_times(&ids).await?.into_iter().collect()) }.boxed())
+pub(super) fn launches(aws: &Aws) -> ReadFn<InstanceLaunch> {
+    read_many(aws, |aws, ids| async move { Ok(aws.ec2.launches(&ids).await?.into_iter().collect()) }.boxed())
 }
 
 pub(super) fn profiles(aws: &Aws) -> ReadFn<Rows<InstanceProfile>> {

@@ -31,7 +31,7 @@ impl Inventory {
         self.refreshes.remove_where(|key| key == name);
         self.activities.remove_where(|key| key == name);
         let removed = self.instances.lock().unwrap_or_else(PoisonError::into_inner).remove_group(name);
-        self.launch_times.remove_where(|id| removed.iter().any(|r| r == id));
+        self.launches.remove_where(|id| removed.iter().any(|r| r == id));
     }
 
     /// DeleteLaunchConfiguration succeeded.

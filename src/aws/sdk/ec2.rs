@@ -9,8 +9,8 @@ use super::launch_template::{request_data, version};
 use crate::aws::error::none_if_not_found;
 use crate::aws::fargate::RouteTable;
 use crate::aws::{
-    AwsError, AwsResult, DryRun, Ec2, Image, InstanceType, LaunchTemplate, NetworkObject, NetworkQuery, NewTemplate,
-    NewVersion, Tag, TemplateVersion,
+    AwsError, AwsResult, DryRun, Ec2, Image, InstanceLaunch, InstanceType, LaunchTemplate, NetworkObject, NetworkQuery,
+    NewTemplate, NewVersion, Tag, TemplateVersion,
 };
 
 const SERVICE: &str = "EC2";
@@ -202,9 +202,12 @@ impl Ec2 for Sdk {
         super::dry_run::send(&self.0, action, template, tags).await
     }
 
-    async fn launch_times(&self, ids: &[String]) -> AwsResult<Vec<(String, jiff::Timestamp)>> {
-        let time = |i: &sdk::Instance| Some((i.instance_id()?.to_owned(), timestamp(i.launch_time())?));
-        Ok(self.describe_instances(ids).await?.iter().filter_map(time).collect())
+    async fn launches(&self, ids: &[String]) -> AwsResult<Vec<(String, InstanceLaunch)>> {
+        let launch = |i: &sdk::Instance| {
+            let launch = InstanceLaunch { time: timestamp(i.launch_time())?, subnet: owned_text(i.subnet_id()) };
+            Some((i.instance_id()?.to_owned(), launch))
+        };
+        Ok(self.describe_instances(ids).await?.iter().filter_map(launch).collect())
     }
 
     async fn private_dns_names(&self, ids: &[String]) -> AwsResult<Vec<(String, String)>> {

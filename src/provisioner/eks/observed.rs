@@ -73,6 +73,8 @@ pub struct ObservedState {
     pub tag_retry_pending: bool,
     /// Launch times by instance id; read once `rotate-at` has passed.
     pub launch_times: BTreeMap<String, Timestamp>,
+    /// Subnets by instance id; read while subnets leave the group.
+    pub instance_subnets: BTreeMap<String, String>,
     /// The role's entry in aws-auth and its access entry.
     pub join: ObservedEntries,
     /// The join entries of roles that the group used before.

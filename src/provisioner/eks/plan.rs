@@ -14,7 +14,7 @@ use super::role::create::ensure_role;
 use super::role::previous_roles;
 use super::rotation::template_origin;
 use super::scaling_group::create::create_scaling_group;
-use super::scaling_group::{attributes, hooks, mixed_instances, readiness, scale_in};
+use super::scaling_group::{attributes, hooks, mixed_instances, readiness, scale_in, subnets};
 use super::{adopt, launch_configuration, ownership, rotation, warm_pool};
 use crate::api::StrategyType;
 use crate::auth::access_entries::JoinPlan;
@@ -200,9 +200,9 @@ fn update_scaling_group(
         change.max = Some(max);
         reasons.push(Drift::new("maxSize", group.max, max));
     }
-    if group.subnets != input.resolved.subnets {
+    if subnets::may_be_set(input, group) {
         change.subnets = Some(input.resolved.subnets.clone());
-        reasons.push(Drift::new("subnets", group.subnets.join(", "), input.resolved.subnets.join(", ")));
+        reasons.push(subnets::drift(input, group));
     }
     let pin = merge_purchase_options(input, group, &template, &mut change, &mut reasons, builder);
     builder.steps.extend(template.steps);

@@ -7,6 +7,7 @@ use serde_json::json;
 use super::input::PlanInput;
 use super::join::role_join;
 use super::launch_configuration;
+use super::scaling_group::subnets;
 use crate::api::ManagedAttributes;
 use crate::auth::access_entries::JoinPlan;
 use crate::aws::Tag;
@@ -46,11 +47,7 @@ fn managed_attributes(input: &PlanInput, joined: &JoinPlan, old: &ManagedAttribu
             &old.hooks,
             hooks,
         ),
-        processes: desired_and_recorded(
-            r.desired.suspended_processes.iter().cloned().collect(),
-            &old.processes,
-            processes,
-        ),
+        processes: desired_and_recorded(subnets::recorded_processes(input), &old.processes, processes),
         metrics: desired_and_recorded(r.desired.metrics.iter().cloned().collect(), &old.metrics, metrics),
         auth_entries: [
             joining.owned_auth_entries(joined, &r.role_arn, &present(&old.auth_entries)),
@@ -71,6 +68,7 @@ fn managed_attributes(input: &PlanInput, joined: &JoinPlan, old: &ManagedAttribu
         warm_pool: r.desired.warm_pool.is_some()
             || (old.warm_pool && input.observed.scaling_group.as_ref().is_some_and(|g| g.warm_pool.is_some())),
         adopted: old.adopted.clone(),
+        leaving_subnets: subnets::in_use(r, input.observed, input.status),
         pool: if r.type_pool.is_some() { old.pool.clone() } else { Vec::new() },
         ..ManagedAttributes::default()
     }

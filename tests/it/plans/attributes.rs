@@ -36,7 +36,7 @@ fn scaling_group_cases() -> Vec<Case> {
         ("lifecycleHooks: field removed", "lifecycleHooks: [{name: drain, lifecycle: launch}]", |s| {
             s.state.lifecycle_hooks.as_mut().expect("hooks")[0].metadata = Some("theirs".into());
         }),
-        ("scaling_group/subnets", "subnets: [subnet-1]", |s| group(s).subnets.push("subnet-2".into())),
+        ("scaling_group/subnets", "subnets: [subnet-1]", |s| group(s).subnets.clear()),
     ]
 }
 

@@ -9,7 +9,7 @@ use instance_manager::rotation::crd::{RenderedResource, ResourceKind};
 
 use super::*;
 
-const CRD: &str = "{strategy: {type: crd, crd: {crdName: rollingupgrades, statusJSONPath: .status.currentStatus, statusSuccessString: completed, statusFailureString: error, maxRetries: 1, spec: \"{apiVersion: upgrademgr.keikoproj.io/v1alpha1, kind: RollingUpgrade, metadata: {name: '{{ .InstanceGroup.GetName }}', namespace: '{{ .InstanceGroup.GetNamespace }}'}, spec: {asgName: '{{ .InstanceGroup.Status.ActiveScalingGroupName }}'}}\"}}, eks: {configuration: {image: ami-00000002}}}";
+pub(super) const CRD: &str = "{strategy: {type: crd, crd: {crdName: rollingupgrades, statusJSONPath: .status.currentStatus, statusSuccessString: completed, statusFailureString: error, maxRetries: 1, spec: \"{apiVersion: upgrademgr.keikoproj.io/v1alpha1, kind: RollingUpgrade, metadata: {name: '{{ .InstanceGroup.GetName }}', namespace: '{{ .InstanceGroup.GetNamespace }}'}, spec: {asgName: '{{ .InstanceGroup.Status.ActiveScalingGroupName }}'}}\"}}, eks: {configuration: {image: ami-00000002}}}";
 
 /// A new version is pinned, the nodes run the old one, and the strategy's resources have not been read.
 fn with_outdated_nodes() -> Scenario {

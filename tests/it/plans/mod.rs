@@ -167,6 +167,7 @@ fn new_group(resolved: ResolvedGroup) -> Scenario {
         warm_pool_wait: SignedDuration::ZERO,
         tag_retry_pending: false,
         launch_times: BTreeMap::new(),
+        instance_subnets: BTreeMap::new(),
         join: no_join_entries(),
         previous_roles: Default::default(),
         nodes: BTreeMap::new(),
@@ -437,7 +438,22 @@ fn scenarios() -> Vec<(&'static str, Scenario)> {
                 })
                 .with_spec("eks: {minSize: 1, maxSize: 1}"),
         ),
-        ("scaling_group/subnets", converged().with_scaling_group(|g| g.subnets = vec!["subnet-9".into()])),
+        ("scaling_group/subnet-removal-begins", subnets::with_subnets(&["subnet-1", "subnet-9"])),
+        (
+            "scaling_group/subnet-removal-suspended",
+            subnets::with_subnets(&["subnet-1", "subnet-9"]).with(subnets::suspend),
+        ),
+        ("scaling_group/subnet-removal-rotates", subnets::with_subnets(&["subnet-1"]).with(subnets::suspend)),
+        (
+            "scaling_group/subnet-removal-locked",
+            subnets::with_subnets(&["subnet-1", "subnet-9"]).with(|s| s.lock = Some("the annotation lock-upgrades")),
+        ),
+        (
+            "scaling_group/subnet-removal-ends",
+            subnets::with_subnets(&["subnet-1"]).with(subnets::suspend).with(|s| {
+                s.state.instance_subnets.values_mut().for_each(|subnet| *subnet = "subnet-1".into());
+            }),
+        ),
         (
             "attributes/tag-repaired",
             converged().with_scaling_group(|g| g.tags.retain(|t| t.key != "KubernetesCluster")),
@@ -705,6 +721,7 @@ fn plans_match_golden_files() {
 mod fargate;
 
 mod release;
+mod subnets;
 
 mod access_entries;
 

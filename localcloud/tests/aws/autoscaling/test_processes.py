@@ -240,6 +240,27 @@ def test_zones_are_rebalanced_unless_the_process_is_suspended(aws, groups):
     groups.settle(name, 5)
 
 
+def test_a_removed_zone_is_emptied_unless_the_process_is_suspended(aws, groups):
+    """Amazon EC2 Auto Scaling User Guide, "Auto Scaling benefits" (Rebalancing activities) and "Suspend and resume processes".
+
+    A change of the group's zones leads to rebalancing. While AZRebalance is suspended, the instances of a removed zone
+    stay. New instances launch only in the group's zones.
+    """
+    name = groups.make(3, MaxSize=9)
+    aws.autoscaling.suspend_processes(AutoScalingGroupName=name, ScalingProcesses=["AZRebalance"])
+    before = {i["InstanceId"]: i["AvailabilityZone"] for i in groups.show(name)["Instances"]}
+    assert len(set(before.values())) == 3
+    aws.autoscaling.update_auto_scaling_group(AutoScalingGroupName=name, VPCZoneIdentifier=groups.simulator.subnets[0])
+    aws.autoscaling.set_desired_capacity(AutoScalingGroupName=name, DesiredCapacity=4)
+    groups.settle(name, 4)
+    assert set(before) < {i["InstanceId"] for i in groups.show(name)["Instances"]}
+    aws.autoscaling.resume_processes(AutoScalingGroupName=name, ScalingProcesses=["AZRebalance"])
+    zone = groups.show(name)["AvailabilityZones"]
+    wait_until(lambda: {i["AvailabilityZone"] for i in groups.show(name)["Instances"]} == set(zone), "the removed zones to be empty")
+    stays = groups.settle(name, 4)
+    assert [i for i in before if i in stays] == [i for i in before if before[i] in zone]
+
+
 def test_a_deleted_template_fails_launches_until_it_is_replaced(aws, groups, data, name):
     """Amazon EC2 Auto Scaling User Guide, "Troubleshoot Amazon EC2 Auto Scaling: Launch templates"."""
     group = groups.make()

@@ -68,9 +68,9 @@ async fn immutable_entries_are_cached_and_absent_ones_retried() {
     assert_eq!(fake.calls("images"), 1);
     let ids = ["i-1".to_owned(), "i-2".to_owned()];
     for _ in 0..2 {
-        assert_eq!(inventory.launch_times(&ids).await.unwrap().len(), 2);
+        assert_eq!(inventory.launches(&ids).await.unwrap().len(), 2);
     }
-    assert_eq!(fake.calls("launch times"), 1);
+    assert_eq!(fake.calls("launches"), 1);
 }
 
 #[tokio::test]

@@ -17,6 +17,7 @@ use super::observed::{ObservedState, ObservedVersion, version_number};
 use super::ownership;
 use super::resolve::ResolvedGroup;
 use super::rotation::outdated;
+use super::scaling_group::subnets;
 use crate::api::InstanceGroupStatus;
 use crate::aws::{
     AwsError, Instance, InstanceProfile, InstanceState, LaunchTemplate, ScalingGroup, TemplateData, TemplatePin,
@@ -91,6 +92,7 @@ pub(crate) async fn observe(
             o.now,
         ),
         launch_times: BTreeMap::new(),
+        instance_subnets: BTreeMap::new(),
         join,
         previous_roles: Default::default(),
         nodes: nodes(o, scaling_group.as_ref()),
@@ -237,13 +239,21 @@ async fn observe_details(
     }
     let warmed = status.template.as_ref().and_then(|t| t.warm_pool.clone());
     let is_managed = resolved.desired.warm_pool.is_some() && group.warm_pool.is_some();
-    if is_managed && super::warm_pool::current_version_key(resolved, &group, o.now) != warmed {
+    if is_managed && super::warm_pool::current_version_key(resolved, &group, status, o.now) != warmed {
         state.warm_instances = Some(o.inventory.warm_pool(&group.name, o.max_cache_age).await.map_err(aws)?.to_vec());
     }
-    if resolved.desired.rolling_update.rotate_at.is_some_and(|at| at <= o.now) {
+    let rotate_at_passed = resolved.desired.rolling_update.rotate_at.is_some_and(|at| at <= o.now);
+    let subnets_leave = !subnets::leaving(resolved, state, status).is_empty();
+    if rotate_at_passed || subnets_leave {
         let warm = state.warm_instances.iter().flatten().map(|w| &w.instance);
         let ids: Vec<_> = group.instances.iter().chain(warm).map(|i| i.id.clone()).collect();
-        state.launch_times = o.inventory.launch_times(&ids).await.map_err(aws)?.into_iter().collect();
+        let launches = o.inventory.launches(&ids).await.map_err(aws)?;
+        if rotate_at_passed {
+            state.launch_times = launches.iter().map(|(id, launch)| (id.clone(), launch.time)).collect();
+        }
+        if subnets_leave {
+            state.instance_subnets = launches.into_iter().map(|(id, launch)| (id, launch.subnet)).collect();
+        }
     }
     let is_waiting = super::warm_pool::is_blocked_by_transitions(resolved, state, status);
     state.warm_pool_wait = o.process_state.track_warm_pool_wait(&resolved.desired.id.key(), is_waiting, o.now);

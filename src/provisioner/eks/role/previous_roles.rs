@@ -23,7 +23,7 @@ pub(crate) fn all_nodes_use_role(
     let Some(group) = &state.scaling_group else { return false };
     let Some(pin) = &group.template else { return false };
     let warmed = status.template.as_ref().and_then(|t| t.warm_pool.clone());
-    let pool = group.warm_pool.is_none() || warm_pool::current_version_key(resolved, group, now) == warmed;
+    let pool = group.warm_pool.is_none() || warm_pool::current_version_key(resolved, group, status, now) == warmed;
     pool && matches!(pin_state(resolved, state, status, pin), PinState::Current { .. })
         && members(resolved, state, status).iter().all(|m| m.reasons.is_empty())
 }

@@ -13,6 +13,7 @@ use crate::provisioner::eks::launch_configuration;
 use crate::provisioner::eks::observed;
 use crate::provisioner::eks::observed::{ObservedState, StrategyState};
 use crate::provisioner::eks::resolve::ResolvedGroup;
+use crate::provisioner::eks::scaling_group::subnets;
 use crate::rotation::NodeInstance;
 use crate::rotation::crd::decide;
 use crate::rotation::crd::decide::{CrdStrategyAction, CrdStrategyDecision, CrdStrategyState, decide};
@@ -20,6 +21,7 @@ use crate::rotation::crd::resource;
 use crate::rotation::crd::resource::{RenderTarget, RenderedResource, ResourceKind};
 use crate::rotation::crd::template_context::{TemplateSource, template_context};
 use crate::rotation::crd::{CrdUpgrade, template};
+use crate::util::digest::sha256_hex;
 use crate::util::redact::Redacted;
 
 /// How many outdated instances are not terminating yet.
@@ -47,15 +49,29 @@ pub fn build_request(
         status: &status,
     });
     let rendered = template::render(text, root, weight)?;
-    let id = version_id(state, group);
+    let id = version_id(resolved, state, &status, group);
     let purpose =
         RenderTarget { group_namespace: &resolved.desired.id.namespace, scaling_group: &group.name, version_id: &id };
     resource::validate_resource(&rendered, &crd.submission_policy, &purpose)
 }
 
-/// Identifies the desired version in the resource's name: the last part of the template's name and the version number,
-/// or the last part of the launch configuration's name.
-fn version_id(state: &ObservedState, group: &ScalingGroup) -> String {
+/// Identifies the upgrade in the resource's name: by the desired version, and by the removed subnets while their nodes are
+/// replaced. An earlier resource of the same version has not replaced these.
+fn version_id(
+    resolved: &ResolvedGroup,
+    state: &ObservedState,
+    status: &InstanceGroupStatus,
+    group: &ScalingGroup,
+) -> String {
+    let version = desired_version_id(state, group);
+    match subnets::left(resolved, group, status) {
+        left if left.is_empty() => version,
+        left => format!("{version}-{}", &sha256_hex(&left.join(" "))[..8]),
+    }
+}
+
+/// The last part of the template's name and the version number, or the last part of the launch configuration's name.
+fn desired_version_id(state: &ObservedState, group: &ScalingGroup) -> String {
     let last = |name: &str| name.rsplit('-').next().unwrap_or_default().to_owned();
     if let Some(name) = launch_configuration::current_name(group) {
         return last(name);

@@ -8,6 +8,7 @@ use crate::provisioner::eks::launch_template::drift;
 use crate::provisioner::eks::observed::{ObservedState, version_number};
 use crate::provisioner::eks::resolve::ResolvedGroup;
 use crate::provisioner::eks::rotation::template_origin::{TemplateOrigin, newest_adopted_version, pinned_version};
+use crate::provisioner::eks::scaling_group::subnets;
 use crate::rotation::NodeInstance;
 
 /// How the pinned version relates to the desired content.
@@ -92,6 +93,18 @@ pub(crate) fn members(
 
 /// Why an instance of the group or of its warm pool is to be replaced; empty when it is not.
 pub(crate) fn instance_drift(
+    resolved: &ResolvedGroup,
+    state: &ObservedState,
+    status: &InstanceGroupStatus,
+    instance: &Instance,
+) -> Vec<Drift> {
+    let mut reasons = launch_drift(resolved, state, status, instance);
+    reasons.extend(subnets::instance_drift(resolved, state, status, instance));
+    reasons
+}
+
+/// How an instance differs from what the group launches now.
+fn launch_drift(
     resolved: &ResolvedGroup,
     state: &ObservedState,
     status: &InstanceGroupStatus,

@@ -7,7 +7,7 @@ use crate::aws::{ScalingGroup, Tag, tag_map};
 use crate::plan::EksStep;
 use crate::plan::{Drift, PlanBuilder};
 use crate::provisioner::eks::input::PlanInput;
-use crate::provisioner::eks::scaling_group::hooks;
+use crate::provisioner::eks::scaling_group::{hooks, subnets};
 use crate::provisioner::eks::warm_pool;
 
 /// Sets attributes that differ, and removes those that only the controller had set.
@@ -16,13 +16,18 @@ pub(crate) fn plan_attributes(input: &PlanInput, group: &ScalingGroup, builder: 
     tags(input, group, &managed, builder);
     let desired = &input.resolved.desired;
     let name = || group.name.clone();
-    let (add, remove) =
-        additions_and_removals(&desired.suspended_processes, &group.suspended_processes, &managed.processes);
+    let processes = subnets::desired_processes(input, group);
+    let (add, remove) = additions_and_removals(&processes, &group.suspended_processes, &managed.processes);
     if !add.is_empty() {
-        builder.push_with_reasons(
-            EksStep::SuspendProcesses { group: name(), processes: add.clone() },
-            vec![Drift::new("suspendProcesses", "", add.join(", "))],
-        );
+        let of_spec: Vec<_> = add.iter().filter(|p| desired.suspended_processes.contains(*p)).cloned().collect();
+        let mut reasons = Vec::new();
+        if !of_spec.is_empty() {
+            reasons.push(Drift::new("suspendProcesses", "", of_spec.join(", ")));
+        }
+        if of_spec.len() < add.len() {
+            reasons.push(subnets::drift(input, group));
+        }
+        builder.push_with_reasons(EksStep::SuspendProcesses { group: name(), processes: add }, reasons);
     }
     if !remove.is_empty() {
         builder.push_with_reasons(

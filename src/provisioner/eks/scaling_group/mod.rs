@@ -7,3 +7,4 @@ pub(crate) mod mixed_instances;
 pub(crate) mod readiness;
 pub(crate) mod scale_in;
 pub(crate) mod spot;
+pub(crate) mod subnets;

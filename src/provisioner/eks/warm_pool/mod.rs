@@ -8,6 +8,7 @@ use super::input::PlanInput;
 use super::observed::ObservedState;
 use super::resolve::ResolvedGroup;
 use super::rotation::outdated;
+use super::scaling_group::subnets;
 use crate::api::{InstanceGroupStatus, ManagedAttributes};
 use crate::aws::{ScalingGroup, WarmInstance, WarmPhase, WarmPool, WarmSizes};
 use crate::plan::EksStep;
@@ -15,18 +16,19 @@ use crate::plan::{Drift, Outcome, Phase, PlanBuilder, PlannedStep, Reason, Reche
 use crate::rotation::rolling_update::report::rotation_halted;
 use crate::util::duration;
 
-/// Identifies the version that all instances of a pool should run: the pinned version, and `rotate-at` once it has passed.
+/// Identifies what all instances of a pool should be: of the pinned version, launched after `rotate-at` once it has
+/// passed, and outside of subnets that have left the group.
 pub(crate) fn current_version_key(
     resolved: &ResolvedGroup,
     group: &ScalingGroup,
+    status: &InstanceGroupStatus,
     now: jiff::Timestamp,
 ) -> Option<String> {
     let pinned =
         group.template.as_ref().map(|pin| pin.version.clone()).or_else(|| group.launch_configuration.clone())?;
-    Some(match resolved.desired.rolling_update.rotate_at.filter(|at| *at <= now) {
-        Some(at) => format!("{pinned} {at}"),
-        None => pinned,
-    })
+    let rotate_at = resolved.desired.rolling_update.rotate_at.filter(|at| *at <= now).map(|at| at.to_string());
+    let left = subnets::left(resolved, group, status).into_iter().map(|subnet| format!("without {subnet}"));
+    Some([pinned].into_iter().chain(rotate_at).chain(left).collect::<Vec<_>>().join(" "))
 }
 
 /// Whether the group has a warm pool that neither the controller created nor the spec asks for.
@@ -132,7 +134,7 @@ pub(crate) fn rotate_pool(input: &PlanInput, group: &ScalingGroup, builder: &mut
     let (Some(pool), Some(_)) = (&input.observed.warm_instances, &group.warm_pool) else { return false };
     let old = outdated_instances(input.resolved, input.observed, input.status);
     if old.is_empty() {
-        let version_key = current_version_key(input.resolved, group, input.now);
+        let version_key = current_version_key(input.resolved, group, input.status, input.now);
         if let (Some(template), Some(key)) = (builder.status_update.fields.get_mut("template"), version_key) {
             template["warmPool"] = json!(key);
         }
