@@ -1,4 +1,5 @@
-//! Annotations below the controller's prefix that have no effect: unknown names, and values that are not understood.
+//! Annotations below the controller's prefix: those that have no effect (unknown names, and values that are not
+//! understood), and the labels in `default-labels`.
 
 use std::collections::BTreeMap;
 
@@ -22,6 +23,12 @@ const SWITCHES: [&str; 6] = [
 const OTHERS: [&str; 4] =
     [annotation::DEFAULT_LABELS, annotation::OS_FAMILY, annotation::CUSTOM_NETWORKING_HOST_PODS, annotation::ROTATE_AT];
 
+/// The annotations of a group that the controller reads.
+#[cfg(test)]
+pub(crate) fn group_annotations() -> impl Iterator<Item = &'static str> {
+    SWITCHES.into_iter().chain(OTHERS).filter(|key| *key != annotation::CONFIG_EXCLUDED)
+}
+
 /// One sentence for each annotation below the controller's prefix that has no effect, with the remedy.
 pub(crate) fn ignored_annotations(annotations: &BTreeMap<String, String>) -> Vec<String> {
     let ours = annotations.iter().filter(|(key, _)| key.starts_with(PREFIX));
@@ -40,16 +47,29 @@ fn problem(key: &str, value: &str) -> Option<String> {
         return (!is_understood && !is_false)
             .then(|| format!("{key} {shown} has no effect; use \"true\" or \"false\""));
     }
-    if OTHERS.contains(&key) {
+    Some(match unknown_name(key)? {
+        Some(near) => format!("{key} is not a known annotation; did you mean {near}?"),
+        None => format!("{key} is not a known annotation; remove it"),
+    })
+}
+
+/// The likely name for an unknown annotation below the controller's prefix, if there is one; `None` for any other
+/// annotation.
+pub(crate) fn unknown_name(key: &str) -> Option<Option<&'static str>> {
+    if !key.starts_with(PREFIX) || SWITCHES.contains(&key) || OTHERS.contains(&key) {
         return None;
     }
     let closest = closest_match(key, SWITCHES.into_iter().chain(OTHERS));
     // All names share the prefix, so only a name that also resembles another one behind it is a likely typing error.
     let name = |key: &str| key[PREFIX.len()..].to_owned();
-    let likely = closest.filter(|near| closest_match(&name(key), [name(near).as_str()].into_iter()).is_some());
-    Some(match likely {
-        Some(near) => format!("{key} is not a known annotation; did you mean {near}?"),
-        None => format!("{key} is not a known annotation; remove it"),
+    Some(closest.filter(|near| closest_match(&name(key), [name(near).as_str()].into_iter()).is_some()))
+}
+
+/// The items of the annotation `default-labels`: `key=value`, or an error with the item where it is anything else.
+pub(crate) fn label_items(text: &str) -> impl Iterator<Item = Result<(&str, &str), &str>> {
+    text.split(',').map(str::trim).filter(|item| !item.is_empty()).map(|item| match item.split_once('=') {
+        Some((key, value)) if !key.is_empty() && !value.contains('=') => Ok((key, value)),
+        _ => Err(item),
     })
 }
 

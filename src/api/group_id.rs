@@ -25,8 +25,6 @@ pub struct GroupId {
     pub deletion_requested_at: Option<Timestamp>,
     /// Whether the InstanceGroup has the controller's finalizer.
     pub has_finalizer: bool,
-    /// Annotations of the InstanceGroup before the merge with the boundaries.
-    pub annotations: BTreeMap<String, String>,
     /// Labels of the InstanceGroup.
     pub labels: BTreeMap<String, String>,
 }
@@ -54,7 +52,6 @@ pub fn group_id(group: &InstanceGroup) -> GroupId {
         created_at: meta.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |t| t.0),
         deletion_requested_at: meta.deletion_timestamp.as_ref().map(|t| t.0),
         has_finalizer: meta.finalizers.iter().flatten().any(|f| f == FINALIZER),
-        annotations: meta.annotations.clone().unwrap_or_default(),
         labels: meta.labels.clone().unwrap_or_default(),
     }
 }

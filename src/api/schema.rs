@@ -37,22 +37,24 @@ pub(crate) fn status() -> &'static Value {
     &ROOT["properties"]["status"]
 }
 
-/// Whether a dotted path names `metadata.annotations`, an annotation whose key has no dots, or a field of the spec
-/// outside lists. Any key of a map such as `labels` is known.
-pub(crate) fn is_known_path(path: &str) -> bool {
-    if let Some(annotation) = path.strip_prefix("metadata.annotations") {
-        return annotation.is_empty()
-            || annotation.rsplit_once('.').is_some_and(|(above, key)| above.is_empty() && !key.is_empty());
+/// Whether a path of keys names `metadata.annotations`, one annotation, or a field of the spec outside lists. Any key of
+/// a map such as `labels` is known.
+pub(crate) fn is_known_path(segments: &[String]) -> bool {
+    if let [metadata, annotations, below @ ..] = segments
+        && metadata == "metadata"
+        && annotations == "annotations"
+    {
+        return below.len() <= 1;
     }
     let mut schema: &Value = &ROOT;
-    for segment in path.split('.') {
+    for segment in segments {
         schema = match (&schema["properties"][segment], &schema["additionalProperties"]) {
             (Value::Null, Value::Null) => return false,
             (Value::Null, map) => map,
             (property, _) => property,
         };
     }
-    path == "spec" || path.starts_with("spec.")
+    segments.first().is_some_and(|root| root == "spec")
 }
 
 /// Whether a dotted path names a map with arbitrary keys, such as labels or annotations.
@@ -105,12 +107,15 @@ mod tests {
 
     #[test]
     fn known_paths_come_from_the_schema() {
+        let is_known = |path: &str| is_known_path(&path.split('.').map(str::to_owned).collect::<Vec<_>>());
         for path in ["metadata.annotations", "spec", "spec.strategy", "spec.eks.configuration.labels.team"] {
-            assert!(is_known_path(path), "{path}");
+            assert!(is_known(path), "{path}");
         }
         for path in ["spec.eks.strategy", "metadata", "status", "", "spec.", "spec.eks.configuration.tags.key", "x.y"] {
-            assert!(!is_known_path(path), "{path}");
+            assert!(!is_known(path), "{path}");
         }
+        let annotation = ["metadata", "annotations", "a.b/c"].map(str::to_owned);
+        assert!(is_known_path(&annotation) && !is_known_path(&[&annotation[..], &["x".to_owned()]].concat()));
     }
 
     #[test]

@@ -26,6 +26,8 @@ pub(crate) struct Applier<'a> {
     pub aws_auth: &'a AwsAuthWriter,
     /// Whether this process may write: it is the leader, and no other controller is active. Checked before every step.
     pub can_write: &'a (dyn Fn() -> bool + Sync),
+    /// Whether the boundaries let the group's own `lock-upgrades` count.
+    pub honors_group_lock: bool,
     /// Namespace of the ConfigMap that can carry `lock-upgrades`.
     pub config_namespace: &'a str,
     /// How long a node is not drained again after its drain ran into `drainTimeout`.

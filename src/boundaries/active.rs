@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, RwLock};
 
-use crate::boundaries::{Boundaries, ConfigError, ConfigWarning};
+use crate::boundaries::{Boundaries, ConfigError, ConfigWarning, is_group_locked};
+use crate::lock::is_locked;
 
 /// The data of a ConfigMap.
 pub(crate) type ConfigMapData = BTreeMap<String, String>;
@@ -19,6 +20,27 @@ pub(crate) struct ActiveBoundaries {
     pub source: BoundariesSource,
     /// Warnings about the live ConfigMap.
     pub warnings: Vec<ConfigWarning>,
+}
+
+impl ActiveBoundaries {
+    /// Whether the groups of a namespace are not merged: there are no boundaries, or the namespace is excluded.
+    pub(crate) fn excludes(&self, namespace: &str, annotations: &BTreeMap<String, String>) -> bool {
+        self.boundaries.as_ref().is_none_or(|boundaries| boundaries.policy.is_excluded(namespace, annotations))
+    }
+
+    /// Whether the annotation `lock-upgrades` of a group, or the admin's in its place, locks the group.
+    pub(crate) fn is_group_locked(
+        &self,
+        namespace: &str,
+        namespace_annotations: &BTreeMap<String, String>,
+        annotations: &BTreeMap<String, String>,
+    ) -> bool {
+        let excluded = self.excludes(namespace, namespace_annotations);
+        match &self.boundaries {
+            Some(boundaries) => is_group_locked(boundaries, annotations, excluded),
+            None => is_locked(annotations),
+        }
+    }
 }
 
 /// Source of the active boundaries.

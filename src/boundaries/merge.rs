@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::merged_spec::MergedSpec;
-use super::overridden::{OverriddenValue, find_overridden};
+use super::merged_spec::{MergedAnnotations, MergedSpec};
+use super::overridden::{OverriddenValue, find_overridden, overridden_value};
 use super::parse::Boundaries;
 use super::path::{Path, merge_key_value};
 use super::provenance::{Boundary, Origin, Provenance, Source, SourcedContent, SourcedValue};
+use crate::api::annotations::label_items;
 use crate::api::{names, schema};
+use crate::lock::is_locked;
 use crate::util::digest::sha256_hex;
 
 /// A conflict of types between an InstanceGroup and the ConfigMap.
@@ -51,35 +53,108 @@ pub fn merge(boundaries: &Boundaries, group: &Value, excluded: bool) -> Result<M
     // A group without a spec is treated like one with an empty spec.
     let spec = if group["spec"].is_null() { json!({}) } else { group["spec"].clone() };
     let tenant = json!({ "metadata": { "annotations": group["metadata"]["annotations"] }, "spec": spec });
-    let mut tree = SourcedValue::new(&tenant, Source::TENANT);
+    let tree = SourcedValue::new(&tenant, Source::TENANT);
     if excluded {
         return Ok(build_merged_spec(&tree, vec![], String::new()));
     }
     let conditionals = boundaries.matching_conditionals(&string_map(&tenant["metadata"]["annotations"]));
+    let mut merged = apply_boundaries(boundaries, &conditionals, tree.clone())?;
+    let mut overridden = find_overridden(&tenant, &merged);
+    overridden.extend(limit_annotation_labels(boundaries, &conditionals, tree, &mut merged)?);
+    let hash = hash_spec(&merged);
+    Ok(build_merged_spec(&merged, overridden, hash))
+}
+
+/// Whether the group's own annotation `lock-upgrades`, or the admin's in its place, locks the group.
+pub(crate) fn is_group_locked(boundaries: &Boundaries, annotations: &BTreeMap<String, String>, excluded: bool) -> bool {
+    let path = Path::of(&["metadata", "annotations", names::annotation::LOCK_UPGRADES]);
+    if excluded || !boundaries.concerns(&path) {
+        return is_locked(annotations);
+    }
+    let group = json!({ "metadata": { "annotations": annotations } });
+    // What cannot be merged is not planned at all, so its lock stays.
+    merge(boundaries, &group, false).map_or(true, |merged| is_locked(merged.annotations.as_map()))
+}
+
+fn apply_boundaries(
+    boundaries: &Boundaries,
+    conditionals: &[usize],
+    mut tree: SourcedValue,
+) -> Result<SourcedValue, MergeError> {
     for path in &boundaries.replace {
         // shared.replace never applies to the strategy, even when it is unset: existing groups would change how they rotate.
         let name = path.to_string();
         let is_set = name == "spec.strategy" || tree.get(path).is_some_and(|own| !own.is_unset(&name));
-        if let Some(value) = admin_value(boundaries, &conditionals, path, Boundary::Replace).filter(|_| !is_set) {
+        if let Some(value) = admin_value(boundaries, conditionals, path, Boundary::Replace).filter(|_| !is_set) {
             tree.set(path, value);
         }
     }
     for (paths, kind) in [(&boundaries.merge, Boundary::Merge), (&boundaries.merge_override, Boundary::MergeOverride)] {
         for path in paths {
-            if let Some(merged) = shared_value(boundaries, &conditionals, path, kind, tree.get(path))? {
+            if let Some(merged) = shared_value(boundaries, conditionals, path, kind, tree.get(path))? {
                 tree.set(path, merged);
             }
         }
     }
     for path in &boundaries.restricted {
-        match admin_value(boundaries, &conditionals, path, Boundary::Restricted) {
+        match admin_value(boundaries, conditionals, path, Boundary::Restricted) {
             Some(value) => tree.set(path, value),
             None => tree.remove(path),
         }
     }
-    let overridden = find_overridden(&tenant, &tree);
-    let hash = hash_spec(&tree);
-    Ok(build_merged_spec(&tree, overridden, hash))
+    Ok(tree)
+}
+
+/// Removes from a tenant's annotation `default-labels` what the tenant could not set in `labels`, and returns it. The
+/// annotation goes through the boundaries of `labels`: it is merged once more as if it were that field.
+fn limit_annotation_labels(
+    boundaries: &Boundaries,
+    conditionals: &[usize],
+    mut as_field: SourcedValue,
+    merged: &mut SourcedValue,
+) -> Result<Vec<OverriddenValue>, MergeError> {
+    let annotation = Path::of(&["metadata", "annotations", names::annotation::DEFAULT_LABELS]);
+    let labels = ["spec", "eks", "configuration", "labels"];
+    let text = match merged.get(&annotation) {
+        Some(SourcedValue { source: Source::TENANT, content: SourcedContent::Scalar(Value::String(text)) }) => {
+            text.clone()
+        }
+        _ => return Ok(vec![]),
+    };
+    if !boundaries.concerns(&Path::of(&labels)) {
+        return Ok(vec![]);
+    }
+    let path = |key: &str| Path::of(&[&labels[..], &[key]].concat());
+    for (key, value) in label_items(&text).flatten() {
+        as_field.set(&path(key), SourcedValue::new(&value.into(), Source::TENANT));
+    }
+    let allowed = apply_boundaries(boundaries, conditionals, as_field)?;
+    let is_allowed =
+        |key: &str, value: &str| allowed.get(&path(key)).is_some_and(|tree| tree.value().as_str() == Some(value));
+    let (mut kept, mut dropped) = (vec![], vec![]);
+    // A later item of the same key counts.
+    let last: BTreeMap<_, _> = label_items(&text).flatten().collect();
+    for item in label_items(&text) {
+        match item {
+            Ok((key, _)) if !is_allowed(key, last[key]) => {
+                dropped.retain(|known| *known != key);
+                dropped.push(key);
+            }
+            Ok((key, value)) => kept.push(format!("{key}={value}")),
+            Err(ignored) => kept.push(ignored.to_owned()),
+        }
+    }
+    let overridden = |key: &&str| {
+        let show_as = format!("{annotation}[{key}]");
+        overridden_value(show_as.clone(), &show_as, &last[key].into(), merged.get(&path(key)))
+    };
+    let overridden: Vec<_> = dropped.iter().map(overridden).collect();
+    match (overridden.is_empty(), kept.is_empty()) {
+        (true, _) => {}
+        (false, true) => merged.remove(&annotation),
+        (false, false) => merged.set(&annotation, SourcedValue::new(&kept.join(",").into(), Source::TENANT)),
+    }
+    Ok(overridden)
 }
 
 fn build_merged_spec(tree: &SourcedValue, overridden: Vec<OverriddenValue>, hash: String) -> MergedSpec {
@@ -90,7 +165,13 @@ fn build_merged_spec(tree: &SourcedValue, overridden: Vec<OverriddenValue>, hash
     }
     provenance.retain(|path, _| path != "metadata" && path != "metadata.annotations");
     let spec = value["spec"].take();
-    MergedSpec { annotations: string_map(&value["metadata"]["annotations"]), spec, provenance, overridden, hash }
+    MergedSpec {
+        annotations: MergedAnnotations::new(string_map(&value["metadata"]["annotations"])),
+        spec,
+        provenance,
+        overridden,
+        hash,
+    }
 }
 
 /// Hashes the spec and only the annotations that the controller reads, so that annotations of other tools cause no
@@ -147,8 +228,8 @@ fn shared_value(
     own: Option<&SourcedValue>,
 ) -> Result<Option<SourcedValue>, MergeError> {
     let merge_key = path.merge_key();
-    // Each conditional is merged over what precedes it, and wins conflicts, except for a scalar without a tenant value:
-    // there the default wins (see below).
+    // Each conditional is merged over what precedes it, and wins conflicts in maps and lists. Of scalars the earlier one
+    // stays: the default, or else the first conditional.
     let mut base = default_value(boundaries, path, kind);
     for conditional in conditional_values(boundaries, matching, path, kind) {
         base = Some(match base {
@@ -159,7 +240,6 @@ fn shared_value(
     let Some(base) = base else { return Ok(None) };
     let base_is_scalar = matches!(base.content, SourcedContent::Scalar(_));
     match own.filter(|own| !own.is_unset(&path.to_string())) {
-        None if base_is_scalar => Ok(default_value(boundaries, path, kind).or(Some(base))),
         None => Ok(Some(base)),
         Some(own) if base_is_scalar && matches!(own.content, SourcedContent::Scalar(_)) => Ok(None),
         Some(own) => {
@@ -176,7 +256,7 @@ enum Winner {
 }
 
 /// Merges two values of one kind. Maps are merged by key, one level deep; lists by their merge key, or else by
-/// equality. Of two scalars the first is kept.
+/// equality. Of two scalars the second is kept.
 fn merge_values(
     path: &Path,
     first: SourcedValue,
@@ -208,8 +288,8 @@ fn merge_values(
         (SourcedContent::List(first), SourcedContent::List(second)) => {
             Ok(SourcedValue { source, content: SourcedContent::List(merge_lists(first, second, winner, merge_key)) })
         }
-        (SourcedContent::Scalar(value), SourcedContent::Scalar(_)) => {
-            Ok(SourcedValue { source, content: SourcedContent::Scalar(value) })
+        (SourcedContent::Scalar(_), scalar @ SourcedContent::Scalar(_)) => {
+            Ok(SourcedValue { source: second.source, content: scalar })
         }
         (first, second) => Err(MergeError {
             path: path.to_string(),

@@ -7,13 +7,41 @@ use serde_json::Value;
 
 use super::overridden::OverriddenValue;
 use super::provenance::Provenance;
+use crate::api::names::annotation::is_true;
 use crate::api::redacted;
+
+/// Annotations of an InstanceGroup after the merge with the boundaries. Only the merge makes them, so that no annotation
+/// of a tenant takes effect past a boundary.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct MergedAnnotations(BTreeMap<String, String>);
+
+impl MergedAnnotations {
+    pub(super) fn new(annotations: BTreeMap<String, String>) -> Self {
+        Self(annotations)
+    }
+
+    /// The value of an annotation.
+    pub(crate) fn get(&self, key: &str) -> Option<&str> {
+        self.0.get(key).map(String::as_str)
+    }
+
+    /// Whether an annotation is set to "true", in any case.
+    pub(crate) fn is_true(&self, key: &str) -> bool {
+        is_true(&self.0, key)
+    }
+
+    /// All annotations, by key.
+    pub fn as_map(&self) -> &BTreeMap<String, String> {
+        &self.0
+    }
+}
 
 /// An InstanceGroup after the merge with the boundaries.
 #[derive(Clone, Default, PartialEq, Serialize)]
 pub struct MergedSpec {
     /// Annotations after the merge.
-    pub annotations: BTreeMap<String, String>,
+    pub annotations: MergedAnnotations,
     /// Spec after the merge, as JSON; [`crate::api::decode_spec`] decodes it.
     pub spec: Value,
     /// Source of each value.

@@ -21,8 +21,9 @@ mod tests;
 pub(crate) mod yaml;
 
 pub use error::{ConfigError, ConfigWarning};
+pub(crate) use merge::is_group_locked;
 pub use merge::merge;
-pub use merged_spec::MergedSpec;
+pub use merged_spec::{MergedAnnotations, MergedSpec};
 pub use overridden::OverriddenValue;
 pub use parse::Boundaries;
 pub(crate) use policy::{NamespaceUsage, Policy, PolicyViolation};

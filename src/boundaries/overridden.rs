@@ -93,7 +93,13 @@ fn compare_lists(
     }
 }
 
-fn overridden_value(path: String, show_as: &str, own: &Value, winner: Option<&SourcedValue>) -> OverriddenValue {
+/// The report of one value; `show_as` is the path that decides whether it may be shown.
+pub(super) fn overridden_value(
+    path: String,
+    show_as: &str,
+    own: &Value,
+    winner: Option<&SourcedValue>,
+) -> OverriddenValue {
     OverriddenValue {
         path,
         tenant_value: display_value(show_as, own),

@@ -96,6 +96,11 @@ impl Boundaries {
         [&self.restricted, &self.replace, &self.merge, &self.merge_override].into_iter().flatten()
     }
 
+    /// Whether any boundary names this path, a parent of it, or something below it.
+    pub(super) fn concerns(&self, path: &Path) -> bool {
+        self.all_paths().any(|listed| listed.covers(path) || path.covers(listed))
+    }
+
     /// Indexes of the conditionals whose selectors match, in order.
     pub(super) fn matching_conditionals(&self, annotations: &BTreeMap<String, String>) -> Vec<usize> {
         let all = self.conditionals.iter().enumerate();

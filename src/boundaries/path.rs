@@ -4,15 +4,29 @@ use std::fmt;
 
 use serde_json::Value;
 
+use crate::api::schema;
+
 /// A path of map keys. It never leads into a list.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Path(Vec<String>);
 
 impl Path {
-    /// Parses a dotted path; surrounding space is ignored. `None` for an empty path or an empty segment.
+    /// Parses a dotted path; surrounding space is ignored. Below a map with free keys, such as annotations or labels, the
+    /// rest is one key, dots included. `None` for an empty path or an empty segment.
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        let segments: Vec<String> = text.trim().split('.').map(str::to_owned).collect();
+        let text = text.trim();
+        let dots = text.match_indices('.').map(|(at, _)| at);
+        let key = dots.clone().find(|at| schema::is_free_map(&text[..*at])).map_or(text.len(), |at| at + 1);
+        let (above, key) = text.split_at(key);
+        let above = above.strip_suffix('.').filter(|_| !key.is_empty()).unwrap_or(above);
+        let mut segments: Vec<String> = above.split('.').map(str::to_owned).collect();
+        segments.extend((!key.is_empty()).then(|| key.to_owned()));
         (!segments.iter().any(String::is_empty)).then_some(Self(segments))
+    }
+
+    /// A path of these keys.
+    pub(crate) fn of(segments: &[&str]) -> Self {
+        Self(segments.iter().map(|&segment| segment.to_owned()).collect())
     }
 
     /// The keys from the root downward; at least one.
@@ -73,6 +87,20 @@ mod tests {
         assert!(path("spec.eks").covers(&path(" spec.eks.minSize ")));
         assert!(!path("spec.eks").covers(&path("spec.eks-managed")));
         assert!(["", ".", "a..b", ".a", "a."].into_iter().all(|text| Path::parse(text).is_none()));
+    }
+
+    #[test]
+    fn key_of_a_free_map_may_have_dots() {
+        for (text, above, key) in [
+            ("metadata.annotations.a.b/c.d", vec!["metadata", "annotations"], "a.b/c.d"),
+            ("spec.eks.configuration.labels.a.b/c", vec!["spec", "eks", "configuration", "labels"], "a.b/c"),
+        ] {
+            let path = Path::parse(text).unwrap();
+            assert_eq!(path, Path::of(&[&above[..], &[key]].concat()));
+            assert_eq!(path.to_string(), text);
+            assert!(Path::parse(&above.join(".")).unwrap().covers(&path));
+        }
+        assert_eq!(Path::parse("metadata.annotations."), None);
     }
 
     #[test]

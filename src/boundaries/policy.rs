@@ -22,11 +22,13 @@ pub(crate) const ROLE_PATHS: [&str; 4] = [
 /// The field that selects pods for Fargate, possibly in namespaces of other tenants.
 pub(crate) const FARGATE_SELECTORS_PATH: &str = "spec.eks-fargate.selectors";
 
-const POLICY_KEYS: [&str; 7] = [
+const POLICY_KEYS: [&str; 9] = [
     "roles",
     "managedPolicies",
     "strategyKinds",
     "strategyNamespaces",
+    "strategyScripts",
+    "spotRecommendationNamespaces",
     "excludableNamespaces",
     "fargateNamespaces",
     "quotas",
@@ -40,6 +42,8 @@ pub struct Policy {
     pub(super) managed_policies: Option<Vec<String>>,
     pub(super) strategy_kinds: Option<Vec<String>>,
     strategy_namespaces: Vec<String>,
+    strategy_scripts: Option<Vec<String>>,
+    spot_recommendation_namespaces: Option<Vec<String>>,
     excludable_namespaces: Option<Vec<String>>,
     pub(super) fargate_namespaces: Option<Vec<String>>,
     quotas: Vec<(String, Quota)>,
@@ -111,6 +115,8 @@ impl Policy {
             managed_policies: list("managedPolicies")?,
             strategy_kinds: list("strategyKinds")?,
             strategy_namespaces: list("strategyNamespaces")?.unwrap_or_default(),
+            strategy_scripts: list("strategyScripts")?,
+            spot_recommendation_namespaces: list("spotRecommendationNamespaces")?,
             excludable_namespaces: list("excludableNamespaces")?,
             fargate_namespaces: list("fargateNamespaces")?,
             quotas,
@@ -187,6 +193,11 @@ impl Policy {
     pub(crate) fn is_excluded(&self, namespace: &str, annotations: &BTreeMap<String, String>) -> bool {
         let requested = annotation::is_true(annotations, annotation::CONFIG_EXCLUDED);
         requested && self.excludable_namespaces.as_deref().is_none_or(|globs| matches_any_glob(globs, namespace))
+    }
+
+    /// Whether events of a namespace may recommend spot prices.
+    pub(crate) fn is_spot_namespace_allowed(&self, namespace: &str) -> bool {
+        self.spot_recommendation_namespaces.as_deref().is_none_or(|globs| matches_any_glob(globs, namespace))
     }
 
     /// Whether the crd strategy may create a resource of this kind and API group.

@@ -9,6 +9,7 @@ use super::{
     yaml,
 };
 use crate::api::{
+    annotations,
     names::fail_reason,
     schema,
     validate::{FieldErrorKind, find_errors},
@@ -138,9 +139,16 @@ impl<'a> Section<'a> {
             match Path::parse(text) {
                 Some(path) => {
                     let name = path.to_string();
-                    if !schema::is_known_path(&name) {
+                    if !schema::is_known_path(path.segments()) {
                         let message = format!("{name:?} matches no field and has no effect");
                         self.warn(&at, &message, || suggestion(schema::closest_path(&name)), warnings);
+                    }
+                    if let [_, _, key] = path.segments()
+                        && name.starts_with("metadata.annotations.")
+                        && let Some(closest) = annotations::unknown_name(key)
+                    {
+                        let message = format!("{key} is not a known annotation, so the path has no effect");
+                        self.warn(&at, &message, || suggestion(closest), warnings);
                     }
                     found.push(path);
                 }

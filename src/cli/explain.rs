@@ -8,7 +8,11 @@ use std::{
 use serde_json::{Value, json};
 
 use super::input::{InputArgs, ManifestFormat, MergedGroup, exit_code, load_and_write};
-use crate::{api::display_value, boundaries::Source, util::escape::escape_control};
+use crate::{
+    api::{annotations::label_items, display_value, names::annotation},
+    boundaries::Source,
+    util::escape::escape_control,
+};
 
 /// Print the source of each field of a merged group, and the tenant's values that were not used; needs no cluster
 ///
@@ -66,7 +70,28 @@ fn rows(group: &MergedGroup) -> Vec<ProvenanceRow> {
     let mut found = vec![];
     collect_rows(&whole["metadata"]["annotations"], "metadata.annotations", group, &mut found);
     collect_rows(&whole["spec"], "spec", group, &mut found);
+    add_annotation_labels(group, &mut found);
     found
+}
+
+/// Shows the labels in the annotation `default-labels` as what they are: labels, in place of those of the spec.
+fn add_annotation_labels(group: &MergedGroup, rows: &mut Vec<ProvenanceRow>) {
+    let source = group.merged.provenance.get(&format!("metadata.annotations.{}", annotation::DEFAULT_LABELS));
+    let text = group.merged.annotations.get(annotation::DEFAULT_LABELS);
+    let (Some(source), Some(text), true) = (source, text, group.merged.spec["eks"].is_object()) else { return };
+    for (key, value) in label_items(text).flatten() {
+        let path = format!("spec.eks.configuration.labels.{key}");
+        let row = ProvenanceRow {
+            field: escape_control(&path),
+            value: display_value(&path, &value.into()),
+            source: *source,
+            path,
+        };
+        match rows.iter_mut().find(|known| known.path == row.path) {
+            Some(known) => *known = row,
+            None => rows.push(row),
+        }
+    }
 }
 
 /// Descends into the values themselves, because keys of annotations contain dots and a path alone is ambiguous.

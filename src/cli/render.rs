@@ -58,7 +58,7 @@ fn manifest(group: &MergedGroup) -> Value {
     if let Some(metadata) = manifest["metadata"].as_object_mut() {
         metadata.remove("annotations");
     }
-    if !group.merged.annotations.is_empty() {
+    if !group.merged.annotations.as_map().is_empty() {
         manifest["metadata"]["annotations"] = json!(group.merged.annotations);
     }
     manifest["spec"] = group.merged.spec.clone();

@@ -141,6 +141,7 @@ async fn apply_plan(group: &InstanceGroup, plan: Plan, ctx: &Context, now: Times
         process_state: &ctx.planner.process_state,
         aws_auth: &ctx.aws_auth_writer,
         can_write: &can_write,
+        honors_group_lock: ctx.stores.honors_group_lock(group),
         config_namespace: &ctx.config_namespace,
         retry_delay: ctx.planner.settings.timing.retry_delay,
         deletion_drain_timeout: ctx.planner.settings.timing.deletion_drain_timeout,

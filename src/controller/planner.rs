@@ -200,8 +200,9 @@ impl Planner {
             .or_else(|| provisioner_kind(&merged.as_ref()?.spec))
             .unwrap_or(ProvisionerKind::Eks);
         let forbidden = merged.as_ref().map(|merged| policy_violations(id, merged, context)).unwrap_or_default();
-        let spec = merged.and_then(|merged| api::validate::decode_spec(&merged.spec).ok());
-        let request = DeleteRequest { id, spec, forbidden, status: &status, settings: &self.settings };
+        let spec = merged.as_ref().and_then(|merged| api::validate::decode_spec(&merged.spec).ok());
+        let annotations = merged.as_ref().map(|merged| &merged.annotations);
+        let request = DeleteRequest { id, annotations, spec, forbidden, status: &status, settings: &self.settings };
         let plan = dispatch::for_kind(kind).plan_deletion(observer, request).await?;
         Ok(Planning { plan, boundaries: None, failure_reason: None, snapshot: None })
     }
@@ -325,13 +326,12 @@ pub(crate) fn merge_spec(
     id: &GroupId,
     context: &GroupContext,
 ) -> Result<(MergedSpec, BoundariesSummary), String> {
-    let raw = json!({ "metadata": { "annotations": id.annotations }, "spec": group.spec });
+    let raw = json!({ "metadata": { "annotations": group.annotations() }, "spec": group.spec });
     let no_boundaries = Boundaries::default();
     let boundaries = context.active_boundaries.boundaries.as_deref().unwrap_or(&no_boundaries);
     let namespace =
         context.namespace_annotations.as_ref().ok_or("the namespace cache does not have the group's namespace yet")?;
-    let excluded =
-        context.active_boundaries.boundaries.is_none() || boundaries.policy.is_excluded(&id.namespace, namespace);
+    let excluded = context.active_boundaries.excludes(&id.namespace, namespace);
     let merged = merge(boundaries, &raw, excluded).map_err(|error| error.to_string())?;
     let last_known_good = match &context.active_boundaries.source {
         BoundariesSource::LastKnownGood(why) => Some(why.clone()),

@@ -11,6 +11,7 @@ use kube::runtime::reflector::{ObjectRef, Store};
 
 use crate::api::GroupObject;
 use crate::api::InstanceGroup;
+use crate::api::names::annotation;
 use crate::api::recorded_nodes;
 use crate::boundaries::NamespaceUsage;
 use crate::boundaries::active::BoundariesCell;
@@ -142,10 +143,32 @@ impl Stores {
     /// The locks that the caches show for a group.
     fn locks(&self, group: &InstanceGroup, namespace: Option<&BTreeMap<String, String>>) -> Locks {
         Locks {
-            group: is_locked(group.annotations()),
+            group: self.is_group_locked(group, namespace, group.annotations()),
             namespace: namespace.is_some_and(is_locked),
             config_map: *self.config_map_locked.read().expect("lock is not poisoned"),
         }
+    }
+
+    /// Whether these annotations of a group lock it, after the merge with the boundaries.
+    fn is_group_locked(
+        &self,
+        group: &InstanceGroup,
+        namespace: Option<&BTreeMap<String, String>>,
+        annotations: &BTreeMap<String, String>,
+    ) -> bool {
+        let name = group.namespace().unwrap_or_default();
+        match namespace {
+            Some(namespace) => self.boundaries.get().is_group_locked(&name, namespace, annotations),
+            None => is_locked(annotations),
+        }
+    }
+
+    /// Whether the group's own lock would count, if it had one.
+    pub(crate) fn honors_group_lock(&self, group: &InstanceGroup) -> bool {
+        let namespace = self.namespaces.get(&ObjectRef::new(&group.namespace().unwrap_or_default()));
+        let mut annotations = group.annotations().clone();
+        annotations.insert(annotation::LOCK_UPGRADES.to_owned(), "true".to_owned());
+        self.is_group_locked(group, namespace.as_deref().map(ResourceExt::annotations), &annotations)
     }
 
     /// Which cache is not synced yet; reconciles start when this is `None`.

@@ -27,6 +27,8 @@ const MAX_CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(5);
 const MAX_MESSAGE_BYTES: usize = 1024;
 /// Maximum number of scaling groups in memory, because any client that may create events can use arbitrary names.
 const MAX_SCALING_GROUPS: usize = 10_000;
+/// Maximum number of namespaces with a recommendation for one scaling group.
+const MAX_NAMESPACES: usize = 20;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -72,30 +74,42 @@ pub(crate) fn parse(message: &str, given_at: Timestamp, now: Timestamp) -> Resul
     Ok(Recommendation { use_spot, price: if use_spot { spot_price } else { String::new() }, given_at })
 }
 
-/// The newest recommendation for each scaling group, kept up to date by a watch.
+/// The newest recommendation for each scaling group from each namespace, kept up to date by a watch.
 #[derive(Default)]
-pub(crate) struct Recommendations(Mutex<HashMap<String, StoredRecommendation>>);
+pub(crate) struct Recommendations(Mutex<HashMap<String, Vec<StoredRecommendation>>>);
 
 struct StoredRecommendation {
+    namespace: String,
     uid: String,
     recommendation: Recommendation,
 }
 
 impl Recommendations {
-    fn with<T>(&self, act: impl FnOnce(&mut HashMap<String, StoredRecommendation>) -> T) -> T {
+    fn with<T>(&self, act: impl FnOnce(&mut HashMap<String, Vec<StoredRecommendation>>) -> T) -> T {
         act(&mut self.0.lock().expect("lock is not poisoned"))
     }
 
-    /// Stores a recommendation if it is the newest of its scaling group in all namespaces; returns whether it was stored.
-    pub(crate) fn insert_if_newer(&self, scaling_group: &str, uid: &str, recommendation: Recommendation) -> bool {
+    /// Stores the recommendation of an event if it is the newest for its scaling group in its namespace; returns whether
+    /// it was stored.
+    pub(crate) fn insert_if_newer(
+        &self,
+        scaling_group: &str,
+        namespace: &str,
+        uid: &str,
+        recommendation: Recommendation,
+    ) -> bool {
         self.with(|all| {
-            let has_room = all.len() < MAX_SCALING_GROUPS;
-            match all.get(scaling_group) {
+            let has_room = all.len() < MAX_SCALING_GROUPS || all.contains_key(scaling_group);
+            let known = all.get(scaling_group).map_or(&[][..], Vec::as_slice);
+            let from_namespace = known.iter().find(|stored| stored.namespace == namespace);
+            match from_namespace {
                 Some(old) if old.uid != uid && old.recommendation.given_at > recommendation.given_at => return false,
-                None if !has_room => return false,
+                None if !has_room || known.len() >= MAX_NAMESPACES => return false,
                 Some(_) | None => {}
             }
-            all.insert(scaling_group.into(), StoredRecommendation { uid: uid.into(), recommendation });
+            let stored = all.entry(scaling_group.into()).or_default();
+            stored.retain(|stored| stored.namespace != namespace);
+            stored.push(StoredRecommendation { namespace: namespace.into(), uid: uid.into(), recommendation });
             true
         })
     }
@@ -103,7 +117,9 @@ impl Recommendations {
     /// Removes the recommendation of a deleted event.
     pub(crate) fn remove(&self, scaling_group: &str, uid: &str) {
         self.with(|all| {
-            if all.get(scaling_group).is_some_and(|stored| stored.uid == uid) {
+            let Some(stored) = all.get_mut(scaling_group) else { return };
+            stored.retain(|stored| stored.uid != uid);
+            if stored.is_empty() {
                 all.remove(scaling_group);
             }
         });
@@ -111,12 +127,18 @@ impl Recommendations {
 
     /// Removes recommendations whose events are not in a complete new list.
     pub(crate) fn retain(&self, listed: &HashSet<String>) {
-        self.with(|all| all.retain(|_, stored| listed.contains(&stored.uid)));
+        self.with(|all| {
+            all.values_mut().for_each(|stored| stored.retain(|stored| listed.contains(&stored.uid)));
+            all.retain(|_, stored| !stored.is_empty());
+        });
     }
 
-    /// The newest recommendation for a scaling group.
-    pub(crate) fn get(&self, scaling_group: &str) -> Option<Recommendation> {
-        self.with(|all| all.get(scaling_group).map(|stored| stored.recommendation.clone()))
+    /// The newest recommendation for a scaling group from the namespaces that are allowed to give one.
+    pub(crate) fn get(&self, scaling_group: &str, is_allowed: impl Fn(&str) -> bool) -> Option<Recommendation> {
+        self.with(|all| {
+            let allowed = all.get(scaling_group)?.iter().filter(|stored| is_allowed(&stored.namespace));
+            allowed.map(|stored| &stored.recommendation).max_by_key(|recommendation| recommendation.given_at).cloned()
+        })
     }
 }
 
@@ -203,20 +225,37 @@ mod tests {
     #[test]
     fn newest_event_wins_and_map_size_is_bounded() {
         let all = Recommendations::default();
-        assert!(all.insert_if_newer("asg", "one", use_spot("1", 10)));
-        assert!(!all.insert_if_newer("asg", "two", use_spot("2", 5)), "an older event in another namespace");
-        assert!(all.insert_if_newer("asg", "three", use_spot("3", 20)));
+        let insert = |namespace: &str, uid: &str, one| all.insert_if_newer("asg", namespace, uid, one);
+        let newest = || all.get("asg", |_| true);
+        assert!(insert("a", "one", use_spot("1", 10)));
+        assert!(!insert("a", "two", use_spot("2", 5)), "an older event");
+        assert!(insert("b", "two", use_spot("2", 5)), "an older event in another namespace");
+        assert_eq!(newest(), Some(use_spot("1", 10)));
+        assert!(insert("a", "three", use_spot("3", 20)));
         all.remove("asg", "one");
-        assert_eq!(all.get("asg"), Some(use_spot("3", 20)));
+        assert_eq!(newest(), Some(use_spot("3", 20)));
         all.retain(&["three".to_owned()].into());
-        assert_eq!(all.get("asg"), Some(use_spot("3", 20)));
+        assert_eq!(newest(), Some(use_spot("3", 20)));
         all.retain(&HashSet::new());
-        assert_eq!(all.get("asg"), None);
+        assert_eq!(newest(), None);
         let kept = (0..MAX_SCALING_GROUPS + 5)
-            .filter(|n| all.insert_if_newer(&format!("asg-{n}"), "u", use_spot("1", 1)))
+            .filter(|n| all.insert_if_newer(&format!("asg-{n}"), "a", "u", use_spot("1", 1)))
             .count();
         assert_eq!(kept, MAX_SCALING_GROUPS);
-        assert!(all.insert_if_newer("asg-0", "u", use_spot("2", 2)), "known scaling groups are still updated");
+        assert!(all.insert_if_newer("asg-0", "a", "u", use_spot("2", 2)), "known scaling groups are still updated");
+        let kept = (0..MAX_NAMESPACES + 5)
+            .filter(|n| all.insert_if_newer("asg-0", &format!("n{n}"), "u", use_spot("1", 1)))
+            .count();
+        assert_eq!(kept, MAX_NAMESPACES - 1);
+    }
+
+    #[test]
+    fn only_allowed_namespaces_give_recommendations() {
+        let all = Recommendations::default();
+        assert!(all.insert_if_newer("asg", "ops", "one", use_spot("1", 10)));
+        assert!(all.insert_if_newer("asg", "tenant", "two", use_spot("9", 20)), "a newer one");
+        assert_eq!(all.get("asg", |namespace| namespace == "ops"), Some(use_spot("1", 10)));
+        assert_eq!(all.get("asg", |_| false), None);
     }
 
     #[test]

@@ -1,14 +1,12 @@
 //! What a provisioner is asked for, and what it returns.
 
-use std::collections::BTreeMap;
-
 use jiff::Timestamp;
 
 use super::plan_input::PlanContext;
 use super::snapshot::PlanSnapshot;
 use crate::api::spec_error::{self, SpecError, join_messages};
 use crate::api::{GroupId, InstanceGroupSpec, InstanceGroupStatus};
-use crate::boundaries::Policy;
+use crate::boundaries::{MergedAnnotations, Policy};
 use crate::index::spot::Recommendations;
 use crate::plan::{Event, ObjectStep, Outcome, Plan, PlanBuilder, Reason};
 use crate::settings::Settings;
@@ -20,7 +18,7 @@ pub(crate) struct PlanRequest<'a> {
     /// Whether no controller has reconciled the group yet: it has no status at all.
     pub is_new: bool,
     /// Merged annotations.
-    pub annotations: &'a BTreeMap<String, String>,
+    pub annotations: &'a MergedAnnotations,
     /// Merged spec. The admin's policy has already been checked.
     pub spec: InstanceGroupSpec,
     /// Status of the group.
@@ -46,6 +44,8 @@ impl<'a> PlanRequest<'a> {
 pub(crate) struct DeleteRequest<'a> {
     /// The group.
     pub id: &'a GroupId,
+    /// Merged annotations; `None` when the group cannot be merged.
+    pub annotations: Option<&'a MergedAnnotations>,
     /// Merged spec; `None` when it is invalid. A group can be deleted without it.
     pub spec: Option<InstanceGroupSpec>,
     /// Violations of the admin's policy in that spec.

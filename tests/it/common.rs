@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use instance_manager::aws::Cluster;
+use instance_manager::boundaries::{Boundaries, MergedAnnotations, merge};
 use instance_manager::provisioner::GroupId;
 use jiff::Timestamp;
 
@@ -16,9 +17,15 @@ pub fn group_id(generation: i64, created_at: Timestamp) -> GroupId {
         created_at,
         deletion_requested_at: None,
         has_finalizer: true,
-        annotations: BTreeMap::new(),
         labels: BTreeMap::new(),
     }
+}
+
+/// Annotations below the controller's prefix, as the merge without boundaries returns them.
+pub fn annotations(pairs: &[(&str, &str)]) -> MergedAnnotations {
+    let all: BTreeMap<_, _> = pairs.iter().map(|(k, v)| (format!("instancemgr.keikoproj.io/{k}"), *v)).collect();
+    let group = serde_json::json!({ "metadata": { "annotations": all } });
+    merge(&Boundaries::default(), &group, true).expect("a merged spec").annotations
 }
 
 /// The cluster `demo`.

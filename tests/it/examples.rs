@@ -302,6 +302,35 @@ fn quota_counts_every_provisioner_and_recorded_nodes() {
 }
 
 #[test]
+fn default_labels_are_shown_as_labels() {
+    let explain = |boundary: &str| {
+        let text = format!(
+            "kind: ConfigMap\ndata: {{boundaries: '{boundary}: [spec.eks.configuration.labels]{}', defaults: '{{spec: {{eks: {{configuration: {{labels: {{team: platform}}}}}}}}}}'}}\n---\nkind: InstanceGroup\nmetadata: {{name: a, annotations: {{instancemgr.keikoproj.io/default-labels: 'team=mine,new=1'}}}}\nspec: {{eks: {{minSize: 1}}}}\n",
+            "}".repeat(boundary.matches('{').count())
+        );
+        let args = InputArgs { files: vec![PathBuf::from("-")], ..InputArgs::default() };
+        let (mut out, mut err) = (vec![], vec![]);
+        explain::run_with(&ExplainArgs { input: args }, &mut text.as_bytes(), &mut out, &mut err)
+            .expect("the command runs");
+        let text = String::from_utf8(out).expect("UTF-8");
+        let labels = text.lines().filter(|line| line.trim().starts_with("spec.eks.configuration.labels."));
+        labels.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        explain("{shared: {mergeOverride"),
+        ["spec.eks.configuration.labels.team tenant \"mine\"", "spec.eks.configuration.labels.new tenant \"1\""]
+    );
+    assert_eq!(
+        explain("{shared: {merge"),
+        [
+            "spec.eks.configuration.labels.team default (shared.merge) \"platform\"",
+            "spec.eks.configuration.labels.new tenant \"1\"",
+        ]
+    );
+    assert_eq!(explain("restricted"), ["spec.eks.configuration.labels.team default (restricted) \"platform\""]);
+}
+
+#[test]
 fn dropped_annotations_are_not_rendered() {
     let text = "kind: ConfigMap\ndata: {boundaries: '{restricted: [metadata.annotations]}'}\n---\nkind: InstanceGroup\nmetadata: {name: a, annotations: {mine: canary}}\nspec: {eks: {minSize: 1}}\n";
     let (ok, out, _) = render(text, InputArgs::default());

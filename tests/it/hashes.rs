@@ -41,12 +41,7 @@ const EXAMPLES: [&[&str]; 14] = [
 
 fn desired(group: &MergedGroup) -> DesiredSpec {
     let (namespace, name) = group.id.split_once('/').expect("an id");
-    let id = GroupId {
-        namespace: namespace.into(),
-        name: name.into(),
-        annotations: group.merged.annotations.clone(),
-        ..common::group_id(1, Timestamp::UNIX_EPOCH)
-    };
+    let id = GroupId { namespace: namespace.into(), name: name.into(), ..common::group_id(1, Timestamp::UNIX_EPOCH) };
     let spec = decode_spec(&group.merged.spec).expect("a spec");
     desired::parse(&id, &group.merged.annotations, &spec).expect("a group")
 }

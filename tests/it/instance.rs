@@ -23,10 +23,8 @@ fn parse_desired(configuration: &str, annotations: &[(&str, &str)]) -> Result<De
     let extra: Value = serde_yaml::from_str(configuration).expect("YAML");
     all.as_object_mut().expect("a mapping").extend(extra.as_object().expect("a mapping").clone());
     let spec = serde_json::json!({"provisioner": "eks", "eks": {"minSize": 1, "maxSize": 2, "configuration": all}});
-    let annotations: BTreeMap<_, _> =
-        annotations.iter().map(|(k, v)| (format!("instancemgr.keikoproj.io/{k}"), (*v).to_owned())).collect();
     let id = common::group_id(1, Timestamp::UNIX_EPOCH);
-    parse(&id, &annotations, &decode_spec(&spec).expect("a spec"))
+    parse(&id, &common::annotations(annotations), &decode_spec(&spec).expect("a spec"))
 }
 
 fn test_references() -> References {

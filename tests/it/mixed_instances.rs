@@ -2,8 +2,6 @@
 
 use crate::common;
 
-use std::collections::BTreeMap;
-
 use instance_manager::api::decode_spec;
 use instance_manager::api::spec_error::SpecError;
 use instance_manager::aws::{InstanceType, NetworkObject};
@@ -20,7 +18,7 @@ fn parse(configuration: &str) -> Result<DesiredSpec, Vec<SpecError>> {
         "provisioner: eks\neks: {{minSize: 2, maxSize: 4, configuration: {{clusterName: demo, image: ami-00000001, instanceType: m5.large, subnets: [subnet-1], securityGroups: [sg-1], {configuration}}}}}"
     );
     let spec: Value = serde_yaml::from_str(&text).expect("YAML");
-    desired::parse(&id, &BTreeMap::new(), &decode_spec(&spec).expect("a spec"))
+    desired::parse(&id, &common::annotations(&[]), &decode_spec(&spec).expect("a spec"))
 }
 
 fn mixed(policy: &str) -> Result<desired::MixedInstances, Vec<SpecError>> {

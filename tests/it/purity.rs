@@ -68,3 +68,40 @@ fn pure_modules_have_no_io() {
         }
     }
 }
+
+/// Where the annotations of an InstanceGroup may be read before the merge with the boundaries, and why.
+const RAW_ANNOTATIONS: [(&str, &str); 8] = [
+    ("src/boundaries", "merges them"),
+    ("src/cli/explain.rs", "prints those after the merge"),
+    ("src/cli/render.rs", "prints those after the merge"),
+    ("src/cli/input.rs", "passes them to the merge"),
+    ("src/controller/planner.rs", "passes them to the merge, and reports those without effect"),
+    ("src/controller/stores.rs", "passes them to the merge, for the lock"),
+    ("src/k8s", "reads the lock again, and annotations of other objects"),
+    ("src/rotation/crd", "writes annotations of strategy resources"),
+];
+
+/// Files that read annotations of other kinds of objects.
+const OTHER_OBJECTS: [&str; 5] = [
+    "src/cli/plan/snapshot.rs",
+    "src/controller/watches",
+    "src/index/nodes.rs",
+    "src/leader",
+    "src/provisioner/eks/observe/crd_strategy.rs",
+];
+
+/// An annotation that is read before the merge takes effect past an admin's boundary. `MergedAnnotations` has no other
+/// source than the merge, so only raw reads must be found.
+#[test]
+fn annotations_of_groups_are_read_after_the_merge() {
+    let allowed = || RAW_ANNOTATIONS.iter().map(|(path, _)| *path).chain(OTHER_OBJECTS);
+    for file in files(&root("src")).into_iter().filter(|file| !allowed().any(|path| file.starts_with(root(path)))) {
+        let text = std::fs::read_to_string(&file).expect("the file is text");
+        let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        for line in code.lines().filter(|line| !line.trim_start().starts_with("//")) {
+            let is_raw = [".annotations()", "meta.annotations", "metadata.annotations.", "[\"annotations\"]"];
+            let is_raw = is_raw.iter().any(|word| line.contains(word)) && !line.contains("\"metadata.annotations");
+            assert!(!is_raw, "{}: annotations before the merge: {line}", file.display());
+        }
+    }
+}

@@ -1,5 +1,6 @@
 //! The result of each boundary for each kind of value.
 
+mod annotations;
 mod config;
 mod policy;
 mod properties;
@@ -78,6 +79,33 @@ fn scalar_merge_table() {
             "{boundary}: tenant {tenant}, default {default}, conditional {conditional}"
         );
         assert_eq!(merged.overridden.is_empty(), tenant == 0 || tenant == outcome, "{boundary} {tenant}");
+    }
+}
+
+/// What keikoproj/instance-manager returns for these ConfigMaps: of scalars, the default stays under a conditional, and
+/// without a default the first conditional that matches.
+#[test]
+fn scalars_under_several_conditionals() {
+    for (boundary, default, conditionals, outcome) in [
+        ("restricted", 2, vec![3, 4, 5], 5),
+        ("restricted", 0, vec![3, 4], 4),
+        ("replace", 2, vec![3, 4], 4),
+        ("replace", 0, vec![3, 4, 5], 5),
+        ("merge", 2, vec![3, 4, 5], 2),
+        ("merge", 0, vec![3], 3),
+        ("merge", 0, vec![3, 4, 5], 3),
+        ("mergeOverride", 2, vec![3, 4], 2),
+        ("mergeOverride", 0, vec![3, 4], 3),
+    ] {
+        let entry = |number: &u64| json!({"annotationSelector": "os = windows", "defaults": {"spec": size(*number)}});
+        let entries: Vec<Value> = conditionals.iter().map(entry).collect();
+        let mut boundaries = boundaries_for_path(boundary, "spec.eks.minSize", size(default), json!({}));
+        boundaries.conditionals = parse(&[("conditionals", &json!(entries).to_string())]).conditionals;
+        let read = |merged: MergedSpec| merged.spec["eks"]["minSize"].as_u64();
+        let context = format!("{boundary}: default {default}, conditionals {conditionals:?}");
+        assert_eq!(read(merge_windows_group(&boundaries, size(0))), Some(outcome), "{context}");
+        let own = if boundary == "restricted" { outcome } else { 1 };
+        assert_eq!(read(merge_windows_group(&boundaries, size(1))), Some(own), "{context}");
     }
 }
 
@@ -331,7 +359,7 @@ fn every_matching_conditional_is_merged() {
             ("conditionals", conditionals),
         ]);
         let merged = merge_windows_group(&boundaries, json!({}));
-        let expected = json!({"eks": {"minSize": 3, "configuration": {
+        let expected = json!({"eks": {"minSize": 1, "configuration": {
             "labels": {"a": "c0", "b": "c2", "c": "c2", "d": "d"},
             "tags": [{"key": "Y", "value": "c2"}, {"key": "x", "value": "c0"}],
             "securityGroups": ["c2", "c0", "d"],
@@ -353,7 +381,7 @@ fn conditionals_match_annotations_before_the_merge() {
         ("conditionals", "[{annotationSelector: os, defaults: {spec: {eks: {minSize: 2}}}}]"),
     ]);
     let merged = merge_spec(&boundaries, json!({}));
-    assert_eq!(merged.annotations, data(&[("os", "windows")]));
+    assert_eq!(*merged.annotations.as_map(), data(&[("os", "windows")]));
     assert_eq!(merged.spec, json!({"eks": {"minSize": 1}}));
 }
 

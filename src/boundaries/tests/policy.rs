@@ -144,6 +144,13 @@ fn policy_limits_exclusion_and_strategies() {
 }
 
 #[test]
+fn policy_limits_who_recommends_spot_prices() {
+    assert!(Policy::default().is_spot_namespace_allowed("any"));
+    let listed = parse(&[("policy", "spotRecommendationNamespaces: [ops-*]")]).policy;
+    assert!(listed.is_spot_namespace_allowed("ops-1") && !listed.is_spot_namespace_allowed("team"));
+}
+
+#[test]
 fn globs_match_whole_texts() {
     for (glob, text, matches) in [
         ("*", "", true),

@@ -45,14 +45,15 @@ pub(crate) async fn watch(client: Client, trigger: Trigger, max_age: Duration) {
     }
 }
 
-/// Stores the recommendation of an event. Returns whether it is the newest one for its scaling group.
+/// Stores the recommendation of an event. Returns whether it is the newest one of its namespace for its scaling group.
 ///
 /// # Errors
 ///
 /// What is wrong with the event, without quoting it.
 pub(crate) fn ingest(event: &Event, recommendations: &Recommendations, now: Timestamp) -> Result<bool, &'static str> {
     let recommendation = spot::parse(event.message.as_deref().unwrap_or_default(), last_occurrence(event), now)?;
-    Ok(recommendations.insert_if_newer(scaling_group_name(event), &event.uid().unwrap_or_default(), recommendation))
+    let (namespace, uid) = (event.namespace().unwrap_or_default(), event.uid().unwrap_or_default());
+    Ok(recommendations.insert_if_newer(scaling_group_name(event), &namespace, &uid, recommendation))
 }
 
 fn scaling_group_name(event: &Event) -> &str {
@@ -127,7 +128,7 @@ mod tests {
         let present =
             json!({ "metadata": { "uid": "v" }, "message": message, "lastTimestamp": "2026-01-03T00:00:00Z" });
         assert_eq!(ingest(&event(&present), &all, now()), Ok(true));
-        assert_eq!(all.get("asg").map(|r| r.use_spot), Some(false));
+        assert_eq!(all.get("asg", |_| true).map(|r| r.use_spot), Some(false));
     }
 
     #[test]
@@ -143,7 +144,7 @@ mod tests {
         ] {
             let all = Recommendations::default();
             assert_eq!(ingest(&event(&patch), &all, now()), Ok(true), "{patch}");
-            let given = all.get("asg").expect("a recommendation").given_at;
+            let given = all.get("asg", |_| true).expect("a recommendation").given_at;
             assert_eq!(given, time.parse().expect("a time"), "{patch}");
         }
     }
@@ -154,6 +155,6 @@ mod tests {
         assert_eq!(ingest(&event(&json!({})), &all, now()), Ok(true));
         let later = json!({ "message": "nonsense", "lastTimestamp": "2026-01-02T00:00:00Z" });
         assert!(ingest(&event(&later), &all, now()).is_err());
-        assert_eq!(all.get("asg").map(|r| r.price), Some("0.1".into()));
+        assert_eq!(all.get("asg", |_| true).map(|r| r.price), Some("0.1".into()));
     }
 }

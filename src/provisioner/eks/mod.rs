@@ -159,7 +159,8 @@ fn desired_spec(request: &mut PlanRequest, now: Timestamp) -> Result<desired::De
     if let Some(eks) = request.spec.eks.as_mut().filter(|e| e.r#type.as_deref().unwrap_or_default().is_empty()) {
         eks.r#type = Some(settings.default_scaling_configuration.as_str().into());
     }
-    let recommended = apply_spot_recommendation(&mut request.spec, request.status, request.recommendations, now);
+    let recommended =
+        apply_spot_recommendation(&mut request.spec, request.status, request.recommendations, request.policy, now);
     let mut desired = desired::parse(request.id, request.annotations, &request.spec)?;
     desired.spot_recommendation = recommended;
     desired.join_auth = settings.join_auth;

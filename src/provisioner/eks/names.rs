@@ -9,6 +9,8 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use md5::{Digest, Md5};
 
+use crate::api::annotations::label_items;
+
 /// The longest derived name of an IAM role or instance profile, in characters; a longer one becomes a hash.
 const MAX_IAM_NAME: usize = 63;
 /// The longest name of an IAM role, in characters (IAM API reference, CreateRole). Its instance profile has the same name.
@@ -174,12 +176,10 @@ pub(crate) fn node_labels(
     let mut out = NodeLabels { labels: spec.clone(), ignored: Vec::new() };
     match default_labels.filter(|text| !text.trim().is_empty()) {
         Some(text) => {
-            for item in text.split(',').map(str::trim).filter(|item| !item.is_empty()) {
-                match item.split_once('=') {
-                    Some((key, value)) if !key.is_empty() && !value.contains('=') => {
-                        out.labels.insert(key.to_owned(), value.to_owned());
-                    }
-                    _ => out.ignored.push(item.to_owned()),
+            for item in label_items(text) {
+                match item {
+                    Ok((key, value)) => _ = out.labels.insert(key.to_owned(), value.to_owned()),
+                    Err(item) => out.ignored.push(item.to_owned()),
                 }
             }
         }

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use crate::api::spec_error::{SpecError, SpecErrors, non_empty, non_empty_items};
 use crate::api::{CapacityType, EksManagedConfiguration, InstanceGroupSpec, IntOrString, NodegroupTaintEffect};
 use crate::aws::nodegroup::{ImmutableFields, MaxUnavailable, NodegroupTaint};
+use crate::boundaries::MergedAnnotations;
 use crate::provisioner::GroupId;
 use crate::provisioner::eks::names::reserved_tag;
 use crate::rotation::rolling_update::settings::RollingUpdate;
@@ -50,7 +51,7 @@ pub(super) const CONFIGURATION_PATH: &str = "spec.eks-managed.configuration";
 /// Every error in the spec, with its field path.
 pub fn parse(
     id: &GroupId,
-    annotations: &BTreeMap<String, String>,
+    annotations: &MergedAnnotations,
     spec: &InstanceGroupSpec,
 ) -> Result<DesiredSpec, Vec<SpecError>> {
     let mut problems = SpecErrors::under(CONFIGURATION_PATH);

@@ -74,7 +74,7 @@ impl Provisioner for EksManaged {
         let mut nodegroups = Vec::new();
         // Without a record the node groups are found by the spec.
         let spec = request.spec.as_ref().filter(|_| names.is_empty());
-        let desired = spec.and_then(|spec| desired::parse(id, &id.annotations, spec).ok());
+        let desired = spec.and_then(|spec| desired::parse(id, request.annotations?, spec).ok());
         if let Some(desired) = desired.as_ref().filter(|_| !delete::has_recorded_group(status)) {
             let problems = request.spec_errors(CLUSTER_FIELD, &desired.cluster);
             if !problems.is_empty() {

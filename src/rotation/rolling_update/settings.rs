@@ -1,12 +1,11 @@
 //! Parses `spec.strategy.rollingUpdate`, for every provisioner that drains nodes.
 
-use std::collections::BTreeMap;
-
 use jiff::{SignedDuration, Timestamp};
 
 use crate::api::names::annotation;
 use crate::api::spec_error::{SpecError, SpecErrors, non_empty};
 use crate::api::{InstanceGroupSpec, IntOrString};
+use crate::boundaries::MergedAnnotations;
 
 /// The strategy `rollingUpdate` with its defaults filled in.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,11 +26,7 @@ pub struct RollingUpdate {
 
 impl RollingUpdate {
     /// Parses the strategy and the rotate-at annotation; invalid values are added to `problems`.
-    pub(crate) fn parse(
-        problems: &mut SpecErrors,
-        annotations: &BTreeMap<String, String>,
-        spec: &InstanceGroupSpec,
-    ) -> Self {
+    pub(crate) fn parse(problems: &mut SpecErrors, annotations: &MergedAnnotations, spec: &InstanceGroupSpec) -> Self {
         let rolling = spec.strategy.as_ref().and_then(|s| s.rolling_update.clone()).unwrap_or_default();
         let mut duration = |field: &str, text: &Option<String>| {
             let text = non_empty(text)?;

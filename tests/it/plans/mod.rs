@@ -43,8 +43,7 @@ fn resolved(extra: &str, annotations: &[(&str, &str)]) -> ResolvedGroup {
     let mut spec: Value = serde_yaml::from_str(base).expect("YAML");
     deep_merge(&mut spec, &serde_yaml::from_str(extra).expect("YAML"));
     let id = common::group_id(3, timestamp(LONG_AGO));
-    let annotations =
-        annotations.iter().map(|(k, v)| (format!("instancemgr.keikoproj.io/{k}"), (*v).to_owned())).collect();
+    let annotations = common::annotations(annotations);
     let spec = decode_spec(&spec).expect("a spec");
     resolve(desired::parse(&id, &annotations, &spec).expect("a group"), &references(), false).expect("a resolved group")
 }

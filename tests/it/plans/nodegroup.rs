@@ -20,7 +20,11 @@ fn parsed(extra: &str) -> Result<desired::DesiredSpec, Vec<SpecError>> {
     let base = "provisioner: eks-managed\neks-managed: {minSize: 2, maxSize: 4, configuration: {clusterName: demo, nodeRole: 'arn:aws:iam::1:role/nodes', instanceType: m5.large, subnets: [subnet-1]}}";
     let mut spec: Value = serde_yaml::from_str(base).expect("YAML");
     deep_merge(&mut spec, &serde_yaml::from_str(extra).expect("YAML"));
-    desired::parse(&common::group_id(3, timestamp(LONG_AGO)), &BTreeMap::new(), &decode_spec(&spec).expect("a spec"))
+    desired::parse(
+        &common::group_id(3, timestamp(LONG_AGO)),
+        &common::annotations(&[]),
+        &decode_spec(&spec).expect("a spec"),
+    )
 }
 
 fn resolve_spec(extra: &str) -> resolve::ResolvedGroup {
@@ -533,7 +537,7 @@ fn invalid_spec_is_reported_by_field() {
     }
     let empty = decode_spec(&json!({ "provisioner": "eks-managed" })).expect("a spec");
     let id = common::group_id(1, timestamp(LONG_AGO));
-    let missing = desired::parse(&id, &BTreeMap::new(), &empty).expect_err("required fields are missing");
+    let missing = desired::parse(&id, &common::annotations(&[]), &empty).expect_err("required fields are missing");
     assert!(
         missing.iter().any(|p| p.path.ends_with(".nodeRole")) && missing.iter().any(|p| p.path.ends_with(".subnets"))
     );

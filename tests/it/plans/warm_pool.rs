@@ -212,7 +212,8 @@ fn unsupported_pool_combination_names_both_fields() {
         ))
         .expect("YAML");
         let id = converged().resolved.desired.id;
-        let found = desired::parse(&id, &BTreeMap::new(), &decode_spec(&spec).expect("a spec")).expect_err("problems");
+        let found =
+            desired::parse(&id, &common::annotations(&[]), &decode_spec(&spec).expect("a spec")).expect_err("problems");
         found.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     for (field, extra) in

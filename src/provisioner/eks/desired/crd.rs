@@ -1,11 +1,10 @@
 //! Parses the strategy `crd`, where another controller's resource replaces nodes.
 
-use std::collections::BTreeMap;
-
 use serde_json::json;
 
 use crate::api::spec_error::{SpecError, SpecErrors, non_empty};
 use crate::api::{ConcurrencyPolicy, GroupId, InstanceGroupSpec, StrategyType};
+use crate::boundaries::MergedAnnotations;
 use crate::rotation::crd::{CrdUpgrade, StatusMatcher, StatusPath, SubmissionPolicy, template};
 use crate::util::redact::Redacted;
 
@@ -13,7 +12,7 @@ use crate::util::redact::Redacted;
 pub(super) fn crd(
     problems: &mut SpecErrors,
     id: &GroupId,
-    annotations: &BTreeMap<String, String>,
+    annotations: &MergedAnnotations,
     spec: &InstanceGroupSpec,
 ) -> Option<CrdUpgrade> {
     let strategy = spec.strategy.as_ref()?;

@@ -16,6 +16,7 @@ use crate::api::{
     names::{annotation, label},
 };
 use crate::auth::JoinAuth;
+use crate::boundaries::MergedAnnotations;
 use crate::provisioner::GroupId;
 use crate::rotation::rolling_update::settings::RollingUpdate;
 use crate::util::redact::Redacted;
@@ -32,7 +33,7 @@ const CONFIGURATION_FIELD: &str = "spec.eks.configuration";
 /// Parses a merged spec. Returns all errors at once.
 pub fn parse(
     id: &GroupId,
-    annotations: &BTreeMap<String, String>,
+    annotations: &MergedAnnotations,
     spec: &InstanceGroupSpec,
 ) -> Result<DesiredSpec, Vec<SpecError>> {
     let mut problems = SpecErrors::under(CONFIGURATION_FIELD);
@@ -42,7 +43,7 @@ pub fn parse(
     let (min_size, max_size) = sizes(&mut problems, eks.min_size, eks.max_size);
     let stages = stages(c);
     let os_family = effective_family(
-        annotations.get(annotation::OS_FAMILY).map(|f| OsFamily::parse(f)).unwrap_or(OsFamily::AmazonLinux2),
+        annotations.get(annotation::OS_FAMILY).map(OsFamily::parse).unwrap_or(OsFamily::AmazonLinux2),
         &stages,
     );
     let mixed = mixed(&mut problems, c);
@@ -75,7 +76,7 @@ pub fn parse(
             role,
         }),
         managed_policies: non_empty_items(&c.managed_policies),
-        irsa: is_true(annotations, annotation::IRSA_ENABLED),
+        irsa: annotations.is_true(annotation::IRSA_ENABLED),
         os_family,
         labels: labels(id, annotations, c, lifecycle),
         mixed_instances: mixed,
@@ -105,7 +106,7 @@ pub fn parse(
             c.tags.as_deref().unwrap_or_default(),
         ),
         tag_specifications: tag_specifications(&mut problems, c),
-        has_autoscaler_tags: is_true(annotations, annotation::CLUSTER_AUTOSCALER_ENABLED),
+        has_autoscaler_tags: annotations.is_true(annotation::CLUSTER_AUTOSCALER_ENABLED),
         suspended_processes: known_names(&mut problems, "suspendProcesses", &c.suspend_processes, PROCESSES, PROCESSES),
         metrics: known_names(&mut problems, "metricsCollection", &c.metrics_collection, METRICS, &METRICS[2..15]),
         lifecycle_hooks: hooks(&mut problems, c),
@@ -115,10 +116,6 @@ pub fn parse(
     };
     let desired = with_autoscaler_tags(&mut problems, desired, c);
     problems.into_result(desired)
-}
-
-fn is_true(annotations: &BTreeMap<String, String>, name: &str) -> bool {
-    crate::api::names::annotation::is_true(annotations, name)
 }
 
 fn sizes(problems: &mut SpecErrors, min: Option<i64>, max: Option<i64>) -> (i32, i32) {
@@ -195,23 +192,23 @@ fn instance_type(problems: &mut SpecErrors, value: &Option<String>) -> String {
 /// The node labels without the image label, which needs the resolved image.
 fn labels(
     id: &GroupId,
-    annotations: &BTreeMap<String, String>,
+    annotations: &MergedAnnotations,
     c: &EksConfiguration,
     lifecycle: Lifecycle,
 ) -> BTreeMap<String, String> {
     let spec = c.labels.clone().unwrap_or_default();
-    let default_labels = annotations.get(annotation::DEFAULT_LABELS).map(String::as_str);
+    let default_labels = annotations.get(annotation::DEFAULT_LABELS);
     let mut labels = node_labels(&id.name, &spec, default_labels, lifecycle.as_str(), "").labels;
     labels.remove(label::IMAGE);
     labels
 }
 
-fn custom_networking(problems: &mut SpecErrors, annotations: &BTreeMap<String, String>) -> Option<CustomNetworking> {
-    if !is_true(annotations, annotation::CUSTOM_NETWORKING_ENABLED) {
+fn custom_networking(problems: &mut SpecErrors, annotations: &MergedAnnotations) -> Option<CustomNetworking> {
+    if !annotations.is_true(annotation::CUSTOM_NETWORKING_ENABLED) {
         return None;
     }
     let name = annotation::CUSTOM_NETWORKING_HOST_PODS;
-    let given = annotations.get(name).map(|text| text.trim()).filter(|text| !text.is_empty());
+    let given = annotations.get(name).map(str::trim).filter(|text| !text.is_empty());
     let host_pods = given.map_or(Some(2), |text| text.parse().ok().filter(|n| *n <= 110));
     if host_pods.is_none() {
         let path = format!("metadata.annotations[{name}]");
@@ -223,7 +220,7 @@ fn custom_networking(problems: &mut SpecErrors, annotations: &BTreeMap<String, S
             "use a number from 0 to 110",
         ));
     }
-    let prefix_delegation = is_true(annotations, annotation::CUSTOM_NETWORKING_PREFIX);
+    let prefix_delegation = annotations.is_true(annotation::CUSTOM_NETWORKING_PREFIX);
     Some(CustomNetworking { host_pods: host_pods.unwrap_or_default(), prefix_delegation })
 }
 

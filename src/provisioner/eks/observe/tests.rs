@@ -1,6 +1,5 @@
 //! Tests of observing a group, also when AWS returns incomplete data.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,7 +49,7 @@ fn resolved() -> ResolvedGroup {
         security_groups: network("sg-1"),
         ..References::default()
     };
-    let desired = desired::parse(&group_id(&group), &BTreeMap::new(), &spec).expect("a group");
+    let desired = desired::parse(&group_id(&group), &Default::default(), &spec).expect("a group");
     resolve(desired, &references, false).expect("a resolved group")
 }
 

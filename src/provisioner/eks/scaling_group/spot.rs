@@ -3,17 +3,21 @@
 use jiff::Timestamp;
 
 use crate::api::{InstanceGroupSpec, InstanceGroupStatus, SpotRecommendation};
+use crate::boundaries::Policy;
 use crate::index::spot;
 use crate::index::spot::Recommendations;
 
-/// Replaces the spot price of the spec by an active recommendation, once the scaling group exists.
+/// Replaces the spot price of the spec by an active recommendation, once the scaling group exists. The policy may
+/// limit the namespaces whose events count.
 pub(crate) fn apply_spot_recommendation(
     spec: &mut InstanceGroupSpec,
     status: &InstanceGroupStatus,
     all: &Recommendations,
+    policy: Option<&Policy>,
     now: Timestamp,
 ) -> Option<SpotRecommendation> {
-    let recommended = status.active_scaling_group_name.as_ref().and_then(|name| all.get(name));
+    let is_allowed = |namespace: &str| policy.is_none_or(|policy| policy.is_spot_namespace_allowed(namespace));
+    let recommended = status.active_scaling_group_name.as_ref().and_then(|name| all.get(name, is_allowed));
     let eks = spec.eks.as_mut()?;
     let pool = eks.warm_pool.is_some();
     let configuration = eks.configuration.as_mut()?;

@@ -22,7 +22,6 @@ fn group() -> GroupId {
         created_at: Timestamp::UNIX_EPOCH,
         deletion_requested_at: None,
         has_finalizer: true,
-        annotations: Default::default(),
         labels: Default::default(),
     }
 }
