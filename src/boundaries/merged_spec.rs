@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::overridden::OverriddenValue;
-use super::provenance::Provenance;
+use super::provenance::{Origin, Provenance};
 use crate::api::names::annotation::is_true;
 use crate::api::redacted;
 
@@ -50,6 +50,22 @@ pub struct MergedSpec {
     pub overridden: Vec<OverriddenValue>,
     /// SHA-256, in hex, of the merged spec and the annotations that the controller reads; empty for an excluded group.
     pub hash: String,
+}
+
+impl MergedSpec {
+    /// Whether the tenant set the value at a path, or a value that contains it.
+    pub(crate) fn is_from_tenant(&self, path: &str) -> bool {
+        let mut path = path;
+        loop {
+            if let Some(source) = self.provenance.get(path) {
+                return source.origin == Origin::Tenant;
+            }
+            match path.rfind(['.', '[']) {
+                Some(end) => path = &path[..end],
+                None => return true,
+            }
+        }
+    }
 }
 
 impl std::fmt::Debug for MergedSpec {

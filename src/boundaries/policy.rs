@@ -7,7 +7,6 @@ use serde_json::{Map, Value};
 
 use super::error::ConfigError;
 use super::merged_spec::MergedSpec;
-use super::provenance::Origin;
 use super::section::Section;
 use crate::api::{display_value, names::annotation, node_count::sized_section, schema};
 
@@ -175,7 +174,7 @@ impl Policy {
             let Some(text) = selector["namespace"].as_str() else { continue };
             let plain = !text.contains(['*', '?']);
             let listed = globs.iter().any(|glob| glob == text || glob == "*" || (plain && matches_glob(glob, text)));
-            if text != own && !listed && is_tenant_value(effective, &path) {
+            if text != own && !listed && effective.is_from_tenant(&path) {
                 found.push(PolicyViolation {
                     value: display_value(&path, &selector["namespace"]),
                     path,
@@ -211,17 +210,14 @@ impl Policy {
         self.strategy_kinds.clone().unwrap_or_else(|| DEFAULT_STRATEGY_KINDS.map(str::to_owned).into())
     }
 
-    /// Whether the crd strategy of a group may create resources in a namespace: the group's own, the ConfigMap's, or a
-    /// listed one.
-    pub(crate) fn is_strategy_namespace_allowed(
-        &self,
-        namespace: &str,
-        group_namespace: &str,
-        config_namespace: &str,
-    ) -> bool {
-        namespace == group_namespace
-            || namespace == config_namespace
-            || self.strategy_namespaces.iter().any(|allowed| allowed == namespace)
+    /// Whether the crd strategy of a group may create resources in a namespace: the group's own, or a listed one.
+    pub(crate) fn is_strategy_namespace_allowed(&self, namespace: &str, group_namespace: &str) -> bool {
+        namespace == group_namespace || self.strategy_namespaces.iter().any(|allowed| allowed == namespace)
+    }
+
+    /// Whether tenants of a namespace may have upgrade-manager run scripts.
+    pub(crate) fn are_scripts_allowed(&self, group_namespace: &str) -> bool {
+        self.strategy_scripts.as_deref().is_some_and(|globs| matches_any_glob(globs, group_namespace))
     }
 }
 
@@ -246,20 +242,6 @@ fn parse_quota(section: &Section, value: &Value, path: &str) -> Result<Quota, Co
     Ok(quota)
 }
 
-/// Whether the tenant set the value at a path, or a value that contains it.
-fn is_tenant_value(effective: &MergedSpec, path: &str) -> bool {
-    let mut path = path;
-    loop {
-        if let Some(source) = effective.provenance.get(path) {
-            return source.origin == Origin::Tenant;
-        }
-        match path.rfind(['.', '[']) {
-            Some(end) => path = &path[..end],
-            None => return true,
-        }
-    }
-}
-
 fn check_allowed(
     effective: &MergedSpec,
     path: &str,
@@ -271,7 +253,7 @@ fn check_allowed(
     let (Some(text), Some(globs)) = (value.as_str().filter(|text| !text.is_empty()), globs) else {
         return;
     };
-    let is_from_tenant = effective.provenance.get(path).is_none_or(|source| source.origin == Origin::Tenant);
+    let is_from_tenant = effective.is_from_tenant(path);
     let name = aws_managed_policy_name(text).or_else(|| role_name_from_arn(text));
     let allowed = matches_any_glob(globs, text) || name.is_some_and(|name| matches_any_glob(globs, name));
     if is_from_tenant && !allowed {

@@ -28,6 +28,7 @@ use crate::provisioner::observe::{ObserveResult, Observer};
 use crate::provisioner::{
     DeleteRequest, GroupId, PlanRequest, PlanResult, PlanSnapshot, Provisioner, dispatch, group_id,
 };
+use crate::rotation::crd::{TEMPLATE_PATH, TemplateAuthor};
 use crate::settings::Settings;
 
 /// Dependencies that the plans of all groups share.
@@ -153,6 +154,7 @@ impl Planner {
             lock: context.lock.as_deref(),
             recommendations: &context.recommendations,
             policy: context.active_boundaries.boundaries.as_ref().map(|b| &b.policy),
+            template_author: template_author(merged, context),
             settings: &self.settings,
         };
         Ok(match provisioner.plan(observer, request).await? {
@@ -268,6 +270,15 @@ fn policy_violations(id: &GroupId, merged: &MergedSpec, context: &GroupContext) 
         SpecError::invalid(&v.path, &v.value, v.rule.clone(), v.remedy.clone()).with_reason(Reason::PolicyViolation)
     };
     violations.unwrap_or_default().iter().map(problem).collect()
+}
+
+/// Who wrote the template of the strategy `crd`.
+fn template_author(merged: &MergedSpec, context: &GroupContext) -> TemplateAuthor {
+    match &context.active_boundaries.boundaries {
+        None => TemplateAuthor::Unlimited,
+        Some(_) if merged.is_from_tenant(TEMPLATE_PATH) => TemplateAuthor::Tenant,
+        Some(_) => TemplateAuthor::Admin,
+    }
 }
 
 /// The provisioner that a merged spec names.

@@ -9,6 +9,7 @@ use crate::api::{GroupId, InstanceGroupSpec, InstanceGroupStatus};
 use crate::boundaries::{MergedAnnotations, Policy};
 use crate::index::spot::Recommendations;
 use crate::plan::{Event, ObjectStep, Outcome, Plan, PlanBuilder, Reason};
+use crate::rotation::crd::TemplateAuthor;
 use crate::settings::Settings;
 
 /// A group to plan that is not being deleted.
@@ -29,6 +30,8 @@ pub(crate) struct PlanRequest<'a> {
     pub recommendations: &'a Recommendations,
     /// The admin's policy; `None` without one.
     pub policy: Option<&'a Policy>,
+    /// Who wrote the template of the strategy `crd`.
+    pub template_author: TemplateAuthor,
     /// Settings of this process.
     pub settings: &'a Settings,
 }

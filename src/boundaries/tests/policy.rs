@@ -134,13 +134,12 @@ fn policy_limits_exclusion_and_strategies() {
     assert!(
         strict.is_strategy_kind_allowed("Job", "batch") && !strict.is_strategy_kind_allowed("Workflow", "argoproj.io")
     );
-    for (namespace, allowed) in [("team-a", true), ("instance-manager", true), ("ops", true), ("team-b", false)] {
-        assert_eq!(
-            strict.is_strategy_namespace_allowed(namespace, "team-a", "instance-manager"),
-            allowed,
-            "{namespace}"
-        );
+    for (namespace, allowed) in [("team-a", true), ("instance-manager", false), ("ops", true), ("team-b", false)] {
+        assert_eq!(strict.is_strategy_namespace_allowed(namespace, "team-a"), allowed, "{namespace}");
     }
+    let listed = parse(&[("policy", "strategyScripts: [ops-*]")]).policy;
+    assert!(listed.are_scripts_allowed("ops-1") && !listed.are_scripts_allowed("team-a"));
+    assert!(!open.are_scripts_allowed("ops-1"));
 }
 
 #[test]

@@ -166,7 +166,11 @@ fn desired_spec(request: &mut PlanRequest, now: Timestamp) -> Result<desired::De
     desired.join_auth = settings.join_auth;
     if let Some(crd) = &mut desired.crd_strategy {
         let policy = request.policy.cloned().unwrap_or_default();
-        crd.submission_policy = SubmissionPolicy { policy, config_namespace: settings.config_namespace.clone() };
+        crd.submission_policy = SubmissionPolicy {
+            policy,
+            config_namespace: settings.config_namespace.clone(),
+            author: request.template_author,
+        };
     }
     desired.discovers_endpoint = settings.windows_discovers_endpoint && desired.os_family == OsFamily::Windows;
     match cluster_mismatch(settings, resolve::CLUSTER_FIELD, &desired.cluster) {

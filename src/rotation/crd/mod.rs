@@ -19,4 +19,5 @@ pub use kind::{DiscoveredKind, ResourceKind};
 pub use resource::RenderedResource;
 pub(crate) use status_matcher::StatusMatcher;
 pub(crate) use status_path::StatusPath;
-pub(crate) use types::{CrdUpgrade, SubmissionPolicy};
+pub use types::TemplateAuthor;
+pub(crate) use types::{CrdUpgrade, SubmissionPolicy, TEMPLATE_PATH};

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 pub use super::kind::{DiscoveredKind, ResourceKind};
-use super::types::{CRD_NAME_PATH, SubmissionPolicy, TEMPLATE_PATH};
+use super::types::{CRD_NAME_PATH, SubmissionPolicy, TEMPLATE_PATH, TemplateAuthor};
 use crate::api::names::annotation;
 use crate::api::spec_error::SpecError;
 use crate::boundaries::yaml;
@@ -67,18 +67,11 @@ pub(crate) fn validate_resource(
     let text = |name: &str| metadata.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
     let namespace = text("namespace");
     let namespace = if namespace.is_empty() { DEFAULT_NAMESPACE.to_owned() } else { namespace };
-    if !allowed.policy.is_strategy_namespace_allowed(&namespace, target.group_namespace, &allowed.config_namespace) {
-        let rule =
-            "is not an allowed namespace for resources of this group (metadata.namespace of the rendered template)";
-        let remedy = format!(
-            "use {} or {}, or ask your cluster admin to list it in policy.strategyNamespaces",
-            target.group_namespace, allowed.config_namespace
-        );
-        return Err(policy_violation(truncate(&namespace), rule, remedy));
-    }
+    validate_namespace(&namespace, allowed, target)?;
     let name = resource_name(&text("name"), &text("generateName"), target.version_id)?;
     if (kind.as_str(), group.as_str()) == ("RollingUpgrade", "upgrademgr.keikoproj.io") {
         validate_scaling_group(&object, target.scaling_group)?;
+        validate_scripts(&scripts(&object), allowed, target)?;
     }
     let mut metadata = metadata.clone();
     metadata.insert("name".into(), name.clone().into());
@@ -89,6 +82,84 @@ pub(crate) fn validate_resource(
     metadata.insert("annotations".into(), Value::Object(annotations));
     object.insert("metadata".into(), Value::Object(metadata));
     Ok(RenderedResource { group, version, kind, namespace, name, object: Redacted::new(Value::Object(object)) })
+}
+
+/// A tenant's resource goes to its own namespace or to one that the policy lists. In the namespace of the ConfigMap it could
+/// use the controller's ServiceAccount, so only the admin's own template may name that.
+fn validate_namespace(namespace: &str, allowed: &SubmissionPolicy, target: &RenderTarget) -> Result<(), SpecError> {
+    let is_admins = allowed.author != TemplateAuthor::Tenant && namespace == allowed.config_namespace;
+    if is_admins || allowed.policy.is_strategy_namespace_allowed(namespace, target.group_namespace) {
+        return Ok(());
+    }
+    let rule = "is not an allowed namespace for resources of this group (metadata.namespace of the rendered template)";
+    let remedy =
+        format!("use {}, or ask your cluster admin to list it in policy.strategyNamespaces", target.group_namespace);
+    Err(policy_violation(truncate(namespace), rule, remedy))
+}
+
+/// The fields of a RollingUpgrade that upgrade-manager runs with `/bin/sh -c` in its own pod.
+const SCRIPTS: [(&str, &str); 4] =
+    [("preDrain", "script"), ("postDrain", "script"), ("postDrain", "postWaitScript"), ("postTerminate", "script")];
+
+/// The scripts of a RollingUpgrade: path and text. Keys count in any case, as in Go.
+fn scripts(object: &Map<String, Value>) -> Vec<(String, String)> {
+    let entries = |value: &Value, name: &str| -> Vec<Value> {
+        let all = value.as_object().into_iter().flatten();
+        all.filter(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.clone()).collect()
+    };
+    let root = Value::Object(object.clone());
+    let mut found = vec![];
+    for (hook, field) in SCRIPTS {
+        let hooks = entries(&root, "spec").into_iter().flat_map(|spec| entries(&spec, hook));
+        let texts = hooks.flat_map(|hook| entries(&hook, field)).filter(|text| !text.is_null() && text != "");
+        found.extend(texts.map(|text| (format!("spec.{hook}.{field}"), text.to_string())));
+    }
+    found
+}
+
+fn validate_scripts(
+    scripts: &[(String, String)],
+    allowed: &SubmissionPolicy,
+    target: &RenderTarget,
+) -> Result<(), SpecError> {
+    let is_tenants = allowed.author == TemplateAuthor::Tenant;
+    match scripts.first().filter(|_| is_tenants && !allowed.policy.are_scripts_allowed(target.group_namespace)) {
+        Some((path, _)) => Err(policy_violation(
+            path,
+            "runs in upgrade-manager's own pod, with its permissions",
+            "remove it, or ask your cluster admin to list the namespace in policy.strategyScripts",
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Whether the scripts of the admin's template must not depend on text of the tenant.
+pub(crate) fn limits_script_text(allowed: &SubmissionPolicy, group_namespace: &str) -> bool {
+    allowed.author == TemplateAuthor::Admin && !allowed.policy.are_scripts_allowed(group_namespace)
+}
+
+/// Checks the scripts of the admin's template. `without_text` is the same template, rendered without the texts of the
+/// tenant that a shell may not read as one plain word.
+///
+/// # Errors
+/// A text of the tenant is part of a script.
+pub(crate) fn validate_script_text(
+    resource: &RenderedResource,
+    without_text: impl FnOnce() -> Result<String, SpecError>,
+) -> Result<(), SpecError> {
+    let texts = |object: &Map<String, Value>| scripts(object);
+    let found = resource.object.expose().as_object().map(texts).unwrap_or_default();
+    let Some((path, _)) = found.first() else { return Ok(()) };
+    let plain = without_text().and_then(|text| parse_document(&text)).map(|object| texts(&object));
+    if plain.is_ok_and(|plain| plain == found) {
+        return Ok(());
+    }
+    Err(policy_violation(
+        path,
+        "contains text of the tenant, and runs in upgrade-manager's own pod, with its permissions",
+        "use plain words in what the template prints, or ask your cluster admin to list the namespace in \
+         policy.strategyScripts",
+    ))
 }
 
 /// Parses the rendered template, which must be one YAML document with an object.

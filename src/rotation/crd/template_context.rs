@@ -37,6 +37,20 @@ pub(crate) fn template_context(source: &TemplateSource) -> (Go, usize) {
     (Go::Object(HashMap::from([("InstanceGroup".to_owned(), group_value(source, &spec, &status))])), weight)
 }
 
+/// A copy in which every text that a shell may not read as one plain word is `x`.
+pub(crate) fn plain_words(value: &Value) -> Value {
+    let plain = |text: &str| {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "-._/:".contains(c);
+        if text.chars().all(is_plain) && !text.starts_with('-') { text.to_owned() } else { "x".to_owned() }
+    };
+    match value {
+        Value::String(text) => plain(text).into(),
+        Value::Array(items) => items.iter().map(plain_words).collect(),
+        Value::Object(map) => map.iter().map(|(key, value)| (plain(key), plain_words(value))).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
+    }
+}
+
 fn group_value(source: &TemplateSource, spec: &Value, status: &Value) -> Go {
     let id = source.id;
     let map = |name: &str| free_map(&source.metadata[name]);

@@ -40,4 +40,18 @@ pub struct SubmissionPolicy {
     pub policy: Policy,
     /// The namespace of the admin's ConfigMap.
     pub config_namespace: String,
+    /// Who wrote the template.
+    pub author: TemplateAuthor,
+}
+
+/// Who wrote the template of a resource.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TemplateAuthor {
+    /// The tenant.
+    #[default]
+    Tenant,
+    /// The admin, in the ConfigMap.
+    Admin,
+    /// There is no ConfigMap, so tenants have the admin's rights.
+    Unlimited,
 }

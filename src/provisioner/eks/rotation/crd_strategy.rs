@@ -2,7 +2,7 @@
 //!
 //! The controller counts outdated nodes itself, so a resource that reports success too early does not end the upgrade.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::api::spec_error::SpecError;
 use crate::api::{InstanceGroupStatus, StrategyProgress};
@@ -19,7 +19,7 @@ use crate::rotation::crd::decide;
 use crate::rotation::crd::decide::{CrdStrategyAction, CrdStrategyDecision, CrdStrategyState, decide};
 use crate::rotation::crd::resource;
 use crate::rotation::crd::resource::{RenderTarget, RenderedResource, ResourceKind};
-use crate::rotation::crd::template_context::{TemplateSource, template_context};
+use crate::rotation::crd::template_context::{TemplateSource, plain_words, template_context};
 use crate::rotation::crd::{CrdUpgrade, template};
 use crate::util::digest::sha256_hex;
 use crate::util::redact::Redacted;
@@ -40,19 +40,20 @@ pub fn build_request(
 ) -> Result<RenderedResource, SpecError> {
     let mut status = status.clone();
     status.active_scaling_group_name = Some(group.name.clone());
-    let text = crd.template.expose();
-    let (root, weight) = template_context(&TemplateSource {
-        id: &resolved.desired.id,
-        metadata: crd.metadata.expose(),
-        spec: crd.spec.expose(),
-        image: &resolved.template_data.image_id,
-        status: &status,
-    });
-    let rendered = template::render(text, root, weight)?;
-    let id = version_id(resolved, state, &status, group);
-    let purpose =
-        RenderTarget { group_namespace: &resolved.desired.id.namespace, scaling_group: &group.name, version_id: &id };
-    resource::validate_resource(&rendered, &crd.submission_policy, &purpose)
+    let id = &resolved.desired.id;
+    let render = |metadata: &Value, spec: &Value| {
+        let image = &resolved.template_data.image_id;
+        let (root, weight) = template_context(&TemplateSource { id, metadata, spec, image, status: &status });
+        template::render(crd.template.expose(), root, weight)
+    };
+    let (metadata, spec) = (crd.metadata.expose(), crd.spec.expose());
+    let version = version_id(resolved, state, &status, group);
+    let target = RenderTarget { group_namespace: &id.namespace, scaling_group: &group.name, version_id: &version };
+    let resource = resource::validate_resource(&render(metadata, spec)?, &crd.submission_policy, &target)?;
+    if resource::limits_script_text(&crd.submission_policy, &id.namespace) {
+        resource::validate_script_text(&resource, || render(&plain_words(metadata), &plain_words(spec)))?;
+    }
+    Ok(resource)
 }
 
 /// Identifies the upgrade in the resource's name: by the desired version, and by the removed subnets while their nodes are

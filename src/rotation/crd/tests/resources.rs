@@ -7,8 +7,11 @@ use crate::api::spec_error::SpecError;
 use crate::boundaries::{Boundaries, Policy};
 use crate::plan::Reason;
 use crate::rotation::crd::decide::ResourcePhase;
-use crate::rotation::crd::resource::{RenderTarget, RenderedResource, resolve_kind, validate_resource};
-use crate::rotation::crd::{DiscoveredKind, StatusMatcher, StatusPath, SubmissionPolicy};
+use crate::rotation::crd::resource::{
+    RenderTarget, RenderedResource, limits_script_text, resolve_kind, validate_resource, validate_script_text,
+};
+use crate::rotation::crd::template_context::plain_words;
+use crate::rotation::crd::{DiscoveredKind, StatusMatcher, StatusPath, SubmissionPolicy, TemplateAuthor};
 
 fn policy(text: &str) -> Policy {
     let data = [("policy".to_owned(), text.to_owned())].into();
@@ -17,7 +20,7 @@ fn policy(text: &str) -> Policy {
 
 fn allowed(text: &str) -> SubmissionPolicy {
     let policy = if text.is_empty() { Policy::default() } else { policy(text) };
-    SubmissionPolicy { policy, config_namespace: "instance-manager".into() }
+    SubmissionPolicy { policy, config_namespace: "instance-manager".into(), author: TemplateAuthor::Tenant }
 }
 
 const VERSION_ID: &str = "20260101000000-3";
@@ -50,7 +53,7 @@ fn only_kinds_and_namespaces_that_the_admin_allows_are_submitted() {
         ("CustomResourceDefinition", "apiextensions.k8s.io/v1", false, false),
         ("List", "v1", false, false),
     ];
-    let namespaces = [("team", true), ("instance-manager", true), ("ops", false), ("kube-system", false), ("", false)];
+    let namespaces = [("team", true), ("instance-manager", false), ("ops", false), ("kube-system", false), ("", false)];
     let lists = "{strategyKinds: [Job.batch], strategyNamespaces: [ops]}";
     let mut checked = 0;
     for (kind, api, by_default, by_list) in kinds {
@@ -129,6 +132,74 @@ fn forbidden_resource_fields_are_rejected_by_name() {
     }
     // A trailing separator is no second document.
     assert!(validate(&(with("name: up", "") + "---\n"), "").is_ok());
+}
+
+/// The fields of upgrade-manager's RollingUpgradeSpec that it runs with `/bin/sh -c` (api/v1alpha1, script_runner.go).
+#[test]
+fn only_the_admin_may_submit_scripts() {
+    let upgrade = |hooks: &str| {
+        format!(
+            "apiVersion: upgrademgr.keikoproj.io/v1alpha1\nkind: RollingUpgrade\nmetadata: {{name: up, namespace: team}}\nspec: {{asgName: demo-team-web, {hooks}}}\n"
+        )
+    };
+    let submit = |hooks: &str, rules: &str, author| {
+        let allowed = SubmissionPolicy { author, ..allowed(rules) };
+        validate_resource(&upgrade(hooks), &allowed, &TARGET)
+    };
+    for (hooks, path) in [
+        ("preDrain: {script: canary}", "spec.preDrain.script"),
+        ("postDrain: {script: canary}", "spec.postDrain.script"),
+        ("postDrain: {postWaitScript: canary}", "spec.postDrain.postWaitScript"),
+        ("postTerminate: {script: canary}", "spec.postTerminate.script"),
+        ("PreDrain: {SCRIPT: canary}", "spec.preDrain.script"),
+        ("preDrain: {script: [canary]}", "spec.preDrain.script"),
+    ] {
+        let problem = submit(hooks, "", TemplateAuthor::Tenant).expect_err(hooks);
+        assert_eq!((problem.reason, problem.value.as_str()), (Reason::PolicyViolation, path), "{hooks}");
+        assert!(!problem.to_string().contains("canary"), "{problem}");
+        assert!(submit(hooks, "strategyScripts: [other]", TemplateAuthor::Tenant).is_err(), "{hooks}");
+        assert!(submit(hooks, "strategyScripts: [te*]", TemplateAuthor::Tenant).is_ok(), "{hooks}");
+        assert!(
+            submit(hooks, "", TemplateAuthor::Admin).is_ok() && submit(hooks, "", TemplateAuthor::Unlimited).is_ok()
+        );
+    }
+    for hooks in ["postDrain: {waitSeconds: 60}", "preDrain: {script: ''}", "preDrain: null", "forceRefresh: true"] {
+        assert!(submit(hooks, "", TemplateAuthor::Tenant).is_ok(), "{hooks}");
+    }
+}
+
+#[test]
+fn scripts_of_the_admin_contain_no_text_of_the_tenant() {
+    let resource = |script: &str| {
+        let text = object("RollingUpgrade", "upgrademgr.keikoproj.io/v1alpha1", "{name: up, namespace: team}");
+        format!(
+            "{}  preDrain:\n    script: {}\n",
+            text.replace("spec: {asgName: demo-team-web}", "spec:\n  asgName: demo-team-web"),
+            json!(script)
+        )
+    };
+    let admins = SubmissionPolicy { author: TemplateAuthor::Admin, ..allowed("") };
+    let check = |rendered: &str, plain: &str| {
+        let found = validate_resource(&resource(rendered), &admins, &TARGET).expect("the admin's");
+        validate_script_text(&found, || Ok(resource(plain)))
+    };
+    assert!(check("run web", "run web").is_ok());
+    let problem = check("run web; canary", "run x").expect_err("text of the tenant");
+    assert!(problem.reason == Reason::PolicyViolation && !problem.to_string().contains("canary"), "{problem}");
+    let words = plain_words(&json!({"a": "web-1", "b": "a b", "c": ["$(x)", "-f", "a\nb", 7], "d e": "x/y"}));
+    assert_eq!(words, json!({"a": "web-1", "b": "x", "c": ["x", "x", "x", 7], "x": "x/y"}));
+    assert!(limits_script_text(&admins, "team") && !limits_script_text(&allowed(""), "team"));
+}
+
+#[test]
+fn namespace_of_the_config_map_is_the_admins() {
+    let text = object("Workflow", "argoproj.io/v1alpha1", "{name: up, namespace: instance-manager}");
+    let submit =
+        |author, rules: &str| validate_resource(&text, &SubmissionPolicy { author, ..allowed(rules) }, &TARGET).is_ok();
+    assert!(
+        !submit(TemplateAuthor::Tenant, "") && submit(TemplateAuthor::Tenant, "strategyNamespaces: [instance-manager]")
+    );
+    assert!(submit(TemplateAuthor::Admin, "") && submit(TemplateAuthor::Unlimited, ""));
 }
 
 #[test]
