@@ -79,6 +79,9 @@ pub(crate) mod tag {
     pub(crate) const NAMESPACE: &str = "instancegroups.keikoproj.io/Namespace";
     /// On an access entry: ID of the role that the entry was created for.
     pub(crate) const ROLE_ID: &str = "instancegroups.keikoproj.io/RoleId";
+    /// On a scaling group: the processes that the deletion of its InstanceGroup suspended. A group that takes the scaling
+    /// group over resumes them.
+    pub(crate) const SUSPENDED_BY_DELETION: &str = "instancegroups.keikoproj.io/SuspendedByDeletion";
     /// Name of the cluster, in the tag that other tools read.
     pub(crate) const KUBERNETES_CLUSTER: &str = "KubernetesCluster";
     /// Name that the AWS console shows.

@@ -160,6 +160,7 @@ pub(crate) fn node_view(node: &Node) -> NodeView {
         ready_changed_at,
         cordoned: node.spec.as_ref().and_then(|s| s.unschedulable).unwrap_or(false),
         disruption: parse_annotation::<DisruptionRecord>(node, annotation::DISRUPTION),
+        orphaned_disruption: None,
         surge: parse_annotation::<SurgeRecord>(node, annotation::SURGE),
         created_at,
         duplicates: Vec::new(),

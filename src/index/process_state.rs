@@ -1,7 +1,7 @@
 //! State that one process keeps in memory between reconciles. No safety check depends on it: after a restart it is
 //! empty, and at worst a wait starts again.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -17,6 +17,8 @@ pub struct ProcessState {
 struct Inner {
     groups: HashMap<String, GroupState>,
     nodes: HashMap<String, NodeState>,
+    /// UIDs in records on Nodes that no InstanceGroup has. A UID is never used again.
+    unused_uids: HashSet<String>,
 }
 
 #[derive(Default, Clone)]
@@ -182,6 +184,16 @@ impl ProcessState {
         self.with(|inner| {
             inner.nodes.insert(node.into(), NodeState { retry_at: Some(until), ..NodeState::default() });
         });
+    }
+
+    /// Whether it is known that no InstanceGroup has this UID.
+    pub(crate) fn is_uid_unused(&self, uid: &str) -> bool {
+        self.with(|inner| inner.unused_uids.contains(uid))
+    }
+
+    /// Records that no InstanceGroup has this UID.
+    pub(crate) fn set_uid_unused(&self, uid: &str) {
+        self.with(|inner| inner.unused_uids.insert(uid.into()));
     }
 
     /// Records that a group is deleted and its finalizer is removed.

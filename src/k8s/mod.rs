@@ -148,6 +148,9 @@ pub trait KubeApi: Send + Sync {
     /// if the finalizer or the object no longer exists.
     async fn remove_finalizer(&self, namespace: &str, name: &str, present: &[String]) -> Result<(), KubeError>;
 
+    /// The UIDs of all InstanceGroups, read fresh.
+    async fn group_uids(&self) -> Result<BTreeSet<String>, KubeError>;
+
     /// Publishes an event. It is not an error if the namespace is terminating or gone and rejects events.
     async fn publish(&self, target: &EventTarget, event: &KubeEvent) -> Result<(), KubeError>;
 

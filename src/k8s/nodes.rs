@@ -9,12 +9,9 @@ use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
 use super::error::call;
-use super::groups::patch_params;
+use super::groups::{PAGE_SIZE, patch_params};
 use super::{CORDONED_BEFORE, KubeError};
 use crate::api::names::annotation;
-
-/// Objects per page of a list.
-pub(super) const PAGE_SIZE: u32 = 500;
 
 async fn patch(client: &Client, name: &str, patch: Value) -> Result<Node, KubeError> {
     let nodes: Api<Node> = Api::all(client.clone());

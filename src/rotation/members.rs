@@ -52,6 +52,9 @@ pub struct NodeView {
     pub cordoned: bool,
     /// Disruption record of this group or of another one.
     pub disruption: Option<DisruptionRecord>,
+    /// Disruption record of an InstanceGroup that no longer exists. It is nobody's: the group of the node's instance
+    /// takes the drain over or uncordons the node.
+    pub orphaned_disruption: Option<DisruptionRecord>,
     /// Surge record of this group or of another one.
     pub surge: Option<SurgeRecord>,
     /// When the Node was created, that is when it joined.
@@ -97,6 +100,18 @@ impl NodeInstance {
     /// The disruption record on its node, if this group wrote it.
     pub(crate) fn disruption_of(&self, group_uid: &str) -> Option<&DisruptionRecord> {
         self.node.as_ref()?.disruption.as_ref().filter(|d| d.group == group_uid)
+    }
+
+    /// Whether its node has the disruption record of an InstanceGroup that no longer exists.
+    pub(crate) fn has_orphaned_disruption(&self) -> bool {
+        self.node.as_ref().is_some_and(|n| n.orphaned_disruption.is_some())
+    }
+
+    /// The UID in a record on its node that another InstanceGroup wrote.
+    pub(crate) fn foreign_record(&self, group_uid: &str) -> Option<&str> {
+        let node = self.node.as_ref()?;
+        let records = node.disruption.iter().map(|d| &d.group).chain(node.surge.iter().map(|s| &s.group));
+        records.map(String::as_str).find(|uid| *uid != group_uid)
     }
 
     /// Whether this group wrote a surge record on its node.

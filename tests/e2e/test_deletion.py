@@ -79,6 +79,28 @@ def test_a_deletion_gives_a_drain_in_progress_its_whole_time(tenant):
     assert group.undrained() == {}
 
 
+def test_a_group_that_is_applied_again_takes_over_what_its_deletion_began(tenant):
+    """The new object has another UID: its nodes would stay cordoned, nothing would launch, and no deletion would end."""
+    group = rotation.start_group(tenant, 2)
+    rotation.block_drains(tenant, 2)
+    group.delete()
+    rotation.wait_draining(group, 2)
+    deleted = group.get()
+    group.patch({"metadata": {"finalizers": None}})
+    group.wait_gone()
+    metadata = {key: deleted["metadata"][key] for key in ("name", "namespace", "annotations")}
+    group = tenant.apply({**deleted, "metadata": metadata, "status": None}).wait_ready(nodes=2)
+    assert rotation.draining_nodes(group) == [] and rotation.terminated(group) == []
+    assert not any(n["spec"].get("unschedulable") for n in group.nodes())
+    asg = group.asg()
+    assert asg["SuspendedProcesses"] == [] and "SuspendedByDeletion" not in str(asg["Tags"])
+    group.delete()
+    rotation.wait_draining(group, 2)
+    rotation.allow_disruptions(tenant, 2)
+    group.wait_gone()
+    assert traces(tenant.cloud, tenant.unique) == set() and group.undrained() == {}
+
+
 def test_a_group_without_resources_is_deleted_at_once(tenant):
     """A wrong group must not be stuck behind a finalizer."""
     tenant.set_defaults(image="no-image")

@@ -11,7 +11,7 @@ use kube::{Client, ResourceExt};
 
 use super::error::call;
 use super::groups::post_params;
-use super::nodes::PAGE_SIZE;
+use super::groups::PAGE_SIZE;
 use super::{EvictOutcome, KubeError, PodInfo, PodKind, UnschedulablePod};
 
 const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::launch_configuration;
 use crate::api::AdoptedResources;
-use crate::api::names::FINALIZER;
+use crate::api::names::{FINALIZER, tag};
 use crate::auth::aws_auth::AuthEntry;
 use crate::aws::{
     AccessEntry, InstanceProfile, InstanceState, LaunchTemplate, Role, ScalingGroup, ScalingGroupChange, Tag,
@@ -69,6 +69,9 @@ pub struct DeleteInput<'a> {
     /// Reference time for this reconcile.
     pub now: Timestamp,
 }
+
+/// The most tags that a scaling group takes (Amazon EC2 Auto Scaling User Guide, "Tag Auto Scaling groups and instances").
+const MAX_TAGS: usize = 50;
 
 /// Whether a policy is one that every node's role gets.
 pub(crate) fn is_standard_policy(arn: &str) -> bool {
@@ -131,6 +134,11 @@ fn drain_scaling_group(input: &DeleteInput, group: &ScalingGroup, builder: &mut 
         builder.push(ObjectStep::UpdateStatus { status: json!({ "managed": { "configurations": all } }) });
     }
     if !group.suspended_processes.iter().any(|p| p == "Launch") {
+        // Without its finalizer, the InstanceGroup may go before the scaling group and be created again.
+        let marker = Tag { key: tag::SUSPENDED_BY_DELETION.into(), value: "Launch".into() };
+        if group.tags.len() < MAX_TAGS && !group.tags.contains(&marker) {
+            builder.push_with_reasons(EksStep::PutTags { group: group.name.clone(), tags: vec![marker] }, reasons());
+        }
         builder.push_with_reasons(
             EksStep::SuspendProcesses { group: group.name.clone(), processes: vec!["Launch".into()] },
             reasons(),

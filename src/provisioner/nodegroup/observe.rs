@@ -86,6 +86,8 @@ pub(crate) async fn observed_state(
     if has_outgoing {
         set_outdated_reasons(resolved, &mut state, current.as_ref());
     }
+    let all = state.nodegroups.iter_mut().flat_map(|group| &mut group.members);
+    observe::find_orphaned_records(o, &id.uid, all.filter_map(|m| m.node.as_mut()).collect()).await?;
     let members: Vec<_> = state.nodegroups.iter().flat_map(|group| group.members.iter().cloned()).collect();
     state.drains = observe::drain_views(o, &members, &id.uid).await?;
     if state.nodegroups.iter().any(|group| !group.nodegroup.issues.is_empty()) {

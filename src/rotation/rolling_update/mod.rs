@@ -93,7 +93,7 @@ fn select_surplus<'a>(
         remaining.retain(|m| m.weight() <= surplus);
         let rank = |m: &NodeInstance| {
             (
-                m.disruption_of(input.group_uid).is_none(),
+                m.disruption_of(input.group_uid).is_none() && !m.has_orphaned_disruption(),
                 input.is_in_drain_backoff(m),
                 m.reasons.is_empty(),
                 m.is_available(),
@@ -140,8 +140,13 @@ fn uncordon_steps<'a>(
     reason: UncordonReason,
 ) -> Vec<NodeStep> {
     members
-        .filter(|m| m.disruption_of(uid).is_some())
-        .filter_map(|m| Some(NodeStep::UncordonNode { node: m.node.as_ref()?.name.clone(), reason }))
+        .filter_map(|m| {
+            let reason = match m.has_orphaned_disruption() {
+                true => UncordonReason::GroupDeleted,
+                false => m.disruption_of(uid).map(|_| reason)?,
+            };
+            Some(NodeStep::UncordonNode { node: m.node.as_ref()?.name.clone(), reason })
+        })
         .collect()
 }
 
@@ -367,7 +372,8 @@ fn start_batch(
             }
             break;
         }
-        if input.is_in_drain_backoff(member) || member.node.as_ref().is_some_and(|n| n.disruption.is_some()) {
+        // Only this group's instances are members, so a deletion takes every record over.
+        if !removes_all && (input.is_in_drain_backoff(member) || member.foreign_record(input.group_uid).is_some()) {
             continue;
         }
         match input.cordon_step(member) {
@@ -379,6 +385,15 @@ fn start_batch(
         weight_in_flight += member.weight();
         unavailable += if healthy { member.weight() } else { 0 };
     }
+    if !removes_all {
+        decision.waiting_for.extend(input.members.iter().filter_map(|m| foreign_record_message(input, m)));
+    }
+}
+
+/// What a rotation waits for when another InstanceGroup claims a node of this group.
+fn foreign_record_message(input: &RollingUpdateInput, member: &NodeInstance) -> Option<String> {
+    let (uid, node) = (member.foreign_record(input.group_uid)?, &member.node.as_ref()?.name);
+    Some(format!("the InstanceGroup with the UID {uid} to remove its record from {node}"))
 }
 
 /// Terminates an instance without a Node, unless it may still join or pods are bound to it. Returns whether it does.

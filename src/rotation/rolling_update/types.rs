@@ -65,7 +65,7 @@ impl RollingUpdateInput<'_> {
             resource_version: node.resource_version.clone(),
             instance: member.instance.id.clone(),
             template_version: self.template_version.into(),
-            was_cordoned: node.cordoned,
+            was_cordoned: node.orphaned_disruption.as_ref().map_or(node.cordoned, |record| record.cordoned_before),
         })
     }
 }

@@ -4,6 +4,7 @@ mod batches;
 mod blockers;
 mod drains;
 mod properties;
+mod records;
 mod scale_in;
 
 use jiff::{SignedDuration, Timestamp};
@@ -34,6 +35,7 @@ pub(super) fn node_instance(name: &str) -> NodeInstance {
         ready_changed_at: Some(ago(7_000)),
         cordoned: false,
         disruption: None,
+        orphaned_disruption: None,
         surge: None,
         created_at: ago(7_060),
         duplicates: Vec::new(),

@@ -260,6 +260,7 @@ fn node(instance: &str) -> NodeView {
         ready_changed_at: Some(timestamp(LONG_AGO)),
         cordoned: false,
         disruption: None,
+        orphaned_disruption: None,
         surge: None,
         created_at: timestamp(LONG_AGO),
         duplicates: vec![],
@@ -680,6 +681,14 @@ fn scenarios() -> Vec<(&'static str, Scenario)> {
             "create/name-conflict",
             converged().with_scaling_group(|g| {
                 g.tags = vec![Tag { key: "instancegroups.keikoproj.io/Namespace".into(), value: "other".into() }]
+            }),
+        ),
+        (
+            "scaling_group/resumes-what-a-deletion-suspended",
+            converged().with_scaling_group(|g| {
+                g.suspended_processes = vec!["AZRebalance".into(), "Launch".into()];
+                let key = "instancegroups.keikoproj.io/SuspendedByDeletion".into();
+                g.tags.push(Tag { key, value: "Launch".into() });
             }),
         ),
         (

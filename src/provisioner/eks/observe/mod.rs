@@ -24,7 +24,7 @@ use crate::aws::{
 };
 use crate::ownership::{has_ownership_tags, tagging_denied_condition};
 use crate::provisioner::join;
-use crate::provisioner::observe::{ObserveError, ObserveResult, Observer, drain_views};
+use crate::provisioner::observe::{ObserveError, ObserveResult, Observer, drain_views, find_orphaned_records};
 use crate::rotation::{Drains, NodeView};
 
 /// Reads the observed state of one group.
@@ -101,6 +101,7 @@ pub(crate) async fn observe(
         strategy_state: None,
         scaling_group,
     };
+    find_orphaned_records(o, &resolved.desired.id.uid, state.nodes.values_mut().collect()).await?;
     verify_role_ownership(o, resolved, status, &mut state).await?;
     observe_details(o, resolved, status, &mut state).await?;
     // Also without a scaling group: otherwise the record of previous roles would be lost when the group is created again.

@@ -11,7 +11,7 @@ use crate::index::shared_entries::entries_to_remove;
 use crate::ownership::{has_ownership_tags, is_owned, ownership_tags};
 use crate::provisioner::eks::names::GroupNames;
 use crate::provisioner::eks::resolve::ResourceNames;
-use crate::provisioner::observe::{ObserveError, ObserveResult, Observer, drain_views};
+use crate::provisioner::observe::{ObserveError, ObserveResult, Observer, drain_views, find_orphaned_records};
 use crate::provisioner::{GroupId, join};
 use crate::rotation::{Drains, NodeInstance};
 
@@ -82,10 +82,11 @@ pub async fn remaining_resources(
     let aws = ObserveError::Aws;
     let scaling_group = o.inventory.group(&names.scaling_group, o.max_cache_age).await.map_err(aws)?;
     let instances: Vec<Instance> = scaling_group.iter().flat_map(|g| g.instances.clone()).collect();
-    let members: Vec<_> = instances
+    let mut members: Vec<_> = instances
         .into_iter()
         .map(|instance| NodeInstance { node: o.node_index.get(&instance.id), reasons: Vec::new(), instance })
         .collect();
+    find_orphaned_records(o, &id.uid, members.iter_mut().filter_map(|m| m.node.as_mut()).collect()).await?;
     let drains = drain_views(o, &members, &id.uid).await?;
     let mut remaining = RemainingResources {
         members,

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::api::ManagedAttributes;
+use crate::api::names::tag;
 use crate::aws::{ScalingGroup, Tag, tag_map};
 use crate::plan::EksStep;
 use crate::plan::{Drift, PlanBuilder};
@@ -17,7 +18,9 @@ pub(crate) fn plan_attributes(input: &PlanInput, group: &ScalingGroup, builder: 
     let desired = &input.resolved.desired;
     let name = || group.name.clone();
     let processes = subnets::desired_processes(input, group);
-    let (add, remove) = additions_and_removals(&processes, &group.suspended_processes, &managed.processes);
+    let by_deletion = suspended_by_deletion(group);
+    let recorded: Vec<_> = managed.processes.iter().cloned().chain(by_deletion.iter().flatten().cloned()).collect();
+    let (add, remove) = additions_and_removals(&processes, &group.suspended_processes, &recorded);
     if !add.is_empty() {
         let of_spec: Vec<_> = add.iter().filter(|p| desired.suspended_processes.contains(*p)).cloned().collect();
         let mut reasons = Vec::new();
@@ -35,6 +38,10 @@ pub(crate) fn plan_attributes(input: &PlanInput, group: &ScalingGroup, builder: 
             vec![Drift::new("suspendProcesses", remove.join(", "), "")],
         );
     }
+    if by_deletion.is_some() {
+        // Removed last: it is the only record of what the deletion suspended.
+        builder.push(EksStep::DeleteTags { group: name(), keys: vec![tag::SUSPENDED_BY_DELETION.into()] });
+    }
     let (add, remove) = additions_and_removals(&desired.metrics, &group.enabled_metrics, &managed.metrics);
     if !add.is_empty() {
         builder.push_with_reasons(
@@ -50,6 +57,13 @@ pub(crate) fn plan_attributes(input: &PlanInput, group: &ScalingGroup, builder: 
     }
     hooks::plan_hooks(input, group, &managed, builder);
     warm_pool::plan_pool(input, group, &managed, builder);
+}
+
+/// The processes that the deletion of an earlier InstanceGroup suspended, from the tag of the scaling group.
+fn suspended_by_deletion(group: &ScalingGroup) -> Option<Vec<String>> {
+    let tags = tag_map(&group.tags);
+    let processes = tags.get(tag::SUSPENDED_BY_DELETION)?;
+    Some(processes.split_whitespace().map(str::to_owned).collect())
 }
 
 /// The names to add, and the names that the controller set earlier and the spec no longer contains.
