@@ -2,6 +2,7 @@
 
 pub(crate) mod access_migration;
 pub(crate) mod context;
+mod interrupted;
 pub(crate) mod planner;
 pub(crate) mod queue;
 pub mod report;
@@ -20,13 +21,13 @@ use kube::{Resource, ResourceExt};
 
 pub(crate) use crate::api::GroupObject;
 use crate::api::names::fail_reason;
-use crate::api::{InstanceGroup, InstanceGroupStatus, group_id, rfc3339};
+use crate::api::{InstanceGroup, InstanceGroupSpec, InstanceGroupStatus, group_id, rfc3339};
 use crate::apply::{Applied, Applier, StepError, apply};
 use crate::aws::AwsErrorKind;
 use crate::controller::planner::{ObserveError, Planning};
 use crate::controller::report::{Report, report};
 use crate::k8s::KubeError;
-use crate::plan::{Outcome, Plan, PlannedStep, Reason};
+use crate::plan::{Outcome, Plan, PlannedStep, Reason, blocked_plan};
 use crate::telemetry::metrics::ReconcileResult;
 use context::CACHE_LAG_DELAY;
 pub(crate) use context::{Context, Error, event_target, group_key, publish_event};
@@ -111,6 +112,12 @@ async fn plan_with_fresh_reads(
     let is_disruptive = |p: &Planning| p.plan.steps.iter().any(|PlannedStep { step, .. }| step.is_disruptive());
     if !needs_fresh_reads && planned.as_ref().is_ok_and(is_disruptive) {
         planned = planner.plan(group, &context, fresh, now).await;
+    }
+    if let Err(error @ ObserveError::Aws(_)) = &planned {
+        let stopped = planner.stop_locked_drains(&group_id(group), &context, error, now).await;
+        if let Some(stopped) = stopped.map_err(Error::Observe)? {
+            return Ok(stopped);
+        }
     }
     match planned {
         Err(ObserveError::Aws(error)) if error.kind == AwsErrorKind::Denied => {
@@ -235,5 +242,27 @@ async fn report_invalid_object(stored: &GroupObject, key: &str, ctx: &Context) -
         ctx.planner.kube.patch_status(&namespace, &name, &version, patch).await.map_err(Error::Status)?;
         ctx.stores.set_reported(key, generation);
     }
-    Ok(Action::await_change())
+    stop_invalid_rotation(stored, ctx).await
+}
+
+/// Stops the rotation of an object that cannot be decoded. It is repeated until no node has a record of the group.
+async fn stop_invalid_rotation(stored: &GroupObject, ctx: &Context) -> Result<Action, Error> {
+    let (planner, now) = (&ctx.planner, Timestamp::now());
+    let Err(invalid) = &stored.0 else { return Ok(Action::await_change()) };
+    let uid = stored.uid().unwrap_or_default();
+    let Some(status) = invalid.status.clone().filter(|_| !planner.node_index.with_records_of(&uid).is_empty()) else {
+        return Ok(Action::await_change());
+    };
+    let metadata = invalid.metadata.clone();
+    let group = InstanceGroup { metadata, spec: InstanceGroupSpec::default(), status: Some(status.clone()) };
+    let (id, context) = (group_id(&group), ctx.stores.group_context(&group, planner));
+    let observer = planner.observer(&context, requeue::max_cache_age(planner.settings.timing.poll_interval), now);
+    let rejected = blocked_plan(&id, Reason::InvalidSpec, report::INVALID_OBJECT.to_owned());
+    let plan = planner.stop_rotation(&id, &status, &context, &observer, rejected).await;
+    if let Some(applied) = apply_plan(&group, plan, ctx, now).await {
+        for event in &report(&status, &applied, None, &rfc3339(now)).step_events {
+            publish_event(&event_target(&group.metadata), event, ctx).await;
+        }
+    }
+    Ok(Action::requeue(planner.settings.timing.poll_interval.unsigned_abs()))
 }

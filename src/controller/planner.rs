@@ -77,7 +77,7 @@ pub(crate) struct Planning {
 }
 
 impl Planning {
-    fn blocked(plan: Plan, failure_reason: &'static str) -> Self {
+    pub(super) fn blocked(plan: Plan, failure_reason: &'static str) -> Self {
         Planning { plan, boundaries: None, failure_reason: Some(failure_reason), snapshot: None }
     }
 
@@ -107,22 +107,38 @@ impl Planner {
         now: Timestamp,
     ) -> ObserveResult<Planning> {
         let id = group_id(group);
+        let observer = self.observer(context, max_age, now);
+        let planning = self.plan_group(group, &id, context, &observer).await?;
+        if planning.failure_reason.is_none() {
+            return Ok(planning);
+        }
+        let status = group.status.clone().unwrap_or_default();
+        let plan = self.stop_rotation(&id, &status, context, &observer, planning.plan).await;
+        Ok(Planning { plan, ..planning })
+    }
+
+    async fn plan_group(
+        &self,
+        group: &InstanceGroup,
+        id: &GroupId,
+        context: &GroupContext,
+        observer: &Observer<'_>,
+    ) -> ObserveResult<Planning> {
         if let Some(why) = boundaries_unavailable(context) {
-            let plan = plan::blocked_plan(&id, Reason::BoundariesUnavailable, why);
+            let plan = plan::blocked_plan(id, Reason::BoundariesUnavailable, why);
             return Ok(Planning::blocked(plan, fail_reason::APPLY_DEFAULTS));
         }
-        let observer = self.observer(context, max_age, now);
         if id.is_deleting() {
-            return self.plan_deletion(group, &id, context, &observer).await;
+            return self.plan_deletion(group, id, context, observer).await;
         }
-        let (merged, summary) = match merge_spec(group, &id, context) {
+        let (merged, summary) = match merge_spec(group, id, context) {
             Ok(found) => found,
             Err(message) => {
-                let plan = plan::blocked_plan(&id, Reason::InvalidSpec, message);
+                let plan = plan::blocked_plan(id, Reason::InvalidSpec, message);
                 return Ok(Planning::blocked(plan, fail_reason::APPLY_DEFAULTS));
             }
         };
-        let mut planning = self.plan_active(group, &id, &merged, context, &observer).await?;
+        let mut planning = self.plan_active(group, id, &merged, context, observer).await?;
         planning.plan.condition_updates.extend(annotations_ignored(group, context));
         Ok(Planning { boundaries: Some(summary), ..planning })
     }
@@ -165,7 +181,12 @@ impl Planner {
         })
     }
 
-    fn observer<'a>(&'a self, context: &'a GroupContext, max_cache_age: Duration, now: Timestamp) -> Observer<'a> {
+    pub(super) fn observer<'a>(
+        &'a self,
+        context: &'a GroupContext,
+        max_cache_age: Duration,
+        now: Timestamp,
+    ) -> Observer<'a> {
         Observer {
             inventory: &self.inventory,
             kube: self.kube.as_ref(),
@@ -289,6 +310,11 @@ fn provisioner_kind(spec: &serde_json::Value) -> Option<ProvisionerKind> {
 /// The provisioner that the status records. keikoproj/instance-manager records it for `eks` only.
 fn recorded_provisioner(status: &InstanceGroupStatus) -> Option<ProvisionerKind> {
     status.provisioner.as_deref().and_then(ProvisionerKind::parse)
+}
+
+/// The provisioner of the resources that the status records.
+pub(super) fn kind_of(status: &InstanceGroupStatus) -> ProvisionerKind {
+    recorded_provisioner(status).unwrap_or(ProvisionerKind::Eks)
 }
 
 /// Rejects a change of the provisioner once resources are recorded: the new provisioner would not remove the resources of

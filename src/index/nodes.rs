@@ -29,9 +29,9 @@ struct Inner {
 }
 
 /// Nodes by the instance in their `providerID`, oldest first. A kubelet sets its `providerID` from its own flags, so several
-/// Nodes can claim one instance.
+/// Nodes can claim one instance. The second map has the instances whose Nodes carry a record, by the UID in it.
 #[derive(Default)]
-struct NodesByInstance(HashMap<String, Vec<NodeView>>);
+struct NodesByInstance(HashMap<String, Vec<NodeView>>, HashMap<String, BTreeSet<String>>);
 
 impl NodesByInstance {
     fn find(&self, instance: &str, node: &str) -> Option<&NodeView> {
@@ -39,25 +39,40 @@ impl NodesByInstance {
     }
 
     fn insert(&mut self, instance: &str, node: NodeView) {
-        let Some(nodes) = self.0.get_mut(instance) else {
-            self.0.insert(instance.to_owned(), vec![node]);
-            return;
-        };
-        nodes.retain(|n| n.name != node.name);
-        nodes.push(node);
-        nodes.sort_by(|a, b| (a.created_at, &a.name).cmp(&(b.created_at, &b.name)));
+        self.edit(instance, |nodes| {
+            nodes.retain(|n| n.name != node.name);
+            nodes.push(node);
+            nodes.sort_by(|a, b| (a.created_at, &a.name).cmp(&(b.created_at, &b.name)));
+        });
+    }
+
+    /// Edits the nodes of an instance, and keeps the UIDs of their records indexed.
+    fn edit(&mut self, instance: &str, edit: impl FnOnce(&mut Vec<NodeView>)) {
+        let nodes = self.0.entry(instance.to_owned()).or_default();
+        for uid in nodes.iter().flat_map(NodeView::record_uids) {
+            if let Some(instances) = self.1.get_mut(uid) {
+                instances.remove(instance);
+                if instances.is_empty() {
+                    self.1.remove(uid);
+                }
+            }
+        }
+        edit(nodes);
+        for uid in nodes.iter().flat_map(NodeView::record_uids) {
+            self.1.entry(uid.to_owned()).or_default().insert(instance.to_owned());
+        }
+        if nodes.is_empty() {
+            self.0.remove(instance);
+        }
     }
 
     /// Removes a node; returns whether it was indexed under the instance.
     fn remove(&mut self, instance: &str, node: &str) -> bool {
-        let Some(nodes) = self.0.get_mut(instance) else { return false };
-        let before = nodes.len();
-        nodes.retain(|n| n.name != node);
-        let removed = nodes.len() < before;
-        if nodes.is_empty() {
-            self.0.remove(instance);
+        let found = self.find(instance, node).is_some();
+        if found {
+            self.edit(instance, |nodes| nodes.retain(|n| n.name != node));
         }
-        removed
+        found
     }
 
     fn same_nodes(&self, other: &Self, instance: &str) -> bool {
@@ -115,6 +130,14 @@ impl NodeIndex {
         let inner = self.inner.lock().expect("lock is not poisoned");
         let (node, duplicates) = inner.nodes.0.get(instance)?.split_first()?;
         Some(NodeView { duplicates: duplicates.iter().map(|n| n.name.clone()).collect(), ..node.clone() })
+    }
+
+    /// The nodes with a record of the InstanceGroup with this UID.
+    pub(crate) fn with_records_of(&self, group_uid: &str) -> Vec<NodeView> {
+        let inner = self.inner.lock().expect("lock is not poisoned");
+        let instances = inner.nodes.1.get(group_uid).into_iter().flatten();
+        let nodes = instances.filter_map(|instance| inner.nodes.0.get(instance)).flatten();
+        nodes.filter(|node| node.record_uids().any(|uid| uid == group_uid)).cloned().collect()
     }
 
     /// Whether the first list is complete.
@@ -184,6 +207,27 @@ pub(crate) fn trim(node: &mut Node) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nodes_are_found_by_the_uid_in_their_records() {
+        let index = NodeIndex::default();
+        let with_record = |name: &str, uid: &str| {
+            let mut node = node(name, true);
+            let record = serde_json::json!({"group": uid, "templateVersion": "2", "since": "2026-01-01T00:00:00Z"});
+            node.annotations_mut().insert(annotation::DISRUPTION.into(), record.to_string());
+            node
+        };
+        let found =
+            |uid: &str| index.with_records_of(uid).into_iter().map(|node| node.name).collect::<Vec<_>>().join(" ");
+        index.apply(&Event::Apply(with_record("a", "one")));
+        index.apply(&Event::Apply(with_record("b", "one")));
+        assert_eq!((found("one"), found("two")), ("a b".into(), "".into()));
+        index.apply(&Event::Apply(with_record("a", "two")));
+        index.apply(&Event::Delete(with_record("b", "one")));
+        assert_eq!((found("one"), found("two")), ("".into(), "a".into()));
+        index.apply(&Event::Apply(node("a", true)));
+        assert_eq!(found("two"), "");
+    }
 
     fn node(name: &str, ready: bool) -> Node {
         serde_json::from_value(serde_json::json!({

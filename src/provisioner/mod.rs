@@ -21,9 +21,10 @@ use crate::api::InstanceGroupStatus;
 pub use crate::api::{GroupId, group_id};
 use crate::plan::Plan;
 use crate::provisioner::observe::{ObserveResult, Observer};
+use crate::rotation::rolling_update::RollingUpdateDecision;
 pub use plan_input::PlanContext;
 use request::plan_rejected_spec;
-pub(crate) use request::{DeleteRequest, PlanRequest, PlanResult, cluster_mismatch};
+pub(crate) use request::{DeleteRequest, PlanRequest, PlanResult, StopRequest, cluster_mismatch};
 pub use snapshot::{NodeReplacement, PlanSnapshot, Projection, Release};
 
 /// A provisioner: one way to create and manage the nodes of a group.
@@ -39,6 +40,12 @@ pub(crate) trait Provisioner: Sync {
     /// # Errors
     /// A read from AWS or Kubernetes failed.
     async fn plan_deletion(&self, o: &Observer<'_>, request: DeleteRequest<'_>) -> ObserveResult<Plan>;
+    /// Stops the rotation of a group that cannot be planned, for example because its spec became invalid: nodes are
+    /// uncordoned, and instances in standby, which have a replacement already, are removed. Needs no valid spec.
+    ///
+    /// # Errors
+    /// A read from AWS or Kubernetes failed.
+    async fn stop_rotation(&self, o: &Observer<'_>, request: StopRequest<'_>) -> ObserveResult<RollingUpdateDecision>;
     /// Dotted path of the field that names the cluster.
     fn cluster_field(&self) -> &'static str;
     /// The cluster of the resources that the status records for a group, created or about to be; `None` without any.

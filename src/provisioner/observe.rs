@@ -13,7 +13,7 @@ use crate::index::groups::GroupIndex;
 use crate::index::nodes::{NodeIndex, instance_id, node_view};
 use crate::index::process_state::ProcessState;
 use crate::k8s::{KubeApi, KubeError, PodInfo, PodKind};
-use crate::plan::{Plan, PodRef};
+use crate::plan::{PlannedStep, PodRef};
 use crate::rotation::{DrainView, Drains, NodeInstance, NodeView, PodView, verify};
 
 /// How many Nodes are read at a time.
@@ -77,11 +77,7 @@ pub(crate) async fn drain_views(o: &Observer<'_>, members: &[NodeInstance], uid:
 /// Finds records on the Nodes of this group whose InstanceGroup no longer exists, for example because its finalizer was
 /// removed, or because it was restored from a backup with another UID. Such a disruption record becomes
 /// [`NodeView::orphaned_disruption`], and such a surge record becomes this group's.
-pub(crate) async fn find_orphaned_records(
-    o: &Observer<'_>,
-    uid: &str,
-    nodes: Vec<&mut NodeView>,
-) -> ObserveResult<()> {
+pub(crate) async fn find_orphaned_records(o: &Observer<'_>, uid: &str, nodes: Vec<&mut NodeView>) -> ObserveResult<()> {
     let mut listed = None;
     for node in nodes {
         if let Some(group) = node.disruption.as_ref().map(|d| d.group.clone())
@@ -141,12 +137,12 @@ impl VerifiedNodes {
     pub(crate) async fn read(
         &mut self,
         o: &Observer<'_>,
-        plan: &Plan,
+        steps: &[PlannedStep],
         members: &[NodeInstance],
         uid: &str,
         drains: &mut Drains,
     ) -> ObserveResult<BTreeMap<String, Option<NodeView>>> {
-        let unverified = verify::unverified(&plan.steps, self.removes_all, members, &self.instances);
+        let unverified = verify::unverified(steps, self.removes_all, members, &self.instances);
         let mut found = BTreeMap::new();
         for chunk in unverified.chunks(CONCURRENT_READS) {
             let reads: Vec<_> = chunk.iter().map(|member| read_cached_node(o, member)).collect();
@@ -226,7 +222,7 @@ async fn find_node(
     Ok((None, pods))
 }
 
-async fn pods_on_node(o: &Observer<'_>, node: &str) -> ObserveResult<Vec<PodView>> {
+pub(crate) async fn pods_on_node(o: &Observer<'_>, node: &str) -> ObserveResult<Vec<PodView>> {
     let pods = o.kube.pods_on_node(node).await.map_err(ObserveError::Kube)?;
     let view = |p: PodInfo| PodView {
         is_ignored: matches!(p.kind, PodKind::DaemonSet | PodKind::Mirror),
@@ -320,7 +316,10 @@ mod tests {
             let items: Vec<_> = listed.iter().map(item).collect();
             match listed.is_empty() {
                 true => fake::failure(500, "InternalError", "no answer"),
-                false => (200, json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": {}, "items": items})),
+                false => (
+                    200,
+                    json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": {}, "items": items}),
+                ),
             }
         });
         let record = json!({"group": written_by, "templateVersion": "2", "since": "2026-01-01T00:00:00Z"}).to_string();

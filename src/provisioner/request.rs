@@ -59,6 +59,18 @@ pub(crate) struct DeleteRequest<'a> {
     pub settings: &'a Settings,
 }
 
+/// A group whose rotation stops, because the group cannot be planned.
+pub(crate) struct StopRequest<'a> {
+    /// The group.
+    pub id: &'a GroupId,
+    /// Status of the group.
+    pub status: &'a InstanceGroupStatus,
+    /// Which object carries `lock-upgrades`, for messages; `None` without a lock.
+    pub lock: Option<&'a str>,
+    /// Settings of this process.
+    pub settings: &'a Settings,
+}
+
 impl DeleteRequest<'_> {
     /// Why the spec would be rejected; `path` is the field that names the cluster.
     pub(super) fn spec_errors(&self, path: &str, cluster: &str) -> Vec<SpecError> {

@@ -64,6 +64,12 @@ pub struct NodeView {
 }
 
 impl NodeView {
+    /// The UIDs in its records.
+    pub(crate) fn record_uids(&self) -> impl Iterator<Item = &str> {
+        let disruption = self.disruption.iter().map(|record| record.group.as_str());
+        disruption.chain(self.surge.iter().map(|record| record.group.as_str()))
+    }
+
     /// Whether it was Ready before and is not ready now.
     pub(crate) fn has_become_unready(&self) -> bool {
         !self.ready && self.was_ready
@@ -109,9 +115,7 @@ impl NodeInstance {
 
     /// The UID in a record on its node that another InstanceGroup wrote.
     pub(crate) fn foreign_record(&self, group_uid: &str) -> Option<&str> {
-        let node = self.node.as_ref()?;
-        let records = node.disruption.iter().map(|d| &d.group).chain(node.surge.iter().map(|s| &s.group));
-        records.map(String::as_str).find(|uid| *uid != group_uid)
+        self.node.as_ref()?.record_uids().find(|uid| *uid != group_uid)
     }
 
     /// Whether this group wrote a surge record on its node.

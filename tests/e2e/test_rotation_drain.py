@@ -67,6 +67,26 @@ def test_a_drain_past_its_timeout_uncordons_the_node_without_drain_force(tenant)
     assert not group.has_condition("DrainBlocked")
 
 
+def test_a_spec_that_becomes_invalid_leaves_no_node_cordoned_or_in_standby(tenant):
+    """Without this, a slip in mid-rotation would keep nodes out of service until somebody looks."""
+    drained = rotation.start_group(tenant, 1)
+    aside = rotation.add_group(tenant, 1, "aside", maxSurge=1)
+    for name in ("web", "aside"):
+        rotation.block_drains(tenant, 1, name, name)
+    old = aside.instances()
+    tenant.set_defaults(image=rotation.images(tenant.cloud)[1])
+    for group in (drained, aside):
+        rotation.wait_draining(group)
+    tenant.set_defaults(image="no-image")
+    assert "no-image" in drained.wait_condition("Stalled", reason="InvalidSpec")["message"]
+    drained.wait(lambda g: not rotation.draining_nodes(g) and len(g.ready_nodes()) == 1, what="the node's return")
+    assert drained.wait_event("NodeUncordoned", "rejected") and rotation.terminated(drained) == []
+    assert rotation.in_standby(aside) == old, "its replacement serves, so the rotation of this node goes on"
+    rotation.allow_disruptions(tenant, app="aside")
+    aside.wait(lambda g: not set(g.instances(None)) & set(old), what="the end of the instance in standby")
+    assert aside.undrained() == {} and aside.has_condition("Stalled", reason="InvalidSpec")
+
+
 def test_a_node_that_someone_else_uncordons_is_given_back(tenant):
     """Without this, its pods would be evicted and scheduled back in a circle, and it would be terminated under new ones."""
     new_image = rotation.images(tenant.cloud)[1]

@@ -10,8 +10,8 @@ use kube::core::{ObjectMeta, Selector, SelectorExt, Status};
 use kube::{Client, ResourceExt};
 
 use super::error::call;
-use super::groups::post_params;
 use super::groups::PAGE_SIZE;
+use super::groups::post_params;
 use super::{EvictOutcome, KubeError, PodInfo, PodKind, UnschedulablePod};
 
 const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";

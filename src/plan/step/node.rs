@@ -46,6 +46,8 @@ pub enum UncordonReason {
     Locked,
     /// Replacements did not become Ready.
     RotationHalted,
+    /// The rotation cannot be planned, because the group is rejected.
+    GroupRejected,
     /// A precondition of the rotation is not met.
     RotationBlocked,
     /// The drain took longer than `drainTimeout`. The next drain of the node is delayed.
@@ -62,6 +64,7 @@ impl std::fmt::Display for UncordonReason {
             UncordonReason::DuplicateProviderId => "another Node has the same providerID",
             UncordonReason::Locked => "replacement is blocked by lock-upgrades",
             UncordonReason::RotationHalted => "the rotation is halted",
+            UncordonReason::GroupRejected => "the rotation stopped, because the InstanceGroup is rejected",
             UncordonReason::RotationBlocked => "the rotation is blocked",
             UncordonReason::DrainTimeout => "the drain took longer than drainTimeout",
             UncordonReason::UncordonedByOthers => {

@@ -27,12 +27,14 @@ pub(crate) mod warm_pool;
 use async_trait::async_trait;
 use jiff::Timestamp;
 
-use super::{DeleteRequest, GroupId, PlanRequest, PlanResult, Provisioner, cluster_mismatch};
+use super::{DeleteRequest, GroupId, PlanRequest, PlanResult, Provisioner, StopRequest, cluster_mismatch};
 use crate::api::InstanceGroupStatus;
 use crate::api::spec_error::SpecError;
-use crate::plan::{ObjectStep, Outcome, Plan, PlanBuilder};
-use crate::provisioner::observe::{ObserveResult, Observer, VerifiedNodes};
+use crate::ownership::has_ownership_tags;
+use crate::plan::{ObjectStep, Outcome, Plan, PlanBuilder, PlannedStep};
+use crate::provisioner::observe::{ObserveError, ObserveResult, Observer, VerifiedNodes};
 use crate::rotation::crd::SubmissionPolicy;
+use crate::rotation::rolling_update::RollingUpdateDecision;
 use names::GroupNames;
 use observe::remaining_resources;
 use rotation::outdated;
@@ -81,7 +83,7 @@ impl Provisioner for Eks {
             let plan = plan::plan(&snapshot.plan_input(&request.plan_context(o.now)));
             let input::Snapshot { resolved, observed } = &mut snapshot;
             let members = outdated::members(resolved, observed, status);
-            let fresh = verified.read(o, &plan, &members, &id.uid, &mut observed.drains).await?;
+            let fresh = verified.read(o, &plan.steps, &members, &id.uid, &mut observed.drains).await?;
             if fresh.is_empty() {
                 break plan;
             }
@@ -132,11 +134,39 @@ impl Provisioner for Eks {
                 timing: &settings.timing,
                 now: o.now,
             });
-            let mut fresh = verified.read(o, &plan, &remaining.members, &id.uid, &mut remaining.drains).await?;
+            let mut fresh = verified.read(o, &plan.steps, &remaining.members, &id.uid, &mut remaining.drains).await?;
             if fresh.is_empty() {
                 return Ok(plan);
             }
             for member in &mut remaining.members {
+                if let Some(node) = fresh.remove(&member.instance.id) {
+                    member.node = node;
+                }
+            }
+        }
+    }
+
+    async fn stop_rotation(&self, o: &Observer<'_>, request: StopRequest<'_>) -> ObserveResult<RollingUpdateDecision> {
+        let StopRequest { id, status, .. } = request;
+        let Some(recorded) = remaining_resources::recorded_names(id, status) else {
+            return Ok(RollingUpdateDecision::default());
+        };
+        let found =
+            o.inventory.group(&recorded.names.scaling_group, o.max_cache_age).await.map_err(ObserveError::Aws)?;
+        let Some(group) = found.filter(|g| has_ownership_tags(&g.tags, &recorded.ownership_tags)) else {
+            return Ok(RollingUpdateDecision::default());
+        };
+        let (mut members, mut drains) = remaining_resources::members_with_drains(o, &group.instances, &id.uid).await?;
+        let mut verified = VerifiedNodes::default();
+        loop {
+            let health = o.node_index.cluster_health();
+            let decision = rotation::interrupted::stop_rotation(&request, &group, &members, &drains, health, o.now);
+            let steps: Vec<_> = decision.steps.iter().cloned().map(PlannedStep::from).collect();
+            let mut fresh = verified.read(o, &steps, &members, &id.uid, &mut drains).await?;
+            if fresh.is_empty() {
+                return Ok(decision);
+            }
+            for member in &mut members {
                 if let Some(node) = fresh.remove(&member.instance.id) {
                     member.node = node;
                 }

@@ -26,11 +26,14 @@ pub(crate) mod simulate;
 
 use async_trait::async_trait;
 
-use super::{DeleteRequest, GroupId, PlanRequest, PlanResult, Provisioner, cluster_mismatch, plan_rejected_spec};
+use super::{
+    DeleteRequest, GroupId, PlanRequest, PlanResult, Provisioner, StopRequest, cluster_mismatch, plan_rejected_spec,
+};
 use crate::api::InstanceGroupStatus;
 use crate::ownership::ownership_tags;
 use crate::plan::{Plan, Reason};
 use crate::provisioner::observe::{ObserveResult, Observer};
+use crate::rotation::rolling_update::RollingUpdateDecision;
 use desired::DesiredSpec;
 use names::ProfileNames;
 use ownership::OwnershipEvidence;
@@ -117,6 +120,10 @@ impl Provisioner for Fargate {
             timing: &settings.timing,
             now: o.now,
         }))
+    }
+
+    async fn stop_rotation(&self, _: &Observer<'_>, _: StopRequest<'_>) -> ObserveResult<RollingUpdateDecision> {
+        Ok(RollingUpdateDecision::default())
     }
 
     fn cluster_field(&self) -> &'static str {

@@ -9,13 +9,15 @@ use crate::api::names::condition;
 use crate::aws::InstanceState;
 use crate::aws::nodegroup::{MaxUnavailable, NodegroupStatus};
 use crate::plan::NodegroupStep;
-use crate::plan::{ConditionUpdate, NodeStep, Outcome, Phase, PlanBuilder, PlannedStep, Reason, waiting};
+use crate::plan::{
+    ConditionUpdate, NodeStep, Outcome, Phase, PlanBuilder, PlannedStep, Reason, UncordonReason, waiting,
+};
 use crate::rotation::NodeInstance;
 use crate::rotation::drain;
 use crate::rotation::drain::{AtTimeout, DrainAction, DrainPolicy};
 use crate::rotation::rolling_update;
 use crate::rotation::rolling_update::report::report;
-use crate::rotation::rolling_update::{Candidates, RotationState, decide};
+use crate::rotation::rolling_update::{Candidates, RollingUpdateDecision, RotationState, decide};
 
 /// Creates the replacement with the desired size of the node groups that it replaces.
 /// Returns the step that creates it; `None` if something prevents the creation, and the outcome says what.
@@ -99,6 +101,15 @@ pub(crate) fn drain_outgoing(
         return report(&members, decision, 0, builder);
     }
     delete_outgoing(input, current, outgoing, builder);
+}
+
+/// Uncordons the nodes that a group cordoned which cannot be planned anymore. Needs no valid spec.
+pub(crate) fn stop_rotation(members: &[NodeInstance], uid: &str) -> RollingUpdateDecision {
+    let cordoned = members.iter().filter(|m| m.disruption_of(uid).is_some());
+    let running = cordoned.filter(|m| m.instance.state != InstanceState::Terminating);
+    let uncordon = |node: String| NodeStep::UncordonNode { node, reason: UncordonReason::GroupRejected };
+    let steps = running.filter_map(|m| Some(uncordon(m.node.as_ref()?.name.clone()))).collect();
+    RollingUpdateDecision { steps, ..RollingUpdateDecision::default() }
 }
 
 fn has_disruption_record(input: &PlanInput, members: &[NodeInstance]) -> bool {

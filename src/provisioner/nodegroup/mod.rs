@@ -21,12 +21,16 @@ pub(crate) mod update;
 
 use async_trait::async_trait;
 
-use super::{DeleteRequest, GroupId, PlanRequest, PlanResult, Provisioner, cluster_mismatch, plan_rejected_spec};
+use super::{
+    DeleteRequest, GroupId, PlanRequest, PlanResult, Provisioner, StopRequest, cluster_mismatch, plan_rejected_spec,
+};
 use crate::api::InstanceGroupStatus;
 use crate::api::spec_error::SpecError;
+use crate::aws::nodegroup::NodegroupStatus;
 use crate::ownership::ownership_tags;
 use crate::plan::Plan;
 use crate::provisioner::observe::{ObserveError, ObserveResult, Observer, VerifiedNodes};
+use crate::rotation::rolling_update::RollingUpdateDecision;
 use desired::DesiredSpec;
 use ownership::Owner;
 
@@ -55,7 +59,7 @@ impl Provisioner for EksManaged {
             let plan = plan::plan(&snapshot.plan_input(&request.plan_context(o.now)));
             let observed = &mut snapshot.observed;
             let members: Vec<_> = observed.nodegroups.iter().flat_map(|group| group.members.clone()).collect();
-            let mut fresh = verified.read(o, &plan, &members, &request.id.uid, &mut observed.drains).await?;
+            let mut fresh = verified.read(o, &plan.steps, &members, &request.id.uid, &mut observed.drains).await?;
             if fresh.is_empty() {
                 break plan;
             }
@@ -107,6 +111,20 @@ impl Provisioner for EksManaged {
             nodegroups: &nodegroups,
             tag_retry_pending: o.process_state.is_tagging_in_backoff(&id.key(), o.shared_max_cache_age, o.now),
         }))
+    }
+
+    async fn stop_rotation(&self, o: &Observer<'_>, request: StopRequest<'_>) -> ObserveResult<RollingUpdateDecision> {
+        let StopRequest { id, status, .. } = request;
+        let mut members = Vec::new();
+        for name in names::recorded_nodegroups(status) {
+            let found = o.inventory.nodegroup(&name, o.max_cache_age).await.map_err(ObserveError::Aws)?;
+            // EKS drains the nodes of a group that it deletes.
+            let kept = found.filter(|n| n.status != NodegroupStatus::Deleting);
+            if let Some(kept) = kept.filter(|n| ownership::is_owned(status, n, &ownership_tags(&name.cluster, id))) {
+                members.extend(observe::read_members(o, (*kept).clone(), o.max_cache_age).await?.members);
+            }
+        }
+        Ok(blue_green::stop_rotation(&members, &id.uid))
     }
 
     fn cluster_field(&self) -> &'static str {

@@ -163,7 +163,11 @@ async fn read_nodegroup(o: &Observer<'_>, name: &NodegroupName) -> ObserveResult
 }
 
 /// Reads the nodes of a node group from its scaling groups.
-async fn read_members(o: &Observer<'_>, nodegroup: Nodegroup, max_age: Duration) -> ObserveResult<ObservedNodegroup> {
+pub(super) async fn read_members(
+    o: &Observer<'_>,
+    nodegroup: Nodegroup,
+    max_age: Duration,
+) -> ObserveResult<ObservedNodegroup> {
     let mut scaling_groups = Vec::new();
     for name in &nodegroup.scaling_groups {
         scaling_groups.extend(o.inventory.group(name, max_age).await.map_err(ObserveError::Aws)?);

@@ -71,6 +71,20 @@ pub struct RemainingResources {
     pub wait_for: Option<String>,
 }
 
+/// The instances with their nodes, and the nodes that are being drained.
+pub(crate) async fn members_with_drains(
+    o: &Observer<'_>,
+    instances: &[Instance],
+    uid: &str,
+) -> ObserveResult<(Vec<NodeInstance>, Drains)> {
+    let with_node =
+        |i: &Instance| NodeInstance { node: o.node_index.get(&i.id), reasons: Vec::new(), instance: i.clone() };
+    let mut members: Vec<_> = instances.iter().map(with_node).collect();
+    find_orphaned_records(o, uid, members.iter_mut().filter_map(|m| m.node.as_mut()).collect()).await?;
+    let drains = drain_views(o, &members, uid).await?;
+    Ok((members, drains))
+}
+
 /// Reads the remaining resources. While the scaling group exists, only its nodes are read.
 pub async fn remaining_resources(
     o: &Observer<'_>,
@@ -81,13 +95,8 @@ pub async fn remaining_resources(
 ) -> ObserveResult<RemainingResources> {
     let aws = ObserveError::Aws;
     let scaling_group = o.inventory.group(&names.scaling_group, o.max_cache_age).await.map_err(aws)?;
-    let instances: Vec<Instance> = scaling_group.iter().flat_map(|g| g.instances.clone()).collect();
-    let mut members: Vec<_> = instances
-        .into_iter()
-        .map(|instance| NodeInstance { node: o.node_index.get(&instance.id), reasons: Vec::new(), instance })
-        .collect();
-    find_orphaned_records(o, &id.uid, members.iter_mut().filter_map(|m| m.node.as_mut()).collect()).await?;
-    let drains = drain_views(o, &members, &id.uid).await?;
+    let instances = scaling_group.as_ref().map(|g| g.instances.as_slice()).unwrap_or_default();
+    let (members, drains) = members_with_drains(o, instances, &id.uid).await?;
     let mut remaining = RemainingResources {
         members,
         drains,

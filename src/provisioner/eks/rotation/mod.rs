@@ -1,6 +1,7 @@
 //! Plans the next steps of a rotation from the group's instances, and reports its progress.
 
 pub mod crd_strategy;
+pub(crate) mod interrupted;
 pub(crate) mod outdated;
 pub(crate) mod template_origin;
 

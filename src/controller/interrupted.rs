@@ -1,0 +1,247 @@
+//! Drains of groups that cannot be planned: their spec was rejected in the middle of a rotation, or a lock was set while
+//! AWS does not answer. Their nodes must not stay cordoned.
+
+use jiff::Timestamp;
+
+use super::planner::{GroupContext, Planner, Planning, kind_of};
+use crate::api::names::fail_reason;
+use crate::api::{GroupId, InstanceGroupStatus};
+use crate::plan::{NodeStep, Outcome, Plan, PlanBuilder, PlannedStep, Reason, UncordonReason};
+use crate::provisioner::observe::{ObserveError, ObserveResult, Observer, pods_on_node};
+use crate::provisioner::{StopRequest, dispatch};
+use crate::rotation::NodeView;
+
+impl Planner {
+    /// Adds to the plan of a rejected group what stops its rotation. Without drains, nothing is read. A failed read is
+    /// retried by the next pass, so that the rejection is reported in any case.
+    pub(super) async fn stop_rotation(
+        &self,
+        id: &GroupId,
+        status: &InstanceGroupStatus,
+        context: &GroupContext,
+        observer: &Observer<'_>,
+        mut plan: Plan,
+    ) -> Plan {
+        if id.is_deleting() || self.node_index.with_records_of(&id.uid).is_empty() {
+            return plan;
+        }
+        let request = StopRequest { id, status, lock: context.lock.as_deref(), settings: &self.settings };
+        let decision = dispatch::for_kind(kind_of(status)).stop_rotation(observer, request).await;
+        plan.recheck_at = Some(observer.now + self.settings.timing.poll_interval);
+        let decision = match decision {
+            Ok(decision) => decision,
+            Err(error) => {
+                tracing::warn!(group = %id.key(), %error, "cannot stop the rotation of a rejected group yet");
+                return plan;
+            }
+        };
+        let allowed = |step: &NodeStep| !is_boundaries_missing(&plan) || !step_needs_aws(step);
+        let steps: Vec<_> = decision.steps.into_iter().filter(allowed).map(PlannedStep::from).collect();
+        if let Outcome::Blocked { message, .. } = &mut plan.outcome {
+            let waiting = match decision.waiting_for.is_empty() {
+                true => String::new(),
+                false => format!("; waiting for {}", decision.waiting_for.join("; ")),
+            };
+            *message += &format!("; the rotation stops, and nodes that it cordoned are uncordoned{waiting}");
+        }
+        plan.steps.extend(steps);
+        plan
+    }
+
+    /// The plan of a locked group while AWS does not answer: nodes whose drain is in progress are uncordoned. `None` when
+    /// there is no lock or no such node. A node without pods stays cordoned, because its instance may be terminating.
+    pub(super) async fn stop_locked_drains(
+        &self,
+        id: &GroupId,
+        context: &GroupContext,
+        error: &ObserveError,
+        now: Timestamp,
+    ) -> ObserveResult<Option<Planning>> {
+        let Some(lock) = context.lock.as_ref().filter(|_| !id.is_deleting()) else { return Ok(None) };
+        let observer = self.observer(context, std::time::Duration::MAX, now);
+        let mut builder = PlanBuilder::default();
+        for node in self.node_index.with_records_of(&id.uid) {
+            if is_draining(&observer, id, &node).await? {
+                builder.push(NodeStep::UncordonNode { node: node.name, reason: UncordonReason::Locked });
+            }
+        }
+        if builder.steps.is_empty() {
+            return Ok(None);
+        }
+        let message = format!("drains are reverted because of {lock}; AWS could not be read: {error}");
+        builder.set_outcome_once(Outcome::Locked { message });
+        let plan = builder.build(id, Some(now + self.settings.timing.poll_interval));
+        Ok(Some(Planning::blocked(plan, fail_reason::HANDLE_RECONCILE)))
+    }
+}
+
+/// Whether the drain of a node is in progress, from the API server: Ready and cordoned by the group, with pods to evict.
+async fn is_draining(o: &Observer<'_>, id: &GroupId, node: &NodeView) -> Result<bool, ObserveError> {
+    let is_cordoned = node.disruption.as_ref().is_some_and(|record| record.group == id.uid) && node.ready;
+    if !is_cordoned {
+        return Ok(false);
+    }
+    let pods = pods_on_node(o, &node.name).await?;
+    Ok(pods.iter().any(|pod| !pod.is_ignored && !pod.is_finished && !pod.is_terminating))
+}
+
+/// Whether nothing may be changed in AWS, because the boundaries are unknown.
+fn is_boundaries_missing(plan: &Plan) -> bool {
+    matches!(plan.outcome, Outcome::Blocked { reason: Reason::BoundariesUnavailable, .. })
+}
+
+fn step_needs_aws(step: &NodeStep) -> bool {
+    matches!(step, NodeStep::EnterStandby { .. } | NodeStep::Terminate { .. })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use k8s_openapi::api::core::v1::Node;
+    use kube::runtime::watcher::Event;
+    use serde_json::json;
+
+    use super::*;
+    use crate::api::{InstanceGroup, InstanceGroupSpec, ScalingConfigurationKind, group_id};
+    use crate::auth::JoinAuth;
+    use crate::aws::inventory::fake_aws::FakeAws;
+    use crate::aws::inventory::{CacheConfig, Inventory};
+    use crate::aws::{Instance, InstanceState, ScalingGroup, Tag};
+    use crate::index::nodes::NodeIndex;
+    use crate::index::process_state::ProcessState;
+    use crate::k8s::{KubeClient, fake};
+    use crate::ownership::ownership_tags;
+    use crate::plan::Step;
+    use crate::settings::{Settings, Timing};
+
+    const INSTANCES: [&str; 3] = ["i-busy", "i-empty", "i-other"];
+
+    fn id() -> GroupId {
+        let mut group = InstanceGroup::new("web", InstanceGroupSpec::default());
+        group.metadata.namespace = Some("team".into());
+        group.metadata.uid = Some("own".into());
+        group_id(&group)
+    }
+
+    /// A cluster in which the group drains `i-busy` and `i-empty`, and another group drains `i-other`. Only `i-empty`
+    /// has no pods.
+    fn planner(tags: Vec<Tag>) -> Planner {
+        let node_index = NodeIndex::default();
+        for instance in INSTANCES {
+            let uid = if instance == "i-other" { "other" } else { "own" };
+            let record = json!({"group": uid, "templateVersion": "2", "since": "2026-01-01T00:00:00Z"}).to_string();
+            let node: Node = serde_json::from_value(json!({
+                "metadata": {"name": instance, "annotations": {"instancemgr.keikoproj.io/disruption": record}},
+                "spec": {"unschedulable": true, "providerID": format!("aws:///us-west-2a/{instance}")},
+                "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+            }))
+            .expect("a Node");
+            node_index.apply(&Event::Apply(node));
+        }
+        let client = fake::client(|call| {
+            let items = match call.query.contains("i-busy") {
+                true => json!([{"metadata": {"name": "web", "namespace": "apps"}}]),
+                false => json!([]),
+            };
+            match call.path.as_str() {
+                "/api/v1/pods" => (200, json!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items})),
+                _ => (
+                    200,
+                    json!({"kind": "VolumeAttachmentList", "apiVersion": "storage.k8s.io/v1", "metadata": {}, "items": []}),
+                ),
+            }
+        });
+        let stub = Arc::new(FakeAws::default());
+        let instance = |id: &str| Instance {
+            id: id.into(),
+            zone: "us-west-2a".into(),
+            state: InstanceState::InService,
+            healthy: true,
+            waits_in_hook: false,
+            template: None,
+            launch_configuration: None,
+            weight: 1,
+            in_service_since: None,
+        };
+        let group = ScalingGroup {
+            name: "demo-team-web".into(),
+            desired: 2,
+            tags,
+            instances: INSTANCES[..2].iter().map(|id| instance(id)).collect(),
+            min: 1,
+            max: 4,
+            subnets: vec![],
+            template: None,
+            launch_configuration: None,
+            warm_pool: None,
+            mixed: None,
+            unpropagated_tags: vec![],
+            suspended_processes: vec![],
+            enabled_metrics: vec![],
+            deleting: false,
+        };
+        stub.update(|state| _ = state.groups.insert(group.name.clone(), group));
+        Planner {
+            inventory: Inventory::with_config(stub.aws(), CacheConfig::default()),
+            kube: Arc::new(KubeClient::new(client, "test")),
+            node_index: Arc::new(node_index),
+            process_state: Arc::new(ProcessState::default()),
+            settings: Settings {
+                timing: Timing::default(),
+                resync_period: std::time::Duration::from_secs(300),
+                config_retention: 2,
+                cluster_name: None,
+                default_scaling_configuration: ScalingConfigurationKind::LaunchTemplate,
+                windows_discovers_endpoint: false,
+                join_auth: JoinAuth::Auto,
+                config_namespace: "instance-manager".into(),
+            },
+        }
+    }
+
+    fn uncordoned(plan: &Plan) -> Vec<(&str, UncordonReason)> {
+        let steps = plan.steps.iter().map(|planned| match &planned.step {
+            Step::Node(NodeStep::UncordonNode { node, reason }) => (node.as_str(), *reason),
+            other => panic!("{other:?}"),
+        });
+        steps.collect()
+    }
+
+    #[tokio::test]
+    async fn locked_drains_in_progress_are_reverted_without_aws() {
+        let (planner, now) = (planner(vec![]), Timestamp::UNIX_EPOCH);
+        let error = ObserveError::Aws(crate::aws::AwsError::no_response("AutoScaling", "Describe", "Denied", "denied"));
+        let mut context = GroupContext::default();
+        assert!(planner.stop_locked_drains(&id(), &context, &error, now).await.expect("an answer").is_none());
+        context.lock = Some("a lock".into());
+        let stopped = planner.stop_locked_drains(&id(), &context, &error, now).await.expect("an answer");
+        let plan = stopped.expect("a plan").plan;
+        assert_eq!(uncordoned(&plan), [("i-busy", UncordonReason::Locked)], "the other instance may be terminating");
+        assert!(matches!(&plan.outcome, Outcome::Locked { message } if message.contains("a lock")));
+    }
+
+    #[tokio::test]
+    async fn rejected_group_gives_back_the_nodes_of_its_own_scaling_group() {
+        let status = InstanceGroupStatus {
+            active_scaling_group_name: Some("demo-team-web".into()),
+            ..InstanceGroupStatus::default()
+        };
+        let stop = async |tags: Vec<Tag>, reason: Reason| {
+            let (planner, context) = (planner(tags), GroupContext::default());
+            let observer = planner.observer(&context, std::time::Duration::ZERO, Timestamp::UNIX_EPOCH);
+            let rejected = crate::plan::blocked_plan(&id(), reason, "no".into());
+            planner.stop_rotation(&id(), &status, &context, &observer, rejected).await
+        };
+        let tags = ownership_tags("demo", &id());
+        let both = [("i-busy", UncordonReason::GroupRejected), ("i-empty", UncordonReason::GroupRejected)];
+        for reason in [Reason::InvalidSpec, Reason::PolicyViolation, Reason::BoundariesUnavailable] {
+            let plan = stop(tags.clone(), reason).await;
+            assert_eq!(uncordoned(&plan), both);
+            assert!(plan.recheck_at.is_some());
+            assert!(matches!(&plan.outcome, Outcome::Blocked { message, .. } if message.contains("are uncordoned")));
+        }
+        let foreign = stop(vec![], Reason::InvalidSpec).await;
+        assert_eq!(uncordoned(&foreign), [], "the tags do not prove that the scaling group is the group's");
+    }
+}
