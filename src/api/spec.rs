@@ -179,11 +179,11 @@ pub struct CrdStrategy {
     #[serde(rename = "statusJSONPath", skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub status_json_path: Option<String>,
-    /// Value of that status field that means success. Case does not matter.
+    /// Values of that status field that mean success, separated by commas. Case does not matter.
     #[schemars(length(max = 1024))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status_success_string: Option<String>,
-    /// Value of that status field that means failure. Case does not matter.
+    /// Values of that status field that mean failure, separated by commas. Case does not matter.
     #[schemars(length(max = 1024))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status_failure_string: Option<String>,

@@ -187,10 +187,10 @@ pub struct StrategyProgress {
     /// JSONPath of the resource's status field, recorded because the spec may change before the resource ends.
     #[serde(rename = "statusJSONPath", deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub status_json_path: Option<String>,
-    /// Value of that field that means success.
+    /// Values of that field that mean success.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub status_success_string: Option<String>,
-    /// Value of that field that means failure.
+    /// Values of that field that mean failure.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub status_failure_string: Option<String>,
 }

@@ -160,16 +160,19 @@ pub(crate) struct PreviousResource<'a> {
     pub name: &'a str,
 }
 
-/// Decides the next actions.
+/// Decides the next actions. While no node is outdated, no resource holds the group.
 pub(crate) fn decide(input: &CrdStrategyInput) -> CrdStrategyDecision {
     let found = input.resources.iter().find(|r| input.is_desired(r));
     match found {
+        Some(resource) if input.outdated == 0 => nothing_outdated(input, resource),
         Some(resource) if !resource.is_owned => blocked(Reason::OwnershipConflict, ownership_conflict_message(input)),
         Some(resource) if resource.is_deleting => {
             waiting(format!("{} to be deleted", input.display_name(input.desired_name)))
         }
         Some(resource) => resource_present(input, resource),
-        None if input.outdated == 0 => nothing_outdated(input),
+        // An active resource stays recorded, so that the next upgrade knows it.
+        None if input.outdated == 0 && active_resources(input).next().is_some() => done(),
+        None if input.outdated == 0 => CrdStrategyDecision { progress: Some(StrategyProgress::default()), ..done() },
         None => resource_absent(input),
     }
 }
@@ -220,8 +223,8 @@ impl CrdStrategyInput<'_> {
             api_version: Some(format!("{group}/{version}")),
             kind: Some(kind.clone()),
             status_json_path: Some(self.status_matcher.path.to_string()),
-            status_success_string: Some(self.status_matcher.success.clone()),
-            status_failure_string: Some(self.status_matcher.failure.clone()),
+            status_success_string: Some(self.status_matcher.success.as_str().to_owned()),
+            status_failure_string: Some(self.status_matcher.failure.as_str().to_owned()),
         }
     }
 
@@ -237,12 +240,12 @@ impl CrdStrategyInput<'_> {
     }
 }
 
-/// Decides when the desired resource exists.
+/// Decides when nodes are outdated and the desired resource exists.
 fn resource_present(input: &CrdStrategyInput, resource: &StrategyResource) -> CrdStrategyDecision {
     let resource_name = input.display_name(input.desired_name);
     let recorded = input.recorded_progress();
-    if let Some(decision) = apply_concurrency_policy(input)
-        .filter(|_| resource.phase.is_finished() && recorded.is_none() && input.outdated > 0)
+    if let Some(decision) =
+        apply_concurrency_policy(input).filter(|_| resource.phase.is_finished() && recorded.is_none())
     {
         return decision;
     }
@@ -265,15 +268,12 @@ fn resource_present(input: &CrdStrategyInput, resource: &StrategyResource) -> Cr
             with_progress(input, waiting(message), state::SUBMITTED, resource)
         }
         // A resource that ended before the nodes became outdated has not replaced them.
-        ResourcePhase::Succeeded | ResourcePhase::Failed
-            if input.outdated > 0 && is_stale(input, resource, recorded.is_some()) =>
-        {
+        ResourcePhase::Succeeded | ResourcePhase::Failed if is_stale(input, resource, recorded.is_some()) => {
             in_progress(
                 vec![input.record_progress(0, state::SUBMITTED, None), delete_action(resource)],
                 format!("{resource_name} belongs to an earlier upgrade and is deleted first"),
             )
         }
-        ResourcePhase::Succeeded if input.outdated == 0 => with_progress(input, done(), state::SUCCEEDED, resource),
         // The caches may still show the last replaced nodes.
         ResourcePhase::Succeeded if !is_recorded_as(state::SUCCEEDED) => with_progress(
             input,
@@ -288,7 +288,7 @@ fn resource_present(input: &CrdStrategyInput, resource: &StrategyResource) -> Cr
             );
             blocked(Reason::StrategyFailed, message)
         }
-        ResourcePhase::Failed => resource_failed(input, resource, recorded.as_ref(), is_recorded_as(state::RETRYING)),
+        ResourcePhase::Failed => resource_failed(input, resource, is_recorded_as(state::RETRYING)),
     }
 }
 
@@ -301,23 +301,17 @@ fn is_stale(input: &CrdStrategyInput, resource: &StrategyResource, is_recorded: 
 fn resource_failed(
     input: &CrdStrategyInput,
     resource: &StrategyResource,
-    recorded: Option<&StrategyProgress>,
     is_retry_counted: bool,
 ) -> CrdStrategyDecision {
     let resource_name = input.display_name(input.desired_name);
-    let has_ended = |p: &StrategyProgress| p.state.as_deref().is_none_or(|state| state == state::SUCCEEDED);
-    if input.outdated == 0 && recorded.is_none_or(has_ended) {
-        // It failed before this controller submitted anything.
-        return done();
-    }
     let retries = input.retries();
-    if input.outdated > 0 && is_retry_counted {
+    if is_retry_counted {
         return in_progress(
             vec![delete_action(resource)],
             format!("{resource_name} failed and is deleted before the next retry"),
         );
     }
-    if input.outdated > 0 && input.can_retry() {
+    if input.can_retry() {
         let limit = input.max_retries.map(|max| format!(" of {max}")).unwrap_or_default();
         if let Some(until) = input.retry_at(resource) {
             let until = crate::api::rfc3339(until);
@@ -337,14 +331,18 @@ fn resource_failed(
     with_progress(input, blocked(Reason::StrategyFailed, message), state::FAILED, resource)
 }
 
-/// Decides when no node is outdated and the desired resource does not exist: only other resources may still be active.
-fn nothing_outdated(input: &CrdStrategyInput) -> CrdStrategyDecision {
-    match active_resources(input).next() {
-        Some(other) => {
-            waiting(format!("{}, which is still active although no node is outdated anymore", other.display_name()))
-        }
-        None => CrdStrategyDecision { progress: Some(StrategyProgress::default()), ..done() },
-    }
+/// Records how the desired resource stands when no node is outdated. One that has not ended is observed until it ends.
+fn nothing_outdated(input: &CrdStrategyInput, resource: &StrategyResource) -> CrdStrategyDecision {
+    let has_ended = |p: StrategyProgress| p.state.is_none_or(|state| state == state::SUCCEEDED);
+    let state = match resource.phase {
+        _ if !resource.is_owned || resource.is_deleting => return done(),
+        ResourcePhase::Active(_) | ResourcePhase::Unreadable(_) => state::SUBMITTED,
+        ResourcePhase::Succeeded => state::SUCCEEDED,
+        // It failed before this controller submitted anything.
+        ResourcePhase::Failed if input.recorded_progress().is_none_or(has_ended) => return done(),
+        ResourcePhase::Failed => state::FAILED,
+    };
+    with_progress(input, done(), state, resource)
 }
 
 /// Active resources of other names for the same scaling group.

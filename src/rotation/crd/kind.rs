@@ -15,6 +15,36 @@ pub struct ResourceKind {
     pub plural: String,
 }
 
+/// The statuses of a known kind that never change again.
+#[derive(Clone, Copy)]
+pub(super) struct FinalPhases {
+    /// Path of the status.
+    pub path: &'static str,
+    /// Values that mean success.
+    pub success: &'static [&'static str],
+    /// Values that mean failure.
+    pub failure: &'static [&'static str],
+}
+
+impl ResourceKind {
+    /// The final phases of a kind that the controller knows: a Workflow of Argo (`WorkflowPhase.Completed`), and a
+    /// RollingUpgrade of upgrade-manager (`FiniteStates`).
+    pub(super) fn final_phases(&self) -> Option<FinalPhases> {
+        match (self.kind.as_str(), self.group.as_str()) {
+            // `Error`: a pod was deleted or its node is gone.
+            ("Workflow", "argoproj.io") => Some(FinalPhases {
+                path: ".status.phase",
+                success: &["Succeeded"],
+                failure: &["Failed", "Error", "Cancelled"],
+            }),
+            ("RollingUpgrade", "upgrademgr.keikoproj.io") => {
+                Some(FinalPhases { path: ".status.currentStatus", success: &["completed"], failure: &["error"] })
+            }
+            _ => None,
+        }
+    }
+}
+
 impl std::fmt::Display for ResourceKind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}.{}", self.kind, self.group)

@@ -138,6 +138,23 @@ fn strategy_change_waits_for_active_resource() {
     assert_eq!(finished.status_update.fields["strategyProgress"], json!({}), "the record is cleared");
 }
 
+/// A resource that never reports its end must not keep a group from being Ready.
+#[test]
+fn group_without_outdated_nodes_is_not_held() {
+    let seen = [active(), Some(ResourcePhase::Failed), Some(ResourcePhase::Unreadable("an object"))]
+        .map(|phase| with_records(with_resource_phase(phase)));
+    let views: [fn(&Scenario) -> StrategyState; 2] =
+        [|s| StrategyState::Missing(rendered(s)), |_| StrategyState::Forbidden("no".into())];
+    let unread =
+        views.map(|view| with_records(with_resource_phase(None)).with(|s| s.state.strategy_state = Some(view(s))));
+    let left = switched_to_rolling_update(|resource| StrategyState::Left(Some(resource)));
+    let unreadable = switched_to_rolling_update(|_| StrategyState::Forbidden("no".into()));
+    for scenario in seen.into_iter().chain(unread).chain([left, unreadable]) {
+        let plan = with_all_nodes_updated(scenario).plan();
+        assert_eq!((plan.outcome, plan.steps), (Outcome::Converged, vec![]));
+    }
+}
+
 #[test]
 fn lock_does_not_stop_active_resource() {
     let plan =
@@ -197,6 +214,7 @@ fn failed_upgrade_keeps_its_event_name() {
         error: None,
         blocked_evictions: vec![],
         tag_denials: vec![],
+        unchanged_steps: vec![],
         resource_version: None,
         plan,
     };

@@ -136,14 +136,14 @@ fn to_resource<'w>(
         is_owned: annotation_value(annotation::MANAGED_BY) == Some(annotation::MANAGED_BY_VALUE)
             && annotation_value(annotation::UPGRADE_SCOPE) == Some(scaling_group),
         is_deleting: metadata["deletionTimestamp"].is_string(),
-        phase: phase(object, matchers),
+        phase: phase(object, kind, matchers),
     }
 }
 
 /// The phase of a resource by any of the status matchers: a finished phase wins, else the last matcher decides.
-fn phase<'w>(object: &Value, matchers: impl Iterator<Item = &'w StatusMatcher>) -> ResourcePhase {
+fn phase<'w>(object: &Value, kind: &ResourceKind, matchers: impl Iterator<Item = &'w StatusMatcher>) -> ResourcePhase {
     let nothing = ResourcePhase::Unreadable("an unknown value");
     matchers
-        .map(|matcher| matcher.phase(object))
+        .map(|matcher| matcher.phase(object, kind))
         .fold(nothing, |found, next| if found.is_finished() { found } else { next })
 }

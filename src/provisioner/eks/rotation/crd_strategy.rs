@@ -103,6 +103,10 @@ pub(crate) fn plan_strategy(
     let (request, kind, resources) = match &input.observed.strategy_state {
         None if !needs_observation(input.status, outdated) => return,
         Some(StrategyState::Left(_)) => return,
+        // What prevents a submission does not hold a group that needs none.
+        Some(StrategyState::Refused(_) | StrategyState::Forbidden(_) | StrategyState::Missing(_)) if outdated == 0 => {
+            return;
+        }
         // Only a simulation has not read the resources.
         None => {
             return builder
@@ -148,6 +152,7 @@ pub(crate) fn superseded_outcome(
     builder: &mut PlanBuilder,
 ) -> Option<Outcome> {
     match &input.observed.strategy_state {
+        Some(StrategyState::Left(Some(_)) | StrategyState::Forbidden(_)) if outdated_count(members) == 0 => None,
         Some(StrategyState::Left(Some(resource))) => {
             Some(waiting(format!("waiting for {}", resource.describe_left_behind(outdated_count(members)))))
         }

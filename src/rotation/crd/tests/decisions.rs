@@ -9,7 +9,7 @@ use crate::rotation::crd::decide::{
     CrdStrategyAction, CrdStrategyDecision, CrdStrategyInput, CrdStrategyState, PreviousResource, ResourcePhase,
     StrategyResource, decide, is_unfinished, previous_resource, state,
 };
-use crate::rotation::crd::{ResourceKind, StatusMatcher, StatusPath};
+use crate::rotation::crd::{ResourceKind, StatusMatcher, StatusPath, StatusWords};
 
 const DESIRED: &str = "up-20260101000000-3";
 
@@ -54,8 +54,8 @@ impl Scenario {
             max_retry_delay: SignedDuration::from_mins(5),
             status_matcher: &StatusMatcher {
                 path: StatusPath::parse(".status.phase").expect("a path"),
-                success: "Succeeded".into(),
-                failure: "Failed".into(),
+                success: StatusWords::new("Succeeded"),
+                failure: StatusWords::new("Failed"),
             },
             outdated: self.outdated,
             rotate_at: self.rotate_at,
@@ -149,7 +149,7 @@ fn actions_follow_from_resources_and_recorded_status() {
             "active after the last node was replaced",
             Scenario { outdated: 0, ..scenario(vec![active(DESIRED)]) },
             &[],
-            "waiting",
+            "done",
         ),
         (
             "success",
@@ -235,7 +235,25 @@ fn actions_follow_from_resources_and_recorded_status() {
                 ..scenario(desired(ResourcePhase::Failed)).with_recorded(DESIRED, 0, state::SUBMITTED, Some("u1"))
             },
             &[],
-            "failed",
+            "done",
+        ),
+        (
+            "unreadable, no outdated node",
+            Scenario { outdated: 0, ..scenario(desired(ResourcePhase::Unreadable("an object"))) },
+            &[],
+            "done",
+        ),
+        (
+            "being deleted, no outdated node",
+            Scenario { outdated: 0, ..scenario(vec![StrategyResource { is_deleting: true, ..active(DESIRED) }]) },
+            &[],
+            "done",
+        ),
+        (
+            "of another owner, no outdated node",
+            Scenario { outdated: 0, ..scenario(vec![StrategyResource { is_owned: false, ..active(DESIRED) }]) },
+            &[],
+            "done",
         ),
         (
             "old failure, no outdated node",
@@ -341,7 +359,7 @@ fn actions_follow_from_resources_and_recorded_status() {
                 ..scenario(other()).with_recorded("up-20260101000000-2", 0, state::SUBMITTED, Some("u1"))
             },
             &[],
-            "waiting",
+            "done",
         ),
         (
             "resource of another owner",
@@ -505,4 +523,19 @@ fn unfinished_states_keep_the_group_waiting() {
         let status = InstanceGroupStatus { strategy_progress: progress, ..InstanceGroupStatus::default() };
         assert_eq!(is_unfinished(&status), unfinished, "{state:?}");
     }
+}
+
+/// The next upgrade must know a resource that is still active.
+#[test]
+fn resource_is_observed_until_it_ends() {
+    let recorded = |resources| {
+        let scenario = Scenario { outdated: 0, ..scenario(resources) };
+        scenario.with_recorded(DESIRED, 0, state::SUBMITTED, Some("u1")).decide().progress.map(|p| p.state)
+    };
+    let of = |state: &str| Some(Some(state.to_owned()));
+    assert_eq!(recorded(vec![active(DESIRED)]), of(state::SUBMITTED));
+    assert_eq!(recorded(vec![resource(DESIRED, "u1", ResourcePhase::Succeeded)]), of(state::SUCCEEDED));
+    assert_eq!(recorded(vec![resource(DESIRED, "u1", ResourcePhase::Failed)]), of(state::FAILED));
+    assert_eq!(recorded(vec![active("up-20260101000000-2")]), None, "the record stays");
+    assert_eq!(recorded(vec![]), Some(None), "it is cleared");
 }

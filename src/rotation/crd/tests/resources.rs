@@ -11,7 +11,7 @@ use crate::rotation::crd::resource::{
     RenderTarget, RenderedResource, limits_script_text, resolve_kind, validate_resource, validate_script_text,
 };
 use crate::rotation::crd::template_context::plain_words;
-use crate::rotation::crd::{DiscoveredKind, StatusMatcher, StatusPath, SubmissionPolicy, TemplateAuthor};
+use crate::rotation::crd::{DiscoveredKind, ResourceKind, StatusMatcher, StatusPath, SubmissionPolicy, TemplateAuthor};
 
 fn policy(text: &str) -> Policy {
     let data = [("policy".to_owned(), text.to_owned())].into();
@@ -284,10 +284,12 @@ fn submitted_resource_is_read_by_recorded_status_strings() {
     let whole =
         json!({"statusJSONPath": ".status.phase", "statusSuccessString": "done", "statusFailureString": "broken"});
     let matcher = from_progress(&whole).expect("a matcher");
-    let phase = |value: &str| matcher.phase(&json!({"status": {"phase": value}}));
+    let kind =
+        ResourceKind { group: "ops.example.com".into(), version: "v1".into(), kind: "A".into(), plural: "as".into() };
+    let phase = |value: &str| matcher.phase(&json!({"status": {"phase": value}}), &kind);
     assert_eq!((phase("Done"), phase("BROKEN")), (ResourcePhase::Succeeded, ResourcePhase::Failed));
     assert_eq!(phase("running"), ResourcePhase::Active("running".into()));
-    assert_eq!(matcher.phase(&json!({"status": {"phase": {}}})), ResourcePhase::Unreadable("an object"));
+    assert_eq!(matcher.phase(&json!({"status": {"phase": {}}}), &kind), ResourcePhase::Unreadable("an object"));
     for field in ["statusJSONPath", "statusSuccessString", "statusFailureString"] {
         let mut part = whole.clone();
         part[field] = json!("");
