@@ -13,16 +13,21 @@ use crate::k8s::{KubeApi, KubeError};
 /// One change of `mapRoles`.
 #[derive(Clone, Debug)]
 pub(crate) enum AwsAuthEdit {
-    /// Add the entry, or update it.
+    /// Add the entry.
     Put(AuthEntry),
+    /// Replace the entry that the controller added with this one, which has more groups.
+    Widen(AuthEntry),
     /// Remove the entry, which the controller added.
     Remove(AuthEntry),
 }
 
+/// Whether an edit changed the map.
+type EditResult = Result<bool, AwsAuthError>;
+
 struct PendingEdit {
     id: u64,
     edit: AwsAuthEdit,
-    reply: oneshot::Sender<Result<(), AwsAuthError>>,
+    reply: oneshot::Sender<EditResult>,
 }
 
 /// Batches concurrent edits into few writes, so that groups do not conflict with each other.
@@ -34,11 +39,11 @@ pub(crate) struct AwsAuthWriter {
 }
 
 impl AwsAuthWriter {
-    /// Writes one edit to the ConfigMap. Returns when it is written.
+    /// Writes one edit to the ConfigMap. Returns when it is written, and whether it changed the map.
     ///
     /// # Errors
     /// The API server's error for the write of this edit, or the reason why the map cannot be edited.
-    pub(crate) async fn submit(&self, kube: &dyn KubeApi, edit: AwsAuthEdit) -> Result<(), StepError> {
+    pub(crate) async fn submit(&self, kube: &dyn KubeApi, edit: AwsAuthEdit) -> Result<bool, StepError> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let (sender, mut receiver) = oneshot::channel();
         self.pending.lock().expect("lock is not poisoned").push(PendingEdit { id, edit, reply: sender });
@@ -54,7 +59,7 @@ impl AwsAuthWriter {
                     // The receiver is gone if its task was cancelled.
                     let _ = pending.reply.send(outcome);
                 }
-                receiver.try_recv().unwrap_or(Ok(())).map_err(StepError::AwsAuth)
+                receiver.try_recv().unwrap_or(Ok(false)).map_err(StepError::AwsAuth)
             }
             Err(error) => {
                 // The other edits stay pending: their own tasks write them and get their own result.
@@ -67,19 +72,24 @@ impl AwsAuthWriter {
 }
 
 /// Reads the map without a cache, applies every edit that is valid, and replaces exactly the version that was read.
-async fn write_batch(kube: &dyn KubeApi, batch: &[PendingEdit]) -> Result<Vec<Result<(), AwsAuthError>>, KubeError> {
+async fn write_batch(kube: &dyn KubeApi, batch: &[PendingEdit]) -> Result<Vec<EditResult>, KubeError> {
     let map = kube.aws_auth().await?;
     let before = map.as_ref().and_then(|m| m.map_roles.clone());
     let mut text = before.clone();
     let mut outcomes = Vec::new();
     for pending in batch {
         let edited = match &pending.edit {
-            AwsAuthEdit::Put(entry) => aws_auth::add_entries(text.as_deref(), std::slice::from_ref(entry)),
+            AwsAuthEdit::Put(entry) => aws_auth::put_entry(text.as_deref(), entry),
+            AwsAuthEdit::Widen(entry) => aws_auth::widen_entry(text.as_deref(), entry),
             AwsAuthEdit::Remove(entry) => {
                 aws_auth::remove_entries(text.as_deref(), std::slice::from_ref(&entry.role_arn))
             }
         };
-        outcomes.push(edited.map(|edited| text = edited.or(text.take())));
+        outcomes.push(edited.map(|edited| {
+            let changed = edited.is_some();
+            text = edited.or(text.take());
+            changed
+        }));
     }
     match (&map, text) {
         (Some(map), Some(text)) if before.as_ref() != Some(&text) => {
@@ -154,12 +164,35 @@ mod tests {
         assert_eq!(text.matches("rolearn").count(), 2, "{text}");
     }
 
+    /// Linux and Windows groups that share a role may both find that it has no entry.
+    #[tokio::test]
+    async fn entry_that_lacks_groups_is_no_success() {
+        let (kube, state) = fake_api_server(0);
+        let writer = AwsAuthWriter::default();
+        let windows = AuthEntry::for_nodes("arn:aws:iam::1:role/a", true);
+        let edits = [entry("a"), windows.clone()].map(|e| writer.submit(kube.as_ref(), AwsAuthEdit::Put(e)));
+        let results = futures::future::join_all(edits).await;
+        assert!(matches!(results[0], Ok(true)), "{results:?}");
+        assert!(matches!(results[1], Err(StepError::AwsAuth(AwsAuthError::Conflict { .. }))), "{results:?}");
+        for changed in [true, false] {
+            let widened = writer.submit(kube.as_ref(), AwsAuthEdit::Widen(windows.clone())).await;
+            assert_eq!(widened.expect("the entry is widened"), changed);
+        }
+        let data = state.lock().expect("lock is not poisoned").0.clone();
+        let text = data["mapRoles"].as_str().unwrap_or_default();
+        assert!(text.starts_with("# ours") && text.contains("eks:kube-proxy-windows"), "{text}");
+        assert_eq!(text.matches("rolearn").count(), 1, "{text}");
+        let linux = writer.submit(kube.as_ref(), AwsAuthEdit::Put(entry("a"))).await;
+        assert!(!linux.expect("Linux nodes can join"), "nothing was written");
+    }
+
     #[tokio::test]
     async fn existing_entry_is_not_written_again() {
         let (kube, state) = fake_api_server(0);
         let writer = AwsAuthWriter::default();
-        for _ in 0..2 {
-            writer.submit(kube.as_ref(), AwsAuthEdit::Put(entry("a"))).await.expect("the entry is written");
+        for changed in [true, false] {
+            let written = writer.submit(kube.as_ref(), AwsAuthEdit::Put(entry("a"))).await;
+            assert_eq!(written.expect("the entry is written"), changed);
         }
         assert_eq!(state.lock().expect("lock is not poisoned").1, 1);
     }

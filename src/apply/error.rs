@@ -50,6 +50,8 @@ impl StepError {
             },
             StepError::Kube(KubeError::Forbidden { .. }) => Some(Reason::MissingPermission),
             StepError::Kube(_) | StepError::MayNotWrite | StepError::Locked(_) | StepError::NodeSchedulable(_) => None,
+            // Another group has just added an entry for the role. The next plan widens it, or reports the conflict.
+            StepError::AwsAuth(AwsAuthError::Conflict { .. }) => None,
             StepError::AwsAuth(_) => Some(Reason::AuthConflict),
             StepError::OwnershipConflict(_) => Some(Reason::OwnershipConflict),
         }

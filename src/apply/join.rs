@@ -11,6 +11,7 @@ impl Apply for JoinStep {
     async fn apply(&self, run: &mut ApplyRun<'_>) -> StepResult {
         match self {
             JoinStep::PutAwsAuthEntry(entry) => run.edit_aws_auth(AwsAuthEdit::Put(entry.clone())).await,
+            JoinStep::WidenAwsAuthEntry(entry) => run.edit_aws_auth(AwsAuthEdit::Widen(entry.clone())).await,
             JoinStep::RemoveAwsAuthEntry(entry) => run.edit_aws_auth(AwsAuthEdit::Remove(entry.clone())).await,
             JoinStep::PutAccessEntry(entry) => run.put_access_entry(entry).await,
             JoinStep::RemoveAccessEntry { cluster, principal } => run.remove_access_entry(cluster, principal).await,
@@ -20,7 +21,8 @@ impl Apply for JoinStep {
 
 impl ApplyRun<'_> {
     async fn edit_aws_auth(&self, edit: AwsAuthEdit) -> StepResult {
-        self.ctx.aws_auth.submit(self.ctx.kube, edit).await.map(|()| StepOutcome::Applied)
+        let changed = self.ctx.aws_auth.submit(self.ctx.kube, edit).await?;
+        Ok(if changed { StepOutcome::Applied } else { StepOutcome::Unchanged })
     }
 
     /// Creates an access entry. An existing entry is kept if it lets these nodes join; otherwise the next pass reports

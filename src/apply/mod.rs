@@ -35,6 +35,8 @@ pub struct Applied {
     pub blocked_evictions: Vec<BlockedEviction>,
     /// Tagging steps that AWS denied; they do not end the pass.
     pub tag_denials: Vec<TagDenied>,
+    /// Indexes of applied steps that found nothing to change.
+    pub unchanged_steps: Vec<usize>,
     /// The resourceVersion after the last write of this pass to the InstanceGroup.
     pub resource_version: Option<String>,
 }
@@ -69,6 +71,7 @@ pub(crate) async fn apply(
         error: None,
         blocked_evictions: Vec::new(),
         tag_denials: Vec::new(),
+        unchanged_steps: Vec::new(),
         resource_version: None,
         plan,
     };
@@ -77,6 +80,7 @@ pub(crate) async fn apply(
         let mut eviction_blocked = false;
         match run.apply_step(step).await {
             Ok(StepOutcome::Applied) => {}
+            Ok(StepOutcome::Unchanged) => applied.unchanged_steps.push(index),
             Ok(StepOutcome::EvictionBlocked(blocked)) => {
                 tracing::info!(group = %id.key(), step = step.name(), budgets = ?blocked.budgets, "eviction blocked");
                 eviction_blocked = true;
@@ -96,7 +100,7 @@ pub(crate) async fn apply(
                 break;
             }
         }
-        if !eviction_blocked {
+        if !eviction_blocked && applied.unchanged_steps.last() != Some(&index) {
             let reasons: Vec<_> = reasons.iter().map(ToString::to_string).collect();
             tracing::info!(group = %id.key(), step = step.name(), reasons = %reasons.join("; "), "step applied");
         }

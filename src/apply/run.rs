@@ -58,6 +58,8 @@ pub struct BlockedEviction {
 pub(crate) enum StepOutcome {
     /// The step was applied as planned.
     Applied,
+    /// There was nothing to change: no write was made, and none is reported.
+    Unchanged,
     /// A PodDisruptionBudget blocked the eviction.
     EvictionBlocked(BlockedEviction),
     /// AWS denied the tagging of an adopted resource; the value is the missing permission.

@@ -147,9 +147,11 @@ fn missing_permissions(applied: &Applied) -> String {
     applied.tag_denials.iter().map(|denied| denied.permission.as_str()).collect::<Vec<_>>().join(" and ")
 }
 
-/// Whether an applied step had no effect: AWS denied the tags, or a PodDisruptionBudget blocked the eviction.
+/// Whether an applied step had no effect: nothing was to be changed, AWS denied the tags, or a PodDisruptionBudget
+/// blocked the eviction.
 fn had_no_effect(index: usize, step: &Step, applied: &Applied) -> bool {
     applied.tag_denials.iter().any(|denied| denied.step_index == index)
+        || applied.unchanged_steps.contains(&index)
         || matches!(step, Step::Node(NodeStep::Evict { pod, .. }) if applied.blocked_evictions.iter().any(|r| r.pod == *pod))
 }
 
@@ -474,6 +476,7 @@ mod tests {
                 error: None,
                 blocked_evictions,
                 tag_denials: vec![],
+                unchanged_steps: vec![],
                 resource_version: None,
             };
             let report = report(&status, &applied, None, "2026-01-02T00:00:00Z");

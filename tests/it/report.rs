@@ -36,6 +36,7 @@ fn applied(plan: Plan, error: Option<StepError>) -> Applied {
         error,
         blocked_evictions: vec![],
         tag_denials: vec![],
+        unchanged_steps: vec![],
         resource_version: None,
     }
 }

@@ -276,7 +276,13 @@ impl JoinPlanner<'_> {
                 JoinStep::PutAwsAuthEntry(self.auth_entry.clone()),
                 vec![Drift::new("aws-auth", "", &self.auth_entry.role_arn)],
             )),
-            AuthEntryState::Conflict { detail } | AuthEntryState::Unparsable { detail } => {
+            AuthEntryState::Narrow { .. } if self.observed.owns_auth_entry => plan.steps.push(PlannedStep::new(
+                JoinStep::WidenAwsAuthEntry(self.auth_entry.clone()),
+                vec![Drift::new("aws-auth", "an entry with fewer groups", &self.auth_entry.role_arn)],
+            )),
+            AuthEntryState::Narrow { detail }
+            | AuthEntryState::Conflict { detail }
+            | AuthEntryState::Unparsable { detail } => {
                 plan.conflict = Some(format!("kube-system/aws-auth: {detail}"));
             }
         }
@@ -364,14 +370,20 @@ impl JoinPlanner<'_> {
     /// ARNs of the roles with an entry in aws-auth that the controller owns after the steps, for
     /// `status.managed.authEntries`. `old` is the recorded value.
     pub(crate) fn owned_auth_entries(&self, plan: &JoinPlan, role_arn: &str, old: &[String]) -> Vec<String> {
-        let adds_entry = plan.steps.iter().any(|p| matches!(p.step, Step::Join(JoinStep::PutAwsAuthEntry(_))));
+        let puts_entry =
+            |step: &Step| matches!(step, Step::Join(JoinStep::PutAwsAuthEntry(_) | JoinStep::WidenAwsAuthEntry(_)));
+        let adds_entry = plan.steps.iter().any(|p| puts_entry(&p.step));
         match (adds_entry, &self.observed.auth_entry) {
             (true, _) => vec![role_arn.to_owned()],
             (false, AuthEntryState::Absent) => Vec::new(),
             (false, _) if self.observed.owns_auth_entry => vec![role_arn.to_owned()],
-            (false, AuthEntryState::Present | AuthEntryState::Conflict { .. } | AuthEntryState::Unparsable { .. }) => {
-                old.to_vec()
-            }
+            (
+                false,
+                AuthEntryState::Present
+                | AuthEntryState::Narrow { .. }
+                | AuthEntryState::Conflict { .. }
+                | AuthEntryState::Unparsable { .. },
+            ) => old.to_vec(),
         }
     }
 

@@ -25,6 +25,12 @@ pub enum AuthEntryState {
     Present,
     /// There is no entry for this role.
     Absent,
+    /// There is an entry as the controller creates it, without a group that the desired one has: Linux and Windows nodes
+    /// share the role. Only an entry that the controller added may be widened.
+    Narrow {
+        /// The content of the entry, and the remedy.
+        detail: String,
+    },
     /// There is an entry for this role with other content; it is left unchanged.
     Conflict {
         /// The content of the entry, and the remedy.
@@ -44,6 +50,12 @@ pub enum AwsAuthError {
     #[error("{detail}")]
     Unparsable {
         /// Where and why, and the remedy.
+        detail: String,
+    },
+    /// There is another entry for the role, which this edit may not change.
+    #[error("{detail}")]
+    Conflict {
+        /// The content of the entry, and the remedy.
         detail: String,
     },
     /// The edited text does not parse to the expected entries.
@@ -120,6 +132,33 @@ pub fn add_entries(map_roles: Option<&str>, desired: &[AuthEntry]) -> Result<Opt
     verify(after, &values).map(Some)
 }
 
+/// Adds the desired entry. `None` when it exists.
+///
+/// # Errors
+/// The role has another entry, or the text cannot be parsed or edited safely.
+pub fn put_entry(map_roles: Option<&str>, desired: &AuthEntry) -> Result<Option<String>, AwsAuthError> {
+    match entry_state(map_roles, desired) {
+        AuthEntryState::Present => Ok(None),
+        AuthEntryState::Absent => add_entries(map_roles, std::slice::from_ref(desired)),
+        AuthEntryState::Narrow { detail } | AuthEntryState::Conflict { detail } => {
+            Err(AwsAuthError::Conflict { detail })
+        }
+        AuthEntryState::Unparsable { detail } => Err(AwsAuthError::Unparsable { detail }),
+    }
+}
+
+/// Like [`put_entry`], but replaces a [`AuthEntryState::Narrow`] entry by the desired one, in one edit.
+///
+/// # Errors
+/// The role has an entry with other content, or the text cannot be parsed or edited safely.
+pub fn widen_entry(map_roles: Option<&str>, desired: &AuthEntry) -> Result<Option<String>, AwsAuthError> {
+    if !matches!(entry_state(map_roles, desired), AuthEntryState::Narrow { .. }) {
+        return put_entry(map_roles, desired);
+    }
+    let without = remove_entries(map_roles, std::slice::from_ref(&desired.role_arn))?;
+    add_entries(without.as_deref(), std::slice::from_ref(desired))
+}
+
 /// Removes the entries of these roles that are exactly as [`AuthEntry::for_nodes`] or [`AuthEntry::for_pods`] creates
 /// them. An entry with other content or additional keys stays. Whole-line comments stay; a comment at the end of a
 /// removed line is removed with it. `None` when there is nothing to remove.
@@ -177,21 +216,24 @@ fn entry_state_in(document: &AwsAuthDocument<'_>, desired: &AuthEntry) -> AuthEn
     let has_groups = |value: &Value| groups_of(value).is_some_and(|found| found == groups || found == windows_groups);
     let conflict =
         found.iter().find(|value| str_field(value, "username") != Some(&desired.username) || !has_groups(value));
-    match (found.is_empty(), conflict) {
-        (true, _) => AuthEntryState::Absent,
-        (false, None) => AuthEntryState::Present,
-        (false, Some(value)) => AuthEntryState::Conflict {
-            detail: format!(
-                "mapRoles in the ConfigMap kube-system/aws-auth has an entry for {} with username \
-                 {} and groups {}, but nodes need username {} and groups {}: correct the entry or \
-                 remove it",
-                without_path(&desired.role_arn),
-                str_field(value, "username").unwrap_or("(none)"),
-                groups_of(value).map_or("(none)".to_owned(), |groups| comma_separated(&groups)),
-                desired.username,
-                comma_separated(&groups),
-            ),
-        },
+    let Some(value) = conflict else {
+        return if found.is_empty() { AuthEntryState::Absent } else { AuthEntryState::Present };
+    };
+    let detail = format!(
+        "mapRoles in the ConfigMap kube-system/aws-auth has an entry for {} with username \
+         {} and groups {}, but nodes need username {} and groups {}: correct the entry or \
+         remove it",
+        without_path(&desired.role_arn),
+        str_field(value, "username").unwrap_or("(none)"),
+        groups_of(value).map_or("(none)".to_owned(), |groups| comma_separated(&groups)),
+        desired.username,
+        comma_separated(&groups),
+    );
+    let lacks_groups = str_field(value, "username") == Some(&desired.username)
+        && groups_of(value).is_some_and(|found| found.is_subset(&groups));
+    match found.len() == 1 && lacks_groups && is_unmodified_entry(value, &[key].into()) {
+        true => AuthEntryState::Narrow { detail },
+        false => AuthEntryState::Conflict { detail },
     }
 }
 

@@ -13,6 +13,8 @@ use crate::plan::event::Event;
 pub enum JoinStep {
     /// Add the role's entry to kube-system/aws-auth.
     PutAwsAuthEntry(AuthEntry),
+    /// Replace the role's entry in kube-system/aws-auth, which the controller added, with this one, which has more groups.
+    WidenAwsAuthEntry(AuthEntry),
     /// Remove the role's entry, which the controller added, from kube-system/aws-auth.
     RemoveAwsAuthEntry(AuthEntry),
     /// CreateAccessEntry; an existing entry that lets these nodes join is left unchanged.
@@ -28,7 +30,9 @@ impl StepInfo for JoinStep {
 
     fn subject(&self) -> String {
         match self {
-            JoinStep::PutAwsAuthEntry(entry) | JoinStep::RemoveAwsAuthEntry(entry) => entry.role_arn.clone(),
+            JoinStep::PutAwsAuthEntry(entry)
+            | JoinStep::WidenAwsAuthEntry(entry)
+            | JoinStep::RemoveAwsAuthEntry(entry) => entry.role_arn.clone(),
             JoinStep::PutAccessEntry(entry) => entry.principal.clone(),
             JoinStep::RemoveAccessEntry { principal, .. } => principal.clone(),
         }
@@ -38,7 +42,7 @@ impl StepInfo for JoinStep {
         let authorized = |text| Some(Event::normal("NodeRoleAuthorized", text));
         let revoked = |text| (!reasons.is_empty()).then(|| Event::with_reasons("NodeRoleRevoked", text, reasons));
         match self {
-            JoinStep::PutAwsAuthEntry(entry) => {
+            JoinStep::PutAwsAuthEntry(entry) | JoinStep::WidenAwsAuthEntry(entry) => {
                 authorized(format!("nodes with the role {} can join through kube-system/aws-auth", entry.role_arn))
             }
             JoinStep::PutAccessEntry(entry) => {

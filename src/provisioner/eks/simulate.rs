@@ -130,7 +130,9 @@ impl PlanSimulation {
     fn apply_join_step(&mut self, step: &JoinStep) -> bool {
         let join = &mut self.observed.join;
         match step {
-            JoinStep::PutAwsAuthEntry(_) => (join.auth_entry, join.owns_auth_entry) = (AuthEntryState::Present, true),
+            JoinStep::PutAwsAuthEntry(_) | JoinStep::WidenAwsAuthEntry(_) => {
+                (join.auth_entry, join.owns_auth_entry) = (AuthEntryState::Present, true)
+            }
             JoinStep::RemoveAwsAuthEntry(entry) if entry.role_arn != self.resolved.role_arn => {
                 self.observed.previous_roles.unused_auth_entries.retain(|previous| previous != entry);
             }
