@@ -275,14 +275,14 @@ fn warm_instance_does_not_join() {
 }
 
 #[test]
-fn warm_al2023_instance_masks_nodeadm_and_skips_later_scripts() {
+fn warm_al2023_instance_holds_nodeadm_and_skips_later_scripts() {
     let rendered = render(OsFamily::AmazonLinux2023, &with_scripts(plain())).unwrap();
     let run_directory = tempfile::tempdir().unwrap();
     // Like cloud-init: each script runs in its own shell, even if an earlier one failed.
     let boot = |state: &str| {
         let functions = format!(
             "aws() {{ :; }}\njq() {{ :; }}\ncurl() {{ printf '%s' '{state}'; }}\nrm() {{ :; }}\n\
-             systemctl() {{ printf '%s ' \"$@\"; }}"
+             mkdir() {{ /bin/mkdir \"$@\"; }}\nsystemctl() {{ printf '%s ' \"$@\"; }}"
         );
         let scripts = mime_parts(&rendered.text()).into_iter().filter(|(kind, _)| kind.contains("shellscript"));
         let redirected =
@@ -290,7 +290,13 @@ fn warm_al2023_instance_masks_nodeadm_and_skips_later_scripts() {
         let last = |output: String| output.lines().last().unwrap_or_default().trim().to_owned();
         scripts.map(|part| last(run_shell(&functions, &redirected(part)))).collect::<Vec<_>>()
     };
-    assert_eq!(boot("Warmed:Stopped"), ["mask --runtime --now nodeadm-run.service", ""]);
+    assert_eq!(boot("Warmed:Stopped"), ["daemon-reload", ""]);
+    // A runtime mask would have no effect: the unit is in /etc/systemd/system.
+    let drop_in = run_directory.path().join("systemd/system/nodeadm-run.service.d/90-instance-manager.conf");
+    let marker = run_directory.path().join("instance-manager-warmed");
+    let condition = format!("[Unit]\nConditionPathExists=!{}\n", marker.display());
+    assert_eq!(std::fs::read_to_string(drop_in).expect("a drop-in"), condition);
+    assert!(marker.exists());
     std::fs::remove_file(run_directory.path().join("instance-manager-warmed")).expect("the next boot clears /run");
     assert_eq!(boot("InService"), ["more", "post"]);
 }

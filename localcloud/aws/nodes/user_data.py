@@ -84,12 +84,14 @@ def waits_in_warm_pool(text: str, family: str) -> bool:
 
     A script reads the target lifecycle state from the metadata service. On Amazon Linux 2 and Windows, ending the
     script is sufficient, because the script itself starts the node. On Amazon Linux 2023, nodeadm-run.service starts
-    the node after cloud-init in any case, so the script must stop that service. Bottlerocket has a setting.
+    the node after cloud-init in any case. Its unit is in /etc/systemd/system, which takes precedence over a runtime mask
+    (systemd.unit(5)), so the script needs a drop-in with a condition. Bottlerocket has a setting.
     """
     if family == "bottlerocket":
         return tomllib.loads(text).get("settings", {}).get("autoscaling", {}).get("should-wait") is True
     asks = "autoscaling/target-lifecycle-state" in text and "Warmed" in text
-    return asks and (family in ("amazonlinux2", "windows") or "nodeadm-run" in text)
+    holds_nodeadm = all(part in text for part in ("/nodeadm-run.service.d/", "ConditionPathExists=!/run/", "daemon-reload"))
+    return asks and (family in ("amazonlinux2", "windows") or holds_nodeadm)
 
 
 def detect_family(text: str) -> str:

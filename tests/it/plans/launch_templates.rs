@@ -66,3 +66,27 @@ fn versions_are_deleted_in_calls_of_at_most_200() {
     });
     assert_eq!(deleted.collect::<Vec<_>>(), [200, 200, 96], "all but the pinned, the latest and two retained ones");
 }
+
+/// A new release may render user data differently. No node is replaced for that alone, but what `rotate-at` replaces gets it.
+#[test]
+fn corrected_user_data_arrives_with_rotate_at() {
+    let corrected = |annotations: &[(&str, &str)]| {
+        converged().with(|s| {
+            let older = resolved("eks: {configuration: {labels: {a: b}}}", &[]).template_data.user_data;
+            s.state.versions.get_mut(&1).expect("a version").data.as_mut().expect("its content").user_data = older;
+            s.state.launch_times = ["i-1", "i-2"].map(|id| (id.to_owned(), timestamp(LONG_AGO))).into();
+            s.resolved = resolved("{}", annotations);
+        })
+    };
+    let plan = corrected(&[]).plan();
+    assert_eq!((plan.steps, plan.outcome), (vec![], Outcome::Converged));
+    let plan = corrected(&[("rotate-at", NOW)]).plan();
+    let names: Vec<_> = plan.steps.iter().map(|p| p.step.name()).collect();
+    assert_eq!(names, ["PutTemplateVersion", "UpdateGroup"]);
+    assert_eq!(plan.steps[0].reasons[1].field, "userData");
+    let current = converged().with(|s| {
+        s.resolved = resolved("{}", &[("rotate-at", NOW)]);
+        s.state.launch_times = ["i-1", "i-2"].map(|id| (id.to_owned(), timestamp(LONG_AGO))).into();
+    });
+    assert!(current.plan().steps.iter().all(|p| p.step.name() != "PutTemplateVersion"), "the user data is current");
+}

@@ -150,17 +150,27 @@ def test_invalid_user_data_is_rejected_with_the_reason(family, text, reason):
     assert reason in str(caught.value)
 
 
+HOLD = (
+    "printf '[Unit]\\nConditionPathExists=!/run/warmed\\n' > /run/systemd/system/nodeadm-run.service.d/hold.conf; "
+    "systemctl daemon-reload"
+)
+
+
 @pytest.mark.parametrize(
     ("family", "script", "waits"),
     [
         ("amazonlinux2", "", False),
         ("amazonlinux2", "exit 0", True),
         ("amazonlinux2023", "exit 0", False),
-        ("amazonlinux2023", "systemctl mask --runtime --now nodeadm-run.service", True),
+        ("amazonlinux2023", "systemctl mask --runtime --now nodeadm-run.service", False),
+        ("amazonlinux2023", HOLD, True),
     ],
 )
 def test_a_script_can_prevent_joining_from_a_warm_pool(family, script, waits):
-    """Amazon EC2 Auto Scaling User Guide, "Retrieve the target lifecycle state"; amazon-eks-ami, nodeadm-run.service: After=cloud-final."""
+    """Amazon EC2 Auto Scaling User Guide, "Retrieve the target lifecycle state"; amazon-eks-ami, nodeadm-run.service: After=cloud-final.
+
+    systemd.unit(5), "Unit File Load Path": /etc takes precedence over /run; drop-ins take precedence over unit files.
+    """
     state = "curl http://169.254.169.254/latest/meta-data/autoscaling/target-lifecycle-state"
     text = f"#!/bin/bash\nif [[ $({state}) == Warmed* ]]; then {script}; fi\n" if script else "#!/bin/bash\n"
     assert waits_in_warm_pool(text, family) is waits

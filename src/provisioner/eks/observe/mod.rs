@@ -267,7 +267,8 @@ async fn observe_details(
     Ok(())
 }
 
-/// The launch template versions. The hash in the status is enough until something differs from it.
+/// The launch template versions. The hash in the status is enough until something differs from it, or `rotate-at` asks for
+/// what the hash does not cover.
 async fn versions(
     o: &Observer<'_>,
     resolved: &ResolvedGroup,
@@ -291,6 +292,7 @@ async fn versions(
         && numbers.iter().all(|n| *n == version)
         && group.is_some()
         && t.adopted_version != t.version
+        && resolved.desired.rolling_update.rotate_at.is_none_or(|at| at > o.now)
     {
         let fingerprint = Some(Fingerprint { hash: hash.clone(), parts: resolved.fingerprint.parts.clone() });
         return Ok([(version, ObservedVersion { fingerprint, data: None })].into());

@@ -63,15 +63,23 @@ pub(crate) fn pin_state(
     }
 }
 
-/// The reasons for a new version when `rotate-at` replaces nodes of an adopted version: its differences are applied with
-/// the replacements.
+/// The reasons for a new version when `rotate-at` replaces nodes: differences of an adopted version, and corrections of
+/// user data by a newer release of the controller, are applied with the replacements.
 fn rotate_at_drift(resolved: &ResolvedGroup, state: &ObservedState, current: i64) -> Option<Vec<Drift>> {
     let at = resolved.desired.rolling_update.rotate_at?;
-    let version = state.versions.get(&current).filter(|v| v.fingerprint.is_none())?;
-    let data = version.data.as_ref().filter(|d| **d != resolved.template_data)?;
+    let version = state.versions.get(&current)?;
+    let desired = &resolved.template_data;
+    let differs = |data: &&TemplateData| match version.fingerprint {
+        None => **data != *desired,
+        Some(_) => data.user_data != desired.user_data,
+    };
+    let data = version.data.as_ref().filter(differs)?;
     state.launch_times.values().find(|launched| **launched < at)?;
     let mut reasons = vec![Drift::new("rotate-at", "", at)];
-    reasons.extend(drift::template_data_drift(data, &resolved.template_data));
+    match version.fingerprint {
+        None => reasons.extend(drift::template_data_drift(data, desired)),
+        Some(_) => reasons.push(Drift::new("userData", "as an earlier release rendered it", "as rendered now")),
+    }
     Some(reasons)
 }
 

@@ -10,9 +10,14 @@ use super::stages::{DecodedStage, StageKind, concatenated, node_config};
 const SHELL: &str = "text/x-shellscript; charset=\"utf-8\"";
 const NODE_CONFIG: &str = "application/node.eks.aws";
 /// Keeps a warm instance from joining. nodeadm starts the node after cloud-init even when a script exited early, and
-/// cloud-init also runs the later scripts. Both the mask and the marker file are under /run, so the next boot removes them.
-const HOLD_NODEADM: &str =
-    "    : > /run/instance-manager-warmed\n    systemctl mask --runtime --now nodeadm-run.service\n";
+/// cloud-init also runs the later scripts. The AMI has the unit in /etc/systemd/system, which takes precedence over a
+/// runtime mask, but not over a drop-in (systemd.unit(5)). The drop-in and the marker file are under /run, so the next
+/// boot removes them.
+const HOLD_NODEADM: &str = "    : > /run/instance-manager-warmed
+    mkdir -p /run/systemd/system/nodeadm-run.service.d
+    printf '[Unit]\\nConditionPathExists=!/run/instance-manager-warmed\\n' > /run/systemd/system/nodeadm-run.service.d/90-instance-manager.conf
+    systemctl daemon-reload
+";
 /// Skips the scripts after the bootstrap on a warm instance.
 const POST_BOOTSTRAP_GUARD: &str = "#!/bin/bash\n[ -e /run/instance-manager-warmed ] && exit 0\n";
 
