@@ -68,6 +68,7 @@ pub async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
         conflict_detector: ConflictDetector::new(args.resync_period, timing.startup_grace.unsigned_abs()),
         aws_auth_writer: Default::default(),
         config_namespace: args.cluster.config_namespace.clone(),
+        restart: tokio::sync::Notify::new(),
         started_at: tokio::time::Instant::now(),
     });
 
@@ -86,7 +87,7 @@ pub async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     let workers = tokio::spawn(run_workers(ctx.clone(), queue, args.max_workers, stopping));
     tokio::spawn(write_gate::run(leadership, ctx.clone(), trigger));
 
-    let shutdown = wait_for_exit(election).await;
+    let shutdown = wait_for_exit(election, &ctx.restart).await;
     // Wait for the step in progress; after the Lease is released, another process may become leader immediately.
     let _ = stop.send(true);
     if tokio::time::timeout(Duration::from_secs(20), workers).await.is_err() {
@@ -189,8 +190,8 @@ impl Shutdown {
     }
 }
 
-/// Waits for a signal, or for the loss of the Lease.
-async fn wait_for_exit(election: ElectionTask) -> Shutdown {
+/// Waits for a signal, for the loss of the Lease, or until the caches can no longer follow the API server.
+async fn wait_for_exit(election: ElectionTask, restart: &tokio::sync::Notify) -> Shutdown {
     let signal = async {
         let mut term =
             tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()).expect("signals can be handled");
@@ -199,18 +200,26 @@ async fn wait_for_exit(election: ElectionTask) -> Shutdown {
             _ = tokio::signal::ctrl_c() => "SIGINT",
         }
     };
-    let Some(mut election) = election else {
-        tracing::info!(signal = signal.await, "stopping");
-        return Shutdown { exit_code: ExitCode::SUCCESS, election: None };
+    let mut election = election;
+    let lease_lost = async {
+        match &mut election {
+            Some(election) => _ = election.await,
+            None => std::future::pending().await,
+        }
     };
-    tokio::select! {
+    let exit_code = tokio::select! {
         name = signal => {
             tracing::info!(signal = name, "stopping");
-            Shutdown { exit_code: ExitCode::SUCCESS, election: Some(election) }
+            ExitCode::SUCCESS
         }
-        _ = &mut election => {
+        () = restart.notified() => {
+            tracing::error!("caches cannot follow the API server, exiting");
+            ExitCode::FAILURE
+        }
+        () = lease_lost => {
             tracing::error!("Lease lost, exiting");
-            Shutdown { exit_code: ExitCode::FAILURE, election: None }
+            return Shutdown { exit_code: ExitCode::FAILURE, election: None };
         }
-    }
+    };
+    Shutdown { exit_code, election }
 }

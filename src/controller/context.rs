@@ -21,6 +21,9 @@ use crate::telemetry::metrics::Metrics;
 /// Delay before a group is reconciled again when its cached object is behind a write or a related watch.
 pub(super) const CACHE_LAG_DELAY: Duration = Duration::from_millis(200);
 
+/// Delay before the API server is asked again about a cached object that does not catch up.
+pub(super) const CACHE_BEHIND_DELAY: Duration = Duration::from_secs(5);
+
 /// State that all reconciles share.
 pub(crate) struct Context {
     /// Plans one group; used by `plan` as well.
@@ -37,6 +40,8 @@ pub(crate) struct Context {
     pub aws_auth_writer: AwsAuthWriter,
     /// Namespace of the ConfigMap `instance-manager`.
     pub config_namespace: String,
+    /// Asks the process to exit and be restarted, because its caches can no longer follow the API server.
+    pub restart: tokio::sync::Notify,
     /// Start time of the process. Polls are aligned to it, so that one batched AWS call serves many groups.
     pub started_at: tokio::time::Instant,
 }

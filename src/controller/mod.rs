@@ -26,10 +26,11 @@ use crate::apply::{Applied, Applier, StepError, apply};
 use crate::aws::AwsErrorKind;
 use crate::controller::planner::{ObserveError, Planning};
 use crate::controller::report::{Report, report};
+use crate::index::process_state::{CacheState, CacheVerdict, compare_versions};
 use crate::k8s::KubeError;
 use crate::plan::{Outcome, Plan, PlannedStep, Reason, blocked_plan};
 use crate::telemetry::metrics::ReconcileResult;
-use context::CACHE_LAG_DELAY;
+use context::{CACHE_BEHIND_DELAY, CACHE_LAG_DELAY};
 pub(crate) use context::{Context, Error, event_target, group_key, publish_event};
 
 /// Reconciles one group. Each reconcile is its own task, so that groups are reconciled on all cores.
@@ -51,12 +52,13 @@ async fn reconcile_group(stored: &GroupObject, ctx: &Context) -> Result<Action, 
     let key = group_key(stored);
     ctx.stores.queued.start(&key, &ctx.metrics);
     let _timer = ctx.metrics.start_reconcile();
-    let group = match check_preconditions(stored, &key, ctx) {
+    let now = Timestamp::now();
+    let group = match check_preconditions(stored, &key, ctx, now) {
         Precondition::Met(group) => group,
         Precondition::NotMet(action) => return Ok(action),
+        Precondition::CacheDoubtful => return check_source(stored, &key, ctx).await,
         Precondition::InvalidObject => return report_invalid_object(stored, &key, ctx).await,
     };
-    let now = Timestamp::now();
     let old_status = group.status.clone().unwrap_or_default();
     let planned = plan_with_fresh_reads(group, &key, ctx, now).await?;
     let Some(applied) = apply_plan(group, planned.plan, ctx, now).await else { return Ok(Action::await_change()) };
@@ -72,18 +74,25 @@ enum Precondition<'a> {
     Met(&'a InstanceGroup),
     /// The reconcile ends here; the action says when to try again.
     NotMet(Action),
+    /// The cached object does not catch up with this controller's writes.
+    CacheDoubtful,
     /// The stored object does not match its schema.
     InvalidObject,
 }
 
 /// The early exits of a reconcile. None of them reads from AWS or writes anything.
-fn check_preconditions<'a>(stored: &'a GroupObject, key: &str, ctx: &Context) -> Precondition<'a> {
+fn check_preconditions<'a>(stored: &'a GroupObject, key: &str, ctx: &Context, now: Timestamp) -> Precondition<'a> {
     let process_state = &ctx.planner.process_state;
     if !ctx.can_write() {
         return Precondition::NotMet(Action::await_change());
     }
-    if process_state.is_stale(key, stored.resource_version().as_deref()) {
-        return Precondition::NotMet(Action::requeue(Duration::from_millis(50)));
+    match process_state.cache_state(key, stored.resource_version().as_deref(), now) {
+        CacheState::Current => {}
+        CacheState::Behind(elapsed) => {
+            let delay = elapsed.clamp(Duration::from_millis(50), Duration::from_secs(1));
+            return Precondition::NotMet(Action::requeue(delay));
+        }
+        CacheState::Doubtful => return Precondition::CacheDoubtful,
     }
     if process_state.is_finalized(key, stored.uid().as_deref()) {
         return Precondition::NotMet(Action::await_change());
@@ -94,6 +103,28 @@ fn check_preconditions<'a>(stored: &'a GroupObject, key: &str, ctx: &Context) ->
         Ok(group) if ctx.stores.has_namespace(group) => Precondition::Met(group),
         Ok(_) => Precondition::NotMet(Action::requeue(CACHE_LAG_DELAY)),
     }
+}
+
+/// Asks the API server about a cached object that does not catch up. If its resourceVersions went back, the process
+/// restarts and reads everything again, as Kubernetes recommends after a restore of etcd.
+async fn check_source(stored: &GroupObject, key: &str, ctx: &Context) -> Result<Action, Error> {
+    let planner = &ctx.planner;
+    let (namespace, name) = (stored.namespace().unwrap_or_default(), stored.name_any());
+    let actual = planner.kube.group_version(&namespace, &name).await.map_err(Error::Status)?;
+    let cached = stored.resource_version();
+    let written = planner.process_state.last_written_version(key);
+    Ok(match compare_versions(cached.as_deref(), written, actual.as_deref()) {
+        CacheVerdict::Current => {
+            planner.process_state.confirm_cache(key);
+            Action::requeue(Duration::ZERO)
+        }
+        CacheVerdict::Behind => Action::requeue(CACHE_BEHIND_DELAY),
+        CacheVerdict::WentBack => {
+            tracing::error!(group = %key, ?cached, ?written, ?actual, "resourceVersions of the API server went back");
+            ctx.restart.notify_one();
+            Action::requeue(CACHE_BEHIND_DELAY)
+        }
+    })
 }
 
 /// Plans a group. If the plan disrupts nodes, it is made again from fresh reads before it is used.
@@ -171,7 +202,7 @@ async fn update_status(
     let planner = &ctx.planner;
     let mut version = applied.resource_version.clone().or(group.resource_version()).unwrap_or_default();
     if applied.resource_version.is_some() {
-        planner.process_state.record_write(key, &version);
+        planner.process_state.record_write(key, &version, Timestamp::now());
     }
     let (namespace, name) = (group.namespace().unwrap_or_default(), group.name_any());
     let target = event_target(&group.metadata);
@@ -184,7 +215,7 @@ async fn update_status(
     }
     if let Some(patch) = &report.patch {
         version = planner.kube.patch_status(&namespace, &name, &version, patch.clone()).await.map_err(Error::Status)?;
-        planner.process_state.record_write(key, &version);
+        planner.process_state.record_write(key, &version, Timestamp::now());
     }
     for event in &report.transition_events {
         publish_event(&target, event, ctx).await;

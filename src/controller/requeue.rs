@@ -54,6 +54,7 @@ pub(crate) fn after_error(
     }
     metrics.record_queue_retry();
     if matches!(error, Error::Status(error) if error.is_conflict()) {
+        process_state.record_conflict(key);
         return Action::requeue(CACHE_LAG_DELAY);
     }
     tracing::warn!(group = %key, %error, "reconcile failed, retrying");
@@ -76,7 +77,10 @@ pub(crate) fn next_action(key: &str, applied: &Applied, outcome: Option<&Outcome
             StepError::Aws(error) if error.kind == AwsErrorKind::InvalidProfile => {
                 Action::requeue(jitter(planner.settings.timing.iam_propagation.unsigned_abs()))
             }
-            StepError::Kube(error) if error.is_conflict() => Action::requeue(CACHE_LAG_DELAY),
+            StepError::Kube(error) if error.is_conflict() => {
+                process_state.record_conflict(key);
+                Action::requeue(CACHE_LAG_DELAY)
+            }
             _ => Action::requeue(backoff(process_state.record_failure(key), planner.settings.resync_period)),
         };
     }

@@ -7,6 +7,45 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
+/// How long the watch may take to show this controller's own write, before the API server is asked.
+const MAX_CACHE_LAG: SignedDuration = SignedDuration::from_secs(10);
+/// How many conflicts in a row are ordinary.
+const MAX_CONFLICTS: u32 = 5;
+
+/// How a cached object stands to this controller's own writes of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CacheState {
+    /// It contains them.
+    Current,
+    /// It is older than the last write, which was made this long ago.
+    Behind(Duration),
+    /// It does not catch up: the watch is stuck, or the resourceVersions of the API server went back.
+    Doubtful,
+}
+
+/// What the API server says about a cached object that does not catch up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CacheVerdict {
+    /// The cache shows the object as it is.
+    Current,
+    /// The cache is older than the object; the watch will deliver it.
+    Behind,
+    /// The resourceVersions went back, for example after etcd was restored. The watches may be silent until the old
+    /// versions are reached again.
+    WentBack,
+}
+
+/// Compares the resourceVersions of a cached object, of this controller's last write, and of the object itself.
+pub(crate) fn compare_versions(cached: Option<&str>, written: Option<u64>, actual: Option<&str>) -> CacheVerdict {
+    let number = |version: Option<&str>| version.and_then(|version| version.parse::<u64>().ok());
+    let known = number(cached).max(written);
+    match (actual == cached, number(actual)) {
+        (true, _) => CacheVerdict::Current,
+        (false, Some(actual)) if known.is_some_and(|known| actual < known) => CacheVerdict::WentBack,
+        (false, _) => CacheVerdict::Behind,
+    }
+}
+
 /// Clocks and counters by group and by node.
 #[derive(Default)]
 pub struct ProcessState {
@@ -31,8 +70,10 @@ struct GroupState {
     role_rejected_since: Option<Timestamp>,
     /// Consecutive failures.
     failures: u32,
-    /// The resourceVersion of this controller's last write.
-    last_written_version: Option<u64>,
+    /// The resourceVersion of this controller's last write, and when it was made.
+    last_write: Option<(u64, Timestamp)>,
+    /// Writes in a row that the API server rejected because the object had changed.
+    conflicts: u32,
     /// The group is changing, so cached reads must be recent.
     progressing: bool,
     /// A resource with a derived name belongs to another owner.
@@ -108,15 +149,37 @@ impl ProcessState {
     }
 
     /// Records the resourceVersion of this controller's own write.
-    pub(crate) fn record_write(&self, group: &str, resource_version: &str) {
-        let version = resource_version.parse().ok();
-        self.group(group, |g| g.last_written_version = version.max(g.last_written_version));
+    pub(crate) fn record_write(&self, group: &str, resource_version: &str, now: Timestamp) {
+        let write = resource_version.parse().ok().map(|version| (version, now));
+        self.group(group, |g| (g.last_write, g.conflicts) = (write, 0));
     }
 
-    /// Whether a cached object is older than this controller's last write of it.
-    pub(crate) fn is_stale(&self, group: &str, resource_version: Option<&str>) -> bool {
+    /// Records that the API server rejected a write because the object had changed.
+    pub(crate) fn record_conflict(&self, group: &str) {
+        self.group(group, |g| g.conflicts = g.conflicts.saturating_add(1));
+    }
+
+    /// Forgets the last write and the conflicts, because the API server confirms the cached object.
+    pub(crate) fn confirm_cache(&self, group: &str) {
+        self.group(group, |g| (g.last_write, g.conflicts) = (None, 0));
+    }
+
+    /// The resourceVersion of this controller's last write.
+    pub(crate) fn last_written_version(&self, group: &str) -> Option<u64> {
+        self.group(group, |g| g.last_write.map(|(version, _)| version))
+    }
+
+    /// How the cached object stands to this controller's own writes of it.
+    pub(crate) fn cache_state(&self, group: &str, resource_version: Option<&str>, now: Timestamp) -> CacheState {
+        let (last_write, conflicts) = self.group(group, |g| (g.last_write, g.conflicts));
         let seen: Option<u64> = resource_version.and_then(|v| v.parse().ok());
-        self.group(group, |g| matches!((g.last_written_version, seen), (Some(written), Some(seen)) if seen < written))
+        let behind_for = last_write.zip(seen).filter(|((written, _), seen)| seen < written);
+        match behind_for.map(|((_, at), _)| now.duration_since(at)) {
+            _ if conflicts >= MAX_CONFLICTS => CacheState::Doubtful,
+            Some(behind_for) if behind_for >= MAX_CACHE_LAG => CacheState::Doubtful,
+            Some(behind_for) => CacheState::Behind(behind_for.unsigned_abs()),
+            None => CacheState::Current,
+        }
     }
 
     /// Whether the group is changing.
@@ -233,6 +296,49 @@ mod tests {
         );
         process_state.forget_group("team/web");
         assert!(!process_state.is_finalized("team/web", Some("a")));
+    }
+
+    #[test]
+    fn cache_that_does_not_catch_up_is_doubtful() {
+        let (process_state, written) = (ProcessState::default(), Timestamp::UNIX_EPOCH);
+        let state = |version: &str, seconds| {
+            process_state.cache_state("team/web", Some(version), written + SignedDuration::from_secs(seconds))
+        };
+        assert_eq!(state("7", 0), CacheState::Current, "nothing was written");
+        process_state.record_write("team/web", "9", written);
+        assert_eq!(state("9", 0), CacheState::Current);
+        assert_eq!(state("8", 2), CacheState::Behind(Duration::from_secs(2)));
+        assert_eq!(state("8", 10), CacheState::Doubtful, "after a restore, the watch never shows 9");
+        process_state.confirm_cache("team/web");
+        assert_eq!(state("8", 10), CacheState::Current);
+        // After a restore the versions of own writes are lower too.
+        process_state.record_write("team/web", "9", written);
+        process_state.record_write("team/web", "5", written);
+        assert_eq!(state("5", 0), CacheState::Current);
+        for _ in 0..MAX_CONFLICTS {
+            assert_eq!(state("5", 0), CacheState::Current);
+            process_state.record_conflict("team/web");
+        }
+        assert_eq!(state("5", 0), CacheState::Doubtful);
+        process_state.record_write("team/web", "6", written);
+        assert_eq!(state("6", 0), CacheState::Current);
+    }
+
+    #[test]
+    fn object_at_its_source_decides_about_a_doubtful_cache() {
+        for (cached, written, actual, expected) in [
+            ("500", Some(1000), Some("500"), CacheVerdict::Current),
+            ("1000", Some(1000), Some("500"), CacheVerdict::WentBack),
+            ("990", Some(1000), Some("500"), CacheVerdict::WentBack),
+            ("990", None, Some("500"), CacheVerdict::WentBack),
+            ("990", Some(1000), Some("1000"), CacheVerdict::Behind),
+            ("990", Some(1000), Some("1010"), CacheVerdict::Behind),
+            ("990", Some(1000), None, CacheVerdict::Behind),
+            ("a", None, Some("b"), CacheVerdict::Behind),
+        ] {
+            let found = compare_versions(Some(cached), written, actual);
+            assert_eq!(found, expected, "{cached} in the cache, {written:?} written, {actual:?} now");
+        }
     }
 
     #[test]

@@ -138,6 +138,10 @@ impl KubeApi for KubeClient {
         pods::unschedulable(&self.client, namespace, owners).await
     }
 
+    async fn group_version(&self, namespace: &str, name: &str) -> Result<Option<String>, KubeError> {
+        groups::group_version(&self.client, namespace, name).await
+    }
+
     async fn locks(&self, namespace: &str, group: &str, config_namespace: &str) -> Result<Locks, KubeError> {
         groups::locks(&self.client, namespace, group, config_namespace).await
     }

@@ -151,6 +151,9 @@ pub trait KubeApi: Send + Sync {
     /// The UIDs of all InstanceGroups, read fresh.
     async fn group_uids(&self) -> Result<BTreeSet<String>, KubeError>;
 
+    /// The resourceVersion of an InstanceGroup, read fresh; `None` when it does not exist.
+    async fn group_version(&self, namespace: &str, name: &str) -> Result<Option<String>, KubeError>;
+
     /// Publishes an event. It is not an error if the namespace is terminating or gone and rejects events.
     async fn publish(&self, target: &EventTarget, event: &KubeEvent) -> Result<(), KubeError>;
 

@@ -207,6 +207,11 @@ fn has_lock(metadata: &ObjectMeta) -> bool {
     metadata.annotations.as_ref().is_some_and(is_locked)
 }
 
+pub(super) async fn group_version(client: &Client, namespace: &str, name: &str) -> Result<Option<String>, KubeError> {
+    let found = call("get", "instancegroups", api(client, namespace).get_metadata_opt(name)).await?;
+    Ok(found.and_then(|group| group.resource_version()))
+}
+
 pub(super) async fn locks(
     client: &Client,
     namespace: &str,

@@ -41,6 +41,15 @@ async fn status_is_patched_at_the_version_read() {
 }
 
 #[tokio::test]
+async fn version_is_read_from_the_api_server() {
+    let (client, calls) = cluster();
+    assert_eq!(group_version(&client, "team", "web").await.unwrap().as_deref(), Some("8"));
+    assert_eq!(calls.lock().unwrap()[0].route(), ("GET", PATH));
+    let client = fake::client(|_| fake::failure(404, "NotFound", "no such group"));
+    assert_eq!(group_version(&client, "team", "web").await.unwrap(), None);
+}
+
+#[tokio::test]
 async fn first_finalizer_creates_the_list() {
     let (client, calls) = cluster();
     let version = add_finalizer(&client, "team", "web", "7", &[]).await;

@@ -196,6 +196,8 @@ struct Elector {
     /// False when the last write's outcome is unknown, or nothing was read yet.
     is_lease_current: bool,
     leader_until: Option<Instant>,
+    /// The resourceVersion of the Lease went back, for example after etcd was restored.
+    versions_went_back: bool,
 }
 
 impl Elector {
@@ -206,6 +208,7 @@ impl Elector {
             observed: None,
             is_lease_current: false,
             leader_until: None,
+            versions_went_back: false,
         }
     }
 
@@ -231,7 +234,8 @@ impl Elector {
     }
 
     /// One round: read the Lease unless it is known to be current, decide, write. Returns `Lost` when
-    /// this process was the leader before the round and is not after it.
+    /// this process was the leader before the round and is not after it, and when the resourceVersion of the Lease went
+    /// back: the caches of the process could then miss changes, and it must restart before it leads.
     async fn run_round(&mut self, clock: impl Fn() -> Instant) -> Option<ElectionEnd> {
         let was_leader = self.leader_until.is_some();
         let started = clock();
@@ -252,6 +256,11 @@ impl Elector {
         if !was_leader && self.leader_until.is_some() {
             tracing::info!(lease = self.config.name, term = self.term(), "became leader");
         }
+        if self.versions_went_back {
+            tracing::error!(lease = self.config.name, "resourceVersions of the API server went back");
+            self.leader_until = None;
+            return Some(ElectionEnd::Lost);
+        }
         (was_leader && self.leader_until.is_none()).then_some(ElectionEnd::Lost)
     }
 
@@ -261,6 +270,9 @@ impl Elector {
         if self.leader_until.is_none() || !self.is_lease_current {
             let found = self.call("get", self.api.get_opt(&self.config.name)).await?;
             self.observe(found, now);
+            if self.versions_went_back {
+                return Ok(false);
+            }
         }
         let action = next_lease_action(self.observed.as_ref(), &self.config, now);
         if action == LeaseAction::Wait {
@@ -273,6 +285,10 @@ impl Elector {
 
     fn observe(&mut self, found: Option<Lease>, now: Instant) {
         self.is_lease_current = true;
+        let number = |lease: &Lease| lease.resource_version().and_then(|version| version.parse::<u64>().ok());
+        let before = self.observed.as_ref().and_then(|known| number(&known.lease));
+        let after = found.as_ref().and_then(number);
+        self.versions_went_back = before.zip(after).is_some_and(|(before, after)| after < before);
         let version = |lease: &Lease| lease.resource_version();
         let known = self.observed.take();
         self.observed = match (found, known) {

@@ -206,6 +206,21 @@ async fn conflict_ends_leadership_immediately() {
     assert!(!is_leader(&a, now + seconds(2)));
 }
 
+/// After a restore of etcd, the watches of a standby may be silent. It must not lead with the caches that it has.
+#[tokio::test]
+async fn standby_ends_when_versions_go_back() {
+    let server = Server::default();
+    server.0.lock().unwrap().version = 1000;
+    let (mut a, mut b) = (server.elector("a"), server.elector("b"));
+    let now = Instant::now();
+    a.run_round(|| now).await;
+    assert_eq!(b.run_round(|| now).await, None);
+    server.0.lock().unwrap().lease.as_mut().unwrap()["metadata"]["resourceVersion"] = json!("500");
+    assert_eq!(b.run_round(|| now + seconds(60)).await, Some(ElectionEnd::Lost));
+    assert!(!is_leader(&b, now + seconds(60)));
+    assert_eq!(server.spec()["holderIdentity"], "a", "nothing was written");
+}
+
 #[tokio::test]
 async fn lost_response_is_reread_and_leadership_continues() {
     for fault in [Fault::LostBefore, Fault::LostAfter] {
