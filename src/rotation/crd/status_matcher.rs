@@ -54,7 +54,7 @@ impl StatusWords {
     fn words(&self) -> impl Iterator<Item = &str> {
         // A resource may use a status with a comma, so the whole text is a word too.
         let parts = self.0.split(',').map(str::trim).filter(|word| !word.is_empty());
-        parts.chain(self.0.contains(',').then(|| self.0.trim()).filter(|text| text.trim_matches(',') != ""))
+        parts.chain(self.0.contains(',').then(|| self.0.trim()).filter(|text| !text.trim_matches(',').is_empty()))
     }
 
     fn contains(&self, status: &str) -> bool {
