@@ -28,12 +28,13 @@ build: ## the controller, as the tests and the demo use it
 	@tools/need build
 	cargo build --locked
 
-bench: ## measure AWS calls, time and memory for 20 groups, for each feature, and for managed groups
+bench: ## measure AWS calls, time and memory for 20 to 1,000 groups, for each feature, and for managed groups
 	@tools/need build local
 	cargo build --locked --release
 	@BENCH_PROFILE=release localcloud/up -- python bench/bench.py
 	@BENCH=features BENCH_PROFILE=release localcloud/up -- python bench/bench.py
 	@BENCH=others BENCH_PROFILE=release localcloud/up -- python bench/bench.py
+	@BENCH=scale BENCH_PROFILE=release localcloud/up -- python bench/bench.py
 
 golden: ## regenerate the generated files: the CRD, its reference, golden files
 	UPDATE_GOLDEN=1 INSTA_UPDATE=always cargo test --locked --quiet

@@ -3,6 +3,7 @@
 Run by `make bench`, which starts a new local cloud. The controller runs with its default delays.
 BENCH_PROFILE=release measures target/release instead of target/debug; INSTANCE_MANAGER_BIN selects another binary.
 BENCH=features adds one group for each feature (features.yaml). Their number of reads is limited.
+BENCH=scale measures the CPU time of one reconcile with 20, 300 and 1,000 groups in the cluster.
 BENCH=others measures a managed node group and a Fargate profile instead (others.yaml), reconciled once a minute.
 """
 
@@ -26,11 +27,13 @@ from localcloud.controlplane import processes  # noqa: E402
 
 GROUPS = int(os.environ.get("BENCH_GROUPS", "20"))
 QUIET_SECONDS = int(os.environ.get("BENCH_QUIET_SECONDS", "300"))
-TIMEOUT = 600
+TIMEOUT = 1800
 API = "/apis/instancemgr.keikoproj.io/v1alpha1/namespaces/bench/instancegroups"
 CONTROLLER = "system:serviceaccount:instance-manager:instance-manager"
 BENCH = os.environ.get("BENCH", "")
-FEATURES, OTHERS = BENCH == "features", BENCH == "others"
+FEATURES, OTHERS, SCALE = BENCH == "features", BENCH == "others", BENCH == "scale"
+SCALES = (20, 300, 1000)
+SCALE_GOALS = {"CPU ms a reconcile": 5, "slope": 1.1}
 INSTANCE_TYPE_CALLS = ("ec2:DescribeInstanceTypes", "ec2:DescribeInstanceTypeOfferings")
 if FEATURES:
     BUILD_GOALS = {"calls per write": 1.1, "instance type calls": 6, "seconds to Ready": 120}
@@ -191,14 +194,42 @@ def quiet(cloud, controller):
     return figures, counted
 
 
-def reconcile_cost(cloud, controller, groups):
-    """CPU milliseconds per reconcile. Each group is reconciled ten times, after a change of an unrelated annotation."""
+def reconcile_cost(cloud, controller, groups, turns=10):
+    """CPU milliseconds per reconcile. Each group is reconciled several times, after changes of an unrelated annotation."""
     cpu, reconciles = controller.cpu(), controller.reconciles()
-    for turn in range(10):
+    for turn in range(turns):
         for made in groups:
-            cloud.patch(f"{API}/{made['metadata']['name']}", {"metadata": {"annotations": {"example.com/bench": str(turn)}}})
+            cloud.patch(f"{API}/{made['metadata']['name']}", {"metadata": {"annotations": {"example.com/bench": f"{cpu}-{turn}"}}})
         time.sleep(1)
     return 1000 * (controller.cpu() - cpu) / max(controller.reconciles() - reconciles, 1)
+
+
+def idle_group(number, role):
+    """A group without nodes and with an existing role, which needs few calls."""
+    spec = {"eks": {"minSize": 0, "maxSize": 1, "configuration": {"roleName": role, "instanceProfileName": role}}}
+    return {**group(number), "spec": spec}
+
+
+def add_roles(cloud, numbers):
+    """Adds entries for the roles of as many groups to aws-auth."""
+    entry = "- rolearn: arn:aws:iam::123456789012:role/other-{}\n  username: system:node:{{{{EC2PrivateDNSName}}}}\n"
+    entry += "  groups:\n  - system:bootstrappers\n  - system:nodes\n"
+    cloud.edit_map_roles(lambda text: text + "".join(entry.format(number) for number in numbers))
+
+
+def scale(cloud, controller):
+    """Measures reconciles of the same 20 groups while more and more others exist. Returns whether the goals are met."""
+    cloud.make_role("bench-nodes")
+    sample, costs = [group(number) for number in range(SCALES[0])], []
+    for known, total in zip((0, *SCALES), SCALES):
+        added = range(known, total)
+        build(cloud, controller, [idle_group(number, "bench-nodes") for number in added] if known else sample)
+        add_roles(cloud, added)
+        time.sleep(30)
+        costs.append(reconcile_cost(cloud, controller, sample, turns=30))
+        print(f"  {total:5} groups: {costs[-1]:.2f} ms of CPU a reconcile, {controller.peak():.0f} MB at most", flush=True)
+    figures = {"CPU ms a reconcile": costs[0], "slope": costs[-1] / costs[0]}
+    return show(f"one reconcile with {SCALES[0]} to {SCALES[-1]} groups", figures, SCALE_GOALS, {"reads": {}, "writes": {}})
 
 
 def show(title, figures, goals, counted):
@@ -218,6 +249,8 @@ def main():
     requests.post(f"{cloud['control']}/reset-log", timeout=10)
     controller = Controller(cloud)
     support.eventually(controller.ready, message="the controller to be ready")
+    if SCALE:
+        return 0 if scale(cloud, controller) else 1
     figures = build(cloud, controller, groups)
     # Count the last calls and writes that follow the change to Ready.
     time.sleep(20)

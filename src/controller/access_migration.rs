@@ -35,10 +35,8 @@ pub(crate) async fn run(ctx: Arc<Context>) {
 }
 
 fn migration_progress(ctx: &Context, roles: usize, missing: Vec<String>) -> MigrationProgress {
-    let map_roles = ctx.stores.map_roles.read().expect("lock is not poisoned").as_present().cloned();
     let recorded = ctx.stores.group_index.aws_auth_roles();
     let is_recorded = |role: &String| recorded.contains(&aws_auth::without_path(role).to_lowercase());
-    let (remaining, foreign): (Vec<_>, Vec<_>) =
-        aws_auth::role_arns(map_roles.as_deref()).into_iter().partition(is_recorded);
+    let (remaining, foreign): (Vec<_>, Vec<_>) = ctx.stores.map_roles().role_arns().into_iter().partition(is_recorded);
     MigrationProgress { roles, missing, remaining_auth_entries: remaining.len(), foreign }
 }

@@ -1,6 +1,7 @@
 //! Plans one group: merge, observe, resolve, plan. The controller and the command `plan` both use it. It writes nothing.
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use crate::api::names::{condition, fail_reason};
 use crate::api::spec_error;
 use crate::api::spec_error::{SpecError, join_messages};
 use crate::api::{self, InstanceGroup, InstanceGroupSpec, InstanceGroupStatus, ProvisionerKind};
+use crate::auth::aws_auth::MapRoles;
 use crate::aws::inventory::Inventory;
 use crate::boundaries::active::{ActiveBoundaries, BoundariesSource};
 use crate::boundaries::{Boundaries, MergedSpec, NamespaceUsage, OverriddenValue, merge};
@@ -53,7 +55,7 @@ pub(crate) struct GroupContext {
     /// The active boundaries.
     pub active_boundaries: Arc<ActiveBoundaries>,
     /// `mapRoles` of kube-system/aws-auth.
-    pub map_roles: Option<String>,
+    pub map_roles: Arc<MapRoles>,
     /// Resources that groups share, by resource.
     pub group_index: Arc<GroupIndex>,
     /// Quota usage of the namespace, up to and including this group.
@@ -192,7 +194,7 @@ impl Planner {
             kube: self.kube.as_ref(),
             node_index: &self.node_index,
             process_state: &self.process_state,
-            map_roles: context.map_roles.as_deref(),
+            map_roles: &context.map_roles,
             group_index: &context.group_index,
             max_cache_age,
             shared_max_cache_age: self.settings.resync_period.mul_f64(0.5),
@@ -201,8 +203,16 @@ impl Planner {
     }
 
     /// The maximum number of nodes that a group asks for, for the quota of its namespace. If it cannot be merged, its own
-    /// spec counts.
+    /// spec counts. A group is merged again only after a change, because every group of a namespace asks for all of them.
     pub(crate) fn requested_nodes(&self, group: &InstanceGroup, context: &GroupContext) -> u64 {
+        let mut inputs = DefaultHasher::new();
+        (group.metadata.uid.as_deref(), group.metadata.generation, group.annotations()).hash(&mut inputs);
+        (&context.active_boundaries.revision, &context.namespace_annotations).hash(&mut inputs);
+        let key = group_id(group).key();
+        self.process_state.requested_nodes(&key, inputs.finish(), || Self::merged_nodes(group, context))
+    }
+
+    fn merged_nodes(group: &InstanceGroup, context: &GroupContext) -> u64 {
         match merge_spec(group, &group_id(group), context) {
             Ok((merged, _)) => api::requested_nodes(&merged.spec),
             Err(_) => api::requested_nodes(&json!(group.spec)),

@@ -13,6 +13,7 @@ use crate::api::GroupObject;
 use crate::api::InstanceGroup;
 use crate::api::names::annotation;
 use crate::api::recorded_nodes;
+use crate::auth::aws_auth::MapRoles;
 use crate::boundaries::NamespaceUsage;
 use crate::boundaries::active::BoundariesCell;
 use crate::controller::planner::{GroupContext, Planner};
@@ -51,8 +52,8 @@ pub(crate) struct Stores {
     pub config_map: tokio::sync::Mutex<Lookup<ConfigMap>>,
     /// Whether the ConfigMap has the annotation `lock-upgrades`.
     pub config_map_locked: RwLock<bool>,
-    /// `mapRoles` of kube-system/aws-auth.
-    pub map_roles: RwLock<Lookup<String>>,
+    /// `mapRoles` of kube-system/aws-auth, parsed once for each version.
+    pub map_roles: RwLock<Lookup<Arc<MapRoles>>>,
     /// Whether the first list of groups is complete. A flag, because only one task can wait for a reflector store.
     pub groups_synced: AtomicBool,
     /// Whether the first list of namespaces is complete.
@@ -110,7 +111,7 @@ impl Stores {
             lock: self.locks(group, annotations.as_ref()).describe(),
             namespace_annotations: annotations,
             active_boundaries: self.boundaries.get(),
-            map_roles: self.map_roles.read().expect("lock is not poisoned").as_present().cloned(),
+            map_roles: self.map_roles(),
             group_index: self.group_index.clone(),
             recommendations: self.recommendations.clone(),
             namespace_usage: NamespaceUsage::default(),
@@ -138,6 +139,11 @@ impl Stores {
             }
         }
         usage
+    }
+
+    /// The entries of aws-auth; empty without the ConfigMap.
+    pub(crate) fn map_roles(&self) -> Arc<MapRoles> {
+        self.map_roles.read().expect("lock is not poisoned").as_present().cloned().unwrap_or_default()
     }
 
     /// The locks that the caches show for a group.

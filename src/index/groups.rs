@@ -226,9 +226,12 @@ impl GroupIndex {
         self.read().by_instance_type.0.keys().cloned().collect()
     }
 
-    /// Groups other than `key` that have no status yet.
-    pub(crate) fn unreconciled(&self, key: &str) -> Vec<GroupId> {
-        self.read().unreconciled.iter().filter(|(other, _)| *other != key).map(|(_, id)| id.clone()).collect()
+    /// Groups other than `key` that have no status yet. Each is returned once, so that many new groups do not cost the
+    /// square of their number.
+    pub(crate) fn take_unreconciled(&self, key: &str) -> Vec<GroupId> {
+        let mut taken = std::mem::take(&mut self.write().unreconciled);
+        taken.remove(key);
+        taken.into_values().collect()
     }
 }
 
@@ -402,10 +405,10 @@ mod tests {
     fn group_is_unreconciled_until_it_has_a_status() {
         let index = GroupIndex::default();
         index.upsert(&stored("a", Value::Null));
-        assert_eq!(index.unreconciled("team/b").len(), 1);
-        assert!(index.unreconciled("team/a").is_empty());
+        assert_eq!(index.take_unreconciled("team/b").len(), 1);
+        assert!(index.take_unreconciled("team/b").is_empty(), "each is returned once");
         index.upsert(&group_with_role("a", "arn:r", &[]));
-        assert!(index.unreconciled("team/b").is_empty());
+        assert!(index.take_unreconciled("team/b").is_empty());
         assert_eq!(names(&index.with_scaling_group("c-team-a")), ["team/a"]);
     }
 

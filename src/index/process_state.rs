@@ -82,6 +82,8 @@ struct GroupState {
     tag_denied_at: Option<Timestamp>,
     /// The UID of an object whose finalizer was removed. The watch may return the object a little longer.
     finalized_uid: Option<String>,
+    /// The nodes that the merged spec asks for, and a digest of what was merged.
+    requested_nodes: Option<(u64, u64)>,
 }
 
 #[derive(Default, Clone)]
@@ -271,6 +273,17 @@ impl ProcessState {
         self.group(group, |g| g.finalized_uid.is_some() && g.finalized_uid.as_deref() == uid)
     }
 
+    /// The nodes that a group asks for; `merge` is only called when `inputs`, the digest of what is merged, is new.
+    pub(crate) fn requested_nodes(&self, group: &str, inputs: u64, merge: impl FnOnce() -> u64) -> u64 {
+        let known = self.group(group, |g| g.requested_nodes);
+        if let Some((_, nodes)) = known.filter(|(known, _)| *known == inputs) {
+            return nodes;
+        }
+        let nodes = merge();
+        self.group(group, |g| g.requested_nodes = Some((inputs, nodes)));
+        nodes
+    }
+
     /// Forgets a deleted group.
     pub(crate) fn forget_group(&self, group: &str) {
         self.with(|inner| inner.groups.remove(group));
@@ -339,6 +352,19 @@ mod tests {
             let found = compare_versions(Some(cached), written, actual);
             assert_eq!(found, expected, "{cached} in the cache, {written:?} written, {actual:?} now");
         }
+    }
+
+    #[test]
+    fn group_is_merged_again_only_after_a_change() {
+        let (process_state, merges) = (ProcessState::default(), std::cell::Cell::new(0));
+        let ask = |group: &str, inputs: u64| {
+            process_state.requested_nodes(group, inputs, || {
+                merges.set(merges.get() + 1);
+                inputs * 10
+            })
+        };
+        assert_eq!([ask("team/web", 1), ask("team/web", 1), ask("team/api", 2), ask("team/web", 3)], [10, 10, 20, 30]);
+        assert_eq!(merges.get(), 3);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use super::observe::{ObserveError, ObserveResult, Observer};
 use crate::api::InstanceGroupStatus;
 use crate::api::spec_error::SpecError;
 use crate::auth::access_entries::{self, AccessEntryState, JoinAuth, JoinMethod, ObservedEntries};
-use crate::auth::aws_auth::{self, AuthEntry};
+use crate::auth::aws_auth::AuthEntry;
 use crate::aws::{AccessEntry, AccessEntryType, Cluster, NewAccessEntry};
 use crate::plan::{Outcome, Phase, Reason, waiting};
 
@@ -45,7 +45,7 @@ pub(crate) async fn observe(
 ) -> ObserveResult<ObservedEntries> {
     let JoinQuery { group_key, join_method, aws_auth_entry, access_entry: desired_entry, own_role, role_id } = query;
     let NewAccessEntry { cluster, principal, kind, .. } = desired_entry;
-    let auth_entry = aws_auth::entry_state(o.map_roles, aws_auth_entry);
+    let auth_entry = o.map_roles.entry_state(aws_auth_entry);
     let owns_auth_entry = o.group_index.has_aws_auth_entry(principal);
     let recorded = status.managed.as_ref().is_some_and(|m| m.access_entries.contains(principal));
     let recorded_join = status.join.as_ref().filter(|join| join.role_id.as_deref() == role_id);
@@ -53,8 +53,7 @@ pub(crate) async fn observe(
     let fresh = join_method.needs_fresh_read(&auth_entry, owns_auth_entry || own_role);
     let same_role = status.nodes_instance_role_arn.as_ref() == Some(principal);
     let queries_entry = join_method.queries_access_entry(&auth_entry, owns_auth_entry, recorded);
-    let allows_windows =
-        queries_entry && *kind == AccessEntryType::Ec2Linux && aws_auth::allows_windows(o.map_roles, principal);
+    let allows_windows = queries_entry && *kind == AccessEntryType::Ec2Linux && o.map_roles.allows_windows(principal);
     let access_entry = if !queries_entry {
         AccessEntryState::NotQueried
     } else if let (Some(kind), false, true) = (recorded_kind, fresh, same_role) {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures::future::try_join_all;
 use jiff::Timestamp;
 
+use crate::auth::aws_auth::MapRoles;
 use crate::aws::inventory::Inventory;
 use crate::aws::{AwsError, InstanceState};
 use crate::index::groups::GroupIndex;
@@ -40,8 +41,8 @@ pub struct Observer<'a> {
     pub node_index: &'a NodeIndex,
     /// Timers of drains and other state of this process.
     pub process_state: &'a ProcessState,
-    /// `mapRoles` of kube-system/aws-auth from the watch; `None` when the map or the field does not exist.
-    pub map_roles: Option<&'a str>,
+    /// `mapRoles` of kube-system/aws-auth from the watch; empty when the map or the field does not exist.
+    pub map_roles: &'a MapRoles,
     /// Index of what groups share: roles, and entries in aws-auth that the controller added.
     pub group_index: &'a GroupIndex,
     /// Maximum age of a cached read.
@@ -289,7 +290,7 @@ mod tests {
             kube: &KubeClient::new(client, "test"),
             node_index: &NodeIndex::default(),
             process_state: &ProcessState::default(),
-            map_roles: None,
+            map_roles: &MapRoles::default(),
             group_index: &GroupIndex::default(),
             max_cache_age: Duration::ZERO,
             shared_max_cache_age: Duration::ZERO,

@@ -1,8 +1,8 @@
 //! Edits of aws-auth leave all other content unchanged, byte for byte.
 
 use instance_manager::auth::aws_auth::{
-    AuthEntry, AuthEntryState, AwsAuthError, CONFIG_MAP_LIMIT, add_entries, changed_roles, contains_role, entry_state,
-    is_near_size_limit, put_entry, remove_entries, widen_entry, without_path,
+    AuthEntry, AuthEntryState, AwsAuthError, CONFIG_MAP_LIMIT, MapRoles, add_entries, contains_role, is_near_size_limit,
+    put_entry, remove_entries, widen_entry, without_path,
 };
 use proptest::prelude::*;
 
@@ -13,6 +13,10 @@ const OWN_ENTRY: &str = "- rolearn: arn:aws:iam::123456789012:role/bench-tenant-
   - system:bootstrappers
   - system:nodes
 ";
+
+fn entry_state(text: Option<&str>, entry: &AuthEntry) -> AuthEntryState {
+    MapRoles::parse(text).entry_state(entry)
+}
 
 fn own_entry() -> AuthEntry {
     AuthEntry::for_nodes(ARN, false)
@@ -35,11 +39,12 @@ fn only_differing_entries_change() {
     let one = add_entries(None, &[own_entry()]).unwrap().unwrap();
     let other = AuthEntry::for_nodes("arn:aws:iam::1:role/other", false);
     let both = add_entries(Some(&one), std::slice::from_ref(&other)).unwrap().unwrap();
-    let added = changed_roles(Some(&one), Some(&both)).unwrap();
+    let changed_roles = |old: &str, new: &str| MapRoles::parse(Some(new)).changed_roles(&MapRoles::parse(Some(old)));
+    let added = changed_roles(&one, &both).unwrap();
     assert!(contains_role(&added, "arn:aws:iam::1:role/Path/OTHER") && !contains_role(&added, ARN));
-    let edited = changed_roles(Some(&one), Some(&one.replace("system:nodes", "nobody"))).unwrap();
+    let edited = changed_roles(&one, &one.replace("system:nodes", "nobody")).unwrap();
     assert!(contains_role(&edited, ARN));
-    assert!(changed_roles(Some("- rolearn: {"), Some(&one)).is_none());
+    assert!(changed_roles("- rolearn: {", &one).is_none());
 }
 
 #[test]

@@ -7,6 +7,7 @@
 pub(crate) mod document;
 pub(crate) mod edit;
 pub(crate) mod entry;
+pub(crate) mod map_roles;
 
 use std::collections::BTreeSet;
 
@@ -14,6 +15,7 @@ use serde_yaml::Value;
 
 use document::AwsAuthDocument;
 pub use entry::{AuthEntry, NODE_GROUPS, NODE_USERNAME, POD_USERNAME, PROXIER_GROUP, WINDOWS_GROUP, without_path};
+pub use map_roles::MapRoles;
 
 /// The API server's limit for the data of a ConfigMap, in bytes.
 pub const CONFIG_MAP_LIMIT: usize = 1_048_576;
@@ -71,46 +73,12 @@ pub fn is_near_size_limit(sizes: impl IntoIterator<Item = usize>) -> bool {
     sizes.into_iter().sum::<usize>() >= CONFIG_MAP_LIMIT / 100 * 80
 }
 
-/// Looks up a desired entry. `None` means a ConfigMap without the key `mapRoles`.
-pub fn entry_state(map_roles: Option<&str>, desired: &AuthEntry) -> AuthEntryState {
-    match AwsAuthDocument::parse(map_roles.unwrap_or_default()) {
-        Ok(document) => entry_state_in(&document, desired),
-        Err(detail) => AuthEntryState::Unparsable { detail: unparsable_message(&detail) },
-    }
-}
-
-/// Whether a role's entry authorizes Windows nodes; false when the text cannot be parsed.
-pub(crate) fn allows_windows(map_roles: Option<&str>, role_arn: &str) -> bool {
-    let (document, key) = (parse(map_roles.unwrap_or_default()), arn_key(role_arn));
-    let of_role = |value: &&Value| str_field(value, "rolearn").is_some_and(|arn| arn.to_lowercase() == key);
-    let mut values = document.iter().flat_map(|document| &document.values).filter(of_role);
-    values.any(|value| groups_of(value).is_some_and(|groups| groups.contains(WINDOWS_GROUP)))
-}
-
-/// The role ARNs of all entries, in order; empty when the text cannot be parsed.
-pub(crate) fn role_arns(map_roles: Option<&str>) -> Vec<String> {
-    let document = parse(map_roles.unwrap_or_default());
-    let values = document.iter().flat_map(|document| &document.values);
-    values.filter_map(|value| str_field(value, "rolearn").map(str::to_owned)).collect()
-}
-
-/// The roles whose entries differ between two texts, for [`contains_role`]. `None` when one of the texts cannot be
-/// parsed, so that any role may be affected.
-pub fn changed_roles(old: Option<&str>, new: Option<&str>) -> Option<BTreeSet<String>> {
-    let (old, new) = (parse(old.unwrap_or_default()).ok()?, parse(new.unwrap_or_default()).ok()?);
-    let differ = |one: &AwsAuthDocument<'_>, other: &AwsAuthDocument<'_>| -> Vec<String> {
-        let only_in_one = one.values.iter().filter(|value| !other.values.contains(value));
-        only_in_one.filter_map(|value| str_field(value, "rolearn").map(arn_key)).collect()
-    };
-    Some(differ(&old, &new).into_iter().chain(differ(&new, &old)).collect())
-}
-
-/// Whether a role is among those that [`changed_roles`] found.
+/// Whether a role is among those that [`MapRoles::changed_roles`] found.
 pub fn contains_role(changed: &BTreeSet<String>, role_arn: &str) -> bool {
     changed.contains(&arn_key(role_arn))
 }
 
-/// Adds the desired entries that are absent, in order. Entries in conflict are skipped; see [`entry_state`]. `None`
+/// Adds the desired entries that are absent, in order. Entries in conflict are skipped; see [`MapRoles::entry_state`]. `None`
 /// when there is nothing to add.
 ///
 /// # Errors
@@ -137,7 +105,7 @@ pub fn add_entries(map_roles: Option<&str>, desired: &[AuthEntry]) -> Result<Opt
 /// # Errors
 /// The role has another entry, or the text cannot be parsed or edited safely.
 pub fn put_entry(map_roles: Option<&str>, desired: &AuthEntry) -> Result<Option<String>, AwsAuthError> {
-    match entry_state(map_roles, desired) {
+    match MapRoles::parse(map_roles).entry_state(desired) {
         AuthEntryState::Present => Ok(None),
         AuthEntryState::Absent => add_entries(map_roles, std::slice::from_ref(desired)),
         AuthEntryState::Narrow { detail } | AuthEntryState::Conflict { detail } => {
@@ -152,7 +120,7 @@ pub fn put_entry(map_roles: Option<&str>, desired: &AuthEntry) -> Result<Option<
 /// # Errors
 /// The role has an entry with other content, or the text cannot be parsed or edited safely.
 pub fn widen_entry(map_roles: Option<&str>, desired: &AuthEntry) -> Result<Option<String>, AwsAuthError> {
-    if !matches!(entry_state(map_roles, desired), AuthEntryState::Narrow { .. }) {
+    if !matches!(MapRoles::parse(map_roles).entry_state(desired), AuthEntryState::Narrow { .. }) {
         return put_entry(map_roles, desired);
     }
     let without = remove_entries(map_roles, std::slice::from_ref(&desired.role_arn))?;
@@ -205,11 +173,12 @@ fn arn_key(role_arn: &str) -> String {
 
 fn entry_state_in(document: &AwsAuthDocument<'_>, desired: &AuthEntry) -> AuthEntryState {
     let key = arn_key(&desired.role_arn);
-    let found: Vec<&Value> = document
-        .values
-        .iter()
-        .filter(|value| str_field(value, "rolearn").is_some_and(|arn| arn.to_lowercase() == key))
-        .collect();
+    let of_role = |value: &&Value| str_field(value, "rolearn").is_some_and(|arn| arn.to_lowercase() == key);
+    entries_state(&document.values.iter().filter(of_role).collect::<Vec<_>>(), desired)
+}
+
+/// The state of a desired entry; `found` are the entries of its role.
+fn entries_state(found: &[&Value], desired: &AuthEntry) -> AuthEntryState {
     let groups: BTreeSet<_> = desired.groups.iter().map(String::as_str).collect();
     // A role that Linux and Windows groups share has an entry for Windows, through which the nodes of both join.
     let windows_groups: BTreeSet<_> = groups.iter().copied().chain([WINDOWS_GROUP]).collect();

@@ -16,6 +16,7 @@ use serde::de::DeserializeOwned;
 
 use crate::api::InstanceGroup;
 use crate::api::names::CONFIG_MAP;
+use crate::auth::aws_auth::MapRoles;
 use crate::aws::inventory::Inventory;
 use crate::aws::sdk::{self, CallObserver};
 use crate::boundaries::active::{ActiveBoundaries, select_active};
@@ -33,6 +34,7 @@ use crate::k8s;
 use crate::k8s::KubeClient;
 use crate::lock::is_locked;
 use crate::settings::Timing;
+use crate::util::lookup::Lookup;
 
 /// The controller's default `--resync-period`. A command ends long before cached reads reach this age.
 const MAX_CACHE_AGE: Duration = Duration::from_secs(300);
@@ -92,7 +94,8 @@ impl ClusterSnapshot {
         }
         let roles =
             get_config_map(&client, "kube-system", "aws-auth").await?.and_then(|map| map.data?.remove("mapRoles"));
-        *snapshot.stores.map_roles.write().expect("lock is not poisoned") = roles.into();
+        *snapshot.stores.map_roles.write().expect("lock is not poisoned") =
+            Lookup::Present(Arc::new(MapRoles::parse(roles.as_deref())));
         snapshot.load_boundaries(&client, &args.config_namespace, config).await?;
         Ok(snapshot)
     }

@@ -3,6 +3,7 @@
 pub(crate) mod boundaries;
 pub(crate) mod spot_recommendations;
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use super::context::{Context, config_map_target, event_target, group_key, publis
 use super::trigger::Trigger;
 use crate::api::GroupObject;
 use crate::api::names::{annotation, label};
-use crate::auth::aws_auth;
+use crate::auth::aws_auth::{self, MapRoles};
 use crate::index::nodes;
 use crate::leader::other_controller::StatusWriters;
 use crate::plan::Event as PlanEvent;
@@ -172,7 +173,7 @@ pub(crate) async fn label_backlog(ctx: &Context) {
 pub(crate) async fn aws_auth(client: Client, trigger: Trigger) {
     let api: Api<ConfigMap> = Api::namespaced(client, "kube-system");
     let mut stream = std::pin::pin!(watch_object(api, "aws-auth"));
-    let mut was_near = false;
+    let (mut was_near, mut known) = (false, None::<String>);
     while let Some(found) = next_object(&mut stream, "kube-system/aws-auth").await {
         let map = found.as_present();
         let is_near = map.is_some_and(is_near_limit);
@@ -180,12 +181,17 @@ pub(crate) async fn aws_auth(client: Client, trigger: Trigger) {
             warn_near_limit(map, trigger.context()).await;
         }
         was_near = is_near;
-        let roles = Lookup::from(map.and_then(|map| map.data.as_ref()?.get("mapRoles").cloned()));
+        let text = map.and_then(|map| map.data.as_ref()?.get("mapRoles"));
         let map_roles = &trigger.context().stores.map_roles;
-        let old = std::mem::replace(&mut *map_roles.write().expect("lock is not poisoned"), roles.clone());
-        if old.is_queried() && old != roles {
-            let [old, new] = [&old, &roles].map(|roles| roles.as_present().map(String::as_str));
-            enqueue_role_users(aws_auth::changed_roles(old, new).as_ref(), &trigger);
+        if known.as_ref() == text && map_roles.read().expect("lock is not poisoned").is_queried() {
+            continue;
+        }
+        let new = Arc::new(MapRoles::parse(text.map(String::as_str)));
+        known = text.cloned();
+        let old =
+            std::mem::replace(&mut *map_roles.write().expect("lock is not poisoned"), Lookup::Present(new.clone()));
+        if let Some(old) = old.as_present() {
+            enqueue_role_users(new.changed_roles(old).as_ref(), &trigger);
         }
     }
 }

@@ -211,7 +211,7 @@ fn desired_spec(request: &mut PlanRequest, now: Timestamp) -> Result<desired::De
 
 /// Prefetches the resources of all new groups with the first one: new groups nearly always belong to one cluster.
 fn prefetch_new_groups(o: &Observer<'_>, cluster: &str, id: &GroupId) {
-    for id in o.group_index.unreconciled(&id.key()) {
+    for id in o.group_index.take_unreconciled(&id.key()) {
         let names = GroupNames::new(cluster, &id.namespace, &id.name);
         o.inventory.prefetch(names.scaling_group(), names.launch_template(id.created_at));
     }

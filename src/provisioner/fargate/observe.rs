@@ -11,7 +11,7 @@ use super::observed::{ObservedProfiles, ObservedState, PreviousRole, recorded_ro
 use super::ownership::{OwnershipEvidence, RemainingProfiles};
 use super::resolve::{References, ResolvedGroup};
 use crate::api::InstanceGroupStatus;
-use crate::auth::aws_auth::{self, AuthEntry, AuthEntryState};
+use crate::auth::aws_auth::{AuthEntry, AuthEntryState};
 use crate::aws::fargate::{FargateProfile, RouteTable};
 use crate::aws::{AccessEntry, NetworkObject, Role, Tag};
 use crate::index::profile_queue::QueuePosition;
@@ -125,7 +125,7 @@ async fn role_id(
     }
     let recorded = status.managed.as_ref().is_some_and(|m| m.access_entries.contains(&r.role_arn));
     if !r.join_method.queries_access_entry(
-        &aws_auth::entry_state(o.map_roles, &r.aws_auth_entry),
+        &o.map_roles.entry_state(&r.aws_auth_entry),
         o.group_index.has_aws_auth_entry(&r.role_arn),
         recorded,
     ) {
@@ -193,8 +193,7 @@ fn classify_previous_roles<'r>(
 
 /// A role's aws-auth entry, if it has the content that the controller writes.
 fn present_auth_entry(o: &Observer<'_>, role_arn: &str) -> Option<AuthEntry> {
-    Some(AuthEntry::for_pods(role_arn))
-        .filter(|entry| aws_auth::entry_state(o.map_roles, entry) == AuthEntryState::Present)
+    Some(AuthEntry::for_pods(role_arn)).filter(|entry| o.map_roles.entry_state(entry) == AuthEntryState::Present)
 }
 
 async fn previous_access_entries(

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::api::InstanceGroupStatus;
-use crate::auth::aws_auth::{self, AuthEntry, AuthEntryState};
+use crate::auth::aws_auth::{AuthEntry, AuthEntryState};
 use crate::index::shared_entries::{EntryDisposition, entry_disposition};
 use crate::provisioner::eks::observed::{ObservedState, PreviousRoles};
 use crate::provisioner::eks::resolve::ResolvedGroup;
@@ -27,9 +27,8 @@ pub(crate) async fn observe(
     };
     for arn in managed.auth_entries.into_iter().filter(|arn| *arn != resolved.role_arn) {
         let entry = aws_auth_entry(o, &arn);
-        if entry.is_none()
-            && aws_auth::entry_state(o.map_roles, &AuthEntry::for_nodes(&arn, false)) == AuthEntryState::Absent
-        {
+        let linux = AuthEntry::for_nodes(&arn, false);
+        if entry.is_none() && o.map_roles.entry_state(&linux) == AuthEntryState::Absent {
             continue;
         }
         let others = o.group_index.aws_auth_users(&arn, &key);
@@ -61,5 +60,5 @@ pub(crate) async fn observe(
 /// entry is for Linux or Windows nodes, so both are tried.
 pub(crate) fn aws_auth_entry(o: &Observer<'_>, role_arn: &str) -> Option<AuthEntry> {
     let mut entries = [false, true].into_iter().map(|windows| AuthEntry::for_nodes(role_arn, windows));
-    entries.find(|entry| aws_auth::entry_state(o.map_roles, entry) == AuthEntryState::Present)
+    entries.find(|entry| o.map_roles.entry_state(entry) == AuthEntryState::Present)
 }

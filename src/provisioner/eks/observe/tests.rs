@@ -65,7 +65,7 @@ async fn observe_with(
         kube: &KubeClient::new(fake::client(|call| panic!("unexpected call: {call:?}")), "test"),
         node_index: &NodeIndex::default(),
         process_state: &ProcessState::default(),
-        map_roles: Some(map_roles),
+        map_roles: &aws_auth::MapRoles::parse(Some(map_roles)),
         group_index: &GroupIndex::default(),
         max_cache_age: Duration::ZERO,
         shared_max_cache_age: Duration::ZERO,
