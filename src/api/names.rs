@@ -112,6 +112,9 @@ pub(crate) mod condition {
     /// Annotations below the controller's prefix have no effect; the message names each with the remedy.
     pub(crate) const ANNOTATIONS_IGNORED: &str = "AnnotationsIgnored";
 
+    /// What the controller wrote repeatedly has no effect; the message names the field, both values, and who may write it.
+    pub(crate) const WRITES_INEFFECTIVE: &str = "WritesIneffective";
+
     /// The current name of a reason that was read from a status. Earlier releases wrote some reasons under another
     /// name, so every decision that compares a reason from a status must call this first.
     pub(crate) fn current_reason(reason: &str) -> &str {

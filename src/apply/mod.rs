@@ -76,7 +76,7 @@ pub(crate) async fn apply(
         plan,
     };
     for index in 0..applied.plan.steps.len() {
-        let PlannedStep { step, reasons } = &applied.plan.steps[index];
+        let PlannedStep { step, reasons, .. } = &applied.plan.steps[index];
         let mut eviction_blocked = false;
         match run.apply_step(step).await {
             Ok(StepOutcome::Applied) => {}

@@ -28,7 +28,7 @@ use crate::controller::planner::{ObserveError, Planning};
 use crate::controller::report::{Report, report};
 use crate::index::process_state::{CacheState, CacheVerdict, compare_versions};
 use crate::k8s::KubeError;
-use crate::plan::{Outcome, Plan, PlannedStep, Reason, blocked_plan};
+use crate::plan::{Outcome, Plan, PlannedStep, Reason, Write, blocked_plan};
 use crate::telemetry::metrics::ReconcileResult;
 use context::{CACHE_BEHIND_DELAY, CACHE_LAG_DELAY};
 pub(crate) use context::{Context, Error, event_target, group_key, publish_event};
@@ -60,10 +60,12 @@ async fn reconcile_group(stored: &GroupObject, ctx: &Context) -> Result<Action, 
         Precondition::InvalidObject => return report_invalid_object(stored, &key, ctx).await,
     };
     let old_status = group.status.clone().unwrap_or_default();
-    let planned = plan_with_fresh_reads(group, &key, ctx, now).await?;
+    let mut planned = plan_with_fresh_reads(group, &key, ctx, now).await?;
+    hold_back_repetitions(&mut planned, &key, ctx, now);
     let Some(applied) = apply_plan(group, planned.plan, ctx, now).await else { return Ok(Action::await_change()) };
+    record_writes(&key, &applied, ctx, now);
     let report = report(&old_status, &applied, planned.boundaries.as_ref(), &rfc3339(now));
-    update_status(group, &key, &applied, &report, ctx).await?;
+    update_status(group, &key, &applied, &report, now, ctx).await?;
     record_metrics(&key, &old_status, &applied, &report, planned.failure_reason, ctx);
     Ok(requeue::next_action(&key, &applied, report.outcome.as_ref(), ctx))
 }
@@ -161,6 +163,28 @@ async fn plan_with_fresh_reads(
     }
 }
 
+/// Holds back steps that repeat a write without effect too early, and adds the condition about such writes.
+fn hold_back_repetitions(planned: &mut Planning, key: &str, ctx: &Context, now: Timestamp) {
+    let Planning { plan, boundaries, .. } = planned;
+    let resync = ctx.planner.settings.resync_period;
+    // Not the hash of the merged spec: it covers annotations, and another tool may change one all the time.
+    let revision = boundaries.as_ref().map(|summary| summary.revision.as_str()).unwrap_or_default();
+    let spec = format!("{} {revision}", plan.generation);
+    let condition = ctx.planner.process_state.group_writes(key, |writes| {
+        let has_changes = writes.hold_back(plan, &spec, resync, now);
+        ctx.metrics.set_ineffective_writes(key, writes.ineffective().len());
+        writes.condition(has_changes)
+    });
+    plan.condition_updates.extend(condition);
+}
+
+/// Remembers the steps that were applied.
+fn record_writes(key: &str, applied: &Applied, ctx: &Context, now: Timestamp) {
+    let steps = applied.plan.steps[..applied.steps_done].iter().enumerate();
+    let effective = steps.filter(|(index, planned)| !report::had_no_effect(*index, &planned.step, applied));
+    ctx.planner.process_state.group_writes(key, |writes| writes.record(effective.map(|(_, planned)| planned), now));
+}
+
 /// A blocked plan for a group that cannot be read because a permission is missing.
 fn missing_permission(group: &InstanceGroup, action: Option<String>, error: &str) -> Planning {
     let message = match action {
@@ -191,12 +215,16 @@ async fn apply_plan(group: &InstanceGroup, plan: Plan, ctx: &Context, now: Times
     ctx.can_write().then_some(applied)
 }
 
+/// Why the same status patch is written again and again.
+const STATUS_NOT_STORED: &str = "the status is not stored as written; apply the CRD of this release, or find another writer in metadata.managedFields";
+
 /// Publishes the events of the applied steps, writes the status patch, and then publishes the events of transitions.
 async fn update_status(
     group: &InstanceGroup,
     key: &str,
     applied: &Applied,
     report: &Report,
+    now: Timestamp,
     ctx: &Context,
 ) -> Result<(), Error> {
     let planner = &ctx.planner;
@@ -214,8 +242,16 @@ async fn update_status(
         return Ok(());
     }
     if let Some(patch) = &report.patch {
+        // The API server may drop a field that its CRD does not know, and the same patch would follow each time.
+        let (write, resync) =
+            (Write::new("InstanceGroup", "status", &patch.to_string()), planner.settings.resync_period);
+        if !planner.process_state.group_writes(key, |writes| writes.is_due(&write, resync, now)) {
+            return Ok(());
+        }
         version = planner.kube.patch_status(&namespace, &name, &version, patch.clone()).await.map_err(Error::Status)?;
         planner.process_state.record_write(key, &version, Timestamp::now());
+        let description = || STATUS_NOT_STORED.to_owned();
+        planner.process_state.group_writes(key, |writes| writes.record_write(write, description, now));
     }
     for event in &report.transition_events {
         publish_event(&target, event, ctx).await;

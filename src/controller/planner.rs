@@ -174,6 +174,7 @@ impl Planner {
             policy: context.active_boundaries.boundaries.as_ref().map(|b| &b.policy),
             template_author: template_author(merged, context),
             settings: &self.settings,
+            ineffective_writes: &self.process_state.ineffective_writes(&id.key()),
         };
         Ok(match provisioner.plan(observer, request).await? {
             PlanResult::Planned(plan, snapshot) => {

@@ -58,7 +58,8 @@ pub fn report(
     let new_role = plan.steps.iter().any(|p| matches!(p.step, Step::Iam(IamStep::CreateRole(_))));
     let belongs_to_new_role = |p: &PlannedStep| new_role && matches!(p.step, Step::Iam(IamStep::AttachPolicy { .. }));
     let applied_steps = plan.steps[..applied.steps_done].iter().enumerate();
-    let reported = applied_steps.filter(|(i, p)| !had_no_effect(*i, &p.step, applied) && !belongs_to_new_role(p));
+    let is_reported = |i: usize, p: &PlannedStep| !had_no_effect(i, &p.step, applied) && !p.is_retry;
+    let reported = applied_steps.filter(|(i, p)| is_reported(*i, p) && !belongs_to_new_role(p));
     let mut step_events = reported.flat_map(|(_, planned)| step_event(planned)).collect::<Vec<_>>();
     if applied.error.is_none() {
         step_events.extend(plan.events.iter().cloned());
@@ -149,7 +150,7 @@ fn missing_permissions(applied: &Applied) -> String {
 
 /// Whether an applied step had no effect: nothing was to be changed, AWS denied the tags, or a PodDisruptionBudget
 /// blocked the eviction.
-fn had_no_effect(index: usize, step: &Step, applied: &Applied) -> bool {
+pub(crate) fn had_no_effect(index: usize, step: &Step, applied: &Applied) -> bool {
     applied.tag_denials.iter().any(|denied| denied.step_index == index)
         || applied.unchanged_steps.contains(&index)
         || matches!(step, Step::Node(NodeStep::Evict { pod, .. }) if applied.blocked_evictions.iter().any(|r| r.pod == *pod))
@@ -395,8 +396,10 @@ fn transition_event(previous: Option<&Condition>, new: &Condition) -> Option<Eve
         (condition::DRAIN_BLOCKED, true) if !was_true || !same_reason => {
             Some(Event::warning("DrainBlocked", message()))
         }
-        (condition::ANNOTATIONS_IGNORED, true) if previous.is_none_or(|p| p.message != new.message) => {
-            Some(Event::warning(condition::ANNOTATIONS_IGNORED, message()))
+        (kind @ (condition::ANNOTATIONS_IGNORED | condition::WRITES_INEFFECTIVE), true)
+            if !was_true || previous.is_none_or(|p| p.message != new.message) =>
+        {
+            Some(Event::warning(kind, message()))
         }
         (condition::ADOPTED, true) if !was_true => Some(Event::normal("Adopted", message())),
         (condition::BOUNDARIES_APPLIED, false) if previous.is_none_or(Condition::is_true) => {

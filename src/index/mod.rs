@@ -6,3 +6,4 @@ pub(crate) mod process_state;
 pub(crate) mod profile_queue;
 pub(crate) mod shared_entries;
 pub(crate) mod spot;
+pub(crate) mod write_memory;

@@ -1,11 +1,14 @@
 //! State that one process keeps in memory between reconciles. No safety check depends on it: after a restart it is
 //! empty, and at worst a wait starts again.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Mutex;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+
+use super::write_memory::WriteMemory;
+use crate::plan::Write;
 
 /// How long the watch may take to show this controller's own write, before the API server is asked.
 const MAX_CACHE_LAG: SignedDuration = SignedDuration::from_secs(10);
@@ -58,6 +61,8 @@ struct Inner {
     nodes: HashMap<String, NodeState>,
     /// UIDs in records on Nodes that no InstanceGroup has. A UID is never used again.
     unused_uids: HashSet<String>,
+    /// Role labels that were written to nodes.
+    node_labels: WriteMemory,
 }
 
 #[derive(Default, Clone)]
@@ -82,6 +87,8 @@ struct GroupState {
     tag_denied_at: Option<Timestamp>,
     /// The UID of an object whose finalizer was removed. The watch may return the object a little longer.
     finalized_uid: Option<String>,
+    /// What was written to the attributes of the group.
+    writes: WriteMemory,
     /// The nodes that the merged spec asks for, and a digest of what was merged.
     requested_nodes: Option<(u64, u64)>,
 }
@@ -273,6 +280,16 @@ impl ProcessState {
         self.group(group, |g| g.finalized_uid.is_some() && g.finalized_uid.as_deref() == uid)
     }
 
+    /// The writes of a group, to find those without effect.
+    pub(crate) fn group_writes<T>(&self, group: &str, update: impl FnOnce(&mut WriteMemory) -> T) -> T {
+        self.group(group, |g| update(&mut g.writes))
+    }
+
+    /// Writes to the group's attributes that were repeated without effect.
+    pub(crate) fn ineffective_writes(&self, group: &str) -> BTreeSet<Write> {
+        self.group_writes(group, |writes| writes.ineffective())
+    }
+
     /// The nodes that a group asks for; `merge` is only called when `inputs`, the digest of what is merged, is new.
     pub(crate) fn requested_nodes(&self, group: &str, inputs: u64, merge: impl FnOnce() -> u64) -> u64 {
         let known = self.group(group, |g| g.requested_nodes);
@@ -282,6 +299,11 @@ impl ProcessState {
         let nodes = merge();
         self.group(group, |g| g.requested_nodes = Some((inputs, nodes)));
         nodes
+    }
+
+    /// The role labels that were written to nodes.
+    pub(crate) fn node_label_writes<T>(&self, update: impl FnOnce(&mut WriteMemory) -> T) -> T {
+        self.with(|inner| update(&mut inner.node_labels))
     }
 
     /// Forgets a deleted group.

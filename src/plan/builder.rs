@@ -1,5 +1,7 @@
 //! Collects the steps, the outcome and the reports of a plan while the planners run.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -9,6 +11,7 @@ use super::outcome::{Outcome, Phase, Recheck};
 use super::reason::Reason;
 use super::step::{ObjectStep, Step};
 use super::types::{Plan, PlannedStep, StatusUpdate};
+use super::write::{Dependents, Write, last_value, last_values};
 use crate::api::GroupId;
 
 /// A plan under construction. Planners append to it in the order in which their steps must run.
@@ -49,6 +52,9 @@ pub struct PlanBuilder {
     /// Outcomes that [`PlanBuilder::set_outcome_once`] dropped because an earlier one differs, in call order. They do
     /// not enter the plan.
     pub ignored_outcomes: Vec<Outcome>,
+    /// Writes that were repeated without effect. [`PlanBuilder::has_changes`] does not count them if no node depends on
+    /// them.
+    pub ineffective: BTreeSet<Write>,
 }
 
 impl PlanBuilder {
@@ -75,9 +81,18 @@ impl PlanBuilder {
         self.recorded.get_or_insert_with(|| json!({}))["managed"][field] = value;
     }
 
-    /// Whether the plan has a step other than a status write.
+    /// Whether the plan has a step that the following parts of the plan must wait for: any but a status write, and one
+    /// that had no effect so far and that no node depends on.
     pub(crate) fn has_changes(&self) -> bool {
-        self.first_steps.iter().chain(&self.steps).any(|planned| !planned.step.is_status_write())
+        let steps = || self.first_steps.iter().chain(&self.steps).filter(|planned| !planned.step.is_status_write());
+        if self.ineffective.is_empty() {
+            return steps().next().is_some();
+        }
+        let values = last_values(steps());
+        let is_ineffective = |write: Write| self.ineffective.contains(&last_value(write, &values));
+        steps().any(|planned| {
+            planned.dependents() != Dependents::Nothing || !planned.writes().into_iter().all(is_ineffective)
+        })
     }
 
     /// Appends a step with its reasons.

@@ -10,6 +10,7 @@ pub(crate) mod outcome;
 pub(crate) mod reason;
 pub(crate) mod step;
 pub(crate) mod types;
+pub(crate) mod write;
 
 pub(crate) use builder::blocked_plan;
 pub use builder::{PlanBuilder, waiting};
@@ -22,3 +23,4 @@ pub use step::{
     StrategyStep, UncordonReason,
 };
 pub use types::{Plan, PlannedStep, StatusUpdate};
+pub use write::Write;

@@ -42,6 +42,9 @@ pub struct PlannedStep {
     /// Why the step is needed; empty when the step explains itself.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub reasons: Vec<Drift>,
+    /// The step was applied several times without effect. It is tried again, without an event.
+    #[serde(skip)]
+    pub is_retry: bool,
 }
 
 impl<S: Into<Step>> From<S> for PlannedStep {
@@ -53,7 +56,7 @@ impl<S: Into<Step>> From<S> for PlannedStep {
 impl PlannedStep {
     /// A step with its reasons.
     pub fn new(step: impl Into<Step>, reasons: Vec<Drift>) -> Self {
-        PlannedStep { step: step.into(), reasons }
+        PlannedStep { step: step.into(), reasons, is_retry: false }
     }
 }
 

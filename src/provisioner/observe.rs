@@ -334,7 +334,7 @@ mod tests {
             kube: &KubeClient::new(client, "test"),
             node_index: &NodeIndex::default(),
             process_state: &process_state,
-            map_roles: None,
+            map_roles: &MapRoles::default(),
             group_index: &GroupIndex::default(),
             max_cache_age: Duration::ZERO,
             shared_max_cache_age: Duration::ZERO,

@@ -1,8 +1,11 @@
 //! What every planner depends on. Each provisioner's `input.rs` names its own desired and observed types.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 
 use crate::api::InstanceGroupStatus;
+use crate::plan::Write;
 use crate::settings::{Settings, Timing};
 
 /// What a plan depends on besides the desired and the observed state.
@@ -14,6 +17,8 @@ pub struct PlanContext<'a> {
     pub lock: Option<&'a str>,
     /// Settings of this process.
     pub settings: &'a Settings,
+    /// Writes that this process repeated without effect.
+    pub ineffective_writes: &'a BTreeSet<Write>,
     /// Reference time of the plan.
     pub now: Timestamp,
 }
@@ -37,6 +42,7 @@ impl<Resolved, State> Snapshot<Resolved, State> {
             lock: context.lock,
             config_retention: context.settings.config_retention,
             timing: &context.settings.timing,
+            ineffective_writes: context.ineffective_writes,
             now: context.now,
         }
     }
@@ -56,6 +62,8 @@ pub struct PlanInput<'a, Resolved, State> {
     pub config_retention: usize,
     /// Durations.
     pub timing: &'a Timing,
+    /// Writes that this process repeated without effect.
+    pub ineffective_writes: &'a BTreeSet<Write>,
     /// Reference time of the plan.
     pub now: Timestamp,
 }

@@ -1,5 +1,7 @@
 //! What a provisioner is asked for, and what it returns.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 
 use super::plan_input::PlanContext;
@@ -8,7 +10,7 @@ use crate::api::spec_error::{self, SpecError, join_messages};
 use crate::api::{GroupId, InstanceGroupSpec, InstanceGroupStatus};
 use crate::boundaries::{MergedAnnotations, Policy};
 use crate::index::spot::Recommendations;
-use crate::plan::{Event, ObjectStep, Outcome, Plan, PlanBuilder, Reason};
+use crate::plan::{Event, ObjectStep, Outcome, Plan, PlanBuilder, Reason, Write};
 use crate::rotation::crd::TemplateAuthor;
 use crate::settings::Settings;
 
@@ -34,12 +36,20 @@ pub(crate) struct PlanRequest<'a> {
     pub template_author: TemplateAuthor,
     /// Settings of this process.
     pub settings: &'a Settings,
+    /// Writes that this process repeated without effect.
+    pub ineffective_writes: &'a BTreeSet<Write>,
 }
 
 impl<'a> PlanRequest<'a> {
     /// What the plan depends on besides the desired and the observed state.
     pub(crate) fn plan_context(&self, now: Timestamp) -> PlanContext<'a> {
-        PlanContext { status: self.status, lock: self.lock, settings: self.settings, now }
+        PlanContext {
+            status: self.status,
+            lock: self.lock,
+            settings: self.settings,
+            ineffective_writes: self.ineffective_writes,
+            now,
+        }
     }
 }
 
@@ -91,6 +101,19 @@ pub(crate) fn cluster_mismatch(settings: &Settings, path: &str, cluster: &str) -
     let pinned = settings.cluster_name.as_ref().filter(|name| *name != cluster)?;
     let rule = format!("is not this cluster ({pinned})");
     Some(SpecError::invalid(path, cluster, rule, "correct it, or remove it").with_reason(Reason::PolicyViolation))
+}
+
+/// The error for a subnet or security group that was not found while EKS does not tell the VPC of the cluster. An id, which
+/// begins with `prefix`, is looked up in all VPCs; a Name tag cannot be.
+pub(crate) fn vpc_unknown(path: &str, name: &str, prefix: &str) -> SpecError {
+    let problem = match name.starts_with(prefix) {
+        true => SpecError::invalid(path, name, "does not exist in this account and region", "correct it"),
+        false => {
+            let rule = "cannot be looked up by its Name tag, because EKS did not return the cluster's VPC";
+            SpecError::invalid(path, name, rule, "use an id, or check resourcesVpcConfig of the cluster")
+        }
+    };
+    problem.with_reason(Reason::NotFound)
 }
 
 /// The deletion of a group whose status records no resources and whose spec is rejected. Resources with the names and

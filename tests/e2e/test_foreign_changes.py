@@ -1,5 +1,8 @@
 """What others set on the same things stays as they set it."""
 
+import collections
+import itertools
+import re
 import textwrap
 
 from e2e.harness import AWS_AUTH, OWNERSHIP, tags_of
@@ -56,6 +59,40 @@ def test_foreign_settings_of_the_scaling_group_are_kept(tenant):
     assert tags["cost-tool"] == "seen" and tags["new"] == "1" and tags["team"] == "search" and "stage" not in tags
     assert processes(group) == {"AZRebalance", "HealthCheck"}
     assert metrics(group) == {"GroupMaxSize", "GroupDesiredCapacity"}
+
+
+def test_writes_that_another_tool_undoes_slow_down_and_are_reported(tenant):
+    """Two writers that undo each other at full pace would use up the API quota of the whole account."""
+    hook = {"name": "ours", "lifecycle": "launch", "defaultResult": "continue", "heartbeatTimeout": 50}
+    group = tenant.group(
+        size=(1, 2), tags=[{"key": "team", "value": "search"}], lifecycleHooks=[hook],
+        suspendProcesses=["AZRebalance"], metricsCollection=["GroupMinSize"],
+    ).wait_ready(nodes=1)  # fmt: skip
+    cloud, asg, name = tenant.cloud, tenant.cloud.boto("autoscaling"), {"AutoScalingGroupName": group.scaling_group}
+    role = group.status()["nodesInstanceRoleArn"]
+    fields = ["tags[team]", "lifecycleHooks[ours]", "suspendProcesses", "metricsCollection", role]
+    mark, turns = cloud.log_position(), itertools.count()
+
+    def without_role(text):
+        entries = re.split(r"^(?=- )", text, flags=re.MULTILINE)
+        return "".join(entry for entry in entries if f"rolearn: {role}\n" not in entry)
+
+    def undone(g):
+        asg.create_or_update_tags(Tags=[tag(g, "team", "theirs")])
+        if "ours" in hooks(g):
+            asg.delete_lifecycle_hook(**name, LifecycleHookName="ours")
+        asg.resume_processes(**name, ScalingProcesses=["AZRebalance"])
+        asg.disable_metrics_collection(**name, Metrics=["GroupMinSize"])
+        cloud.edit_map_roles(without_role)
+        g.annotate(turn=str(next(turns)))
+        message = (g.condition("WritesIneffective") or {}).get("message", "")
+        return all(field in message for field in fields)
+
+    group.wait(undone, what="a condition that names each field")
+    counts = collections.Counter(w["operation"] for w in group.writes(after=mark))
+    kinds = {"CreateOrUpdateTags", "PutLifecycleHook", "SuspendProcesses", "EnableMetricsCollection"}
+    assert kinds <= set(counts) and max(counts[kind] for kind in kinds) <= 5 < next(turns), counts
+    assert group.wait_event("WritesIneffective", "tags[team]")
 
 
 def test_settings_that_existed_before_are_not_removed(tenant):

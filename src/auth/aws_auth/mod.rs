@@ -200,7 +200,7 @@ fn entries_state(found: &[&Value], desired: &AuthEntry) -> AuthEntryState {
     );
     let lacks_groups = str_field(value, "username") == Some(&desired.username)
         && groups_of(value).is_some_and(|found| found.is_subset(&groups));
-    match found.len() == 1 && lacks_groups && is_unmodified_entry(value, &[key].into()) {
+    match found.len() == 1 && lacks_groups && is_unmodified_entry(value, &[arn_key(&desired.role_arn)].into()) {
         true => AuthEntryState::Narrow { detail },
         false => AuthEntryState::Conflict { detail },
     }

@@ -81,7 +81,13 @@ impl GroupPlan {
         let mut plan = GroupPlan { overridden, ..Self::empty(planning.plan.group.clone()) };
         let mut outcome = planning.plan.outcome.clone();
         if let Some(snapshot) = &planning.snapshot {
-            let context = PlanContext { status: &status, lock: lock.as_deref(), settings: &planner.settings, now };
+            let context = PlanContext {
+                status: &status,
+                lock: lock.as_deref(),
+                settings: &planner.settings,
+                ineffective_writes: &Default::default(),
+                now,
+            };
             let projection = snapshot.simulate(&planning.plan, &context);
             outcome = projection.outcome.clone();
             plan.set_nodes(lock, projection);

@@ -25,7 +25,8 @@ use crate::plan::{EksStep, Pin};
 
 /// Plans one reconcile of a group that is not being deleted.
 pub fn plan(input: &PlanInput) -> Plan {
-    let mut builder = PlanBuilder { status_update: status_update(input), ..PlanBuilder::default() };
+    let ineffective = input.ineffective_writes.clone();
+    let mut builder = PlanBuilder { status_update: status_update(input), ineffective, ..PlanBuilder::default() };
     builder.ensure_finalizer(&input.resolved.desired.id);
     match (conflict_message(input), &input.observed.scaling_group) {
         (Some(message), _) => {

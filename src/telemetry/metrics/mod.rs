@@ -47,6 +47,7 @@ pub(crate) struct Metrics {
     reconcile_fail: IntCounterVec,
     group_status: IntGaugeVec,
     nodes: IntGaugeVec,
+    ineffective_writes: IntGaugeVec,
     throttles: IntCounterVec,
     aws_calls: IntCounterVec,
     boundaries_revision: IntGaugeVec,
@@ -103,6 +104,11 @@ impl Metrics {
                 "instance_manager_nodes",
                 "Nodes of an InstanceGroup that are desired, ready, updated, outdated or draining.",
                 &["instancegroup", "state"],
+            )?,
+            ineffective_writes: build.gauges(
+                "instance_manager_ineffective_writes",
+                "Attributes of an InstanceGroup that the controller wrote repeatedly without effect.",
+                &["instancegroup"],
             )?,
             throttles: build.counters(
                 "instance_manager_aws_api_throttle_total",
@@ -237,6 +243,12 @@ impl Metrics {
         }
     }
 
+    /// Sets how many attributes of a group were written repeatedly without effect.
+    pub(crate) fn set_ineffective_writes(&self, group: &str, count: usize) {
+        self.groups().entry(group.to_owned()).or_default();
+        self.ineffective_writes.with_label_values(&[group]).set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
     /// Drops all series of a deleted group.
     pub(crate) fn forget_group(&self, group: &str) {
         let Some(series) = self.groups().remove(group) else {
@@ -249,6 +261,7 @@ impl Metrics {
         if let Some(status) = series.status {
             ignore_missing_series(self.group_status.remove_label_values(&[group, &status]));
         }
+        ignore_missing_series(self.ineffective_writes.remove_label_values(&[group]));
         for state in ["desired", "ready", "updated", "outdated", "draining"] {
             ignore_missing_series(self.nodes.remove_label_values(&[group, state]));
         }

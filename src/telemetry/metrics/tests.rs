@@ -11,6 +11,7 @@ fn filled() -> Metrics {
     metrics.set_group_status("team/web", "Ready");
     let counts = NodeCounts { desired: 3, ready: 2, ..NodeCounts::default() };
     metrics.set_node_counts("team/web", &counts);
+    metrics.set_ineffective_writes("team/web", 1);
     metrics.record_aws_call("EC2", "DescribeInstances", "ok");
     metrics.record_aws_throttle("EC2", "DescribeInstances");
     metrics.set_boundaries(Some("r1"), true, 2);

@@ -54,6 +54,23 @@ fn converged_after(extra: &str) -> Scenario {
     })
 }
 
+/// A tool that resets a tag or a hook each time must not keep nodes from security updates. A size does hold the rotation.
+#[test]
+fn rotation_goes_on_beside_attributes_that_have_no_effect() {
+    let is_rotating = |plan: &Plan| plan.steps.iter().any(|p| p.step.name() == "CordonNode");
+    for (name, spec, change) in scaling_group_cases() {
+        let spec = format!("eks: {{configuration: {{{spec}}}}}");
+        let scenario = converged_after(&spec).with(change).with_scaling_group(|g| {
+            g.instances[0].template.as_mut().expect("a version").version = "0".into();
+        });
+        let plan = scenario.plan();
+        let written: BTreeSet<_> = plan.steps.iter().flat_map(PlannedStep::writes).collect();
+        assert!(!written.is_empty() && !is_rotating(&plan), "{name}: {plan:?}");
+        let goes_on = ["tags", "metricsCollection", "lifecycleHooks"].iter().any(|field| name.starts_with(field));
+        assert_eq!(is_rotating(&scenario.plan_without_effect(&written)), goes_on, "{name}");
+    }
+}
+
 /// The steps of a plan without those that every new group has.
 fn planned_steps(scenario: &Scenario) -> Value {
     let steps = scenario.plan().steps;

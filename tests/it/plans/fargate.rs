@@ -83,6 +83,7 @@ impl Scenario {
             status,
             lock: *lock,
             config_retention: 2,
+            ineffective_writes: &Default::default(),
             timing: &Timing::default(),
             now: *now,
         })
@@ -885,7 +886,13 @@ fn plan_command_reports_old_profile_deletion_and_lock() {
     };
     let simulated = |lock| {
         let snapshot = Snapshot { resolved: scenario.resolved.clone(), observed: scenario.observed.clone() };
-        let context = PlanContext { status: &scenario.status, lock, settings: &settings, now: scenario.now };
+        let context = PlanContext {
+            status: &scenario.status,
+            lock,
+            settings: &settings,
+            ineffective_writes: &Default::default(),
+            now: scenario.now,
+        };
         let projection = snapshot.simulate(&scenario.plan(), &context);
         let names: Vec<_> = projection.steps.iter().map(|p| p.step.name()).filter(|n| *n != "UpdateStatus").collect();
         (names, projection.outcome)

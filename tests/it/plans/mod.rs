@@ -4,7 +4,7 @@
 use crate::common;
 
 use instance_manager::plan::EksStep;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use instance_manager::api::{
@@ -16,7 +16,7 @@ use instance_manager::aws::{
     Instance, InstanceProfile, InstanceState, InstanceType, InstanceTypeCatalog, InstanceTypeOverride, LaunchTemplate,
     LifecycleHook, MixedPolicy, NetworkObject, Role, ScalingGroup, Tag, TemplatePin,
 };
-use instance_manager::plan::{IamStep, Outcome, Plan, Reason, Step};
+use instance_manager::plan::{IamStep, Outcome, Plan, Reason, Step, Write};
 use instance_manager::provisioner::eks::input::PlanInput;
 use instance_manager::provisioner::eks::observed::{ObservedState, ObservedVersion};
 use instance_manager::provisioner::eks::plan::plan;
@@ -284,6 +284,11 @@ impl Scenario {
     }
 
     fn plan(&self) -> Plan {
+        self.plan_without_effect(&BTreeSet::new())
+    }
+
+    /// Plans while these writes had no effect so far.
+    fn plan_without_effect(&self, ineffective_writes: &BTreeSet<Write>) -> Plan {
         let timing = Timing::default();
         plan(&PlanInput {
             resolved: &self.resolved,
@@ -291,6 +296,7 @@ impl Scenario {
             status: &self.status,
             lock: self.lock,
             config_retention: 2,
+            ineffective_writes,
             timing: &timing,
             now: timestamp(NOW),
         })

@@ -159,6 +159,7 @@ impl Scenario {
             status: &self.status,
             lock: self.lock,
             config_retention: 2,
+            ineffective_writes: &Default::default(),
             timing: &Timing::default(),
             now: timestamp(NOW),
         })
@@ -872,4 +873,26 @@ fn node_role_comes_from_spec() {
     assert_eq!(resolve_spec("").desired.immutable.node_role, ROLE);
     assert_eq!(desired::role_name("arn:aws-cn:iam::1:role/path/to/nodes"), Some("nodes"));
     assert_eq!(desired::role_name("nodes"), None);
+}
+
+/// EKS always has a role, subnets, types and versions for a node group. One that it does not tell is no difference: a
+/// replacement would take every node.
+#[test]
+fn field_that_eks_does_not_tell_is_no_drift() {
+    let spec = spec_text(
+        "version: '1.33', releaseVersion: 1.33.0-20250101, amiType: AL2023_x86_64_STANDARD, capacityType: spot",
+    );
+    let plan = Scenario::converged(&spec, &spec)
+        .nodegroup(|group| {
+            group.node_role.clear();
+            group.subnets.clear();
+            group.instance_types.clear();
+            group.capacity_type.clear();
+            group.ami_type.clear();
+            group.version.clear();
+            group.release_version.clear();
+        })
+        .plan();
+    let names: Vec<_> = plan.steps.iter().map(|p| p.step.name()).filter(|name| *name != "UpdateStatus").collect();
+    assert_eq!((names, plan.outcome), (Vec::<&str>::new(), Outcome::Converged));
 }

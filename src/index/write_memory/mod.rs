@@ -1,0 +1,228 @@
+//! Remembers what was written, to slow down writes that do not take: AWS or Kubernetes does not show them, or another
+//! writer undoes them each time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::api::names::condition;
+use crate::plan::write::{Dependents, last_value, last_values};
+use crate::plan::{ConditionUpdate, Outcome, Phase, Plan, PlannedStep, Recheck, Write};
+
+/// After how many equal writes a difference is reported, and what does not depend on it goes on.
+const REPORTED_AFTER: u32 = 3;
+
+/// More attributes than one group has. The oldest are forgotten first.
+const CAPACITY: usize = 1024;
+
+/// How many differences a condition lists.
+const LISTED: usize = 5;
+
+/// The last write to an attribute.
+#[derive(Clone)]
+struct Written {
+    value: u64,
+    /// How often the value was written without a sign that it took effect.
+    times: u32,
+    at: Timestamp,
+    /// What was written, what was shown, and who else may write it.
+    description: String,
+}
+
+impl Written {
+    /// How long the same value is not written again: one second, doubled with each write, the resync period at most.
+    fn delay(&self, resync: Duration) -> SignedDuration {
+        let delay = Duration::from_secs(1u64 << self.times.saturating_sub(1).min(16));
+        SignedDuration::try_from(delay.min(resync)).unwrap_or(SignedDuration::MAX)
+    }
+}
+
+/// What was written to the attributes of one group.
+///
+/// A write is the same difference again when the attribute and the value are equal, and the spec has not changed since. A
+/// write that took effect is not repeated, so it is forgotten after two resync periods: another writer may undo it within
+/// that time.
+#[derive(Clone, Default)]
+pub(crate) struct WriteMemory {
+    /// The generation of the group and the revision of the boundaries. All is forgotten when one changes.
+    spec: String,
+    writes: BTreeMap<String, Written>,
+}
+
+impl WriteMemory {
+    /// Forgets what is no longer relevant.
+    fn prune(&mut self, spec: &str, resync: Duration, now: Timestamp) {
+        if self.spec != spec {
+            self.writes.clear();
+            spec.clone_into(&mut self.spec);
+        }
+        self.forget_old(resync, now);
+    }
+
+    fn forget_old(&mut self, resync: Duration, now: Timestamp) {
+        let age = SignedDuration::try_from(resync.saturating_mul(2)).unwrap_or(SignedDuration::MAX);
+        self.writes.retain(|_, written| now.duration_since(written.at) < age);
+    }
+
+    /// When the write may be repeated; `None` when it is not a repetition.
+    fn due(&self, write: &Write, resync: Duration) -> Option<Timestamp> {
+        let written = self.writes.get(&write.attribute).filter(|written| written.value == write.value)?;
+        written.at.checked_add(written.delay(resync)).ok()
+    }
+
+    fn is_ineffective(&self, write: &Write) -> bool {
+        let written = self.writes.get(&write.attribute);
+        written.is_some_and(|written| written.value == write.value && written.times >= REPORTED_AFTER)
+    }
+
+    /// Writes that were repeated without effect.
+    pub(crate) fn ineffective(&self) -> BTreeSet<Write> {
+        let found = self.writes.iter().filter(|(_, written)| written.times >= REPORTED_AFTER);
+        found.map(|(attribute, written)| Write { attribute: attribute.clone(), value: written.value }).collect()
+    }
+
+    /// Whether a write outside of a plan may be done now.
+    pub(crate) fn is_due(&mut self, write: &Write, resync: Duration, now: Timestamp) -> bool {
+        self.forget_old(resync, now);
+        self.due(write, resync).is_none_or(|due| due <= now)
+    }
+
+    /// Takes the steps out of a plan that repeat a difference too early, and adapts when the plan is made again. Returns
+    /// whether the plan had something to write.
+    pub(crate) fn hold_back(&mut self, plan: &mut Plan, spec: &str, resync: Duration, now: Timestamp) -> bool {
+        let had_changes = plan.steps.iter().any(|planned| !planned.step.is_status_write());
+        self.prune(spec, resync, now);
+        if self.writes.is_empty() {
+            return had_changes;
+        }
+        let values = last_values(&plan.steps);
+        let mut held = Held::default();
+        // A deletion ends with the finalizer, which must not go before the rest.
+        let is_deleting = is_deletion(&plan.outcome);
+        let mut steps_end = false;
+        for mut planned in std::mem::take(&mut plan.steps) {
+            let writes: Vec<_> = planned.writes().into_iter().map(|write| last_value(write, &values)).collect();
+            let dues: Option<Vec<_>> = writes.iter().map(|write| self.due(write, resync)).collect();
+            let due = dues.unwrap_or_default().into_iter().min();
+            let is_ineffective = due.is_some() && writes.iter().all(|write| self.is_ineffective(write));
+            if due.is_some_and(|due| due > now) {
+                held.add(&planned, due, is_ineffective);
+                steps_end |= is_deleting || planned.dependents() == Dependents::LaterSteps;
+            } else if !steps_end {
+                planned.is_retry = is_ineffective;
+                if is_ineffective {
+                    held.add(&planned, self.due_after(&writes, resync, now), true);
+                } else {
+                    held.has_changes |= !planned.step.is_status_write();
+                }
+                plan.steps.push(planned);
+            }
+        }
+        held.adapt(plan, steps_end, now);
+        had_changes
+    }
+
+    /// When these writes are due once they are repeated now.
+    fn due_after(&self, writes: &[Write], resync: Duration, now: Timestamp) -> Option<Timestamp> {
+        let repeated = writes.iter().filter_map(|write| self.writes.get(&write.attribute));
+        let delays = repeated.map(|written| Written { times: written.times + 1, ..written.clone() }.delay(resync));
+        now.checked_add(delays.min()?).ok()
+    }
+
+    /// Records steps that were applied.
+    pub(crate) fn record<'a>(&mut self, steps: impl Iterator<Item = &'a PlannedStep> + Clone, now: Timestamp) {
+        let values = last_values(steps.clone());
+        for planned in steps {
+            for write in planned.writes() {
+                if values.get(&write.attribute) == Some(&write.value) {
+                    self.record_write(write, || planned.describe_repetition(), now);
+                }
+            }
+        }
+    }
+
+    /// Records one write. Returns whether it was repeated without effect so often that it is reported now.
+    pub(crate) fn record_write(&mut self, write: Write, description: impl Fn() -> String, now: Timestamp) -> bool {
+        let before = self.writes.get(&write.attribute).filter(|before| before.value == write.value);
+        let times = before.map_or(1, |before| before.times.saturating_add(1));
+        if self.writes.len() >= CAPACITY && !self.writes.contains_key(&write.attribute) {
+            let oldest = self.writes.iter().min_by_key(|(_, written)| written.at).map(|(key, _)| key.clone());
+            oldest.map(|key| self.writes.remove(&key));
+        }
+        // A description is only needed once there is a repetition.
+        let description = if times > 1 { description() } else { String::new() };
+        self.writes.insert(write.attribute, Written { value: write.value, times, at: now, description });
+        times == REPORTED_AFTER
+    }
+
+    /// The condition about writes without effect; `has_changes`: the plan still has something to write. `None` keeps it.
+    pub(crate) fn condition(&self, has_changes: bool) -> Option<ConditionUpdate> {
+        let ineffective = self.writes.values().filter(|written| written.times >= REPORTED_AFTER);
+        let descriptions: BTreeSet<_> = ineffective.map(|written| written.description.as_str()).collect();
+        let status = !descriptions.is_empty();
+        if !status && has_changes {
+            return None;
+        }
+        let mut listed: Vec<_> = descriptions.iter().take(LISTED).map(|text| (*text).to_owned()).collect();
+        if descriptions.len() > LISTED {
+            listed.push(format!("and {} more", descriptions.len() - LISTED));
+        }
+        let message = match status {
+            true => format!("{}; tries continue at longer intervals, up to the resync period", listed.join("; ")),
+            false => String::new(),
+        };
+        let reason = if status { "WrittenRepeatedly" } else { "WritesTakeEffect" };
+        Some(ConditionUpdate { condition_type: condition::WRITES_INEFFECTIVE, status, reason: reason.into(), message })
+    }
+}
+
+fn is_deletion(outcome: &Outcome) -> bool {
+    matches!(
+        outcome,
+        Outcome::Deleted
+            | Outcome::Progressing { phase: Phase::Deleting, .. }
+            | Outcome::Blocked { is_deleting: true, .. }
+    )
+}
+
+/// What was held back of a plan.
+#[derive(Default)]
+struct Held {
+    /// When the first step is due.
+    due: Option<Timestamp>,
+    /// Some steps have not been repeated often enough to go on without them, or others depend on them.
+    is_awaited: bool,
+    /// The rest of the plan writes something that is no repetition.
+    has_changes: bool,
+}
+
+impl Held {
+    fn add(&mut self, planned: &PlannedStep, due: Option<Timestamp>, is_ineffective: bool) {
+        self.due = self.due.into_iter().chain(due).min();
+        self.is_awaited |= !is_ineffective || planned.dependents() != Dependents::Nothing;
+    }
+
+    /// Nothing else is left to do: the plan waits, or the group has converged but for what has no effect.
+    fn adapt(&self, plan: &mut Plan, steps_end: bool, now: Timestamp) {
+        let Some(due) = self.due else { return };
+        plan.recheck_at = Some(plan.recheck_at.map_or(due, |earlier| earlier.min(due)));
+        let waiting = |phase| Outcome::Progressing {
+            phase,
+            message: "waiting until what was written takes effect".into(),
+            recheck: Recheck::After(due.duration_since(now).max(SignedDuration::from_millis(20))),
+        };
+        match &plan.outcome {
+            Outcome::Deleted if steps_end => plan.outcome = waiting(Phase::Deleting),
+            _ if self.has_changes => {}
+            Outcome::Progressing { phase: Phase::Modifying, recheck: Recheck::Immediately, .. } if !self.is_awaited => {
+                plan.outcome = Outcome::Converged;
+            }
+            Outcome::Progressing { phase, recheck: Recheck::Immediately, .. } => plan.outcome = waiting(*phase),
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
