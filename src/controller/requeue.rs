@@ -17,8 +17,24 @@ use crate::telemetry::metrics::{Metrics, ReconcileResult};
 /// Exponential backoff after `failures` failures in a row: starts at one second, doubles, is capped at the resync period,
 /// and has a jitter of 20 %.
 pub(crate) fn backoff(failures: u32, resync: Duration) -> Duration {
-    let base = Duration::from_secs(1u64 << failures.saturating_sub(1).min(10));
-    jitter(base.min(resync))
+    backoff_from(Duration::from_secs(1), failures, resync)
+}
+
+/// Like [`backoff`], but starts at `first`.
+fn backoff_from(first: Duration, failures: u32, resync: Duration) -> Duration {
+    jitter(first.saturating_mul(1 << failures.saturating_sub(1).min(12)).min(resync))
+}
+
+/// The delay after a failed step. Most conflicts and new instance profiles need one short wait; one that lasts needs a
+/// person.
+fn delay_after_step(error: &StepError, failures: u32, iam_propagation: Duration, resync: Duration) -> Duration {
+    match error {
+        StepError::Aws(error) if error.kind == AwsErrorKind::InvalidProfile => {
+            backoff_from(iam_propagation, failures, resync.max(iam_propagation))
+        }
+        StepError::Kube(error) if error.is_conflict() => backoff_from(CACHE_LAG_DELAY, failures, resync),
+        _ => backoff(failures, resync),
+    }
 }
 
 /// Adds a jitter of 20 %, so that groups do not reconcile in lockstep.
@@ -55,7 +71,7 @@ pub(crate) fn after_error(
     metrics.record_queue_retry();
     if matches!(error, Error::Status(error) if error.is_conflict()) {
         process_state.record_conflict(key);
-        return Action::requeue(CACHE_LAG_DELAY);
+        return Action::requeue(backoff_from(CACHE_LAG_DELAY, process_state.record_failure(key), resync_period));
     }
     tracing::warn!(group = %key, %error, "reconcile failed, retrying");
     Action::requeue(backoff(process_state.record_failure(key), resync_period))
@@ -74,14 +90,14 @@ pub(crate) fn next_action(key: &str, applied: &Applied, outcome: Option<&Outcome
         process_state.set_progressing(key, true);
         return match error {
             StepError::MayNotWrite => Action::await_change(),
-            StepError::Aws(error) if error.kind == AwsErrorKind::InvalidProfile => {
-                Action::requeue(jitter(planner.settings.timing.iam_propagation.unsigned_abs()))
+            error => {
+                let propagation = planner.settings.timing.iam_propagation.unsigned_abs();
+                let failures = process_state.record_failure(key);
+                if matches!(error, StepError::Kube(error) if error.is_conflict()) {
+                    process_state.record_conflict(key);
+                }
+                Action::requeue(delay_after_step(error, failures, propagation, planner.settings.resync_period))
             }
-            StepError::Kube(error) if error.is_conflict() => {
-                process_state.record_conflict(key);
-                Action::requeue(CACHE_LAG_DELAY)
-            }
-            _ => Action::requeue(backoff(process_state.record_failure(key), planner.settings.resync_period)),
         };
     }
     if matches!(outcome, Some(Outcome::Deleted)) {
@@ -155,6 +171,7 @@ fn is_transient(reason: Reason, is_deleting: bool) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::aws::AwsError;
     use crate::k8s::KubeError;
 
     #[test]
@@ -187,6 +204,22 @@ mod tests {
         let conflict = KubeError::Conflict { verb, resource: resource.into(), source: "test".into() };
         let unavailable = KubeError::Unavailable { verb, resource: resource.into(), source: "test".into() };
         assert_eq!([after(not_found), after(conflict), after(unavailable)], ["0", "1", "2"]);
+    }
+
+    /// A role that AWS does not accept, or an object that another client writes all the time, needs a person.
+    #[test]
+    fn each_error_that_lasts_is_retried_at_growing_intervals() {
+        let (propagation, resync) = (Duration::from_secs(8), Duration::from_secs(300));
+        let profile = AwsError::no_response("AutoScaling", "CreateAutoScalingGroup", "ValidationError", "no profile");
+        let profile = StepError::Aws(AwsError { kind: AwsErrorKind::InvalidProfile, ..profile });
+        let (verb, resource) = ("patch", "instancegroups/status");
+        let conflict = StepError::Kube(KubeError::Conflict { verb, resource: resource.into(), source: "test".into() });
+        for (error, first) in [(profile, propagation), (conflict, CACHE_LAG_DELAY)] {
+            let delay = |failures| delay_after_step(&error, failures, propagation, resync);
+            assert!(delay(1) <= first.mul_f64(1.2) && delay(1) >= first.mul_f64(0.8));
+            assert!(delay(4) >= first.mul_f64(6.4) && delay(30) >= resync.mul_f64(0.8), "{error}");
+            assert!(delay(30) <= resync.mul_f64(1.2), "{error}");
+        }
     }
 
     #[test]
