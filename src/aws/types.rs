@@ -312,8 +312,8 @@ pub struct Cluster {
     pub ca: String,
     /// IPv4 range of Kubernetes services, in CIDR notation.
     pub service_cidr: String,
-    /// ID of the VPC.
-    pub vpc: String,
+    /// ID of the VPC; `None` if EKS did not tell it.
+    pub vpc: Option<String>,
     /// `CONFIG_MAP`, `API` or `API_AND_CONFIG_MAP`.
     pub authentication_mode: String,
 }

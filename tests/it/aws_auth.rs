@@ -1,8 +1,8 @@
 //! Edits of aws-auth leave all other content unchanged, byte for byte.
 
 use instance_manager::auth::aws_auth::{
-    AuthEntry, AuthEntryState, AwsAuthError, CONFIG_MAP_LIMIT, MapRoles, add_entries, contains_role, is_near_size_limit,
-    put_entry, remove_entries, widen_entry, without_path,
+    AuthEntry, AuthEntryState, AwsAuthError, CONFIG_MAP_LIMIT, MapRoles, add_entries, contains_role,
+    is_near_size_limit, put_entry, remove_entries, widen_entry, without_path,
 };
 use proptest::prelude::*;
 

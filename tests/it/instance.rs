@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use instance_manager::api::decode_spec;
 use instance_manager::api::spec_error::{SpecError, join_messages};
-use instance_manager::aws::{Image, InstanceType, InstanceTypeCatalog, NetworkObject};
+use instance_manager::aws::{Cluster, Image, InstanceType, InstanceTypeCatalog, NetworkObject};
 use instance_manager::provisioner::eks::desired::{DesiredSpec, parse};
 use instance_manager::provisioner::eks::launch_template::launch_checks::{LaunchFacts, spec_errors};
 use instance_manager::provisioner::eks::references::References;
@@ -321,6 +321,33 @@ fn network_object_of_other_vpc_is_reported() {
     for (field, id) in [("subnets", "subnet-9"), ("securityGroups", "sg-9")] {
         let part = format!("spec.eks.configuration.{field} `{id}` is in vpc-9, but the cluster's VPC is vpc-1");
         assert!(message.contains(&part), "{message}");
+    }
+}
+
+/// EKS may answer without the VPC or the endpoint. That is unknown, and neither another VPC nor an empty endpoint.
+#[test]
+fn what_eks_does_not_tell_of_the_cluster_is_unknown() {
+    let unknown = |change: fn(&mut Cluster)| {
+        let mut references = test_references();
+        references.cluster.iter_mut().for_each(change);
+        references
+    };
+    let by_id = parse_desired("{subnets: [subnet-1], securityGroups: [sg-1]}", &[]).expect("a group");
+    let known = |id: &str| vec![NetworkObject { id: id.into(), name: None, vpc: "vpc-1".into(), zone: None }];
+    let without_vpc = References {
+        subnets: known("subnet-1"),
+        security_groups: known("sg-1"),
+        ..unknown(|cluster| cluster.vpc = None)
+    };
+    assert!(resolve(by_id, &without_vpc, false).is_ok(), "ids need no VPC");
+    let by_name = parse_desired("{subnets: [private], securityGroups: [sg-9]}", &[]).expect("a group");
+    let message = join_messages(&resolve(by_name, &without_vpc, false).unwrap_err());
+    assert!(message.contains("because EKS did not return the cluster's VPC"), "{message}");
+    assert!(message.contains("`sg-9` does not exist in this account and region"), "{message}");
+    for without in [unknown(|cluster| cluster.endpoint.clear()), unknown(|cluster| cluster.ca.clear())] {
+        let group = parse_desired("{}", &[]).expect("a group");
+        let message = join_messages(&resolve(group, &without, false).unwrap_err());
+        assert!(message.contains("has no API endpoint or certificate authority yet"), "{message}");
     }
 }
 

@@ -5,7 +5,7 @@ use aws_sdk_autoscaling::config::retry::RetryConfig;
 use aws_sdk_autoscaling::types as sdk;
 use aws_sdk_autoscaling::{Client, config};
 
-use super::convert::{owned_text, timestamp, to_aws_error};
+use super::convert::{missing, owned_text, required, timestamp, to_aws_error};
 use super::{launch_configuration, mixed_instances, warm_pool};
 use crate::aws::{
     AutoScaling, AwsResult, Instance, InstanceState, LaunchConfiguration, LifecycleHook, NewScalingGroup,
@@ -27,7 +27,7 @@ impl AutoScaling for Sdk {
         let request = self.0.describe_auto_scaling_groups().set_auto_scaling_group_names(Some(names.to_vec()));
         let groups = request.into_paginator().page_size(MAX_PAGE).items().send().try_collect().await;
         let groups: Vec<_> = groups.map_err(to_aws_error(SERVICE, "DescribeAutoScalingGroups"))?;
-        Ok(groups.iter().map(group).collect())
+        groups.iter().map(group).collect()
     }
 
     async fn describe_hooks(&self, group: &str) -> AwsResult<Vec<LifecycleHook>> {
@@ -305,15 +305,17 @@ fn activity(activity: &sdk::Activity) -> ScalingActivity {
     }
 }
 
-fn group(group: &sdk::AutoScalingGroup) -> ScalingGroup {
+fn group(group: &sdk::AutoScalingGroup) -> AwsResult<ScalingGroup> {
+    let operation = "DescribeAutoScalingGroups";
+    let size = |value: Option<i32>, field| value.ok_or_else(|| missing(SERVICE, operation, field));
     let policy = group.mixed_instances_policy();
     let policy_template = policy.and_then(|p| p.launch_template()).and_then(|t| t.launch_template_specification());
     let subnets = group.vpc_zone_identifier().unwrap_or_default();
-    ScalingGroup {
-        name: owned_text(group.auto_scaling_group_name()),
-        min: group.min_size().unwrap_or_default(),
-        max: group.max_size().unwrap_or_default(),
-        desired: group.desired_capacity().unwrap_or_default(),
+    Ok(ScalingGroup {
+        name: required(group.auto_scaling_group_name(), SERVICE, operation, "AutoScalingGroupName")?.to_owned(),
+        min: size(group.min_size(), "MinSize")?,
+        max: size(group.max_size(), "MaxSize")?,
+        desired: size(group.desired_capacity(), "DesiredCapacity")?,
         subnets: sorted(subnets.split(',').map(str::trim).filter(|s| !s.is_empty())),
         template: group.launch_template().or(policy_template).map(pin),
         launch_configuration: group.launch_configuration_name().map(str::to_owned),
@@ -327,7 +329,7 @@ fn group(group: &sdk::AutoScalingGroup) -> ScalingGroup {
         instances: group.instances().iter().map(instance).collect(),
         warm_pool: group.warm_pool_configuration().map(warm_pool::pool),
         deleting: group.status().is_some_and(|s| !s.is_empty()),
-    }
+    })
 }
 
 fn sorted<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
@@ -413,14 +415,25 @@ mod tests {
     }
 
     #[test]
+    fn missing_size_is_an_error_and_not_zero() {
+        let found = sdk::AutoScalingGroup::builder().auto_scaling_group_name("demo-team-web").min_size(1).max_size(3);
+        let error = group(&found.build()).expect_err("the desired capacity is unknown");
+        assert!(error.to_string().contains("DesiredCapacity"), "{error}");
+    }
+
+    #[test]
     fn mixed_group_uses_the_policy_template() {
         let specification = template(&TemplatePin { id: "lt-1".into(), version: "3".into() });
         let policy_template = sdk::LaunchTemplate::builder().launch_template_specification(specification).build();
         let found = sdk::AutoScalingGroup::builder()
+            .auto_scaling_group_name("demo-team-web")
+            .min_size(1)
+            .max_size(3)
+            .desired_capacity(2)
             .vpc_zone_identifier("subnet-b, subnet-a")
             .mixed_instances_policy(sdk::MixedInstancesPolicy::builder().launch_template(policy_template).build())
             .build();
-        let group = group(&found);
+        let group = group(&found).expect("a group");
         assert!(group.mixed.is_some());
         assert_eq!(group.template, Some(TemplatePin { id: "lt-1".into(), version: "3".into() }));
         assert_eq!(group.subnets, ["subnet-a", "subnet-b"]);

@@ -5,7 +5,7 @@ use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 use aws_smithy_runtime_api::client::result::SdkError;
 use aws_smithy_types::error::metadata::ProvideErrorMetadata;
 
-use crate::aws::{AwsError, Tag};
+use crate::aws::{AwsError, AwsResult, Tag};
 
 /// An EC2 tag for a request.
 pub(super) fn ec2_tag(tag: &Tag) -> ec2::Tag {
@@ -60,6 +60,24 @@ pub(super) fn error_chain<E: std::error::Error>(error: &E) -> String {
 pub(super) fn timestamp(time: Option<&aws_smithy_types::DateTime>) -> Option<jiff::Timestamp> {
     let time = time?;
     jiff::Timestamp::new(time.secs(), i32::try_from(time.subsec_nanos()).ok()?).ok()
+}
+
+/// A field that AWS always returns. Without it, the response says nothing that a decision may rest on.
+///
+/// # Errors
+/// The field is missing or an empty text.
+pub(super) fn required<'a>(
+    value: Option<&'a str>,
+    service: &'static str,
+    operation: &'static str,
+    field: &str,
+) -> AwsResult<&'a str> {
+    value.filter(|text| !text.is_empty()).ok_or_else(|| missing(service, operation, field))
+}
+
+/// The error for a response without a field that AWS always returns.
+pub(super) fn missing(service: &'static str, operation: &'static str, field: &str) -> AwsError {
+    AwsError::no_response(service, operation, "InvalidResponse", &format!("the response has no {field}"))
 }
 
 /// An owned text; empty if AWS returned none.

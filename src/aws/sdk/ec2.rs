@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use aws_sdk_ec2::Client;
 use aws_sdk_ec2::types as sdk;
 
-use super::convert::{ec2_tag, owned_text, tags_from_ec2, timestamp, to_aws_error};
+use super::convert::{ec2_tag, missing, owned_text, required, tags_from_ec2, timestamp, to_aws_error};
 use super::launch_template::{request_data, version};
 use crate::aws::error::none_if_not_found;
 use crate::aws::fargate::RouteTable;
@@ -27,13 +27,14 @@ impl Ec2 for Sdk {
         let request = self.0.describe_launch_templates().filters(filter("launch-template-name", names));
         let found = request.into_paginator().page_size(200).items().send().try_collect().await;
         let found: Vec<_> = found.map_err(to_aws_error(SERVICE, "DescribeLaunchTemplates"))?;
-        Ok(found.iter().map(template).filter(|t| names.contains(&t.name)).collect())
+        let found: AwsResult<Vec<_>> = found.iter().map(template).collect();
+        Ok(found?.into_iter().filter(|t| names.contains(&t.name)).collect())
     }
 
     async fn template_by_id(&self, id: &str) -> AwsResult<Option<LaunchTemplate>> {
         let response = self.0.describe_launch_templates().launch_template_ids(id).send().await;
         let found = none_if_not_found(response.map_err(to_aws_error(SERVICE, "DescribeLaunchTemplates")))?;
-        Ok(found.and_then(|f| f.launch_templates().first().map(template)))
+        found.and_then(|f| f.launch_templates().first().map(template)).transpose()
     }
 
     async fn describe_versions(&self, template_id: &str, numbers: &[i64]) -> AwsResult<Vec<TemplateVersion>> {
@@ -46,14 +47,14 @@ impl Ec2 for Sdk {
             request.set_versions(Some(numbers)).into_paginator().items().send().try_collect().await
         };
         let found: Vec<_> = found.map_err(to_aws_error(SERVICE, "DescribeLaunchTemplateVersions"))?;
-        Ok(found.iter().map(version).collect())
+        found.iter().map(version).collect()
     }
 
     async fn default_versions(&self) -> AwsResult<Vec<TemplateVersion>> {
         let request = self.0.describe_launch_template_versions().versions("$Default");
         let found = request.into_paginator().page_size(200).items().send().try_collect().await;
         let found: Vec<_> = found.map_err(to_aws_error(SERVICE, "DescribeLaunchTemplateVersions"))?;
-        Ok(found.iter().map(version).collect())
+        found.iter().map(version).collect()
     }
 
     async fn create_template(&self, input: &NewTemplate) -> AwsResult<TemplateVersion> {
@@ -71,7 +72,13 @@ impl Ec2 for Sdk {
         let response = request.send().await.map_err(to_aws_error(SERVICE, "CreateLaunchTemplate"))?;
         let created = response.launch_template();
         Ok(TemplateVersion {
-            template_id: owned_text(created.and_then(|t| t.launch_template_id())),
+            template_id: required(
+                created.and_then(|t| t.launch_template_id()),
+                SERVICE,
+                "CreateLaunchTemplate",
+                "launch template id",
+            )?
+            .to_owned(),
             number: 1,
             description: Some(input.version.description.clone()),
             data: input.version.data.clone(),
@@ -88,14 +95,7 @@ impl Ec2 for Sdk {
             .launch_template_data(request_data(&input.data));
         let response = request.send().await.map_err(to_aws_error(SERVICE, "CreateLaunchTemplateVersion"))?;
         let created = response.launch_template_version().and_then(|v| v.version_number());
-        let number = created.ok_or_else(|| {
-            AwsError::no_response(
-                SERVICE,
-                "CreateLaunchTemplateVersion",
-                "InvalidResponse",
-                "the response has no version number",
-            )
-        })?;
+        let number = created.ok_or_else(|| missing(SERVICE, "CreateLaunchTemplateVersion", "version number"))?;
         Ok(TemplateVersion {
             template_id: template_id.to_owned(),
             number,
@@ -286,12 +286,14 @@ fn route_table(found: &sdk::RouteTable) -> RouteTable {
     }
 }
 
-fn template(template: &sdk::LaunchTemplate) -> LaunchTemplate {
-    LaunchTemplate {
-        id: owned_text(template.launch_template_id()),
+fn template(template: &sdk::LaunchTemplate) -> AwsResult<LaunchTemplate> {
+    let operation = "DescribeLaunchTemplates";
+    let number = |value: Option<i64>, field| value.ok_or_else(|| missing(SERVICE, operation, field));
+    Ok(LaunchTemplate {
+        id: required(template.launch_template_id(), SERVICE, operation, "LaunchTemplateId")?.to_owned(),
         name: owned_text(template.launch_template_name()),
-        default_version: template.default_version_number().unwrap_or_default(),
-        latest_version: template.latest_version_number().unwrap_or_default(),
+        default_version: number(template.default_version_number(), "DefaultVersionNumber")?,
+        latest_version: number(template.latest_version_number(), "LatestVersionNumber")?,
         tags: tags_from_ec2(template.tags()),
-    }
+    })
 }

@@ -5,7 +5,7 @@ use aws_sdk_eks::Client;
 use aws_sdk_eks::types as sdk;
 
 use super::access_entry;
-use super::convert::{owned_text, to_aws_error};
+use super::convert::{missing, owned_text, required, to_aws_error};
 use crate::aws::error::none_if_not_found;
 use crate::aws::{AccessEntry, AwsResult, Cluster, Eks, NewAccessEntry};
 
@@ -16,7 +16,7 @@ impl Eks for Sdk {
     async fn describe_cluster(&self, name: &str) -> AwsResult<Option<Cluster>> {
         let response = self.0.describe_cluster().name(name).send().await;
         let found = none_if_not_found(response.map_err(to_aws_error("EKS", "DescribeCluster")))?;
-        Ok(found.and_then(|f| f.cluster().map(cluster)))
+        found.map(|found| cluster(found.cluster())).transpose()
     }
 
     async fn list_access_entries(&self, cluster: &str) -> AwsResult<Vec<String>> {
@@ -36,18 +36,53 @@ impl Eks for Sdk {
     }
 }
 
-fn cluster(cluster: &sdk::Cluster) -> Cluster {
+/// A cluster that EKS is still creating has neither an endpoint nor a certificate authority.
+fn cluster(cluster: Option<&sdk::Cluster>) -> AwsResult<Cluster> {
+    let missing = |field| missing("EKS", "DescribeCluster", field);
+    let cluster = cluster.ok_or_else(|| missing("cluster"))?;
+    let always = |value, field| required(value, "EKS", "DescribeCluster", field).map(str::to_owned);
     let network = cluster.kubernetes_network_config();
     let mode = cluster.access_config().and_then(|a| a.authentication_mode());
-    Cluster {
-        name: owned_text(cluster.name()),
-        arn: owned_text(cluster.arn()),
-        version: owned_text(cluster.version()),
+    Ok(Cluster {
+        name: always(cluster.name(), "name")?,
+        arn: always(cluster.arn(), "arn")?,
+        version: always(cluster.version(), "version")?,
         endpoint: owned_text(cluster.endpoint()),
         ca: owned_text(cluster.certificate_authority().and_then(|c| c.data())),
         service_cidr: owned_text(network.and_then(|n| n.service_ipv4_cidr())),
-        vpc: owned_text(cluster.resources_vpc_config().and_then(|v| v.vpc_id())),
+        vpc: (cluster.resources_vpc_config().and_then(|v| v.vpc_id())).filter(|id| !id.is_empty()).map(str::to_owned),
         // Clusters that are older than access entries have no access configuration.
         authentication_mode: mode.map(|m| m.as_str()).unwrap_or("CONFIG_MAP").to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn described() -> sdk::builders::ClusterBuilder {
+        sdk::Cluster::builder().name("demo").arn("arn:aws:eks:us-west-2:1:cluster/demo").version("1.33")
+    }
+
+    #[test]
+    fn vpc_that_eks_does_not_tell_is_unknown() {
+        let network = |vpc: &str| sdk::VpcConfigResponse::builder().vpc_id(vpc).build();
+        assert_eq!(cluster(Some(&described().build())).expect("a cluster").vpc, None);
+        for (vpc, known) in [("", None), ("vpc-1", Some("vpc-1"))] {
+            let found = cluster(Some(&described().resources_vpc_config(network(vpc)).build())).expect("a cluster");
+            assert_eq!(found.vpc.as_deref(), known);
+        }
+    }
+
+    /// An empty ARN or version would be read as another account and another image.
+    #[test]
+    fn response_without_what_names_and_images_derive_from_is_an_error() {
+        for (incomplete, field) in
+            [(described().arn(""), "arn"), (described().version(""), "version"), (sdk::Cluster::builder(), "name")]
+        {
+            let error = cluster(Some(&incomplete.build())).expect_err("the response is incomplete").to_string();
+            assert!(error.contains(&format!("the response has no {field}")), "{error}");
+        }
+        assert!(cluster(None).is_err());
     }
 }

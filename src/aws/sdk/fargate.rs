@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use aws_sdk_eks::Client;
 use aws_sdk_eks::types as sdk;
 
-use super::convert::{owned_text, to_aws_error};
+use super::convert::{missing, owned_text, to_aws_error};
 use crate::aws::error::none_if_not_found;
 use crate::aws::fargate::{FargateApi, FargateProfile, FargateSelector, NewFargateProfile, ProfileStatus};
 use crate::aws::{AwsError, AwsResult, Tag};
@@ -27,7 +27,7 @@ impl FargateApi for Sdk {
     async fn describe_fargate_profile(&self, cluster: &str, name: &str) -> AwsResult<Option<FargateProfile>> {
         let request = self.0.describe_fargate_profile().cluster_name(cluster).fargate_profile_name(name);
         let response = request.send().await.map_err(to_aws_error(SERVICE, "DescribeFargateProfile"));
-        Ok(none_if_not_found(response)?.and_then(|r| r.fargate_profile().map(profile)))
+        none_if_not_found(response)?.and_then(|r| r.fargate_profile().map(described)).transpose()
     }
 
     async fn create_fargate_profile(&self, input: &NewFargateProfile) -> AwsResult<FargateProfile> {
@@ -76,6 +76,19 @@ fn selector(selector: &FargateSelector) -> sdk::FargateProfileSelector {
 
 fn tag_values(tags: &[Tag]) -> HashMap<String, String> {
     tags.iter().map(|t| (t.key.clone(), t.value.clone())).collect()
+}
+
+/// Without its role, subnets or selectors, a profile would look different from the spec and be replaced.
+fn described(found: &sdk::FargateProfile) -> AwsResult<FargateProfile> {
+    let told = [
+        ("podExecutionRoleArn", found.pod_execution_role_arn().is_some()),
+        ("subnets", !found.subnets().is_empty()),
+        ("selectors", !found.selectors().is_empty()),
+    ];
+    match told.into_iter().find(|(_, is_told)| !is_told) {
+        Some((field, _)) => Err(missing(SERVICE, "DescribeFargateProfile", field)),
+        None => Ok(profile(found)),
+    }
 }
 
 fn profile(found: &sdk::FargateProfile) -> FargateProfile {

@@ -2,8 +2,8 @@
 
 use aws_sdk_ec2::types as sdk;
 
-use super::convert::{ec2_tag, owned_text, tags_from_ec2};
-use crate::aws::{BlockDevice, MetadataOptions, Placement, TagSpecification, TemplateData, TemplateVersion};
+use super::convert::{ec2_tag, missing, owned_text, tags_from_ec2};
+use crate::aws::{AwsResult, BlockDevice, MetadataOptions, Placement, TagSpecification, TemplateData, TemplateVersion};
 use crate::util::redact::Redacted;
 
 /// Template data for CreateLaunchTemplate and CreateLaunchTemplateVersion.
@@ -87,13 +87,17 @@ fn tag_specification(specification: &TagSpecification) -> sdk::LaunchTemplateTag
 }
 
 /// A version from AWS, with the fields that the controller sets.
-pub(super) fn version(version: &sdk::LaunchTemplateVersion) -> TemplateVersion {
-    TemplateVersion {
+///
+/// # Errors
+/// The response lacks the number or the content of the version.
+pub(super) fn version(version: &sdk::LaunchTemplateVersion) -> AwsResult<TemplateVersion> {
+    let missing = |field| missing("EC2", "DescribeLaunchTemplateVersions", field);
+    Ok(TemplateVersion {
         template_id: owned_text(version.launch_template_id()),
-        number: version.version_number().unwrap_or_default(),
+        number: version.version_number().ok_or_else(|| missing("VersionNumber"))?,
         description: version.version_description().map(str::to_owned),
-        data: version.launch_template_data().map(data_from_sdk).unwrap_or_default(),
-    }
+        data: version.launch_template_data().map(data_from_sdk).ok_or_else(|| missing("LaunchTemplateData"))?,
+    })
 }
 
 fn data_from_sdk(data: &sdk::ResponseLaunchTemplateData) -> TemplateData {

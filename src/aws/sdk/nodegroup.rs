@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use aws_sdk_eks::Client;
 use aws_sdk_eks::types as sdk;
 
-use super::convert::{owned_text, timestamp, to_aws_error};
+use super::convert::{missing, owned_text, required, timestamp, to_aws_error};
 use crate::aws::AwsResult;
 use crate::aws::error::none_if_not_found;
 use crate::aws::nodegroup::*;
@@ -18,7 +18,7 @@ impl NodegroupApi for Sdk {
     async fn describe_nodegroup(&self, name: &NodegroupName) -> AwsResult<Option<Nodegroup>> {
         let call = self.0.describe_nodegroup().cluster_name(&name.cluster).nodegroup_name(&name.nodegroup);
         let response = none_if_not_found(call.send().await.map_err(to_aws_error("EKS", "DescribeNodegroup")))?;
-        Ok(response.and_then(|a| a.nodegroup).map(|found| nodegroup(&found)))
+        response.and_then(|a| a.nodegroup).map(|found| nodegroup(&found)).transpose()
     }
 
     async fn list_nodegroups(&self, cluster: &str) -> AwsResult<Vec<String>> {
@@ -190,7 +190,13 @@ fn sorted_list(mut items: Vec<String>) -> Vec<String> {
     items
 }
 
-fn nodegroup(found: &sdk::Nodegroup) -> Nodegroup {
+/// Without its role, subnets or sizes, a node group would look different from the spec and be replaced.
+fn nodegroup(found: &sdk::Nodegroup) -> AwsResult<Nodegroup> {
+    let missing = |field| missing("EKS", "DescribeNodegroup", field);
+    let size = |value: Option<i32>, field| value.ok_or_else(|| missing(field));
+    if found.subnets().is_empty() {
+        return Err(missing("subnets"));
+    }
     let scaling = found.scaling_config();
     let remote = found.remote_access();
     let update = found.update_config();
@@ -206,7 +212,7 @@ fn nodegroup(found: &sdk::Nodegroup) -> Nodegroup {
         })
         .collect();
     taints.sort();
-    Nodegroup {
+    Ok(Nodegroup {
         name: NodegroupName::new(owned_text(found.cluster_name()), owned_text(found.nodegroup_name())),
         arn: owned_text(found.nodegroup_arn()),
         created: timestamp(found.created_at()),
@@ -215,8 +221,8 @@ fn nodegroup(found: &sdk::Nodegroup) -> Nodegroup {
         release_version: owned_text(found.release_version()),
         capacity_type: owned_text(found.capacity_type().map(|c| c.as_str())),
         sizes: NodegroupSizes {
-            min: scaling.and_then(|s| s.min_size()).unwrap_or_default(),
-            max: scaling.and_then(|s| s.max_size()).unwrap_or_default(),
+            min: size(scaling.and_then(|s| s.min_size()), "scalingConfig.minSize")?,
+            max: size(scaling.and_then(|s| s.max_size()), "scalingConfig.maxSize")?,
             desired: scaling.and_then(|s| s.desired_size()),
         },
         instance_types: found.instance_types().to_vec(),
@@ -224,7 +230,7 @@ fn nodegroup(found: &sdk::Nodegroup) -> Nodegroup {
         key_pair: remote.and_then(|r| r.ec2_ssh_key()).map(str::to_owned),
         security_groups: sorted_list(remote.map(|r| r.source_security_groups().to_vec()).unwrap_or_default()),
         ami_type: owned_text(found.ami_type().map(|a| a.as_str())),
-        node_role: owned_text(found.node_role()),
+        node_role: required(found.node_role(), "EKS", "DescribeNodegroup", "nodeRole")?.to_owned(),
         labels: to_btree_map(found.labels()),
         taints,
         scaling_groups: found
@@ -249,7 +255,7 @@ fn nodegroup(found: &sdk::Nodegroup) -> Nodegroup {
         max_unavailable,
         repair: found.node_repair_config().and_then(|r| r.enabled()).unwrap_or_default(),
         tags: to_btree_map(found.tags()),
-    }
+    })
 }
 
 fn update(found: &sdk::Update) -> NodegroupUpdate {

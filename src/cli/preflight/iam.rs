@@ -191,7 +191,7 @@ mod tests {
             endpoint: String::new(),
             ca: String::new(),
             service_cidr: String::new(),
-            vpc: String::new(),
+            vpc: None,
             authentication_mode: String::new(),
         };
         IamPolicies::new("cn-north-1", Some(&cluster))

@@ -17,6 +17,7 @@ use crate::ownership::ownership_tags;
 use crate::plan::Reason;
 use crate::provisioner::GroupId;
 use crate::provisioner::join::join_method;
+use crate::provisioner::request::vpc_unknown;
 use crate::util::lookup::Lookup;
 use crate::util::redact::Redacted;
 
@@ -129,6 +130,12 @@ pub fn resolve(desired: DesiredSpec, env: &References, distinct: bool) -> Result
     let image_id = resolve_image(&mut problems, &desired, env);
     check_mixed_types(&mut problems, &desired, env);
     let names = ResourceNames::derive(&desired, distinct);
+    // Without them, nodes could not join, and the existing ones would count as outdated.
+    if !desired.discovers_endpoint && (cluster.endpoint.is_empty() || cluster.ca.is_empty()) {
+        let rule = "has no API endpoint or certificate authority yet, so its nodes could not join";
+        let remedy = "wait until EKS has created the cluster";
+        problems.push(SpecError::invalid(CLUSTER_FIELD, &desired.cluster, rule, remedy).with_reason(Reason::NotFound));
+    }
     let account = AccountInfo::from_arn(&cluster.arn);
     let (role_arn, profile_arn) =
         resolve_role(&mut problems, &desired, &names, &account, env.existing_profile.as_ref());
@@ -248,15 +255,15 @@ fn resolve_ids(
 
 fn network_object_not_found(field: &str, name: &str, env: &References) -> SpecError {
     let path = format!("spec.eks.configuration.{field}");
-    let vpc = env.cluster.as_ref().map_or("", |cluster| cluster.vpc.as_str());
-    let problem = match env.in_other_vpcs.iter().find(|o| o.id == name) {
-        Some(other) => SpecError::invalid(
-            &path,
-            name,
-            format!("is in {}, but the cluster's VPC is {vpc}", other.vpc),
-            format!("use one in {vpc}"),
-        ),
-        None => {
+    let vpc = env.cluster.as_ref().and_then(|cluster| cluster.vpc.as_deref());
+    let other = env.in_other_vpcs.iter().find(|o| o.id == name);
+    let problem = match (vpc, other.filter(|other| !other.vpc.is_empty())) {
+        (None, _) => return vpc_unknown(&path, name, if field == "subnets" { "subnet-" } else { "sg-" }),
+        (Some(vpc), Some(other)) => {
+            let rule = format!("is in {}, but the cluster's VPC is {vpc}", other.vpc);
+            SpecError::invalid(&path, name, rule, format!("use one in {vpc}"))
+        }
+        (Some(_), None) => {
             let rule = "is neither an id nor a Name tag in the cluster's VPC";
             SpecError::invalid(&path, name, rule, "correct it, or tag the resource")
         }

@@ -13,10 +13,11 @@ use super::resolve::{References, ResolvedGroup};
 use crate::api::InstanceGroupStatus;
 use crate::auth::aws_auth::{AuthEntry, AuthEntryState};
 use crate::aws::fargate::{FargateProfile, RouteTable};
-use crate::aws::{AccessEntry, NetworkObject, Role, Tag};
+use crate::aws::{AccessEntry, Role, Tag};
 use crate::index::profile_queue::QueuePosition;
 use crate::index::shared_entries::{EntryDisposition, entries_to_remove, entry_disposition};
 use crate::ownership::{has_foreign_tags, has_ownership_tags, is_adopted};
+use crate::provisioner::observe::network::network;
 use crate::provisioner::observe::{ObserveError, ObserveResult, Observer};
 use crate::provisioner::{GroupId, join};
 
@@ -29,20 +30,8 @@ pub(crate) async fn references(o: &Observer<'_>, desired: &DesiredSpec) -> Obser
     let Some(cluster) = o.inventory.cluster(&desired.cluster).await.map_err(aws)? else {
         return Ok(References::default());
     };
-    let mut subnets = o.inventory.subnets(&cluster.vpc).await.map_err(aws)?;
-    let known = |all: &[NetworkObject], name: &String| {
-        all.iter().any(|o| o.id == *name || o.name.as_deref().is_some_and(|n| n.eq_ignore_ascii_case(name)))
-    };
-    if !desired.subnets.iter().all(|name| known(&subnets, name)) {
-        subnets = o.inventory.refresh_network(&cluster.vpc).await.map_err(aws)?.0;
-    }
-    let unknown = desired.subnets.iter().filter(|name| name.starts_with("subnet-") && !known(&subnets, name));
-    let in_other_vpcs = try_join_all(unknown.map(|id| o.inventory.network_object(id))).await.map_err(aws)?;
-    Ok(References {
-        cluster: Some(cluster),
-        subnets: subnets.to_vec(),
-        in_other_vpcs: in_other_vpcs.into_iter().flatten().collect(),
-    })
+    let network = network(o, &cluster, &desired.subnets, &[]).await?;
+    Ok(References { cluster: Some(cluster), subnets: network.subnets, in_other_vpcs: network.in_other_vpcs })
 }
 
 /// Reads the observed state of a group.
@@ -148,7 +137,8 @@ pub(crate) async fn route_tables(
     if is_first_observation || r.subnets.is_empty() || found.current(r, adopted).is_some() {
         return Ok(Vec::new());
     }
-    let tables = o.inventory.route_tables(&r.vpc).await.map_err(ObserveError::Aws)?;
+    let Some(vpc) = &r.vpc else { return Ok(Vec::new()) };
+    let tables = o.inventory.route_tables(vpc).await.map_err(ObserveError::Aws)?;
     Ok(tables.map(|tables| tables.to_vec()).unwrap_or_default())
 }
 

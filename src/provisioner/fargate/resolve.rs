@@ -15,6 +15,7 @@ use crate::aws::{AccessEntryType, Cluster, NetworkObject, NewAccessEntry, Tag};
 use crate::ownership::ownership_tags;
 use crate::plan::Reason;
 use crate::provisioner::join::join_method;
+use crate::provisioner::request::vpc_unknown;
 use crate::util::digest::sha256_hex;
 
 /// The policy that lets Fargate pull images for pods and write their logs.
@@ -38,8 +39,8 @@ pub struct ResolvedGroup {
     pub desired: DesiredSpec,
     /// The names of all resources that the controller creates.
     pub names: ProfileNames,
-    /// The cluster's VPC.
-    pub vpc: String,
+    /// The cluster's VPC; `None` if EKS did not tell it.
+    pub vpc: Option<String>,
     /// Sorted subnet ids. If empty, EKS selects the subnets.
     pub subnets: Vec<String>,
     /// ARN of the pod execution role.
@@ -166,14 +167,14 @@ fn resolve_subnets(
 
 fn subnet_not_found(name: &str, references: &References, cluster: &Cluster) -> SpecError {
     let path = format!("{SPEC_PATH}.subnets");
-    let problem = match references.in_other_vpcs.iter().find(|o| o.id == name) {
-        Some(other) => SpecError::invalid(
-            &path,
-            name,
-            format!("is in {}, and the cluster's VPC is {}", other.vpc, cluster.vpc),
-            format!("use one of {}", cluster.vpc),
-        ),
-        None => {
+    let other = references.in_other_vpcs.iter().find(|o| o.id == name);
+    let problem = match (&cluster.vpc, other.filter(|other| !other.vpc.is_empty())) {
+        (None, _) => return vpc_unknown(&path, name, "subnet-"),
+        (Some(vpc), Some(other)) => {
+            let rule = format!("is in {}, and the cluster's VPC is {vpc}", other.vpc);
+            SpecError::invalid(&path, name, rule, format!("use one of {vpc}"))
+        }
+        (Some(_), None) => {
             let rule = "does not match a subnet id or Name tag in the cluster's VPC";
             SpecError::invalid(&path, name, rule, "correct it, or tag the subnet")
         }

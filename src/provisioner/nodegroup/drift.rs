@@ -5,7 +5,8 @@ use crate::api::InstanceGroupStatus;
 use crate::aws::nodegroup::Nodegroup;
 use crate::plan::Drift;
 
-/// Differences in fields that EKS cannot change in place. Fields that the spec omits are not compared.
+/// Differences in fields that EKS cannot change in place. Fields that the spec omits are not compared, and neither are
+/// those that EKS always has a value for and did not tell.
 pub fn immutable_drift(resolved: &ResolvedGroup, found: &Nodegroup) -> Vec<Drift> {
     let desired = &resolved.desired.immutable;
     let mut all = Vec::new();
@@ -14,17 +15,22 @@ pub fn immutable_drift(resolved: &ResolvedGroup, found: &Nodegroup) -> Vec<Drift
             all.push(Drift::new(field, from, to));
         }
     };
-    differs("nodeRole", &found.node_role, &desired.node_role);
-    differs("subnets", &found.subnets.join(", "), &desired.subnets.join(", "));
+    let mut differs_if_told = |field: &str, from: &str, to: &str| {
+        if !from.is_empty() {
+            differs(field, from, to);
+        }
+    };
+    differs_if_told("nodeRole", &found.node_role, &desired.node_role);
+    differs_if_told("subnets", &found.subnets.join(", "), &desired.subnets.join(", "));
     if !desired.instance_types.is_empty() {
         let field = if desired.instance_types.len() == 1 { "instanceType" } else { "instanceTypes" };
-        differs(field, &found.instance_types.join(", "), &desired.instance_types.join(", "));
+        differs_if_told(field, &found.instance_types.join(", "), &desired.instance_types.join(", "));
     }
     if let Some(capacity) = &desired.capacity_type {
-        differs("capacityType", &found.capacity_type, capacity);
+        differs_if_told("capacityType", &found.capacity_type, capacity);
     }
     if let Some(ami) = &desired.ami_type {
-        differs("amiType", &found.ami_type, ami);
+        differs_if_told("amiType", &found.ami_type, ami);
     }
     if let (Some(size), Some(found_size)) = (desired.disk_size, found.disk_size) {
         differs("volSize", &found_size.to_string(), &size.to_string());
@@ -41,7 +47,7 @@ pub fn immutable_drift(resolved: &ResolvedGroup, found: &Nodegroup) -> Vec<Drift
 pub(crate) fn version_drift(resolved: &ResolvedGroup, found: &Nodegroup) -> Vec<Drift> {
     let desired = &resolved.desired;
     let differs = |field: &str, from: &String, to: &Option<String>| {
-        to.as_ref().filter(|to| *to != from).map(|to| Drift::new(field, from, to))
+        to.as_ref().filter(|to| *to != from && !from.is_empty()).map(|to| Drift::new(field, from, to))
     };
     differs("version", &found.version, &desired.version)
         .into_iter()

@@ -34,16 +34,22 @@ pub(crate) async fn network(o: &Observer<'_>, desired: &DesiredSpec) -> ObserveR
     let Some(cluster) = o.inventory.cluster(&desired.cluster).await.map_err(ObserveError::Aws)? else {
         return Ok(ClusterNetwork { is_cluster_missing: true, ..ClusterNetwork::default() });
     };
+    let Some(vpc) = &cluster.vpc else {
+        return Ok(ClusterNetwork { is_vpc_unknown: true, ..ClusterNetwork::default() });
+    };
     let (subnets, groups) =
-        tokio::try_join!(o.inventory.subnets(&cluster.vpc), o.inventory.security_groups(&cluster.vpc))
-            .map_err(ObserveError::Aws)?;
-    let found =
-        ClusterNetwork { subnets: subnets.to_vec(), security_groups: groups.to_vec(), is_cluster_missing: false };
-    if resolve::resolve(desired.clone(), &found).is_ok() {
-        return Ok(found);
+        tokio::try_join!(o.inventory.subnets(vpc), o.inventory.security_groups(vpc)).map_err(ObserveError::Aws)?;
+    let found = |subnets: &[_], groups: &[_]| ClusterNetwork {
+        subnets: subnets.to_vec(),
+        security_groups: groups.to_vec(),
+        ..ClusterNetwork::default()
+    };
+    let cached = found(&subnets, &groups);
+    if resolve::resolve(desired.clone(), &cached).is_ok() {
+        return Ok(cached);
     }
-    let (subnets, groups) = o.inventory.refresh_network(&cluster.vpc).await.map_err(ObserveError::Aws)?;
-    Ok(ClusterNetwork { subnets: subnets.to_vec(), security_groups: groups.to_vec(), is_cluster_missing: false })
+    let (subnets, groups) = o.inventory.refresh_network(vpc).await.map_err(ObserveError::Aws)?;
+    Ok(found(&subnets, &groups))
 }
 
 /// Reads the observed state of a group.

@@ -7,6 +7,7 @@ use crate::aws::nodegroup::NodegroupName;
 use crate::aws::{Cluster, NetworkObject, Tag};
 use crate::ownership::ownership_tags;
 use crate::plan::Reason;
+use crate::provisioner::request::vpc_unknown;
 use crate::util::digest::sha256_hex;
 
 const SUBNET_PREFIX: &str = "subnet-";
@@ -34,6 +35,8 @@ pub struct ClusterNetwork {
     pub security_groups: Vec<NetworkObject>,
     /// Whether no cluster has that name.
     pub is_cluster_missing: bool,
+    /// Whether EKS did not tell the VPC of the cluster, so that no Name tag can be looked up.
+    pub is_vpc_unknown: bool,
 }
 
 /// Whether the spec names a subnet or a security group by its Name tag.
@@ -52,14 +55,9 @@ pub fn resolve(mut desired: DesiredSpec, network: &ClusterNetwork) -> Result<Res
     }
     let mut problems = Vec::new();
     let shape = &mut desired.immutable;
-    shape.subnets = resolve_ids(&mut problems, "subnets", SUBNET_PREFIX, &shape.subnets, &network.subnets);
-    shape.security_groups = resolve_ids(
-        &mut problems,
-        "securityGroups",
-        SECURITY_GROUP_PREFIX,
-        &shape.security_groups,
-        &network.security_groups,
-    );
+    shape.subnets = resolve_ids(&mut problems, "subnets", SUBNET_PREFIX, &shape.subnets, network);
+    shape.security_groups =
+        resolve_ids(&mut problems, "securityGroups", SECURITY_GROUP_PREFIX, &shape.security_groups, network);
     if problems.is_empty() { Ok(build_resolved(desired)) } else { Err(problems) }
 }
 
@@ -69,8 +67,9 @@ fn resolve_ids(
     field: &str,
     prefix: &str,
     desired: &[String],
-    known: &[NetworkObject],
+    network: &ClusterNetwork,
 ) -> Vec<String> {
+    let known = if prefix == SUBNET_PREFIX { &network.subnets } else { &network.security_groups };
     let mut ids = Vec::new();
     for name in desired {
         let is = |o: &&NetworkObject| o.name.as_deref().is_some_and(|n| n.eq_ignore_ascii_case(name));
@@ -81,6 +80,10 @@ fn resolve_ids(
         };
         if found.is_empty() {
             let field = format!("{CONFIGURATION_PATH}.{field}");
+            if network.is_vpc_unknown {
+                problems.push(vpc_unknown(&field, name, prefix));
+                continue;
+            }
             let rule = "does not match an id or Name tag in the cluster's VPC";
             let problem = SpecError::invalid(&field, name, rule, "correct it, or tag the resource");
             problems.push(problem.with_reason(Reason::NotFound));
@@ -122,6 +125,11 @@ pub struct References {
     pub is_role_missing: bool,
 }
 
+/// Whether an object is known to be in another VPC than the cluster.
+fn is_in_other_vpc(object: &NetworkObject, cluster: &Cluster) -> bool {
+    !object.vpc.is_empty() && cluster.vpc.as_ref().is_some_and(|vpc| *vpc != object.vpc)
+}
+
 /// Errors in the references of a new node group, with their field paths. EKS reports them later, or without a field.
 pub fn reference_errors(resolved: &ResolvedGroup, references: &References) -> Vec<SpecError> {
     let desired = &resolved.desired;
@@ -148,8 +156,9 @@ pub fn reference_errors(resolved: &ResolvedGroup, references: &References) -> Ve
                     let problem = SpecError::invalid(&field, id, rule, "correct it, or remove it");
                     problems.push(problem.with_reason(Reason::NotFound));
                 }
-                Some(object) if object.vpc != cluster.vpc => {
-                    let rule = format!("is in {}, and the cluster's VPC is {}", object.vpc, cluster.vpc);
+                Some(object) if is_in_other_vpc(object, cluster) => {
+                    let vpc = cluster.vpc.as_deref().unwrap_or_default();
+                    let rule = format!("is in {}, and the cluster's VPC is {vpc}", object.vpc);
                     problems.push(SpecError::invalid(&field, id, rule, format!("use a {what} of the cluster's VPC")));
                 }
                 Some(_) => {}

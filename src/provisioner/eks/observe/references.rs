@@ -2,10 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use futures::future::try_join_all;
-
 use crate::api::InstanceGroupStatus;
-use crate::aws::{AwsError, AwsErrorKind, InstanceType, NetworkObject};
+use crate::aws::{AwsError, AwsErrorKind, InstanceType};
 use crate::provisioner::eks::desired::{DesiredSpec, ImageSource};
 use crate::provisioner::eks::launch_template::launch_checks;
 use crate::provisioner::eks::launch_template::launch_checks::LaunchFacts;
@@ -14,6 +12,7 @@ use crate::provisioner::eks::references::References;
 use crate::provisioner::eks::resolve::ResolvedGroup;
 use crate::provisioner::eks::rotation::outdated;
 use crate::provisioner::eks::user_data::OsFamily;
+use crate::provisioner::observe::network::network;
 use crate::provisioner::observe::{ObserveError, ObserveResult, Observer};
 use crate::util::lookup::Lookup;
 
@@ -33,19 +32,11 @@ pub(crate) async fn references(o: &Observer<'_>, wanted: &DesiredSpec) -> Observ
             catalog: None,
         });
     };
-    let (subnets, security_groups) =
-        tokio::try_join!(o.inventory.subnets(&cluster.vpc), o.inventory.security_groups(&cluster.vpc)).map_err(aws)?;
+    let network = network(o, &cluster, &wanted.subnets, &wanted.security_groups).await?;
     let existing_profile = match &wanted.existing_role {
         Some(existing) => o.inventory.profile(&existing.profile, o.shared_max_cache_age).await.map_err(aws)?,
         None => None,
     };
-    let unknown = !all_found(&wanted.subnets, &subnets) || !all_found(&wanted.security_groups, &security_groups);
-    let (subnets, security_groups) = if unknown {
-        o.inventory.refresh_network(&cluster.vpc).await.map_err(aws)?
-    } else {
-        (subnets, security_groups)
-    };
-    let elsewhere = in_other_vpcs(o, wanted, &subnets, &security_groups).await?;
     o.inventory.prefetch_types(&wanted.instance_type, || o.group_index.instance_types());
     // Read before the instance types, because the catalog contains types of the same line.
     let catalog = match wanted.mixed_instances.as_ref().is_some_and(|m| m.extend_with_similar) {
@@ -54,9 +45,9 @@ pub(crate) async fn references(o: &Observer<'_>, wanted: &DesiredSpec) -> Observ
     };
     let mut environment = References {
         cluster: None,
-        in_other_vpcs: elsewhere,
-        subnets: subnets.to_vec(),
-        security_groups: security_groups.to_vec(),
+        in_other_vpcs: network.in_other_vpcs,
+        subnets: network.subnets,
+        security_groups: network.security_groups,
         image: None,
         instance_type: Lookup::NotQueried,
         existing_profile,
@@ -84,31 +75,6 @@ async fn mixed_instance_types(
     let ask = |name: String| async move { Ok((name.clone(), o.inventory.instance_type(&name).await?)) };
     let found = futures::future::try_join_all(names.map(ask)).await.map_err(ObserveError::Aws)?;
     Ok(found.into_iter().collect())
-}
-
-/// Whether every id or Name tag is found. A cached list lacks objects that were created recently.
-fn all_found(wanted: &[String], known: &[NetworkObject]) -> bool {
-    let found = |name: &String, o: &NetworkObject| {
-        o.id == *name || o.name.as_deref().is_some_and(|n| n.eq_ignore_ascii_case(name))
-    };
-    wanted.iter().all(|name| known.iter().any(|o| found(name, o)))
-}
-
-/// Objects that the spec names by id and that are not in the cluster's VPC, so that an error can name their VPC.
-async fn in_other_vpcs(
-    o: &Observer<'_>,
-    wanted: &DesiredSpec,
-    subnets: &[NetworkObject],
-    security_groups: &[NetworkObject],
-) -> ObserveResult<Vec<NetworkObject>> {
-    let ids = |wanted: &[String], prefix: &'static str, known: &[NetworkObject]| -> Vec<String> {
-        let unknown = wanted.iter().filter(|id| id.starts_with(prefix) && known.iter().all(|o| o.id != **id));
-        unknown.cloned().collect()
-    };
-    let mut asked = ids(&wanted.subnets, "subnet-", subnets);
-    asked.extend(ids(&wanted.security_groups, "sg-", security_groups));
-    let found = try_join_all(asked.iter().map(|id| o.inventory.network_object(id))).await.map_err(ObserveError::Aws)?;
-    Ok(found.into_iter().flatten().collect())
 }
 
 /// Reads image and instance type of a version that is about to be created; `None` for a group that is up to date.

@@ -1,6 +1,8 @@
 //! What every provisioner needs to observe a group, and the observation of nodes that are being drained. Each provisioner
 //! observes its own resources in its own folder.
 
+pub(crate) mod network;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 

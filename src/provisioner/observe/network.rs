@@ -1,0 +1,72 @@
+//! Looks up the subnets and security groups that a spec names. Makes no decisions.
+
+use futures::future::try_join_all;
+
+use super::{ObserveError, ObserveResult, Observer};
+use crate::aws::{Cluster, NetworkObject};
+
+/// Subnets and security groups that a spec can refer to.
+#[derive(Default)]
+pub(crate) struct Network {
+    /// Subnets of the cluster's VPC; those that the spec names by id if the VPC is unknown.
+    pub subnets: Vec<NetworkObject>,
+    /// Security groups, likewise.
+    pub security_groups: Vec<NetworkObject>,
+    /// Objects that the spec names by id and that are in another VPC, so that an error can name it.
+    pub in_other_vpcs: Vec<NetworkObject>,
+}
+
+/// Looks up what a spec names by id or Name tag. A cached list lacks objects that were created recently, so it is read again
+/// for a name that it does not have. A list that nothing is looked up in is not read.
+pub(crate) async fn network(
+    o: &Observer<'_>,
+    cluster: &Cluster,
+    subnets: &[String],
+    security_groups: &[String],
+) -> ObserveResult<Network> {
+    let Some(vpc) = &cluster.vpc else { return by_id(o, subnets, security_groups).await };
+    let inventory = o.inventory;
+    let aws = ObserveError::Aws;
+    let known_subnets =
+        async { if subnets.is_empty() { Ok(Default::default()) } else { inventory.subnets(vpc).await } };
+    let known_groups = async {
+        if security_groups.is_empty() { Ok(Default::default()) } else { inventory.security_groups(vpc).await }
+    };
+    let (mut known_subnets, mut known_groups) = tokio::try_join!(known_subnets, known_groups).map_err(aws)?;
+    if !subnets.iter().all(|name| is_known(name, &known_subnets))
+        || !security_groups.iter().all(|name| is_known(name, &known_groups))
+    {
+        let (newer_subnets, newer_groups) = inventory.refresh_network(vpc).await.map_err(aws)?;
+        (known_subnets, known_groups) = (newer_subnets, newer_groups);
+    }
+    let is_unknown_id = |id: &&String, prefix: &str, known: &[NetworkObject]| {
+        id.starts_with(prefix) && known.iter().all(|object| object.id != **id)
+    };
+    let elsewhere = subnets.iter().filter(|id| is_unknown_id(id, "subnet-", &known_subnets));
+    let elsewhere = elsewhere.chain(security_groups.iter().filter(|id| is_unknown_id(id, "sg-", &known_groups)));
+    let found = try_join_all(elsewhere.map(|id| inventory.network_object(id))).await.map_err(aws)?;
+    Ok(Network {
+        subnets: known_subnets.to_vec(),
+        security_groups: known_groups.to_vec(),
+        in_other_vpcs: found.into_iter().flatten().collect(),
+    })
+}
+
+/// Looks up ids alone, while EKS does not tell the VPC of the cluster.
+async fn by_id(o: &Observer<'_>, subnets: &[String], security_groups: &[String]) -> ObserveResult<Network> {
+    let read = |ids: Vec<String>| async move {
+        let found = try_join_all(ids.iter().map(|id| o.inventory.network_object(id))).await;
+        found.map(|found| found.into_iter().flatten().collect::<Vec<_>>()).map_err(ObserveError::Aws)
+    };
+    let ids = |all: &[String], prefix: &str| all.iter().filter(|id| id.starts_with(prefix)).cloned().collect();
+    let (subnets, security_groups) =
+        tokio::try_join!(read(ids(subnets, "subnet-")), read(ids(security_groups, "sg-")))?;
+    Ok(Network { subnets, security_groups, in_other_vpcs: Vec::new() })
+}
+
+/// Whether a list has an object with this id or Name tag.
+fn is_known(name: &str, known: &[NetworkObject]) -> bool {
+    known
+        .iter()
+        .any(|object| object.id == name || object.name.as_deref().is_some_and(|known| known.eq_ignore_ascii_case(name)))
+}
