@@ -71,6 +71,9 @@ pub struct Instance {
     pub healthy: bool,
     /// Whether it waits for a lifecycle action to be completed: its state ends in `:Wait`.
     pub waits_in_hook: bool,
+    /// Whether Auto Scaling keeps it after a termination hook was abandoned: its state ends in `:Retained`. It remains
+    /// until TerminateInstanceInAutoScalingGroup is called (Amazon EC2 Auto Scaling API Reference, "RetentionTriggers").
+    pub is_retained: bool,
     /// Launch template version that it was launched with.
     pub template: Option<TemplatePin>,
     /// Name of the launch configuration that it was launched with, while that exists.

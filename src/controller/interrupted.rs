@@ -159,6 +159,7 @@ mod tests {
             state: InstanceState::InService,
             healthy: true,
             waits_in_hook: false,
+            is_retained: false,
             template: None,
             launch_configuration: None,
             weight: 1,

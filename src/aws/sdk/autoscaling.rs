@@ -345,6 +345,7 @@ fn instance(instance: &sdk::Instance) -> Instance {
         zone: owned_text(instance.availability_zone()),
         state: state(lifecycle),
         waits_in_hook: lifecycle.ends_with(":Wait"),
+        is_retained: lifecycle.ends_with(":Retained"),
         healthy: !instance.health_status().is_some_and(|h| h.eq_ignore_ascii_case("unhealthy")),
         template: instance.launch_template().map(pin),
         launch_configuration: instance.launch_configuration_name().map(str::to_owned),
@@ -403,6 +404,13 @@ mod tests {
             sdk(&http).put_warm_pool("demo-team-web", &sizes, Some("Stopped"), reuse).await.expect("a response");
             assert_eq!(http.requests()[0].contains("InstanceReusePolicy.ReuseOnScaleIn=true"), sent);
         }
+    }
+
+    #[test]
+    fn retained_instance_is_terminating() {
+        let retained = sdk::Instance::builder().lifecycle_state(sdk::LifecycleState::from("Terminating:Retained"));
+        let found = instance(&retained.build());
+        assert_eq!((found.state, found.is_retained), (InstanceState::Terminating, true));
     }
 
     #[test]

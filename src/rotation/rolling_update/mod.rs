@@ -24,6 +24,20 @@ const FLAP_TOLERANCE: SignedDuration = SignedDuration::from_secs(30);
 
 /// Decides the next steps of a rotation.
 pub(crate) fn decide(input: &RollingUpdateInput) -> RollingUpdateDecision {
+    let mut decision = decide_steps(input);
+    decision.waiting_for.extend(input.members.iter().filter(|m| m.instance.is_retained).map(retained_message));
+    decision
+}
+
+/// Why an instance that AWS terminates does not go away.
+fn retained_message(member: &NodeInstance) -> String {
+    format!(
+        "TerminateInstanceInAutoScalingGroup for {}: a termination hook was abandoned, so the instance lifecycle policy retains it, and it counts against maxUnavailable",
+        member.describe()
+    )
+}
+
+fn decide_steps(input: &RollingUpdateInput) -> RollingUpdateDecision {
     let mut candidates = select_candidates(input);
     let mut decision = RollingUpdateDecision { steps: revert(input, &candidates), ..RollingUpdateDecision::default() };
     let duplicates: Vec<_> = candidates.extract_if(.., |m| m.duplicate_provider_id().is_some()).collect();

@@ -3,6 +3,19 @@
 use super::*;
 
 #[test]
+fn retained_instance_is_named() {
+    let retained = node_instance("a").state(InstanceState::Terminating).with(|m| m.instance.is_retained = true);
+    let decision = rotate(&[retained.clone(), node_instance("b").outdated()], 1);
+    assert_eq!(step_summaries(&decision), [""; 0], "it counts against maxUnavailable");
+    let named = |waiting: &[String]| waiting.iter().any(|w| w.contains("for a (node-a)") && w.contains("retains it"));
+    assert!(named(&decision.waiting_for), "{:?}", decision.waiting_for);
+    let none = Drains::new();
+    let deletion =
+        RollingUpdateInput { candidates: Candidates::All, ..input(std::slice::from_ref(&retained), &none, 1) };
+    assert!(named(&decide(&deletion).waiting_for), "a deletion waits for it too");
+}
+
+#[test]
 fn instance_without_a_node_has_time_to_join() {
     let steps = |candidates, age| {
         let members = [node_instance("a").outdated().in_service_since(age).never_joined()];

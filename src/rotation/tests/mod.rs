@@ -46,6 +46,7 @@ pub(super) fn node_instance(name: &str) -> NodeInstance {
         state: InstanceState::InService,
         healthy: true,
         waits_in_hook: false,
+        is_retained: false,
         template: None,
         launch_configuration: None,
         weight: 1,

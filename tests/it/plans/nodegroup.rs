@@ -76,6 +76,7 @@ fn existing_nodegroup(resolved: &resolve::ResolvedGroup, first: usize) -> Observ
         state: InstanceState::InService,
         healthy: true,
         waits_in_hook: false,
+        is_retained: false,
         weight: 1,
         template: Some(pin.clone()),
         launch_configuration: None,

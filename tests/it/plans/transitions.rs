@@ -110,6 +110,7 @@ impl World {
                 state: InstanceState::InService,
                 healthy: true,
                 waits_in_hook: false,
+                is_retained: false,
                 template: group.template.clone(),
                 launch_configuration: None,
                 weight: 1,

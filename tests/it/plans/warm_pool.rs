@@ -27,6 +27,7 @@ fn warm_instance(id: &str, version: &str, phase: WarmPhase) -> WarmInstance {
         state: InstanceState::Warmed,
         healthy: true,
         waits_in_hook: false,
+        is_retained: false,
         weight: 1,
         template: Some(TemplatePin { id: "lt-1".into(), version: version.into() }),
         launch_configuration: None,

@@ -61,6 +61,7 @@ fn instance(id: &str, state: InstanceState) -> Instance {
         state,
         healthy: true,
         waits_in_hook: false,
+        is_retained: false,
         template: None,
         launch_configuration: None,
         weight: 1,
