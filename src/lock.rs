@@ -8,13 +8,12 @@ use std::collections::BTreeMap;
 
 use strum::IntoEnumIterator;
 
-use crate::api::annotations::TRUE_WORDS;
+use crate::api::annotations::is_true_word;
 use crate::api::names::annotation;
 
-/// Whether these annotations lock: [`TRUE_WORDS`] in any case.
+/// Whether these annotations lock.
 pub(crate) fn is_locked(annotations: &BTreeMap<String, String>) -> bool {
-    let value = annotations.get(annotation::LOCK_UPGRADES).map(|value| value.trim().to_ascii_lowercase());
-    value.is_some_and(|value| TRUE_WORDS.contains(&value.as_str()))
+    annotations.get(annotation::LOCK_UPGRADES).is_some_and(|value| is_true_word(value))
 }
 
 /// The kinds of objects that can carry the lock, in the order in which they are named.

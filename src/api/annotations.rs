@@ -10,9 +10,10 @@ use super::schema::closest_match;
 const PREFIX: &str = "instancemgr.keikoproj.io/";
 
 /// Annotations that are either true or false.
-const SWITCHES: [&str; 6] = [
+const SWITCHES: [&str; 7] = [
     annotation::CONFIG_EXCLUDED,
     annotation::LOCK_UPGRADES,
+    annotation::PROTECT_DELETION,
     annotation::IRSA_ENABLED,
     annotation::CLUSTER_AUTOSCALER_ENABLED,
     annotation::CUSTOM_NETWORKING_ENABLED,
@@ -20,8 +21,13 @@ const SWITCHES: [&str; 6] = [
 ];
 
 /// Annotations with other values, which the parts that read them check.
-const OTHERS: [&str; 4] =
-    [annotation::DEFAULT_LABELS, annotation::OS_FAMILY, annotation::CUSTOM_NETWORKING_HOST_PODS, annotation::ROTATE_AT];
+const OTHERS: [&str; 5] = [
+    annotation::CONFIRM_DELETION,
+    annotation::DEFAULT_LABELS,
+    annotation::OS_FAMILY,
+    annotation::CUSTOM_NETWORKING_HOST_PODS,
+    annotation::ROTATE_AT,
+];
 
 /// The annotations of a group that the controller reads.
 #[cfg(test)]
@@ -39,7 +45,7 @@ fn problem(key: &str, value: &str) -> Option<String> {
     if SWITCHES.contains(&key) {
         let word = value.trim().to_ascii_lowercase();
         let is_understood = match key {
-            annotation::LOCK_UPGRADES => TRUE_WORDS.contains(&word.as_str()),
+            annotation::LOCK_UPGRADES | annotation::PROTECT_DELETION => is_true_word(value),
             _ => value.eq_ignore_ascii_case("true"),
         };
         let is_false = word.is_empty() || ["false", "no", "off", "0", "f", "n"].contains(&word.as_str());
@@ -73,8 +79,10 @@ pub(crate) fn label_items(text: &str) -> impl Iterator<Item = Result<(&str, &str
     })
 }
 
-/// The values of `lock-upgrades` that lock. A lock is an emergency brake, so every usual word for "true" counts.
-pub(crate) const TRUE_WORDS: [&str; 6] = ["true", "yes", "on", "1", "t", "y"];
+/// Whether the value of `lock-upgrades` or `protect-deletion` is a usual word for "true". Both are emergency brakes.
+pub(crate) fn is_true_word(value: &str) -> bool {
+    ["true", "yes", "on", "1", "t", "y"].contains(&value.trim().to_ascii_lowercase().as_str())
+}
 
 #[cfg(test)]
 mod tests {

@@ -45,6 +45,10 @@ pub(crate) mod annotation {
         "instancemgr.keikoproj.io/custom-networking-prefix-assignment-enabled";
     /// Group: time in RFC 3339; nodes launched before it are outdated.
     pub(crate) const ROTATE_AT: &str = "instancemgr.keikoproj.io/rotate-at";
+    /// Group: "true" lets a deletion with ready nodes wait until it is confirmed.
+    pub(crate) const PROTECT_DELETION: &str = "instancemgr.keikoproj.io/protect-deletion";
+    /// Group: its own name confirms the deletion of a protected group.
+    pub(crate) const CONFIRM_DELETION: &str = "instancemgr.keikoproj.io/confirm-deletion";
     /// Node: record of a disruption in progress.
     pub(crate) const DISRUPTION: &str = "instancemgr.keikoproj.io/disruption";
     /// Node: record that the controller put the node's instance into standby.

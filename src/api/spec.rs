@@ -134,7 +134,9 @@ pub struct RollingUpdate {
     #[schemars(schema_with = "int_or_percent")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_unavailable: Option<IntOrString>,
-    /// Maximum duration of one node's drain, such as 30m and at most 168h. By default there is no limit.
+    /// Maximum duration of one node's drain, such as 30m and at most 168h. By default there is no limit. When the
+    /// InstanceGroup is deleted, its nodes are terminated after this time (by default 15m), regardless of
+    /// PodDisruptionBudgets.
     #[schemars(regex(pattern = DURATION), length(max = 32))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drain_timeout: Option<String>,

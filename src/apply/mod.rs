@@ -62,6 +62,7 @@ pub(crate) async fn apply(
         ctx,
         id,
         resource_version: resource_version.to_owned(),
+        evictions_end: plan.evictions_end,
         finalizers,
         created_versions: HashMap::new(),
         roles: HashMap::new(),

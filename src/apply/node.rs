@@ -79,7 +79,7 @@ impl ApplyRun<'_> {
             EvictOutcome::Blocked { message, budgets } => {
                 self.ctx.process_state.record_blocked_eviction(node, self.ctx.now);
                 let unschedulable = self.unschedulable_siblings(node, pod).await;
-                let terminated_at = self.id.deletion_requested_at.map(|at| at + self.ctx.deletion_drain_timeout);
+                let terminated_at = self.evictions_end;
                 let pod = pod.clone();
                 Ok(StepOutcome::EvictionBlocked(BlockedEviction {
                     pod,

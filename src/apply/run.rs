@@ -32,9 +32,6 @@ pub(crate) struct Applier<'a> {
     pub config_namespace: &'a str,
     /// How long a node is not drained again after its drain ran into `drainTimeout`.
     pub retry_delay: jiff::SignedDuration,
-    /// How long after the request to delete a group its nodes are terminated although a PodDisruptionBudget blocks their
-    /// drain.
-    pub deletion_drain_timeout: jiff::SignedDuration,
     /// Reference time of the plan.
     pub now: Timestamp,
 }
@@ -88,6 +85,8 @@ pub(crate) struct ApplyRun<'a> {
     pub id: &'a GroupId,
     /// The newest resourceVersion of the InstanceGroup that this pass knows.
     pub resource_version: String,
+    /// See [`crate::plan::Plan::evictions_end`].
+    pub(super) evictions_end: Option<Timestamp>,
     /// Finalizers of the InstanceGroup when the plan was made.
     pub(super) finalizers: &'a [String],
     /// Launch template versions that this pass created, by hash line.

@@ -21,7 +21,7 @@ pub(crate) const ROLE_PATHS: [&str; 4] = [
 /// The field that selects pods for Fargate, possibly in namespaces of other tenants.
 pub(crate) const FARGATE_SELECTORS_PATH: &str = "spec.eks-fargate.selectors";
 
-const POLICY_KEYS: [&str; 9] = [
+const POLICY_KEYS: [&str; 10] = [
     "roles",
     "managedPolicies",
     "strategyKinds",
@@ -29,6 +29,7 @@ const POLICY_KEYS: [&str; 9] = [
     "strategyScripts",
     "spotRecommendationNamespaces",
     "excludableNamespaces",
+    "protectDeletion",
     "fargateNamespaces",
     "quotas",
 ];
@@ -44,6 +45,7 @@ pub struct Policy {
     strategy_scripts: Option<Vec<String>>,
     spot_recommendation_namespaces: Option<Vec<String>>,
     excludable_namespaces: Option<Vec<String>>,
+    protect_deletion: Vec<String>,
     pub(super) fargate_namespaces: Option<Vec<String>>,
     quotas: Vec<(String, Quota)>,
 }
@@ -117,6 +119,7 @@ impl Policy {
             strategy_scripts: list("strategyScripts")?,
             spot_recommendation_namespaces: list("spotRecommendationNamespaces")?,
             excludable_namespaces: list("excludableNamespaces")?,
+            protect_deletion: list("protectDeletion")?.unwrap_or_default(),
             fargate_namespaces: list("fargateNamespaces")?,
             quotas,
         })
@@ -197,6 +200,11 @@ impl Policy {
     /// Whether events of a namespace may recommend spot prices.
     pub(crate) fn is_spot_namespace_allowed(&self, namespace: &str) -> bool {
         self.spot_recommendation_namespaces.as_deref().is_none_or(|globs| matches_any_glob(globs, namespace))
+    }
+
+    /// Whether the deletion of a group with ready nodes must be confirmed in this namespace.
+    pub(crate) fn is_deletion_protected(&self, namespace: &str) -> bool {
+        matches_any_glob(&self.protect_deletion, namespace)
     }
 
     /// Whether the crd strategy may create a resource of this kind and API group.

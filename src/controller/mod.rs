@@ -206,7 +206,6 @@ async fn apply_plan(group: &InstanceGroup, plan: Plan, ctx: &Context, now: Times
         honors_group_lock: ctx.stores.honors_group_lock(group),
         config_namespace: &ctx.config_namespace,
         retry_delay: ctx.planner.settings.timing.retry_delay,
-        deletion_drain_timeout: ctx.planner.settings.timing.deletion_drain_timeout,
         now,
     };
     let resource_version = group.resource_version().unwrap_or_default();

@@ -9,15 +9,15 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::json;
 
-use crate::api::annotations::ignored_annotations;
-use crate::api::names::{condition, fail_reason};
+use crate::api::annotations::{ignored_annotations, is_true_word};
+use crate::api::names::{annotation, condition, fail_reason};
 use crate::api::spec_error;
 use crate::api::spec_error::{SpecError, join_messages};
 use crate::api::{self, InstanceGroup, InstanceGroupSpec, InstanceGroupStatus, ProvisionerKind};
 use crate::auth::aws_auth::MapRoles;
 use crate::aws::inventory::Inventory;
 use crate::boundaries::active::{ActiveBoundaries, BoundariesSource};
-use crate::boundaries::{Boundaries, MergedSpec, NamespaceUsage, OverriddenValue, merge};
+use crate::boundaries::{Boundaries, MergedAnnotations, MergedSpec, NamespaceUsage, OverriddenValue, merge};
 use crate::controller::report::BoundariesSummary;
 use crate::index::groups::GroupIndex;
 use crate::index::nodes::NodeIndex;
@@ -236,10 +236,35 @@ impl Planner {
         let forbidden = merged.as_ref().map(|merged| policy_violations(id, merged, context)).unwrap_or_default();
         let spec = merged.as_ref().and_then(|merged| api::validate::decode_spec(&merged.spec).ok());
         let annotations = merged.as_ref().map(|merged| &merged.annotations);
-        let request = DeleteRequest { id, annotations, spec, forbidden, status: &status, settings: &self.settings };
+        let protected_by = deletion_protection(group, annotations, context);
+        let settings = &self.settings;
+        let request = DeleteRequest { id, annotations, spec, forbidden, protected_by, status: &status, settings };
         let plan = dispatch::for_kind(kind).plan_deletion(observer, request).await?;
         Ok(Planning { plan, boundaries: None, failure_reason: None, snapshot: None })
     }
+}
+
+/// What protects a group from deletion, unless the deletion is confirmed. The confirmation is read from the object
+/// itself: no boundary can give it.
+fn deletion_protection(
+    group: &InstanceGroup,
+    merged: Option<&MergedAnnotations>,
+    context: &GroupContext,
+) -> Option<String> {
+    if group.annotations().get(annotation::CONFIRM_DELETION) == Some(&group.name_any()) {
+        return None;
+    }
+    let requested = |value: Option<&str>| value.is_some_and(is_true_word);
+    let own = group.annotations().get(annotation::PROTECT_DELETION).map(String::as_str);
+    let merged = merged.and_then(|merged| merged.get(annotation::PROTECT_DELETION));
+    if requested(own) || requested(merged) {
+        return Some(format!("the annotation {}", annotation::PROTECT_DELETION));
+    }
+    let policy = context.active_boundaries.boundaries.as_ref().map(|boundaries| &boundaries.policy);
+    let namespace = group.namespace().unwrap_or_default();
+    policy
+        .is_some_and(|policy| policy.is_deletion_protected(&namespace))
+        .then(|| format!("policy.protectDeletion for the namespace {namespace}"))
 }
 
 /// Why no boundaries are available; `None` when they are, or when groups run without.

@@ -164,7 +164,8 @@ fn is_transient(reason: Reason, is_deleting: bool) -> bool {
         | Reason::StrategyKindNotFound
         | Reason::ProfileFailed
         | Reason::UpdateFailed
-        | Reason::PolicyViolation => false,
+        | Reason::PolicyViolation
+        | Reason::DeletionProtected => false,
     }
 }
 

@@ -49,6 +49,8 @@ pub struct PlanBuilder {
     pub join_conflict: Option<String>,
     /// Status fields other than conditions.
     pub status_update: StatusUpdate,
+    /// See [`Plan::evictions_end`].
+    pub evictions_end: Option<Timestamp>,
     /// Outcomes that [`PlanBuilder::set_outcome_once`] dropped because an earlier one differs, in call order. They do
     /// not enter the plan.
     pub ignored_outcomes: Vec<Outcome>,
@@ -125,6 +127,7 @@ impl PlanBuilder {
             status_update: self.status_update,
             condition_updates: self.condition_updates,
             events: self.events,
+            evictions_end: self.evictions_end,
             recheck_at,
         }
     }

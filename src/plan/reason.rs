@@ -54,6 +54,8 @@ pub enum Reason {
     UpdateFailed,
     /// The cluster admin's policy forbids a value.
     PolicyViolation,
+    /// The group is protected, and its deletion is not confirmed.
+    DeletionProtected,
 }
 
 impl std::fmt::Display for Reason {

@@ -28,6 +28,9 @@ pub struct Plan {
     pub condition_updates: Vec<ConditionUpdate>,
     /// Events to publish when the plan has been applied.
     pub events: Vec<Event>,
+    /// When instances are terminated although budgets block evictions, because the group is being deleted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub evictions_end: Option<Timestamp>,
     /// When the group needs another pass even if nothing changes before then.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recheck_at: Option<Timestamp>,

@@ -2,17 +2,21 @@
 
 use std::collections::BTreeSet;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use super::plan_input::PlanContext;
 use super::snapshot::PlanSnapshot;
+use crate::api::names::annotation;
 use crate::api::spec_error::{self, SpecError, join_messages};
 use crate::api::{GroupId, InstanceGroupSpec, InstanceGroupStatus};
+use crate::aws::InstanceState;
 use crate::boundaries::{MergedAnnotations, Policy};
 use crate::index::spot::Recommendations;
-use crate::plan::{Event, ObjectStep, Outcome, Plan, PlanBuilder, Reason, Write};
+use crate::plan::{Event, ObjectStep, Outcome, Plan, PlanBuilder, Reason, Write, blocked_plan};
+use crate::rotation::NodeInstance;
 use crate::rotation::crd::TemplateAuthor;
 use crate::settings::Settings;
+use crate::util::duration;
 
 /// A group to plan that is not being deleted.
 pub(crate) struct PlanRequest<'a> {
@@ -63,6 +67,8 @@ pub(crate) struct DeleteRequest<'a> {
     pub spec: Option<InstanceGroupSpec>,
     /// Violations of the admin's policy in that spec.
     pub forbidden: Vec<SpecError>,
+    /// What protects the group from deletion; `None` without protection, or when the deletion is confirmed.
+    pub protected_by: Option<String>,
     /// Status of the group.
     pub status: &'a InstanceGroupStatus,
     /// Settings of this process.
@@ -82,6 +88,32 @@ pub(crate) struct StopRequest<'a> {
 }
 
 impl DeleteRequest<'_> {
+    /// `drainTimeout` of the group; `None` when it is not set, or when the spec is invalid.
+    pub(super) fn drain_timeout(&self) -> Option<SignedDuration> {
+        let rolling = self.spec.as_ref()?.strategy.as_ref()?.rolling_update.as_ref()?;
+        duration::parse(rolling.drain_timeout.as_deref()?)
+    }
+
+    /// The plan of a protected group with nodes: the deletion waits until it is confirmed. An instance in service counts
+    /// unless its node is known not to be Ready, because the cache of nodes may lag.
+    pub(super) fn protected_plan(&self, members: &[NodeInstance]) -> Option<Plan> {
+        let serves = |m: &&NodeInstance| {
+            m.instance.state == InstanceState::InService && m.node.as_ref().is_none_or(|node| node.ready)
+        };
+        self.protected_from(members.iter().filter(serves).count(), "nodes")
+    }
+
+    /// See [`DeleteRequest::protected_plan`]; `count` things of some kind still serve.
+    pub(super) fn protected_from(&self, count: usize, things: &str) -> Option<Plan> {
+        let by = self.protected_by.as_ref().filter(|_| count > 0)?;
+        let GroupId { namespace, name, .. } = self.id;
+        let message = format!(
+            "{by} protects this group, and {count} {things} serve; to delete it, run: kubectl annotate instancegroup {name} --namespace {namespace} {}={name}",
+            annotation::CONFIRM_DELETION
+        );
+        Some(blocked_plan(self.id, Reason::DeletionProtected, message))
+    }
+
     /// Why the spec would be rejected; `path` is the field that names the cluster.
     pub(super) fn spec_errors(&self, path: &str, cluster: &str) -> Vec<SpecError> {
         cluster_mismatch(self.settings, path, cluster).into_iter().chain(self.forbidden.iter().cloned()).collect()
@@ -128,4 +160,68 @@ pub(super) fn plan_rejected_spec(id: &GroupId, errors: &[SpecError]) -> Plan {
     builder.events.push(Event::warning(spec_error::first_reason(errors).to_string(), message));
     builder.set_outcome_once(Outcome::Deleted);
     builder.build(id, None)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::api::{InstanceGroup, group_id};
+    use crate::auth::JoinAuth;
+    use crate::settings::Timing;
+
+    fn with_request<T>(
+        spec: serde_json::Value,
+        protected_by: Option<&str>,
+        test: impl FnOnce(&DeleteRequest) -> T,
+    ) -> T {
+        let mut group = InstanceGroup::new("web", InstanceGroupSpec::default());
+        group.metadata.namespace = Some("team".into());
+        group.metadata.deletion_timestamp =
+            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(Timestamp::UNIX_EPOCH));
+        let settings = Settings {
+            timing: Timing::default(),
+            resync_period: std::time::Duration::from_secs(300),
+            config_retention: 2,
+            cluster_name: None,
+            default_scaling_configuration: crate::api::ScalingConfigurationKind::LaunchTemplate,
+            windows_discovers_endpoint: false,
+            join_auth: JoinAuth::Auto,
+            config_namespace: "instance-manager".into(),
+        };
+        test(&DeleteRequest {
+            id: &group_id(&group),
+            annotations: None,
+            spec: serde_json::from_value(spec).ok(),
+            forbidden: vec![],
+            protected_by: protected_by.map(str::to_owned),
+            status: &InstanceGroupStatus::default(),
+            settings: &settings,
+        })
+    }
+
+    #[test]
+    fn deletion_waits_as_long_as_the_drain_timeout_of_the_group() {
+        let timeout = |rolling: serde_json::Value| {
+            let spec = json!({"strategy": {"type": "rollingUpdate", "rollingUpdate": rolling}});
+            with_request(spec, None, |request| request.drain_timeout().map(duration::format))
+        };
+        assert_eq!(timeout(json!({"drainTimeout": "2h"})).as_deref(), Some("2h"));
+        assert_eq!(timeout(json!({})), None);
+    }
+
+    #[test]
+    fn protected_group_waits_for_a_confirmation_while_nodes_serve() {
+        let outcome = |by, nodes| {
+            with_request(json!({}), by, |request| request.protected_from(nodes, "nodes").map(|plan| plan.outcome))
+        };
+        let Some(Outcome::Blocked { reason: Reason::DeletionProtected, message, is_deleting: true }) =
+            outcome(Some("the policy"), 2)
+        else {
+            panic!("the deletion does not wait");
+        };
+        assert!(message.contains("the policy") && message.contains("confirm-deletion=web"), "{message}");
+        assert_eq!((outcome(Some("the policy"), 0), outcome(None, 2)), (None, None));
+    }
 }

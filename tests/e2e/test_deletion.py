@@ -26,7 +26,12 @@ def test_a_deletion_drains_and_leaves_nothing(tenant):
     tenant.wait_pods_running(5)
     arn = group.status()["nodesInstanceRoleArn"]
     assert {kind for kind, _ in traces(tenant.cloud, tenant.unique)} == {"groups", "templates", "roles", "profiles"}
+    group.annotate(protect_deletion="true")
+    mark = tenant.cloud.log_position()
     group.delete()
+    stalled = group.wait_condition("Stalled", reason="DeletionProtected")
+    assert "confirm-deletion=web" in stalled["message"] and group.writes(mark) == [] and len(group.ready_nodes()) == 3
+    group.annotate(confirm_deletion="web")
     group.wait_gone()
     assert traces(tenant.cloud, tenant.unique) == set() and arn not in tenant.cloud.map_roles()
     assert group.undrained() == {}

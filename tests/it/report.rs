@@ -25,6 +25,7 @@ fn plan(outcome: Outcome) -> Plan {
         status_update: StatusUpdate { fields: BTreeMap::from([("nodes".to_owned(), nodes)]), nodes_ready: None },
         condition_updates: vec![],
         events: vec![],
+        evictions_end: None,
         recheck_at: None,
     }
 }

@@ -150,6 +150,13 @@ fn policy_limits_who_recommends_spot_prices() {
 }
 
 #[test]
+fn policy_protects_groups_from_deletion() {
+    let policy = parse(&[("policy", "protectDeletion: [prod-*]")]).policy;
+    assert!(policy.is_deletion_protected("prod-1") && !policy.is_deletion_protected("team"));
+    assert!(!Policy::default().is_deletion_protected("prod-1"));
+}
+
+#[test]
 fn globs_match_whole_texts() {
     for (glob, text, matches) in [
         ("*", "", true),

@@ -64,6 +64,8 @@ pub struct DeleteInput<'a> {
     pub access_entries: &'a [AccessEntry],
     /// Another group that has to be deleted first, because it removes a shared entry.
     pub wait_for: Option<&'a str>,
+    /// How long after the request evictions are waited for.
+    pub drain_timeout: SignedDuration,
     /// Timeouts and delays; all nodes are drained at once.
     pub timing: &'a Timing,
     /// Reference time for this reconcile.
@@ -156,11 +158,13 @@ fn drain_scaling_group(input: &DeleteInput, group: &ScalingGroup, builder: &mut 
         builder.push_with_reasons(EksStep::DeleteGroup { group: group.name.clone() }, reasons());
         return builder.set_outcome_once(waiting(Phase::Deleting, "the scaling group is empty and is being deleted"));
     }
+    builder.evictions_end = input.id.deletion_requested_at.and_then(|at| at.checked_add(input.drain_timeout).ok());
     let decision = drain_decision(input, group);
     builder.condition_updates.extend(duplicate_provider_id(&decision));
     if !decision.abandoned_pods.is_empty() {
         let message = format!(
-            "the drain took longer than 15 minutes and continues without waiting for {}",
+            "the drain took longer than {} and continues without waiting for {}",
+            crate::util::duration::format(input.drain_timeout),
             pod_names(&decision.abandoned_pods)
         );
         builder.events.push(Event::warning("DrainTimeout", message));
@@ -196,10 +200,10 @@ fn drain_decision(input: &DeleteInput, group: &ScalingGroup) -> rolling_update::
         lock: None,
         precondition: None,
         was_halted: false,
-        join_timeout: input.timing.deletion_drain_timeout,
+        join_timeout: input.drain_timeout,
         ready_hold: SignedDuration::ZERO,
         drain_policy: DrainPolicy {
-            timeout: Some(input.timing.deletion_drain_timeout),
+            timeout: Some(input.drain_timeout),
             // A rotation may have begun the drain long before.
             timeout_since: input.id.deletion_requested_at,
             at_timeout: AtTimeout::Terminate,

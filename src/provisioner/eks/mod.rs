@@ -99,12 +99,16 @@ impl Provisioner for Eks {
 
     async fn plan_deletion(&self, o: &Observer<'_>, request: DeleteRequest<'_>) -> ObserveResult<Plan> {
         let DeleteRequest { id, status, settings, .. } = request;
+        let drain_timeout = request.drain_timeout().unwrap_or(settings.timing.deletion_drain_timeout);
         let Some(remaining_resources::RecordedNames { names, ownership_tags, .. }) =
             remaining_resources::recorded_names(id, status)
         else {
             return Ok(plan_nothing_to_delete(id));
         };
         let mut remaining = remaining_resources::remaining_resources(o, id, &names, &ownership_tags, status).await?;
+        if let Some(protected) = request.protected_plan(&remaining.members) {
+            return Ok(protected);
+        }
         let managed = status.managed.clone().unwrap_or_default();
         let our_policies: Vec<_> = remaining
             .attached_policies
@@ -131,6 +135,7 @@ impl Provisioner for Eks {
                 aws_auth_entries: &remaining.aws_auth_entries,
                 access_entries: &remaining.access_entries,
                 wait_for: remaining.wait_for.as_deref(),
+                drain_timeout,
                 timing: &settings.timing,
                 now: o.now,
             });

@@ -98,6 +98,10 @@ impl Provisioner for Fargate {
         if !ownership::has_created_resources(status) && cluster_mismatch(settings, CLUSTER_FIELD, &cluster).is_some() {
             return Ok(plan_rejected_spec(id, &request.spec_errors(CLUSTER_FIELD, &cluster)));
         }
+        let profiles = status.fargate.as_ref().map_or(0, |fargate| fargate.profiles.len());
+        if let Some(protected) = request.protected_from(profiles, "Fargate profiles") {
+            return Ok(protected);
+        }
         let ownership = ownership_tags(&cluster, id);
         let is_rejected = !request.forbidden.is_empty();
         let evidence = OwnershipEvidence::from_status(spec.pod_execution_role_arn.as_deref(), is_rejected, status);

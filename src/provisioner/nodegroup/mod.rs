@@ -103,6 +103,15 @@ impl Provisioner for EksManaged {
                 nodegroups.push((*found).clone());
             }
         }
+        if request.protected_by.is_some() {
+            let mut members = Vec::new();
+            for found in &nodegroups {
+                members.extend(observe::read_members(o, found.clone(), o.max_cache_age).await?.members);
+            }
+            if let Some(protected) = request.protected_plan(&members) {
+                return Ok(protected);
+            }
+        }
         Ok(delete::plan(&delete::DeleteInput {
             id,
             ownership_tags: &|cluster: &str| ownership_tags(cluster, id),

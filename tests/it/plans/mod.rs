@@ -804,6 +804,7 @@ fn deletion_plans_match_golden_files() {
         aws_auth_entries: std::slice::from_ref(&r.aws_auth_entry),
         access_entries: &[],
         wait_for: None,
+        drain_timeout: SignedDuration::from_mins(30),
         timing: &timing,
         now: timestamp(NOW),
     };
