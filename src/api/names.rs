@@ -51,6 +51,8 @@ pub(crate) mod annotation {
     pub(crate) const CONFIRM_DELETION: &str = "instancemgr.keikoproj.io/confirm-deletion";
     /// Node: record of a disruption in progress.
     pub(crate) const DISRUPTION: &str = "instancemgr.keikoproj.io/disruption";
+    /// Node: time in RFC 3339 before which its drain, which timed out or was stopped by someone else, is not repeated.
+    pub(crate) const DRAIN_AFTER: &str = "instancemgr.keikoproj.io/drain-after";
     /// Node: record that the controller put the node's instance into standby.
     pub(crate) const SURGE: &str = "instancemgr.keikoproj.io/surge";
     /// Strategy resource: name of the scaling group that it upgrades.

@@ -2,6 +2,8 @@
 //! or program wrote must never stop the watch. Everything in it can be rebuilt, except the records that guard against
 //! acting twice.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -86,6 +88,10 @@ pub struct InstanceGroupStatus {
     /// Launch template version that nodes should run.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub template: Option<TemplateStatus>,
+    /// Instances that have been in service for more than a tenth of joinTimeout and whose node is not Ready, with the
+    /// time in RFC 3339 from which joinTimeout counts.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "BTreeMap::is_empty")]
+    pub joining: BTreeMap<String, String>,
     /// ID of the last update of the managed node group that the controller started.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub update_id: Option<String>,

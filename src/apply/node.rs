@@ -23,11 +23,10 @@ impl Apply for NodeStep {
                 kube.cordon_node(node, resource_version, &json!(record)).await.map_err(StepError::Kube)?;
             }
             NodeStep::UncordonNode { node, reason } => {
-                kube.uncordon_node(node).await.map_err(StepError::Kube)?;
+                let is_repeated = matches!(reason, UncordonReason::DrainTimeout | UncordonReason::UncordonedByOthers);
+                let drain_after = is_repeated.then(|| run.ctx.now + run.ctx.retry_delay);
+                kube.uncordon_node(node, drain_after).await.map_err(StepError::Kube)?;
                 process_state.forget_node(node);
-                if matches!(reason, UncordonReason::DrainTimeout | UncordonReason::UncordonedByOthers) {
-                    process_state.delay_drain(node, run.ctx.now + run.ctx.retry_delay);
-                }
             }
             NodeStep::RecordSurge { node, resource_version, template_version, .. } => {
                 let (group, template_version) = (run.id.uid.clone(), template_version.clone());

@@ -254,10 +254,11 @@ fn deletion_protection(
     if group.annotations().get(annotation::CONFIRM_DELETION) == Some(&group.name_any()) {
         return None;
     }
-    let requested = |value: Option<&str>| value.is_some_and(is_true_word);
-    let own = group.annotations().get(annotation::PROTECT_DELETION).map(String::as_str);
-    let merged = merged.and_then(|merged| merged.get(annotation::PROTECT_DELETION));
-    if requested(own) || requested(merged) {
+    let requested = match merged {
+        Some(merged) => merged.get(annotation::PROTECT_DELETION),
+        None => group.annotations().get(annotation::PROTECT_DELETION).map(String::as_str),
+    };
+    if requested.is_some_and(is_true_word) {
         return Some(format!("the annotation {}", annotation::PROTECT_DELETION));
     }
     let policy = context.active_boundaries.boundaries.as_ref().map(|boundaries| &boundaries.policy);

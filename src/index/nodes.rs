@@ -185,6 +185,7 @@ pub(crate) fn node_view(node: &Node) -> NodeView {
         disruption: parse_annotation::<DisruptionRecord>(node, annotation::DISRUPTION),
         orphaned_disruption: None,
         surge: parse_annotation::<SurgeRecord>(node, annotation::SURGE),
+        drain_after: node.annotations().get(annotation::DRAIN_AFTER).and_then(|at| at.parse().ok()),
         created_at,
         duplicates: Vec::new(),
     }

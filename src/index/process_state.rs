@@ -1,5 +1,6 @@
 //! State that one process keeps in memory between reconciles. No safety check depends on it: after a restart it is
-//! empty, and at worst a wait starts again.
+//! empty, and at worst a wait starts again. Waits that decide when a node is given up or drained again are on record: in
+//! `status.joining` and on the Node.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Mutex;
@@ -97,7 +98,6 @@ struct GroupState {
 struct NodeState {
     empty_since: Option<Timestamp>,
     evictions_blocked: Option<(Timestamp, u32)>,
-    retry_at: Option<Timestamp>,
 }
 
 /// The times that a drain depends on.
@@ -107,8 +107,6 @@ pub(crate) struct DrainClocks {
     pub empty_since: Option<Timestamp>,
     /// When an eviction was last blocked, and how often in a row.
     pub evictions_blocked: Option<(Timestamp, u32)>,
-    /// When the drain is retried.
-    pub retry_at: Option<Timestamp>,
 }
 
 impl ProcessState {
@@ -227,13 +225,8 @@ impl ProcessState {
         self.with(|inner| {
             let n = inner.nodes.entry(node.into()).or_default();
             n.empty_since = if empty { n.empty_since.or(Some(now)) } else { None };
-            DrainClocks { empty_since: n.empty_since, evictions_blocked: n.evictions_blocked, retry_at: n.retry_at }
+            DrainClocks { empty_since: n.empty_since, evictions_blocked: n.evictions_blocked }
         })
-    }
-
-    /// When the drain of a node is retried.
-    pub(crate) fn drain_retry_at(&self, node: &str) -> Option<Timestamp> {
-        self.with(|inner| inner.nodes.get(node).and_then(|n| n.retry_at))
     }
 
     /// Records that evictions on a node were blocked. All of one reconcile, with the same `now`, count once.
@@ -249,13 +242,6 @@ impl ProcessState {
     /// Records that an eviction on a node succeeded.
     pub(crate) fn reset_blocked_evictions(&self, node: &str) {
         self.with(|inner| inner.nodes.entry(node.into()).or_default().evictions_blocked = None);
-    }
-
-    /// Records that the drain of a node ran into its timeout.
-    pub(crate) fn delay_drain(&self, node: &str, until: Timestamp) {
-        self.with(|inner| {
-            inner.nodes.insert(node.into(), NodeState { retry_at: Some(until), ..NodeState::default() });
-        });
     }
 
     /// Whether it is known that no InstanceGroup has this UID.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use async_trait::async_trait;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
@@ -106,8 +107,8 @@ impl KubeApi for KubeClient {
         nodes::set_surge_record(&self.client, name, resource_version, record).await
     }
 
-    async fn uncordon_node(&self, name: &str) -> Result<bool, KubeError> {
-        nodes::uncordon(&self.client, name).await
+    async fn uncordon_node(&self, name: &str, drain_after: Option<Timestamp>) -> Result<bool, KubeError> {
+        nodes::uncordon(&self.client, name, drain_after).await
     }
 
     async fn label_node(&self, name: &str, labels: &BTreeMap<String, String>) -> Result<(), KubeError> {

@@ -165,8 +165,8 @@ pub trait KubeApi: Send + Sync {
     async fn cordon_node(&self, name: &str, resource_version: &str, disruption: &Value) -> Result<String, KubeError>;
 
     /// Removes the disruption record from a Node and uncordons it, unless it was cordoned before. Returns false, and
-    /// changes nothing, when the Node has no disruption record.
-    async fn uncordon_node(&self, name: &str) -> Result<bool, KubeError>;
+    /// changes nothing, when the Node has no disruption record. `drain_after` delays the next drain.
+    async fn uncordon_node(&self, name: &str, drain_after: Option<Timestamp>) -> Result<bool, KubeError>;
 
     /// Records on a Node that its instance is about to enter standby, or removes the record when it is `None`. With a
     /// `resource_version`, only while the Node is still at it.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::api::{Api, ListParams, Patch};
@@ -41,7 +42,7 @@ pub(super) async fn cordon(
     Ok(node.resource_version().unwrap_or_default())
 }
 
-pub(super) async fn uncordon(client: &Client, name: &str) -> Result<bool, KubeError> {
+pub(super) async fn uncordon(client: &Client, name: &str, drain_after: Option<Timestamp>) -> Result<bool, KubeError> {
     let nodes: Api<Node> = Api::all(client.clone());
     let node = call("get", "nodes", nodes.get(name)).await?;
     let Some(record) = node.annotations().get(annotation::DISRUPTION) else {
@@ -51,7 +52,10 @@ pub(super) async fn uncordon(client: &Client, name: &str) -> Result<bool, KubeEr
     let mut body = json!({
         "metadata": {
             "resourceVersion": node.resource_version(),
-            "annotations": {annotation::DISRUPTION: null},
+            "annotations": {
+                annotation::DISRUPTION: null,
+                annotation::DRAIN_AFTER: drain_after.map(|at| at.to_string()),
+            },
         },
     });
     if record[CORDONED_BEFORE] != json!(true) {
@@ -151,27 +155,35 @@ mod tests {
     #[tokio::test]
     async fn node_without_disruption_record_stays_cordoned() {
         let (client, patches) = cluster(node(json!({"other": "x"}), true));
-        assert!(!uncordon(&client, "n1").await.unwrap());
+        assert!(!uncordon(&client, "n1", None).await.unwrap());
         assert_eq!(patches.lock().unwrap().len(), 0);
     }
 
     #[tokio::test]
     async fn uncordon_removes_record_and_cordon_at_the_version_read() {
         let (client, patches) = cluster(node(json!({annotation::DISRUPTION: "{}"}), true));
-        assert!(uncordon(&client, "n1").await.unwrap());
+        assert!(uncordon(&client, "n1", None).await.unwrap());
         assert_eq!(
             patches.lock().unwrap()[0].body,
             json!({"metadata": {"resourceVersion": "7",
-                    "annotations": {annotation::DISRUPTION: null}},
+                    "annotations": {annotation::DISRUPTION: null, annotation::DRAIN_AFTER: null}},
                 "spec": {"unschedulable": null}})
         );
+    }
+
+    #[tokio::test]
+    async fn delay_of_the_next_drain_is_recorded_with_the_uncordon() {
+        let (client, patches) = cluster(node(json!({annotation::DISRUPTION: "{}"}), true));
+        assert!(uncordon(&client, "n1", Some(Timestamp::UNIX_EPOCH)).await.unwrap());
+        let body = patches.lock().unwrap()[0].body.clone();
+        assert_eq!(body["metadata"]["annotations"][annotation::DRAIN_AFTER], json!("1970-01-01T00:00:00Z"));
     }
 
     #[tokio::test]
     async fn cordon_set_before_the_disruption_is_kept() {
         let record = json!({CORDONED_BEFORE: true}).to_string();
         let (client, patches) = cluster(node(json!({annotation::DISRUPTION: record}), true));
-        assert!(uncordon(&client, "n1").await.unwrap());
+        assert!(uncordon(&client, "n1", None).await.unwrap());
         assert_eq!(patches.lock().unwrap()[0].body.get("spec"), None);
     }
 

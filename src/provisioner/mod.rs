@@ -9,6 +9,7 @@ pub(crate) mod dispatch;
 pub mod eks;
 pub mod fargate;
 pub(crate) mod join;
+pub(crate) mod join_times;
 pub mod nodegroup;
 pub(crate) mod observe;
 pub(crate) mod plan_input;

@@ -57,6 +57,8 @@ pub struct NodeView {
     pub orphaned_disruption: Option<DisruptionRecord>,
     /// Surge record of this group or of another one.
     pub surge: Option<SurgeRecord>,
+    /// Until when a drain that ended early is not repeated.
+    pub drain_after: Option<Timestamp>,
     /// When the Node was created, that is when it joined.
     pub created_at: Timestamp,
     /// Names of younger Nodes with the same providerID.

@@ -22,6 +22,7 @@ use crate::aws::{ScalingGroup, ScalingGroupChange};
 use crate::ownership::ownership_conflict;
 use crate::plan::{Drift, ObjectStep, Outcome, Phase, Plan, PlanBuilder, Reason, Recheck, StatusUpdate, waiting};
 use crate::plan::{EksStep, Pin};
+use crate::provisioner::join_times;
 
 /// Plans one reconcile of a group that is not being deleted.
 pub fn plan(input: &PlanInput) -> Plan {
@@ -106,6 +107,7 @@ fn plan_existing(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuil
             format!("the scaling group {} is being deleted; it is created again once it is gone", group.name),
         ));
     }
+    record_join_times(input, builder);
     let joined = role_join(input).plan();
     record(input, &joined, builder);
     record_spot_recommendation(input, builder);
@@ -138,6 +140,13 @@ fn plan_existing(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuil
         scale_in::report_pending(input, group, builder);
         hooks::report_pending(input, group, builder);
     }
+}
+
+fn record_join_times(input: &PlanInput, builder: &mut PlanBuilder) {
+    let members = rotation::outdated::members(input.resolved, input.observed, input.status);
+    let timeout = input.resolved.desired.rolling_update.join_timeout;
+    let joining = join_times::update(input.status, &members, timeout, input.now);
+    builder.status_update.fields.extend(joining.map(|joining| ("joining".to_owned(), joining)));
 }
 
 fn status_update(input: &PlanInput) -> StatusUpdate {

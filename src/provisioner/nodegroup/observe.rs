@@ -15,8 +15,8 @@ use crate::api::InstanceGroupStatus;
 use crate::aws::nodegroup::{Nodegroup, NodegroupName};
 use crate::aws::{AwsErrorKind, AwsResult};
 use crate::plan::Drift;
-use crate::provisioner::observe;
 use crate::provisioner::observe::{ObserveError, ObserveResult, Observer};
+use crate::provisioner::{join_times, observe};
 use crate::rotation::NodeInstance;
 
 /// Policies that every node role needs (EKS User Guide, "Amazon EKS node IAM role"). The policy of the network plugin may be
@@ -136,7 +136,9 @@ async fn observe_nodegroup(
             // Read fresh, so that a desired size that the autoscaler has just set is not overwritten.
             let max_age =
                 if (found.sizes.min, found.sizes.max) == desired_sizes { o.max_cache_age } else { Duration::ZERO };
-            state.nodegroups.push(read_members(o, found, max_age).await?);
+            let mut observed = read_members(o, found, max_age).await?;
+            join_times::restore(status, observed.members.iter_mut().map(|member| &mut member.instance));
+            state.nodegroups.push(observed);
         }
         Owner::Older => state.predating_nodegroup = Some(name.clone()),
         Owner::Others if *name == resolved.name => state.name_conflict = Some(name.clone()),

@@ -11,6 +11,7 @@ use super::record::record;
 use super::{adopt, blue_green, create, health, update};
 use crate::aws::nodegroup::NodegroupStatus;
 use crate::plan::{Outcome, Phase, Plan, PlanBuilder, StatusUpdate, waiting};
+use crate::provisioner::join_times;
 
 /// Plans one reconcile of a group that is not being deleted.
 pub fn plan(input: &PlanInput) -> Plan {
@@ -115,6 +116,9 @@ fn status_update(input: &PlanInput, partitioned: &Partition) -> StatusUpdate {
         ("lifecycle".into(), json!(lifecycle)),
         ("nodesInstanceRoleArn".into(), json!(desired.immutable.node_role)),
     ]);
+    let members = input.observed.nodegroups.iter().flat_map(|group| &group.members);
+    let joining = join_times::update(input.status, members, desired.rolling_update.join_timeout, input.now);
+    fields.extend(joining.map(|joining| ("joining".to_owned(), joining)));
     let serving = partitioned.current.or(partitioned.outgoing.last().copied());
     if let Some(group) = serving {
         let names = group.scaling_group_names();

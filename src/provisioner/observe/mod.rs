@@ -64,15 +64,16 @@ pub(crate) async fn drain_views(o: &Observer<'_>, members: &[NodeInstance], uid:
     for member in members {
         let Some(node) = &member.node else { continue };
         if member.disruption_of(uid).is_none() {
-            if let Some(until) = o.process_state.drain_retry_at(&node.name) {
-                drains.insert(node.name.clone(), DrainView { retry_drain_at: Some(until), ..DrainView::default() });
+            if node.drain_after.is_some() {
+                drains
+                    .insert(node.name.clone(), DrainView { retry_drain_at: node.drain_after, ..DrainView::default() });
             }
             continue;
         }
         if matches!(member.instance.state, InstanceState::Terminating | InstanceState::Other) {
             continue;
         }
-        drains.insert(node.name.clone(), drain_view(o, &node.name).await?);
+        drains.insert(node.name.clone(), drain_view(o, node).await?);
     }
     Ok(drains)
 }
@@ -167,7 +168,9 @@ impl VerifiedNodes {
         for member in unverified {
             let node = found.get(&member.instance.id).cloned().flatten();
             let verified = NodeInstance { node, ..member.clone() };
-            if verified.disruption_of(uid) != member.disruption_of(uid) {
+            let drain_after = |m: &NodeInstance| m.node.as_ref().and_then(|node| node.drain_after);
+            if verified.disruption_of(uid) != member.disruption_of(uid) || drain_after(&verified) != drain_after(member)
+            {
                 drains.remove(member.drain_key());
                 drains.extend(drain_views(o, &[verified], uid).await?);
             }
@@ -238,7 +241,8 @@ pub(crate) async fn pods_on_node(o: &Observer<'_>, node: &str) -> ObserveResult<
     Ok(pods.into_iter().map(view).collect())
 }
 
-async fn drain_view(o: &Observer<'_>, node: &str) -> ObserveResult<DrainView> {
+async fn drain_view(o: &Observer<'_>, node: &NodeView) -> ObserveResult<DrainView> {
+    let (drain_after, node) = (node.drain_after, node.name.as_str());
     let pods = pods_on_node(o, node).await?;
     let empty = pods.iter().all(|p| p.is_ignored || p.is_finished);
     let attached_volumes =
@@ -249,7 +253,7 @@ async fn drain_view(o: &Observer<'_>, node: &str) -> ObserveResult<DrainView> {
         attached_volumes,
         empty_since: tracked.empty_since,
         last_blocked_eviction: tracked.evictions_blocked,
-        retry_drain_at: tracked.retry_at,
+        retry_drain_at: drain_after,
     })
 }
 

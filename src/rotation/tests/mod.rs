@@ -37,6 +37,7 @@ pub(super) fn node_instance(name: &str) -> NodeInstance {
         disruption: None,
         orphaned_disruption: None,
         surge: None,
+        drain_after: None,
         created_at: ago(7_060),
         duplicates: Vec::new(),
     };

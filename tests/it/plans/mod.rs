@@ -263,6 +263,7 @@ fn node(instance: &str) -> NodeView {
         disruption: None,
         orphaned_disruption: None,
         surge: None,
+        drain_after: None,
         created_at: timestamp(LONG_AGO),
         duplicates: vec![],
     }

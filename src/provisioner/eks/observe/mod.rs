@@ -23,8 +23,8 @@ use crate::aws::{
     AwsError, Instance, InstanceProfile, InstanceState, LaunchTemplate, ScalingGroup, TemplateData, TemplatePin,
 };
 use crate::ownership::{has_ownership_tags, tagging_denied_condition};
-use crate::provisioner::join;
 use crate::provisioner::observe::{ObserveError, ObserveResult, Observer, drain_views, find_orphaned_records};
+use crate::provisioner::{join, join_times};
 use crate::rotation::{Drains, NodeView};
 
 /// Reads the observed state of one group.
@@ -38,11 +38,12 @@ pub(crate) async fn observe(
 ) -> ObserveResult<ObservedState> {
     let aws = ObserveError::Aws;
     let names = &resolved.names;
-    let (scaling_group, template) = tokio::try_join!(
+    let (mut scaling_group, template) = tokio::try_join!(
         o.inventory.group(&names.scaling_group, o.max_cache_age),
         o.inventory.template(&names.template, o.shared_max_cache_age)
     )
     .map_err(aws)?;
+    join_times::restore(status, scaling_group.iter_mut().flat_map(|group| &mut group.instances));
     let template = template_in_use(o, resolved, scaling_group.as_ref(), template, status).await?;
     let orphaned_template = if scaling_group.is_none() { orphaned_template(o, resolved, status).await? } else { None };
     // Attributes that other controllers or users set are read and reported only at the adoption.

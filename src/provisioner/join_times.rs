@@ -1,0 +1,84 @@
+//! Since when instances wait for their nodes to become Ready. AWS does not say when an instance entered service, so the
+//! first observation counts. The status records it, so that `joinTimeout` does not start again with the process.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use crate::api::InstanceGroupStatus;
+use crate::aws::{Instance, InstanceState};
+use crate::rotation::NodeInstance;
+
+/// Sets the recorded times of instances that this process first observed later.
+pub(crate) fn restore<'a>(status: &InstanceGroupStatus, instances: impl IntoIterator<Item = &'a mut Instance>) {
+    for instance in instances {
+        let recorded = status.joining.get(&instance.id).and_then(|since| since.parse::<Timestamp>().ok());
+        instance.in_service_since = match (recorded, instance.in_service_since) {
+            (Some(recorded), Some(observed)) => Some(recorded.min(observed)),
+            (_, observed) => observed,
+        };
+    }
+}
+
+/// The new value of `status.joining`; `None` when it stays. A wait is recorded after a tenth of the timeout, so that
+/// nodes that join normally cost no status write.
+pub(crate) fn update<'a>(
+    status: &InstanceGroupStatus,
+    members: impl IntoIterator<Item = &'a NodeInstance>,
+    join_timeout: SignedDuration,
+    now: Timestamp,
+) -> Option<Value> {
+    let joining: BTreeMap<String, String> = (members.into_iter())
+        .filter(|m| m.instance.state == InstanceState::InService && !m.is_ready())
+        .filter_map(|m| Some((m.instance.id.clone(), m.instance.in_service_since?)))
+        .filter(|(_, since)| now.duration_since(*since) * 10 >= join_timeout)
+        .map(|(id, since)| (id, since.to_string()))
+        .collect();
+    (joining != status.joining).then(|| if joining.is_empty() { Value::Null } else { json!(joining) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().expect("a time")
+    }
+
+    /// An instance without a node that this process has observed since `since`.
+    fn member(since: &str) -> NodeInstance {
+        let instance = Instance {
+            id: "i-1".into(),
+            zone: "us-west-2a".into(),
+            state: InstanceState::InService,
+            healthy: true,
+            waits_in_hook: false,
+            is_retained: false,
+            template: None,
+            launch_configuration: None,
+            weight: 1,
+            in_service_since: Some(at(since)),
+        };
+        NodeInstance { instance, node: None, reasons: vec![] }
+    }
+
+    #[test]
+    fn join_time_survives_a_restart() {
+        let (timeout, mut status) = (SignedDuration::from_mins(15), InstanceGroupStatus::default());
+        let mut member = member("2026-01-01T00:00:00Z");
+        let updated = |status: &InstanceGroupStatus, member: &NodeInstance, now: &str| {
+            update(status, std::iter::once(member), timeout, at(now))
+        };
+        assert_eq!(updated(&status, &member, "2026-01-01T00:01:00Z"), None, "it may join in time");
+        let recorded = updated(&status, &member, "2026-01-01T00:02:00Z").expect("a record");
+        assert_eq!(recorded, json!({"i-1": "2026-01-01T00:00:00Z"}));
+        status.joining = serde_json::from_value(recorded).expect("a map");
+        assert_eq!(updated(&status, &member, "2026-01-01T00:03:00Z"), None, "one write for each wait");
+        member.instance.in_service_since = Some(at("2026-01-01T00:09:00Z"));
+        restore(&status, [&mut member.instance]);
+        assert_eq!(member.instance.in_service_since, Some(at("2026-01-01T00:00:00Z")));
+        member.instance.state = InstanceState::Terminating;
+        assert_eq!(updated(&status, &member, "2026-01-01T00:10:00Z"), Some(Value::Null));
+    }
+}
