@@ -33,6 +33,9 @@
 `POST /_local/launch-failure` `{"group": name or "*", "code": InsufficientInstanceCapacity / VcpuLimitExceeded /
     ..., "message": optional, "instance_type": optional}`
     Fails launches of the group, or of one instance type, with this error. A code of null removes the failure.
+`POST /_local/decrement` `{"group": name or "*", "by": one / weight}`
+    By how much a call that terminates an instance and decrements lowers the desired capacity of a group with weights:
+    by one (as at first), or by the instance's weight. AWS documents neither.
 `POST /_local/allow-launch-configurations` `{"allowed": true}`
     Whether CreateLaunchConfiguration works, as in old accounts. By default it fails, as in new accounts.
 `POST /_local/cluster` `{"version": "1.33", "authentication_mode": "API"}` changes the cluster immediately, in any
@@ -168,6 +171,15 @@ def set_launch_failure(simulator: Any, fields: dict[str, Any]) -> dict[str, Any]
     return {}
 
 
+def set_decrement(simulator: Any, fields: dict[str, Any]) -> dict[str, Any]:
+    if fields["by"] not in ("one", "weight"):
+        raise ValueError(f"by: {fields['by']!r} is neither one nor weight")
+    with simulator.lock:
+        groups = simulator.engine.decrements_by_weight
+        groups.add(fields["group"]) if fields["by"] == "weight" else groups.discard(fields["group"])
+    return {}
+
+
 def set_cluster(simulator: Any, fields: dict[str, Any]) -> dict[str, Any]:
     mode = fields.get("authentication_mode", simulator.authentication_mode)
     if mode not in MODES:
@@ -233,6 +245,7 @@ ROUTES = {
     ("POST", "instance"): change_instances,
     ("POST", "ssm"): set_ssm,
     ("POST", "launch-failure"): set_launch_failure,
+    ("POST", "decrement"): set_decrement,
     ("POST", "cluster"): set_cluster,
     ("POST", "allow-launch-configurations"): allow_launch_configurations,
     ("POST", "fargate-failure"): set_fargate_failure,

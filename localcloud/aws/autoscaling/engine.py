@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from localcloud.aws.autoscaling.allocation import capacity, purchase_options_unbalanced, weights
+from localcloud.aws.autoscaling.allocation import capacity, purchase_options_unbalanced, weight_of, weights
 from localcloud.aws.autoscaling.launch_source import Source, current_source, offered_zones
 from localcloud.aws.autoscaling.model import Group, Member
 from localcloud.aws.autoscaling.scale_in import instances_outside, instances_to_terminate
@@ -26,6 +26,7 @@ class Engine(WarmPools):
         self.groups: dict[str, Group] = {}
         self.deleted_activities: list[dict[str, Any]] = []
         self.launch_failures: dict[tuple[str, str | None], tuple[str, str]] = {}
+        self.decrements_by_weight: set[str] = set()
         self._queued: set[str] = set()
 
     def member(self, identifier: str) -> tuple[Group, Member] | None:
@@ -94,6 +95,14 @@ class Engine(WarmPools):
             return current_source(self.simulator, group)
         except AwsError:
             return None
+
+    def decrement(self, group: Group, member: Member) -> int:
+        """By how much a decrement lowers the desired capacity when this member leaves.
+
+        The Amazon EC2 Auto Scaling API Reference, TerminateInstanceInAutoScalingGroup, says only that the size of the group is
+        decremented. So it is one, or the member's weight where the control endpoint asks for it.
+        """
+        return weight_of(group, member) if {group.name, "*"} & self.decrements_by_weight else 1
 
     def remove(self, group: Group) -> None:
         """Delete a group."""

@@ -155,7 +155,7 @@ class GroupOperations:
         # The operation has no idempotency token, and AWS documents no exception for an instance that already terminates.
         # Clients report that repeated calls lower the desired capacity again.
         if decrement:
-            decrement_desired_capacity(group, [member], "Terminating instance without replacement")
+            decrement_desired_capacity(group, engine(self).decrement(group, member), "Terminating instance without replacement")
             engine(self).reconcile_soon(group)
         if member.state not in TERMINATING_STATES:
             engine(self).terminate(group, member, "in response to a user request")
@@ -198,11 +198,11 @@ def apply_options(group: Group, params: dict[str, Any]) -> None:
             setattr(group, attribute, params[name])
 
 
-def decrement_desired_capacity(group: Group, members: list[Member], action: str) -> None:
-    """Lower the desired capacity by the number of members. Rejected below the minimum."""
-    if group.desired - len(members) < group.min_size:
+def decrement_desired_capacity(group: Group, units: int, action: str) -> None:
+    """Lower the desired capacity. Rejected below the minimum."""
+    if group.desired - units < group.min_size:
         raise validation_error(
             f"Currently, desiredSize equals minSize ({group.min_size}). {action} will violate group's min size constraint. "
             "Either set shouldDecrementDesiredCapacity flag to false or lower group's min size."
         )
-    group.desired -= len(members)
+    group.desired -= units

@@ -8,6 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
 use super::launch_configuration;
+use super::scaling_group::scale_in;
 use crate::api::AdoptedResources;
 use crate::api::names::{FINALIZER, tag};
 use crate::auth::aws_auth::AuthEntry;
@@ -207,7 +208,8 @@ fn drain_decision(input: &DeleteInput, group: &ScalingGroup) -> rolling_update::
             // A rotation may have begun the drain long before.
             timeout_since: input.id.deletion_requested_at,
             at_timeout: AtTimeout::Terminate,
-            decrement_desired: true,
+            // Launch is suspended, so nothing is launched for it. A decrement by the weight could end below zero.
+            decrement_desired: !scale_in::is_weighted(group),
             dead_kubelet_after: input.timing.kubelet_timeout,
             volume_detach_timeout: input.timing.volume_detach_timeout,
         },

@@ -198,12 +198,12 @@ fn update_scaling_group(
     template: TemplateContribution,
     builder: &mut PlanBuilder,
 ) {
-    let desired = &input.resolved.desired;
     let mut reasons = Vec::new();
     let mut change = ScalingGroupChange::default();
-    if group.min != desired.min_size {
-        change.min = Some(desired.min_size);
-        reasons.push(Drift::new("minSize", group.min, desired.min_size));
+    let min = scale_in::safe_min_size(input, group);
+    if group.min != min {
+        change.min = Some(min);
+        reasons.push(Drift::new("minSize", group.min, min));
     }
     let max = scale_in::safe_max_size(input, group);
     if group.max != max {

@@ -88,9 +88,10 @@ fn select_candidates<'a>(input: &'a RollingUpdateInput) -> Vec<&'a NodeInstance>
     }
 }
 
-/// Selects surplus instances: first those that are already being drained, last those whose drain is retried later. The
-/// others: first the outdated ones, then from the zone with the most instances. Balanced zones keep Auto Scaling from
-/// terminating undrained nodes to rebalance.
+/// Selects surplus instances: the lightest first (all instances of a group without weights are equal). Among these, first
+/// those that are already being drained, last those whose drain is retried later. The others: first the outdated ones,
+/// then from the zone with the most instances. Balanced zones keep Auto Scaling from terminating undrained nodes to
+/// rebalance.
 fn select_surplus<'a>(
     input: &RollingUpdateInput,
     mut remaining: Vec<&'a NodeInstance>,
@@ -107,6 +108,7 @@ fn select_surplus<'a>(
         remaining.retain(|m| m.weight() <= surplus);
         let rank = |m: &NodeInstance| {
             (
+                m.weight(),
                 m.disruption_of(input.group_uid).is_none() && !m.has_orphaned_disruption(),
                 input.is_in_drain_backoff(m),
                 m.reasons.is_empty(),

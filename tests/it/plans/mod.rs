@@ -738,6 +738,7 @@ mod fargate;
 
 mod release;
 mod subnets;
+mod weights;
 
 mod access_entries;
 

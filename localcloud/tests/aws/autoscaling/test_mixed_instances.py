@@ -177,6 +177,38 @@ def test_weights_count_towards_the_desired_capacity(aws, groups, name):
     assert groups.show(group)["DesiredCapacity"] == 3
 
 
+@pytest.mark.parametrize(("by", "desired"), [("one", 7), ("weight", 4)])
+def test_a_decrement_counts_one_or_the_weight(aws, groups, control, name, by, desired):
+    """Amazon EC2 Auto Scaling API Reference, TerminateInstanceInAutoScalingGroup: does not say which, so both can be simulated."""
+    types = {"m5.xlarge": 4}
+    group = make(aws, groups, name, *types, size=8, weights=types, more={"MaxSize": 8})
+    before = groups.settle(group, 2)
+    control.post("decrement", group=group, by=by)
+    terminate = aws.autoscaling.terminate_instance_in_auto_scaling_group
+    code, message = client_error(terminate, InstanceId=before[0], ShouldDecrementDesiredCapacity=True)
+    assert (code, "violate group's min size" in message) == ("ValidationError", True)
+    aws.autoscaling.update_auto_scaling_group(AutoScalingGroupName=group, MinSize=4)
+    terminate(InstanceId=before[0], ShouldDecrementDesiredCapacity=True)
+    assert groups.show(group)["DesiredCapacity"] == desired
+    wait_until(lambda: before[0] not in [i["InstanceId"] for i in groups.show(group)["Instances"]], "the end of the instance")
+    groups.settle(group, 2 if by == "one" else 1)
+
+
+def test_changed_weights_terminate_instances_beyond_the_desired_capacity(aws, groups, name):
+    """Amazon EC2 Auto Scaling User Guide, "Configure an Auto Scaling group to use instance weights", updating existing groups.
+
+    "When you add or change weights, Amazon EC2 Auto Scaling will launch or terminate instances to reach the desired capacity
+    based on the new weight values." Running instances of a removed type keep their last weight.
+    """
+    group = make(aws, groups, name, "m5.large", size=4, weights={"m5.large": 1}, more={"MaxSize": 8})
+    groups.settle(group, 4)
+    update = aws.autoscaling.update_auto_scaling_group
+    update(AutoScalingGroupName=group, MixedInstancesPolicy=policy(groups.template, "m5.large", weights={"m5.large": 2}))
+    groups.settle(group, 2)
+    update(AutoScalingGroupName=group, MixedInstancesPolicy=policy(groups.template, "m5.xlarge", weights={"m5.xlarge": 4}))
+    assert {i["WeightedCapacity"] for i in groups.show(group)["Instances"]} == {"2"}
+
+
 def test_new_weights_must_cover_running_types(aws, groups):
     """Amazon EC2 Auto Scaling User Guide, "Configure an Auto Scaling group to use instance weights": existing groups."""
     group = groups.make(2, MaxSize=8)

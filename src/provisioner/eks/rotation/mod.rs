@@ -12,7 +12,7 @@ use super::scaling_group::scale_in;
 use super::warm_pool;
 use crate::api::names::condition;
 use crate::aws::{InstanceState, ScalingGroup};
-use crate::plan::{ConditionUpdate, Outcome, PlanBuilder, Reason};
+use crate::plan::{ConditionUpdate, Drift, Outcome, Phase, PlanBuilder, Reason, waiting};
 use crate::rotation::NodeInstance;
 use crate::rotation::drain::{AtTimeout, DrainPolicy};
 use crate::rotation::rolling_update;
@@ -24,6 +24,10 @@ use crate::rotation::rolling_update::{Candidates, RotationState, decide};
 pub(crate) fn rotate_nodes(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuilder) {
     let members = outdated::members(input.resolved, input.observed, input.status);
     count_nodes(input, group, &members, builder);
+    if scale_in::removes_last(group) {
+        return builder
+            .set_outcome_once(waiting(Phase::Modifying, "waiting for Auto Scaling to terminate the last node"));
+    }
     let is_draining = |m: &NodeInstance| m.disruption_of(&input.resolved.desired.id.uid).is_some();
     if warm_pool::rotate_pool(input, group, builder) && !members.iter().any(is_draining) {
         return;
@@ -42,7 +46,7 @@ pub(crate) fn rotate_nodes(input: &PlanInput, group: &ScalingGroup, builder: &mu
     let desired = usize::try_from(group.desired).unwrap_or(0);
     let version = group.template.as_ref().map(|t| t.version.clone()).or_else(|| group.launch_configuration.clone());
     let version = version.unwrap_or_default();
-    let decision = decide(&rolling_update::RollingUpdateInput {
+    let mut decision = decide(&rolling_update::RollingUpdateInput {
         scaling_group: &group.name,
         group_uid: &input.resolved.desired.id.uid,
         template_version: &version,
@@ -69,6 +73,10 @@ pub(crate) fn rotate_nodes(input: &PlanInput, group: &ScalingGroup, builder: &mu
         cluster_health: input.observed.cluster_health,
         now: input.now,
     });
+    if let Some(step) = scale_in::pace_terminations(input, group, &mut decision.steps) {
+        let reason = Drift::new("maxSize", group.max, input.resolved.desired.max_size);
+        builder.push_with_reasons(step, vec![reason]);
+    }
     if decision.eviction_blocked {
         // The reason of a blocked drain stays reported while another drain continues.
         let blocked = input.status.conditions.iter().find(|c| c.r#type == condition::DRAIN_BLOCKED && c.is_true());

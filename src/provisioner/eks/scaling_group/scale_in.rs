@@ -1,26 +1,62 @@
 //! Lowers `maxSize` safely. Set directly, it would lower the desired capacity too, and Auto Scaling would terminate
 //! nodes without a drain.
+//!
+//! AWS documents that TerminateInstanceInAutoScalingGroup can decrement the desired capacity, but not whether by one or
+//! by the instance's weight. With weights, nodes are therefore removed so that both are right: the lightest ones first,
+//! one at a time, with the desired capacity as far below the running capacity as Auto Scaling takes no node for it. By
+//! one, it then equals what is left, and no node is launched again. By the weight, it stays as far below as before, which
+//! `minSize` must allow.
 
-use crate::aws::{Instance, InstanceState, ScalingGroup};
-use crate::plan::{Phase, PlanBuilder, waiting};
+use crate::aws::{Instance, InstanceState, ScalingGroup, ScalingGroupChange};
+use crate::plan::{EksStep, NodeStep, Phase, PlanBuilder, waiting};
 use crate::provisioner::eks::input::PlanInput;
+
+/// The instances that count towards the desired capacity.
+pub(crate) fn counted(group: &ScalingGroup) -> impl Iterator<Item = &Instance> {
+    let counts = |i: &&Instance| matches!(i.state, InstanceState::InService | InstanceState::Pending);
+    group.instances.iter().filter(counts)
+}
+
+/// Whether instances count for other units than one.
+pub(crate) fn is_weighted(group: &ScalingGroup) -> bool {
+    group.instances.iter().any(|i| i.weight > 1)
+}
 
 /// The capacity that counts towards desired, and the smallest weight of an instance; both in capacity units.
 fn current_capacity(group: &ScalingGroup) -> (i64, i64) {
-    let counts = |i: &&Instance| matches!(i.state, InstanceState::InService | InstanceState::Pending);
-    let weights = || group.instances.iter().filter(counts).map(|i| i64::from(i.weight.max(1)));
+    let weights = || counted(group).map(|i| i64::from(i.weight.max(1)));
     (weights().sum(), weights().min().unwrap_or(1))
+}
+
+/// Whether Auto Scaling is about to launch instances, which may run by the time that a change is set.
+pub(crate) fn is_launching(input: &PlanInput, group: &ScalingGroup) -> bool {
+    let (current, _) = current_capacity(group);
+    current < i64::from(group.desired) && input.observed.shortage_duration < input.timing.launch_shortfall
+}
+
+/// The smallest desired capacity for which Auto Scaling terminates none of the running nodes.
+fn lowest_desired(group: &ScalingGroup) -> i64 {
+    let (current, lightest) = current_capacity(group);
+    current - lightest + 1
 }
 
 /// The desired `maxSize`, or the smallest larger value for which Auto Scaling terminates no node.
 pub(crate) fn safe_max_size(input: &PlanInput, group: &ScalingGroup) -> i32 {
-    let (current, lightest) = current_capacity(group);
-    let desired = i64::from(group.desired);
-    // Instances that are about to launch may run by the time that the size is set.
-    let is_launching = current < desired && input.observed.shortage_duration < input.timing.launch_shortfall;
-    let safe = if is_launching { desired } else { current - lightest + 1 };
+    let safe = if is_launching(input, group) { i64::from(group.desired) } else { lowest_desired(group) };
     let safe = i32::try_from(safe).unwrap_or(group.max).min(group.max);
     input.resolved.desired.max_size.max(safe)
+}
+
+/// The desired `minSize`; while nodes with weights are removed, a smaller one if a decrement by the weight needs it.
+pub(crate) fn safe_min_size(input: &PlanInput, group: &ScalingGroup) -> i32 {
+    let min_size = input.resolved.desired.min_size;
+    let (_, lightest) = current_capacity(group);
+    let removable = i64::try_from(surplus(input, group)).unwrap_or(0) >= lightest;
+    if !is_weighted(group) || !removable {
+        return min_size;
+    }
+    let desired = i64::from(group.desired.min(safe_max_size(input, group)));
+    i32::try_from(desired - lightest).unwrap_or(0).clamp(0, min_size)
 }
 
 /// How many capacity units exceed the desired `maxSize`, while the observed `maxSize` is larger.
@@ -33,6 +69,37 @@ pub(crate) fn surplus(input: &PlanInput, group: &ScalingGroup) -> usize {
     // Auto Scaling itself removes whole nodes beyond desired, for example one that it added to balance zones.
     let its_own = (current - i64::from(group.desired)).max(0) / lightest * lightest;
     usize::try_from(current - its_own - i64::from(max)).unwrap_or(0)
+}
+
+/// Keeps the terminations with decrement that are right now; the others follow in later passes. The last node is left to
+/// Auto Scaling: by its weight, the decrement would end below zero. Returns the step that does this.
+pub(crate) fn pace_terminations(input: &PlanInput, group: &ScalingGroup, steps: &mut Vec<NodeStep>) -> Option<EksStep> {
+    if !is_weighted(group) {
+        return None;
+    }
+    let (_, lightest) = current_capacity(group);
+    let weight_of = |id: &str| counted(group).find(|i| i.id == id).map_or(0, |i| i64::from(i.weight.max(1)));
+    let is_low = i64::from(group.desired) <= lowest_desired(group);
+    let may_be_lower = i64::from(group.min) <= i64::from(group.desired) - lightest;
+    let is_last = counted(group).count() == 1 && lightest > 1;
+    let (mut others, mut drains_last) = (false, false);
+    steps.retain(|step| match step {
+        NodeStep::Terminate { instance, decrement_desired: true, .. } => {
+            let right = weight_of(instance) == lightest && is_low && may_be_lower && !others;
+            others |= right;
+            drains_last |= is_last;
+            right
+        }
+        _ => true,
+    });
+    let max = Some(input.resolved.desired.max_size);
+    let change = ScalingGroupChange { max, ..ScalingGroupChange::default() };
+    drains_last.then(|| EksStep::UpdateGroup { group: group.name.clone(), change, pin: None })
+}
+
+/// Whether Auto Scaling is terminating the last node, which was drained for it.
+pub(crate) fn removes_last(group: &ScalingGroup) -> bool {
+    is_weighted(group) && group.max == 0 && counted(group).count() == 1
 }
 
 /// Reports that `maxSize` is not lowered yet, when nothing else decides the outcome.

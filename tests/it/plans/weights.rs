@@ -1,0 +1,178 @@
+//! Weights in a group with a mixed instances policy: how nodes are removed.
+
+use instance_manager::plan::EksStep;
+use instance_manager::plan::{NodeStep, Step};
+use instance_manager::rotation::DrainView;
+
+use super::*;
+
+/// The deletion of a group whose two nodes, of this weight, are drained.
+fn deletion_of_drained_nodes(weight: u32) -> Plan {
+    let scenario = converged().with_scaling_group(|g| {
+        g.instances.iter_mut().for_each(|i| i.weight = weight);
+        (g.min, g.suspended_processes) = (0, vec!["Launch".into()]);
+    });
+    let drained = |id: &str| NodeView { cordoned: true, disruption: Some(disruption_record("1")), ..node(id) };
+    let group = scenario.state.scaling_group.as_ref().expect("a group");
+    let member = |i: &Instance| NodeInstance { instance: i.clone(), node: Some(drained(&i.id)), reasons: vec![] };
+    let members: Vec<_> = group.instances.iter().map(member).collect();
+    let drains = ["node-i-1", "node-i-2"].map(|node| (node.to_owned(), DrainView::default())).into();
+    delete::plan_deletion(&delete::DeleteInput {
+        id: &scenario.resolved.desired.id,
+        ownership_tags: &scenario.resolved.ownership_tags,
+        scaling_group: Some(group),
+        members: &members,
+        drains: &drains,
+        template: None,
+        launch_configurations: &[],
+        role: None,
+        attached_policies: &[],
+        removable_policies: &[],
+        inline_policies: &[],
+        instance_profile: None,
+        adopted: &AdoptedResources::default(),
+        aws_auth_entries: &[],
+        access_entries: &[],
+        wait_for: None,
+        drain_timeout: SignedDuration::from_mins(30),
+        timing: &Timing::default(),
+        now: timestamp(NOW),
+    })
+}
+
+#[test]
+fn deletion_does_not_decrement_a_weighted_group() {
+    let decrements = |weight: u32| {
+        let plan = deletion_of_drained_nodes(weight);
+        let decrement = |p: &instance_manager::plan::PlannedStep| match &p.step {
+            Step::Node(NodeStep::Terminate { decrement_desired, .. }) => Some(*decrement_desired),
+            _ => None,
+        };
+        plan.steps.iter().filter_map(decrement).collect::<Vec<_>>()
+    };
+    assert_eq!(decrements(1), [true, true]);
+    assert_eq!(decrements(4), [false, false], "decrements by the weight could end below zero");
+}
+
+/// A scaling group as AWS runs it: with weights, and a decrement by one or by the weight.
+#[derive(Clone, Debug)]
+struct World {
+    nodes: BTreeMap<String, (i32, bool)>,
+    sizes: (i32, i32, i32),
+    by_weight: bool,
+    launched: usize,
+    undrained: usize,
+    refused: usize,
+}
+
+impl World {
+    fn capacity(&self) -> i32 {
+        self.nodes.values().map(|(weight, _)| weight).sum()
+    }
+
+    /// Launches nodes up to the desired capacity, and terminates those that fit in the excess.
+    fn settle(&mut self) {
+        while self.capacity() < self.sizes.2 {
+            self.launched += 1;
+            self.nodes.insert(format!("new-{}", self.launched), (1, false));
+        }
+        while let Some(id) =
+            self.nodes.iter().find(|(_, (w, _))| *w <= self.capacity() - self.sizes.2).map(|n| n.0.clone())
+        {
+            let (_, drained) = self.nodes.remove(&id).expect("a node");
+            self.undrained += usize::from(!drained);
+        }
+    }
+
+    fn scenario(&self, sizes: (i32, i32), max_unavailable: usize) -> Scenario {
+        let strategy = format!("{{strategy: {{rollingUpdate: {{maxUnavailable: {max_unavailable}}}}}, {WEIGHTED}}}");
+        converged_with(resolved(&strategy, &[]))
+            .with_scaling_group(|g| {
+                let one = g.instances[0].clone();
+                let instance = |(id, (weight, _)): (&String, &(i32, bool))| Instance {
+                    id: id.clone(),
+                    weight: *weight as u32,
+                    ..one.clone()
+                };
+                g.instances = self.nodes.iter().map(instance).collect();
+                (g.min, g.max, g.desired) = self.sizes;
+            })
+            .with(|s| {
+                (s.resolved.desired.min_size, s.resolved.desired.max_size) = sizes;
+                s.state.nodes = self.nodes.keys().map(|id| (id.clone(), node(id))).collect();
+                for (id, _) in self.nodes.iter().filter(|(_, (_, drained))| *drained) {
+                    let node = s.state.nodes.get_mut(id).expect("a node");
+                    (node.cordoned, node.disruption) = (true, Some(disruption_record("1")));
+                    s.state.drains.insert(node.name.clone(), DrainView::default());
+                }
+            })
+    }
+
+    /// Applies a step. Returns false if AWS refuses it.
+    fn apply(&mut self, step: &Step) -> bool {
+        match step {
+            Step::Eks(EksStep::UpdateGroup { change, .. }) => {
+                let (min, max, desired) = self.sizes;
+                let (min, max) = (change.min.unwrap_or(min), change.max.unwrap_or(max));
+                self.sizes = (min, max, desired.clamp(min, max));
+            }
+            Step::Node(NodeStep::CordonNode { instance, .. }) => {
+                self.nodes.get_mut(instance).expect("a node").1 = true;
+            }
+            Step::Node(NodeStep::UncordonNode { node, .. }) => {
+                self.nodes.get_mut(node.trim_start_matches("node-")).expect("a node").1 = false;
+            }
+            Step::Node(NodeStep::Terminate { instance, decrement_desired, .. }) => {
+                let weight = self.nodes[instance].0;
+                let units = if self.by_weight { weight } else { 1 };
+                if *decrement_desired && self.sizes.2 - units < self.sizes.0 {
+                    self.refused += 1;
+                    return false;
+                }
+                self.sizes.2 -= if *decrement_desired { units } else { 0 };
+                self.nodes.remove(instance);
+            }
+            other => panic!("{other:?}"),
+        }
+        self.settle();
+        true
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn weighted_scale_in_is_right_for_both_decrements(
+        weights in prop::collection::vec(1i32..6, 1..8),
+        (max, min) in (0i32..30, 0i32..30),
+        slack in 0i32..5,
+        max_unavailable in 1usize..4,
+        by_weight: bool,
+    ) {
+        let nodes: BTreeMap<_, _> = weights.iter().enumerate().map(|(n, w)| (format!("i-{n}"), (*w, false))).collect();
+        let capacity: i32 = weights.iter().sum();
+        let lightest = *weights.iter().min().expect("a node");
+        let (max, desired) = (max.min(capacity), capacity - slack.min(lightest - 1));
+        let min = min.min(max);
+        let sizes = (min.min(desired), capacity, desired);
+        let mut world = World { nodes, sizes, by_weight, launched: 0, undrained: 0, refused: 0 };
+        let mut passes = 0;
+        loop {
+            let steps = world.scenario((min, max), max_unavailable).plan().steps;
+            if steps.is_empty() {
+                break;
+            }
+            for planned in &steps {
+                if !world.apply(&planned.step) {
+                    break;
+                }
+            }
+            passes += 1;
+            prop_assert!(passes < 200, "never ends: {world:?}");
+        }
+        prop_assert_eq!((world.launched, world.undrained, world.refused), (0, 0, 0), "{:?}", world);
+        prop_assert_eq!((world.sizes.0, world.sizes.1), (min, max));
+        let rest = world.nodes.values().map(|(weight, _)| *weight).min().unwrap_or(0);
+        prop_assert!(world.capacity() >= max.min(capacity) && (world.capacity() - max < rest.max(1)), "{:?}", world);
+    }
+}
