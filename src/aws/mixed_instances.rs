@@ -9,6 +9,10 @@ pub struct MixedPolicy {
     pub distribution: InstancesDistribution,
     /// The instance types, in order of preference.
     pub overrides: Vec<InstanceTypeOverride>,
+    /// Whether the types have weights. AWS accepts weights that are new to a group only if all types that run in it are
+    /// listed.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub weighted: bool,
 }
 
 /// How much capacity is on-demand or spot, and how AWS chooses among the types (InstancesDistribution in the Auto

@@ -65,6 +65,8 @@ pub struct Instance {
     pub id: String,
     /// Availability zone, for example `us-west-2a`.
     pub zone: String,
+    /// For example `m5.large`.
+    pub instance_type: String,
     /// Lifecycle state.
     pub state: InstanceState,
     /// Whether Auto Scaling does not report it as `Unhealthy`.

@@ -156,6 +156,7 @@ mod tests {
         let instance = |id: &str| Instance {
             id: id.into(),
             zone: "us-west-2a".into(),
+            instance_type: "m5.large".into(),
             state: InstanceState::InService,
             healthy: true,
             waits_in_hook: false,

@@ -51,6 +51,7 @@ mod tests {
         let instance = Instance {
             id: "i-1".into(),
             zone: "us-west-2a".into(),
+            instance_type: "m5.large".into(),
             state: InstanceState::InService,
             healthy: true,
             waits_in_hook: false,

@@ -128,6 +128,22 @@ def test_a_weighted_group_rotates_within_its_budget(tenant):
     assert group.min_serving_nodes(3) == 2 and group.undrained() == {}
 
 
+def test_larger_weights_cost_no_node(tenant):
+    """Sent alone, AWS would take every second node for the desired capacity, undrained and under the lock: the sizes have to come along."""
+    weighted = lambda factor: {"spotRatio": 0, "instanceTypes": [{"type": "m5.large", "weight": factor}, {"type": "m5.xlarge", "weight": 2 * factor}]}
+    group = tenant.group(size=(4, 8), mixedInstancesPolicy=weighted(1)).wait_ready(nodes=4)
+    before = group.instances()
+    group.annotate(lock_upgrades="true")
+    group.patch_spec(mixedInstancesPolicy=weighted(2))
+    message = group.wait_condition("Stalled", reason="InvalidSpec")["message"]
+    assert "the 4 nodes count for 8 units, but the desired capacity is 4" in message and "minSize 8" in message
+    assert group.instances() == before
+    group.patch_spec(eks={"minSize": 8, "maxSize": 16})
+    group.wait(lambda g: {i["WeightedCapacity"] for i in g.asg()["Instances"]} == {"2"}, what="the weights")
+    group.wait_ready(nodes=4)
+    assert group.instances() == before and group.asg()["DesiredCapacity"] == 8
+
+
 def take_out(group, name):
     """Removes a type from the group's policy, as a user does."""
     policy = group.asg()["MixedInstancesPolicy"]

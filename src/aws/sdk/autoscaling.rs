@@ -343,6 +343,7 @@ fn instance(instance: &sdk::Instance) -> Instance {
     Instance {
         id: owned_text(instance.instance_id()),
         zone: owned_text(instance.availability_zone()),
+        instance_type: owned_text(instance.instance_type()),
         state: state(lifecycle),
         waits_in_hook: lifecycle.ends_with(":Wait"),
         is_retained: lifecycle.ends_with(":Retained"),

@@ -8,8 +8,8 @@ use crate::aws::{InstanceTypeOverride, InstancesDistribution, MixedPolicy};
 /// The policy for CreateAutoScalingGroup and UpdateAutoScalingGroup, which replace the whole policy.
 pub(super) fn to_sdk(policy: &MixedPolicy, template: sdk::LaunchTemplateSpecification) -> sdk::MixedInstancesPolicy {
     let sdk_override = |o: &InstanceTypeOverride| {
-        let weight = o.weight.to_string();
-        sdk::LaunchTemplateOverrides::builder().instance_type(&o.instance_type).weighted_capacity(weight).build()
+        let weight = policy.weighted.then(|| o.weight.to_string());
+        sdk::LaunchTemplateOverrides::builder().instance_type(&o.instance_type).set_weighted_capacity(weight).build()
     };
     let launch_template = sdk::LaunchTemplate::builder()
         .launch_template_specification(template)
@@ -52,6 +52,7 @@ pub(super) fn from_sdk(policy: &sdk::MixedInstancesPolicy) -> MixedPolicy {
                 weight: parse_weight(o.weighted_capacity()),
             })
             .collect(),
+        weighted: overrides.iter().any(|o| o.weighted_capacity().is_some()),
     }
 }
 
@@ -77,7 +78,8 @@ mod tests {
             spot_pools: Some(3),
             spot_max_price: None,
         };
-        let policy = MixedPolicy { distribution, overrides: vec![weighted("m5.large", 1), weighted("m5.xlarge", 2)] };
+        let overrides = vec![weighted("m5.large", 1), weighted("m5.xlarge", 2)];
+        let policy = MixedPolicy { distribution, overrides, weighted: true };
         let template = sdk::LaunchTemplateSpecification::builder().launch_template_id("lt-1").version("3").build();
         assert_eq!(from_sdk(&to_sdk(&policy, template)), policy);
     }

@@ -14,7 +14,7 @@ use super::role::create::ensure_role;
 use super::role::previous_roles;
 use super::rotation::template_origin;
 use super::scaling_group::create::create_scaling_group;
-use super::scaling_group::{attributes, hooks, mixed_instances, readiness, scale_in, subnets};
+use super::scaling_group::{attributes, hooks, mixed_instances, readiness, scale_in, subnets, weights};
 use super::{adopt, launch_configuration, ownership, rotation, warm_pool};
 use crate::api::StrategyType;
 use crate::auth::access_entries::JoinPlan;
@@ -138,6 +138,7 @@ fn plan_existing(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuil
         rotation::rotate_nodes(input, group, builder);
         readiness::check_readiness(input, group, builder);
         scale_in::report_pending(input, group, builder);
+        weights::blocker(input, group).into_iter().for_each(|outcome| builder.set_outcome_once(outcome));
         hooks::report_pending(input, group, builder);
     }
 }
@@ -200,8 +201,10 @@ fn update_scaling_group(
 ) {
     let mut reasons = Vec::new();
     let mut change = ScalingGroupChange::default();
+    let has_weight_blocker = weights::blocker(input, group).is_some();
     let min = scale_in::safe_min_size(input, group);
-    if group.min != min {
+    // Together with weights, minSize is in their units.
+    if group.min != min && !(has_weight_blocker && min > group.min) {
         change.min = Some(min);
         reasons.push(Drift::new("minSize", group.min, min));
     }
@@ -257,7 +260,10 @@ fn merge_purchase_options(
         return pin;
     }
     let changes = template.repin_reasons.is_some() || matches!(pin, Some(Pin::Made { .. })) || change.subnets.is_some();
-    let policy = mixed_instances::desired_policy(input, Some(group), changes);
+    let policy = match weights::blocker(input, group) {
+        Some(_) => group.mixed.clone(),
+        None => mixed_instances::desired_policy(input, Some(group), changes),
+    };
     let differs = mixed_instances::drift(group.mixed.as_ref(), policy.as_ref());
     if pin.is_none() && differs.is_empty() {
         return None;

@@ -44,6 +44,7 @@ pub(super) fn node_instance(name: &str) -> NodeInstance {
     let instance = Instance {
         id: name.into(),
         zone: "a".into(),
+        instance_type: "m5.large".into(),
         state: InstanceState::InService,
         healthy: true,
         waits_in_hook: false,

@@ -185,6 +185,7 @@ fn converged_with(resolved: ResolvedGroup) -> Scenario {
     let instance = |id: &str| Instance {
         id: id.into(),
         zone: "us-west-2a".into(),
+        instance_type: "m5.large".into(),
         state: InstanceState::InService,
         healthy: true,
         waits_in_hook: false,
@@ -204,6 +205,7 @@ fn converged_with(resolved: ResolvedGroup) -> Scenario {
         launch_configuration: None,
         warm_pool: None,
         mixed: r.desired.mixed_instances.as_ref().map(|m| MixedPolicy {
+            weighted: m.overrides.iter().any(|o| o.weight != 1),
             distribution: m.distribution.clone(),
             overrides: (m.overrides.iter().cloned())
                 .chain(r.type_pool.iter().flat_map(|p| &p.offered_now).map(|name| type_override(name)))
@@ -1009,6 +1011,7 @@ fn any_scenario() -> impl Strategy<Value = Scenario> {
                 group.instances.push(Instance {
                     id,
                     zone,
+                    instance_type: "m5.large".into(),
                     state,
                     healthy: true,
                     waits_in_hook: false,

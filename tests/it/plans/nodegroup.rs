@@ -73,6 +73,7 @@ fn existing_nodegroup(resolved: &resolve::ResolvedGroup, first: usize) -> Observ
     let instance = |n: usize| Instance {
         id: format!("i-{n}"),
         zone: "us-west-2a".into(),
+        instance_type: "m5.large".into(),
         state: InstanceState::InService,
         healthy: true,
         waits_in_hook: false,

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use instance_manager::aws::{NewVersion, WarmPool, WarmSizes};
+use instance_manager::aws::{NewVersion, TemplateData, WarmPool, WarmSizes};
 use instance_manager::plan::{JoinStep, NodeStep, ObjectStep, Pin};
 use instance_manager::rotation::DrainView;
 
@@ -103,10 +103,12 @@ impl World {
             self.launched += 1;
             let id = format!("i-new-{}", self.launched);
             self.group.state.nodes.insert(id.clone(), node(&id));
+            let instance_type = self.pinned_data().map_or("m5.large".into(), |data| data.instance_type.clone());
             let group = self.scaling_group_mut();
             group.instances.push(Instance {
                 id,
                 zone: "us-west-2a".into(),
+                instance_type,
                 state: InstanceState::InService,
                 healthy: true,
                 waits_in_hook: false,
@@ -254,9 +256,14 @@ impl World {
 
     /// Whether the pinned version asks for Spot Instances.
     fn asks_for_spot(&self) -> bool {
+        self.pinned_data().is_some_and(|data| data.spot_price.is_some())
+    }
+
+    /// The content of the pinned version.
+    fn pinned_data(&self) -> Option<&TemplateData> {
         let number = self.scaling_group().template.as_ref().and_then(|pin| pin.version.parse().ok());
         let version = number.and_then(|number| self.group.state.versions.get(&number)).expect("a pinned version");
-        version.data.as_ref().is_some_and(|data| data.spot_price.is_some())
+        version.data.as_ref()
     }
 
     fn update_group(

@@ -24,6 +24,7 @@ fn warm_instance(id: &str, version: &str, phase: WarmPhase) -> WarmInstance {
     let instance = Instance {
         id: id.into(),
         zone: "us-west-2a".into(),
+        instance_type: "m5.large".into(),
         state: InstanceState::Warmed,
         healthy: true,
         waits_in_hook: false,

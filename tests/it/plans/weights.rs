@@ -1,10 +1,120 @@
-//! Weights in a group with a mixed instances policy: how nodes are removed.
+//! Weights in a group with a mixed instances policy: how they are added and changed, and how nodes are removed.
 
 use instance_manager::plan::EksStep;
 use instance_manager::plan::{NodeStep, Step};
 use instance_manager::rotation::DrainView;
 
 use super::*;
+
+/// Ten nodes of type m5.large, with these weights in AWS and in the spec.
+fn ten_nodes(present: &str, desired: &str) -> Scenario {
+    let policy = |types: &str| format!("eks: {{minSize: 1, maxSize: 40, configuration: {{{types}}}}}");
+    converged_with(resolved(&policy(present), &[]))
+        .with(|s| s.resolved = resolved(&policy(desired), &[]))
+        .with_scaling_group(|g| {
+            (g.min, g.max, g.desired) = (1, 40, 10);
+            let one = g.instances[0].clone();
+            let weight = g.mixed.as_ref().map_or(1, |m| m.overrides[0].weight);
+            g.instances = (0..10).map(|n| Instance { id: format!("i-{n}"), weight, ..one.clone() }).collect();
+            g.desired = 10 * weight as i32;
+        })
+        .with(|s| s.state.nodes = (0..10).map(|n| format!("i-{n}")).map(|id| (id.clone(), node(&id))).collect())
+}
+
+/// No policy.
+const UNWEIGHTED: &str = "securityGroups: [sg-1]";
+const LIGHT: &str =
+    "mixedInstancesPolicy: {instanceTypes: [{type: m5.large, weight: 1}, {type: m5.xlarge, weight: 2}]}";
+const HEAVY: &str =
+    "mixedInstancesPolicy: {instanceTypes: [{type: m5.large, weight: 2}, {type: m5.xlarge, weight: 4}]}";
+
+/// The policy's weights and the `minSize` that the plan sets, if it sets a policy.
+fn policy_update(scenario: &Scenario) -> Option<(Vec<u32>, Option<i32>)> {
+    scenario.plan().steps.iter().find_map(|planned| match &planned.step {
+        Step::Eks(EksStep::UpdateGroup { change, .. }) => {
+            let policy = change.mixed.as_ref()?;
+            Some((policy.overrides.iter().map(|o| o.weight).collect(), change.min))
+        }
+        _ => None,
+    })
+}
+
+fn blocked_message(scenario: &Scenario) -> String {
+    match scenario.plan().outcome {
+        Outcome::Blocked { reason: Reason::InvalidSpec, message, .. } => message,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn weights_that_would_cost_nodes_are_refused_with_sizes() {
+    for (present, name) in [(UNWEIGHTED, "added"), (LIGHT, "changed")] {
+        let scenario = ten_nodes(present, HEAVY);
+        assert_eq!(policy_update(&scenario), None, "{name}");
+        let message = blocked_message(&scenario);
+        assert!(message.contains("the 10 nodes count for 20 units, but the desired capacity is 10"), "{message}");
+        assert!(message.contains("together with minSize 20 and a maxSize of at least 20"), "{message}");
+    }
+}
+
+#[test]
+fn weights_are_set_together_with_sizes_that_keep_the_nodes() {
+    let with_min = |min| ten_nodes(LIGHT, HEAVY).with(|s| s.resolved.desired.min_size = min);
+    assert_eq!(policy_update(&with_min(20)), Some((vec![2, 4], Some(20))));
+    assert_eq!(policy_update(&with_min(19)), Some((vec![2, 4], Some(19))), "one unit costs no node of two");
+    assert_eq!(policy_update(&with_min(18)), None);
+    let steps = with_min(18).plan().steps;
+    assert!(steps.is_empty(), "minSize is in units of the new weights: {steps:?}");
+    // A lock holds nothing, because no node is lost.
+    assert!(policy_update(&with_min(20).with(|s| s.lock = Some("a test"))).is_some());
+    assert!(policy_update(&ten_nodes(HEAVY, LIGHT)).is_some(), "smaller weights cost no node");
+}
+
+#[test]
+fn weights_wait_for_instances_that_are_launching() {
+    let launching = ten_nodes(LIGHT, HEAVY).with_scaling_group(|g| g.instances.truncate(5));
+    let Outcome::Progressing { message, .. } = launching.plan().outcome else { panic!("{:?}", launching.plan()) };
+    assert!(policy_update(&launching).is_none() && !message.is_empty(), "{message}");
+}
+
+#[test]
+fn new_weights_wait_for_nodes_of_unlisted_types() {
+    let other_type = |g: &mut ScalingGroup| g.instances.iter_mut().for_each(|i| i.instance_type = "c5.large".into());
+    let unlisted = ten_nodes(UNWEIGHTED, LIGHT).with_scaling_group(other_type);
+    assert_eq!(policy_update(&unlisted), None);
+    assert!(blocked_message(&unlisted).contains("list c5.large in mixedInstancesPolicy.instanceTypes"));
+    // A change of the type replaces these nodes first. A policy without weights does not wait.
+    let without = "mixedInstancesPolicy: {instanceTypes: [{type: m5.xlarge}]}";
+    let unweighted = ten_nodes(UNWEIGHTED, without).with_scaling_group(other_type);
+    assert!(policy_update(&unweighted).is_some());
+    let outdated = unlisted.with_scaling_group(|g| {
+        g.instances.iter_mut().for_each(|i| i.template.as_mut().expect("a pin").id = "lt-other".into());
+    });
+    assert!(outdated.plan().steps.iter().any(|p| p.step.is_disruptive()) && policy_update(&outdated).is_none());
+}
+
+#[test]
+fn weights_of_one_are_sent_only_where_the_group_has_weights() {
+    let policy_of = |scenario: &Scenario| {
+        scenario.plan().steps.iter().find_map(|planned| match &planned.step {
+            Step::Eks(EksStep::UpdateGroup { change, .. }) => change.mixed.clone(),
+            Step::Eks(EksStep::CreateGroup { group, .. }) => group.mixed.clone(),
+            _ => None,
+        })
+    };
+    let weighted = |scenario: &Scenario| policy_of(scenario).expect("a policy").weighted;
+    assert!(!weighted(&with_mixed_instances().with(remove_scaling_group)));
+    assert!(!weighted(&converged().with_spec(MIXED)));
+    assert!(weighted(&converged().with_spec(WEIGHTED)));
+    let removed = with_mixed_instances().with_scaling_group(|g| {
+        let policy = g.mixed.as_mut().expect("a policy");
+        policy.weighted = true;
+        policy.distribution.on_demand_base = 0;
+    });
+    assert!(weighted(&removed), "AWS does not document what the removal of weights does");
+    let unchanged = with_mixed_instances().with_scaling_group(|g| g.mixed.as_mut().expect("a policy").weighted = true);
+    assert_eq!(unchanged.plan().steps, vec![], "weights of one are no difference");
+}
 
 /// The deletion of a group whose two nodes, of this weight, are drained.
 fn deletion_of_drained_nodes(weight: u32) -> Plan {

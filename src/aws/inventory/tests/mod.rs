@@ -58,6 +58,7 @@ fn instance(id: &str, state: InstanceState) -> Instance {
     Instance {
         id: id.into(),
         zone: "a".into(),
+        instance_type: "m5.large".into(),
         state,
         healthy: true,
         waits_in_hook: false,

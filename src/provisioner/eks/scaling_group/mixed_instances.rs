@@ -38,7 +38,9 @@ fn policy_with_pool(input: &PlanInput, held: Option<&MixedPolicy>, refresh: bool
     // The spec has no price limit, so an existing one was set outside the controller and is kept.
     distribution.spot_max_price = held.and_then(|h| h.distribution.spot_max_price.clone());
     let mut overrides = mixed.overrides.clone();
-    let Some(pool) = &input.resolved.type_pool else { return Some(MixedPolicy { distribution, overrides }) };
+    // AWS does not document whether weights can be removed, so a group that has some keeps them.
+    let weighted = held.is_some_and(|h| h.weighted) || overrides.iter().any(|o| o.weight != 1);
+    let Some(pool) = &input.resolved.type_pool else { return Some(MixedPolicy { distribution, overrides, weighted }) };
     let present = held.map(|h| deduplicated(&h.overrides)).unwrap_or_default();
     let mut in_force: Vec<_> =
         present.iter().map(|o| &o.instance_type).filter(|name| pool.similar.contains(name)).cloned().collect();
@@ -54,7 +56,7 @@ fn policy_with_pool(input: &PlanInput, held: Option<&MixedPolicy>, refresh: bool
     if !refresh && present.len() == overrides.len() && overrides.iter().all(|o| present.contains(&o)) {
         overrides = present.into_iter().cloned().collect();
     }
-    Some(MixedPolicy { distribution, overrides })
+    Some(MixedPolicy { distribution, overrides, weighted })
 }
 
 /// The differences by field, with the spec's field names.
@@ -69,7 +71,7 @@ const FIELDS: [&str; 6] =
     ["strategy", "spotPools", "onDemandAllocationStrategy", "baseCapacity", "spotRatio", "instanceTypes"];
 
 fn display_fields(policy: Option<&MixedPolicy>) -> [String; 6] {
-    let Some(MixedPolicy { distribution, overrides }) = policy else { return Default::default() };
+    let Some(MixedPolicy { distribution, overrides, weighted: _ }) = policy else { return Default::default() };
     let InstancesDistribution {
         on_demand_strategy,
         on_demand_base,

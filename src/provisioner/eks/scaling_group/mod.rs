@@ -8,3 +8,4 @@ pub(crate) mod readiness;
 pub(crate) mod scale_in;
 pub(crate) mod spot;
 pub(crate) mod subnets;
+pub(crate) mod weights;
