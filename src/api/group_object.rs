@@ -8,7 +8,7 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-use super::{InstanceGroup, InstanceGroupStatus, requested_nodes};
+use super::{InstanceGroup, InstanceGroupStatus, held_nodes, requested_nodes};
 
 /// An InstanceGroup as the API server stores it. One that cannot be decoded does not stop the watch: the controller
 /// reports a condition on it, and still uses the names recorded in its status. kube's `DeserializeGuard` would lose
@@ -26,6 +26,8 @@ pub(crate) struct InvalidObject {
     pub status: Option<InstanceGroupStatus>,
     /// The maximum number of nodes that the spec asks for, as far as it can be read.
     pub requested_nodes: u64,
+    /// The nodes that the group has under a quota.
+    pub held_nodes: u64,
 }
 
 impl<'de> Deserialize<'de> for GroupObject {
@@ -39,8 +41,10 @@ impl<'de> Deserialize<'de> for GroupObject {
             Value::Null => Some(InstanceGroupStatus::default()),
             status => InstanceGroupStatus::deserialize(status).ok(),
         };
-        let requested_nodes = requested_nodes(&object["spec"]);
-        Ok(GroupObject(Err(InvalidObject { metadata, status, requested_nodes })))
+        let spec = &object["spec"];
+        let (requested, held) = (requested_nodes(spec), status.as_ref().map_or(0, |status| held_nodes(status, spec)));
+        let invalid = InvalidObject { metadata, status, requested_nodes: requested, held_nodes: held };
+        Ok(GroupObject(Err(invalid)))
     }
 }
 

@@ -4,9 +4,35 @@ use serde_json::Value;
 
 use super::{InstanceGroupStatus, ProvisionerKind};
 
-/// The maximum number of nodes that a spec asks for.
+/// The maximum number of instances that a spec asks for: its `maxSize`, a warm pool, and what a surge adds.
 pub(crate) fn requested_nodes(spec: &Value) -> u64 {
+    max_size(spec).saturating_add(extra_nodes(spec))
+}
+
+fn max_size(spec: &Value) -> u64 {
     spec[sized_section(spec)]["maxSize"].as_u64().unwrap_or(0)
+}
+
+/// The instances that a spec asks for beyond `maxSize`.
+fn extra_nodes(spec: &Value) -> u64 {
+    let size = max_size(spec);
+    if sized_section(spec) != "eks" {
+        return 0;
+    }
+    let pool = &spec["eks"]["warmPool"];
+    // A pool's maxSize counts the group's own instances too; -1 is the group's maxSize.
+    let prepared = pool["maxSize"].as_u64().unwrap_or(0).saturating_sub(size);
+    let pool = pool["minSize"].as_u64().unwrap_or(0).max(prepared);
+    let surge = match &spec["strategy"]["rollingUpdate"]["maxSurge"] {
+        _ if spec["strategy"]["type"].as_str().is_some_and(|kind| kind.eq_ignore_ascii_case("crd")) => 0,
+        Value::Number(count) => count.as_u64().unwrap_or(0),
+        Value::String(text) => match text.strip_suffix('%') {
+            Some(percent) => percent.parse().map_or(0, |percent: u64| size.saturating_mul(percent).div_ceil(100)),
+            None => text.parse().unwrap_or(0),
+        },
+        _ => 0,
+    };
+    pool.saturating_add(surge.min(size))
 }
 
 /// The section of a spec that has the sizes.
@@ -17,10 +43,28 @@ pub(crate) fn sized_section(spec: &Value) -> &'static str {
     }
 }
 
-/// The number of nodes that a group may run according to its status, whatever its spec says now.
-pub(crate) fn recorded_nodes(status: &InstanceGroupStatus) -> u64 {
+/// The nodes that a group has under a quota, whatever its spec says now: what the quota allowed last, or what the status
+/// records if that is more. A status without an allowed number is older than it, so what it asks beyond `maxSize` counts
+/// as allowed. During a replacement of a managed node group both exist.
+pub(crate) fn held_nodes(status: &InstanceGroupStatus, spec: &Value) -> u64 {
+    let number = |count: i64| u64::try_from(count).unwrap_or(0);
     let desired = status.nodes.as_ref().map_or(0, |nodes| nodes.desired);
-    u64::try_from(status.current_max.unwrap_or(0).max(desired)).unwrap_or(0)
+    let node_groups = status.managed.as_ref().map_or(1, |managed| managed.nodegroups.len().max(1)) as u64;
+    let recorded = number(status.current_max.unwrap_or(0)).saturating_mul(node_groups).max(number(desired));
+    match status.quota_nodes {
+        Some(allowed) => recorded.max(number(allowed)),
+        None if recorded == 0 => 0,
+        None => recorded.saturating_add(extra_nodes(spec)),
+    }
+}
+
+/// Whether a group has, or may have, anything in AWS.
+pub(crate) fn has_resources(status: &InstanceGroupStatus) -> bool {
+    status.quota_nodes.is_some()
+        || status.current_max.is_some()
+        || status.active_scaling_group_name.as_ref().is_some_and(|name| !name.is_empty())
+        || status.managed.as_ref().is_some_and(|managed| !managed.nodegroups.is_empty())
+        || status.fargate.as_ref().is_some_and(|fargate| !fargate.profiles.is_empty())
 }
 
 #[cfg(test)]
@@ -43,11 +87,42 @@ mod tests {
     }
 
     #[test]
-    fn recorded_nodes_are_the_larger_of_size_and_count() {
-        let recorded = |status: Value| recorded_nodes(&serde_json::from_value(status).unwrap());
-        assert_eq!(recorded(json!({})), 0);
-        assert_eq!(recorded(json!({"currentMax": 4, "nodes": {"desired": 2}})), 4);
-        assert_eq!(recorded(json!({"currentMax": 1, "nodes": {"desired": 6}})), 6);
-        assert_eq!(recorded(json!({"currentMax": -7})), 0);
+    fn warm_pools_and_surges_count() {
+        let count = |pool: Value, surge: Value| {
+            requested_nodes(
+                &json!({"eks": {"maxSize": 10, "warmPool": pool}, "strategy": {"rollingUpdate": {"maxSurge": surge}}}),
+            )
+        };
+        for (pool, surge, nodes) in [
+            (json!(null), json!(null), 10),
+            (json!({}), json!(0), 10),
+            (json!({"minSize": 3}), json!(null), 13),
+            (json!({"minSize": 3, "maxSize": -1}), json!(null), 13),
+            (json!({"minSize": 3, "maxSize": 12}), json!(null), 13),
+            (json!({"minSize": 1, "maxSize": 15}), json!(null), 15),
+            (json!(null), json!(2), 12),
+            (json!(null), json!("25%"), 13),
+            (json!(null), json!("4"), 14),
+            (json!(null), json!(99), 20),
+            (json!({"minSize": 3}), json!(2), 15),
+        ] {
+            assert_eq!(count(pool.clone(), surge.clone()), nodes, "{pool} {surge}");
+        }
+        let crd = json!({"eks": {"maxSize": 10}, "strategy": {"type": "crd", "rollingUpdate": {"maxSurge": 5}}});
+        assert_eq!(requested_nodes(&crd), 10);
+    }
+
+    #[test]
+    fn held_nodes_are_the_larger_of_allowed_and_recorded() {
+        let spec = json!({"eks": {"maxSize": 9, "warmPool": {"minSize": 2}}});
+        let held = |status: Value| held_nodes(&serde_json::from_value(status).unwrap(), &spec);
+        assert_eq!(held(json!({})), 0);
+        assert_eq!(held(json!({"currentMax": 4, "nodes": {"desired": 2}})), 6, "an older status, with its warm pool");
+        assert_eq!(held(json!({"currentMax": 4, "quotaNodes": 5})), 5);
+        assert_eq!(held(json!({"currentMax": 4, "quotaNodes": 3})), 4, "until it is smaller");
+        assert_eq!(held(json!({"currentMax": 1, "nodes": {"desired": 6}, "quotaNodes": 0})), 6);
+        assert_eq!(held(json!({"currentMax": -7})), 0);
+        let both = json!({"currentMax": 4, "quotaNodes": 4, "managed": {"nodegroups": ["demo/a", "demo/b"]}});
+        assert_eq!(held(both), 8, "two managed node groups");
     }
 }

@@ -109,6 +109,9 @@ pub struct InstanceGroupStatus {
     /// Fargate profiles of the group; only with the provisioner eks-fargate.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub fargate: Option<FargateStatus>,
+    /// Nodes that the group may run under the quota of its namespace, by the last spec that the quota allowed.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub quota_nodes: Option<i64>,
     /// Revision of the ConfigMap from which the merged spec was built.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub boundaries_revision: Option<String>,

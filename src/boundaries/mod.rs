@@ -14,6 +14,7 @@ mod parse;
 pub(crate) mod path;
 mod policy;
 mod provenance;
+mod quota;
 mod section;
 pub(crate) mod selector;
 #[cfg(test)]
@@ -26,5 +27,6 @@ pub use merge::merge;
 pub use merged_spec::{MergedAnnotations, MergedSpec};
 pub use overridden::OverriddenValue;
 pub use parse::Boundaries;
-pub(crate) use policy::{NamespaceUsage, Policy, PolicyViolation};
+pub(crate) use policy::{Policy, PolicyViolation};
 pub(crate) use provenance::Source;
+pub(crate) use quota::{NamespaceUsage, QuotaClaim, QuotaRequest};

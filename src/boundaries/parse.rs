@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::{
     error::{ConfigError, ConfigWarning, suggestion},
     path::Path,
-    policy::{FARGATE_SELECTORS_PATH, Policy, ROLE_PATHS},
+    policy::{FARGATE_SELECTORS_PATH, Policy, ROLE_LIST_PATH, ROLE_PATHS},
     section::Section,
     selector::AnnotationSelector,
 };
@@ -16,6 +16,30 @@ use crate::util::digest::sha256_hex;
 
 /// The keys of the ConfigMap that the controller reads.
 pub(crate) const CONFIG_MAP_KEYS: [&str; 4] = ["boundaries", "defaults", "conditionals", "policy"];
+
+/// Fields of keikoproj/instance-manager, and the fields of this controller alone that extend them.
+pub(super) const EXTENSIONS: [(&str, &[&str]); 5] = [
+    (
+        "spec.eks-managed.configuration.instanceType",
+        &["spec.eks-managed.configuration.instanceTypes", "spec.eks-managed.configuration.capacityType"],
+    ),
+    ("spec.eks-managed.configuration.nodeLabels", &["spec.eks-managed.configuration.taints"]),
+    ("spec.eks-managed.configuration.version", &["spec.eks-managed.configuration.nodeRepairConfig"]),
+    (
+        "spec.eks.configuration.mixedInstancesPolicy.strategy",
+        &["spec.eks.configuration.mixedInstancesPolicy.onDemandAllocationStrategy"],
+    ),
+    (
+        "spec.strategy.rollingUpdate.maxUnavailable",
+        &[
+            "spec.strategy.rollingUpdate.maxSurge",
+            "spec.strategy.rollingUpdate.drainForce",
+            "spec.strategy.rollingUpdate.drainTimeout",
+            "spec.strategy.rollingUpdate.joinTimeout",
+            "spec.strategy.managed.maxUnavailable",
+        ],
+    ),
+];
 
 /// The content of the admin's ConfigMap.
 #[derive(Clone, Default, PartialEq)]
@@ -76,6 +100,7 @@ impl Boundaries {
             revision: revision(data),
         };
         parsed.warn_unrestricted(&mut warnings);
+        parsed.warn_open_extensions(&mut warnings);
         let listed: Vec<&Path> = parsed.all_paths().collect();
         defaults.warn_unreached(&parsed.defaults, "", &listed, &mut warnings);
         for (index, conditional) in parsed.conditionals.iter().enumerate() {
@@ -107,11 +132,33 @@ impl Boundaries {
         all.filter(|(_, conditional)| conditional.selector.matches(annotations)).map(|(index, _)| index).collect()
     }
 
+    /// Warns about fields that keikoproj/instance-manager does not have and that no boundary mentions, although the field
+    /// that they extend is restricted: boundaries that were written for it leave them open.
+    fn warn_open_extensions(&self, warnings: &mut Vec<ConfigWarning>) {
+        let path = |text: &str| Path::parse(text).into_iter();
+        for (field, extensions) in EXTENSIONS {
+            if !path(field).any(|field| self.restricted.iter().any(|above| above.covers(&field))) {
+                continue;
+            }
+            let open: Vec<_> = extensions.iter().filter(|open| !path(open).any(|open| self.concerns(&open))).collect();
+            for extension in open {
+                warnings.push(ConfigWarning {
+                    key: "boundaries".to_owned(),
+                    line: None,
+                    path: field.to_owned(),
+                    message: format!("is restricted, and {extension}, which extends it, is open to tenants"),
+                    remedy: format!("restrict {extension} too, or list it under shared"),
+                });
+            }
+        }
+    }
+
     /// Warns about missing policy lists: without a list or a restriction, tenants choose the permissions of their
     /// nodes.
     fn warn_unrestricted(&self, warnings: &mut Vec<ConfigWarning>) {
+        let role_paths: Vec<&str> = ROLE_PATHS.into_iter().chain([ROLE_LIST_PATH]).collect();
         let lists: [(&str, bool, &[&str]); 2] = [
-            ("roles", self.policy.roles.is_none(), &ROLE_PATHS),
+            ("roles", self.policy.roles.is_none(), &role_paths),
             ("managedPolicies", self.policy.managed_policies.is_none(), &["spec.eks.configuration.managedPolicies"]),
         ];
         let restricted =

@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 
 use super::error::ConfigError;
 use super::merged_spec::MergedSpec;
+use super::quota::{NamespaceUsage, Quota, QuotaRequest};
 use super::section::Section;
 use crate::api::{display_value, names::annotation, node_count::sized_section, schema};
 
@@ -17,6 +18,9 @@ pub(crate) const ROLE_PATHS: [&str; 4] = [
     "spec.eks-managed.configuration.nodeRole",
     "spec.eks-fargate.podExecutionRoleArn",
 ];
+
+/// The lists whose items may name a role, in the field `roleArn`.
+pub(crate) const ROLE_LIST_PATH: &str = "spec.eks.configuration.lifecycleHooks";
 
 /// The field that selects pods for Fargate, possibly in namespaces of other tenants.
 pub(crate) const FARGATE_SELECTORS_PATH: &str = "spec.eks-fargate.selectors";
@@ -48,31 +52,6 @@ pub struct Policy {
     protect_deletion: Vec<String>,
     pub(super) fargate_namespaces: Option<Vec<String>>,
     quotas: Vec<(String, Quota)>,
-}
-
-/// Limits of a namespace.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Quota {
-    max_groups: Option<u64>,
-    max_nodes: Option<u64>,
-}
-
-/// Usage of a namespace by its groups up to and including this one, in order of creation. A younger group therefore
-/// never causes an older one to be rejected.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct NamespaceUsage {
-    /// Number of groups.
-    pub groups: u64,
-    /// Sum of the nodes that each asks for; of an older group the nodes that it has on record, if they are more.
-    pub nodes: u64,
-}
-
-impl NamespaceUsage {
-    /// The usage with one more group. Sums saturate: a size may be any number.
-    #[must_use]
-    pub(crate) fn plus(self, nodes: u64) -> Self {
-        Self { groups: self.groups.saturating_add(1), nodes: self.nodes.saturating_add(nodes) }
-    }
 }
 
 /// A value that the policy does not allow.
@@ -125,18 +104,13 @@ impl Policy {
         })
     }
 
-    /// Whether any namespace has a quota, so that usage must be counted.
-    pub(crate) fn has_quotas(&self) -> bool {
-        !self.quotas.is_empty()
-    }
-
     /// All values of a merged spec that the policy does not allow. Values from the ConfigMap are the admin's own and
     /// are always allowed.
     pub(crate) fn check(
         &self,
         effective: &MergedSpec,
         namespace: &str,
-        counts: NamespaceUsage,
+        request: &QuotaRequest,
     ) -> Vec<PolicyViolation> {
         let mut found = vec![];
         for path in ROLE_PATHS {
@@ -144,11 +118,33 @@ impl Policy {
             check_allowed(effective, path, value, self.roles.as_deref(), "roles", &mut found);
         }
         let configuration = &effective.spec["eks"]["configuration"];
+        for (index, hook) in configuration["lifecycleHooks"].as_array().into_iter().flatten().enumerate() {
+            let path = format!("{ROLE_LIST_PATH}[{index}].roleArn");
+            check_allowed(effective, &path, &hook["roleArn"], self.roles.as_deref(), "roles", &mut found);
+        }
         for (index, value) in configuration["managedPolicies"].as_array().into_iter().flatten().enumerate() {
             let path = format!("spec.eks.configuration.managedPolicies[{index}]");
             check_allowed(effective, &path, value, self.managed_policies.as_deref(), "managedPolicies", &mut found);
         }
         self.check_selectors(effective, namespace, &mut found);
+        found.extend(self.exceeded_quotas(&effective.spec, namespace, request));
+        found
+    }
+
+    /// Whether a namespace has a quota, so that usage must be counted.
+    pub(crate) fn has_quota(&self, namespace: &str) -> bool {
+        self.quotas.iter().any(|(glob, _)| matches_glob(glob, namespace))
+    }
+
+    /// Whether the quotas of a namespace allow a request.
+    pub(crate) fn allows(&self, namespace: &str, request: &QuotaRequest) -> bool {
+        self.exceeded_quotas(&Value::Null, namespace, request).is_empty()
+    }
+
+    /// The limits that a request newly exceeds.
+    fn exceeded_quotas(&self, spec: &Value, namespace: &str, request: &QuotaRequest) -> Vec<PolicyViolation> {
+        let NamespaceUsage { groups, nodes } = request.usage;
+        let mut found = vec![];
         for (glob, quota) in self.quotas.iter().filter(|(glob, _)| matches_glob(glob, namespace)) {
             let mut limit = |path: &str, unit: &str, count: u64, max: Option<u64>| {
                 if let Some(max) = max.filter(|max| count > *max) {
@@ -160,9 +156,12 @@ impl Policy {
                     });
                 }
             };
-            limit("metadata.namespace", "groups", counts.groups, quota.max_groups);
-            let path = format!("spec.{}.maxSize", sized_section(&effective.spec));
-            limit(&path, "nodes", counts.nodes, quota.max_nodes);
+            if request.adds_group {
+                limit("metadata.namespace", "groups", groups, quota.max_groups);
+            }
+            if request.adds_nodes {
+                limit(&format!("spec.{}.maxSize", sized_section(spec)), "nodes", nodes, quota.max_nodes);
+            }
         }
         found
     }

@@ -13,11 +13,12 @@ use serde_json::{Value, json};
 
 use crate::{
     api::{
+        has_resources, held_nodes,
         names::{self, DEFAULT_CONFIG_NAMESPACE},
-        recorded_nodes, requested_nodes,
+        requested_nodes,
         validate::{FieldErrorKind, find_errors},
     },
-    boundaries::{Boundaries, ConfigError, MergedSpec, NamespaceUsage, merge, yaml},
+    boundaries::{Boundaries, ConfigError, MergedSpec, NamespaceUsage, QuotaClaim, merge, yaml},
     util::escape::escape_control,
 };
 
@@ -169,17 +170,25 @@ pub fn load(args: &InputArgs, stdin: &mut dyn Read) -> anyhow::Result<LoadResult
     };
     let namespaces: BTreeMap<&str, BTreeMap<String, String>> =
         of_kind("Namespace").map(|object| (object.str_at("/metadata/name"), annotations(&object.value))).collect();
-    let mut counts: BTreeMap<String, NamespaceUsage> = BTreeMap::new();
+    let mut usages: BTreeMap<String, NamespaceUsage> = BTreeMap::new();
+    for object in of_kind("InstanceGroup") {
+        let in_namespace = of_kind("InstanceGroup").filter(|other| other.namespace() == object.namespace());
+        usages
+            .entry(object.namespace().to_owned())
+            .or_insert_with(|| NamespaceUsage::held(in_namespace.map(|other| held_claim(other))));
+    }
     for object in of_kind("InstanceGroup") {
         let is_excluded = namespaces
             .get(object.namespace())
             .is_some_and(|known| boundaries.policy.is_excluded(object.namespace(), known));
-        let count = counts.entry(object.namespace().to_owned()).or_default();
+        let usage = usages.entry(object.namespace().to_owned()).or_default();
         let is_excluded = is_excluded || args.namespace_excluded;
-        let merged = merge_group(object, &boundaries, is_excluded, *count, &mut result.diagnostics);
-        let requested = requested_nodes(merged.as_ref().map_or(&object.value["spec"], |group| &group.merged.spec));
-        let status = serde_json::from_value(object.value["status"].clone()).unwrap_or_default();
-        *count = count.plus(requested.max(recorded_nodes(&status)));
+        let merged = merge_group(object, &boundaries, is_excluded, *usage, &mut result.diagnostics);
+        let spec = merged.as_ref().map_or(&object.value["spec"], |group| &group.merged.spec);
+        let request = usage.request(QuotaClaim { requested_nodes: requested_nodes(spec), ..held_claim(object) });
+        if boundaries.policy.allows(object.namespace(), &request) {
+            *usage = request.usage;
+        }
         result.groups.extend(merged);
     }
     if result.groups.is_empty() && !result.has_errors() {
@@ -353,11 +362,18 @@ fn location_in_key(object: &ManifestObject, key: &str, line: Option<usize>) -> S
     }
 }
 
+/// What a group in a file counts for in a quota, without what it asks for.
+fn held_claim(object: &ManifestObject) -> QuotaClaim {
+    let status = serde_json::from_value(object.value["status"].clone()).unwrap_or_default();
+    let held_nodes = held_nodes(&status, &object.value["spec"]);
+    QuotaClaim { exists: has_resources(&status), held_nodes, requested_nodes: 0 }
+}
+
 fn merge_group(
     object: &ManifestObject,
     boundaries: &Boundaries,
     excluded: bool,
-    older: NamespaceUsage,
+    usage: NamespaceUsage,
     problems: &mut Vec<Diagnostic>,
 ) -> Option<MergedGroup> {
     let spec = &object.value["spec"];
@@ -385,8 +401,8 @@ fn merge_group(
             problems.push(object.diagnostic(&finding.path, format!("{id}: {finding}"), false));
         }
     }
-    let usage = older.plus(requested_nodes(&merged.spec));
-    let violations = boundaries.policy.check(&merged, object.namespace(), usage);
+    let claim = QuotaClaim { requested_nodes: requested_nodes(&merged.spec), ..held_claim(object) };
+    let violations = boundaries.policy.check(&merged, object.namespace(), &usage.request(claim));
     problems.extend(
         violations.iter().map(|violation| object.diagnostic(&violation.path, format!("{id}: {violation}"), false)),
     );

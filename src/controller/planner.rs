@@ -17,7 +17,7 @@ use crate::api::{self, InstanceGroup, InstanceGroupSpec, InstanceGroupStatus, Pr
 use crate::auth::aws_auth::MapRoles;
 use crate::aws::inventory::Inventory;
 use crate::boundaries::active::{ActiveBoundaries, BoundariesSource};
-use crate::boundaries::{Boundaries, MergedAnnotations, MergedSpec, NamespaceUsage, OverriddenValue, merge};
+use crate::boundaries::{Boundaries, MergedAnnotations, MergedSpec, OverriddenValue, QuotaRequest, merge};
 use crate::controller::report::BoundariesSummary;
 use crate::index::groups::GroupIndex;
 use crate::index::nodes::NodeIndex;
@@ -58,8 +58,8 @@ pub(crate) struct GroupContext {
     pub map_roles: Arc<MapRoles>,
     /// Resources that groups share, by resource.
     pub group_index: Arc<GroupIndex>,
-    /// Quota usage of the namespace, up to and including this group.
-    pub namespace_usage: NamespaceUsage,
+    /// What the group asks of the quota of its namespace; `None` without a quota.
+    pub quota_request: Option<QuotaRequest>,
     /// Describes the lock (annotation `lock-upgrades`) that applies to the group, if there is one.
     pub lock: Option<String>,
     /// Recommendations about spot instances.
@@ -177,7 +177,10 @@ impl Planner {
             ineffective_writes: &self.process_state.ineffective_writes(&id.key()),
         };
         Ok(match provisioner.plan(observer, request).await? {
-            PlanResult::Planned(plan, snapshot) => {
+            PlanResult::Planned(mut plan, snapshot) => {
+                if let Some(request) = context.quota_request {
+                    plan.status_update.fields.insert("quotaNodes".to_owned(), json!(request.requested_nodes));
+                }
                 Planning { plan: *plan, boundaries: None, failure_reason: None, snapshot: Some(snapshot) }
             }
             PlanResult::Rejected(problems) => Planning::rejected(id, problems, &merged.overridden),
@@ -323,7 +326,7 @@ fn policy_violations(id: &GroupId, merged: &MergedSpec, context: &GroupContext) 
         .active_boundaries
         .boundaries
         .as_ref()
-        .map(|b| b.policy.check(merged, &id.namespace, context.namespace_usage));
+        .map(|b| b.policy.check(merged, &id.namespace, &context.quota_request.unwrap_or_default()));
     let problem = |v: &crate::boundaries::PolicyViolation| {
         SpecError::invalid(&v.path, &v.value, v.rule.clone(), v.remedy.clone()).with_reason(Reason::PolicyViolation)
     };

@@ -8,14 +8,15 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::ResourceExt;
 use kube::core::PartialObjectMeta;
 use kube::runtime::reflector::{ObjectRef, Store};
+use serde_json::json;
 
 use crate::api::GroupObject;
 use crate::api::InstanceGroup;
 use crate::api::names::annotation;
-use crate::api::recorded_nodes;
+use crate::api::{has_resources, held_nodes};
 use crate::auth::aws_auth::MapRoles;
-use crate::boundaries::NamespaceUsage;
 use crate::boundaries::active::BoundariesCell;
+use crate::boundaries::{NamespaceUsage, QuotaClaim, QuotaRequest};
 use crate::controller::planner::{GroupContext, Planner};
 use crate::controller::queue::QueuedGroups;
 use crate::index::groups::GroupIndex;
@@ -28,14 +29,18 @@ fn created_before(group: &impl ResourceExt, other: &impl ResourceExt) -> bool {
     (group.creation_timestamp(), group.name_any()) < (other.creation_timestamp(), other.name_any())
 }
 
-/// The nodes that an older group counts for: what it asks for, or what its status records if that is more. A group that
-/// is invalid or being reduced still runs its nodes.
-fn counted_nodes(stored: &GroupObject, requested: impl Fn(&InstanceGroup) -> u64) -> u64 {
-    let (requested, status) = match &stored.0 {
-        Ok(group) => (requested(group), group.status.as_ref()),
-        Err(invalid) => (invalid.requested_nodes, invalid.status.as_ref()),
+/// `namespace/name` of a group.
+fn key(stored: &GroupObject) -> String {
+    format!("{}/{}", stored.namespace().unwrap_or_default(), stored.name_any())
+}
+
+/// What a group counts for in a quota, without what it asks for.
+fn held_claim(stored: &GroupObject) -> QuotaClaim {
+    let (status, held_nodes) = match &stored.0 {
+        Ok(group) => (group.status.as_ref(), group.status.as_ref().map_or(0, |s| held_nodes(s, &json!(group.spec)))),
+        Err(invalid) => (invalid.status.as_ref(), invalid.held_nodes),
     };
-    requested.max(status.map_or(0, recorded_nodes))
+    QuotaClaim { exists: status.is_some_and(has_resources), held_nodes, requested_nodes: 0 }
 }
 
 /// The caches that the watches fill.
@@ -66,6 +71,8 @@ pub(crate) struct Stores {
     pub recommendations: Arc<Recommendations>,
     /// The generation of each invalid object whose status reports it.
     reported_generation: Mutex<HashMap<String, Option<i64>>>,
+    /// The nodes that a quota allowed to a group in this process, by `namespace/name`.
+    granted_nodes: Mutex<HashMap<String, u64>>,
 }
 
 impl Stores {
@@ -85,6 +92,7 @@ impl Stores {
             queued: QueuedGroups::default(),
             recommendations: Arc::default(),
             reported_generation: Mutex::default(),
+            granted_nodes: Mutex::default(),
         }
     }
 
@@ -114,31 +122,59 @@ impl Stores {
             map_roles: self.map_roles(),
             group_index: self.group_index.clone(),
             recommendations: self.recommendations.clone(),
-            namespace_usage: NamespaceUsage::default(),
+            quota_request: None,
         };
-        if context.active_boundaries.boundaries.as_ref().is_some_and(|b| b.policy.has_quotas()) {
-            context.namespace_usage = self.namespace_usage(group, &namespace, planner, &context);
-        }
+        context.quota_request = self.quota_request(group, planner, &context);
         context
     }
 
-    /// Quota usage by the group itself and the older groups of its namespace.
-    fn namespace_usage(
-        &self,
-        group: &InstanceGroup,
-        namespace: &str,
-        planner: &Planner,
-        context: &GroupContext,
-    ) -> NamespaceUsage {
-        let mut usage = NamespaceUsage::default().plus(planner.requested_nodes(group, context));
-        for key in self.group_index.in_namespace(namespace) {
-            let name = key.rsplit('/').next().unwrap_or_default();
-            let Some(other) = self.groups.get(&ObjectRef::new(name).within(namespace)) else { continue };
-            if name != group.name_any() && created_before(other.as_ref(), group) {
-                usage = usage.plus(counted_nodes(&other, |other| planner.requested_nodes(other, context)));
+    /// What a group asks of the quota of its namespace. Older groups that ask for more come first.
+    fn quota_request(&self, group: &InstanceGroup, planner: &Planner, context: &GroupContext) -> Option<QuotaRequest> {
+        let namespace = group.namespace().unwrap_or_default();
+        let policy = &context.active_boundaries.boundaries.as_ref()?.policy;
+        if !policy.has_quota(&namespace) {
+            return None;
+        }
+        let claim = |stored: &GroupObject| self.granted(stored, held_claim(stored));
+        let own = GroupObject(Ok(group.clone()));
+        let keys = self.group_index.in_namespace(&namespace);
+        let names = keys.iter().map(|key| key.rsplit('/').next().unwrap_or_default());
+        let others = names.filter(|name| *name != group.name_any());
+        let others: Vec<_> =
+            others.filter_map(|name| self.groups.get(&ObjectRef::new(name).within(&namespace))).collect();
+        let mut usage = NamespaceUsage::held(others.iter().map(|other| claim(other)).chain([claim(&own)]));
+        let mut older: Vec<_> = others.iter().filter(|other| created_before(other.as_ref(), group)).collect();
+        older.sort_by_key(|other| (other.creation_timestamp(), other.name_any()));
+        for other in older {
+            let requested_nodes = match &other.0 {
+                Ok(other) => planner.requested_nodes(other, context),
+                Err(invalid) => invalid.requested_nodes,
+            };
+            let request = usage.request(QuotaClaim { requested_nodes, ..claim(other) });
+            if policy.allows(&namespace, &request) {
+                usage = request.usage;
             }
         }
-        usage
+        let requested_nodes = planner.requested_nodes(group, context);
+        let request = usage.request(QuotaClaim { requested_nodes, ..claim(&own) });
+        if policy.allows(&namespace, &request) {
+            self.granted_nodes.lock().expect("lock is not poisoned").insert(key(&own), requested_nodes);
+        }
+        Some(request)
+    }
+
+    /// The claim with what this process has allowed since, which the status may not record yet.
+    fn granted(&self, stored: &GroupObject, claim: QuotaClaim) -> QuotaClaim {
+        let granted = self.granted_nodes.lock().expect("lock is not poisoned");
+        match granted.get(&key(stored)) {
+            Some(nodes) => QuotaClaim { exists: true, held_nodes: claim.held_nodes.max(*nodes), ..claim },
+            None => claim,
+        }
+    }
+
+    /// Forgets what a deleted group was allowed.
+    pub(crate) fn forget_granted(&self, key: &str) {
+        self.granted_nodes.lock().expect("lock is not poisoned").remove(key);
     }
 
     /// The entries of aws-auth; empty without the ConfigMap.
@@ -196,24 +232,25 @@ impl Stores {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
-    fn older_group_counts_with_what_it_asks_or_runs() {
-        let counted = |spec: serde_json::Value, status: serde_json::Value| {
+    fn group_holds_what_its_status_records() {
+        let claim = |spec: serde_json::Value, status: serde_json::Value| {
             let object = json!({
                 "apiVersion": "instancemgr.keikoproj.io/v1alpha1", "kind": "InstanceGroup",
                 "metadata": {"name": "a", "namespace": "team"}, "spec": spec, "status": status,
             });
             let stored: GroupObject = serde_json::from_value(object).unwrap();
-            (stored.0.is_ok(), counted_nodes(&stored, |group| crate::api::requested_nodes(&json!(group.spec))))
+            let claim = held_claim(&stored);
+            (stored.0.is_ok(), claim.exists, claim.held_nodes)
         };
         let status = json!({"currentMax": 7, "nodes": {"desired": 5}});
-        assert_eq!(counted(json!({"eks": {"maxSize": 9}}), status.clone()), (true, 9));
+        assert_eq!(claim(json!({"eks": {"maxSize": 9}}), status.clone()), (true, true, 7));
         let other = json!({"provisioner": "eks-managed", "eks": {"maxSize": 9}, "eks-managed": {"maxSize": 1}});
-        assert_eq!(counted(other, status.clone()), (true, 7), "another provisioner");
-        let out_of_range = |max: i64| json!({"eks": {"maxSize": max, "configuration": {"mixedInstancesPolicy": {"spotRatio": 99_999_999_999_u64}}}});
-        assert_eq!(counted(out_of_range(1), status.clone()), (false, 7), "cannot be decoded");
-        assert_eq!(counted(out_of_range(9), status), (false, 9), "cannot be decoded");
+        assert_eq!(claim(other, status.clone()), (true, true, 7), "another provisioner");
+        let out_of_range = json!({"eks": {"maxSize": 1, "configuration": {"mixedInstancesPolicy": {"spotRatio": 99_999_999_999_u64}}}});
+        assert_eq!(claim(out_of_range, status), (false, true, 7), "cannot be decoded");
+        let rejected = json!({"conditions": [{"type": "Stalled", "status": "True"}]});
+        assert_eq!(claim(json!({"eks": {"maxSize": 9}}), rejected), (true, false, 0), "was never created");
     }
 }

@@ -297,8 +297,11 @@ fn quota_counts_every_provisioner_and_recorded_nodes() {
     assert!(rejected(&["spec: {provisioner: eks-managed, eks-managed: {maxSize: 9}}"]));
     assert!(rejected(&["spec: {provisioner: eks, eks: {maxSize: 1}}\nstatus: {currentMax: 9}"]));
     assert!(rejected(&["spec: {provisioner: eks, eks: {maxSize: 9, minSize: wrong}}"]), "an invalid group counts");
+    assert!(rejected(&["spec: {provisioner: eks, eks: {maxSize: 6, warmPool: {minSize: 3}}}"]), "a warm pool counts");
     let huge = "spec: {provisioner: eks, eks: {maxSize: 9223372036854775807}}";
-    assert!(rejected(&[huge, huge, huge]));
+    assert!(!rejected(&[huge, huge, huge]), "what is rejected itself does not count");
+    let huge = format!("{huge}\nstatus: {{currentMax: 9223372036854775807}}");
+    assert!(rejected(&[&huge, &huge, &huge]), "what exists counts");
 }
 
 #[test]

@@ -185,3 +185,44 @@ fn warnings_are_few_and_short() {
     let (_, warnings) = Boundaries::parse(&data(&[("boundaries", &text)])).unwrap();
     assert!(warnings.len() < 60 && warnings.iter().all(|warning| warning.to_string().len() < 2000));
 }
+
+#[test]
+fn open_extension_of_a_restricted_field_is_a_warning() {
+    let policy = "{roles: [], managedPolicies: [], strategyKinds: [], fargateNamespaces: []}";
+    let warnings = |boundaries: &str| {
+        let found = Boundaries::parse(&data(&[("boundaries", boundaries), ("policy", policy)])).unwrap().1;
+        found.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let managed = "spec.eks-managed.configuration";
+    let found = warnings(&format!("restricted: [{managed}.instanceType]"));
+    assert_eq!(
+        found,
+        ["instanceTypes", "capacityType"].map(|field| format!(
+            "boundaries: {managed}.instanceType: is restricted, and {managed}.{field}, which extends it, is open to tenants; restrict {managed}.{field} too, or list it under shared"
+        ))
+    );
+    let none: [&str; 0] = [];
+    for closed in [
+        format!("restricted: [{managed}]"),
+        format!(
+            "{{restricted: [{managed}.instanceType, {managed}.capacityType], shared: {{replace: [{managed}.instanceTypes]}}}}"
+        ),
+        "restricted: [spec.strategy]".to_owned(),
+        "shared: {replace: [spec.strategy.rollingUpdate.maxUnavailable]}".to_owned(),
+    ] {
+        assert_eq!(warnings(&closed), none, "{closed}");
+    }
+    assert_eq!(warnings("restricted: [spec.strategy.rollingUpdate.maxUnavailable]").len(), 5);
+}
+
+#[test]
+fn extensions_name_known_fields() {
+    for (field, extensions) in crate::boundaries::parse::EXTENSIONS {
+        for path in extensions.iter().chain([&field]) {
+            assert!(
+                crate::api::schema::is_known_path(crate::boundaries::path::Path::parse(path).unwrap().segments()),
+                "{path}"
+            );
+        }
+    }
+}

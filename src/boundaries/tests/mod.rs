@@ -4,6 +4,7 @@ mod annotations;
 mod config;
 mod policy;
 mod properties;
+mod quota;
 
 use std::collections::BTreeMap;
 

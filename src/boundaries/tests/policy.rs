@@ -21,6 +21,13 @@ fn unrestricted_choices_are_warnings() {
     );
 }
 
+/// The request of a new group for this many nodes, beside so many older groups without nodes.
+fn request(older: usize, nodes: u64) -> QuotaRequest {
+    let exists = QuotaClaim { exists: true, ..QuotaClaim::default() };
+    NamespaceUsage::held(std::iter::repeat_n(exists, older))
+        .request(QuotaClaim { requested_nodes: nodes, ..QuotaClaim::default() })
+}
+
 fn violations_for(policy: &str, configuration: Value) -> Vec<String> {
     let boundaries = parse(&[
         ("policy", policy),
@@ -28,7 +35,7 @@ fn violations_for(policy: &str, configuration: Value) -> Vec<String> {
         ("defaults", "spec: {eks: {configuration: {managedPolicies: [Platform], roleName: platform}}}"),
     ]);
     let effective = merge_spec(&boundaries, json!({"eks": {"configuration": configuration}}));
-    let found = boundaries.policy.check(&effective, "team-a", NamespaceUsage { groups: 3, nodes: 30 });
+    let found = boundaries.policy.check(&effective, "team-a", &request(2, 30));
     found.iter().map(|violation| format!("{} {}", violation.path, violation.value)).collect()
 }
 
@@ -45,6 +52,13 @@ fn policy_checks_tenant_values_only() {
         violations_for("roles: [team-*]", json!({"roleName": "admin"})),
         ["spec.eks.configuration.roleName \"admin\""]
     );
+    let hooks = |role: &str| json!({"lifecycleHooks": [{"name": "a"}, {"name": "b", "roleArn": format!("arn:aws:iam::1:role/{role}")}]});
+    assert_eq!(
+        violations_for("roles: [team-*]", hooks("admin")),
+        ["spec.eks.configuration.lifecycleHooks[1].roleArn \"arn:aws:iam::1:role/admin\""]
+    );
+    assert_eq!(violations_for("roles: [team-*]", hooks("team-a")), none);
+    assert_eq!(violations_for("", hooks("admin")), none);
     let policies =
         json!({"managedPolicies": ["S3Read", "arn:aws:iam::aws:policy/S3Read", "arn:aws:iam::1:policy/S3Read"]});
     assert_eq!(
@@ -55,19 +69,11 @@ fn policy_checks_tenant_values_only() {
         |name: &str| json!({"eks-managed": {"configuration": {"nodeRole": format!("arn:aws:iam::1:role/p/{name}")}}});
     for (name, violations) in [("team-a", 0), ("admin", 1)] {
         let boundaries = parse(&[("policy", "roles: [team-*]")]);
-        let found = boundaries.policy.check(
-            &merge_spec(&boundaries, arn(name)),
-            "team-a",
-            NamespaceUsage { groups: 1, nodes: 1 },
-        );
+        let found = boundaries.policy.check(&merge_spec(&boundaries, arn(name)), "team-a", &request(0, 1));
         let paths: Vec<_> = found.iter().map(|violation| violation.path.as_str()).collect();
         assert_eq!(paths, vec!["spec.eks-managed.configuration.nodeRole"; violations]);
         let fargate = json!({"eks-fargate": {"podExecutionRoleArn": format!("arn:aws:iam::1:role/{name}")}});
-        let found = boundaries.policy.check(
-            &merge_spec(&boundaries, fargate),
-            "team-a",
-            NamespaceUsage { groups: 1, nodes: 1 },
-        );
+        let found = boundaries.policy.check(&merge_spec(&boundaries, fargate), "team-a", &request(0, 1));
         assert_eq!(found.len(), violations);
     }
     assert_eq!(
@@ -78,13 +84,10 @@ fn policy_checks_tenant_values_only() {
 }
 
 #[test]
-fn quota_usage_saturates() {
-    let huge = i64::MAX as u64;
-    let usage = [huge, huge, huge, 1].into_iter().fold(NamespaceUsage::default(), NamespaceUsage::plus);
-    assert_eq!(usage, NamespaceUsage { groups: 4, nodes: u64::MAX });
+fn quota_names_the_field_of_the_provisioner() {
     let boundaries = parse(&[("policy", "quotas: {team-a: {maxNodes: 9}}")]);
     let merged = merge_spec(&boundaries, json!({"provisioner": "eks-managed", "eks-managed": {"maxSize": 1}}));
-    let found = boundaries.policy.check(&merged, "team-a", usage);
+    let found = boundaries.policy.check(&merged, "team-a", &request(1, 10));
     assert_eq!(found.iter().map(|violation| violation.path.as_str()).collect::<Vec<_>>(), ["spec.eks-managed.maxSize"]);
 }
 
@@ -100,7 +103,7 @@ fn fargate_selectors_are_limited_to_own_and_listed_namespaces() {
             &boundaries,
             json!({"eks-fargate": {"selectors": [{"namespace": namespace, "labels": {"a": "b"}}]}}),
         );
-        let found = boundaries.policy.check(&effective, "team-a", NamespaceUsage { groups: 1, nodes: 1 });
+        let found = boundaries.policy.check(&effective, "team-a", &request(0, 1));
         found.into_iter().map(|violation| violation.path).collect()
     };
     let (list, none) = ("fargateNamespaces: [batch-*]", Vec::<String>::new());

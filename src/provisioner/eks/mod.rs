@@ -57,8 +57,8 @@ impl Provisioner for Eks {
         }
         let references = observe::references::references(o, &desired).await?;
         let mut hashed = uses_hashed_names(&desired, status);
-        let (resolved, observed) = loop {
-            let resolved = match resolve::resolve(desired.clone(), &references, hashed) {
+        let (mut resolved, observed) = loop {
+            let resolved = match resolve::resolve_with_launch_problems(desired.clone(), &references, hashed) {
                 Ok(resolved) => resolved,
                 Err(problems) => return Ok(PlanResult::Rejected(problems)),
             };
@@ -71,11 +71,14 @@ impl Provisioner for Eks {
             o.process_state.set_name_conflict(&id.key());
             hashed = true;
         };
-        if let Some(facts) = observe::references::launch_facts(o, &resolved, &observed, status).await? {
-            let problems = launch_template::launch_checks::spec_errors(&resolved, &facts);
-            if !problems.is_empty() {
-                return Ok(PlanResult::Rejected(problems));
-            }
+        if resolved.launch_problems.is_empty()
+            && let Some(facts) = observe::references::launch_facts(o, &resolved, &observed, status).await?
+        {
+            resolved.launch_problems = launch_template::launch_checks::spec_errors(&resolved, &facts);
+        }
+        // An existing group keeps its version and its nodes, and everything else goes on.
+        if observed.scaling_group.is_none() && !resolved.launch_problems.is_empty() {
+            return Ok(PlanResult::Rejected(resolved.launch_problems));
         }
         let mut snapshot = input::Snapshot { resolved, observed };
         let mut verified = VerifiedNodes::default();
@@ -196,7 +199,7 @@ fn desired_spec(request: &mut PlanRequest, now: Timestamp) -> Result<desired::De
     }
     let recommended =
         apply_spot_recommendation(&mut request.spec, request.status, request.recommendations, request.policy, now);
-    let mut desired = desired::parse(request.id, request.annotations, &request.spec)?;
+    let mut desired = desired::parse_with_launch_problems(request.id, request.annotations, &request.spec)?;
     desired.spot_recommendation = recommended;
     desired.join_auth = settings.join_auth;
     if let Some(crd) = &mut desired.crd_strategy {

@@ -116,9 +116,10 @@ fn plan_existing(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuil
         ensure_role(input, builder);
     }
     // The version could ask for Spot Instances, so it is created once the pool is gone.
-    let template = match warm_pool::excluded_by(input, group) {
-        Some(_) => TemplateContribution::default(),
-        None => versions::plan_template(input, group, builder),
+    let template = if warm_pool::excluded_by(input, group).is_some() || !input.resolved.launch_problems.is_empty() {
+        TemplateContribution::default()
+    } else {
+        versions::plan_template(input, group, builder)
     };
     update_scaling_group(input, group, template, builder);
     attributes::plan_attributes(input, group, builder);
@@ -136,6 +137,9 @@ fn plan_existing(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuil
     if builder.outcome.is_none() {
         adopt::retry_tagging(input, group, builder);
         rotation::rotate_nodes(input, group, builder);
+        if let Some((reason, message)) = rotation::launch_problem(input) {
+            builder.set_outcome_once(Outcome::Blocked { reason, message, is_deleting: false });
+        }
         readiness::check_readiness(input, group, builder);
         scale_in::report_pending(input, group, builder);
         weights::blocker(input, group).into_iter().for_each(|outcome| builder.set_outcome_once(outcome));
@@ -256,7 +260,8 @@ fn merge_purchase_options(
     builder: &PlanBuilder,
 ) -> Option<Pin> {
     let pin = template.pin.clone();
-    if builder.outcome.is_some() || warm_pool::excluded_by(input, group).is_some() {
+    let is_unknown = !input.resolved.launch_problems.is_empty();
+    if builder.outcome.is_some() || is_unknown || warm_pool::excluded_by(input, group).is_some() {
         return pin;
     }
     let changes = template.repin_reasons.is_some() || matches!(pin, Some(Pin::Made { .. })) || change.subnets.is_some();

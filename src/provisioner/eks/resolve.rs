@@ -78,6 +78,9 @@ pub struct InstanceTypePool {
 pub struct ResolvedGroup {
     /// The spec that was resolved.
     pub desired: DesiredSpec,
+    /// Why the content of a new launch template version is not known. An existing group keeps its version and its nodes
+    /// meanwhile, and everything else goes on.
+    pub launch_problems: Vec<SpecError>,
     /// The names of the resources that the controller creates.
     pub names: ResourceNames,
     /// Sorted subnet ids.
@@ -114,7 +117,19 @@ pub struct ResolvedGroup {
 
 /// Resolves a spec. Returns all errors at once.
 pub fn resolve(desired: DesiredSpec, env: &References, distinct: bool) -> Result<ResolvedGroup, Vec<SpecError>> {
+    let resolved = resolve_with_launch_problems(desired, env, distinct)?;
+    if resolved.launch_problems.is_empty() { Ok(resolved) } else { Err(resolved.launch_problems) }
+}
+
+/// Resolves a spec. If only the content of a new launch template version cannot be resolved,
+/// [`ResolvedGroup::launch_problems`] says why, and the content has no meaning. Otherwise all errors are returned at once.
+pub(crate) fn resolve_with_launch_problems(
+    desired: DesiredSpec,
+    env: &References,
+    distinct: bool,
+) -> Result<ResolvedGroup, Vec<SpecError>> {
     let mut problems = Vec::new();
+    let mut launch_problems = desired.launch_problems.clone();
     let cluster = env.cluster.as_ref().ok_or_else(|| vec![unknown_cluster(&desired)])?;
     let join_method = join_method(desired.join_auth, cluster, CLUSTER_FIELD).unwrap_or_else(|problem| {
         problems.push(problem);
@@ -122,13 +137,15 @@ pub fn resolve(desired: DesiredSpec, env: &References, distinct: bool) -> Result
     });
     let subnets = resolve_ids(&mut problems, "subnets", &desired.subnets, &env.subnets, env);
     let security_groups =
-        resolve_ids(&mut problems, "securityGroups", &desired.security_groups, &env.security_groups, env);
+        resolve_ids(&mut launch_problems, "securityGroups", &desired.security_groups, &env.security_groups, env);
     if env.instance_type == Lookup::Absent {
-        problems.push(unknown_type(&desired));
+        // A tag of the scaling group depends on the type as well.
+        let needed = if has_address_tag(&desired) { &mut problems } else { &mut launch_problems };
+        needed.push(unknown_type(&desired));
     }
     let known_type = env.instance_type.as_present();
-    let image_id = resolve_image(&mut problems, &desired, env);
-    check_mixed_types(&mut problems, &desired, env);
+    let image_id = resolve_image(&mut launch_problems, &desired, env);
+    check_mixed_types(&mut launch_problems, &desired, env);
     let names = ResourceNames::derive(&desired, distinct);
     // Without them, nodes could not join, and the existing ones would count as outdated.
     if !desired.discovers_endpoint && (cluster.endpoint.is_empty() || cluster.ca.is_empty()) {
@@ -140,7 +157,7 @@ pub fn resolve(desired: DesiredSpec, env: &References, distinct: bool) -> Result
     let (role_arn, profile_arn) =
         resolve_role(&mut problems, &desired, &names, &account, env.existing_profile.as_ref());
     let boot = bootstrap_input(&desired, cluster, &image_id, pod_limit(&desired, env));
-    let (user_data, ignored_fields) = render_user_data(&mut problems, &desired, &boot);
+    let (user_data, ignored_fields) = render_user_data(&mut launch_problems, &desired, &boot);
     let template_data = TemplateData {
         image_id,
         instance_type: desired.instance_type.clone(),
@@ -156,7 +173,7 @@ pub fn resolve(desired: DesiredSpec, env: &References, distinct: bool) -> Result
         user_data,
     };
     if !problems.is_empty() {
-        return Err(problems);
+        return Err([problems, launch_problems].concat());
     }
     let ownership = ownership_tags(&desired.cluster, &desired.id);
     let windows = desired.os_family == OsFamily::Windows;
@@ -183,6 +200,7 @@ pub fn resolve(desired: DesiredSpec, env: &References, distinct: bool) -> Result
         tags: group_tags(&desired, &names, &ownership, known_type),
         ownership_tags: ownership,
         names,
+        launch_problems,
         desired,
     })
 }
@@ -410,6 +428,11 @@ fn trust_policy(region: &str) -> String {
     .to_string()
 }
 
+/// Whether a tag of the scaling group names the addresses of the instance type.
+fn has_address_tag(desired: &DesiredSpec) -> bool {
+    desired.has_autoscaler_tags && desired.os_family == OsFamily::Windows
+}
+
 fn group_tags(
     desired: &DesiredSpec,
     names: &ResourceNames,
@@ -420,8 +443,7 @@ fn group_tags(
     let mut tags: std::collections::BTreeMap<_, _> =
         desired.tags.iter().map(|t| (t.key.clone(), t.value.clone())).collect();
     // The autoscaler cannot learn the pod addresses of a Windows node from a group without nodes, so a tag names them.
-    if let Some(found) = instance_type.filter(|_| desired.has_autoscaler_tags && desired.os_family == OsFamily::Windows)
-    {
+    if let Some(found) = instance_type.filter(|_| has_address_tag(desired)) {
         let key =
             format!("{}node-template/resources/vpc.amazonaws.com/PrivateIPv4Address", tag::CLUSTER_AUTOSCALER_PREFIX);
         tags.insert(key, (found.ipv4_per_interface - 1).max(0).to_string());

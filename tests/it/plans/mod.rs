@@ -7,6 +7,7 @@ use instance_manager::plan::EksStep;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use instance_manager::api::spec_error::SpecError;
 use instance_manager::api::{
     AdoptedResources, InstanceGroupStatus, ManagedAttributes, SpotRecommendation, decode_spec,
 };
@@ -1069,4 +1070,61 @@ fn launch_checks_run_only_for_new_versions() {
     assert!(!needs_checks(&converged()), "a converged group launches nothing new");
     assert!(!needs_checks(&converged().with_spec("eks: {minSize: 3}")), "a size change creates no version");
     assert!(needs_checks(&converged().with_spec(NEW_IMAGE)), "the image changed");
+}
+
+/// One revision of the ConfigMap with an AMI that does not exist must not freeze the sizes and tags of healthy groups.
+#[test]
+fn broken_launch_field_stops_only_what_needs_it() {
+    let spec = "eks: {minSize: 3, maxSize: 9, configuration: {image: ami-0000dead, tags: [{key: cost, value: new}], suspendProcesses: [AZRebalance]}}";
+    let problem = SpecError::invalid("spec.eks.configuration.image", "ami-0000dead", "is not an AMI", "correct it");
+    let broken = converged().with_spec(spec).with(|s| {
+        s.resolved.launch_problems = vec![problem.with_reason(Reason::ImageNotFound)];
+    });
+    let changed = broken.plan();
+    let steps: Vec<_> = changed.steps.iter().map(|planned| planned.step.name()).collect();
+    assert_eq!(steps, ["UpdateStatus", "UpdateGroup", "PutTags", "SuspendProcesses"], "{:#?}", changed.steps);
+    let updates = changed.steps.iter().filter_map(|planned| match &planned.step {
+        Step::Eks(EksStep::UpdateGroup { change, pin, .. }) => Some((change.min, change.max, pin.is_none())),
+        _ => None,
+    });
+    assert_eq!(updates.collect::<Vec<_>>(), [(Some(3), Some(9), true)]);
+    let settled = broken
+        .with_scaling_group(|group| {
+            (group.min, group.max) = (3, 9);
+            group.tags.push(Tag { key: "cost".into(), value: "new".into() });
+            group.suspended_processes = vec!["AZRebalance".into()];
+        })
+        .with(|s| {
+            let managed = s.status.managed.as_mut().expect("a record");
+            managed.tags.insert(managed.tags.partition_point(|key| key.as_str() < "cost"), "cost".into());
+            managed.processes = vec!["AZRebalance".into()];
+        })
+        .plan();
+    assert!(settled.steps.is_empty(), "no node is touched: {:#?}", settled.steps);
+    let Outcome::Blocked { reason: Reason::ImageNotFound, message, .. } = &settled.outcome else {
+        panic!("the plan is not blocked: {:?}", settled.outcome);
+    };
+    assert!(message.contains("spec.eks.configuration.image `ami-0000dead`") && message.contains("keeps"), "{message}");
+}
+
+/// Each of these errors is in a field that only a new launch template version needs; those of the others stop the group.
+#[test]
+fn errors_of_launch_fields_are_kept_apart() {
+    let id = common::group_id(3, timestamp(LONG_AGO));
+    for (configuration, is_launch_only) in [
+        ("image: ami-x", true),
+        ("instanceType: large", true),
+        ("image: 'ssm://'", true),
+        ("subnets: []", false),
+        ("image: ami-x, subnets: []", false),
+    ] {
+        let base = "{clusterName: demo, image: ami-00000001, instanceType: m5.large, subnets: [subnet-1], securityGroups: [sg-1]}";
+        let mut all: Value = serde_yaml::from_str(base).expect("YAML");
+        deep_merge(&mut all, &serde_yaml::from_str(&format!("{{{configuration}}}")).expect("YAML"));
+        let spec = json!({"provisioner": "eks", "eks": {"minSize": 2, "maxSize": 4, "configuration": all}});
+        let spec = decode_spec(&spec).unwrap_or_else(|errors| panic!("{configuration}: {errors:?}"));
+        assert!(desired::parse(&id, &common::annotations(&[]), &spec).is_err(), "{configuration}");
+        let lenient = desired::parse_with_launch_problems(&id, &common::annotations(&[]), &spec);
+        assert_eq!(lenient.is_ok_and(|desired| !desired.launch_problems.is_empty()), is_launch_only, "{configuration}");
+    }
 }

@@ -30,8 +30,33 @@ pub use spec::{CustomNetworking, DesiredSpec, ExistingRole, ImageSource};
 
 const CONFIGURATION_FIELD: &str = "spec.eks.configuration";
 
+/// The fields that only a new launch template version needs. Labels and taints are not among them: the scaling group has
+/// tags for them.
+const LAUNCH_FIELDS: [&str; 9] = [
+    "image",
+    "instanceType",
+    "securityGroups",
+    "keyPairName",
+    "volumes",
+    "userData",
+    "metadataOptions",
+    "placement",
+    "spotPrice",
+];
+
 /// Parses a merged spec. Returns all errors at once.
 pub fn parse(
+    id: &GroupId,
+    annotations: &MergedAnnotations,
+    spec: &InstanceGroupSpec,
+) -> Result<DesiredSpec, Vec<SpecError>> {
+    let desired = parse_with_launch_problems(id, annotations, spec)?;
+    if desired.launch_problems.is_empty() { Ok(desired) } else { Err(desired.launch_problems) }
+}
+
+/// Parses a merged spec. If only fields of the launch template have errors, [`DesiredSpec::launch_problems`] has them, and
+/// these fields have no meaning. Otherwise all errors are returned at once.
+pub fn parse_with_launch_problems(
     id: &GroupId,
     annotations: &MergedAnnotations,
     spec: &InstanceGroupSpec,
@@ -54,6 +79,7 @@ pub fn parse(
         _ => Lifecycle::Normal,
     };
     let desired = DesiredSpec {
+        launch_problems: Vec::new(),
         id: id.clone(),
         cluster: problems.required("clusterName", &c.cluster_name),
         min_size,
@@ -115,7 +141,18 @@ pub fn parse(
         licenses: non_empty_items(&c.license_specifications),
     };
     let desired = with_autoscaler_tags(&mut problems, desired, c);
-    problems.into_result(desired)
+    match problems.into_result(()) {
+        Ok(()) => Ok(desired),
+        Err(problems) if problems.iter().all(is_launch_problem) => {
+            Ok(DesiredSpec { launch_problems: problems, ..desired })
+        }
+        Err(problems) => Err(problems),
+    }
+}
+
+fn is_launch_problem(problem: &SpecError) -> bool {
+    let field = problem.path.strip_prefix(CONFIGURATION_FIELD).and_then(|path| path.strip_prefix('.'));
+    field.is_some_and(|field| LAUNCH_FIELDS.contains(&field.split(['.', '[']).next().unwrap_or_default()))
 }
 
 fn sizes(problems: &mut SpecErrors, min: Option<i64>, max: Option<i64>) -> (i32, i32) {

@@ -11,6 +11,7 @@ use super::input::PlanInput;
 use super::scaling_group::scale_in;
 use super::warm_pool;
 use crate::api::names::condition;
+use crate::api::spec_error::{first_reason, join_messages};
 use crate::aws::{InstanceState, ScalingGroup};
 use crate::plan::{ConditionUpdate, Drift, Outcome, Phase, PlanBuilder, Reason, waiting};
 use crate::rotation::NodeInstance;
@@ -29,7 +30,9 @@ pub(crate) fn rotate_nodes(input: &PlanInput, group: &ScalingGroup, builder: &mu
             .set_outcome_once(waiting(Phase::Modifying, "waiting for Auto Scaling to terminate the last node"));
     }
     let is_draining = |m: &NodeInstance| m.disruption_of(&input.resolved.desired.id.uid).is_some();
-    if warm_pool::rotate_pool(input, group, builder) && !members.iter().any(is_draining) {
+    // Without a version to launch, a replaced instance of the pool would come back as it was.
+    let is_known = input.resolved.launch_problems.is_empty();
+    if is_known && warm_pool::rotate_pool(input, group, builder) && !members.iter().any(is_draining) {
         return;
     }
     let rolling = &input.resolved.desired.rolling_update;
@@ -129,7 +132,20 @@ fn was_halted(input: &PlanInput) -> bool {
     same && input.status.conditions.iter().any(|c| c.r#type == condition::ROTATION_HALTED && c.is_true())
 }
 
+/// Why no launch template version with the desired content can be created.
+pub(crate) fn launch_problem(input: &PlanInput) -> Option<(Reason, String)> {
+    let problems = &input.resolved.launch_problems;
+    let message = || {
+        let kept = "the group keeps its launch template version and its nodes; other changes are applied";
+        format!("{}. Until then, {kept}", join_messages(problems))
+    };
+    (!problems.is_empty()).then(|| (first_reason(problems), message()))
+}
+
 fn precondition(input: &PlanInput, group: &ScalingGroup) -> Option<(Reason, String)> {
+    if let Some(problem) = launch_problem(input) {
+        return Some(problem);
+    }
     let stopped: Vec<_> =
         group.suspended_processes.iter().filter(|p| matches!(p.as_str(), "Launch" | "Terminate")).cloned().collect();
     if !stopped.is_empty() {
