@@ -53,6 +53,8 @@
     Fails the creation, updates or deletion of a managed node group, or degrades it. A code of null removes the
     failure. Or sets EKS's delays for this group, in seconds (see localcloud/aws/settings.py: nodegroup,
     node_join_timeout, drain, cordoned).
+`POST /_local/role-used` `{"role": name, "region": "eu-west-1"}` sets the last use of a role, as instances of that region
+    do. `GET /_local/iam` is for the simulated AWS of another region.
 `GET  /_local/instances` the state of each kubelet: `{"i-...": {"state": ..., "reason": ...}}`.
 """
 
@@ -68,6 +70,7 @@ from localcloud.aws.ec2 import images
 from localcloud.aws.eks import clusters
 from localcloud.aws.eks.access_entry_validation import MODES
 from localcloud.aws.eks.fargate import profiles as fargate
+from localcloud.aws.iam import shared
 from localcloud.aws.snapshot import snapshot
 from localcloud.aws.ssm import public_parameters
 
@@ -232,6 +235,11 @@ def set_nodegroup(simulator: Any, fields: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
+def use_role(simulator: Any, fields: dict[str, Any]) -> dict[str, Any]:
+    shared.record_use(simulator, fields["role"], fields["region"])
+    return {}
+
+
 ROUTES = {
     ("GET", "calls"): lambda simulator, _: simulator.log.counts(),
     ("POST", "reset-log"): lambda simulator, _: {"seq": simulator.log.reset()},
@@ -252,5 +260,7 @@ ROUTES = {
     ("POST", "offering"): set_offering,
     ("POST", "instance-type"): add_instance_type,
     ("POST", "nodegroup"): set_nodegroup,
+    ("GET", "iam"): lambda simulator, _: shared.export_state(simulator),
+    ("POST", "role-used"): use_role,
     ("GET", "instances"): lambda simulator, _: simulator.kubelets.describe(),
 }

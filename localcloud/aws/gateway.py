@@ -17,6 +17,7 @@ from xml.sax.saxutils import escape
 from localcloud.aws import control
 from localcloud.aws.event_log import is_read
 from localcloud.aws.faults import Fault, HeldCall
+from localcloud.aws.iam.shared import GLOBAL_SERVICES
 from localcloud.aws.request import Call, read_call
 
 Response = tuple[str, list[tuple[str, str]], bytes]
@@ -75,8 +76,14 @@ class Gateway:
 
     def perform(self, call: Call, environ: dict[str, Any], body: bytes, fault: Fault | None = None) -> Response:
         """Let moto respond and log the call while holding the lock, so that the log has the real order."""
+        shared_iam = self.simulator.shared_iam
         with self.simulator.lock:
-            response = call_app(self.moto, environ, body)
+            if shared_iam and call.service in GLOBAL_SERVICES:
+                response = shared_iam.forward(environ, body)
+            else:
+                if shared_iam:
+                    shared_iam.refresh()
+                response = call_app(self.moto, environ, body)
             self.record(call, response, fault)
             if is_read(call.operation):
                 self.last_responses[f"{call.service}{call.operation}{call.text}"] = response

@@ -110,6 +110,8 @@ class Settings:
     state_dir: str
     delays: Delays = SHORT
     region: str = "us-west-2"
+    iam: str = ""
+    """The endpoint of the region that keeps IAM; empty for this one."""
     cluster_name: str = "demo"
     cluster_version: str = "1.32"
     service_cidr: str = "10.96.0.0/16"

@@ -32,6 +32,7 @@ from localcloud.aws.eks.updates import Updates
 from localcloud.aws.event_log import EventLog
 from localcloud.aws.faults import Faults
 from localcloud.aws.iam import operations as iam_operations
+from localcloud.aws.iam.shared import SharedIam
 from localcloud.aws.kubernetes import KubernetesClient
 from localcloud.aws.nodes.kubelets import Kubelets
 from localcloud.aws.settings import Settings
@@ -72,6 +73,7 @@ class Simulator:
         self.images: dict[str, images.Image] = {}
         self.console: dict[str, list[str]] = defaultdict(list)
         self.visible_profiles: dict[str, float] = {}
+        self.shared_iam = SharedIam(self, settings.iam) if settings.iam else None
         self.endpoint = kube["url"] if kube else "https://eks.invalid"
         self.ca_data = base64.b64encode(Path(kube["ca"]).read_bytes()).decode() if kube else NO_CA
         self.eks = eks_backends[settings.account][settings.region]

@@ -6,6 +6,7 @@ import base64
 from datetime import UTC, datetime
 from typing import Any
 
+import moto.ec2.utils as ec2_utils
 from moto.core.responses import ActionResult
 from moto.ec2.responses._base_response import EC2BaseResponse
 from moto.ec2.responses.general import General
@@ -253,6 +254,8 @@ def install(simulator: Any) -> None:
         return ActionResult({"InstanceId": identifier, "Timestamp": datetime.now(UTC), "Output": output})
 
     General.get_console_output = get_console_output
+    # moto rejects this filter.
+    ec2_utils.filter_dict_attribute_mapping["iam-instance-profile.arn"] = "iam_instance_profile.arn"
     create_tags = TagResponse.create_tags
 
     def checked_create_tags(self: Any) -> ActionResult:

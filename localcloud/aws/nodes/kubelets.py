@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from localcloud.aws.iam.instance_profiles import find_profile
+from localcloud.aws.iam.shared import on_instance_running
 from localcloud.aws.kubernetes import KubernetesClient
 from localcloud.aws.nodes import authenticator, node_objects
 from localcloud.aws.nodes.user_data import NodeSpec, parse, waits_in_warm_pool
@@ -70,6 +71,9 @@ class Kubelets:
         """The instance is running. Read its user data after a delay. A kubelet that has joined before starts without
         it.
         """
+        profile = self.simulator.ec2.get_instance(identifier).iam_instance_profile
+        current = find_profile(self.simulator, {"Arn": profile.arn}) if profile else None
+        on_instance_running(self.simulator, current.roles[0] if current and current.roles else None)
         if self.kube is None:
             return
         existing = self.all.get(identifier)

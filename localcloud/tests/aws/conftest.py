@@ -30,7 +30,21 @@ def pytest_configure(config):
 @pytest.fixture(scope="session")
 def simulator(tmp_path_factory):
     """A simulator without nodes. Its attributes are the entries of aws.json."""
-    state = tmp_path_factory.mktemp("aws")
+    with start_simulator(tmp_path_factory.mktemp("aws")) as facts:
+        yield facts
+
+
+@pytest.fixture(scope="session")
+def other_region(simulator, tmp_path_factory):
+    """A simulator of another region of the same account."""
+    flags = ("--region", "eu-west-1", "--iam", simulator.aws_endpoint)
+    with start_simulator(tmp_path_factory.mktemp("aws"), *flags) as facts:
+        yield facts
+
+
+@contextlib.contextmanager
+def start_simulator(state, *flags):
+    """Start a simulator, and end it afterwards."""
     command = [
         sys.executable,
         "-m",
@@ -39,6 +53,7 @@ def simulator(tmp_path_factory):
         str(state),
         "--delays",
         "short,propagation=0.3,pending=0.2,terminate=0.3,relaunch=0.3,nodegroup=0.2,node_join_timeout=3,cordoned=0.1,profile=0.5,profile_gone=0.3",
+        *flags,
     ]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     with subprocess.Popen(command, env=environment) as process:
@@ -52,6 +67,17 @@ def simulator(tmp_path_factory):
 @pytest.fixture(scope="session")
 def aws(simulator):
     """A client per service, without retries, so that a test gets every response."""
+    return aws_clients(simulator)
+
+
+@pytest.fixture(scope="session")
+def other_aws(other_region):
+    """The same clients for the other region."""
+    return aws_clients(other_region)
+
+
+def aws_clients(simulator):
+    """A client per service of one simulator."""
     config = Config(retries={"max_attempts": 0}, read_timeout=10)
     keys = {"aws_access_key_id": "local", "aws_secret_access_key": "local"}
     place = {"endpoint_url": simulator.aws_endpoint, "region_name": simulator.region}

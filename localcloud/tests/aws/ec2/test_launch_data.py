@@ -151,3 +151,17 @@ def test_a_template_returns_its_data_unchanged(aws, data, name):
     aws.ec2.create_launch_template(LaunchTemplateName=f"whole-{name}", LaunchTemplateData=given)
     (version,) = aws.ec2.describe_launch_template_versions(LaunchTemplateName=f"whole-{name}")["LaunchTemplateVersions"]
     assert version["LaunchTemplateData"] == given
+
+
+@pytest.mark.patched
+def test_instances_are_found_by_their_instance_profile(aws, groups, profile):
+    """EC2 API Reference, DescribeInstances, Filters: iam-instance-profile.arn and instance-state-name."""
+    group = groups.make(1)
+    (identifier,) = groups.settle(group, 1)
+
+    def found(arn):
+        names = [{"Name": "iam-instance-profile.arn", "Values": [arn]}, {"Name": "instance-state-name", "Values": ["pending", "running"]}]
+        answer = aws.ec2.describe_instances(Filters=names)
+        return {i["InstanceId"] for reservation in answer["Reservations"] for i in reservation["Instances"]}
+
+    assert identifier in found(profile) and not found(profile + "-2")
