@@ -83,6 +83,8 @@ pub(crate) mod tag {
     pub(crate) const INSTANCE_GROUP: &str = "instancegroups.keikoproj.io/InstanceGroup";
     /// Third ownership tag: the namespace of the InstanceGroup.
     pub(crate) const NAMESPACE: &str = "instancegroups.keikoproj.io/Namespace";
+    /// Fourth tag, on IAM resources only: the cluster's region. IAM resources belong to no region.
+    pub(crate) const REGION: &str = "instancegroups.keikoproj.io/Region";
     /// On an access entry: ID of the role that the entry was created for.
     pub(crate) const ROLE_ID: &str = "instancegroups.keikoproj.io/RoleId";
     /// On a scaling group: the processes that the deletion of its InstanceGroup suspended. A group that takes the scaling
@@ -114,6 +116,9 @@ pub(crate) mod condition {
     pub(crate) const DRAIN_BLOCKED: &str = "DrainBlocked";
     /// The controller adopted existing resources; the message lists differences from a new group.
     pub(crate) const ADOPTED: &str = "Adopted";
+
+    /// A deletion leaves AWS resources behind; the message names them and says why.
+    pub(crate) const RESOURCES_RETAINED: &str = "ResourcesRetained";
 
     /// Annotations below the controller's prefix have no effect; the message names each with the remedy.
     pub(crate) const ANNOTATIONS_IGNORED: &str = "AnnotationsIgnored";

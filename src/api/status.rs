@@ -248,6 +248,10 @@ pub struct ManagedAttributes {
     /// IAM policies that the controller attached to the role.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub policies: Vec<String>,
+    /// Region in the tags of the IAM role and its instance profile. Another region than the group's means that the group
+    /// uses a role of that region, which the controller does not change.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub role_region: Option<String>,
     /// Managed node groups as cluster/name, newest last.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub nodegroups: Vec<String>,

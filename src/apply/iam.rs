@@ -11,6 +11,7 @@ impl Apply for IamStep {
         let iam = &inventory.aws().iam;
         match self {
             IamStep::CreateRole(input) => run.create_role(input).await,
+            IamStep::UpdateTrustPolicy { role, policy } => done(iam.update_trust_policy(role, policy).await),
             IamStep::AttachPolicy { role, policy } => {
                 done(iam.attach_policy(role, policy).await.inspect(|()| inventory.upsert_attached_policy(role, policy)))
             }

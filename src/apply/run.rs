@@ -160,7 +160,7 @@ impl ApplyRun<'_> {
             None => Err(StepError::Aws(create_error)),
             Some(existing) if has_ownership_tags(&existing, tags) => Ok(StepOutcome::Applied),
             Some(_) => {
-                self.ctx.process_state.set_name_conflict(&self.id.key());
+                self.ctx.process_state.set_name_conflict(&self.id.key(), name);
                 Err(StepError::OwnershipConflict(name.to_owned()))
             }
         }

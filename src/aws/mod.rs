@@ -141,6 +141,9 @@ pub(crate) trait Ec2: Send + Sync {
     /// DescribeInstances for at most 100 instances: pairs of instance ID and private DNS name. An instance without a
     /// private DNS name is missing from the result.
     async fn private_dns_names(&self, ids: &[String]) -> AwsResult<Vec<(String, String)>>;
+    /// DescribeInstances, in pages of 1,000: IDs of the instances that have one of these instance profiles and are not
+    /// being terminated.
+    async fn instances_with_profiles(&self, profile_arns: &[String]) -> AwsResult<Vec<String>>;
 }
 
 /// AWS Identity and Access Management.
@@ -150,7 +153,7 @@ pub(crate) trait Iam: Send + Sync {
     async fn list_profiles(&self) -> AwsResult<Vec<InstanceProfile>>;
     /// ListEntitiesForPolicy, in pages of 1,000: names of the roles that a managed policy is attached to.
     async fn roles_with_policy(&self, policy_arn: &str) -> AwsResult<Vec<String>>;
-    /// GetRole, tags included; `None` if the role does not exist.
+    /// GetRole with tags, last use and trust policy; `None` if the role does not exist.
     async fn get_role(&self, name: &str) -> AwsResult<Option<Role>>;
     /// GetInstanceProfile, tags included; `None` if the profile does not exist.
     async fn get_profile(&self, name: &str) -> AwsResult<Option<InstanceProfile>>;
@@ -160,6 +163,8 @@ pub(crate) trait Iam: Send + Sync {
     async fn inline_policies(&self, role: &str) -> AwsResult<Vec<String>>;
     /// CreateRole; returns the role with its tags.
     async fn create_role(&self, input: &NewRole) -> AwsResult<Role>;
+    /// UpdateAssumeRolePolicy: replaces the trust policy.
+    async fn update_trust_policy(&self, role: &str, policy: &str) -> AwsResult<()>;
     /// AttachRolePolicy.
     async fn attach_policy(&self, role: &str, policy_arn: &str) -> AwsResult<()>;
     /// DetachRolePolicy.
@@ -214,6 +219,8 @@ pub(crate) trait Ssm: Send + Sync {
 /// The clients of all services.
 #[derive(Clone)]
 pub(crate) struct Aws {
+    /// The region that the clients call, for example `us-west-2`.
+    pub region: String,
     /// Amazon EC2 Auto Scaling.
     pub autoscaling: Arc<dyn AutoScaling>,
     /// Amazon EC2.

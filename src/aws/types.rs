@@ -257,7 +257,7 @@ impl InstanceType {
 }
 
 /// An IAM role.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Role {
     /// Unique ID: `AROA...`. A later role with the same name gets another ID.
     pub id: String,
@@ -267,6 +267,11 @@ pub struct Role {
     pub arn: String,
     /// All tags; empty if the call does not return them.
     pub tags: Vec<Tag>,
+    /// Region in which the role was last used; `None` when AWS reports no use in the last 400 days, or when the call does
+    /// not return it.
+    pub last_used_region: Option<String>,
+    /// The trust policy as JSON; `None` if the call does not return it.
+    pub trust_policy: Option<String>,
 }
 
 /// Input of CreateRole.

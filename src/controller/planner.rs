@@ -432,6 +432,7 @@ mod tests {
     use super::*;
     use crate::plan::Outcome;
     use crate::provisioner::eks::names::GroupNames;
+    use crate::provisioner::name_form::NameForm;
 
     #[test]
     fn restricted_required_field_asks_the_admin_for_a_default() {
@@ -486,7 +487,7 @@ mod tests {
         let merged = merge(&Boundaries::default(), &raw, true).expect("a merged spec");
         let cluster_error =
             |kind, status| cluster_changed(&id, &with_status(status), &merged, dispatch::for_kind(kind));
-        let hashed_name = GroupNames::new("demo", "team", "web").hashed("demo-team-web");
+        let hashed_name = GroupNames::new("demo", "team", "web").scaling_group_in(NameForm::Hashed, "us-west-2");
         for (kind, status, field) in [
             (ProvisionerKind::Eks, json!({ "activeScalingGroupName": "demo-team-web" }), "spec.eks.configuration"),
             (ProvisionerKind::Eks, json!({ "activeScalingGroupName": hashed_name }), "spec.eks.configuration"),

@@ -12,6 +12,7 @@ use crate::ownership;
 use crate::plan::{
     ConditionUpdate, Event, IamStep, NodeStep, ObjectStep, Outcome, Phase, PlannedStep, Reason, Recheck, Step,
 };
+use crate::provisioner::retained::USED_IN_OTHER_REGION;
 
 /// What is wrong with a stored object that cannot be decoded, and how to find it.
 pub(crate) const INVALID_OBJECT: &str = "a field of the stored object has a type that its schema does not allow; compare it with `kubectl explain ig.spec --recursive`";
@@ -400,6 +401,10 @@ fn transition_event(previous: Option<&Condition>, new: &Condition) -> Option<Eve
             if !was_true || previous.is_none_or(|p| p.message != new.message) =>
         {
             Some(Event::warning(kind, message()))
+        }
+        (condition::RESOURCES_RETAINED, true) if !was_true => {
+            let reason = if reason == USED_IN_OTHER_REGION { "RoleRetained" } else { condition::RESOURCES_RETAINED };
+            Some(Event::warning(reason, message()))
         }
         (condition::ADOPTED, true) if !was_true => Some(Event::normal("Adopted", message())),
         (condition::BOUNDARIES_APPLIED, false) if previous.is_none_or(Condition::is_true) => {

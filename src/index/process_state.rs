@@ -82,8 +82,12 @@ struct GroupState {
     conflicts: u32,
     /// The group is changing, so cached reads must be recent.
     progressing: bool,
-    /// A resource with a derived name belongs to another owner.
-    name_conflict: bool,
+    /// Derived names whose resource belongs to another owner.
+    name_conflicts: BTreeSet<String>,
+    /// The tags of the group's role were read, and do not allow the tag of the region.
+    role_region_checked: bool,
+    /// The role that the controller created is no longer used, and is kept.
+    unused_role_kept: bool,
     /// When AWS last denied tagging adopted resources.
     tag_denied_at: Option<Timestamp>,
     /// The UID of an object whose finalizer was removed. The watch may return the object a little longer.
@@ -199,14 +203,39 @@ impl ProcessState {
         self.group(group, |g| g.progressing = progressing);
     }
 
-    /// Whether a resource with a derived name belongs to another owner.
-    pub(crate) fn has_name_conflict(&self, group: &str) -> bool {
-        self.group(group, |g| g.name_conflict)
+    /// Whether a resource with one of these names belongs to another owner.
+    pub(crate) fn has_name_conflict(&self, group: &str, names: &[&str]) -> bool {
+        self.group(group, |g| names.iter().any(|name| g.name_conflicts.contains(*name)))
     }
 
-    /// Records that a resource with a derived name belongs to another owner.
-    pub(crate) fn set_name_conflict(&self, group: &str) {
-        self.group(group, |g| g.name_conflict = true);
+    /// How many names are known to belong to another owner.
+    pub(crate) fn name_conflicts(&self, group: &str) -> usize {
+        self.group(group, |g| g.name_conflicts.len())
+    }
+
+    /// Records that the resource with this name belongs to another owner.
+    pub(crate) fn set_name_conflict(&self, group: &str, name: &str) {
+        self.group(group, |g| _ = g.name_conflicts.insert(name.to_owned()));
+    }
+
+    /// Whether the unused role of the group is known to be kept.
+    pub(crate) fn is_unused_role_kept(&self, group: &str) -> bool {
+        self.group(group, |g| g.unused_role_kept)
+    }
+
+    /// Records that the unused role of the group is kept.
+    pub(crate) fn set_unused_role_kept(&self, group: &str) {
+        self.group(group, |g| g.unused_role_kept = true);
+    }
+
+    /// Whether this process need not read the tags of the group's role for the region.
+    pub(crate) fn is_role_region_checked(&self, group: &str) -> bool {
+        self.group(group, |g| g.role_region_checked)
+    }
+
+    /// Records that the tags of the group's role do not allow the tag of the region.
+    pub(crate) fn set_role_region_checked(&self, group: &str) {
+        self.group(group, |g| g.role_region_checked = true);
     }
 
     /// Records that AWS denied tagging adopted resources.

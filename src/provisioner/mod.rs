@@ -10,10 +10,14 @@ pub mod eks;
 pub mod fargate;
 pub(crate) mod join;
 pub(crate) mod join_times;
+pub mod name_form;
 pub mod nodegroup;
 pub(crate) mod observe;
 pub(crate) mod plan_input;
 mod request;
+pub(crate) mod retained;
+pub mod role_region;
+pub mod role_users;
 pub(crate) mod snapshot;
 
 use async_trait::async_trait;

@@ -14,6 +14,7 @@ use instance_manager::provisioner::eks::desired;
 use instance_manager::provisioner::eks::desired::DesiredSpec;
 use instance_manager::provisioner::eks::references::References;
 use instance_manager::provisioner::eks::resolve::resolve;
+use instance_manager::provisioner::name_form::NameForm;
 use instance_manager::util::lookup::Lookup;
 use jiff::Timestamp;
 
@@ -85,6 +86,7 @@ fn references(desired: &DesiredSpec) -> References {
                 name: given.role.clone(),
                 arn: format!("arn:aws:iam::123456789012:role/{}", given.role),
                 tags: vec![],
+                ..Role::default()
             }),
             tags: vec![],
         }),
@@ -102,7 +104,7 @@ fn released_hashes_are_stable() {
         for group in &groups {
             let spec = desired(group);
             let references = references(&spec);
-            let resolved = resolve(spec, &references, false).expect("a resolved group");
+            let resolved = resolve(spec, &references, NameForm::Plain).expect("a resolved group");
             let file = files.last().expect("a file");
             writeln!(text, "{file} {} {}", group.id, resolved.fingerprint.hash).expect("writing to a String");
         }

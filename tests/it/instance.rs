@@ -12,6 +12,7 @@ use instance_manager::provisioner::eks::launch_template::launch_checks::{LaunchF
 use instance_manager::provisioner::eks::references::References;
 use instance_manager::provisioner::eks::resolve::{ResolvedGroup, resolve};
 use instance_manager::provisioner::eks::user_data::OsFamily;
+use instance_manager::provisioner::name_form::NameForm;
 use instance_manager::util::lookup::Lookup;
 use jiff::Timestamp;
 use serde_json::Value;
@@ -53,7 +54,8 @@ fn test_references() -> References {
 fn resolved(configuration: &str, annotations: &[(&str, &str)]) -> ResolvedGroup {
     let desired =
         parse_desired(configuration, annotations).unwrap_or_else(|problems| panic!("{}", join_messages(&problems)));
-    resolve(desired, &test_references(), false).unwrap_or_else(|problems| panic!("{}", join_messages(&problems)))
+    resolve(desired, &test_references(), NameForm::Plain)
+        .unwrap_or_else(|problems| panic!("{}", join_messages(&problems)))
 }
 
 fn user_data(resolved: &ResolvedGroup) -> String {
@@ -112,7 +114,7 @@ fn smallest_type_limits_pods_of_mixed_group() {
     };
     let mixed = |policy: &str, annotations: &[(&str, &str)]| {
         let desired = parse_desired(&format!("{{mixedInstancesPolicy: {{{policy}}}}}"), annotations).expect("a group");
-        resolve(desired, &environment, false).expect("a resolved group")
+        resolve(desired, &environment, NameForm::Plain).expect("a resolved group")
     };
     let listed = |names: &str| pod_limit(&mixed(&format!("instanceTypes: [{names}]"), &[on]));
     assert_eq!(listed("{type: m5n.large}"), Some(2 * 9 + 2), "the primary type has the lower limit");
@@ -135,7 +137,7 @@ fn unknown_instance_type_is_reported_where_its_properties_are_needed() {
     let wanted = parse_desired("{}", &on).expect("a group");
     assert!(wanted.needs_instance_type());
     let environment = References { instance_type: Lookup::Absent, ..test_references() };
-    let message = join_messages(&resolve(wanted, &environment, false).unwrap_err());
+    let message = join_messages(&resolve(wanted, &environment, NameForm::Plain).unwrap_err());
     assert!(message.contains("spec.eks.configuration.instanceType `m5.large` is not an instance type"), "{message}");
 }
 
@@ -190,12 +192,13 @@ fn autoscaler_tags_count_towards_aws_limits() {
 fn windows_nodes_discover_the_endpoint_if_the_flag_is_set() {
     let mut group = parse_desired("{}", &[("os-family", "windows")]).expect("a group");
     assert_eq!(group.os_family, OsFamily::Windows);
-    let in_user_data = user_data(&resolve(group.clone(), &test_references(), false).expect("a resolved group"));
+    let in_user_data =
+        user_data(&resolve(group.clone(), &test_references(), NameForm::Plain).expect("a resolved group"));
     assert!(
         in_user_data.contains("-APIServerEndpoint 'https://demo'") && in_user_data.contains("-Base64ClusterCA 'Y2E='")
     );
     group.discovers_endpoint = true;
-    let discovered = user_data(&resolve(group, &test_references(), false).expect("a resolved group"));
+    let discovered = user_data(&resolve(group, &test_references(), NameForm::Plain).expect("a resolved group"));
     assert!(!discovered.contains("-APIServerEndpoint") && !discovered.contains("-Base64ClusterCA"));
     assert!(discovered.contains("-EKSClusterName 'demo'"));
 }
@@ -317,7 +320,7 @@ fn network_object_of_other_vpc_is_reported() {
     let group = parse_desired("{subnets: [subnet-9], securityGroups: [g, sg-9]}", &[]).expect("a group");
     let object = |id: &str| NetworkObject { id: id.into(), name: None, vpc: "vpc-9".into(), zone: None };
     let environment = References { in_other_vpcs: vec![object("subnet-9"), object("sg-9")], ..test_references() };
-    let message = join_messages(&resolve(group, &environment, false).unwrap_err());
+    let message = join_messages(&resolve(group, &environment, NameForm::Plain).unwrap_err());
     for (field, id) in [("subnets", "subnet-9"), ("securityGroups", "sg-9")] {
         let part = format!("spec.eks.configuration.{field} `{id}` is in vpc-9, but the cluster's VPC is vpc-1");
         assert!(message.contains(&part), "{message}");
@@ -339,14 +342,14 @@ fn what_eks_does_not_tell_of_the_cluster_is_unknown() {
         security_groups: known("sg-1"),
         ..unknown(|cluster| cluster.vpc = None)
     };
-    assert!(resolve(by_id, &without_vpc, false).is_ok(), "ids need no VPC");
+    assert!(resolve(by_id, &without_vpc, NameForm::Plain).is_ok(), "ids need no VPC");
     let by_name = parse_desired("{subnets: [private], securityGroups: [sg-9]}", &[]).expect("a group");
-    let message = join_messages(&resolve(by_name, &without_vpc, false).unwrap_err());
+    let message = join_messages(&resolve(by_name, &without_vpc, NameForm::Plain).unwrap_err());
     assert!(message.contains("because EKS did not return the cluster's VPC"), "{message}");
     assert!(message.contains("`sg-9` does not exist in this account and region"), "{message}");
     for without in [unknown(|cluster| cluster.endpoint.clear()), unknown(|cluster| cluster.ca.clear())] {
         let group = parse_desired("{}", &[]).expect("a group");
-        let message = join_messages(&resolve(group, &without, false).unwrap_err());
+        let message = join_messages(&resolve(group, &without, NameForm::Plain).unwrap_err());
         assert!(message.contains("has no API endpoint or certificate authority yet"), "{message}");
     }
 }

@@ -9,6 +9,7 @@ use instance_manager::provisioner::eks::desired;
 use instance_manager::provisioner::eks::desired::DesiredSpec;
 use instance_manager::provisioner::eks::references::References;
 use instance_manager::provisioner::eks::resolve::resolve;
+use instance_manager::provisioner::name_form::NameForm;
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -148,7 +149,7 @@ fn unknown_and_incompatible_types_are_reported() {
         .into(),
         ..References::default()
     };
-    let problems = resolve(desired.expect("a group"), &references, false).expect_err("two invalid types");
+    let problems = resolve(desired.expect("a group"), &references, NameForm::Plain).expect_err("two invalid types");
     let errors: Vec<_> =
         problems.iter().map(|p| (p.path.rsplit("Policy.").next().unwrap_or_default(), p.rule.as_str())).collect();
     assert_eq!(errors.len(), 2, "{errors:?}");

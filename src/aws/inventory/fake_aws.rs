@@ -28,6 +28,8 @@ pub(crate) struct FakeState {
     pub parameters: HashMap<String, String>,
     pub nodegroups: HashMap<String, Nodegroup>,
     pub access_entries: Vec<AccessEntry>,
+    /// IDs of instances, with the ARNs of their instance profiles.
+    pub instances: Vec<(String, String)>,
     pub fargate: BTreeMap<String, fargate::FargateProfile>,
     /// A read that contains this name fails with a validation error.
     pub rejected_name: Option<String>,
@@ -43,6 +45,7 @@ impl FakeAws {
     pub(crate) fn aws(self: &Arc<Self>) -> Aws {
         let fake = self.clone();
         Aws {
+            region: "us-west-2".into(),
             autoscaling: fake.clone(),
             ec2: fake.clone(),
             iam: fake.clone(),
@@ -238,6 +241,12 @@ impl Ec2 for FakeAws {
     async fn private_dns_names(&self, ids: &[String]) -> AwsResult<Vec<(String, String)>> {
         Ok(ids.iter().map(|id| (id.clone(), format!("ip-of-{id}"))).collect())
     }
+    async fn instances_with_profiles(&self, arns: &[String]) -> AwsResult<Vec<String>> {
+        self.read("instances with profiles", arns, |d| {
+            d.instances.iter().filter(|(_, profile)| arns.contains(profile)).map(|(id, _)| id.clone()).collect()
+        })
+        .await
+    }
     async fn launches(&self, ids: &[String]) -> AwsResult<Vec<(String, InstanceLaunch)>> {
         let launch = InstanceLaunch { time: Timestamp::UNIX_EPOCH, subnet: "subnet-1".into() };
         self.read("launches", &[], |_| ids.iter().map(|id| (id.clone(), launch.clone())).collect()).await
@@ -265,6 +274,9 @@ impl Iam for FakeAws {
         unimplemented!()
     }
     async fn create_role(&self, _: &NewRole) -> AwsResult<Role> {
+        unimplemented!()
+    }
+    async fn update_trust_policy(&self, _: &str, _: &str) -> AwsResult<()> {
         unimplemented!()
     }
     async fn attach_policy(&self, _: &str, _: &str) -> AwsResult<()> {

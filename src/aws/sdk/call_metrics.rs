@@ -93,6 +93,7 @@ pub const OPERATIONS: &[(&str, &str)] = &[
     ("iam", "RemoveRoleFromInstanceProfile"),
     ("iam", "TagInstanceProfile"),
     ("iam", "TagRole"),
+    ("iam", "UpdateAssumeRolePolicy"),
     ("ssm", "GetParameters"),
 ];
 

@@ -217,6 +217,13 @@ impl Ec2 for Sdk {
         };
         Ok(self.describe_instances(ids).await?.iter().filter_map(name).collect())
     }
+
+    async fn instances_with_profiles(&self, profile_arns: &[String]) -> AwsResult<Vec<String>> {
+        let states = ["pending", "running", "stopping", "stopped"].map(str::to_owned);
+        let filters = [filter("iam-instance-profile.arn", profile_arns), filter("instance-state-name", &states)];
+        let found = self.instances(&filters).await?;
+        Ok(found.iter().filter_map(|i| i.instance_id()).map(str::to_owned).collect())
+    }
 }
 
 impl Sdk {
@@ -224,7 +231,11 @@ impl Sdk {
         if ids.is_empty() {
             return Ok(Vec::new());
         }
-        let request = self.0.describe_instances().filters(filter("instance-id", ids));
+        self.instances(&[filter("instance-id", ids)]).await
+    }
+
+    async fn instances(&self, filters: &[sdk::Filter]) -> AwsResult<Vec<sdk::Instance>> {
+        let request = self.0.describe_instances().set_filters(Some(filters.to_vec()));
         let found = request.into_paginator().page_size(1000).items().send().try_collect().await;
         let found: Vec<sdk::Reservation> = found.map_err(to_aws_error(SERVICE, "DescribeInstances"))?;
         Ok(found.into_iter().flat_map(|reservation| reservation.instances.unwrap_or_default()).collect())

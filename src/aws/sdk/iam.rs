@@ -71,6 +71,12 @@ impl Iam for Sdk {
         Ok(Role { tags: input.tags.clone(), ..created })
     }
 
+    async fn update_trust_policy(&self, role: &str, policy: &str) -> AwsResult<()> {
+        let request = self.0.update_assume_role_policy().role_name(role).policy_document(policy);
+        request.send().await.map_err(to_aws_error(SERVICE, "UpdateAssumeRolePolicy"))?;
+        Ok(())
+    }
+
     async fn attach_policy(&self, role: &str, policy_arn: &str) -> AwsResult<()> {
         let request = self.0.attach_role_policy().role_name(role).policy_arn(policy_arn);
         request.send().await.map_err(to_aws_error(SERVICE, "AttachRolePolicy"))?;
@@ -181,7 +187,21 @@ fn role(role: &sdk::Role) -> Role {
         name: role.role_name().to_owned(),
         arn: role.arn().to_owned(),
         tags: tags_from_sdk(role.tags()),
+        last_used_region: role.role_last_used().and_then(|used| used.region()).map(str::to_owned),
+        trust_policy: role.assume_role_policy_document().map(percent_decoded),
     }
+}
+
+/// A policy document as JSON. IAM returns it URL-encoded as in RFC 3986 (IAM API reference, Role).
+fn percent_decoded(text: &str) -> String {
+    let (mut decoded, mut rest) = (Vec::with_capacity(text.len()), text.as_bytes());
+    while let Some((&byte, tail)) = rest.split_first() {
+        let escape = (byte == b'%').then(|| tail.get(..2)).flatten();
+        let value = escape.and_then(|hex| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok());
+        decoded.push(value.unwrap_or(byte));
+        rest = if value.is_some() { &tail[2..] } else { tail };
+    }
+    String::from_utf8_lossy(&decoded).into_owned()
 }
 
 fn profile(profile: &sdk::InstanceProfile) -> InstanceProfile {
@@ -192,5 +212,16 @@ fn profile(profile: &sdk::InstanceProfile) -> InstanceProfile {
         created: timestamp(Some(profile.create_date())),
         role: profile.roles().first().map(role),
         tags: tags_from_sdk(profile.tags()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn policy_documents_are_decoded() {
+        assert_eq!(percent_decoded("%7B%22a%22%3A%20%22b%2Fc%22%7D"), r#"{"a": "b/c"}"#);
+        assert_eq!(percent_decoded(r#"{"a": "100%", "b": "%zz%4"}"#), r#"{"a": "100%", "b": "%zz%4"}"#);
     }
 }

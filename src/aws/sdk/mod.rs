@@ -108,6 +108,7 @@ fn clients(config: &SdkConfig, observer: Arc<dyn CallObserver>) -> Aws {
     }
     let eks = client!(aws_sdk_eks, "eks");
     Aws {
+        region: config.region().map(ToString::to_string).unwrap_or_default(),
         autoscaling: Arc::new(autoscaling::Sdk(client!(aws_sdk_autoscaling, "autoscaling"))),
         ec2: Arc::new(ec2::Sdk(client!(aws_sdk_ec2, "ec2"))),
         iam: Arc::new(iam::Sdk(client!(aws_sdk_iam, "iam"), client!(aws_sdk_sts, "sts"))),

@@ -151,7 +151,7 @@ impl ClusterSnapshot {
         let context = self.stores.group_context(group, &self.planner);
         let mut planning = self.planner.plan(group, &context, MAX_CACHE_AGE, now).await?;
         // The first plan found a name conflict. Plan again with hashed names, as the controller does in its next reconcile.
-        if self.planner.process_state.has_name_conflict(&planning.plan.group) {
+        if self.planner.process_state.name_conflicts(&planning.plan.group) > 0 {
             planning = self.planner.plan(group, &context, MAX_CACHE_AGE, now).await?;
         }
         Ok((planning, context.lock))

@@ -12,6 +12,8 @@ use crate::plan::event::Event;
 pub enum IamStep {
     /// CreateRole; an existing role with the group's tags is adopted.
     CreateRole(NewRole),
+    /// UpdateAssumeRolePolicy of the controller's own Fargate role.
+    UpdateTrustPolicy { role: String, policy: String },
     /// AttachRolePolicy.
     AttachPolicy { role: String, policy: String },
     /// DetachRolePolicy.
@@ -42,6 +44,7 @@ impl StepInfo for IamStep {
             IamStep::CreateRole(role) => role.name.clone(),
             IamStep::AttachPolicy { role, .. }
             | IamStep::DetachPolicy { role, .. }
+            | IamStep::UpdateTrustPolicy { role, .. }
             | IamStep::TagRole { role, .. }
             | IamStep::DeleteRole { role } => role.clone(),
             IamStep::CreateProfile { profile, .. }
@@ -59,6 +62,9 @@ impl StepInfo for IamStep {
             }
             IamStep::AttachPolicy { role, .. } | IamStep::DetachPolicy { role, .. } if !reasons.is_empty() => {
                 Some(Event::with_reasons("RoleUpdated", format!("changed the policies of {role}"), reasons))
+            }
+            IamStep::UpdateTrustPolicy { role, .. } => {
+                Some(Event::with_reasons("RoleUpdated", format!("changed the trust policy of {role}"), reasons))
             }
             IamStep::AttachPolicy { .. }
             | IamStep::DetachPolicy { .. }

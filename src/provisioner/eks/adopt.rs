@@ -6,6 +6,7 @@
 use serde_json::json;
 
 use super::input::PlanInput;
+use super::role::region::{claim_of, role_of_other_region};
 use super::{names, observed, warm_pool};
 use crate::api::names::condition;
 use crate::api::{AdoptedResources, InstanceGroupStatus, TemplateStatus};
@@ -14,6 +15,7 @@ use crate::ownership;
 use crate::ownership::{UNTAGGED_SUFFIX, has_ownership_tags, tagging_denied_condition};
 use crate::plan::EksStep;
 use crate::plan::{ConditionUpdate, Drift, IamStep, ObjectStep, PlanBuilder};
+use crate::provisioner::role_region::RegionClaim;
 
 /// What the scaling group launches instances from at its adoption.
 pub(crate) struct AdoptionSource<'a> {
@@ -83,13 +85,19 @@ pub(crate) fn adopt_group(
 /// the others belong to the group because of their derived names and because its scaling group refers to them.
 fn tag_resources(input: &PlanInput, found: &AdoptionSource, summary: &str, builder: &mut PlanBuilder) {
     let r = input.resolved;
-    let tags = || r.ownership_tags.clone();
+    // Without the tag of the region where another region may use the role.
+    let recorded = input.status.managed.as_ref().and_then(|managed| managed.role_region.as_ref());
+    let is_claimed = recorded == Some(&r.region)
+        || matches!(claim_of(r, input.observed), Some(RegionClaim::Tagged | RegionClaim::Claimable));
+    let iam_tags = || if is_claimed { r.iam_tags() } else { r.ownership_tags.clone() };
+    let is_foreign = role_of_other_region(input).is_some();
     let is_untagged = |held: &[Tag]| {
         !has_ownership_tags(held, &r.ownership_tags) && !ownership::has_foreign_tags(held, &r.ownership_tags)
     };
     let template = input.observed.template.as_ref().filter(|t| is_untagged(&t.tags));
     let launches_with = |arn: &str| found.data.is_some_and(|data| data.profile_arn == arn);
-    let profile = input.observed.instance_profile.as_ref().filter(|p| r.own_role && launches_with(&p.arn));
+    let profile =
+        input.observed.instance_profile.as_ref().filter(|p| r.own_role && !is_foreign && launches_with(&p.arn));
     let role =
         profile.and_then(|p| p.role.as_ref()).filter(|role| role.name == r.names.role && is_untagged(&role.tags));
     let profile = profile.filter(|p| is_untagged(&p.tags));
@@ -108,14 +116,17 @@ fn tag_resources(input: &PlanInput, found: &AdoptionSource, summary: &str, build
         summary,
         builder,
     );
+    if is_claimed && recorded.is_none() && role.is_some() && profile.is_some() {
+        builder.record_managed("roleRegion", json!(r.region));
+    }
     if let Some(template) = template {
-        builder.push(EksStep::TagTemplate { template: template.id.clone(), tags: tags() });
+        builder.push(EksStep::TagTemplate { template: template.id.clone(), tags: r.ownership_tags.clone() });
     }
     if let Some(role) = role {
-        builder.push(IamStep::TagRole { role: role.name.clone(), tags: tags() });
+        builder.push(IamStep::TagRole { role: role.name.clone(), tags: iam_tags() });
     }
     if let Some(profile) = profile {
-        builder.push(IamStep::TagProfile { profile: profile.name.clone(), tags: tags() });
+        builder.push(IamStep::TagProfile { profile: profile.name.clone(), tags: iam_tags() });
     }
 }
 
@@ -125,8 +136,14 @@ fn record_adopted(input: &PlanInput, found: AdoptedResources, summary: &str, bui
     if found == AdoptedResources::default() {
         return;
     }
-    let found = AdoptedResources { summary: Some(summary.to_owned()), ..found };
-    if input.status.managed.as_ref().and_then(|m| m.adopted.as_ref()) == Some(&found) {
+    let old = input.status.managed.as_ref().and_then(|m| m.adopted.clone()).unwrap_or_default();
+    let found = AdoptedResources {
+        template: found.template.or_else(|| old.template.clone()),
+        role: found.role.or_else(|| old.role.clone()),
+        profile: found.profile.or_else(|| old.profile.clone()),
+        summary: Some(summary.to_owned()),
+    };
+    if old == found {
         return;
     }
     builder.record_managed("adopted", json!(found));

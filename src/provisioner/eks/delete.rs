@@ -9,14 +9,14 @@ use serde_json::json;
 
 use super::launch_configuration;
 use super::scaling_group::scale_in;
-use crate::api::AdoptedResources;
 use crate::api::names::{FINALIZER, tag};
+use crate::api::{AdoptedResources, InstanceGroupStatus};
 use crate::auth::aws_auth::AuthEntry;
 use crate::aws::{
     AccessEntry, InstanceProfile, InstanceState, LaunchTemplate, Role, ScalingGroup, ScalingGroupChange, Tag,
 };
 use crate::ownership;
-use crate::ownership::{Ownership, classify_ownership, has_ownership_tags, is_owned};
+use crate::ownership::{Ownership, classify_ownership, has_foreign_tags, has_ownership_tags, is_owned};
 use crate::plan::EksStep;
 use crate::plan::{
     Drift, Event, IamStep, JoinStep, ObjectStep, Outcome, Phase, Plan, PlanBuilder, PlannedStep, Reason, Recheck,
@@ -24,6 +24,9 @@ use crate::plan::{
 };
 use crate::provisioner::GroupId;
 use crate::provisioner::join::wait_for_group;
+use crate::provisioner::retained::{Retained, report_retained};
+use crate::provisioner::role_region::{OtherRegion, iam_tags, other_region};
+use crate::provisioner::role_users::KeptEntry;
 use crate::rotation::drain::{AtTimeout, DrainPolicy};
 use crate::rotation::rolling_update;
 use crate::rotation::rolling_update::report::{duplicate_provider_id, pod_names};
@@ -57,12 +60,18 @@ pub struct DeleteInput<'a> {
     pub inline_policies: &'a [String],
     /// The instance profile of the derived name with its tags.
     pub instance_profile: Option<&'a InstanceProfile>,
+    /// The region of the group's cluster.
+    pub region: &'a str,
+    /// The group's status.
+    pub status: &'a InstanceGroupStatus,
     /// The adopted resources, which may lack tags.
     pub adopted: &'a AdoptedResources,
     /// The controller's entries in aws-auth that no other group uses.
     pub aws_auth_entries: &'a [AuthEntry],
     /// The controller's access entries that no other group uses.
     pub access_entries: &'a [AccessEntry],
+    /// The controller's entries that stay because somebody else uses the role.
+    pub kept_entries: &'a [KeptEntry],
     /// Another group that has to be deleted first, because it removes a shared entry.
     pub wait_for: Option<&'a str>,
     /// How long after the request evictions are waited for.
@@ -156,6 +165,11 @@ fn drain_scaling_group(input: &DeleteInput, group: &ScalingGroup, builder: &mut 
             builder.push_with_reasons(EksStep::DeleteWarmPool { group: group.name.clone() }, reasons());
         }
     } else if input.members.is_empty() {
+        // Once the group is deleted, only this record proves the owner of resources without tags.
+        if *input.adopted != recorded_adopted(input.status) {
+            let status = json!({ "managed": { "adopted": input.adopted } });
+            builder.push(ObjectStep::UpdateStatus { status });
+        }
         builder.push_with_reasons(EksStep::DeleteGroup { group: group.name.clone() }, reasons());
         return builder.set_outcome_once(waiting(Phase::Deleting, "the scaling group is empty and is being deleted"));
     }
@@ -232,12 +246,18 @@ fn delete_supporting_resources(input: &DeleteInput, builder: &mut PlanBuilder) {
         builder.push(JoinStep::RemoveAccessEntry { cluster, principal: entry.principal.clone() });
     }
     let adopted = input.adopted;
+    let recorded_template = input.status.template.as_ref().and_then(|template| template.id.clone());
+    let template_id = adopted.template.clone().or(recorded_template);
     let tags = || input.ownership_tags.to_vec();
+    let iam_tags = || iam_tags(input.ownership_tags, input.region);
     let ours =
         |id: &str, held: &[Tag], recorded: &Option<String>| is_owned(id, held, recorded.as_ref(), input.ownership_tags);
+    let profile = input.instance_profile.filter(|p| ours(&p.id, &p.tags, &adopted.profile));
+    let role = input.role.filter(|r| ours(&r.id, &r.tags, &adopted.role));
+    let other_region = region_that_uses_role(input, role, profile);
     // The shipped IAM policy allows deletions of tagged resources only, so an untagged one is tagged first.
     let untagged = |held: &[Tag]| !has_ownership_tags(held, input.ownership_tags);
-    if let Some(template) = input.template.filter(|t| ours(&t.id, &t.tags, &adopted.template)) {
+    if let Some(template) = input.template.filter(|t| ours(&t.id, &t.tags, &template_id)) {
         if untagged(&template.tags) {
             builder.push(EksStep::TagTemplate { template: template.id.clone(), tags: tags() });
         }
@@ -246,24 +266,70 @@ fn delete_supporting_resources(input: &DeleteInput, builder: &mut PlanBuilder) {
     for configuration in input.launch_configurations {
         builder.push(EksStep::DeleteConfiguration { configuration: configuration.clone() });
     }
-    if let Some(profile) = input.instance_profile.filter(|p| ours(&p.id, &p.tags, &adopted.profile)) {
+    if let Some(profile) = profile.filter(|_| other_region.is_none()) {
         if untagged(&profile.tags) {
-            builder.push(IamStep::TagProfile { profile: profile.name.clone(), tags: tags() });
+            builder.push(IamStep::TagProfile { profile: profile.name.clone(), tags: iam_tags() });
         }
         if let Some(held) = &profile.role {
             builder.push(IamStep::RemoveRoleFromProfile { profile: profile.name.clone(), role: held.name.clone() });
         }
         builder.push(IamStep::DeleteProfile { profile: profile.name.clone() });
     }
-    if let Some(role) = input.role.filter(|r| ours(&r.id, &r.tags, &adopted.role)) {
+    if let Some(role) = role.filter(|_| other_region.is_none()) {
         if untagged(&role.tags) {
-            builder.push(IamStep::TagRole { role: role.name.clone(), tags: tags() });
+            builder.push(IamStep::TagRole { role: role.name.clone(), tags: iam_tags() });
         }
         delete_role(input, role, builder);
     }
+    let mut kept: Vec<_> = unproven_resources(input, template_id.as_ref()).into_iter().collect();
+    kept.extend(input.kept_entries.iter().map(Retained::from));
+    if let Some(other) = other_region {
+        let name = role.map(|r| &r.name).or(profile.map(|p| &p.name));
+        let what = format!("the IAM role {} and its instance profile", name.map_or("", String::as_str));
+        kept.push(Retained::role(what, &other));
+    }
+    report_retained(input.status, &kept, builder);
     if builder.outcome.is_none() && input.id.has_finalizer {
         builder.push(ObjectStep::RemoveFinalizer);
     }
+}
+
+fn recorded_adopted(status: &InstanceGroupStatus) -> AdoptedResources {
+    status.managed.as_ref().and_then(|managed| managed.adopted.clone()).unwrap_or_default()
+}
+
+/// Resources under the group's recorded names that stay, because they have no tags and no record proves their owner.
+fn unproven_resources(input: &DeleteInput, template_id: Option<&String>) -> Option<Retained> {
+    // With a recorded ID, a resource with another ID is known to be somebody else's.
+    let unproven = |tags: &[Tag], recorded: Option<&String>| {
+        recorded.is_none()
+            && !has_ownership_tags(tags, input.ownership_tags)
+            && !has_foreign_tags(tags, input.ownership_tags)
+    };
+    // Otherwise the spec named the role.
+    let had_own_role = input.status.managed.as_ref().is_some_and(|managed| !managed.policies.is_empty());
+    let template = input.template.filter(|t| {
+        input.status.active_launch_template_name.as_ref() == Some(&t.name) && unproven(&t.tags, template_id)
+    });
+    let profile = input.instance_profile.filter(|p| had_own_role && unproven(&p.tags, input.adopted.profile.as_ref()));
+    let role = input.role.filter(|r| had_own_role && unproven(&r.tags, input.adopted.role.as_ref()));
+    let named = [
+        template.map(|t| format!("the launch template {}", t.name)),
+        profile.map(|p| format!("the instance profile {}", p.name)),
+        role.map(|r| format!("the IAM role {}", r.name)),
+    ];
+    let named: Vec<_> = named.into_iter().flatten().collect();
+    (!named.is_empty()).then(|| Retained::unproven(&named.join(", ")))
+}
+
+/// What speaks for another region's use of the group's own role, so that neither it nor its profile is deleted.
+fn region_that_uses_role(
+    input: &DeleteInput,
+    role: Option<&Role>,
+    profile: Option<&InstanceProfile>,
+) -> Option<OtherRegion> {
+    let is_tag_added = role.is_some_and(|role| input.adopted.role.as_ref() == Some(&role.id));
+    other_region(role, profile.map_or(&[][..], |profile| &profile.tags), is_tag_added, input.region)
 }
 
 fn delete_role(input: &DeleteInput, role: &Role, builder: &mut PlanBuilder) {

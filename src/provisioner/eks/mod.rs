@@ -27,6 +27,7 @@ pub(crate) mod warm_pool;
 use async_trait::async_trait;
 use jiff::Timestamp;
 
+use super::name_form::NameForm;
 use super::{DeleteRequest, GroupId, PlanRequest, PlanResult, Provisioner, StopRequest, cluster_mismatch};
 use crate::api::InstanceGroupStatus;
 use crate::api::spec_error::SpecError;
@@ -56,20 +57,20 @@ impl Provisioner for Eks {
             prefetch_new_groups(o, &desired.cluster, id);
         }
         let references = observe::references::references(o, &desired).await?;
-        let mut hashed = uses_hashed_names(&desired, status);
+        let mut form = recorded_form(&desired, &o.inventory.aws().region, status);
         let (mut resolved, observed) = loop {
-            let resolved = match resolve::resolve_with_launch_problems(desired.clone(), &references, hashed) {
+            let resolved = match resolve::resolve_with_launch_problems(desired.clone(), &references, form) {
                 Ok(resolved) => resolved,
                 Err(problems) => return Ok(PlanResult::Rejected(problems)),
             };
             let observed = observe::observe(o, &resolved, status).await?;
             // An existing scaling group keeps its name, even when another resource of that name has another owner.
-            let has_conflict = observed.scaling_group.is_none() && o.process_state.has_name_conflict(&id.key());
-            if hashed || !(has_conflict || ownership::name_conflict(&resolved, &observed, status)) {
-                break (resolved, observed);
-            }
-            o.process_state.set_name_conflict(&id.key());
-            hashed = true;
+            let has_conflict = ownership::name_conflict(&resolved, &observed, status)
+                || (observed.scaling_group.is_none()
+                    && o.process_state.has_name_conflict(&id.key(), &resolved.names.all()));
+            let Some(next) = form.next().filter(|_| has_conflict) else { break (resolved, observed) };
+            o.process_state.set_name_conflict(&id.key(), &resolved.names.role);
+            form = next;
         };
         if resolved.launch_problems.is_empty()
             && let Some(facts) = observe::references::launch_facts(o, &resolved, &observed, status).await?
@@ -103,8 +104,9 @@ impl Provisioner for Eks {
     async fn plan_deletion(&self, o: &Observer<'_>, request: DeleteRequest<'_>) -> ObserveResult<Plan> {
         let DeleteRequest { id, status, settings, .. } = request;
         let drain_timeout = request.drain_timeout().unwrap_or(settings.timing.deletion_drain_timeout);
+        let region = &o.inventory.aws().region;
         let Some(remaining_resources::RecordedNames { names, ownership_tags, .. }) =
-            remaining_resources::recorded_names(id, status)
+            remaining_resources::recorded_names(id, status, region)
         else {
             return Ok(plan_nothing_to_delete(id));
         };
@@ -134,9 +136,12 @@ impl Provisioner for Eks {
                 removable_policies: &our_policies,
                 inline_policies: &remaining.inline_policies,
                 instance_profile: remaining.instance_profile.as_ref(),
-                adopted: &managed.adopted.clone().unwrap_or_default(),
+                region,
+                status,
+                adopted: &remaining.adopted,
                 aws_auth_entries: &remaining.aws_auth_entries,
                 access_entries: &remaining.access_entries,
+                kept_entries: &remaining.kept_entries,
                 wait_for: remaining.wait_for.as_deref(),
                 drain_timeout,
                 timing: &settings.timing,
@@ -156,7 +161,7 @@ impl Provisioner for Eks {
 
     async fn stop_rotation(&self, o: &Observer<'_>, request: StopRequest<'_>) -> ObserveResult<RollingUpdateDecision> {
         let StopRequest { id, status, .. } = request;
-        let Some(recorded) = remaining_resources::recorded_names(id, status) else {
+        let Some(recorded) = remaining_resources::recorded_names(id, status, &o.inventory.aws().region) else {
             return Ok(RollingUpdateDecision::default());
         };
         let found =
@@ -187,7 +192,8 @@ impl Provisioner for Eks {
     }
 
     fn recorded_cluster(&self, id: &GroupId, status: &InstanceGroupStatus) -> Option<String> {
-        remaining_resources::recorded_names(id, status).map(|recorded| recorded.cluster)
+        // The cluster's name does not depend on the region.
+        remaining_resources::recorded_names(id, status, "").map(|recorded| recorded.cluster)
     }
 }
 
@@ -225,11 +231,12 @@ fn prefetch_new_groups(o: &Observer<'_>, cluster: &str, id: &GroupId) {
     }
 }
 
-/// Whether the group already uses names with a hash, because its plain names belonged to another owner.
-fn uses_hashed_names(desired: &desired::DesiredSpec, status: &InstanceGroupStatus) -> bool {
+/// The form of the names that the group uses already: another one than the plain one when those belonged to another
+/// owner.
+fn recorded_form(desired: &desired::DesiredSpec, region: &str, status: &InstanceGroupStatus) -> NameForm {
     let derived = GroupNames::new(&desired.cluster, &desired.id.namespace, &desired.id.name);
-    let hashed_name = derived.hashed(&derived.scaling_group());
-    status.active_scaling_group_name.as_ref() == Some(&hashed_name)
+    let recorded = status.active_scaling_group_name.as_ref();
+    recorded.and_then(|name| derived.form_of(name, region)).unwrap_or(NameForm::Plain)
 }
 
 /// The plan for a group whose status names no resources: only the finalizer is removed.

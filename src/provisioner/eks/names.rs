@@ -10,6 +10,7 @@ use jiff::tz::TimeZone;
 use md5::{Digest, Md5};
 
 use crate::api::annotations::label_items;
+use crate::provisioner::name_form::NameForm;
 
 /// The longest derived name of an IAM role or instance profile, in characters; a longer one becomes a hash.
 const MAX_IAM_NAME: usize = 63;
@@ -62,28 +63,35 @@ impl<'a> GroupNames<'a> {
         if name.len() > MAX_TEMPLATE_NAME { format!("{}-{stamp}", md5_hex(&stem)) } else { name }
     }
 
-    /// The name to use when the derived one belongs to another owner. It ends with a hash that is unique for cluster,
-    /// namespace and name.
-    pub(crate) fn hashed(&self, derived: &str) -> String {
-        let identity = format!("{}/{}/{}", self.cluster, self.namespace, self.name);
-        format!("{derived}-{}", &md5_hex(&identity)[..8])
+    /// The scaling group's name in a form.
+    pub(crate) fn scaling_group_in(&self, form: NameForm, region: &str) -> String {
+        self.in_form(&self.scaling_group(), form, region, usize::MAX)
     }
 
-    /// The IAM role's name; `distinct` adds a hash, for a group whose plain names belong to another owner.
-    pub(crate) fn role_of(&self, distinct: bool) -> String {
-        if distinct { self.hashed_within(&self.role(), MAX_ROLE_NAME) } else { self.role() }
+    /// The IAM role's name in a form.
+    pub(crate) fn role_in(&self, form: NameForm, region: &str) -> String {
+        self.in_form(&self.role(), form, region, MAX_ROLE_NAME)
     }
 
-    /// The launch template's name, as for [`role_of`](Self::role_of).
-    pub(crate) fn launch_template_of(&self, created: Timestamp, distinct: bool) -> String {
-        let derived = self.launch_template(created);
-        if distinct { self.hashed_within(&derived, MAX_TEMPLATE_NAME) } else { derived }
+    /// The launch template's name in a form.
+    pub(crate) fn launch_template_in(&self, created: Timestamp, form: NameForm, region: &str) -> String {
+        self.in_form(&self.launch_template(created), form, region, MAX_TEMPLATE_NAME)
     }
 
-    /// As [`hashed`](Self::hashed), for a resource whose name is limited: in a longer one, the derived name becomes a hash.
-    fn hashed_within(&self, derived: &str, max_length: usize) -> String {
-        let name = self.hashed(derived);
-        if name.len() > max_length { self.hashed(&md5_hex(derived)) } else { name }
+    /// The form of the names whose scaling group has this name; `None` when the group derives no such name.
+    pub(crate) fn form_of(&self, scaling_group: &str, region: &str) -> Option<NameForm> {
+        NameForm::ALL.into_iter().find(|form| self.scaling_group_in(*form, region) == scaling_group)
+    }
+
+    /// A derived name in a form. Names with a hash end with it; in a name that would be longer than `max_length`, the
+    /// derived name becomes a hash too.
+    fn in_form(&self, derived: &str, form: NameForm, region: &str, max_length: usize) -> String {
+        let Some(text) = form.hashed_text(self.cluster, self.namespace, self.name, region) else {
+            return derived.to_owned();
+        };
+        let hash = &md5_hex(&text)[..8];
+        let name = format!("{derived}-{hash}");
+        if name.len() > max_length { format!("{}-{hash}", md5_hex(derived)) } else { name }
     }
 }
 
@@ -255,6 +263,16 @@ mod tests {
     }
 
     #[test]
+    fn scaling_group_name_tells_the_form() {
+        let names = GroupNames::new("demo", "team", "web");
+        let forms = NameForm::ALL.map(|form| names.scaling_group_in(form, "us-west-2"));
+        assert_eq!(forms[0], "demo-team-web");
+        assert_eq!(forms.clone().map(|name| names.form_of(&name, "us-west-2")), NameForm::ALL.map(Some));
+        assert_eq!(names.form_of(&forms[2], "eu-west-1"), None);
+        assert_eq!(names.form_of("demo-team-api", "us-west-2"), None);
+    }
+
+    #[test]
     fn policies_follow_the_partition() {
         let extra = ["AmazonSSMManagedInstanceCore".to_owned(), "arn:aws:iam::1:policy/p".to_owned()];
         assert_eq!(
@@ -321,7 +339,8 @@ mod tests {
             prop_assert!(has_ownership_tags(&tags, &tags));
             prop_assert_eq!(has_ownership_tags(&tags, &tags2), one == two);
             let shared = one.scaling_group();
-            prop_assert_eq!(one.hashed(&shared) == two.hashed(&shared), one == two);
+            let hashed = |names: GroupNames| names.in_form(&shared, NameForm::Hashed, "us-west-2", usize::MAX);
+            prop_assert_eq!(hashed(one) == hashed(two), one == two);
         }
 
         #[test]
@@ -333,7 +352,11 @@ mod tests {
             let template = names.launch_template(Timestamp::UNIX_EPOCH);
             prop_assert!(template.len() <= 128);
             for (derived, limit) in [(names.role(), 64), (template, 128)] {
-                let (name, longer) = (names.hashed_within(&derived, limit), names.hashed(&derived));
+                let form = |limit| names.in_form(&derived, NameForm::Hashed, "us-west-2", limit);
+                let (name, longer) = (form(limit), form(usize::MAX));
+                let in_region = |region| names.in_form(&derived, NameForm::RegionHashed, region, limit);
+                prop_assert!(in_region("us-west-2").len() <= limit && in_region("us-west-2") != name);
+                prop_assert!(in_region("us-west-2") != in_region("eu-west-1"));
                 prop_assert!(name.len() <= limit && name != derived, "{}", name);
                 prop_assert!(longer.len() > limit || name == longer, "an existing name changes: {}", name);
                 prop_assert_eq!(name.rsplit('-').next(), longer.rsplit('-').next());

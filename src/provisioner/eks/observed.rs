@@ -12,6 +12,8 @@ use crate::aws::{
     AccessEntry, InstanceProfile, LaunchTemplate, LifecycleHook, Role, ScalingActivity, ScalingGroup, TemplateData,
     TemplatePin, WarmInstance,
 };
+use crate::provisioner::role_region::OtherRegion;
+use crate::provisioner::role_users::KeptEntry;
 use crate::rotation::crd::decide::StrategyResource;
 use crate::rotation::crd::resource::{RenderedResource, ResourceKind};
 use crate::rotation::{ClusterHealth, Drains, NodeView};
@@ -36,6 +38,23 @@ pub struct PreviousRoles {
     pub unused_auth_entries: Vec<AuthEntry>,
     /// Access entries that no group needs.
     pub unused_access_entries: Vec<AccessEntry>,
+    /// Entries that no group needs, and that stay because somebody else uses the role. They are no longer recorded.
+    pub kept: Vec<KeptEntry>,
+}
+
+/// A role that the controller created for a group whose spec names another role now. Nothing runs with it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct UnusedRole {
+    /// The role; `None` when it does not exist or does not provably belong to the group.
+    pub role: Option<Role>,
+    /// Its instance profile, in the same way.
+    pub profile: Option<InstanceProfile>,
+    /// ARNs of the role's managed policies.
+    pub attached_policies: Vec<String>,
+    /// Names of its inline policies.
+    pub inline_policies: Vec<String>,
+    /// What speaks for its use in another region.
+    pub other_region: Option<OtherRegion>,
 }
 
 /// Observed state of one group.
@@ -79,6 +98,8 @@ pub struct ObservedState {
     pub join: ObservedEntries,
     /// The join entries of roles that the group used before.
     pub previous_roles: PreviousRoles,
+    /// The role that the controller created, once the spec names another one and nothing runs with it.
+    pub unused_role: Option<UnusedRole>,
     /// Nodes by instance id.
     pub nodes: BTreeMap<String, NodeView>,
     /// The readiness of all nodes of the cluster.

@@ -8,8 +8,10 @@ use super::resolve::ResolvedGroup;
 use super::rotation::outdated::current_launch_data;
 use super::rotation::template_origin::{TemplateOrigin, pinned_version};
 use crate::api::InstanceGroupStatus;
+use crate::api::names::tag;
 use crate::aws::Tag;
 use crate::ownership::{Ownership, classify_ownership, has_foreign_tags, has_ownership_tags, is_owned};
+use crate::provisioner::role_region::{other_region, tagged_region};
 
 /// Whether the derived names belong to another owner: the scaling group belongs to another group with the same derived
 /// name, or there is no scaling group and role, profile or template are not this group's. A scaling group with modified
@@ -47,11 +49,35 @@ pub(crate) fn foreign_resource(
     if held.is_some() && launches_with_own_profile(resolved, state, status) {
         return None;
     }
+    if let Some(evidence) = evidence_of_other_region(resolved, state, status) {
+        return Some(format!("the IAM role {name} ({evidence})"));
+    }
     if profile.is_some_and(|p| !ours(&p.id, &p.tags, &adopted.profile)) {
         return Some(format!("the instance profile {name}"));
     }
     let role = state.role.as_ref().or(held);
     role.filter(|r| !ours(&r.id, &r.tags, &adopted.role)).map(|_| format!("the IAM role {name}"))
+}
+
+/// What speaks for another region's use of the role or instance profile with the derived name, which no scaling group of
+/// this group launches with.
+///
+/// Without the tag of a region, a role that was never used and that the status does not record may be new in another
+/// region.
+fn evidence_of_other_region(
+    resolved: &ResolvedGroup,
+    state: &ObservedState,
+    status: &InstanceGroupStatus,
+) -> Option<String> {
+    let profile_tags = state.instance_profile.as_ref().map_or(&[][..], |p| &p.tags);
+    let role = state.role.as_ref();
+    if let Some(other) = other_region(role, profile_tags, false, &resolved.region) {
+        return Some(other.to_string());
+    }
+    let tags = role.map_or(profile_tags, |role| &role.tags);
+    let may_be_new = tagged_region(tags).is_none() && role.is_none_or(|role| role.last_used_region.is_none());
+    let is_claimed = has_ownership_tags(tags, &resolved.ownership_tags);
+    (is_claimed && may_be_new && status.managed.is_none()).then(|| format!("without the tag {}", tag::REGION))
 }
 
 /// Whether this group's scaling group launches with the profile of the derived name although the spec does not name it.

@@ -7,11 +7,11 @@ use serde_json::json;
 use super::input::PlanInput;
 use super::join::{authorize, role_join};
 use super::launch_template::create::{TemplateContribution, ensure_version, launch_configuration_unsupported};
-use super::launch_template::versions;
+use super::launch_template::{tags, versions};
 use super::observed;
 use super::record::record;
 use super::role::create::ensure_role;
-use super::role::previous_roles;
+use super::role::{previous_roles, region, unused};
 use super::rotation::template_origin;
 use super::scaling_group::create::create_scaling_group;
 use super::scaling_group::{attributes, hooks, mixed_instances, readiness, scale_in, subnets, weights};
@@ -59,7 +59,7 @@ fn conflict_message(input: &PlanInput) -> Option<String> {
     }
     let what = ownership::foreign_resource(r, input.observed, input.status)?;
     Some(format!(
-        "{what} already exists and does not carry this group's three tags; set spec.eks.configuration.roleName, rename the InstanceGroup, or remove the existing resource"
+        "{what} already exists and does not provably belong to this group; set spec.eks.configuration.roleName, rename the InstanceGroup, or remove the existing resource"
     ))
 }
 
@@ -112,7 +112,7 @@ fn plan_existing(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuil
     record(input, &joined, builder);
     record_spot_recommendation(input, builder);
     authorize(joined, builder);
-    if input.resolved.own_role {
+    if input.resolved.own_role && region::role_of_other_region(input).is_none() {
         ensure_role(input, builder);
     }
     // The version could ask for Spot Instances, so it is created once the pool is gone.
@@ -124,8 +124,11 @@ fn plan_existing(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuil
     update_scaling_group(input, group, template, builder);
     attributes::plan_attributes(input, group, builder);
     launch_configuration::migrate::delete_unused(input, group, builder);
+    tags::restore(input, group, builder);
     previous_roles::remove_unused(input, builder);
+    unused::delete(input, builder);
     if builder.has_changes() && builder.outcome.is_none() {
+        region::plan_claim(input, builder);
         builder.status_update.nodes_ready = None;
         builder.set_outcome_once(Outcome::Progressing {
             phase: Phase::Modifying,
@@ -136,6 +139,7 @@ fn plan_existing(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuil
     }
     if builder.outcome.is_none() {
         adopt::retry_tagging(input, group, builder);
+        region::plan_claim(input, builder);
         rotation::rotate_nodes(input, group, builder);
         if let Some((reason, message)) = rotation::launch_problem(input) {
             builder.set_outcome_once(Outcome::Blocked { reason, message, is_deleting: false });
@@ -144,6 +148,7 @@ fn plan_existing(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuil
         scale_in::report_pending(input, group, builder);
         weights::blocker(input, group).into_iter().for_each(|outcome| builder.set_outcome_once(outcome));
         hooks::report_pending(input, group, builder);
+        region::report_foreign_role(input, builder);
     }
 }
 

@@ -12,6 +12,7 @@ use crate::api::ManagedAttributes;
 use crate::auth::access_entries::JoinPlan;
 use crate::aws::Tag;
 use crate::plan::PlanBuilder;
+use crate::provisioner::role_region::tagged_region;
 
 /// Records the attributes that this plan sets, and the names that the status does not have yet.
 pub(crate) fn record(input: &PlanInput, joined: &JoinPlan, builder: &mut PlanBuilder) {
@@ -59,19 +60,34 @@ fn managed_attributes(input: &PlanInput, joined: &JoinPlan, old: &ManagedAttribu
             input.observed.previous_roles.recorded_access_entries.clone(),
         ]
         .concat(),
-        policies: desired_and_recorded(
-            if r.own_role { r.managed_policies.clone() } else { Vec::new() },
-            &old.policies,
-            input.observed.attached_policies.clone(),
-        ),
+        // While the spec names another role, the record says what the controller attached to its own.
+        policies: match r.own_role {
+            true => desired_and_recorded(
+                r.managed_policies.clone(),
+                &old.policies,
+                input.observed.attached_policies.clone(),
+            ),
+            false => old.policies.clone(),
+        },
         configurations: launch_configuration::recorded_configurations(input),
         warm_pool: r.desired.warm_pool.is_some()
             || (old.warm_pool && input.observed.scaling_group.as_ref().is_some_and(|g| g.warm_pool.is_some())),
+        role_region: role_region(input, old),
         adopted: old.adopted.clone(),
         leaving_subnets: subnets::in_use(r, input.observed, input.status),
         pool: if r.type_pool.is_some() { old.pool.clone() } else { Vec::new() },
         ..ManagedAttributes::default()
     }
+}
+
+/// The region in the tags of the group's own role: that of a role which this plan creates or found tagged.
+fn role_region(input: &PlanInput, old: &ManagedAttributes) -> Option<String> {
+    let (r, state) = (input.resolved, input.observed);
+    let is_tagged = |tags: &[Tag]| tagged_region(tags) == Some(&r.region);
+    let role = state.role.as_ref().is_none_or(|role| is_tagged(&role.tags));
+    let profile = state.instance_profile.as_ref().is_none_or(|profile| is_tagged(&profile.tags));
+    let has_tag = r.own_role && state.scaling_group.is_none() && role && profile;
+    if has_tag { Some(r.region.clone()) } else { old.role_region.clone() }
 }
 
 fn tag_keys(tags: &[Tag]) -> Vec<String> {

@@ -17,7 +17,9 @@ use crate::ownership::ownership_tags;
 use crate::plan::Reason;
 use crate::provisioner::GroupId;
 use crate::provisioner::join::join_method;
+use crate::provisioner::name_form::NameForm;
 use crate::provisioner::request::vpc_unknown;
+use crate::provisioner::role_region::iam_tags;
 use crate::util::lookup::Lookup;
 use crate::util::redact::Redacted;
 
@@ -33,16 +35,20 @@ pub struct ResourceNames {
 }
 
 impl ResourceNames {
-    /// Derives the names; `distinct` adds a hash, for a group whose plain names belong to another owner.
-    pub(crate) fn derive(desired: &DesiredSpec, distinct: bool) -> Self {
+    /// Derives the names of a group in a region.
+    pub(crate) fn derive(desired: &DesiredSpec, form: NameForm, region: &str) -> Self {
         let GroupId { namespace, name, created_at, .. } = &desired.id;
         let group = GroupNames::new(&desired.cluster, namespace, name);
-        let scaling_group = group.scaling_group();
         ResourceNames {
-            scaling_group: if distinct { group.hashed(&scaling_group) } else { scaling_group },
-            role: group.role_of(distinct),
-            template: group.launch_template_of(*created_at, distinct),
+            scaling_group: group.scaling_group_in(form, region),
+            role: group.role_in(form, region),
+            template: group.launch_template_in(*created_at, form, region),
         }
+    }
+
+    /// All names.
+    pub(crate) fn all(&self) -> [&str; 3] {
+        [&self.scaling_group, &self.role, &self.template]
     }
 }
 
@@ -95,6 +101,8 @@ pub struct ResolvedGroup {
     pub ignored_fields: Vec<IgnoredField>,
     /// ARN of the nodes' role.
     pub role_arn: String,
+    /// ARN of the role that the controller creates when the spec names none.
+    pub derived_role_arn: String,
     /// The id of an existing role that the spec names.
     pub role_id: Option<String>,
     /// Whether the controller creates and owns the role.
@@ -105,6 +113,8 @@ pub struct ResolvedGroup {
     pub tags: Vec<Tag>,
     /// The tags that prove the ownership of a resource.
     pub ownership_tags: Vec<Tag>,
+    /// The cluster's region, in the fourth tag of the role and its instance profile.
+    pub region: String,
     /// Which kinds of entries let nodes join the cluster.
     pub join_method: JoinMethod,
     /// Its entry in aws-auth.
@@ -115,9 +125,16 @@ pub struct ResolvedGroup {
     pub trust_policy: String,
 }
 
+impl ResolvedGroup {
+    /// The tags of the controller's own role and its instance profile.
+    pub(crate) fn iam_tags(&self) -> Vec<Tag> {
+        iam_tags(&self.ownership_tags, &self.region)
+    }
+}
+
 /// Resolves a spec. Returns all errors at once.
-pub fn resolve(desired: DesiredSpec, env: &References, distinct: bool) -> Result<ResolvedGroup, Vec<SpecError>> {
-    let resolved = resolve_with_launch_problems(desired, env, distinct)?;
+pub fn resolve(desired: DesiredSpec, env: &References, form: NameForm) -> Result<ResolvedGroup, Vec<SpecError>> {
+    let resolved = resolve_with_launch_problems(desired, env, form)?;
     if resolved.launch_problems.is_empty() { Ok(resolved) } else { Err(resolved.launch_problems) }
 }
 
@@ -126,7 +143,7 @@ pub fn resolve(desired: DesiredSpec, env: &References, distinct: bool) -> Result
 pub(crate) fn resolve_with_launch_problems(
     desired: DesiredSpec,
     env: &References,
-    distinct: bool,
+    form: NameForm,
 ) -> Result<ResolvedGroup, Vec<SpecError>> {
     let mut problems = Vec::new();
     let mut launch_problems = desired.launch_problems.clone();
@@ -146,7 +163,6 @@ pub(crate) fn resolve_with_launch_problems(
     let known_type = env.instance_type.as_present();
     let image_id = resolve_image(&mut launch_problems, &desired, env);
     check_mixed_types(&mut launch_problems, &desired, env);
-    let names = ResourceNames::derive(&desired, distinct);
     // Without them, nodes could not join, and the existing ones would count as outdated.
     if !desired.discovers_endpoint && (cluster.endpoint.is_empty() || cluster.ca.is_empty()) {
         let rule = "has no API endpoint or certificate authority yet, so its nodes could not join";
@@ -154,6 +170,7 @@ pub(crate) fn resolve_with_launch_problems(
         problems.push(SpecError::invalid(CLUSTER_FIELD, &desired.cluster, rule, remedy).with_reason(Reason::NotFound));
     }
     let account = AccountInfo::from_arn(&cluster.arn);
+    let names = ResourceNames::derive(&desired, form, account.region);
     let (role_arn, profile_arn) =
         resolve_role(&mut problems, &desired, &names, &account, env.existing_profile.as_ref());
     let boot = bootstrap_input(&desired, cluster, &image_id, pod_limit(&desired, env));
@@ -193,12 +210,14 @@ pub(crate) fn resolve_with_launch_problems(
             tags: ownership.clone(),
         },
         trust_policy: trust_policy(account.region),
+        derived_role_arn: account.iam_arn("role", &names.role),
         role_arn,
         role_id: env.existing_profile.as_ref().and_then(|p| Some(p.role.as_ref()?.id.clone())),
         own_role: desired.existing_role.is_none(),
         managed_policies: managed_policy_arns(account.region, desired.irsa, &desired.managed_policies),
         tags: group_tags(&desired, &names, &ownership, known_type),
         ownership_tags: ownership,
+        region: account.region.to_owned(),
         names,
         launch_problems,
         desired,

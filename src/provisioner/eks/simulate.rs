@@ -109,7 +109,7 @@ impl PlanSimulation {
 
     fn apply_iam_step(&mut self, step: &IamStep) -> bool {
         match step {
-            IamStep::CreateRole(_) | IamStep::RemoveRoleFromProfile { .. } => {}
+            IamStep::CreateRole(_) | IamStep::RemoveRoleFromProfile { .. } | IamStep::UpdateTrustPolicy { .. } => {}
             IamStep::AttachPolicy { policy, .. } => self.observed.attached_policies.push(policy.clone()),
             IamStep::DetachPolicy { policy, .. } => self.observed.attached_policies.retain(|p| p != policy),
             IamStep::CreateProfile { .. } | IamStep::AddRoleToProfile { .. } => {
@@ -117,7 +117,8 @@ impl PlanSimulation {
             }
             IamStep::TagRole { tags, .. } => {
                 let role = self.observed.instance_profile.as_mut().and_then(|p| p.role.as_mut());
-                role.into_iter().for_each(|r| r.tags.extend(tags.iter().cloned()));
+                let role = role.into_iter().chain(&mut self.observed.role);
+                role.for_each(|r| r.tags.extend(tags.iter().cloned()));
             }
             IamStep::TagProfile { tags, .. } => {
                 self.observed.instance_profile.iter_mut().for_each(|p| p.tags.extend(tags.iter().cloned()));
@@ -249,7 +250,8 @@ impl PlanSimulation {
             id: String::new(),
             name: r.names.role.clone(),
             arn: r.role_arn.clone(),
-            tags: r.ownership_tags.clone(),
+            tags: r.iam_tags(),
+            ..Role::default()
         };
         InstanceProfile {
             id: String::new(),
@@ -257,7 +259,7 @@ impl PlanSimulation {
             arn: r.template_data.profile_arn.clone(),
             created: None,
             role: Some(role),
-            tags: r.ownership_tags.clone(),
+            tags: r.iam_tags(),
         }
     }
 

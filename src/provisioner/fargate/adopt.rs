@@ -10,6 +10,7 @@ use crate::aws::fargate::{FargateProfile, ProfileStatus};
 use crate::ownership::{has_foreign_tags, has_ownership_tags};
 use crate::plan::FargateStep;
 use crate::plan::{ConditionUpdate, IamStep};
+use crate::provisioner::role_region::{RegionClaim, region_claim};
 
 /// Tags an adopted profile and reports how it differs from the spec. Until the spec changes, the profile counts as up to
 /// date. Tags that AWS denied are retried.
@@ -57,7 +58,14 @@ fn tag_adopted(input: &PlanInput, profile: &FargateProfile, builder: &mut Fargat
         builder.adopts_role = true;
         let managed = builder.next_status.managed.get_or_insert_default();
         managed.adopted.get_or_insert_default().role = Some(role.id.clone());
-        builder.plan.push(IamStep::TagRole { role: role.name.clone(), tags: r.ownership_tags.clone() });
+        // Without the tag of the region where another region may use the role.
+        let claim = region_claim(role, None, &r.ownership_tags, &r.region);
+        let is_claimed = matches!(claim, RegionClaim::Tagged | RegionClaim::Claimable);
+        if is_claimed {
+            managed.role_region = Some(r.region.clone());
+        }
+        let tags = if is_claimed { r.iam_tags() } else { r.ownership_tags.clone() };
+        builder.plan.push(IamStep::TagRole { role: role.name.clone(), tags });
     }
 }
 

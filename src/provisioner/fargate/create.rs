@@ -5,6 +5,8 @@ use super::input::PlanInput;
 use super::observed::ObservedProfiles;
 use super::plan_builder::FargatePlanBuilder;
 use super::role;
+use super::role_owner::is_own_role;
+use crate::aws::Role;
 use crate::aws::fargate::{NewFargateProfile, ProfileStatus};
 use crate::plan::FargateStep;
 use crate::plan::{Outcome, Phase, Reason, waiting};
@@ -27,7 +29,9 @@ pub(crate) fn profile(
             is_deleting: false,
         });
     }
-    if r.is_own_role && !input.observed.is_role_ready {
+    // A new group uses an existing role only if the role is its own.
+    let is_foreign = |role: &Role| found.own.is_empty() && !is_own_role(role, r, input.status);
+    if r.is_own_role && (!input.observed.is_role_ready || input.observed.role.as_ref().is_some_and(is_foreign)) {
         return role::create(input, phase, builder);
     }
     if let Some(profile) = found.with_status(ProfileStatus::Deleting) {

@@ -21,6 +21,8 @@ use crate::ownership::tagging_blocked;
 use crate::plan::FargateStep;
 use crate::plan::{Drift, Event, IamStep, JoinStep, ObjectStep, Outcome, Phase, Plan, PlanBuilder, waiting};
 use crate::provisioner::join::wait_for_group;
+use crate::provisioner::retained::{Retained, report_retained};
+use crate::provisioner::role_users::KeptEntry;
 use crate::provisioner::{GroupId, plan_rejected_spec};
 use crate::settings::Timing;
 
@@ -46,6 +48,8 @@ pub struct DeleteInput<'a> {
     pub aws_auth_entries: &'a [AuthEntry],
     /// The group's access entries that no other group uses.
     pub access_entries: &'a [AccessEntry],
+    /// The group's entries that stay because another profile uses the role.
+    pub kept_entries: &'a [KeptEntry],
     /// Another group that must be deleted before a shared entry can be removed.
     pub wait_for: Option<&'a str>,
     /// AWS denied tagging the adopted profile less than one resync period ago.
@@ -181,10 +185,14 @@ fn delete_supporting_resources(input: &DeleteInput, builder: &mut PlanBuilder) {
     for AccessEntry { principal, .. } in input.access_entries {
         builder.push(JoinStep::RemoveAccessEntry { cluster: input.cluster.to_owned(), principal: principal.clone() });
     }
-    if let Some(previous) = input.previous_role {
+    let mut kept: Vec<_> = input.kept_entries.iter().map(Retained::from).collect();
+    if let Some(PreviousRole { role, other_region: Some(other), .. }) = input.previous_role {
+        kept.push(Retained::role(format!("the IAM role {}", role.name), other));
+    } else if let Some(previous) = input.previous_role {
         let ours = input.status.managed.clone().unwrap_or_default().policies;
         role::delete(previous, &ours, true, builder);
     }
+    report_retained(input.status, &kept, builder);
     if builder.outcome.is_some() {
         return;
     }

@@ -22,6 +22,7 @@ pub(crate) mod profile_slot;
 pub(crate) mod record;
 pub mod resolve;
 pub(crate) mod role;
+pub mod role_owner;
 pub(crate) mod simulate;
 
 use async_trait::async_trait;
@@ -32,6 +33,7 @@ use super::{
 use crate::api::InstanceGroupStatus;
 use crate::ownership::ownership_tags;
 use crate::plan::{Plan, Reason};
+use crate::provisioner::name_form::NameForm;
 use crate::provisioner::observe::{ObserveResult, Observer};
 use crate::rotation::rolling_update::RollingUpdateDecision;
 use desired::DesiredSpec;
@@ -56,20 +58,20 @@ impl Provisioner for Fargate {
             return Ok(PlanResult::Rejected(vec![problem]));
         }
         let references = observe::references(o, &desired).await?;
-        let derived = ProfileNames::new(&desired.cluster, &id.namespace, &id.name, true);
-        let has_hashed_name = status.active_scaling_group_name.as_ref().is_some_and(|name| derived.covers(name));
-        let mut hashed = has_hashed_name || o.process_state.has_name_conflict(&id.key());
+        let mut form = recorded_form(o, &desired, status);
         let (resolved, observed) = loop {
-            let resolved = match resolve::resolve(desired.clone(), &references, hashed) {
+            let resolved = match resolve::resolve(desired.clone(), &references, form) {
                 Ok(resolved) => resolved,
                 Err(problems) => return Ok(PlanResult::Rejected(problems)),
             };
             let observed = observe::observed_state(o, &resolved, status).await?;
-            if hashed || !ownership::name_conflict(&observed.profiles, &resolved.names, &resolved.ownership_tags) {
-                break (resolved, observed);
-            }
-            o.process_state.set_name_conflict(&id.key());
-            hashed = true;
+            let names = &resolved.names;
+            let has_conflict = ownership::name_conflict(&observed.profiles, names, &resolved.ownership_tags)
+                || role_owner::role_of_other_region(&resolved, &observed, status).is_some()
+                || o.process_state.has_name_conflict(&id.key(), &[&names.first_profile, &names.role]);
+            let Some(next) = form.next().filter(|_| has_conflict) else { break (resolved, observed) };
+            o.process_state.set_name_conflict(&id.key(), &names.role);
+            form = next;
         };
         let problems =
             resolve::public_subnet_errors(&resolved, &observe::route_tables(o, &resolved, &observed, status).await?);
@@ -117,6 +119,7 @@ impl Provisioner for Fargate {
             role_in_use: remaining.role_in_use.as_deref(),
             aws_auth_entries: &remaining.aws_auth_entries,
             access_entries: &remaining.access_entries,
+            kept_entries: &remaining.kept_entries,
             wait_for: remaining.wait_for.as_deref(),
             tag_retry_pending: o.process_state.is_tagging_in_backoff(&id.key(), o.shared_max_cache_age, o.now),
             queue_position: remaining.queue_position,
@@ -137,4 +140,13 @@ impl Provisioner for Fargate {
     fn recorded_cluster(&self, _: &GroupId, status: &InstanceGroupStatus) -> Option<String> {
         ownership::recorded_cluster(status).cloned()
     }
+}
+
+/// The form of the names that the group's recorded profile has.
+fn recorded_form(o: &Observer<'_>, desired: &DesiredSpec, status: &InstanceGroupStatus) -> NameForm {
+    let derived = |form: &NameForm| ProfileNames::new(&desired.cluster, &desired.id, *form, &o.inventory.aws().region);
+    let recorded = status.active_scaling_group_name.as_ref();
+    // The prefix of the plain names is one of all names.
+    let form = NameForm::ALL.into_iter().rev().find(|form| recorded.is_some_and(|name| derived(form).covers(name)));
+    form.unwrap_or(NameForm::Plain)
 }

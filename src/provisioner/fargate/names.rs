@@ -2,6 +2,8 @@
 //!
 //! A matching name is not proof of ownership: two groups can derive the same name (`a-b/c` and `a/b-c`). Tags decide.
 
+use crate::provisioner::GroupId;
+use crate::provisioner::name_form::NameForm;
 use crate::util::digest::sha256_hex;
 
 /// Maximum length of the profile names that the controller uses.
@@ -23,15 +25,16 @@ pub struct ProfileNames {
 }
 
 impl ProfileNames {
-    /// Derives the names. With `hashed` they contain a hash of the group's identity, for groups whose plain names belong to
-    /// another owner.
-    pub(crate) fn new(cluster: &str, namespace: &str, name: &str, hashed: bool) -> Self {
+    /// Derives the names of a group in a region.
+    pub(crate) fn new(cluster: &str, id: &GroupId, form: NameForm, region: &str) -> Self {
+        let GroupId { namespace, name, .. } = id;
         let number = fnv1a(&format!("{cluster}-{namespace}-{name}"));
-        let identity = hash_digits(&format!("{cluster}/{namespace}/{name}"));
-        let short = format!("fargate-{number}-{identity}");
+        let hash = form.hashed_text(cluster, namespace, name, region).map(|text| hash_digits(&text));
+        let identity = || hash_digits(&format!("{cluster}/{namespace}/{name}"));
+        let short = format!("fargate-{number}-{}", hash.clone().unwrap_or_else(identity));
         let mut first_profile = format!("fargate-{cluster}-{number}");
-        if hashed {
-            first_profile = format!("{first_profile}-{identity}");
+        if let Some(hash) = hash {
+            first_profile = format!("{first_profile}-{hash}");
         }
         if first_profile.len() > MAX_PROFILE_NAME {
             first_profile.clone_from(&short);
@@ -41,6 +44,11 @@ impl ProfileNames {
         let role = format!("{first_profile}-role");
         let role = if role.len() > MAX_ROLE_NAME { format!("{short}-role") } else { role };
         ProfileNames { first_profile, replacement_prefix, role }
+    }
+
+    /// The names of a group in every form.
+    pub(crate) fn all(cluster: &str, id: &GroupId, region: &str) -> [ProfileNames; 3] {
+        NameForm::ALL.map(|form| ProfileNames::new(cluster, id, form, region))
     }
 
     /// The name of a replacement profile, from a hash of its content.
@@ -69,42 +77,60 @@ fn fnv1a(text: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::{InstanceGroup, InstanceGroupSpec, group_id};
+
+    fn id(namespace: &str, name: &str) -> GroupId {
+        let mut group = InstanceGroup::new(name, InstanceGroupSpec::default());
+        group.metadata.namespace = Some(namespace.to_owned());
+        group_id(&group)
+    }
+
+    fn names(namespace: &str, name: &str, form: NameForm) -> ProfileNames {
+        ProfileNames::new("demo", &id(namespace, name), form, "us-west-2")
+    }
 
     #[test]
     fn existing_profile_keeps_its_derived_name() {
         // Test vectors of the FNV reference for the empty text and "a".
         assert_eq!((fnv1a(""), fnv1a("a")), (0xcbf2_9ce4_8422_2325, 0xaf63_dc4c_8601_ec8c));
-        let names = ProfileNames::new("demo", "team", "web", false);
+        let names = names("team", "web", NameForm::Plain);
         assert_eq!(names.first_profile, format!("fargate-demo-{}", fnv1a("demo-team-web")));
         assert_eq!(names.role, format!("{}-role", names.first_profile));
     }
 
     #[test]
     fn covers_only_own_profile_names() {
-        let names = ProfileNames::new("demo", "team", "web", false);
+        let other = names("team", "api", NameForm::Plain);
+        let names = names("team", "web", NameForm::Plain);
         let later = names.replacement_name("other selectors");
         assert_ne!(later, names.replacement_name("yet others"));
         assert!(names.covers(&names.first_profile) && names.covers(&later));
-        let other = ProfileNames::new("demo", "team", "api", false);
         assert!(!names.covers(&other.first_profile) && !names.covers(&format!("{}1", names.first_profile)));
         assert!(!names.covers(&format!("{}-extra", names.first_profile)));
     }
 
     #[test]
     fn ambiguous_group_names_get_hashed_names() {
-        let one = |namespace, name, hashed| ProfileNames::new("demo", namespace, name, hashed);
-        assert_eq!(one("a-b", "c", false), one("a", "b-c", false));
-        assert_ne!(one("a-b", "c", true), one("a", "b-c", true));
-        assert_ne!(one("a-b", "c", true).role, one("a-b", "c", false).role);
+        let [plain, hashed, _] = NameForm::ALL;
+        assert_eq!(names("a-b", "c", plain), names("a", "b-c", plain));
+        assert_ne!(names("a-b", "c", hashed), names("a", "b-c", hashed));
+        assert_ne!(names("a-b", "c", hashed).role, names("a-b", "c", plain).role);
+    }
+
+    #[test]
+    fn regions_of_one_cluster_name_have_distinct_roles() {
+        let of = |region| ProfileNames::all("demo", &id("team", "web"), region).map(|names| names.role);
+        let (west, east) = (of("us-west-2"), of("us-east-1"));
+        assert_eq!((&west[..2], west[2] == east[2]), (&east[..2], false));
+        assert!(west[1] != west[2] && west[2] != east[1]);
     }
 
     #[test]
     fn names_respect_aws_length_limits() {
         for length in [1, 20, 30, 31, 64, 71, 100] {
-            for hashed in [false, true] {
-                let names = ProfileNames::new(&"c".repeat(length), "team", "web", hashed);
-                assert!(names.replacement_name("x").len() <= MAX_PROFILE_NAME, "{length} {hashed}");
-                assert!(names.role.len() <= MAX_ROLE_NAME, "{length} {hashed}");
+            for names in ProfileNames::all(&"c".repeat(length), &id("team", "web"), "us-west-2") {
+                assert!(names.replacement_name("x").len() <= MAX_PROFILE_NAME, "{length}");
+                assert!(names.role.len() <= MAX_ROLE_NAME, "{length}");
                 assert!(names.covers(&names.replacement_name("x")));
             }
         }

@@ -12,13 +12,15 @@ use super::ownership::{OwnershipEvidence, RemainingProfiles};
 use super::resolve::{References, ResolvedGroup};
 use crate::api::InstanceGroupStatus;
 use crate::auth::aws_auth::{AuthEntry, AuthEntryState};
-use crate::aws::fargate::{FargateProfile, RouteTable};
+use crate::aws::fargate::{FargateProfile, ProfileStatus, RouteTable};
 use crate::aws::{AccessEntry, Role, Tag};
 use crate::index::profile_queue::QueuePosition;
 use crate::index::shared_entries::{EntryDisposition, entries_to_remove, entry_disposition};
 use crate::ownership::{has_foreign_tags, has_ownership_tags, is_adopted};
 use crate::provisioner::observe::network::network;
 use crate::provisioner::observe::{ObserveError, ObserveResult, Observer};
+use crate::provisioner::role_region::{RegionClaim, other_region, region_claim};
+use crate::provisioner::role_users::{KeptEntry, profile_user};
 use crate::provisioner::{GroupId, join};
 
 /// Cache age for profiles of an idle group. Only the tags of a profile can change, so an hour is enough.
@@ -86,15 +88,28 @@ pub(crate) async fn observed_state(
         tag_retry_pending: o.process_state.is_tagging_in_backoff(&r.desired.id.key(), o.shared_max_cache_age, o.now),
         queue_position: queue_position(o, &r.desired.id, &r.desired.cluster, status),
     };
-    let untagged = ObservedProfiles::classify(r, &state, status).untagged.is_some() && !state.tag_retry_pending;
-    if r.is_own_role && is_role_ready && untagged {
+    let recorded_region = status.managed.as_ref().and_then(|m| m.role_region.as_ref());
+    let is_region_known = recorded_region == Some(&r.region) || o.process_state.is_role_region_checked(&key);
+    if r.is_own_role && is_role_ready && (!is_region_known || needs_role(r, &state, status)) {
         state.role = o.inventory.aws().iam.get_role(&r.names.role).await.map_err(aws)?;
+    }
+    let claim = state.role.as_ref().map(|role| region_claim(role, None, &r.ownership_tags, &r.region));
+    let is_claimed = matches!(claim, Some(RegionClaim::Tagged | RegionClaim::Claimable));
+    if claim.is_some() && (!is_claimed || state.tag_retry_pending) {
+        o.process_state.set_role_region_checked(&key);
     }
     let had_own_role = status.managed.as_ref().is_some_and(|m| !m.policies.is_empty());
     if had_own_role && !r.uses_derived_role() && !state.is_derived_role_shared {
-        state.previous_role = read_own_role(o, &r.names.role, &r.ownership_tags, status).await?;
+        state.previous_role = read_own_role(o, &r.names.role, &r.ownership_tags, &r.region, status).await?;
     }
     Ok(state)
+}
+
+/// Whether the tags and the trust policy of a role that has its policy matter: a profile is adopted, or it fails.
+fn needs_role(r: &ResolvedGroup, state: &ObservedState, status: &InstanceGroupStatus) -> bool {
+    let found = ObservedProfiles::classify(r, state, status);
+    let fails = |p: &FargateProfile| p.status == ProfileStatus::CreateFailed || !p.issues.is_empty();
+    (found.untagged.is_some() && !state.tag_retry_pending) || found.own.iter().any(|p| fails(p))
 }
 
 /// The unique id of the controller-created role, if the join method uses access entries. An access entry admits only the
@@ -211,6 +226,7 @@ async fn read_own_role(
     o: &Observer<'_>,
     name: &str,
     ownership: &[Tag],
+    region: &str,
     status: &InstanceGroupStatus,
 ) -> ObserveResult<Option<PreviousRole>> {
     let aws = ObserveError::Aws;
@@ -220,7 +236,8 @@ async fn read_own_role(
     let Some(role) = iam.get_role(name).await.map_err(aws)?.filter(ours) else { return Ok(None) };
     let attached_policies = iam.attached_policies(name).await.map_err(aws)?;
     let inline_policies = iam.inline_policies(name).await.map_err(aws)?;
-    Ok(Some(PreviousRole { role, attached_policies, inline_policies }))
+    let other_region = other_region(Some(&role), &[], adopted == Some(&role.id), region);
+    Ok(Some(PreviousRole { role, attached_policies, inline_policies, other_region }))
 }
 
 /// The remaining resources of a group that is being deleted.
@@ -237,13 +254,15 @@ pub(crate) struct RemainingResources {
     pub aws_auth_entries: Vec<AuthEntry>,
     /// The group's access entries that no other group uses.
     pub access_entries: Vec<AccessEntry>,
+    /// The group's entries that no other group uses, and that stay because another profile uses the role.
+    pub kept_entries: Vec<KeptEntry>,
     /// Another group that must be deleted first.
     pub wait_for: Option<String>,
     /// The group's position in the cluster's queue for Fargate profile operations.
     pub queue_position: QueuePosition,
 }
 
-/// Reads the remaining resources of a group, under its plain and its hashed names.
+/// Reads the remaining resources of a group, under its names in every form.
 pub async fn remaining_resources(
     o: &Observer<'_>,
     id: &GroupId,
@@ -253,25 +272,26 @@ pub async fn remaining_resources(
     status: &InstanceGroupStatus,
 ) -> ObserveResult<RemainingResources> {
     let aws = ObserveError::Aws;
-    let plain_and_hashed = [false, true].map(|hashed| ProfileNames::new(cluster, &id.namespace, &id.name, hashed));
+    let region = &o.inventory.aws().region;
+    let all_names = ProfileNames::all(cluster, id, region);
     let mut found = Vec::new();
-    for names in &plain_and_hashed {
+    for names in &all_names {
         found.extend(read_profiles(o, cluster, names, status, (Duration::ZERO, Duration::ZERO)).await?);
     }
     let mut remaining = RemainingResources {
-        profiles: RemainingProfiles::classify(found, &plain_and_hashed[0], ownership, evidence),
+        profiles: RemainingProfiles::classify(found, &all_names[0], ownership, evidence),
         untagged_role: None,
         previous_role: None,
         role_in_use: None,
         aws_auth_entries: Vec::new(),
         access_entries: Vec::new(),
+        kept_entries: Vec::new(),
         wait_for: None,
         queue_position: queue_position(o, id, cluster, status),
     };
     if let Some(profile) = &remaining.profiles.untagged {
-        let derived = profile.role_arn.ends_with(&format!("/{}", plain_and_hashed[0].role));
-        let role =
-            if derived { o.inventory.aws().iam.get_role(&plain_and_hashed[0].role).await.map_err(aws)? } else { None };
+        let derived = profile.role_arn.ends_with(&format!("/{}", all_names[0].role));
+        let role = if derived { o.inventory.aws().iam.get_role(&all_names[0].role).await.map_err(aws)? } else { None };
         let unclaimed =
             role.filter(|r| !has_ownership_tags(&r.tags, ownership) && !has_foreign_tags(&r.tags, ownership));
         remaining.untagged_role = unclaimed.map(|role| role.name);
@@ -280,26 +300,38 @@ pub async fn remaining_resources(
     if !remaining.profiles.own.is_empty() || remaining.profiles.unverified.is_some() {
         return Ok(remaining);
     }
-    for names in &plain_and_hashed {
-        if remaining.previous_role.is_none() {
-            remaining.previous_role = read_own_role(o, &names.role, ownership, status).await?;
+    for names in &all_names {
+        // The role of another region's group with the same identity has one of these names, and the same three tags.
+        if remaining.previous_role.as_ref().is_none_or(|previous| previous.other_region.is_some()) {
+            let found = read_own_role(o, &names.role, ownership, region, status).await?;
+            let is_recorded = |role: &Role| status.nodes_instance_role_arn.as_ref() == Some(&role.arn);
+            let found = found.filter(|p| p.other_region.is_none() || is_recorded(&p.role));
+            remaining.previous_role = found.or(remaining.previous_role);
         }
     }
     let used = |previous: &mut PreviousRole| o.group_index.is_role_shared(&previous.role.arn, &id.key());
     remaining.role_in_use = remaining.previous_role.take_if(used).map(|previous| previous.role.name);
     // The entry of a role that is deleted is removed too, even if another controller wrote it.
-    let own = |arn: &&String| plain_and_hashed.iter().any(|names| arn.ends_with(&format!(":role/{}", names.role)));
+    let own = |arn: &&String| all_names.iter().any(|names| arn.ends_with(&format!(":role/{}", names.role)));
     let own = status.nodes_instance_role_arn.as_ref().filter(own);
     let (groups, key, managed) = (o.group_index, id.key(), status.managed.iter());
     let roles: BTreeSet<_> = managed.clone().flat_map(|m| &m.auth_entries).chain(own).collect();
     let present = roles.into_iter().filter(|arn| present_auth_entry(o, arn).is_some());
     let (auth_roles, auth_wait) =
         entries_to_remove(present, |arn| groups.deletion_order(arn, &groups.aws_auth_users(arn, &key), &key));
-    remaining.aws_auth_entries = auth_roles.into_iter().filter_map(|arn| present_auth_entry(o, arn)).collect();
     let recorded = managed.flat_map(|m| &m.access_entries);
     let (access_roles, access_wait) =
         entries_to_remove(recorded, |arn| groups.deletion_order(arn, &groups.access_entry_users(arn, &key), &key));
-    for arn in access_roles {
+    let given: BTreeSet<_> = auth_roles.iter().chain(&access_roles).copied().filter(|arn| Some(*arn) != own).collect();
+    for arn in given {
+        if let Some(user) = profile_user(o, cluster, arn).await? {
+            remaining.kept_entries.push(KeptEntry { role_arn: arn.clone(), user });
+        }
+    }
+    let is_kept = |arn: &String| remaining.kept_entries.iter().any(|kept| kept.role_arn == *arn);
+    let removed = auth_roles.into_iter().filter(|arn| !is_kept(arn));
+    remaining.aws_auth_entries = removed.filter_map(|arn| present_auth_entry(o, arn)).collect();
+    for arn in access_roles.into_iter().filter(|arn| !is_kept(arn)).collect::<Vec<_>>() {
         remaining.access_entries.extend(join::remaining_access_entry(o, &key, cluster, arn, status).await?);
     }
     remaining.wait_for = auth_wait.or(access_wait);

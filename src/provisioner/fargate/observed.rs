@@ -10,6 +10,7 @@ use crate::aws::fargate::{FargateProfile, ProfileStatus};
 use crate::aws::{AccessEntry, Role};
 use crate::index::groups::QueuePosition;
 use crate::ownership::{has_foreign_tags, has_ownership_tags};
+use crate::provisioner::role_region::OtherRegion;
 
 /// Observed state of one group.
 #[derive(Clone, Debug)]
@@ -18,7 +19,8 @@ pub struct ObservedState {
     pub profiles: Vec<FargateProfile>,
     /// Whether the controller-created role exists and has its policy.
     pub is_role_ready: bool,
-    /// The controller-created role; read while it is not ready and while a profile is adopted.
+    /// The controller-created role; read while it is not ready, while a profile is adopted or fails, and until the status
+    /// records the region in its tags.
     pub role: Option<Role>,
     /// The role's entries in aws-auth and EKS.
     pub join_state: join::ObservedEntries,
@@ -49,6 +51,8 @@ pub struct PreviousRole {
     pub attached_policies: Vec<String>,
     /// Names of its inline policies.
     pub inline_policies: Vec<String>,
+    /// What speaks for its use in another region. The role is kept then.
+    pub other_region: Option<OtherRegion>,
 }
 
 /// The recorded id of a role, from when its access entry was last observed.

@@ -56,6 +56,7 @@ fn plan_profiles(input: &PlanInput, found: &ObservedProfiles, builder: &mut Farg
     let planner = join_planner(input);
     let joined = planner.plan();
     set_next_status(input, found, &joined, builder);
+    role::plan_region(input, found, builder);
     builder.next_status.join = planner.join_status(input.status.join.as_ref());
     builder.recheck_at = joined.recheck_at;
     builder.plan.steps.extend(joined.steps);

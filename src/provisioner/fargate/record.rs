@@ -6,6 +6,7 @@ use super::observed::ObservedProfiles;
 use super::plan_builder::FargatePlanBuilder;
 use crate::api::ManagedAttributes;
 use crate::auth::access_entries::JoinPlan;
+use crate::provisioner::role_region::tagged_region;
 
 /// Records the next status. Without steps nothing depends on it, and the status update alone writes it.
 pub(crate) fn record(input: &PlanInput, builder: &mut FargatePlanBuilder) {
@@ -39,7 +40,16 @@ pub(crate) fn managed_attributes(
         tags,
         auth_entries: [planner.owned_auth_entries(joined, &r.role_arn, &auth), previous_auth].concat(),
         access_entries: [planner.owned_access_entries(joined, &access), previous_access].concat(),
+        role_region: role_region(input).or(old.role_region.clone()),
         policies: if r.is_own_role { vec![r.managed_policy.clone()] } else { old.policies },
         ..old
     }
+}
+
+/// The region in the tags of the role that the controller creates, or found tagged.
+fn role_region(input: &PlanInput) -> Option<String> {
+    let r = input.resolved;
+    let is_new = || r.is_own_role && !input.observed.is_role_ready;
+    let tagged = input.observed.role.as_ref().map_or(is_new(), |role| tagged_region(&role.tags) == Some(&r.region));
+    tagged.then(|| r.region.clone())
 }

@@ -15,11 +15,16 @@ use crate::aws::{AccessEntryType, Cluster, NetworkObject, NewAccessEntry, Tag};
 use crate::ownership::ownership_tags;
 use crate::plan::Reason;
 use crate::provisioner::join::join_method;
+use crate::provisioner::name_form::NameForm;
 use crate::provisioner::request::vpc_unknown;
+use crate::provisioner::role_region::iam_tags;
 use crate::util::digest::sha256_hex;
 
 /// The policy that lets Fargate pull images for pods and write their logs.
 pub(crate) const POD_EXECUTION_POLICY: &str = "AmazonEKSFargatePodExecutionRolePolicy";
+
+/// The service principal that uses a pod execution role.
+pub(crate) const PODS_SERVICE: &str = "eks-fargate-pods.amazonaws.com";
 
 /// The AWS resources that the spec refers to by name.
 #[derive(Clone, Debug, Default)]
@@ -53,6 +58,10 @@ pub struct ResolvedGroup {
     pub managed_policy: String,
     /// Trust policy of a controller-created role.
     pub trust_policy: String,
+    /// Pattern of the ARNs of the cluster's profiles, which the trust policy has to admit.
+    pub profile_arns: String,
+    /// The cluster's region, in the fourth tag of the role.
+    pub region: String,
     /// Which kinds of entry authorize the role in the cluster.
     pub join_method: JoinMethod,
     /// The entry in aws-auth.
@@ -72,13 +81,18 @@ impl ResolvedGroup {
     pub(crate) fn uses_derived_role(&self) -> bool {
         self.role_arn == self.derived_role_arn
     }
+
+    /// The tags of a controller-created role.
+    pub(crate) fn iam_tags(&self) -> Vec<Tag> {
+        iam_tags(&self.ownership_tags, &self.region)
+    }
 }
 
-/// Resolves a desired spec. With `hashed` the derived names contain a hash of the group's identity.
+/// Resolves a desired spec. `form` is the form of the derived names.
 ///
 /// # Errors
 /// Every name that cannot be resolved, with its field path.
-pub fn resolve(desired: DesiredSpec, references: &References, hashed: bool) -> Result<ResolvedGroup, Vec<SpecError>> {
+pub fn resolve(desired: DesiredSpec, references: &References, form: NameForm) -> Result<ResolvedGroup, Vec<SpecError>> {
     let Some(cluster) = &references.cluster else {
         let (path, rule) = (format!("{SPEC_PATH}.clusterName"), "does not match a cluster in this account and region");
         let remedy = "correct it, or check the controller's region";
@@ -89,19 +103,19 @@ pub fn resolve(desired: DesiredSpec, references: &References, hashed: bool) -> R
         .map_err(|problem| problems.push(problem));
     let subnets = resolve_subnets(&mut problems, &desired, references, cluster);
     let (Ok(join_method), true) = (method, problems.is_empty()) else { return Err(problems) };
-    let names = ProfileNames::new(&desired.cluster, &desired.id.namespace, &desired.id.name, hashed);
     let part = |n| cluster.arn.split(':').nth(n).unwrap_or_default();
     let (partition, region, account) = (part(1), part(3), part(4));
+    let names = ProfileNames::new(&desired.cluster, &desired.id, form, region);
+    let profile_arns = format!("arn:{partition}:eks:{region}:{account}:fargateprofile/{}/*", cluster.name);
     let derived_role_arn = format!("arn:{partition}:iam::{account}:role/{}", names.role);
     let role_arn = desired.existing_role.clone().unwrap_or_else(|| derived_role_arn.clone());
     let ownership = ownership_tags(&desired.cluster, &desired.id);
     Ok(ResolvedGroup {
         is_own_role: desired.existing_role.is_none(),
         managed_policy: format!("arn:{partition}:iam::aws:policy/{POD_EXECUTION_POLICY}"),
-        trust_policy: trust_policy(&format!(
-            "arn:{partition}:eks:{region}:{account}:fargateprofile/{}/*",
-            cluster.name
-        )),
+        trust_policy: trust_policy(&profile_arns),
+        profile_arns,
+        region: region.to_owned(),
         join_method,
         aws_auth_entry: AuthEntry::for_pods(&role_arn),
         access_entry: NewAccessEntry {
@@ -135,7 +149,7 @@ fn trust_policy(profiles: &str) -> String {
         "Version": "2012-10-17",
         "Statement": [{
             "Effect": "Allow",
-            "Principal": { "Service": "eks-fargate-pods.amazonaws.com" },
+            "Principal": { "Service": PODS_SERVICE },
             "Action": "sts:AssumeRole",
             "Condition": { "ArnLike": { "aws:SourceArn": profiles } },
         }],

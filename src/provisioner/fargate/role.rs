@@ -1,12 +1,14 @@
 //! The pod execution role, if the controller creates it.
 
 use super::input::PlanInput;
-use super::observed::PreviousRole;
+use super::observed::{ObservedProfiles, PreviousRole};
 use super::plan_builder::FargatePlanBuilder;
-use super::resolve::POD_EXECUTION_POLICY;
+use super::resolve::{POD_EXECUTION_POLICY, PODS_SERVICE};
+use super::role_owner::is_own_role;
 use crate::aws::{AccessEntry, NewRole};
 use crate::ownership::has_ownership_tags;
-use crate::plan::{Drift, IamStep, JoinStep, Outcome, Phase, PlanBuilder, Reason, Recheck};
+use crate::plan::{Drift, Event, IamStep, JoinStep, Outcome, Phase, PlanBuilder, Reason, Recheck};
+use crate::provisioner::role_region::{RegionClaim, admits_profiles, region_claim};
 
 /// Creates the role and attaches its policy. The profile waits until the role has propagated in IAM.
 pub(crate) fn create(input: &PlanInput, phase: Phase, builder: &mut FargatePlanBuilder) {
@@ -24,8 +26,7 @@ pub(crate) fn repair(input: &PlanInput, builder: &mut FargatePlanBuilder) {
     let name = &r.names.role;
     match &input.observed.role {
         None => {
-            let role =
-                NewRole { name: name.clone(), trust_policy: r.trust_policy.clone(), tags: r.ownership_tags.clone() };
+            let role = NewRole { name: name.clone(), trust_policy: r.trust_policy.clone(), tags: r.iam_tags() };
             builder
                 .plan
                 .push_with_reasons(IamStep::CreateRole(role), vec![Drift::new("podExecutionRoleArn", "", &r.role_arn)]);
@@ -47,6 +48,45 @@ pub(crate) fn repair(input: &PlanInput, builder: &mut FargatePlanBuilder) {
     builder
         .plan
         .push_with_reasons(IamStep::AttachPolicy { role: name.clone(), policy: r.managed_policy.clone() }, reasons);
+}
+
+/// Adds the tag of the region to the group's role, and lets its trust policy admit the cluster's profiles. A role that
+/// another region may use is not changed.
+pub(crate) fn plan_region(input: &PlanInput, found: &ObservedProfiles, builder: &mut FargatePlanBuilder) {
+    let r = input.resolved;
+    let Some(role) = input.observed.role.as_ref().filter(|_| r.is_own_role) else { return };
+    if !is_own_role(role, r, input.status) {
+        return;
+    }
+    let recorded = input.status.managed.as_ref().and_then(|managed| managed.role_region.as_ref());
+    let is_recorded = recorded == Some(&r.region);
+    let admits = role.trust_policy.as_ref().is_none_or(|trust| admits_profiles(trust, PODS_SERVICE, &r.profile_arns));
+    match region_claim(role, None, &r.ownership_tags, &r.region) {
+        RegionClaim::Other(other) if !admits => {
+            let message = format!(
+                "pods cannot start with the role {} ({other}); name another role in spec.eks-fargate.podExecutionRoleArn",
+                role.name
+            );
+            let reason = Reason::OwnershipConflict;
+            return builder.plan.set_outcome_once(Outcome::Blocked { reason, message, is_deleting: false });
+        }
+        RegionClaim::Other(_) | RegionClaim::OtherGroup => return,
+        // Without the tag, a profile of this group in this region proves where the role is used.
+        RegionClaim::Claimable if found.own.is_empty() || input.observed.tag_retry_pending => {}
+        RegionClaim::Claimable if builder.adopts_role || is_recorded => {}
+        RegionClaim::Claimable => {
+            let managed = builder.next_status.managed.get_or_insert_default();
+            managed.adopted.get_or_insert_default().role = Some(role.id.clone());
+            managed.role_region = Some(r.region.clone());
+            builder.plan.push(IamStep::TagRole { role: role.name.clone(), tags: r.iam_tags() });
+        }
+        RegionClaim::Tagged => {}
+    }
+    if !admits {
+        let step = IamStep::UpdateTrustPolicy { role: role.name.clone(), policy: r.trust_policy.clone() };
+        let from = role.trust_policy.clone().unwrap_or_default();
+        builder.plan.push_with_reasons(step, vec![Drift::new("trustPolicy", from, &r.trust_policy)]);
+    }
 }
 
 /// Removes the entries and the controller-created role of previous roles, once no profile uses them.
@@ -72,13 +112,18 @@ pub(crate) fn remove_unused(input: &PlanInput, builder: &mut FargatePlanBuilder)
     }
     match &input.observed.previous_role {
         None => managed.policies.clear(),
+        Some(PreviousRole { role, other_region: Some(other), .. }) => {
+            let message = format!("keeping the role {}, which the group no longer uses: {other}", role.name);
+            builder.plan.events.push(Event::warning("RoleRetained", message));
+            managed.policies.clear();
+        }
         Some(previous) => delete(previous, &managed.policies.clone(), false, &mut builder.plan),
     }
 }
 
 /// Deletes a controller-created role. Policies attached by others block the deletion.
 pub(crate) fn delete(previous: &PreviousRole, ours: &[String], is_deleting: bool, builder: &mut PlanBuilder) {
-    let PreviousRole { role, attached_policies, inline_policies } = previous;
+    let PreviousRole { role, attached_policies, inline_policies, .. } = previous;
     let standard = |policy: &String| policy.ends_with(&format!("/{POD_EXECUTION_POLICY}")) || ours.contains(policy);
     let foreign: Vec<_> = attached_policies.iter().filter(|p| !standard(p)).chain(inline_policies).cloned().collect();
     if !foreign.is_empty() {

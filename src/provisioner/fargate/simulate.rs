@@ -65,6 +65,12 @@ impl Snapshot {
                 *status = serde_json::from_value(all).unwrap_or_default();
             }
             Step::Iam(IamStep::CreateRole(_)) => {}
+            Step::Iam(IamStep::UpdateTrustPolicy { policy, .. }) => {
+                self.observed.role.iter_mut().for_each(|role| role.trust_policy = Some(policy.clone()));
+            }
+            Step::Iam(IamStep::TagRole { tags, .. }) => {
+                self.observed.role.iter_mut().for_each(|role| role.tags.extend(tags.iter().cloned()));
+            }
             Step::Iam(IamStep::AttachPolicy { .. }) => self.observed.is_role_ready = true,
             Step::Join(JoinStep::PutAwsAuthEntry(_)) => {
                 (self.observed.join_state.auth_entry, self.observed.join_state.owns_auth_entry) =

@@ -1,6 +1,7 @@
 //! Plans for the provisioner `eks-fargate`: profiles, their role, and the queue for profile operations.
 
 use instance_manager::api::FargateStatus;
+use instance_manager::api::conditions::Condition;
 use instance_manager::api::spec_error::SpecError;
 use instance_manager::api::{InstanceGroupStatus, decode_spec};
 use instance_manager::auth::access_entries::{AccessEntryState, JoinMethod};
@@ -16,7 +17,10 @@ use instance_manager::provisioner::fargate::ownership::name_conflict;
 use instance_manager::provisioner::fargate::ownership::{OwnershipEvidence, RemainingProfiles};
 use instance_manager::provisioner::fargate::plan::plan;
 use instance_manager::provisioner::fargate::resolve::{self, References, ResolvedGroup, public_subnet_errors, resolve};
+use instance_manager::provisioner::fargate::role_owner::role_of_other_region;
 use instance_manager::provisioner::fargate::{delete, desired};
+use instance_manager::provisioner::name_form::NameForm;
+use instance_manager::provisioner::role_region::{OtherRegion, iam_tags};
 use instance_manager::settings::Timing;
 use jiff::SignedDuration;
 use proptest::prelude::*;
@@ -33,7 +37,7 @@ fn resolved(extra: &str) -> ResolvedGroup {
     deep_merge(&mut spec, &serde_yaml::from_str(extra).expect("YAML"));
     let spec = decode_spec(&spec).expect("a spec");
     let id = common::group_id(3, timestamp(super::LONG_AGO));
-    resolve(desired::parse(&id, &spec).expect("a group"), &references(), false).expect("a resolved group")
+    resolve(desired::parse(&id, &spec).expect("a group"), &references(), NameForm::Plain).expect("a resolved group")
 }
 
 fn references() -> References {
@@ -124,6 +128,7 @@ impl Scenario {
                         name: new.name.clone(),
                         arn: self.resolved.role_arn.clone(),
                         tags: new.tags.clone(),
+                        ..Role::default()
                     });
                 }
                 Step::Iam(IamStep::AttachPolicy { .. }) => self.observed.is_role_ready = true,
@@ -394,7 +399,13 @@ fn unproven_profile_is_left_alone() {
     assert!(plan.steps.is_empty());
     let role = new_group("{}").with(|s| {
         let arn = s.resolved.role_arn.clone();
-        s.observed.role = Some(Role { id: "AROA-2".into(), name: s.resolved.names.role.clone(), arn, tags: vec![] });
+        s.observed.role = Some(Role {
+            id: "AROA-2".into(),
+            name: s.resolved.names.role.clone(),
+            arn,
+            tags: vec![],
+            ..Role::default()
+        });
     });
     assert_eq!(blocked(&role.plan()).0, Reason::OwnershipConflict);
     assert_eq!(role.step_names(), ["UpdateStatus", "PutAwsAuthEntry"]);
@@ -533,9 +544,16 @@ fn existing_role_replaces_own_role() {
     }
     let r = resolved("{}");
     scenario.observed.previous_role = Some(PreviousRole {
-        role: Role { id: "AROA-1".into(), name: r.names.role.clone(), arn: r.role_arn.clone(), tags: r.ownership_tags },
+        role: Role {
+            id: "AROA-1".into(),
+            name: r.names.role.clone(),
+            arn: r.role_arn.clone(),
+            tags: r.ownership_tags,
+            ..Role::default()
+        },
         attached_policies: vec![r.managed_policy],
         inline_policies: vec![],
+        other_region: None,
     });
     scenario.observed.unused_auth_entries = vec![r.aws_auth_entry];
     assert_eq!(scenario.step_names(), ["RemoveAwsAuthEntry", "DetachPolicy", "DeleteRole"]);
@@ -578,10 +596,20 @@ fn shared_role_is_kept() {
     let derived = resolved("{}").role_arn;
     let with_previous_role = |scenario: &Scenario| {
         let r = resolved("{}");
-        let role = Role { id: "AROA-1".into(), name: r.names.role, arn: r.role_arn, tags: r.ownership_tags };
+        let role = Role {
+            id: "AROA-1".into(),
+            name: r.names.role,
+            arn: r.role_arn,
+            tags: r.ownership_tags,
+            ..Role::default()
+        };
         scenario.clone().with(|s| {
-            s.observed.previous_role =
-                Some(PreviousRole { role, attached_policies: vec![r.managed_policy], inline_policies: vec![] });
+            s.observed.previous_role = Some(PreviousRole {
+                role,
+                attached_policies: vec![r.managed_policy],
+                inline_policies: vec![],
+                other_region: None,
+            });
         })
     };
     let named = converged().with_spec(&format!("eks-fargate: {{podExecutionRoleArn: '{derived}'}}"));
@@ -637,7 +665,7 @@ fn role_trusts_only_its_cluster() {
     let cluster = china.cluster.as_mut().expect("a cluster");
     cluster.arn = "arn:aws-cn:eks:cn-north-1:1:cluster/demo".into();
     cluster.authentication_mode = "API".into();
-    let r = resolve::resolve(resolved("{}").desired, &china, false).expect("a resolved group");
+    let r = resolve::resolve(resolved("{}").desired, &china, NameForm::Plain).expect("a resolved group");
     assert_eq!(r.managed_policy, "arn:aws-cn:iam::aws:policy/AmazonEKSFargatePodExecutionRolePolicy");
     assert_eq!(r.join_method, JoinMethod::AccessEntries { remove_other: false });
     assert_eq!(r.access_entry.kind.as_str(), "FARGATE_LINUX");
@@ -688,6 +716,7 @@ fn deletion_plan_from(
         role_in_use,
         aws_auth_entries: &auth,
         access_entries: &[],
+        kept_entries: &[],
         wait_for: scenario.after,
         queue_position: QueuePosition::default(),
         status: &scenario.status,
@@ -787,6 +816,7 @@ fn deletion_removes_profiles_then_the_rest() {
         role: scenario.observed.role.clone().expect("a role"),
         attached_policies: vec![scenario.resolved.managed_policy.clone()],
         inline_policies: vec![],
+        other_region: None,
     };
     assert_golden("fargate/delete-supporting-resources", &deletion_plan(&scenario, &[], Some(&role)));
     let kept = deletion_plan_with_role(&scenario, &[], None, Some("fargate-role"));
@@ -957,4 +987,88 @@ fn ambiguous_group_names_never_share_profiles() {
     assert!(!has_conflict(&with_replacement));
     assert_eq!(with_replacement.plan().outcome, Outcome::Converged);
     assert_eq!(with_replacement.with_spec(OTHER).step_names(), ["UpdateStatus", "CreateFargateProfile"]);
+}
+
+/// A role with the group's three tags and its trust policy, as a release without the tag of the region created it for a
+/// cluster of this name in a region.
+fn untagged_role(r: &ResolvedGroup, region: &str) -> Role {
+    Role {
+        id: "AROA-1".into(),
+        name: r.names.role.clone(),
+        arn: r.role_arn.clone(),
+        tags: r.ownership_tags.clone(),
+        trust_policy: Some(r.trust_policy.replace("us-west-2", region)),
+        ..Role::default()
+    }
+}
+
+/// Otherwise the profile would have a role whose trust policy admits only pods of the other region.
+#[test]
+fn role_of_another_region_is_not_used_by_a_new_profile() {
+    let found = |region: &str| {
+        new_group("{}").with(|s| {
+            s.observed.role = Some(untagged_role(&s.resolved, region));
+            s.observed.is_role_ready = true;
+        })
+    };
+    let other = |s: &Scenario| role_of_other_region(&s.resolved, &s.observed, &s.status).map(|other| other.to_string());
+    assert_eq!(other(&found("us-west-2")), None);
+    assert!(other(&found("eu-west-1")).is_some_and(|why| why.contains("eu-west-1")));
+    let tagged = |region: &str| {
+        found(region).with(|s| {
+            let tags = iam_tags(&s.resolved.ownership_tags, region);
+            s.observed.role.as_mut().expect("a role").tags = tags;
+        })
+    };
+    assert!(other(&tagged("us-west-2")).is_none() && other(&tagged("eu-west-1")).is_some());
+    let running = converged().with(|s| s.observed.role = Some(untagged_role(&s.resolved, "eu-west-1")));
+    assert_eq!(other(&running), None, "its pods keep their role");
+}
+
+#[test]
+fn trust_policy_of_the_own_role_is_repaired() {
+    let with_trust = |trust: &str, tags: fn(&ResolvedGroup) -> Vec<Tag>| {
+        converged().with(|s| {
+            let trust_policy = Some(s.resolved.trust_policy.replace("fargateprofile/demo/", trust));
+            let tags = tags(&s.resolved);
+            s.observed.role = Some(Role { trust_policy, tags, ..untagged_role(&s.resolved, "us-west-2") });
+        })
+    };
+    let tagged: fn(&ResolvedGroup) -> Vec<Tag> = |r| iam_tags(&r.ownership_tags, "us-west-2");
+    let intact = with_trust("fargateprofile/demo/", tagged);
+    assert_eq!(intact.step_names(), Vec::<&str>::new());
+    let plan = with_trust("fargateprofile/renamed/", tagged).plan();
+    let repair = plan.steps.iter().find_map(|planned| match &planned.step {
+        Step::Iam(IamStep::UpdateTrustPolicy { role, policy }) => Some((role.clone(), policy.clone())),
+        _ => None,
+    });
+    assert_eq!(repair, Some((intact.resolved.names.role.clone(), intact.resolved.trust_policy.clone())));
+    let untagged = with_trust("fargateprofile/demo/", |r| r.ownership_tags.clone())
+        .with(|s| s.status.managed.as_mut().expect("a record").role_region = None);
+    assert_eq!(untagged.step_names(), ["UpdateStatus", "TagRole"], "its profile proves the region");
+    let foreign = with_trust("fargateprofile/renamed/", |_| Vec::new());
+    assert_eq!(foreign.step_names(), Vec::<&str>::new());
+    let elsewhere = converged().with(|s| s.observed.role = Some(untagged_role(&s.resolved, "eu-west-1")));
+    assert_eq!(elsewhere.step_names(), Vec::<&str>::new());
+    let plan = elsewhere.plan();
+    let (reason, message) = blocked(&plan);
+    assert!(reason == Reason::OwnershipConflict && message.contains("podExecutionRoleArn"), "{message}");
+}
+
+#[test]
+fn deletion_keeps_the_role_of_another_region() {
+    let scenario = converged();
+    let kept = PreviousRole {
+        role: untagged_role(&scenario.resolved, "eu-west-1"),
+        attached_policies: vec![scenario.resolved.managed_policy.clone()],
+        inline_policies: vec![],
+        other_region: Some(OtherRegion::Trusted("eu-west-1".into())),
+    };
+    let plan = deletion_plan(&scenario, &[], Some(&kept));
+    assert_eq!(step_names(&plan), ["RemoveAwsAuthEntry"]);
+    assert!(plan.condition_updates.iter().any(|c| c.condition_type == "ResourcesRetained"), "{plan:?}");
+    let reported = scenario.with(|s| {
+        s.status.conditions.push(Condition::new("ResourcesRetained", true, "UsedInOtherRegion", ""));
+    });
+    assert_eq!(step_names(&deletion_plan(&reported, &[], Some(&kept))), ["RemoveAwsAuthEntry", "RemoveFinalizer"]);
 }

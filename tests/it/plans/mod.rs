@@ -24,6 +24,7 @@ use instance_manager::provisioner::eks::plan::plan;
 use instance_manager::provisioner::eks::references::References;
 use instance_manager::provisioner::eks::resolve::{ResolvedGroup, resolve};
 use instance_manager::provisioner::eks::{delete, desired};
+use instance_manager::provisioner::name_form::NameForm;
 use instance_manager::rotation::{ClusterHealth, DisruptionRecord, Drains, NodeInstance, NodeView};
 use instance_manager::settings::Timing;
 use instance_manager::util::lookup::Lookup;
@@ -46,7 +47,8 @@ fn resolved(extra: &str, annotations: &[(&str, &str)]) -> ResolvedGroup {
     let id = common::group_id(3, timestamp(LONG_AGO));
     let annotations = common::annotations(annotations);
     let spec = decode_spec(&spec).expect("a spec");
-    resolve(desired::parse(&id, &annotations, &spec).expect("a group"), &references(), false).expect("a resolved group")
+    resolve(desired::parse(&id, &annotations, &spec).expect("a group"), &references(), NameForm::Plain)
+        .expect("a resolved group")
 }
 
 fn deep_merge(into: &mut Value, from: &Value) {
@@ -63,8 +65,13 @@ fn references() -> References {
     let network = |id: &str| {
         vec![NetworkObject { id: id.into(), name: None, vpc: "vpc-1".into(), zone: Some("us-west-2a".into()) }]
     };
-    let role =
-        Role { id: "AROA-given".into(), name: "given".into(), arn: "arn:aws:iam::1:role/given".into(), tags: vec![] };
+    let role = Role {
+        id: "AROA-given".into(),
+        name: "given".into(),
+        arn: "arn:aws:iam::1:role/given".into(),
+        tags: vec![],
+        ..Role::default()
+    };
     References {
         cluster: Some(common::cluster()),
         subnets: network("subnet-1"),
@@ -170,6 +177,7 @@ fn new_group(resolved: ResolvedGroup) -> Scenario {
         instance_subnets: BTreeMap::new(),
         join: no_join_entries(),
         previous_roles: Default::default(),
+        unused_role: None,
         nodes: BTreeMap::new(),
         cluster_health: ClusterHealth { total: 10, unready: 0 },
         drains: Drains::new(),
@@ -228,7 +236,13 @@ fn converged_with(resolved: ResolvedGroup) -> Scenario {
     });
     state.versions =
         [(1, ObservedVersion { fingerprint: Some(r.fingerprint.clone()), data: Some(r.template_data.clone()) })].into();
-    let role = Role { id: "AROA-1".into(), name: r.names.role.clone(), arn: r.role_arn.clone(), tags: vec![] };
+    let role = Role {
+        id: "AROA-1".into(),
+        name: r.names.role.clone(),
+        arn: r.role_arn.clone(),
+        tags: vec![],
+        ..Role::default()
+    };
     state.instance_profile = Some(InstanceProfile {
         id: "AIPA-1".into(),
         name: r.names.role.clone(),
@@ -388,7 +402,6 @@ fn changed_by_other_controller() -> Scenario {
             s.state.versions.insert(2, ObservedVersion { fingerprint: None, data: Some(data) });
             let template = s.state.template.as_mut().expect("a template");
             (template.default_version, template.latest_version) = (2, 2);
-            template.tags.clear();
         })
         .with_scaling_group(|g| {
             g.template.as_mut().expect("a pin").version = "$Latest".into();
@@ -530,7 +543,10 @@ fn scenarios() -> Vec<(&'static str, Scenario)> {
         ),
         (
             "adoption/adoption-with-older-nodes",
-            with_foreign_attributes(changed_by_other_controller()).with(|s| s.status = InstanceGroupStatus::default()),
+            with_foreign_attributes(changed_by_other_controller()).with(|s| {
+                s.status = InstanceGroupStatus::default();
+                s.state.template.as_mut().expect("a template").tags.clear();
+            }),
         ),
         (
             "adoption/adoption-keeps-older-nodes",
@@ -545,7 +561,10 @@ fn scenarios() -> Vec<(&'static str, Scenario)> {
         ),
         (
             "adoption/readopted-after-other-controller",
-            changed_by_other_controller().with(|s| s.status.latest_template_version = Some("2".into())),
+            changed_by_other_controller().with(|s| {
+                s.status.latest_template_version = Some("2".into());
+                s.state.template.as_mut().expect("a template").tags.clear();
+            }),
         ),
         ("adoption/manual-template-version-is-not-adopted", changed_by_other_controller()),
         (
@@ -761,6 +780,12 @@ mod crd_strategy;
 
 mod ownership;
 
+mod role_region;
+
+mod given_role;
+
+mod removed_tags;
+
 mod nodegroup;
 
 #[test]
@@ -783,6 +808,7 @@ fn deletion_plans_match_golden_files() {
         name: r.names.role.clone(),
         arn: r.role_arn.clone(),
         tags: r.ownership_tags.clone(),
+        ..Role::default()
     };
     let profile = InstanceProfile {
         tags: r.ownership_tags.clone(),
@@ -805,9 +831,12 @@ fn deletion_plans_match_golden_files() {
         removable_policies: &r.managed_policies,
         inline_policies: &[],
         instance_profile: Some(&profile),
+        region: "us-west-2",
+        status: &scenario.status,
         adopted: &adopted,
         aws_auth_entries: std::slice::from_ref(&r.aws_auth_entry),
         access_entries: &[],
+        kept_entries: &[],
         wait_for: None,
         drain_timeout: SignedDuration::from_mins(30),
         timing: &timing,

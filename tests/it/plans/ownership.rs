@@ -135,7 +135,8 @@ fn existing_profile_never_becomes_owned() {
 fn unowned_scaling_group_is_no_record() {
     let recorded_cluster = |plan: &Plan| {
         let status = serde_json::from_value(json!(plan.status_update.fields)).expect("a status");
-        remaining_resources::recorded_names(&converged().resolved.desired.id, &status).map(|recorded| recorded.cluster)
+        remaining_resources::recorded_names(&converged().resolved.desired.id, &status, "us-west-2")
+            .map(|recorded| recorded.cluster)
     };
     let new = |s: &mut Scenario| s.status = InstanceGroupStatus::default();
     assert_eq!(recorded_cluster(&converged().with(new).plan()).as_deref(), Some("demo"));

@@ -66,7 +66,10 @@ fn denied_tagging_is_not_retried_immediately() {
 
 #[test]
 fn tagged_or_foreign_resources_are_not_tagged() {
-    let tagged = untagged().with(|s| s.status.conditions[0].reason = Some("ResourcesAdopted".into()));
+    let tagged = untagged().with(|s| {
+        s.state.template.as_mut().expect("a template").tags = s.resolved.ownership_tags.clone();
+        s.status.conditions[0].reason = Some("ResourcesAdopted".into());
+    });
     assert_eq!(step_names(&tagged.plan()), Vec::<&str>::new());
     let foreign = untagged().with(|s| {
         s.state.instance_profile.as_mut().expect("a profile").arn = "arn:aws:iam::1:instance-profile/another".into();

@@ -88,7 +88,7 @@ async fn profiles_and_policies_share_one_listing() {
     }
     assert_eq!((fake.calls("profiles"), fake.calls("policies")), (1, 2));
 
-    let role = Role { id: "AROA-r".into(), name: "r".into(), arn: "arn:r".into(), tags: vec![] };
+    let role = Role { id: "AROA-r".into(), name: "r".into(), arn: "arn:r".into(), tags: vec![], ..Role::default() };
     inventory.upsert_profile_role("g0000", &role);
     inventory.remove_attached_policy("g0000", "arn:cni");
     inventory.upsert_attached_policy("g0000", "arn:none");

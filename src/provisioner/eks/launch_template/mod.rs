@@ -4,4 +4,5 @@ pub(crate) mod create;
 pub(crate) mod drift;
 pub(crate) mod fingerprint;
 pub mod launch_checks;
+pub(crate) mod tags;
 pub(crate) mod versions;

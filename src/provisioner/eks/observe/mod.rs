@@ -6,16 +6,19 @@ pub(crate) mod references;
 pub mod remaining_resources;
 #[cfg(test)]
 mod tests;
+mod unused_role;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::launch_configuration;
 use super::launch_template::fingerprint::Fingerprint;
+use super::launch_template::tags;
 use super::names;
 use super::observed::{ObservedState, ObservedVersion, version_number};
 use super::ownership;
 use super::resolve::ResolvedGroup;
+use super::role::region::claim_of;
 use super::rotation::outdated;
 use super::scaling_group::subnets;
 use crate::api::InstanceGroupStatus;
@@ -24,6 +27,7 @@ use crate::aws::{
 };
 use crate::ownership::{has_ownership_tags, tagging_denied_condition};
 use crate::provisioner::observe::{ObserveError, ObserveResult, Observer, drain_views, find_orphaned_records};
+use crate::provisioner::role_region::RegionClaim;
 use crate::provisioner::{join, join_times};
 use crate::rotation::{Drains, NodeView};
 
@@ -96,6 +100,7 @@ pub(crate) async fn observe(
         instance_subnets: BTreeMap::new(),
         join,
         previous_roles: Default::default(),
+        unused_role: None,
         nodes: nodes(o, scaling_group.as_ref()),
         cluster_health: o.node_index.cluster_health(),
         drains: Drains::new(),
@@ -107,11 +112,14 @@ pub(crate) async fn observe(
     observe_details(o, resolved, status, &mut state).await?;
     // Also without a scaling group: otherwise the record of previous roles would be lost when the group is created again.
     state.previous_roles = previous_roles::observe(o, resolved, &state, status).await?;
+    state.unused_role = unused_role::observe(o, resolved, &state, status).await?;
     Ok(state)
 }
 
 /// Reads role and profile of the derived name with their tags, which the list of all profiles does not contain. They are
-/// read when one of them exists and nothing else proves its owner, or when the profile does not hold the role.
+/// read when one of them exists and nothing else proves its owner, when the profile does not hold the role, and until the
+/// status records the region in their tags. They are read as well when the template lacks its tags or a version is about to
+/// be created, because then somebody may have removed theirs, too.
 async fn verify_role_ownership(
     o: &Observer<'_>,
     resolved: &ResolvedGroup,
@@ -119,14 +127,19 @@ async fn verify_role_ownership(
     state: &mut ObservedState,
 ) -> ObserveResult<()> {
     let name = &resolved.names.role;
-    let has_name_conflict = || o.process_state.has_name_conflict(&resolved.desired.id.key());
+    let key = resolved.desired.id.key();
+    let has_name_conflict = || o.process_state.has_name_conflict(&key, &resolved.names.all());
     let found = state.instance_profile.is_some() || !state.attached_policies.is_empty() || has_name_conflict();
     if !resolved.own_role || !found {
         return Ok(());
     }
     let holds = |profile: &InstanceProfile| profile.role.as_ref().is_some_and(|role| role.name == *name);
+    let recorded_region = status.managed.as_ref().and_then(|managed| managed.role_region.as_ref());
+    let is_region_known = recorded_region == Some(&resolved.region) || o.process_state.is_role_region_checked(&key);
+    let may_lack_tags = state.scaling_group.as_ref().is_some_and(|group| lacks_tags(group, resolved, state, status));
     if state.instance_profile.as_ref().is_some_and(holds)
         && ownership::foreign_resource(resolved, state, status).is_none()
+        && (is_region_known && !may_lack_tags || state.scaling_group.is_none())
     {
         return Ok(());
     }
@@ -143,7 +156,24 @@ async fn verify_role_ownership(
         profile.role = Some(role);
     }
     o.inventory.upsert_profile(profile.clone());
+    // Neither is read again for the tag in the steady state.
+    let is_claimed = matches!(claim_of(resolved, state), Some(RegionClaim::Tagged | RegionClaim::Claimable));
+    if !is_claimed || tagging_denied_condition(status).is_some() || state.tag_retry_pending {
+        o.process_state.set_role_region_checked(&key);
+    }
     Ok(())
+}
+
+/// Whether the launch template lacks its ownership tags, or a version is about to be created.
+fn lacks_tags(
+    group: &ScalingGroup,
+    resolved: &ResolvedGroup,
+    state: &ObservedState,
+    status: &InstanceGroupStatus,
+) -> bool {
+    let recorded = status.template.as_ref();
+    let creates_version = recorded.is_some_and(|t| t.hash.as_ref().is_some_and(|h| *h != resolved.fingerprint.hash));
+    creates_version || tags::are_removed(resolved, state, status, group)
 }
 
 fn role_not_propagated(role: &str) -> ObserveError {

@@ -10,6 +10,7 @@ use crate::provisioner::eks::resolve::ResolvedGroup;
 use crate::provisioner::eks::role::previous_roles::all_nodes_use_role;
 use crate::provisioner::join;
 use crate::provisioner::observe::{ObserveResult, Observer};
+use crate::provisioner::role_users::{KeptEntry, node_user};
 
 /// Reads the entries of previous roles. AWS is called only for an access entry that is about to be removed.
 pub(crate) async fn observe(
@@ -35,7 +36,13 @@ pub(crate) async fn observe(
         match entry_disposition(needed(&arn, &others), &others, &key) {
             EntryDisposition::RemovedByPeer => continue,
             EntryDisposition::Keep => {}
-            EntryDisposition::Remove => found.unused_auth_entries.extend(entry),
+            EntryDisposition::Remove => {
+                if let Some(user) = other_user(o, resolved, state, &arn).await? {
+                    found.keep(arn, user);
+                    continue;
+                }
+                found.unused_auth_entries.extend(entry);
+            }
         }
         found.recorded_auth_entries.push(arn);
     }
@@ -45,15 +52,40 @@ pub(crate) async fn observe(
             EntryDisposition::RemovedByPeer => continue,
             EntryDisposition::Keep => {}
             EntryDisposition::Remove => {
-                match join::remaining_access_entry(o, &key, &resolved.desired.cluster, &arn, status).await? {
-                    Some(entry) => found.unused_access_entries.push(entry),
-                    None => continue,
+                let entry = join::remaining_access_entry(o, &key, &resolved.desired.cluster, &arn, status).await?;
+                let Some(entry) = entry else { continue };
+                if let Some(user) = other_user(o, resolved, state, &arn).await? {
+                    found.keep(arn, user);
+                    continue;
                 }
+                found.unused_access_entries.push(entry);
             }
         }
         found.recorded_access_entries.push(arn);
     }
     Ok(found)
+}
+
+/// Who else uses a role that the spec named before; nobody uses one that the controller created.
+async fn other_user(
+    o: &Observer<'_>,
+    resolved: &ResolvedGroup,
+    state: &ObservedState,
+    arn: &str,
+) -> ObserveResult<Option<String>> {
+    if arn == resolved.derived_role_arn {
+        return Ok(None);
+    }
+    node_user(o, arn, state.template.as_ref().map(|template| template.id.as_str())).await
+}
+
+impl PreviousRoles {
+    fn keep(&mut self, role_arn: String, user: String) {
+        let kept = KeptEntry { role_arn, user };
+        if !self.kept.contains(&kept) {
+            self.kept.push(kept);
+        }
+    }
 }
 
 /// A role's entry in aws-auth, when its content is what the controller writes. The status does not record whether the

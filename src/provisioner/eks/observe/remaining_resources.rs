@@ -4,14 +4,17 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::previous_roles;
-use crate::api::InstanceGroupStatus;
+use crate::api::{AdoptedResources, InstanceGroupStatus};
 use crate::auth::aws_auth::AuthEntry;
 use crate::aws::{AccessEntry, Instance, InstanceProfile, LaunchTemplate, Role, ScalingGroup, Tag};
 use crate::index::shared_entries::entries_to_remove;
-use crate::ownership::{has_ownership_tags, is_owned, ownership_tags};
+use crate::ownership::{has_foreign_tags, has_ownership_tags, is_owned, ownership_tags};
 use crate::provisioner::eks::names::GroupNames;
+use crate::provisioner::eks::observed::version_number;
 use crate::provisioner::eks::resolve::ResourceNames;
+use crate::provisioner::name_form::NameForm;
 use crate::provisioner::observe::{ObserveError, ObserveResult, Observer, drain_views, find_orphaned_records};
+use crate::provisioner::role_users::{KeptEntry, node_user};
 use crate::provisioner::{GroupId, join};
 use crate::rotation::{Drains, NodeInstance};
 
@@ -25,8 +28,8 @@ pub struct RecordedNames {
     pub ownership_tags: Vec<Tag>,
 }
 
-/// Reads the names from the status; `None` when nothing was created.
-pub fn recorded_names(id: &GroupId, status: &InstanceGroupStatus) -> Option<RecordedNames> {
+/// Reads the names of a group in `region` from the status; `None` when nothing was created.
+pub fn recorded_names(id: &GroupId, status: &InstanceGroupStatus, region: &str) -> Option<RecordedNames> {
     let scaling_group = status.active_scaling_group_name.clone().filter(|g| !g.is_empty())?;
     let suffix = format!("-{}-{}", id.namespace, id.name);
     let cluster = match scaling_group.strip_suffix(&suffix) {
@@ -35,11 +38,11 @@ pub fn recorded_names(id: &GroupId, status: &InstanceGroupStatus) -> Option<Reco
         None => scaling_group.rsplit_once('-')?.0.strip_suffix(&suffix)?.to_owned(),
     };
     let derived = GroupNames::new(&cluster, &id.namespace, &id.name);
-    let hashed = scaling_group != derived.scaling_group();
+    let form = derived.form_of(&scaling_group, region).unwrap_or(NameForm::Hashed);
     let template = status.active_launch_template_name.clone().filter(|t| !t.is_empty());
     let names = ResourceNames {
-        role: derived.role_of(hashed),
-        template: template.unwrap_or_else(|| derived.launch_template_of(id.created_at, hashed)),
+        role: derived.role_in(form, region),
+        template: template.unwrap_or_else(|| derived.launch_template_in(id.created_at, form, region)),
         scaling_group,
     };
     Some(RecordedNames { names, ownership_tags: ownership_tags(&cluster, id), cluster })
@@ -67,8 +70,12 @@ pub struct RemainingResources {
     pub aws_auth_entries: Vec<AuthEntry>,
     /// The controller's access entries that no other group needs.
     pub access_entries: Vec<AccessEntry>,
+    /// The controller's entries that no other group needs, and that stay because somebody else uses the role.
+    pub kept_entries: Vec<KeptEntry>,
     /// Another group that has to be deleted first, because it removes a shared entry.
     pub wait_for: Option<String>,
+    /// The recorded adopted resources, and those without tags that the empty scaling group proves to be the group's.
+    pub adopted: AdoptedResources,
 }
 
 /// The instances with their nodes, and the nodes that are being drained.
@@ -85,7 +92,8 @@ pub(crate) async fn members_with_drains(
     Ok((members, drains))
 }
 
-/// Reads the remaining resources. While the scaling group exists, only its nodes are read.
+/// Reads the remaining resources. While the scaling group exists, only its nodes are read, and once it is empty, what it
+/// launches from.
 pub async fn remaining_resources(
     o: &Observer<'_>,
     id: &GroupId,
@@ -107,10 +115,15 @@ pub async fn remaining_resources(
         instance_profile: None,
         aws_auth_entries: vec![],
         access_entries: vec![],
+        kept_entries: vec![],
         wait_for: None,
+        adopted: status.managed.as_ref().and_then(|m| m.adopted.clone()).unwrap_or_default(),
         scaling_group,
     };
-    if remaining.scaling_group.as_ref().is_some_and(|g| has_ownership_tags(&g.tags, ownership)) {
+    if let Some(group) = remaining.scaling_group.as_ref().filter(|g| has_ownership_tags(&g.tags, ownership)) {
+        if remaining.members.is_empty() && group.warm_pool.is_none() && !group.deleting {
+            remaining.adopted = untagged_resources(o, group, names, ownership, status).await?;
+        }
         return Ok(remaining);
     }
     remaining.template = o.inventory.template(&names.template, Duration::ZERO).await.map_err(aws)?;
@@ -132,14 +145,64 @@ pub async fn remaining_resources(
     let present = roles.into_iter().filter(|arn| previous_roles::aws_auth_entry(o, arn).is_some());
     let (auth_roles, auth_wait) =
         entries_to_remove(present, |arn| groups.deletion_order(arn, &groups.aws_auth_users(arn, &key), &key));
-    remaining.aws_auth_entries =
-        auth_roles.into_iter().filter_map(|arn| previous_roles::aws_auth_entry(o, arn)).collect();
     let recorded = managed.flat_map(|m| &m.access_entries);
     let (access_roles, access_wait) =
         entries_to_remove(recorded, |arn| groups.deletion_order(arn, &groups.access_entry_users(arn, &key), &key));
-    for arn in access_roles {
+    let given: BTreeSet<_> = auth_roles.iter().chain(&access_roles).copied().filter(|arn| Some(*arn) != own).collect();
+    let own_template = remaining.template.as_ref().map(|template| template.id.clone());
+    for arn in given {
+        if let Some(user) = node_user(o, arn, own_template.as_deref()).await? {
+            remaining.kept_entries.push(KeptEntry { role_arn: arn.clone(), user });
+        }
+    }
+    let is_kept = |arn: &String| remaining.kept_entries.iter().any(|kept| kept.role_arn == *arn);
+    remaining.aws_auth_entries = auth_roles
+        .into_iter()
+        .filter(|arn| !is_kept(arn))
+        .filter_map(|arn| previous_roles::aws_auth_entry(o, arn))
+        .collect();
+    for arn in access_roles.into_iter().filter(|arn| !is_kept(arn)).collect::<Vec<_>>() {
         remaining.access_entries.extend(join::remaining_access_entry(o, &key, &ownership[0].value, arn, status).await?);
     }
     remaining.wait_for = auth_wait.or(access_wait);
     Ok(remaining)
+}
+
+/// Adds to the adopted resources those whose tags somebody removed. The scaling group launches from them, and nothing else
+/// proves their owner once it is deleted.
+async fn untagged_resources(
+    o: &Observer<'_>,
+    group: &ScalingGroup,
+    names: &ResourceNames,
+    ownership: &[Tag],
+    status: &InstanceGroupStatus,
+) -> ObserveResult<AdoptedResources> {
+    let (aws, inventory) = (ObserveError::Aws, o.inventory);
+    let managed = status.managed.clone().unwrap_or_default();
+    let mut found = managed.adopted.unwrap_or_default();
+    let unclaimed = |tags: &[Tag]| !has_ownership_tags(tags, ownership) && !has_foreign_tags(tags, ownership);
+    let mut profile_arn = None;
+    if let Some(pin) = &group.template {
+        let template = inventory.template(&names.template, Duration::ZERO).await.map_err(aws)?;
+        if let Some(template) = template.filter(|template| template.id == pin.id) {
+            found.template = unclaimed(&template.tags).then(|| template.id.clone()).or(found.template);
+            let number = version_number(pin, Some(&template)).unwrap_or(template.default_version);
+            let versions = inventory.versions(&template.id, &[number]).await.map_err(aws)?;
+            profile_arn = versions.first().map(|version| version.data.profile_arn.clone());
+        }
+    } else if let Some(name) = &group.launch_configuration {
+        let configuration = inventory.launch_configuration(name).await.map_err(aws)?;
+        profile_arn = configuration.map(|configuration| configuration.data.profile_arn.clone());
+    }
+    // Without recorded policies, the spec named the role.
+    let Some(arn) = profile_arn.filter(|_| !managed.policies.is_empty()) else { return Ok(found) };
+    let iam = &inventory.aws().iam;
+    let profile = iam.get_profile(&names.role).await.map_err(aws)?.filter(|profile| profile.arn == arn);
+    let Some(profile) = profile else { return Ok(found) };
+    found.profile = unclaimed(&profile.tags).then(|| profile.id.clone()).or(found.profile);
+    if profile.role.is_some_and(|held| held.name == names.role) {
+        let role = iam.get_role(&names.role).await.map_err(aws)?.filter(|role| unclaimed(&role.tags));
+        found.role = role.map(|role| role.id).or(found.role);
+    }
+    Ok(found)
 }

@@ -19,6 +19,7 @@ use crate::provisioner::eks::observed::ObservedState;
 use crate::provisioner::eks::references::References;
 use crate::provisioner::eks::resolve::{ResolvedGroup, resolve};
 use crate::provisioner::eks::{desired, ownership};
+use crate::provisioner::name_form::NameForm;
 use crate::provisioner::observe::{ObserveError, ObserveResult, Observer};
 
 /// The group `team/web` in the cluster `demo`, with a role that the controller creates.
@@ -50,7 +51,7 @@ fn resolved() -> ResolvedGroup {
         ..References::default()
     };
     let desired = desired::parse(&group_id(&group), &Default::default(), &spec).expect("a group");
-    resolve(desired, &references, false).expect("a resolved group")
+    resolve(desired, &references, NameForm::Plain).expect("a resolved group")
 }
 
 async fn observe_with(
@@ -80,14 +81,20 @@ async fn observe_with(
 async fn role_missing_from_iam_while_profile_holds_it_is_unavailable() {
     let (stub, resolved) = (Arc::new(FakeAws::default()), resolved());
     let name = resolved.names.role.clone();
-    let held = Role { id: "AROA-1".into(), name: name.clone(), arn: resolved.role_arn.clone(), tags: vec![] };
+    let held = Role {
+        id: "AROA-1".into(),
+        name: name.clone(),
+        arn: resolved.role_arn.clone(),
+        tags: vec![],
+        ..Role::default()
+    };
     let profile = InstanceProfile {
         id: "AIPA-1".into(),
         name: name.clone(),
         arn: resolved.template_data.profile_arn.clone(),
         created: None,
         role: Some(held.clone()),
-        tags: resolved.ownership_tags.clone(),
+        tags: resolved.iam_tags(),
     };
     stub.update(|d| _ = d.profiles.insert(name.clone(), profile));
     let status = InstanceGroupStatus::default();
@@ -95,7 +102,7 @@ async fn role_missing_from_iam_while_profile_holds_it_is_unavailable() {
         panic!("the owner of the role is not known yet")
     };
     assert!(error.kind == AwsErrorKind::Unavailable && error.message.contains(&name), "{error}");
-    stub.update(|d| _ = d.roles.insert(name, Role { tags: resolved.ownership_tags.clone(), ..held }));
+    stub.update(|d| _ = d.roles.insert(name, Role { tags: resolved.iam_tags(), ..held }));
     let observed = observe_with(&stub, "", &status).await.expect("the role is readable now");
     assert!(!ownership::name_conflict(&resolved, &observed, &status));
 }

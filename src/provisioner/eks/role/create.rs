@@ -13,7 +13,7 @@ pub(crate) fn ensure_role(input: &PlanInput, builder: &mut PlanBuilder) -> bool 
     let complete = held.is_some_and(|role| role.name == *name);
     // An existing role is owned by this group: the plan checks ownership before it gets here.
     if !complete && input.observed.role.is_none() {
-        let role = NewRole { name: name.clone(), trust_policy: r.trust_policy.clone(), tags: r.ownership_tags.clone() };
+        let role = NewRole { name: name.clone(), trust_policy: r.trust_policy.clone(), tags: r.iam_tags() };
         builder.push_with_reasons(IamStep::CreateRole(role), vec![Drift::new("role", "", name)]);
     }
     policies(input, builder);
@@ -21,7 +21,7 @@ pub(crate) fn ensure_role(input: &PlanInput, builder: &mut PlanBuilder) -> bool 
         return input.is_propagating(input.observed.instance_profile.as_ref().and_then(|p| p.created));
     }
     if input.observed.instance_profile.is_none() {
-        builder.push(IamStep::CreateProfile { profile: name.clone(), tags: r.ownership_tags.clone() });
+        builder.push(IamStep::CreateProfile { profile: name.clone(), tags: r.iam_tags() });
     }
     if let Some(other) = held {
         builder.push_with_reasons(

@@ -2,3 +2,5 @@
 
 pub(crate) mod create;
 pub(crate) mod previous_roles;
+pub(crate) mod region;
+pub(crate) mod unused;

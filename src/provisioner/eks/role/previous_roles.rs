@@ -12,6 +12,7 @@ use crate::provisioner::eks::observed::ObservedState;
 use crate::provisioner::eks::resolve::ResolvedGroup;
 use crate::provisioner::eks::rotation::outdated::{PinState, members, pin_state};
 use crate::provisioner::eks::warm_pool;
+use crate::provisioner::role_users::KeptEntry;
 
 /// Whether all instances, and the version that the group launches, use the desired role.
 pub(crate) fn all_nodes_use_role(
@@ -30,6 +31,7 @@ pub(crate) fn all_nodes_use_role(
 
 /// Removes unused entries, once nothing else is left to do.
 pub(crate) fn remove_unused(input: &PlanInput, builder: &mut PlanBuilder) {
+    builder.events.extend(input.observed.previous_roles.kept.iter().map(KeptEntry::event));
     if builder.outcome.is_some() || builder.has_changes() {
         return;
     }

@@ -1,0 +1,54 @@
+//! Reads the role that the controller created for a group whose spec names another role now.
+
+use crate::api::InstanceGroupStatus;
+use crate::aws::Role;
+use crate::ownership::is_owned;
+use crate::provisioner::eks::observed::{ObservedState, UnusedRole};
+use crate::provisioner::eks::resolve::ResolvedGroup;
+use crate::provisioner::eks::role::previous_roles::all_nodes_use_role;
+use crate::provisioner::observe::{ObserveError, ObserveResult, Observer};
+use crate::provisioner::role_region::other_region;
+
+/// Reads the controller's own role once nothing runs with it; `None` while it may be in use, or without one.
+///
+/// The record of its policies says that there is one. It is read until the record is empty, or until the plan keeps it.
+pub(crate) async fn observe(
+    o: &Observer<'_>,
+    resolved: &ResolvedGroup,
+    state: &ObservedState,
+    status: &InstanceGroupStatus,
+) -> ObserveResult<Option<UnusedRole>> {
+    let Some(managed) = status.managed.as_ref().filter(|managed| !managed.policies.is_empty()) else { return Ok(None) };
+    let (key, arn) = (resolved.desired.id.key(), &resolved.derived_role_arn);
+    let is_used = resolved.own_role
+        || resolved.role_arn == *arn
+        || managed.auth_entries.contains(arn)
+        || managed.access_entries.contains(arn)
+        || o.group_index.is_role_shared(arn, &key)
+        || !o.group_index.aws_auth_users(arn, &key).is_empty()
+        || !o.group_index.access_entry_users(arn, &key).is_empty()
+        || o.process_state.is_unused_role_kept(&key);
+    if is_used || !all_nodes_use_role(resolved, state, status, o.now) {
+        return Ok(None);
+    }
+    let (iam, name, aws) = (&o.inventory.aws().iam, &resolved.names.role, ObserveError::Aws);
+    let adopted = managed.adopted.clone().unwrap_or_default();
+    let ownership = &resolved.ownership_tags;
+    let profile = iam.get_profile(name).await.map_err(aws)?;
+    let profile = profile.filter(|p| is_owned(&p.id, &p.tags, adopted.profile.as_ref(), ownership));
+    let ours = |role: &Role| is_owned(&role.id, &role.tags, adopted.role.as_ref(), ownership);
+    let role = iam.get_role(name).await.map_err(aws)?.filter(ours);
+    let (mut attached_policies, mut inline_policies) = (Vec::new(), Vec::new());
+    if role.is_some() {
+        attached_policies = iam.attached_policies(name).await.map_err(aws)?;
+        inline_policies = iam.inline_policies(name).await.map_err(aws)?;
+    }
+    let is_tag_added = role.as_ref().is_some_and(|role| adopted.role.as_ref() == Some(&role.id));
+    let profile_tags = profile.as_ref().map_or(&[][..], |profile| &profile.tags);
+    let other_region = other_region(role.as_ref(), profile_tags, is_tag_added, &resolved.region);
+    let unused = UnusedRole { role, profile, attached_policies, inline_policies, other_region };
+    if unused.reason_to_keep(&managed.policies).is_some() {
+        o.process_state.set_unused_role_kept(&key);
+    }
+    Ok(Some(unused))
+}

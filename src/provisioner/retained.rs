@@ -1,0 +1,58 @@
+//! AWS resources that the deletion of a group leaves behind. Pure.
+
+use super::role_region::OtherRegion;
+use super::role_users::KeptEntry;
+use crate::api::names::condition;
+use crate::api::{Condition, InstanceGroupStatus};
+use crate::plan::{ConditionUpdate, Outcome, Phase, PlanBuilder, Recheck};
+
+/// Reason of the condition while another region may use a role.
+pub(crate) const USED_IN_OTHER_REGION: &str = "UsedInOtherRegion";
+/// Reason of the condition while nothing proves the owner of a resource.
+pub(crate) const OWNERSHIP_UNPROVEN: &str = "OwnershipUnproven";
+
+/// Reason of the condition while somebody else uses the role of a join entry.
+pub(crate) const ROLE_IN_USE: &str = "RoleInUse";
+
+/// A resource that stays.
+pub(crate) struct Retained {
+    reason: &'static str,
+    message: String,
+}
+
+impl Retained {
+    /// A role that another region may use; `what` names it.
+    pub(crate) fn role(what: String, other: &OtherRegion) -> Self {
+        let message = format!("keeping {what}: {other}; delete it manually once no region uses it");
+        Retained { reason: USED_IN_OTHER_REGION, message }
+    }
+
+    /// Resources whose ownership tags were removed; `what` names them.
+    pub(crate) fn unproven(what: &str) -> Self {
+        let message = format!(
+            "keeping {what}: without this group's tags, nothing proves that the group owns them; delete them manually"
+        );
+        Retained { reason: OWNERSHIP_UNPROVEN, message }
+    }
+}
+
+impl From<&KeptEntry> for Retained {
+    fn from(kept: &KeptEntry) -> Self {
+        Retained { reason: ROLE_IN_USE, message: kept.message() }
+    }
+}
+
+/// Reports the resources that stay. The group is gone in the next pass, so that its last status says it.
+pub(crate) fn report_retained(status: &InstanceGroupStatus, kept: &[Retained], builder: &mut PlanBuilder) {
+    let is_reported = |c: &Condition| c.r#type == condition::RESOURCES_RETAINED && c.is_true();
+    let Some(first) = kept.first().filter(|_| !status.conditions.iter().any(is_reported)) else { return };
+    let message = kept.iter().map(|retained| retained.message.as_str()).collect::<Vec<_>>().join("; ");
+    builder.condition_updates.push(ConditionUpdate {
+        condition_type: condition::RESOURCES_RETAINED,
+        status: true,
+        reason: first.reason.into(),
+        message: message.clone(),
+    });
+    let recheck = Recheck::Immediately;
+    builder.set_outcome_once(Outcome::Progressing { phase: Phase::Deleting, message, recheck });
+}

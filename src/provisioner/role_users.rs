@@ -1,0 +1,143 @@
+//! Who uses a role that a spec names, besides InstanceGroups: nodes of eksctl, Terraform or a person.
+//!
+//! They may have joined through an entry that the controller created, so it is removed only when nobody is found.
+
+use std::time::Duration;
+
+use futures::future::try_join_all;
+
+use super::observe::{ObserveError, ObserveResult, Observer};
+use crate::plan::Event;
+
+/// A join entry that the controller created and leaves to somebody else who uses its role.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptEntry {
+    /// ARN of the role.
+    pub role_arn: String,
+    /// Who uses the role, for example `the instance i-1`.
+    pub user: String,
+}
+
+impl KeptEntry {
+    /// Says that the entry stays, and why.
+    pub(crate) fn message(&self) -> String {
+        let KeptEntry { role_arn, user } = self;
+        format!(
+            "keeping the join entry of {role_arn}: {user} uses the role; remove the entry manually once nothing uses it"
+        )
+    }
+
+    /// The event of a group that changed its role.
+    pub(crate) fn event(&self) -> Event {
+        Event::warning("JoinEntryRetained", self.message())
+    }
+}
+
+/// The instance, or the default version of a launch template other than `own_template`, that uses a role. `None` when there
+/// is none. Always read from AWS, because an entry is removed for it.
+pub(crate) async fn node_user(
+    o: &Observer<'_>,
+    role_arn: &str,
+    own_template: Option<&str>,
+) -> ObserveResult<Option<String>> {
+    let (aws, failed) = (o.inventory.aws(), ObserveError::Aws);
+    let mut profiles = aws.iam.list_profiles().await.map_err(failed)?;
+    profiles.retain(|profile| profile.role.as_ref().is_some_and(|role| role.arn == role_arn));
+    if profiles.is_empty() {
+        return Ok(None);
+    }
+    let arns: Vec<_> = profiles.iter().map(|profile| profile.arn.clone()).collect();
+    if let Some(instance) = aws.ec2.instances_with_profiles(&arns).await.map_err(failed)?.first() {
+        return Ok(Some(format!("the instance {instance}")));
+    }
+    let versions = aws.ec2.default_versions().await.map_err(failed)?;
+    let names = |named: &str| profiles.iter().any(|profile| profile.arn == named || profile.name == named);
+    let user = versions.iter().find(|v| own_template != Some(&v.template_id) && names(&v.data.profile_arn));
+    Ok(user.map(|version| format!("the launch template {}", version.template_id)))
+}
+
+/// The Fargate profile of a cluster that uses a role; `None` when there is none.
+pub(crate) async fn profile_user(o: &Observer<'_>, cluster: &str, role_arn: &str) -> ObserveResult<Option<String>> {
+    let failed = ObserveError::Aws;
+    let names = o.inventory.fargate_profile_names(cluster, Duration::ZERO).await.map_err(failed)?;
+    let profiles = names.iter().map(|name| o.inventory.fargate_profile(cluster, name, Duration::ZERO));
+    let found = try_join_all(profiles).await.map_err(failed)?;
+    let user = found.into_iter().flatten().find(|profile| profile.role_arn == role_arn);
+    Ok(user.map(|profile| format!("the Fargate profile {}", profile.name)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::auth::aws_auth::MapRoles;
+    use crate::aws::inventory::fake_aws::FakeAws;
+    use crate::aws::inventory::{CacheConfig, Inventory};
+    use crate::aws::{InstanceProfile, Role, TemplateData, TemplateVersion};
+    use crate::index::groups::GroupIndex;
+    use crate::index::nodes::NodeIndex;
+    use crate::index::process_state::ProcessState;
+    use crate::k8s::{KubeClient, fake};
+
+    const GIVEN: &str = "arn:aws:iam::1:role/given";
+
+    async fn user_of(fake_aws: &Arc<FakeAws>, role_arn: &str) -> Option<String> {
+        let observer = Observer {
+            inventory: &Inventory::with_config(fake_aws.aws(), CacheConfig::default()),
+            kube: &KubeClient::new(fake::client(|call| panic!("unexpected call: {call:?}")), "test"),
+            node_index: &NodeIndex::default(),
+            process_state: &ProcessState::default(),
+            map_roles: &MapRoles::default(),
+            group_index: &GroupIndex::default(),
+            max_cache_age: Duration::ZERO,
+            shared_max_cache_age: Duration::ZERO,
+            now: Timestamp::UNIX_EPOCH,
+        };
+        node_user(&observer, role_arn, Some("lt-own")).await.expect("answers")
+    }
+
+    /// A role in an instance profile of another name, as Terraform creates them.
+    fn given_role() -> Arc<FakeAws> {
+        let fake_aws = Arc::new(FakeAws::default());
+        let role = Role { id: "AROA-1".into(), name: "given".into(), arn: GIVEN.into(), ..Role::default() };
+        let profile = InstanceProfile {
+            id: "AIPA-1".into(),
+            name: "nodes".into(),
+            arn: "arn:aws:iam::1:instance-profile/nodes".into(),
+            created: None,
+            role: Some(role),
+            tags: Vec::new(),
+        };
+        fake_aws.update(|d| _ = d.profiles.insert("nodes".into(), profile));
+        fake_aws
+    }
+
+    fn version(template: &str, profile: &str) -> TemplateVersion {
+        TemplateVersion {
+            template_id: template.into(),
+            number: 1,
+            description: None,
+            data: TemplateData { profile_arn: profile.into(), ..TemplateData::default() },
+        }
+    }
+
+    #[tokio::test]
+    async fn instances_and_launch_templates_use_a_role() {
+        let unused = given_role();
+        assert_eq!(user_of(&unused, GIVEN).await, None);
+        unused.update(|d| d.versions.push(version("lt-own", "nodes")));
+        assert_eq!(user_of(&unused, GIVEN).await, None, "the template of the deleted group");
+        let running = given_role();
+        running.update(|d| d.instances.push(("i-1".into(), "arn:aws:iam::1:instance-profile/nodes".into())));
+        assert_eq!(user_of(&running, GIVEN).await.as_deref(), Some("the instance i-1"));
+        assert_eq!(user_of(&running, "arn:aws:iam::1:role/other").await, None);
+        for named in ["nodes", "arn:aws:iam::1:instance-profile/nodes"] {
+            let scaled_to_zero = given_role();
+            scaled_to_zero.update(|d| d.versions.push(version("lt-1", named)));
+            assert_eq!(user_of(&scaled_to_zero, GIVEN).await.as_deref(), Some("the launch template lt-1"));
+        }
+    }
+}
