@@ -37,6 +37,7 @@ def test_roles_and_profiles_belong_to_no_region(aws, other_aws, name):
     assert client_error(aws.iam.get_role, RoleName=name)[0] == "NoSuchEntity"
 
 
+@pytest.mark.same_in_moto
 def test_scaling_groups_and_templates_belong_to_one_region(aws, other_aws, other_region, groups, name):
     """EC2 User Guide, "Resource locations": launch templates and scaling groups are tied to their Region."""
     group = groups.make()
