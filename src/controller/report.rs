@@ -1,6 +1,8 @@
 //! Turns an applied plan into one status patch and the events to publish. A pure function of what was applied, so the
 //! status never reports a step that did not happen.
 
+use std::collections::BTreeSet;
+
 use jiff::Unit;
 use serde_json::{Value, json};
 
@@ -144,9 +146,10 @@ fn with_tag_denied(mut update: ConditionUpdate, applied: &Applied) -> ConditionU
     update
 }
 
-/// The IAM actions that are missing to change tags.
+/// The IAM actions that are missing to change tags, sorted, so that the order of the steps does not change the message.
 fn missing_permissions(applied: &Applied) -> String {
-    applied.tag_denials.iter().map(|denied| denied.permission.as_str()).collect::<Vec<_>>().join(" and ")
+    let actions: BTreeSet<_> = applied.tag_denials.iter().map(|denied| denied.permission.as_str()).collect();
+    actions.into_iter().collect::<Vec<_>>().join(" and ")
 }
 
 /// Whether an applied step had no effect: nothing was to be changed, AWS denied the tags, or a PodDisruptionBudget

@@ -34,7 +34,10 @@ def role_name(group):
 def test_a_group_in_another_region_leaves_the_role_of_the_same_name_alone(regions, make_tenant):
     """The second group would change the policies of the first one's role, and its deletion would take role and profile from running nodes."""
     first, second = (
-        make_tenant(namespace=NAMESPACE, cloud=cloud, controller=controller).group(name="web", size=(1, 1)).wait_ready(nodes=1)
+        make_tenant(namespace=NAMESPACE, cloud=cloud, controller=controller)
+        .group(name="web", size=(1, 1))
+        # The scaling group of the second one has another name, too.
+        .wait_ready()
         for cloud, controller in regions
     )
     assert role_name(first) == f"demo-{NAMESPACE}-web" != role_name(second)
