@@ -52,7 +52,7 @@ class Managed(harness.Group):
     def managed_nodes(self, name=None):
         """The Node objects of one of its node groups, the newest unless `name` says which."""
         wanted = name or (self.names or ["none"])[-1]
-        return [n for n in self.cloud.get("/api/v1/nodes")["items"] if n["metadata"]["labels"].get(LABEL) == wanted]
+        return [n for n in self.cloud.get("/api/v1/nodes")["items"] if n["metadata"].get("labels", {}).get(LABEL) == wanted]
 
 
 def role(tenant, name="nodes"):
