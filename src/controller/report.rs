@@ -500,7 +500,7 @@ mod tests {
         assert_eq!(blocked_again.reason.as_deref(), Some("EvictionBlocked"));
         assert!(blocked_again.message.is_some_and(|message| message.contains("PodDisruptionBudget web")));
         assert_eq!((blocked_again.last_transition_time.as_deref(), events), (Some(SINCE), vec![]));
-        // A deletion is told although the drain was blocked before, with the time at which the budget ends.
+        // A deletion is reported although the drain was blocked before, with the time at which the budget ends.
         let (deleting, events) = report_for(vec![in_deletion], None);
         assert_eq!(deleting.reason.as_deref(), Some("EvictionBlockedDuringDeletion"));
         assert!(deleting.message.as_ref().is_some_and(|message| message.contains("at 2026-01-02T00:15:0")));

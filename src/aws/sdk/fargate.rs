@@ -80,12 +80,12 @@ fn tag_values(tags: &[Tag]) -> HashMap<String, String> {
 
 /// Without its role, subnets or selectors, a profile would look different from the spec and be replaced.
 fn described(found: &sdk::FargateProfile) -> AwsResult<FargateProfile> {
-    let told = [
+    let fields = [
         ("podExecutionRoleArn", found.pod_execution_role_arn().is_some()),
         ("subnets", !found.subnets().is_empty()),
         ("selectors", !found.selectors().is_empty()),
     ];
-    match told.into_iter().find(|(_, is_told)| !is_told) {
+    match fields.into_iter().find(|(_, is_present)| !is_present) {
         Some((field, _)) => Err(missing(SERVICE, "DescribeFargateProfile", field)),
         None => Ok(profile(found)),
     }

@@ -15,22 +15,22 @@ pub fn immutable_drift(resolved: &ResolvedGroup, found: &Nodegroup) -> Vec<Drift
             all.push(Drift::new(field, from, to));
         }
     };
-    let mut differs_if_told = |field: &str, from: &str, to: &str| {
+    let mut compare_if_present = |field: &str, from: &str, to: &str| {
         if !from.is_empty() {
             differs(field, from, to);
         }
     };
-    differs_if_told("nodeRole", &found.node_role, &desired.node_role);
-    differs_if_told("subnets", &found.subnets.join(", "), &desired.subnets.join(", "));
+    compare_if_present("nodeRole", &found.node_role, &desired.node_role);
+    compare_if_present("subnets", &found.subnets.join(", "), &desired.subnets.join(", "));
     if !desired.instance_types.is_empty() {
         let field = if desired.instance_types.len() == 1 { "instanceType" } else { "instanceTypes" };
-        differs_if_told(field, &found.instance_types.join(", "), &desired.instance_types.join(", "));
+        compare_if_present(field, &found.instance_types.join(", "), &desired.instance_types.join(", "));
     }
     if let Some(capacity) = &desired.capacity_type {
-        differs_if_told("capacityType", &found.capacity_type, capacity);
+        compare_if_present("capacityType", &found.capacity_type, capacity);
     }
     if let Some(ami) = &desired.ami_type {
-        differs_if_told("amiType", &found.ami_type, ami);
+        compare_if_present("amiType", &found.ami_type, ami);
     }
     if let (Some(size), Some(found_size)) = (desired.disk_size, found.disk_size) {
         differs("volSize", &found_size.to_string(), &size.to_string());
