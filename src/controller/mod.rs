@@ -167,9 +167,10 @@ async fn plan_with_fresh_reads(
 fn hold_back_repetitions(planned: &mut Planning, key: &str, ctx: &Context, now: Timestamp) {
     let Planning { plan, boundaries, .. } = planned;
     let resync = ctx.planner.settings.resync_period;
-    // Not the hash of the merged spec: it covers annotations, and another tool may change one all the time.
-    let revision = boundaries.as_ref().map(|summary| summary.revision.as_str()).unwrap_or_default();
-    let spec = format!("{} {revision}", plan.generation);
+    // Neither the revision of the boundaries nor the annotations: an edit for another tenant, or a tool that changes an
+    // annotation all the time, must not let repeated writes start again.
+    let merged_spec = boundaries.as_ref().map(|summary| summary.spec_fingerprint).unwrap_or_default();
+    let spec = format!("{} {merged_spec}", plan.generation);
     let condition = ctx.planner.process_state.group_writes(key, |writes| {
         let has_changes = writes.hold_back(plan, &spec, resync, now);
         ctx.metrics.set_ineffective_writes(key, writes.ineffective().len());

@@ -209,11 +209,11 @@ impl Planner {
     /// The maximum number of nodes that a group asks for, for the quota of its namespace. If it cannot be merged, its own
     /// spec counts. A group is merged again only after a change, because every group of a namespace asks for all of them.
     pub(crate) fn requested_nodes(&self, group: &InstanceGroup, context: &GroupContext) -> u64 {
-        let mut inputs = DefaultHasher::new();
-        (group.metadata.uid.as_deref(), group.metadata.generation, group.annotations()).hash(&mut inputs);
-        (&context.active_boundaries.revision, &context.namespace_annotations).hash(&mut inputs);
-        let key = group_id(group).key();
-        self.process_state.requested_nodes(&key, inputs.finish(), || Self::merged_nodes(group, context))
+        let inputs = fingerprint(&(
+            (group.metadata.uid.as_deref(), group.metadata.generation, group.annotations()),
+            (&context.active_boundaries.revision, &context.namespace_annotations),
+        ));
+        self.process_state.requested_nodes(&group_id(group).key(), inputs, || Self::merged_nodes(group, context))
     }
 
     fn merged_nodes(group: &InstanceGroup, context: &GroupContext) -> u64 {
@@ -393,6 +393,13 @@ pub(crate) fn blocked(id: &GroupId, reason: Reason, message: String) -> Planning
     Planning::blocked(plan::blocked_plan(id, reason, message), fail_reason::HANDLE_RECONCILE)
 }
 
+/// A number that differs when the value does. Only comparable within one process.
+fn fingerprint(value: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
+
 /// Merges the tenant's spec with the active boundaries.
 ///
 /// # Errors
@@ -420,6 +427,7 @@ pub(crate) fn merge_spec(
     let revision = if excluded { String::new() } else { context.active_boundaries.revision.clone() };
     let summary = BoundariesSummary {
         hash: merged.hash.clone(),
+        spec_fingerprint: fingerprint(&merged.spec),
         revision,
         overridden: merged.overridden.clone(),
         last_known_good: last_known_good.filter(|_| !excluded),
@@ -430,6 +438,8 @@ pub(crate) fn merge_spec(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::names;
+    use crate::boundaries::active::select_active;
     use crate::plan::Outcome;
     use crate::provisioner::eks::names::GroupNames;
     use crate::provisioner::name_form::NameForm;
@@ -450,6 +460,33 @@ mod tests {
         let (role, cluster) = message.split_once(". ").expect("two sentences");
         assert_eq!(role, "spec.a.role is required, and tenants may not set it; ask your cluster admin for a default");
         assert!(cluster.starts_with("spec.a.cluster is required; set it in the InstanceGroup"), "{cluster}");
+    }
+
+    /// An edit for another tenant, or a tool that changes an annotation, must not let held back writes start again.
+    #[test]
+    fn spec_fingerprint_changes_with_the_merged_spec_alone() {
+        let fingerprint_of = |size: &str, defaults: &str, turn: &str| {
+            let config = [
+                ("boundaries".to_owned(), "shared:\n  merge: [spec.eks]".to_owned()),
+                ("defaults".to_owned(), format!("spec:\n  eks:\n    minSize: {size}\n{defaults}")),
+            ]
+            .into();
+            let (active_boundaries, _) = select_active(Some(&config), None, true);
+            let context = GroupContext {
+                namespace_annotations: Some(BTreeMap::new()),
+                active_boundaries: active_boundaries.into(),
+                ..GroupContext::default()
+            };
+            let mut group = InstanceGroup::new("web", InstanceGroupSpec::default());
+            group.metadata.annotations = Some([(format!("{}/turn", names::GROUP), turn.to_owned())].into());
+            let (_, summary) = merge_spec(&group, &group_id(&group), &context).expect("the spec merges");
+            (summary.spec_fingerprint, summary.revision)
+        };
+        let (before, revision) = fingerprint_of("1", "", "1");
+        let (unrelated, other_revision) = fingerprint_of("1", "# of another tenant\n", "2");
+        assert_ne!(revision, other_revision);
+        assert_eq!(before, unrelated);
+        assert_ne!(before, fingerprint_of("2", "", "1").0);
     }
 
     fn with_status(status: serde_json::Value) -> InstanceGroupStatus {

@@ -24,6 +24,8 @@ pub(crate) const INVALID_OBJECT: &str = "a field of the stored object has a type
 pub struct BoundariesSummary {
     /// Hash of the merged spec; empty without boundaries.
     pub hash: String,
+    /// Differs when the merged spec does, annotations aside. Only comparable within one process.
+    pub spec_fingerprint: u64,
     /// Revision of the active boundaries; empty without boundaries.
     pub revision: String,
     /// Values that the tenant set and that the boundaries replaced.

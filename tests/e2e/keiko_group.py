@@ -10,6 +10,8 @@ from botocore.exceptions import ClientError
 
 from e2e import harness, logs
 
+NOT_READY = "node.kubernetes.io/not-ready"
+
 
 @dataclasses.dataclass(frozen=True)
 class LogPosition:
@@ -55,8 +57,15 @@ class KeikoGroup(harness.Group):
         return sorted(int(i["LaunchTemplate"]["Version"]) for i in self.asg()["Instances"] if "LaunchTemplate" in i)
 
     def wait_nodes(self, timeout=harness.WAIT):
-        """Waits until it has as many Ready nodes as it had, with or without an InstanceGroup."""
-        self.wait(lambda g: len(g.ready_nodes()) == g.desired, timeout, f"{self.desired} Ready nodes")
+        """Waits until it has as many Ready nodes as it had, with or without an InstanceGroup.
+
+        Kubernetes takes the taint of a new node off a moment after the node is Ready: one that still has it would differ from
+        its later self.
+        """
+        def settled(node):
+            return all(taint["key"] != NOT_READY for taint in node["spec"].get("taints", []))
+
+        self.wait(lambda g: sum(map(settled, g.ready_nodes())) == g.desired, timeout, f"{self.desired} Ready nodes")
         return self
 
     def snapshot(self):

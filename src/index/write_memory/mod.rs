@@ -45,7 +45,7 @@ impl Written {
 /// that time.
 #[derive(Clone, Default)]
 pub(crate) struct WriteMemory {
-    /// The generation of the group and the revision of the boundaries. All is forgotten when one changes.
+    /// The generation of the group and the fingerprint of its merged spec. All is forgotten when one changes.
     spec: String,
     writes: BTreeMap<String, Written>,
 }
