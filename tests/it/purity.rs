@@ -19,7 +19,7 @@ const PURE_MODULES: [&str; 9] = [
     "src/api/spec_error.rs",
     "src/auth",
     "src/boundaries",
-    "src/controller/report.rs",
+    "src/controller/report",
     "src/ownership.rs",
     "src/plan",
     "src/provisioner",

@@ -1,0 +1,156 @@
+//! Conditions of an outcome, and the events of their transitions.
+
+use jiff::Unit;
+
+use super::outcome::missing_permissions;
+use super::{BoundariesSummary, truncate};
+use crate::api::Condition;
+use crate::api::names::{condition, event};
+use crate::apply::{Applied, BlockedEviction};
+use crate::ownership;
+use crate::plan::{ConditionUpdate, Event, NodeStep, Outcome, Reason, Step};
+use crate::provisioner::retained::USED_IN_OTHER_REGION;
+
+/// The conditions Ready, Reconciling and Stalled of an outcome.
+pub(super) fn standard_conditions(outcome: &Outcome, ready: &str) -> [Condition; 3] {
+    let all = |ready, reconciling, stalled, reason: &str, message: &str| {
+        [
+            Condition::new(condition::READY, ready, reason, message),
+            Condition::new(condition::RECONCILING, reconciling, reason, if reconciling { message } else { "" }),
+            Condition::new(condition::STALLED, stalled, reason, if stalled { message } else { "" }),
+        ]
+    };
+    match outcome {
+        Outcome::Converged | Outcome::Deleted => all(true, false, false, "Ready", ready),
+        Outcome::Progressing { phase, message, .. } => all(false, true, false, &format!("{phase:?}"), message),
+        Outcome::Locked { message } => all(false, false, true, "Locked", message),
+        Outcome::Blocked { reason, message, .. } => all(false, false, true, &reason.to_string(), message),
+    }
+}
+
+pub(super) fn boundaries_condition(boundaries: &BoundariesSummary) -> Condition {
+    if let Some(why) = &boundaries.last_known_good {
+        let message = format!("the last known good boundaries are in force: {why}");
+        return Condition::new(condition::BOUNDARIES_APPLIED, false, "UsingLastKnownGood", message);
+    }
+    if boundaries.revision.is_empty() {
+        return Condition::new(
+            condition::BOUNDARIES_APPLIED,
+            true,
+            "NoBoundaries",
+            "no boundaries apply to this group",
+        );
+    }
+    if boundaries.overridden.is_empty() {
+        return Condition::new(condition::BOUNDARIES_APPLIED, true, "Applied", "");
+    }
+    let listed: Vec<_> = boundaries.overridden.iter().map(ToString::to_string).collect();
+    Condition::new(condition::BOUNDARIES_APPLIED, true, "TenantValuesOverridden", truncate(&listed.join("; ")))
+}
+
+/// Adds the missing tag permissions to the condition `Adopted`.
+pub(super) fn with_tag_denied(mut update: ConditionUpdate, applied: &Applied) -> ConditionUpdate {
+    if update.condition_type == condition::ADOPTED && !applied.tag_denials.is_empty() {
+        update.message += &format!(
+            "{}, which blocks deletion: the controller's IAM role lacks {}",
+            ownership::UNTAGGED_SUFFIX,
+            missing_permissions(applied)
+        );
+        update.reason = condition::TAGGING_DENIED.into();
+    }
+    update
+}
+
+/// The update of the condition `DrainBlocked` that follows from the applied steps; `None` keeps the condition.
+pub(super) fn drain_blocked_update(applied: &Applied, outcome: &Outcome) -> Option<ConditionUpdate> {
+    let update = |status, reason: &str, message| {
+        Some(ConditionUpdate { condition_type: condition::DRAIN_BLOCKED, status, reason: reason.into(), message })
+    };
+    let with_unschedulable = applied.blocked_evictions.iter().find(|eviction| !eviction.unschedulable.is_empty());
+    if let Some(blocked) = with_unschedulable.or(applied.blocked_evictions.first()) {
+        // A deletion has a reason of its own, so that an event tells its deadline even if the drain was blocked before.
+        let reason = match blocked.terminated_at {
+            Some(_) => "EvictionBlockedDuringDeletion".to_owned(),
+            None if blocked.unschedulable.is_empty() => "EvictionBlocked".to_owned(),
+            None => Reason::UnschedulablePods.to_string(),
+        };
+        return update(true, &reason, blocked_message(blocked));
+    }
+    if applied.plan.condition_updates.iter().any(|n| n.condition_type == condition::DRAIN_BLOCKED) {
+        return None;
+    }
+    let made_progress = applied.plan.steps[..applied.steps_done].iter().any(|p| {
+        matches!(
+            p.step,
+            Step::Node(NodeStep::Evict { .. } | NodeStep::Terminate { .. } | NodeStep::UncordonNode { .. })
+        )
+    });
+    let is_finished = matches!(outcome, Outcome::Converged | Outcome::Locked { .. });
+    if made_progress || is_finished { update(false, "NotBlocked", String::new()) } else { None }
+}
+
+fn blocked_message(blocked: &BlockedEviction) -> String {
+    let budgets = if blocked.budgets.is_empty() {
+        "a PodDisruptionBudget".to_owned()
+    } else {
+        format!("PodDisruptionBudget {}", blocked.budgets.join(", "))
+    };
+    let pod = format!("{}/{}", blocked.pod.namespace, blocked.pod.name);
+    if let Some(deadline) = blocked.terminated_at.and_then(|at| at.round(Unit::Second).ok()) {
+        return format!(
+            "eviction of pod {pod} is blocked by {budgets}; retrying; the group is being deleted, so at {deadline} its instances are terminated regardless of budgets, with the pods that are left; relax the budget, or start replicas on other nodes, before that"
+        );
+    }
+    if blocked.unschedulable.is_empty() {
+        return format!(
+            "eviction of pod {pod} is blocked by {budgets}; retrying; relax the budget, add replicas, or set drainTimeout"
+        );
+    }
+    format!(
+        "eviction of pod {pod} is blocked by {budgets}, and evicted pods are unschedulable: {}; add capacity (raise maxSize), or free capacity",
+        blocked.unschedulable.join(", ")
+    )
+}
+
+/// The event for the transition of a condition from `previous` to `new`, if there is one.
+pub(super) fn transition_event(previous: Option<&Condition>, new: &Condition) -> Option<Event> {
+    let was_true = previous.is_some_and(Condition::is_true);
+    let previous_reason = previous.and_then(|previous| previous.reason.as_deref()).map(condition::current_reason);
+    let same_reason = previous.is_some() && previous_reason == new.reason.as_deref();
+    let message = || new.message.clone().unwrap_or_default();
+    let reason = new.reason.clone().unwrap_or_default();
+    match (new.r#type.as_str(), new.is_true()) {
+        (condition::STALLED, true) if !was_true || !same_reason => {
+            let failed = [Reason::ReplacementsNotReady, Reason::StrategyFailed];
+            let reason =
+                if failed.iter().any(|r| r.to_string() == reason) { event::UPGRADE_FAILED.to_owned() } else { reason };
+            Some(Event::warning(&reason, message()))
+        }
+        (condition::NODES_READY, true) if !was_true => Some(Event::normal(event::NODES_READY, "all nodes are ready")),
+        (condition::NODES_READY, false) if was_true => {
+            Some(Event::warning(event::NODES_NOT_READY, "not all nodes are ready"))
+        }
+        (condition::DRAIN_BLOCKED, true) if !was_true || !same_reason => {
+            Some(Event::warning("DrainBlocked", message()))
+        }
+        (kind @ (condition::ANNOTATIONS_IGNORED | condition::WRITES_INEFFECTIVE), true)
+            if !was_true || previous.is_none_or(|p| p.message != new.message) =>
+        {
+            Some(Event::warning(kind, message()))
+        }
+        (condition::RESOURCES_RETAINED, true) if !was_true => {
+            let reason = if reason == USED_IN_OTHER_REGION { "RoleRetained" } else { condition::RESOURCES_RETAINED };
+            Some(Event::warning(reason, message()))
+        }
+        (condition::ADOPTED, true) if !was_true => Some(Event::normal("Adopted", message())),
+        (condition::BOUNDARIES_APPLIED, false) if previous.is_none_or(Condition::is_true) => {
+            Some(Event::warning(&reason, message()))
+        }
+        (condition::BOUNDARIES_APPLIED, true)
+            if reason == "TenantValuesOverridden" && previous.is_none_or(|p| p.message != new.message) =>
+        {
+            Some(Event::warning(&reason, message()))
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,201 @@
+//! Turns an applied plan into one status patch and the events to publish. A pure function of what was applied, so the
+//! status never reports a step that did not happen.
+
+mod conditions;
+mod outcome;
+
+use serde_json::{Value, json};
+
+use self::conditions::{
+    boundaries_condition, drain_blocked_update, standard_conditions, transition_event, with_tag_denied,
+};
+use self::outcome::reported_outcome;
+pub(crate) use self::outcome::{had_no_effect, missing_iam_action, missing_kubernetes_permission};
+use crate::api::names::{condition, event};
+use crate::api::{Condition, CurrentState, InstanceGroupStatus, apply_merge_patch, diff_merge_patch, set_condition};
+use crate::apply::{Applied, StepError};
+use crate::boundaries::OverriddenValue;
+use crate::ownership;
+use crate::plan::{Event, IamStep, ObjectStep, Outcome, Phase, PlannedStep, Reason, Step};
+
+/// What is wrong with a stored object that cannot be decoded, and how to find it.
+pub(crate) const INVALID_OBJECT: &str = "a field of the stored object has a type that its schema does not allow; compare it with `kubectl explain ig.spec --recursive`";
+
+/// The result of merging the boundaries into one group.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct BoundariesSummary {
+    /// Hash of the merged spec; empty without boundaries.
+    pub hash: String,
+    /// Differs when the merged spec does, annotations aside. Only comparable within one process.
+    pub spec_fingerprint: u64,
+    /// Revision of the active boundaries; empty without boundaries.
+    pub revision: String,
+    /// Values that the tenant set and that the boundaries replaced.
+    pub overridden: Vec<OverriddenValue>,
+    /// Why the last known good revision is active; `None` when the live ConfigMap is.
+    pub last_known_good: Option<String>,
+}
+
+/// The status patch and the events of one reconcile.
+#[derive(Debug, Default, PartialEq)]
+pub struct Report {
+    /// A merge patch of `status`; `None` when nothing changed.
+    pub patch: Option<Value>,
+    /// Events of applied steps. They are published before the status is written, because they hold even if that fails.
+    pub step_events: Vec<Event>,
+    /// Events of condition transitions. They are published after the status is written.
+    pub transition_events: Vec<Event>,
+    /// The outcome of the reconcile: that of the plan, or of the step that failed. `None` without leadership.
+    pub outcome: Option<Outcome>,
+}
+
+/// Builds the report of an applied plan. `now` is in RFC 3339.
+pub fn report(
+    old: &InstanceGroupStatus,
+    applied: &Applied,
+    boundaries: Option<&BoundariesSummary>,
+    now: &str,
+) -> Report {
+    let plan = &applied.plan;
+    if matches!(applied.error, Some(StepError::MayNotWrite)) {
+        return Report::default();
+    }
+    let outcome = reported_outcome(applied);
+    // Creating a role and attaching its policies is one event.
+    let new_role = plan.steps.iter().any(|p| matches!(p.step, Step::Iam(IamStep::CreateRole(_))));
+    let belongs_to_new_role = |p: &PlannedStep| new_role && matches!(p.step, Step::Iam(IamStep::AttachPolicy { .. }));
+    let applied_steps = plan.steps[..applied.steps_done].iter().enumerate();
+    let is_reported = |i: usize, p: &PlannedStep| !had_no_effect(i, &p.step, applied) && !p.is_retry;
+    let reported = applied_steps.filter(|(i, p)| is_reported(*i, p) && !belongs_to_new_role(p));
+    let mut step_events = reported.flat_map(|(_, planned)| step_event(planned)).collect::<Vec<_>>();
+    if applied.error.is_none() {
+        step_events.extend(plan.events.iter().cloned());
+    }
+    if outcome == Outcome::Deleted {
+        step_events.push(Event::normal(event::DELETED, "all resources of the group were deleted"));
+        return Report { step_events, outcome: Some(outcome), ..Report::default() };
+    }
+    let mut transition_events = Vec::new();
+    let mut status = serde_json::to_value(old).unwrap_or_default();
+    // Status writes among the steps are in the stored object already.
+    for planned in &plan.steps[..applied.steps_done] {
+        if let Step::Object(ObjectStep::UpdateStatus { status: written }) = &planned.step {
+            apply_merge_patch(&mut status, written);
+        }
+    }
+    let before = status.clone();
+    for (key, value) in &plan.status_update.fields {
+        status[key] = value.clone();
+    }
+    let state = current_state(&outcome);
+    status["currentState"] = json!(state.as_str());
+    status["observedGeneration"] = json!(plan.generation);
+    if let Some(boundaries) = boundaries {
+        status["configMD5"] = if boundaries.hash.is_empty() { Value::Null } else { json!(boundaries.hash) };
+        status["boundariesRevision"] =
+            if boundaries.revision.is_empty() { Value::Null } else { json!(boundaries.revision) };
+    }
+    let mut conditions = old.conditions.clone();
+    let mut update_condition = |new: Condition| {
+        let new = Condition { observed_generation: Some(plan.generation), ..new };
+        let previous = conditions.iter().find(|c| c.r#type == new.r#type).cloned();
+        set_condition(&mut conditions, new.clone(), now);
+        transition_events.extend(transition_event(previous.as_ref(), &new));
+    };
+    standard_conditions(&outcome, &ready_message(&status)).into_iter().for_each(&mut update_condition);
+    if let Some(ready) = plan.status_update.nodes_ready.filter(|_| applied.error.is_none()) {
+        update_condition(Condition::new(
+            condition::NODES_READY,
+            ready,
+            if ready { "NodesReady" } else { "NodesNotReady" },
+            "",
+        ));
+    }
+    if let Some(boundaries) = boundaries {
+        update_condition(boundaries_condition(boundaries));
+    }
+    let exists = |kind: &str| old.conditions.iter().any(|c| c.r#type == kind);
+    // A reconcile that failed before it tried the tags has nothing new to report about them.
+    let tags_not_attempted = applied.error.is_some() && ownership::tagging_denied_condition(old).is_some();
+    let updates = plan
+        .condition_updates
+        .iter()
+        .filter(|update| !(tags_not_attempted && update.condition_type == condition::ADOPTED))
+        .map(|update| with_tag_denied(update.clone(), applied))
+        .chain(drain_blocked_update(applied, &outcome));
+    for update in updates.filter(|update| update.status || exists(update.condition_type)) {
+        update_condition(Condition::new(update.condition_type, update.status, &update.reason, update.message));
+    }
+    if old.current_state.as_deref() == Some(CurrentState::InitUpgrade.as_str()) && outcome == Outcome::Converged {
+        transition_events.push(Event::normal("RotationCompleted", "all nodes run the desired version"));
+    }
+    // During a rotation, the events of its steps report how nodes come and go.
+    if matches!(outcome, Outcome::Progressing { phase: Phase::Rotating, .. }) {
+        transition_events.retain(|e| e.reason != event::NODES_READY && e.reason != event::NODES_NOT_READY);
+    }
+    status["conditions"] = json!(conditions);
+    Report { patch: status_patch(&before, status, old), step_events, transition_events, outcome: Some(outcome) }
+}
+
+/// The status patch for a stored object that cannot be decoded.
+pub(crate) fn invalid_object_patch(generation: Option<i64>, now: &str) -> Value {
+    let mut conditions = Vec::new();
+    for (kind, status) in [(condition::READY, false), (condition::STALLED, true)] {
+        let message = format!("{INVALID_OBJECT}, correct it in Git and apply it again");
+        set_condition(&mut conditions, Condition::new(kind, status, &Reason::InvalidSpec.to_string(), message), now);
+    }
+    json!({
+        "currentState": CurrentState::Error.as_str(), "conditions": conditions, "observedGeneration": generation,
+    })
+}
+
+fn current_state(outcome: &Outcome) -> CurrentState {
+    match outcome {
+        Outcome::Converged => CurrentState::Ready,
+        Outcome::Progressing { phase: Phase::Creating, .. } => CurrentState::InitCreate,
+        Outcome::Progressing { phase: Phase::Modifying, .. } => CurrentState::ReconcileModifying,
+        Outcome::Progressing { phase: Phase::Rotating, .. } => CurrentState::InitUpgrade,
+        Outcome::Progressing { phase: Phase::Deleting, .. } | Outcome::Blocked { is_deleting: true, .. } => {
+            CurrentState::Deleting
+        }
+        Outcome::Locked { .. } => CurrentState::Locked,
+        Outcome::Blocked { is_deleting: false, .. } => CurrentState::Error,
+        Outcome::Deleted => CurrentState::Deleted,
+    }
+}
+
+fn ready_message(status: &Value) -> String {
+    match (status["nodes"]["ready"].as_i64(), status["nodes"]["desired"].as_i64()) {
+        (Some(ready), Some(desired)) => format!("{ready} of {desired} nodes are ready"),
+        _ => String::new(),
+    }
+}
+
+/// Limits a message to 2000 characters.
+fn truncate(text: &str) -> String {
+    match text.char_indices().nth(2000) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text.to_owned(),
+    }
+}
+
+/// The event of an applied step, with its reasons.
+fn step_event(planned: &PlannedStep) -> Option<Event> {
+    let why = planned.reasons.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+    let event = planned.step.info().event(&why)?;
+    Some(Event { message: truncate(&event.message), ..event })
+}
+
+/// The status patch. A new revision alone is not written, so that an edit of the ConfigMap does not write every group.
+fn status_patch(before: &Value, mut status: Value, old: &InstanceGroupStatus) -> Option<Value> {
+    let revision = status["boundariesRevision"].take();
+    status["boundariesRevision"] = json!(old.boundaries_revision);
+    let mut patch = diff_merge_patch(before, &status)?;
+    if revision != json!(old.boundaries_revision) {
+        patch["boundariesRevision"] = revision;
+    }
+    Some(patch)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,104 @@
+//! The outcome that is reported: that of the plan, or of the step that failed.
+
+use std::collections::BTreeSet;
+
+use crate::api::names::condition;
+use crate::apply::{Applied, StepError};
+use crate::ownership;
+use crate::plan::{NodeStep, ObjectStep, Outcome, Phase, Reason, Recheck, Step};
+
+/// The outcome of the plan, or of the step that failed.
+pub(super) fn reported_outcome(applied: &Applied) -> Outcome {
+    let plan = &applied.plan;
+    let is_deleting = matches!(
+        plan.outcome,
+        Outcome::Deleted
+            | Outcome::Progressing { phase: Phase::Deleting, .. }
+            | Outcome::Blocked { is_deleting: true, .. }
+    );
+    let Some(error) = &applied.error else {
+        return if only_tag_failures(applied) {
+            let message = ownership::missing_tag_permission(&missing_permissions(applied));
+            Outcome::Blocked { reason: Reason::MissingPermission, message, is_deleting }
+        } else {
+            plan.outcome.clone()
+        };
+    };
+    let step = plan.steps.get(applied.steps_done).map(|p| p.step.name()).unwrap_or_default();
+    if let StepError::Locked(holder) = error {
+        return Outcome::Locked { message: format!("{step} is blocked by lock-upgrades on {holder}") };
+    }
+    match error.stalled_reason() {
+        Some(reason) => Outcome::Blocked { reason, message: format!("{step}: {}", error_message(error)), is_deleting },
+        None => Outcome::Progressing {
+            phase: if is_deleting { Phase::Deleting } else { phase_of(&plan.outcome) },
+            message: format!("{step} failed and is retried: {error}"),
+            recheck: Recheck::Poll,
+        },
+    }
+}
+
+/// Whether an applied step had no effect: nothing was to be changed, AWS denied the tags, or a PodDisruptionBudget
+/// blocked the eviction.
+pub(crate) fn had_no_effect(index: usize, step: &Step, applied: &Applied) -> bool {
+    applied.tag_denials.iter().any(|denied| denied.step_index == index)
+        || applied.unchanged_steps.contains(&index)
+        || matches!(step, Step::Node(NodeStep::Evict { pod, .. }) if applied.blocked_evictions.iter().any(|r| r.pod == *pod))
+}
+
+/// Whether the plan consisted of tag changes only, and AWS denied all of them. For adopted resources, the condition
+/// `Adopted` reports it instead.
+fn only_tag_failures(applied: &Applied) -> bool {
+    let plan = &applied.plan;
+    let effective_steps = || {
+        plan.steps
+            .iter()
+            .filter(|p| !p.step.is_status_write() && !matches!(p.step, Step::Object(ObjectStep::AddFinalizer)))
+    };
+    !applied.tag_denials.is_empty()
+        && effective_steps().count() == applied.tag_denials.len()
+        && matches!(
+            plan.outcome,
+            Outcome::Progressing { phase: Phase::Modifying, recheck: Recheck::Immediately, .. }
+                | Outcome::Progressing { phase: Phase::Deleting, .. }
+        )
+        && plan.condition_updates.iter().all(|update| update.condition_type != condition::ADOPTED)
+}
+
+/// The IAM actions that are missing to change tags, sorted, so that the order of the steps does not change the message.
+pub(super) fn missing_permissions(applied: &Applied) -> String {
+    let actions: BTreeSet<_> = applied.tag_denials.iter().map(|denied| denied.permission.as_str()).collect();
+    actions.into_iter().collect::<Vec<_>>().join(" and ")
+}
+
+fn phase_of(outcome: &Outcome) -> Phase {
+    match outcome {
+        Outcome::Progressing { phase, .. } => *phase,
+        Outcome::Converged | Outcome::Locked { .. } | Outcome::Blocked { .. } | Outcome::Deleted => Phase::Modifying,
+    }
+}
+
+fn error_message(error: &StepError) -> String {
+    match error {
+        StepError::Aws(error) => match error.missing_permission() {
+            Some(action) => missing_iam_action(&action, &error.to_string()),
+            None => error.to_string(),
+        },
+        StepError::Kube(error) => missing_kubernetes_permission(&error.to_string()),
+        StepError::AwsAuth(error) => format!("kube-system/aws-auth: {error}; fix it by hand"),
+        StepError::OwnershipConflict(_)
+        | StepError::Locked(_)
+        | StepError::NodeSchedulable(_)
+        | StepError::MayNotWrite => error.to_string(),
+    }
+}
+
+/// The message for a call that AWS denied.
+pub(crate) fn missing_iam_action(action: &str, error: &str) -> String {
+    format!("the controller may not {action}; add the action to its IAM role ({error})")
+}
+
+/// The message for a call that the API server forbids.
+pub(crate) fn missing_kubernetes_permission(error: &str) -> String {
+    format!("{error}; add the permission to the controller's Role or ClusterRole")
+}

@@ -1,0 +1,83 @@
+//! Conditions and events keep their meaning across releases.
+
+use super::*;
+use crate::api::{InstanceGroup, InstanceGroupSpec, group_id};
+use crate::apply::BlockedEviction;
+use crate::plan::{ConditionUpdate, PlanBuilder, PodRef, Recheck};
+
+#[test]
+fn renamed_reason_is_no_transition() {
+    let renamed = [
+        (condition::STALLED, "NotOurs", "OwnershipConflict"),
+        (condition::DRAIN_BLOCKED, "BudgetRefused", "EvictionBlocked"),
+        (condition::DRAIN_BLOCKED, "ClaimedTwice", "DuplicateProviderID"),
+    ];
+    for (kind, old, new) in renamed {
+        let (previous, current) = (Condition::new(kind, true, old, ""), Condition::new(kind, true, new, ""));
+        assert_eq!(transition_event(Some(&previous), &current), None, "{old}");
+    }
+    let (previous, current) = (
+        Condition::new(condition::STALLED, true, "NotOurs", ""),
+        Condition::new(condition::STALLED, true, "NotFound", ""),
+    );
+    assert!(transition_event(Some(&previous), &current).is_some());
+}
+
+/// An upgrade of the controller must not repeat the event of a drain that an earlier release reported as blocked.
+#[test]
+fn drain_blocked_condition_of_an_earlier_release_is_continued() {
+    const SINCE: &str = "2026-01-01T00:00:00Z";
+    let mut previous = Condition::new(condition::DRAIN_BLOCKED, true, "BudgetRefused", "the budget refuses");
+    previous.last_transition_time = Some(SINCE.into());
+    let status = InstanceGroupStatus { conditions: vec![previous], ..InstanceGroupStatus::default() };
+    let eviction = BlockedEviction {
+        pod: PodRef { namespace: "apps".into(), name: "web".into(), uid: "u1".into() },
+        budgets: vec!["web".into()],
+        message: String::new(),
+        unschedulable: vec![],
+        terminated_at: None,
+    };
+    let outcome =
+        Outcome::Progressing { phase: Phase::Rotating, message: String::new(), recheck: Recheck::Immediately };
+    let in_deletion =
+        BlockedEviction { terminated_at: Some("2026-01-02T00:15:00.5Z".parse().expect("a time")), ..eviction.clone() };
+    let report_for = |blocked_evictions: Vec<BlockedEviction>, carried_over: Option<ConditionUpdate>| {
+        let mut builder = PlanBuilder { outcome: Some(outcome.clone()), ..PlanBuilder::default() };
+        builder.condition_updates.extend(carried_over);
+        let plan = builder.build(&group_id(&InstanceGroup::new("web", InstanceGroupSpec::default())), None);
+        let applied = Applied {
+            steps_done: 0,
+            plan,
+            error: None,
+            blocked_evictions,
+            tag_denials: vec![],
+            unchanged_steps: vec![],
+            resource_version: None,
+        };
+        let report = report(&status, &applied, None, "2026-01-02T00:00:00Z");
+        let patch = report.patch.expect("the status changes");
+        let conditions: Vec<Condition> = serde_json::from_value(patch["conditions"].clone()).expect("conditions");
+        let condition = conditions.into_iter().find(|c| c.r#type == condition::DRAIN_BLOCKED).expect("a condition");
+        (condition, report.transition_events)
+    };
+    let (blocked_again, events) = report_for(vec![eviction], None);
+    assert_eq!(blocked_again.reason.as_deref(), Some("EvictionBlocked"));
+    assert!(blocked_again.message.is_some_and(|message| message.contains("PodDisruptionBudget web")));
+    assert_eq!((blocked_again.last_transition_time.as_deref(), events), (Some(SINCE), vec![]));
+    // A deletion is reported although the drain was blocked before, with the time at which the budget ends.
+    let (deleting, events) = report_for(vec![in_deletion], None);
+    assert_eq!(deleting.reason.as_deref(), Some("EvictionBlockedDuringDeletion"));
+    assert!(deleting.message.as_ref().is_some_and(|message| message.contains("at 2026-01-02T00:15:0")));
+    assert_eq!(events, vec![Event::warning("DrainBlocked", deleting.message.unwrap_or_default())]);
+    // While another drain continues, a rotation repeats the condition under the current name of its reason.
+    let carried_over = ConditionUpdate {
+        condition_type: condition::DRAIN_BLOCKED,
+        status: true,
+        reason: condition::current_reason("BudgetRefused").into(),
+        message: "the budget refuses".into(),
+    };
+    let (continued, events) = report_for(vec![], Some(carried_over));
+    assert_eq!(continued.reason.as_deref(), Some("EvictionBlocked"));
+    assert_eq!(continued.message.as_deref(), Some("the budget refuses"));
+    assert_eq!((continued.last_transition_time.as_deref(), events), (Some(SINCE), vec![]));
+}
