@@ -42,14 +42,14 @@ pub(crate) fn family_key(name: &str) -> Option<&str> {
     Some(&prefix[..rest.map_or(prefix.len(), |at| digits + at)])
 }
 
-/// `None` for a type without a valid name or an architecture that nodes can have.
+/// `None` for a type without a valid name or an architecture that nodes can have, or of unknown size.
 fn similarity_key(instance_type: &InstanceType) -> Option<SimilarityKey> {
     let (_, size) = instance_type.name.split_once('.')?;
     Some(SimilarityKey {
         family: family_key(&instance_type.name)?.into(),
         architecture: instance_type.architecture()?.into(),
-        vcpus: instance_type.vcpus,
-        memory_mib: instance_type.memory_mib,
+        vcpus: instance_type.vcpus?,
+        memory_mib: instance_type.memory_mib?,
         is_bare_metal: size.starts_with("metal"),
     })
 }
@@ -98,8 +98,8 @@ mod tests {
         InstanceType {
             name: name.into(),
             architectures: vec![architecture.into()],
-            vcpus,
-            memory_mib,
+            vcpus: Some(vcpus),
+            memory_mib: Some(memory_mib),
             ..InstanceType::default()
         }
     }

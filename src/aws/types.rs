@@ -239,14 +239,15 @@ pub struct InstanceType {
     pub name: String,
     /// Supported architectures in AWS's order: `x86_64`, `arm64`, ...
     pub architectures: Vec<String>,
-    /// Number of virtual CPUs.
-    pub vcpus: i32,
-    /// Memory in MiB.
-    pub memory_mib: i64,
-    /// Maximum number of network interfaces.
-    pub max_interfaces: i32,
-    /// Maximum number of IPv4 addresses per network interface, its primary address included.
-    pub ipv4_per_interface: i32,
+    /// Number of virtual CPUs; `None` if EC2 did not return it.
+    pub vcpus: Option<i32>,
+    /// Memory in MiB; `None` if EC2 did not return it.
+    pub memory_mib: Option<i64>,
+    /// Maximum number of network interfaces; `None` if EC2 did not return it.
+    pub max_interfaces: Option<i32>,
+    /// Maximum number of IPv4 addresses per network interface, its primary address included; `None` if EC2 did not return
+    /// it.
+    pub ipv4_per_interface: Option<i32>,
 }
 
 impl InstanceType {

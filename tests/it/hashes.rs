@@ -72,8 +72,8 @@ fn references(desired: &DesiredSpec) -> References {
         instance_type: Lookup::Present(InstanceType {
             name: desired.instance_type.clone(),
             architectures: vec!["x86_64".into()],
-            max_interfaces: 3,
-            ipv4_per_interface: 10,
+            max_interfaces: Some(3),
+            ipv4_per_interface: Some(10),
             ..InstanceType::default()
         }),
         existing_profile: desired.existing_role.as_ref().map(|given| InstanceProfile {

@@ -40,10 +40,10 @@ fn test_references() -> References {
         instance_type: Lookup::Present(InstanceType {
             name: "m5.large".into(),
             architectures: vec!["x86_64".into()],
-            vcpus: 2,
-            memory_mib: 8192,
-            max_interfaces: 3,
-            ipv4_per_interface: 10,
+            vcpus: Some(2),
+            memory_mib: Some(8192),
+            max_interfaces: Some(3),
+            ipv4_per_interface: Some(10),
         }),
         existing_profile: None,
         mixed_types: BTreeMap::new(),
@@ -94,16 +94,42 @@ fn custom_networking_reduces_pod_limit() {
     );
 }
 
+/// Without its counts, a type would get a pod limit of zero addresses: only pods on the host network would start.
+#[test]
+fn unknown_interface_counts_are_an_error_and_not_zero() {
+    let unknown =
+        InstanceType { name: "m5n.large".into(), architectures: vec!["x86_64".into()], ..InstanceType::default() };
+    let problems = |configuration: &str, annotations: &[(&str, &str)], references: References| {
+        let desired = parse_desired(configuration, annotations).expect("a group");
+        resolve(desired, &references, NameForm::Plain).map(|_| ()).map_err(|problems| join_messages(&problems))
+    };
+    let on = ("custom-networking-enabled", "true");
+    let primary = || References { instance_type: Lookup::Present(unknown.clone()), ..test_references() };
+    let error = problems("{}", &[on], primary()).expect_err("the limit is unknown");
+    assert!(error.starts_with("spec.eks.configuration.instanceType `m5n.large` has no known number"), "{error}");
+    assert!(error.contains("set bootstrapOptions.maxPods"), "{error}");
+    assert_eq!(problems("{bootstrapOptions: {maxPods: 20}}", &[on], primary()), Ok(()));
+    assert_eq!(problems("{}", &[], primary()), Ok(()), "nothing depends on it");
+    let listed =
+        References { mixed_types: [("m5n.large".to_owned(), Some(unknown.clone()))].into(), ..test_references() };
+    let mixed = "{mixedInstancesPolicy: {instanceTypes: [{type: m5n.large}]}}";
+    let error = problems(mixed, &[on], listed).expect_err("the limit is unknown");
+    assert!(error.starts_with("spec.eks.configuration.mixedInstancesPolicy.instanceTypes[0].type"), "{error}");
+    // The tag tells the cluster autoscaler how many addresses a Windows node has.
+    let windows = [("os-family", "windows"), ("cluster-autoscaler-enabled", "true")];
+    assert!(problems("{}", &windows, primary()).is_err_and(|error| error.contains("cluster-autoscaler-enabled")));
+}
+
 #[test]
 fn smallest_type_limits_pods_of_mixed_group() {
     let on = ("custom-networking-enabled", "true");
     let of = |name: &str, max_interfaces, ipv4_per_interface| InstanceType {
         name: name.into(),
         architectures: vec!["x86_64".into()],
-        vcpus: 2,
-        memory_mib: 8192,
-        max_interfaces,
-        ipv4_per_interface,
+        vcpus: Some(2),
+        memory_mib: Some(8192),
+        max_interfaces: Some(max_interfaces),
+        ipv4_per_interface: Some(ipv4_per_interface),
     };
     let types = [of("m5.large", 3, 10), of("m5a.large", 2, 10), of("m5n.large", 4, 15)];
     let offers = types.iter().map(|t| (t.name.clone(), "a".to_owned()));

@@ -31,6 +31,8 @@ pub(crate) struct FakeState {
     /// IDs of instances, with the ARNs of their instance profiles.
     pub instances: Vec<(String, String)>,
     pub fargate: BTreeMap<String, fargate::FargateProfile>,
+    pub subnets: Vec<NetworkObject>,
+    pub security_groups: Vec<NetworkObject>,
     /// A read that contains this name fails with a validation error.
     pub rejected_name: Option<String>,
     /// The error of every read.
@@ -87,6 +89,14 @@ impl FakeAws {
         }
         Ok(result)
     }
+}
+
+fn matching(all: &[NetworkObject], query: &NetworkQuery) -> Vec<NetworkObject> {
+    let matches = |object: &&NetworkObject| match query {
+        NetworkQuery::Vpc(vpc) => object.vpc == *vpc,
+        NetworkQuery::Ids(ids) => ids.contains(&object.id),
+    };
+    all.iter().filter(matches).cloned().collect()
 }
 
 #[async_trait]
@@ -201,14 +211,14 @@ impl Ec2 for FakeAws {
     async fn create_tags(&self, _: &str, _: &[Tag]) -> AwsResult<()> {
         unimplemented!()
     }
-    async fn describe_subnets(&self, _: &NetworkQuery) -> AwsResult<Vec<NetworkObject>> {
-        self.read("subnets", &[], |_| Vec::new()).await
+    async fn describe_subnets(&self, query: &NetworkQuery) -> AwsResult<Vec<NetworkObject>> {
+        self.read("subnets", &[], |d| matching(&d.subnets, query)).await
     }
     async fn describe_route_tables(&self, _: &str) -> AwsResult<Vec<fargate::RouteTable>> {
         self.read("route tables", &[], |_| Vec::new()).await
     }
-    async fn describe_security_groups(&self, _: &NetworkQuery) -> AwsResult<Vec<NetworkObject>> {
-        self.read("security groups", &[], |_| Vec::new()).await
+    async fn describe_security_groups(&self, query: &NetworkQuery) -> AwsResult<Vec<NetworkObject>> {
+        self.read("security groups", &[], |d| matching(&d.security_groups, query)).await
     }
     async fn instance_types(&self, names: &[String]) -> AwsResult<Vec<InstanceType>> {
         assert!(names.len() <= 100);
@@ -220,6 +230,8 @@ impl Ec2 for FakeAws {
         let instance_type = |name: &str| InstanceType {
             name: name.into(),
             architectures: vec!["x86_64".into()],
+            vcpus: Some(2),
+            memory_mib: Some(8192),
             ..InstanceType::default()
         };
         let existing = ["c6.large", "c6a.large", "m5.large", "m5a.large"].into_iter();

@@ -272,18 +272,21 @@ fn image(found: &sdk::Image) -> Image {
     }
 }
 
+/// EC2's API model marks no field of `InstanceTypeInfo` as always present, so each count may be unknown. No type has a
+/// count of zero.
 fn instance_type(found: &sdk::InstanceTypeInfo) -> InstanceType {
     let network = found.network_info();
+    let count = |count: Option<i32>| count.filter(|n| *n > 0);
     InstanceType {
         name: owned_text(found.instance_type().map(|t| t.as_str())),
         architectures: (found.processor_info().into_iter())
             .flat_map(|p| p.supported_architectures())
             .map(|a| a.as_str().to_owned())
             .collect(),
-        vcpus: found.v_cpu_info().and_then(|v| v.default_v_cpus()).unwrap_or_default(),
-        memory_mib: found.memory_info().and_then(|m| m.size_in_mib()).unwrap_or_default(),
-        max_interfaces: network.and_then(|n| n.maximum_network_interfaces()).unwrap_or_default(),
-        ipv4_per_interface: network.and_then(|n| n.ipv4_addresses_per_interface()).unwrap_or_default(),
+        vcpus: count(found.v_cpu_info().and_then(|v| v.default_v_cpus())),
+        memory_mib: found.memory_info().and_then(|m| m.size_in_mib()).filter(|n| *n > 0),
+        max_interfaces: count(network.and_then(|n| n.maximum_network_interfaces())),
+        ipv4_per_interface: count(network.and_then(|n| n.ipv4_addresses_per_interface())),
     }
 }
 
@@ -307,4 +310,20 @@ fn template(template: &sdk::LaunchTemplate) -> AwsResult<LaunchTemplate> {
         latest_version: number(template.latest_version_number(), "LatestVersionNumber")?,
         tags: tags_from_ec2(template.tags()),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_that_ec2_does_not_return_are_unknown() {
+        let network =
+            sdk::NetworkInfo::builder().maximum_network_interfaces(0).ipv4_addresses_per_interface(10).build();
+        let found = instance_type(&sdk::InstanceTypeInfo::builder().network_info(network).build());
+        assert_eq!((found.max_interfaces, found.ipv4_per_interface), (None, Some(10)));
+        let found = instance_type(&sdk::InstanceTypeInfo::builder().build());
+        assert_eq!((found.max_interfaces, found.ipv4_per_interface), (None, None));
+        assert_eq!((found.vcpus, found.memory_mib), (None, None));
+    }
 }

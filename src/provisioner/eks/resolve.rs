@@ -1,6 +1,8 @@
 //! Resolves the desired spec into AWS terms: names become ids, image aliases become AMIs, and bootstrap inputs become
 //! user data. Pure. A reference that cannot be resolved is a spec error with a path and a remedy.
 
+use std::collections::BTreeMap;
+
 use super::desired::{DesiredSpec, ExistingRole, ImageSource, MAX_INSTANCE_TYPES};
 use super::launch_template::fingerprint::Fingerprint;
 use super::names::{GroupNames, managed_policy_arns};
@@ -160,6 +162,12 @@ pub(crate) fn resolve_with_launch_problems(
         let needed = if has_address_tag(&desired) { &mut problems } else { &mut launch_problems };
         needed.push(unknown_type(&desired));
     }
+    if has_address_tag(&desired)
+        && let Some(found) = env.instance_type.as_present().filter(|found| found.ipv4_per_interface.is_none())
+    {
+        let remedy = "use another type, or remove the annotation cluster-autoscaler-enabled";
+        problems.push(unknown_counts("spec.eks.configuration.instanceType", found, remedy));
+    }
     let known_type = env.instance_type.as_present();
     let image_id = resolve_image(&mut launch_problems, &desired, env);
     check_mixed_types(&mut launch_problems, &desired, env);
@@ -173,7 +181,7 @@ pub(crate) fn resolve_with_launch_problems(
     let names = ResourceNames::derive(&desired, form, account.region);
     let (role_arn, profile_arn) =
         resolve_role(&mut problems, &desired, &names, &account, env.existing_profile.as_ref());
-    let boot = bootstrap_input(&desired, cluster, &image_id, pod_limit(&desired, env));
+    let boot = bootstrap_input(&desired, cluster, &image_id, pod_limit(&mut launch_problems, &desired, env));
     let (user_data, ignored_fields) = render_user_data(&mut launch_problems, &desired, &boot);
     let template_data = TemplateData {
         image_id,
@@ -336,10 +344,12 @@ fn resolve_pool(desired: &DesiredSpec, env: &References, subnets: &[String]) -> 
     let named = |name: &&str| mixed.overrides.iter().any(|t| t.instance_type == *name);
     let like: Vec<_> = catalogue.similar_to(&desired.instance_type).into_iter().filter(|n| !named(n)).collect();
     let room = MAX_INSTANCE_TYPES.saturating_sub(mixed.overrides.len());
-    let limit = pod_limit(desired, env).filter(|_| desired.max_pods.is_none());
+    let limit = pod_limit(&mut Vec::new(), desired, env).filter(|_| desired.max_pods.is_none());
     // A node must not accept more pods than it has addresses.
     let enough = |name: &str| match (limit, desired.custom_networking) {
-        (Some(limit), Some(networking)) => catalogue.get(name).is_some_and(|t| networking.pod_limit(t) >= limit),
+        (Some(limit), Some(networking)) => {
+            catalogue.get(name).and_then(|t| networking.pod_limit(t)).is_some_and(|found| found >= limit)
+        }
         (None, _) | (_, None) => true,
     };
     let fit = like.iter().filter(|name| catalogue.offered_in_zones(name, &zones) && enough(name));
@@ -403,18 +413,33 @@ fn resolve_role(
 
 /// The pod limit of a node. All instance types of a mixed group share the user data, so the type with the fewest
 /// addresses decides; types of an instance pool never have fewer.
-fn pod_limit(desired: &DesiredSpec, env: &References) -> Option<u32> {
+fn pod_limit(problems: &mut Vec<SpecError>, desired: &DesiredSpec, env: &References) -> Option<u32> {
     if desired.max_pods.is_some() {
         return desired.max_pods;
     }
     let networking = desired.custom_networking?;
     let primary = env.instance_type.as_present()?;
-    let listed = desired
-        .mixed_instances
-        .iter()
-        .flat_map(|m| &m.overrides)
-        .filter_map(|t| env.mixed_types.get(&t.instance_type)?.as_ref());
-    listed.chain([primary]).map(|found| networking.pod_limit(found)).min()
+    let overrides = desired.mixed_instances.iter().flat_map(|m| m.overrides.iter().zip(&m.paths));
+    let listed =
+        overrides.filter_map(|(t, path)| Some((path.as_str(), env.mixed_types.get(&t.instance_type)?.as_ref()?)));
+    // The primary type is the first of a mixed group.
+    let all: BTreeMap<_, _> = listed.chain([("instanceType", primary)]).collect();
+    let limit = |(path, found): (&str, &InstanceType)| {
+        let limit = networking.pod_limit(found);
+        if limit.is_none() {
+            let remedy = "set bootstrapOptions.maxPods, or use another type";
+            problems.push(unknown_counts(&format!("spec.eks.configuration.{path}"), found, remedy));
+        }
+        limit
+    };
+    all.into_iter().filter_map(limit).min()
+}
+
+/// The error for a type whose network interfaces EC2 does not describe. A node with too high a limit would accept pods
+/// that get no address; AWS documents no limit for such a type.
+fn unknown_counts(path: &str, found: &InstanceType, remedy: &str) -> SpecError {
+    let rule = "has no known number of network interfaces and addresses: EC2 does not return it";
+    SpecError::invalid(path, &found.name, rule, remedy)
 }
 
 fn bootstrap_input(desired: &DesiredSpec, cluster: &Cluster, image_id: &str, max_pods: Option<u32>) -> BootstrapInput {
@@ -459,13 +484,12 @@ fn group_tags(
     instance_type: Option<&InstanceType>,
 ) -> Vec<Tag> {
     use crate::api::names::tag;
-    let mut tags: std::collections::BTreeMap<_, _> =
-        desired.tags.iter().map(|t| (t.key.clone(), t.value.clone())).collect();
+    let mut tags: BTreeMap<_, _> = desired.tags.iter().map(|t| (t.key.clone(), t.value.clone())).collect();
     // The autoscaler cannot learn the pod addresses of a Windows node from a group without nodes, so a tag names them.
     if let Some(found) = instance_type.filter(|_| has_address_tag(desired)) {
         let key =
             format!("{}node-template/resources/vpc.amazonaws.com/PrivateIPv4Address", tag::CLUSTER_AUTOSCALER_PREFIX);
-        tags.insert(key, (found.ipv4_per_interface - 1).max(0).to_string());
+        tags.extend(found.ipv4_per_interface.map(|addresses| (key, (addresses - 1).max(0).to_string())));
     }
     tags.extend(ownership.iter().map(|t| (t.key.clone(), t.value.clone())));
     tags.insert(tag::KUBERNETES_CLUSTER.into(), desired.cluster.clone());

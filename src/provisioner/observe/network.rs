@@ -70,3 +70,80 @@ fn is_known(name: &str, known: &[NetworkObject]) -> bool {
         .iter()
         .any(|object| object.id == name || object.name.as_deref().is_some_and(|known| known.eq_ignore_ascii_case(name)))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::auth::aws_auth::MapRoles;
+    use crate::aws::inventory::fake_aws::FakeAws;
+    use crate::aws::inventory::{CacheConfig, Inventory};
+    use crate::index::groups::GroupIndex;
+    use crate::index::nodes::NodeIndex;
+    use crate::index::process_state::ProcessState;
+    use crate::k8s::{KubeClient, fake};
+
+    /// Looks up a subnet and a security group by id, and one of each by Name tag.
+    async fn look_up(vpc: Option<&str>) -> Network {
+        let stub = Arc::new(FakeAws::default());
+        let object = |id: &str, name: &str, vpc: &str| NetworkObject {
+            id: id.into(),
+            name: Some(name.into()),
+            vpc: vpc.into(),
+            zone: None,
+        };
+        stub.update(|data| {
+            data.subnets = vec![object("subnet-1", "one", "vpc-1"), object("subnet-2", "two", "vpc-1")];
+            data.security_groups = vec![object("sg-1", "one", "vpc-1"), object("sg-2", "two", "vpc-2")];
+        });
+        let ages = CacheConfig { batch_idle: Duration::from_millis(1), ..CacheConfig::default() };
+        let observer = Observer {
+            inventory: &Inventory::with_config(stub.aws(), ages),
+            kube: &KubeClient::new(fake::client(|call| panic!("unexpected call: {call:?}")), "test"),
+            node_index: &NodeIndex::default(),
+            process_state: &ProcessState::default(),
+            map_roles: &MapRoles::default(),
+            group_index: &GroupIndex::default(),
+            max_cache_age: Duration::ZERO,
+            shared_max_cache_age: Duration::ZERO,
+            now: Timestamp::UNIX_EPOCH,
+        };
+        let cluster = Cluster {
+            name: "demo".into(),
+            arn: String::new(),
+            version: String::new(),
+            endpoint: String::new(),
+            ca: String::new(),
+            service_cidr: String::new(),
+            vpc: vpc.map(str::to_owned),
+            authentication_mode: String::new(),
+        };
+        let names = |names: [&str; 2]| names.map(str::to_owned);
+        let found = network(&observer, &cluster, &names(["subnet-1", "two"]), &names(["sg-1", "sg-2"])).await;
+        found.expect("an answer")
+    }
+
+    fn ids(found: &[NetworkObject]) -> Vec<&str> {
+        found.iter().map(|object| object.id.as_str()).collect()
+    }
+
+    /// An id is proof enough while EKS does not tell the VPC. A Name tag is not: another VPC may have the same.
+    #[tokio::test]
+    async fn ids_alone_are_looked_up_without_a_vpc() {
+        let found = look_up(None).await;
+        assert_eq!(ids(&found.subnets), ["subnet-1"]);
+        assert_eq!(ids(&found.security_groups), ["sg-1", "sg-2"]);
+        assert!(found.in_other_vpcs.is_empty(), "no VPC is another one");
+    }
+
+    #[tokio::test]
+    async fn names_are_looked_up_in_the_vpc_of_the_cluster() {
+        let found = look_up(Some("vpc-1")).await;
+        assert_eq!((ids(&found.subnets), ids(&found.security_groups)), (vec!["subnet-1", "subnet-2"], vec!["sg-1"]));
+        assert_eq!(ids(&found.in_other_vpcs), ["sg-2"]);
+    }
+}

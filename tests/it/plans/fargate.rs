@@ -2,15 +2,16 @@
 
 use instance_manager::api::FargateStatus;
 use instance_manager::api::conditions::Condition;
-use instance_manager::api::spec_error::SpecError;
+use instance_manager::api::spec_error::{SpecError, join_messages};
 use instance_manager::api::{InstanceGroupStatus, decode_spec};
 use instance_manager::auth::access_entries::{AccessEntryState, JoinMethod};
 use instance_manager::auth::aws_auth::AuthEntryState;
 use instance_manager::aws::fargate::{FargateProfile, NewFargateProfile, ProfileStatus, RouteTable};
-use instance_manager::aws::{NetworkObject, Role, Tag};
+use instance_manager::aws::{Cluster, NetworkObject, Role, Tag};
 use instance_manager::index::groups::QueuePosition;
 use instance_manager::plan::FargateStep;
 use instance_manager::plan::{IamStep, JoinStep, ObjectStep, Outcome, Phase, Plan, PlannedStep, Reason, Step};
+use instance_manager::provisioner::fargate::desired::DesiredSpec;
 use instance_manager::provisioner::fargate::input::PlanInput;
 use instance_manager::provisioner::fargate::observed::{ObservedState, PreviousRole, recorded_role_id};
 use instance_manager::provisioner::fargate::ownership::name_conflict;
@@ -52,6 +53,23 @@ fn references() -> References {
         subnets: vec![subnet("subnet-1"), subnet("subnet-2")],
         in_other_vpcs: vec![],
     }
+}
+
+/// EKS may answer without the VPC: an id still names a subnet, but a Name tag may belong to another VPC.
+#[test]
+fn subnets_of_an_unknown_vpc_are_found_by_id_only() {
+    let known = references();
+    let cluster = known.cluster.map(|cluster| Cluster { vpc: None, ..cluster });
+    let without_vpc = References { cluster, subnets: known.subnets[..1].to_vec(), ..References::default() };
+    let found = |subnet: &str| {
+        let desired = DesiredSpec { subnets: vec![subnet.to_owned()], ..resolved("{}").desired };
+        resolve(desired, &without_vpc, NameForm::Plain).map(|r| r.subnets).map_err(|p| join_messages(&p))
+    };
+    assert_eq!(found("subnet-1"), Ok(vec!["subnet-1".to_owned()]));
+    let missing = found("subnet-2").expect_err("the subnet does not exist");
+    assert!(missing.contains("`subnet-2` does not exist in this account and region"), "{missing}");
+    let named = found("private").expect_err("no VPC to look in");
+    assert!(named.contains("because EKS did not return the cluster's VPC") && named.contains("use an id"), "{named}");
 }
 
 fn profile(r: &ResolvedGroup, name: &str, status: ProfileStatus) -> FargateProfile {

@@ -96,8 +96,8 @@ fn instance_type_catalog() -> InstanceTypeCatalog {
     let of = |name: &str| InstanceType {
         name: name.into(),
         architectures: vec!["x86_64".into()],
-        vcpus: 2,
-        memory_mib: 8192,
+        vcpus: Some(2),
+        memory_mib: Some(8192),
         ..InstanceType::default()
     };
     let names = ["m5.large", "m5a.large", "m5d.large", "m5n.large", "m5zn.large", "c5.large"];

@@ -137,11 +137,12 @@ pub struct CustomNetworking {
 
 impl CustomNetworking {
     /// The pod limit of an instance type. Pods use neither the first interface nor the first address of each interface.
-    /// At most 110, the limit that Kubernetes recommends.
-    pub(crate) fn pod_limit(self, found: &InstanceType) -> u32 {
-        let spare = |n: i32| u32::try_from(n - 1).unwrap_or(0);
+    /// At most 110, the limit that Kubernetes recommends. `None` when EC2 does not return the counts of the type.
+    pub(crate) fn pod_limit(self, found: &InstanceType) -> Option<u32> {
+        let spare = |n: Option<i32>| Some(u32::try_from(n? - 1).unwrap_or(0));
         let each = if self.prefix_delegation { 16 } else { 1 };
-        (spare(found.max_interfaces) * spare(found.ipv4_per_interface) * each).saturating_add(self.host_pods).min(110)
+        let addresses = spare(found.max_interfaces)?.saturating_mul(spare(found.ipv4_per_interface)?);
+        Some(addresses.saturating_mul(each).saturating_add(self.host_pods).min(110))
     }
 }
 
