@@ -269,6 +269,7 @@ class Tenant:
         self.unique = namespace or f"t{uuid.uuid4().hex[:8]}"
         self.namespace = self.unique
         metadata = {"name": self.namespace, "annotations": annotations or {}, "labels": labels or {}}
+        self._has_conditional = False
         cloud.create("/api/v1/namespaces", {"metadata": metadata})
 
     def set_defaults(self, annotations=None, spec=None, eks=None, **configuration):
@@ -280,7 +281,13 @@ class Tenant:
 
     def set_conditional_defaults(self, defaults):
         """Writes the conditional of this tenant's groups into the ConfigMap; None removes it."""
+        self._write_conditional(defaults)
+        if self.controller is not None:
+            self.controller.wait_config_loaded()
+
+    def _write_conditional(self, defaults):
         selector = f"e2e = {self.unique}"
+        self._has_conditional = defaults is not None
 
         def change(data):
             kept = [s for s in yaml.load(data.get("conditionals") or "[]", yaml.CSafeLoader) or [] if s["annotationSelector"] != selector]
@@ -289,8 +296,6 @@ class Tenant:
             data["conditionals"] = yaml.dump(kept, Dumper=yaml.CSafeDumper, sort_keys=False)
 
         self.cloud.edit_config_map(change)
-        if self.controller is not None:
-            self.controller.wait_config_loaded()
 
     def apply(self, manifest):
         """Applies objects (a dict, or YAML text) in this namespace; returns the Group when it is one."""
@@ -338,8 +343,10 @@ class Tenant:
         return [e for e in self.cloud.aws_events(after) if f"-{self.namespace}-" in json.dumps(e)]
 
     def end(self):
-        """Deletes the namespace with everything in it; does not wait."""
+        """Deletes the namespace with everything in it, and its conditional, which later tests would see; does not wait."""
         self.cloud.api("DELETE", f"/api/v1/namespaces/{self.namespace}", {"propagationPolicy": "Background"})
+        if self._has_conditional:
+            self._write_conditional(None)
 
 
 class Group:
