@@ -12,4 +12,5 @@ mod mixed_instances;
 mod plans;
 mod purity;
 mod report;
+mod systemd;
 mod user_data;

@@ -10,6 +10,8 @@ use instance_manager::provisioner::eks::user_data::{
 };
 use proptest::prelude::*;
 
+use crate::systemd::{words_of_environment_file, words_of_unit};
+
 fn plain() -> BootstrapInput {
     BootstrapInput {
         cluster: "bench".into(),
@@ -179,6 +181,70 @@ fn invalid_stages_are_reported_without_content() {
     }
     let twice = stage(StageKind::Post, "[settings.kubernetes]\nmax-pods = 5\n");
     assert_eq!(render(OsFamily::Bottlerocket, &twice), Err(UserDataError::TomlConflict));
+}
+
+#[test]
+fn kubelet_arguments_may_span_lines() {
+    let with = |text: &str| BootstrapInput { bootstrap_arguments: text.to_owned().into(), ..full() };
+    let al2 = |text: &str| bootstrap_words(&render(OsFamily::AmazonLinux2, &with(text)).unwrap()).pop().unwrap();
+    let one_line = al2("--a=b -v=2");
+    for text in
+        ["--a=b\n-v=2", "--a=b -v=2\n", "\n --a=b \r\n\t-v=2", "--a=b \\\n-v=2\n", "--a=b\u{a0}-v=2", "--a=b \\ \n-v=2"]
+    {
+        assert_eq!(al2(text), one_line, "{text:?}");
+        let windows = |text| render(OsFamily::Windows, &with(text)).unwrap();
+        if text.is_ascii() && !text.contains('\\') {
+            assert_eq!(windows(text), windows("--a=b -v=2"), "{text:?}");
+        }
+        let al2023 = |text| render(OsFamily::AmazonLinux2023, &with(text)).unwrap();
+        if !text.contains('\\') {
+            assert_eq!(al2023(text), al2023("--a=b -v=2"), "{text:?}");
+        }
+    }
+    // What systemd reads as it is stays unchanged.
+    for text in ["--a=b  -v=2", " --a=b\t-v=2 ", "--a=b \\\n-v=2", "--a=\"b c\"", "--a=memory<5%,disk<7% -v=2"] {
+        assert!(al2(text).contains(text), "{text:?}");
+        assert!(words_of_unit(&al2(text)).unwrap()[0].starts_with("--node-labels="), "{text:?}");
+    }
+    assert_eq!(words_of_unit(&al2("--a='b c' --d=5%n")).unwrap()[2..4], ["--a=b c", "--d=5%n"]);
+}
+
+#[test]
+fn arguments_that_systemd_changes_are_rejected() {
+    for (text, expect) in [
+        ("--a=canary\\d", "backslash"),
+        ("--a=canary\\n --b", "backslash"),
+        ("--a='canary", "without its pair"),
+        ("--a=\"canary' --b", "without its pair"),
+        ("--a=canary\u{7}", "control character"),
+    ] {
+        let input = BootstrapInput { bootstrap_arguments: text.to_owned().into(), ..plain() };
+        for family in [OsFamily::AmazonLinux2, OsFamily::AmazonLinux2023] {
+            let message = render(family, &input).unwrap_err().to_string();
+            assert!(message.contains("bootstrapArguments") && message.contains(expect), "{message}");
+            assert!(!message.contains("canary"), "{message}");
+        }
+    }
+    let paths = BootstrapInput { bootstrap_arguments: "--root-dir=C:\\k".to_owned().into(), ..plain() };
+    assert!(render(OsFamily::Windows, &paths).is_ok(), "a Windows path has backslashes");
+}
+
+#[test]
+fn scripts_that_are_not_ascii_are_encoded() {
+    let stage = |kind, text: &str| Stage::new("s", kind, text);
+    let config = "kind: NodeConfig # \u{fc}";
+    let stages = vec![
+        stage(StageKind::Pre, "# Gr\u{fc}\u{df}e \u{2019}\n"),
+        stage(StageKind::NodeConfig, config),
+        stage(StageKind::Post, "echo plain\n"),
+    ];
+    let rendered = render(OsFamily::AmazonLinux2023, &BootstrapInput { stages, ..plain() }).unwrap();
+    let parts = mime_parts(&rendered.text());
+    assert!(parts[0].0.contains("\nContent-Transfer-Encoding: base64"));
+    assert!(parts[0].1.is_ascii() && parts[0].1.lines().all(|line| line.len() <= 76));
+    assert!(shell_script(&parts[0]).starts_with("#!/bin/bash\n# Gr\u{fc}\u{df}e \u{2019}\n"));
+    assert_eq!(parts[1].1, config, "nodeadm reads raw UTF-8");
+    assert!(parts[3].1.ends_with("echo plain\n") && !parts[3].0.contains("base64"));
 }
 
 #[test]
@@ -390,6 +456,29 @@ fn read_taints(flag: Option<&str>) -> Vec<String> {
     taints
 }
 
+/// The words of arguments in the order that the kubelet must get them, without quotation marks.
+fn plain_words(arguments: &str) -> Vec<String> {
+    let (mut text, mut quote, mut rest) = (String::new(), None, arguments.chars().peekable());
+    while let Some(c) = rest.next() {
+        match (c, quote) {
+            (_, Some(open)) if open == c => quote = None,
+            ('\'' | '"', None) => quote = Some(c),
+            ('\\', _) if rest.peek().is_none_or(|next| next.is_whitespace()) => text.push(' '),
+            _ => text.push(c),
+        }
+    }
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
+/// The script of a MIME part, decoded.
+fn shell_script((header, content): &(String, String)) -> String {
+    if !header.contains("base64") {
+        return content.clone();
+    }
+    let decoded = base64::engine::general_purpose::STANDARD.decode(content.replace('\n', "")).unwrap();
+    String::from_utf8(decoded).unwrap()
+}
+
 /// Mostly valid text, sometimes arbitrary text.
 fn text(valid: &'static str) -> impl Strategy<Value = String> {
     prop_oneof![20 => valid, 1 => "\\PC{0,12}", 1 => "[ '\"`$;&|\\\\\n,=:%#]{1,6}"]
@@ -415,7 +504,7 @@ prop_compose! {
         taints in prop::collection::vec(any_taint(), 0..4),
         max_pods in prop::option::of(1..250u32),
         container_runtime in prop::option::of(prop_oneof!["\\PC{1,10}", "[ -~]{1,10}"]),
-        bootstrap_arguments in prop_oneof![any::<String>(), Just(String::new())],
+        bootstrap_arguments in prop_oneof![any::<String>(), "[a%n'\" \\\\\n\r\t]{0,12}", Just(String::new())],
     ) -> BootstrapInput {
         BootstrapInput {
             cluster, endpoint, ca_base64, labels, taints, max_pods, container_runtime,
@@ -449,13 +538,15 @@ proptest! {
         let mut words = bootstrap_words(&rendered);
         let kubelet = words.pop().unwrap();
         prop_assert_eq!(words, expected_words(&input));
-        prop_assert!(kubelet.contains(input.bootstrap_arguments.expose()));
-        let flags: Vec<_> = kubelet.split_whitespace().collect();
+        let read = words_of_unit(&kubelet).unwrap();
+        let flags: Vec<_> = read.iter().map(String::as_str).collect();
         prop_assert_eq!(&read_labels(read_flag(&flags[..1], "--node-labels").unwrap()), &input.labels);
         let taints = read_taints(read_flag(&flags[1..2], "--register-with-taints"));
         prop_assert_eq!(taints, written_taints(&input));
-        let own = 2 + usize::from(input.max_pods.is_some());
-        prop_assert_eq!(flags.len(), own + input.bootstrap_arguments.expose().split_whitespace().count());
+        let mut expected = plain_words(input.bootstrap_arguments.expose());
+        expected.extend(input.max_pods.map(|pods| format!("--max-pods={pods}")));
+        let read = flags[2..].join(" ");
+        prop_assert_eq!(read.split_whitespace().collect::<Vec<_>>(), expected);
     }
 
     #[test]
@@ -472,7 +563,7 @@ proptest! {
         let Ok(rendered) = render(OsFamily::AmazonLinux2, &input) else { return Ok(()) };
         let parts = mime_parts(&rendered.text());
         prop_assert_eq!(parts.len(), 4);
-        prop_assert!(parts[0].1.contains(&script) && parts[3].1.contains(&script));
+        prop_assert!(shell_script(&parts[0]).contains(&script) && shell_script(&parts[3]).contains(&script));
         prop_assert_eq!(&parts[1].1, "kind: NodeConfig");
         prop_assert_eq!(&parts[2].0, "application/node.eks.aws");
         let config: serde_yaml::Value = serde_yaml::from_str(&parts[2].1).unwrap();
@@ -489,8 +580,8 @@ proptest! {
         prop_assert_eq!(&read_labels(read_flag(&flags[..1], "--node-labels").unwrap()), &input.labels);
         let own = 1 + usize::from(!input.taints.is_empty());
         prop_assert_eq!(read_taints(read_flag(&flags[1..own], "--register-with-taints")), written_taints(&input));
-        let arguments: Vec<_> = input.bootstrap_arguments.expose().split_whitespace().collect();
-        prop_assert_eq!(&flags[own..], &arguments[..]);
+        let read = words_of_environment_file(&flags)[own..].join(" ");
+        prop_assert_eq!(read.split_whitespace().collect::<Vec<_>>(), plain_words(input.bootstrap_arguments.expose()));
     }
 
     #[test]
@@ -511,8 +602,9 @@ proptest! {
         }
         expected.push("-KubeletExtraArgs");
         prop_assert_eq!(words, expected);
-        prop_assert!(kubelet.contains(input.bootstrap_arguments.expose()));
-        let flags: Vec<_> = kubelet.split_whitespace().collect();
+        let flags: Vec<_> = kubelet.split([' ', '\t']).filter(|word| !word.is_empty()).collect();
+        let arguments: Vec<_> = input.bootstrap_arguments.expose().split_whitespace().collect();
+        prop_assert_eq!(&flags[2..2 + arguments.len()], &arguments[..]);
         prop_assert_eq!(&read_labels(read_flag(&flags[..1], "--node-labels").unwrap()), &input.labels);
         prop_assert_eq!(read_taints(read_flag(&flags[1..2], "--register-with-taints")), written_taints(&input));
         let last = input.max_pods.map(|pods| format!("--max-pods={pods}"));

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::arguments::kubelet_arguments;
+use super::arguments::environment_arguments;
 use super::error::UserDataError;
 use super::input::BootstrapInput;
 use super::quote::{shell_quoted, single_quoted};
@@ -29,6 +29,7 @@ fi
 }
 
 pub(super) fn encode(input: &BootstrapInput, stages: &[DecodedStage]) -> Result<Vec<u8>, UserDataError> {
+    validate::check_systemd_arguments(input)?;
     let mut out = before_bootstrap(input, stages, "");
     let command = bootstrap_command(input)?;
     out.extend_from_slice(format!("set -o xtrace\n/etc/eks/bootstrap.sh {command}\nset +o xtrace\n").as_bytes());
@@ -68,6 +69,6 @@ fn bootstrap_command(input: &BootstrapInput) -> Result<String, UserDataError> {
         }
         None => {}
     }
-    words.extend(["--kubelet-extra-args".to_owned(), single_quoted(&kubelet_arguments(input))]);
+    words.extend(["--kubelet-extra-args".to_owned(), single_quoted(&environment_arguments(input))]);
     Ok(words.join(" "))
 }

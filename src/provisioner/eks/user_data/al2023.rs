@@ -1,14 +1,19 @@
 //! Amazon Linux 2023: MIME parts with shell scripts and `NodeConfig` documents for nodeadm.
 
+use base64::Engine;
+
 use super::al2::before_bootstrap;
 use super::arguments::{label_list, taint_list};
 use super::error::UserDataError;
 use super::input::BootstrapInput;
 use super::quote::double_quoted;
 use super::stages::{DecodedStage, StageKind, concatenated, node_config};
+use super::validate;
 
 const SHELL: &str = "text/x-shellscript; charset=\"utf-8\"";
 const NODE_CONFIG: &str = "application/node.eks.aws";
+/// The longest line of base64 in MIME (RFC 2045).
+const BASE64_LINE: usize = 76;
 /// Keeps a warm instance from joining. nodeadm starts the node after cloud-init even when a script exited early, and
 /// cloud-init also runs the later scripts. The AMI has the unit in /etc/systemd/system, which takes precedence over a
 /// runtime mask, but not over a drop-in (systemd.unit(5)). The drop-in and the marker file are under /run, so the next
@@ -26,9 +31,18 @@ struct MimePart {
     content: Vec<u8>,
 }
 
+impl MimePart {
+    /// Whether the part is sent in base64. Without it, cloud-init drops or changes a script that is not ASCII. nodeadm
+    /// reads its own parts as raw UTF-8.
+    fn is_encoded(&self) -> bool {
+        self.content_type == SHELL && !self.content.is_ascii()
+    }
+}
+
 /// nodeadm merges the documents in order. The controller's document follows the user's, so it decides which cluster the
 /// node joins.
 pub(super) fn encode(input: &BootstrapInput, stages: &[DecodedStage]) -> Result<Vec<u8>, UserDataError> {
+    validate::check_systemd_arguments(input)?;
     let mut parts = vec![MimePart { content_type: SHELL, content: before_bootstrap(input, stages, HOLD_NODEADM) }];
     if let Some(stage) = node_config(stages) {
         parts.push(MimePart { content_type: NODE_CONFIG, content: stage.data.clone() });
@@ -83,11 +97,27 @@ fn mime(parts: &[MimePart]) -> Vec<u8> {
     let boundary = unused_boundary(parts);
     let mut out = format!("MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=\"{boundary}\"\n\n").into_bytes();
     for part in parts {
-        out.extend_from_slice(format!("--{boundary}\nContent-Type: {}\n\n", part.content_type).as_bytes());
-        out.extend_from_slice(&part.content);
-        out.push(b'\n');
+        out.extend_from_slice(format!("--{boundary}\nContent-Type: {}\n", part.content_type).as_bytes());
+        match part.is_encoded() {
+            true => out.extend_from_slice(base64_body(&part.content).as_bytes()),
+            false => out.extend([b"\n", part.content.as_slice(), b"\n"].concat()),
+        }
     }
     out.extend_from_slice(format!("--{boundary}--\n").as_bytes());
+    out
+}
+
+/// The end of a part's header, and its content.
+fn base64_body(content: &[u8]) -> String {
+    let encoded = base64::engine::general_purpose::STANDARD.encode(content);
+    let mut out = "Content-Transfer-Encoding: base64\n\n".to_owned();
+    let mut rest = encoded.as_str();
+    while !rest.is_empty() {
+        let (line, following) = rest.split_at(rest.len().min(BASE64_LINE));
+        out.push_str(line);
+        out.push('\n');
+        rest = following;
+    }
     out
 }
 

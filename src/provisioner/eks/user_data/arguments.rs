@@ -1,8 +1,10 @@
 //! Formats labels, taints and kubelet arguments.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use super::input::{BootstrapInput, Taint};
+use super::quote::environment_escaped;
 
 /// `k=v,k2=v2`, sorted by key.
 pub(super) fn label_list(labels: &BTreeMap<String, String>) -> String {
@@ -15,16 +17,52 @@ pub(super) fn taint_list(taints: &[Taint]) -> Vec<String> {
     taints.iter().map(|taint| format!("{}={}:{}", taint.key, taint.value, canonical_effect(&taint.effect))).collect()
 }
 
+/// The value of `--kubelet-extra-args` on Amazon Linux 2. bootstrap.sh writes it, without quoting, into
+/// `Environment='KUBELET_EXTRA_ARGS=...'` of a systemd unit. If systemd rejects that line, the kubelet starts without its
+/// labels and taints.
+pub(super) fn environment_arguments(input: &BootstrapInput) -> String {
+    let text = input.bootstrap_arguments.expose().as_str();
+    // systemd joins lines that end in a backslash.
+    let arguments = match has_line_break(&text.replace("\\\n", " ")) {
+        false => Cow::Borrowed(text),
+        true => Cow::Owned(joined_words(&without_continuations(text))),
+    };
+    kubelet_arguments(input, &environment_escaped(&arguments))
+}
+
+/// The value of `-KubeletExtraArgs` on Windows, where only spaces and tabs separate arguments.
+pub(super) fn windows_arguments(input: &BootstrapInput) -> String {
+    let text = input.bootstrap_arguments.expose().as_str();
+    let arguments = if has_line_break(text) { Cow::Owned(joined_words(text)) } else { Cow::Borrowed(text) };
+    kubelet_arguments(input, &arguments)
+}
+
+/// White space that neither systemd nor Windows takes between two arguments of one line.
+fn has_line_break(text: &str) -> bool {
+    text.contains(|c: char| c.is_whitespace() && !matches!(c, ' ' | '\t'))
+}
+
+fn joined_words(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Replaces each backslash that a shell would read as the continuation of a line, before white space or at the end.
+pub(super) fn without_continuations(text: &str) -> String {
+    let mut following = text.chars().skip(1);
+    text.chars()
+        .map(|c| match (c, following.next()) {
+            ('\\', next) if next.is_none_or(char::is_whitespace) => ' ',
+            _ => c,
+        })
+        .collect()
+}
+
 /// The kubelet's arguments as one string; the first two flags are written even when they are empty.
-pub(super) fn kubelet_arguments(input: &BootstrapInput) -> String {
+fn kubelet_arguments(input: &BootstrapInput, more: &str) -> String {
     let mut taints = taint_list(&input.taints);
     taints.sort();
-    let mut out = format!(
-        "--node-labels={} --register-with-taints={} {}",
-        label_list(&input.labels),
-        taints.join(","),
-        input.bootstrap_arguments.expose()
-    );
+    let mut out =
+        format!("--node-labels={} --register-with-taints={} {}", label_list(&input.labels), taints.join(","), more);
     if let Some(max_pods) = input.max_pods {
         out.push_str(&format!(" --max-pods={max_pods}"));
     }

@@ -1,4 +1,4 @@
-//! Quoting for shell, PowerShell, YAML, TOML and fstab.
+//! Quoting for shell, PowerShell, YAML, TOML, fstab and systemd.
 
 use std::fmt::Write;
 
@@ -50,6 +50,23 @@ pub(crate) fn double_quoted(text: &str) -> String {
     out
 }
 
+/// Text for `Environment='...'` of a unit file, in which systemd 219 (Amazon Linux 2) reads single quotes and specifiers.
+/// A `%` that begins no specifier needs no escape. The text contains no backslash, except at the end of a line.
+pub(crate) fn environment_escaped(text: &str) -> String {
+    const SPECIFIERS: &str = "%HINPRUbcfhimnprstuv";
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text.chars().peekable();
+    while let Some(c) = rest.next() {
+        match c {
+            '\'' => out.push('\\'),
+            '%' if rest.peek().is_some_and(|next| SPECIFIERS.contains(*next)) => out.push('%'),
+            _ => {}
+        }
+        out.push(c);
+    }
+    out
+}
+
 /// A field of `/etc/fstab`, with white space, `#` and the backslash as octal escapes.
 pub(crate) fn fstab_escaped(field: &str) -> String {
     let mut out = String::with_capacity(field.len());
@@ -79,6 +96,13 @@ mod tests {
         assert_eq!(shell_quoted("a b"), "'a b'");
         assert_eq!(shell_quoted("it's"), r"'it'\''s'");
         assert_eq!(fstab_escaped("/my data"), r"/my\040data");
+    }
+
+    #[test]
+    fn environment_escapes_quotes_and_specifiers() {
+        assert_eq!(environment_escaped("--a='b c' --d=\"e\""), r#"--a=\'b c\' --d="e""#);
+        assert_eq!(environment_escaped("--a=b<5%,c<7%"), "--a=b<5%,c<7%");
+        assert_eq!(environment_escaped("--a=%H%%,%z"), "--a=%%H%%%,%z");
     }
 
     #[test]

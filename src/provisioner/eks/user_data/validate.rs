@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::arguments::{EFFECTS, label_list, taint_list};
+use super::arguments::{EFFECTS, label_list, taint_list, without_continuations};
 use super::error::UserDataError;
 use super::input::BootstrapInput;
 use super::limits::{MAX_BYTES, MAX_UNCOMPRESSED_BYTES};
@@ -12,6 +12,7 @@ use super::stages::DecodedStage;
 const LABELS: &str = "spec.eks.configuration.labels";
 const TAINTS: &str = "spec.eks.configuration.taints";
 const ARGUMENTS: &str = "spec.eks.configuration.bootstrapArguments";
+const REDACTED: &str = "[redacted]";
 
 fn invalid_value(field: &'static str, value: &str, rule: &'static str) -> UserDataError {
     let value = value.chars().take(128).collect();
@@ -26,8 +27,8 @@ pub(super) fn check_input(input: &BootstrapInput) -> Result<(), UserDataError> {
     if let Some(runtime) = &input.container_runtime {
         check_no_control_characters("spec.eks.configuration.bootstrapOptions.containerRuntime", runtime)?;
     }
-    if input.bootstrap_arguments.expose().contains('\0') {
-        return Err(invalid_value(ARGUMENTS, "[redacted]", "contains a NUL character: remove it"));
+    if input.bootstrap_arguments.expose().contains(|c: char| c.is_control() && !c.is_whitespace()) {
+        return Err(invalid_value(ARGUMENTS, REDACTED, "contains a control character: remove it"));
     }
     service_cidr_address(&input.service_cidr)?;
     for (key, value) in &input.labels {
@@ -47,6 +48,23 @@ pub(super) fn check_input(input: &BootstrapInput) -> Result<(), UserDataError> {
     Ok(())
 }
 
+/// Rejects arguments that systemd would not pass to the kubelet as they are written.
+pub(super) fn check_systemd_arguments(input: &BootstrapInput) -> Result<(), UserDataError> {
+    let text = without_continuations(input.bootstrap_arguments.expose());
+    if text.contains('\\') {
+        return Err(invalid_value(ARGUMENTS, REDACTED, "contains a backslash, which systemd would drop: remove it"));
+    }
+    let open = text.chars().fold(None, |open, c| match open {
+        Some(quote) if quote == c => None,
+        None if matches!(c, '\'' | '"') => Some(c),
+        _ => open,
+    });
+    if open.is_some() {
+        return Err(invalid_value(ARGUMENTS, REDACTED, "contains a quotation mark without its pair: remove it"));
+    }
+    Ok(())
+}
+
 /// Rejects text that quoting cannot protect on Windows. EC2Launch searches the whole text for its tags, and an old
 /// PowerShell reads a script in the machine's code page, where other bytes can be quotes.
 pub(super) fn check_windows(input: &BootstrapInput) -> Result<(), UserDataError> {
@@ -60,7 +78,7 @@ pub(super) fn check_windows(input: &BootstrapInput) -> Result<(), UserDataError>
         ("the cluster's endpoint", &input.endpoint, &input.endpoint),
         ("the cluster's certificate authority", &input.ca_base64, &input.ca_base64),
         ("spec.eks.configuration.bootstrapOptions.containerRuntime", runtime, runtime),
-        (ARGUMENTS, input.bootstrap_arguments.expose(), "[redacted]"),
+        (ARGUMENTS, input.bootstrap_arguments.expose(), REDACTED),
     ] {
         if tag(value) {
             return Err(invalid_value(

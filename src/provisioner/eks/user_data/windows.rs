@@ -1,6 +1,6 @@
 //! Windows: one PowerShell script around EKS's `Start-EKSBootstrap.ps1`, which EC2Launch runs.
 
-use super::arguments::kubelet_arguments;
+use super::arguments::windows_arguments;
 use super::error::UserDataError;
 use super::input::BootstrapInput;
 use super::quote::powershell_quoted;
@@ -48,7 +48,7 @@ fn bootstrap_parameters(input: &BootstrapInput) -> String {
         ("-Base64ClusterCA", &input.ca_base64),
         ("-APIServerEndpoint", &input.endpoint),
         ("-ContainerRuntime", runtime),
-        ("-KubeletExtraArgs", &kubelet_arguments(input)),
+        ("-KubeletExtraArgs", &windows_arguments(input)),
     ];
     let given = parameters.iter().filter(|(_, value)| !value.is_empty());
     let words: String = given.map(|(name, value)| format!("{name} {} ", powershell_quoted(value))).collect();
