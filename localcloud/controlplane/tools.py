@@ -26,6 +26,12 @@ MIN_KUBERNETES = (1, 30)
 MIN_PYTHON = (3, 11)
 MIN_GO = (1, 21)
 BUILD_SPACE = 4 << 30
+# Folder, package and tags of what we build. promtool's own service discovery needs hundreds of modules.
+BUILDS = {
+    "controlplane": ("programs", ".", ""),
+    "kwok": ("programs", "sigs.k8s.io/kwok/cmd/kwok", ""),
+    "promtool": ("promtool", "github.com/prometheus/prometheus/cmd/promtool", "remove_all_sd"),
+}
 ARGO = "github.com/argoproj/argo-workflows/v3"
 
 
@@ -160,8 +166,13 @@ def _installed_control_plane():
     return {name: [path] for name, path in found.items()}
 
 
+def promtool():
+    """The path of Prometheus' promtool: an installed one, or our own build."""
+    return shutil.which("promtool") or str(_build_cached("promtool") / "promtool")
+
+
 def _build_cached(name):
-    source = HERE / "controlplane" / "programs"
+    source = HERE / "controlplane" / BUILDS[name][0]
     files = sorted(path for path in source.iterdir() if path.name in ("go.mod", "go.sum") or path.suffix == ".go")
     key = _cache_key([name, platform.system(), platform.machine(), *(path.read_bytes() for path in files)])
     return _cached(f"{name}-{key}", lambda directory: _build(name, source, directory))
@@ -169,17 +180,17 @@ def _build_cached(name):
 
 def _build(name, source, directory):
     go = _go()
-    package = {"controlplane": ".", "kwok": "sigs.k8s.io/kwok/cmd/kwok"}[name]
+    _, package, tags = BUILDS[name]
     environment = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly", "GOWORK": "off"}
     free = shutil.disk_usage(directory).free
     if free < BUILD_SPACE:
         log_progress(f"only {free >> 20} MB are free in {cache_directory()}; a first build needs about {BUILD_SPACE >> 30} GB")
     log_progress(f"building {name} from its published Go modules (once; 6 to 8 min on 2 cores, seconds when Go has built it before)")
-    listed = subprocess.run([go, "list", "-deps", package], cwd=source, env=environment, stdout=subprocess.PIPE, text=True)
+    listed = subprocess.run([go, "list", "-tags", tags, "-deps", package], cwd=source, env=environment, stdout=subprocess.PIPE, text=True)
     if listed.returncode:
         raise MissingPrerequisite("Go could not fetch the modules; see its message above. It needs a module proxy: see `go env GOPROXY`.")
     flags = "-ldflags=-s -w " + " ".join(_version_flags((source / "go.mod").read_text()))
-    command = [go, "build", "-v", "-trimpath", "-buildvcs=false", flags, "-o", str(directory / name), package]
+    command = [go, "build", "-v", "-trimpath", "-buildvcs=false", "-tags", tags, flags, "-o", str(directory / name), package]
     parent = os.getpid()
     build = subprocess.Popen(command, cwd=source, env=environment, stderr=subprocess.PIPE, text=True,
                              preexec_fn=lambda: processes.die_with_parent(parent))
@@ -221,6 +232,8 @@ def _fetch_argo(source, directory):
 def _version_flags(go_mod):
     """Linker flags that set the programs' version, as official builds do."""
     version = re.search(r"^\s*k8s\.io/kubernetes (v(\d+)\.(\d+)\S*)", go_mod, re.MULTILINE)
+    if version is None:
+        return []
     values = zip(("gitVersion", "gitMajor", "gitMinor"), version.groups())
     return [f"-X k8s.io/component-base/version.{field}={value}" for field, value in values]
 

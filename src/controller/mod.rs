@@ -292,6 +292,8 @@ fn record_metrics(
     let state =
         patched("currentState").and_then(|s| s.as_str().map(str::to_owned)).or_else(|| old.current_state.clone());
     metrics.set_group_status(key, state.as_deref().unwrap_or("Init"));
+    let stalled = report.outcome.as_ref().and_then(Outcome::stalled_reason);
+    metrics.set_group_stalled(key, stalled.map(|reason| reason.to_string()));
     let counts = applied.plan.status_update.fields.get("nodes").and_then(|n| serde_json::from_value(n.clone()).ok());
     if let Some(counts) = counts.or_else(|| old.nodes.clone()) {
         metrics.set_node_counts(key, &counts);
@@ -301,6 +303,7 @@ fn record_metrics(
 /// Reports a stored object that cannot be decoded, once per generation. Other groups are not affected.
 async fn report_invalid_object(stored: &GroupObject, key: &str, ctx: &Context) -> Result<Action, Error> {
     ctx.metrics.record_reconcile(key, ReconcileResult::Failed(fail_reason::GET_REQUEST));
+    ctx.metrics.set_group_stalled(key, Some(Reason::InvalidSpec.to_string()));
     let generation = stored.meta().generation;
     if !ctx.stores.is_reported(key, generation) {
         let patch = report::invalid_object_patch(generation, &rfc3339(Timestamp::now()));

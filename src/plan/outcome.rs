@@ -37,6 +37,16 @@ pub enum Outcome {
     Deleted,
 }
 
+impl Outcome {
+    /// The reason of the condition `Stalled`; `None` for a group that needs no manual intervention.
+    pub(crate) fn stalled_reason(&self) -> Option<Reason> {
+        match self {
+            Outcome::Blocked { reason, .. } => Some(*reason),
+            Outcome::Converged | Outcome::Progressing { .. } | Outcome::Locked { .. } | Outcome::Deleted => None,
+        }
+    }
+}
+
 /// When the next pass runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Recheck {

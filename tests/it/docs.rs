@@ -52,7 +52,7 @@ fn alerts_use_existing_metrics_and_are_documented() {
         assert!(metrics_source.contains(&format!("\"{base}\"")), "the controller exports no metric {name}");
     }
     for alert in rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")) {
-        assert!(page.contains(&format!("`{alert}`")), "docs/alerts.md does not explain {alert}");
+        assert!(page.contains(&format!("### {alert}\n")), "docs/alerts.md does not explain {alert}");
     }
 }
 

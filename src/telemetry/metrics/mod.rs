@@ -35,6 +35,7 @@ pub(crate) enum ReconcileResult {
 #[derive(Default)]
 struct GroupSeries {
     status: Option<String>,
+    stalled: Option<String>,
     reasons: BTreeSet<&'static str>,
 }
 
@@ -46,6 +47,7 @@ pub(crate) struct Metrics {
     reconcile_success: IntCounterVec,
     reconcile_fail: IntCounterVec,
     group_status: IntGaugeVec,
+    group_stalled: IntGaugeVec,
     nodes: IntGaugeVec,
     ineffective_writes: IntGaugeVec,
     throttles: IntCounterVec,
@@ -99,6 +101,11 @@ impl Metrics {
                 "instance_manager_instance_group_status",
                 "The state that an InstanceGroup is in, always 1.",
                 &["instancegroup", "status"],
+            )?,
+            group_stalled: build.gauges(
+                "instance_manager_instance_group_stalled",
+                "The reason of the condition Stalled of an InstanceGroup that needs manual intervention, always 1.",
+                &["instancegroup", "reason"],
             )?,
             nodes: build.gauges(
                 "instance_manager_nodes",
@@ -229,6 +236,19 @@ impl Metrics {
         self.group_status.with_label_values(&[group, status]).set(1);
     }
 
+    /// Sets the reason of the condition `Stalled` of a group; `None` when it needs no manual intervention.
+    pub(crate) fn set_group_stalled(&self, group: &str, reason: Option<String>) {
+        let mut groups = self.groups();
+        let series = groups.entry(group.to_owned()).or_default();
+        if let Some(before) = series.stalled.take().filter(|before| Some(before) != reason.as_ref()) {
+            ignore_missing_series(self.group_stalled.remove_label_values(&[group, &before]));
+        }
+        if let Some(reason) = &reason {
+            self.group_stalled.with_label_values(&[group, reason]).set(1);
+        }
+        series.stalled = reason;
+    }
+
     /// Sets the node counts of a group.
     pub(crate) fn set_node_counts(&self, group: &str, counts: &NodeCounts) {
         self.groups().entry(group.to_owned()).or_default();
@@ -260,6 +280,9 @@ impl Metrics {
         }
         if let Some(status) = series.status {
             ignore_missing_series(self.group_status.remove_label_values(&[group, &status]));
+        }
+        if let Some(reason) = series.stalled {
+            ignore_missing_series(self.group_stalled.remove_label_values(&[group, &reason]));
         }
         ignore_missing_series(self.ineffective_writes.remove_label_values(&[group]));
         for state in ["desired", "ready", "updated", "outdated", "draining"] {

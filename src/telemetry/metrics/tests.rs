@@ -9,6 +9,8 @@ fn filled() -> Metrics {
     metrics.record_reconcile("team/db", ReconcileResult::RequeueAfter);
     metrics.set_group_status("team/web", "InitCreate");
     metrics.set_group_status("team/web", "Ready");
+    metrics.set_group_stalled("team/web", Some("DrainBlocked".to_owned()));
+    metrics.set_group_stalled("team/web", Some("NotFound".to_owned()));
     let counts = NodeCounts { desired: 3, ready: 2, ..NodeCounts::default() };
     metrics.set_node_counts("team/web", &counts);
     metrics.set_ineffective_writes("team/web", 1);
@@ -78,9 +80,13 @@ fn every_documented_metric_changes() {
 }
 
 #[test]
-fn group_has_one_status_and_cluster_has_one_revision() {
+fn group_has_one_status_and_one_reason_and_cluster_has_one_revision() {
     let text = filled().encode().unwrap();
     assert_eq!(lines(&text, "instance_group_status{").len(), 1);
+    assert_eq!(
+        lines(&text, "group_stalled{"),
+        ["instance_manager_instance_group_stalled{instancegroup=\"team/web\",reason=\"NotFound\"} 1"]
+    );
     assert_eq!(lines(&text, "revision_info{"), ["instance_manager_boundaries_revision_info{revision=\"r2\"} 1"]);
 }
 
@@ -119,4 +125,30 @@ fn names_and_help_texts_follow_prometheus_rules() {
             assert!(!["le", "quantile"].contains(&label.name()), "{name}: reserved label");
         }
     }
+}
+
+/// The series that tests of the alerts may use: names with the names of their labels.
+#[test]
+fn list_of_all_series_is_current() {
+    let text = filled().encode().unwrap();
+    let mut series: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).map(without_values).collect();
+    series.sort();
+    series.dedup();
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/metrics.txt");
+    let listed = series.join("\n") + "\n";
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(path, &listed).expect("the file is writable");
+    }
+    assert_eq!(std::fs::read_to_string(path).unwrap_or_default(), listed, "run `make golden`");
+}
+
+/// `name{label="value"} 1` as `name{label}`.
+fn without_values(line: &str) -> String {
+    let Some((name, rest)) = line.split_once('{') else {
+        return format!("{}{{}}", line.split(' ').next().unwrap_or(line));
+    };
+    let labels = rest.split('}').next().unwrap_or_default().split(',');
+    let mut names: Vec<_> = labels.filter_map(|label| label.split('=').next()).collect();
+    names.sort_unstable();
+    format!("{name}{{{}}}", names.join(","))
 }
