@@ -90,6 +90,8 @@ pub(crate) mod tag {
     /// On a scaling group: the processes that the deletion of its InstanceGroup suspended. A group that takes the scaling
     /// group over resumes them.
     pub(crate) const SUSPENDED_BY_DELETION: &str = "instancegroups.keikoproj.io/SuspendedByDeletion";
+    /// On a scaling group: the process that the controller suspended because subnets leave. It outlives the status.
+    pub(crate) const SUSPENDED_FOR_SUBNETS: &str = "instancegroups.keikoproj.io/SuspendedForSubnets";
     /// Name of the cluster, in the tag that other tools read.
     pub(crate) const KUBERNETES_CLUSTER: &str = "KubernetesCluster";
     /// Name that the AWS console shows.

@@ -83,7 +83,7 @@ pub struct DeleteInput<'a> {
 }
 
 /// The most tags that a scaling group takes (Amazon EC2 Auto Scaling User Guide, "Tag Auto Scaling groups and instances").
-const MAX_TAGS: usize = 50;
+pub(crate) const MAX_TAGS: usize = 50;
 
 /// Whether a policy is one that every node's role gets.
 pub(crate) fn is_standard_policy(arn: &str) -> bool {

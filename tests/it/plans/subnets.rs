@@ -22,6 +22,18 @@ pub(super) fn suspend(s: &mut Scenario) {
     managed.leaving_subnets = vec!["subnet-9".into()];
 }
 
+/// The tag that says who suspended AZRebalance.
+fn marker() -> Tag {
+    Tag { key: "instancegroups.keikoproj.io/SuspendedForSubnets".into(), value: "AZRebalance".into() }
+}
+
+/// The status was lost after `suspend`, and the scaling group has the tag.
+fn lose_status(s: &mut Scenario) {
+    suspend(s);
+    s.status.managed.clone_from(&converged().status.managed);
+    s.state.scaling_group.as_mut().expect("a group").tags.push(marker());
+}
+
 /// The steps as short texts.
 fn steps(scenario: &Scenario) -> Vec<String> {
     let text = |step: &Step| match step {
@@ -31,6 +43,8 @@ fn steps(scenario: &Scenario) -> Vec<String> {
         }
         Step::Eks(EksStep::SuspendProcesses { processes, .. }) => format!("suspend {}", processes.join(" ")),
         Step::Eks(EksStep::ResumeProcesses { processes, .. }) => format!("resume {}", processes.join(" ")),
+        Step::Eks(EksStep::PutTags { tags, .. }) if tags[..] == [marker()] => "mark".into(),
+        Step::Eks(EksStep::DeleteTags { keys, .. }) if keys[..] == [marker().key] => "unmark".into(),
         Step::Node(NodeStep::CordonNode { instance, .. }) => format!("cordon {instance}"),
         Step::Node(NodeStep::UncordonNode { node, .. }) => format!("uncordon {node}"),
         other => format!("{other:?}"),
@@ -57,7 +71,7 @@ fn without_steps(scenario: &Scenario) -> bool {
 #[test]
 fn removed_subnet_is_emptied_before_rebalancing_resumes() {
     let all = ["subnet-1", "subnet-9"];
-    assert_eq!(steps(&with_subnets(&all)), ["record", "suspend AZRebalance"]);
+    assert_eq!(steps(&with_subnets(&all)), ["record", "mark", "suspend AZRebalance"]);
     assert_eq!(steps(&with_subnets(&all).with(suspend)), ["set subnet-1"]);
     // A restart of the controller finds the record.
     assert_eq!(steps(&with_subnets(&["subnet-1"]).with(suspend)), ["cordon i-2"]);
@@ -71,7 +85,7 @@ fn removed_subnet_is_emptied_before_rebalancing_resumes() {
 
 #[test]
 fn exchanged_subnets_are_set_only_after_suspension() {
-    assert_eq!(steps(&with_subnets(&["subnet-9"])), ["record", "suspend AZRebalance"]);
+    assert_eq!(steps(&with_subnets(&["subnet-9"])), ["record", "mark", "suspend AZRebalance"]);
     assert_eq!(steps(&with_subnets(&["subnet-9"]).with(suspend)), ["set subnet-1"]);
 }
 
@@ -98,7 +112,7 @@ fn lock_holds_removal_and_replacement() {
     // Without a node in the subnet, there is nothing to hold.
     let empty = |s: &mut Scenario| s.state.instance_subnets.values_mut().for_each(|subnet| *subnet = "subnet-1".into());
     let unused = with_subnets(&["subnet-1", "subnet-9"]).with(empty).with(locked);
-    assert_eq!(steps(&unused), ["record", "suspend AZRebalance"]);
+    assert_eq!(steps(&unused), ["record", "mark", "suspend AZRebalance"]);
 }
 
 #[test]
@@ -164,4 +178,26 @@ fn strategy_crd_gets_a_resource_of_its_own_for_removed_subnets() {
     let of_version = name_of(&converged().with_spec(crd_strategy::CRD));
     let removal = with_subnets(&["subnet-1"]).with(suspend).with_spec(crd_strategy::CRD);
     assert_eq!(name_of(&removal), format!("{of_version}-64870535"));
+}
+
+/// Without the tag, nothing would say that the controller suspended AZRebalance, and it would stay suspended.
+#[test]
+fn removal_continues_without_a_status() {
+    let lost = with_subnets(&["subnet-1"]).with(lose_status);
+    assert_eq!(steps(&lost), ["record", "cordon i-2"]);
+    let lost = recorded(lost);
+    assert_eq!(lost.status.managed.as_ref().expect("a record").leaving_subnets, ["subnet-9"]);
+    assert_eq!(steps(&lost), ["cordon i-2"]);
+    let empty = |s: &mut Scenario| _ = s.state.instance_subnets.insert("i-2".into(), "subnet-1".into());
+    for emptied in [lost.with(empty), with_subnets(&["subnet-1"]).with(lose_status).with(empty)] {
+        assert_eq!(steps(&emptied).last_chunk(), Some(&["resume AZRebalance".to_owned(), "unmark".to_owned()]));
+    }
+    let unknown = with_subnets(&["subnet-1"]).with(lose_status).with(|s| _ = s.state.instance_subnets.remove("i-2"));
+    assert_eq!(steps(&unknown), Vec::<String>::new(), "its subnet is not known");
+    // The spec suspends AZRebalance itself now.
+    let of_spec = with_subnets(&["subnet-1"]).with(lose_status).with(empty).with(|s| {
+        s.resolved.desired.suspended_processes = ["AZRebalance".to_owned()].into();
+    });
+    assert_eq!(steps(&of_spec).last().map(String::as_str), Some("unmark"));
+    assert!(!steps(&of_spec).iter().any(|step| step.starts_with("resume")));
 }

@@ -275,7 +275,7 @@ async fn observe_details(
         state.warm_instances = Some(o.inventory.warm_pool(&group.name, o.max_cache_age).await.map_err(aws)?.to_vec());
     }
     let rotate_at_passed = resolved.desired.rolling_update.rotate_at.is_some_and(|at| at <= o.now);
-    let subnets_leave = !subnets::leaving(resolved, state, status).is_empty();
+    let subnets_leave = !subnets::leaving(resolved, state, status).is_empty() || subnets::is_marked(&group);
     if rotate_at_passed || subnets_leave {
         let warm = state.warm_instances.iter().flatten().map(|w| &w.instance);
         let ids: Vec<_> = group.instances.iter().chain(warm).map(|i| i.id.clone()).collect();
@@ -300,6 +300,9 @@ async fn observe_details(
 
 /// The launch template versions. The hash in the status is enough until something differs from it, or `rotate-at` asks for
 /// what the hash does not cover.
+///
+/// The recorded hash holds forever, however old the status is: the content of a version never changes, and EC2 gives
+/// neither the ID of a template nor the number of a deleted version to another one (Amazon EC2 User Guide, "Launch templates").
 async fn versions(
     o: &Observer<'_>,
     resolved: &ResolvedGroup,

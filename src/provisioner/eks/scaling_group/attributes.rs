@@ -7,6 +7,7 @@ use crate::api::names::tag;
 use crate::aws::{ScalingGroup, Tag, tag_map};
 use crate::plan::EksStep;
 use crate::plan::{Drift, PlanBuilder};
+use crate::provisioner::eks::delete::MAX_TAGS;
 use crate::provisioner::eks::input::PlanInput;
 use crate::provisioner::eks::scaling_group::{hooks, subnets};
 use crate::provisioner::eks::warm_pool;
@@ -19,7 +20,10 @@ pub(crate) fn plan_attributes(input: &PlanInput, group: &ScalingGroup, builder: 
     let name = || group.name.clone();
     let processes = subnets::desired_processes(input, group);
     let by_deletion = suspended_by_deletion(group);
-    let recorded: Vec<_> = managed.processes.iter().cloned().chain(by_deletion.iter().flatten().cloned()).collect();
+    let for_subnets = subnets::marker();
+    let is_marked = subnets::is_marked(group);
+    let of_tags = by_deletion.iter().flatten().cloned().chain(is_marked.then(|| for_subnets.value.clone()));
+    let recorded: Vec<_> = managed.processes.iter().cloned().chain(of_tags).collect();
     let (add, remove) = additions_and_removals(&processes, &group.suspended_processes, &recorded);
     if !add.is_empty() {
         let of_spec: Vec<_> = add.iter().filter(|p| desired.suspended_processes.contains(*p)).cloned().collect();
@@ -29,6 +33,12 @@ pub(crate) fn plan_attributes(input: &PlanInput, group: &ScalingGroup, builder: 
         }
         if of_spec.len() < add.len() {
             reasons.push(subnets::drift(input, group));
+            // Put first, because the status may be lost.
+            if !is_marked && group.tags.len() < MAX_TAGS {
+                let reasons = vec![subnets::drift(input, group)];
+                let tags = vec![for_subnets.clone()];
+                builder.push_with_reasons(EksStep::PutTags { group: name(), tags }, reasons);
+            }
         }
         builder.push_with_reasons(EksStep::SuspendProcesses { group: name(), processes: add }, reasons);
     }
@@ -41,6 +51,9 @@ pub(crate) fn plan_attributes(input: &PlanInput, group: &ScalingGroup, builder: 
     if by_deletion.is_some() {
         // Removed last: it is the only record of what the deletion suspended.
         builder.push(EksStep::DeleteTags { group: name(), keys: vec![tag::SUSPENDED_BY_DELETION.into()] });
+    }
+    if is_marked && !subnets::suspends_rebalancing(input, group) {
+        builder.push(EksStep::DeleteTags { group: name(), keys: vec![for_subnets.key] });
     }
     let (add, remove) = additions_and_removals(&desired.metrics, &group.enabled_metrics, &managed.metrics);
     if !add.is_empty() {

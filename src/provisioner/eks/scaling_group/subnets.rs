@@ -6,13 +6,17 @@
 //! group's subnets. So AZRebalance is suspended first, then the smaller list is set, and the rotation replaces the nodes
 //! in the removed subnets. AZRebalance resumes when no instance is left in them.
 //!
+//! The status records the removed subnets, and a tag of the scaling group says who suspended AZRebalance. If the status is
+//! lost, the tag alone is enough to continue: every instance outside of the desired subnets is then in a removed one.
+//!
 //! AWS does not document what happens to instances of a removed subnet while another subnet serves the same zone. They
 //! are replaced in the same way.
 
 use std::collections::BTreeSet;
 
 use crate::api::InstanceGroupStatus;
-use crate::aws::{Instance, InstanceState, ScalingGroup};
+use crate::api::names::tag;
+use crate::aws::{Instance, InstanceState, ScalingGroup, Tag};
 use crate::plan::Drift;
 use crate::provisioner::eks::input::PlanInput;
 use crate::provisioner::eks::observed::ObservedState;
@@ -21,10 +25,22 @@ use crate::provisioner::eks::resolve::ResolvedGroup;
 /// The process that balances the zones of a group.
 const REBALANCING: &str = "AZRebalance";
 
+/// The tag of a scaling group whose AZRebalance the controller suspends because subnets leave.
+pub(crate) fn marker() -> Tag {
+    Tag { key: tag::SUSPENDED_FOR_SUBNETS.into(), value: REBALANCING.into() }
+}
+
+/// Whether the scaling group has the tag.
+pub(crate) fn is_marked(group: &ScalingGroup) -> bool {
+    group.tags.contains(&marker())
+}
+
 /// Subnets of the scaling group, and subnets that it had, which the spec does not list.
 pub(crate) fn leaving(resolved: &ResolvedGroup, state: &ObservedState, status: &InstanceGroupStatus) -> Vec<String> {
     let present = state.scaling_group.iter().flat_map(|g| &g.subnets);
-    not_desired(resolved, present.chain(recorded(status)))
+    let is_marked = state.scaling_group.as_ref().is_some_and(is_marked);
+    let of_instances = state.instance_subnets.values().filter(|_| is_marked);
+    not_desired(resolved, present.chain(recorded(status)).chain(of_instances))
 }
 
 /// Subnets that have left the scaling group, but may still have instances.
@@ -86,7 +102,11 @@ pub(crate) fn recorded_processes(input: &PlanInput) -> Vec<String> {
     processes.into_iter().collect()
 }
 
-fn suspends_rebalancing(input: &PlanInput, group: &ScalingGroup) -> bool {
+/// Whether AZRebalance stays suspended because of leaving subnets, also if the spec does not list it.
+pub(crate) fn suspends_rebalancing(input: &PlanInput, group: &ScalingGroup) -> bool {
+    if is_marked(group) && has_unknown_subnet(input.observed) {
+        return true;
+    }
     let in_use = in_use(input.resolved, input.observed, input.status);
     let has_left = in_use.iter().any(|subnet| !group.subnets.contains(subnet));
     has_left || (!in_use.is_empty() && !is_empty(group) && !is_locked(input))
@@ -107,11 +127,19 @@ fn is_empty(group: &ScalingGroup) -> bool {
 }
 
 fn may_have_instances(state: &ObservedState, subnet: &str) -> bool {
+    let may_be_in = |instance: &Instance| state.instance_subnets.get(&instance.id).is_none_or(|found| found == subnet);
+    staying_instances(state).any(may_be_in)
+}
+
+fn has_unknown_subnet(state: &ObservedState) -> bool {
+    staying_instances(state).any(|instance| !state.instance_subnets.contains_key(&instance.id))
+}
+
+/// The instances of the group and of its warm pool, without those that are being terminated.
+fn staying_instances(state: &ObservedState) -> impl Iterator<Item = &Instance> {
     let members = state.scaling_group.iter().flat_map(|g| &g.instances);
     let warm = state.warm_instances.iter().flatten().map(|warm| &warm.instance);
-    let stays = |instance: &&Instance| instance.state != InstanceState::Terminating;
-    let may_be_in = |instance: &Instance| state.instance_subnets.get(&instance.id).is_none_or(|found| found == subnet);
-    members.chain(warm).filter(stays).any(may_be_in)
+    members.chain(warm).filter(|instance| instance.state != InstanceState::Terminating)
 }
 
 fn recorded(status: &InstanceGroupStatus) -> impl Iterator<Item = &String> {
