@@ -243,8 +243,8 @@ impl World {
 
     /// Amazon EC2 Auto Scaling User Guide, "Warm pools", Limitations; API Reference, PutWarmPool.
     fn put_warm_pool(&mut self, sizes: &WarmSizes) -> Result<(), &'static str> {
-        if self.asks_for_spot() || self.scaling_group().mixed.is_some() {
-            return Err("no warm pool for a group with a mixed instances policy or Spot Instances");
+        if self.asks_for_spot() || self.excludes_pool() {
+            return Err("no warm pool for a group with Spot Instances or weights");
         }
         if self.scaling_group().warm_pool.as_ref().is_some_and(|pool| pool.deleting) {
             return Err("the warm pool is pending delete");
@@ -252,6 +252,12 @@ impl World {
         let pool = WarmPool { sizes: sizes.clone(), state: "Stopped".into(), reuse_on_scale_in: None, deleting: false };
         self.scaling_group_mut().warm_pool = Some(pool);
         Ok(())
+    }
+
+    /// Whether the mixed instances policy buys Spot Instances or has weights.
+    fn excludes_pool(&self) -> bool {
+        let mixed = self.scaling_group().mixed.as_ref();
+        mixed.is_some_and(|mixed| mixed.distribution.on_demand_percent < 100 || mixed.weighted)
     }
 
     /// Whether the pinned version asks for Spot Instances.
@@ -289,7 +295,8 @@ impl World {
         let (mixed, pool) = (group.mixed.is_some(), group.warm_pool.is_some());
         match (self.asks_for_spot(), mixed, pool) {
             (true, true, _) => Err("a template that requests Spot Instances beside a mixed instances policy"),
-            (true, _, true) | (_, true, true) => Err("Spot Instances or a mixed instances policy beside a warm pool"),
+            (true, _, true) => Err("Spot Instances beside a warm pool"),
+            (_, _, true) if self.excludes_pool() => Err("Spot Instances or weights beside a warm pool"),
             _ => Ok(()),
         }
     }
@@ -337,6 +344,7 @@ fn choices() -> Vec<Vec<String>> {
             configuration("mixedInstancesPolicy: {instanceTypes: [{type: m5a.large}]}"),
             "eks: {warmPool: {minSize: 1, maxSize: 4}}".into(),
             "eks: {warmPool: {minSize: 2}}".into(),
+            "eks: {warmPool: {minSize: 1}, configuration: {mixedInstancesPolicy: {instanceTypes: [{type: m5a.large}]}}}".into(),
         ],
         vec!["{}".into(), many("a"), many("b")],
         vec!["{}".into(), policies("a"), policies("b")],

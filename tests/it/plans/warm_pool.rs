@@ -8,6 +8,10 @@ use super::*;
 
 const POOL: &str = "eks: {warmPool: {minSize: 1, maxSize: 4}}";
 
+/// AWS allows a warm pool beside several On-Demand types without weights.
+const ON_DEMAND_TYPES_WITH_POOL: &str =
+    "eks: {warmPool: {minSize: 1}, configuration: {mixedInstancesPolicy: {instanceTypes: [{type: m5a.large}]}}}";
+
 fn pool(min: i32, max: Option<i32>) -> WarmPool {
     WarmPool { sizes: WarmSizes { min, max }, state: "Stopped".into(), reuse_on_scale_in: None, deleting: false }
 }
@@ -77,9 +81,10 @@ fn plans_match_golden_files() {
         (
             "warm_pool/exchanged-for-mixed-instances",
             converged_with_pool().with_spec(
-                "eks: {maxSize: 5, configuration: {mixedInstancesPolicy: {instanceTypes: [{type: m5a.large}]}}}",
+                "eks: {maxSize: 5, configuration: {mixedInstancesPolicy: {spotRatio: 50, instanceTypes: [{type: m5a.large}]}}}",
             ),
         ),
+        ("warm_pool/added-to-on-demand-types", converged().with_spec(ON_DEMAND_TYPES_WITH_POOL)),
         (
             "warm_pool/mixed-instances-wait-for-deletion",
             converged_with_pool()
@@ -218,11 +223,30 @@ fn unsupported_pool_combination_names_both_fields() {
             desired::parse(&id, &common::annotations(&[]), &decode_spec(&spec).expect("a spec")).expect_err("problems");
         found.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
-    for (field, extra) in
-        [("spotPrice", "spotPrice: '0.1'"), ("mixedInstancesPolicy", "mixedInstancesPolicy: {spotRatio: 50}")]
-    {
+    for (field, extra) in [
+        ("spotPrice", "spotPrice: '0.1'"),
+        ("mixedInstancesPolicy.spotRatio", "mixedInstancesPolicy: {spotRatio: 50}"),
+        ("weight", "mixedInstancesPolicy: {instanceTypes: [{type: m5a.large, weight: 2}]}"),
+    ] {
         let errors = problems(extra);
         assert!(errors.iter().any(|p| p.contains("spec.eks.warmPool") && p.contains(field)), "{errors:?}");
         assert!(errors.iter().any(|p| p.starts_with("spec.eks.warmPool.minSize `-1`")), "{errors:?}");
     }
+}
+
+/// AWS does not document whether weights can be removed, so the group keeps them, and AWS would refuse the pool.
+#[test]
+fn weights_that_the_group_keeps_exclude_a_pool() {
+    let weighted = converged().with_spec(ON_DEMAND_TYPES_WITH_POOL);
+    let plan = weighted.plan();
+    let policy = plan.steps.iter().find_map(|planned| match &planned.step {
+        Step::Eks(EksStep::UpdateGroup { change, .. }) => change.mixed.clone(),
+        _ => None,
+    });
+    let policy = MixedPolicy { weighted: true, ..policy.expect("a policy") };
+    let kept = weighted.with_scaling_group(|g| g.mixed = Some(policy));
+    let Outcome::Blocked { reason: Reason::RefusedByAws, message, .. } = kept.plan().outcome else {
+        panic!("{:?}", kept.plan().outcome)
+    };
+    assert!(message.contains("has weights"), "{message}");
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::mixed_instances::MixedInstances;
 use super::spec::DesiredSpec;
 use crate::api::names::tag;
 use crate::api::spec_error::{SpecError, SpecErrors, non_empty};
@@ -118,7 +119,12 @@ pub(super) fn known_names(
 }
 
 /// Parses the warm pool. Without `maxSize` it is 0, and the pool has its `minSize`.
-pub(super) fn warm_pool(problems: &mut SpecErrors, eks: &EksSpec, c: &EksConfiguration) -> Option<WarmSizes> {
+pub(super) fn warm_pool(
+    problems: &mut SpecErrors,
+    eks: &EksSpec,
+    c: &EksConfiguration,
+    mixed: Option<&MixedInstances>,
+) -> Option<WarmSizes> {
     let pool = eks.warm_pool.as_ref()?;
     let (min, max) = (pool.min_size.unwrap_or(0), pool.max_size.unwrap_or(0));
     let mut wrong = |field: &str, value: i64, least: i64, remedy: &str| {
@@ -129,13 +135,24 @@ pub(super) fn warm_pool(problems: &mut SpecErrors, eks: &EksSpec, c: &EksConfigu
     };
     wrong("minSize", min, 0, "use a number from 0 to 10000");
     wrong("maxSize", max, -1, "use a number from 0 to 10000, or -1 for the group's maxSize");
-    let spot = non_empty(&c.spot_price).is_some();
-    let others = [("mixedInstancesPolicy", c.mixed_instances_policy.is_some()), ("spotPrice", spot)];
-    for (other, _) in others.into_iter().filter(|(_, given)| *given) {
+    let others = [
+        ("spotPrice", mixed.is_none() && non_empty(&c.spot_price).is_some(), "remove one of the two"),
+        (
+            "mixedInstancesPolicy.spotRatio",
+            mixed.is_some_and(MixedInstances::uses_spot),
+            "set spotRatio to 0, or remove the warm pool",
+        ),
+        (
+            "mixedInstancesPolicy.instanceTypes[].weight",
+            mixed.is_some_and(MixedInstances::is_weighted),
+            "remove the weights, or remove the warm pool",
+        ),
+    ];
+    for (other, _, remedy) in others.into_iter().filter(|(_, is_given, _)| *is_given) {
         let rule = format!(
             "cannot be combined with spec.eks.configuration.{other}: AWS supports no warm pool for such groups"
         );
-        problems.push_error(SpecError::invalid("spec.eks.warmPool", "", rule, "remove one of the two"));
+        problems.push_error(SpecError::invalid("spec.eks.warmPool", "", rule, remedy));
     }
     Some(WarmSizes { min: min.clamp(0, 10_000) as i32, max: (max >= 0).then_some(max.min(10_000) as i32) })
 }

@@ -26,6 +26,16 @@ impl MixedInstances {
     pub(crate) fn uses_spot(&self) -> bool {
         self.distribution.on_demand_percent < 100
     }
+
+    /// Whether its types count for different numbers of units.
+    pub(crate) fn is_weighted(&self) -> bool {
+        self.overrides.iter().any(|o| o.weight != 1)
+    }
+
+    /// Whether AWS allows no warm pool beside it (Amazon EC2 Auto Scaling User Guide, "Warm pools", Limitations).
+    pub(crate) fn excludes_warm_pool(&self) -> bool {
+        self.uses_spot() || self.is_weighted()
+    }
 }
 
 pub(super) fn mixed(problems: &mut SpecErrors, c: &EksConfiguration) -> Option<MixedInstances> {

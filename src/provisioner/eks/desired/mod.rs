@@ -84,7 +84,7 @@ pub fn parse_with_launch_problems(
         cluster: problems.required("clusterName", &c.cluster_name),
         min_size,
         max_size,
-        warm_pool: warm_pool(&mut problems, &eks, c),
+        warm_pool: warm_pool(&mut problems, &eks, c, mixed.as_ref()),
         scaling_configuration: eks
             .r#type
             .as_deref()

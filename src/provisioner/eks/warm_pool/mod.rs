@@ -43,9 +43,9 @@ pub(crate) fn is_foreign(input: &PlanInput) -> bool {
 pub(crate) fn excluded_by(input: &PlanInput, group: &ScalingGroup) -> Option<&'static str> {
     let desired = &input.resolved.desired;
     let field = match (&desired.mixed_instances, &desired.spot_price) {
-        (Some(_), _) => "mixedInstancesPolicy",
+        (Some(mixed), _) if mixed.excludes_warm_pool() => "mixedInstancesPolicy",
         (None, Some(_)) => "spotPrice",
-        (None, None) => return None,
+        _ => return None,
     };
     group.warm_pool.is_some().then_some(field)
 }
@@ -64,6 +64,10 @@ pub(crate) fn plan_pool(
         )),
         // Something prevented the update that ends the purchase of Spot Instances; AWS would reject the pool.
         (Some(_), None) if builder.outcome.is_some() => {}
+        // AWS does not document whether weights can be removed, so a group that has some keeps them.
+        (Some(_), None) if group.mixed.as_ref().is_some_and(|mixed| mixed.weighted) => {
+            builder.set_outcome_once(weights_exclude_pool(group));
+        }
         (Some(desired), found) => {
             let reasons = pool_drift(found.as_ref(), desired);
             if !reasons.is_empty() {
@@ -93,6 +97,14 @@ fn wait_for_deletion(group: &ScalingGroup, is_leaving: bool, field: &str) -> Out
     }
     let message = format!(
         "{rule}, and the controller did not create the warm pool of {}; delete that warm pool, or remove {field}",
+        group.name
+    );
+    Outcome::Blocked { reason: Reason::RefusedByAws, message, is_deleting: false }
+}
+
+fn weights_exclude_pool(group: &ScalingGroup) -> Outcome {
+    let message = format!(
+        "AWS allows no warm pool for the scaling group {}, whose mixed instances policy has weights; remove spec.eks.warmPool, or create an InstanceGroup with another name",
         group.name
     );
     Outcome::Blocked { reason: Reason::RefusedByAws, message, is_deleting: false }
