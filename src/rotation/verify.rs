@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use super::members::NodeInstance;
-use crate::plan::{NodeStep, PlannedStep, Step};
+use crate::plan::{NodeStep, NodegroupStep, PlannedStep, Step};
 
 /// The members on which the steps depend, without those in `verified`. `removes_all`: the steps remove all members, so
 /// that none has to stay available.
@@ -18,7 +18,15 @@ pub(crate) fn unverified<'a>(
 ) -> Vec<&'a NodeInstance> {
     let (mut needed, mut drained, mut cordons) = (BTreeSet::new(), BTreeSet::new(), false);
     for planned in steps {
-        let Step::Node(step) = &planned.step else { continue };
+        let step = match &planned.step {
+            Step::Node(step) => step,
+            // EKS removes the nodes. "No Node in the cache" is not "never joined", and someone may have uncordoned others.
+            Step::Nodegroup(NodegroupStep::DeleteNodegroup { .. }) => {
+                needed.extend(members.iter().filter(|m| !m.reasons.is_empty()).map(|m| m.instance.id.as_str()));
+                continue;
+            }
+            _ => continue,
+        };
         match step {
             // "No Node in the cache" is not "never joined".
             NodeStep::Terminate { instance, node: None, .. } => {

@@ -125,7 +125,7 @@ fn outgoing_members(input: &PlanInput, group: &ObservedNodegroup) -> Vec<NodeIns
     let uid = &input.resolved.desired.id.uid;
     let policy = drain_policy(input);
     let drained = |m: &NodeInstance| {
-        let Some(node) = &m.node else { return true };
+        let Some(node) = &m.node else { return !has_pods(input, m) };
         let (Some(record), Some(view)) = (m.disruption_of(uid), input.observed.drains.get(&node.name)) else {
             return false;
         };
@@ -133,6 +133,12 @@ fn outgoing_members(input: &PlanInput, group: &ObservedNodegroup) -> Vec<NodeIns
     };
     let is_running = |m: &&NodeInstance| !matches!(m.instance.state, InstanceState::Terminating | InstanceState::Other);
     group.members.iter().filter(is_running).filter(|m| input.lock.is_some() || !drained(m)).cloned().collect()
+}
+
+/// Whether pods are bound to an instance without a Node. They are read at the source before the node group is deleted.
+fn has_pods(input: &PlanInput, member: &NodeInstance) -> bool {
+    let pods = input.observed.drains.get(&member.instance.id).map(|view| &view.pods);
+    pods.into_iter().flatten().any(|pod| !pod.is_ignored && !pod.is_finished)
 }
 
 fn drain_policy(input: &PlanInput) -> DrainPolicy {

@@ -211,4 +211,9 @@ fn plan_depends_on_nodes_that_it_takes_or_counts() {
         (decide(&input(&draining, &empty, 1)).steps.into_iter()).map(crate::plan::PlannedStep::from).collect();
     let found = verify::unverified(&steps, false, &draining, &Default::default());
     assert_eq!(found.len(), 1, "someone may have uncordoned the node that is terminated");
+    let nodegroup = crate::aws::nodegroup::NodegroupName::new("demo", "old");
+    let steps = [crate::plan::PlannedStep::from(crate::plan::NodegroupStep::DeleteNodegroup { nodegroup })];
+    let outgoing = [old("a").never_joined(), old("b").cordoned(), node_instance("c")];
+    let found = verify::unverified(&steps, false, &outgoing, &Default::default());
+    assert_eq!(found.len(), 2, "EKS removes the outgoing nodes");
 }

@@ -6,7 +6,7 @@ use instance_manager::aws::nodegroup::{
 };
 use instance_manager::ownership;
 use instance_manager::plan::NodegroupStep;
-use instance_manager::plan::{NodeStep, ObjectStep, Reason, Recheck, Step};
+use instance_manager::plan::{NodeStep, ObjectStep, PodRef, Reason, Recheck, Step};
 use instance_manager::provisioner::nodegroup::observed::{ObservedNodegroup, ObservedState};
 use instance_manager::provisioner::nodegroup::{delete, desired, drift, input, observed, plan, resolve};
 use instance_manager::rotation::{DrainView, PodView};
@@ -897,4 +897,31 @@ fn field_that_eks_does_not_tell_is_no_drift() {
         .plan();
     let names: Vec<_> = plan.steps.iter().map(|p| p.step.name()).filter(|name| *name != "UpdateStatus").collect();
     assert_eq!((names, plan.outcome), (Vec::<&str>::new(), Outcome::Converged));
+}
+
+/// "No Node in the cache" is not "drained": the plan that deletes the node group is made again from what the API server says.
+#[test]
+fn pods_of_an_instance_without_a_node_keep_the_outgoing_nodegroup() {
+    let before = resolve_spec("");
+    let after = "eks-managed: {configuration: {instanceType: m5.xlarge}}";
+    let mut scenario =
+        Scenario::new(vec![existing_nodegroup(&before, 1), existing_nodegroup(&resolve_spec(after), 1)], after);
+    let outgoing = &mut scenario.state.nodegroups[0];
+    outgoing.members.iter_mut().for_each(|member| member.node = None);
+    let instance = outgoing.members[0].instance.id.clone();
+    let steps = |scenario: &Scenario| scenario.plan().steps.iter().map(|s| s.step.name()).collect::<Vec<_>>();
+    assert!(steps(&scenario).contains(&"DeleteNodegroup"), "{:?}", steps(&scenario));
+    let pod = PodView {
+        pod: PodRef { namespace: "team".into(), name: "web".into(), uid: "1".into() },
+        is_ignored: false,
+        is_finished: false,
+        is_unmanaged: false,
+        is_terminating: false,
+        grace_seconds: 30,
+    };
+    scenario.state.drains.insert(instance.clone(), DrainView { pods: vec![pod.clone()], ..DrainView::default() });
+    assert!(!steps(&scenario).contains(&"DeleteNodegroup"), "{:?}", steps(&scenario));
+    let finished = DrainView { pods: vec![PodView { is_finished: true, ..pod }], ..DrainView::default() };
+    scenario.state.drains.insert(instance, finished);
+    assert!(steps(&scenario).contains(&"DeleteNodegroup"));
 }

@@ -7,6 +7,8 @@
 #[cfg(test)]
 mod tests;
 
+use jiff::SignedDuration;
+
 use super::types::{Candidates, RollingUpdateDecision, RollingUpdateInput};
 use crate::aws::InstanceState;
 use crate::plan::NodeStep;
@@ -69,13 +71,21 @@ fn enter_standby_step(input: &RollingUpdateInput, member: &NodeInstance) -> Node
     }
 }
 
-/// Removes surge records from nodes that are no longer candidates and whose instance never entered standby.
+/// How long EnterStandby may stay invisible: its response may be lost, and DescribeAutoScalingGroups may lag behind it.
+const STANDBY_DELAY: SignedDuration = SignedDuration::from_mins(2);
+
+/// Removes surge records from nodes that are no longer candidates and whose instance never entered standby. An instance
+/// that enters standby without a record would stay in standby, like one that a person put there.
 pub(super) fn clear_unused_records<'a>(
     input: &RollingUpdateInput,
     members: impl Iterator<Item = &'a NodeInstance>,
 ) -> Vec<NodeStep> {
     members
         .filter(|m| m.has_surge_record(input.group_uid) && m.instance.state == InstanceState::InService)
+        .filter(|m| {
+            let record = m.node.as_ref().and_then(|node| node.surge.as_ref());
+            record.is_some_and(|record| input.now.duration_since(record.since) >= STANDBY_DELAY)
+        })
         .filter_map(|m| Some(NodeStep::ClearSurge { node: m.node.as_ref()?.name.clone() }))
         .collect()
 }

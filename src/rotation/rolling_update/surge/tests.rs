@@ -12,7 +12,12 @@ use crate::rotation::tests::{NodeInstanceExt, UID, ago, input, node_instance, st
 use crate::rotation::{DrainView, Drains, NodeInstance, SurgeRecord};
 
 fn with_surge_record(member: NodeInstance) -> NodeInstance {
-    member.node(|n| n.surge = Some(SurgeRecord { group: UID.into(), template_version: "2".into(), since: ago(20) }))
+    with_surge_record_since(member, 120)
+}
+
+fn with_surge_record_since(member: NodeInstance, seconds: i64) -> NodeInstance {
+    let since = ago(seconds);
+    member.node(|n| n.surge = Some(SurgeRecord { group: UID.into(), template_version: "2".into(), since }))
 }
 
 fn in_standby(name: &str) -> NodeInstance {
@@ -82,6 +87,13 @@ fn healthy_nodes_enter_standby_and_unhealthy_ones_are_replaced_immediately() {
             1,
             vec![with_surge_record(node_instance("a"))],
             vec!["clear node-a"],
+        ),
+        (
+            "a revert finds a record, and EnterStandby may not be visible yet",
+            1,
+            1,
+            vec![with_surge_record_since(node_instance("a"), 119)],
+            vec![],
         ),
         (
             "an instance that a person put into standby",
