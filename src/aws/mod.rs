@@ -60,6 +60,10 @@ pub(crate) trait AutoScaling: Send + Sync {
     /// SetInstanceHealth to `Unhealthy`, so that Auto Scaling replaces the instance, also in a warm pool. The health
     /// check grace period is ignored.
     async fn set_unhealthy(&self, instance: &str) -> AwsResult<()>;
+    /// DescribeAutoScalingGroups, in pages of 100: all groups in the region.
+    async fn all_groups(&self) -> AwsResult<Vec<ScalingGroup>>;
+    /// DescribeLaunchConfigurations, in pages of 100: all launch configurations in the region.
+    async fn all_launch_configurations(&self) -> AwsResult<Vec<LaunchConfiguration>>;
     /// DescribeLaunchConfigurations for at most 50 names. Those that do not exist are missing from the result.
     async fn describe_launch_configurations(&self, names: &[String]) -> AwsResult<Vec<LaunchConfiguration>>;
     /// DeleteLaunchConfiguration. AWS rejects it while a scaling group uses the launch configuration.
@@ -107,6 +111,8 @@ pub(crate) trait Ec2: Send + Sync {
     async fn describe_versions(&self, template_id: &str, numbers: &[i64]) -> AwsResult<Vec<TemplateVersion>>;
     /// DescribeLaunchTemplateVersions for `$Default`: the default version of every template in the region.
     async fn default_versions(&self) -> AwsResult<Vec<TemplateVersion>>;
+    /// DescribeLaunchTemplateVersions for `$Latest`: the latest version of every template in the region.
+    async fn latest_versions(&self) -> AwsResult<Vec<TemplateVersion>>;
     /// CreateLaunchTemplate with a client token; returns its first version.
     async fn create_template(&self, input: &NewTemplate) -> AwsResult<TemplateVersion>;
     /// CreateLaunchTemplateVersion with a client token; returns the version.

@@ -2,11 +2,13 @@
 //!
 //! They may have joined through an entry that the controller created, so it is removed only when nobody is found.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use futures::future::try_join_all;
 
 use super::observe::{ObserveError, ObserveResult, Observer};
+use crate::aws::{Aws, AwsResult, TemplatePin, TemplateVersion};
 use crate::plan::Event;
 
 /// A join entry that the controller created and leaves to somebody else who uses its role.
@@ -33,8 +35,12 @@ impl KeptEntry {
     }
 }
 
-/// The instance, or the default version of a launch template other than `own_template`, that uses a role. `None` when there
-/// is none. Always read from AWS, because an entry is removed for it.
+/// Tag that Karpenter gives to the instance profile of an EC2NodeClass with a role.
+const KARPENTER_NODE_CLASS: &str = "karpenter.k8s.aws/ec2nodeclass";
+
+/// What launches or ran nodes with a role: an instance, a launch configuration, a version of a launch template other than
+/// `own_template` that is the default, the latest or a scaling group's, or a Karpenter node class. `None` when there is none.
+/// Always read from AWS, because an entry is removed for it.
 pub(crate) async fn node_user(
     o: &Observer<'_>,
     role_arn: &str,
@@ -50,13 +56,46 @@ pub(crate) async fn node_user(
     if let Some(instance) = aws.ec2.instances_with_profiles(&arns).await.map_err(failed)?.first() {
         return Ok(Some(format!("the instance {instance}")));
     }
-    let versions = aws.ec2.default_versions().await.map_err(failed)?;
+    for profile in &profiles {
+        let found = aws.iam.get_profile(&profile.name).await.map_err(failed)?;
+        let class = found.and_then(|p| p.tags.into_iter().find(|tag| tag.key == KARPENTER_NODE_CLASS));
+        if let Some(class) = class {
+            return Ok(Some(format!("Karpenter's EC2NodeClass {}", class.value)));
+        }
+    }
     let names = |named: &str| profiles.iter().any(|profile| profile.arn == named || profile.name == named);
-    let user = versions.iter().find(|v| own_template != Some(&v.template_id) && names(&v.data.profile_arn));
+    let configurations = aws.autoscaling.all_launch_configurations().await.map_err(failed)?;
+    if let Some(found) = configurations.iter().find(|c| names(&c.data.profile_arn)) {
+        return Ok(Some(format!("the launch configuration {}", found.name)));
+    }
+    let versions = launchable_versions(aws, own_template).await.map_err(failed)?;
+    let user = versions.iter().find(|version| names(&version.data.profile_arn));
     Ok(user.map(|version| format!("the launch template {}", version.template_id)))
 }
 
-/// The Fargate profile of a cluster that uses a role; `None` when there is none.
+/// The versions of launch templates that something launches by: default and latest ones, and those that scaling groups pin
+/// by number.
+async fn launchable_versions(aws: &Aws, own_template: Option<&str>) -> AwsResult<Vec<TemplateVersion>> {
+    let mut versions = aws.ec2.default_versions().await?;
+    versions.extend(aws.ec2.latest_versions().await?);
+    let is_known = |pin: &TemplatePin, number: i64| {
+        Some(pin.id.as_str()) == own_template || versions.iter().any(|v| v.template_id == pin.id && v.number == number)
+    };
+    let mut pinned = BTreeMap::<String, BTreeSet<i64>>::new();
+    for pin in aws.autoscaling.all_groups().await?.into_iter().filter_map(|group| group.template) {
+        if let Some(number) = pin.version.parse().ok().filter(|number| !is_known(&pin, *number)) {
+            pinned.entry(pin.id).or_default().insert(number);
+        }
+    }
+    for (template, numbers) in pinned {
+        let numbers: Vec<_> = numbers.into_iter().collect();
+        versions.extend(aws.ec2.describe_versions(&template, &numbers).await?);
+    }
+    versions.retain(|version| Some(version.template_id.as_str()) != own_template);
+    Ok(versions)
+}
+
+/// The Fargate profile of a cluster that uses a role; `None` when there is none. Always read from AWS.
 pub(crate) async fn profile_user(o: &Observer<'_>, cluster: &str, role_arn: &str) -> ObserveResult<Option<String>> {
     let failed = ObserveError::Aws;
     let names = o.inventory.fargate_profile_names(cluster, Duration::ZERO).await.map_err(failed)?;
@@ -76,7 +115,7 @@ mod tests {
     use crate::auth::aws_auth::MapRoles;
     use crate::aws::inventory::fake_aws::FakeAws;
     use crate::aws::inventory::{CacheConfig, Inventory};
-    use crate::aws::{InstanceProfile, Role, TemplateData, TemplateVersion};
+    use crate::aws::{InstanceProfile, LaunchConfiguration, Role, ScalingGroup, Tag, TemplateData};
     use crate::index::groups::GroupIndex;
     use crate::index::nodes::NodeIndex;
     use crate::index::process_state::ProcessState;
@@ -139,5 +178,54 @@ mod tests {
             scaled_to_zero.update(|d| d.versions.push(version("lt-1", named)));
             assert_eq!(user_of(&scaled_to_zero, GIVEN).await.as_deref(), Some("the launch template lt-1"));
         }
+    }
+
+    fn numbered(number: i64, profile: &str) -> TemplateVersion {
+        TemplateVersion { number, ..version("lt-1", profile) }
+    }
+
+    fn group_pinned_to(number: &str) -> ScalingGroup {
+        let template = Some(TemplatePin { id: "lt-1".into(), version: number.into() });
+        ScalingGroup {
+            name: "nodes".into(),
+            min: 0,
+            max: 5,
+            desired: 0,
+            subnets: vec![],
+            template,
+            launch_configuration: None,
+            mixed: None,
+            tags: vec![],
+            unpropagated_tags: vec![],
+            suspended_processes: vec![],
+            enabled_metrics: vec![],
+            instances: vec![],
+            warm_pool: None,
+            deleting: false,
+        }
+    }
+
+    /// A scaling group at zero launches by none of them now, and does so later.
+    #[tokio::test]
+    async fn other_versions_configurations_and_karpenter_use_a_role() {
+        let user = Some("the launch template lt-1".to_owned());
+        let latest = given_role();
+        latest.update(|d| d.versions = vec![numbered(1, "other"), numbered(2, "nodes")]);
+        assert_eq!(user_of(&latest, GIVEN).await, user);
+        let older = given_role();
+        older.update(|d| d.versions = vec![numbered(1, "other"), numbered(2, "nodes"), numbered(3, "other")]);
+        assert_eq!(user_of(&older, GIVEN).await, None, "nothing launches by version 2");
+        older.update(|d| _ = d.groups.insert("nodes".into(), group_pinned_to("2")));
+        assert_eq!(user_of(&older, GIVEN).await, user);
+        let configured = given_role();
+        let data = TemplateData { profile_arn: "nodes".into(), ..TemplateData::default() };
+        configured.update(|d| d.launch_configurations.push(LaunchConfiguration { name: "lc-1".into(), data }));
+        assert_eq!(user_of(&configured, GIVEN).await.as_deref(), Some("the launch configuration lc-1"));
+        let karpenter = given_role();
+        karpenter.update(|d| {
+            let tag = Tag { key: KARPENTER_NODE_CLASS.into(), value: "default".into() };
+            d.profiles.get_mut("nodes").expect("a profile").tags.push(tag);
+        });
+        assert_eq!(user_of(&karpenter, GIVEN).await.as_deref(), Some("Karpenter's EC2NodeClass default"));
     }
 }

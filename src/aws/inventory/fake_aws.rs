@@ -22,6 +22,7 @@ pub(crate) struct FakeState {
     pub groups: BTreeMap<String, ScalingGroup>,
     pub templates: BTreeMap<String, LaunchTemplate>,
     pub versions: Vec<TemplateVersion>,
+    pub launch_configurations: Vec<LaunchConfiguration>,
     pub profiles: BTreeMap<String, InstanceProfile>,
     pub roles: BTreeMap<String, Role>,
     pub policies: HashMap<String, Vec<String>>,
@@ -126,6 +127,12 @@ impl AutoScaling for FakeAws {
     async fn set_unhealthy(&self, _: &str) -> AwsResult<()> {
         unimplemented!()
     }
+    async fn all_groups(&self) -> AwsResult<Vec<ScalingGroup>> {
+        self.read("all groups", &[], |d| d.groups.values().cloned().collect()).await
+    }
+    async fn all_launch_configurations(&self) -> AwsResult<Vec<LaunchConfiguration>> {
+        self.read("all launch configurations", &[], |d| d.launch_configurations.clone()).await
+    }
     async fn describe_launch_configurations(&self, names: &[String]) -> AwsResult<Vec<LaunchConfiguration>> {
         let configuration = |name: &String| LaunchConfiguration { name: name.clone(), data: TemplateData::default() };
         self.read("launch configurations", names, |_| names.iter().map(configuration).collect()).await
@@ -195,6 +202,15 @@ impl Ec2 for FakeAws {
     }
     async fn default_versions(&self) -> AwsResult<Vec<TemplateVersion>> {
         self.read("default versions", &[], |d| d.versions.iter().filter(|v| v.number == 1).cloned().collect()).await
+    }
+    async fn latest_versions(&self) -> AwsResult<Vec<TemplateVersion>> {
+        let latest = |d: &FakeState| {
+            let newest = |v: &TemplateVersion| {
+                d.versions.iter().all(|other| other.template_id != v.template_id || other.number <= v.number)
+            };
+            d.versions.iter().filter(|v| newest(v)).cloned().collect()
+        };
+        self.read("latest versions", &[], latest).await
     }
     async fn create_template(&self, _: &NewTemplate) -> AwsResult<TemplateVersion> {
         unimplemented!()

@@ -96,6 +96,20 @@ impl AutoScaling for Sdk {
         Ok(())
     }
 
+    async fn all_groups(&self) -> AwsResult<Vec<ScalingGroup>> {
+        let request = self.0.describe_auto_scaling_groups();
+        let groups = request.into_paginator().page_size(MAX_PAGE).items().send().try_collect().await;
+        let groups: Vec<_> = groups.map_err(to_aws_error(SERVICE, "DescribeAutoScalingGroups"))?;
+        groups.iter().map(group).collect()
+    }
+
+    async fn all_launch_configurations(&self) -> AwsResult<Vec<LaunchConfiguration>> {
+        let request = self.0.describe_launch_configurations();
+        let found = request.into_paginator().page_size(MAX_PAGE).items().send().try_collect().await;
+        let found: Vec<_> = found.map_err(to_aws_error(SERVICE, "DescribeLaunchConfigurations"))?;
+        Ok(found.iter().map(launch_configuration::from_sdk).collect())
+    }
+
     async fn describe_launch_configurations(&self, names: &[String]) -> AwsResult<Vec<LaunchConfiguration>> {
         if names.is_empty() {
             return Ok(Vec::new());

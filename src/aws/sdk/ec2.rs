@@ -51,10 +51,11 @@ impl Ec2 for Sdk {
     }
 
     async fn default_versions(&self) -> AwsResult<Vec<TemplateVersion>> {
-        let request = self.0.describe_launch_template_versions().versions("$Default");
-        let found = request.into_paginator().page_size(200).items().send().try_collect().await;
-        let found: Vec<_> = found.map_err(to_aws_error(SERVICE, "DescribeLaunchTemplateVersions"))?;
-        found.iter().map(version).collect()
+        versions_of_all_templates(&self.0, "$Default").await
+    }
+
+    async fn latest_versions(&self) -> AwsResult<Vec<TemplateVersion>> {
+        versions_of_all_templates(&self.0, "$Latest").await
     }
 
     async fn create_template(&self, input: &NewTemplate) -> AwsResult<TemplateVersion> {
@@ -240,6 +241,14 @@ impl Sdk {
         let found: Vec<sdk::Reservation> = found.map_err(to_aws_error(SERVICE, "DescribeInstances"))?;
         Ok(found.into_iter().flat_map(|reservation| reservation.instances.unwrap_or_default()).collect())
     }
+}
+
+/// One version of every launch template in the region: `$Default` or `$Latest`.
+async fn versions_of_all_templates(client: &Client, version_alias: &str) -> AwsResult<Vec<TemplateVersion>> {
+    let request = client.describe_launch_template_versions().versions(version_alias);
+    let found = request.into_paginator().page_size(200).items().send().try_collect().await;
+    let found: Vec<_> = found.map_err(to_aws_error(SERVICE, "DescribeLaunchTemplateVersions"))?;
+    found.iter().map(version).collect()
 }
 
 fn network_filter(query: &NetworkQuery, id_filter: &str) -> sdk::Filter {

@@ -190,7 +190,7 @@ fn delete_supporting_resources(input: &DeleteInput, builder: &mut PlanBuilder) {
         kept.push(Retained::role(format!("the IAM role {}", role.name), other));
     } else if let Some(previous) = input.previous_role {
         let ours = input.status.managed.clone().unwrap_or_default().policies;
-        role::delete(previous, &ours, true, builder);
+        role::delete(previous, &ours, builder);
     }
     report_retained(input.status, &kept, builder);
     if builder.outcome.is_some() {

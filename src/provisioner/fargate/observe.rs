@@ -71,14 +71,28 @@ pub(crate) async fn observed_state(
     let previous = recorded.filter(|arn| **arn != r.role_arn);
     let (unused, kept_auth_entries) =
         classify_previous_roles(o, &r.desired.id, previous, |arn, key| o.group_index.aws_auth_users(arn, key));
-    let (unused_access_entries, kept_access_entries) = previous_access_entries(o, r, status).await?;
+    let mut unused_auth_entries: Vec<_> = unused.into_iter().filter_map(|arn| present_auth_entry(o, arn)).collect();
+    let (mut unused_access_entries, kept_access_entries) = previous_access_entries(o, r, status).await?;
+    let roles = unused_auth_entries.iter().map(|entry| &entry.role_arn);
+    let roles: BTreeSet<_> = roles.chain(unused_access_entries.iter().map(|entry| &entry.principal)).cloned().collect();
+    let mut entries_of_others = Vec::new();
+    // A profile of the group itself is deleted before the entry is removed.
+    let is_in_use = |arn: &String| profiles.iter().any(|profile| profile.role_arn == *arn);
+    for role_arn in roles.into_iter().filter(|arn| *arn != r.derived_role_arn && !is_in_use(arn)) {
+        if let Some(user) = profile_user(o, &r.desired.cluster, &role_arn).await? {
+            unused_auth_entries.retain(|entry| entry.role_arn != role_arn);
+            unused_access_entries.retain(|entry| entry.principal != role_arn);
+            entries_of_others.push(KeptEntry { role_arn, user });
+        }
+    }
     let mut state = ObservedState {
         profiles,
         is_role_ready,
         role: found,
         join_state: join::observe(o, query, status).await?,
         unused_access_entries,
-        unused_auth_entries: unused.into_iter().filter_map(|arn| present_auth_entry(o, arn)).collect(),
+        unused_auth_entries,
+        entries_of_others,
         kept_auth_entries,
         kept_access_entries,
         previous_role: None,

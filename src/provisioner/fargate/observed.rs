@@ -11,6 +11,7 @@ use crate::aws::{AccessEntry, Role};
 use crate::index::groups::QueuePosition;
 use crate::ownership::{has_foreign_tags, has_ownership_tags};
 use crate::provisioner::role_region::OtherRegion;
+use crate::provisioner::role_users::KeptEntry;
 
 /// Observed state of one group.
 #[derive(Clone, Debug)]
@@ -32,6 +33,8 @@ pub struct ObservedState {
     pub kept_auth_entries: Vec<String>,
     /// Previous roles whose access entry is kept for the same reason.
     pub kept_access_entries: Vec<String>,
+    /// Owned entries of previous roles that no group needs, and that stay because another profile uses the role.
+    pub entries_of_others: Vec<KeptEntry>,
     /// The controller-created role that was used before the spec named another role.
     pub previous_role: Option<PreviousRole>,
     /// Whether another group uses the role derived for this group.

@@ -9,6 +9,7 @@ use crate::aws::{AccessEntry, NewRole};
 use crate::ownership::has_ownership_tags;
 use crate::plan::{Drift, Event, IamStep, JoinStep, Outcome, Phase, PlanBuilder, Reason, Recheck};
 use crate::provisioner::role_region::{RegionClaim, admits_profiles, region_claim};
+use crate::provisioner::role_users::KeptEntry;
 
 /// Creates the role and attaches its policy. The profile waits until the role has propagated in IAM.
 pub(crate) fn create(input: &PlanInput, phase: Phase, builder: &mut FargatePlanBuilder) {
@@ -98,6 +99,7 @@ pub(crate) fn remove_unused(input: &PlanInput, builder: &mut FargatePlanBuilder)
         let (cluster, principal) = (input.resolved.desired.cluster.clone(), principal.clone());
         builder.plan.push(JoinStep::RemoveAccessEntry { cluster, principal });
     }
+    builder.plan.events.extend(input.observed.entries_of_others.iter().map(KeptEntry::event));
     let Some(managed) = builder.next_status.managed.as_mut() else { return };
     if input.observed.unused_auth_entries.is_empty() {
         let kept = &input.observed.kept_auth_entries;
@@ -112,28 +114,52 @@ pub(crate) fn remove_unused(input: &PlanInput, builder: &mut FargatePlanBuilder)
     }
     match &input.observed.previous_role {
         None => managed.policies.clear(),
-        Some(PreviousRole { role, other_region: Some(other), .. }) => {
-            let message = format!("keeping the role {}, which the group no longer uses: {other}", role.name);
-            builder.plan.events.push(Event::warning("RoleRetained", message));
-            managed.policies.clear();
-        }
-        Some(previous) => delete(previous, &managed.policies.clone(), false, &mut builder.plan),
+        Some(previous) => match reason_to_keep(previous, &managed.policies) {
+            // The group's pods run with another role, so nothing waits for this one. The deletion of the group does.
+            Some(reason) => {
+                let name = &previous.role.name;
+                let message = format!("keeping the role {name}, which the group no longer uses: {reason}");
+                builder.plan.events.push(Event::warning("RoleRetained", message));
+                managed.policies.clear();
+            }
+            None => push_delete(previous, &mut builder.plan),
+        },
     }
 }
 
-/// Deletes a controller-created role. Policies attached by others block the deletion.
-pub(crate) fn delete(previous: &PreviousRole, ours: &[String], is_deleting: bool, builder: &mut PlanBuilder) {
-    let PreviousRole { role, attached_policies, inline_policies, .. } = previous;
+/// Why an unused role is not deleted. `ours` are the policies that the controller attached.
+fn reason_to_keep(previous: &PreviousRole, ours: &[String]) -> Option<String> {
+    let foreign = || {
+        let foreign = foreign_policies(previous, ours);
+        (!foreign.is_empty())
+            .then(|| format!("it has policies that the controller did not attach: {}", foreign.join(", ")))
+    };
+    previous.other_region.as_ref().map(ToString::to_string).or_else(foreign)
+}
+
+fn foreign_policies(previous: &PreviousRole, ours: &[String]) -> Vec<String> {
     let standard = |policy: &String| policy.ends_with(&format!("/{POD_EXECUTION_POLICY}")) || ours.contains(policy);
-    let foreign: Vec<_> = attached_policies.iter().filter(|p| !standard(p)).chain(inline_policies).cloned().collect();
+    let attached = previous.attached_policies.iter().filter(|p| !standard(p));
+    attached.chain(&previous.inline_policies).cloned().collect()
+}
+
+/// Deletes the role of a group that is being deleted. Policies attached by others block the deletion.
+pub(crate) fn delete(previous: &PreviousRole, ours: &[String], builder: &mut PlanBuilder) {
+    let foreign = foreign_policies(previous, ours);
     if !foreign.is_empty() {
         let message = format!(
             "cannot delete the role {}: it has policies that the controller did not attach: {}; detach them",
-            role.name,
+            previous.role.name,
             foreign.join(", ")
         );
-        return builder.set_outcome_once(Outcome::Blocked { reason: Reason::OwnershipConflict, message, is_deleting });
+        let reason = Reason::OwnershipConflict;
+        return builder.set_outcome_once(Outcome::Blocked { reason, message, is_deleting: true });
     }
+    push_delete(previous, builder);
+}
+
+fn push_delete(previous: &PreviousRole, builder: &mut PlanBuilder) {
+    let PreviousRole { role, attached_policies, .. } = previous;
     for policy in attached_policies {
         builder.push(IamStep::DetachPolicy { role: role.name.clone(), policy: policy.clone() });
     }

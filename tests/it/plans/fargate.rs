@@ -22,6 +22,7 @@ use instance_manager::provisioner::fargate::role_owner::role_of_other_region;
 use instance_manager::provisioner::fargate::{delete, desired};
 use instance_manager::provisioner::name_form::NameForm;
 use instance_manager::provisioner::role_region::{OtherRegion, iam_tags};
+use instance_manager::provisioner::role_users::KeptEntry;
 use instance_manager::settings::Timing;
 use jiff::SignedDuration;
 use proptest::prelude::*;
@@ -222,6 +223,7 @@ fn new_group(extra: &str) -> Scenario {
         unused_auth_entries: vec![],
         kept_auth_entries: vec![],
         kept_access_entries: vec![],
+        entries_of_others: vec![],
         unused_access_entries: vec![],
         previous_role: None,
         is_derived_role_shared: false,
@@ -575,6 +577,103 @@ fn existing_role_replaces_own_role() {
     });
     scenario.observed.unused_auth_entries = vec![r.aws_auth_entry];
     assert_eq!(scenario.step_names(), ["RemoveAwsAuthEntry", "DetachPolicy", "DeleteRole"]);
+}
+
+/// The role that the controller created, as the observation reads it.
+fn own_role(attached_policies: &[&str]) -> PreviousRole {
+    let r = resolved("{}");
+    let role = Role {
+        id: "AROA-1".into(),
+        name: r.names.role.clone(),
+        arn: r.role_arn.clone(),
+        tags: iam_tags(&r.ownership_tags, &r.region),
+        ..Role::default()
+    };
+    PreviousRole {
+        role,
+        attached_policies: attached_policies.iter().map(|policy| (*policy).to_owned()).collect(),
+        inline_policies: vec![],
+        other_region: None,
+    }
+}
+
+/// Lets a group reach the state that its spec asks for.
+fn settle(scenario: Scenario) -> Scenario {
+    pass(scenario, 8)
+}
+
+fn pass(mut scenario: Scenario, passes: usize) -> Scenario {
+    for _ in 0..passes {
+        let plan = scenario.plan();
+        scenario.apply(&plan);
+        scenario.finish_eks_operations();
+    }
+    scenario
+}
+
+const GIVEN: &str = "eks-fargate: {podExecutionRoleArn: 'arn:aws:iam::1:role/given'}";
+
+/// A role is given, dropped before the own role is deleted, given again, and taken back after the own role is deleted.
+#[test]
+fn own_role_survives_changes_between_roles() {
+    let policy = resolved("{}").managed_policy;
+    let recorded = |s: &Scenario| s.status.managed.clone().expect("a record").policies;
+    let given = pass(converged().with_spec(GIVEN), 1);
+    assert_eq!(given.observed.profiles.len(), 2, "the old profile still runs pods with the own role");
+    assert_eq!(recorded(&given), [policy.clone()], "the role exists");
+    let back = settle(given.clone().with_spec("{}"));
+    assert_eq!((back.plan().outcome, recorded(&back)), (Outcome::Converged, vec![policy.clone()]));
+    let again = settle(back.with_spec(GIVEN)).with(|s| s.observed.previous_role = Some(own_role(&[&policy])));
+    assert_eq!(again.step_names(), ["DetachPolicy", "DeleteRole"]);
+    let without_role = settle(again.with(|s| (s.observed.previous_role, s.observed.is_role_ready) = (None, false)));
+    assert_eq!(recorded(&without_role), Vec::<String>::new());
+    let mut taken_back = without_role.with_spec("{}").with(|s| s.observed.role = None);
+    assert_eq!(taken_back.step_names().iter().filter(|name| name.contains("Role")).count(), 1);
+    taken_back = settle(taken_back);
+    assert_eq!((taken_back.plan().outcome, recorded(&taken_back)), (Outcome::Converged, vec![policy.clone()]));
+    // The deletion removes the role whatever the record says.
+    for mut deleted in [taken_back, given] {
+        let role = own_role(&[&policy]);
+        for _ in 0..2 {
+            let evidence = OwnershipEvidence::default();
+            let plan = deletion_plan_from(&deleted, &[], &evidence, &[], (Some(&role), None));
+            assert!(
+                step_names(&plan).ends_with(&["DetachPolicy", "DeleteRole", "RemoveFinalizer"]),
+                "{:?}",
+                plan.steps
+            );
+            deleted.status.managed.as_mut().expect("a record").policies.clear();
+        }
+    }
+}
+
+/// The pods run with another role, so a policy that somebody attached to the unused one stops nothing.
+#[test]
+fn unused_role_with_other_policies_is_kept() {
+    let policy = resolved("{}").managed_policy;
+    let mut kept = settle(converged().with_spec(GIVEN))
+        .with(|s| s.observed.previous_role = Some(own_role(&[&policy, "arn:aws:iam::1:policy/audit"])));
+    let plan = kept.plan();
+    assert_eq!((step_names(&plan), plan.outcome.clone()), (vec![], Outcome::Converged));
+    assert_eq!(plan.events.iter().map(|e| e.reason.as_str()).collect::<Vec<_>>(), ["RoleRetained"]);
+    kept.apply(&plan);
+    kept.observed.previous_role = None;
+    assert_eq!(kept.plan().events, vec![], "the event is sent once");
+}
+
+/// Another tool's profile runs pods with the role, so the entry stays and is no longer this group's.
+#[test]
+fn entry_of_a_role_that_others_use_is_kept() {
+    let old = "arn:aws:iam::1:role/old".to_owned();
+    let mut scenario = settle(converged().with_spec(GIVEN));
+    scenario.status.managed.as_mut().expect("a record").auth_entries.push(old.clone());
+    let user = "the Fargate profile of-terraform".to_owned();
+    scenario.observed.entries_of_others = vec![KeptEntry { role_arn: old.clone(), user }];
+    let plan = scenario.plan();
+    assert_eq!(step_names(&plan), Vec::<&str>::new());
+    assert_eq!(plan.events.iter().map(|e| e.reason.as_str()).collect::<Vec<_>>(), ["JoinEntryRetained"]);
+    scenario.apply(&plan);
+    assert!(!scenario.status.managed.expect("a record").auth_entries.contains(&old));
 }
 
 /// When all groups change their role at once, queued groups still run pods with the old role. Without the record, its
