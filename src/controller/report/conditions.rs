@@ -3,13 +3,28 @@
 use jiff::Unit;
 
 use super::outcome::missing_permissions;
-use super::{BoundariesSummary, truncate};
 use crate::api::Condition;
 use crate::api::names::{condition, event};
 use crate::apply::{Applied, BlockedEviction};
+use crate::boundaries::OverriddenValue;
 use crate::ownership;
 use crate::plan::{ConditionUpdate, Event, NodeStep, Outcome, Reason, Step};
 use crate::provisioner::retained::USED_IN_OTHER_REGION;
+
+/// The result of merging the boundaries into one group.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct BoundariesSummary {
+    /// Hash of the merged spec; empty without boundaries.
+    pub hash: String,
+    /// Differs when the merged spec does, annotations aside. Only comparable within one process.
+    pub spec_fingerprint: u64,
+    /// Revision of the active boundaries; empty without boundaries.
+    pub revision: String,
+    /// Values that the tenant set and that the boundaries replaced.
+    pub overridden: Vec<OverriddenValue>,
+    /// Why the last known good revision is active; `None` when the live ConfigMap is.
+    pub last_known_good: Option<String>,
+}
 
 /// The conditions Ready, Reconciling and Stalled of an outcome.
 pub(super) fn standard_conditions(outcome: &Outcome, ready: &str) -> [Condition; 3] {
@@ -152,5 +167,13 @@ pub(super) fn transition_event(previous: Option<&Condition>, new: &Condition) ->
             Some(Event::warning(&reason, message()))
         }
         _ => None,
+    }
+}
+
+/// Limits a message to 2000 characters.
+pub(super) fn truncate(text: &str) -> String {
+    match text.char_indices().nth(2000) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text.to_owned(),
     }
 }

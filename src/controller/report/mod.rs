@@ -6,35 +6,20 @@ mod outcome;
 
 use serde_json::{Value, json};
 
+pub use self::conditions::BoundariesSummary;
 use self::conditions::{
-    boundaries_condition, drain_blocked_update, standard_conditions, transition_event, with_tag_denied,
+    boundaries_condition, drain_blocked_update, standard_conditions, transition_event, truncate, with_tag_denied,
 };
 use self::outcome::reported_outcome;
 pub(crate) use self::outcome::{had_no_effect, missing_iam_action, missing_kubernetes_permission};
 use crate::api::names::{condition, event};
 use crate::api::{Condition, CurrentState, InstanceGroupStatus, apply_merge_patch, diff_merge_patch, set_condition};
 use crate::apply::{Applied, StepError};
-use crate::boundaries::OverriddenValue;
 use crate::ownership;
 use crate::plan::{Event, IamStep, ObjectStep, Outcome, Phase, PlannedStep, Reason, Step};
 
 /// What is wrong with a stored object that cannot be decoded, and how to find it.
 pub(crate) const INVALID_OBJECT: &str = "a field of the stored object has a type that its schema does not allow; compare it with `kubectl explain ig.spec --recursive`";
-
-/// The result of merging the boundaries into one group.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct BoundariesSummary {
-    /// Hash of the merged spec; empty without boundaries.
-    pub hash: String,
-    /// Differs when the merged spec does, annotations aside. Only comparable within one process.
-    pub spec_fingerprint: u64,
-    /// Revision of the active boundaries; empty without boundaries.
-    pub revision: String,
-    /// Values that the tenant set and that the boundaries replaced.
-    pub overridden: Vec<OverriddenValue>,
-    /// Why the last known good revision is active; `None` when the live ConfigMap is.
-    pub last_known_good: Option<String>,
-}
 
 /// The status patch and the events of one reconcile.
 #[derive(Debug, Default, PartialEq)]
@@ -168,14 +153,6 @@ fn ready_message(status: &Value) -> String {
     match (status["nodes"]["ready"].as_i64(), status["nodes"]["desired"].as_i64()) {
         (Some(ready), Some(desired)) => format!("{ready} of {desired} nodes are ready"),
         _ => String::new(),
-    }
-}
-
-/// Limits a message to 2000 characters.
-fn truncate(text: &str) -> String {
-    match text.char_indices().nth(2000) {
-        Some((at, _)) => format!("{}…", &text[..at]),
-        None => text.to_owned(),
     }
 }
 
