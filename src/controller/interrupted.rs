@@ -6,10 +6,12 @@ use jiff::Timestamp;
 use super::planner::{GroupContext, Planner, Planning, kind_of};
 use crate::api::names::fail_reason;
 use crate::api::{GroupId, InstanceGroupStatus};
+use crate::aws::AwsErrorKind;
 use crate::plan::{NodeStep, Outcome, Plan, PlanBuilder, PlannedStep, Reason, UncordonReason};
 use crate::provisioner::observe::{ObserveError, ObserveResult, Observer, pods_on_node};
 use crate::provisioner::{StopRequest, dispatch};
 use crate::rotation::NodeView;
+use crate::rotation::rolling_update::RollingUpdateDecision;
 
 impl Planner {
     /// Adds to the plan of a rejected group what stops its rotation. Without drains, nothing is read. A failed read is
@@ -28,6 +30,14 @@ impl Planner {
         let request = StopRequest { id, status, lock: context.lock.as_deref(), settings: &self.settings };
         let decision = dispatch::for_kind(kind_of(status)).stop_rotation(observer, request).await;
         plan.recheck_at = Some(observer.now + self.settings.timing.poll_interval);
+        let decision = match decision {
+            // The drains that are in progress end without AWS.
+            Err(ObserveError::Aws(error)) if error.kind == AwsErrorKind::Denied => {
+                let steps = self.uncordon_drains(id, observer, UncordonReason::RotationBlocked).await;
+                steps.map(|steps| RollingUpdateDecision { steps, ..RollingUpdateDecision::default() })
+            }
+            other => other,
+        };
         let decision = match decision {
             Ok(decision) => decision,
             Err(error) => {
@@ -49,7 +59,7 @@ impl Planner {
     }
 
     /// The plan of a locked group while AWS does not answer: nodes whose drain is in progress are uncordoned. `None` when
-    /// there is no lock or no such node. A node without pods stays cordoned, because its instance may be terminating.
+    /// there is no lock or no such node.
     pub(super) async fn stop_locked_drains(
         &self,
         id: &GroupId,
@@ -59,19 +69,33 @@ impl Planner {
     ) -> ObserveResult<Option<Planning>> {
         let Some(lock) = context.lock.as_ref().filter(|_| !id.is_deleting()) else { return Ok(None) };
         let observer = self.observer(context, std::time::Duration::MAX, now);
-        let mut builder = PlanBuilder::default();
-        for node in self.node_index.with_records_of(&id.uid) {
-            if is_draining(&observer, id, &node).await? {
-                builder.push(NodeStep::UncordonNode { node: node.name, reason: UncordonReason::Locked });
-            }
-        }
-        if builder.steps.is_empty() {
+        let steps = self.uncordon_drains(id, &observer, UncordonReason::Locked).await?;
+        if steps.is_empty() {
             return Ok(None);
         }
+        let mut builder = PlanBuilder::default();
+        steps.into_iter().for_each(|step| builder.push(step));
         let message = format!("drains are reverted because of {lock}; AWS could not be read: {error}");
         builder.set_outcome_once(Outcome::Locked { message });
         let plan = builder.build(id, Some(now + self.settings.timing.poll_interval));
         Ok(Some(Planning::blocked(plan, fail_reason::HANDLE_RECONCILE)))
+    }
+
+    /// Uncordons the nodes whose drain is in progress. A node without pods stays cordoned, because its instance may be
+    /// terminating.
+    async fn uncordon_drains(
+        &self,
+        id: &GroupId,
+        observer: &Observer<'_>,
+        reason: UncordonReason,
+    ) -> ObserveResult<Vec<NodeStep>> {
+        let mut steps = Vec::new();
+        for node in self.node_index.with_records_of(&id.uid) {
+            if is_draining(observer, id, &node).await? {
+                steps.push(NodeStep::UncordonNode { node: node.name, reason });
+            }
+        }
+        Ok(steps)
     }
 }
 
@@ -107,7 +131,7 @@ mod tests {
     use crate::auth::JoinAuth;
     use crate::aws::inventory::fake_aws::FakeAws;
     use crate::aws::inventory::{CacheConfig, Inventory};
-    use crate::aws::{Instance, InstanceState, ScalingGroup, Tag};
+    use crate::aws::{AwsError, Instance, InstanceState, ScalingGroup, Tag};
     use crate::index::nodes::NodeIndex;
     use crate::index::process_state::ProcessState;
     use crate::k8s::{KubeClient, fake};
@@ -127,6 +151,11 @@ mod tests {
     /// A cluster in which the group drains `i-busy` and `i-empty`, and another group drains `i-other`. Only `i-empty`
     /// has no pods.
     fn planner(tags: Vec<Tag>) -> Planner {
+        planner_with(tags, None)
+    }
+
+    /// The same cluster, with an AWS that answers every read with an error.
+    fn planner_with(tags: Vec<Tag>, failure: Option<AwsError>) -> Planner {
         let node_index = NodeIndex::default();
         for instance in INSTANCES {
             let uid = if instance == "i-other" { "other" } else { "own" };
@@ -183,7 +212,10 @@ mod tests {
             enabled_metrics: vec![],
             deleting: false,
         };
-        stub.update(|state| _ = state.groups.insert(group.name.clone(), group));
+        stub.update(|state| {
+            state.groups.insert(group.name.clone(), group);
+            state.failure = failure;
+        });
         Planner {
             inventory: Inventory::with_config(stub.aws(), CacheConfig::default()),
             kube: Arc::new(KubeClient::new(client, "test")),
@@ -213,7 +245,7 @@ mod tests {
     #[tokio::test]
     async fn locked_drains_in_progress_are_reverted_without_aws() {
         let (planner, now) = (planner(vec![]), Timestamp::UNIX_EPOCH);
-        let error = ObserveError::Aws(crate::aws::AwsError::no_response("AutoScaling", "Describe", "Denied", "denied"));
+        let error = ObserveError::Aws(AwsError::no_response("AutoScaling", "Describe", "Denied", "denied"));
         let mut context = GroupContext::default();
         assert!(planner.stop_locked_drains(&id(), &context, &error, now).await.expect("an answer").is_none());
         context.lock = Some("a lock".into());
@@ -245,5 +277,24 @@ mod tests {
         }
         let foreign = stop(vec![], Reason::InvalidSpec).await;
         assert_eq!(uncordoned(&foreign), [], "the tags do not prove that the scaling group is the group's");
+    }
+
+    /// The instance of a node without pods may be terminating, and AWS does not tell.
+    #[tokio::test]
+    async fn drains_in_progress_are_reverted_while_reads_are_denied() {
+        let status = InstanceGroupStatus {
+            active_scaling_group_name: Some("demo-team-web".into()),
+            ..InstanceGroupStatus::default()
+        };
+        for (code, http, expected) in
+            [("AccessDenied", 403, vec![("i-busy", UncordonReason::RotationBlocked)]), ("InternalFailure", 500, vec![])]
+        {
+            let failure = AwsError::from_response("AutoScaling", "DescribeAutoScalingGroups", code, "no", http);
+            let (planner, context) = (planner_with(vec![], Some(failure)), GroupContext::default());
+            let observer = planner.observer(&context, std::time::Duration::ZERO, Timestamp::UNIX_EPOCH);
+            let blocked = crate::plan::blocked_plan(&id(), Reason::MissingPermission, "no".into());
+            let plan = planner.stop_rotation(&id(), &status, &context, &observer, blocked).await;
+            assert_eq!(uncordoned(&plan), expected, "{code}");
+        }
     }
 }

@@ -27,8 +27,9 @@ use crate::aws::AwsErrorKind;
 use crate::controller::planner::{ObserveError, Planning};
 use crate::controller::report::{Report, report};
 use crate::index::process_state::{CacheState, CacheVerdict, compare_versions};
+use crate::index::refusals::{PassResult, RefusedStep};
 use crate::k8s::KubeError;
-use crate::plan::{Outcome, Plan, PlannedStep, Reason, Write, blocked_plan};
+use crate::plan::{Outcome, Plan, PlannedStep, Reason, Step, Write, blocked_plan};
 use crate::telemetry::metrics::ReconcileResult;
 use context::{CACHE_BEHIND_DELAY, CACHE_LAG_DELAY};
 pub(crate) use context::{Context, Error, event_target, group_key, publish_event};
@@ -64,6 +65,7 @@ async fn reconcile_group(stored: &GroupObject, ctx: &Context) -> Result<Action, 
     hold_back_repetitions(&mut planned, &key, ctx, now);
     let Some(applied) = apply_plan(group, planned.plan, ctx, now).await else { return Ok(Action::await_change()) };
     record_writes(&key, &applied, ctx, now);
+    record_refusal(&key, &applied, ctx, now);
     let report = report(&old_status, &applied, planned.boundaries.as_ref(), &rfc3339(now));
     update_status(group, &key, &applied, &report, now, ctx).await?;
     record_metrics(&key, &old_status, &applied, &report, planned.failure_reason, ctx);
@@ -152,15 +154,19 @@ async fn plan_with_fresh_reads(
             return Ok(stopped);
         }
     }
-    match planned {
+    let blocked = match planned {
         Err(ObserveError::Aws(error)) if error.kind == AwsErrorKind::Denied => {
-            Ok(missing_permission(group, error.missing_permission(), &error.to_string()))
+            missing_permission(group, error.missing_permission(), &error.to_string())
         }
         Err(ObserveError::Kube(error @ KubeError::Forbidden { .. })) => {
-            Ok(missing_permission(group, None, &error.to_string()))
+            missing_permission(group, None, &error.to_string())
         }
-        other => other.map_err(Error::Observe),
-    }
+        other => return other.map_err(Error::Observe),
+    };
+    let (id, status) = (group_id(group), group.status.clone().unwrap_or_default());
+    let observer = planner.observer(&context, fresh, now);
+    let plan = planner.stop_rotation(&id, &status, &context, &observer, blocked.plan).await;
+    Ok(Planning { plan, ..blocked })
 }
 
 /// Holds back steps that repeat a write without effect too early, and adds the condition about such writes.
@@ -184,6 +190,21 @@ fn record_writes(key: &str, applied: &Applied, ctx: &Context, now: Timestamp) {
     let steps = applied.plan.steps[..applied.steps_done].iter().enumerate();
     let effective = steps.filter(|(index, planned)| !report::had_no_effect(*index, &planned.step, applied));
     ctx.planner.process_state.group_writes(key, |writes| writes.record(effective.map(|(_, planned)| planned), now));
+}
+
+/// Counts passes that AWS or Kubernetes refused.
+fn record_refusal(key: &str, applied: &Applied, ctx: &Context, now: Timestamp) {
+    let Applied { plan, steps_done, error, .. } = applied;
+    let result = match (error, plan.steps.get(*steps_done)) {
+        (None, _) => PassResult::Applied { removed_node: plan.steps.iter().any(|p| p.step.removes_instance()) },
+        (Some(error), Some(PlannedStep { step, .. })) if let Some(reason) = error.stalled_reason() => {
+            let (is_of_rotation, message) = (matches!(step, Step::Node(_)), report::step_failure(step, error));
+            PassResult::Refused(RefusedStep { is_of_rotation, reason, message })
+        }
+        (Some(_), _) => PassResult::Failed,
+    };
+    let delay = ctx.planner.settings.timing.retry_delay;
+    ctx.planner.process_state.record_pass(key, plan.generation, result, delay, now);
 }
 
 /// A blocked plan for a group that cannot be read because a permission is missing.

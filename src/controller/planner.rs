@@ -175,6 +175,7 @@ impl Planner {
             template_author: template_author(merged, context),
             settings: &self.settings,
             ineffective_writes: &self.process_state.ineffective_writes(&id.key()),
+            refusal: &self.process_state.lasting_refusal(&id.key(), id.generation, observer.now),
         };
         Ok(match provisioner.plan(observer, request).await? {
             PlanResult::Planned(mut plan, snapshot) => {

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::refusals::{PassResult, Refusals};
 use super::write_memory::WriteMemory;
-use crate::plan::Write;
+use crate::plan::{Refusal, Write};
 
 /// How long the watch may take to show this controller's own write, before the API server is asked.
 const MAX_CACHE_LAG: SignedDuration = SignedDuration::from_secs(10);
@@ -94,6 +95,8 @@ struct GroupState {
     finalized_uid: Option<String>,
     /// What was written to the attributes of the group.
     writes: WriteMemory,
+    /// Passes that AWS or Kubernetes refused.
+    refusals: Refusals,
     /// The nodes that the merged spec asks for, and a digest of what was merged.
     requested_nodes: Option<(u64, u64)>,
 }
@@ -303,6 +306,23 @@ impl ProcessState {
     /// Writes to the group's attributes that were repeated without effect.
     pub(crate) fn ineffective_writes(&self, group: &str) -> BTreeSet<Write> {
         self.group_writes(group, |writes| writes.ineffective())
+    }
+
+    /// Records how a pass ended; `delay`: see [`Refusals::record`].
+    pub(crate) fn record_pass(
+        &self,
+        group: &str,
+        generation: i64,
+        result: PassResult,
+        delay: SignedDuration,
+        now: Timestamp,
+    ) {
+        self.group(group, |g| g.refusals.record(generation, result, delay, now));
+    }
+
+    /// What has been refused for long.
+    pub(crate) fn lasting_refusal(&self, group: &str, generation: i64, now: Timestamp) -> Refusal {
+        self.group(group, |g| g.refusals.lasting(generation, now))
     }
 
     /// The nodes that a group asks for; `merge` is only called when `inputs`, the digest of what is merged, is new.

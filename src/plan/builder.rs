@@ -9,6 +9,7 @@ use super::drift::Drift;
 use super::event::{ConditionUpdate, Event};
 use super::outcome::{Outcome, Phase, Recheck};
 use super::reason::Reason;
+use super::refusal::Refusal;
 use super::step::{ObjectStep, Step};
 use super::types::{Plan, PlannedStep, StatusUpdate};
 use super::write::{Dependents, Write, last_value, last_values};
@@ -54,6 +55,8 @@ pub struct PlanBuilder {
     /// Outcomes that [`PlanBuilder::set_outcome_once`] dropped because an earlier one differs, in call order. They do
     /// not enter the plan.
     pub ignored_outcomes: Vec<Outcome>,
+    /// Whether the rotation was planned, which decides about the nodes in progress.
+    pub rotation_planned: bool,
     /// Writes that were repeated without effect. [`PlanBuilder::has_changes`] does not count them if no node depends on
     /// them.
     pub ineffective: BTreeSet<Write>,
@@ -95,6 +98,28 @@ impl PlanBuilder {
         steps().any(|planned| {
             planned.dependents() != Dependents::Nothing || !planned.writes().into_iter().all(is_ineffective)
         })
+    }
+
+    /// Whether a step that the rotation waits for was repeated without effect.
+    pub(crate) fn waits_for_ineffective(&self) -> bool {
+        let steps = || self.first_steps.iter().chain(&self.steps).filter(|p| p.dependents() != Dependents::Nothing);
+        let values = last_values(steps());
+        let is_ineffective = |write: Write| self.ineffective.contains(&last_value(write, &values));
+        !self.ineffective.is_empty()
+            && steps().map(PlannedStep::writes).any(|w| !w.is_empty() && w.into_iter().all(is_ineffective))
+    }
+
+    /// Whether nodes in progress wait for something that may take long: a person, or a write without effect. An
+    /// unhealthy cluster is none: uncordoning would be a change, too.
+    pub(crate) fn leaves_nodes_waiting(&self, refusal: &Refusal) -> bool {
+        let is_blocked =
+            matches!(&self.outcome, Some(Outcome::Blocked { reason, .. }) if *reason != Reason::ClusterUnhealthy);
+        !self.rotation_planned && (is_blocked || *refusal == Refusal::Pass || self.waits_for_ineffective())
+    }
+
+    /// Adds steps before all others, so that they do not depend on whether the others succeed.
+    pub(crate) fn prepend(&mut self, steps: impl IntoIterator<Item = PlannedStep>) {
+        self.steps.splice(0..0, steps);
     }
 
     /// Appends a step with its reasons.

@@ -8,6 +8,7 @@ pub(crate) mod drift;
 pub(crate) mod event;
 pub(crate) mod outcome;
 pub(crate) mod reason;
+pub(crate) mod refusal;
 pub(crate) mod step;
 pub(crate) mod types;
 pub(crate) mod write;
@@ -18,6 +19,7 @@ pub use drift::Drift;
 pub use event::{ConditionUpdate, Event, EventKind};
 pub use outcome::{Outcome, Phase, Recheck};
 pub use reason::Reason;
+pub use refusal::Refusal;
 pub use step::{
     EksStep, FargateStep, IamStep, JoinStep, NodeStep, NodegroupStep, ObjectStep, Pin, PodRef, Step, StepInfo,
     StrategyStep, UncordonReason,

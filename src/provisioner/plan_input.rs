@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 
 use crate::api::InstanceGroupStatus;
-use crate::plan::Write;
+use crate::plan::{Refusal, Write};
 use crate::settings::{Settings, Timing};
 
 /// What a plan depends on besides the desired and the observed state.
@@ -19,6 +19,8 @@ pub struct PlanContext<'a> {
     pub settings: &'a Settings,
     /// Writes that this process repeated without effect.
     pub ineffective_writes: &'a BTreeSet<Write>,
+    /// What AWS or Kubernetes has refused for long.
+    pub refusal: &'a Refusal,
     /// Reference time of the plan.
     pub now: Timestamp,
 }
@@ -43,6 +45,7 @@ impl<Resolved, State> Snapshot<Resolved, State> {
             config_retention: context.settings.config_retention,
             timing: &context.settings.timing,
             ineffective_writes: context.ineffective_writes,
+            refusal: context.refusal,
             now: context.now,
         }
     }
@@ -64,6 +67,8 @@ pub struct PlanInput<'a, Resolved, State> {
     pub timing: &'a Timing,
     /// Writes that this process repeated without effect.
     pub ineffective_writes: &'a BTreeSet<Write>,
+    /// What AWS or Kubernetes has refused for long.
+    pub refusal: &'a Refusal,
     /// Reference time of the plan.
     pub now: Timestamp,
 }

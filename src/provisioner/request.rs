@@ -12,7 +12,7 @@ use crate::api::{GroupId, InstanceGroupSpec, InstanceGroupStatus};
 use crate::aws::InstanceState;
 use crate::boundaries::{MergedAnnotations, Policy};
 use crate::index::spot::Recommendations;
-use crate::plan::{Event, ObjectStep, Outcome, Plan, PlanBuilder, Reason, Write, blocked_plan};
+use crate::plan::{Event, ObjectStep, Outcome, Plan, PlanBuilder, Reason, Refusal, Write, blocked_plan};
 use crate::rotation::NodeInstance;
 use crate::rotation::crd::TemplateAuthor;
 use crate::settings::Settings;
@@ -42,6 +42,8 @@ pub(crate) struct PlanRequest<'a> {
     pub settings: &'a Settings,
     /// Writes that this process repeated without effect.
     pub ineffective_writes: &'a BTreeSet<Write>,
+    /// What AWS or Kubernetes has refused for long.
+    pub refusal: &'a Refusal,
 }
 
 impl<'a> PlanRequest<'a> {
@@ -52,6 +54,7 @@ impl<'a> PlanRequest<'a> {
             lock: self.lock,
             settings: self.settings,
             ineffective_writes: self.ineffective_writes,
+            refusal: self.refusal,
             now,
         }
     }

@@ -86,6 +86,7 @@ impl GroupPlan {
                 lock: lock.as_deref(),
                 settings: &planner.settings,
                 ineffective_writes: &Default::default(),
+                refusal: &Default::default(),
                 now,
             };
             let projection = snapshot.simulate(&planning.plan, &context);

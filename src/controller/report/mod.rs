@@ -11,7 +11,7 @@ use self::conditions::{
     boundaries_condition, drain_blocked_update, standard_conditions, transition_event, truncate, with_tag_denied,
 };
 use self::outcome::reported_outcome;
-pub(crate) use self::outcome::{had_no_effect, missing_iam_action, missing_kubernetes_permission};
+pub(crate) use self::outcome::{had_no_effect, missing_iam_action, missing_kubernetes_permission, step_failure};
 use crate::api::names::{condition, event};
 use crate::api::{Condition, CurrentState, InstanceGroupStatus, apply_merge_patch, diff_merge_patch, set_condition};
 use crate::apply::{Applied, StepError};

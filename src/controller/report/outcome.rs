@@ -24,12 +24,16 @@ pub(super) fn reported_outcome(applied: &Applied) -> Outcome {
             plan.outcome.clone()
         };
     };
-    let step = plan.steps.get(applied.steps_done).map(|p| p.step.name()).unwrap_or_default();
+    let failed = plan.steps.get(applied.steps_done).map(|p| &p.step);
+    let step = failed.map(Step::name).unwrap_or_default();
     if let StepError::Locked(holder) = error {
         return Outcome::Locked { message: format!("{step} is blocked by lock-upgrades on {holder}") };
     }
     match error.stalled_reason() {
-        Some(reason) => Outcome::Blocked { reason, message: format!("{step}: {}", error_message(error)), is_deleting },
+        Some(reason) => {
+            let message = failed.map_or_else(|| error_message(error), |step| step_failure(step, error));
+            Outcome::Blocked { reason, message, is_deleting }
+        }
         None => Outcome::Progressing {
             phase: if is_deleting { Phase::Deleting } else { phase_of(&plan.outcome) },
             message: format!("{step} failed and is retried: {error}"),
@@ -76,6 +80,11 @@ fn phase_of(outcome: &Outcome) -> Phase {
         Outcome::Progressing { phase, .. } => *phase,
         Outcome::Converged | Outcome::Locked { .. } | Outcome::Blocked { .. } | Outcome::Deleted => Phase::Modifying,
     }
+}
+
+/// The message for a step that was refused.
+pub(crate) fn step_failure(step: &Step, error: &StepError) -> String {
+    format!("{}: {}", step.name(), error_message(error))
 }
 
 fn error_message(error: &StepError) -> String {

@@ -75,6 +75,11 @@ impl Step {
         self.info().creates_nodes()
     }
 
+    /// Whether it takes an instance out of service.
+    pub(crate) fn removes_instance(&self) -> bool {
+        matches!(self, Step::Node(NodeStep::Terminate { .. } | NodeStep::EnterStandby { .. }))
+    }
+
     /// Whether it only records something in the status.
     pub(crate) fn is_status_write(&self) -> bool {
         matches!(self, Step::Object(ObjectStep::UpdateStatus { .. }))

@@ -44,9 +44,11 @@ pub fn plan(input: &PlanInput) -> Plan {
         (None, None) => plan_new(input, &mut builder),
         (None, Some(group)) => plan_existing(input, group, &mut builder),
     }
+    let nodes_given_back_at = rotation::interrupted::give_nodes_back(input, &mut builder);
     let desired = &input.resolved.desired;
     let rotate_at = desired.rolling_update.rotate_at.filter(|at| *at > input.now);
-    builder.build(&desired.id, rotate_at.into_iter().chain(role_join(input).plan().recheck_at).min())
+    let rechecks = [rotate_at, role_join(input).plan().recheck_at, nodes_given_back_at, input.refusal.retry_at()];
+    builder.build(&desired.id, rechecks.into_iter().flatten().min())
 }
 
 /// Why a resource with a name of this group is neither used nor changed: nothing proves that the group owns it.
@@ -141,6 +143,7 @@ fn plan_existing(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuil
         adopt::retry_tagging(input, group, builder);
         region::plan_claim(input, builder);
         rotation::rotate_nodes(input, group, builder);
+        builder.rotation_planned = true;
         if let Some((reason, message)) = rotation::launch_problem(input) {
             builder.set_outcome_once(Outcome::Blocked { reason, message, is_deleting: false });
         }

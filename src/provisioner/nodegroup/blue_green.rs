@@ -12,12 +12,12 @@ use crate::plan::NodegroupStep;
 use crate::plan::{
     ConditionUpdate, NodeStep, Outcome, Phase, PlanBuilder, PlannedStep, Reason, UncordonReason, waiting,
 };
-use crate::rotation::NodeInstance;
 use crate::rotation::drain;
 use crate::rotation::drain::{AtTimeout, DrainAction, DrainPolicy};
 use crate::rotation::rolling_update;
 use crate::rotation::rolling_update::report::report;
 use crate::rotation::rolling_update::{Candidates, RollingUpdateDecision, RotationState, decide};
+use crate::rotation::{NodeInstance, NodeView};
 
 /// Creates the replacement with the desired size of the node groups that it replaces.
 /// Returns the step that creates it; `None` if something prevents the creation, and the outcome says what.
@@ -105,11 +105,29 @@ pub(crate) fn drain_outgoing(
 
 /// Uncordons the nodes that a group cordoned which cannot be planned anymore. Needs no valid spec.
 pub(crate) fn stop_rotation(members: &[NodeInstance], uid: &str) -> RollingUpdateDecision {
+    let steps = uncordon_all(members, uid, UncordonReason::GroupRejected);
+    RollingUpdateDecision { steps, ..RollingUpdateDecision::default() }
+}
+
+/// Uncordons nodes in progress when the plan does not reach the rotation for long. EKS drains the nodes of a node group
+/// that it deletes.
+pub(crate) fn give_nodes_back(input: &PlanInput, builder: &mut PlanBuilder) {
+    let is_locked = matches!(builder.outcome, Some(Outcome::Locked { .. })) && !builder.rotation_planned;
+    if !is_locked && !builder.leaves_nodes_waiting(input.refusal) {
+        return;
+    }
+    let cause = if is_locked { UncordonReason::Locked } else { UncordonReason::RotationBlocked };
+    let kept = input.observed.nodegroups.iter().filter(|group| group.nodegroup.status != NodegroupStatus::Deleting);
+    let uid = &input.resolved.desired.id.uid;
+    let steps: Vec<_> = kept.flat_map(|group| uncordon_all(&group.members, uid, cause)).collect();
+    builder.prepend(steps.into_iter().map(PlannedStep::from));
+}
+
+fn uncordon_all(members: &[NodeInstance], uid: &str, reason: UncordonReason) -> Vec<NodeStep> {
     let cordoned = members.iter().filter(|m| m.disruption_of(uid).is_some());
     let running = cordoned.filter(|m| m.instance.state != InstanceState::Terminating);
-    let uncordon = |node: String| NodeStep::UncordonNode { node, reason: UncordonReason::GroupRejected };
-    let steps = running.filter_map(|m| Some(uncordon(m.node.as_ref()?.name.clone()))).collect();
-    RollingUpdateDecision { steps, ..RollingUpdateDecision::default() }
+    let uncordon = |node: &NodeView| NodeStep::UncordonNode { node: node.name.clone(), reason };
+    running.filter_map(|m| m.node.as_ref()).map(uncordon).collect()
 }
 
 fn has_disruption_record(input: &PlanInput, members: &[NodeInstance]) -> bool {
@@ -179,7 +197,7 @@ fn rolling_update_input<'a>(
         max_surge: 0,
         candidates: Candidates::Outdated,
         lock: input.lock,
-        precondition: None,
+        precondition: input.refusal.rotation_blocker(),
         was_halted: was_halted(input),
         join_timeout: input.resolved.desired.rolling_update.join_timeout,
         ready_hold: input.timing.ready_hold,

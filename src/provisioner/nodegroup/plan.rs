@@ -16,7 +16,9 @@ use crate::provisioner::join_times;
 /// Plans one reconcile of a group that is not being deleted.
 pub fn plan(input: &PlanInput) -> Plan {
     let partitioned = partition(input.resolved, input.observed, input.status);
-    let mut builder = PlanBuilder { status_update: status_update(input, &partitioned), ..PlanBuilder::default() };
+    let ineffective = input.ineffective_writes.clone();
+    let status_update = status_update(input, &partitioned);
+    let mut builder = PlanBuilder { status_update, ineffective, ..PlanBuilder::default() };
     builder.ensure_finalizer(&input.resolved.desired.id);
     let mut recheck_at = None;
     let creation = match (partitioned.current, partitioned.outgoing.as_slice()) {
@@ -35,7 +37,9 @@ pub fn plan(input: &PlanInput) -> Plan {
         record(input, &partitioned, created, &mut builder);
     }
     builder.steps.extend(creation);
-    builder.build(&input.resolved.desired.id, recheck_at)
+    blue_green::give_nodes_back(input, &mut builder);
+    let rechecks = [recheck_at, input.refusal.retry_at()];
+    builder.build(&input.resolved.desired.id, rechecks.into_iter().flatten().min())
 }
 
 fn plan_active(
@@ -86,6 +90,7 @@ fn plan_active(
     // An adoption replaces no nodes. Its record takes effect with the next reconcile.
     if builder.outcome.is_none() && !partitioned.is_adopting {
         blue_green::drain_outgoing(input, current, outgoing, builder);
+        builder.rotation_planned = true;
     }
     if builder.outcome.is_none() && !partitioned.is_adopting {
         update::plan_version_update(input, current, builder);

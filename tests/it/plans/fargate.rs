@@ -107,6 +107,7 @@ impl Scenario {
             lock: *lock,
             config_retention: 2,
             ineffective_writes: &Default::default(),
+            refusal: &Default::default(),
             timing: &Timing::default(),
             now: *now,
         })
@@ -1038,6 +1039,7 @@ fn plan_command_reports_old_profile_deletion_and_lock() {
             lock,
             settings: &settings,
             ineffective_writes: &Default::default(),
+            refusal: &Default::default(),
             now: scenario.now,
         };
         let projection = snapshot.simulate(&scenario.plan(), &context);

@@ -17,7 +17,7 @@ use instance_manager::aws::{
     Instance, InstanceProfile, InstanceState, InstanceType, InstanceTypeCatalog, InstanceTypeOverride, LaunchTemplate,
     LifecycleHook, MixedPolicy, NetworkObject, Role, ScalingGroup, Tag, TemplatePin,
 };
-use instance_manager::plan::{IamStep, Outcome, Plan, Reason, Step, Write};
+use instance_manager::plan::{IamStep, Outcome, Plan, Reason, Refusal, Step, Write};
 use instance_manager::provisioner::eks::input::PlanInput;
 use instance_manager::provisioner::eks::observed::{ObservedState, ObservedVersion};
 use instance_manager::provisioner::eks::plan::plan;
@@ -120,6 +120,7 @@ struct Scenario {
     state: ObservedState,
     status: InstanceGroupStatus,
     lock: Option<&'static str>,
+    refusal: Refusal,
 }
 
 /// The entries of a role that has none in aws-auth. The access entry is not queried.
@@ -183,7 +184,7 @@ fn new_group(resolved: ResolvedGroup) -> Scenario {
         drains: Drains::new(),
         strategy_state: None,
     };
-    Scenario { resolved, state, status: InstanceGroupStatus::default(), lock: None }
+    Scenario { resolved, state, status: InstanceGroupStatus::default(), lock: None, refusal: Refusal::None }
 }
 
 /// A converged group with two Ready nodes.
@@ -316,6 +317,7 @@ impl Scenario {
             lock: self.lock,
             config_retention: 2,
             ineffective_writes,
+            refusal: &self.refusal,
             timing: &timing,
             now: timestamp(NOW),
         })
@@ -783,6 +785,8 @@ mod ownership;
 mod role_region;
 
 mod given_role;
+
+mod interrupted;
 
 mod removed_tags;
 

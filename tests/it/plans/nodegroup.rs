@@ -115,6 +115,7 @@ struct Scenario {
     state: ObservedState,
     status: InstanceGroupStatus,
     lock: Option<&'static str>,
+    refusal: Refusal,
 }
 
 impl Scenario {
@@ -129,6 +130,7 @@ impl Scenario {
             state: ObservedState { nodegroups, ..ObservedState::default() },
             status,
             lock: None,
+            refusal: Refusal::None,
         }
     }
 
@@ -162,6 +164,7 @@ impl Scenario {
             lock: self.lock,
             config_retention: 2,
             ineffective_writes: &Default::default(),
+            refusal: &self.refusal,
             timing: &Timing::default(),
             now: timestamp(NOW),
         })
@@ -442,6 +445,36 @@ fn reverted_change_uncordons_old_nodes() {
         })
         .collect();
     assert_eq!(cordoned, ["i-3"]);
+}
+
+/// Nodes must not stay cordoned until a person acts.
+#[test]
+fn blocked_replacement_uncordons_old_nodes() {
+    let draining = || with_drained_nodes(during_replacement(), true);
+    let uncordoned = |scenario: &Scenario| {
+        let steps = scenario.step_names();
+        steps.iter().filter(|name| **name == "UncordonNode").count() == 2 && !steps.contains(&"Evict")
+    };
+    assert!(!uncordoned(&draining()), "{:?}", draining().step_names());
+    let with_status = |status: NodegroupStatus| draining().with(|s| s.state.nodegroups[1].nodegroup.status = status);
+    for status in [NodegroupStatus::CreateFailed, NodegroupStatus::DeleteFailed] {
+        let failed = with_status(status);
+        assert!(uncordoned(&failed), "{status:?}: {:?}", failed.step_names());
+        assert!(matches!(failed.plan().outcome, Outcome::Blocked { .. }));
+    }
+    let updating = with_status(NodegroupStatus::Updating);
+    assert!(!uncordoned(&updating), "EKS ends the update: {:?}", updating.step_names());
+    let refused = with_status(NodegroupStatus::Updating).with(|s| s.refusal = Refusal::Pass);
+    assert!(uncordoned(&refused), "{:?}", refused.step_names());
+    let third = draining().with(|s| s.resolved = resolve_spec(&spec_text("instanceType: m6i.large")));
+    assert!(uncordoned(&third.with(|s| s.lock = Some("a lock"))));
+    let refusal = Refusal::Rotation {
+        until: timestamp("2026-01-03T00:00:00Z"),
+        reason: Reason::MissingPermission,
+        message: "Evict: no".into(),
+    };
+    let refused = draining().with(|s| s.refusal = refusal);
+    assert!(uncordoned(&refused) && refused.blocked().0 == Reason::MissingPermission);
 }
 
 /// Otherwise a node group would be left behind when the spec changes right after a creation that was retried.

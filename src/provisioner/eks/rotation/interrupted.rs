@@ -2,15 +2,64 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::aws::ScalingGroup;
-use crate::plan::{NodeStep, UncordonReason};
+use crate::aws::{InstanceState, ScalingGroup};
+use crate::ownership::has_ownership_tags;
+use crate::plan::{EksStep, NodeStep, PlanBuilder, PlannedStep, Refusal, Step, UncordonReason};
 use crate::provisioner::StopRequest;
+use crate::provisioner::eks::input::PlanInput;
+use crate::provisioner::eks::rotation::outdated;
 use crate::rotation::drain::{AtTimeout, DrainPolicy};
 use crate::rotation::rolling_update::{Candidates, RollingUpdateDecision, RollingUpdateInput, decide};
 use crate::rotation::{ClusterHealth, Drains, NodeInstance};
+use crate::settings::Timing;
 
-/// Uncordons the nodes that the group cordoned. Instances in standby have a replacement already, so they are drained and
-/// terminated as soon as it is Ready; budgets are respected without a timeout.
+/// Gives nodes in progress back when the plan of a group does not reach its rotation for long: the group is blocked, AWS
+/// refuses a write, or a write has no effect. Returns when the group needs another pass for that.
+///
+/// If the tags do not prove that the scaling group is the group's, nodes are only uncordoned: their records prove who
+/// cordoned them.
+pub(crate) fn give_nodes_back(input: &PlanInput, builder: &mut PlanBuilder) -> Option<Timestamp> {
+    let group = input.observed.scaling_group.as_ref().filter(|group| !group.deleting)?;
+    if !builder.leaves_nodes_waiting(input.refusal) {
+        return None;
+    }
+    if *input.refusal == Refusal::Pass {
+        resume_launches_first(builder);
+    }
+    let (resolved, uid) = (input.resolved, &input.resolved.desired.id.uid);
+    let members = outdated::members(resolved, input.observed, input.status);
+    if !members.iter().any(|m| m.disruption_of(uid).is_some() || m.has_surge_record(uid)) {
+        return None;
+    }
+    let mut steps = match has_ownership_tags(&group.tags, &resolved.ownership_tags) {
+        true => {
+            let (drains, health) = (&input.observed.drains, input.observed.cluster_health);
+            let stopped = Stopped { group, uid, lock: input.lock, timing: input.timing, now: input.now };
+            decide_stop(&stopped, &members, drains, health).steps
+        }
+        false => uncordon_all(&members, uid),
+    };
+    name_cause(&mut steps, UncordonReason::RotationBlocked);
+    builder.prepend(steps.into_iter().map(PlannedStep::from));
+    input.now.checked_add(input.timing.poll_interval).ok()
+}
+
+/// A refused write must not keep a group from launching instances.
+fn resume_launches_first(builder: &mut PlanBuilder) {
+    let resumes = |planned: &mut PlannedStep| matches!(planned.step, Step::Eks(EksStep::ResumeProcesses { .. }));
+    let first: Vec<_> = builder.steps.extract_if(.., resumes).collect();
+    builder.prepend(first);
+}
+
+fn uncordon_all(members: &[NodeInstance], uid: &str) -> Vec<NodeStep> {
+    let running = members.iter().filter(|m| m.instance.state != InstanceState::Terminating);
+    let cordoned = running.filter(|m| m.disruption_of(uid).is_some()).filter_map(|m| m.node.as_ref());
+    let uncordon =
+        |name: &String| NodeStep::UncordonNode { node: name.clone(), reason: UncordonReason::RotationBlocked };
+    cordoned.map(|node| uncordon(&node.name)).collect()
+}
+
+/// The rotation of a group that is rejected.
 pub(crate) fn stop_rotation(
     request: &StopRequest,
     group: &ScalingGroup,
@@ -19,10 +68,34 @@ pub(crate) fn stop_rotation(
     cluster_health: ClusterHealth,
     now: Timestamp,
 ) -> RollingUpdateDecision {
-    let timing = &request.settings.timing;
-    let mut decision = decide(&RollingUpdateInput {
+    let StopRequest { id, lock, settings, .. } = request;
+    let stopped = Stopped { group, uid: &id.uid, lock: *lock, timing: &settings.timing, now };
+    let mut decision = decide_stop(&stopped, members, drains, cluster_health);
+    name_cause(&mut decision.steps, UncordonReason::GroupRejected);
+    decision
+}
+
+/// A group whose rotation stops.
+struct Stopped<'a> {
+    group: &'a ScalingGroup,
+    uid: &'a str,
+    lock: Option<&'a str>,
+    timing: &'a Timing,
+    now: Timestamp,
+}
+
+/// Uncordons the nodes that the group cordoned. Instances in standby have a replacement already, so they are drained and
+/// terminated as soon as it is Ready; budgets are respected without a timeout.
+fn decide_stop(
+    stopped: &Stopped,
+    members: &[NodeInstance],
+    drains: &Drains,
+    cluster_health: ClusterHealth,
+) -> RollingUpdateDecision {
+    let Stopped { group, uid, lock, timing, now } = *stopped;
+    decide(&RollingUpdateInput {
         scaling_group: &group.name,
-        group_uid: &request.id.uid,
+        group_uid: uid,
         template_version: group.template.as_ref().map_or("", |pin| &pin.version),
         members,
         desired: usize::try_from(group.desired).unwrap_or(0),
@@ -30,7 +103,7 @@ pub(crate) fn stop_rotation(
         max_unavailable_in_weight: false,
         max_surge: 0,
         candidates: Candidates::Surplus(0),
-        lock: request.lock,
+        lock,
         precondition: None,
         was_halted: false,
         join_timeout: SignedDuration::MAX,
@@ -46,16 +119,14 @@ pub(crate) fn stop_rotation(
         drains,
         cluster_health,
         now,
-    });
-    name_cause(&mut decision.steps);
-    decision
+    })
 }
 
 /// The nodes still need to be replaced, so the event names another cause.
-pub(crate) fn name_cause(steps: &mut [NodeStep]) {
+fn name_cause(steps: &mut [NodeStep], cause: UncordonReason) {
     for step in steps {
         if let NodeStep::UncordonNode { reason: reason @ UncordonReason::NoLongerReplaced, .. } = step {
-            *reason = UncordonReason::GroupRejected;
+            *reason = cause;
         }
     }
 }

@@ -143,7 +143,7 @@ pub(crate) fn launch_problem(input: &PlanInput) -> Option<(Reason, String)> {
 }
 
 fn precondition(input: &PlanInput, group: &ScalingGroup) -> Option<(Reason, String)> {
-    if let Some(problem) = launch_problem(input) {
+    if let Some(problem) = launch_problem(input).or_else(|| input.refusal.rotation_blocker()) {
         return Some(problem);
     }
     let stopped: Vec<_> =

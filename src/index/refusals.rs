@@ -1,0 +1,132 @@
+//! Counts the passes of a group that AWS or Kubernetes refuses, so that nodes do not stay cordoned meanwhile.
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::plan::{Reason, Refusal};
+
+/// After how many refused passes in a row nodes in progress are given back. The fifth is 15 seconds after the first.
+const LASTING_AFTER: u32 = 5;
+
+/// The longest time for which a refused rotation is not tried again.
+const MAX_HOLD: SignedDuration = SignedDuration::from_hours(1);
+
+/// A step that was refused.
+pub(crate) struct RefusedStep {
+    /// Whether it is a step of the rotation itself.
+    pub is_of_rotation: bool,
+    /// Reason of the `Stalled` condition.
+    pub reason: Reason,
+    /// What was refused, and the remedy.
+    pub message: String,
+}
+
+/// How a pass ended.
+pub(crate) enum PassResult {
+    /// All steps were applied. `removed_node`: one of them terminated an instance or put it into standby.
+    Applied { removed_node: bool },
+    /// A step was refused, and only a person can change that.
+    Refused(RefusedStep),
+    /// A step failed for another reason; a retry may succeed.
+    Failed,
+}
+
+/// The refusals of one group. After a restart of the process, a rotation that is still refused is tried once more.
+#[derive(Clone, Default)]
+pub(crate) struct Refusals {
+    /// A change of the spec ends all waits.
+    generation: i64,
+    /// Refused passes in a row.
+    times: u32,
+    /// How often in a row the rotation was stopped because a step of it was refused.
+    holds: u32,
+    held: Refusal,
+}
+
+impl Refusals {
+    /// What the next plan takes into account.
+    pub(crate) fn lasting(&self, generation: i64, now: Timestamp) -> Refusal {
+        match &self.held {
+            _ if generation != self.generation => Refusal::None,
+            Refusal::Rotation { until, .. } if *until > now => self.held.clone(),
+            _ if self.times >= LASTING_AFTER => Refusal::Pass,
+            _ => Refusal::None,
+        }
+    }
+
+    /// Records how a pass ended. `delay`: how long a rotation is not tried again after it was refused for the first time.
+    pub(crate) fn record(&mut self, generation: i64, result: PassResult, delay: SignedDuration, now: Timestamp) {
+        if generation != self.generation {
+            *self = Refusals { generation, ..Refusals::default() };
+        }
+        match result {
+            PassResult::Applied { removed_node } => {
+                self.times = 0;
+                if removed_node {
+                    self.holds = 0;
+                }
+            }
+            PassResult::Failed => {}
+            PassResult::Refused(step) => {
+                self.times = self.times.saturating_add(1);
+                if step.is_of_rotation && self.times >= LASTING_AFTER {
+                    let delay = (delay * (1 << self.holds.min(10))).min(MAX_HOLD.max(delay));
+                    let until = now.saturating_add(delay).unwrap_or(Timestamp::MAX);
+                    self.held = Refusal::Rotation { until, reason: step.reason, message: step.message };
+                    (self.times, self.holds) = (0, self.holds.saturating_add(1));
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DELAY: SignedDuration = SignedDuration::from_mins(5);
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(1_700_000_000 + seconds).expect("a time")
+    }
+
+    fn refused(is_of_rotation: bool) -> PassResult {
+        PassResult::Refused(RefusedStep { is_of_rotation, reason: Reason::MissingPermission, message: "no".into() })
+    }
+
+    /// A throttled call or a role that IAM does not know everywhere yet must not stop a rotation.
+    #[test]
+    fn refusal_lasts_after_five_passes_in_a_row() {
+        let mut refusals = Refusals::default();
+        for (seconds, result) in [(0, refused(false)), (1, refused(false)), (2, refused(false)), (3, refused(false))] {
+            refusals.record(1, result, DELAY, at(seconds));
+            assert_eq!(refusals.lasting(1, at(seconds)), Refusal::None);
+        }
+        refusals.record(1, PassResult::Failed, DELAY, at(4));
+        assert_eq!(refusals.lasting(1, at(4)), Refusal::None, "a lost response says nothing about a refusal");
+        refusals.record(1, refused(false), DELAY, at(15));
+        assert_eq!(refusals.lasting(1, at(16)), Refusal::Pass);
+        assert_eq!(refusals.lasting(2, at(16)), Refusal::None, "the spec changed");
+        refusals.record(1, PassResult::Applied { removed_node: false }, DELAY, at(20));
+        assert_eq!(refusals.lasting(1, at(20)), Refusal::None);
+    }
+
+    /// Each try of a refused termination evicts the pods of a node.
+    #[test]
+    fn refused_rotation_is_tried_at_growing_intervals() {
+        let (mut refusals, mut now) = (Refusals::default(), 0);
+        for minutes in [5, 10, 20, 40, 60, 60] {
+            (0..5).for_each(|_| refusals.record(1, refused(true), DELAY, at(now)));
+            let Refusal::Rotation { until, .. } = refusals.lasting(1, at(now)) else { panic!("it is not held") };
+            assert_eq!(until, at(now + minutes * 60));
+            refusals.record(1, PassResult::Applied { removed_node: false }, DELAY, at(now + 1));
+            assert!(
+                refusals.lasting(1, at(now + 1)).rotation_blocker().is_some_and(|(_, text)| text.starts_with("no"))
+            );
+            now += minutes * 60;
+            assert_eq!(refusals.lasting(1, at(now)), Refusal::None);
+        }
+        refusals.record(1, PassResult::Applied { removed_node: true }, DELAY, at(now));
+        (0..5).for_each(|_| refusals.record(1, refused(true), DELAY, at(now)));
+        assert_eq!(refusals.lasting(1, at(now)).retry_at(), Some(at(now + 300)), "it went on meanwhile");
+    }
+}

@@ -1,0 +1,44 @@
+//! What AWS or Kubernetes has refused for so long that a rotation does not wait for it with cordoned nodes.
+
+use jiff::Timestamp;
+
+use super::reason::Reason;
+
+/// A refusal that lasts, as the next plan takes it into account.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Refusal {
+    /// Nothing is refused, or not for long.
+    #[default]
+    None,
+    /// A step before the rotation is refused each time, so the rotation does not go on.
+    Pass,
+    /// A step of the rotation itself was refused. It is not tried again before `until`, because each try drains nodes.
+    Rotation {
+        /// When the rotation continues.
+        until: Timestamp,
+        /// Reason of the `Stalled` condition.
+        reason: Reason,
+        /// What was refused, and the remedy.
+        message: String,
+    },
+}
+
+impl Refusal {
+    /// Why no node may be drained now, for the condition.
+    pub(crate) fn rotation_blocker(&self) -> Option<(Reason, String)> {
+        let Refusal::Rotation { until, reason, message } = self else { return None };
+        let until = crate::api::rfc3339(*until);
+        Some((
+            *reason,
+            format!("{message}; nodes in progress were uncordoned, and the rotation is tried again at {until}"),
+        ))
+    }
+
+    /// When a rotation that was refused is tried again.
+    pub(crate) fn retry_at(&self) -> Option<Timestamp> {
+        match self {
+            Refusal::Rotation { until, .. } => Some(*until),
+            Refusal::None | Refusal::Pass => None,
+        }
+    }
+}
