@@ -84,6 +84,8 @@ pub struct Instance {
     pub weight: u32,
     /// When this process first observed it as `InService`; `joinTimeout` counts from this time.
     pub in_service_since: Option<Timestamp>,
+    /// Whether it was in service already when this process first read its group, so that `in_service_since` is too late.
+    pub was_in_service: bool,
 }
 
 /// How an instance was launched. It never changes.

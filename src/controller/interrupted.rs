@@ -194,6 +194,7 @@ mod tests {
             launch_configuration: None,
             weight: 1,
             in_service_since: None,
+            was_in_service: false,
         };
         let group = ScalingGroup {
             name: "demo-team-web".into(),

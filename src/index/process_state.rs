@@ -1,6 +1,6 @@
 //! State that one process keeps in memory between reconciles. No safety check depends on it: after a restart it is
 //! empty, and at worst a wait starts again. Waits that decide when a node is given up or drained again are on record: in
-//! `status.joining` and on the Node.
+//! `status.joining`, on the Node, and in the VolumeAttachments.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Mutex;
@@ -69,9 +69,11 @@ struct Inner {
 
 #[derive(Default, Clone)]
 struct GroupState {
-    /// Since when fewer instances than desired have been running.
+    /// Since when fewer instances than desired have been running. It decides when a failed launch is reported, and when a
+    /// smaller `maxSize` stops waiting for launches. A restart makes both later, which costs no node.
     shortage_since: Option<Timestamp>,
-    /// Since when instances of the warm pool have been waited for.
+    /// Since when instances of the warm pool have been waited for. It decides when the wait is reported: no node is
+    /// replaced before or after.
     warm_pool_wait_since: Option<Timestamp>,
     /// Since when EKS has rejected the role of the group.
     role_rejected_since: Option<Timestamp>,

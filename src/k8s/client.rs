@@ -11,6 +11,7 @@ use kube::{Client, Config};
 use serde_json::Value;
 
 use super::{
+    AttachedVolume,
     AwsAuthMap, EventTarget, EvictOutcome, KubeApi, KubeError, KubeEvent, PodInfo, UnschedulablePod, config_maps,
     groups, nodes, pods, strategy,
 };
@@ -127,7 +128,7 @@ impl KubeApi for KubeClient {
         pods::delete(&self.client, namespace, name, uid, grace).await
     }
 
-    async fn volume_attachments(&self, node: &str) -> Result<Vec<String>, KubeError> {
+    async fn volume_attachments(&self, node: &str) -> Result<Vec<AttachedVolume>, KubeError> {
         nodes::volume_attachments(&self.client, node).await
     }
 

@@ -55,6 +55,15 @@ pub struct KubeEvent {
     pub note: String,
 }
 
+/// A volume that is attached to a Node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AttachedVolume {
+    /// Name of its VolumeAttachment.
+    pub name: String,
+    /// Since when it is being detached: Kubernetes deletes the VolumeAttachment, whose finalizer waits for the driver.
+    pub detaching_since: Option<Timestamp>,
+}
+
 /// What controls a pod, as far as a drain depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PodKind {
@@ -190,8 +199,8 @@ pub trait KubeApi: Send + Sync {
     /// not an error if the pod no longer exists.
     async fn delete_pod(&self, namespace: &str, name: &str, uid: &str, grace: Option<u32>) -> Result<(), KubeError>;
 
-    /// Names of the VolumeAttachments of a Node, read fresh.
-    async fn volume_attachments(&self, node: &str) -> Result<Vec<String>, KubeError>;
+    /// The VolumeAttachments of a Node, read fresh.
+    async fn volume_attachments(&self, node: &str) -> Result<Vec<AttachedVolume>, KubeError>;
 
     /// The unschedulable pods of a namespace that one of `owners` (UIDs of controllers) created: the replacements of
     /// evicted pods.

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::error::call;
 use super::groups::{PAGE_SIZE, patch_params};
-use super::{CORDONED_BEFORE, KubeError};
+use super::{AttachedVolume, CORDONED_BEFORE, KubeError};
 use crate::api::names::annotation;
 
 async fn patch(client: &Client, name: &str, patch: Value) -> Result<Node, KubeError> {
@@ -84,18 +84,21 @@ pub(super) async fn label(client: &Client, name: &str, labels: &BTreeMap<String,
 }
 
 /// Lists all VolumeAttachments, because the API server cannot select them by Node.
-pub(super) async fn volume_attachments(client: &Client, node: &str) -> Result<Vec<String>, KubeError> {
+pub(super) async fn volume_attachments(client: &Client, node: &str) -> Result<Vec<AttachedVolume>, KubeError> {
     let attachments: Api<VolumeAttachment> = Api::all(client.clone());
     let mut params = ListParams::default().limit(PAGE_SIZE);
-    let mut names = Vec::new();
+    let mut found = Vec::new();
     loop {
         let page = call("list", "volumeattachments", attachments.list(&params)).await?;
         let next = page.metadata.continue_.clone();
         let attached = page.items.into_iter().filter(|a| a.spec.node_name == node);
-        names.extend(attached.map(|attachment| attachment.name_any()));
+        found.extend(attached.map(|attachment| AttachedVolume {
+            name: attachment.name_any(),
+            detaching_since: attachment.metadata.deletion_timestamp.map(|time| time.0),
+        }));
         match next.filter(|token| !token.is_empty()) {
             Some(token) => params = params.continue_token(&token),
-            None => return Ok(names),
+            None => return Ok(found),
         }
     }
 }
@@ -211,7 +214,8 @@ mod tests {
     #[tokio::test]
     async fn attachments_of_other_nodes_do_not_count_and_all_pages_are_read() {
         let item = |name: &str, node: &str| {
-            json!({"metadata": {"name": name},
+            let deleted = (name == "c").then_some("2026-01-01T00:00:00Z");
+            json!({"metadata": {"name": name, "deletionTimestamp": deleted},
                 "spec": {"attacher": "ebs", "nodeName": node, "source": {}}})
         };
         let client = fake::client(move |call| {
@@ -224,6 +228,8 @@ mod tests {
                 "metadata": {"continue": next}, "items": items});
             (200, body)
         });
-        assert_eq!(volume_attachments(&client, "n1").await.unwrap(), ["a", "c"]);
+        let volume = |name: &str, detaching_since| AttachedVolume { name: name.into(), detaching_since };
+        let detaching = "2026-01-01T00:00:00Z".parse().ok();
+        assert_eq!(volume_attachments(&client, "n1").await.unwrap(), [volume("a", None), volume("c", detaching)]);
     }
 }

@@ -22,7 +22,8 @@ pub(crate) fn restore<'a>(status: &InstanceGroupStatus, instances: impl IntoIter
 }
 
 /// The new value of `status.joining`; `None` when it stays. A wait is recorded after a tenth of the timeout, so that
-/// nodes that join normally cost no status write.
+/// nodes that join normally cost no status write. A process that finds the instance in service records it at once: it
+/// may be one of many that end early.
 pub(crate) fn update<'a>(
     status: &InstanceGroupStatus,
     members: impl IntoIterator<Item = &'a NodeInstance>,
@@ -31,9 +32,9 @@ pub(crate) fn update<'a>(
 ) -> Option<Value> {
     let joining: BTreeMap<String, String> = (members.into_iter())
         .filter(|m| m.instance.state == InstanceState::InService && !m.is_ready())
-        .filter_map(|m| Some((m.instance.id.clone(), m.instance.in_service_since?)))
-        .filter(|(_, since)| now.duration_since(*since) * 10 >= join_timeout)
-        .map(|(id, since)| (id, since.to_string()))
+        .filter_map(|m| Some((&m.instance, m.instance.in_service_since?)))
+        .filter(|(instance, since)| instance.was_in_service || now.duration_since(*since) * 10 >= join_timeout)
+        .map(|(instance, since)| (instance.id.clone(), since.to_string()))
         .collect();
     (joining != status.joining).then(|| if joining.is_empty() { Value::Null } else { json!(joining) })
 }
@@ -60,6 +61,7 @@ mod tests {
             launch_configuration: None,
             weight: 1,
             in_service_since: Some(at(since)),
+            was_in_service: false,
         };
         NodeInstance { instance, node: None, reasons: vec![] }
     }
@@ -81,5 +83,23 @@ mod tests {
         assert_eq!(member.instance.in_service_since, Some(at("2026-01-01T00:00:00Z")));
         member.instance.state = InstanceState::Terminating;
         assert_eq!(updated(&status, &member, "2026-01-01T00:10:00Z"), Some(Value::Null));
+    }
+
+    /// Without a record, a process that ends before a tenth of the timeout would begin the wait again each time.
+    #[test]
+    fn wait_that_a_process_finds_is_recorded_at_once() {
+        let (timeout, mut status) = (SignedDuration::from_mins(15), InstanceGroupStatus::default());
+        for restart in 0..20 {
+            let start = at("2026-01-01T00:00:00Z") + SignedDuration::from_mins(restart);
+            let mut member = member(&start.to_string());
+            member.instance.was_in_service = restart > 0;
+            restore(&status, [&mut member.instance]);
+            let updated = update(&status, std::iter::once(&member), timeout, start + SignedDuration::from_secs(1));
+            if let Some(joining) = updated {
+                status.joining = serde_json::from_value(joining).expect("a map");
+            }
+            let since = member.instance.in_service_since.expect("a time");
+            assert_eq!(since, at("2026-01-01T00:00:00Z") + SignedDuration::from_mins(restart.min(1)));
+        }
     }
 }

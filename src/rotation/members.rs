@@ -204,7 +204,7 @@ pub struct DrainView {
     pub pods: Vec<PodView>,
     /// Names of the volumes attached to it.
     pub attached_volumes: Vec<String>,
-    /// Since when it has no evictable pod.
+    /// Since when it has no evictable pod, or since when all its volumes are being detached, whichever is earlier.
     pub empty_since: Option<Timestamp>,
     /// When an eviction was last blocked, and how often in a row.
     pub last_blocked_eviction: Option<(Timestamp, u32)>,

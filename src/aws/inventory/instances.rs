@@ -12,17 +12,24 @@ pub(super) struct Instances {
     group_of: HashMap<String, String>,
     members: HashMap<String, HashSet<String>>,
     in_service_since: HashMap<String, Timestamp>,
+    /// Instances that were in service when their group was first read.
+    was_in_service: HashSet<String>,
 }
 
 impl Instances {
-    /// Records a group that was read and sets `in_service_since` of its instances. Returns the IDs of instances that
+    /// Records a group that was read and sets `in_service_since` and `was_in_service` of its instances. Returns the IDs of instances that
     /// are no longer in the group.
     pub(crate) fn update_group(&mut self, group: &mut ScalingGroup, now: Timestamp) -> Vec<String> {
+        let is_first_read = !self.members.contains_key(&group.name);
         for instance in &mut group.instances {
             if instance.state == InstanceState::InService {
+                if is_first_read {
+                    self.was_in_service.insert(instance.id.clone());
+                }
                 self.in_service_since.entry(instance.id.clone()).or_insert(now);
             }
             instance.in_service_since = self.in_service_since.get(&instance.id).copied();
+            instance.was_in_service = self.was_in_service.contains(&instance.id);
         }
         self.replace_members(&group.name, group.instances.iter().map(|i| i.id.clone()).collect())
     }
@@ -51,6 +58,7 @@ impl Instances {
         for id in &removed {
             self.group_of.remove(id);
             self.in_service_since.remove(id);
+            self.was_in_service.remove(id);
         }
         removed
     }

@@ -366,6 +366,7 @@ fn instance(instance: &sdk::Instance) -> Instance {
         launch_configuration: instance.launch_configuration_name().map(str::to_owned),
         weight: mixed_instances::parse_weight(instance.weighted_capacity()),
         in_service_since: None,
+        was_in_service: false,
     }
 }
 

@@ -15,7 +15,7 @@ use crate::aws::{AwsError, InstanceState};
 use crate::index::groups::GroupIndex;
 use crate::index::nodes::{NodeIndex, instance_id, node_view};
 use crate::index::process_state::ProcessState;
-use crate::k8s::{KubeApi, KubeError, PodInfo, PodKind};
+use crate::k8s::{AttachedVolume, KubeApi, KubeError, PodInfo, PodKind};
 use crate::plan::{PlannedStep, PodRef};
 use crate::rotation::{DrainView, Drains, NodeInstance, NodeView, PodView, verify};
 
@@ -245,16 +245,22 @@ async fn drain_view(o: &Observer<'_>, node: &NodeView) -> ObserveResult<DrainVie
     let (drain_after, node) = (node.drain_after, node.name.as_str());
     let pods = pods_on_node(o, node).await?;
     let empty = pods.iter().all(|p| p.is_ignored || p.is_finished);
-    let attached_volumes =
-        if empty { o.kube.volume_attachments(node).await.map_err(ObserveError::Kube)? } else { Vec::new() };
+    let volumes = if empty { o.kube.volume_attachments(node).await.map_err(ObserveError::Kube)? } else { Vec::new() };
     let tracked = o.process_state.track_drain(node, empty, o.now);
     Ok(DrainView {
         pods,
-        attached_volumes,
-        empty_since: tracked.empty_since,
+        empty_since: tracked.empty_since.into_iter().chain(detaching_since(&volumes)).min(),
+        attached_volumes: volumes.into_iter().map(|volume| volume.name).collect(),
         last_blocked_eviction: tracked.evictions_blocked,
         retry_drain_at: drain_after,
     })
+}
+
+/// Since when all of these volumes are being detached, which begins when their pods are gone. The API server keeps this
+/// time, so the wait for volumes does not begin again with the process.
+fn detaching_since(volumes: &[AttachedVolume]) -> Option<Timestamp> {
+    let since: Option<Vec<_>> = volumes.iter().map(|volume| volume.detaching_since).collect();
+    since?.into_iter().max()
 }
 
 #[cfg(test)]
@@ -267,6 +273,18 @@ mod tests {
     use crate::aws::inventory::CacheConfig;
     use crate::aws::inventory::fake_aws::FakeAws;
     use crate::k8s::{KubeClient, fake};
+
+    #[test]
+    fn volumes_are_being_detached_since_the_last_one_is() {
+        let volume = |seconds: Option<i64>| AttachedVolume {
+            name: "v".into(),
+            detaching_since: seconds.and_then(|at| Timestamp::from_second(at).ok()),
+        };
+        let since = |volumes: &[AttachedVolume]| detaching_since(volumes).map(Timestamp::as_second);
+        assert_eq!(since(&[volume(Some(9)), volume(Some(5))]), Some(9));
+        assert_eq!(since(&[volume(Some(9)), volume(None)]), None, "a pod may still use the other");
+        assert_eq!(since(&[]), None);
+    }
 
     /// The Node of instance `i-1`, and the names of the pods that are bound without it, in a cluster of some Nodes.
     async fn find(nodes: &'static [(&'static str, &'static str)]) -> (Option<String>, Vec<String>) {

@@ -53,6 +53,7 @@ pub(super) fn node_instance(name: &str) -> NodeInstance {
         launch_configuration: None,
         weight: 1,
         in_service_since: Some(ago(7_100)),
+        was_in_service: false,
     };
     NodeInstance { instance, node: Some(node), reasons: Vec::new() }
 }

@@ -204,6 +204,7 @@ fn converged_with(resolved: ResolvedGroup) -> Scenario {
         launch_configuration: None,
         weight: 1,
         in_service_since: Some(timestamp(LONG_AGO)),
+        was_in_service: false,
     };
     state.scaling_group = Some(ScalingGroup {
         name: r.names.scaling_group.clone(),

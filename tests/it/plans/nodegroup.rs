@@ -82,6 +82,7 @@ fn existing_nodegroup(resolved: &resolve::ResolvedGroup, first: usize) -> Observ
         template: Some(pin.clone()),
         launch_configuration: None,
         in_service_since: Some(timestamp(LONG_AGO)),
+        was_in_service: false,
     };
     let instances: Vec<_> = (first..first + 2).map(instance).collect();
     let members = instances

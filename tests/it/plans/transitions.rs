@@ -117,6 +117,7 @@ impl World {
                 launch_configuration: None,
                 weight: 1,
                 in_service_since: Some(timestamp(LONG_AGO)),
+                was_in_service: false,
             });
         }
     }

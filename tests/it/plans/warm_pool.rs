@@ -37,6 +37,7 @@ fn warm_instance(id: &str, version: &str, phase: WarmPhase) -> WarmInstance {
         template: Some(TemplatePin { id: "lt-1".into(), version: version.into() }),
         launch_configuration: None,
         in_service_since: None,
+        was_in_service: false,
     };
     WarmInstance { instance, phase }
 }

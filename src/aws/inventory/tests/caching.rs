@@ -36,6 +36,11 @@ async fn in_service_time_is_kept_until_instance_is_removed() {
     let first = read_in_service_times().await;
     assert!(first[0].is_some() && first[1].is_none());
     assert_eq!(inventory.group_of_instance("i-2").as_deref(), Some("g"));
+    let found = inventory.group("g", NO_CACHE).await.unwrap().unwrap();
+    assert_eq!(found.instances.iter().map(|i| i.was_in_service).collect::<Vec<_>>(), [true, false]);
+    set_instances(vec![instance("i-1", InstanceState::InService), instance("i-2", InstanceState::InService)]);
+    let found = inventory.group("g", NO_CACHE).await.unwrap().unwrap();
+    assert_eq!(found.instances.iter().map(|i| i.was_in_service).collect::<Vec<_>>(), [true, false]);
     set_instances(vec![instance("i-1", InstanceState::Standby)]);
     assert_eq!(read_in_service_times().await, first[..1]);
     assert_eq!(inventory.group_of_instance("i-2"), None);

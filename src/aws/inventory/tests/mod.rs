@@ -67,6 +67,7 @@ fn instance(id: &str, state: InstanceState) -> Instance {
         launch_configuration: None,
         weight: 1,
         in_service_since: None,
+        was_in_service: false,
     }
 }
 
