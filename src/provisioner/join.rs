@@ -78,6 +78,7 @@ pub(crate) async fn observe(
     Ok(ObservedEntries {
         auth_entry,
         owns_auth_entry,
+        is_auth_entry_modified: o.map_roles.is_modified(principal),
         allows_windows,
         access_entry,
         is_shared: o.group_index.is_role_shared(principal, group_key),

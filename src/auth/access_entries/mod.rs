@@ -165,6 +165,8 @@ pub struct ObservedEntries {
     pub auth_entry: AuthEntryState,
     /// Whether a group recorded that the controller added that entry.
     pub owns_auth_entry: bool,
+    /// Whether someone else changed that entry, for example added a key. It then stays.
+    pub is_auth_entry_modified: bool,
     /// Whether that entry also authorizes Windows nodes.
     pub allows_windows: bool,
     /// Its access entry.
@@ -352,7 +354,10 @@ impl JoinPlanner<'_> {
                 JoinMethod::AccessEntries { remove_other: true },
                 AuthEntryState::Present,
                 AccessEntryState::Present { created_at, .. },
-            ) if *peers_have_access_entry && (*owns_auth_entry || self.owns_role) => {
+            ) if *peers_have_access_entry
+                && (*owns_auth_entry || self.owns_role)
+                && !self.observed.is_auth_entry_modified =>
+            {
                 let handover = created_at.map(|created| created + self.handover_delay).filter(|at| *at > self.now);
                 plan.recheck_at = handover;
                 let step = JoinStep::RemoveAwsAuthEntry(self.auth_entry.clone());
@@ -376,6 +381,7 @@ impl JoinPlanner<'_> {
         match (adds_entry, &self.observed.auth_entry) {
             (true, _) => vec![role_arn.to_owned()],
             (false, AuthEntryState::Absent) => Vec::new(),
+            (false, AuthEntryState::Present) if self.observed.is_auth_entry_modified => Vec::new(),
             (false, _) if self.observed.owns_auth_entry => vec![role_arn.to_owned()],
             (
                 false,

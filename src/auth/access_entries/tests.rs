@@ -39,6 +39,7 @@ fn observed_entries(auth_entry: AuthEntryState, access_entry: AccessEntryState) 
     let (is_shared, peers_have_access_entry, role_id) = (false, true, Some("AROA2".into()));
     ObservedEntries {
         owns_auth_entry,
+        is_auth_entry_modified: false,
         auth_entry,
         allows_windows: false,
         access_entry,
@@ -340,4 +341,29 @@ fn only_tags_of_this_cluster_prove_ownership() {
             && !is_owned_by_cluster(&tags("other"), "demo")
             && !is_owned_by_cluster(&tags("demo")[..2], "demo")
     );
+}
+
+/// An entry with a key of someone else stays. Its removal would be planned again at once, for ever.
+#[test]
+fn modified_entry_is_not_removed() {
+    let entry = present("EC2_LINUX", true);
+    let observed = observed_entries(AuthEntryState::Present, entry);
+    let modified = ObservedEntries { is_auth_entry_modified: true, ..observed.clone() };
+    let plan_of = |observed: &ObservedEntries| {
+        let (auth_entry, access_entry) = (AuthEntry::for_nodes(ROLE, false), linux_entry());
+        let planner = JoinPlanner {
+            method: JoinMethod::AccessEntries { remove_other: true },
+            auth_entry: &auth_entry,
+            access_entry: &access_entry,
+            observed,
+            owns_role: true,
+            role_propagated: true,
+            handover_delay: SignedDuration::ZERO,
+            now: Timestamp::UNIX_EPOCH,
+        };
+        let plan = planner.plan();
+        (plan.steps.len(), planner.owned_auth_entries(&plan, ROLE, &[ROLE.to_owned()]))
+    };
+    assert_eq!(plan_of(&observed), (1, vec![ROLE.to_owned()]));
+    assert_eq!(plan_of(&modified), (0, vec![]), "the record ends, too");
 }

@@ -7,7 +7,7 @@ use serde_yaml::Value;
 
 /// The YAML style of the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum ListStyle {
+pub(crate) enum ListStyle {
     /// There is no list: the text is empty or has only comments, or it has `null` at this range.
     Empty(Option<Range<usize>>),
     /// Block style, with `- ` at this column.
@@ -18,9 +18,9 @@ pub(super) enum ListStyle {
 
 /// A parsed `mapRoles`. All positions and ranges are in bytes.
 #[derive(Clone, Debug)]
-pub(super) struct AwsAuthDocument<'a> {
+pub(crate) struct AwsAuthDocument {
     /// The whole text.
-    pub text: &'a str,
+    pub text: String,
     /// Style of the list.
     pub style: ListStyle,
     /// Range of each entry's content, without the dash and surrounding white space and comments.
@@ -31,14 +31,16 @@ pub(super) struct AwsAuthDocument<'a> {
     pub end: usize,
 }
 
-impl<'a> AwsAuthDocument<'a> {
+impl AwsAuthDocument {
     /// Parses the text.
     ///
     /// # Errors
     /// Where and why it cannot be parsed.
-    pub(crate) fn parse(text: &'a str) -> Result<Self, String> {
-        let (style, items, end) = positions(text)?;
-        let values = match serde_yaml::from_str(text).map_err(|error| error.to_string())? {
+    pub(crate) fn parse(text: String) -> Result<Self, String> {
+        #[cfg(test)]
+        PARSED.with(|parsed| parsed.set(parsed.get() + 1));
+        let (style, items, end) = positions(&text)?;
+        let values = match serde_yaml::from_str(&text).map_err(|error| error.to_string())? {
             Value::Null => Vec::new(),
             Value::Sequence(values) => values,
             _ => return Err("it is not a list".to_owned()),
@@ -63,14 +65,20 @@ impl<'a> AwsAuthDocument<'a> {
     /// The full lines of a block entry, starting with the line of its dash.
     pub(crate) fn lines_of(&self, item: usize, indent: usize) -> Option<Range<usize>> {
         let content = self.items.get(item)?;
-        let mut start = line_start(self.text, content.start);
+        let mut start = line_start(&self.text, content.start);
         while self.text.as_bytes().get(start + indent) != Some(&b'-')
             || !self.text[start..start + indent].trim().is_empty()
         {
-            start = line_start(self.text, start.checked_sub(1)?);
+            start = line_start(&self.text, start.checked_sub(1)?);
         }
-        Some(start..line_end(self.text, content.end))
+        Some(start..line_end(&self.text, content.end))
     }
+}
+
+#[cfg(test)]
+thread_local! {
+    /// How many texts this thread parsed.
+    pub(crate) static PARSED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
 /// The start of the line that contains the byte at `at`.

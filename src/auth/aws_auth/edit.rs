@@ -7,8 +7,8 @@ use super::document::{AwsAuthDocument, ListStyle, line_end, line_start};
 use super::entry::{AuthEntry, without_path};
 
 /// The text with the entries appended.
-pub(super) fn insert_entries(before: &AwsAuthDocument<'_>, entries: &[&AuthEntry]) -> String {
-    let text = before.text;
+pub(super) fn insert_entries(before: &AwsAuthDocument, entries: &[&AuthEntry]) -> String {
+    let text = before.text.as_str();
     match (&before.style, before.items.last()) {
         (ListStyle::Flow(_), Some(last)) => {
             splice(text, last.end..last.end, &format!(", {}", format_flow_entries(entries)))
@@ -92,12 +92,12 @@ fn quote(text: &str) -> String {
 }
 
 /// The text without the entries at these indexes; `None` when one of them cannot be located.
-pub(super) fn remove_entries(before: &AwsAuthDocument<'_>, removed: &[usize]) -> Option<String> {
+pub(super) fn remove_entries(before: &AwsAuthDocument, removed: &[usize]) -> Option<String> {
     let mut cuts: BTreeMap<usize, Range<usize>> = BTreeMap::new();
     for &index in removed {
         match before.style {
             ListStyle::Block { indent } => {
-                for line in entry_lines(before.text, before.lines_of(index, indent)?) {
+                for line in entry_lines(&before.text, before.lines_of(index, indent)?) {
                     cuts.insert(line.start, line);
                 }
             }
@@ -111,7 +111,7 @@ pub(super) fn remove_entries(before: &AwsAuthDocument<'_>, removed: &[usize]) ->
             ListStyle::Empty(_) => return None,
         }
     }
-    let mut out = before.text.to_owned();
+    let mut out = before.text.clone();
     for cut in cuts.into_values().rev() {
         out.replace_range(cut, "");
     }
@@ -139,7 +139,7 @@ fn entry_lines(text: &str, lines: Range<usize>) -> Vec<Range<usize>> {
 
 /// The comma to remove with an entry of a flow list: the one after it, or, when only removed entries follow, the one
 /// before it.
-fn adjacent_comma(before: &AwsAuthDocument<'_>, index: usize, removed: &[usize]) -> Option<Range<usize>> {
+fn adjacent_comma(before: &AwsAuthDocument, index: usize, removed: &[usize]) -> Option<Range<usize>> {
     let items = &before.items;
     let stays_after = (index + 1..items.len()).any(|later| !removed.contains(&later));
     let gap = if stays_after {

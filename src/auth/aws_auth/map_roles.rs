@@ -6,7 +6,7 @@ use serde_yaml::Value;
 
 use super::document::AwsAuthDocument;
 use super::entry::{AuthEntry, WINDOWS_GROUP};
-use super::{AuthEntryState, arn_key, entries_state, groups_of, str_field, unparsable_message};
+use super::{AuthEntryState, arn_key, entries_state, groups_of, is_unmodified_entry, str_field, unparsable_message};
 
 /// The entries of `mapRoles`. A lookup does not depend on their number.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ impl Default for MapRoles {
 impl MapRoles {
     /// Parses the text; `None` means a ConfigMap without the key `mapRoles`, or none at all.
     pub fn parse(text: Option<&str>) -> Self {
-        let document = AwsAuthDocument::parse(text.unwrap_or_default());
+        let document = AwsAuthDocument::parse(text.unwrap_or_default().to_owned());
         MapRoles(document.map(|document| Entries::new(document.values)).map_err(|detail| unparsable_message(&detail)))
     }
 
@@ -39,6 +39,14 @@ impl MapRoles {
             Ok(entries) => entries_state(&entries.of_role(&arn_key(&desired.role_arn)), desired),
             Err(detail) => AuthEntryState::Unparsable { detail: detail.clone() },
         }
+    }
+
+    /// Whether a role has entries, and none of them is as the controller creates it; false when the text cannot be parsed.
+    pub(crate) fn is_modified(&self, role_arn: &str) -> bool {
+        let key = arn_key(role_arn);
+        let entries: Vec<_> = self.0.iter().flat_map(|entries| entries.of_role(&key)).collect();
+        let roles = [key].into();
+        !entries.is_empty() && !entries.into_iter().any(|value| is_unmodified_entry(value, &roles))
     }
 
     /// Whether a role's entry authorizes Windows nodes; false when the text cannot be parsed.
@@ -76,5 +84,22 @@ impl Entries {
     /// The entries of a role by its key, in order.
     fn of_role(&self, key: &str) -> Vec<&Value> {
         self.by_role.get(key).into_iter().flatten().map(|position| &self.values[*position]).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::aws_auth::add_entries;
+
+    #[test]
+    fn entry_with_another_key_is_modified() {
+        let role = "arn:aws:iam::1:role/nodes";
+        let text = add_entries(None, &[AuthEntry::for_nodes(role, false)]).expect("an edit").expect("a text");
+        assert!(!MapRoles::parse(Some(&text)).is_modified(role) && !MapRoles::default().is_modified(role));
+        let with_key = text.replace("  username:", "  x-owner: platform\n  username:");
+        let with_key = MapRoles::parse(Some(&with_key));
+        assert!(with_key.is_modified(role));
+        assert_eq!(with_key.entry_state(&AuthEntry::for_nodes(role, false)), AuthEntryState::Present);
     }
 }

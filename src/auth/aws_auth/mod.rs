@@ -84,20 +84,7 @@ pub fn contains_role(changed: &BTreeSet<String>, role_arn: &str) -> bool {
 /// # Errors
 /// The text cannot be parsed, or cannot be edited safely.
 pub fn add_entries(map_roles: Option<&str>, desired: &[AuthEntry]) -> Result<Option<String>, AwsAuthError> {
-    let before = parse(map_roles.unwrap_or_default())?;
-    let mut seen = BTreeSet::new();
-    let missing: Vec<&AuthEntry> = desired
-        .iter()
-        .filter(|entry| entry_state_in(&before, entry) == AuthEntryState::Absent)
-        .filter(|entry| seen.insert(arn_key(&entry.role_arn)))
-        .collect();
-    if missing.is_empty() {
-        return Ok(None);
-    }
-    let after = edit::insert_entries(&before, &missing);
-    let mut values = before.values.clone();
-    values.extend(missing.into_iter().map(entry_value));
-    verify(after, &values).map(Some)
+    Ok(parse(map_roles)?.with_entries(desired)?.map(|document| document.text))
 }
 
 /// Adds the desired entry. `None` when it exists.
@@ -105,14 +92,7 @@ pub fn add_entries(map_roles: Option<&str>, desired: &[AuthEntry]) -> Result<Opt
 /// # Errors
 /// The role has another entry, or the text cannot be parsed or edited safely.
 pub fn put_entry(map_roles: Option<&str>, desired: &AuthEntry) -> Result<Option<String>, AwsAuthError> {
-    match MapRoles::parse(map_roles).entry_state(desired) {
-        AuthEntryState::Present => Ok(None),
-        AuthEntryState::Absent => add_entries(map_roles, std::slice::from_ref(desired)),
-        AuthEntryState::Narrow { detail } | AuthEntryState::Conflict { detail } => {
-            Err(AwsAuthError::Conflict { detail })
-        }
-        AuthEntryState::Unparsable { detail } => Err(AwsAuthError::Unparsable { detail }),
-    }
+    Ok(parse(map_roles)?.with_entry(desired)?.map(|document| document.text))
 }
 
 /// Like [`put_entry`], but replaces a [`AuthEntryState::Narrow`] entry by the desired one, in one edit.
@@ -120,11 +100,7 @@ pub fn put_entry(map_roles: Option<&str>, desired: &AuthEntry) -> Result<Option<
 /// # Errors
 /// The role has an entry with other content, or the text cannot be parsed or edited safely.
 pub fn widen_entry(map_roles: Option<&str>, desired: &AuthEntry) -> Result<Option<String>, AwsAuthError> {
-    if !matches!(MapRoles::parse(map_roles).entry_state(desired), AuthEntryState::Narrow { .. }) {
-        return put_entry(map_roles, desired);
-    }
-    let without = remove_entries(map_roles, std::slice::from_ref(&desired.role_arn))?;
-    add_entries(without.as_deref(), std::slice::from_ref(desired))
+    Ok(parse(map_roles)?.with_widened_entry(desired)?.map(|document| document.text))
 }
 
 /// Removes the entries of these roles that are exactly as [`AuthEntry::for_nodes`] or [`AuthEntry::for_pods`] creates
@@ -134,17 +110,71 @@ pub fn widen_entry(map_roles: Option<&str>, desired: &AuthEntry) -> Result<Optio
 /// # Errors
 /// The text cannot be parsed, or cannot be edited safely.
 pub fn remove_entries<S: AsRef<str>>(map_roles: Option<&str>, role_arns: &[S]) -> Result<Option<String>, AwsAuthError> {
-    let before = parse(map_roles.unwrap_or_default())?;
-    let roles: BTreeSet<String> = role_arns.iter().map(|arn| arn_key(arn.as_ref())).collect();
-    let (removed, kept): (Vec<_>, Vec<_>) =
-        before.values.iter().enumerate().partition(|(_, value)| is_unmodified_entry(value, &roles));
-    if removed.is_empty() {
-        return Ok(None);
+    Ok(parse(map_roles)?.without_entries(role_arns)?.map(|document| document.text))
+}
+
+/// Parses `mapRoles`; `None` means a ConfigMap without this key, or none at all.
+///
+/// # Errors
+/// The text cannot be parsed.
+pub(crate) fn parse(map_roles: Option<&str>) -> Result<AwsAuthDocument, AwsAuthError> {
+    let parsed = AwsAuthDocument::parse(map_roles.unwrap_or_default().to_owned());
+    parsed.map_err(|detail| AwsAuthError::Unparsable { detail: unparsable_message(&detail) })
+}
+
+/// Edits from document to document, so that each text is parsed once. `None`: nothing changes.
+impl AwsAuthDocument {
+    /// See [`add_entries`].
+    fn with_entries(&self, desired: &[AuthEntry]) -> Result<Option<Self>, AwsAuthError> {
+        let mut seen = BTreeSet::new();
+        let missing: Vec<&AuthEntry> = desired
+            .iter()
+            .filter(|entry| entry_state_in(self, entry) == AuthEntryState::Absent)
+            .filter(|entry| seen.insert(arn_key(&entry.role_arn)))
+            .collect();
+        if missing.is_empty() {
+            return Ok(None);
+        }
+        let after = edit::insert_entries(self, &missing);
+        let mut values = self.values.clone();
+        values.extend(missing.into_iter().map(entry_value));
+        verify(after, &values).map(Some)
     }
-    let removed: Vec<usize> = removed.into_iter().map(|(index, _)| index).collect();
-    let kept: Vec<Value> = kept.into_iter().map(|(_, value)| value.clone()).collect();
-    let after = edit::remove_entries(&before, &removed).ok_or(AwsAuthError::Unsafe)?;
-    verify(after, &kept).map(Some)
+
+    /// See [`put_entry`].
+    pub(crate) fn with_entry(&self, desired: &AuthEntry) -> Result<Option<Self>, AwsAuthError> {
+        match entry_state_in(self, desired) {
+            AuthEntryState::Present => Ok(None),
+            AuthEntryState::Absent => self.with_entries(std::slice::from_ref(desired)),
+            AuthEntryState::Narrow { detail } | AuthEntryState::Conflict { detail } => {
+                Err(AwsAuthError::Conflict { detail })
+            }
+            AuthEntryState::Unparsable { detail } => Err(AwsAuthError::Unparsable { detail }),
+        }
+    }
+
+    /// See [`widen_entry`].
+    pub(crate) fn with_widened_entry(&self, desired: &AuthEntry) -> Result<Option<Self>, AwsAuthError> {
+        if !matches!(entry_state_in(self, desired), AuthEntryState::Narrow { .. }) {
+            return self.with_entry(desired);
+        }
+        let without = self.without_entries(std::slice::from_ref(&desired.role_arn))?;
+        without.as_ref().unwrap_or(self).with_entries(std::slice::from_ref(desired))
+    }
+
+    /// See [`remove_entries`].
+    pub(crate) fn without_entries<S: AsRef<str>>(&self, role_arns: &[S]) -> Result<Option<Self>, AwsAuthError> {
+        let roles: BTreeSet<String> = role_arns.iter().map(|arn| arn_key(arn.as_ref())).collect();
+        let (removed, kept): (Vec<_>, Vec<_>) =
+            self.values.iter().enumerate().partition(|(_, value)| is_unmodified_entry(value, &roles));
+        if removed.is_empty() {
+            return Ok(None);
+        }
+        let removed: Vec<usize> = removed.into_iter().map(|(index, _)| index).collect();
+        let kept: Vec<Value> = kept.into_iter().map(|(_, value)| value.clone()).collect();
+        let after = edit::remove_entries(self, &removed).ok_or(AwsAuthError::Unsafe)?;
+        verify(after, &kept).map(Some)
+    }
 }
 
 fn unparsable_message(detail: &str) -> String {
@@ -154,14 +184,10 @@ fn unparsable_message(detail: &str) -> String {
     )
 }
 
-fn parse(text: &str) -> Result<AwsAuthDocument<'_>, AwsAuthError> {
-    AwsAuthDocument::parse(text).map_err(|detail| AwsAuthError::Unparsable { detail: unparsable_message(&detail) })
-}
-
-/// Checks that an edited text parses to the expected entries.
-fn verify(after: String, values: &[Value]) -> Result<String, AwsAuthError> {
-    match AwsAuthDocument::parse(&after) {
-        Ok(document) if document.values == values => Ok(after),
+/// Parses an edited text, and checks that it has the expected entries.
+fn verify(after: String, values: &[Value]) -> Result<AwsAuthDocument, AwsAuthError> {
+    match AwsAuthDocument::parse(after) {
+        Ok(document) if document.values == values => Ok(document),
         _ => Err(AwsAuthError::Unsafe),
     }
 }
@@ -171,7 +197,7 @@ fn arn_key(role_arn: &str) -> String {
     without_path(role_arn).to_lowercase()
 }
 
-fn entry_state_in(document: &AwsAuthDocument<'_>, desired: &AuthEntry) -> AuthEntryState {
+fn entry_state_in(document: &AwsAuthDocument, desired: &AuthEntry) -> AuthEntryState {
     let key = arn_key(&desired.role_arn);
     let of_role = |value: &&Value| str_field(value, "rolearn").is_some_and(|arn| arn.to_lowercase() == key);
     entries_state(&document.values.iter().filter(of_role).collect::<Vec<_>>(), desired)

@@ -128,6 +128,7 @@ fn no_join_entries() -> ObservedEntries {
     ObservedEntries {
         auth_entry: AuthEntryState::Absent,
         owns_auth_entry: false,
+        is_auth_entry_modified: false,
         allows_windows: false,
         access_entry: AccessEntryState::NotQueried,
         is_shared: false,
@@ -1055,6 +1056,7 @@ fn any_scenario() -> impl Strategy<Value = Scenario> {
                     launch_configuration: None,
                     weight: 1,
                     in_service_since,
+                    was_in_service: false,
                 });
             }
             scenario
