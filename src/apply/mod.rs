@@ -37,6 +37,8 @@ pub struct Applied {
     pub tag_denials: Vec<TagDenied>,
     /// Indexes of applied steps that found nothing to change.
     pub unchanged_steps: Vec<usize>,
+    /// UID of the resource of the crd strategy that was created.
+    pub created_strategy_uid: Option<String>,
     /// The resourceVersion after the last write of this pass to the InstanceGroup.
     pub resource_version: Option<String>,
 }
@@ -73,6 +75,7 @@ pub(crate) async fn apply(
         blocked_evictions: Vec::new(),
         tag_denials: Vec::new(),
         unchanged_steps: Vec::new(),
+        created_strategy_uid: None,
         resource_version: None,
         plan,
     };
@@ -91,6 +94,7 @@ pub(crate) async fn apply(
                 ctx.process_state.record_tag_denied(&id.key(), ctx.now);
                 applied.tag_denials.push(TagDenied { step_index: index, permission });
             }
+            Ok(StepOutcome::StrategyResourceCreated(uid)) => applied.created_strategy_uid = Some(uid),
             Ok(StepOutcome::ObjectUpdated(version)) => {
                 run.resource_version.clone_from(&version);
                 applied.resource_version = Some(version);

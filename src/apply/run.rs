@@ -61,6 +61,8 @@ pub(crate) enum StepOutcome {
     EvictionBlocked(BlockedEviction),
     /// AWS denied the tagging of an adopted resource; the value is the missing permission.
     TagDenied(String),
+    /// A resource of the crd strategy was created; the value is its UID.
+    StrategyResourceCreated(String),
     /// The InstanceGroup was written; the value is its new resourceVersion.
     ObjectUpdated(String),
 }

@@ -8,19 +8,20 @@ use crate::plan::StrategyStep;
 impl Apply for StrategyStep {
     async fn apply(&self, run: &mut ApplyRun<'_>) -> StepResult {
         let kube = run.ctx.kube;
-        let result = match self {
+        match self {
             StrategyStep::CreateStrategyResource { kind, namespace, object, .. } => {
                 match kube.create_strategy_resource(kind, namespace, object.expose()).await {
+                    Ok(Some(uid)) => return Ok(StepOutcome::StrategyResourceCreated(uid)),
                     // The name exists: an earlier create succeeded and its response was lost, or the resource belongs to
                     // another owner. The next pass reads it and decides.
-                    Err(KubeError::Conflict { .. }) => Ok(()),
-                    other => other,
+                    Ok(None) | Err(KubeError::Conflict { .. }) => {}
+                    Err(error) => return Err(StepError::Kube(error)),
                 }
             }
             StrategyStep::DeleteStrategyResource { kind, namespace, name, uid } => {
-                kube.delete_strategy_resource(kind, namespace, name, uid).await
+                kube.delete_strategy_resource(kind, namespace, name, uid).await.map_err(StepError::Kube)?;
             }
-        };
-        result.map(|()| StepOutcome::Applied).map_err(StepError::Kube)
+        }
+        Ok(StepOutcome::Applied)
     }
 }

@@ -11,9 +11,8 @@ use kube::{Client, Config};
 use serde_json::Value;
 
 use super::{
-    AttachedVolume,
-    AwsAuthMap, EventTarget, EvictOutcome, KubeApi, KubeError, KubeEvent, PodInfo, UnschedulablePod, config_maps,
-    groups, nodes, pods, strategy,
+    AttachedVolume, AwsAuthMap, EventTarget, EvictOutcome, KubeApi, KubeError, KubeEvent, PodInfo, UnschedulablePod,
+    config_maps, groups, nodes, pods, strategy,
 };
 use crate::lock::Locks;
 use crate::rotation::crd::{DiscoveredKind, ResourceKind};
@@ -199,7 +198,7 @@ impl KubeApi for KubeClient {
         kind: &ResourceKind,
         namespace: &str,
         object: &Value,
-    ) -> Result<(), KubeError> {
+    ) -> Result<Option<String>, KubeError> {
         strategy::create(&self.client, kind, namespace, object).await
     }
 

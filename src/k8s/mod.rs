@@ -252,13 +252,13 @@ pub trait KubeApi: Send + Sync {
         scaling_group: &str,
     ) -> Result<Vec<Value>, KubeError>;
 
-    /// Creates a resource of the crd strategy; `Conflict` when one with its name already exists.
+    /// Creates a resource of the crd strategy and returns its UID; `Conflict` when one with its name already exists.
     async fn create_strategy_resource(
         &self,
         kind: &ResourceKind,
         namespace: &str,
         object: &Value,
-    ) -> Result<(), KubeError>;
+    ) -> Result<Option<String>, KubeError>;
 
     /// Deletes the resource of the crd strategy with this UID. It is not an error if it no longer exists.
     async fn delete_strategy_resource(

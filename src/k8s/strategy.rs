@@ -115,13 +115,14 @@ pub(super) async fn create(
     kind: &ResourceKind,
     namespace: &str,
     object: &Value,
-) -> Result<(), KubeError> {
+) -> Result<Option<String>, KubeError> {
     let (api, params) = (api(client, kind, namespace), post_params());
     let request = async {
         let object = serde_json::from_value(object.clone()).map_err(kube::Error::SerdeError)?;
         api.create(&params, &object).await
     };
-    call("create", resource(kind), request).await.map(drop).map_err(|error| with_rbac_hint(error, kind))
+    let created = call("create", resource(kind), request).await.map_err(|error| with_rbac_hint(error, kind))?;
+    Ok(created.metadata.uid)
 }
 
 /// Deletes the resource with this UID. It is not an error if it no longer exists or was replaced.

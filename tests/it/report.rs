@@ -38,6 +38,7 @@ fn applied(plan: Plan, error: Option<StepError>) -> Applied {
         blocked_evictions: vec![],
         tag_denials: vec![],
         unchanged_steps: vec![],
+        created_strategy_uid: None,
         resource_version: None,
     }
 }

@@ -17,6 +17,7 @@ use crate::api::{Condition, CurrentState, InstanceGroupStatus, apply_merge_patch
 use crate::apply::{Applied, StepError};
 use crate::ownership;
 use crate::plan::{Event, IamStep, ObjectStep, Outcome, Phase, PlannedStep, Reason, Step};
+use crate::rotation::crd::decide::state::SUBMITTED;
 
 /// What is wrong with a stored object that cannot be decoded, and how to find it.
 pub(crate) const INVALID_OBJECT: &str = "a field of the stored object has a type that its schema does not allow; compare it with `kubectl explain ig.spec --recursive`";
@@ -71,6 +72,11 @@ pub fn report(
     let before = status.clone();
     for (key, value) in &plan.status_update.fields {
         status[key] = value.clone();
+    }
+    // Recorded at once: if someone deletes the resource before it is observed, that counts as a retry.
+    if let Some(uid) = &applied.created_strategy_uid {
+        status["strategyProgress"]["state"] = json!(SUBMITTED);
+        status["strategyProgress"]["uid"] = json!(uid);
     }
     let state = current_state(&outcome);
     status["currentState"] = json!(state.as_str());

@@ -52,6 +52,7 @@ fn drain_blocked_condition_of_an_earlier_release_is_continued() {
             blocked_evictions,
             tag_denials: vec![],
             unchanged_steps: vec![],
+            created_strategy_uid: None,
             resource_version: None,
         };
         let report = report(&status, &applied, None, "2026-01-02T00:00:00Z");
@@ -80,4 +81,22 @@ fn drain_blocked_condition_of_an_earlier_release_is_continued() {
     assert_eq!(continued.reason.as_deref(), Some("EvictionBlocked"));
     assert_eq!(continued.message.as_deref(), Some("the budget refuses"));
     assert_eq!((continued.last_transition_time.as_deref(), events), (Some(SINCE), vec![]));
+}
+
+#[test]
+fn created_resource_of_the_strategy_is_recorded_at_once() {
+    let id = group_id(&InstanceGroup::new("web", InstanceGroupSpec::default()));
+    let plan = PlanBuilder { outcome: Some(Outcome::Converged), ..PlanBuilder::default() }.build(&id, None);
+    let applied = Applied {
+        steps_done: 0,
+        plan,
+        error: None,
+        blocked_evictions: vec![],
+        tag_denials: vec![],
+        unchanged_steps: vec![],
+        created_strategy_uid: Some("u1".into()),
+        resource_version: None,
+    };
+    let patch = report(&InstanceGroupStatus::default(), &applied, None, "2026-01-02T00:00:00Z").patch.expect("a patch");
+    assert_eq!(patch["strategyProgress"], json!({"state": "Submitted", "uid": "u1"}));
 }

@@ -215,6 +215,7 @@ fn failed_upgrade_keeps_its_event_name() {
         blocked_evictions: vec![],
         tag_denials: vec![],
         unchanged_steps: vec![],
+        created_strategy_uid: None,
         resource_version: None,
         plan,
     };

@@ -418,6 +418,15 @@ fn retries_are_exact_wherever_the_controller_is_killed() {
     }
 }
 
+/// The UID is recorded with the submission. Without it, a missing resource means that the create was lost.
+#[test]
+fn resource_that_was_deleted_before_it_was_observed_counts_as_a_retry() {
+    let absent = |uid: Option<&str>| scenario(vec![]).with_recorded(DESIRED, 0, state::SUBMITTED, uid).decide();
+    assert_eq!(action_summaries(&absent(None)).len(), 1, "it is submitted as before");
+    let CrdStrategyAction::UpdateStatus(patch) = &absent(Some("created")).actions[0] else { panic!("no record") };
+    assert_eq!(patch["strategyRetryCount"], 1);
+}
+
 /// Without the delay, an upgrade that fails immediately would use up its retries within a second.
 #[test]
 fn retry_delay_doubles_up_to_the_maximum() {
