@@ -29,7 +29,8 @@ use crate::controller::report::{Report, report};
 use crate::index::process_state::{CacheState, CacheVerdict, compare_versions};
 use crate::index::refusals::{PassResult, RefusedStep};
 use crate::k8s::KubeError;
-use crate::plan::{Outcome, Plan, PlannedStep, Reason, Step, Write, blocked_plan};
+use crate::plan::write::status_write;
+use crate::plan::{Outcome, Plan, PlannedStep, Reason, Step, blocked_plan};
 use crate::telemetry::metrics::ReconcileResult;
 use context::{CACHE_BEHIND_DELAY, CACHE_LAG_DELAY};
 pub(crate) use context::{Context, Error, event_target, group_key, publish_event};
@@ -189,7 +190,12 @@ fn hold_back_repetitions(planned: &mut Planning, key: &str, ctx: &Context, now: 
 fn record_writes(key: &str, applied: &Applied, ctx: &Context, now: Timestamp) {
     let steps = applied.plan.steps[..applied.steps_done].iter().enumerate();
     let effective = steps.filter(|(index, planned)| !report::had_no_effect(*index, &planned.step, applied));
-    ctx.planner.process_state.group_writes(key, |writes| writes.record(effective.map(|(_, planned)| planned), now));
+    ctx.planner.process_state.group_writes(key, |writes| {
+        writes.record(effective.map(|(_, planned)| planned), now);
+        if applied.error.is_none() {
+            writes.record_events(&applied.plan.events, now);
+        }
+    });
 }
 
 /// Counts passes that AWS or Kubernetes refused.
@@ -264,8 +270,7 @@ async fn update_status(
     }
     if let Some(patch) = &report.patch {
         // The API server may drop a field that its CRD does not know, and the same patch would follow each time.
-        let (write, resync) =
-            (Write::new("InstanceGroup", "status", &patch.to_string()), planner.settings.resync_period);
+        let (write, resync) = (status_write(patch), planner.settings.resync_period);
         if !planner.process_state.group_writes(key, |writes| writes.is_due(&write, resync, now)) {
             return Ok(());
         }

@@ -35,7 +35,9 @@ pub(crate) enum Dependents {
     Nothing,
     /// What later passes do once the step has taken effect, such as a rotation.
     LaterPasses,
-    /// The later steps of the same plan as well.
+    /// Later steps of the same plan as well: those that let nodes join, or launch nodes that could not join.
+    LaterJoins,
+    /// All later steps of the same plan as well.
     LaterSteps,
 }
 
@@ -147,14 +149,27 @@ impl PlannedStep {
             | Step::Fargate(FargateStep::TagFargateProfile { .. } | FargateStep::UntagFargateProfile { .. }) => {
                 Dependents::Nothing
             }
+            Step::Join(JoinStep::PutAwsAuthEntry(_) | JoinStep::WidenAwsAuthEntry(_) | JoinStep::PutAccessEntry(_)) => {
+                Dependents::LaterJoins
+            }
             // Later steps refer to what these create, or rely on the record that they make.
             Step::Object(_)
             | Step::Node(_)
-            | Step::Join(JoinStep::PutAwsAuthEntry(_) | JoinStep::WidenAwsAuthEntry(_) | JoinStep::PutAccessEntry(_))
             | Step::Iam(IamStep::CreateRole(_) | IamStep::CreateProfile { .. } | IamStep::AddRoleToProfile { .. })
             | Step::Eks(EksStep::CreateTemplate(_) | EksStep::PutTemplateVersion { .. }) => Dependents::LaterSteps,
             _ => Dependents::LaterPasses,
         }
+    }
+
+    /// Whether the step must wait for earlier ones that let nodes join: it changes what nodes join with, or launches nodes
+    /// from something new.
+    pub(crate) fn needs_join(&self) -> bool {
+        matches!(
+            self.step,
+            Step::Join(_)
+                | Step::Eks(EksStep::CreateGroup { .. } | EksStep::UpdateGroup { pin: Some(_), .. })
+                | Step::Fargate(FargateStep::CreateFargateProfile(_))
+        )
     }
 
     /// What was written and what is shown instead, in words, and who else may write it.
@@ -175,6 +190,15 @@ impl PlannedStep {
         }
         format!("{}; {}", differences.join(", "), other_writers(&self.step))
     }
+}
+
+/// The write of a status patch. The times in it are not part of the value: they differ each time.
+pub(crate) fn status_write(patch: &Value) -> Write {
+    let mut patch = patch.clone();
+    for condition in patch["conditions"].as_array_mut().into_iter().flatten() {
+        condition["lastTransitionTime"].take();
+    }
+    Write::new("InstanceGroup", "status", &patch.to_string())
 }
 
 /// Who else may write what the step writes, and where to look.

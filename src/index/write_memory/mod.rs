@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::api::names::condition;
 use crate::plan::write::{Dependents, last_value, last_values};
-use crate::plan::{ConditionUpdate, Outcome, Phase, Plan, PlannedStep, Recheck, Write};
+use crate::plan::{ConditionUpdate, Event, Outcome, Phase, Plan, PlannedStep, Recheck, Write};
 
 /// After how many equal writes a difference is reported, and what does not depend on it goes on.
 const REPORTED_AFTER: u32 = 3;
@@ -48,6 +48,8 @@ pub(crate) struct WriteMemory {
     /// The generation of the group and the fingerprint of its merged spec. All is forgotten when one changes.
     spec: String,
     writes: BTreeMap<String, Written>,
+    /// Events that were published with plans, by digest.
+    events: BTreeMap<u64, Written>,
 }
 
 impl WriteMemory {
@@ -55,6 +57,7 @@ impl WriteMemory {
     fn prune(&mut self, spec: &str, resync: Duration, now: Timestamp) {
         if self.spec != spec {
             self.writes.clear();
+            self.events.clear();
             spec.clone_into(&mut self.spec);
         }
         self.forget_old(resync, now);
@@ -63,6 +66,7 @@ impl WriteMemory {
     fn forget_old(&mut self, resync: Duration, now: Timestamp) {
         let age = SignedDuration::try_from(resync.saturating_mul(2)).unwrap_or(SignedDuration::MAX);
         self.writes.retain(|_, written| now.duration_since(written.at) < age);
+        self.events.retain(|_, published| now.duration_since(published.at) < age);
     }
 
     /// When the write may be repeated; `None` when it is not a repetition.
@@ -93,6 +97,7 @@ impl WriteMemory {
     pub(crate) fn hold_back(&mut self, plan: &mut Plan, spec: &str, resync: Duration, now: Timestamp) -> bool {
         let had_changes = plan.steps.iter().any(|planned| !planned.step.is_status_write());
         self.prune(spec, resync, now);
+        plan.events.retain(|event| self.is_event_due(event, resync, now));
         if self.writes.is_empty() {
             return had_changes;
         }
@@ -100,7 +105,7 @@ impl WriteMemory {
         let mut held = Held::default();
         // A deletion ends with the finalizer, which must not go before the rest.
         let is_deleting = is_deletion(&plan.outcome);
-        let mut steps_end = false;
+        let (mut steps_end, mut joins_end) = (false, false);
         for mut planned in std::mem::take(&mut plan.steps) {
             let writes: Vec<_> = planned.writes().into_iter().map(|write| last_value(write, &values)).collect();
             let dues: Option<Vec<_>> = writes.iter().map(|write| self.due(write, resync)).collect();
@@ -109,7 +114,8 @@ impl WriteMemory {
             if due.is_some_and(|due| due > now) {
                 held.add(&planned, due, is_ineffective);
                 steps_end |= is_deleting || planned.dependents() == Dependents::LaterSteps;
-            } else if !steps_end {
+                joins_end |= planned.dependents() == Dependents::LaterJoins;
+            } else if !steps_end && !(joins_end && planned.needs_join()) {
                 planned.is_retry = is_ineffective;
                 if is_ineffective {
                     held.add(&planned, self.due_after(&writes, resync, now), true);
@@ -139,6 +145,25 @@ impl WriteMemory {
                     self.record_write(write, || planned.describe_repetition(), now);
                 }
             }
+        }
+    }
+
+    /// Whether an event of a plan may be published now. A step that is held back or repeated is planned with its event
+    /// each time.
+    fn is_event_due(&self, event: &Event, resync: Duration, now: Timestamp) -> bool {
+        let published = self.events.get(&event_digest(event));
+        published.is_none_or(|published| published.at.checked_add(published.delay(resync)).is_ok_and(|due| due <= now))
+    }
+
+    /// Records the events that were published with a plan.
+    pub(crate) fn record_events(&mut self, events: &[Event], now: Timestamp) {
+        for event in events {
+            let digest = event_digest(event);
+            let times = self.events.get(&digest).map_or(1, |before| before.times.saturating_add(1));
+            if self.events.len() >= CAPACITY {
+                self.events.clear();
+            }
+            self.events.insert(digest, Written { value: digest, times, at: now, description: String::new() });
         }
     }
 
@@ -175,6 +200,10 @@ impl WriteMemory {
         let reason = if status { "WrittenRepeatedly" } else { "WritesTakeEffect" };
         Some(ConditionUpdate { condition_type: condition::WRITES_INEFFECTIVE, status, reason: reason.into(), message })
     }
+}
+
+fn event_digest(event: &Event) -> u64 {
+    Write::new("event", "", &(&event.reason, &event.message)).value
 }
 
 fn is_deletion(outcome: &Outcome) -> bool {

@@ -7,6 +7,7 @@ use crate::api::{InstanceGroup, InstanceGroupSpec, group_id};
 use crate::auth::aws_auth::AuthEntry;
 use crate::aws::nodegroup::{NodegroupChange, NodegroupName, NodegroupSizes};
 use crate::aws::{AccessEntryType, LifecycleHook, NewAccessEntry, ScalingGroupChange, Tag, WarmSizes};
+use crate::plan::write::status_write;
 use crate::plan::{
     Drift, EksStep, FargateStep, IamStep, JoinStep, NodeStep, NodegroupStep, ObjectStep, Pin, PlanBuilder, Reason,
     UncordonReason,
@@ -333,10 +334,17 @@ fn dependents_of_a_held_step_wait() {
     let status = json!({"managed": {"tags": ["cost"]}});
     let mut group = Loop::default();
     group.pass(0, "1", plan(vec![entry().into()], changing()));
-    let update = update_group(ScalingGroupChange { min: Some(2), ..ScalingGroupChange::default() }, None);
+    let version = Some(Pin::Version { template: "lt-1".into(), number: 2 });
+    let update = update_group(ScalingGroupChange { min: Some(2), ..ScalingGroupChange::default() }, version);
     let record = ObjectStep::UpdateStatus { status };
     let applied = group.pass(20, "1", plan(vec![record.into(), entry().into(), update.into()], changing()));
     assert_eq!(applied.steps.iter().map(|p| p.step.name()).collect::<Vec<_>>(), ["UpdateStatus"]);
+
+    let mut group = Loop::default();
+    let create = || PlannedStep::from(IamStep::CreateProfile { profile: "web".into(), tags: vec![] });
+    group.pass(0, "1", plan(vec![create()], changing()));
+    let applied = group.pass(20, "1", plan(vec![create(), put_tag("41", "42")], changing()));
+    assert!(applied.steps.is_empty());
 
     let mut group = Loop::default();
     group.pass(0, "1", plan(vec![delete().into()], Outcome::Deleted));
@@ -344,6 +352,76 @@ fn dependents_of_a_held_step_wait() {
         group.pass(20, "1", plan(vec![delete().into(), ObjectStep::RemoveFinalizer.into()], Outcome::Deleted));
     assert!(applied.steps.is_empty(), "the finalizer must not go before the role");
     assert!(matches!(applied.outcome, Outcome::Progressing { phase: Phase::Deleting, .. }), "{:?}", applied.outcome);
+}
+
+/// An entry in aws-auth that another tool removes each time neither delays the attributes of the group, nor does it make
+/// the report of their writes wait.
+#[test]
+fn held_join_entry_holds_no_attributes() {
+    let entry = || PlannedStep::from(JoinStep::PutAwsAuthEntry(AuthEntry::for_nodes("arn:aws:iam::1:role/web", false)));
+    let processes = vec!["AZRebalance".to_owned()];
+    let suspend = || {
+        let step = EksStep::SuspendProcesses { group: GROUP.into(), processes: processes.clone() };
+        because(step, "suspendProcesses", "", "AZRebalance")
+    };
+    let mut group = Loop::default();
+    for pass in 0..4 {
+        group.pass(pass * 10_000, "1", plan(vec![entry()], changing()));
+    }
+    for milliseconds in [40_000, 41_000, 43_000] {
+        let applied = group.pass(milliseconds, "1", plan(vec![entry(), put_tag("41", "42"), suspend()], changing()));
+        let names: Vec<_> = applied.steps.iter().map(|p| p.step.name()).collect();
+        assert!(names.ends_with(&["PutTags", "SuspendProcesses"]), "{milliseconds}: {names:?}");
+    }
+    let message = group.message();
+    assert!(message.contains("tags[cost]") && message.contains("suspendProcesses"), "{message}");
+}
+
+/// Writes outside of plans: the status, which another writer changes each time, and the role label of a Node.
+#[test]
+fn each_write_outside_of_plans_slows_down() {
+    let status = |at: usize| {
+        let ready =
+            json!({"type": "Ready", "status": "True", "lastTransitionTime": format!("2026-01-01T00:00:{at:02}Z")});
+        status_write(&json!({"currentState": "ready", "conditions": [ready]}))
+    };
+    let label = |_: usize| Write::new("node", "kubernetes.io/role", &"web");
+    let writes: [&dyn Fn(usize) -> Write; 2] = [&status, &label];
+    for write in writes {
+        let (mut memory, mut times, mut reported) = (WriteMemory::default(), vec![], 0);
+        for pass in 0..180 * 50 {
+            let (now, write) = (at(pass * 20), write(usize::try_from(pass).expect("a number") % 60));
+            if memory.is_due(&write, RESYNC, now) {
+                times.push(pass * 20);
+                reported += usize::from(memory.record_write(write, String::new, now));
+            }
+        }
+        assert_eq!(times, [0, 1_000, 3_000, 7_000, 15_000, 31_000, 63_000, 127_000]);
+        assert_eq!(reported, 1);
+    }
+    let other = status_write(&json!({"currentState": "error"}));
+    assert_ne!(other, status(0));
+}
+
+/// A plan tells about a step each time that it plans it, also while the step is held back or has no effect.
+#[test]
+fn events_of_repeated_plans_slow_down() {
+    let retained = Event::warning("RoleRetained", "keeping the role web");
+    let mut memory = WriteMemory::default();
+    let mut published = vec![];
+    for pass in 0..60 * 50 {
+        let mut plan = plan(vec![put_tag("41", "42")], changing());
+        plan.events.push(retained.clone());
+        memory.hold_back(&mut plan, "1", RESYNC, at(pass * 20));
+        memory.record(plan.steps.iter(), at(pass * 20));
+        memory.record_events(&plan.events, at(pass * 20));
+        published.extend(plan.events.iter().map(|_| pass * 20));
+    }
+    assert_eq!(published, [0, 1_000, 3_000, 7_000, 15_000, 31_000]);
+    let mut other = plan(vec![], changing());
+    other.events.push(Event::warning("RoleRetained", "keeping the role api"));
+    memory.hold_back(&mut other, "1", RESYNC, at(60_000));
+    assert_eq!(other.events.len(), 1);
 }
 
 #[test]
