@@ -621,7 +621,7 @@ fn own_role_survives_changes_between_roles() {
     let recorded = |s: &Scenario| s.status.managed.clone().expect("a record").policies;
     let given = pass(converged().with_spec(GIVEN), 1);
     assert_eq!(given.observed.profiles.len(), 2, "the old profile still runs pods with the own role");
-    assert_eq!(recorded(&given), [policy.clone()], "the role exists");
+    assert_eq!(recorded(&given), std::slice::from_ref(&policy), "the role exists");
     let back = settle(given.clone().with_spec("{}"));
     assert_eq!((back.plan().outcome, recorded(&back)), (Outcome::Converged, vec![policy.clone()]));
     let again = settle(back.with_spec(GIVEN)).with(|s| s.observed.previous_role = Some(own_role(&[&policy])));
