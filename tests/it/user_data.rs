@@ -538,7 +538,7 @@ proptest! {
         let mut words = bootstrap_words(&rendered);
         let kubelet = words.pop().unwrap();
         prop_assert_eq!(words, expected_words(&input));
-        let read = words_of_unit(&kubelet).unwrap();
+        let Some(read) = words_of_unit(&kubelet) else { panic!("{kubelet:?} of {:?}", input.bootstrap_arguments.expose()) };
         let flags: Vec<_> = read.iter().map(String::as_str).collect();
         prop_assert_eq!(&read_labels(read_flag(&flags[..1], "--node-labels").unwrap()), &input.labels);
         let taints = read_taints(read_flag(&flags[1..2], "--register-with-taints"));

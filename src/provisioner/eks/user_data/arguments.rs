@@ -22,8 +22,9 @@ pub(super) fn taint_list(taints: &[Taint]) -> Vec<String> {
 /// labels and taints.
 pub(super) fn environment_arguments(input: &BootstrapInput) -> String {
     let text = input.bootstrap_arguments.expose().as_str();
-    // systemd joins lines that end in a backslash.
-    let arguments = match has_line_break(&text.replace("\\\n", " ")) {
+    // systemd joins lines that end in a backslash. Any other one at the end of the text would escape the closing quote.
+    let joined = text.replace("\\\n", " ");
+    let arguments = match has_line_break(&joined) || joined.contains('\\') {
         false => Cow::Borrowed(text),
         true => Cow::Owned(joined_words(&without_continuations(text))),
     };
