@@ -18,7 +18,7 @@ use super::{
 
 /// Desired state of a group of EKS worker nodes. Tenants set these fields; the boundaries in the cluster's ConfigMap
 /// may supply defaults for them or restrict them.
-#[derive(CustomResource, JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "instancemgr.keikoproj.io",
     version = "v1alpha1",
@@ -36,49 +36,84 @@ use super::{
         description = "state of the group"
     ),
     printcolumn(
-        name = "Min",
+        name = "Desired",
         type_ = "integer",
-        json_path = ".status.currentMin",
-        description = "minimum size of the scaling group"
+        json_path = ".status.nodes.desired",
+        description = "nodes that the group should have"
     ),
     printcolumn(
-        name = "Max",
+        name = "Ready",
         type_ = "integer",
-        json_path = ".status.currentMax",
-        description = "maximum size of the scaling group"
+        json_path = ".status.nodes.ready",
+        description = "nodes that are ready"
     ),
     printcolumn(
-        name = "Group Name",
-        type_ = "string",
-        json_path = ".status.activeScalingGroupName",
-        description = "name of the scaling group"
+        name = "Updated",
+        type_ = "integer",
+        json_path = ".status.nodes.updated",
+        description = "nodes that run the desired version"
     ),
     printcolumn(
-        name = "Provisioner",
+        name = "Reason",
         type_ = "string",
-        json_path = ".status.provisioner",
-        description = "what provides the nodes"
-    ),
-    printcolumn(
-        name = "Strategy",
-        type_ = "string",
-        json_path = ".status.strategy",
-        description = "how nodes are replaced"
-    ),
-    printcolumn(
-        name = "Lifecycle",
-        type_ = "string",
-        json_path = ".status.lifecycle",
-        description = "purchase option of the instances"
+        json_path = ".status.conditions[?(@.type=='Ready')].reason",
+        description = "reason of the condition Ready"
     ),
     printcolumn(
         name = "Age",
         type_ = "date",
         json_path = ".metadata.creationTimestamp",
         description = "time since the group was created"
-    )
+    ),
+    printcolumn(
+        name = "Min",
+        type_ = "integer",
+        json_path = ".status.currentMin",
+        description = "minimum size of the scaling group",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Max",
+        type_ = "integer",
+        json_path = ".status.currentMax",
+        description = "maximum size of the scaling group",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Lifecycle",
+        type_ = "string",
+        json_path = ".status.lifecycle",
+        description = "purchase option of the instances",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Strategy",
+        type_ = "string",
+        json_path = ".status.strategy",
+        description = "how nodes are replaced",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Provisioner",
+        type_ = "string",
+        json_path = ".status.provisioner",
+        description = "what provides the nodes",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Group Name",
+        type_ = "string",
+        json_path = ".status.activeScalingGroupName",
+        description = "name of the scaling group",
+        priority = 1
+    ),
+    selectable = ".status.currentState"
 )]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("[has(self.eks), has(self.eks__dash__managed), has(self.eks__dash__fargate)].filter(isSet, isSet).size() <= 1")
+        .message("only one of eks, eks-managed and eks-fargate may be set, the one of the provisioner; remove the others"),
+)]
 pub struct InstanceGroupSpec {
     /// What provides the nodes: eks (an Auto Scaling group), eks-managed (an EKS managed node group) or eks-fargate (a
     /// Fargate profile; also written fargate). Case does not matter.

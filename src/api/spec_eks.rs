@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -16,8 +17,13 @@ use super::{
 use crate::util::redact::REDACTED;
 
 /// Settings of the provisioner eks, which runs nodes in an EC2 Auto Scaling group.
-#[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    // A size of 0 counts as absent, because boundaries treat it so.
+    validation = Rule::new("!has(self.minSize) || !has(self.maxSize) || dyn(self.minSize) == null || dyn(self.maxSize) == null || self.maxSize == 0 || self.minSize <= self.maxSize")
+        .message("minSize may not be more than maxSize; lower minSize or raise maxSize"),
+)]
 pub struct EksSpec {
     /// Minimum size of the Auto Scaling group, in nodes or, with instance weights, in units of capacity (default 0).
     #[serde(skip_serializing_if = "Option::is_none")]

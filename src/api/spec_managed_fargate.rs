@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -12,8 +13,13 @@ use super::{
 };
 
 /// Settings of the provisioner eks-managed, which runs nodes in an EKS managed node group.
-#[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    // A size of 0 counts as absent, because boundaries treat it so.
+    validation = Rule::new("!has(self.minSize) || !has(self.maxSize) || dyn(self.minSize) == null || dyn(self.maxSize) == null || self.maxSize == 0 || self.minSize <= self.maxSize")
+        .message("minSize may not be more than maxSize; lower minSize or raise maxSize"),
+)]
 pub struct EksManagedSpec {
     /// Minimum number of nodes, from 0 to 10000 (default 0).
     #[serde(skip_serializing_if = "Option::is_none")]

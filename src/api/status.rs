@@ -15,9 +15,14 @@ use super::{
     status_fargate::FargateStatus,
 };
 
+/// The `observedGeneration` of a group that no controller has seen.
+const NOT_OBSERVED: i64 = -1;
+
 /// Observed state of the group, written by the controller.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
+// Tools that wait for a rollout compare it with the generation: -1 tells them that nobody has looked yet.
+#[schemars(extend("default" = { "observedGeneration": NOT_OBSERVED }))]
 pub struct InstanceGroupStatus {
     /// State of the group: Init, InitDelete, InitUpdate, InitCreate, InitUpgrade, Deleting, Deleted,
     /// ReconcileModifying, ReconcileModified, Locked, Ready or Error.
@@ -79,7 +84,7 @@ pub struct InstanceGroupStatus {
     /// Strategy type in use.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub strategy: Option<String>,
-    /// Generation of the spec that this status describes.
+    /// Generation of the spec that this status describes; -1 before the controller has seen the group.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// Number of nodes by state; with instance weights, units of capacity.
@@ -115,6 +120,14 @@ pub struct InstanceGroupStatus {
     /// Revision of the ConfigMap from which the merged spec was built.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub boundaries_revision: Option<String>,
+}
+
+impl InstanceGroupStatus {
+    /// Whether no controller has written this status: it is empty but for the default of the API server.
+    pub(crate) fn is_unwritten(&self) -> bool {
+        let observed_generation = self.observed_generation.filter(|generation| *generation != NOT_OBSERVED);
+        Self { observed_generation, ..self.clone() } == Self::default()
+    }
 }
 
 /// Number of nodes by state; with instance weights, units of capacity.

@@ -165,7 +165,7 @@ impl Planner {
         }
         let request = PlanRequest {
             id,
-            is_new: group.status.is_none(),
+            is_new: status.is_unwritten(),
             annotations: &merged.annotations,
             spec,
             status: &status,

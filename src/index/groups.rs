@@ -113,7 +113,7 @@ impl GroupIndex {
         let was_unknown = inner.unknown.contains(&key);
         let entry = match (&stored.0, inner.remove(&key)) {
             (Ok(group), _) => {
-                if group.status.is_none() {
+                if group.status.as_ref().is_none_or(InstanceGroupStatus::is_unwritten) {
                     inner.unreconciled.insert(key.clone(), group_id(group));
                 }
                 let entry = IndexedGroup::from_status(namespace, group.status.as_ref());
@@ -126,7 +126,7 @@ impl GroupIndex {
             // An invalid group cannot make progress, so it leaves the profile queue.
             (Err(_), Some(known)) if !was_unknown => IndexedGroup { profile_wait: None, is_deleting: false, ..known },
             (Err(invalid), _) => {
-                if invalid.status.is_none() {
+                if invalid.status.as_ref().is_none_or(InstanceGroupStatus::is_unwritten) {
                     inner.unknown.insert(key.clone());
                 }
                 IndexedGroup { profile_wait: None, ..IndexedGroup::from_status(namespace, invalid.status.as_ref()) }

@@ -3,6 +3,7 @@
 import pytest
 import yaml
 
+from localcloud.tests import support
 from localcloud.tests.support import REPOSITORY
 
 OWN = "instance-manager"
@@ -87,3 +88,28 @@ def test_the_manifests_can_be_applied(kubernetes):
     kubernetes.kubectl("apply", "--dry-run=server", "-f", REPOSITORY / "deploy" / "deployment.yaml")
     again = kubernetes.kubectl("apply", "-f", REPOSITORY / "deploy" / "rbac.yaml")
     assert "configured" not in again and "created" not in again
+
+
+@pytest.mark.parametrize(("role", "allowed"), [
+    ("view", {"get", "list", "watch"}),
+    ("edit", set(EVERY_VERB)),
+    ("admin", set(EVERY_VERB)),
+])  # fmt: skip
+def test_people_with_the_usual_roles_may_use_instance_groups(kubernetes, namespace, role, allowed):
+    """A tenant with Kubernetes' own role needs no further binding; nobody but the controller writes the status."""
+    bindings = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings"
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}
+    kubernetes.create(bindings, {"metadata": {"name": "people"}, "roleRef": reference, "subjects": [{"kind": "User", "name": namespace, "apiGroup": "rbac.authorization.k8s.io"}]})
+
+    def allowed_verbs(resource):
+        return {verb for verb in EVERY_VERB if may_as(kubernetes, namespace, verb, namespace, resource)}
+
+    support.eventually(lambda: allowed_verbs("instancegroups") == allowed, 30, f"the rights of {role}")
+    assert allowed_verbs("instancegroups/status") <= {"get", "list", "watch"}
+
+
+def may_as(kubernetes, user, verb, namespace, resource):
+    resource, _, subresource = resource.partition("/")
+    attributes = {"verb": verb, "group": "instancemgr.keikoproj.io", "resource": resource, "subresource": subresource, "namespace": namespace}
+    body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": {"user": user, "resourceAttributes": attributes}}
+    return kubernetes.create("/apis/authorization.k8s.io/v1/subjectaccessreviews", body)["status"]["allowed"]
