@@ -3,6 +3,8 @@
 Clouds of their own: a region is a simulated AWS of its own.
 """
 
+import json
+
 import pytest
 
 from e2e import harness
@@ -55,3 +57,50 @@ def test_a_group_in_another_region_leaves_the_role_of_the_same_name_alone(region
     first.wait_gone()
     left = {role["RoleName"] for role in iam.list_roles(MaxItems=1000)["Roles"]}
     assert not left & {kept, name}
+
+
+def make_role_of_an_earlier_release(iam, name):
+    """Takes the tag of the region from a role and its profile, and the use that AWS has recorded. AWS reports a use with a delay."""
+    old, key = iam.get_role(RoleName=name)["Role"], harness.OWNERSHIP + "Region"
+    policies = [policy["PolicyArn"] for policy in iam.list_attached_role_policies(RoleName=name)["AttachedPolicies"]]
+    iam.remove_role_from_instance_profile(InstanceProfileName=name, RoleName=name)
+    for policy in policies:
+        iam.detach_role_policy(RoleName=name, PolicyArn=policy)
+    iam.delete_role(RoleName=name)
+    tags = [tag for tag in old["Tags"] if tag["Key"] != key]
+    iam.create_role(RoleName=name, AssumeRolePolicyDocument=json.dumps(old["AssumeRolePolicyDocument"]), Tags=tags)
+    for policy in policies:
+        iam.attach_role_policy(RoleName=name, PolicyArn=policy)
+    iam.add_role_to_instance_profile(InstanceProfileName=name, RoleName=name)
+    iam.untag_instance_profile(InstanceProfileName=name, TagKeys=[key])
+
+
+def test_a_role_that_two_regions_share_since_an_earlier_release_outlasts_either_group(regions, make_tenant):
+    """An earlier release set no tag for the region, so the group of the same name in the other region used the role, too."""
+    (home, other_region) = (make_tenant(namespace="team-shared-role", cloud=cloud, controller=controller) for cloud, controller in regions)
+    iam = regions[0][0].boto("iam")
+    other = other_region.group(name="fleet", size=(1, 1)).wait_ready()
+    shared = role_name(other)
+    other_region.controller.kill()
+    make_role_of_an_earlier_release(iam, shared)
+    other.cloud.patch(f"{other.path}/status", {"status": {"managed": {"roleRegion": None}}})
+    # The status of an earlier release, which already uses the role.
+    home.controller.kill()
+    first = home.group(name="fleet", size=(1, 1))
+    first.cloud.patch(f"{first.path}/status", {"status": {"managed": {"policies": other.status()["managed"]["policies"]}}})
+    home.controller.start()
+    first.wait_ready()
+    assert role_name(first) == shared
+    other_region.controller.start()
+    key = harness.OWNERSHIP + "Region"
+    tags = {tag["Key"]: tag["Value"] for tag in iam.get_role(RoleName=shared)["Role"]["Tags"]}
+    assert tags[key] == "us-west-2", "the region whose group found the role first"
+    other.delete()
+    other.wait_gone()
+    assert other.wait_event("RoleRetained", shared)
+    profile = iam.get_instance_profile(InstanceProfileName=shared)["InstanceProfile"]
+    assert [role["RoleName"] for role in profile["Roles"]] == [shared]
+    assert len(iam.list_attached_role_policies(RoleName=shared)["AttachedPolicies"]) == 3
+    first.delete()
+    first.wait_gone()
+    assert shared not in {role["RoleName"] for role in iam.list_roles(MaxItems=1000)["Roles"]}
