@@ -45,8 +45,8 @@ pub use spec_eks::{
 };
 pub(crate) use spec_managed_fargate::{EksFargateSpec, EksManagedConfiguration};
 pub use status::{
-    AdoptedResources, InstanceGroupStatus, JoinStatus, ManagedAttributes, NodeCounts, SpotRecommendation,
-    StrategyProgress, TemplateStatus,
+    AdoptedResources, DefaultVolume, InstanceGroupStatus, JoinStatus, ManagedAttributes, NodeCounts,
+    SpotRecommendation, StrategyProgress, TemplateStatus,
 };
 pub use status_fargate::FargateStatus;
 pub use validate::{FieldError, FieldErrorKind, check_spec, decode_spec};

@@ -70,7 +70,7 @@ pub struct EksConfiguration {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_pair_name: Option<String>,
     /// Machine image: an AMI ID; latest for the newest EKS image (case does not matter); or ssm:// followed by an image
-    /// version.
+    /// version, or on Windows by a release such as 2022 or 2022-full.
     #[schemars(length(max = 2048))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,

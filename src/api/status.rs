@@ -175,9 +175,24 @@ pub struct TemplateStatus {
     /// Version that every instance of the warm pool ran when last observed, with `rotate-at` once that time has passed.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub warm_pool: Option<String>,
+    /// Default volume of that version, if the image needs another one than 32 GiB at /dev/xvda.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub default_volume: Option<DefaultVolume>,
     /// Version for which `adoptedHash` was recorded.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub adopted_version: Option<String>,
+}
+
+/// Default volume for an image.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DefaultVolume {
+    /// ID of the image.
+    pub image: String,
+    /// Device name.
+    pub device: String,
+    /// Size in GiB.
+    pub size: i32,
 }
 
 impl TemplateStatus {

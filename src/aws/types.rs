@@ -215,6 +215,8 @@ pub struct NetworkObject {
     pub vpc: String,
     /// Availability zone of a subnet; `None` for a security group.
     pub zone: Option<String>,
+    /// Whether a subnet gives an IPv6 address to each new instance; `None` for a security group, and if EC2 did not tell it.
+    pub assigns_ipv6: Option<bool>,
 }
 
 /// The properties of an AMI that the controller uses.
@@ -230,6 +232,8 @@ pub struct Image {
     pub root_device: String,
     /// Device names in the block device mappings of the image.
     pub device_names: Vec<String>,
+    /// Sizes of its volumes in GiB, by device name. A volume must be at least as large as the snapshot that it is made from.
+    pub volume_sizes: BTreeMap<String, i32>,
 }
 
 /// The properties of an instance type that the controller uses.
@@ -316,8 +320,10 @@ pub struct Cluster {
     pub endpoint: String,
     /// Certificate authority of the API server in Base64.
     pub ca: String,
-    /// IPv4 range of Kubernetes services, in CIDR notation.
+    /// Range of Kubernetes services in the IP family of the cluster, in CIDR notation; empty if EKS did not tell it.
     pub service_cidr: String,
+    /// Whether pods and services have IPv6 addresses. EKS never changes it.
+    pub is_ipv6: bool,
     /// ID of the VPC; `None` if EKS did not tell it.
     pub vpc: Option<String>,
     /// `CONFIG_MAP`, `API` or `API_AND_CONFIG_MAP`.

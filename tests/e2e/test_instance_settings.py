@@ -66,3 +66,19 @@ def test_user_data_beyond_the_limit_is_compressed(tenant, shared, family):
     group = tenant.group(size=(1, 2)).wait_ready(nodes=1)
     data = base64.b64decode(data_of(group)["UserData"])
     assert len(data) <= 16384 and line * 600 in gzip.decompress(data).decode()
+
+
+def test_a_group_in_an_ipv6_cluster_says_what_its_nodes_lack(tenant):
+    """Its nodes would never join, and the group would be Ready without them."""
+    eks, name = tenant.cloud.boto("eks"), f"six-{tenant.unique}"
+    network = {"subnetIds": tenant.cloud["subnets"], "securityGroupIds": [tenant.cloud["security_group"]]}
+    eks.create_cluster(name=name, roleArn="arn:aws:iam::123456789012:role/eks", resourcesVpcConfig=network, kubernetesNetworkConfig={"ipFamily": "ipv6"})
+    annotations = {PREFIX + "os-family": "amazonlinux2023"}
+    tenant.set_defaults(annotations=annotations, clusterName=name)
+    group = tenant.group("six", annotations=annotations, size=(1, 1))
+    message = group.wait_condition("Stalled")["message"]
+    assert "spec.eks.configuration.managedPolicies" in message and "spec.eks.configuration.subnets" in message
+    assert not [e for e in tenant.aws_events() if e["operation"] in ("CreateLaunchTemplate", "CreateAutoScalingGroup")]
+    group.delete()
+    group.wait_gone()
+    eks.delete_cluster(name=name)

@@ -37,6 +37,7 @@ pub fn cluster() -> Cluster {
         endpoint: "https://demo".into(),
         ca: "Y2E=".into(),
         service_cidr: "10.100.0.0/16".into(),
+        is_ipv6: false,
         vpc: Some("vpc-1".into()),
         authentication_mode: "CONFIG_MAP".into(),
     }

@@ -4,6 +4,8 @@ use crate::common;
 
 use std::collections::BTreeMap;
 
+use base64::Engine;
+
 use instance_manager::api::decode_spec;
 use instance_manager::api::spec_error::{SpecError, join_messages};
 use instance_manager::aws::{Cluster, Image, InstanceType, InstanceTypeCatalog, NetworkObject};
@@ -29,8 +31,15 @@ fn parse_desired(configuration: &str, annotations: &[(&str, &str)]) -> Result<De
 }
 
 fn test_references() -> References {
-    let network =
-        |id: &str| vec![NetworkObject { id: id.into(), name: Some(id.into()), vpc: "vpc-1".into(), zone: None }];
+    let network = |id: &str| {
+        vec![NetworkObject {
+            id: id.into(),
+            name: Some(id.into()),
+            vpc: "vpc-1".into(),
+            zone: None,
+            assigns_ipv6: None,
+        }]
+    };
     References {
         cluster: Some(common::cluster()),
         subnets: network("s"),
@@ -237,6 +246,7 @@ fn launch_facts() -> LaunchFacts {
         is_windows: false,
         root_device: "/dev/xvda".into(),
         device_names: vec!["/dev/xvda".into()],
+        volume_sizes: BTreeMap::new(),
     };
     LaunchFacts {
         image: Lookup::Present(image),
@@ -344,7 +354,8 @@ fn hooks_need_valid_target_and_unique_name() {
 #[test]
 fn network_object_of_other_vpc_is_reported() {
     let group = parse_desired("{subnets: [subnet-9], securityGroups: [g, sg-9]}", &[]).expect("a group");
-    let object = |id: &str| NetworkObject { id: id.into(), name: None, vpc: "vpc-9".into(), zone: None };
+    let object =
+        |id: &str| NetworkObject { id: id.into(), name: None, vpc: "vpc-9".into(), zone: None, assigns_ipv6: None };
     let environment = References { in_other_vpcs: vec![object("subnet-9"), object("sg-9")], ..test_references() };
     let message = join_messages(&resolve(group, &environment, NameForm::Plain).unwrap_err());
     for (field, id) in [("subnets", "subnet-9"), ("securityGroups", "sg-9")] {
@@ -362,7 +373,9 @@ fn what_eks_does_not_tell_of_the_cluster_is_unknown() {
         references
     };
     let by_id = parse_desired("{subnets: [subnet-1], securityGroups: [sg-1]}", &[]).expect("a group");
-    let known = |id: &str| vec![NetworkObject { id: id.into(), name: None, vpc: "vpc-1".into(), zone: None }];
+    let known = |id: &str| {
+        vec![NetworkObject { id: id.into(), name: None, vpc: "vpc-1".into(), zone: None, assigns_ipv6: None }]
+    };
     let without_vpc = References {
         subnets: known("subnet-1"),
         security_groups: known("sg-1"),
@@ -412,4 +425,122 @@ fn licenses_and_host_groups_reach_the_template_and_must_be_arns() {
     }
     let message = join_messages(&parse_desired(&text(&licenses, "default", hosts), &[]).unwrap_err());
     assert!(message.starts_with("spec.eks.configuration.placement.tenancy `default`"), "{message}");
+}
+
+/// A spec in a cluster with this service range, as EKS describes it.
+fn in_cluster(service_cidr: &str, version: &str, configuration: &str, annotations: &[(&str, &str)]) -> ResolvedGroup {
+    let is_ipv6 = service_cidr.contains(':');
+    let cluster = Cluster { service_cidr: service_cidr.into(), is_ipv6, version: version.into(), ..common::cluster() };
+    let mut references = References { cluster: Some(cluster), ..test_references() };
+    references.subnets[0].assigns_ipv6 = Some(true);
+    let desired = parse_desired(configuration, annotations).expect("a spec");
+    resolve(desired, &references, NameForm::Plain).unwrap_or_else(|problems| panic!("{}", join_messages(&problems)))
+}
+
+fn user_data_text(group: &ResolvedGroup) -> String {
+    let bytes =
+        base64::engine::general_purpose::STANDARD.decode(group.template_data.user_data.expose()).expect("base64");
+    String::from_utf8(bytes).expect("UTF-8")
+}
+
+const IPV6_RANGE: &str = "fd30:1c53:5f8a::/108";
+const WITH_CNI_POLICY: &str = "managedPolicies: ['arn:aws:iam::1:policy/AmazonEKS_CNI_IPv6_Policy']";
+
+#[test]
+fn user_data_has_the_service_range_of_every_cluster() {
+    let families = ["amazonlinux2", "amazonlinux2023", "bottlerocket", "windows"];
+    let text = |range: &str, family: &str| {
+        let group = in_cluster(range, "1.32", WITH_CNI_POLICY, &[("os-family", family)]);
+        assert_eq!(group.ipv6_problems.is_empty(), !(range.contains(':') && family == "windows"), "{family}");
+        user_data_text(&group)
+    };
+    for (range, al2, al2023, windows) in [
+        ("10.100.0.0/16", "--dns-cluster-ip 10.100.0.10", "cidr: \"10.100.0.0/16\"", None),
+        ("172.20.0.0/16", "--dns-cluster-ip 172.20.0.10", "cidr: \"172.20.0.0/16\"", None),
+        (
+            "10.96.0.0/16",
+            "--dns-cluster-ip 10.96.0.10",
+            "cidr: \"10.96.0.0/16\"",
+            Some("-DNSClusterIP '10.96.0.10' -ServiceCIDR '10.96.0.0/16'"),
+        ),
+        (
+            IPV6_RANGE,
+            "--ip-family ipv6 --service-ipv6-cidr fd30:1c53:5f8a::/108",
+            "cidr: \"fd30:1c53:5f8a::/108\"",
+            None,
+        ),
+    ] {
+        let [first, second, bottlerocket, last] = families.map(|family| text(range, family));
+        assert!(first.contains(al2), "{first}");
+        assert!(second.contains(al2023), "{second}");
+        // Bottlerocket asks EKS itself (pluto's README).
+        assert!(!bottlerocket.contains(range.split('/').next().unwrap_or_default()), "{bottlerocket}");
+        match windows {
+            Some(parameters) => assert!(last.contains(parameters), "{last}"),
+            None => assert!(!last.contains("-ServiceCIDR"), "{last}"),
+        }
+    }
+}
+
+/// Only nodes that need another range get another version.
+#[test]
+fn service_range_changes_the_hash_only_where_it_is_used() {
+    let hash = |range: &str, family: &str| {
+        in_cluster(range, "1.33", WITH_CNI_POLICY, &[("os-family", family)]).fingerprint.hash
+    };
+    assert_eq!(hash("", "bottlerocket"), hash(IPV6_RANGE, "bottlerocket"), "its nodes join an IPv6 cluster already");
+    assert_ne!(hash("", "amazonlinux2023"), hash(IPV6_RANGE, "amazonlinux2023"), "its nodes did not join");
+    let parts = |range: &str| {
+        let group = in_cluster(range, "1.33", "{}", &[("os-family", "windows")]);
+        group.fingerprint.parts.into_keys().collect::<Vec<_>>()
+    };
+    assert!(!parts("172.20.0.0/16").contains(&"dns".to_owned()));
+    assert!(parts("192.168.0.0/16").contains(&"dns".to_owned()));
+}
+
+#[test]
+fn ipv6_clusters_say_what_a_group_lacks() {
+    let fields = |group: &ResolvedGroup| group.ipv6_problems.iter().map(|p| p.path.clone()).collect::<Vec<_>>();
+    let of = |configuration: &str, annotations: &[(&str, &str)]| {
+        fields(&in_cluster(IPV6_RANGE, "1.33", configuration, annotations))
+    };
+    let linux = ("os-family", "amazonlinux2023");
+    assert_eq!(of(WITH_CNI_POLICY, &[linux]), Vec::<String>::new());
+    assert_eq!(of("{}", &[linux, ("irsa-enabled", "true")]), Vec::<String>::new(), "the CNI has its own role");
+    assert_eq!(of("{}", &[linux]), ["spec.eks.configuration.managedPolicies"]);
+    let aws = "managedPolicies: [AmazonSSMManagedInstanceCore, 'arn:aws:iam::aws:policy/ReadOnlyAccess']";
+    assert_eq!(of(aws, &[linux]), ["spec.eks.configuration.managedPolicies"], "AWS has no such policy");
+    let networking = ("custom-networking-enabled", "true");
+    assert_eq!(
+        of(WITH_CNI_POLICY, &[linux, networking]),
+        ["metadata.annotations.instancemgr.keikoproj.io/custom-networking-enabled"]
+    );
+    assert_eq!(
+        of(WITH_CNI_POLICY, &[("os-family", "windows")]),
+        ["metadata.annotations.instancemgr.keikoproj.io/os-family"]
+    );
+    assert_eq!(fields(&in_cluster("10.100.0.0/16", "1.33", "{}", &[linux])), Vec::<String>::new());
+    // A subnet that EC2 says nothing about is not refused.
+    for (assigns_ipv6, expected) in [(None, 0), (Some(true), 0), (Some(false), 1)] {
+        let cluster = Cluster { service_cidr: IPV6_RANGE.into(), is_ipv6: true, ..common::cluster() };
+        let mut references = References { cluster: Some(cluster), ..test_references() };
+        references.subnets[0].assigns_ipv6 = assigns_ipv6;
+        let desired = parse_desired(WITH_CNI_POLICY, &[linux]).expect("a spec");
+        let group = resolve(desired, &references, NameForm::Plain).expect("a group");
+        assert_eq!(group.ipv6_problems.len(), expected, "{assigns_ipv6:?}");
+        let found = spec_errors(&group, &LaunchFacts::default());
+        assert_eq!(found.len(), expected, "a group that needs no new version is not checked");
+    }
+}
+
+#[test]
+fn windows_images_are_named_by_release_and_edition() {
+    let windows = &[("os-family", "windows")];
+    for known in ["latest", "2019", "2022", "2025-full", "2022-Core"] {
+        parse_desired(&format!("image: 'ssm://{known}'"), windows).expect("a release");
+    }
+    for unknown in ["2016", "2022.11.21", "2022-nano"] {
+        let problems = parse_desired(&format!("image: 'ssm://{unknown}'"), windows).unwrap_err();
+        assert!(join_messages(&problems).contains("use ssm://2019, 2022 or 2025"), "{}", join_messages(&problems));
+    }
 }

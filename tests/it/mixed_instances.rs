@@ -135,7 +135,9 @@ fn unknown_and_incompatible_types_are_reported() {
     let desired =
         parse("mixedInstancesPolicy: {instanceTypes: [{type: m5a.large}, {type: m6g.large}, {type: m5.huge}]}");
     let cluster = common::cluster();
-    let object = |id: &str| vec![NetworkObject { id: id.into(), name: None, vpc: "vpc-1".into(), zone: None }];
+    let object = |id: &str| {
+        vec![NetworkObject { id: id.into(), name: None, vpc: "vpc-1".into(), zone: None, assigns_ipv6: None }]
+    };
     let references = References {
         cluster: Some(cluster),
         subnets: object("subnet-1"),

@@ -78,6 +78,9 @@ fn user_data_matches_golden_files() {
     golden("al2_full", OsFamily::AmazonLinux2, &with_scripts(full()));
     let ipv6 = BootstrapInput { service_cidr: "fd30:1c53:5f8a::/108".into(), ..plain() };
     golden("al2_ipv6", OsFamily::AmazonLinux2, &ipv6);
+    golden("al2023_ipv6", OsFamily::AmazonLinux2023, &ipv6);
+    let custom = BootstrapInput { service_cidr: "10.96.0.0/16".into(), ..plain() };
+    golden("windows_custom_range", OsFamily::Windows, &custom);
     golden("al2023_plain", OsFamily::AmazonLinux2023, &plain());
     let mut input = with_scripts(full());
     let config = "apiVersion: node.eks.aws/v1alpha1\nkind: NodeConfig\nspec:\n  instance:\n    \

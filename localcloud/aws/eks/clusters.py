@@ -50,7 +50,7 @@ def describe(simulator: Any, cluster: Any) -> dict[str, Any]:
             "endpointPrivateAccess": True,
             "publicAccessCidrs": ["0.0.0.0/0"],
         },
-        "kubernetesNetworkConfig": cluster.kubernetes_network_config,
+        "kubernetesNetworkConfig": network_config(cluster.kubernetes_network_config or {}),
         "logging": cluster.logging,
         "identity": cluster.identity,
         "status": cluster.status,
@@ -61,6 +61,13 @@ def describe(simulator: Any, cluster: Any) -> dict[str, Any]:
         "health": {"issues": []},
         "upgradePolicy": {"supportType": "STANDARD"},
     }
+
+
+def network_config(requested: dict[str, Any]) -> dict[str, Any]:
+    """The service range in the cluster's IP family. EKS assigns an IPv6 range from fc00::/7, and nobody can choose it."""
+    if requested.get("ipFamily") == "ipv6":
+        return {"ipFamily": "ipv6", "serviceIpv6Cidr": "fd30:1c53:5f8a::/108"}
+    return {"ipFamily": "ipv4", "serviceIpv4Cidr": requested.get("serviceIpv4Cidr") or "10.100.0.0/16"}
 
 
 def change_mode(simulator: Any, cluster: Any, params: dict[str, Any]) -> dict[str, Any]:

@@ -41,7 +41,9 @@ def create_parameters(simulator: Any, amis: dict[str, Any]) -> None:
     for version in (f"1.{minor - 1}", f"1.{minor}", f"1.{minor + 1}"):
         if int(version.split(".")[1]) <= 32:
             fill_amazon_linux_2(simulator, amis, version)
-        for edition in ("2019-English-Core", "2019-English-Full", "2022-English-Core", "2022-English-Full"):
+        # eksctl-io/eksctl, pkg/ami/ssm_resolver.go: Windows Server 2025 since Kubernetes 1.35.
+        years = ("2019", "2022", "2025") if int(version.split(".")[1]) >= 35 else ("2019", "2022")
+        for edition in (f"{year}-English-{edition}" for year in years for edition in ("Core", "Full")):
             name = f"/aws/service/ami-windows-latest/Windows_Server-{edition}-EKS_Optimized-{version}/image_id"
             set_parameter(simulator, name, amis["windows"][0])
         for architecture, suffix in (("x86_64", ""), ("arm64", "-arm64")):

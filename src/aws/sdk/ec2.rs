@@ -141,6 +141,7 @@ impl Ec2 for Sdk {
             name: name_tag(subnet.tags()),
             vpc: owned_text(subnet.vpc_id()),
             zone: subnet.availability_zone().map(str::to_owned),
+            assigns_ipv6: subnet.assign_ipv6_address_on_creation(),
         };
         Ok(found.iter().map(object).collect())
     }
@@ -161,6 +162,7 @@ impl Ec2 for Sdk {
             name: name_tag(group.tags()),
             vpc: owned_text(group.vpc_id()),
             zone: None,
+            assigns_ipv6: None,
         };
         Ok(found.iter().map(object).collect())
     }
@@ -278,6 +280,9 @@ fn image(found: &sdk::Image) -> Image {
         is_windows: found.platform().is_some_and(|p| p.as_str().eq_ignore_ascii_case("windows")),
         root_device: owned_text(found.root_device_name()),
         device_names: found.block_device_mappings().iter().map(|d| owned_text(d.device_name())).collect(),
+        volume_sizes: (found.block_device_mappings().iter())
+            .filter_map(|d| Some((owned_text(d.device_name()), d.ebs()?.volume_size()?)))
+            .collect(),
     }
 }
 

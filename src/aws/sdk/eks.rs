@@ -42,6 +42,8 @@ fn cluster(cluster: Option<&sdk::Cluster>) -> AwsResult<Cluster> {
     let cluster = cluster.ok_or_else(|| missing("cluster"))?;
     let always = |value, field| required(value, "EKS", "DescribeCluster", field).map(str::to_owned);
     let network = cluster.kubernetes_network_config();
+    let is_ipv6 = network.and_then(|n| n.ip_family()) == Some(&sdk::IpFamily::Ipv6);
+    let range = network.and_then(|n| if is_ipv6 { n.service_ipv6_cidr() } else { n.service_ipv4_cidr() });
     let mode = cluster.access_config().and_then(|a| a.authentication_mode());
     Ok(Cluster {
         name: always(cluster.name(), "name")?,
@@ -49,7 +51,8 @@ fn cluster(cluster: Option<&sdk::Cluster>) -> AwsResult<Cluster> {
         version: always(cluster.version(), "version")?,
         endpoint: owned_text(cluster.endpoint()),
         ca: owned_text(cluster.certificate_authority().and_then(|c| c.data())),
-        service_cidr: owned_text(network.and_then(|n| n.service_ipv4_cidr())),
+        service_cidr: owned_text(range),
+        is_ipv6,
         vpc: (cluster.resources_vpc_config().and_then(|v| v.vpc_id())).filter(|id| !id.is_empty()).map(str::to_owned),
         // Clusters that are older than access entries have no access configuration.
         authentication_mode: mode.map(|m| m.as_str()).unwrap_or("CONFIG_MAP").to_owned(),
@@ -62,6 +65,21 @@ mod tests {
 
     fn described() -> sdk::builders::ClusterBuilder {
         sdk::Cluster::builder().name("demo").arn("arn:aws:eks:us-west-2:1:cluster/demo").version("1.33")
+    }
+
+    #[test]
+    fn service_range_is_that_of_the_ip_family() {
+        let found = |network: sdk::builders::KubernetesNetworkConfigResponseBuilder| {
+            let found =
+                cluster(Some(&described().kubernetes_network_config(network.build()).build())).expect("a cluster");
+            (found.service_cidr, found.is_ipv6)
+        };
+        let network = sdk::KubernetesNetworkConfigResponse::builder;
+        let ipv4 = network().ip_family(sdk::IpFamily::Ipv4).service_ipv4_cidr("10.100.0.0/16");
+        assert_eq!(found(ipv4), ("10.100.0.0/16".to_owned(), false));
+        let ipv6 = network().ip_family(sdk::IpFamily::Ipv6).service_ipv6_cidr("fd30:1c53:5f8a::/108");
+        assert_eq!(found(ipv6), ("fd30:1c53:5f8a::/108".to_owned(), true));
+        assert_eq!(found(network().ip_family(sdk::IpFamily::Ipv6)), (String::new(), true));
     }
 
     #[test]

@@ -191,6 +191,7 @@ mod tests {
             endpoint: String::new(),
             ca: String::new(),
             service_cidr: String::new(),
+            is_ipv6: false,
             vpc: None,
             authentication_mode: String::new(),
         };

@@ -5,6 +5,7 @@ pub(crate) mod apply;
 pub mod delete;
 pub mod desired;
 pub mod input;
+pub(crate) mod ipv6;
 pub(crate) mod join;
 pub(crate) mod launch_configuration;
 pub mod launch_template;
@@ -36,6 +37,7 @@ use crate::plan::{ObjectStep, Outcome, Plan, PlanBuilder, PlannedStep};
 use crate::provisioner::observe::{ObserveError, ObserveResult, Observer, VerifiedNodes};
 use crate::rotation::crd::SubmissionPolicy;
 use crate::rotation::rolling_update::RollingUpdateDecision;
+use launch_template::default_volume;
 use names::GroupNames;
 use observe::remaining_resources;
 use rotation::outdated;
@@ -48,7 +50,7 @@ pub(crate) struct Eks;
 #[async_trait]
 impl Provisioner for Eks {
     async fn plan(&self, o: &Observer<'_>, mut request: PlanRequest<'_>) -> ObserveResult<PlanResult> {
-        let desired = match desired_spec(&mut request, o.now) {
+        let mut desired = match desired_spec(&mut request, o.now) {
             Ok(desired) => desired,
             Err(problems) => return Ok(PlanResult::Rejected(problems)),
         };
@@ -58,12 +60,29 @@ impl Provisioner for Eks {
         }
         let references = observe::references::references(o, &desired).await?;
         let mut form = recorded_form(&desired, &o.inventory.aws().region, status);
+        let mut may_change_volume = desired.has_default_volume;
         let (mut resolved, observed) = loop {
             let resolved = match resolve::resolve_with_launch_problems(desired.clone(), &references, form) {
                 Ok(resolved) => resolved,
                 Err(problems) => return Ok(PlanResult::Rejected(problems)),
             };
+            // Without a recorded version, only the observation tells whether one is about to be created.
+            let has_record = status.template.as_ref().is_some_and(|template| template.hash.is_some());
+            if has_record
+                && std::mem::take(&mut may_change_volume)
+                && let Some(volume) = observe::references::default_volume(o, &resolved, status).await?
+            {
+                default_volume::set(&mut desired, &volume);
+                continue;
+            }
             let observed = observe::observe(o, &resolved, status).await?;
+            if may_change_volume && launch_template::launch_checks::needs_launch_checks(&resolved, &observed, status) {
+                may_change_volume = false;
+                if let Some(volume) = observe::references::default_volume(o, &resolved, status).await? {
+                    default_volume::set(&mut desired, &volume);
+                    continue;
+                }
+            }
             // An existing scaling group keeps its name, even when another resource of that name has another owner.
             let has_conflict = ownership::name_conflict(&resolved, &observed, status)
                 || (observed.scaling_group.is_none()

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::desired::{DesiredSpec, ExistingRole, ImageSource, MAX_INSTANCE_TYPES};
+use super::ipv6;
 use super::launch_template::fingerprint::Fingerprint;
 use super::names::{GroupNames, managed_policy_arns};
 use super::references::References;
@@ -89,6 +90,8 @@ pub struct ResolvedGroup {
     /// Why the content of a new launch template version is not known. An existing group keeps its version and its nodes
     /// meanwhile, and everything else goes on.
     pub launch_problems: Vec<SpecError>,
+    /// Why nodes of a new launch template version could not join an IPv6 cluster.
+    pub ipv6_problems: Vec<SpecError>,
     /// The names of the resources that the controller creates.
     pub names: ResourceNames,
     /// Sorted subnet ids.
@@ -203,6 +206,7 @@ pub(crate) fn resolve_with_launch_problems(
     let ownership = ownership_tags(&desired.cluster, &desired.id);
     let windows = desired.os_family == OsFamily::Windows;
     Ok(ResolvedGroup {
+        ipv6_problems: ipv6::problems(&desired, cluster, env),
         fingerprint: Fingerprint::compute(desired.os_family.as_str(), &template_data, &boot),
         type_pool: resolve_pool(&desired, env, &subnets),
         subnets,
@@ -450,7 +454,12 @@ fn bootstrap_input(desired: &DesiredSpec, cluster: &Cluster, image_id: &str, max
         cluster: cluster.name.clone(),
         endpoint: unless_discovered(&cluster.endpoint),
         ca_base64: unless_discovered(&cluster.ca),
-        service_cidr: cluster.service_cidr.clone(),
+        // Bottlerocket asks EKS for the range in its IP family, and writes no IPv4 range either.
+        service_cidr: if cluster.is_ipv6 && desired.os_family == OsFamily::Bottlerocket {
+            String::new()
+        } else {
+            cluster.service_cidr.clone()
+        },
         labels,
         taints: desired.taints.clone(),
         max_pods,

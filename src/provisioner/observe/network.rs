@@ -95,6 +95,7 @@ mod tests {
             name: Some(name.into()),
             vpc: vpc.into(),
             zone: None,
+            assigns_ipv6: None,
         };
         stub.update(|data| {
             data.subnets = vec![object("subnet-1", "one", "vpc-1"), object("subnet-2", "two", "vpc-1")];
@@ -119,6 +120,7 @@ mod tests {
             endpoint: String::new(),
             ca: String::new(),
             service_cidr: String::new(),
+            is_ipv6: false,
             vpc: vpc.map(str::to_owned),
             authentication_mode: String::new(),
         };

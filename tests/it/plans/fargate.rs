@@ -48,6 +48,7 @@ fn references() -> References {
         name: Some(format!("name-of-{id}")),
         vpc: "vpc-1".into(),
         zone: None,
+        assigns_ipv6: None,
     };
     References {
         cluster: Some(common::cluster()),

@@ -63,7 +63,13 @@ fn deep_merge(into: &mut Value, from: &Value) {
 
 fn references() -> References {
     let network = |id: &str| {
-        vec![NetworkObject { id: id.into(), name: None, vpc: "vpc-1".into(), zone: Some("us-west-2a".into()) }]
+        vec![NetworkObject {
+            id: id.into(),
+            name: None,
+            vpc: "vpc-1".into(),
+            zone: Some("us-west-2a".into()),
+            assigns_ipv6: None,
+        }]
     };
     let role = Role {
         id: "AROA-given".into(),

@@ -534,7 +534,13 @@ fn eks_issues_become_conditions_with_remedies() {
 #[test]
 fn references_are_checked_before_creation() {
     let r = resolve_spec(&spec_text("keyPairName: key, securityGroups: [sg-1]"));
-    let object = |id: &str, vpc: &str| NetworkObject { id: id.into(), name: None, vpc: vpc.into(), zone: None };
+    let object = |id: &str, vpc: &str| NetworkObject {
+        id: id.into(),
+        name: None,
+        vpc: vpc.into(),
+        zone: None,
+        assigns_ipv6: None,
+    };
     let references = resolve::References {
         cluster: Some(common::cluster()),
         network_objects: vec![object("sg-1", "vpc-2")],

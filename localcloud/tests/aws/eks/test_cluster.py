@@ -27,3 +27,19 @@ def test_the_control_endpoint_changes_the_cluster_version(aws, simulator, contro
     cluster = aws.eks.describe_cluster(name=simulator.cluster_name)["cluster"]
     assert (cluster["version"], cluster["accessConfig"]["authenticationMode"]) == ("1.33", "API")
     control.post("cluster", version=simulator.cluster_version, authentication_mode="CONFIG_MAP")
+
+
+@pytest.mark.patched
+def test_describe_cluster_returns_the_service_range_of_the_ip_family(aws, simulator):
+    """Amazon EKS API Reference, KubernetesNetworkConfigResponse: ipFamily, serviceIpv4Cidr, serviceIpv6Cidr ("you can't specify a custom IPv6 CIDR block")."""
+    ranges = {}
+    for name, requested in (("four", {}), ("six", {"ipFamily": "ipv6"}), ("custom", {"serviceIpv4Cidr": "192.168.0.0/16"})):
+        aws.eks.create_cluster(
+            name=name, roleArn="arn:aws:iam::123456789012:role/eks", resourcesVpcConfig={"subnetIds": simulator.subnets}, kubernetesNetworkConfig=requested
+        )
+        ranges[name] = aws.eks.describe_cluster(name=name)["cluster"]["kubernetesNetworkConfig"]
+        aws.eks.delete_cluster(name=name)
+    assert (ranges["four"]["ipFamily"], ranges["four"]["serviceIpv4Cidr"] in ("10.100.0.0/16", "172.20.0.0/16")) == ("ipv4", True)
+    assert ranges["custom"] == {"ipFamily": "ipv4", "serviceIpv4Cidr": "192.168.0.0/16"}
+    assert set(ranges["six"]) == {"ipFamily", "serviceIpv6Cidr"}
+    assert ranges["six"]["serviceIpv6Cidr"].startswith("fd")

@@ -9,7 +9,7 @@ mod spec;
 use std::collections::BTreeMap;
 
 use super::names::node_labels;
-use super::user_data::{OsFamily, Stage, StageKind, Taint, effective_family};
+use super::user_data::{OsFamily, Stage, StageKind, Taint, WindowsRelease, effective_family};
 use crate::api::spec_error::{SpecError, SpecErrors, non_empty, non_empty_items};
 use crate::api::{
     EksConfiguration, InstanceGroupSpec, Lifecycle, ScalingConfigurationKind, UserDataStage,
@@ -92,7 +92,7 @@ pub fn parse_with_launch_problems(
             .unwrap_or(ScalingConfigurationKind::LaunchTemplate),
         rolling_update: RollingUpdate::parse(&mut problems, annotations, spec),
         crd_strategy: crd(&mut problems, id, annotations, spec),
-        image: image(&mut problems, &c.image),
+        image: image(&mut problems, &c.image, os_family),
         instance_type: instance_type(&mut problems, &c.instance_type),
         key_pair: non_empty(&c.key_pair_name),
         subnets: problems.required_list("subnets", &c.subnets),
@@ -125,6 +125,8 @@ pub fn parse_with_launch_problems(
         stages,
         mounts: mounts(&mut problems, c),
         block_devices: devices(&mut problems, c),
+        default_volume: None,
+        has_default_volume: c.volumes.as_deref().unwrap_or_default().is_empty(),
         tags: tags(
             &mut problems,
             c.cluster_name.as_deref().unwrap_or_default(),
@@ -178,7 +180,7 @@ fn sizes(problems: &mut SpecErrors, min: Option<i64>, max: Option<i64>) -> (i32,
     (min.clamp(0, 10_000) as i32, max.clamp(0, 10_000) as i32)
 }
 
-fn image(problems: &mut SpecErrors, value: &Option<String>) -> ImageSource {
+fn image(problems: &mut SpecErrors, value: &Option<String>, os_family: OsFamily) -> ImageSource {
     let text = problems.required("image", value);
     if text.eq_ignore_ascii_case("latest") {
         return ImageSource::Latest;
@@ -189,6 +191,15 @@ fn image(problems: &mut SpecErrors, value: &Option<String>) -> ImageSource {
                 && version.len() <= 128
                 && version.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c)) =>
         {
+            if os_family == OsFamily::Windows && WindowsRelease::parse(version).is_none() {
+                let rule = "names an image that AWS does not publish: each release of Windows Server has only its newest image";
+                problems.push_invalid(
+                    "image",
+                    &text,
+                    rule,
+                    "use ssm://2019, 2022 or 2025, with -core or -full, or an AMI id",
+                );
+            }
             ImageSource::Ssm(version.into())
         }
         Some(_) => {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::mixed_instances::MixedInstances;
 use crate::api::spec_error::SpecError;
-use crate::api::{Lifecycle, ScalingConfigurationKind, SpotRecommendation};
+use crate::api::{DefaultVolume, Lifecycle, ScalingConfigurationKind, SpotRecommendation};
 use crate::auth::JoinAuth;
 use crate::aws::{
     BlockDevice, InstanceType, LifecycleHook, MetadataOptions, Placement, Tag, TagSpecification, WarmSizes,
@@ -86,6 +86,10 @@ pub struct DesiredSpec {
     pub mounts: Vec<Mount>,
     /// Block devices.
     pub block_devices: Vec<BlockDevice>,
+    /// Whether the spec lists no volumes, so that the only device is the default one.
+    pub has_default_volume: bool,
+    /// The default volume, if the image needs another one than `/dev/xvda` with 32 GiB.
+    pub default_volume: Option<DefaultVolume>,
     /// The spec's tags, and those for the cluster autoscaler when the annotation asks for them.
     pub tags: Vec<Tag>,
     /// Whether the annotation asks for tags for the cluster autoscaler.

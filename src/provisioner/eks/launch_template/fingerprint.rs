@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use crate::aws::TemplateData;
-use crate::provisioner::eks::user_data::BootstrapInput;
+use crate::provisioner::eks::user_data::{BootstrapInput, OsFamily, custom_dns_address};
 use crate::util::digest::sha256_hex;
 
 const PREFIX: &str = "instance-manager sha256:";
@@ -113,6 +113,8 @@ fn bootstrap_fields(family: &str, boot: &BootstrapInput) -> BTreeMap<&'static st
         waits_for_service,
     } = boot;
     let labels: BTreeMap<_, _> = labels.iter().filter(|(k, _)| *k != crate::api::names::label::IMAGE).collect();
+    // Only Windows nodes of such a cluster have it in their user data.
+    let windows_dns = (family == OsFamily::Windows.as_str()).then(|| custom_dns_address(service_cidr));
     let stages: Vec<_> = stages
         .iter()
         .map(|s| json!({"name": s.name, "stage": format!("{:?}", s.kind), "data": s.data.expose()}))
@@ -120,6 +122,7 @@ fn bootstrap_fields(family: &str, boot: &BootstrapInput) -> BTreeMap<&'static st
     non_empty([
         ("osFamily", json!(family)),
         ("cluster", json!([cluster, endpoint, ca_base64, service_cidr])),
+        ("dns", json!(windows_dns)),
         ("labels", json!(labels)),
         ("taints", json!(taints)),
         ("maxPods", json!(max_pods)),
@@ -158,6 +161,7 @@ mod tests {
         };
         let print = Fingerprint::compute("amazonlinux2", &data("ami-1"), &boot);
         assert_eq!(Fingerprint::parse(Some(&print.to_description())), Some(print.clone()));
+        // "dns" is only on Windows, and "warm" only on Bottlerocket.
         let others = " taints:000000 mounts:000000 userData:000000 warm:000000";
         assert!(print.to_description().len() + others.len() <= 255, "{}", print.to_description());
         assert_eq!(Fingerprint::parse(Some("made by hand")), None);

@@ -38,7 +38,7 @@ pub fn needs_launch_checks(resolved: &ResolvedGroup, state: &ObservedState, stat
 
 /// Returns all errors at once, so that the user can fix them together.
 pub fn spec_errors(resolved: &ResolvedGroup, facts: &LaunchFacts) -> Vec<SpecError> {
-    let mut problems = Vec::new();
+    let mut problems = resolved.ipv6_problems.clone();
     let image = facts.image.as_present();
     if facts.image == Lookup::Absent {
         let rule = "is not an available AMI of this region that this account may launch";

@@ -87,6 +87,7 @@ fn record_version(input: &PlanInput, id: &str, number: i64, builder: &mut PlanBu
     let version = Some(number.to_string());
     let mut new = old.clone();
     (new.id, new.version) = (Some(id.to_owned()), version.clone());
+    new.default_volume.clone_from(&r.desired.default_volume);
     let own = input.observed.versions.get(&number).and_then(|v| v.fingerprint.as_ref());
     match own {
         Some(print) => new.hash = Some(print.hash.clone()),

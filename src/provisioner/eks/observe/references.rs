@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use crate::api::InstanceGroupStatus;
+use crate::api::{DefaultVolume, InstanceGroupStatus};
 use crate::aws::{AwsError, AwsErrorKind, InstanceType};
 use crate::provisioner::eks::desired::{DesiredSpec, ImageSource};
-use crate::provisioner::eks::launch_template::launch_checks;
 use crate::provisioner::eks::launch_template::launch_checks::LaunchFacts;
+use crate::provisioner::eks::launch_template::{default_volume, launch_checks};
 use crate::provisioner::eks::observed::ObservedState;
 use crate::provisioner::eks::references::References;
 use crate::provisioner::eks::resolve::ResolvedGroup;
 use crate::provisioner::eks::rotation::outdated;
-use crate::provisioner::eks::user_data::OsFamily;
+use crate::provisioner::eks::user_data::{OsFamily, WindowsRelease};
 use crate::provisioner::observe::network::network;
 use crate::provisioner::observe::{ObserveError, ObserveResult, Observer};
 use crate::util::lookup::Lookup;
@@ -96,6 +96,22 @@ pub(crate) async fn launch_facts(
     Ok(Some(LaunchFacts { image: allow_denied(image)?, instance_type: allow_denied(instance_type)?, is_launched_now }))
 }
 
+/// The default volume, if the group's image needs another one than the usual. The image is read only for a new version.
+pub(crate) async fn default_volume(
+    o: &Observer<'_>,
+    resolved: &ResolvedGroup,
+    status: &InstanceGroupStatus,
+) -> ObserveResult<Option<DefaultVolume>> {
+    if !resolved.launch_problems.is_empty() || default_volume::has_recorded_content(resolved, status) {
+        return Ok(None);
+    }
+    if let Some(recorded) = default_volume::recorded(resolved, status) {
+        return Ok(Some(recorded.clone()));
+    }
+    let image = allow_denied(o.inventory.image_by_id(&resolved.template_data.image_id).await)?;
+    Ok(image.as_present().and_then(|image| default_volume::of_image(&resolved.desired, image)))
+}
+
 /// Without permission to read, the check is skipped and AWS reports the error at launch time.
 fn allow_denied<T>(read: Result<Option<T>, AwsError>) -> ObserveResult<Lookup<T>> {
     match read {
@@ -130,8 +146,11 @@ fn image_parameter(wanted: &DesiredSpec, architecture: &str, version: &str) -> O
         }
         OsFamily::Windows if arm => return None,
         OsFamily::Windows => {
-            let id = id("latest");
-            format!("/aws/service/ami-windows-{id}/Windows_Server-2019-English-Core-EKS_Optimized-{version}/image_id")
+            let release = match &wanted.image {
+                ImageSource::Ssm(release) => WindowsRelease::parse(release).unwrap_or_default(),
+                ImageSource::Latest | ImageSource::Id(_) => WindowsRelease::default(),
+            };
+            format!("/aws/service/ami-windows-latest/Windows_Server-{release}-EKS_Optimized-{version}/image_id")
         }
     })
 }

@@ -32,7 +32,13 @@ fn resolved() -> ResolvedGroup {
     }}});
     let spec = decode_spec(&spec).expect("a spec");
     let network = |id: &str| {
-        vec![NetworkObject { id: id.into(), name: None, vpc: "vpc-1".into(), zone: Some("us-west-2a".into()) }]
+        vec![NetworkObject {
+            id: id.into(),
+            name: None,
+            vpc: "vpc-1".into(),
+            zone: Some("us-west-2a".into()),
+            assigns_ipv6: None,
+        }]
     };
     let cluster = Cluster {
         name: "demo".into(),
@@ -41,6 +47,7 @@ fn resolved() -> ResolvedGroup {
         endpoint: "https://demo".into(),
         ca: "Y2E=".into(),
         service_cidr: "10.100.0.0/16".into(),
+        is_ipv6: false,
         vpc: Some("vpc-1".into()),
         authentication_mode: "CONFIG_MAP".into(),
     };

@@ -60,8 +60,7 @@ fn bootstrap_command(input: &BootstrapInput) -> Result<String, UserDataError> {
     flag("--apiserver-endpoint", &input.endpoint);
     match validate::service_cidr_address(&input.service_cidr)? {
         Some(IpAddr::V4(address)) => {
-            let [a, b, c, _] = address.octets();
-            flag("--dns-cluster-ip", &format!("{a}.{b}.{c}.10"));
+            flag("--dns-cluster-ip", &validate::dns_address(address));
         }
         Some(IpAddr::V6(_)) => {
             flag("--ip-family", "ipv6");

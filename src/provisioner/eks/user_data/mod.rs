@@ -33,7 +33,9 @@ pub use input::{BootstrapInput, Mount, Taint};
 pub use limits::MAX_BYTES;
 use limits::MAX_UNCOMPRESSED_BYTES;
 pub use os_family::OsFamily;
+pub(crate) use os_family::WindowsRelease;
 pub use stages::{Stage, StageKind, effective_family};
+pub(crate) use windows::custom_dns_address;
 
 /// A field that the OS family does not support. It is left out and reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]

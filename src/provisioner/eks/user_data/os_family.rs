@@ -41,6 +41,40 @@ impl OsFamily {
     }
 }
 
+/// A Windows Server release and edition. AWS publishes one parameter for each, with the newest image ("Retrieve recommended
+/// Microsoft Windows AMI IDs", Amazon EKS User Guide).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WindowsRelease {
+    year: &'static str,
+    edition: &'static str,
+}
+
+impl WindowsRelease {
+    /// Parses `2022`, `2022-core` or `2022-full`, case-insensitively; `latest` means 2019 Core.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let text = text.to_ascii_lowercase();
+        if text == "latest" {
+            return Some(Self::default());
+        }
+        let (year, edition) = text.split_once('-').unwrap_or((&text, "core"));
+        let year = ["2019", "2022", "2025"].into_iter().find(|known| *known == year)?;
+        let edition = ["Core", "Full"].into_iter().find(|known| known.eq_ignore_ascii_case(edition))?;
+        Some(WindowsRelease { year, edition })
+    }
+}
+
+impl Default for WindowsRelease {
+    fn default() -> Self {
+        WindowsRelease { year: "2019", edition: "Core" }
+    }
+}
+
+impl fmt::Display for WindowsRelease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-English-{}", self.year, self.edition)
+    }
+}
+
 impl fmt::Display for OsFamily {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())

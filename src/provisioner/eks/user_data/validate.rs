@@ -1,6 +1,6 @@
 //! Validates the inputs of user data before AWS is called. Errors name the field and a remedy.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use super::arguments::{EFFECTS, label_list, taint_list, without_continuations};
 use super::error::UserDataError;
@@ -103,6 +103,12 @@ fn check_no_control_characters(field: &'static str, value: &str) -> Result<(), U
         return Err(invalid_value(field, value, "contains a control character: remove it"));
     }
     Ok(())
+}
+
+/// The address that EKS gives to the cluster's DNS service in an IPv4 range.
+pub(super) fn dns_address(base: Ipv4Addr) -> String {
+    let [a, b, c, _] = base.octets();
+    format!("{a}.{b}.{c}.10")
 }
 
 /// The base address of the service CIDR; `None` when it is unknown.

@@ -1,11 +1,17 @@
 //! Windows: one PowerShell script around EKS's `Start-EKSBootstrap.ps1`, which EC2Launch runs.
 
+use std::net::IpAddr;
+
 use super::arguments::windows_arguments;
 use super::error::UserDataError;
 use super::input::BootstrapInput;
 use super::quote::powershell_quoted;
 use super::stages::{DecodedStage, StageKind, concatenated};
 use super::validate;
+use super::validate::dns_address;
+
+/// The service ranges that EKS assigns by default (Amazon EKS API Reference, "KubernetesNetworkConfigRequest").
+const DEFAULT_RANGES: [&str; 2] = ["10.100.0.0/16", "172.20.0.0/16"];
 
 /// Finds the bootstrap script, and whether the instance launches into a warm pool. The first two variables have the names
 /// of AWS's own templates, and scripts of later stages may use them.
@@ -29,6 +35,7 @@ const WARM_CHECK: &str = r#"if ($Lifecycle -like '*Warmed*') {
 
 pub(super) fn encode(input: &BootstrapInput, stages: &[DecodedStage]) -> Result<Vec<u8>, UserDataError> {
     validate::check_windows(input)?;
+    validate::service_cidr_address(&input.service_cidr)?;
     let mut out = b"<powershell>\n".to_vec();
     out.extend(concatenated(stages, StageKind::Pre));
     out.push(b'\n');
@@ -40,14 +47,28 @@ pub(super) fn encode(input: &BootstrapInput, stages: &[DecodedStage]) -> Result<
     Ok(out)
 }
 
+/// The address of the cluster's DNS service, if the bootstrap script would not find it: without the parameters, the script
+/// uses one of the two ranges that EKS assigns by default ("Start-EKSBootstrap.ps1", Amazon EKS User Guide, "Create nodes
+/// with optimized Windows AMIs").
+pub(crate) fn custom_dns_address(service_cidr: &str) -> Option<String> {
+    match validate::service_cidr_address(service_cidr) {
+        Ok(Some(IpAddr::V4(base))) if !DEFAULT_RANGES.contains(&service_cidr) => Some(dns_address(base)),
+        _ => None,
+    }
+}
+
 /// The parameters of the bootstrap script. The other output streams are redirected into EC2Launch's log.
 fn bootstrap_parameters(input: &BootstrapInput) -> String {
+    let dns = custom_dns_address(&input.service_cidr);
+    let range = if dns.is_some() { input.service_cidr.as_str() } else { "" };
     let runtime = input.container_runtime.as_deref().unwrap_or_default();
     let parameters = [
         ("-EKSClusterName", input.cluster.as_str()),
         ("-Base64ClusterCA", &input.ca_base64),
         ("-APIServerEndpoint", &input.endpoint),
         ("-ContainerRuntime", runtime),
+        ("-DNSClusterIP", dns.as_deref().unwrap_or_default()),
+        ("-ServiceCIDR", range),
         ("-KubeletExtraArgs", &windows_arguments(input)),
     ];
     let given = parameters.iter().filter(|(_, value)| !value.is_empty());

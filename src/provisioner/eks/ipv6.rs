@@ -1,0 +1,67 @@
+//! What IPv6 clusters require of a group. Pure.
+//!
+//! The user data gets the IPv6 service range like an IPv4 one. Addresses, permissions and the platform are the admin's
+//! (Amazon EKS User Guide, "Learn about IPv6 addresses to clusters, Pods, and services").
+
+use super::desired::DesiredSpec;
+use super::references::References;
+use super::user_data::OsFamily;
+use crate::api::spec_error::SpecError;
+use crate::aws::{Cluster, NetworkObject};
+
+/// Why nodes of a group could not join an IPv6 cluster, or run no pods there; empty for an IPv4 cluster.
+pub(crate) fn problems(desired: &DesiredSpec, cluster: &Cluster, env: &References) -> Vec<SpecError> {
+    if !cluster.is_ipv6 {
+        return Vec::new();
+    }
+    let mut problems = Vec::new();
+    let name = &cluster.name;
+    if cluster.service_cidr.is_empty() && desired.os_family != OsFamily::Bottlerocket {
+        let rule = "is an IPv6 cluster, and EKS does not tell its IPv6 service range";
+        let remedy = "wait until EKS has created the cluster";
+        problems.push(SpecError::invalid("spec.eks.configuration.clusterName", name, rule, remedy));
+    }
+    if desired.os_family == OsFamily::Windows {
+        let rule = format!("is not possible in the IPv6 cluster {name}: EKS runs Windows nodes in IPv4 clusters only");
+        problems.push(SpecError::invalid(OS_FAMILY, "windows", rule, "use another OS family, or an IPv4 cluster"));
+    }
+    if desired.custom_networking.is_some() {
+        let rule = format!("is not possible in the IPv6 cluster {name}: its pods use no secondary IPv4 interfaces");
+        problems.push(SpecError::invalid(CUSTOM_NETWORKING, "true", rule, "remove the annotation"));
+    }
+    problems.extend(subnets(desired, env));
+    problems.extend(cni_policy(desired, name));
+    problems
+}
+
+const OS_FAMILY: &str = "metadata.annotations.instancemgr.keikoproj.io/os-family";
+const CUSTOM_NETWORKING: &str = "metadata.annotations.instancemgr.keikoproj.io/custom-networking-enabled";
+
+/// Kubelets of an IPv6 cluster report the instance's IPv6 address, so every instance needs one.
+fn subnets(desired: &DesiredSpec, env: &References) -> Vec<SpecError> {
+    let has_name = |name: &String, subnet: &NetworkObject| {
+        subnet.id == *name || subnet.name.as_ref().is_some_and(|given| given.eq_ignore_ascii_case(name))
+    };
+    let used = |subnet: &&NetworkObject| desired.subnets.iter().any(|name| has_name(name, subnet));
+    let without = env.subnets.iter().filter(used).filter(|subnet| subnet.assigns_ipv6 == Some(false));
+    let problem = |subnet: &NetworkObject| {
+        let rule = "gives no IPv6 address to new instances, so their nodes cannot join the IPv6 cluster";
+        let remedy = "enable auto-assign IPv6 address on the subnet, or use other subnets";
+        SpecError::invalid("spec.eks.configuration.subnets", &subnet.id, rule, remedy)
+    };
+    without.map(problem).collect()
+}
+
+/// The CNI assigns IPv6 addresses to pods with `ec2:AssignIpv6Addresses`, which no policy of AWS grants to a node's role.
+/// The controller does not read policies, so any policy that is not from AWS may grant it.
+fn cni_policy(desired: &DesiredSpec, cluster: &str) -> Option<SpecError> {
+    let is_own = |policy: &String| policy.starts_with("arn:") && !policy.contains(":iam::aws:policy/");
+    if desired.existing_role.is_some() || desired.irsa || desired.managed_policies.iter().any(is_own) {
+        return None;
+    }
+    let rule = format!(
+        "lacks a policy with ec2:AssignIpv6Addresses, without which the CNI of the IPv6 cluster {cluster} starts no pods"
+    );
+    let remedy = "add the ARN of a policy such as AmazonEKS_CNI_IPv6_Policy, or give the CNI its own role and set the annotation irsa-enabled";
+    Some(SpecError::invalid("spec.eks.configuration.managedPolicies", "", rule, remedy))
+}
