@@ -126,7 +126,7 @@ impl GroupIndex {
             // An invalid group cannot make progress, so it leaves the profile queue.
             (Err(_), Some(known)) if !was_unknown => IndexedGroup { profile_wait: None, is_deleting: false, ..known },
             (Err(invalid), _) => {
-                if invalid.status.as_ref().is_none_or(InstanceGroupStatus::is_unwritten) {
+                if invalid.status.is_none() {
                     inner.unknown.insert(key.clone());
                 }
                 IndexedGroup { profile_wait: None, ..IndexedGroup::from_status(namespace, invalid.status.as_ref()) }
