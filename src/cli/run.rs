@@ -159,10 +159,14 @@ async fn serve_http(
         if !ready.planner.node_index.is_synced() {
             return Err("node cache not synced".into());
         }
-        if !ready.is_leader() {
-            return Err("not the leader".into());
+        if ready.is_leader() {
+            return Ok("ok");
         }
-        Ok(())
+        // Otherwise a Deployment of several replicas would never be complete.
+        if ready.leadership.borrow().has_other_leader() {
+            return Ok("standby: another process is the leader");
+        }
+        Err("no process is known to be the leader".into())
     });
     let metrics = ctx.metrics.clone();
     Ok(Some(tokio::spawn(async move {

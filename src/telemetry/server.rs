@@ -14,9 +14,9 @@ use tokio::sync::watch;
 
 use crate::telemetry::metrics::Metrics;
 
-/// Checks whether the controller is ready: all caches have synced and this process is the leader. The error is the
-/// body of `/readyz`.
-pub(crate) type Readiness = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
+/// Checks whether the controller is ready: all caches have synced, and this process or another one is the leader. The
+/// result is the body of `/readyz`.
+pub(crate) type Readiness = Arc<dyn Fn() -> Result<&'static str, String> + Send + Sync>;
 
 #[derive(Clone)]
 struct Server {
@@ -60,7 +60,7 @@ fn router(server: Server) -> Router {
 
 async fn readyz(State(server): State<Server>) -> impl IntoResponse {
     match (server.readiness)() {
-        Ok(()) => (StatusCode::OK, "ok".to_owned()),
+        Ok(role) => (StatusCode::OK, role.to_owned()),
         Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, reason),
     }
 }
@@ -101,7 +101,7 @@ mod tests {
         let (leader_sender, leader) = watch::channel(false);
         let readiness: Readiness = Arc::new(move || {
             let is_leader = *leader.borrow();
-            is_leader.then_some(()).ok_or_else(|| "not the leader".to_owned())
+            is_leader.then_some("ok").ok_or_else(|| "not the leader".to_owned())
         });
         let (stop, stopped) = watch::channel(false);
         let metrics = Arc::new(Metrics::new().unwrap());

@@ -214,9 +214,9 @@ class Controller:
         return self
 
     def ready(self):
-        """Whether /readyz says so."""
+        """Whether /readyz says that it leads."""
         try:
-            return requests.get(f"http://127.0.0.1:{self.port}/readyz", timeout=5).status_code == 200
+            return requests.get(f"http://127.0.0.1:{self.port}/readyz", timeout=5).text == "ok"
         except requests.ConnectionError:
             return False
 

@@ -232,7 +232,7 @@ def test_an_invalid_aws_auth_is_not_changed(own_cloud, start_controller):
 def standby(start_controller, cloud, key="second"):
     """A controller with an access key of its own that waits for the lease."""
     other = start_controller(cloud, wait=False, env={"AWS_ACCESS_KEY_ID": key})
-    eventually(lambda: answer(other) == (503, "not the leader"), WAIT, "a second controller that waits")
+    eventually(lambda: answer(other) == (200, "standby: another process is the leader"), WAIT, "a second controller that waits")
     return other
 
 

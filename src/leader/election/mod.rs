@@ -62,7 +62,8 @@ pub(crate) fn identity() -> String {
 enum LeadershipState {
     Always,
     LeaderUntil(Instant),
-    Standby,
+    /// Another process holds the Lease until then, unless it renews it; `None` when nobody is known to hold it.
+    Standby(Option<Instant>),
 }
 
 /// Whether this process is the leader. Check again before every write, because leadership expires with time.
@@ -78,7 +79,7 @@ impl Leadership {
     }
 
     fn standby() -> Self {
-        Self { state: LeadershipState::Standby }
+        Self { state: LeadershipState::Standby(None) }
     }
 
     /// Whether this process is the leader now.
@@ -90,8 +91,13 @@ impl Leadership {
         match self.state {
             LeadershipState::Always => true,
             LeadershipState::LeaderUntil(deadline) => now < deadline,
-            LeadershipState::Standby => false,
+            LeadershipState::Standby(_) => false,
         }
+    }
+
+    /// Whether this process waits while another one is the leader.
+    pub(crate) fn has_other_leader(&self) -> bool {
+        matches!(self.state, LeadershipState::Standby(Some(until)) if Instant::now() < until)
     }
 }
 
@@ -123,7 +129,10 @@ pub(crate) fn spawn(
             let ended = elector.run_round(Instant::now).await;
             sender.send_if_modified(|current| {
                 let next = elector.leadership();
-                std::mem::replace(current, next.clone()) != next
+                // That the other process renewed the Lease changes nothing for those who wait for this one.
+                let is_standby = |leadership: &Leadership| matches!(leadership.state, LeadershipState::Standby(_));
+                let stays_standby = is_standby(current) && is_standby(&next);
+                std::mem::replace(current, next.clone()) != next && !stays_standby
             });
             if ended == Some(ElectionEnd::Lost) {
                 tracing::error!(lease = elector.config.name, "lost leadership");
@@ -160,6 +169,12 @@ impl ObservedLease {
     fn holder(&self) -> Option<String> {
         self.spec().holder_identity.filter(|name| !name.is_empty())
     }
+
+    /// When the Lease is free unless its holder renews it. The holder's own duration counts.
+    fn expires_at(&self, config: &LeaderConfig) -> Instant {
+        let recorded_seconds = self.spec().lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
+        self.first_seen + recorded_seconds.map_or(config.lease_duration, Duration::from_secs)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -183,9 +198,7 @@ fn next_lease_action(observed: Option<&ObservedLease>, config: &LeaderConfig, no
     if holder == config.identity {
         return if observed.deleted { LeaseAction::Create } else { LeaseAction::Renew };
     }
-    let recorded_seconds = observed.spec().lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
-    let lease_duration = recorded_seconds.map_or(config.lease_duration, Duration::from_secs);
-    if now.saturating_duration_since(observed.first_seen) >= lease_duration { acquire } else { LeaseAction::Wait }
+    if now >= observed.expires_at(config) { acquire } else { LeaseAction::Wait }
 }
 
 /// One candidate: the Lease as it last observed it, and until when it is the leader.
@@ -226,9 +239,15 @@ impl Elector {
         spec.and_then(|spec| spec.lease_transitions).unwrap_or(0)
     }
 
+    fn held_by_other_until(&self) -> Option<Instant> {
+        let observed = self.observed.as_ref().filter(|observed| !observed.deleted)?;
+        let holder = observed.holder()?;
+        (holder != self.config.identity).then(|| observed.expires_at(&self.config))
+    }
+
     fn leadership(&self) -> Leadership {
         match self.leader_until {
-            None => Leadership::standby(),
+            None => Leadership { state: LeadershipState::Standby(self.held_by_other_until()) },
             Some(deadline) => Leadership { state: LeadershipState::LeaderUntil(deadline) },
         }
     }

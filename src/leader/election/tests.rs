@@ -133,6 +133,7 @@ async fn first_candidate_leads_and_second_waits() {
     let now = Instant::now();
     assert_eq!(a.run_round(|| now).await, None);
     assert_eq!(b.run_round(|| now).await, None);
+    assert!(b.leadership().has_other_leader() && !a.leadership().has_other_leader());
     assert!(is_leader(&a, now) && !is_leader(&b, now));
     assert_eq!(server.spec()["holderIdentity"], "a");
 }

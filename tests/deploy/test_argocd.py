@@ -1,0 +1,50 @@
+"""deploy/argocd-health.lua, run by a Lua interpreter of the version that Argo CD has (5.1)."""
+
+import pathlib
+
+import pytest
+from lupa import lua51
+
+SCRIPT = (pathlib.Path(__file__).resolve().parents[2] / "deploy" / "argocd-health.lua").read_text()
+
+
+def health_of(group):
+    """What the script returns for an object."""
+    lua = lua51.LuaRuntime()
+    lua.globals()["obj"] = lua.table_from(group, recursive=True)
+    return dict(lua.execute(SCRIPT))
+
+
+def conditions(reason, message, **true):
+    """The three standard conditions, as the controller writes them."""
+    def one(kind):
+        is_true = true.get(kind, False)
+        return {"type": kind, "status": str(is_true), "reason": reason, "message": message if is_true or kind == "Ready" else ""}
+    return [one(kind) for kind in ("Ready", "Reconciling", "Stalled")]
+
+
+def group(state, listed, observed=2, **metadata):
+    """An InstanceGroup of generation 2."""
+    return {"metadata": {"generation": 2, **metadata}, "status": {"currentState": state, "observedGeneration": observed, "conditions": listed}}
+
+
+DELETED = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+CASES = {
+    "new": ({"metadata": {"generation": 1}, "status": {"observedGeneration": -1}}, "Progressing", "not seen"),
+    "without a status": ({"metadata": {"generation": 1}}, "Progressing", "not seen"),
+    "changed a moment ago": (group("Ready", conditions("Ready", "2 of 2 nodes are ready", Ready=True), observed=1), "Progressing", "not seen"),
+    "creating": (group("InitCreate", conditions("Creating", "creating the scaling group", Reconciling=True)), "Progressing", "creating the scaling group"),
+    "rotating": (group("InitUpgrade", conditions("Rotating", "1 of 4 nodes", Reconciling=True)), "Progressing", "1 of 4 nodes"),
+    "ready": (group("Ready", conditions("Ready", "2 of 2 nodes are ready", Ready=True)), "Healthy", "2 of 2 nodes are ready"),
+    "invalid": (group("Error", conditions("InvalidSpec", "spec.eks.maxSize is required", Stalled=True)), "Degraded", "InvalidSpec: spec.eks.maxSize is required"),
+    "locked": (group("Locked", conditions("Locked", "locked by the group", Stalled=True)), "Suspended", "locked by the group"),
+    "deleting": (group("Deleting", conditions("Deleting", "draining", Reconciling=True), **DELETED), "Progressing", "drained"),
+    "deletion that waits": (group("Deleting", conditions("DeletionProtected", "confirm it", Stalled=True), **DELETED), "Degraded", "confirm it"),
+}
+
+
+@pytest.mark.parametrize(("found", "status", "message"), CASES.values(), ids=CASES)
+def test_argo_cd_shows_the_state_of_a_group(found, status, message):
+    """A wave of a sync waits for Healthy, and people look at what is Degraded."""
+    health = health_of(found)
+    assert health["status"] == status and message in health["message"]
