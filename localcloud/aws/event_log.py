@@ -24,6 +24,7 @@ class EventLog:
 
         - `call`: a write: service, operation, params (without user data), status, error, fault, caller
         - `read`: service, operation, status, error, fault, caller
+        - `invalid`: service, operation, caller and violations of a request that breaks the service's model
         - `state`: object (`instance`, `node`, ...), id and its new state
         - `reset`: the counters were set to zero
     """
@@ -52,6 +53,10 @@ class EventLog:
             self._counts["reads" if read else "writes"][f"{service}:{operation}"] += 1
         fields = {key: value for key, value in fields.items() if value is not None}
         self._write("read" if read else "call", {"service": service, "operation": operation, **fields})
+
+    def invalid(self, service: str, operation: str, caller: dict[str, str], violations: list[str]) -> None:
+        """Record why a request breaks the service's model. The call itself follows."""
+        self._write("invalid", {"service": service, "operation": operation, "caller": caller, "violations": violations})
 
     def state(self, kind: str, identifier: str, **fields: Any) -> None:
         """Record a state change of a simulated resource."""

@@ -19,6 +19,7 @@ from localcloud.aws.event_log import is_read
 from localcloud.aws.faults import Fault, HeldCall
 from localcloud.aws.iam.shared import GLOBAL_SERVICES
 from localcloud.aws.request import Call, read_call
+from localcloud.aws.request_validation import rejection, violations
 
 Response = tuple[str, list[tuple[str, str]], bytes]
 NOT_PERFORMED: Response = ("000", [], b"")
@@ -53,6 +54,9 @@ class Gateway:
     def serve(self, environ: dict[str, Any], body: bytes) -> Response:
         """Respond to one AWS call, or drop its connection if a fault requires it."""
         call = read_call(environ, body)
+        rejected = self.check(call)
+        if rejected:
+            return rejected
         fault = self.simulator.faults.next_fault(call)
         if fault is None:
             return self.perform(call, environ, body)
@@ -73,6 +77,19 @@ class Gateway:
         else:
             self.perform(call, environ, body, fault)
         drop_connection(environ)
+
+    def check(self, call: Call) -> Response | None:
+        """Log a request that breaks the service's model. Respond to it if the service's front end would."""
+        found = violations(call.service, call.operation, call.content)
+        if not found:
+            return None
+        self.simulator.log.invalid(call.service, call.operation, call.caller, [str(violation) for violation in found])
+        error = rejection(call.service, found)
+        if error is None:
+            return None
+        response = error_response(call.service, error[0], 400, error[1])
+        self.record(call, response, None)
+        return response
 
     def perform(self, call: Call, environ: dict[str, Any], body: bytes, fault: Fault | None = None) -> Response:
         """Let moto respond and log the call while holding the lock, so that the log has the real order."""

@@ -6,9 +6,9 @@ import functools
 import hashlib
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qs, parse_qsl, unquote
 
 import botocore.session
 
@@ -18,13 +18,17 @@ USER_DATA_KEYS = {"userdata", "user-data"}
 
 @dataclass(frozen=True)
 class Call:
-    """One API call of a client."""
+    """One API call of a client.
+
+    `params` are for the log. `content` has all values, user data among them, in the shape of the operation's input.
+    """
 
     service: str
     operation: str
     params: Any
     access_key: str
     agent: str
+    content: Any = field(repr=False)
 
     @property
     def caller(self) -> dict[str, str]:
@@ -46,17 +50,20 @@ def read_call(environ: dict[str, Any], body: bytes) -> Call:
     content_type = environ.get("CONTENT_TYPE", "")
     if target:
         operation, params = target.rsplit(".", 1)[-1], json.loads(body or b"{}")
+        content = params
     elif content_type.startswith("application/x-www-form-urlencoded") or "Action=" in environ.get("QUERY_STRING", ""):
         flat = dict(parse_qsl(body.decode() or environ.get("QUERY_STRING", ""), keep_blank_values=True))
         operation = flat.pop("Action", "Unknown")
         flat.pop("Version", None)
-        params = parse_query_params(flat)
+        params = content = parse_query_params(flat)
     else:
         path, method = environ.get("PATH_INFO", "/"), environ.get("REQUEST_METHOD", "GET")
         # Slashes of an ARN in a path are escaped in the raw path only.
-        operation = rest_operation(service, method, environ.get("RAW_URI", path).split("?")[0])
-        params = {"path": path} | (json.loads(body) if body and body[:1] == b"{" else {})
-    return Call(service, operation, redact_user_data(params), key, agent)
+        operation, labels = rest_operation(service, method, environ.get("RAW_URI", path).split("?")[0])
+        document = json.loads(body) if body and body[:1] == b"{" else {}
+        params = {"path": path} | document
+        content = document | rest_members(service, operation, labels, environ.get("QUERY_STRING", ""))
+    return Call(service, operation, redact_user_data(params), key, agent, content)
 
 
 def parse_query_params(flat: dict[str, str]) -> Any:
@@ -99,23 +106,65 @@ def fingerprint(value: str) -> str:
 
 
 @functools.cache
+def rest_model(service: str) -> Any:
+    """The model of a REST service, or None."""
+    try:
+        return botocore.session.get_session().get_service_model(service)
+    except Exception:
+        return None
+
+
+@functools.cache
 def rest_routes(service: str) -> list[tuple[str, re.Pattern[str], str]]:
     """The HTTP method, path pattern and name of each operation of a REST service."""
-    try:
-        model = botocore.session.get_session().get_service_model(service)
-    except Exception:
-        return []
+    model = rest_model(service)
     routes = []
-    for name in model.operation_names:
+    for name in model.operation_names if model else ():
         http = model.operation_model(name).http
-        pattern = re.sub(r"\{(\w+)\+?\}", lambda m: ".+" if m[0].endswith("+}") else "[^/]+", http["requestUri"].split("?")[0])
+        pattern = re.sub(
+            r"\{(\w+)\+?\}", lambda m: f"(?P<{m[1]}>{'.+' if m[0].endswith('+}') else '[^/]+'})", http["requestUri"].split("?")[0]
+        )
         routes.append((http["method"], re.compile(pattern + "/?$"), name))
     return routes
 
 
-def rest_operation(service: str, method: str, path: str) -> str:
-    """The operation of a REST service that handles a path."""
+def rest_operation(service: str, method: str, path: str) -> tuple[str, dict[str, str]]:
+    """The operation of a REST service that handles a path, and the values in the path."""
     for candidate, pattern, name in rest_routes(service):
-        if candidate == method and pattern.match(path):
-            return name
-    return f"{method} {path}"
+        match = pattern.match(path) if candidate == method else None
+        if match:
+            return name, {label: unquote(value) for label, value in match.groupdict().items()}
+    return f"{method} {path}", {}
+
+
+@functools.cache
+def rest_locations(service: str, operation: str) -> tuple[dict[str, str], dict[str, tuple[str, str]]]:
+    """The members of an operation that are in the path, by label, and those in the query, with their types, by name."""
+    model = rest_model(service)
+    shape = model.operation_model(operation).input_shape if model and operation in model.operation_names else None
+    labels, queries = {}, {}
+    for name, member in shape.members.items() if shape else ():
+        location, wire = member.serialization.get("location"), member.serialization.get("name", name)
+        if location == "uri":
+            labels[wire] = name
+        elif location == "querystring":
+            queries[wire] = (name, member.type_name)
+    return labels, queries
+
+
+def rest_members(service: str, operation: str, labels: dict[str, str], query: str) -> dict[str, Any]:
+    """The members of a REST operation's input that are not in the body. Text that is no number stays text."""
+    by_label, by_query = rest_locations(service, operation)
+    members: dict[str, Any] = {by_label.get(label, label): value for label, value in labels.items()}
+    for wire, values in parse_qs(query, keep_blank_values=True).items():
+        name, kind = by_query.get(wire, (wire, "string"))
+        value = values[-1]
+        if kind == "list":
+            members[name] = values
+        elif kind == "boolean":
+            members[name] = {"true": True, "false": False}.get(value, value)
+        elif kind in ("integer", "long") and value.lstrip("-").isdigit():
+            members[name] = int(value)
+        else:
+            members[name] = value
+    return members

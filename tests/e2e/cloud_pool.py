@@ -39,13 +39,18 @@ class CloudPool:
         return control_plane.start_aws(flags)
 
     def give_back(self, cloud):
-        """Makes the control plane of a cloud available to the next test. A changed or damaged one is stopped instead."""
-        control_plane = cloud.control_plane
-        control_plane.stop_aws()
-        if control_plane.reset():
-            self._idle.append(control_plane)
-        else:
-            control_plane.stop()
+        """Makes the control plane of a cloud available to the next test. A changed or damaged one is stopped instead.
+
+        Fails if the controller sent a request that breaks the model of an AWS service.
+        """
+        try:
+            cloud.check_requests()
+        finally:
+            cloud.control_plane.stop_aws()
+            if cloud.control_plane.reset():
+                self._idle.append(cloud.control_plane)
+            else:
+                cloud.control_plane.stop()
 
 
 class ControlPlane:

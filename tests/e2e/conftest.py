@@ -21,7 +21,9 @@ def pytest_configure(config):
 @pytest.fixture(scope="session")
 def shared(cloud):
     """The cloud that scenarios share."""
-    return harness.Cloud.of(cloud)
+    shared = harness.Cloud.of(cloud)
+    yield shared
+    shared.check_requests()
 
 
 @pytest.fixture(scope="session")

@@ -105,6 +105,12 @@ class Cloud(support.Cloud):
         lines = logs.read(self["aws_log"])
         return lines[-1]["seq"] if lines else 0
 
+    def check_requests(self):
+        """Fails if the controller sent a request that breaks the model of an AWS service."""
+        broken = [line for line in self.aws_events() if line["kind"] == "invalid" and line["caller"]["key"] == "controller"]
+        described = [f"{line['service']}:{line['operation']}: {'; '.join(line['violations'])}" for line in broken]
+        assert not described, f"the controller sent {len(described)} invalid requests:\n" + "\n".join(sorted(set(described)))
+
     def audit(self, after=0):
         """Every write that the API server has answered, in order, without the first `after` of them."""
         return logs.read(self["audit_log"])[self._description.get("audited_before", 0) + after :]

@@ -94,7 +94,7 @@ def test_a_pool_can_keep_its_instances_running(aws, groups):
     (warmed,) = wait_for_pool(aws, group, 1, "Warmed:Running")
     assert ec2_state(aws, warmed) == "running"
     code, message = client_error(aws.autoscaling.put_warm_pool, AutoScalingGroupName=group, PoolState="Frozen")
-    assert (code, "PoolState" in message) == ("ValidationError", True)
+    assert (code, "poolState" in message) == ("ValidationError", True)
 
 
 def test_launch_hooks_apply_when_entering_and_leaving_the_pool(aws, groups):
