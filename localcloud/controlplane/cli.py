@@ -76,6 +76,7 @@ def main(argv):
         if pathlib.Path(sys.prefix) != python.parent.parent:
             os.execv(python, [str(python), str(tools.HERE / "up"), *argv])
         programs = tools.programs()
+        tools.node_programs()
         if arguments.prepare:
             print(python)
             return 0

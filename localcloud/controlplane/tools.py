@@ -30,6 +30,7 @@ BUILD_SPACE = 4 << 30
 BUILDS = {
     "controlplane": ("programs", ".", ""),
     "kwok": ("programs", "sigs.k8s.io/kwok/cmd/kwok", ""),
+    "nodes": ("nodes", ".", ""),
     "promtool": ("promtool", "github.com/prometheus/prometheus/cmd/promtool", "remove_all_sd"),
 }
 ARGO = "github.com/argoproj/argo-workflows/v3"
@@ -169,6 +170,11 @@ def _installed_control_plane():
 def promtool():
     """The path of Prometheus' promtool: an installed one, or our own build."""
     return shutil.which("promtool") or str(_build_cached("promtool") / "promtool")
+
+
+def node_programs():
+    """The program that reads user data with the code of the kubelet and of nodeadm."""
+    return str(_build_cached("nodes") / "nodes")
 
 
 def _build_cached(name):

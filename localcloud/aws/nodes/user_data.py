@@ -1,8 +1,9 @@
 """Parses user data as a node does: the cluster to join, and the node's labels and taints.
 
-Pure: the input is text, and the output is :class:`NodeSpec` or :class:`InvalidUserData`. Follows the documentation of
-amazon-eks-ami (bootstrap.sh, nodeadm's NodeConfig), "Bottlerocket settings reference: kubernetes", "Bootstrap script
-configuration parameters" for Windows (Amazon EKS User Guide), and the kubelet's own rules for labels and taints.
+Pure: the input is text, and the output is :class:`NodeSpec` or :class:`InvalidUserData`. The kubelet's and nodeadm's own
+code decides what they accept (see programs.py). The rest follows bootstrap.sh of amazon-eks-ami, cloud-init
+(`user_data.py`, `util.fully_decoded_payload` and `handlers/`), "Bottlerocket settings reference", and "Bootstrap script
+configuration parameters" for Windows (Amazon EKS User Guide).
 """
 
 from __future__ import annotations
@@ -14,13 +15,12 @@ import tomllib
 from dataclasses import dataclass, field
 from typing import Any
 
-import yaml
-
-from localcloud.aws.nodes import powershell
-from localcloud.aws.nodes.kubelet_flags import KUBELET_FLAGS, check_label, parse_taint
+from localcloud.aws.nodes import powershell, programs
+from localcloud.aws.nodes.command_lines import windows_words, words_of_environment_file, words_of_unit
 from localcloud.aws.nodes.user_data_error import InvalidUserData
 
 BOOTSTRAP = "/etc/eks/bootstrap.sh"
+RUNTIME = "containerd"
 WINDOWS_BOOTSTRAP = "Start-EKSBootstrap.ps1"
 WINDOWS_PARAMETERS = {
     name.lower(): name
@@ -45,6 +45,14 @@ BOTTLEROCKET_KEYS = frozenset(
     """.split()
 )
 
+BOTTLEROCKET_SETTINGS = frozenset(
+    """
+    autoscaling aws boot bootstrap-commands bootstrap-containers cloudformation container-registry container-runtime
+    container-runtime-plugins dns ecs host-containers kernel kubelet-device-plugins kubernetes metrics motd network ntp
+    nvidia-container-runtime oci-defaults oci-hooks pki updates
+    """.split()
+)
+
 
 @dataclass
 class NodeSpec:
@@ -65,18 +73,14 @@ def parse(text: str, family: str | None) -> NodeSpec:
         family = detect_family(text)
     match family:
         case "bottlerocket":
-            spec = bottlerocket(text)
+            return bottlerocket(text)
         case "amazonlinux2023":
-            spec = amazon_linux_2023(text)
+            return amazon_linux_2023(text)
         case "amazonlinux2":
-            spec = amazon_linux_2(text)
+            return amazon_linux_2(text)
         case "windows":
-            spec = windows(text)
-        case _:
-            raise InvalidUserData(f"an AMI of family {family} is not simulated")
-    for key, value in spec.labels.items():
-        check_label(key, value)
-    return spec
+            return windows(text)
+    raise InvalidUserData(f"an AMI of family {family} is not simulated")
 
 
 def waits_in_warm_pool(text: str, family: str) -> bool:
@@ -108,22 +112,40 @@ def is_mime(text: str) -> bool:
     return bool(re.match(r"(MIME-Version|Content-Type):", text, re.IGNORECASE))
 
 
-def mime_parts(text: str) -> list[tuple[str, str]]:
-    """Content type and body of each part of a MIME message. A script is its own only part."""
+def scripts(text: str) -> list[str]:
+    """The scripts that cloud-init runs.
+
+    cloud-init drops a part that it cannot write as UTF-8, and rewrites characters of a part that is neither ASCII nor
+    encoded. In life the node joins without that script, or with another one. Here it does not join.
+    """
     if not is_mime(text):
-        return [("text/x-shellscript", text)]
-    message = email.message_from_string(text)
-    if not message.is_multipart():
-        return [(message.get_content_type(), str(message.get_payload()))]
-    return [(part.get_content_type(), str(part.get_payload())) for part in message.walk() if not part.is_multipart()]
+        parts = [("text/plain", text, text)]
+    else:
+        message = email.message_from_string(text)
+        parts = [decoded_part(part) for part in message.walk() if not part.is_multipart()]
+    found = []
+    for number, (kind, payload, written) in enumerate(parts, 1):
+        if kind not in ("text/x-shellscript", "text/plain") or not payload.lstrip().startswith("#!"):
+            continue
+        if payload != written:
+            raise InvalidUserData(f"cloud-init changes or drops part {number}, which is neither ASCII nor encoded")
+        found.append(payload)
+    return found
+
+
+def decoded_part(part: Any) -> tuple[str, str, str]:
+    """Content type of a MIME part, its content as cloud-init decodes it, and as it was written."""
+    payload = part.get_payload(decode=True).decode("utf-8", "surrogateescape")
+    written = part.get_payload() if not part.get("Content-Transfer-Encoding") else payload
+    return part.get_content_type(), payload, written
 
 
 def amazon_linux_2(text: str) -> NodeSpec:
     """Parse the arguments of bootstrap.sh in a shell script."""
-    scripts = [body for kind, body in mime_parts(text) if kind in ("text/x-shellscript", "text/plain")]
-    if not any(script.lstrip("\n").startswith("#!") for script in scripts):
+    found = scripts(text)
+    if not found:
         raise InvalidUserData("cloud-init runs no script that does not start with #!")
-    for script in scripts:
+    for script in found:
         words = bootstrap_call(script)
         if words is not None:
             return bootstrap_arguments(words)
@@ -181,90 +203,29 @@ def bootstrap_arguments(words: list[str]) -> NodeSpec:
         raise InvalidUserData(f"{BOOTSTRAP}: cluster name is not defined")
     if len(positional) > 1:
         raise InvalidUserData(f"{BOOTSTRAP}: unexpected arguments {positional[1:]}")
+    if options.get("--container-runtime", RUNTIME) != RUNTIME:
+        raise InvalidUserData(f"{BOOTSTRAP}: containerd is the only supported container runtime as of Kubernetes version 1.24")
     spec = NodeSpec("amazonlinux2", positional[0], options.get("--apiserver-endpoint"), options.get("--b64-cluster-ca"))
-    apply_flags(spec, options.get("--kubelet-extra-args", "").split())
+    return started(spec, words_of_unit(options.get("--kubelet-extra-args", "")))
+
+
+def started(spec: NodeSpec, arguments: list[str], config: dict[str, Any] | None = None) -> NodeSpec:
+    """The node with what its kubelet registers it with."""
+    kubelet = programs.kubelet(arguments, config)
+    spec.labels = kubelet["labels"] or {}
+    spec.taints = [{"key": taint["key"], "value": taint.get("value", ""), "effect": taint["effect"]} for taint in kubelet["taints"] or []]
+    spec.max_pods = kubelet["maxPods"]
     return spec
-
-
-def apply_flags(spec: NodeSpec, words: list[str]) -> None:
-    """Parse kubelet flags. An unknown flag prevents the kubelet from starting."""
-    rest = list(words)
-    while rest:
-        word = rest.pop(0)
-        name, equals, value = word.partition("=")
-        if name != "-v" and not (name.startswith("--") and name[2:] in KUBELET_FLAGS):
-            raise InvalidUserData(f"kubelet: unknown flag or argument {word!r}")
-        if not equals and rest and not rest[0].startswith("-"):
-            value = rest.pop(0)
-        match name:
-            case "--node-labels":
-                spec.labels |= dict(pair.partition("=")[::2] for pair in value.split(",") if pair)
-            case "--register-with-taints":
-                spec.taints += [parse_taint(item) for item in value.split(",") if item]
-            case "--max-pods":
-                spec.max_pods = positive_integer(value, "--max-pods")
-
-
-def positive_integer(value: Any, name: str) -> int:
-    """A whole number above zero."""
-    if not re.fullmatch(r"[1-9]\d*", str(value)):
-        raise InvalidUserData(f"{name}: {value!r} is not a number")
-    return int(value)
 
 
 def amazon_linux_2023(text: str) -> NodeSpec:
-    """Parse the NodeConfig documents, merged as nodeadm merges them."""
+    """Parse the NodeConfig documents. The scripts must be ones that cloud-init runs as they are written."""
     if is_mime(text):
-        documents = [body for kind, body in mime_parts(text) if kind == NODE_CONFIG]
-    else:
-        documents = [text]
-    if not documents:
-        raise InvalidUserData("nodeadm: the user data has no part of type application/node.eks.aws")
-    merged: dict[str, Any] = {}
-    for body in documents:
-        merged = merge(merged, node_config(body))
-    cluster = merged.get("cluster") or {}
-    names = {"name": "Name", "apiServerEndpoint": "Apiserver endpoint", "certificateAuthority": "Certificate authority", "cidr": "CIDR"}
-    for key, shown in names.items():
-        if not cluster.get(key):
-            raise InvalidUserData(f"nodeadm: {shown} is missing in cluster configuration")
-    spec = NodeSpec("amazonlinux2023", cluster["name"], cluster["apiServerEndpoint"], cluster["certificateAuthority"])
-    kubelet = merged.get("kubelet") or {}
-    apply_flags(spec, [str(flag) for flag in kubelet.get("flags") or []])
-    config = kubelet.get("config") or {}
-    if "maxPods" in config:
-        spec.max_pods = positive_integer(config["maxPods"], "maxPods")
-    for taint in config.get("registerWithTaints") or []:
-        spec.taints.append({"key": taint["key"], "value": taint.get("value", ""), "effect": taint["effect"]})
-    return spec
-
-
-def node_config(body: str) -> dict[str, Any]:
-    """The spec of one NodeConfig document."""
-    try:
-        document = yaml.safe_load(body)
-    except yaml.YAMLError as error:
-        raise InvalidUserData(f"nodeadm: a NodeConfig is not YAML: {error}") from None
-    if not isinstance(document, dict) or document.get("kind") != "NodeConfig":
-        raise InvalidUserData("nodeadm: Object 'Kind' is missing in a part of type application/node.eks.aws, or is not NodeConfig")
-    if document.get("apiVersion") != "node.eks.aws/v1alpha1":
-        raise InvalidUserData(f"nodeadm: unknown apiVersion {document.get('apiVersion')!r}")
-    spec = document.get("spec") or {}
-    if not isinstance(spec, dict):
-        raise InvalidUserData("nodeadm: spec of a NodeConfig is not a mapping")
-    return spec
-
-
-def merge(first: Any, second: Any) -> Any:
-    """Merge two documents. Later values win, mappings are merged, kubelet flags are appended."""
-    if isinstance(first, dict) and isinstance(second, dict):
-        return {
-            key: merge(first[key], second[key]) if key in first and key in second else second.get(key, first.get(key))
-            for key in {**first, **second}
-        }
-    if isinstance(first, list) and isinstance(second, list):
-        return first + second
-    return first if second is None else second
+        scripts(text)
+    read = programs.nodeadm(text)
+    cluster = read["cluster"]
+    spec = NodeSpec("amazonlinux2023", cluster["name"], cluster["endpoint"], cluster["ca"])
+    return started(spec, words_of_environment_file(read["flags"] or []), read.get("config"))
 
 
 def bottlerocket(text: str) -> NodeSpec:
@@ -273,6 +234,9 @@ def bottlerocket(text: str) -> NodeSpec:
         settings = tomllib.loads(text).get("settings", {})
     except tomllib.TOMLDecodeError as error:
         raise InvalidUserData(f"bottlerocket: the user data is not TOML: {error}") from None
+    unknown = set(settings) - BOTTLEROCKET_SETTINGS
+    if unknown:
+        raise InvalidUserData(f"bottlerocket: unknown settings: {', '.join(sorted(unknown))}")
     kubernetes = settings.get("kubernetes")
     if not isinstance(kubernetes, dict):
         raise InvalidUserData("bottlerocket: [settings.kubernetes] is missing")
@@ -286,15 +250,19 @@ def bottlerocket(text: str) -> NodeSpec:
     labels = kubernetes.get("node-labels", {})
     if not isinstance(labels, dict) or not all(isinstance(value, str) for value in labels.values()):
         raise InvalidUserData("bottlerocket: settings.kubernetes.node-labels must map strings to strings")
-    spec.labels = dict(labels)
-    for key, values in kubernetes.get("node-taints", {}).items():
-        for value in values if isinstance(values, list) else [values]:
-            spec.taints.append(parse_taint(f"{key}={value}"))
-    if "max-pods" in kubernetes:
-        if not isinstance(kubernetes["max-pods"], int):
-            raise InvalidUserData("bottlerocket: settings.kubernetes.max-pods must be a number")
-        spec.max_pods = positive_integer(kubernetes["max-pods"], "max-pods")
-    return spec
+    taints = [
+        f"{key}={value}"
+        for key, values in kubernetes.get("node-taints", {}).items()
+        for value in (values if isinstance(values, list) else [values])
+    ]
+    pods = kubernetes.get("max-pods")
+    if pods is not None and (not isinstance(pods, int) or isinstance(pods, bool)):
+        raise InvalidUserData("bottlerocket: settings.kubernetes.max-pods must be a number")
+    arguments = [
+        "--node-labels=" + ",".join(f"{key}={value}" for key, value in labels.items()),
+        "--register-with-taints=" + ",".join(taints),
+    ]
+    return started(spec, arguments, None if pods is None else {"maxPods": pods})
 
 
 def windows(text: str) -> NodeSpec:
@@ -318,6 +286,7 @@ def windows(text: str) -> NodeSpec:
         parameters[parameter] = words.pop(0).value
     if not parameters.get("EKSClusterName"):
         raise InvalidUserData(f"{WINDOWS_BOOTSTRAP}: EKSClusterName is missing")
+    if parameters.get("ContainerRuntime", RUNTIME).lower() != RUNTIME:
+        raise InvalidUserData(f"{WINDOWS_BOOTSTRAP}: containerd is the only supported container runtime as of Kubernetes version 1.24")
     spec = NodeSpec("windows", parameters["EKSClusterName"], parameters.get("APIServerEndpoint"), parameters.get("Base64ClusterCA"))
-    apply_flags(spec, parameters.get("KubeletExtraArgs", "").split())
-    return spec
+    return started(spec, windows_words(parameters.get("KubeletExtraArgs", "")))

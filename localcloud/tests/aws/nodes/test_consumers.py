@@ -1,0 +1,167 @@
+"""User data that the software of a node would not take as it is written."""
+
+import base64
+
+import pytest
+
+from localcloud.aws.nodes.command_lines import windows_words, words_of_environment_file, words_of_unit
+from localcloud.aws.nodes.user_data import parse
+from localcloud.aws.nodes.user_data_error import InvalidUserData
+from localcloud.tests.aws.nodes.test_user_data import CALL, CLUSTER, START, config, mime, powershell
+
+TAINTS = "--register-with-taints=a=b:NoSchedule"
+
+
+def al2(arguments):
+    """An Amazon Linux 2 node with these kubelet arguments."""
+    quoted = arguments.replace("'", "'\\''")
+    return parse(f"{CALL}c --kubelet-extra-args '{quoted}'", "amazonlinux2")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("--a=b  -v=2\t--c", ["--a=b", "-v=2", "--c"]),
+        ("--a=b \\\n --c", ["--a=b", "--c"]),
+        ('--a="b c" --d=e<5%,f', ["--a=b c", "--d=e<5%,f"]),
+        (r"--a=\'b c\'", ["--a=b c"]),
+        ("--a=%%n", ["--a=%n"]),
+    ],
+)
+def test_systemd_splits_the_arguments_of_the_unit(arguments, words):
+    """systemd.exec(5), Environment=; systemd.service(5), "Command lines"; systemd 219, load-fragment.c and util.c."""
+    assert words_of_unit(arguments) == words
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (f"{TAINTS}\n-v=2", "ignores KUBELET_EXTRA_ARGS"),
+        (f"{TAINTS}\n", "ignores KUBELET_EXTRA_ARGS"),
+        (f"{TAINTS} \\", "ignores KUBELET_EXTRA_ARGS"),
+        (f"{TAINTS} --a=\\n", "ignores KUBELET_EXTRA_ARGS"),
+        (f"{TAINTS} \x07", "ignores KUBELET_EXTRA_ARGS"),
+        (f"{TAINTS} --a='b c'", "ignores KUBELET_EXTRA_ARGS"),
+        (f"{TAINTS} --a=b' -v=2", "cuts KUBELET_EXTRA_ARGS off"),
+        (f'{TAINTS} --a="b', "unbalanced quoting"),
+    ],
+)
+def test_a_node_whose_arguments_systemd_drops_does_not_join(arguments, reason):
+    """amazon-eks-ami, bootstrap.sh: Environment='KUBELET_EXTRA_ARGS=...'; systemd 219, load-fragment.c.
+
+    In life it joins without its labels and taints, which is worse.
+    """
+    with pytest.raises(InvalidUserData) as caught:
+        al2(arguments)
+    assert reason in str(caught.value)
+
+
+def test_nodeadm_joins_flags_for_systemd():
+    """amazon-eks-ami, nodeadm: internal/kubelet/environment.go; systemd 252, env-file.c."""
+    assert words_of_environment_file(["--a=\"b", "c\"", "--d=e\\f"]) == ["--a=b c", "--d=ef"]
+
+
+def test_only_spaces_and_tabs_separate_arguments_on_windows():
+    """Microsoft C++ documentation, "Parsing C++ command-line arguments"."""
+    assert windows_words('--a=b\t--c="d e" --f=C:\\g') == ["--a=b", "--c=d e", "--f=C:\\g"]
+    assert windows_words(r'--a=\"b\"\" --c="d\" e" "f\\" g') == ['--a="b""', '--c=d" e', "f\\", "g"]
+    assert windows_words("--a=b\n--c") == ["--a=b\n--c"]
+
+
+def node(family, flags):
+    """User data of a node with these kubelet flags, in which quotes are not special."""
+    match family:
+        case "amazonlinux2":
+            return f"{CALL}c --kubelet-extra-args '{' '.join(flags)}'"
+        case "amazonlinux2023":
+            return mime(config(f"{CLUSTER}, kubelet: {{flags: {flags}}}"))
+        case "windows":
+            return powershell(f"{START}-EKSClusterName c -KubeletExtraArgs '{' '.join(flags)}'")
+
+
+@pytest.mark.parametrize("family", ["amazonlinux2", "amazonlinux2023", "windows"])
+def test_the_kubelet_decides_what_it_accepts(family):
+    """k8s.io/kubernetes/cmd/kubelet/app: the code itself."""
+    spec = parse(node(family, ["--node-labels=a=b", TAINTS, "--node-labels=c=d", "--register-with-taints=e=:NoExecute"]), family)
+    assert spec.labels == {"a": "b", "c": "d"}
+    assert spec.taints == [{"key": "e", "value": "", "effect": "NoExecute"}], "the last flag replaces all taints"
+    for flags, reason in [
+        (["--register-with-taints=a=b:NoSchedule,a=c:NoSchedule"], "duplicated taints"),
+        (["--node-labels=a=b c"], "unknown command"),
+        (["--node-labels=kubernetes.io/role=x"], "unknown 'kubernetes.io'"),
+        (["--image-gc-high-threshold=50", "--image-gc-low-threshold=60"], "must be less than"),
+        (["--container-runtime=docker"], "unknown flag"),
+    ]:
+        with pytest.raises(InvalidUserData) as caught:
+            parse(node(family, flags), family)
+        assert reason in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ('"a" = ["b:NoSchedule", "c:NoSchedule"]', "duplicated taints"),
+        ('"a" = "b:Never"', "invalid taint effect"),
+        ('"a" = "b:NoSchedule"\n[settings.kubernets]', "unknown settings: kubernets"),
+    ],
+)
+def test_bottlerocket_rejects_settings(settings, reason):
+    """bottlerocket.dev, "Settings Reference"; k8s.io/kubernetes/pkg/util/taints."""
+    kubernetes = '[settings.kubernetes]\napi-server = "e"\ncluster-certificate = "YQ=="\ncluster-name = "c"\n'
+    with pytest.raises(InvalidUserData) as caught:
+        parse(f"{kubernetes}[settings.kubernetes.node-taints]\n{settings}\n", "bottlerocket")
+    assert reason in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("family", "text"),
+    [
+        ("amazonlinux2", CALL + "c --container-runtime dockerd"),
+        ("windows", powershell(START + "-EKSClusterName c -ContainerRuntime docker")),
+    ],
+)
+def test_containerd_is_the_only_runtime(family, text):
+    """amazon-eks-ami, bootstrap.sh: "containerd is the only supported container runtime as of Kubernetes version 1.24"."""
+    with pytest.raises(InvalidUserData, match="only supported container runtime"):
+        parse(text, family)
+
+
+@pytest.mark.parametrize(
+    ("document", "reason"),
+    [
+        ("kind: NodeConfig\nspec: {}", "'apiVersion' is missing"),
+        ("apiVersion: node.eks.aws/v1alpha1\nspec: {}", "'Kind' is missing"),
+        ("apiVersion: node.eks.aws/v1\nkind: NodeConfig", "no kind"),
+        (config(f"{CLUSTER}, kubelet: {{flags: '-v=2'}}"), "cannot unmarshal string"),
+        (config(f"{CLUSTER}, kubelet: {{flags: [2]}}"), "cannot unmarshal number"),
+        (config(CLUSTER.replace("YQ==", "-")), "illegal base64"),
+        (config(f"{CLUSTER}, kubelet: {{config: {{maxPods: many}}}}"), "cannot unmarshal string"),
+    ],
+)
+def test_nodeadm_decides_what_it_accepts(document, reason):
+    """amazon-eks-ami, nodeadm: the published types, decoded by apimachinery as in internal/api/bridge/decode.go."""
+    with pytest.raises(InvalidUserData) as caught:
+        parse(mime(document), "amazonlinux2023")
+    assert reason in str(caught.value)
+
+
+def script_part(script, encoded):
+    """User data of Amazon Linux 2023 with a script."""
+    header = "Content-Type: text/x-shellscript; charset=\"utf-8\"\n"
+    body = f"{header}Content-Transfer-Encoding: base64\n\n{base64.b64encode(script.encode()).decode()}" if encoded else f"{header}\n{script}"
+    return mime(config(CLUSTER)).replace("--X\n", f"--X\n{body}\n--X\n", 1)
+
+
+@pytest.mark.parametrize("text", ["\u00fc", "\u2019", "\U0001f600"])
+def test_cloud_init_needs_an_encoding_for_other_than_ascii(text):
+    """cloud-init 22.2.2 and 25.1: util.fully_decoded_payload, handlers/shell_script.py; Python, email.message.get_payload."""
+    script = f"#!/bin/bash\n# {text}\n"
+    assert parse(script_part(script, encoded=True), "amazonlinux2023").cluster == "c"
+    with pytest.raises(InvalidUserData, match="neither ASCII nor encoded"):
+        parse(script_part(script, encoded=False), "amazonlinux2023")
+    assert parse(script_part("#!/bin/bash\n", encoded=False), "amazonlinux2023").cluster == "c"
+
+
+def test_node_configs_may_have_any_characters():
+    """amazon-eks-ami, nodeadm: mime/multipart does not decode characters; cloud-init runs no part of this type."""
+    assert parse(mime(config(CLUSTER) + "# \u00fc \u2019\n"), "amazonlinux2023").cluster == "c"
