@@ -115,7 +115,7 @@ impl WriteMemory {
                 held.add(&planned, due, is_ineffective);
                 steps_end |= is_deleting || planned.dependents() == Dependents::LaterSteps;
                 joins_end |= planned.dependents() == Dependents::LaterJoins;
-            } else if !steps_end && !(joins_end && planned.needs_join()) {
+            } else if !(steps_end || joins_end && planned.needs_join()) {
                 planned.is_retry = is_ineffective;
                 if is_ineffective {
                     held.add(&planned, self.due_after(&writes, resync, now), true);
