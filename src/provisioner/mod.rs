@@ -10,6 +10,7 @@ pub mod eks;
 pub mod fargate;
 pub(crate) mod join;
 pub(crate) mod join_times;
+pub(crate) mod limits;
 pub mod name_form;
 pub mod nodegroup;
 pub(crate) mod observe;

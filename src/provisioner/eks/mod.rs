@@ -34,6 +34,7 @@ use crate::api::InstanceGroupStatus;
 use crate::api::spec_error::SpecError;
 use crate::ownership::has_ownership_tags;
 use crate::plan::{ObjectStep, Outcome, Plan, PlanBuilder, PlannedStep};
+use crate::provisioner::limits::MAX_SCALING_GROUP_NAME;
 use crate::provisioner::observe::{ObserveError, ObserveResult, Observer, VerifiedNodes};
 use crate::rotation::crd::SubmissionPolicy;
 use crate::rotation::rolling_update::RollingUpdateDecision;
@@ -246,7 +247,11 @@ fn desired_spec(request: &mut PlanRequest, now: Timestamp) -> Result<desired::De
 fn prefetch_new_groups(o: &Observer<'_>, cluster: &str, id: &GroupId) {
     for id in o.group_index.take_unreconciled(&id.key()) {
         let names = GroupNames::new(cluster, &id.namespace, &id.name);
-        o.inventory.prefetch(names.scaling_group(), names.launch_template(id.created_at));
+        let scaling_group = names.scaling_group();
+        // A name that AWS refuses would fail the read of all.
+        if scaling_group.len() <= MAX_SCALING_GROUP_NAME {
+            o.inventory.prefetch(scaling_group, names.launch_template(id.created_at));
+        }
     }
 }
 

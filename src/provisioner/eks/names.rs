@@ -10,6 +10,7 @@ use jiff::tz::TimeZone;
 use md5::{Digest, Md5};
 
 use crate::api::annotations::label_items;
+use crate::provisioner::limits::MAX_SCALING_GROUP_NAME;
 use crate::provisioner::name_form::NameForm;
 
 /// The longest derived name of an IAM role or instance profile, in characters; a longer one becomes a hash.
@@ -65,7 +66,7 @@ impl<'a> GroupNames<'a> {
 
     /// The scaling group's name in a form.
     pub(crate) fn scaling_group_in(&self, form: NameForm, region: &str) -> String {
-        self.in_form(&self.scaling_group(), form, region, usize::MAX)
+        self.in_form(&self.scaling_group(), form, region, MAX_SCALING_GROUP_NAME)
     }
 
     /// The IAM role's name in a form.
@@ -351,6 +352,8 @@ mod tests {
             prop_assert!(names.role().len() <= 63);
             let template = names.launch_template(Timestamp::UNIX_EPOCH);
             prop_assert!(template.len() <= 128);
+            let scaling_group = names.scaling_group_in(NameForm::RegionHashed, "us-west-2");
+            prop_assert!(names.scaling_group().len() > 255 || scaling_group.len() <= 255, "{}", scaling_group);
             for (derived, limit) in [(names.role(), 64), (template, 128)] {
                 let form = |limit| names.in_form(&derived, NameForm::Hashed, "us-west-2", limit);
                 let (name, longer) = (form(limit), form(usize::MAX));

@@ -8,8 +8,8 @@ use crate::api::{EksFargateSpec, InstanceGroupSpec, StrategyType};
 use crate::auth::JoinAuth;
 use crate::aws::Tag;
 use crate::aws::fargate::FargateSelector;
-use crate::provisioner::GroupId;
 use crate::provisioner::eks::names::reserved_tag;
+use crate::provisioner::{GroupId, limits};
 
 /// The desired state of a group, from the tenant's spec and the admin's defaults.
 #[derive(Clone, Debug)]
@@ -46,7 +46,7 @@ pub fn parse(id: &GroupId, spec: &InstanceGroupSpec) -> Result<DesiredSpec, Vec<
     let settings = spec.eks_fargate.as_ref().unwrap_or(&empty);
     let mut problems = SpecErrors::under(SPEC_PATH);
     check_strategy(&mut problems, spec);
-    let cluster = problems.required("clusterName", &settings.cluster_name);
+    let cluster = limits::cluster_name(&mut problems, &settings.cluster_name);
     let desired = DesiredSpec {
         id: id.clone(),
         existing_role: parse_role(&mut problems, settings),

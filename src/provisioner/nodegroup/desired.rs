@@ -7,8 +7,8 @@ use crate::api::spec_error::{SpecError, SpecErrors, non_empty, non_empty_items};
 use crate::api::{CapacityType, EksManagedConfiguration, InstanceGroupSpec, IntOrString, NodegroupTaintEffect};
 use crate::aws::nodegroup::{ImmutableFields, MaxUnavailable, NodegroupTaint};
 use crate::boundaries::MergedAnnotations;
-use crate::provisioner::GroupId;
 use crate::provisioner::eks::names::reserved_tag;
+use crate::provisioner::{GroupId, limits};
 use crate::rotation::rolling_update::settings::RollingUpdate;
 
 /// The desired state of a group, from the tenant's spec and the admin's defaults. Fields that are `None` are not changed, or
@@ -44,6 +44,10 @@ pub struct DesiredSpec {
 }
 
 pub(super) const CONFIGURATION_PATH: &str = "spec.eks-managed.configuration";
+/// Maximum number of taints (EKS User Guide, "Node taints on managed node groups").
+const MAX_TAINTS: usize = 50;
+/// Maximum number of tags besides the controller's three (EKS API reference, TagMap: 50).
+const MAX_TAGS: usize = 47;
 
 /// Parses a merged spec.
 ///
@@ -59,7 +63,7 @@ pub fn parse(
     let managed = spec.eks_managed.clone().unwrap_or_default();
     let c = managed.configuration.unwrap_or_default();
     let (min_size, max_size) = parse_sizes(&mut problems, managed.min_size, managed.max_size);
-    let cluster = problems.required("clusterName", &c.cluster_name);
+    let cluster = limits::cluster_name(&mut problems, &c.cluster_name);
     let desired = DesiredSpec {
         id: id.clone(),
         min_size,
@@ -67,7 +71,7 @@ pub fn parse(
         immutable: parse_immutable_fields(&mut problems, &c),
         version: non_empty(&c.version),
         release_version: non_empty(&c.release_version),
-        labels: c.node_labels.clone().unwrap_or_default(),
+        labels: parse_labels(&mut problems, &c),
         taints: parse_taints(&mut problems, &c),
         tags: parse_tags(&mut problems, &c, &cluster),
         max_unavailable: parse_max_unavailable(&mut problems, spec, max_size),
@@ -178,12 +182,23 @@ fn parse_disk_size(problems: &mut SpecErrors, c: &EksManagedConfiguration) -> Op
     i32::try_from(size).ok()
 }
 
+fn parse_labels(problems: &mut SpecErrors, c: &EksManagedConfiguration) -> BTreeMap<String, String> {
+    let labels = c.node_labels.clone().unwrap_or_default();
+    for (key, value) in &labels {
+        limits::NODEGROUP_TEXT.check(problems, "nodeLabels", key);
+        limits::NODEGROUP_TEXT.check(problems, &format!("nodeLabels.{key}"), value);
+    }
+    labels
+}
+
 fn parse_taints(problems: &mut SpecErrors, c: &EksManagedConfiguration) -> Vec<NodegroupTaint> {
     let mut taints = Vec::new();
     for (i, taint) in c.taints.iter().flatten().enumerate() {
         let key = non_empty(&taint.key).unwrap_or_default();
         if key.is_empty() {
             problems.push_invalid(&format!("taints[{i}].key"), "", "is required", "give the taint a key");
+        } else {
+            limits::NODEGROUP_TEXT.check(problems, &format!("taints[{i}].key"), &key);
         }
         let word = non_empty(&taint.effect).unwrap_or_default();
         let Some(effect) = NodegroupTaintEffect::parse(&word) else {
@@ -192,10 +207,17 @@ fn parse_taints(problems: &mut SpecErrors, c: &EksManagedConfiguration) -> Vec<N
             continue;
         };
         let value = taint.value.clone().unwrap_or_default();
+        if !value.is_empty() {
+            limits::NODEGROUP_TEXT.check(problems, &format!("taints[{i}].value"), &value);
+        }
         taints.push(NodegroupTaint { key, value, effect: effect.as_str().into() });
     }
     taints.sort();
     taints.dedup();
+    if taints.len() > MAX_TAINTS {
+        let rule = "exceeds the number of taints that a node group can have";
+        problems.push_invalid("taints", taints.len(), rule, format!("use at most {MAX_TAINTS}"));
+    }
     taints
 }
 
@@ -208,7 +230,18 @@ fn parse_tags(problems: &mut SpecErrors, c: &EksManagedConfiguration, cluster: &
         } else if let Some(why) = reserved_tag(&key, cluster).filter(|_| key != "Name") {
             problems.push_invalid(&format!("tags[{i}].key"), &key, format!("is a reserved tag: {why}"), "remove it");
         }
-        tags.insert(key, tag.value.clone().unwrap_or_default());
+        let value = tag.value.clone().unwrap_or_default();
+        if !key.is_empty() {
+            limits::TAG_KEY.check(problems, &format!("tags[{i}].key"), &key);
+        }
+        if value.chars().count() > limits::MAX_TAG_VALUE {
+            problems.push_invalid(&format!("tags[{i}].value"), "", "is longer than 256 characters", "shorten it");
+        }
+        tags.insert(key, value);
+    }
+    if tags.len() > MAX_TAGS {
+        let rule = "exceeds the number of tags that a node group can have besides the controller's";
+        problems.push_invalid("tags", tags.len(), rule, format!("use at most {MAX_TAGS}"));
     }
     tags
 }

@@ -965,3 +965,36 @@ fn pods_of_an_instance_without_a_node_keep_the_outgoing_nodegroup() {
     scenario.state.drains.insert(instance, finished);
     assert!(steps(&scenario).contains(&"DeleteNodegroup"));
 }
+
+#[test]
+fn values_that_eks_always_refuses_are_rejected() {
+    let errors = |configuration: &str| {
+        let errors = parsed(&spec_text(configuration)).err().unwrap_or_default();
+        let path = |error: SpecError| error.path.trim_start_matches("spec.eks-managed.configuration.").to_owned();
+        errors.into_iter().map(path).collect::<Vec<_>>()
+    };
+    let long = format!("{}/{}", "p".repeat(32), "n".repeat(31));
+    assert_eq!(
+        errors(&format!("nodeLabels: {{{long}: v}}")),
+        ["nodeLabels"],
+        "prefix and name have 64 characters in all"
+    );
+    assert_eq!(errors("nodeLabels: {a: ''}"), ["nodeLabels.a"]);
+    assert_eq!(errors(&format!("taints: [{{key: {long}, effect: NO_SCHEDULE}}]")), ["taints[0].key"]);
+    let taints = |count: usize| {
+        let taint = |n: usize| format!("{{key: k{n}, effect: NO_SCHEDULE}}");
+        format!("taints: [{}]", (0..count).map(taint).collect::<Vec<_>>().join(", "))
+    };
+    assert_eq!((errors(&taints(50)), errors(&taints(51))), (vec![], vec!["taints".to_owned()]));
+    let tags = |count: usize| {
+        let tag = |n: usize| format!("{{key: k{n}, value: ''}}");
+        format!("tags: [{}]", (0..count).map(tag).collect::<Vec<_>>().join(", "))
+    };
+    assert_eq!((errors(&tags(47)), errors(&tags(48))), (vec![], vec!["tags".to_owned()]));
+    assert_eq!(errors(&format!("tags: [{{key: a, value: {}}}]", "v".repeat(257))), ["tags[0].value"]);
+    assert_eq!(errors(&format!("clusterName: {}", "c".repeat(101))), ["clusterName"]);
+    assert_eq!(
+        errors("nodeLabels: {team: a}, taints: [{key: a, value: '', effect: NO_EXECUTE}]"),
+        Vec::<String>::new()
+    );
+}

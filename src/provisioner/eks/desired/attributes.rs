@@ -10,6 +10,7 @@ use crate::api::{EksConfiguration, EksSpec, LifecycleTransition};
 use crate::aws::{LifecycleHook, Tag, TagSpecification, WarmSizes};
 use crate::provisioner::eks::names::reserved_tag;
 use crate::provisioner::eks::user_data::OsFamily;
+use crate::provisioner::limits;
 
 /// All processes of a scaling group that can be suspended (API reference, SuspendProcesses).
 pub(crate) const PROCESSES: &[&str] = &[
@@ -76,7 +77,18 @@ pub(super) fn tags(problems: &mut SpecErrors, cluster: &str, field: &str, given:
     tags.into_iter().map(|(key, value)| Tag { key, value }).collect()
 }
 
+/// Resources that a launch template can tag (EC2 API reference, LaunchTemplateTagSpecificationRequest).
+const TAGGED_AT_LAUNCH: [&str; 4] = ["instance", "volume", "network-interface", "spot-instances-request"];
+
 pub(super) fn tag_specifications(problems: &mut SpecErrors, c: &EksConfiguration) -> Vec<TagSpecification> {
+    for (i, given) in c.tag_specifications.iter().flatten().enumerate() {
+        let kind = given.resource_type.as_deref().unwrap_or_default();
+        if given.tags.as_ref().is_some_and(|tags| !tags.is_empty()) && !TAGGED_AT_LAUNCH.contains(&kind) {
+            let remedy = format!("use {}", TAGGED_AT_LAUNCH.join(", "));
+            let rule = "is not a resource that EC2 tags when it launches an instance";
+            problems.push_invalid(&format!("tagSpecifications[{i}].resourceType"), kind, rule, remedy);
+        }
+    }
     let mut specifications: Vec<_> = (c.tag_specifications.iter().flatten().enumerate())
         .map(|(i, s)| TagSpecification {
             resource_type: s.resource_type.clone().unwrap_or_default(),
@@ -162,8 +174,17 @@ pub(super) fn hooks(problems: &mut SpecErrors, c: &EksConfiguration) -> Vec<Life
     for (i, hook) in c.lifecycle_hooks.iter().flatten().enumerate() {
         let path = |field: &str| format!("lifecycleHooks[{i}].{field}");
         let name = hook.name.clone().unwrap_or_default();
-        if name.is_empty() {
-            problems.push_invalid(&path("name"), "", "is required", "name the hook");
+        match name.as_str() {
+            "" => problems.push_invalid(&path("name"), "", "is required", "name the hook"),
+            name => limits::HOOK_NAME.check(problems, &path("name"), name),
+        }
+        if let Some(metadata) = non_empty(&hook.metadata) {
+            limits::HOOK_METADATA.check(problems, &path("metadata"), &metadata);
+        }
+        for (field, arn) in [("notificationArn", &hook.notification_arn), ("roleArn", &hook.role_arn)] {
+            if let Some(arn) = non_empty(arn) {
+                limits::HOOK_ARN.check(problems, &path(field), &arn);
+            }
         }
         let lifecycle = hook.lifecycle.clone().unwrap_or_default();
         let transition = match LifecycleTransition::parse(&lifecycle) {

@@ -52,6 +52,18 @@ pub(super) fn devices(problems: &mut SpecErrors, c: &EksConfiguration) -> Vec<Bl
             snapshot_id: None,
         }];
     }
+    for (i, volume) in volumes.iter().enumerate() {
+        let is_repeated = volumes[..i].iter().any(|other| other.name == volume.name);
+        if let Some(name) = non_empty(&volume.name).filter(|_| is_repeated) {
+            let path = format!("volumes[{i}].name");
+            problems.push_invalid(
+                &path,
+                name,
+                "is also the device of another volume",
+                "use one device for each volume",
+            );
+        }
+    }
     volumes.iter().enumerate().map(|(i, volume)| device(problems, i, volume)).collect()
 }
 
@@ -123,6 +135,18 @@ pub(super) fn one_of(
     Some(text)
 }
 
+/// Without the metadata service, a node knows neither its instance nor its role, and cannot join.
+fn http_endpoint(problems: &mut SpecErrors, value: &Option<String>) -> Option<String> {
+    let field = "metadataOptions.httpEndpoint";
+    let endpoint = one_of(problems, field, value, &["enabled", "disabled"])?;
+    if endpoint == "disabled" {
+        let rule = "keeps nodes from joining: they read their identity and role from the metadata service";
+        let remedy = "use enabled, and httpTokens and httpPutHopLimit to keep pods away from it";
+        problems.push_invalid(field, &endpoint, rule, remedy);
+    }
+    Some(endpoint)
+}
+
 pub(super) fn metadata(problems: &mut SpecErrors, c: &EksConfiguration) -> Option<MetadataOptions> {
     let m = c.metadata_options.as_ref()?;
     let hop_limit = m.http_put_hop_limit.filter(|n| *n != 0);
@@ -132,7 +156,7 @@ pub(super) fn metadata(problems: &mut SpecErrors, c: &EksConfiguration) -> Optio
         problems.push_invalid("metadataOptions.httpPutHopLimit", n, "is out of range", "use 1 to 64");
     }
     let options = MetadataOptions {
-        http_endpoint: one_of(problems, "metadataOptions.httpEndpoint", &m.http_endpoint, &["enabled", "disabled"]),
+        http_endpoint: http_endpoint(problems, &m.http_endpoint),
         http_tokens: one_of(problems, "metadataOptions.httpTokens", &m.http_tokens, &["optional", "required"]),
         hop_limit: hop_limit.map(|n| n.clamp(1, 64) as i32),
     };

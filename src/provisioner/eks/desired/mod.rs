@@ -8,7 +8,7 @@ mod spec;
 
 use std::collections::BTreeMap;
 
-use super::names::node_labels;
+use super::names::{GroupNames, node_labels};
 use super::user_data::{OsFamily, Stage, StageKind, Taint, WindowsRelease, effective_family};
 use crate::api::spec_error::{SpecError, SpecErrors, non_empty, non_empty_items};
 use crate::api::{
@@ -17,7 +17,7 @@ use crate::api::{
 };
 use crate::auth::JoinAuth;
 use crate::boundaries::MergedAnnotations;
-use crate::provisioner::GroupId;
+use crate::provisioner::{GroupId, limits};
 use crate::rotation::rolling_update::settings::RollingUpdate;
 use crate::util::redact::Redacted;
 pub(crate) use attributes::{METRICS, PROCESSES};
@@ -32,7 +32,7 @@ const CONFIGURATION_FIELD: &str = "spec.eks.configuration";
 
 /// The fields that only a new launch template version needs. Labels and taints are not among them: the scaling group has
 /// tags for them.
-const LAUNCH_FIELDS: [&str; 9] = [
+const LAUNCH_FIELDS: [&str; 10] = [
     "image",
     "instanceType",
     "securityGroups",
@@ -42,6 +42,7 @@ const LAUNCH_FIELDS: [&str; 9] = [
     "metadataOptions",
     "placement",
     "spotPrice",
+    "tagSpecifications",
 ];
 
 /// Parses a merged spec. Returns all errors at once.
@@ -66,6 +67,9 @@ pub fn parse_with_launch_problems(
     let eks = spec.eks.clone().unwrap_or_default();
     let c = eks.configuration.as_ref().unwrap_or(&empty);
     let (min_size, max_size) = sizes(&mut problems, eks.min_size, eks.max_size);
+    let cluster = limits::cluster_name(&mut problems, &c.cluster_name);
+    let scaling_group = GroupNames::new(&cluster, &id.namespace, &id.name).scaling_group();
+    limits::check_scaling_group_name(&mut problems, &id.name, &scaling_group);
     let stages = stages(c);
     let os_family = effective_family(
         annotations.get(annotation::OS_FAMILY).map(OsFamily::parse).unwrap_or(OsFamily::AmazonLinux2),
@@ -81,7 +85,7 @@ pub fn parse_with_launch_problems(
     let desired = DesiredSpec {
         launch_problems: Vec::new(),
         id: id.clone(),
-        cluster: problems.required("clusterName", &c.cluster_name),
+        cluster,
         min_size,
         max_size,
         warm_pool: warm_pool(&mut problems, &eks, c, mixed.as_ref()),
@@ -97,10 +101,7 @@ pub fn parse_with_launch_problems(
         key_pair: non_empty(&c.key_pair_name),
         subnets: problems.required_list("subnets", &c.subnets),
         security_groups: problems.required_list("securityGroups", &c.security_groups),
-        existing_role: non_empty(&c.role_name).map(|role| ExistingRole {
-            profile: non_empty(&c.instance_profile_name).unwrap_or_else(|| role.clone()),
-            role,
-        }),
+        existing_role: existing_role(&mut problems, c),
         managed_policies: non_empty_items(&c.managed_policies),
         irsa: annotations.is_true(annotation::IRSA_ENABLED),
         os_family,
@@ -226,6 +227,16 @@ fn image(problems: &mut SpecErrors, value: &Option<String>, os_family: OsFamily)
             ImageSource::Id(text)
         }
     }
+}
+
+fn existing_role(problems: &mut SpecErrors, c: &EksConfiguration) -> Option<ExistingRole> {
+    let role = non_empty(&c.role_name)?;
+    limits::ROLE_NAME.check(problems, "roleName", &role);
+    let profile = non_empty(&c.instance_profile_name);
+    if let Some(profile) = &profile {
+        limits::PROFILE_NAME.check(problems, "instanceProfileName", profile);
+    }
+    Some(ExistingRole { profile: profile.unwrap_or_else(|| role.clone()), role })
 }
 
 /// Checks the form `<family>.<size>`; whether the type exists is checked with AWS later.
