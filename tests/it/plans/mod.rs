@@ -796,6 +796,8 @@ mod given_role;
 
 mod interrupted;
 
+mod refused_values;
+
 mod removed_tags;
 
 mod nodegroup;

@@ -6,6 +6,7 @@ use crate::ownership::has_foreign_tags;
 use crate::plan::{Drift, EksStep, Event, Outcome, Pin, PlanBuilder, PlannedStep, Reason};
 use crate::provisioner::eks::input::PlanInput;
 use crate::provisioner::eks::resolve::ResolvedGroup;
+use crate::provisioner::eks::user_data::OsFamily;
 use crate::util::digest::client_token;
 
 /// What the launch template adds to the plan of an existing scaling group.
@@ -56,7 +57,7 @@ pub(crate) fn ensure_version(input: &PlanInput, builder: &mut PlanBuilder) -> Op
             tags: r.ownership_tags.clone(),
             version: new_version(input, None),
         };
-        builder.events.extend(ignored_field_events(r));
+        builder.events.extend(launch_warnings(r));
         return Some(EnsuredVersion { pin: Pin::Made { hash }, step: Some(EksStep::CreateTemplate(template).into()) });
     };
     if has_foreign_tags(&found.tags, &r.ownership_tags) {
@@ -97,9 +98,17 @@ fn version_token(input: &PlanInput, template: Option<&LaunchTemplate>) -> String
     client_token(&[template, &r.desired.id.uid, &r.fingerprint.hash, &latest, &pin, recorded])
 }
 
-/// Events about the spec fields that the OS family does not support; published once with each new version.
-pub(crate) fn ignored_field_events(resolved: &ResolvedGroup) -> Vec<Event> {
-    resolved.ignored_fields.iter().map(|field| Event::warning("FieldIgnored", field.to_string())).collect()
+/// Why groups of Amazon Linux 2 should move (EKS User Guide, "Guide to EKS AL2 & AL2-Accelerated AMIs transition features").
+const AMAZON_LINUX_2_ENDED: &str = "the OS family is amazonlinux2, whose support has ended: EKS publishes no images since \
+    November 26, 2025, and Amazon Linux 2 ended on June 30, 2026; set the annotation instancemgr.keikoproj.io/os-family \
+    to amazonlinux2023 or bottlerocket, which replaces the nodes";
+
+/// Warnings about an OS family whose support has ended, and about fields that have no effect on it; published once with
+/// each new version.
+pub(crate) fn launch_warnings(resolved: &ResolvedGroup) -> Vec<Event> {
+    let ignored = resolved.ignored_fields.iter().map(|field| Event::warning("FieldIgnored", field.to_string()));
+    let is_old = resolved.desired.os_family == OsFamily::AmazonLinux2;
+    ignored.chain(is_old.then(|| Event::warning("OsFamilyOutOfSupport", AMAZON_LINUX_2_ENDED))).collect()
 }
 
 /// The event for a new group that asks for a launch configuration; published once, with its launch template.

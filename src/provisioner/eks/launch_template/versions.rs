@@ -46,7 +46,7 @@ pub(crate) fn plan_template(
             }
         }
         PinState::New { reasons } => {
-            builder.events.extend(create::ignored_field_events(r));
+            builder.events.extend(create::launch_warnings(r));
             new_version(input, &id, pin, reasons)
         }
     }

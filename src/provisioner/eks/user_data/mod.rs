@@ -48,6 +48,8 @@ pub enum IgnoredField {
     Mounts,
     /// `spotPrice` together with a mixed instances policy.
     SpotPrice,
+    /// `taints`, which an argument of the kubelet replaces.
+    Taints,
 }
 
 impl fmt::Display for IgnoredField {
@@ -64,6 +66,10 @@ impl fmt::Display for IgnoredField {
             Self::SpotPrice => {
                 "spec.eks.configuration.spotPrice has no effect with mixedInstancesPolicy, which buys spot capacity \
                  at the current AWS price: remove it"
+            }
+            Self::Taints => {
+                "spec.eks.configuration.taints has no effect, an admin's taints included: --register-with-taints in \
+                 bootstrapArguments replaces all of them: remove the argument, and write its taints in taints"
             }
             Self::Mounts => {
                 "spec.eks.configuration.volumes[].mountOptions has no effect on this OS family: \
@@ -157,7 +163,10 @@ fn ignored_fields(family: OsFamily, input: &BootstrapInput) -> Vec<IgnoredField>
         .as_deref()
         .is_some_and(|runtime| !runtime.is_empty() && !runtime.eq_ignore_ascii_case("containerd"));
     let bottlerocket = family == OsFamily::Bottlerocket;
+    // The kubelet takes the last of several lists of taints.
+    let has_taints_argument = input.bootstrap_arguments.expose().contains("--register-with-taints");
     [
+        (!bottlerocket && has_taints_argument && !input.taints.is_empty(), IgnoredField::Taints),
         (bottlerocket && !input.bootstrap_arguments.expose().trim().is_empty(), IgnoredField::BootstrapArguments),
         (always_containerd && other_runtime, IgnoredField::ContainerRuntime),
         ((bottlerocket || family == OsFamily::Windows) && !input.mounts.is_empty(), IgnoredField::Mounts),
