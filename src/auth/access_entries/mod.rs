@@ -381,7 +381,10 @@ impl JoinPlanner<'_> {
         match (adds_entry, &self.observed.auth_entry) {
             (true, _) => vec![role_arn.to_owned()],
             (false, AuthEntryState::Absent) => Vec::new(),
-            (false, AuthEntryState::Present) if self.observed.is_auth_entry_modified => Vec::new(),
+            // It is not removed when access entries replace it, so it is the entry of whoever changed it.
+            (false, AuthEntryState::Present) if self.observed.is_auth_entry_modified && !self.required_entries().0 => {
+                Vec::new()
+            }
             (false, _) if self.observed.owns_auth_entry => vec![role_arn.to_owned()],
             (
                 false,

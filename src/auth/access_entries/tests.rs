@@ -349,10 +349,10 @@ fn modified_entry_is_not_removed() {
     let entry = present("EC2_LINUX", true);
     let observed = observed_entries(AuthEntryState::Present, entry);
     let modified = ObservedEntries { is_auth_entry_modified: true, ..observed.clone() };
-    let plan_of = |observed: &ObservedEntries| {
+    let plan_with = |method: JoinMethod, observed: &ObservedEntries| {
         let (auth_entry, access_entry) = (AuthEntry::for_nodes(ROLE, false), linux_entry());
         let planner = JoinPlanner {
-            method: JoinMethod::AccessEntries { remove_other: true },
+            method,
             auth_entry: &auth_entry,
             access_entry: &access_entry,
             observed,
@@ -364,6 +364,8 @@ fn modified_entry_is_not_removed() {
         let plan = planner.plan();
         (plan.steps.len(), planner.owned_auth_entries(&plan, ROLE, &[ROLE.to_owned()]))
     };
+    let plan_of = |observed: &ObservedEntries| plan_with(JoinMethod::AccessEntries { remove_other: true }, observed);
     assert_eq!(plan_of(&observed), (1, vec![ROLE.to_owned()]));
     assert_eq!(plan_of(&modified), (0, vec![]), "the record ends, too");
+    assert_eq!(plan_with(JoinMethod::Both, &modified), (0, vec![ROLE.to_owned()]), "nodes join through it");
 }
