@@ -177,6 +177,7 @@ fn invalid_stages_are_reported_without_content() {
         (OsFamily::AmazonLinux2, StageKind::NodeConfig, "- canary", "single mapping"),
         (OsFamily::Bottlerocket, StageKind::Pre, "a = 1\ncanary", "line 2"),
         (OsFamily::Bottlerocket, StageKind::Pre, "abcdefgh", "UTF-8"),
+        (OsFamily::Windows, StageKind::Post, "# canary </PowerShell>", "</powershell>"),
     ] {
         let message = problem(family, stage(kind, data));
         assert!(message.contains("`mine`") && message.contains(expect), "{message}");
@@ -191,9 +192,16 @@ fn kubelet_arguments_may_span_lines() {
     let with = |text: &str| BootstrapInput { bootstrap_arguments: text.to_owned().into(), ..full() };
     let al2 = |text: &str| bootstrap_words(&render(OsFamily::AmazonLinux2, &with(text)).unwrap()).pop().unwrap();
     let one_line = al2("--a=b -v=2");
-    for text in
-        ["--a=b\n-v=2", "--a=b -v=2\n", "\n --a=b \r\n\t-v=2", "--a=b \\\n-v=2\n", "--a=b\u{a0}-v=2", "--a=b \\ \n-v=2"]
-    {
+    for text in [
+        "--a=b\n-v=2",
+        "--a=b -v=2\n",
+        "\n --a=b \r\n\t-v=2",
+        "--a=b \\\n-v=2\n",
+        "--a=b\u{a0}-v=2",
+        "--a=b \\ \n-v=2",
+        "--a=b \\ -v=2",
+        "--a=b -v=2 \\",
+    ] {
         assert_eq!(al2(text), one_line, "{text:?}");
         let windows = |text| render(OsFamily::Windows, &with(text)).unwrap();
         if text.is_ascii() && !text.contains('\\') {
@@ -228,8 +236,16 @@ fn arguments_that_systemd_changes_are_rejected() {
             assert!(!message.contains("canary"), "{message}");
         }
     }
-    let paths = BootstrapInput { bootstrap_arguments: "--root-dir=C:\\k".to_owned().into(), ..plain() };
-    assert!(render(OsFamily::Windows, &paths).is_ok(), "a Windows path has backslashes");
+    let windows = |text: &str| {
+        let input = BootstrapInput { bootstrap_arguments: text.to_owned().into(), ..plain() };
+        render(OsFamily::Windows, &input).map_err(|error| error.to_string())
+    };
+    for text in [r"--root-dir=C:\k", r#"--root-dir="C:\my k""#, r#"--root-dir="C:\k\\""#, "--a=it's"] {
+        assert!(windows(text).is_ok(), "{text}");
+    }
+    for text in ["--a=\"b", r#"--root-dir="C:\k\""#] {
+        assert!(windows(text).unwrap_err().contains("without its pair"), "{text}");
+    }
 }
 
 #[test]
@@ -606,7 +622,8 @@ proptest! {
         expected.push("-KubeletExtraArgs");
         prop_assert_eq!(words, expected);
         let flags: Vec<_> = kubelet.split([' ', '\t']).filter(|word| !word.is_empty()).collect();
-        let arguments: Vec<_> = input.bootstrap_arguments.expose().split_whitespace().collect();
+        let written = input.bootstrap_arguments.expose().split_whitespace();
+        let arguments: Vec<_> = written.filter(|word| *word != "\\").collect();
         prop_assert_eq!(&flags[2..2 + arguments.len()], &arguments[..]);
         prop_assert_eq!(&read_labels(read_flag(&flags[..1], "--node-labels").unwrap()), &input.labels);
         prop_assert_eq!(read_taints(read_flag(&flags[1..2], "--register-with-taints")), written_taints(&input));

@@ -23,28 +23,29 @@ pub(super) fn taint_list(taints: &[Taint]) -> Vec<String> {
 pub(super) fn environment_arguments(input: &BootstrapInput) -> String {
     let text = input.bootstrap_arguments.expose().as_str();
     // systemd joins lines that end in a backslash. Any other one at the end of the text would escape the closing quote.
-    let joined = text.replace("\\\n", " ");
-    let arguments = match has_line_break(&joined) || joined.contains('\\') {
+    let one_line = text.replace("\\\n", " ");
+    let arguments = match has_line_break(&one_line) || one_line.contains('\\') {
         false => Cow::Borrowed(text),
-        true => Cow::Owned(joined_words(&without_continuations(text))),
+        true => Cow::Owned(without_continuations(text).split_whitespace().collect::<Vec<_>>().join(" ")),
     };
     kubelet_arguments(input, &environment_escaped(&arguments))
 }
 
-/// The value of `-KubeletExtraArgs` on Windows, where only spaces and tabs separate arguments.
+/// The value of `-KubeletExtraArgs` on Windows, where only spaces and tabs separate arguments. A backslash may end a path,
+/// so that only one that stands alone continues a line.
 pub(super) fn windows_arguments(input: &BootstrapInput) -> String {
     let text = input.bootstrap_arguments.expose().as_str();
-    let arguments = if has_line_break(text) { Cow::Owned(joined_words(text)) } else { Cow::Borrowed(text) };
+    let continues = text.split_whitespace().any(|word| word == "\\");
+    let arguments = match has_line_break(text) || continues {
+        false => Cow::Borrowed(text),
+        true => Cow::Owned(text.split_whitespace().filter(|word| *word != "\\").collect::<Vec<_>>().join(" ")),
+    };
     kubelet_arguments(input, &arguments)
 }
 
 /// White space that neither systemd nor Windows takes between two arguments of one line.
 fn has_line_break(text: &str) -> bool {
     text.contains(|c: char| c.is_whitespace() && !matches!(c, ' ' | '\t'))
-}
-
-fn joined_words(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// Replaces each backslash that a shell would read as the continuation of a line, before white space or at the end.

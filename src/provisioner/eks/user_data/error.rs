@@ -51,6 +51,12 @@ pub enum UserDataError {
         /// The stage.
         stage: String,
     },
+    /// A Windows stage that would end the script around it.
+    #[error("{stage} contains the tag </powershell>, which would end the script that joins the node: remove it")]
+    EndsScript {
+        /// The stage.
+        stage: String,
+    },
     /// A value that would break the node or its quoting.
     #[error("{field}: {value:?} {rule}")]
     BadValue {

@@ -13,6 +13,7 @@ const LABELS: &str = "spec.eks.configuration.labels";
 const TAINTS: &str = "spec.eks.configuration.taints";
 const ARGUMENTS: &str = "spec.eks.configuration.bootstrapArguments";
 const REDACTED: &str = "[redacted]";
+const UNPAIRED_RULE: &str = "contains a quotation mark without its pair: remove it";
 
 fn invalid_value(field: &'static str, value: &str, rule: &'static str) -> UserDataError {
     let value = value.chars().take(128).collect();
@@ -59,10 +60,7 @@ pub(super) fn check_systemd_arguments(input: &BootstrapInput) -> Result<(), User
         None if matches!(c, '\'' | '"') => Some(c),
         _ => open,
     });
-    if open.is_some() {
-        return Err(invalid_value(ARGUMENTS, REDACTED, "contains a quotation mark without its pair: remove it"));
-    }
-    Ok(())
+    open.map_or(Ok(()), |_| Err(invalid_value(ARGUMENTS, REDACTED, UNPAIRED_RULE)))
 }
 
 /// Rejects text that quoting cannot protect on Windows. EC2Launch searches the whole text for its tags, and an old
@@ -95,7 +93,20 @@ pub(super) fn check_windows(input: &BootstrapInput) -> Result<(), UserDataError>
             ));
         }
     }
+    if has_open_quotation(input.bootstrap_arguments.expose()) {
+        return Err(invalid_value(ARGUMENTS, REDACTED, UNPAIRED_RULE));
+    }
     Ok(())
+}
+
+/// Whether a Windows command line ends within double quotes. An odd number of backslashes escapes a quote.
+fn has_open_quotation(text: &str) -> bool {
+    let (open, _) = text.chars().fold((false, 0), |(open, backslashes), c| match c {
+        '\\' => (open, backslashes + 1),
+        '"' => (open != (backslashes % 2 == 0), 0),
+        _ => (open, 0),
+    });
+    open
 }
 
 fn check_no_control_characters(field: &'static str, value: &str) -> Result<(), UserDataError> {

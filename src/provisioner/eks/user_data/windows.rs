@@ -36,6 +36,9 @@ const WARM_CHECK: &str = r#"if ($Lifecycle -like '*Warmed*') {
 pub(super) fn encode(input: &BootstrapInput, stages: &[DecodedStage]) -> Result<Vec<u8>, UserDataError> {
     validate::check_windows(input)?;
     validate::service_cidr_address(&input.service_cidr)?;
+    if let Some(stage) = stages.iter().find(|stage| ends_script(&stage.data)) {
+        return Err(UserDataError::EndsScript { stage: stage.field.clone() });
+    }
     let mut out = b"<powershell>\n".to_vec();
     out.extend(concatenated(stages, StageKind::Pre));
     out.push(b'\n');
@@ -55,6 +58,12 @@ pub(crate) fn custom_dns_address(service_cidr: &str) -> Option<String> {
         Ok(Some(IpAddr::V4(base))) if !DEFAULT_RANGES.contains(&service_cidr) => Some(dns_address(base)),
         _ => None,
     }
+}
+
+/// EC2Launch runs the text up to the first end tag, wherever it stands.
+fn ends_script(data: &[u8]) -> bool {
+    const END: &[u8] = b"</powershell>";
+    data.windows(END.len()).any(|at| at.eq_ignore_ascii_case(END))
 }
 
 /// The parameters of the bootstrap script. The other output streams are redirected into EC2Launch's log.
