@@ -779,6 +779,7 @@ mod takeover_tags;
 mod attributes;
 
 mod transitions;
+mod user_data;
 
 mod warm_pool;
 
