@@ -49,7 +49,7 @@ pub use status::{
     SpotRecommendation, StrategyProgress, TemplateStatus,
 };
 pub use status_fargate::FargateStatus;
-pub use validate::{FieldError, FieldErrorKind, check_spec, decode_spec};
+pub use validate::{FieldError, FieldErrorKind, check_spec, decode_spec, decode_spec_with_errors};
 
 use kube::CustomResourceExt;
 

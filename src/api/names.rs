@@ -122,6 +122,9 @@ pub(crate) mod condition {
     /// A deletion leaves AWS resources behind; the message names them and says why.
     pub(crate) const RESOURCES_RETAINED: &str = "ResourcesRetained";
 
+    /// Fields of the spec cannot be used; the message names each with the remedy, and what stays as it is in AWS.
+    pub(crate) const FIELDS_REJECTED: &str = "FieldsRejected";
+
     /// Annotations below the controller's prefix have no effect; the message names each with the remedy.
     pub(crate) const ANNOTATIONS_IGNORED: &str = "AnnotationsIgnored";
 

@@ -136,12 +136,9 @@ impl SpecErrors {
         items
     }
 
-    /// The parsed value, unless there are errors.
-    ///
-    /// # Errors
     /// All errors, in the order in which they were found.
-    pub(crate) fn into_result<T>(self, value: T) -> Result<T, Vec<SpecError>> {
-        if self.errors.is_empty() { Ok(value) } else { Err(self.errors) }
+    pub(crate) fn into_errors(self) -> Vec<SpecError> {
+        self.errors
     }
 
     fn field_path(&self, field: &str) -> String {

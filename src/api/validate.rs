@@ -59,12 +59,21 @@ pub(crate) fn find_errors(spec: &Value) -> Vec<FieldError> {
 /// # Errors
 /// All errors in the spec.
 pub fn decode_spec(spec: &Value) -> Result<InstanceGroupSpec, Vec<FieldError>> {
+    let (decoded, found) = decode_spec_with_errors(spec)?;
+    if found.is_empty() { Ok(decoded) } else { Err(found) }
+}
+
+/// Decodes a spec whose values may violate rules of the schema. Returns these violations, too.
+///
+/// # Errors
+/// All errors in the spec, if one of them is a value of a wrong type.
+pub fn decode_spec_with_errors(spec: &Value) -> Result<(InstanceGroupSpec, Vec<FieldError>), Vec<FieldError>> {
     let found = check_spec(spec);
-    if !found.is_empty() {
+    if found.iter().any(|error| error.kind == FieldErrorKind::WrongType) {
         return Err(found);
     }
     // The checks above cover every type. An error of serde beyond them is reported without its text, which may quote values.
-    InstanceGroupSpec::deserialize_from(spec).ok_or_else(|| {
+    let decoded = InstanceGroupSpec::deserialize_from(spec).ok_or_else(|| {
         vec![field_error(
             FieldErrorKind::WrongType,
             "spec",
@@ -72,7 +81,8 @@ pub fn decode_spec(spec: &Value) -> Result<InstanceGroupSpec, Vec<FieldError>> {
             "cannot be decoded",
             "compare it with docs/reference.md",
         )]
-    })
+    })?;
+    Ok((decoded, found))
 }
 
 impl InstanceGroupSpec {

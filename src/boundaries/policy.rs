@@ -104,14 +104,21 @@ impl Policy {
         })
     }
 
-    /// All values of a merged spec that the policy does not allow. Values from the ConfigMap are the admin's own and
-    /// are always allowed.
+    /// All values of a merged spec that the policy does not allow, and the quotas that it exceeds.
     pub(crate) fn check(
         &self,
         effective: &MergedSpec,
         namespace: &str,
         request: &QuotaRequest,
     ) -> Vec<PolicyViolation> {
+        let mut found = self.forbidden_values(effective, namespace);
+        found.extend(self.exceeded_quotas(&effective.spec, namespace, request));
+        found
+    }
+
+    /// All values of a merged spec that the policy does not allow. Values from the ConfigMap are the admin's own and
+    /// are always allowed.
+    pub(crate) fn forbidden_values(&self, effective: &MergedSpec, namespace: &str) -> Vec<PolicyViolation> {
         let mut found = vec![];
         for path in ROLE_PATHS {
             let value = path.split('.').skip(1).fold(&effective.spec, |value, key| &value[key]);
@@ -127,7 +134,6 @@ impl Policy {
             check_allowed(effective, &path, value, self.managed_policies.as_deref(), "managedPolicies", &mut found);
         }
         self.check_selectors(effective, namespace, &mut found);
-        found.extend(self.exceeded_quotas(&effective.spec, namespace, request));
         found
     }
 
@@ -142,7 +148,12 @@ impl Policy {
     }
 
     /// The limits that a request newly exceeds.
-    fn exceeded_quotas(&self, spec: &Value, namespace: &str, request: &QuotaRequest) -> Vec<PolicyViolation> {
+    pub(crate) fn exceeded_quotas(
+        &self,
+        spec: &Value,
+        namespace: &str,
+        request: &QuotaRequest,
+    ) -> Vec<PolicyViolation> {
         let NamespaceUsage { groups, nodes } = request.usage;
         let mut found = vec![];
         for (glob, quota) in self.quotas.iter().filter(|(glob, _)| matches_glob(glob, namespace)) {

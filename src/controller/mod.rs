@@ -5,6 +5,7 @@ pub(crate) mod context;
 mod interrupted;
 pub(crate) mod planner;
 pub(crate) mod queue;
+pub(crate) mod quota_grants;
 pub mod report;
 pub(crate) mod requeue;
 pub(crate) mod stores;

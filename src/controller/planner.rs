@@ -17,7 +17,9 @@ use crate::api::{self, InstanceGroup, InstanceGroupSpec, InstanceGroupStatus, Pr
 use crate::auth::aws_auth::MapRoles;
 use crate::aws::inventory::Inventory;
 use crate::boundaries::active::{ActiveBoundaries, BoundariesSource};
-use crate::boundaries::{Boundaries, MergedAnnotations, MergedSpec, OverriddenValue, QuotaRequest, merge};
+use crate::boundaries::{
+    Boundaries, MergedAnnotations, MergedSpec, OverriddenValue, PolicyViolation, QuotaRequest, merge,
+};
 use crate::controller::report::BoundariesSummary;
 use crate::index::groups::GroupIndex;
 use crate::index::nodes::NodeIndex;
@@ -25,6 +27,7 @@ use crate::index::process_state::ProcessState;
 use crate::index::spot::Recommendations;
 use crate::k8s::KubeApi;
 use crate::plan::{self, ConditionUpdate, Plan, Reason};
+use crate::provisioner::broken_fields::ask_for_defaults;
 pub(crate) use crate::provisioner::observe::ObserveError;
 use crate::provisioner::observe::{ObserveResult, Observer};
 use crate::provisioner::{
@@ -79,6 +82,16 @@ pub(crate) struct Planning {
 }
 
 impl Planning {
+    /// The plan of a group that goes on. It counts as failed while fields of the spec cannot be used. `allowed` is what the
+    /// quota of the namespace allows; `None` without a quota, or when it rejects the request.
+    fn planned(mut plan: Plan, snapshot: Box<dyn PlanSnapshot>, allowed: Option<QuotaRequest>) -> Self {
+        if let Some(request) = allowed {
+            plan.status_update.fields.insert("quotaNodes".to_owned(), json!(request.requested_nodes));
+        }
+        let failure_reason = snapshot.has_broken_fields().then_some(fail_reason::RESOURCE_VALIDATION);
+        Planning { plan, boundaries: None, failure_reason, snapshot: Some(snapshot) }
+    }
+
     pub(super) fn blocked(plan: Plan, failure_reason: &'static str) -> Self {
         Planning { plan, boundaries: None, failure_reason: Some(failure_reason), snapshot: None }
     }
@@ -86,10 +99,7 @@ impl Planning {
     /// A blocked plan for an invalid spec. If the boundaries dropped a required value, the message asks for a default
     /// rather than for the value.
     fn rejected(id: &GroupId, mut problems: Vec<SpecError>, dropped: &[OverriddenValue]) -> Self {
-        for problem in problems.iter_mut().filter(|p| p.is_missing() && dropped.iter().any(|d| d.path == p.path)) {
-            problem.rule = "is required, and tenants may not set it".into();
-            problem.remedy = "ask your cluster admin for a default".into();
-        }
+        ask_for_defaults(&mut problems, dropped);
         let plan = plan::blocked_plan(id, spec_error::first_reason(&problems), join_messages(&problems));
         Self::blocked(plan, fail_reason::RESOURCE_VALIDATION)
     }
@@ -111,7 +121,8 @@ impl Planner {
         let id = group_id(group);
         let observer = self.observer(context, max_age, now);
         let planning = self.plan_group(group, &id, context, &observer).await?;
-        if planning.failure_reason.is_none() {
+        // A group with a snapshot goes on, also when some of its fields cannot be used.
+        if planning.failure_reason.is_none() || planning.snapshot.is_some() {
             return Ok(planning);
         }
         let status = group.status.clone().unwrap_or_default();
@@ -153,7 +164,7 @@ impl Planner {
         context: &GroupContext,
         observer: &Observer<'_>,
     ) -> ObserveResult<Planning> {
-        let (spec, provisioner) = match decode_and_check(id, merged, context) {
+        let (spec, mut errors, provisioner) = match decode(merged) {
             Ok(found) => found,
             Err(problems) => return Ok(Planning::rejected(id, problems, &merged.overridden)),
         };
@@ -163,11 +174,17 @@ impl Planner {
         if let Some(problem) = problem {
             return Ok(Planning::rejected(id, vec![problem], &merged.overridden));
         }
+        let PolicyErrors { violations, exceeded_quotas } = policy_errors(id, merged, context);
+        errors.extend(violations);
+        let quota_request = context.quota_request.filter(|_| exceeded_quotas.is_empty());
         let request = PlanRequest {
             id,
             is_new: status.is_unwritten(),
             annotations: &merged.annotations,
             spec,
+            errors,
+            exceeded_quotas,
+            overridden: &merged.overridden,
             status: &status,
             lock: context.lock.as_deref(),
             recommendations: &context.recommendations,
@@ -178,12 +195,7 @@ impl Planner {
             refusal: &self.process_state.lasting_refusal(&id.key(), id.generation, observer.now),
         };
         Ok(match provisioner.plan(observer, request).await? {
-            PlanResult::Planned(mut plan, snapshot) => {
-                if let Some(request) = context.quota_request {
-                    plan.status_update.fields.insert("quotaNodes".to_owned(), json!(request.requested_nodes));
-                }
-                Planning { plan: *plan, boundaries: None, failure_reason: None, snapshot: Some(snapshot) }
-            }
+            PlanResult::Planned(plan, snapshot) => Planning::planned(*plan, snapshot, quota_request),
             PlanResult::Rejected(problems) => Planning::rejected(id, problems, &merged.overridden),
         })
     }
@@ -237,7 +249,7 @@ impl Planner {
         let kind = recorded_provisioner(&status)
             .or_else(|| provisioner_kind(&merged.as_ref()?.spec))
             .unwrap_or(ProvisionerKind::Eks);
-        let forbidden = merged.as_ref().map(|merged| policy_violations(id, merged, context)).unwrap_or_default();
+        let forbidden = merged.as_ref().map(|merged| policy_errors(id, merged, context).all()).unwrap_or_default();
         let spec = merged.as_ref().and_then(|merged| api::validate::decode_spec(&merged.spec).ok());
         let annotations = merged.as_ref().map(|merged| &merged.annotations);
         let protected_by = deletion_protection(group, annotations, context);
@@ -298,17 +310,14 @@ fn annotations_ignored(group: &InstanceGroup, context: &GroupContext) -> Option<
     })
 }
 
-/// Decodes the merged spec, checks it against the policy, and selects the provisioner.
-fn decode_and_check(
-    id: &GroupId,
+/// Decodes the merged spec, and selects the provisioner. Returns violations of the schema's rules, too.
+fn decode(
     merged: &MergedSpec,
-    context: &GroupContext,
-) -> Result<(InstanceGroupSpec, &'static dyn Provisioner), Vec<SpecError>> {
-    let spec = api::validate::decode_spec(&merged.spec).map_err(|errors| {
-        let problem =
-            |e: &api::validate::FieldError| SpecError::invalid(&e.path, &e.value, e.rule.clone(), e.remedy.clone());
-        errors.iter().map(problem).collect::<Vec<_>>()
-    })?;
+) -> Result<(InstanceGroupSpec, Vec<SpecError>, &'static dyn Provisioner), Vec<SpecError>> {
+    let problems = |errors: Vec<api::validate::FieldError>| -> Vec<_> {
+        errors.into_iter().map(|e| SpecError::invalid(&e.path, &e.value, e.rule, e.remedy)).collect()
+    };
+    let (spec, errors) = api::validate::decode_spec_with_errors(&merged.spec).map_err(problems)?;
     let name = spec.provisioner.clone().unwrap_or_default();
     if name.is_empty() {
         return Err(vec![SpecError::missing("spec.provisioner")]);
@@ -317,21 +326,39 @@ fn decode_and_check(
         let remedy = "use eks, eks-managed or eks-fargate";
         return Err(vec![SpecError::invalid("spec.provisioner", name, "is an unknown provisioner", remedy)]);
     };
-    let violations = policy_violations(id, merged, context);
-    if violations.is_empty() { Ok((spec, dispatch::for_kind(kind))) } else { Err(violations) }
+    Ok((spec, problems(errors), dispatch::for_kind(kind)))
 }
 
-/// Violations of the admin's policy in a merged spec.
-fn policy_violations(id: &GroupId, merged: &MergedSpec, context: &GroupContext) -> Vec<SpecError> {
-    let violations = context
-        .active_boundaries
-        .boundaries
-        .as_ref()
-        .map(|b| b.policy.check(merged, &id.namespace, &context.quota_request.unwrap_or_default()));
-    let problem = |v: &crate::boundaries::PolicyViolation| {
-        SpecError::invalid(&v.path, &v.value, v.rule.clone(), v.remedy.clone()).with_reason(Reason::PolicyViolation)
+/// What the admin's policy does not allow in a merged spec.
+#[derive(Default)]
+struct PolicyErrors {
+    /// Values that it does not allow.
+    violations: Vec<SpecError>,
+    /// Quotas that the group, or more nodes of it, would exceed.
+    exceeded_quotas: Vec<SpecError>,
+}
+
+impl PolicyErrors {
+    fn all(self) -> Vec<SpecError> {
+        [self.violations, self.exceeded_quotas].concat()
+    }
+}
+
+fn policy_errors(id: &GroupId, merged: &MergedSpec, context: &GroupContext) -> PolicyErrors {
+    let Some(boundaries) = &context.active_boundaries.boundaries else { return PolicyErrors::default() };
+    let problem = |v: PolicyViolation| {
+        SpecError::invalid(&v.path, &v.value, v.rule, v.remedy).with_reason(Reason::PolicyViolation)
     };
-    violations.unwrap_or_default().iter().map(problem).collect()
+    let request = context.quota_request.unwrap_or_default();
+    PolicyErrors {
+        violations: boundaries.policy.forbidden_values(merged, &id.namespace).into_iter().map(problem).collect(),
+        exceeded_quotas: boundaries
+            .policy
+            .exceeded_quotas(&merged.spec, &id.namespace, &request)
+            .into_iter()
+            .map(problem)
+            .collect(),
+    }
 }
 
 /// Who wrote the template of the strategy `crd`.
@@ -444,6 +471,7 @@ mod tests {
     use crate::plan::Outcome;
     use crate::provisioner::eks::names::GroupNames;
     use crate::provisioner::name_form::NameForm;
+    use crate::provisioner::{PlanContext, Projection};
 
     #[test]
     fn restricted_required_field_asks_the_admin_for_a_default() {
@@ -488,6 +516,38 @@ mod tests {
         assert_ne!(revision, other_revision);
         assert_eq!(before, unrelated);
         assert_ne!(before, fingerprint_of("2", "", "1").0);
+    }
+
+    struct StubSnapshot {
+        has_broken_fields: bool,
+    }
+
+    impl PlanSnapshot for StubSnapshot {
+        fn cluster(&self) -> &str {
+            "demo"
+        }
+        fn has_broken_fields(&self) -> bool {
+            self.has_broken_fields
+        }
+        fn simulate(&self, _: &Plan, _: &PlanContext) -> Projection {
+            unimplemented!()
+        }
+    }
+
+    /// Without the metric, nobody would notice a default that keeps all groups from new versions.
+    #[test]
+    fn group_that_goes_on_with_a_broken_field_counts_as_failed() {
+        let id = group_id(&InstanceGroup::new("web", InstanceGroupSpec::default()));
+        let plan = || plan::blocked_plan(&id, Reason::ImageNotFound, "no image".into());
+        let planning = |has_broken_fields, allowed| {
+            Planning::planned(plan(), Box::new(StubSnapshot { has_broken_fields }), allowed)
+        };
+        assert_eq!(planning(true, None).failure_reason, Some(fail_reason::RESOURCE_VALIDATION));
+        let allowed = QuotaRequest { requested_nodes: 7, ..QuotaRequest::default() };
+        let healthy = planning(false, Some(allowed));
+        assert_eq!((healthy.failure_reason, &healthy.plan.status_update.fields["quotaNodes"]), (None, &json!(7)));
+        let refused = planning(true, None).plan.status_update.fields;
+        assert!(!refused.contains_key("quotaNodes"), "what the quota rejects is not recorded as allowed");
     }
 
     fn with_status(status: serde_json::Value) -> InstanceGroupStatus {

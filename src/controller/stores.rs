@@ -19,6 +19,7 @@ use crate::boundaries::active::BoundariesCell;
 use crate::boundaries::{NamespaceUsage, QuotaClaim, QuotaRequest};
 use crate::controller::planner::{GroupContext, Planner};
 use crate::controller::queue::QueuedGroups;
+use crate::controller::quota_grants::{QuotaGrants, with_grant};
 use crate::index::groups::GroupIndex;
 use crate::index::spot::Recommendations;
 use crate::lock::{Locks, is_locked};
@@ -71,8 +72,8 @@ pub(crate) struct Stores {
     pub recommendations: Arc<Recommendations>,
     /// The generation of each invalid object whose status reports it.
     reported_generation: Mutex<HashMap<String, Option<i64>>>,
-    /// The nodes that a quota allowed to a group in this process, by `namespace/name`.
-    granted_nodes: Mutex<HashMap<String, u64>>,
+    /// What quotas allowed in this process.
+    pub quota_grants: QuotaGrants,
 }
 
 impl Stores {
@@ -92,7 +93,7 @@ impl Stores {
             queued: QueuedGroups::default(),
             recommendations: Arc::default(),
             reported_generation: Mutex::default(),
-            granted_nodes: Mutex::default(),
+            quota_grants: QuotaGrants::default(),
         }
     }
 
@@ -135,46 +136,33 @@ impl Stores {
         if !policy.has_quota(&namespace) {
             return None;
         }
-        let claim = |stored: &GroupObject| self.granted(stored, held_claim(stored));
         let own = GroupObject(Ok(group.clone()));
-        let keys = self.group_index.in_namespace(&namespace);
-        let names = keys.iter().map(|key| key.rsplit('/').next().unwrap_or_default());
-        let others = names.filter(|name| *name != group.name_any());
-        let others: Vec<_> =
-            others.filter_map(|name| self.groups.get(&ObjectRef::new(name).within(&namespace))).collect();
-        let mut usage = NamespaceUsage::held(others.iter().map(|other| claim(other)).chain([claim(&own)]));
-        let mut older: Vec<_> = others.iter().filter(|other| created_before(other.as_ref(), group)).collect();
-        older.sort_by_key(|other| (other.creation_timestamp(), other.name_any()));
-        for other in older {
-            let requested_nodes = match &other.0 {
-                Ok(other) => planner.requested_nodes(other, context),
-                Err(invalid) => invalid.requested_nodes,
-            };
-            let request = usage.request(QuotaClaim { requested_nodes, ..claim(other) });
-            if policy.allows(&namespace, &request) {
-                usage = request.usage;
+        let request = self.quota_grants.decide(&key(&own), |granted| {
+            // Read here: a group that was decided on meanwhile must be among them.
+            let keys = self.group_index.in_namespace(&namespace);
+            let names = keys.iter().map(|key| key.rsplit('/').next().unwrap_or_default());
+            let others = names.filter(|name| *name != group.name_any());
+            let others: Vec<_> =
+                others.filter_map(|name| self.groups.get(&ObjectRef::new(name).within(&namespace))).collect();
+            let claim = |stored: &GroupObject| with_grant(held_claim(stored), granted.get(&key(stored)));
+            let mut usage = NamespaceUsage::held(others.iter().map(|other| claim(other)).chain([claim(&own)]));
+            let mut older: Vec<_> = others.iter().filter(|other| created_before(other.as_ref(), group)).collect();
+            older.sort_by_key(|other| (other.creation_timestamp(), other.name_any()));
+            for other in older {
+                let requested_nodes = match &other.0 {
+                    Ok(other) => planner.requested_nodes(other, context),
+                    Err(invalid) => invalid.requested_nodes,
+                };
+                let request = usage.request(QuotaClaim { requested_nodes, ..claim(other) });
+                if policy.allows(&namespace, &request) {
+                    usage = request.usage;
+                }
             }
-        }
-        let requested_nodes = planner.requested_nodes(group, context);
-        let request = usage.request(QuotaClaim { requested_nodes, ..claim(&own) });
-        if policy.allows(&namespace, &request) {
-            self.granted_nodes.lock().expect("lock is not poisoned").insert(key(&own), requested_nodes);
-        }
+            let requested_nodes = planner.requested_nodes(group, context);
+            let request = usage.request(QuotaClaim { requested_nodes, ..claim(&own) });
+            (request, policy.allows(&namespace, &request))
+        });
         Some(request)
-    }
-
-    /// The claim with what this process has allowed since, which the status may not record yet.
-    fn granted(&self, stored: &GroupObject, claim: QuotaClaim) -> QuotaClaim {
-        let granted = self.granted_nodes.lock().expect("lock is not poisoned");
-        match granted.get(&key(stored)) {
-            Some(nodes) => QuotaClaim { exists: true, held_nodes: claim.held_nodes.max(*nodes), ..claim },
-            None => claim,
-        }
-    }
-
-    /// Forgets what a deleted group was allowed.
-    pub(crate) fn forget_granted(&self, key: &str) {
-        self.granted_nodes.lock().expect("lock is not poisoned").remove(key);
     }
 
     /// The entries of aws-auth; empty without the ConfigMap.

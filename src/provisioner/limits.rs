@@ -93,7 +93,7 @@ mod tests {
     fn errors(limit: &TextLimit, text: &str) -> Vec<SpecError> {
         let mut problems = SpecErrors::under("spec");
         limit.check(&mut problems, "field", text);
-        problems.into_result(()).err().unwrap_or_default()
+        problems.into_errors()
     }
 
     #[test]
@@ -120,7 +120,10 @@ mod tests {
         let named = |name: &str| {
             let mut problems = SpecErrors::under("spec");
             cluster_name(&mut problems, &Some(name.into()));
-            problems.into_result(()).map_err(|errors| errors.len())
+            match problems.into_errors().len() {
+                0 => Ok(()),
+                count => Err(count),
+            }
         };
         assert_eq!(
             (named("demo"), named("-demo"), named(""), named(&"c".repeat(101))),

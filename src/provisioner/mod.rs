@@ -5,6 +5,7 @@
 //! `delete` make the plan, `simulate` projects later passes, and `apply` runs the provisioner's own steps. The controller
 //! uses them only through [`Provisioner`]. [`dispatch::for_kind`] is the only place that names them all.
 
+pub mod broken_fields;
 pub(crate) mod dispatch;
 pub mod eks;
 pub mod fargate;

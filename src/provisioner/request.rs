@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::broken_fields::{BrokenFields, Part};
 use super::plan_input::PlanContext;
 use super::snapshot::PlanSnapshot;
 use crate::api::names::annotation;
 use crate::api::spec_error::{self, SpecError, join_messages};
 use crate::api::{GroupId, InstanceGroupSpec, InstanceGroupStatus};
 use crate::aws::InstanceState;
-use crate::boundaries::{MergedAnnotations, Policy};
+use crate::boundaries::{MergedAnnotations, OverriddenValue, Policy};
 use crate::index::spot::Recommendations;
 use crate::plan::{Event, ObjectStep, Outcome, Plan, PlanBuilder, Reason, Refusal, Write, blocked_plan};
 use crate::rotation::NodeInstance;
@@ -26,8 +27,14 @@ pub(crate) struct PlanRequest<'a> {
     pub is_new: bool,
     /// Merged annotations.
     pub annotations: &'a MergedAnnotations,
-    /// Merged spec. The admin's policy has already been checked.
+    /// Merged spec.
     pub spec: InstanceGroupSpec,
+    /// Fields of the spec that violate a rule of the schema or the admin's policy.
+    pub errors: Vec<SpecError>,
+    /// The quotas of the namespace that a growth of the group would exceed.
+    pub exceeded_quotas: Vec<SpecError>,
+    /// Values of the tenant that the boundaries replaced.
+    pub overridden: &'a [OverriddenValue],
     /// Status of the group.
     pub status: &'a InstanceGroupStatus,
     /// Which object carries `lock-upgrades`, for messages; `None` without a lock.
@@ -47,6 +54,23 @@ pub(crate) struct PlanRequest<'a> {
 }
 
 impl<'a> PlanRequest<'a> {
+    /// The fields that cannot be used: those of the request, and those that the parser found. `parts` names what depends
+    /// on a field.
+    ///
+    /// # Errors
+    /// All errors, if everything depends on one of the fields.
+    pub(crate) fn broken_fields(
+        &self,
+        parsed: Vec<SpecError>,
+        parts: impl Fn(&str) -> Option<&'static [Part]>,
+    ) -> Result<BrokenFields, Vec<SpecError>> {
+        let is_new = |error: &SpecError| self.errors.iter().all(|known| known.path != error.path);
+        let errors = self.errors.iter().cloned().chain(parsed.into_iter().filter(is_new)).collect();
+        let mut broken = BrokenFields::classify(errors, self.overridden, parts)?;
+        broken.extend(&[Part::Growth], self.exceeded_quotas.iter().cloned());
+        Ok(broken)
+    }
+
     /// What the plan depends on besides the desired and the observed state.
     pub(crate) fn plan_context(&self, now: Timestamp) -> PlanContext<'a> {
         PlanContext {

@@ -66,6 +66,8 @@ pub enum Release {
 pub trait PlanSnapshot: Send + Sync {
     /// Name of the group's cluster.
     fn cluster(&self) -> &str;
+    /// Whether fields of the spec cannot be used, so that what depends on them stays as it is in AWS.
+    fn has_broken_fields(&self) -> bool;
     /// Simulates the passes after `first`.
     fn simulate(&self, first: &Plan, context: &PlanContext) -> Projection;
     /// The group's own launch template; `None` without one.

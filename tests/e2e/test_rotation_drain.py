@@ -77,14 +77,14 @@ def test_a_spec_that_becomes_invalid_leaves_no_node_cordoned_or_in_standby(tenan
     tenant.set_defaults(image=rotation.images(tenant.cloud)[1])
     for group in (drained, aside):
         rotation.wait_draining(group)
-    tenant.set_defaults(subnets=["no-subnet"])
-    assert "no-subnet" in drained.wait_condition("Stalled", reason="NotFound")["message"]
+    tenant.set_defaults(clusterName="no-cluster")
+    assert "no-cluster" in drained.wait_condition("Stalled", reason="InvalidSpec")["message"]
     drained.wait(lambda g: not rotation.draining_nodes(g) and len(g.ready_nodes()) == 1, what="the node's return")
     assert drained.wait_event("NodeUncordoned", "rejected") and rotation.terminated(drained) == []
     assert rotation.in_standby(aside) == old, "its replacement serves, so the rotation of this node goes on"
     rotation.allow_disruptions(tenant, app="aside")
     aside.wait(lambda g: not set(g.instances(None)) & set(old), what="the end of the instance in standby")
-    assert aside.undrained() == {} and aside.has_condition("Stalled", reason="NotFound")
+    assert aside.undrained() == {} and aside.has_condition("Stalled", reason="InvalidSpec")
 
 
 def test_a_node_that_someone_else_uncordons_is_given_back(tenant):

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use instance_manager::api::FieldError;
+use instance_manager::api::spec_error::SpecError;
 use instance_manager::aws::Cluster;
 use instance_manager::boundaries::{Boundaries, MergedAnnotations, merge};
 use instance_manager::provisioner::GroupId;
@@ -41,4 +43,16 @@ pub fn cluster() -> Cluster {
         vpc: Some("vpc-1".into()),
         authentication_mode: "CONFIG_MAP".into(),
     }
+}
+
+/// The violations of the schema, and the errors of the parser about other fields.
+pub fn all_errors(violations: Vec<FieldError>, parsed: Vec<SpecError>) -> Vec<SpecError> {
+    let mut all: Vec<_> =
+        violations.into_iter().map(|e| SpecError::invalid(&e.path, &e.value, e.rule, e.remedy)).collect();
+    for error in parsed {
+        if all.iter().all(|known| known.path != error.path) {
+            all.push(error);
+        }
+    }
+    all
 }

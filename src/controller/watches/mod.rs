@@ -101,7 +101,7 @@ fn trim_group(stored: &mut GroupObject, ctx: &Context) {
 fn forget_group(key: &str, known: &mut std::collections::HashMap<String, TriggerFields>, ctx: &Context) {
     known.remove(key);
     ctx.conflict_detector.forget(key);
-    ctx.stores.forget_granted(key);
+    ctx.stores.quota_grants.forget(key);
     ctx.planner.process_state.forget_group(key);
     ctx.metrics.forget_group(key);
 }

@@ -4,6 +4,7 @@ pub(crate) mod adopt;
 pub(crate) mod apply;
 pub mod delete;
 pub mod desired;
+pub mod in_force;
 pub mod input;
 pub(crate) mod ipv6;
 pub(crate) mod join;
@@ -28,6 +29,7 @@ pub(crate) mod warm_pool;
 use async_trait::async_trait;
 use jiff::Timestamp;
 
+use super::broken_fields::{BrokenFields, Part};
 use super::name_form::NameForm;
 use super::{DeleteRequest, GroupId, PlanRequest, PlanResult, Provisioner, StopRequest, cluster_mismatch};
 use crate::api::InstanceGroupStatus;
@@ -51,8 +53,8 @@ pub(crate) struct Eks;
 #[async_trait]
 impl Provisioner for Eks {
     async fn plan(&self, o: &Observer<'_>, mut request: PlanRequest<'_>) -> ObserveResult<PlanResult> {
-        let mut desired = match desired_spec(&mut request, o.now) {
-            Ok(desired) => desired,
+        let (mut desired, broken) = match desired_spec(&mut request, o.now) {
+            Ok(found) => found,
             Err(problems) => return Ok(PlanResult::Rejected(problems)),
         };
         let PlanRequest { id, status, .. } = request;
@@ -63,7 +65,8 @@ impl Provisioner for Eks {
         let mut form = recorded_form(&desired, &o.inventory.aws().region, status);
         let mut may_change_volume = desired.has_default_volume;
         let (mut resolved, observed) = loop {
-            let resolved = match resolve::resolve_with_launch_problems(desired.clone(), &references, form) {
+            let (spec, broken) = (desired.clone(), broken.clone());
+            let resolved = match resolve::resolve_with_errors(spec, broken, &references, form, &recorded_role(status)) {
                 Ok(resolved) => resolved,
                 Err(problems) => return Ok(PlanResult::Rejected(problems)),
             };
@@ -92,15 +95,16 @@ impl Provisioner for Eks {
             o.process_state.set_name_conflict(&id.key(), &resolved.names.role);
             form = next;
         };
-        if resolved.launch_problems.is_empty()
+        if !resolved.broken.contains(Part::Launch)
             && let Some(facts) = observe::references::launch_facts(o, &resolved, &observed, status).await?
         {
-            resolved.launch_problems = launch_template::launch_checks::spec_errors(&resolved, &facts);
+            let problems = launch_template::launch_checks::spec_errors(&resolved, &facts);
+            resolved.broken.extend(&[Part::Launch], problems);
         }
-        // An existing group keeps its version and its nodes, and everything else goes on.
-        if observed.scaling_group.is_none() && !resolved.launch_problems.is_empty() {
-            return Ok(PlanResult::Rejected(resolved.launch_problems));
+        if observed.scaling_group.is_none() && !resolved.broken.is_empty() {
+            return Ok(PlanResult::Rejected(resolved.broken.errors()));
         }
+        in_force::keep(&mut resolved, &observed, status);
         let mut snapshot = input::Snapshot { resolved, observed };
         let mut verified = VerifiedNodes::default();
         let plan = loop {
@@ -217,15 +221,27 @@ impl Provisioner for Eks {
     }
 }
 
-/// Parses the merged spec with the controller's settings. Returns all errors at once.
-fn desired_spec(request: &mut PlanRequest, now: Timestamp) -> Result<desired::DesiredSpec, Vec<SpecError>> {
+fn recorded_role(status: &InstanceGroupStatus) -> resolve::RecordedRole {
+    let id = status.join.as_ref().and_then(|join| join.role_id.clone());
+    resolve::RecordedRole { arn: status.nodes_instance_role_arn.clone().filter(|arn| !arn.is_empty()), id }
+}
+
+/// Parses the merged spec with the controller's settings, and names the fields that cannot be used.
+///
+/// # Errors
+/// All errors at once, if everything depends on one of the fields.
+fn desired_spec(
+    request: &mut PlanRequest,
+    now: Timestamp,
+) -> Result<(desired::DesiredSpec, BrokenFields), Vec<SpecError>> {
     let settings = request.settings;
     if let Some(eks) = request.spec.eks.as_mut().filter(|e| e.r#type.as_deref().unwrap_or_default().is_empty()) {
         eks.r#type = Some(settings.default_scaling_configuration.as_str().into());
     }
     let recommended =
         apply_spot_recommendation(&mut request.spec, request.status, request.recommendations, request.policy, now);
-    let mut desired = desired::parse_with_launch_problems(request.id, request.annotations, &request.spec)?;
+    let (mut desired, errors) = desired::parse_with_errors(request.id, request.annotations, &request.spec);
+    let broken = request.broken_fields(errors, in_force::dependent_parts)?;
     desired.spot_recommendation = recommended;
     desired.join_auth = settings.join_auth;
     if let Some(crd) = &mut desired.crd_strategy {
@@ -239,7 +255,7 @@ fn desired_spec(request: &mut PlanRequest, now: Timestamp) -> Result<desired::De
     desired.discovers_endpoint = settings.windows_discovers_endpoint && desired.os_family == OsFamily::Windows;
     match cluster_mismatch(settings, resolve::CLUSTER_FIELD, &desired.cluster) {
         Some(problem) => Err(vec![problem]),
-        None => Ok(desired),
+        None => Ok((desired, broken)),
     }
 }
 

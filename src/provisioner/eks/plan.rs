@@ -22,6 +22,7 @@ use crate::aws::{ScalingGroup, ScalingGroupChange};
 use crate::ownership::ownership_conflict;
 use crate::plan::{Drift, ObjectStep, Outcome, Phase, Plan, PlanBuilder, Reason, Recheck, StatusUpdate, waiting};
 use crate::plan::{EksStep, Pin};
+use crate::provisioner::broken_fields::Part;
 use crate::provisioner::join_times;
 
 /// Plans one reconcile of a group that is not being deleted.
@@ -110,7 +111,9 @@ fn plan_existing(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuil
         ));
     }
     record_join_times(input, builder);
-    let joined = role_join(input).plan();
+    builder.condition_updates.extend(input.resolved.broken.condition(input.status));
+    let keeps_entries = input.resolved.broken.contains(Part::Join);
+    let joined = if keeps_entries { JoinPlan::default() } else { role_join(input).plan() };
     record(input, &joined, builder);
     record_spot_recommendation(input, builder);
     authorize(joined, builder);
@@ -118,7 +121,8 @@ fn plan_existing(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuil
         ensure_role(input, builder);
     }
     // The version could ask for Spot Instances, so it is created once the pool is gone.
-    let template = if warm_pool::excluded_by(input, group).is_some() || !input.resolved.launch_problems.is_empty() {
+    let keeps_version = input.resolved.broken.contains(Part::Launch);
+    let template = if warm_pool::excluded_by(input, group).is_some() || keeps_version {
         TemplateContribution::default()
     } else {
         versions::plan_template(input, group, builder)
@@ -144,9 +148,7 @@ fn plan_existing(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuil
         region::plan_claim(input, builder);
         rotation::rotate_nodes(input, group, builder);
         builder.rotation_planned = true;
-        if let Some((reason, message)) = rotation::launch_problem(input) {
-            builder.set_outcome_once(Outcome::Blocked { reason, message, is_deleting: false });
-        }
+        input.resolved.broken.outcome().into_iter().for_each(|outcome| builder.set_outcome_once(outcome));
         readiness::check_readiness(input, group, builder);
         scale_in::report_pending(input, group, builder);
         weights::blocker(input, group).into_iter().for_each(|outcome| builder.set_outcome_once(outcome));
@@ -167,13 +169,15 @@ fn status_update(input: &PlanInput) -> StatusUpdate {
     let mut fields = BTreeMap::from([
         ("activeScalingGroupName".to_owned(), json!(r.names.scaling_group)),
         ("provisioner".into(), json!("eks")),
-        (
-            "strategy".into(),
-            json!(if r.desired.crd_strategy.is_some() { StrategyType::Crd } else { StrategyType::RollingUpdate }),
-        ),
-        ("lifecycle".into(), json!(r.desired.lifecycle)),
         ("nodesInstanceRoleArn".into(), json!(r.role_arn)),
     ]);
+    if !r.broken.contains(Part::Rotation) {
+        let strategy = if r.desired.crd_strategy.is_some() { StrategyType::Crd } else { StrategyType::RollingUpdate };
+        fields.insert("strategy".into(), json!(strategy));
+    }
+    if !r.broken.contains(Part::Launch) {
+        fields.insert("lifecycle".into(), json!(r.desired.lifecycle));
+    }
     if let Some(template) = &input.observed.template {
         fields.insert("activeLaunchTemplateName".into(), json!(template.name));
     }
@@ -268,8 +272,7 @@ fn merge_purchase_options(
     builder: &PlanBuilder,
 ) -> Option<Pin> {
     let pin = template.pin.clone();
-    let is_unknown = !input.resolved.launch_problems.is_empty();
-    if builder.outcome.is_some() || is_unknown || warm_pool::excluded_by(input, group).is_some() {
+    if builder.outcome.is_some() || warm_pool::excluded_by(input, group).is_some() {
         return pin;
     }
     let changes = template.repin_reasons.is_some() || matches!(pin, Some(Pin::Made { .. })) || change.subnets.is_some();

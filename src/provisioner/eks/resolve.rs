@@ -11,7 +11,8 @@ use super::references::References;
 use super::user_data::{self, BootstrapInput, IgnoredField, OsFamily};
 use crate::api::names::label;
 use crate::api::spec_error::SpecError;
-use crate::auth::access_entries::JoinMethod;
+use crate::auth::JoinAuth;
+use crate::auth::access_entries::{self, JoinMethod};
 use crate::auth::aws_auth::AuthEntry;
 use crate::aws::{
     AccessEntryType, Cluster, InstanceProfile, InstanceType, NetworkObject, NewAccessEntry, Tag, TemplateData,
@@ -19,6 +20,7 @@ use crate::aws::{
 use crate::ownership::ownership_tags;
 use crate::plan::Reason;
 use crate::provisioner::GroupId;
+use crate::provisioner::broken_fields::{BrokenFields, Part};
 use crate::provisioner::join::join_method;
 use crate::provisioner::name_form::NameForm;
 use crate::provisioner::request::vpc_unknown;
@@ -87,9 +89,9 @@ pub struct InstanceTypePool {
 pub struct ResolvedGroup {
     /// The spec that was resolved.
     pub desired: DesiredSpec,
-    /// Why the content of a new launch template version is not known. An existing group keeps its version and its nodes
-    /// meanwhile, and everything else goes on.
-    pub launch_problems: Vec<SpecError>,
+    /// Fields that cannot be used. What depends on them stays as it is in AWS, and has no meaning here until
+    /// [`super::in_force::keep`] replaces it.
+    pub broken: BrokenFields,
     /// Why nodes of a new launch template version could not join an IPv6 cluster.
     pub ipv6_problems: Vec<SpecError>,
     /// The names of the resources that the controller creates.
@@ -139,37 +141,50 @@ impl ResolvedGroup {
 
 /// Resolves a spec. Returns all errors at once.
 pub fn resolve(desired: DesiredSpec, env: &References, form: NameForm) -> Result<ResolvedGroup, Vec<SpecError>> {
-    let resolved = resolve_with_launch_problems(desired, env, form)?;
-    if resolved.launch_problems.is_empty() { Ok(resolved) } else { Err(resolved.launch_problems) }
+    let resolved = resolve_with_errors(desired, BrokenFields::default(), env, form, &RecordedRole::default())?;
+    if resolved.broken.is_empty() { Ok(resolved) } else { Err(resolved.broken.errors()) }
 }
 
-/// Resolves a spec. If only the content of a new launch template version cannot be resolved,
-/// [`ResolvedGroup::launch_problems`] says why, and the content has no meaning. Otherwise all errors are returned at once.
-pub(crate) fn resolve_with_launch_problems(
+/// The role that the status records.
+#[derive(Clone, Debug, Default)]
+pub struct RecordedRole {
+    /// ARN of the role; `None` before the first reconcile.
+    pub arn: Option<String>,
+    /// Unique id of the role, if it is recorded.
+    pub id: Option<String>,
+}
+
+/// Resolves a spec. [`ResolvedGroup::broken`] has the errors of the parser (`broken`) and of what cannot be resolved.
+///
+/// # Errors
+/// The cluster does not exist.
+pub fn resolve_with_errors(
     desired: DesiredSpec,
+    mut broken: BrokenFields,
     env: &References,
     form: NameForm,
+    recorded: &RecordedRole,
 ) -> Result<ResolvedGroup, Vec<SpecError>> {
-    let mut problems = Vec::new();
-    let mut launch_problems = desired.launch_problems.clone();
     let cluster = env.cluster.as_ref().ok_or_else(|| vec![unknown_cluster(&desired)])?;
     let join_method = join_method(desired.join_auth, cluster, CLUSTER_FIELD).unwrap_or_else(|problem| {
-        problems.push(problem);
-        JoinMethod::AwsAuth { remove_other: false }
+        broken.push(&[Part::Join], problem);
+        // The cluster's own mode says which entries have an effect. None is changed.
+        access_entries::join_method(JoinAuth::Auto, &cluster.authentication_mode)
+            .unwrap_or(JoinMethod::AwsAuth { remove_other: false })
     });
-    let subnets = resolve_ids(&mut problems, "subnets", &desired.subnets, &env.subnets, env);
+    let (mut subnet_problems, mut launch_problems) = (Vec::new(), Vec::new());
+    let subnets = resolve_ids(&mut subnet_problems, "subnets", &desired.subnets, &env.subnets, env);
+    broken.extend(&[Part::Subnets], subnet_problems);
     let security_groups =
         resolve_ids(&mut launch_problems, "securityGroups", &desired.security_groups, &env.security_groups, env);
     if env.instance_type == Lookup::Absent {
-        // A tag of the scaling group depends on the type as well.
-        let needed = if has_address_tag(&desired) { &mut problems } else { &mut launch_problems };
-        needed.push(unknown_type(&desired));
+        launch_problems.push(unknown_type(&desired));
     }
     if has_address_tag(&desired)
         && let Some(found) = env.instance_type.as_present().filter(|found| found.ipv4_per_interface.is_none())
     {
         let remedy = "use another type, or remove the annotation cluster-autoscaler-enabled";
-        problems.push(unknown_counts("spec.eks.configuration.instanceType", found, remedy));
+        launch_problems.push(unknown_counts("spec.eks.configuration.instanceType", found, remedy));
     }
     let known_type = env.instance_type.as_present();
     let image_id = resolve_image(&mut launch_problems, &desired, env);
@@ -178,12 +193,16 @@ pub(crate) fn resolve_with_launch_problems(
     if !desired.discovers_endpoint && (cluster.endpoint.is_empty() || cluster.ca.is_empty()) {
         let rule = "has no API endpoint or certificate authority yet, so its nodes could not join";
         let remedy = "wait until EKS has created the cluster";
-        problems.push(SpecError::invalid(CLUSTER_FIELD, &desired.cluster, rule, remedy).with_reason(Reason::NotFound));
+        launch_problems
+            .push(SpecError::invalid(CLUSTER_FIELD, &desired.cluster, rule, remedy).with_reason(Reason::NotFound));
     }
     let account = AccountInfo::from_arn(&cluster.arn);
     let names = ResourceNames::derive(&desired, form, account.region);
-    let (role_arn, profile_arn) =
-        resolve_role(&mut problems, &desired, &names, &account, env.existing_profile.as_ref());
+    let derived_role_arn = account.iam_arn("role", &names.role);
+    let ResolvedRole { arn: role_arn, profile_arn, id: role_id } =
+        resolve_role(&mut broken, &desired, &names, &account, env.existing_profile.as_ref(), recorded);
+    let own_role =
+        if broken.contains(Part::Role) { role_arn == derived_role_arn } else { desired.existing_role.is_none() };
     let boot = bootstrap_input(&desired, cluster, &image_id, pod_limit(&mut launch_problems, &desired, env));
     let (user_data, ignored_fields) = render_user_data(&mut launch_problems, &desired, &boot);
     let template_data = TemplateData {
@@ -200,9 +219,7 @@ pub(crate) fn resolve_with_launch_problems(
         tag_specifications: desired.tag_specifications.clone(),
         user_data,
     };
-    if !problems.is_empty() {
-        return Err([problems, launch_problems].concat());
-    }
+    broken.extend(&[Part::Launch], launch_problems);
     let ownership = ownership_tags(&desired.cluster, &desired.id);
     let windows = desired.os_family == OsFamily::Windows;
     Ok(ResolvedGroup {
@@ -218,20 +235,20 @@ pub(crate) fn resolve_with_launch_problems(
             cluster: cluster.name.clone(),
             principal: role_arn.clone(),
             kind: if windows { AccessEntryType::Ec2Windows } else { AccessEntryType::Ec2Linux },
-            own_role: desired.existing_role.is_none(),
+            own_role,
             tags: ownership.clone(),
         },
         trust_policy: trust_policy(account.region),
-        derived_role_arn: account.iam_arn("role", &names.role),
+        derived_role_arn,
         role_arn,
-        role_id: env.existing_profile.as_ref().and_then(|p| Some(p.role.as_ref()?.id.clone())),
-        own_role: desired.existing_role.is_none(),
+        role_id,
+        own_role,
         managed_policies: managed_policy_arns(account.region, desired.irsa, &desired.managed_policies),
         tags: group_tags(&desired, &names, &ownership, known_type),
         ownership_tags: ownership,
         region: account.region.to_owned(),
         names,
-        launch_problems,
+        broken,
         desired,
     })
 }
@@ -325,7 +342,8 @@ fn resolve_image(problems: &mut Vec<SpecError>, desired: &DesiredSpec, env: &Ref
     if let ImageSource::Id(id) = &desired.image {
         return id.clone();
     }
-    if env.instance_type == Lookup::Absent {
+    // Without the type, which is reported, no architecture is known.
+    if env.instance_type.as_present().is_none() {
         return String::new();
     }
     match &env.image {
@@ -382,36 +400,50 @@ fn check_mixed_types(problems: &mut Vec<SpecError>, desired: &DesiredSpec, env: 
     }
 }
 
+/// The role that the nodes use.
+struct ResolvedRole {
+    arn: String,
+    profile_arn: String,
+    /// The id of an existing role that the spec names.
+    id: Option<String>,
+}
+
+/// Resolves the role. One that cannot be used gives way to the recorded one, so that the entries of the existing nodes stay.
 fn resolve_role(
-    problems: &mut Vec<SpecError>,
+    broken: &mut BrokenFields,
     desired: &DesiredSpec,
     names: &ResourceNames,
     account: &AccountInfo,
     profile: Option<&InstanceProfile>,
-) -> (String, String) {
-    let Some(ExistingRole { role, profile: profile_name }) = &desired.existing_role else {
-        return (account.iam_arn("role", &names.role), account.iam_arn("instance-profile", &names.role));
+    recorded: &RecordedRole,
+) -> ResolvedRole {
+    let derived = || ResolvedRole {
+        arn: account.iam_arn("role", &names.role),
+        profile_arn: account.iam_arn("instance-profile", &names.role),
+        id: None,
     };
     let path = "spec.eks.configuration.instanceProfileName";
-    let Some(profile) = profile else {
-        problems.push(
-            SpecError::invalid(
-                path,
-                profile_name,
-                "does not exist in this account",
-                "create it with the role, or correct the name",
-            )
-            .with_reason(Reason::NotFound),
-        );
-        return Default::default();
-    };
-    match &profile.role {
-        Some(held) if held.name == *role => (held.arn.clone(), profile.arn.clone()),
-        held => {
-            let rule = format!("holds {}, not the role {role}", held.as_ref().map_or("no role", |r| r.name.as_str()));
-            problems.push(SpecError::invalid(path, profile_name, rule, "use the profile that holds roleName"));
-            Default::default()
+    match (&desired.existing_role, profile.and_then(|profile| Some((profile, profile.role.as_ref()?)))) {
+        _ if broken.contains(Part::Role) => {}
+        (None, _) => return derived(),
+        (Some(ExistingRole { role, .. }), Some((profile, held))) if held.name == *role => {
+            let id = Some(held.id.clone());
+            return ResolvedRole { arn: held.arn.clone(), profile_arn: profile.arn.clone(), id };
         }
+        (Some(ExistingRole { profile: name, .. }), None) if profile.is_none() => {
+            let rule = "does not exist in this account";
+            let problem = SpecError::invalid(path, name, rule, "create it with the role, or correct the name");
+            broken.push(&[Part::Role, Part::Launch], problem.with_reason(Reason::NotFound));
+        }
+        (Some(ExistingRole { role, profile: name }), held) => {
+            let rule = format!("holds {}, not the role {role}", held.map_or("no role", |(_, held)| held.name.as_str()));
+            let problem = SpecError::invalid(path, name, rule, "use the profile that holds roleName");
+            broken.push(&[Part::Role, Part::Launch], problem);
+        }
+    }
+    match &recorded.arn {
+        Some(arn) => ResolvedRole { arn: arn.clone(), profile_arn: String::new(), id: recorded.id.clone() },
+        None => derived(),
     }
 }
 

@@ -25,6 +25,10 @@ impl PlanSnapshot for Snapshot {
         &self.resolved.desired.cluster
     }
 
+    fn has_broken_fields(&self) -> bool {
+        !self.resolved.broken.is_empty()
+    }
+
     fn launch_template(&self) -> Option<&LaunchTemplate> {
         self.observed.template.as_ref()
     }

@@ -42,6 +42,12 @@ const MAX_TAGS: usize = 47;
 /// # Errors
 /// Every error in the spec, with its field path.
 pub fn parse(id: &GroupId, spec: &InstanceGroupSpec) -> Result<DesiredSpec, Vec<SpecError>> {
+    let (desired, errors) = parse_with_errors(id, spec);
+    if errors.is_empty() { Ok(desired) } else { Err(errors) }
+}
+
+/// Parses a merged spec. The fields that errors name have no meaning.
+pub fn parse_with_errors(id: &GroupId, spec: &InstanceGroupSpec) -> (DesiredSpec, Vec<SpecError>) {
     let empty = EksFargateSpec::default();
     let settings = spec.eks_fargate.as_ref().unwrap_or(&empty);
     let mut problems = SpecErrors::under(SPEC_PATH);
@@ -56,7 +62,7 @@ pub fn parse(id: &GroupId, spec: &InstanceGroupSpec) -> Result<DesiredSpec, Vec<
         join_auth: JoinAuth::default(),
         cluster,
     };
-    problems.into_result(desired)
+    (desired, problems.into_errors())
 }
 
 fn check_strategy(problems: &mut SpecErrors, spec: &InstanceGroupSpec) {

@@ -10,6 +10,7 @@ pub mod delete;
 pub mod desired;
 pub(crate) mod drift;
 pub(crate) mod health;
+pub mod in_force;
 pub mod input;
 pub(crate) mod join;
 pub(crate) mod names;
@@ -27,6 +28,7 @@ pub(crate) mod simulate;
 
 use async_trait::async_trait;
 
+use super::broken_fields::{BrokenFields, Part};
 use super::{
     DeleteRequest, GroupId, PlanRequest, PlanResult, Provisioner, StopRequest, cluster_mismatch, plan_rejected_spec,
 };
@@ -50,34 +52,33 @@ pub(crate) struct Fargate;
 impl Provisioner for Fargate {
     async fn plan(&self, o: &Observer<'_>, request: PlanRequest<'_>) -> ObserveResult<PlanResult> {
         let PlanRequest { id, status, settings, .. } = request;
-        let desired = match desired::parse(id, &request.spec) {
-            Ok(desired) => DesiredSpec { join_auth: settings.join_auth, ..desired },
+        let (desired, errors) = desired::parse_with_errors(id, &request.spec);
+        let desired = DesiredSpec { join_auth: settings.join_auth, ..desired };
+        let mut broken = match request.broken_fields(errors, in_force::dependent_parts) {
+            Ok(broken) => broken,
             Err(problems) => return Ok(PlanResult::Rejected(problems)),
         };
         if let Some(problem) = cluster_mismatch(settings, CLUSTER_FIELD, &desired.cluster) {
             return Ok(PlanResult::Rejected(vec![problem]));
         }
         let references = observe::references(o, &desired).await?;
-        let mut form = recorded_form(o, &desired, status);
-        let (resolved, observed) = loop {
-            let resolved = match resolve::resolve(desired.clone(), &references, form) {
-                Ok(resolved) => resolved,
-                Err(problems) => return Ok(PlanResult::Rejected(problems)),
-            };
-            let observed = observe::observed_state(o, &resolved, status).await?;
-            let names = &resolved.names;
-            let has_conflict = ownership::name_conflict(&observed.profiles, names, &resolved.ownership_tags)
-                || role_owner::role_of_other_region(&resolved, &observed, status).is_some()
-                || o.process_state.has_name_conflict(&id.key(), &[&names.first_profile, &names.role]);
-            let Some(next) = form.next().filter(|_| has_conflict) else { break (resolved, observed) };
-            o.process_state.set_name_conflict(&id.key(), &names.role);
-            form = next;
-        };
-        let problems =
-            resolve::public_subnet_errors(&resolved, &observe::route_tables(o, &resolved, &observed, status).await?);
-        if !problems.is_empty() {
-            return Ok(PlanResult::Rejected(problems));
+        match resolve::resolve_with_errors(desired.clone(), broken, &references, NameForm::Plain) {
+            Ok(resolved) => broken = resolved.broken,
+            Err(problems) => return Ok(PlanResult::Rejected(problems)),
         }
+        let (resolved, observed) = loop {
+            let found = resolve_and_observe(o, desired.clone(), broken.clone(), &references, status).await?;
+            let Some((resolved, observed)) = found else { return Ok(PlanResult::Rejected(broken.errors())) };
+            if broken.contains(Part::Immutable) {
+                break (resolved, observed);
+            }
+            let tables = observe::route_tables(o, &resolved, &observed, status).await?;
+            let problems = resolve::public_subnet_errors(&resolved, &tables);
+            if problems.is_empty() {
+                break (resolved, observed);
+            }
+            broken.extend(&[Part::Immutable], problems);
+        };
         let snapshot = input::Snapshot { resolved, observed };
         let plan = plan::plan(&snapshot.plan_input(&request.plan_context(o.now)));
         Ok(PlanResult::Planned(Box::new(plan), Box::new(snapshot)))
@@ -139,6 +140,42 @@ impl Provisioner for Fargate {
 
     fn recorded_cluster(&self, _: &GroupId, status: &InstanceGroupStatus) -> Option<String> {
         ownership::recorded_cluster(status).cloned()
+    }
+}
+
+/// The group in AWS terms, and its observed state. What depends on a broken field is as it is in EKS; `None` if nothing is
+/// there yet.
+async fn resolve_and_observe(
+    o: &Observer<'_>,
+    mut desired: DesiredSpec,
+    broken: BrokenFields,
+    references: &resolve::References,
+    status: &InstanceGroupStatus,
+) -> ObserveResult<Option<(resolve::ResolvedGroup, observed::ObservedState)>> {
+    let mut form = recorded_form(o, &desired, status);
+    if !broken.is_empty() {
+        let Some(serving) = in_force::serving_profile(o, &desired, status).await? else { return Ok(None) };
+        let names = ProfileNames::new(&desired.cluster, &desired.id, form, &o.inventory.aws().region);
+        in_force::keep(&mut desired, &serving, &names, &broken, status);
+    }
+    let key = desired.id.key();
+    loop {
+        let resolved = resolve::resolve_with_errors(desired.clone(), BrokenFields::default(), references, form);
+        let Ok(mut resolved) = resolved else { return Ok(None) };
+        resolved.broken = broken.clone();
+        // An adopted profile is compared by the hash of the spec that it was adopted with.
+        let adopted = status.fargate.as_ref().and_then(|f| f.adopted_hash.as_ref());
+        if let Some(hash) = adopted.filter(|_| broken.contains(Part::Immutable)) {
+            resolved.hash.clone_from(hash);
+        }
+        let observed = observe::observed_state(o, &resolved, status).await?;
+        let names = &resolved.names;
+        let has_conflict = ownership::name_conflict(&observed.profiles, names, &resolved.ownership_tags)
+            || role_owner::role_of_other_region(&resolved, &observed, status).is_some()
+            || o.process_state.has_name_conflict(&key, &[&names.first_profile, &names.role]);
+        let Some(next) = form.next().filter(|_| has_conflict) else { return Ok(Some((resolved, observed))) };
+        o.process_state.set_name_conflict(&key, &names.role);
+        form = next;
     }
 }
 

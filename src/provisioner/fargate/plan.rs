@@ -18,6 +18,7 @@ use crate::aws::{Tag, tag_map};
 use crate::ownership::{has_ownership_tags, tagging_blocked};
 use crate::plan::FargateStep;
 use crate::plan::{Drift, Outcome, Phase, Plan, PlanBuilder, Reason, Recheck, StatusUpdate, waiting};
+use crate::provisioner::broken_fields::Part;
 
 /// Plans one reconcile of a group that is not being deleted.
 pub fn plan(input: &PlanInput) -> Plan {
@@ -33,7 +34,10 @@ pub fn plan(input: &PlanInput) -> Plan {
         Some(profile) => builder.plan.set_outcome_once(foreign_profile(profile)),
         None => {
             builder.plan.ensure_finalizer(&input.resolved.desired.id);
+            builder.plan.condition_updates.extend(input.resolved.broken.condition(input.status));
             plan_profiles(input, &found, &mut builder);
+            let broken = input.resolved.broken.outcome();
+            broken.into_iter().for_each(|outcome| builder.plan.set_outcome_once(outcome));
             builder.next_status.fargate = Some(builder.slot.status.clone());
             record(input, &mut builder);
         }
@@ -54,7 +58,8 @@ fn foreign_profile(profile: &FargateProfile) -> Outcome {
 fn plan_profiles(input: &PlanInput, found: &ObservedProfiles, builder: &mut FargatePlanBuilder) {
     adopt::profile(input, found, builder);
     let planner = join_planner(input);
-    let joined = planner.plan();
+    let keeps_entries = input.resolved.broken.contains(Part::Join);
+    let joined = if keeps_entries { JoinPlan::default() } else { planner.plan() };
     set_next_status(input, found, &joined, builder);
     role::plan_region(input, found, builder);
     builder.next_status.join = planner.join_status(input.status.join.as_ref());

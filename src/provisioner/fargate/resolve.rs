@@ -8,12 +8,14 @@ use serde_json::json;
 use super::desired::{DesiredSpec, SPEC_PATH};
 use super::names::ProfileNames;
 use crate::api::spec_error::SpecError;
-use crate::auth::access_entries::JoinMethod;
+use crate::auth::JoinAuth;
+use crate::auth::access_entries::{self, JoinMethod};
 use crate::auth::aws_auth::AuthEntry;
 use crate::aws::fargate::RouteTable;
 use crate::aws::{AccessEntryType, Cluster, NetworkObject, NewAccessEntry, Tag};
 use crate::ownership::ownership_tags;
 use crate::plan::Reason;
+use crate::provisioner::broken_fields::{BrokenFields, Part};
 use crate::provisioner::join::join_method;
 use crate::provisioner::name_form::NameForm;
 use crate::provisioner::request::vpc_unknown;
@@ -74,6 +76,8 @@ pub struct ResolvedGroup {
     pub ownership_tags: Vec<Tag>,
     /// SHA-256 of the profile's immutable content, in hexadecimal.
     pub hash: String,
+    /// Fields that cannot be used. What depends on them is as it is in EKS.
+    pub broken: BrokenFields,
 }
 
 impl ResolvedGroup {
@@ -93,16 +97,36 @@ impl ResolvedGroup {
 /// # Errors
 /// Every name that cannot be resolved, with its field path.
 pub fn resolve(desired: DesiredSpec, references: &References, form: NameForm) -> Result<ResolvedGroup, Vec<SpecError>> {
+    let resolved = resolve_with_errors(desired, BrokenFields::default(), references, form)?;
+    if resolved.broken.is_empty() { Ok(resolved) } else { Err(resolved.broken.errors()) }
+}
+
+/// Resolves a desired spec. [`ResolvedGroup::broken`] has the errors of the parser (`broken`) and of what cannot be
+/// resolved.
+///
+/// # Errors
+/// The cluster does not exist.
+pub fn resolve_with_errors(
+    desired: DesiredSpec,
+    mut broken: BrokenFields,
+    references: &References,
+    form: NameForm,
+) -> Result<ResolvedGroup, Vec<SpecError>> {
     let Some(cluster) = &references.cluster else {
         let (path, rule) = (format!("{SPEC_PATH}.clusterName"), "does not match a cluster in this account and region");
         let remedy = "correct it, or check the controller's region";
         return Err(vec![SpecError::invalid(&path, &desired.cluster, rule, remedy).with_reason(Reason::NotFound)]);
     };
+    let join_method =
+        join_method(desired.join_auth, cluster, &format!("{SPEC_PATH}.clusterName")).unwrap_or_else(|problem| {
+            broken.push(&[Part::Join], problem);
+            // The cluster's own mode says which entries have an effect. None is changed.
+            access_entries::join_method(JoinAuth::Auto, &cluster.authentication_mode)
+                .unwrap_or(JoinMethod::AwsAuth { remove_other: false })
+        });
     let mut problems = Vec::new();
-    let method = join_method(desired.join_auth, cluster, &format!("{SPEC_PATH}.clusterName"))
-        .map_err(|problem| problems.push(problem));
     let subnets = resolve_subnets(&mut problems, &desired, references, cluster);
-    let (Ok(join_method), true) = (method, problems.is_empty()) else { return Err(problems) };
+    broken.extend(&[Part::Immutable], problems);
     let part = |n| cluster.arn.split(':').nth(n).unwrap_or_default();
     let (partition, region, account) = (part(1), part(3), part(4));
     let names = ProfileNames::new(&desired.cluster, &desired.id, form, region);
@@ -133,6 +157,7 @@ pub fn resolve(desired: DesiredSpec, references: &References, form: NameForm) ->
         derived_role_arn,
         subnets,
         names,
+        broken,
         desired,
     })
 }

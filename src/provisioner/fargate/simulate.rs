@@ -20,6 +20,10 @@ impl PlanSnapshot for Snapshot {
         &self.resolved.desired.cluster
     }
 
+    fn has_broken_fields(&self) -> bool {
+        !self.resolved.broken.is_empty()
+    }
+
     fn simulate(&self, first: &Plan, context: &PlanContext) -> Projection {
         let (mut snapshot, mut status, mut last) = (self.clone(), context.status.clone(), first.clone());
         let mut steps = Vec::new();

@@ -58,6 +58,16 @@ pub fn parse(
     annotations: &MergedAnnotations,
     spec: &InstanceGroupSpec,
 ) -> Result<DesiredSpec, Vec<SpecError>> {
+    let (desired, errors) = parse_with_errors(id, annotations, spec);
+    if errors.is_empty() { Ok(desired) } else { Err(errors) }
+}
+
+/// Parses a merged spec. The fields that errors name have no meaning.
+pub fn parse_with_errors(
+    id: &GroupId,
+    annotations: &MergedAnnotations,
+    spec: &InstanceGroupSpec,
+) -> (DesiredSpec, Vec<SpecError>) {
     let mut problems = SpecErrors::under(CONFIGURATION_PATH);
     let rolling_update = RollingUpdate::parse(&mut problems, annotations, spec);
     let managed = spec.eks_managed.clone().unwrap_or_default();
@@ -79,7 +89,7 @@ pub fn parse(
         cluster,
         rolling_update,
     };
-    problems.into_result(desired)
+    (desired, problems.into_errors())
 }
 
 /// Parses the sizes. EKS rejects a maximum size of 0 (EKS API reference, NodegroupScalingConfig).

@@ -8,6 +8,7 @@ pub mod delete;
 pub mod desired;
 pub mod drift;
 pub(crate) mod health;
+pub mod in_force;
 pub mod input;
 pub(crate) mod names;
 pub(crate) mod observe;
@@ -21,6 +22,7 @@ pub(crate) mod update;
 
 use async_trait::async_trait;
 
+use super::broken_fields::{BrokenFields, Part};
 use super::{
     DeleteRequest, GroupId, PlanRequest, PlanResult, Provisioner, StopRequest, cluster_mismatch, plan_rejected_spec,
 };
@@ -33,6 +35,7 @@ use crate::provisioner::observe::{ObserveError, ObserveResult, Observer, Verifie
 use crate::rotation::rolling_update::RollingUpdateDecision;
 use desired::DesiredSpec;
 use ownership::Owner;
+use resolve::ResolvedGroup;
 
 /// Spec field with the cluster's name.
 const CLUSTER_FIELD: &str = "spec.eks-managed.configuration.clusterName";
@@ -43,16 +46,33 @@ pub(crate) struct EksManaged;
 #[async_trait]
 impl Provisioner for EksManaged {
     async fn plan(&self, o: &Observer<'_>, request: PlanRequest<'_>) -> ObserveResult<PlanResult> {
-        let desired = match parse_desired(&request) {
-            Ok(desired) => desired,
+        let (mut desired, mut broken) = match parse_desired(&request) {
+            Ok(found) => found,
             Err(problems) => return Ok(PlanResult::Rejected(problems)),
         };
         let network = observe::network(o, &desired).await?;
-        let resolved = match resolve::resolve(desired, &network) {
-            Ok(resolved) => resolved,
-            Err(problems) => return Ok(PlanResult::Rejected(problems)),
+        if network.is_cluster_missing {
+            return Ok(PlanResult::Rejected(vec![resolve::cluster_not_found(&desired)]));
+        }
+        broken.extend(&[Part::Immutable], resolve::resolve_names(&mut desired, &network));
+        let (resolved, observed) = loop {
+            let Some(resolved) = resolve_in_force(o, desired.clone(), broken.clone(), request.status).await? else {
+                return Ok(PlanResult::Rejected(broken.errors()));
+            };
+            let observed = observe::observed_state(o, &resolved, request.status, request.lock).await?;
+            // The node group that would replace the existing one cannot be created.
+            let replaces = !observed.nodegroups.is_empty() && !broken.contains(Part::Immutable);
+            let problems = observed.reference_errors.clone();
+            if !replaces || problems.is_empty() {
+                break (resolved, observed);
+            }
+            let mut with_references = broken.clone();
+            with_references.extend(&[Part::Immutable], problems);
+            if in_force::serving_nodegroup(o, &desired, request.status).await?.is_none() {
+                break (resolved, observed);
+            }
+            broken = with_references;
         };
-        let observed = observe::observed_state(o, &resolved, request.status, request.lock).await?;
         let mut snapshot = input::Snapshot { resolved, observed };
         let mut verified = VerifiedNodes::default();
         let plan = loop {
@@ -145,11 +165,36 @@ impl Provisioner for EksManaged {
     }
 }
 
-/// Parses the merged spec and checks its cluster.
-fn parse_desired(request: &PlanRequest) -> Result<DesiredSpec, Vec<SpecError>> {
-    let desired = desired::parse(request.id, request.annotations, &request.spec)?;
+/// Parses the merged spec, checks its cluster, and names the fields that cannot be used.
+///
+/// # Errors
+/// All errors at once, if everything depends on one of the fields.
+fn parse_desired(request: &PlanRequest) -> Result<(DesiredSpec, BrokenFields), Vec<SpecError>> {
+    let (desired, errors) = desired::parse_with_errors(request.id, request.annotations, &request.spec);
+    let broken = request.broken_fields(errors, in_force::dependent_parts)?;
     match cluster_mismatch(request.settings, CLUSTER_FIELD, &desired.cluster) {
         Some(problem) => Err(vec![problem]),
-        None => Ok(desired),
+        None => Ok((desired, broken)),
     }
+}
+
+/// The group in AWS terms. What depends on a broken field is as it is in EKS; `None` if nothing is there yet.
+async fn resolve_in_force(
+    o: &Observer<'_>,
+    mut desired: DesiredSpec,
+    broken: BrokenFields,
+    status: &InstanceGroupStatus,
+) -> ObserveResult<Option<ResolvedGroup>> {
+    if broken.is_empty() {
+        return Ok(Some(resolve::build_resolved(desired, broken)));
+    }
+    let Some(found) = in_force::serving_nodegroup(o, &desired, status).await? else { return Ok(None) };
+    in_force::keep(&mut desired, &found, &broken, status);
+    let mut resolved = resolve::build_resolved(desired, broken);
+    // An adopted node group is compared by the hash of the spec that it was adopted with.
+    let adopted = status.template.as_ref().and_then(|t| t.adopted_hash_of(&found.name.nodegroup));
+    if let Some(hash) = adopted.filter(|_| resolved.broken.contains(Part::Immutable)) {
+        resolved.hash = hash.to_owned();
+    }
+    Ok(Some(resolved))
 }

@@ -11,6 +11,7 @@ use super::record::record;
 use super::{adopt, blue_green, create, health, update};
 use crate::aws::nodegroup::NodegroupStatus;
 use crate::plan::{Outcome, Phase, Plan, PlanBuilder, StatusUpdate, waiting};
+use crate::provisioner::broken_fields::Part;
 use crate::provisioner::join_times;
 
 /// Plans one reconcile of a group that is not being deleted.
@@ -20,6 +21,7 @@ pub fn plan(input: &PlanInput) -> Plan {
     let status_update = status_update(input, &partitioned);
     let mut builder = PlanBuilder { status_update, ineffective, ..PlanBuilder::default() };
     builder.ensure_finalizer(&input.resolved.desired.id);
+    builder.condition_updates.extend(input.resolved.broken.condition(input.status));
     let mut recheck_at = None;
     let creation = match (partitioned.current, partitioned.outgoing.as_slice()) {
         (None, []) => create::nodegroup(input, None, &mut builder),
@@ -88,11 +90,13 @@ fn plan_active(
         ));
     }
     // An adoption replaces no nodes. Its record takes effect with the next reconcile.
-    if builder.outcome.is_none() && !partitioned.is_adopting {
+    let broken = &input.resolved.broken;
+    let may_replace = !partitioned.is_adopting && !broken.contains(Part::Rotation);
+    if builder.outcome.is_none() && may_replace {
         blue_green::drain_outgoing(input, current, outgoing, builder);
         builder.rotation_planned = true;
     }
-    if builder.outcome.is_none() && !partitioned.is_adopting {
+    if builder.outcome.is_none() && may_replace {
         update::plan_version_update(input, current, builder);
     }
     if builder.outcome.is_none() {
@@ -103,6 +107,7 @@ fn plan_active(
         if input.status.update_of.is_some() {
             builder.status_update.fields.insert("updateOf".into(), Value::Null);
         }
+        broken.outcome().into_iter().for_each(|outcome| builder.set_outcome_once(outcome));
         health::check_readiness(input, current, builder);
     }
     if let Some(outcome) = tags {

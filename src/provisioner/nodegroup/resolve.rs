@@ -7,6 +7,7 @@ use crate::aws::nodegroup::NodegroupName;
 use crate::aws::{Cluster, NetworkObject, Tag};
 use crate::ownership::ownership_tags;
 use crate::plan::Reason;
+use crate::provisioner::broken_fields::BrokenFields;
 use crate::provisioner::request::vpc_unknown;
 use crate::util::digest::sha256_hex;
 
@@ -24,6 +25,8 @@ pub struct ResolvedGroup {
     pub ownership_tags: Vec<Tag>,
     /// SHA-256 of the inputs of a node: immutable fields, version and image release.
     pub hash: String,
+    /// Fields that cannot be used. What depends on them is as it is in EKS.
+    pub broken: BrokenFields,
 }
 
 /// The cluster's subnets and security groups; read only if the spec refers to them by name.
@@ -53,12 +56,18 @@ pub fn resolve(mut desired: DesiredSpec, network: &ClusterNetwork) -> Result<Res
     if network.is_cluster_missing {
         return Err(vec![cluster_not_found(&desired)]);
     }
+    let problems = resolve_names(&mut desired, network);
+    if problems.is_empty() { Ok(build_resolved(desired, BrokenFields::default())) } else { Err(problems) }
+}
+
+/// Replaces names with ids. Returns every name that cannot be resolved, with its field path.
+pub fn resolve_names(desired: &mut DesiredSpec, network: &ClusterNetwork) -> Vec<SpecError> {
     let mut problems = Vec::new();
     let shape = &mut desired.immutable;
     shape.subnets = resolve_ids(&mut problems, "subnets", SUBNET_PREFIX, &shape.subnets, network);
     shape.security_groups =
         resolve_ids(&mut problems, "securityGroups", SECURITY_GROUP_PREFIX, &shape.security_groups, network);
-    if problems.is_empty() { Ok(build_resolved(desired)) } else { Err(problems) }
+    problems
 }
 
 /// Resolves names to sorted ids. Whether an id exists is checked when a node group is created.
@@ -95,14 +104,15 @@ fn resolve_ids(
     ids
 }
 
-fn cluster_not_found(desired: &DesiredSpec) -> SpecError {
+pub(super) fn cluster_not_found(desired: &DesiredSpec) -> SpecError {
     let field = format!("{CONFIGURATION_PATH}.clusterName");
     let rule = "does not match a cluster in this account and region";
     let remedy = "correct it, or check the controller's region";
     SpecError::invalid(&field, &desired.cluster, rule, remedy).with_reason(Reason::NotFound)
 }
 
-fn build_resolved(desired: DesiredSpec) -> ResolvedGroup {
+/// The group in AWS terms, after its names were resolved.
+pub fn build_resolved(desired: DesiredSpec, broken: BrokenFields) -> ResolvedGroup {
     let hash_input = serde_json::json!({
         "shape": desired.immutable, "version": desired.version, "releaseVersion": desired.release_version,
     });
@@ -110,6 +120,7 @@ fn build_resolved(desired: DesiredSpec) -> ResolvedGroup {
         name: names::nodegroup_name(&desired.cluster, &desired.id, &desired.immutable),
         ownership_tags: ownership_tags(&desired.cluster, &desired.id),
         hash: sha256_hex(&hash_input.to_string()),
+        broken,
         desired,
     }
 }

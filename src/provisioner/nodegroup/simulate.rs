@@ -13,6 +13,10 @@ impl PlanSnapshot for Snapshot {
         &self.resolved.desired.cluster
     }
 
+    fn has_broken_fields(&self) -> bool {
+        !self.resolved.broken.is_empty()
+    }
+
     fn simulate(&self, first: &Plan, context: &PlanContext) -> Projection {
         let partitioned = partition(&self.resolved, &self.observed, context.status);
         let mut replacements: Vec<_> = partitioned

@@ -41,7 +41,7 @@ fn scaling_group_cases() -> Vec<Case> {
 }
 
 /// A converged group with this spec, whose attributes are set and recorded.
-fn converged_after(extra: &str) -> Scenario {
+pub(super) fn converged_after(extra: &str) -> Scenario {
     converged_with(resolved(extra, &[])).with(|s| {
         let desired = s.resolved.desired.clone();
         let group = s.state.scaling_group.as_mut().expect("a group");

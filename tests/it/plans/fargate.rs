@@ -3,7 +3,7 @@
 use instance_manager::api::FargateStatus;
 use instance_manager::api::conditions::Condition;
 use instance_manager::api::spec_error::{SpecError, join_messages};
-use instance_manager::api::{InstanceGroupStatus, decode_spec};
+use instance_manager::api::{InstanceGroupStatus, decode_spec, decode_spec_with_errors};
 use instance_manager::auth::access_entries::{AccessEntryState, JoinMethod};
 use instance_manager::auth::aws_auth::AuthEntryState;
 use instance_manager::aws::fargate::{FargateProfile, NewFargateProfile, ProfileStatus, RouteTable};
@@ -11,6 +11,7 @@ use instance_manager::aws::{Cluster, NetworkObject, Role, Tag};
 use instance_manager::index::groups::QueuePosition;
 use instance_manager::plan::FargateStep;
 use instance_manager::plan::{IamStep, JoinStep, ObjectStep, Outcome, Phase, Plan, PlannedStep, Reason, Step};
+use instance_manager::provisioner::broken_fields::BrokenFields;
 use instance_manager::provisioner::fargate::desired::DesiredSpec;
 use instance_manager::provisioner::fargate::input::PlanInput;
 use instance_manager::provisioner::fargate::observed::{ObservedState, PreviousRole, recorded_role_id};
@@ -19,7 +20,7 @@ use instance_manager::provisioner::fargate::ownership::{OwnershipEvidence, Remai
 use instance_manager::provisioner::fargate::plan::plan;
 use instance_manager::provisioner::fargate::resolve::{self, References, ResolvedGroup, public_subnet_errors, resolve};
 use instance_manager::provisioner::fargate::role_owner::role_of_other_region;
-use instance_manager::provisioner::fargate::{delete, desired};
+use instance_manager::provisioner::fargate::{delete, desired, in_force};
 use instance_manager::provisioner::name_form::NameForm;
 use instance_manager::provisioner::role_region::{OtherRegion, iam_tags};
 use instance_manager::provisioner::role_users::KeptEntry;
@@ -85,6 +86,25 @@ fn profile(r: &ResolvedGroup, name: &str, status: ProfileStatus) -> FargateProfi
         issues: vec![],
         tags: r.tags.clone(),
     }
+}
+
+/// The plan of a converged group whose spec cannot be used now.
+pub(super) fn broken_plan(text: &str) -> Plan {
+    let mut scenario = converged();
+    let base = "{provisioner: eks-fargate, strategy: {type: managed}, eks-fargate: {clusterName: demo, subnets: [subnet-1], selectors: [{namespace: team}], tags: [{owner: web}]}}";
+    let mut spec: Value = serde_yaml::from_str(base).expect("YAML");
+    deep_merge(&mut spec, &serde_yaml::from_str(text).expect("YAML"));
+    let (spec, violations) = decode_spec_with_errors(&spec).expect("types are right");
+    let (mut desired, errors) = desired::parse_with_errors(&scenario.resolved.desired.id, &spec);
+    let broken = BrokenFields::classify(common::all_errors(violations, errors), &[], in_force::dependent_parts)
+        .expect("the group goes on");
+    let known = resolve::resolve_with_errors(desired.clone(), broken, &references(), NameForm::Plain);
+    let broken = known.expect("a cluster").broken;
+    let (names, found) = (scenario.resolved.names.clone(), scenario.observed.profiles[0].clone());
+    in_force::keep(&mut desired, &found, &names, &broken, &scenario.status);
+    scenario.resolved = resolve(desired, &references(), NameForm::Plain).expect("a resolved group");
+    scenario.resolved.broken = broken;
+    scenario.plan()
 }
 
 /// A group with its observed state, its status and the time.

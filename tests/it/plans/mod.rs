@@ -9,7 +9,7 @@ use std::path::Path;
 
 use instance_manager::api::spec_error::SpecError;
 use instance_manager::api::{
-    AdoptedResources, InstanceGroupStatus, ManagedAttributes, SpotRecommendation, decode_spec,
+    AdoptedResources, InstanceGroupStatus, ManagedAttributes, SpotRecommendation, decode_spec, decode_spec_with_errors,
 };
 use instance_manager::auth::access_entries::{AccessEntryState, ObservedEntries};
 use instance_manager::auth::aws_auth::AuthEntryState;
@@ -18,12 +18,13 @@ use instance_manager::aws::{
     LifecycleHook, MixedPolicy, NetworkObject, Role, ScalingGroup, Tag, TemplatePin,
 };
 use instance_manager::plan::{IamStep, Outcome, Plan, Reason, Refusal, Step, Write};
+use instance_manager::provisioner::broken_fields::Part;
 use instance_manager::provisioner::eks::input::PlanInput;
 use instance_manager::provisioner::eks::observed::{ObservedState, ObservedVersion};
 use instance_manager::provisioner::eks::plan::plan;
 use instance_manager::provisioner::eks::references::References;
 use instance_manager::provisioner::eks::resolve::{ResolvedGroup, resolve};
-use instance_manager::provisioner::eks::{delete, desired};
+use instance_manager::provisioner::eks::{delete, desired, in_force};
 use instance_manager::provisioner::name_form::NameForm;
 use instance_manager::rotation::{ClusterHealth, DisruptionRecord, Drains, NodeInstance, NodeView};
 use instance_manager::settings::Timing;
@@ -777,6 +778,7 @@ mod access_entries;
 mod takeover_tags;
 
 mod attributes;
+mod broken_fields;
 
 mod transitions;
 mod user_data;
@@ -1123,7 +1125,7 @@ fn broken_launch_field_stops_only_what_needs_it() {
     let spec = "eks: {minSize: 3, maxSize: 9, configuration: {image: ami-0000dead, tags: [{key: cost, value: new}], suspendProcesses: [AZRebalance]}}";
     let problem = SpecError::invalid("spec.eks.configuration.image", "ami-0000dead", "is not an AMI", "correct it");
     let broken = converged().with_spec(spec).with(|s| {
-        s.resolved.launch_problems = vec![problem.with_reason(Reason::ImageNotFound)];
+        s.resolved.broken.push(&[Part::Launch], problem.with_reason(Reason::ImageNotFound));
     });
     let changed = broken.plan();
     let steps: Vec<_> = changed.steps.iter().map(|planned| planned.step.name()).collect();
@@ -1152,7 +1154,7 @@ fn broken_launch_field_stops_only_what_needs_it() {
     assert!(message.contains("spec.eks.configuration.image `ami-0000dead`") && message.contains("keeps"), "{message}");
 }
 
-/// Each of these errors is in a field that only a new launch template version needs; those of the others stop the group.
+/// Each of these errors is in a field that only a new launch template version needs; on the others, more depends.
 #[test]
 fn errors_of_launch_fields_are_kept_apart() {
     let id = common::group_id(3, timestamp(LONG_AGO));
@@ -1169,7 +1171,8 @@ fn errors_of_launch_fields_are_kept_apart() {
         let spec = json!({"provisioner": "eks", "eks": {"minSize": 2, "maxSize": 4, "configuration": all}});
         let spec = decode_spec(&spec).unwrap_or_else(|errors| panic!("{configuration}: {errors:?}"));
         assert!(desired::parse(&id, &common::annotations(&[]), &spec).is_err(), "{configuration}");
-        let lenient = desired::parse_with_launch_problems(&id, &common::annotations(&[]), &spec);
-        assert_eq!(lenient.is_ok_and(|desired| !desired.launch_problems.is_empty()), is_launch_only, "{configuration}");
+        let (_, errors) = desired::parse_with_errors(&id, &common::annotations(&[]), &spec);
+        let launch = errors.iter().filter(|e| in_force::dependent_parts(&e.path) == Some(&[Part::Launch]));
+        assert_eq!(launch.count() == errors.len(), is_launch_only, "{configuration}");
     }
 }

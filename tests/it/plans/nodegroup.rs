@@ -7,8 +7,9 @@ use instance_manager::aws::nodegroup::{
 use instance_manager::ownership;
 use instance_manager::plan::NodegroupStep;
 use instance_manager::plan::{NodeStep, ObjectStep, PodRef, Reason, Recheck, Step};
+use instance_manager::provisioner::broken_fields::BrokenFields;
 use instance_manager::provisioner::nodegroup::observed::{ObservedNodegroup, ObservedState};
-use instance_manager::provisioner::nodegroup::{delete, desired, drift, input, observed, plan, resolve};
+use instance_manager::provisioner::nodegroup::{delete, desired, drift, in_force, input, observed, plan, resolve};
 use instance_manager::rotation::{DrainView, PodView};
 
 use super::*;
@@ -111,12 +112,33 @@ fn existing_nodegroup(resolved: &resolve::ResolvedGroup, first: usize) -> Observ
 
 /// A group with its node groups and its status.
 #[derive(Clone)]
-struct Scenario {
+pub(super) struct Scenario {
     resolved: resolve::ResolvedGroup,
     state: ObservedState,
     status: InstanceGroupStatus,
     lock: Option<&'static str>,
     refusal: Refusal,
+}
+
+/// A converged group whose spec cannot be used now: as parsed, or with an error of these parts at a path.
+pub(super) fn broken_scenario(text: &str, error: Option<(&'static [Part], &str)>) -> Scenario {
+    let mut scenario = Scenario::converged("{}", "{}");
+    let base = "provisioner: eks-managed\neks-managed: {minSize: 2, maxSize: 4, configuration: {clusterName: demo, nodeRole: 'arn:aws:iam::1:role/nodes', instanceType: m5.large, subnets: [subnet-1]}}";
+    let mut spec: Value = serde_yaml::from_str(base).expect("YAML");
+    deep_merge(&mut spec, &serde_yaml::from_str(text).expect("YAML"));
+    let (spec, violations) = decode_spec_with_errors(&spec).expect("types are right");
+    let id = common::group_id(3, timestamp(LONG_AGO));
+    let (mut desired, errors) = desired::parse_with_errors(&id, &common::annotations(&[]), &spec);
+    let mut broken = BrokenFields::classify(common::all_errors(violations, errors), &[], in_force::dependent_parts)
+        .expect("the group goes on");
+    broken.extend(&[Part::Immutable], resolve::resolve_names(&mut desired, &resolve::ClusterNetwork::default()));
+    if let Some((parts, path)) = error {
+        broken.push(parts, SpecError::invalid(path, "x", "cannot be used", "correct it"));
+    }
+    let found = scenario.state.nodegroups[0].nodegroup.clone();
+    in_force::keep(&mut desired, &found, &broken, &scenario.status);
+    scenario.resolved = resolve::build_resolved(desired, broken);
+    scenario
 }
 
 impl Scenario {
@@ -150,7 +172,7 @@ impl Scenario {
     }
 
     /// Plans one reconcile. Like the observation, it first sets why the nodes of outgoing node groups are outdated.
-    fn plan(&self) -> Plan {
+    pub(super) fn plan(&self) -> Plan {
         let mut state = self.state.clone();
         let current =
             observed::partition(&self.resolved, &state, &self.status).current.map(|g| g.nodegroup.name.clone());

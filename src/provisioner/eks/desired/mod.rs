@@ -28,22 +28,8 @@ use mixed_instances::mixed;
 pub use mixed_instances::{MAX_INSTANCE_TYPES, MixedInstances};
 pub use spec::{CustomNetworking, DesiredSpec, ExistingRole, ImageSource};
 
-const CONFIGURATION_FIELD: &str = "spec.eks.configuration";
-
-/// The fields that only a new launch template version needs. Labels and taints are not among them: the scaling group has
-/// tags for them.
-const LAUNCH_FIELDS: [&str; 10] = [
-    "image",
-    "instanceType",
-    "securityGroups",
-    "keyPairName",
-    "volumes",
-    "userData",
-    "metadataOptions",
-    "placement",
-    "spotPrice",
-    "tagSpecifications",
-];
+/// The section of the spec with most fields.
+pub(crate) const CONFIGURATION_FIELD: &str = "spec.eks.configuration";
 
 /// Parses a merged spec. Returns all errors at once.
 pub fn parse(
@@ -51,17 +37,16 @@ pub fn parse(
     annotations: &MergedAnnotations,
     spec: &InstanceGroupSpec,
 ) -> Result<DesiredSpec, Vec<SpecError>> {
-    let desired = parse_with_launch_problems(id, annotations, spec)?;
-    if desired.launch_problems.is_empty() { Ok(desired) } else { Err(desired.launch_problems) }
+    let (desired, errors) = parse_with_errors(id, annotations, spec);
+    if errors.is_empty() { Ok(desired) } else { Err(errors) }
 }
 
-/// Parses a merged spec. If only fields of the launch template have errors, [`DesiredSpec::launch_problems`] has them, and
-/// these fields have no meaning. Otherwise all errors are returned at once.
-pub fn parse_with_launch_problems(
+/// Parses a merged spec. The fields that errors name have no meaning.
+pub fn parse_with_errors(
     id: &GroupId,
     annotations: &MergedAnnotations,
     spec: &InstanceGroupSpec,
-) -> Result<DesiredSpec, Vec<SpecError>> {
+) -> (DesiredSpec, Vec<SpecError>) {
     let mut problems = SpecErrors::under(CONFIGURATION_FIELD);
     let empty = EksConfiguration::default();
     let eks = spec.eks.clone().unwrap_or_default();
@@ -83,7 +68,6 @@ pub fn parse_with_launch_problems(
         _ => Lifecycle::Normal,
     };
     let desired = DesiredSpec {
-        launch_problems: Vec::new(),
         id: id.clone(),
         cluster,
         min_size,
@@ -144,18 +128,7 @@ pub fn parse_with_launch_problems(
         licenses: non_empty_items(&c.license_specifications),
     };
     let desired = with_autoscaler_tags(&mut problems, desired, c);
-    match problems.into_result(()) {
-        Ok(()) => Ok(desired),
-        Err(problems) if problems.iter().all(is_launch_problem) => {
-            Ok(DesiredSpec { launch_problems: problems, ..desired })
-        }
-        Err(problems) => Err(problems),
-    }
-}
-
-fn is_launch_problem(problem: &SpecError) -> bool {
-    let field = problem.path.strip_prefix(CONFIGURATION_FIELD).and_then(|path| path.strip_prefix('.'));
-    field.is_some_and(|field| LAUNCH_FIELDS.contains(&field.split(['.', '[']).next().unwrap_or_default()))
+    (desired, problems.into_errors())
 }
 
 fn sizes(problems: &mut SpecErrors, min: Option<i64>, max: Option<i64>) -> (i32, i32) {

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::mixed_instances::MixedInstances;
-use crate::api::spec_error::SpecError;
 use crate::api::{DefaultVolume, Lifecycle, ScalingConfigurationKind, SpotRecommendation};
 use crate::auth::JoinAuth;
 use crate::aws::{
@@ -18,8 +17,6 @@ use crate::util::redact::Redacted;
 /// The desired state of a group: the merged spec of tenant and admin defaults, parsed.
 #[derive(Clone, Debug)]
 pub struct DesiredSpec {
-    /// Errors in fields that only a new launch template version needs. An existing group keeps its version meanwhile.
-    pub launch_problems: Vec<SpecError>,
     /// The InstanceGroup.
     pub id: GroupId,
     /// The EKS cluster's name.

@@ -6,6 +6,7 @@ use serde_json::Value;
 use crate::api::InstanceGroupStatus;
 use crate::api::names::annotation;
 use crate::k8s::KubeError;
+use crate::provisioner::broken_fields::Part;
 use crate::provisioner::eks::observed::{ObservedState, StrategyState};
 use crate::provisioner::eks::resolve::ResolvedGroup;
 use crate::provisioner::eks::rotation::crd_strategy::{build_request, needs_observation, outdated_count};
@@ -26,6 +27,9 @@ pub(crate) async fn observe(
     members: &[NodeInstance],
 ) -> ObserveResult<Option<StrategyState>> {
     let Some(group) = &state.scaling_group else { return Ok(None) };
+    if resolved.broken.contains(Part::Rotation) {
+        return Ok(None);
+    }
     let Some(crd) = &resolved.desired.crd_strategy else {
         return map_forbidden(superseded(o, &group.name, status).await);
     };

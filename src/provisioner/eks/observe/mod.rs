@@ -26,6 +26,7 @@ use crate::aws::{
     AwsError, Instance, InstanceProfile, InstanceState, LaunchTemplate, ScalingGroup, TemplateData, TemplatePin,
 };
 use crate::ownership::{has_ownership_tags, tagging_denied_condition};
+use crate::provisioner::broken_fields::Part;
 use crate::provisioner::observe::{ObserveError, ObserveResult, Observer, drain_views, find_orphaned_records};
 use crate::provisioner::role_region::RegionClaim;
 use crate::provisioner::{join, join_times};
@@ -172,7 +173,8 @@ fn lacks_tags(
     status: &InstanceGroupStatus,
 ) -> bool {
     let recorded = status.template.as_ref();
-    let creates_version = recorded.is_some_and(|t| t.hash.as_ref().is_some_and(|h| *h != resolved.fingerprint.hash));
+    let creates_version = !resolved.broken.contains(Part::Launch)
+        && recorded.is_some_and(|t| t.hash.as_ref().is_some_and(|h| *h != resolved.fingerprint.hash));
     creates_version || tags::are_removed(resolved, state, status, group)
 }
 
@@ -340,7 +342,9 @@ async fn versions(
     };
     let is_adopted = recorded
         .is_some_and(|t| t.adopted_version == t.version && t.adopted_hash.as_ref() == Some(&resolved.fingerprint.hash));
-    let is_known = read.iter().any(has_desired_content) || (group.is_some() && is_adopted);
+    // No version can be searched for while its content is not known.
+    let keeps_version = group.is_some() && resolved.broken.contains(Part::Launch);
+    let is_known = keeps_version || read.iter().any(has_desired_content) || (group.is_some() && is_adopted);
     let all = if is_known { read } else { o.inventory.all_versions(&template.id).await.map_err(ObserveError::Aws)? };
     let version = |v: Arc<crate::aws::TemplateVersion>| {
         (
@@ -362,7 +366,8 @@ async fn launch_configuration(
     let Some(group) = group else { return Ok(None) };
     let old = || group.instances.iter().find_map(|i| i.launch_configuration.as_deref());
     let Some(name) = launch_configuration::current_name(group).or_else(old) else { return Ok(None) };
-    if launch_configuration::matches_adoption(resolved, status, name)
+    let keeps_version = resolved.broken.contains(Part::Launch) && status.managed.is_some();
+    if (keeps_version || launch_configuration::matches_adoption(resolved, status, name))
         && tagging_denied_condition(status).is_none()
         && resolved.desired.rolling_update.rotate_at.is_none_or(|at| at > o.now)
     {

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use crate::api::{DefaultVolume, InstanceGroupStatus};
+use crate::aws::instance_type_catalog::family_key;
 use crate::aws::{AwsError, AwsErrorKind, InstanceType};
+use crate::provisioner::broken_fields::Part;
 use crate::provisioner::eks::desired::{DesiredSpec, ImageSource};
 use crate::provisioner::eks::launch_template::launch_checks::LaunchFacts;
 use crate::provisioner::eks::launch_template::{default_volume, launch_checks};
@@ -54,7 +56,7 @@ pub(crate) async fn references(o: &Observer<'_>, wanted: &DesiredSpec) -> Observ
         mixed_types: mixed_instance_types(o, wanted).await?,
         catalog,
     };
-    if wanted.needs_instance_type() {
+    if wanted.needs_instance_type() && family_key(&wanted.instance_type).is_some() {
         environment.instance_type = o.inventory.instance_type(&wanted.instance_type).await.map_err(aws)?.into();
     }
     let architecture = environment.instance_type.as_present().and_then(|t| t.architecture());
@@ -72,6 +74,8 @@ async fn mixed_instance_types(
     wanted: &DesiredSpec,
 ) -> ObserveResult<BTreeMap<String, Option<InstanceType>>> {
     let names = wanted.mixed_instances.iter().flat_map(|m| &m.overrides).map(|t| t.instance_type.clone());
+    // EC2 would reject the whole call for what is no name of a type.
+    let names = names.filter(|name| family_key(name).is_some());
     let ask = |name: String| async move { Ok((name.clone(), o.inventory.instance_type(&name).await?)) };
     let found = futures::future::try_join_all(names.map(ask)).await.map_err(ObserveError::Aws)?;
     Ok(found.into_iter().collect())
@@ -102,7 +106,7 @@ pub(crate) async fn default_volume(
     resolved: &ResolvedGroup,
     status: &InstanceGroupStatus,
 ) -> ObserveResult<Option<DefaultVolume>> {
-    if !resolved.launch_problems.is_empty() || default_volume::has_recorded_content(resolved, status) {
+    if resolved.broken.contains(Part::Launch) || default_volume::has_recorded_content(resolved, status) {
         return Ok(None);
     }
     if let Some(recorded) = default_volume::recorded(resolved, status) {

@@ -11,9 +11,9 @@ use super::input::PlanInput;
 use super::scaling_group::scale_in;
 use super::warm_pool;
 use crate::api::names::condition;
-use crate::api::spec_error::{first_reason, join_messages};
 use crate::aws::{InstanceState, ScalingGroup};
 use crate::plan::{ConditionUpdate, Drift, Outcome, Phase, PlanBuilder, Reason, waiting};
+use crate::provisioner::broken_fields::Part;
 use crate::rotation::NodeInstance;
 use crate::rotation::drain::{AtTimeout, DrainPolicy};
 use crate::rotation::rolling_update;
@@ -31,17 +31,24 @@ pub(crate) fn rotate_nodes(input: &PlanInput, group: &ScalingGroup, builder: &mu
     }
     let is_draining = |m: &NodeInstance| m.disruption_of(&input.resolved.desired.id.uid).is_some();
     // Without a version to launch, a replaced instance of the pool would come back as it was.
-    let is_known = input.resolved.launch_problems.is_empty();
-    if is_known && warm_pool::rotate_pool(input, group, builder) && !members.iter().any(is_draining) {
+    if replacement_problem(input).is_none()
+        && warm_pool::rotate_pool(input, group, builder)
+        && !members.iter().any(is_draining)
+    {
         return;
     }
     let rolling = &input.resolved.desired.rolling_update;
     let surplus = scale_in::surplus(input, group);
     let crd = input.resolved.desired.crd_strategy.as_ref();
-    let superseded = if crd.is_some() { None } else { crd_strategy::superseded_outcome(input, &members, builder) };
+    // The strategy may be `crd` when it cannot be used.
+    let keeps_strategy = input.resolved.broken.contains(Part::Rotation);
+    let superseded = match crd.is_some() || keeps_strategy {
+        true => None,
+        false => crd_strategy::superseded_outcome(input, &members, builder),
+    };
     // With the strategy `crd` its resource replaces outdated nodes. The controller still removes surplus nodes and
     // uncordons nodes.
-    let candidates = if surplus > 0 || crd.is_some() || superseded.is_some() {
+    let candidates = if surplus > 0 || crd.is_some() || superseded.is_some() || keeps_strategy {
         Candidates::Surplus(surplus)
     } else {
         Candidates::Outdated
@@ -132,18 +139,13 @@ fn was_halted(input: &PlanInput) -> bool {
     same && input.status.conditions.iter().any(|c| c.r#type == condition::ROTATION_HALTED && c.is_true())
 }
 
-/// Why no launch template version with the desired content can be created.
-pub(crate) fn launch_problem(input: &PlanInput) -> Option<(Reason, String)> {
-    let problems = &input.resolved.launch_problems;
-    let message = || {
-        let kept = "the group keeps its launch template version and its nodes; other changes are applied";
-        format!("{}. Until then, {kept}", join_messages(problems))
-    };
-    (!problems.is_empty()).then(|| (first_reason(problems), message()))
+/// Why no node can be replaced: a field is broken that says how, or with what.
+fn replacement_problem(input: &PlanInput) -> Option<(Reason, String)> {
+    input.resolved.broken.problem_of(&[Part::Launch, Part::Rotation])
 }
 
 fn precondition(input: &PlanInput, group: &ScalingGroup) -> Option<(Reason, String)> {
-    if let Some(problem) = launch_problem(input).or_else(|| input.refusal.rotation_blocker()) {
+    if let Some(problem) = replacement_problem(input).or_else(|| input.refusal.rotation_blocker()) {
         return Some(problem);
     }
     let stopped: Vec<_> =

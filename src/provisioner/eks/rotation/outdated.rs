@@ -3,6 +3,7 @@
 use crate::api::InstanceGroupStatus;
 use crate::aws::{Instance, TemplateData, TemplatePin};
 use crate::plan::Drift;
+use crate::provisioner::broken_fields::Part;
 use crate::provisioner::eks::launch_configuration;
 use crate::provisioner::eks::launch_template::drift;
 use crate::provisioner::eks::observed::{ObservedState, version_number};
@@ -118,6 +119,10 @@ fn launch_drift(
     status: &InstanceGroupStatus,
     instance: &Instance,
 ) -> Vec<Drift> {
+    // What nodes should be like is not known, so none is known to differ.
+    if resolved.broken.contains(Part::Launch) {
+        return with_rotate_at(resolved, state, instance, Vec::new());
+    }
     let of_group = state.scaling_group.as_ref().and_then(launch_configuration::current_name);
     // The controller creates no launch configurations, so each one in use existed at the adoption.
     if let Some(name) = of_group.filter(|_| instance.launch_configuration.is_some()) {

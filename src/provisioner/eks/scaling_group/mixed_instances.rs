@@ -4,12 +4,19 @@ use serde_json::json;
 
 use crate::aws::{InstanceTypeOverride, InstancesDistribution, MixedPolicy, ScalingGroup};
 use crate::plan::{Drift, PlanBuilder};
+use crate::provisioner::broken_fields::Part;
 use crate::provisioner::eks::input::PlanInput;
 
 /// The desired policy, if any. The types of an instance pool stay those of the observed policy: newer types are added
 /// together with another change of the group (`changes`), never alone.
 pub(crate) fn desired_policy(input: &PlanInput, group: Option<&ScalingGroup>, changes: bool) -> Option<MixedPolicy> {
     let held = group.and_then(|g| g.mixed.as_ref());
+    let broken = &input.resolved.broken;
+    // The types of an instance pool depend on the zones of the subnets.
+    let needs_subnets = input.resolved.type_pool.is_some();
+    if group.is_some() && (broken.contains(Part::Launch) || needs_subnets && broken.contains(Part::Subnets)) {
+        return held.cloned();
+    }
     let policy = policy_with_pool(input, held, changes)?;
     if changes || drift(held, Some(&policy)).is_empty() {
         return Some(policy);

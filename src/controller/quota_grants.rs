@@ -1,0 +1,89 @@
+//! The nodes that a quota has allowed in this process, which the status of a group may not record yet.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+use crate::boundaries::{QuotaClaim, QuotaRequest};
+
+/// The allowed nodes, by the `namespace/name` of the group.
+#[derive(Default)]
+pub(crate) struct QuotaGrants(Mutex<HashMap<String, u64>>);
+
+impl QuotaGrants {
+    /// Decides a request of the group `key`, and remembers it if `decide` allows it. Decisions are made one after the
+    /// other: of two groups that are reconciled at the same time, the second sees what the first was allowed.
+    pub(crate) fn decide(
+        &self,
+        key: &str,
+        decide: impl FnOnce(&HashMap<String, u64>) -> (QuotaRequest, bool),
+    ) -> QuotaRequest {
+        let mut granted = self.0.lock().expect("lock is not poisoned");
+        let (request, is_allowed) = decide(&granted);
+        if is_allowed {
+            granted.insert(key.to_owned(), request.requested_nodes);
+        }
+        request
+    }
+
+    /// Forgets a deleted group.
+    pub(crate) fn forget(&self, key: &str) {
+        self.0.lock().expect("lock is not poisoned").remove(key);
+    }
+}
+
+/// A claim with what this process has allowed to the group since.
+pub(crate) fn with_grant(claim: QuotaClaim, granted: Option<&u64>) -> QuotaClaim {
+    match granted {
+        Some(nodes) => QuotaClaim { exists: true, held_nodes: claim.held_nodes.max(*nodes), ..claim },
+        None => claim,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Barrier};
+    use std::thread;
+
+    use super::*;
+    use crate::boundaries::NamespaceUsage;
+
+    /// Each of two new groups fits into the quota alone. Neither status records anything yet, and none is older.
+    #[test]
+    fn of_two_groups_at_the_same_moment_one_fits() {
+        for _ in 0..100 {
+            let (grants, start) = (Arc::new(QuotaGrants::default()), Arc::new(Barrier::new(2)));
+            let create = |own: &'static str, other: &'static str| {
+                let (grants, start) = (grants.clone(), start.clone());
+                thread::spawn(move || {
+                    start.wait();
+                    let request = grants.decide(own, |granted| {
+                        let claim = QuotaClaim { requested_nodes: 6, ..QuotaClaim::default() };
+                        let held = [other, own].map(|key| with_grant(QuotaClaim::default(), granted.get(key)));
+                        let request = NamespaceUsage::held(held.into_iter()).request(claim);
+                        (request, request.usage.nodes <= 10)
+                    });
+                    request.usage.nodes <= 10
+                })
+            };
+            let both = [create("team/a", "team/b"), create("team/b", "team/a")];
+            let allowed = both.map(|worker| worker.join().expect("a decision"));
+            assert_eq!(allowed.iter().filter(|allowed| **allowed).count(), 1);
+        }
+    }
+
+    #[test]
+    fn deleted_group_holds_nothing() {
+        let grants = QuotaGrants::default();
+        let request = |nodes| QuotaRequest { requested_nodes: nodes, ..QuotaRequest::default() };
+        grants.decide("team/a", |_| (request(3), true));
+        grants.decide("team/b", |granted| {
+            assert_eq!(granted.get("team/a"), Some(&3));
+            (request(9), false)
+        });
+        grants.forget("team/a");
+        grants.decide("team/b", |granted| {
+            assert!(granted.is_empty(), "a refused request is not remembered");
+            (request(9), false)
+        });
+    }
+}

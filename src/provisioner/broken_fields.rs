@@ -1,0 +1,211 @@
+//! Fields of the merged spec that cannot be used, and what depends on each of them.
+//!
+//! A group that exists goes on with everything else: what depends on such a field stays as it is in AWS. A new group is
+//! rejected.
+//!
+//! Two fields stop an existing group as well. Without `provisioner`, nothing says which resources belong to it. Without
+//! `clusterName`, neither its names nor the tags that prove its ownership can be derived, and nothing says in which account
+//! and region its nodes are.
+
+use crate::api::InstanceGroupStatus;
+use crate::api::names::condition;
+use crate::api::spec_error::{SpecError, first_reason, join_messages};
+use crate::boundaries::OverriddenValue;
+use crate::plan::{ConditionUpdate, Outcome, Reason};
+
+/// What depends on a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    /// `minSize` and `maxSize`.
+    Sizes,
+    /// More nodes than the group has, which the quota of the namespace rejects. The group may still shrink.
+    Growth,
+    /// The subnets of a scaling group.
+    Subnets,
+    /// The content of a new launch template version, and the mixed instances policy.
+    Launch,
+    /// What EKS cannot change in place: a managed node group or a Fargate profile is replaced.
+    Immutable,
+    /// Labels and taints of a managed node group.
+    Labels,
+    /// Tags.
+    Tags,
+    /// Lifecycle hooks.
+    Hooks,
+    /// Suspended processes.
+    Processes,
+    /// Metrics of the scaling group.
+    Metrics,
+    /// The warm pool.
+    WarmPool,
+    /// The role of the nodes.
+    Role,
+    /// Managed policies of the controller's own role.
+    Policies,
+    /// The entries that authorize the role in the cluster.
+    Join,
+    /// How nodes are replaced.
+    Rotation,
+}
+
+impl Part {
+    /// What the group keeps while the part cannot be changed.
+    fn kept(self) -> &'static str {
+        match self {
+            Part::Sizes | Part::Growth => "its sizes",
+            Part::Subnets => "its subnets",
+            Part::Launch => "its launch template version and its nodes",
+            Part::Immutable => "what EKS cannot change in place",
+            Part::Labels => "its labels and taints",
+            Part::Tags => "its tags",
+            Part::Hooks => "its lifecycle hooks",
+            Part::Processes => "its suspended processes",
+            Part::Metrics => "its metrics",
+            Part::WarmPool => "its warm pool",
+            Part::Role => "its role",
+            Part::Policies => "the policies of its role",
+            Part::Join => "the entries of its role",
+            Part::Rotation => "its nodes",
+        }
+    }
+}
+
+/// Errors of fields, with the parts that depend on each.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct BrokenFields(Vec<(&'static [Part], SpecError)>);
+
+impl BrokenFields {
+    /// Sorts errors by the parts that depend on their fields. `parts` is `None` for a field that everything depends on.
+    ///
+    /// # Errors
+    /// All errors, if everything depends on one of the fields.
+    pub fn classify(
+        mut errors: Vec<SpecError>,
+        overridden: &[OverriddenValue],
+        parts: impl Fn(&str) -> Option<&'static [Part]>,
+    ) -> Result<Self, Vec<SpecError>> {
+        ask_for_defaults(&mut errors, overridden);
+        let classified: Option<Vec<_>> =
+            errors.iter().map(|error| Some((parts(&error.path)?, error.clone()))).collect();
+        classified.map(BrokenFields).ok_or(errors)
+    }
+
+    /// Adds an error of a field that these parts depend on.
+    pub fn push(&mut self, parts: &'static [Part], error: SpecError) {
+        self.0.push((parts, error));
+    }
+
+    /// Adds errors of fields that these parts depend on.
+    pub fn extend(&mut self, parts: &'static [Part], errors: impl IntoIterator<Item = SpecError>) {
+        self.0.extend(errors.into_iter().map(|error| (parts, error)));
+    }
+
+    /// Whether every field can be used.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether a part stays as it is in AWS.
+    pub fn contains(&self, part: Part) -> bool {
+        self.0.iter().any(|(parts, _)| parts.contains(&part))
+    }
+
+    /// All errors, in the order in which they were found.
+    pub(crate) fn errors(&self) -> Vec<SpecError> {
+        self.0.iter().map(|(_, error)| error.clone()).collect()
+    }
+
+    /// Reason and message of the errors of fields that one of these parts depends on; `None` without any.
+    pub(crate) fn problem_of(&self, parts: &[Part]) -> Option<(Reason, String)> {
+        let found = self.0.iter().filter(|(dependent, _)| dependent.iter().any(|part| parts.contains(part)));
+        Self(found.cloned().collect()).problem()
+    }
+
+    /// Reason and message of all errors; `None` without any.
+    fn problem(&self) -> Option<(Reason, String)> {
+        let errors = self.errors();
+        let mut kept: Vec<_> = self.0.iter().flat_map(|(parts, _)| *parts).copied().collect();
+        kept.sort_unstable();
+        let mut kept: Vec<_> = kept.into_iter().map(Part::kept).collect();
+        kept.dedup();
+        let message = match kept.split_last() {
+            None => join_messages(&errors),
+            Some((last, rest)) => {
+                let rest = if rest.is_empty() { String::new() } else { format!("{} and ", rest.join(", ")) };
+                format!(
+                    "{}. Until then, the group keeps {rest}{last}; other changes are applied",
+                    join_messages(&errors)
+                )
+            }
+        };
+        (!errors.is_empty()).then(|| (first_reason(&errors), message))
+    }
+
+    /// The outcome of a group that is otherwise as desired; `None` when every field can be used.
+    pub(crate) fn outcome(&self) -> Option<Outcome> {
+        self.problem().map(|(reason, message)| Outcome::Blocked { reason, message, is_deleting: false })
+    }
+
+    /// The condition that names the fields, also while other changes are in progress; `None` when there is nothing to say.
+    pub(crate) fn condition(&self, status: &InstanceGroupStatus) -> Option<ConditionUpdate> {
+        let was_set = || status.conditions.iter().any(|c| c.r#type == condition::FIELDS_REJECTED && c.is_true());
+        let update = |status, reason, message| ConditionUpdate {
+            condition_type: condition::FIELDS_REJECTED,
+            status,
+            reason,
+            message,
+        };
+        match self.problem() {
+            Some((reason, message)) => Some(update(true, reason.to_string(), message)),
+            None => was_set().then(|| update(false, "NoneRejected".into(), String::new())),
+        }
+    }
+}
+
+/// Lets the errors about required values that the boundaries dropped ask for a default rather than for the value.
+pub(crate) fn ask_for_defaults(errors: &mut [SpecError], overridden: &[OverriddenValue]) {
+    for error in errors.iter_mut().filter(|e| e.is_missing() && overridden.iter().any(|o| o.path == e.path)) {
+        error.rule = "is required, and tenants may not set it".into();
+        error.remedy = "ask your cluster admin for a default".into();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn message_names_fields_and_what_stays() {
+        let error = |path: &str| SpecError::invalid(path, "x", "is wrong", "correct it");
+        let mut broken = BrokenFields::default();
+        assert!(broken.outcome().is_none() && broken.condition(&InstanceGroupStatus::default()).is_none());
+        broken.push(&[Part::Role, Part::Launch], error("a").with_reason(Reason::NotFound));
+        broken.push(&[Part::Subnets], error("b"));
+        let Some(Outcome::Blocked { reason: Reason::NotFound, message, .. }) = broken.outcome() else {
+            panic!("the group is not blocked");
+        };
+        assert_eq!(
+            message,
+            "a `x` is wrong; correct it. b `x` is wrong; correct it. Until then, the group keeps its subnets, its launch template version and its nodes and its role; other changes are applied"
+        );
+        assert!(broken.contains(Part::Launch) && !broken.contains(Part::Tags));
+        let (_, message) = broken.problem_of(&[Part::Subnets]).expect("one of them");
+        assert!(message.starts_with("b `x`"), "{message}");
+    }
+
+    #[test]
+    fn field_that_everything_depends_on_rejects_the_group() {
+        let errors = vec![SpecError::missing("a"), SpecError::missing("b")];
+        let parts = |path: &str| (path == "a").then_some(&[Part::Tags][..]);
+        assert_eq!(BrokenFields::classify(errors.clone(), &[], parts), Err(errors.clone()));
+        assert!(BrokenFields::classify(errors[..1].to_vec(), &[], parts).is_ok_and(|b| b.contains(Part::Tags)));
+    }
+
+    #[test]
+    fn condition_ends_with_the_errors() {
+        let status = serde_json::json!({"conditions": [{"type": "FieldsRejected", "status": "True"}]});
+        let status = serde_json::from_value(status).expect("a status");
+        let ended = BrokenFields::default().condition(&status).expect("an update");
+        assert_eq!((ended.status, ended.reason.as_str()), (false, "NoneRejected"));
+    }
+}

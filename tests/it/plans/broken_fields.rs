@@ -1,0 +1,271 @@
+//! A field that cannot be used stops only what needs it, for every provisioner.
+
+use instance_manager::auth::JoinAuth;
+use instance_manager::aws::nodegroup::NodegroupSizes;
+use instance_manager::provisioner::broken_fields::BrokenFields;
+use instance_manager::provisioner::eks::resolve::{RecordedRole, resolve_with_errors};
+use instance_manager::provisioner::{fargate, nodegroup};
+
+use super::*;
+
+/// What the group has before.
+const BEFORE: &str = "eks: {configuration: {tags: [{key: team, value: a}], suspendProcesses: [HealthCheck], metricsCollection: [GroupMinSize], lifecycleHooks: [{name: drain, lifecycle: terminate}]}}";
+/// What changes together with the broken field.
+const CHANGES: &str = "eks: {minSize: 3, maxSize: 9, configuration: {tags: [{key: cost, value: new}], suspendProcesses: [HealthCheck, AZRebalance], metricsCollection: [GroupMinSize, GroupMaxSize], lifecycleHooks: [{name: drain, lifecycle: terminate, heartbeatTimeout: 60}]}}";
+
+/// The errors of a merged spec and of its references, as the provisioner finds them.
+fn broken_spec(
+    parts: &[&str],
+    references: &References,
+    join_auth: JoinAuth,
+    status: &InstanceGroupStatus,
+) -> ResolvedGroup {
+    let mut spec = json!({"provisioner": "eks", "eks": {"minSize": 2, "maxSize": 4, "configuration": {
+        "clusterName": "demo", "image": "ami-00000001", "instanceType": "m5.large",
+        "subnets": ["subnet-1"], "securityGroups": ["sg-1"],
+    }}});
+    parts.iter().for_each(|part| deep_merge(&mut spec, &serde_yaml::from_str(part).expect("YAML")));
+    let (spec, violations) = decode_spec_with_errors(&spec).expect("types are right");
+    let id = common::group_id(3, timestamp(LONG_AGO));
+    let (desired, errors) = desired::parse_with_errors(&id, &common::annotations(&[]), &spec);
+    let desired = desired::DesiredSpec { join_auth, ..desired };
+    let broken = BrokenFields::classify(common::all_errors(violations, errors), &[], in_force::dependent_parts)
+        .expect("the group goes on");
+    let recorded = RecordedRole { arn: status.nodes_instance_role_arn.clone(), id: None };
+    resolve_with_errors(desired, broken, references, NameForm::Plain, &recorded).expect("a resolved group")
+}
+
+/// The group `before`, whose spec is broken now.
+fn scenario(parts: &[&str], references: &References, join_auth: JoinAuth) -> Scenario {
+    attributes::converged_after(BEFORE).with(|s| {
+        s.status.nodes_instance_role_arn = Some(s.resolved.role_arn.clone());
+        s.status.managed.as_mut().expect("a record").tags = s.resolved.tags.iter().map(|t| t.key.clone()).collect();
+        s.resolved = broken_spec(parts, references, join_auth, &s.status);
+        in_force::keep(&mut s.resolved, &s.state, &s.status);
+    })
+}
+
+fn step_names(plan: &Plan) -> BTreeSet<&'static str> {
+    plan.steps.iter().map(|p| p.step.name()).filter(|name| *name != "UpdateStatus").collect()
+}
+
+/// One revision of the ConfigMap with a broken default must not freeze what does not need it. What needs it stays: with
+/// nothing else to change, the plan has no step at all.
+#[test]
+fn broken_field_stops_only_what_needs_it() {
+    let all = ["UpdateGroup", "PutTags", "DeleteTags", "SuspendProcesses", "EnableMetrics", "PutHook"];
+    let configuration = |text: &str| format!("eks: {{configuration: {{{text}}}}}");
+    let mut references = references();
+    references.instance_type = Lookup::Absent;
+    let cases = [
+        ("image: ami-x", "image", vec![]),
+        ("image: latest", "instanceType", vec![]),
+        ("instanceType: large", "instanceType", vec![]),
+        ("securityGroups: [gone]", "securityGroups", vec![]),
+        ("volumes: [{name: '', type: gp3, size: 1}]", "volumes[0].name", vec![]),
+        (
+            "mixedInstancesPolicy: {spotRatio: many, instancePool: SubFamilyFlexible}",
+            "mixedInstancesPolicy.spotRatio",
+            vec![],
+        ),
+        ("taints: [{key: a, effect: Never}]", "taints[0].effect", vec![]),
+        ("subnets: [gone]", "subnets", vec![]),
+        ("roleName: other", "instanceProfileName", vec![]),
+        ("tags: [{key: '', value: x}]", "tags[0].key", vec!["PutTags", "DeleteTags"]),
+        ("suspendProcesses: [Nothing]", "suspendProcesses", vec!["SuspendProcesses"]),
+        ("metricsCollection: [Nothing]", "metricsCollection", vec!["EnableMetrics"]),
+        ("lifecycleHooks: [{name: drain, lifecycle: later}]", "lifecycleHooks[0].lifecycle", vec!["PutHook"]),
+    ];
+    let cases =
+        cases.map(|(text, field, without)| (configuration(text), format!("spec.eks.configuration.{field}"), without));
+    let others = [
+        ("eks: {minSize: 9, maxSize: 3}", "spec.eks.minSize", vec!["UpdateGroup"]),
+        ("eks: {warmPool: {minSize: -1}}", "spec.eks.warmPool.minSize", vec![]),
+        (
+            "strategy: {type: rollingUpdate, rollingUpdate: {drainTimeout: soon}}",
+            "spec.strategy.rollingUpdate.drainTimeout",
+            vec![],
+        ),
+    ];
+    let others = others.map(|(text, path, without)| (text.to_owned(), path.to_owned(), without));
+    for (text, path, without) in cases.into_iter().chain(others) {
+        let changed = scenario(&[BEFORE, CHANGES, &text], &references, JoinAuth::Auto).plan();
+        let expected: BTreeSet<_> = all.into_iter().filter(|name| !without.contains(name)).collect();
+        assert_eq!(step_names(&changed), expected, "{path}: {:#?}", changed.steps);
+        assert_blocked(&scenario(&[BEFORE, &text], &references, JoinAuth::Auto).plan(), &path);
+    }
+}
+
+/// The plan of a group that only keeps what it has, because of a field.
+fn assert_blocked(plan: &Plan, path: &str) {
+    assert!(plan.steps.is_empty(), "{path}: {:#?}", plan.steps);
+    let Outcome::Blocked { message, is_deleting: false, .. } = &plan.outcome else {
+        panic!("{path}: {:?}", plan.outcome)
+    };
+    assert!(message.contains(path) && message.contains("the group keeps"), "{path}: {message}");
+    let condition = plan.condition_updates.iter().find(|update| update.condition_type == "FieldsRejected");
+    assert!(condition.is_some_and(|update| update.status && update.message.contains(path)), "{path}");
+}
+
+/// `--join-auth` and the cluster itself may be at fault as well. The entries of the role stay as they are.
+#[test]
+fn unsupported_join_mode_and_missing_endpoint_stop_only_what_needs_them() {
+    let path = "spec.eks.configuration.clusterName";
+    let unsupported = |parts: &[&str]| scenario(parts, &references(), JoinAuth::AccessEntries).plan();
+    assert!(step_names(&unsupported(&[BEFORE, CHANGES])).contains("UpdateGroup"));
+    assert_blocked(&unsupported(&[BEFORE]), path);
+    let mut without_endpoint = references();
+    without_endpoint.cluster.as_mut().expect("a cluster").endpoint = String::new();
+    assert!(
+        step_names(&scenario(&[BEFORE, CHANGES], &without_endpoint, JoinAuth::Auto).plan()).contains("UpdateGroup")
+    );
+    assert_blocked(&scenario(&[BEFORE], &without_endpoint, JoinAuth::Auto).plan(), path);
+    // Nothing can be derived without the cluster.
+    assert_eq!(in_force::dependent_parts(path), None);
+}
+
+/// Nodes rotate to a new version while fields are broken that say nothing about nodes.
+#[test]
+fn rotation_goes_on_beside_fields_that_say_nothing_about_nodes() {
+    for text in ["eks: {configuration: {subnets: [gone]}}", "eks: {minSize: 9, maxSize: 3}"] {
+        let plan = scenario(&[BEFORE, text], &references(), JoinAuth::Auto)
+            .with_scaling_group(|g| g.instances[0].template.as_mut().expect("a version").version = "0".into())
+            .plan();
+        assert!(step_names(&plan).contains("CordonNode"), "{text}: {:?} {:?}", plan.steps, plan.outcome);
+        assert!(plan.condition_updates.iter().any(|update| update.condition_type == "FieldsRejected"), "{text}");
+    }
+    let text = "strategy: {type: rollingUpdate, rollingUpdate: {maxUnavailable: some}}";
+    let plan = scenario(&[BEFORE, text], &references(), JoinAuth::Auto)
+        .with_scaling_group(|g| g.instances[0].template.as_mut().expect("a version").version = "0".into())
+        .plan();
+    assert!(plan.steps.is_empty(), "nothing says how nodes may be replaced: {:?}", plan.steps);
+}
+
+/// A group whose own increase the quota rejects keeps its sizes, replaces its nodes, and may still shrink.
+#[test]
+fn rejected_increase_does_not_stop_the_rotation() {
+    let refused = |text: &str| {
+        attributes::converged_after(BEFORE).with(|s| {
+            s.status.nodes_instance_role_arn = Some(s.resolved.role_arn.clone());
+            s.resolved = broken_spec(&[BEFORE, text], &references(), JoinAuth::Auto, &s.status);
+            let quota = SpecError::invalid("spec.eks.maxSize", "99 nodes", "exceeds the limit of 9", "reduce it");
+            s.resolved.broken.push(&[Part::Growth], quota.with_reason(Reason::PolicyViolation));
+            in_force::keep(&mut s.resolved, &s.state, &s.status);
+        })
+    };
+    let grown = "eks: {minSize: 3, maxSize: 99, warmPool: {minSize: 5}}\nstrategy: {type: rollingUpdate, rollingUpdate: {maxSurge: 2}}";
+    assert_blocked(&refused(grown).plan(), "spec.eks.maxSize");
+    let rotating = refused(grown)
+        .with_scaling_group(|g| g.instances[0].template.as_mut().expect("a version").version = "0".into())
+        .plan();
+    assert_eq!(step_names(&rotating), ["CordonNode"].into(), "without a surge: {:?}", rotating.outcome);
+    assert!(
+        rotating
+            .condition_updates
+            .iter()
+            .any(|u| u.condition_type == "FieldsRejected" && u.reason == "PolicyViolation")
+    );
+    // The warm pool asks for too much; the group itself gets smaller.
+    let smaller = refused("eks: {minSize: 1, maxSize: 3, warmPool: {minSize: 50}}").plan();
+    assert_eq!(step_names(&smaller), ["UpdateGroup"].into());
+}
+
+/// The tags that describe nodes to the autoscaler follow the version that nodes launch from.
+#[test]
+fn autoscaler_tags_stay_while_labels_cannot_be_used() {
+    let key = "k8s.io/cluster-autoscaler/node-template/label/team";
+    let kept = attributes::converged_after(BEFORE).with(|s| {
+        let group = s.state.scaling_group.as_mut().expect("a group");
+        group.tags.push(Tag { key: key.into(), value: "a".into() });
+        s.status.managed.as_mut().expect("a record").tags.push(key.into());
+        s.status.nodes_instance_role_arn = Some(s.resolved.role_arn.clone());
+        s.resolved =
+            broken_spec(&[BEFORE, "eks: {configuration: {image: ami-x}}"], &references(), JoinAuth::Auto, &s.status);
+        in_force::keep(&mut s.resolved, &s.state, &s.status);
+    });
+    assert!(step_names(&kept.plan()).is_empty(), "{:?}", kept.plan().steps);
+}
+
+/// The role in force keeps its entries and its policies, whether the controller created it or not.
+#[test]
+fn role_in_force_stays_while_the_new_one_cannot_be_used() {
+    let own = scenario(&[BEFORE, "eks: {configuration: {roleName: other}}"], &references(), JoinAuth::Auto);
+    assert!(own.resolved.own_role && own.resolved.role_arn == own.resolved.derived_role_arn);
+    let given = attributes::converged_after("eks: {configuration: {roleName: given}}").with(|s| {
+        s.status.nodes_instance_role_arn = Some("arn:aws:iam::1:role/given".into());
+        let text = "eks: {configuration: {roleName: gone}}";
+        s.resolved =
+            broken_spec(&[text], &References { existing_profile: None, ..references() }, JoinAuth::Auto, &s.status);
+    });
+    assert_eq!((given.resolved.role_arn.as_str(), given.resolved.own_role), ("arn:aws:iam::1:role/given", false));
+    assert!(given.resolved.broken.contains(Part::Role) && given.resolved.broken.contains(Part::Launch));
+}
+
+fn managed(text: &str, broken: Option<(&'static [Part], &str)>) -> super::nodegroup::Scenario {
+    super::nodegroup::broken_scenario(text, broken)
+}
+
+/// EKS cannot change a role, a subnet or an instance type in place, so a broken one would replace the node group.
+#[test]
+fn managed_node_group_goes_on_with_what_is_in_force() {
+    let changes = "eks-managed: {minSize: 3, maxSize: 9, configuration: {nodeLabels: {team: new}, tags: [{key: cost, value: new}]";
+    for (text, path, missing) in [
+        ("nodeRole: role", "nodeRole", ""),
+        ("instanceTypes: [large]", "instanceTypes", ""),
+        ("subnets: [private]", "subnets", ""),
+        ("amiType: CUSTOM", "amiType", ""),
+        ("taints: [{key: a, effect: Never}]", "taints[0].effect", "set_labels"),
+    ] {
+        let path = format!("spec.eks-managed.configuration.{path}");
+        let plan = managed(&format!("{changes}, {text}}}}}"), None).plan();
+        let names = step_names(&plan);
+        assert!(names.contains("TagNodegroup"), "{path}: {:?}", plan.steps);
+        let change = plan.steps.iter().find_map(|p| match &p.step {
+            Step::Nodegroup(instance_manager::plan::NodegroupStep::UpdateNodegroup { change, .. }) => Some(change),
+            _ => None,
+        });
+        let change = change.unwrap_or_else(|| panic!("{path}: {:?}", plan.steps));
+        assert_eq!(change.sizes, Some(NodegroupSizes { min: 3, max: 9, desired: Some(3) }), "{path}");
+        assert_eq!(change.set_labels.is_empty(), !missing.is_empty(), "{path}");
+        assert_eq!(names.len(), 2, "{path}: {:?}", plan.steps);
+        assert_blocked(&managed(&format!("eks-managed: {{configuration: {{{text}}}}}"), None).plan(), &path);
+    }
+    for (text, path) in [
+        ("eks-managed: {minSize: 9, maxSize: 3}", "spec.eks-managed.minSize"),
+        ("strategy: {type: managed, managed: {maxUnavailable: many}}", "spec.strategy.managed.maxUnavailable"),
+        ("eks-managed: {configuration: {tags: [{key: '', value: x}]}}", "spec.eks-managed.configuration.tags[0].key"),
+    ] {
+        assert_blocked(&managed(text, None).plan(), path);
+    }
+    assert_eq!(nodegroup::in_force::dependent_parts("spec.eks-managed.configuration.clusterName"), None);
+}
+
+#[test]
+fn managed_node_group_keeps_its_sizes_while_the_quota_rejects_more() {
+    let text = "eks-managed: {minSize: 3, maxSize: 99}";
+    assert_blocked(
+        &managed(text, Some((&[Part::Growth], "spec.eks-managed.maxSize"))).plan(),
+        "spec.eks-managed.maxSize",
+    );
+}
+
+/// A profile cannot be changed, so a broken field would replace it, and its pods with it.
+#[test]
+fn fargate_profile_goes_on_with_what_is_in_force() {
+    for (text, path) in [
+        ("podExecutionRoleArn: role", "podExecutionRoleArn"),
+        ("selectors: [{namespace: 'Team!'}]", "selectors[0].namespace"),
+        ("subnets: [gone]", "subnets"),
+    ] {
+        let path = format!("spec.eks-fargate.{path}");
+        let spec = |text: &str| format!("eks-fargate: {{{text}}}");
+        assert_blocked(&super::fargate::broken_plan(&spec(text)), &path);
+        let changed = super::fargate::broken_plan(&spec(&format!("{text}, tags: [{{owner: other}}]")));
+        assert_eq!(step_names(&changed), ["TagFargateProfile"].into(), "{path}: {:?}", changed.steps);
+    }
+    assert_blocked(&super::fargate::broken_plan("eks-fargate: {tags: [{'': x}]}"), "spec.eks-fargate.tags[0]");
+    let plan = super::fargate::broken_plan("strategy: {type: rollingUpdate}");
+    let Outcome::Blocked { message, .. } = &plan.outcome else { panic!("{:?}", plan.outcome) };
+    assert!(message.contains("spec.strategy.type") && plan.steps.is_empty(), "{message}");
+    assert_eq!(fargate::in_force::dependent_parts("spec.eks-fargate.clusterName"), None);
+}
