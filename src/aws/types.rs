@@ -252,6 +252,17 @@ pub struct InstanceType {
     /// Maximum number of IPv4 addresses per network interface, its primary address included; `None` if EC2 did not return
     /// it.
     pub ipv4_per_interface: Option<i32>,
+    /// The accelerator that needs an image with its drivers.
+    pub accelerator: Option<Accelerator>,
+}
+
+/// Accelerators for which AWS publishes images with drivers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Accelerator {
+    /// GPUs of NVIDIA.
+    Nvidia,
+    /// AWS Inferentia or AWS Trainium.
+    Neuron,
 }
 
 impl InstanceType {

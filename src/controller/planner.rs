@@ -30,6 +30,7 @@ use crate::plan::{self, ConditionUpdate, Plan, Reason};
 use crate::provisioner::broken_fields::ask_for_defaults;
 pub(crate) use crate::provisioner::observe::ObserveError;
 use crate::provisioner::observe::{ObserveResult, Observer};
+use crate::provisioner::taints::repeated_taints;
 use crate::provisioner::{
     DeleteRequest, GroupId, PlanRequest, PlanResult, PlanSnapshot, Provisioner, dispatch, group_id,
 };
@@ -175,6 +176,7 @@ impl Planner {
             return Ok(Planning::rejected(id, vec![problem], &merged.overridden));
         }
         let PolicyErrors { violations, exceeded_quotas } = policy_errors(id, merged, context);
+        errors.extend(repeated_taints(merged));
         errors.extend(violations);
         let quota_request = context.quota_request.filter(|_| exceeded_quotas.is_empty());
         let request = PlanRequest {

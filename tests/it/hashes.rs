@@ -69,6 +69,7 @@ fn references(desired: &DesiredSpec) -> References {
         subnets: all(&desired.subnets),
         security_groups: all(&desired.security_groups),
         in_other_vpcs: vec![],
+        standard_image: None,
         image: Some(("parameter".into(), Some("ami-0123456789abcdef0".into()))),
         instance_type: Lookup::Present(InstanceType {
             name: desired.instance_type.clone(),

@@ -45,6 +45,7 @@ fn test_references() -> References {
         subnets: network("s"),
         security_groups: network("g"),
         in_other_vpcs: vec![],
+        standard_image: None,
         image: None,
         instance_type: Lookup::Present(InstanceType {
             name: "m5.large".into(),
@@ -53,6 +54,7 @@ fn test_references() -> References {
             memory_mib: Some(8192),
             max_interfaces: Some(3),
             ipv4_per_interface: Some(10),
+            accelerator: None,
         }),
         existing_profile: None,
         mixed_types: BTreeMap::new(),
@@ -139,6 +141,7 @@ fn smallest_type_limits_pods_of_mixed_group() {
         memory_mib: Some(8192),
         max_interfaces: Some(max_interfaces),
         ipv4_per_interface: Some(ipv4_per_interface),
+        accelerator: None,
     };
     let types = [of("m5.large", 3, 10), of("m5a.large", 2, 10), of("m5n.large", 4, 15)];
     let offers = types.iter().map(|t| (t.name.clone(), "a".to_owned()));

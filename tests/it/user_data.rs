@@ -23,6 +23,9 @@ fn plain() -> BootstrapInput {
     }
 }
 
+/// The least that nodeadm decodes.
+const NODE_CONFIG: &str = "apiVersion: node.eks.aws/v1alpha1\nkind: NodeConfig";
+
 fn full() -> BootstrapInput {
     BootstrapInput {
         taints: vec![
@@ -108,8 +111,48 @@ fn unsupported_fields_are_reported() {
         [IgnoredField::BootstrapArguments, IgnoredField::ContainerRuntime, IgnoredField::Mounts]
     );
     assert_eq!(ignored(OsFamily::AmazonLinux2023, &input), [IgnoredField::ContainerRuntime]);
-    assert_eq!(ignored(OsFamily::AmazonLinux2, &input), []);
-    assert_eq!(ignored(OsFamily::Windows, &input), [IgnoredField::Mounts]);
+    assert_eq!(ignored(OsFamily::AmazonLinux2, &full()), []);
+    assert_eq!(ignored(OsFamily::Windows, &full()), [IgnoredField::Mounts]);
+}
+
+/// bootstrap.sh of Amazon Linux 2 exits on every other word (awslabs/amazon-eks-ami, issue 1024).
+#[test]
+fn other_runtime_than_containerd_is_rejected() {
+    for runtime in ["dockerd", "docker", "Containerd", "containerd ", "x; reboot"] {
+        let input = BootstrapInput { container_runtime: Some(runtime.into()), ..plain() };
+        for family in [OsFamily::AmazonLinux2, OsFamily::Windows] {
+            let message = render(family, &input).unwrap_err().to_string();
+            assert!(message.contains("containerRuntime") && message.contains("remove it"), "{message}");
+        }
+    }
+    let named = render(OsFamily::Windows, &BootstrapInput { container_runtime: Some("containerd".into()), ..plain() });
+    assert_eq!(named, render(OsFamily::Windows, &plain()), "the script of the AMIs has no parameter for it");
+}
+
+/// The kubelet exits: "duplicated taints with the same key and effect" (k8s.io/kubernetes, pkg/util/taints).
+#[test]
+fn repeated_taints_are_rejected() {
+    let repeated = vec![taint("a", "x", "NoSchedule"), taint("a", "y", "noschedule")];
+    let different = vec![taint("a", "x", "NoSchedule"), taint("a", "x", "NoExecute"), taint("b", "x", "NoSchedule")];
+    for family in [OsFamily::AmazonLinux2, OsFamily::AmazonLinux2023, OsFamily::Bottlerocket, OsFamily::Windows] {
+        let message = render(family, &BootstrapInput { taints: repeated.clone(), ..plain() }).unwrap_err().to_string();
+        assert!(message.contains("taints") && message.contains("twice"), "{message}");
+        assert!(render(family, &BootstrapInput { taints: different.clone(), ..plain() }).is_ok());
+    }
+}
+
+/// cloud-init decodes user data as UTF-8 and stops at other bytes (canonical/cloud-init, cloudinit/util.py).
+#[test]
+fn stages_of_amazon_linux_are_utf_8() {
+    for kind in [StageKind::Pre, StageKind::Post] {
+        // The base64 of `echo \xff`.
+        let input = BootstrapInput { stages: vec![Stage::new("mine", kind, "ZWNobyD/")], ..plain() };
+        for family in [OsFamily::AmazonLinux2, OsFamily::AmazonLinux2023] {
+            let message = render(family, &input).unwrap_err().to_string();
+            assert!(message.contains("`mine`") && message.contains("UTF-8"), "{message}");
+        }
+        assert!(render(OsFamily::Windows, &input).is_ok());
+    }
 }
 
 /// Text that gzip hardly compresses.
@@ -132,7 +175,8 @@ fn oversized_user_data_names_the_largest_part() {
     let message = render(OsFamily::Windows, &input).unwrap_err().to_string();
     assert!(message.contains("16385") && message.contains("`big`"), "{message}");
     for (size, expect) in [(30_000, "although they are compressed"), (200_000, "before they are compressed")] {
-        let stages = vec![Stage::new("big", StageKind::Post, noise(size)), Stage::new("small", StageKind::Pre, "true")];
+        let stages =
+            vec![Stage::new("big", StageKind::Post, noise(size)), Stage::new("small", StageKind::Pre, "true && true")];
         let message = render(OsFamily::AmazonLinux2, &BootstrapInput { stages, ..plain() }).unwrap_err().to_string();
         assert!(message.contains(expect) && message.contains("`big`"), "{message}");
     }
@@ -251,7 +295,7 @@ fn arguments_that_systemd_changes_are_rejected() {
 #[test]
 fn scripts_that_are_not_ascii_are_encoded() {
     let stage = |kind, text: &str| Stage::new("s", kind, text);
-    let config = "kind: NodeConfig # \u{fc}";
+    let config = &format!("{NODE_CONFIG} # \u{fc}");
     let stages = vec![
         stage(StageKind::Pre, "# Gr\u{fc}\u{df}e \u{2019}\n"),
         stage(StageKind::NodeConfig, config),
@@ -262,7 +306,7 @@ fn scripts_that_are_not_ascii_are_encoded() {
     assert!(parts[0].0.contains("\nContent-Transfer-Encoding: base64"));
     assert!(parts[0].1.is_ascii() && parts[0].1.lines().all(|line| line.len() <= 76));
     assert!(shell_script(&parts[0]).starts_with("#!/bin/bash\n# Gr\u{fc}\u{df}e \u{2019}\n"));
-    assert_eq!(parts[1].1, config, "nodeadm reads raw UTF-8");
+    assert_eq!(parts[1].1, *config, "nodeadm reads raw UTF-8");
     assert!(parts[3].1.ends_with("echo plain\n") && !parts[3].0.contains("base64"));
 }
 
@@ -522,7 +566,7 @@ prop_compose! {
             text("[a-z][a-z0-9]{0,8}(/[A-Za-z0-9]{1,5})?"), text("([A-Za-z0-9._-]{0,4}[A-Za-z0-9])?"), 0..4),
         taints in prop::collection::vec(any_taint(), 0..4),
         max_pods in prop::option::of(1..250u32),
-        container_runtime in prop::option::of(prop_oneof!["\\PC{1,10}", "[ -~]{1,10}"]),
+        container_runtime in prop::option::of(prop_oneof![4 => Just("containerd".to_owned()), 1 => "\\PC{1,10}"]),
         bootstrap_arguments in prop_oneof![any::<String>(), "[a%n'\" \\\\\n\r\t]{0,12}", Just(String::new())],
     ) -> BootstrapInput {
         BootstrapInput {
@@ -576,14 +620,14 @@ proptest! {
         let stages = vec![
             Stage::new("a", StageKind::Pre, format!("# {script}")),
             Stage::new("b", StageKind::Post, format!("# {script}")),
-            Stage::new("c", StageKind::NodeConfig, "kind: NodeConfig"),
+            Stage::new("c", StageKind::NodeConfig, NODE_CONFIG),
         ];
         let input = BootstrapInput { stages, ..input };
         let Ok(rendered) = render(OsFamily::AmazonLinux2, &input) else { return Ok(()) };
         let parts = mime_parts(&rendered.text());
         prop_assert_eq!(parts.len(), 4);
         prop_assert!(shell_script(&parts[0]).contains(&script) && shell_script(&parts[3]).contains(&script));
-        prop_assert_eq!(&parts[1].1, "kind: NodeConfig");
+        prop_assert_eq!(&parts[1].1, NODE_CONFIG);
         prop_assert_eq!(&parts[2].0, "application/node.eks.aws");
         let config: serde_yaml::Value = serde_yaml::from_str(&parts[2].1).unwrap();
         let cluster = &config["spec"]["cluster"];
@@ -615,7 +659,6 @@ proptest! {
             ("-EKSClusterName", input.cluster.as_str()),
             ("-Base64ClusterCA", &input.ca_base64),
             ("-APIServerEndpoint", &input.endpoint),
-            ("-ContainerRuntime", input.container_runtime.as_deref().unwrap_or_default()),
         ] {
             expected.extend([name, value].into_iter().filter(|_| !value.is_empty()));
         }

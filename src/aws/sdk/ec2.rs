@@ -9,8 +9,8 @@ use super::launch_template::{request_data, version};
 use crate::aws::error::none_if_not_found;
 use crate::aws::fargate::RouteTable;
 use crate::aws::{
-    AwsError, AwsResult, DryRun, Ec2, Image, InstanceLaunch, InstanceType, LaunchTemplate, NetworkObject, NetworkQuery,
-    NewTemplate, NewVersion, Tag, TemplateVersion,
+    Accelerator, AwsError, AwsResult, DryRun, Ec2, Image, InstanceLaunch, InstanceType, LaunchTemplate, NetworkObject,
+    NetworkQuery, NewTemplate, NewVersion, Tag, TemplateVersion,
 };
 
 const SERVICE: &str = "EC2";
@@ -301,6 +301,19 @@ fn instance_type(found: &sdk::InstanceTypeInfo) -> InstanceType {
         memory_mib: found.memory_info().and_then(|m| m.size_in_mib()).filter(|n| *n > 0),
         max_interfaces: count(network.and_then(|n| n.maximum_network_interfaces())),
         ipv4_per_interface: count(network.and_then(|n| n.ipv4_addresses_per_interface())),
+        accelerator: accelerator(found),
+    }
+}
+
+/// The accelerator of a type. AWS publishes no images with the drivers of other manufacturers' GPUs.
+fn accelerator(found: &sdk::InstanceTypeInfo) -> Option<Accelerator> {
+    let gpus = found.gpu_info().map(|info| info.gpus()).unwrap_or_default();
+    let inference = found.inference_accelerator_info().map(|info| info.accelerators()).unwrap_or_default();
+    let is_neuron = found.neuron_info().is_some() || inference.iter().any(|a| a.manufacturer() == Some("AWS"));
+    if gpus.iter().any(|gpu| gpu.manufacturer() == Some("NVIDIA")) {
+        Some(Accelerator::Nvidia)
+    } else {
+        is_neuron.then_some(Accelerator::Neuron)
     }
 }
 
@@ -339,5 +352,24 @@ mod tests {
         let found = instance_type(&sdk::InstanceTypeInfo::builder().build());
         assert_eq!((found.max_interfaces, found.ipv4_per_interface), (None, None));
         assert_eq!((found.vcpus, found.memory_mib), (None, None));
+    }
+
+    #[test]
+    fn accelerators_are_told_apart() {
+        let gpu = |manufacturer: &str| {
+            let device = sdk::GpuDeviceInfo::builder().manufacturer(manufacturer).build();
+            instance_type(
+                &sdk::InstanceTypeInfo::builder().gpu_info(sdk::GpuInfo::builder().gpus(device).build()).build(),
+            )
+        };
+        assert_eq!(gpu("NVIDIA").accelerator, Some(Accelerator::Nvidia));
+        assert_eq!(gpu("AMD").accelerator, None);
+        let device = sdk::InferenceDeviceInfo::builder().manufacturer("AWS").build();
+        let inferentia = sdk::InferenceAcceleratorInfo::builder().accelerators(device).build();
+        let found = sdk::InstanceTypeInfo::builder().inference_accelerator_info(inferentia).build();
+        assert_eq!(instance_type(&found).accelerator, Some(Accelerator::Neuron));
+        let trainium = sdk::InstanceTypeInfo::builder().neuron_info(sdk::NeuronInfo::builder().build()).build();
+        assert_eq!(instance_type(&trainium).accelerator, Some(Accelerator::Neuron));
+        assert_eq!(instance_type(&sdk::InstanceTypeInfo::builder().build()).accelerator, None);
     }
 }

@@ -61,8 +61,17 @@ impl Provisioner for Eks {
         if request.is_new {
             prefetch_new_groups(o, &desired.cluster, id);
         }
-        let references = observe::references::references(o, &desired).await?;
+        let mut references = observe::references::references(o, &desired).await?;
         let mut form = recorded_form(&desired, &o.inventory.aws().region, status);
+        // A group that launches the image without drivers is not rotated because a release of the controller knows better.
+        if let Some(standard) = references.with_standard_image() {
+            let in_force = status.template.as_ref().and_then(|template| template.hash.as_ref());
+            let resolved =
+                resolve::resolve_with_errors(desired.clone(), broken.clone(), &standard, form, &recorded_role(status));
+            if resolved.is_ok_and(|resolved| Some(&resolved.fingerprint.hash) == in_force) {
+                references = standard;
+            }
+        }
         let mut may_change_volume = desired.has_default_volume;
         let (mut resolved, observed) = loop {
             let (spec, broken) = (desired.clone(), broken.clone());

@@ -19,6 +19,9 @@ pub struct References {
     pub in_other_vpcs: Vec<NetworkObject>,
     /// The SSM parameter of an image alias, and the AMI id that it holds.
     pub image: Option<(String, Option<String>)>,
+    /// The same for the image without drivers, if the instance type has an accelerator. A group that launches it already
+    /// changes to the other image together with its next new version.
+    pub standard_image: Option<(String, Option<String>)>,
     /// The instance type; not queried unless something is derived from it.
     pub instance_type: Lookup<InstanceType>,
     /// The instance profile of an existing role; `None` when it does not exist or the spec names no role.
@@ -27,4 +30,12 @@ pub struct References {
     pub mixed_types: BTreeMap<String, Option<InstanceType>>,
     /// The instance types of the same family line, for a group with an instance pool.
     pub catalog: Option<Arc<InstanceTypeCatalog>>,
+}
+
+impl References {
+    /// The same with the image without drivers; `None` when the instance type has no accelerator.
+    pub(crate) fn with_standard_image(&self) -> Option<Self> {
+        let image = self.standard_image.clone()?;
+        Some(References { image: Some(image), standard_image: None, ..self.clone() })
+    }
 }

@@ -204,7 +204,12 @@ pub fn resolve_with_errors(
     let own_role =
         if broken.contains(Part::Role) { role_arn == derived_role_arn } else { desired.existing_role.is_none() };
     let boot = bootstrap_input(&desired, cluster, &image_id, pod_limit(&mut launch_problems, &desired, env));
-    let (user_data, ignored_fields) = render_user_data(&mut launch_problems, &desired, &boot);
+    let mut render_problems = Vec::new();
+    let (user_data, ignored_fields) = render_user_data(&mut render_problems, &desired, &boot);
+    // The parser reports broken inputs of user data with their paths.
+    if !broken.contains(Part::Launch) {
+        launch_problems.extend(render_problems);
+    }
     let template_data = TemplateData {
         image_id,
         instance_type: desired.instance_type.clone(),

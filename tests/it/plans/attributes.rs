@@ -128,7 +128,7 @@ const TEMPLATE_CASES: [(&str, &str); 14] = [
     ("taints", "taints: [{key: team, value: a, effect: NoSchedule}]"),
     ("maxPods", "bootstrapOptions: {maxPods: 20}"),
     ("bootstrapArguments", "bootstrapArguments: --v=3"),
-    ("userData", "userData: [{name: a, stage: PreBootstrap, data: echo}]"),
+    ("userData", "userData: [{name: a, stage: PreBootstrap, data: echo hi}]"),
     ("mounts", "volumes: [{name: /dev/xvdb, size: 10, mountOptions: {fileSystem: xfs, mount: /data}}]"),
 ];
 

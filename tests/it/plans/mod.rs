@@ -84,6 +84,7 @@ fn references() -> References {
         subnets: network("subnet-1"),
         security_groups: network("sg-1"),
         in_other_vpcs: vec![],
+        standard_image: None,
         image: None,
         instance_type: Lookup::NotQueried,
         existing_profile: Some(InstanceProfile {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::api::{DefaultVolume, InstanceGroupStatus};
 use crate::aws::instance_type_catalog::family_key;
-use crate::aws::{AwsError, AwsErrorKind, InstanceType};
+use crate::aws::{Accelerator, AwsError, AwsErrorKind, InstanceType};
 use crate::provisioner::broken_fields::Part;
 use crate::provisioner::eks::desired::{DesiredSpec, ImageSource};
 use crate::provisioner::eks::launch_template::launch_checks::LaunchFacts;
@@ -28,6 +28,7 @@ pub(crate) async fn references(o: &Observer<'_>, wanted: &DesiredSpec) -> Observ
             subnets: vec![],
             security_groups: vec![],
             image: None,
+            standard_image: None,
             instance_type: Lookup::NotQueried,
             existing_profile: None,
             mixed_types: BTreeMap::new(),
@@ -51,6 +52,7 @@ pub(crate) async fn references(o: &Observer<'_>, wanted: &DesiredSpec) -> Observ
         subnets: network.subnets,
         security_groups: network.security_groups,
         image: None,
+        standard_image: None,
         instance_type: Lookup::NotQueried,
         existing_profile,
         mixed_types: mixed_instance_types(o, wanted).await?,
@@ -59,10 +61,13 @@ pub(crate) async fn references(o: &Observer<'_>, wanted: &DesiredSpec) -> Observ
     if wanted.needs_instance_type() && family_key(&wanted.instance_type).is_some() {
         environment.instance_type = o.inventory.instance_type(&wanted.instance_type).await.map_err(aws)?.into();
     }
-    let architecture = environment.instance_type.as_present().and_then(|t| t.architecture());
-    if let Some(parameter) = architecture.and_then(|a| image_parameter(wanted, a, &cluster.version)) {
-        let image = o.inventory.ssm_image(&parameter, o.shared_max_cache_age).await.map_err(aws)?;
-        environment.image = Some((parameter, image));
+    let found = environment.instance_type.as_present();
+    if let Some((architecture, accelerator)) = found.and_then(|t| Some((t.architecture()?.to_owned(), t.accelerator))) {
+        let parameter = |accelerator| image_parameter(wanted, &architecture, accelerator, &cluster.version);
+        environment.image = image(o, parameter(accelerator)).await?;
+        if accelerator.is_some() && wanted.image == ImageSource::Latest {
+            environment.standard_image = image(o, parameter(None)).await?;
+        }
     }
     environment.cluster = Some(cluster);
     Ok(environment)
@@ -125,8 +130,25 @@ fn allow_denied<T>(read: Result<Option<T>, AwsError>) -> ObserveResult<Lookup<T>
     }
 }
 
+/// Reads a public parameter.
+async fn image(o: &Observer<'_>, parameter: Option<String>) -> ObserveResult<Option<(String, Option<String>)>> {
+    let Some(parameter) = parameter else { return Ok(None) };
+    let found = o.inventory.ssm_image(&parameter, o.shared_max_cache_age).await.map_err(ObserveError::Aws)?;
+    Ok(Some((parameter, found)))
+}
+
 /// The SSM parameter where AWS publishes an image; `None` for an AMI id, or when AWS publishes no such image.
-fn image_parameter(wanted: &DesiredSpec, architecture: &str, version: &str) -> Option<String> {
+///
+/// `latest` selects the variant with the drivers of the type's accelerator (Amazon EKS User Guide, "Retrieve recommended
+/// Amazon Linux AMI IDs" and "Retrieve recommended Bottlerocket AMI IDs"; Karpenter's amifamily has the same names). One
+/// image of Amazon Linux 2 serves both kinds. Bottlerocket has the drivers of Neuron in its standard image. AWS publishes
+/// no Windows image with drivers.
+fn image_parameter(
+    wanted: &DesiredSpec,
+    architecture: &str,
+    accelerator: Option<Accelerator>,
+    version: &str,
+) -> Option<String> {
     let id = |latest: &str| match &wanted.image {
         ImageSource::Ssm(id) => id.clone(),
         ImageSource::Latest | ImageSource::Id(_) => latest.to_owned(),
@@ -135,18 +157,31 @@ fn image_parameter(wanted: &DesiredSpec, architecture: &str, version: &str) -> O
         return None;
     }
     let arm = architecture == "arm64";
+    let accelerator = accelerator.filter(|_| wanted.image == ImageSource::Latest);
     Some(match wanted.os_family {
+        OsFamily::AmazonLinux2 if accelerator.is_some() => {
+            if arm {
+                return None;
+            }
+            format!("/aws/service/eks/optimized-ami/{version}/amazon-linux-2-gpu/{}/image_id", id("recommended"))
+        }
         OsFamily::AmazonLinux2 => format!(
             "/aws/service/eks/optimized-ami/{version}/amazon-linux-2{}/{}/image_id",
             if arm { "-arm64" } else { "" },
             id("recommended")
         ),
         OsFamily::AmazonLinux2023 => format!(
-            "/aws/service/eks/optimized-ami/{version}/amazon-linux-2023/{architecture}/standard/{}/image_id",
+            "/aws/service/eks/optimized-ami/{version}/amazon-linux-2023/{architecture}/{}/{}/image_id",
+            match accelerator {
+                Some(Accelerator::Nvidia) => "nvidia",
+                Some(Accelerator::Neuron) => "neuron",
+                None => "standard",
+            },
             id("recommended")
         ),
         OsFamily::Bottlerocket => {
-            format!("/aws/service/bottlerocket/aws-k8s-{version}/{architecture}/{}/image_id", id("latest"))
+            let variant = if accelerator == Some(Accelerator::Nvidia) { "-nvidia" } else { "" };
+            format!("/aws/service/bottlerocket/aws-k8s-{version}{variant}/{architecture}/{}/image_id", id("latest"))
         }
         OsFamily::Windows if arm => return None,
         OsFamily::Windows => {
@@ -157,4 +192,48 @@ fn image_parameter(wanted: &DesiredSpec, architecture: &str, version: &str) -> O
             format!("/aws/service/ami-windows-latest/Windows_Server-{release}-EKS_Optimized-{version}/image_id")
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::{InstanceGroup, InstanceGroupSpec, group_id};
+    use crate::boundaries::{Boundaries, merge};
+    use crate::provisioner::eks::desired::parse_with_errors;
+
+    fn parameter(family: &str, image: &str, architecture: &str, accelerator: Option<Accelerator>) -> Option<String> {
+        let annotations = serde_json::json!({"instancemgr.keikoproj.io/os-family": family});
+        let raw = serde_json::json!({"metadata": {"annotations": annotations},
+            "spec": {"eks": {"configuration": {"image": image}}}});
+        let merged = merge(&Boundaries::default(), &raw, true).expect("a merged spec");
+        let spec = crate::api::decode_spec(&merged.spec).expect("a spec");
+        let id = group_id(&InstanceGroup::new("web", InstanceGroupSpec::default()));
+        let (desired, _) = parse_with_errors(&id, &merged.annotations, &spec);
+        let found = image_parameter(&desired, architecture, accelerator, "1.33")?;
+        let found = found.strip_prefix("/aws/service/").unwrap_or(&found);
+        Some(found.strip_suffix("/image_id").unwrap_or(found).to_owned())
+    }
+
+    #[test]
+    fn latest_selects_the_variant_with_the_drivers_of_the_accelerator() {
+        let (nvidia, neuron) = (Some(Accelerator::Nvidia), Some(Accelerator::Neuron));
+        let linux = "eks/optimized-ami/1.33/amazon-linux-2";
+        for (family, architecture, accelerator, expected) in [
+            ("amazonlinux2023", "x86_64", None, format!("{linux}023/x86_64/standard/recommended")),
+            ("amazonlinux2023", "x86_64", nvidia, format!("{linux}023/x86_64/nvidia/recommended")),
+            ("amazonlinux2023", "arm64", nvidia, format!("{linux}023/arm64/nvidia/recommended")),
+            ("amazonlinux2023", "x86_64", neuron, format!("{linux}023/x86_64/neuron/recommended")),
+            ("amazonlinux2", "x86_64", None, format!("{linux}/recommended")),
+            ("amazonlinux2", "x86_64", nvidia, format!("{linux}-gpu/recommended")),
+            ("amazonlinux2", "x86_64", neuron, format!("{linux}-gpu/recommended")),
+            ("bottlerocket", "arm64", nvidia, "bottlerocket/aws-k8s-1.33-nvidia/arm64/latest".into()),
+            ("bottlerocket", "x86_64", neuron, "bottlerocket/aws-k8s-1.33/x86_64/latest".into()),
+        ] {
+            let found = parameter(family, "latest", architecture, accelerator);
+            assert_eq!(found, Some(expected), "{family} {architecture} {accelerator:?}");
+        }
+        assert_eq!(parameter("amazonlinux2", "latest", "arm64", nvidia), None, "AWS publishes none");
+        let release = parameter("amazonlinux2023", "ssm://release-1", "x86_64", nvidia).expect("a parameter");
+        assert!(release.ends_with("/standard/release-1"), "a release names its own variant: {release}");
+    }
 }

@@ -30,6 +30,8 @@ fi
 
 pub(super) fn encode(input: &BootstrapInput, stages: &[DecodedStage]) -> Result<Vec<u8>, UserDataError> {
     validate::check_systemd_arguments(input)?;
+    validate::check_runtime(input)?;
+    validate::check_text(stages)?;
     let mut out = before_bootstrap(input, stages, "");
     let command = bootstrap_command(input)?;
     out.extend_from_slice(format!("set -o xtrace\n/etc/eks/bootstrap.sh {command}\nset +o xtrace\n").as_bytes());

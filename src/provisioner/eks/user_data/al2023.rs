@@ -43,6 +43,7 @@ impl MimePart {
 /// node joins.
 pub(super) fn encode(input: &BootstrapInput, stages: &[DecodedStage]) -> Result<Vec<u8>, UserDataError> {
     validate::check_systemd_arguments(input)?;
+    validate::check_text(stages)?;
     let mut parts = vec![MimePart { content_type: SHELL, content: before_bootstrap(input, stages, HOLD_NODEADM) }];
     if let Some(stage) = node_config(stages) {
         parts.push(MimePart { content_type: NODE_CONFIG, content: stage.data.clone() });

@@ -30,6 +30,14 @@ pub enum UserDataError {
         /// What is wrong, without content.
         detail: &'static str,
     },
+    /// A `NodeConfigYaml` stage that nodeadm would not decode.
+    #[error("{stage} is not a NodeConfig that nodeadm reads: {detail}")]
+    NotNodeConfig {
+        /// The stage.
+        stage: String,
+        /// What is wrong with the remedy, without content.
+        detail: &'static str,
+    },
     /// A Bottlerocket stage that is not TOML.
     #[error("{stage} must be TOML on bottlerocket: it does not parse (line {line}); correct it")]
     NotToml {

@@ -123,13 +123,38 @@ fn check_yaml(stage: &DecodedStage) -> Result<(), UserDataError> {
         return Ok(());
     }
     match serde_yaml::from_str::<serde_yaml::Value>(stage.text()?) {
-        Ok(serde_yaml::Value::Mapping(_)) => Ok(()),
+        Ok(document @ serde_yaml::Value::Mapping(_)) => match node_config_problem(&document) {
+            Some(detail) => Err(UserDataError::NotNodeConfig { stage: stage.field.clone(), detail }),
+            None => Ok(()),
+        },
         Ok(_) => Err(problem(1, "it is not a single mapping")),
         Err(error) => {
             let line = error.location().map_or(1, |location| location.line());
             Err(problem(line, "it does not parse"))
         }
     }
+}
+
+/// Why nodeadm would not decode a document. It then ignores all user data, and the node does not join. A document has an
+/// apiVersion and a kind, and values of the right types; unknown fields are ignored (awslabs/amazon-eks-ami,
+/// nodeadm/internal/api/bridge/decode.go and nodeadm/api/v1alpha1/nodeconfig_types.go).
+fn node_config_problem(document: &serde_yaml::Value) -> Option<&'static str> {
+    if document["apiVersion"].as_str() != Some("node.eks.aws/v1alpha1") {
+        return Some("apiVersion must be node.eks.aws/v1alpha1");
+    }
+    if document["kind"].as_str() != Some("NodeConfig") {
+        return Some("kind must be NodeConfig");
+    }
+    let (spec, kubelet) = (&document["spec"], &document["spec"]["kubelet"]);
+    let sections = [spec, kubelet, &kubelet["config"], &spec["cluster"], &spec["instance"], &spec["containerd"]];
+    if sections.iter().any(|section| !section.is_null() && !section.is_mapping()) {
+        return Some("spec, its sections and kubelet.config must be mappings");
+    }
+    let is_list_of_strings = |flags: &serde_yaml::Value| {
+        flags.as_sequence().is_some_and(|flags| flags.iter().all(serde_yaml::Value::is_string))
+    };
+    (!kubelet["flags"].is_null() && !is_list_of_strings(&kubelet["flags"]))
+        .then_some("spec.kubelet.flags must be a list of strings; quote each flag")
 }
 
 #[cfg(test)]
@@ -169,10 +194,38 @@ mod tests {
 
     #[test]
     fn last_node_config_is_used_and_must_be_yaml() {
-        let good = Stage::new("good", StageKind::NodeConfig, "spec: {}");
+        let good = Stage::new("good", StageKind::NodeConfig, format!("{NODE_CONFIG}spec: {{}}"));
         let bad = Stage::new("bad", StageKind::NodeConfig, "spec: {\ncanary: [");
         assert!(decode(&[bad.clone(), good.clone()]).is_ok());
         let message = decode(&[good, bad]).err().unwrap().to_string();
         assert!(message.contains("`bad`") && !message.contains("canary"), "{message}");
+    }
+
+    const NODE_CONFIG: &str = "apiVersion: node.eks.aws/v1alpha1\nkind: NodeConfig\n";
+
+    #[test]
+    fn node_config_must_be_one_that_nodeadm_decodes() {
+        let problem = |text: &str| {
+            let stages = [Stage::new("config", StageKind::NodeConfig, text)];
+            decode(&stages).err().map(|error| error.to_string())
+        };
+        for good in
+            ["", "spec:\n", "spec: {kubelet: {flags: ['--v=2', \"3\"]}}", "spec: {kubelet: {flags: null}, other: 1}"]
+        {
+            assert_eq!(problem(&format!("{NODE_CONFIG}{good}")), None, "{good}");
+        }
+        for (bad, part) in [
+            ("spec: {kubelet: {flags: ['--v=2']}}".to_owned(), "apiVersion"),
+            ("apiVersion: node.eks.aws/v1\nkind: NodeConfig".into(), "apiVersion"),
+            ("apiVersion: node.eks.aws/v1alpha1\nkind: Nodeconfig".into(), "kind"),
+            (format!("{NODE_CONFIG}spec: {{kubelet: {{flags: '--v=2'}}}}"), "flags"),
+            (format!("{NODE_CONFIG}spec: {{kubelet: {{flags: [2]}}}}"), "flags"),
+            (format!("{NODE_CONFIG}spec: {{kubelet: {{flags: [{{v: 2}}]}}}}"), "flags"),
+            (format!("{NODE_CONFIG}spec: []"), "mappings"),
+            (format!("{NODE_CONFIG}spec: {{kubelet: {{config: '110'}}}}"), "mappings"),
+        ] {
+            let message = problem(&bad).unwrap_or_else(|| panic!("{bad} is accepted"));
+            assert!(message.contains("`config`") && message.contains(part), "{message}");
+        }
     }
 }

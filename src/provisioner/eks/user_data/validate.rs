@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use super::arguments::{EFFECTS, label_list, taint_list, without_continuations};
 use super::error::UserDataError;
-use super::input::BootstrapInput;
+use super::input::{BootstrapInput, Taint};
 use super::limits::{MAX_BYTES, MAX_UNCOMPRESSED_BYTES};
 use super::mounts::mount_script;
 use super::stages::DecodedStage;
@@ -35,8 +35,13 @@ pub(super) fn check_input(input: &BootstrapInput) -> Result<(), UserDataError> {
     for (key, value) in &input.labels {
         label_error(key, value).map_or(Ok(()), Err)?;
     }
-    for taint in &input.taints {
+    for (index, taint) in input.taints.iter().enumerate() {
         taint_error(&taint.key, &taint.value, &taint.effect).map_or(Ok(()), Err)?;
+        let repeats = |other: &Taint| other.key == taint.key && other.effect.eq_ignore_ascii_case(&taint.effect);
+        if input.taints[..index].iter().any(repeats) {
+            let rule = "has the same effect twice, on which the kubelet exits: remove one of the two taints";
+            return Err(invalid_value(TAINTS, &taint.key, rule));
+        }
     }
     for mount in &input.mounts {
         check_no_control_characters("spec.eks.configuration.volumes[].name", &mount.device)?;
@@ -47,6 +52,24 @@ pub(super) fn check_input(input: &BootstrapInput) -> Result<(), UserDataError> {
         }
     }
     Ok(())
+}
+
+/// Rejects a runtime that no node has: since Kubernetes 1.24, containerd is the only one. `bootstrap.sh` exits on any other
+/// word, also in another case (awslabs/amazon-eks-ami, issue 1024), and the script for Windows has no such parameter.
+pub(super) fn check_runtime(input: &BootstrapInput) -> Result<(), UserDataError> {
+    match input.container_runtime.as_deref() {
+        None | Some("" | "containerd") => Ok(()),
+        Some(other) => {
+            let field = "spec.eks.configuration.bootstrapOptions.containerRuntime";
+            Err(invalid_value(field, other, "is not containerd, the only runtime of EKS nodes: remove it"))
+        }
+    }
+}
+
+/// Rejects stages that are not UTF-8: cloud-init decodes user data as UTF-8 and stops at other bytes (cloudinit/util.py,
+/// decode_binary).
+pub(super) fn check_text(stages: &[DecodedStage]) -> Result<(), UserDataError> {
+    stages.iter().try_for_each(|stage| stage.text().map(drop))
 }
 
 /// Rejects arguments that systemd would not pass to the kubelet as they are written.
@@ -70,12 +93,10 @@ pub(super) fn check_windows(input: &BootstrapInput) -> Result<(), UserDataError>
         let after = text.split('<').skip(1);
         after.filter_map(|rest| rest.chars().next()).any(|c| c == '/' || c.is_alphabetic())
     };
-    let runtime = input.container_runtime.as_deref().unwrap_or_default();
     for (field, value, shown) in [
         ("spec.eks.configuration.clusterName", input.cluster.as_str(), input.cluster.as_str()),
         ("the cluster's endpoint", &input.endpoint, &input.endpoint),
         ("the cluster's certificate authority", &input.ca_base64, &input.ca_base64),
-        ("spec.eks.configuration.bootstrapOptions.containerRuntime", runtime, runtime),
         (ARGUMENTS, input.bootstrap_arguments.expose(), REDACTED),
     ] {
         if tag(value) {

@@ -36,6 +36,7 @@ const WARM_CHECK: &str = r#"if ($Lifecycle -like '*Warmed*') {
 pub(super) fn encode(input: &BootstrapInput, stages: &[DecodedStage]) -> Result<Vec<u8>, UserDataError> {
     validate::check_windows(input)?;
     validate::service_cidr_address(&input.service_cidr)?;
+    validate::check_runtime(input)?;
     if let Some(stage) = stages.iter().find(|stage| ends_script(&stage.data)) {
         return Err(UserDataError::EndsScript { stage: stage.field.clone() });
     }
@@ -70,12 +71,11 @@ fn ends_script(data: &[u8]) -> bool {
 fn bootstrap_parameters(input: &BootstrapInput) -> String {
     let dns = custom_dns_address(&input.service_cidr);
     let range = if dns.is_some() { input.service_cidr.as_str() } else { "" };
-    let runtime = input.container_runtime.as_deref().unwrap_or_default();
+    // containerd is the only runtime, and the scripts of the AMIs have no parameter for it.
     let parameters = [
         ("-EKSClusterName", input.cluster.as_str()),
         ("-Base64ClusterCA", &input.ca_base64),
         ("-APIServerEndpoint", &input.endpoint),
-        ("-ContainerRuntime", runtime),
         ("-DNSClusterIP", dns.as_deref().unwrap_or_default()),
         ("-ServiceCIDR", range),
         ("-KubeletExtraArgs", &windows_arguments(input)),
