@@ -102,8 +102,12 @@ pub(super) fn config_map_target(namespace: &str, name: &str, live: Option<&Confi
     }
 }
 
-/// Publishes an event. A failure is logged and not retried, because events are only informative.
+/// Publishes an event, if this process is the leader. A failure is logged and not retried, because events are only informative.
 pub(crate) async fn publish_event(target: &EventTarget, event: &Event, ctx: &Context) {
+    // A process that was paused must not report what another leader does meanwhile.
+    if !ctx.is_leader() {
+        return;
+    }
     let kind = event.kind;
     let record =
         KubeEvent { kind, reason: event.reason.clone(), action: "Reconcile".into(), note: event.message.clone() };

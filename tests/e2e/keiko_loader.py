@@ -334,7 +334,8 @@ class Loader:
         assert answer.ok or answer.status_code == 409, answer.text
         path = f"{harness.GROUPS}/namespaces/{namespace}/instancegroups"
         self.cloud.create(f"{path}?fieldManager={MANAGER}", {key: body[key] for key in ("apiVersion", "kind", "metadata", "spec")})
-        self.cloud.patch(f"{path}/{name}/status?fieldManager={MANAGER}", {"status": body["status"]})
+        # Its own definition of the resource has no default for the status.
+        self.cloud.patch(f"{path}/{name}/status?fieldManager={MANAGER}", {"status": {"observedGeneration": None, **body["status"]}})
 
 
 def add_to_aws_auth(cloud, state):

@@ -13,7 +13,7 @@ WRONG = [
     ({"roleName": "no-such-role", "instanceProfileName": "no-such-profile"}, {}, "spec.eks.configuration.instanceProfileName", "no-such-profile"),
     ({"image": "ami-nonsense"}, {}, "spec.eks.configuration.image", "ami-nonsense"),
     ({"image": "ssm://1.2.3-nothing"}, {}, "spec.eks.configuration.image", "1.2.3-nothing"),
-    ({}, {"minSize": 5, "maxSize": 2}, "spec.eks.minSize", "5"),
+    ({}, {"minSize": -1, "maxSize": 2}, "spec.eks.minSize", "-1"),
     ({"instanceType": "m9.gigantic"}, {}, "spec.eks.configuration.instanceType", "m9.gigantic"),
     ({"image": "ami-0123456789abcdeff"}, {}, "spec.eks.configuration.image", "ami-0123456789abcdeff"),
     ({"instanceType": "m6g.large"}, {}, "spec.eks.configuration.image", "m6g.large supports arm64"),

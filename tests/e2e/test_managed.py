@@ -191,7 +191,7 @@ def test_a_node_group_of_the_keiko_controller_is_adopted(tenant):
     cloud, arn = tenant.cloud, managed.role(tenant)
     name = f"web-{tenant.unique}"
     # keikoproj/instance-manager creates its node group after the InstanceGroup; this one cannot be worked with yet.
-    group = managed.apply(tenant, name, size=(3, 2), role_arn=arn, instanceType="c5.large")
+    group = managed.apply(tenant, name, size=(-1, 2), role_arn=arn, instanceType="c5.large")
     group.wait_condition("Stalled", reason="InvalidSpec")
     make(cloud, name, arn)
     mark = cloud.log_position()
@@ -217,7 +217,7 @@ def test_a_node_group_recorded_by_another_tenant_is_not_adopted(make_tenant, uni
     described = lambda: eks.describe_nodegroup(clusterName=cloud["cluster_name"], nodegroupName=name)["nodegroup"]
     support.eventually(lambda: described()["status"] == "ACTIVE", ROTATION, "the node group of keikoproj/instance-manager")
     # The first cannot be taken over yet, because its spec is invalid; its status is that of keikoproj/instance-manager.
-    first = managed.apply(one, name, size=(3, 2), role_arn=arn)
+    first = managed.apply(one, name, size=(-1, 2), role_arn=arn)
     first.wait_condition("Stalled", reason="InvalidSpec")
     asg = described()["resources"]["autoScalingGroups"][0]["name"]
     path = f"/apis/instancemgr.keikoproj.io/v1alpha1/namespaces/{one.namespace}/instancegroups/{name}/status"

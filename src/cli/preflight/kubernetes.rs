@@ -134,8 +134,12 @@ fn required_permissions(namespace: &str) -> Vec<ResourceAttributes> {
     };
     let documents = yaml::read_all(RBAC_MANIFEST).expect("deploy/rbac.yaml is YAML");
     let mut all = Vec::new();
-    for document in &documents {
-        let object = &document.value;
+    // Roles that Kubernetes adds to its own ones are for people.
+    let is_for_people = |object: &Value| {
+        let labels = object["metadata"]["labels"].as_object().into_iter().flatten();
+        labels.into_iter().any(|(label, _)| label.starts_with("rbac.authorization.k8s.io/aggregate-to-"))
+    };
+    for object in documents.iter().map(|document| &document.value).filter(|object| !is_for_people(object)) {
         let role_namespace = object["metadata"]["namespace"].as_str().filter(|_| object["kind"] == "Role");
         let role_namespace =
             role_namespace.map(|name| if name == RBAC_NAMESPACE { namespace } else { name }.to_owned());
