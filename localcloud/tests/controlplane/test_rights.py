@@ -72,7 +72,7 @@ def test_the_controller_cannot_read_a_secret(kubernetes):
 
 
 def test_the_deployment_meets_the_restricted_pod_security_standard(kubernetes, unique):
-    deployment = yaml.safe_load((REPOSITORY / "deploy" / "deployment.yaml").read_text())
+    deployment, _ = yaml.safe_load_all((REPOSITORY / "deploy" / "deployment.yaml").read_text())
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     kubernetes.create("/api/v1/namespaces", {"metadata": {"name": unique, "labels": labels}})
     kubernetes.create(f"/api/v1/namespaces/{unique}/serviceaccounts", {"metadata": {"name": OWN}})
