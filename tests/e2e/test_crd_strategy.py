@@ -236,8 +236,13 @@ def test_a_forbidden_template_is_reported_and_affects_no_other_group(make_tenant
         else:
             patch = {"spec": text}
         group.patch({"spec": {"strategy": {"crd": patch}}})
-        stalled = group.wait(lambda g: (g.has_condition("Stalled", reason=reason) or {}).get("message", "").find(words) >= 0 and g.has_condition("Stalled"), what=f"{case}: {words}")
-        assert "spec.strategy.crd." in stalled["message"], case
+
+        def told(g):
+            """The condition about it. What has been submitted runs on, so the group need not be stalled yet."""
+            found = (g.has_condition(kind, reason=reason) or {} for kind in ("FieldsRejected", "Stalled"))
+            return next((condition for condition in found if words in condition.get("message", "")), None)
+
+        assert "spec.strategy.crd." in group.wait(told, what=f"{case}: {words}")["message"], case
         assert len(fake.created()) == 1, case
     other = strategies.start(neighbour, strategies.rolling_upgrade())
     strategies.change(neighbour)

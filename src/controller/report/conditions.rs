@@ -148,11 +148,10 @@ pub(super) fn transition_event(previous: Option<&Condition>, new: &Condition) ->
         (condition::DRAIN_BLOCKED, true) if !was_true || !same_reason => {
             Some(Event::warning("DrainBlocked", message()))
         }
-        (kind @ (condition::ANNOTATIONS_IGNORED | condition::WRITES_INEFFECTIVE), true)
-            if !was_true || previous.is_none_or(|p| p.message != new.message) =>
-        {
-            Some(Event::warning(kind, message()))
-        }
+        (
+            kind @ (condition::ANNOTATIONS_IGNORED | condition::FIELDS_REJECTED | condition::WRITES_INEFFECTIVE),
+            true,
+        ) if !was_true || previous.is_none_or(|p| p.message != new.message) => Some(Event::warning(kind, message())),
         (condition::RESOURCES_RETAINED, true) if !was_true => {
             let reason = if reason == USED_IN_OTHER_REGION { "RoleRetained" } else { condition::RESOURCES_RETAINED };
             Some(Event::warning(reason, message()))

@@ -117,6 +117,11 @@ pub fn report(
     for update in updates.filter(|update| update.status || exists(update.condition_type)) {
         update_condition(Condition::new(update.condition_type, update.status, &update.reason, update.message));
     }
+    // A group that is stalled by its fields has one event, with the reason.
+    let stalled: Vec<_> =
+        transition_events.iter().filter(|e| e.reason != condition::FIELDS_REJECTED).cloned().collect();
+    transition_events
+        .retain(|e| e.reason != condition::FIELDS_REJECTED || stalled.iter().all(|other| other.message != e.message));
     if old.current_state.as_deref() == Some(CurrentState::InitUpgrade.as_str()) && outcome == Outcome::Converged {
         transition_events.push(Event::normal("RotationCompleted", "all nodes run the desired version"));
     }

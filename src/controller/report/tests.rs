@@ -100,3 +100,34 @@ fn created_resource_of_the_strategy_is_recorded_at_once() {
     let patch = report(&InstanceGroupStatus::default(), &applied, None, "2026-01-02T00:00:00Z").patch.expect("a patch");
     assert_eq!(patch["strategyProgress"], json!({"state": "Submitted", "uid": "u1"}));
 }
+
+/// A field that breaks in the middle of a rotation is told at once, and not only when the rotation is over.
+#[test]
+fn rejected_fields_have_one_event() {
+    let id = group_id(&InstanceGroup::new("web", InstanceGroupSpec::default()));
+    let update = ConditionUpdate {
+        condition_type: condition::FIELDS_REJECTED,
+        status: true,
+        reason: Reason::InvalidSpec.to_string(),
+        message: "spec.x is wrong".into(),
+    };
+    let rotating = Outcome::Progressing { phase: Phase::Rotating, message: "2 of 3".into(), recheck: Recheck::Poll };
+    let blocked =
+        Outcome::Blocked { reason: Reason::InvalidSpec, message: "spec.x is wrong".into(), is_deleting: false };
+    for (outcome, reason) in [(rotating, condition::FIELDS_REJECTED), (blocked, "InvalidSpec")] {
+        let mut builder = PlanBuilder { outcome: Some(outcome), ..PlanBuilder::default() };
+        builder.condition_updates.push(update.clone());
+        let applied = Applied {
+            steps_done: 0,
+            plan: builder.build(&id, None),
+            error: None,
+            blocked_evictions: vec![],
+            tag_denials: vec![],
+            unchanged_steps: vec![],
+            resource_version: None,
+            created_strategy_uid: None,
+        };
+        let report = report(&InstanceGroupStatus::default(), &applied, None, "2026-01-02T00:00:00Z");
+        assert_eq!(report.transition_events, vec![Event::warning(reason, "spec.x is wrong".to_owned())]);
+    }
+}
