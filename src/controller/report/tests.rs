@@ -101,7 +101,7 @@ fn created_resource_of_the_strategy_is_recorded_at_once() {
     assert_eq!(patch["strategyProgress"], json!({"state": "Submitted", "uid": "u1"}));
 }
 
-/// A field that breaks in the middle of a rotation is told at once, and not only when the rotation is over.
+/// A field that breaks in the middle of a rotation is reported at once, and not only when the rotation is over.
 #[test]
 fn rejected_fields_have_one_event() {
     let id = group_id(&InstanceGroup::new("web", InstanceGroupSpec::default()));
