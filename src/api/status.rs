@@ -245,6 +245,10 @@ pub struct SpotRecommendation {
     /// Time of the recommendation, in RFC 3339.
     #[serde(deserialize_with = "lenient")]
     pub given: String,
+    /// Namespace of its event. If the policy no longer allows recommendations from there, the price in the spec applies
+    /// again. Absent in records of earlier releases, which stay in force.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
     /// Value of spotPrice in the spec at that time. A different value in the spec takes precedence over the
     /// recommendation.
     #[serde(deserialize_with = "lenient")]

@@ -78,10 +78,15 @@ pub(crate) fn parse(message: &str, given_at: Timestamp, now: Timestamp) -> Resul
 #[derive(Default)]
 pub(crate) struct Recommendations(Mutex<HashMap<String, Vec<StoredRecommendation>>>);
 
-struct StoredRecommendation {
-    namespace: String,
-    uid: String,
-    recommendation: Recommendation,
+/// A recommendation with the event that gave it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StoredRecommendation {
+    /// Namespace of the event.
+    pub namespace: String,
+    /// UID of the event.
+    pub uid: String,
+    /// What it recommends.
+    pub recommendation: Recommendation,
 }
 
 impl Recommendations {
@@ -134,35 +139,43 @@ impl Recommendations {
     }
 
     /// The newest recommendation for a scaling group from the namespaces that are allowed to give one.
-    pub(crate) fn get(&self, scaling_group: &str, is_allowed: impl Fn(&str) -> bool) -> Option<Recommendation> {
+    pub(crate) fn get(&self, scaling_group: &str, is_allowed: impl Fn(&str) -> bool) -> Option<StoredRecommendation> {
         self.with(|all| {
             let allowed = all.get(scaling_group)?.iter().filter(|stored| is_allowed(&stored.namespace));
-            allowed.map(|stored| &stored.recommendation).max_by_key(|recommendation| recommendation.given_at).cloned()
+            allowed.max_by_key(|stored| stored.recommendation.given_at).cloned()
         })
     }
 }
 
 /// The active recommendation; `None` means that `spec_price` applies. The newer of the recorded recommendation and the
-/// observed event wins. A recorded one stays active until the tenant changes the spot price in the spec; one with a future
-/// time counts as older than any event.
+/// observed event wins. A recorded one stays active until the tenant changes the spot price in the spec, or until
+/// `is_allowed` excludes the namespace of its event; one with a future time counts as older than any event.
+///
+/// An earlier release recorded no namespace. Such a record stays active, because nodes run with its price.
 pub(crate) fn active_recommendation(
     spec_price: &str,
     recorded: Option<&SpotRecommendation>,
-    observed: Option<&Recommendation>,
+    observed: Option<&StoredRecommendation>,
+    is_allowed: impl Fn(&str) -> bool,
     now: Timestamp,
 ) -> Option<SpotRecommendation> {
     let given = |r: &SpotRecommendation| r.given.parse::<Timestamp>().ok().filter(|given| !is_in_future(*given, now));
-    let newer = observed.filter(|o| recorded.and_then(given).is_none_or(|given| o.given_at > given));
+    let recorded = recorded.filter(|r| r.namespace.as_deref().is_none_or(&is_allowed));
+    let newer = observed.filter(|o| recorded.and_then(given).is_none_or(|given| o.recommendation.given_at > given));
     let still_active = recorded.filter(|r| r.over == spec_price);
-    let Some(newer) = newer else { return still_active.cloned() };
-    // A repeated event changes nothing.
-    if let Some(same) = still_active.filter(|r| r.use_spot == newer.use_spot && r.spot_price == newer.price) {
-        return Some(same.clone());
+    let Some(StoredRecommendation { namespace, recommendation, .. }) = newer else { return still_active.cloned() };
+    let namespace = Some(namespace.clone());
+    // A repeated event changes nothing, but the namespace that an earlier release did not record.
+    let is_repeated =
+        |r: &&SpotRecommendation| (r.use_spot, &r.spot_price) == (recommendation.use_spot, &recommendation.price);
+    if let Some(same) = still_active.filter(is_repeated) {
+        return Some(SpotRecommendation { namespace: same.namespace.clone().or(namespace), ..same.clone() });
     }
     Some(SpotRecommendation {
-        use_spot: newer.use_spot,
-        spot_price: newer.price.clone(),
-        given: newer.given_at.to_string(),
+        use_spot: recommendation.use_spot,
+        spot_price: recommendation.price.clone(),
+        given: recommendation.given_at.to_string(),
+        namespace,
         over: spec_price.into(),
     })
 }
@@ -184,8 +197,14 @@ mod tests {
             use_spot: !price.is_empty(),
             spot_price: price.into(),
             given: at(given).to_string(),
+            namespace: Some("ops".into()),
             over: over.into(),
         }
+    }
+
+    /// A recommendation from an event in the namespace `ops`.
+    fn stored(recommendation: Recommendation) -> StoredRecommendation {
+        StoredRecommendation { namespace: "ops".into(), uid: "u".into(), recommendation }
     }
 
     #[test]
@@ -226,7 +245,7 @@ mod tests {
     fn newest_event_wins_and_map_size_is_bounded() {
         let all = Recommendations::default();
         let insert = |namespace: &str, uid: &str, one| all.insert_if_newer("asg", namespace, uid, one);
-        let newest = || all.get("asg", |_| true);
+        let newest = || all.get("asg", |_| true).map(|stored| stored.recommendation);
         assert!(insert("a", "one", use_spot("1", 10)));
         assert!(!insert("a", "two", use_spot("2", 5)), "an older event");
         assert!(insert("b", "two", use_spot("2", 5)), "an older event in another namespace");
@@ -254,14 +273,15 @@ mod tests {
         let all = Recommendations::default();
         assert!(all.insert_if_newer("asg", "ops", "one", use_spot("1", 10)));
         assert!(all.insert_if_newer("asg", "tenant", "two", use_spot("9", 20)), "a newer one");
-        assert_eq!(all.get("asg", |namespace| namespace == "ops"), Some(use_spot("1", 10)));
+        let from_ops = StoredRecommendation { uid: "one".into(), ..stored(use_spot("1", 10)) };
+        assert_eq!(all.get("asg", |namespace| namespace == "ops"), Some(from_ops));
         assert_eq!(all.get("asg", |_| false), None);
     }
 
     #[test]
     fn recommendation_outlives_its_event_until_replaced_or_spec_price_changes() {
         let active = |spec_price: &str, recorded: Option<&SpotRecommendation>, observed: Option<&Recommendation>| {
-            active_recommendation(spec_price, recorded, observed, at(60))
+            active_recommendation(spec_price, recorded, observed.cloned().map(stored).as_ref(), |_| true, at(60))
         };
         let first = active("", None, Some(&use_spot("0.1", 10))).expect("the recommendation is active");
         assert_eq!(first, recorded("0.1", 10, ""));
@@ -283,7 +303,31 @@ mod tests {
         assert!(parse(good, at(late), now).is_ok() && parse(good, at(late + 1), now).is_err());
         let from_future = recorded("0.1", late + 1, "");
         let on_demand = Recommendation { use_spot: false, price: String::new(), given_at: at(999) };
-        assert_eq!(active_recommendation("", Some(&from_future), None, now), Some(from_future.clone()));
-        assert_eq!(active_recommendation("", Some(&from_future), Some(&on_demand), now), Some(recorded("", 999, "")));
+        let active = |observed: Option<&StoredRecommendation>| {
+            active_recommendation("", Some(&from_future), observed, |_| true, now)
+        };
+        assert_eq!(active(None), Some(from_future.clone()));
+        assert_eq!(active(Some(&stored(on_demand))), Some(recorded("", 999, "")));
+    }
+
+    /// Otherwise a tenant's price would stay in force after the admin has taken that right away.
+    #[test]
+    fn recorded_price_ends_when_the_policy_excludes_its_namespace() {
+        let active = |recorded: &SpotRecommendation, observed: Option<Recommendation>, allowed: &str| {
+            let observed = observed.map(stored);
+            active_recommendation("", Some(recorded), observed.as_ref(), |namespace| namespace == allowed, at(60))
+        };
+        let of_ops = recorded("0.1", 10, "");
+        assert_eq!(active(&of_ops, None, "ops"), Some(of_ops.clone()));
+        assert_eq!(active(&of_ops, None, "platform"), None);
+        let of_tenant = SpotRecommendation { namespace: Some("tenant".into()), ..recorded("9", 50, "") };
+        assert_eq!(
+            active(&of_tenant, Some(use_spot("0.2", 20)), "ops"),
+            Some(recorded("0.2", 20, "")),
+            "an older event"
+        );
+        let of_earlier_release = SpotRecommendation { namespace: None, ..of_ops.clone() };
+        assert_eq!(active(&of_earlier_release, None, "platform"), Some(of_earlier_release.clone()));
+        assert_eq!(active(&of_earlier_release, Some(use_spot("0.1", 30)), "ops"), Some(of_ops), "it is repeated");
     }
 }

@@ -128,7 +128,7 @@ mod tests {
         let present =
             json!({ "metadata": { "uid": "v" }, "message": message, "lastTimestamp": "2026-01-03T00:00:00Z" });
         assert_eq!(ingest(&event(&present), &all, now()), Ok(true));
-        assert_eq!(all.get("asg", |_| true).map(|r| r.use_spot), Some(false));
+        assert_eq!(all.get("asg", |_| true).map(|r| r.recommendation.use_spot), Some(false));
     }
 
     #[test]
@@ -144,7 +144,7 @@ mod tests {
         ] {
             let all = Recommendations::default();
             assert_eq!(ingest(&event(&patch), &all, now()), Ok(true), "{patch}");
-            let given = all.get("asg", |_| true).expect("a recommendation").given_at;
+            let given = all.get("asg", |_| true).expect("a recommendation").recommendation.given_at;
             assert_eq!(given, time.parse().expect("a time"), "{patch}");
         }
     }
@@ -155,6 +155,6 @@ mod tests {
         assert_eq!(ingest(&event(&json!({})), &all, now()), Ok(true));
         let later = json!({ "message": "nonsense", "lastTimestamp": "2026-01-02T00:00:00Z" });
         assert!(ingest(&event(&later), &all, now()).is_err());
-        assert_eq!(all.get("asg", |_| true).map(|r| r.price), Some("0.1".into()));
+        assert_eq!(all.get("asg", |_| true).map(|r| r.recommendation.price), Some("0.1".into()));
     }
 }

@@ -692,6 +692,7 @@ fn scenarios() -> Vec<(&'static str, Scenario)> {
                     use_spot: true,
                     spot_price: "0.08".into(),
                     given: LONG_AGO.into(),
+                    namespace: Some("ops".into()),
                     over: String::new(),
                 });
             }),

@@ -27,7 +27,8 @@ pub(crate) fn apply_spot_recommendation(
         return None;
     }
     let own = configuration.spot_price.clone().unwrap_or_default();
-    let found = spot::active_recommendation(&own, status.spot_recommendation.as_ref(), recommended.as_ref(), now)?;
+    let found =
+        spot::active_recommendation(&own, status.spot_recommendation.as_ref(), recommended.as_ref(), is_allowed, now)?;
     configuration.spot_price = found.use_spot.then(|| found.spot_price.clone());
     Some(found)
 }
