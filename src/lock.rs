@@ -42,6 +42,15 @@ pub struct Locks {
 }
 
 impl Locks {
+    /// These locks without those that do not count.
+    pub(crate) fn only(self, counted: Locks) -> Locks {
+        Locks {
+            group: self.group && counted.group,
+            namespace: self.namespace && counted.namespace,
+            config_map: self.config_map && counted.config_map,
+        }
+    }
+
     /// The first object that carries the lock.
     pub(crate) fn holder(self) -> Option<LockHolder> {
         LockHolder::iter().find(|holder| match holder {
@@ -74,6 +83,15 @@ mod tests {
             assert!(!locked(value), "{value:?} must not lock");
         }
         assert!(!is_locked(&BTreeMap::new()));
+    }
+
+    #[test]
+    fn lock_that_does_not_count_is_none() {
+        let all = Locks { group: true, namespace: true, config_map: true };
+        let counted = Locks { namespace: false, ..all };
+        assert_eq!(Locks { namespace: true, ..Locks::default() }.only(counted).holder(), None);
+        assert_eq!(all.only(counted), counted);
+        assert_eq!(Locks::default().only(all), Locks::default());
     }
 
     #[test]

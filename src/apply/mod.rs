@@ -137,13 +137,12 @@ impl ApplyRun<'_> {
 
     /// Reads `lock-upgrades` from the objects themselves, not from a cache, right before a disruptive step.
     async fn check_locks(&self) -> Result<(), StepError> {
-        let mut locks = self
+        let locks = self
             .ctx
             .kube
             .locks(&self.id.namespace, &self.id.name, self.ctx.config_namespace)
             .await
             .map_err(StepError::Kube)?;
-        locks.group &= self.ctx.honors_group_lock;
-        locks.holder().map_or(Ok(()), |holder| Err(StepError::Locked(holder)))
+        locks.only(self.ctx.counted_locks).holder().map_or(Ok(()), |holder| Err(StepError::Locked(holder)))
     }
 }

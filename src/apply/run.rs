@@ -11,6 +11,7 @@ use crate::aws::inventory::Inventory;
 use crate::aws::{AwsError, AwsErrorKind, Role, Tag, TemplatePin};
 use crate::index::process_state::ProcessState;
 use crate::k8s::KubeApi;
+use crate::lock::Locks;
 use crate::ownership::has_ownership_tags;
 use crate::plan::PodRef;
 
@@ -26,8 +27,8 @@ pub(crate) struct Applier<'a> {
     pub aws_auth: &'a AwsAuthWriter,
     /// Whether this process may write: it is the leader, and no other controller is active. Checked before every step.
     pub can_write: &'a (dyn Fn() -> bool + Sync),
-    /// Whether the boundaries let the group's own `lock-upgrades` count.
-    pub honors_group_lock: bool,
+    /// Which of the locks count under the boundaries and the policy, if they are set.
+    pub counted_locks: Locks,
     /// Namespace of the ConfigMap that can carry `lock-upgrades`.
     pub config_namespace: &'a str,
     /// How long a node is not drained again after its drain ran into `drainTimeout`.

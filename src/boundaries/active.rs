@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, RwLock};
 
+use crate::api::names::annotation;
 use crate::boundaries::{Boundaries, ConfigError, ConfigWarning, is_group_locked};
 use crate::lock::is_locked;
 
@@ -26,6 +27,33 @@ impl ActiveBoundaries {
     /// Whether the groups of a namespace are not merged: there are no boundaries, or the namespace is excluded.
     pub(crate) fn excludes(&self, namespace: &str, annotations: &BTreeMap<String, String>) -> bool {
         self.boundaries.as_ref().is_none_or(|boundaries| boundaries.policy.is_excluded(namespace, annotations))
+    }
+
+    /// Whether the annotation `lock-upgrades` of a Namespace counts. While no boundaries are available, it does.
+    pub(crate) fn is_namespace_lockable(&self, namespace: &str) -> bool {
+        self.boundaries.as_ref().is_none_or(|boundaries| boundaries.policy.is_namespace_lockable(namespace))
+    }
+
+    /// One sentence for each annotation of a Namespace that the policy takes the effect from.
+    pub(crate) fn disallowed_annotations(
+        &self,
+        namespace: &str,
+        annotations: &BTreeMap<String, String>,
+    ) -> Vec<String> {
+        let Some(policy) = self.boundaries.as_ref().map(|boundaries| &boundaries.policy) else { return Vec::new() };
+        let is_lock = is_locked(annotations) && !policy.is_namespace_lockable(namespace);
+        let requests = annotation::is_true(annotations, annotation::CONFIG_EXCLUDED);
+        let is_exclusion = requests && !policy.is_excluded(namespace, annotations);
+        let found = [
+            (is_lock, annotation::LOCK_UPGRADES, "lockableNamespaces"),
+            (is_exclusion, annotation::CONFIG_EXCLUDED, "excludableNamespaces"),
+        ];
+        let found = found.into_iter().filter(|(is_disallowed, ..)| *is_disallowed);
+        found
+            .map(|(_, key, list)| {
+                format!("{key} has no effect, because policy.{list} does not name {namespace}; ask your cluster admin")
+            })
+            .collect()
     }
 
     /// Whether the annotation `lock-upgrades` of a group, or the admin's in its place, locks the group.
@@ -116,6 +144,22 @@ mod tests {
         assert_eq!(live.revision, stored.revision);
         assert!(matches!(stored.source, BoundariesSource::LastKnownGood(_)));
         assert!(error.is_some());
+    }
+
+    #[test]
+    fn annotations_that_the_policy_disallows_are_told() {
+        let annotations = BTreeMap::from(
+            [annotation::LOCK_UPGRADES, annotation::CONFIG_EXCLUDED].map(|key| (key.into(), "true".into())),
+        );
+        let told = |policy: &str| {
+            let config = [("policy".to_owned(), policy.to_owned())].into();
+            select_active(Some(&config), None, true).0.disallowed_annotations("team", &annotations)
+        };
+        assert_eq!(told(""), [""; 0]);
+        let both = told("{lockableNamespaces: [ops], excludableNamespaces: []}");
+        assert!(both[0].contains("lock-upgrades has no effect, because policy.lockableNamespaces"), "{both:?}");
+        assert!(both[1].contains("config-excluded has no effect, because policy.excludableNamespaces"), "{both:?}");
+        assert_eq!(told("{lockableNamespaces: [team], excludableNamespaces: ['t*']}"), [""; 0]);
     }
 
     #[test]

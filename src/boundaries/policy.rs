@@ -25,7 +25,7 @@ pub(crate) const ROLE_LIST_PATH: &str = "spec.eks.configuration.lifecycleHooks";
 /// The field that selects pods for Fargate, possibly in namespaces of other tenants.
 pub(crate) const FARGATE_SELECTORS_PATH: &str = "spec.eks-fargate.selectors";
 
-const POLICY_KEYS: [&str; 10] = [
+const POLICY_KEYS: [&str; 11] = [
     "roles",
     "managedPolicies",
     "strategyKinds",
@@ -33,6 +33,7 @@ const POLICY_KEYS: [&str; 10] = [
     "strategyScripts",
     "spotRecommendationNamespaces",
     "excludableNamespaces",
+    "lockableNamespaces",
     "protectDeletion",
     "fargateNamespaces",
     "quotas",
@@ -49,6 +50,7 @@ pub struct Policy {
     strategy_scripts: Option<Vec<String>>,
     spot_recommendation_namespaces: Option<Vec<String>>,
     excludable_namespaces: Option<Vec<String>>,
+    lockable_namespaces: Option<Vec<String>>,
     protect_deletion: Vec<String>,
     pub(super) fargate_namespaces: Option<Vec<String>>,
     quotas: Vec<(String, Quota)>,
@@ -98,6 +100,7 @@ impl Policy {
             strategy_scripts: list("strategyScripts")?,
             spot_recommendation_namespaces: list("spotRecommendationNamespaces")?,
             excludable_namespaces: list("excludableNamespaces")?,
+            lockable_namespaces: list("lockableNamespaces")?,
             protect_deletion: list("protectDeletion")?.unwrap_or_default(),
             fargate_namespaces: list("fargateNamespaces")?,
             quotas,
@@ -205,6 +208,11 @@ impl Policy {
     pub(crate) fn is_excluded(&self, namespace: &str, annotations: &BTreeMap<String, String>) -> bool {
         let requested = annotation::is_true(annotations, annotation::CONFIG_EXCLUDED);
         requested && self.excludable_namespaces.as_deref().is_none_or(|globs| matches_any_glob(globs, namespace))
+    }
+
+    /// Whether the annotation `lock-upgrades` of a Namespace counts.
+    pub(crate) fn is_namespace_lockable(&self, namespace: &str) -> bool {
+        self.lockable_namespaces.as_deref().is_none_or(|globs| matches_any_glob(globs, namespace))
     }
 
     /// Whether events of a namespace may recommend spot prices.

@@ -174,7 +174,7 @@ impl Stores {
     fn locks(&self, group: &InstanceGroup, namespace: Option<&BTreeMap<String, String>>) -> Locks {
         Locks {
             group: self.is_group_locked(group, namespace, group.annotations()),
-            namespace: namespace.is_some_and(is_locked),
+            namespace: namespace.is_some_and(is_locked) && self.is_namespace_lockable(group),
             config_map: *self.config_map_locked.read().expect("lock is not poisoned"),
         }
     }
@@ -193,12 +193,20 @@ impl Stores {
         }
     }
 
-    /// Whether the group's own lock would count, if it had one.
-    pub(crate) fn honors_group_lock(&self, group: &InstanceGroup) -> bool {
+    fn is_namespace_lockable(&self, group: &InstanceGroup) -> bool {
+        self.boundaries.get().is_namespace_lockable(&group.namespace().unwrap_or_default())
+    }
+
+    /// Which locks would count for a group, if they were set.
+    pub(crate) fn counted_locks(&self, group: &InstanceGroup) -> Locks {
         let namespace = self.namespaces.get(&ObjectRef::new(&group.namespace().unwrap_or_default()));
         let mut annotations = group.annotations().clone();
         annotations.insert(annotation::LOCK_UPGRADES.to_owned(), "true".to_owned());
-        self.is_group_locked(group, namespace.as_deref().map(ResourceExt::annotations), &annotations)
+        Locks {
+            group: self.is_group_locked(group, namespace.as_deref().map(ResourceExt::annotations), &annotations),
+            namespace: self.is_namespace_lockable(group),
+            config_map: true,
+        }
     }
 
     /// Which cache is not synced yet; reconciles start when this is `None`.
@@ -219,7 +227,36 @@ impl Stores {
 
 #[cfg(test)]
 mod tests {
+    use kube::runtime::{reflector, watcher::Event};
+
     use super::*;
+    use crate::api::InstanceGroupSpec;
+    use crate::boundaries::active::select_active;
+
+    /// An admin may not want that whoever annotates a Namespace holds back security updates.
+    #[test]
+    fn lock_of_a_namespace_counts_where_the_policy_allows_it() {
+        let lock = BTreeMap::from([(annotation::LOCK_UPGRADES.to_owned(), "true".to_owned())]);
+        for (policy, counts) in
+            [("", true), ("lockableNamespaces: [prod-*]", false), ("lockableNamespaces: [team]", true)]
+        {
+            let (groups, (namespaces, mut writer)) = (reflector::store::<GroupObject>().0, reflector::store());
+            writer.apply_watcher_event(&Event::Apply(namespace(&lock)));
+            let stores = Stores::new(groups, namespaces);
+            let config = [("policy".to_owned(), policy.to_owned())].into();
+            stores.boundaries.set(select_active(Some(&config), None, true).0);
+            let mut group = InstanceGroup::new("web", InstanceGroupSpec::default());
+            group.metadata.namespace = Some("team".into());
+            let locks = stores.locks(&group, Some(&lock));
+            assert_eq!((locks.namespace, stores.counted_locks(&group).namespace), (counts, counts), "{policy}");
+            assert!(stores.counted_locks(&group).group && stores.counted_locks(&group).config_map);
+        }
+    }
+
+    fn namespace(annotations: &BTreeMap<String, String>) -> PartialObjectMeta<Namespace> {
+        let metadata = json!({"name": "team", "annotations": annotations});
+        serde_json::from_value(json!({"metadata": metadata})).expect("a Namespace")
+    }
 
     #[test]
     fn group_holds_what_its_status_records() {

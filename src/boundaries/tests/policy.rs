@@ -153,6 +153,14 @@ fn policy_limits_who_recommends_spot_prices() {
 }
 
 #[test]
+fn policy_limits_which_namespaces_lock_their_groups() {
+    assert!(Policy::default().is_namespace_lockable("any"));
+    let listed = parse(&[("policy", "lockableNamespaces: [prod-*]")]).policy;
+    assert!(listed.is_namespace_lockable("prod-1") && !listed.is_namespace_lockable("team"));
+    assert!(!parse(&[("policy", "lockableNamespaces: []")]).policy.is_namespace_lockable("team"));
+}
+
+#[test]
 fn policy_protects_groups_from_deletion() {
     let policy = parse(&[("policy", "protectDeletion: [prod-*]")]).policy;
     assert!(policy.is_deletion_protected("prod-1") && !policy.is_deletion_protected("team"));
