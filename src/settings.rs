@@ -50,6 +50,9 @@ pub struct Timing {
     /// Wait before something is retried that failed for a cause outside of the controller: a drain that ran into its
     /// timeout, a Fargate profile or strategy resource that failed, a new role that EKS does not accept yet.
     pub retry_delay: SignedDuration,
+    /// How long AWS may fail to answer, or EKS may work on a node group, before nodes whose drain is in progress are
+    /// uncordoned.
+    pub pause_limit: SignedDuration,
     /// How long a replacement must be Ready before the next batch starts, so that a replacement that fails immediately does
     /// not cost another node.
     pub ready_hold: SignedDuration,
@@ -69,6 +72,7 @@ impl Default for Timing {
             volume_detach_timeout: SignedDuration::from_mins(2),
             deletion_drain_timeout: SignedDuration::from_mins(15),
             retry_delay: SignedDuration::from_mins(5),
+            pause_limit: SignedDuration::from_mins(2),
             ready_hold: SignedDuration::from_secs(30),
             startup_grace: SignedDuration::from_secs(30),
         }
@@ -88,6 +92,7 @@ impl Timing {
             volume_detach_timeout,
             deletion_drain_timeout,
             retry_delay,
+            pause_limit,
             ready_hold,
             startup_grace,
         } = self;
@@ -100,6 +105,7 @@ impl Timing {
             volume_detach_timeout: scale(volume_detach_timeout),
             deletion_drain_timeout: scale(deletion_drain_timeout),
             retry_delay: scale(retry_delay),
+            pause_limit: scale(pause_limit),
             ready_hold: scale(ready_hold),
             startup_grace: scale(startup_grace),
         }

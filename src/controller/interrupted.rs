@@ -1,13 +1,13 @@
 //! Drains of groups that cannot be planned: their spec was rejected in the middle of a rotation, or a lock was set while
 //! AWS does not answer. Their nodes must not stay cordoned.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use super::planner::{GroupContext, Planner, Planning, kind_of};
 use crate::api::names::fail_reason;
 use crate::api::{GroupId, InstanceGroupStatus};
 use crate::aws::AwsErrorKind;
-use crate::plan::{NodeStep, Outcome, Plan, PlanBuilder, PlannedStep, Reason, UncordonReason};
+use crate::plan::{NodeStep, Outcome, Phase, Plan, PlanBuilder, PlannedStep, Reason, UncordonReason, waiting};
 use crate::provisioner::observe::{ObserveError, ObserveResult, Observer, pods_on_node};
 use crate::provisioner::{StopRequest, dispatch};
 use crate::rotation::NodeView;
@@ -58,25 +58,39 @@ impl Planner {
         plan
     }
 
-    /// The plan of a locked group while AWS does not answer: nodes whose drain is in progress are uncordoned. `None` when
-    /// there is no lock or no such node.
-    pub(super) async fn stop_locked_drains(
+    /// The plan of a group while AWS has not answered for `outage`: nodes whose drain is in progress are uncordoned, at
+    /// once under a lock, and otherwise after a limit. `None` before that, or without such a node.
+    pub(super) async fn stop_unobserved_drains(
         &self,
         id: &GroupId,
         context: &GroupContext,
         error: &ObserveError,
+        outage: SignedDuration,
         now: Timestamp,
     ) -> ObserveResult<Option<Planning>> {
-        let Some(lock) = context.lock.as_ref().filter(|_| !id.is_deleting()) else { return Ok(None) };
+        let (reason, outcome) = match &context.lock {
+            _ if id.is_deleting() => return Ok(None),
+            Some(lock) => {
+                let message = format!("drains are reverted because of {lock}; AWS could not be read: {error}");
+                (UncordonReason::Locked, Outcome::Locked { message })
+            }
+            None if outage >= self.settings.timing.pause_limit => {
+                let message = format!(
+                    "AWS could not be read for {}: {error}; nodes whose drain was in progress are uncordoned, and drained again when AWS answers",
+                    crate::util::duration::format(outage)
+                );
+                (UncordonReason::RotationBlocked, waiting(Phase::Rotating, message))
+            }
+            None => return Ok(None),
+        };
         let observer = self.observer(context, std::time::Duration::MAX, now);
-        let steps = self.uncordon_drains(id, &observer, UncordonReason::Locked).await?;
+        let steps = self.uncordon_drains(id, &observer, reason).await?;
         if steps.is_empty() {
             return Ok(None);
         }
         let mut builder = PlanBuilder::default();
         steps.into_iter().for_each(|step| builder.push(step));
-        let message = format!("drains are reverted because of {lock}; AWS could not be read: {error}");
-        builder.set_outcome_once(Outcome::Locked { message });
+        builder.set_outcome_once(outcome);
         let plan = builder.build(id, Some(now + self.settings.timing.poll_interval));
         Ok(Some(Planning::blocked(plan, fail_reason::HANDLE_RECONCILE)))
     }
@@ -127,17 +141,14 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::{InstanceGroup, InstanceGroupSpec, ScalingConfigurationKind, group_id};
-    use crate::auth::JoinAuth;
+    use crate::api::{InstanceGroup, InstanceGroupSpec, group_id};
     use crate::aws::inventory::fake_aws::FakeAws;
-    use crate::aws::inventory::{CacheConfig, Inventory};
     use crate::aws::{AwsError, Instance, InstanceState, ScalingGroup, Tag};
+    use crate::controller::fake;
     use crate::index::nodes::NodeIndex;
     use crate::index::process_state::ProcessState;
-    use crate::k8s::{KubeClient, fake};
     use crate::ownership::ownership_tags;
     use crate::plan::Step;
-    use crate::settings::{Settings, Timing};
 
     const INSTANCES: [&str; 3] = ["i-busy", "i-empty", "i-other"];
 
@@ -168,7 +179,7 @@ mod tests {
             .expect("a Node");
             node_index.apply(&Event::Apply(node));
         }
-        let client = fake::client(|call| {
+        let client = crate::k8s::fake::client(|call| {
             let items = match call.query.contains("i-busy") {
                 true => json!([{"metadata": {"name": "web", "namespace": "apps"}}]),
                 false => json!([]),
@@ -217,22 +228,7 @@ mod tests {
             state.groups.insert(group.name.clone(), group);
             state.failure = failure;
         });
-        Planner {
-            inventory: Inventory::with_config(stub.aws(), CacheConfig::default()),
-            kube: Arc::new(KubeClient::new(client, "test")),
-            node_index: Arc::new(node_index),
-            process_state: Arc::new(ProcessState::default()),
-            settings: Settings {
-                timing: Timing::default(),
-                resync_period: std::time::Duration::from_secs(300),
-                config_retention: 2,
-                cluster_name: None,
-                default_scaling_configuration: ScalingConfigurationKind::LaunchTemplate,
-                windows_discovers_endpoint: false,
-                join_auth: JoinAuth::Auto,
-                config_namespace: "instance-manager".into(),
-            },
-        }
+        fake::planner(&stub, client, node_index)
     }
 
     fn uncordoned(plan: &Plan) -> Vec<(&str, UncordonReason)> {
@@ -248,12 +244,45 @@ mod tests {
         let (planner, now) = (planner(vec![]), Timestamp::UNIX_EPOCH);
         let error = ObserveError::Aws(AwsError::no_response("AutoScaling", "Describe", "Denied", "denied"));
         let mut context = GroupContext::default();
-        assert!(planner.stop_locked_drains(&id(), &context, &error, now).await.expect("an answer").is_none());
+        let zero = SignedDuration::ZERO;
+        assert!(planner.stop_unobserved_drains(&id(), &context, &error, zero, now).await.expect("an answer").is_none());
         context.lock = Some("a lock".into());
-        let stopped = planner.stop_locked_drains(&id(), &context, &error, now).await.expect("an answer");
+        let stopped = planner.stop_unobserved_drains(&id(), &context, &error, zero, now).await.expect("an answer");
         let plan = stopped.expect("a plan").plan;
         assert_eq!(uncordoned(&plan), [("i-busy", UncordonReason::Locked)], "the other instance may be terminating");
         assert!(matches!(&plan.outcome, Outcome::Locked { message } if message.contains("a lock")));
+    }
+
+    /// An outage of AWS must not take capacity from the cluster for as long as it lasts.
+    #[tokio::test]
+    async fn drains_in_progress_are_reverted_when_an_outage_lasts() {
+        let failure = AwsError::from_response("AutoScaling", "DescribeAutoScalingGroups", "InternalFailure", "no", 500);
+        let (planner, context) = (planner(vec![]), GroupContext::default());
+        let error = ObserveError::Aws(failure);
+        for (outage, expected) in [(119, false), (120, true)] {
+            let (id, outage) = (id(), SignedDuration::from_secs(outage));
+            let stopped = planner.stop_unobserved_drains(&id, &context, &error, outage, Timestamp::UNIX_EPOCH);
+            let plan = stopped.await.expect("an answer").map(|planning| planning.plan);
+            assert_eq!(plan.is_some(), expected, "{outage}");
+            let Some(plan) = plan else { continue };
+            assert_eq!(uncordoned(&plan), [("i-busy", UncordonReason::RotationBlocked)]);
+            let Outcome::Progressing { message, .. } = &plan.outcome else { panic!("{:?}", plan.outcome) };
+            assert!(message.contains("for 2m") && message.contains("InternalFailure"), "{message}");
+        }
+        let mut deleting = id();
+        deleting.deletion_requested_at = Some(Timestamp::UNIX_EPOCH);
+        let long = SignedDuration::from_hours(1);
+        let stopped = planner.stop_unobserved_drains(&deleting, &context, &error, long, Timestamp::UNIX_EPOCH).await;
+        assert!(stopped.expect("an answer").is_none(), "a deletion goes on");
+    }
+
+    #[test]
+    fn outage_lasts_from_the_first_failed_read_to_the_first_answer() {
+        let state = ProcessState::default();
+        let at = |second| Timestamp::from_second(second).expect("a time");
+        let track = |is_unobserved, second| state.track_outage("team/web", is_unobserved, at(second)).as_secs();
+        assert_eq!([track(true, 10), track(true, 70), track(false, 80), track(true, 90)], [0, 60, 0, 0]);
+        assert_eq!(state.track_outage("team/api", true, at(100)).as_secs(), 0);
     }
 
     #[tokio::test]

@@ -63,8 +63,8 @@ struct Inner {
     nodes: HashMap<String, NodeState>,
     /// UIDs in records on Nodes that no InstanceGroup has. A UID is never used again.
     unused_uids: HashSet<String>,
-    /// Role labels that were written to nodes.
-    node_labels: WriteMemory,
+    /// Writes that belong to no group: role labels of nodes, and the stored boundaries.
+    other_writes: WriteMemory,
 }
 
 #[derive(Default, Clone)]
@@ -77,6 +77,10 @@ struct GroupState {
     warm_pool_wait_since: Option<Timestamp>,
     /// Since when EKS has rejected the role of the group.
     role_rejected_since: Option<Timestamp>,
+    /// Since when AWS has not answered reads of the group.
+    unobserved_since: Option<Timestamp>,
+    /// Since when EKS has been working on the group's node groups while nodes are being drained.
+    paused_since: Option<Timestamp>,
     /// Consecutive failures.
     failures: u32,
     /// The resourceVersion of this controller's last write, and when it was made.
@@ -118,6 +122,12 @@ pub(crate) struct DrainClocks {
     pub evictions_blocked: Option<(Timestamp, u32)>,
 }
 
+/// Starts or ends a clock; returns for how long it has run.
+fn track(since: &mut Option<Timestamp>, is_running: bool, now: Timestamp) -> SignedDuration {
+    *since = is_running.then(|| since.unwrap_or(now));
+    since.map_or(SignedDuration::ZERO, |since| now.duration_since(since))
+}
+
 impl ProcessState {
     fn with<T>(&self, update: impl FnOnce(&mut Inner) -> T) -> T {
         update(&mut self.inner.lock().expect("lock is not poisoned"))
@@ -129,26 +139,27 @@ impl ProcessState {
 
     /// Records whether instances are missing; returns for how long they have been.
     pub(crate) fn track_shortage(&self, group: &str, is_short: bool, now: Timestamp) -> SignedDuration {
-        self.group(group, |g| {
-            g.shortage_since = if is_short { g.shortage_since.or(Some(now)) } else { None };
-            g.shortage_since.map_or(SignedDuration::ZERO, |since| now.duration_since(since))
-        })
+        self.group(group, |g| track(&mut g.shortage_since, is_short, now))
     }
 
     /// Records whether EKS rejects the role of the group; returns for how long it has.
     pub(crate) fn track_role_refusal(&self, group: &str, is_rejected: bool, now: Timestamp) -> SignedDuration {
-        self.group(group, |g| {
-            g.role_rejected_since = if is_rejected { g.role_rejected_since.or(Some(now)) } else { None };
-            g.role_rejected_since.map_or(SignedDuration::ZERO, |since| now.duration_since(since))
-        })
+        self.group(group, |g| track(&mut g.role_rejected_since, is_rejected, now))
+    }
+
+    /// Records whether AWS does not answer reads of the group; returns for how long it has not.
+    pub(crate) fn track_outage(&self, group: &str, is_unobserved: bool, now: Timestamp) -> SignedDuration {
+        self.group(group, |g| track(&mut g.unobserved_since, is_unobserved, now))
+    }
+
+    /// Records whether EKS pauses a rotation, because it works on the node groups; returns for how long it has.
+    pub(crate) fn track_pause(&self, group: &str, is_paused: bool, now: Timestamp) -> SignedDuration {
+        self.group(group, |g| track(&mut g.paused_since, is_paused, now))
     }
 
     /// Records whether a rotation waits for the warm pool; returns for how long it has.
     pub(crate) fn track_warm_pool_wait(&self, group: &str, is_waiting: bool, now: Timestamp) -> SignedDuration {
-        self.group(group, |g| {
-            g.warm_pool_wait_since = if is_waiting { g.warm_pool_wait_since.or(Some(now)) } else { None };
-            g.warm_pool_wait_since.map_or(SignedDuration::ZERO, |since| now.duration_since(since))
-        })
+        self.group(group, |g| track(&mut g.warm_pool_wait_since, is_waiting, now))
     }
 
     /// Records a failure; returns the number of consecutive failures.
@@ -338,9 +349,9 @@ impl ProcessState {
         nodes
     }
 
-    /// The role labels that were written to nodes.
-    pub(crate) fn node_label_writes<T>(&self, update: impl FnOnce(&mut WriteMemory) -> T) -> T {
-        self.with(|inner| update(&mut inner.node_labels))
+    /// The writes that belong to no group, to find those without effect.
+    pub(crate) fn other_writes<T>(&self, update: impl FnOnce(&mut WriteMemory) -> T) -> T {
+        self.with(|inner| update(&mut inner.other_writes))
     }
 
     /// Forgets a deleted group.

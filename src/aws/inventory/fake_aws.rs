@@ -19,6 +19,7 @@ pub(crate) struct FakeAws {
 /// The resources that exist in the fake, and how it behaves.
 #[derive(Default)]
 pub(crate) struct FakeState {
+    pub clusters: BTreeMap<String, Cluster>,
     pub groups: BTreeMap<String, ScalingGroup>,
     pub templates: BTreeMap<String, LaunchTemplate>,
     pub versions: Vec<TemplateVersion>,
@@ -187,8 +188,8 @@ impl Ec2 for FakeAws {
         assert!(names.len() <= 200);
         self.read("templates", names, |d| names.iter().filter_map(|n| d.templates.get(n).cloned()).collect()).await
     }
-    async fn template_by_id(&self, _: &str) -> AwsResult<Option<LaunchTemplate>> {
-        unimplemented!()
+    async fn template_by_id(&self, id: &str) -> AwsResult<Option<LaunchTemplate>> {
+        self.read("template", &[], |d| d.templates.values().find(|t| t.id == id).cloned()).await
     }
     async fn describe_versions(&self, id: &str, numbers: &[i64]) -> AwsResult<Vec<TemplateVersion>> {
         let of_template =
@@ -295,11 +296,15 @@ impl Iam for FakeAws {
     async fn get_profile(&self, name: &str) -> AwsResult<Option<InstanceProfile>> {
         self.read("profile", &[], |d| d.profiles.get(name).cloned()).await
     }
-    async fn attached_policies(&self, _: &str) -> AwsResult<Vec<String>> {
-        unimplemented!()
+    async fn attached_policies(&self, role: &str) -> AwsResult<Vec<String>> {
+        let has_role = |(_, roles): &(&String, &Vec<String>)| roles.iter().any(|name| name == role);
+        self.read("policies of a role", &[], |d| {
+            d.policies.iter().filter(has_role).map(|(arn, _)| arn.clone()).collect()
+        })
+        .await
     }
     async fn inline_policies(&self, _: &str) -> AwsResult<Vec<String>> {
-        unimplemented!()
+        self.read("inline policies", &[], |_| Vec::new()).await
     }
     async fn create_role(&self, _: &NewRole) -> AwsResult<Role> {
         unimplemented!()
@@ -344,8 +349,8 @@ impl Iam for FakeAws {
 
 #[async_trait]
 impl Eks for FakeAws {
-    async fn describe_cluster(&self, _: &str) -> AwsResult<Option<Cluster>> {
-        self.read("clusters", &[], |_| None).await
+    async fn describe_cluster(&self, name: &str) -> AwsResult<Option<Cluster>> {
+        self.read("clusters", &[], |d| d.clusters.get(name).cloned()).await
     }
     async fn list_access_entries(&self, _: &str) -> AwsResult<Vec<String>> {
         self.read("access entries", &[], |d| d.access_entries.iter().map(|e| e.principal.clone()).collect()).await
@@ -366,8 +371,12 @@ impl NodegroupApi for FakeAws {
     async fn describe_nodegroup(&self, name: &NodegroupName) -> AwsResult<Option<Nodegroup>> {
         self.read("node group", &[], |d| d.nodegroups.get(&name.to_string()).cloned()).await
     }
-    async fn list_nodegroups(&self, _: &str) -> AwsResult<Vec<String>> {
-        self.read("node group names", &[], |_| Vec::new()).await
+    async fn list_nodegroups(&self, cluster: &str) -> AwsResult<Vec<String>> {
+        let names = |d: &FakeState| {
+            let all = d.nodegroups.values().filter(|n| n.name.cluster == cluster);
+            all.map(|n| n.name.nodegroup.clone()).collect()
+        };
+        self.read("node group names", &[], names).await
     }
     async fn create_nodegroup(&self, _: &NewNodegroup, _: &str) -> AwsResult<()> {
         unimplemented!()
@@ -379,7 +388,7 @@ impl NodegroupApi for FakeAws {
         unimplemented!()
     }
     async fn describe_update(&self, _: &NodegroupName, _: &str) -> AwsResult<Option<NodegroupUpdate>> {
-        unimplemented!()
+        self.read("update", &[], |_| None).await
     }
     async fn delete_nodegroup(&self, _: &NodegroupName) -> AwsResult<()> {
         unimplemented!()

@@ -109,11 +109,13 @@ pub(crate) fn stop_rotation(members: &[NodeInstance], uid: &str) -> RollingUpdat
     RollingUpdateDecision { steps, ..RollingUpdateDecision::default() }
 }
 
-/// Uncordons nodes in progress when the plan does not reach the rotation for long. EKS drains the nodes of a node group
+/// Uncordons nodes in progress when the plan does not reach the rotation for long: also while EKS works on a node group,
+/// which may take hours. EKS drains the nodes of a node group
 /// that it deletes.
 pub(crate) fn give_nodes_back(input: &PlanInput, builder: &mut PlanBuilder) {
     let is_locked = matches!(builder.outcome, Some(Outcome::Locked { .. })) && !builder.rotation_planned;
-    if !is_locked && !builder.leaves_nodes_waiting(input.refusal) {
+    let is_paused = !builder.rotation_planned && input.observed.pause >= input.timing.pause_limit;
+    if !is_locked && !is_paused && !builder.leaves_nodes_waiting(input.refusal) {
         return;
     }
     let cause = if is_locked { UncordonReason::Locked } else { UncordonReason::RotationBlocked };

@@ -1,5 +1,7 @@
 //! The observed state of a group: its node groups and their nodes.
 
+use jiff::SignedDuration;
+
 use super::drift::{immutable_drift, is_unchanged_since_adoption};
 use super::ownership::{Owner, owner_of};
 use super::resolve::ResolvedGroup;
@@ -70,6 +72,8 @@ pub struct ObservedState {
     pub cluster_health: ClusterHealth,
     /// The pods on nodes that carry a disruption record of this group.
     pub drains: Drains,
+    /// For how long EKS has been working on a node group while nodes were being drained.
+    pub pause: SignedDuration,
 }
 
 impl ObservedState {

@@ -487,6 +487,12 @@ fn blocked_replacement_uncordons_old_nodes() {
     }
     let updating = with_status(NodegroupStatus::Updating);
     assert!(!uncordoned(&updating), "EKS ends the update: {:?}", updating.step_names());
+    for status in [NodegroupStatus::Creating, NodegroupStatus::Updating] {
+        let long = with_status(status).with(|s| s.state.pause = Timing::default().pause_limit);
+        assert!(uncordoned(&long), "{status:?}: {:?}", long.step_names());
+    }
+    let active = draining().with(|s| s.state.pause = Timing::default().pause_limit);
+    assert!(!uncordoned(&active), "the rotation goes on");
     let refused = with_status(NodegroupStatus::Updating).with(|s| s.refusal = Refusal::Pass);
     assert!(uncordoned(&refused), "{:?}", refused.step_names());
     let third = draining().with(|s| s.resolved = resolve_spec(&spec_text("instanceType: m6i.large")));
