@@ -167,7 +167,7 @@ impl KubeApi for KubeClient {
         &self,
         config_namespace: &str,
         data: &BTreeMap<String, String>,
-    ) -> Result<(), KubeError> {
+    ) -> Result<bool, KubeError> {
         config_maps::put_last_known_good(&self.client, config_namespace, data).await
     }
 

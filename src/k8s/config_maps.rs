@@ -81,19 +81,20 @@ pub(super) async fn put_last_known_good(
     client: &Client,
     namespace: &str,
     data: &BTreeMap<String, String>,
-) -> Result<(), KubeError> {
+) -> Result<bool, KubeError> {
     let maps = config_map_api(client, namespace);
     let found = call("get", "configmaps", maps.get_opt(LAST_KNOWN_GOOD_CONFIG_MAP)).await?;
     let Some(mut map) = found else {
-        return create(client, &config_map(namespace, LAST_KNOWN_GOOD_CONFIG_MAP, data.clone())).await;
+        let new = config_map(namespace, LAST_KNOWN_GOOD_CONFIG_MAP, data.clone());
+        return create(client, &new).await.map(|()| true);
     };
     if map.data.as_ref() == Some(data) {
-        return Ok(());
+        return Ok(false);
     }
     map.data = Some(data.clone());
     let params = post_params();
     let request = maps.replace(LAST_KNOWN_GOOD_CONFIG_MAP, &params, &map);
-    call("update", "configmaps", request).await.map(drop)
+    call("update", "configmaps", request).await.map(|_| true)
 }
 
 #[cfg(test)]

@@ -226,12 +226,12 @@ pub trait KubeApi: Send + Sync {
     /// Data of the last known good ConfigMap; `None` when none is stored.
     async fn last_known_good(&self, config_namespace: &str) -> Result<Option<BTreeMap<String, String>>, KubeError>;
 
-    /// Stores the data of a valid ConfigMap; writes nothing when it is already stored.
+    /// Stores the data of a valid ConfigMap; writes nothing when it is already stored. Returns whether it wrote.
     async fn put_last_known_good(
         &self,
         config_namespace: &str,
         data: &BTreeMap<String, String>,
-    ) -> Result<(), KubeError>;
+    ) -> Result<bool, KubeError>;
 
     /// What the API server serves for a kind; `None` when it does not serve the kind.
     async fn discover_kind(&self, group: &str, version: &str, kind: &str) -> Result<Option<DiscoveredKind>, KubeError>;

@@ -4,19 +4,21 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::runtime::watcher::watch_object;
 use kube::{Api, Client, ResourceExt};
 
 use super::next_object;
 use crate::api::GroupObject;
-use crate::api::names::CONFIG_MAP;
+use crate::api::names::{CONFIG_MAP, LAST_KNOWN_GOOD_CONFIG_MAP};
 use crate::boundaries::ConfigError;
 use crate::boundaries::active::{ActiveBoundaries, BoundariesSource, ConfigMapData, select_active};
 use crate::controller::context::{Context, config_map_target, publish_event};
+use crate::controller::planner::Planner;
 use crate::controller::trigger::Trigger;
 use crate::lock::is_locked;
-use crate::plan::Event;
+use crate::plan::{Event, Write};
 
 /// Watches the ConfigMap and never returns. Each edit is parsed once and enqueues every group.
 pub(crate) async fn watch(client: Client, trigger: Trigger) {
@@ -68,9 +70,8 @@ async fn reload(live: Option<&ConfigMap>, ctx: &Context) {
         if active.source == BoundariesSource::Live
             && ctx.can_write()
             && let Some(data) = &data
-            && let Err(error) = ctx.planner.kube.put_last_known_good(&ctx.config_namespace, data).await
         {
-            tracing::warn!(%error, "cannot store the last known good boundaries");
+            store_last_known_good(data, &ctx.planner, &ctx.config_namespace, Timestamp::now()).await;
         }
         if changed {
             publish_boundaries_events(live, &active, error.as_ref(), ctx).await;
@@ -80,6 +81,26 @@ async fn reload(live: Option<&ConfigMap>, ctx: &Context) {
     ctx.stores.boundaries.set(active);
     // Set last: once the metric shows a revision, every new plan uses it.
     ctx.metrics.set_boundaries(Some(revision.as_str()).filter(|r| !r.is_empty()), valid, warnings);
+}
+
+/// Stores a valid revision. While somebody else puts another one in its place, the intervals grow.
+async fn store_last_known_good(data: &ConfigMapData, planner: &Planner, namespace: &str, now: Timestamp) {
+    let (process_state, resync) = (&planner.process_state, planner.settings.resync_period);
+    let write = Write::new(LAST_KNOWN_GOOD_CONFIG_MAP, "data", data);
+    if !process_state.other_writes(|writes| writes.is_due(&write, resync, now)) {
+        return;
+    }
+    match planner.kube.put_last_known_good(namespace, data).await {
+        Err(error) => tracing::warn!(%error, "cannot store the last known good boundaries"),
+        Ok(false) => {}
+        Ok(true) => {
+            if process_state.other_writes(|writes| writes.record_write(write, String::new, now)) {
+                tracing::warn!(
+                    "the ConfigMap {LAST_KNOWN_GOOD_CONFIG_MAP} is changed each time it is written; find the other writer in metadata.managedFields"
+                );
+            }
+        }
+    }
 }
 
 /// Reads the last known good revision. Retries until the API server answers; the active boundaries stay until then.
@@ -116,5 +137,48 @@ async fn publish_boundaries_events(
     }
     for event in events {
         publish_event(&target, &event, ctx).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::aws::inventory::fake_aws::FakeAws;
+    use crate::index::nodes::NodeIndex;
+
+    /// Another writer puts back what it wants each second, and the ConfigMap `instance-manager` is edited as often.
+    #[tokio::test]
+    async fn stored_revision_is_not_fought_over() {
+        let (stored, written) = (Arc::new(Mutex::new(json!({"boundaries": "theirs"}))), Arc::new(Mutex::new(0)));
+        let (shown, count) = (stored.clone(), written.clone());
+        let client = crate::k8s::fake::client(move |call| {
+            if call.method == "PUT" {
+                *shown.lock().unwrap() = call.body["data"].clone();
+                *count.lock().unwrap() += 1;
+            }
+            let metadata = json!({"name": LAST_KNOWN_GOOD_CONFIG_MAP, "resourceVersion": "1"});
+            (
+                200,
+                json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": *shown.lock().unwrap()}),
+            )
+        });
+        let planner = crate::controller::fake::planner(&Arc::new(FakeAws::default()), client, NodeIndex::default());
+        let data = |text: &str| ConfigMapData::from([("boundaries".to_owned(), text.to_owned())]);
+        for second in 0..180 {
+            let now = Timestamp::from_second(second).expect("a time");
+            store_last_known_good(&data("ours"), &planner, "im", now).await;
+            *stored.lock().unwrap() = json!({"boundaries": "theirs"});
+        }
+        let repeated = *written.lock().unwrap();
+        assert!((3..=8).contains(&repeated), "{repeated} writes in three minutes");
+        let now = Timestamp::from_second(181).expect("a time");
+        store_last_known_good(&data("another revision"), &planner, "im", now).await;
+        assert_eq!(*written.lock().unwrap(), repeated + 1, "another value is stored at once");
+        store_last_known_good(&data("another revision"), &planner, "im", now).await;
+        assert_eq!(*written.lock().unwrap(), repeated + 1, "it is stored already");
     }
 }

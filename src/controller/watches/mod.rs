@@ -160,7 +160,7 @@ async fn label_node_role(node: &Node, ctx: &Context) {
 async fn copy_role_label(node: &str, uid: Option<String>, role: &str, ctx: &Context) {
     let (process_state, resync) = (&ctx.planner.process_state, ctx.planner.settings.resync_period);
     let (now, write) = (Timestamp::now(), Write::new(node, label::LEGACY_NODE_ROLE, &role));
-    if !process_state.node_label_writes(|writes| writes.is_due(&write, resync, now)) {
+    if !process_state.other_writes(|writes| writes.is_due(&write, resync, now)) {
         return;
     }
     let labels = [(label::LEGACY_NODE_ROLE.to_owned(), role.to_owned())].into();
@@ -168,7 +168,7 @@ async fn copy_role_label(node: &str, uid: Option<String>, role: &str, ctx: &Cont
         Err(error) if !error.is_not_found() => tracing::warn!(%node, %error, "cannot copy role label"),
         Ok(()) | Err(_) => {}
     }
-    if process_state.node_label_writes(|writes| writes.record_write(write, String::new, now)) {
+    if process_state.other_writes(|writes| writes.record_write(write, String::new, now)) {
         let (api_version, kind) = ("v1".into(), "Node".into());
         let target =
             EventTarget { api_version, kind, namespace: None, name: node.into(), uid: uid.unwrap_or_default() };

@@ -303,8 +303,9 @@ async fn observe_details(
 /// The launch template versions. The hash in the status is enough until something differs from it, or `rotate-at` asks for
 /// what the hash does not cover.
 ///
-/// The recorded hash holds forever, however old the status is: the content of a version never changes, and EC2 gives
-/// neither the ID of a template nor the number of a deleted version to another one (Amazon EC2 User Guide, "Launch templates").
+/// The recorded hash holds however old the status is: a launch template cannot be modified, and its versions are numbered
+/// in the order of their creation, which can be neither specified nor replaced (Amazon EC2 API Reference,
+/// CreateLaunchTemplateVersion). AWS does not document whether an ID is ever used again.
 async fn versions(
     o: &Observer<'_>,
     resolved: &ResolvedGroup,
