@@ -2,10 +2,15 @@
 
 pub(crate) mod access_migration;
 pub(crate) mod context;
+#[cfg(test)]
+mod fake;
+#[cfg(test)]
+mod hostile_status;
 mod interrupted;
 pub(crate) mod planner;
 pub(crate) mod queue;
 pub(crate) mod quota_grants;
+mod recorded_cluster;
 pub mod report;
 pub(crate) mod requeue;
 pub(crate) mod stores;
@@ -25,7 +30,7 @@ use crate::api::names::fail_reason;
 use crate::api::{InstanceGroup, InstanceGroupSpec, InstanceGroupStatus, group_id, rfc3339};
 use crate::apply::{Applied, Applier, StepError, apply};
 use crate::aws::AwsErrorKind;
-use crate::controller::planner::{ObserveError, Planning};
+use crate::controller::planner::{ObserveError, Planner, Planning};
 use crate::controller::report::{Report, report};
 use crate::index::process_state::{CacheState, CacheVerdict, compare_versions};
 use crate::index::refusals::{PassResult, RefusedStep};
@@ -114,23 +119,31 @@ fn check_preconditions<'a>(stored: &'a GroupObject, key: &str, ctx: &Context, no
 /// Asks the API server about a cached object that does not catch up. If its resourceVersions went back, the process
 /// restarts and reads everything again, as Kubernetes recommends after a restore of etcd.
 async fn check_source(stored: &GroupObject, key: &str, ctx: &Context) -> Result<Action, Error> {
-    let planner = &ctx.planner;
-    let (namespace, name) = (stored.namespace().unwrap_or_default(), stored.name_any());
-    let actual = planner.kube.group_version(&namespace, &name).await.map_err(Error::Status)?;
-    let cached = stored.resource_version();
-    let written = planner.process_state.last_written_version(key);
-    Ok(match compare_versions(cached.as_deref(), written, actual.as_deref()) {
-        CacheVerdict::Current => {
-            planner.process_state.confirm_cache(key);
-            Action::requeue(Duration::ZERO)
-        }
+    Ok(match ask_source(stored, key, &ctx.planner).await.map_err(Error::Status)? {
+        CacheVerdict::Current => Action::requeue(Duration::ZERO),
         CacheVerdict::Behind => Action::requeue(CACHE_BEHIND_DELAY),
         CacheVerdict::WentBack => {
-            tracing::error!(group = %key, ?cached, ?written, ?actual, "resourceVersions of the API server went back");
             ctx.restart.notify_one();
             Action::requeue(CACHE_BEHIND_DELAY)
         }
     })
+}
+
+/// Compares a cached object with the object itself. If they are equal, the cache counts as current from now on.
+async fn ask_source(stored: &GroupObject, key: &str, planner: &Planner) -> Result<CacheVerdict, KubeError> {
+    let (namespace, name) = (stored.namespace().unwrap_or_default(), stored.name_any());
+    let actual = planner.kube.group_version(&namespace, &name).await?;
+    let cached = stored.resource_version();
+    let written = planner.process_state.last_written_version(key);
+    let verdict = compare_versions(cached.as_deref(), written, actual.as_deref());
+    match verdict {
+        CacheVerdict::Current => planner.process_state.confirm_cache(key),
+        CacheVerdict::Behind => {}
+        CacheVerdict::WentBack => {
+            tracing::error!(group = %key, ?cached, ?written, ?actual, "resourceVersions of the API server went back");
+        }
+    }
+    Ok(verdict)
 }
 
 /// Plans a group. If the plan disrupts nodes, it is made again from fresh reads before it is used.
@@ -150,8 +163,10 @@ async fn plan_with_fresh_reads(
     if !needs_fresh_reads && planned.as_ref().is_ok_and(is_disruptive) {
         planned = planner.plan(group, &context, fresh, now).await;
     }
+    let is_unobserved = matches!(&planned, Err(ObserveError::Aws(_)));
+    let outage = planner.process_state.track_outage(key, is_unobserved, now);
     if let Err(error @ ObserveError::Aws(_)) = &planned {
-        let stopped = planner.stop_locked_drains(&group_id(group), &context, error, now).await;
+        let stopped = planner.stop_unobserved_drains(&group_id(group), &context, error, outage, now).await;
         if let Some(stopped) = stopped.map_err(Error::Observe)? {
             return Ok(stopped);
         }
@@ -232,7 +247,7 @@ async fn apply_plan(group: &InstanceGroup, plan: Plan, ctx: &Context, now: Times
         process_state: &ctx.planner.process_state,
         aws_auth: &ctx.aws_auth_writer,
         can_write: &can_write,
-        honors_group_lock: ctx.stores.honors_group_lock(group),
+        counted_locks: ctx.stores.counted_locks(group),
         config_namespace: &ctx.config_namespace,
         retry_delay: ctx.planner.settings.timing.retry_delay,
         now,
@@ -362,4 +377,54 @@ async fn stop_invalid_rotation(stored: &GroupObject, ctx: &Context) -> Result<Ac
         }
     }
     Ok(Action::requeue(planner.settings.timing.poll_interval.unsigned_abs()))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::aws::inventory::fake_aws::FakeAws;
+    use crate::index::nodes::NodeIndex;
+
+    fn stored(resource_version: &str) -> GroupObject {
+        let metadata = json!({"name": "web", "namespace": "team", "resourceVersion": resource_version});
+        let kind = json!({"apiVersion": "instancemgr.keikoproj.io/v1alpha1", "kind": "InstanceGroup"});
+        let mut object = json!({"spec": {}, "metadata": metadata});
+        object.as_object_mut().expect("an object").extend(kind.as_object().expect("an object").clone());
+        serde_json::from_value(object).expect("a group")
+    }
+
+    /// A restore of etcd sets resourceVersions back, and the watch may be silent. The group must neither wait for ever
+    /// for its own write nor reconcile in a loop without reading anything.
+    #[tokio::test]
+    async fn group_reconciles_again_after_etcd_was_restored() {
+        let client = crate::k8s::fake::client(|_| {
+            let metadata = json!({"name": "web", "namespace": "team", "resourceVersion": "500"});
+            (200, json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": metadata}))
+        });
+        let planner = || fake::planner(&Arc::new(FakeAws::default()), client.clone(), NodeIndex::default());
+        let (written_at, key) = (Timestamp::UNIX_EPOCH, "team/web");
+        let state = |planner: &Planner, version: &str, seconds: i64| {
+            let now = Timestamp::from_second(seconds).expect("a time");
+            planner.process_state.cache_state(key, Some(version), now)
+        };
+        // The watch still shows what was there before the last write.
+        let before = planner();
+        before.process_state.record_write(key, "1000", written_at);
+        assert_eq!(state(&before, "990", 9), CacheState::Behind(Duration::from_secs(9)));
+        assert_eq!(state(&before, "990", 10), CacheState::Doubtful);
+        let verdict = ask_source(&stored("990"), key, &before).await.expect("an answer");
+        assert_eq!(verdict, CacheVerdict::WentBack, "the process restarts");
+        // The new process reads everything again, and reconciles at once, also after its next write.
+        let restarted = planner();
+        assert_eq!(state(&restarted, "500", 11), CacheState::Current);
+        restarted.process_state.record_write(key, "501", written_at);
+        assert_eq!(state(&restarted, "501", 12), CacheState::Current);
+        // The watch was opened anew by itself: the process that wrote 1000 goes on without a restart.
+        assert_eq!(state(&before, "500", 10), CacheState::Doubtful);
+        let verdict = ask_source(&stored("500"), key, &before).await.expect("an answer");
+        assert_eq!(verdict, CacheVerdict::Current);
+        assert_eq!(state(&before, "500", 10), CacheState::Current);
+    }
 }

@@ -20,6 +20,7 @@ use crate::boundaries::active::{ActiveBoundaries, BoundariesSource};
 use crate::boundaries::{
     Boundaries, MergedAnnotations, MergedSpec, OverriddenValue, PolicyViolation, QuotaRequest, merge,
 };
+use crate::controller::recorded_cluster;
 use crate::controller::report::BoundariesSummary;
 use crate::index::groups::GroupIndex;
 use crate::index::nodes::NodeIndex;
@@ -256,8 +257,13 @@ impl Planner {
         let annotations = merged.as_ref().map(|merged| &merged.annotations);
         let protected_by = deletion_protection(group, annotations, context);
         let settings = &self.settings;
+        let provisioner = dispatch::for_kind(kind);
+        let blocked = recorded_cluster::blocked_deletion(id, &status, merged.as_ref(), provisioner, settings);
+        if let Some(plan) = blocked {
+            return Ok(Planning { plan, boundaries: None, failure_reason: None, snapshot: None });
+        }
         let request = DeleteRequest { id, annotations, spec, forbidden, protected_by, status: &status, settings };
-        let plan = dispatch::for_kind(kind).plan_deletion(observer, request).await?;
+        let plan = provisioner.plan_deletion(observer, request).await?;
         Ok(Planning { plan, boundaries: None, failure_reason: None, snapshot: None })
     }
 }
@@ -298,16 +304,21 @@ fn boundaries_unavailable(context: &GroupContext) -> Option<String> {
 
 /// The condition about annotations without effect. It is not set before there is one.
 fn annotations_ignored(group: &InstanceGroup, context: &GroupContext) -> Option<ConditionUpdate> {
-    let on_namespace = context.namespace_annotations.iter().flat_map(ignored_annotations);
-    let on_namespace = on_namespace.map(|problem| format!("on the Namespace: {problem}"));
-    let ignored: Vec<_> = ignored_annotations(group.annotations()).into_iter().chain(on_namespace).collect();
+    let on_namespace = |problem: String| format!("on the Namespace: {problem}");
+    let namespace = context.namespace_annotations.iter();
+    let unknown_there = namespace.clone().flat_map(ignored_annotations).map(on_namespace);
+    let unknown: Vec<_> = ignored_annotations(group.annotations()).into_iter().chain(unknown_there).collect();
+    let name = group.namespace().unwrap_or_default();
+    let disallowed = namespace.flat_map(|found| context.active_boundaries.disallowed_annotations(&name, found));
+    let reason = if unknown.is_empty() { "NotAllowed" } else { "UnknownAnnotation" };
+    let ignored: Vec<_> = unknown.into_iter().chain(disallowed.map(on_namespace)).collect();
     let conditions = group.status.iter().flat_map(|status| &status.conditions);
     let exists = conditions.into_iter().any(|condition| condition.r#type == condition::ANNOTATIONS_IGNORED);
     let status = !ignored.is_empty();
     (status || exists).then(|| ConditionUpdate {
         condition_type: condition::ANNOTATIONS_IGNORED,
         status,
-        reason: if status { "UnknownAnnotation" } else { "NoneIgnored" }.into(),
+        reason: if status { reason } else { "NoneIgnored" }.into(),
         message: ignored.join("; "),
     })
 }
@@ -410,12 +421,11 @@ fn cluster_changed(
     merged: &MergedSpec,
     provisioner: &dyn Provisioner,
 ) -> Option<SpecError> {
-    let path = provisioner.cluster_field();
-    let desired = path.split('.').skip(1).fold(&merged.spec, |value, key| &value[key]).as_str()?;
+    let desired = recorded_cluster::desired(merged, provisioner)?;
     let recorded = provisioner.recorded_cluster(id, status).filter(|recorded| recorded != desired)?;
     let rule = format!("differs from {recorded}, the cluster of the resources in the group's status");
-    let remedy = format!("restore {recorded}, or delete the group and create a new one");
-    (!desired.is_empty()).then(|| SpecError::invalid(path, desired, rule, remedy))
+    let remedy = format!("restore {recorded}, and create another group in {desired}");
+    Some(SpecError::invalid(provisioner.cluster_field(), desired, rule, remedy))
 }
 
 /// A blocked plan for a group that could not be read.

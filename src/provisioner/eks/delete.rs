@@ -48,7 +48,10 @@ pub struct DeleteInput<'a> {
     pub drains: &'a Drains,
     /// The launch template with its tags.
     pub template: Option<&'a LaunchTemplate>,
-    /// The launch configurations that the status records for this group.
+    /// Whether the template's name is one that the controller derives. Otherwise only its tags prove that it is the
+    /// group's.
+    pub has_derived_template_name: bool,
+    /// The launch configurations that the status records for this group, with names that derive from it.
     pub launch_configurations: &'a [String],
     /// The role of the derived name with its tags; read once the scaling group is deleted.
     pub role: Option<&'a Role>,
@@ -128,7 +131,7 @@ fn block_on_ownership(input: &DeleteInput, group: &ScalingGroup, builder: &mut P
 
 /// Whether a scaling group without tags launches from this group's template or launch configuration.
 fn uses_our_template(input: &DeleteInput, group: &ScalingGroup) -> bool {
-    let recorded = input.adopted.template.as_ref();
+    let recorded = input.adopted.template.as_ref().filter(|_| input.has_derived_template_name);
     let template = input.template.filter(|t| is_owned(&t.id, &t.tags, recorded, input.ownership_tags));
     let pin = group.template.as_ref();
     pin.is_some_and(|pin| template.is_some_and(|t| t.id == pin.id))
@@ -246,8 +249,7 @@ fn delete_supporting_resources(input: &DeleteInput, builder: &mut PlanBuilder) {
         builder.push(JoinStep::RemoveAccessEntry { cluster, principal: entry.principal.clone() });
     }
     let adopted = input.adopted;
-    let recorded_template = input.status.template.as_ref().and_then(|template| template.id.clone());
-    let template_id = adopted.template.clone().or(recorded_template);
+    let template_id = recorded_template(input);
     let tags = || input.ownership_tags.to_vec();
     let iam_tags = || iam_tags(input.ownership_tags, input.region);
     let ours =
@@ -296,6 +298,12 @@ fn delete_supporting_resources(input: &DeleteInput, builder: &mut PlanBuilder) {
 
 fn recorded_adopted(status: &InstanceGroupStatus) -> AdoptedResources {
     status.managed.as_ref().and_then(|managed| managed.adopted.clone()).unwrap_or_default()
+}
+
+/// The recorded ID of the launch template, if it may prove the owner of one without tags.
+fn recorded_template(input: &DeleteInput) -> Option<String> {
+    let recorded = || input.status.template.as_ref().and_then(|template| template.id.clone());
+    input.adopted.template.clone().or_else(recorded).filter(|_| input.has_derived_template_name)
 }
 
 /// Resources under the group's recorded names that stay, because they have no tags and no record proves their owner.

@@ -138,16 +138,17 @@ impl Provisioner for Eks {
         let DeleteRequest { id, status, settings, .. } = request;
         let drain_timeout = request.drain_timeout().unwrap_or(settings.timing.deletion_drain_timeout);
         let region = &o.inventory.aws().region;
-        let Some(remaining_resources::RecordedNames { names, ownership_tags, .. }) =
-            remaining_resources::recorded_names(id, status, region)
-        else {
+        let Some(recorded) = remaining_resources::recorded_names(id, status, region) else {
             return Ok(plan_nothing_to_delete(id));
         };
+        let remaining_resources::RecordedNames { names, ownership_tags, has_derived_template_name, .. } = recorded;
         let mut remaining = remaining_resources::remaining_resources(o, id, &names, &ownership_tags, status).await?;
         if let Some(protected) = request.protected_plan(&remaining.members) {
             return Ok(protected);
         }
-        let managed = status.managed.clone().unwrap_or_default();
+        let mut managed = status.managed.clone().unwrap_or_default();
+        // Launch configurations have no tags: only the name proves the owner.
+        managed.configurations.retain(|name| launch_configuration::has_derived_name(&names.scaling_group, name));
         let our_policies: Vec<_> = remaining
             .attached_policies
             .iter()
@@ -163,6 +164,7 @@ impl Provisioner for Eks {
                 members: &remaining.members,
                 drains: &remaining.drains,
                 template: remaining.template.as_ref(),
+                has_derived_template_name,
                 launch_configurations: &managed.configurations,
                 role: remaining.role.as_ref(),
                 attached_policies: &remaining.attached_policies,

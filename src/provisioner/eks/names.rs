@@ -20,6 +20,9 @@ const MAX_ROLE_NAME: usize = 64;
 /// The longest name of a launch template, in characters (EC2 API reference).
 const MAX_TEMPLATE_NAME: usize = 128;
 
+/// Number of hexadecimal digits of the hash in a name.
+const HASH_DIGITS: usize = 8;
+
 /// Node label with the group's name.
 pub(crate) const ROLE_LABEL: &str = "node.kubernetes.io/role";
 /// Node label with `normal`, `spot` or `mixed`.
@@ -90,7 +93,7 @@ impl<'a> GroupNames<'a> {
         let Some(text) = form.hashed_text(self.cluster, self.namespace, self.name, region) else {
             return derived.to_owned();
         };
-        let hash = &md5_hex(&text)[..8];
+        let hash = &md5_hex(&text)[..HASH_DIGITS];
         let name = format!("{derived}-{hash}");
         if name.len() > max_length { format!("{}-{hash}", md5_hex(derived)) } else { name }
     }
@@ -215,6 +218,16 @@ pub(crate) fn differs_only_in_timestamp(name: &str, derived: &str) -> bool {
     matches!((stem(name), stem(derived)), (Some(a), Some(b)) if a == b && a.2)
 }
 
+/// Whether a launch template's name is one that the controller derives: `derived`, or the same with another timestamp.
+/// In a name with a hash, the timestamp stands before it.
+pub(crate) fn is_derived_template_name(name: &str, derived: &str) -> bool {
+    let without_hash = || {
+        let ((name, hash), (derived, own)) = (name.rsplit_once('-')?, derived.rsplit_once('-')?);
+        (hash == own && own.len() == HASH_DIGITS).then(|| differs_only_in_timestamp(name, derived))
+    };
+    name == derived || differs_only_in_timestamp(name, derived) || without_hash().unwrap_or_default()
+}
+
 fn is_all_digits(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
@@ -311,6 +324,22 @@ mod tests {
         }
         for key in ["kubernetes.io/cluster/bench", "owner", "name", "é:x", ""] {
             assert_eq!(reserved_tag(key, "bench"), None, "{key}");
+        }
+    }
+
+    #[test]
+    fn derived_template_names_differ_in_the_timestamp_alone() {
+        for (name, derived, expected) in [
+            ("demo-team-web-20260101000000", "demo-team-web-20260101000000", true),
+            ("demo-team-web-20250101000000", "demo-team-web-20260101000000", true),
+            ("demo-team-web-20250101000000-0123abcd", "demo-team-web-20260101000000-0123abcd", true),
+            ("demo-team-web-20250101000000-ffffffff", "demo-team-web-20260101000000-0123abcd", false),
+            ("demo-team-1-20260101000000", "demo-team-2-20260101000000", false),
+            ("demo-team-web-api-20260101000000", "demo-team-web-20260101000000", false),
+            ("demo-team-web", "demo-team-web-20260101000000", false),
+            ("terraform", "demo-team-web-20260101000000", false),
+        ] {
+            assert_eq!(is_derived_template_name(name, derived), expected, "{name} {derived}");
         }
     }
 

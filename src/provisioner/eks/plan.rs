@@ -112,7 +112,9 @@ fn plan_existing(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuil
     }
     record_join_times(input, builder);
     builder.condition_updates.extend(input.resolved.broken.condition(input.status));
-    let keeps_entries = input.resolved.broken.contains(Part::Join);
+    let broken = &input.resolved.broken;
+    // Without the role of the spec, only the status names the role of the nodes. It gets no new entry by that.
+    let keeps_entries = broken.contains(Part::Join) || broken.contains(Part::Role) && !input.resolved.own_role;
     let joined = if keeps_entries { JoinPlan::default() } else { role_join(input).plan() };
     record(input, &joined, builder);
     record_spot_recommendation(input, builder);

@@ -38,8 +38,10 @@ pub(crate) async fn serving_profile(
     let is_ours = |p: &FargateProfile| {
         has_ownership_tags(&p.tags, &tags) || (fargate.adopted_hash.is_some() && !has_foreign_tags(&p.tags, &tags))
     };
+    let all_names = ProfileNames::all(&desired.cluster, &desired.id, &o.inventory.aws().region);
+    let is_derived = |name: &&String| all_names.iter().any(|names| names.covers(name));
     let mut serving = None;
-    for name in &fargate.profiles {
+    for name in fargate.profiles.iter().filter(is_derived) {
         let found = o.inventory.fargate_profile(&desired.cluster, name, o.shared_max_cache_age).await;
         let found = found.map_err(ObserveError::Aws)?.filter(|p| p.status == ProfileStatus::Active && is_ours(p));
         let is_active = status.active_scaling_group_name.as_ref() == Some(name);

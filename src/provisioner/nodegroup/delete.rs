@@ -36,7 +36,7 @@ pub fn plan(input: &DeleteInput) -> Plan {
     let mut builder = PlanBuilder::default();
     let ours = input.nodegroups.iter().filter(|n| match input.resolved {
         Some(resolved) => owner_of(resolved, input.status, n).is_deletable(),
-        None => is_owned(input.status, n, &(input.ownership_tags)(&n.name.cluster)),
+        None => is_owned(input.id, input.status, n, &(input.ownership_tags)(&n.name.cluster)),
     });
     for nodegroup in ours {
         if nodegroup.status == NodegroupStatus::Deleting

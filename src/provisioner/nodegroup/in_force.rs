@@ -42,7 +42,9 @@ pub(crate) async fn serving_nodegroup(
     for name in names::recorded_nodegroups(status).filter(|name| name.cluster == desired.cluster) {
         let found = o.inventory.nodegroup(&name, o.max_cache_age).await.map_err(ObserveError::Aws)?;
         let Some(found) = found.filter(|n| n.status != NodegroupStatus::Deleting) else { continue };
-        if ownership::is_owned(status, &found, &tags) && newest.as_ref().is_none_or(|n| n.created < found.created) {
+        if ownership::is_owned(&desired.id, status, &found, &tags)
+            && newest.as_ref().is_none_or(|n| n.created < found.created)
+        {
             newest = Some((*found).clone());
         }
     }

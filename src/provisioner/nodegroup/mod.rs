@@ -149,7 +149,8 @@ impl Provisioner for EksManaged {
             let found = o.inventory.nodegroup(&name, o.max_cache_age).await.map_err(ObserveError::Aws)?;
             // EKS drains the nodes of a group that it deletes.
             let kept = found.filter(|n| n.status != NodegroupStatus::Deleting);
-            if let Some(kept) = kept.filter(|n| ownership::is_owned(status, n, &ownership_tags(&name.cluster, id))) {
+            if let Some(kept) = kept.filter(|n| ownership::is_owned(id, status, n, &ownership_tags(&name.cluster, id)))
+            {
                 members.extend(observe::read_members(o, (*kept).clone(), o.max_cache_age).await?.members);
             }
         }

@@ -28,9 +28,18 @@ pub(crate) fn nodegroup_name(cluster: &str, id: &GroupId, shape: &ImmutableField
     NodegroupName::new(cluster, format!("{}-{}", name_prefix(cluster, id), &sha256_hex(&text)[..HASH_DIGITS]))
 }
 
-/// The node groups recorded in status, in order of creation.
+/// Whether a node group has a name that a controller derives for the group.
+pub(crate) fn is_derived_name(name: &NodegroupName, id: &GroupId) -> bool {
+    let prefix = format!("{}-", name_prefix(&name.cluster, id));
+    name.nodegroup == id.name || name.nodegroup.starts_with(&prefix)
+}
+
+/// The node groups recorded in status, in order of creation. All are in the cluster of the first one.
 pub(crate) fn recorded_nodegroups(status: &InstanceGroupStatus) -> impl Iterator<Item = NodegroupName> + '_ {
-    status.managed.iter().flat_map(|managed| &managed.nodegroups).filter_map(|text| NodegroupName::parse(text))
+    let all =
+        || status.managed.iter().flat_map(|managed| &managed.nodegroups).filter_map(|text| NodegroupName::parse(text));
+    let cluster = all().next().map(|first| first.cluster);
+    all().filter(move |name| Some(&name.cluster) == cluster.as_ref())
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use super::observed::{ObservedNodegroup, ObservedState, partition};
 use super::ownership::{Owner, owner_of};
 use super::resolve::{self, ClusterNetwork, References, ResolvedGroup};
 use crate::api::InstanceGroupStatus;
-use crate::aws::nodegroup::{Nodegroup, NodegroupName};
+use crate::aws::nodegroup::{Nodegroup, NodegroupName, NodegroupStatus};
 use crate::aws::{AwsErrorKind, AwsResult};
 use crate::plan::Drift;
 use crate::provisioner::observe::{ObserveError, ObserveResult, Observer};
@@ -96,6 +96,12 @@ pub(crate) async fn observed_state(
     observe::find_orphaned_records(o, &id.uid, all.filter_map(|m| m.node.as_mut()).collect()).await?;
     let members: Vec<_> = state.nodegroups.iter().flat_map(|group| group.members.iter().cloned()).collect();
     state.drains = observe::drain_views(o, &members, &id.uid).await?;
+    let is_busy = |group: &ObservedNodegroup| {
+        matches!(group.nodegroup.status, NodegroupStatus::Creating | NodegroupStatus::Updating)
+    };
+    let is_paused =
+        state.nodegroups.iter().any(is_busy) && members.iter().any(|member| member.disruption_of(&id.uid).is_some());
+    state.pause = o.process_state.track_pause(&id.key(), is_paused, o.now);
     if state.nodegroups.iter().any(|group| !group.nodegroup.issues.is_empty()) {
         state.missing_policies =
             missing_policies(o, &resolved.desired.immutable.node_role).await.map_err(ObserveError::Aws)?;
@@ -158,11 +164,9 @@ pub(super) async fn candidates(
     if !recorded.is_empty() {
         return Ok(recorded);
     }
-    let id = &resolved.desired.id;
-    let prefix = format!("{}-", names::name_prefix(cluster, id));
     let all = o.inventory.nodegroup_names(cluster, o.max_cache_age).await.map_err(ObserveError::Aws)?;
-    let ours = all.iter().filter(|name| **name == id.name || name.starts_with(&prefix));
-    Ok(ours.map(|name| NodegroupName::new(cluster, name)).collect())
+    let names = all.iter().map(|name| NodegroupName::new(cluster, name));
+    Ok(names.filter(|name| names::is_derived_name(name, &resolved.desired.id)).collect())
 }
 
 async fn read_nodegroup(o: &Observer<'_>, name: &NodegroupName) -> ObserveResult<Option<Nodegroup>> {

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use super::names::is_derived_name;
 use super::resolve::ResolvedGroup;
 use crate::api::InstanceGroupStatus;
 use crate::aws::Tag;
 use crate::aws::nodegroup::Nodegroup;
 use crate::ownership::{has_foreign_tags, has_ownership_tags, is_adopted};
+use crate::provisioner::GroupId;
 
 /// Converts a tag map to a list, as the ownership checks take it.
 pub(crate) fn to_tags(tags: &BTreeMap<String, String>) -> Vec<Tag> {
@@ -33,13 +35,15 @@ impl Owner {
     }
 }
 
-/// Whether this group owns a recorded node group: by its tags, or by its recorded ARN if no other group has tagged it.
-pub(crate) fn is_owned(status: &InstanceGroupStatus, found: &Nodegroup, ownership: &[Tag]) -> bool {
+/// Whether this group owns a recorded node group: by its tags, or by its recorded ARN if the group derives its name and no
+/// other group has tagged it. The status alone proves nothing about a node group of another name.
+pub(crate) fn is_owned(id: &GroupId, status: &InstanceGroupStatus, found: &Nodegroup, ownership: &[Tag]) -> bool {
     let Some(managed) = status.managed.as_ref().filter(|m| m.nodegroups.contains(&found.name.to_string())) else {
         return false;
     };
     let held = to_tags(&found.tags);
-    let recorded = managed.nodegroup_arns.iter().find(|arn| **arn == found.arn);
+    let is_derived = is_derived_name(&found.name, id);
+    let recorded = managed.nodegroup_arns.iter().find(|arn| **arn == found.arn).filter(|_| is_derived);
     has_ownership_tags(&held, ownership) || is_adopted(&found.arn, &held, recorded, ownership)
 }
 
@@ -50,7 +54,7 @@ pub fn owner_of(resolved: &ResolvedGroup, status: &InstanceGroupStatus, found: &
     if has_foreign_tags(&held, &resolved.ownership_tags) {
         return Owner::Others;
     }
-    if is_owned(status, found, &resolved.ownership_tags) {
+    if is_owned(&resolved.desired.id, status, found, &resolved.ownership_tags) {
         return Owner::Ours;
     }
     if has_ownership_tags(&held, &resolved.ownership_tags) {

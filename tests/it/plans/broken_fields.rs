@@ -199,6 +199,33 @@ fn role_in_force_stays_while_the_new_one_cannot_be_used() {
     });
     assert_eq!((given.resolved.role_arn.as_str(), given.resolved.own_role), ("arn:aws:iam::1:role/given", false));
     assert!(given.resolved.broken.contains(Part::Role) && given.resolved.broken.contains(Part::Launch));
+    // Only the status names this role, so it gets no entry that it does not have.
+    let mut without_entry = given;
+    without_entry.state.join.auth_entry = AuthEntryState::Absent;
+    without_entry.state.join.access_entry = AccessEntryState::Absent;
+    assert!(step_names(&without_entry.plan()).is_empty(), "{:?}", without_entry.plan().steps);
+}
+
+/// An InstanceGroup that is created again finds `Launch` suspended by the deletion of the earlier one.
+#[test]
+fn launches_are_resumed_beside_every_broken_field() {
+    let suspended = |s: &mut Scenario| {
+        let group = s.state.scaling_group.as_mut().expect("a scaling group");
+        group.suspended_processes.push("Launch".into());
+        group.tags.push(Tag { key: "instancegroups.keikoproj.io/SuspendedByDeletion".into(), value: "Launch".into() });
+    };
+    for field in ["image: ami-x", "subnets: [gone]", "suspendProcesses: [Nothing]", "roleName: other"] {
+        let text = format!("eks: {{configuration: {{{field}}}}}");
+        for is_recreated in [false, true] {
+            let mut found = scenario(&[BEFORE, &text], &references(), JoinAuth::Auto).with(suspended);
+            if is_recreated {
+                found.status = InstanceGroupStatus::default();
+            }
+            let plan = found.plan();
+            let resumes = |p: &instance_manager::plan::PlannedStep| matches!(&p.step, Step::Eks(EksStep::ResumeProcesses { processes, .. }) if processes.contains(&"Launch".to_owned()));
+            assert!(plan.steps.iter().any(resumes), "{field} {is_recreated}: {:?}", plan.steps);
+        }
+    }
 }
 
 fn managed(text: &str, broken: Option<(&'static [Part], &str)>) -> super::nodegroup::Scenario {

@@ -117,6 +117,7 @@ fn entry_of_a_given_role_stays_for_other_nodes() {
             members: &[],
             drains: &scenario.state.drains,
             template: None,
+            has_derived_template_name: true,
             launch_configurations: &[],
             role: None,
             attached_policies: &[],

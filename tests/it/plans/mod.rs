@@ -844,6 +844,7 @@ fn deletion_plans_match_golden_files() {
         members,
         drains: &scenario.state.drains,
         template: scenario.state.template.as_ref(),
+        has_derived_template_name: true,
         launch_configurations: &configurations,
         role: Some(&role),
         attached_policies,

@@ -51,6 +51,7 @@ fn deletion(s: &Scenario, scaling_group: Option<&ScalingGroup>, adopted: &Adopte
         members: &[],
         drains: &s.state.drains,
         template: s.state.template.as_ref(),
+        has_derived_template_name: true,
         launch_configurations: &[],
         role: s.state.role.as_ref(),
         attached_policies: &r.managed_policies,

@@ -142,6 +142,7 @@ fn deletion_keeps_a_role_that_another_region_may_use() {
             members: &[],
             drains: &s.state.drains,
             template: None,
+            has_derived_template_name: true,
             launch_configurations: &[],
             role: s.state.role.as_ref(),
             attached_policies: &r.managed_policies,

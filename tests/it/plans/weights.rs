@@ -134,6 +134,7 @@ fn deletion_of_drained_nodes(weight: u32) -> Plan {
         members: &members,
         drains: &drains,
         template: None,
+        has_derived_template_name: true,
         launch_configurations: &[],
         role: None,
         attached_policies: &[],

@@ -9,7 +9,7 @@ use crate::auth::aws_auth::AuthEntry;
 use crate::aws::{AccessEntry, Instance, InstanceProfile, LaunchTemplate, Role, ScalingGroup, Tag};
 use crate::index::shared_entries::entries_to_remove;
 use crate::ownership::{has_foreign_tags, has_ownership_tags, is_owned, ownership_tags};
-use crate::provisioner::eks::names::GroupNames;
+use crate::provisioner::eks::names::{GroupNames, is_derived_template_name};
 use crate::provisioner::eks::observed::version_number;
 use crate::provisioner::eks::resolve::ResourceNames;
 use crate::provisioner::name_form::NameForm;
@@ -24,6 +24,9 @@ pub struct RecordedNames {
     pub cluster: String,
     /// Resource names, from the status or derived.
     pub names: ResourceNames,
+    /// Whether the launch template's name is one that the controller derives. A template of another name is the group's
+    /// only by its tags: the status alone does not prove it.
+    pub has_derived_template_name: bool,
     /// The tags that prove that a resource belongs to this group.
     pub ownership_tags: Vec<Tag>,
 }
@@ -39,13 +42,12 @@ pub fn recorded_names(id: &GroupId, status: &InstanceGroupStatus, region: &str) 
     };
     let derived = GroupNames::new(&cluster, &id.namespace, &id.name);
     let form = derived.form_of(&scaling_group, region).unwrap_or(NameForm::Hashed);
+    let derived_template = derived.launch_template_in(id.created_at, form, region);
     let template = status.active_launch_template_name.clone().filter(|t| !t.is_empty());
-    let names = ResourceNames {
-        role: derived.role_in(form, region),
-        template: template.unwrap_or_else(|| derived.launch_template_in(id.created_at, form, region)),
-        scaling_group,
-    };
-    Some(RecordedNames { names, ownership_tags: ownership_tags(&cluster, id), cluster })
+    let template = template.unwrap_or_else(|| derived_template.clone());
+    let has_derived_template_name = is_derived_template_name(&template, &derived_template);
+    let names = ResourceNames { role: derived.role_in(form, region), template, scaling_group };
+    Some(RecordedNames { names, has_derived_template_name, ownership_tags: ownership_tags(&cluster, id), cluster })
 }
 
 /// The resources that still exist for a group that is being deleted.
