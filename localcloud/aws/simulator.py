@@ -84,7 +84,8 @@ class Simulator:
         if patched:
             self.timers = Timers("aws-timers", self.lock)
             self.engine = Engine(self)
-            self.updates, self.access_entries = Updates(self), AccessEntries(self)
+            self.updates, self.access_entries = Updates(self), AccessEntries(self, settings.cluster_name)
+            self.other_clusters: dict[str, tuple[str, AccessEntries]] = {}
             self.taggable_resources = [self.eks.clusters.values, self.access_entries.entries.values]
             self.fargate = profiles.Fargate(self)
             self.kubelets = Kubelets(self, KubernetesClient(kube) if kube else None)
@@ -146,6 +147,12 @@ class Simulator:
         self.ec2.create_route(table.id, "0.0.0.0/0", gateway_id=gateway.id)
         self.ec2.associate_route_table(table.id, subnet_id=subnet.id)
         return subnet.id
+
+    def access_of(self, cluster: str) -> tuple[str, AccessEntries]:
+        """The authentication mode and the access entries of a cluster."""
+        if cluster == self.settings.cluster_name:
+            return self.authentication_mode, self.access_entries
+        return self.other_clusters[cluster]
 
     def role_propagated(self, role: Any) -> bool:
         """Whether a new IAM role is visible to other services yet."""

@@ -63,10 +63,11 @@ class AccessEntry:
 
 
 class AccessEntries:
-    """The access entries of the cluster by principal, and those that are already effective in its API server."""
+    """The access entries of a cluster by principal, and those that are already effective in its API server."""
 
-    def __init__(self, simulator: Any) -> None:
+    def __init__(self, simulator: Any, cluster: str) -> None:
         self.simulator = simulator
+        self.cluster = cluster
         self.entries: dict[str, AccessEntry] = {}
         self.effective: dict[str, AccessEntry] = {}
         self.role_sources: list[Callable[[], Iterable[tuple[Any, str]]]] = []
@@ -82,9 +83,9 @@ class AccessEntries:
         _, principal_type, name = ARN.fullmatch(principal).groups()
         username, groups = IDENTITIES.get(kind) or (default_username(principal, principal_type, name), [])
         entry = AccessEntry(
-            arn=f"arn:aws:eks:{settings.region}:{settings.account}:access-entry/{settings.cluster_name}/"
+            arn=f"arn:aws:eks:{settings.region}:{settings.account}:access-entry/{self.cluster}/"
             f"{principal_type}/{settings.account}/{name}/{uuid4()}",
-            cluster=settings.cluster_name,
+            cluster=self.cluster,
             principal=principal,
             principal_id=principal_id,
             type=kind,

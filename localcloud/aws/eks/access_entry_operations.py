@@ -11,7 +11,7 @@ from typing import Any
 from moto.core.responses import ActionResult, EmptyResult
 
 from localcloud.aws.eks import tags as eks_tags
-from localcloud.aws.eks.access_entries import AccessEntry
+from localcloud.aws.eks.access_entries import AccessEntries, AccessEntry
 from localcloud.aws.eks.access_entry_validation import (
     check_identity,
     check_mode,
@@ -31,13 +31,18 @@ def cluster_params(simulator: Any, response: Any) -> dict[str, Any]:
     """The parameters of a call. The cluster must exist, and its authentication mode must include access entries."""
     params = request_params(response)
     get_cluster(simulator, params["clusterName"])
-    check_mode(simulator)
+    check_mode(simulator, params["clusterName"])
     return params
+
+
+def entries_of(simulator: Any, params: dict[str, Any]) -> AccessEntries:
+    """The entries of the cluster that a call names."""
+    return simulator.access_of(params["clusterName"])[1]
 
 
 def get_entry(simulator: Any, params: dict[str, Any]) -> AccessEntry:
     """The entry of the call. Raises EKS's error if it does not exist."""
-    entry = simulator.access_entries.entries.get(params["principalArn"])
+    entry = entries_of(simulator, params).entries.get(params["principalArn"])
     if entry is None:
         message = "The specified principalArn could not be found. You can view your available access entries with 'list-access-entries'."
         raise AwsError("ResourceNotFoundException", message)
@@ -63,16 +68,16 @@ def entry_operations(simulator: Any) -> type:
 
         def create_access_entry(self) -> ActionResult:
             params = cluster_params(simulator, self)
-            existing = find_repeated_call(simulator.access_entries.entries.values(), params)
+            existing = find_repeated_call(entries_of(simulator, params).entries.values(), params)
             if existing:
                 return ActionResult({"accessEntry": existing.describe()})
             kind, principal = check_type(params.get("type", "STANDARD")), params["principalArn"]
             check_identity(kind, params.get("username"), params.get("kubernetesGroups"))
             eks_tags.check(params.get("tags") or {})
             identifier = check_principal(simulator, principal, kind)
-            if principal in simulator.access_entries.entries:
+            if principal in entries_of(simulator, params).entries:
                 raise AwsError("ResourceInUseException", "The specified access entry resource is already in use on this cluster.")
-            return ActionResult({"accessEntry": simulator.access_entries.add(principal, identifier, kind, params).describe()})
+            return ActionResult({"accessEntry": entries_of(simulator, params).add(principal, identifier, kind, params).describe()})
 
         def describe_access_entry(self) -> ActionResult:
             return ActionResult({"accessEntry": get_entry(simulator, cluster_params(simulator, self)).describe()})
@@ -80,7 +85,7 @@ def entry_operations(simulator: Any) -> type:
         def list_access_entries(self) -> ActionResult:
             params = cluster_params(simulator, self)
             policy = params.get("associatedPolicyArn")
-            found = [arn for arn, entry in sorted(simulator.access_entries.entries.items()) if policy is None or policy in entry.policies]
+            found = [arn for arn, entry in sorted(entries_of(simulator, params).entries.items()) if policy is None or policy in entry.policies]
             arns, token = page(found, params)
             return ActionResult({"accessEntries": arns, "nextToken": token})
 
@@ -91,11 +96,12 @@ def entry_operations(simulator: Any) -> type:
             entry.username = params.get("username", entry.username)
             entry.groups = list(params.get("kubernetesGroups", entry.groups))
             entry.modified = datetime.now(UTC)
-            simulator.access_entries.on_change(entry.principal)
+            entries_of(simulator, params).on_change(entry.principal)
             return ActionResult({"accessEntry": entry.describe()})
 
         def delete_access_entry(self) -> EmptyResult:
-            simulator.access_entries.remove(get_entry(simulator, cluster_params(simulator, self)).principal)
+            params = cluster_params(simulator, self)
+            entries_of(simulator, params).remove(get_entry(simulator, params).principal)
             return EmptyResult()
 
     return Operations

@@ -22,9 +22,9 @@ def invalid_parameter(message: str) -> AwsError:
     return AwsError("InvalidParameterException", message)
 
 
-def check_mode(simulator: Any) -> None:
+def check_mode(simulator: Any, cluster: str) -> None:
     """Check that the cluster's authentication mode includes access entries."""
-    if simulator.authentication_mode == "CONFIG_MAP":
+    if simulator.access_of(cluster)[0] == "CONFIG_MAP":
         message = "The cluster's authentication mode must be set to one of [API, API_AND_CONFIG_MAP] to perform this operation."
         raise AwsError("InvalidRequestException", message)
 

@@ -1,6 +1,6 @@
-"""The EKS cluster of the local API server.
+"""The EKS clusters. All of them have the endpoint of the local API server.
 
-Follows the Amazon EKS API Reference, DescribeCluster, data type Cluster, and UpdateClusterConfig. Only updates of the
+Follows the Amazon EKS API Reference, CreateCluster, DescribeCluster, data type Cluster, and UpdateClusterConfig. Only updates of the
 authentication mode are validated and take time. moto handles the other updates.
 """
 
@@ -12,6 +12,7 @@ from moto.core.responses import ActionResult
 from moto.eks.models import eks_backends
 from moto.eks.responses import EKSResponse
 
+from localcloud.aws.eks.access_entries import AccessEntries
 from localcloud.aws.eks.access_entry_validation import check_change
 from localcloud.aws.eks.operations import find_repeated_call, get_cluster, request_params
 from localcloud.aws.errors import AwsError
@@ -57,7 +58,7 @@ def describe(simulator: Any, cluster: Any) -> dict[str, Any]:
         "certificateAuthority": {"data": simulator.ca_data},
         "platformVersion": "eks.1",
         "tags": cluster.tags,
-        "accessConfig": {"authenticationMode": simulator.authentication_mode},
+        "accessConfig": {"authenticationMode": simulator.access_of(cluster.name)[0]},
         "health": {"issues": []},
         "upgradePolicy": {"supportType": "STANDARD"},
     }
@@ -68,6 +69,12 @@ def network_config(requested: dict[str, Any]) -> dict[str, Any]:
     if requested.get("ipFamily") == "ipv6":
         return {"ipFamily": "ipv6", "serviceIpv6Cidr": "fd30:1c53:5f8a::/108"}
     return {"ipFamily": "ipv4", "serviceIpv4Cidr": requested.get("serviceIpv4Cidr") or "10.100.0.0/16"}
+
+
+def service_range(cluster: Any) -> str:
+    """The service range of a cluster."""
+    config = network_config(cluster.kubernetes_network_config or {})
+    return config.get("serviceIpv6Cidr") or config["serviceIpv4Cidr"]
 
 
 def change_mode(simulator: Any, cluster: Any, params: dict[str, Any]) -> dict[str, Any]:
@@ -105,7 +112,13 @@ def update_in_progress(what: str, cluster: Any) -> AwsError:
 
 def install(simulator: Any) -> None:
     """Replace moto's operations."""
-    update_cluster_config = EKSResponse.update_cluster_config
+    create, update_cluster_config = EKSResponse.create_cluster, EKSResponse.update_cluster_config
+
+    def create_cluster(self: Any) -> ActionResult:
+        params = request_params(self)
+        created, mode = create(self), params.get("accessConfig", {}).get("authenticationMode", "CONFIG_MAP")
+        simulator.other_clusters[params["name"]] = mode, AccessEntries(simulator, params["name"])
+        return created
 
     def describe_cluster(self: Any) -> ActionResult:
         cluster = self.eks_backend.describe_cluster(name=self._get_param("name"))
@@ -119,4 +132,5 @@ def install(simulator: Any) -> None:
         before = find_repeated_call(simulator.updates.all, params)
         return ActionResult({"update": before.describe() if before else change_mode(simulator, cluster, params)})
 
+    EKSResponse.create_cluster = create_cluster
     EKSResponse.describe_cluster, EKSResponse.update_cluster_config = describe_cluster, changed_cluster_config

@@ -38,12 +38,15 @@ def node_role_problem(role: Any) -> str | None:
     return None
 
 
-def authorization_problem(simulator: Any, role: Any, kind: str = "EC2_LINUX") -> str | None:
-    """Why a node with this role cannot authenticate, or None. An access entry overrides aws-auth."""
-    mode, map_roles = simulator.authentication_mode, simulator.kubelets.map_roles
+def authorization_problem(simulator: Any, role: Any, kind: str = "EC2_LINUX", cluster: str | None = None) -> str | None:
+    """Why a node with this role cannot authenticate, or None. An access entry overrides aws-auth. All clusters share the
+    aws-auth of the one API server.
+    """
+    mode, access_entries = simulator.access_of(cluster or simulator.settings.cluster_name)
+    map_roles = simulator.kubelets.map_roles
     if mode == "CONFIG_MAP":
         return aws_auth_problem(map_roles, role.arn, kind)
-    found = simulator.access_entries.effective_entry(role)
+    found = access_entries.effective_entry(role)
     if found is None:
         missing = f"there is no access entry for {role.arn}"
         if mode == "API":

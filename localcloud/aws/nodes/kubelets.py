@@ -12,10 +12,13 @@ import zlib
 from dataclasses import dataclass, field
 from typing import Any
 
+from moto.ec2.models.instance_types import INSTANCE_TYPES
+
+from localcloud.aws.eks import clusters
 from localcloud.aws.iam.instance_profiles import find_profile
 from localcloud.aws.iam.shared import on_instance_running
 from localcloud.aws.kubernetes import KubernetesClient
-from localcloud.aws.nodes import authenticator, node_objects
+from localcloud.aws.nodes import authenticator, networks, node_objects
 from localcloud.aws.nodes.user_data import NodeSpec, parse, waits_in_warm_pool
 from localcloud.aws.nodes.user_data_error import InvalidUserData
 from localcloud.aws.timers import Timers
@@ -38,6 +41,7 @@ class Kubelet:
     after: float = 0.0
     spec: NodeSpec | None = None
     role: Any = None
+    address: str = ""
     node: str = ""
     state: str = "booting"
     reason: str = ""
@@ -48,6 +52,11 @@ class Kubelet:
     def entry_type(self) -> str:
         """The type of access entry that its node needs."""
         return "EC2_WINDOWS" if self.spec is not None and self.spec.family == "windows" else "EC2_LINUX"
+
+    @property
+    def cluster(self) -> str:
+        """The cluster that its user data names."""
+        return self.spec.cluster if self.spec is not None else ""
 
 
 class Kubelets:
@@ -107,17 +116,24 @@ class Kubelets:
 
     def check_user_data(self, kubelet: Kubelet) -> NodeSpec:
         """Parse the user data. Raises InvalidUserData if it cannot start a node of this cluster."""
-        instance, settings = kubelet.instance, self.simulator.settings
+        instance = kubelet.instance
         image = self.simulator.images.get(instance.image_id)
         if image is None or kubelet.behavior == "never-joins":
             raise InvalidUserData(f"the AMI {instance.image_id} starts no kubelet")
         spec = parse(decode_user_data(instance, image.family), image.family)
-        if spec.cluster != settings.cluster_name:
-            raise InvalidUserData(f"the user data names cluster {spec.cluster!r}, not {settings.cluster_name!r}")
+        cluster = self.simulator.eks.clusters.get(spec.cluster)
+        if cluster is None:
+            raise InvalidUserData(f"the user data names cluster {spec.cluster!r}, which does not exist")
         if spec.endpoint is not None and spec.endpoint.rstrip("/") != self.simulator.endpoint.rstrip("/"):
             raise InvalidUserData(f"the API server {spec.endpoint!r} cannot be reached")
         if spec.ca is not None and spec.ca != self.simulator.ca_data:
             raise InvalidUserData("x509: certificate signed by unknown authority")
+        service_range, kind = clusters.service_range(cluster), INSTANCE_TYPES[instance.instance_type]
+        ipv6_address = networks.ipv6_address(instance, self.simulator.ec2.get_subnet(instance.subnet_id))
+        problem = networks.network_problem(spec, service_range, kind, ipv6_address)
+        if problem:
+            raise InvalidUserData(problem)
+        kubelet.address = ipv6_address if ":" in service_range else instance.private_ip
         return spec
 
     def role_of(self, kubelet: Kubelet) -> Any:
@@ -129,7 +145,7 @@ class Kubelets:
     def authorization_problem(self, kubelet: Kubelet) -> str | None:
         """Why the instance's role cannot join now, or None."""
         role = self.role_of(kubelet)
-        return authenticator.node_role_problem(role) or authenticator.authorization_problem(self.simulator, role, kubelet.entry_type)
+        return authenticator.node_role_problem(role) or authenticator.authorization_problem(self.simulator, role, kubelet.entry_type, kubelet.cluster)
 
     def join(self, kubelet: Kubelet) -> None:
         """Register the node if its role is authorized. Otherwise retry, as a kubelet does."""
@@ -140,8 +156,9 @@ class Kubelets:
             self.set_not_joined(kubelet, "waiting", problem)
             self.simulator.timers.after(RETRY_SECONDS, lambda: self.join(kubelet))
             return
-        image, version = self.simulator.images[kubelet.instance.image_id], self.simulator.nodegroups.version_of(kubelet.template)
-        node = node_objects.build_node(kubelet.instance, kubelet.spec, image.architecture, self.simulator.settings.region, version)
+        image = self.simulator.images[kubelet.instance.image_id]
+        version = image.version or self.simulator.nodegroups.version_of(kubelet.template)
+        node = node_objects.build_node(kubelet.instance, kubelet.spec, image, self.simulator.settings.region, version, kubelet.address)
         kubelet.role = self.role_of(kubelet)
         kubelet.node, kubelet.state, kubelet.reason = node["metadata"]["name"], "joined", ""
         self.worker.after(0, lambda: self.register(kubelet, node))
@@ -254,10 +271,10 @@ class Kubelets:
             if kubelet.state == "waiting" and not self.authorization_problem(kubelet):
                 self.join(kubelet)
             elif kubelet.state in ("joined", "ready"):
-                reason = authenticator.authorization_problem(self.simulator, kubelet.role, kubelet.entry_type)
+                reason = authenticator.authorization_problem(self.simulator, kubelet.role, kubelet.entry_type, kubelet.cluster)
                 if reason:
                     self.worker.after(0, lambda k=kubelet, r=reason: self.mark_dead(k, r))
-            elif kubelet.state == "dead" and not authenticator.authorization_problem(self.simulator, kubelet.role, kubelet.entry_type):
+            elif kubelet.state == "dead" and not authenticator.authorization_problem(self.simulator, kubelet.role, kubelet.entry_type, kubelet.cluster):
                 self.rejoin(kubelet)
 
     def rejoin(self, kubelet: Kubelet) -> None:

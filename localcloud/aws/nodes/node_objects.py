@@ -6,6 +6,7 @@ from typing import Any
 
 from moto.ec2.models.instance_types import INSTANCE_TYPES
 
+from localcloud.aws.ec2.images import Image
 from localcloud.aws.nodes.user_data import NodeSpec
 
 KUBELET_LABEL = "local.instance-manager/kubelet"
@@ -32,7 +33,15 @@ def default_max_pods(instance_type: dict[str, Any]) -> int:
     return network["MaximumNetworkInterfaces"] * (network["Ipv4AddressesPerInterface"] - 1) + 2
 
 
-def capacity(instance_type: dict[str, Any], spec: NodeSpec) -> tuple[dict[str, str], dict[str, str]]:
+def devices(instance_type: dict[str, Any], drivers: tuple[str, ...]) -> dict[str, str]:
+    """The accelerators that the device plugins of NVIDIA and AWS Neuron advertise. They need the drivers of the image."""
+    gpus = [gpu for gpu in instance_type.get("GpuInfo", {}).get("Gpus", []) if gpu["Manufacturer"] == "NVIDIA"]
+    chips = instance_type.get("NeuronInfo", {}).get("NeuronDevices", [])
+    counts = {"nvidia.com/gpu": ("nvidia", gpus), "aws.amazon.com/neuron": ("neuron", chips)}
+    return {name: str(sum(d["Count"] for d in found)) for name, (driver, found) in counts.items() if found and driver in drivers}
+
+
+def capacity(instance_type: dict[str, Any], spec: NodeSpec, drivers: tuple[str, ...]) -> tuple[dict[str, str], dict[str, str]]:
     """Capacity and allocatable resources."""
     cpus, memory = instance_type["VCpuInfo"]["DefaultVCpus"], instance_type["MemoryInfo"]["SizeInMiB"]
     windows = spec.family == "windows"
@@ -44,14 +53,15 @@ def capacity(instance_type: dict[str, Any], spec: NodeSpec) -> tuple[dict[str, s
         # The VPC resource controller assigns the secondary addresses of the first interface to pods.
         addresses = {"vpc.amazonaws.com/PrivateIPv4Address": str(instance_type["NetworkInfo"]["Ipv4AddressesPerInterface"] - 1)}
         capacity_resources, allocatable = capacity_resources | addresses, allocatable | addresses
-    return capacity_resources, allocatable
+    accelerators = devices(instance_type, drivers)
+    return capacity_resources | accelerators, allocatable | accelerators
 
 
-def build_node(instance: Any, spec: NodeSpec, architecture: str, region: str, version: str) -> dict[str, Any]:
+def build_node(instance: Any, spec: NodeSpec, image: Image, region: str, version: str, address: str) -> dict[str, Any]:
     """The Node of an instance, not ready yet."""
     zone, name = instance.placement.zone, node_name(instance, region)
     instance_type = INSTANCE_TYPES[instance.instance_type]
-    cpu_architecture, windows = ARCHITECTURE[architecture], spec.family == "windows"
+    cpu_architecture, windows = ARCHITECTURE[image.architecture], spec.family == "windows"
     operating_system = "windows" if windows else "linux"
     well_known_labels = {
         "kubernetes.io/hostname": name,
@@ -68,7 +78,7 @@ def build_node(instance: Any, spec: NodeSpec, architecture: str, region: str, ve
         KUBELET_LABEL: "starting",
         **({"node.kubernetes.io/windows-build": WINDOWS_BUILD} if windows else {}),
     }
-    capacity_resources, allocatable = capacity(instance_type, spec)
+    capacity_resources, allocatable = capacity(instance_type, spec, image.drivers)
     return {
         "apiVersion": "v1",
         "kind": "Node",
@@ -76,7 +86,7 @@ def build_node(instance: Any, spec: NodeSpec, architecture: str, region: str, ve
         "spec": {"providerID": f"aws:///{zone}/{instance.id}", "taints": [{k: v for k, v in taint.items() if v} for taint in spec.taints]},
         "status": {
             "addresses": [
-                {"type": "InternalIP", "address": instance.private_ip},
+                {"type": "InternalIP", "address": address},
                 {"type": "InternalDNS", "address": name},
                 {"type": "Hostname", "address": name},
             ],

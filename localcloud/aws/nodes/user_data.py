@@ -9,6 +9,7 @@ configuration parameters" for Windows (Amazon EKS User Guide).
 from __future__ import annotations
 
 import email
+import ipaddress
 import re
 import shlex
 import tomllib
@@ -56,7 +57,11 @@ BOTTLEROCKET_SETTINGS = frozenset(
 
 @dataclass
 class NodeSpec:
-    """The node settings of user data."""
+    """The node settings of user data.
+
+    `ip_family` is ipv4 or ipv6, or None if the node asks EKS. `service_range` and `dns` are None if the user data does not
+    tell them.
+    """
 
     family: str
     cluster: str
@@ -65,6 +70,9 @@ class NodeSpec:
     labels: dict[str, str] = field(default_factory=dict)
     taints: list[dict[str, str]] = field(default_factory=list)
     max_pods: int | None = None
+    ip_family: str | None = None
+    service_range: str | None = None
+    dns: str | None = None
 
 
 def parse(text: str, family: str | None) -> NodeSpec:
@@ -129,8 +137,19 @@ def scripts(text: str) -> list[str]:
             continue
         if payload != written:
             raise InvalidUserData(f"cloud-init changes or drops part {number}, which is neither ASCII nor encoded")
+        if not is_utf8(payload):
+            raise InvalidUserData(f"cloud-init drops part {number}, which is not UTF-8")
         found.append(payload)
     return found
+
+
+def is_utf8(text: str) -> bool:
+    """Whether text has only characters that cloud-init can write to a file (`util.write_file`)."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def decoded_part(part: Any) -> tuple[str, str, str]:
@@ -206,7 +225,20 @@ def bootstrap_arguments(words: list[str]) -> NodeSpec:
     if options.get("--container-runtime", RUNTIME) != RUNTIME:
         raise InvalidUserData(f"{BOOTSTRAP}: containerd is the only supported container runtime as of Kubernetes version 1.24")
     spec = NodeSpec("amazonlinux2", positional[0], options.get("--apiserver-endpoint"), options.get("--b64-cluster-ca"))
+    set_network(spec, options)
     return started(spec, words_of_unit(options.get("--kubelet-extra-args", "")))
+
+
+def set_network(spec: NodeSpec, options: dict[str, str]) -> None:
+    """Set the IP family and the service range as bootstrap.sh does. Without endpoint or CA, it asks EKS."""
+    family, ipv6_range = options.get("--ip-family", "").lower(), options.get("--service-ipv6-cidr")
+    if family not in ("", "ipv4", "ipv6"):
+        raise InvalidUserData(f"{BOOTSTRAP}: invalid --ip-family. Only ipv4 or ipv6 are allowed")
+    if ipv6_range and family == "ipv4":
+        raise InvalidUserData(f"{BOOTSTRAP}: --ip-family should be ipv6 when --service-ipv6-cidr is specified")
+    asks = spec.endpoint is None or spec.ca is None
+    spec.ip_family = "ipv6" if ipv6_range else family or (None if asks else "ipv4")
+    spec.service_range, spec.dns = ipv6_range, options.get("--dns-cluster-ip")
 
 
 def started(spec: NodeSpec, arguments: list[str], config: dict[str, Any] | None = None) -> NodeSpec:
@@ -224,7 +256,11 @@ def amazon_linux_2023(text: str) -> NodeSpec:
         scripts(text)
     read = programs.nodeadm(text)
     cluster = read["cluster"]
-    spec = NodeSpec("amazonlinux2023", cluster["name"], cluster["endpoint"], cluster["ca"])
+    spec = NodeSpec("amazonlinux2023", cluster["name"], cluster["endpoint"], cluster["ca"], service_range=cluster["cidr"])
+    try:
+        spec.ip_family = f"ipv{ipaddress.ip_network(cluster['cidr'], strict=False).version}"
+    except ValueError:
+        raise InvalidUserData(f"nodeadm: {cluster['cidr']} is not a valid IP Address") from None
     return started(spec, words_of_environment_file(read["flags"] or []), read.get("config"))
 
 
@@ -289,4 +325,5 @@ def windows(text: str) -> NodeSpec:
     if parameters.get("ContainerRuntime", RUNTIME).lower() != RUNTIME:
         raise InvalidUserData(f"{WINDOWS_BOOTSTRAP}: containerd is the only supported container runtime as of Kubernetes version 1.24")
     spec = NodeSpec("windows", parameters["EKSClusterName"], parameters.get("APIServerEndpoint"), parameters.get("Base64ClusterCA"))
+    spec.ip_family, spec.service_range, spec.dns = "ipv4", parameters.get("ServiceCIDR"), parameters.get("DNSClusterIP")
     return started(spec, windows_words(parameters.get("KubeletExtraArgs", "")))

@@ -1,7 +1,8 @@
 """The public SSM parameters that name AMIs.
 
-Follows "Retrieve recommended Amazon Linux AMI IDs" and "Retrieve recommended Microsoft Windows AMI IDs" (Amazon EKS User
-Guide) and "Retrieve AMI IDs" (Bottlerocket).
+Follows "Retrieve recommended Amazon Linux AMI IDs", "Retrieve recommended Bottlerocket AMI IDs" and "Retrieve recommended
+Microsoft Windows AMI IDs" (Amazon EKS User Guide). The releases and the variants with drivers are named as Karpenter asks
+for them (aws/karpenter-provider-aws, pkg/providers/amifamily).
 """
 
 from __future__ import annotations
@@ -11,7 +12,13 @@ from typing import Any
 
 from moto.ssm.models import Parameter, ssm_backends
 
-from localcloud.aws.ec2.images import DATES
+from localcloud.aws.ec2.images import DATES, KINDS, create_images_of_version
+
+OLDEST, NEWEST = 30, 36
+"""The minor versions for which there are images (aws/karpenter-provider-aws, pkg/providers/version: up to 1.36)."""
+LAST_AL2 = 32
+"""The last one of Amazon Linux 2 (Amazon EKS User Guide, "EKS AL2 AMI deprecation")."""
+BOTTLEROCKET = ("1.40.0", "1.41.0", "1.42.0")
 
 
 def set_parameter(simulator: Any, name: str, value: str) -> None:
@@ -34,36 +41,41 @@ def set_parameter(simulator: Any, name: str, value: str) -> None:
 
 
 def create_parameters(simulator: Any, amis: dict[str, Any]) -> None:
-    """Create the parameters of the cluster's version and its neighbors. `recommended` and `latest` name the first
-    release.
+    """Create the parameters of all versions. The cluster's version and its neighbors share the AMIs of tests, and every
+    other version has its own. `recommended` and `latest` name the first release.
     """
-    minor = int(simulator.settings.cluster_version.split(".")[1])
-    for version in (f"1.{minor - 1}", f"1.{minor}", f"1.{minor + 1}"):
-        if int(version.split(".")[1]) <= 32:
-            fill_amazon_linux_2(simulator, amis, version)
-        # eksctl-io/eksctl, pkg/ami/ssm_resolver.go: Windows Server 2025 since Kubernetes 1.35.
-        years = ("2019", "2022", "2025") if int(version.split(".")[1]) >= 35 else ("2019", "2022")
-        for edition in (f"{year}-English-{edition}" for year in years for edition in ("Core", "Full")):
-            name = f"/aws/service/ami-windows-latest/Windows_Server-{edition}-EKS_Optimized-{version}/image_id"
-            set_parameter(simulator, name, amis["windows"][0])
-        for architecture, suffix in (("x86_64", ""), ("arm64", "-arm64")):
-            path = f"/aws/service/eks/optimized-ami/{version}/amazon-linux-2023/{architecture}/standard"
-            releases = amis["amazonlinux2023" + suffix]
-            set_parameter(simulator, f"{path}/recommended/image_id", releases[0])
-            for date, ami in zip(DATES, releases, strict=True):
-                set_parameter(simulator, f"{path}/amazon-eks-node-al2023-{architecture}-standard-{version}-v{date}/image_id", ami)
-            path = f"/aws/service/bottlerocket/aws-k8s-{version}/{architecture}"
-            releases = amis["bottlerocket" + suffix]
-            set_parameter(simulator, f"{path}/latest/image_id", releases[0])
-            for release, ami in zip(("1.40.0", "1.41.0", "1.42.0"), releases, strict=True):
-                set_parameter(simulator, f"{path}/{release}/image_id", ami)
+    own = int(simulator.settings.cluster_version.split(".")[1])
+    for minor in range(min(OLDEST, own - 1), max(NEWEST, own + 1) + 1):
+        version = f"1.{minor}"
+        known = amis if abs(minor - own) <= 1 else create_images_of_version(simulator, version)
+        for name, ami in parameters(known, minor).items():
+            set_parameter(simulator, f"/aws/service/{name}/image_id", ami)
 
 
-def fill_amazon_linux_2(simulator: Any, amis: dict[str, Any], version: str) -> None:
-    """Create the parameters of Amazon Linux 2, which AWS publishes up to Kubernetes 1.32."""
-    for suffix in ("", "-arm64"):
-        path = f"/aws/service/eks/optimized-ami/{version}/amazon-linux-2{suffix}"
-        releases = amis["amazonlinux2" + suffix]
-        set_parameter(simulator, f"{path}/recommended/image_id", releases[0])
-        for date, ami in zip(DATES, releases, strict=True):
-            set_parameter(simulator, f"{path}/amazon-eks{suffix}-node-{version}-v{date}/image_id", ami)
+def parameters(amis: dict[str, Any], minor: int) -> dict[str, str]:
+    """The parameters of one version, without the parts that all have."""
+    version, found = f"1.{minor}", {}
+    # eksctl-io/eksctl, pkg/ami/ssm_resolver.go: Windows Server 2025 since Kubernetes 1.35.
+    years = ("2019", "2022", "2025") if minor >= 35 else ("2019", "2022")
+    for year in years:
+        for edition in ("Core", "Full"):
+            found[f"ami-windows-latest/Windows_Server-{year}-English-{edition}-EKS_Optimized-{version}"] = amis["windows"][0]
+    for kind, (family, architecture, _) in KINDS.items():
+        variant = kind.removeprefix(family).removesuffix("-arm64").removeprefix("-")
+        match family:
+            case "amazonlinux2" if minor <= LAST_AL2:
+                suffix = kind.removeprefix(family)
+                path, latest = f"eks/optimized-ami/{version}/amazon-linux-2{suffix}", "recommended"
+                names = tuple(f"amazon-eks{suffix}-node-{version}-v{date}" for date in DATES)
+            case "amazonlinux2023":
+                variant = variant or "standard"
+                path, latest = f"eks/optimized-ami/{version}/amazon-linux-2023/{architecture}/{variant}", "recommended"
+                names = tuple(f"amazon-eks-node-al2023-{architecture}-{variant}-{version}-v{date}" for date in DATES)
+            case "bottlerocket":
+                path, latest = f"bottlerocket/aws-k8s-{version}{variant and '-' + variant}/{architecture}", "latest"
+                names = BOTTLEROCKET
+            case _:
+                continue
+        found[f"{path}/{latest}"] = amis[kind][0]
+        found |= {f"{path}/{name}": ami for name, ami in zip(names, amis[kind], strict=False)}
+    return found

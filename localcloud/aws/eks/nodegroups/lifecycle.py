@@ -52,7 +52,7 @@ class NodeGroups(Resources, Health, Updates):
         return self.simulator.engine.groups.get(found.group or "")
 
     def version_of(self, template: dict[str, str]) -> str:
-        """The Kubernetes version that a launch template version starts. Other nodes have the cluster's version."""
+        """The Kubernetes version that a launch template version starts. Other nodes have the local cluster's version."""
         for found in self.all.values():
             if found.template and found.template == template.get("LaunchTemplateId"):
                 return found.template_releases[template["Version"]][0]

@@ -10,6 +10,7 @@ import base64
 import json
 from typing import Any
 
+from localcloud.aws.eks import clusters
 from localcloud.aws.eks.nodegroups.model import NodeGroup
 from localcloud.aws.eks.nodegroups.releases import AMI_TYPES
 
@@ -70,7 +71,7 @@ def user_data(simulator: Any, group: NodeGroup, ami: str) -> str:
         "cluster": group.cluster,
         "ca": simulator.ca_data,
         "endpoint": simulator.endpoint,
-        "cidr": simulator.settings.service_cidr,
+        "cidr": clusters.service_range(simulator.eks.clusters[group.cluster]),
         "flags": " ".join(flags),
     }
     match family:

@@ -1,10 +1,11 @@
 """The EKS cluster."""
 
 import base64
+import time
 
 import pytest
 
-from localcloud.tests.aws.support import client_error
+from localcloud.tests.aws.support import TRUST, client_error
 
 
 @pytest.mark.patched
@@ -43,3 +44,25 @@ def test_describe_cluster_returns_the_service_range_of_the_ip_family(aws, simula
     assert ranges["custom"] == {"ipFamily": "ipv4", "serviceIpv4Cidr": "192.168.0.0/16"}
     assert set(ranges["six"]) == {"ipFamily", "serviceIpv6Cidr"}
     assert ranges["six"]["serviceIpv6Cidr"].startswith("fd")
+
+
+@pytest.mark.patched
+def test_each_cluster_has_its_own_mode_and_access_entries(aws, simulator, name):
+    """Amazon EKS API Reference, CreateAccessConfigRequest, authenticationMode, and CreateAccessEntry, clusterName."""
+    network = {"subnetIds": simulator.subnets}
+    for mode in ("API", "CONFIG_MAP"):
+        created = {"name": f"{name}-{mode}", "roleArn": "arn:aws:iam::123456789012:role/eks", "version": "1.30"}
+        aws.eks.create_cluster(**created, resourcesVpcConfig=network, accessConfig={"authenticationMode": mode})
+        found = aws.eks.describe_cluster(name=created["name"])["cluster"]
+        assert (found["accessConfig"]["authenticationMode"], found["version"]) == (mode, "1.30")
+    role = aws.iam.create_role(RoleName=name, AssumeRolePolicyDocument=TRUST)["Role"]["Arn"]
+    time.sleep(0.4)
+    api, config_map = {"clusterName": f"{name}-API"}, {"clusterName": f"{name}-CONFIG_MAP"}
+    entry = aws.eks.create_access_entry(**api, principalArn=role, type="EC2_LINUX")["accessEntry"]
+    assert f"access-entry/{name}-API/" in entry["accessEntryArn"]
+    assert aws.eks.list_access_entries(**api)["accessEntries"] == [role]
+    assert client_error(aws.eks.list_access_entries, **config_map)[0] == "InvalidRequestException"
+    assert client_error(aws.eks.list_access_entries, clusterName=simulator.cluster_name)[0] == "InvalidRequestException"
+    aws.eks.delete_access_entry(**api, principalArn=role)
+    for mode in ("API", "CONFIG_MAP"):
+        aws.eks.delete_cluster(name=f"{name}-{mode}")

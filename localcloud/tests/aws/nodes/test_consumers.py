@@ -4,8 +4,11 @@ import base64
 
 import pytest
 
+from moto.ec2.models.instance_types import INSTANCE_TYPES
+
 from localcloud.aws.nodes.command_lines import windows_words, words_of_environment_file, words_of_unit
-from localcloud.aws.nodes.user_data import parse
+from localcloud.aws.nodes.networks import network_problem
+from localcloud.aws.nodes.user_data import NodeSpec, parse
 from localcloud.aws.nodes.user_data_error import InvalidUserData
 from localcloud.tests.aws.nodes.test_user_data import CALL, CLUSTER, START, config, mime, powershell
 
@@ -165,3 +168,69 @@ def test_cloud_init_needs_an_encoding_for_other_than_ascii(text):
 def test_node_configs_may_have_any_characters():
     """amazon-eks-ami, nodeadm: mime/multipart does not decode characters; cloud-init runs no part of this type."""
     assert parse(mime(config(CLUSTER) + "# \u00fc \u2019\n"), "amazonlinux2023").cluster == "c"
+
+
+def test_cloud_init_drops_scripts_that_are_not_utf_8():
+    """cloud-init 22.2.2 and 25.1: util.fully_decoded_payload (surrogateescape), then util.write_file, which encodes strictly."""
+    script = base64.b64encode(b"#!/bin/bash\necho \xe4\n").decode()
+    header = 'Content-Type: text/x-shellscript; charset="utf-8"\nContent-Transfer-Encoding: base64\n'
+    text = mime(config(CLUSTER)).replace("--X\n", f"--X\n{header}\n{script}\n--X\n", 1)
+    with pytest.raises(InvalidUserData, match="not UTF-8"):
+        parse(text, "amazonlinux2023")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "family"),
+    [
+        ("c --b64-cluster-ca a --apiserver-endpoint e --dns-cluster-ip 10.0.0.10", "ipv4"),
+        ("c --b64-cluster-ca a --apiserver-endpoint e --ip-family IPv6 --service-ipv6-cidr fd30::/108", "ipv6"),
+        ("c --b64-cluster-ca a --apiserver-endpoint e --service-ipv6-cidr fd30::/108", "ipv6"),
+        ("c", None),
+        ("c --ip-family dual", "Only ipv4 or ipv6"),
+        ("c --ip-family ipv4 --service-ipv6-cidr fd30::/108", "should be ipv6"),
+    ],
+)
+def test_bootstrap_sh_decides_the_ip_family(arguments, family):
+    """amazon-eks-ami, templates/al2/runtime/bootstrap.sh: without endpoint or CA, it asks EKS."""
+    if family in ("ipv4", "ipv6", None):
+        assert parse(CALL + arguments, "amazonlinux2").ip_family == family
+        return
+    with pytest.raises(InvalidUserData, match=family):
+        parse(CALL + arguments, "amazonlinux2")
+
+
+@pytest.mark.parametrize(("cidr", "family"), [("10.0.0.0/16", "ipv4"), ("fd30:1c53:5f8a::/108", "ipv6"), ("ten", None)])
+def test_nodeadm_takes_the_ip_family_from_the_service_range(cidr, family):
+    """amazon-eks-ami, nodeadm/internal/api/net.go, GetCIDRIpFamily."""
+    text = mime(config(CLUSTER.replace("10.0.0.0/16", f"'{cidr}'")))
+    if family:
+        assert parse(text, "amazonlinux2023").ip_family == family
+        return
+    with pytest.raises(InvalidUserData, match="not a valid IP Address"):
+        parse(text, "amazonlinux2023")
+
+
+IPV6 = "fd30:1c53:5f8a::/108"
+ADDRESS = "2600:1f14::5"
+
+
+@pytest.mark.parametrize(
+    ("spec", "service_range", "kind", "address", "reason"),
+    [
+        ({"ip_family": "ipv4", "service_range": "10.0.0.0/16"}, "10.0.0.0/16", "m5.large", None, None),
+        ({"ip_family": "ipv4", "dns": "10.0.0.10"}, "10.0.0.0/16", "t2.micro", None, None),
+        ({"ip_family": "ipv4", "dns": "10.100.0.10"}, "10.0.0.0/16", "m5.large", None, "not in the service range"),
+        ({"ip_family": "ipv4", "service_range": "10.100.0.0/16"}, "10.0.0.0/16", "m5.large", None, "is not 10.0.0.0/16"),
+        ({"ip_family": "ipv4"}, IPV6, "m5.large", ADDRESS, "would use ipv4"),
+        ({"ip_family": "ipv6", "service_range": IPV6}, "10.0.0.0/16", "m5.large", ADDRESS, "would use ipv6"),
+        ({"ip_family": "ipv6", "service_range": IPV6}, IPV6, "m5.large", ADDRESS, None),
+        ({"ip_family": "ipv6", "service_range": "fd00::/108"}, IPV6, "m5.large", ADDRESS, "the service range"),
+        ({}, IPV6, "m5.metal", ADDRESS, None),
+        ({}, IPV6, "m4.large", ADDRESS, "Nitro"),
+        ({}, IPV6, "m5.large", None, "no IPv6 address"),
+    ],
+)
+def test_a_node_needs_the_network_of_its_cluster(spec, service_range, kind, address, reason):
+    """Amazon EKS User Guide, "Learn about IPv6 addresses to clusters, Pods, and services": "Nitro-based EC2 nodes required"."""
+    found = network_problem(NodeSpec("amazonlinux2", "c", **spec), service_range, INSTANCE_TYPES[kind], address)
+    assert (found is None) if reason is None else (reason in found)
