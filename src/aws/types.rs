@@ -254,6 +254,8 @@ pub struct InstanceType {
     pub ipv4_per_interface: Option<i32>,
     /// The accelerator that needs an image with its drivers.
     pub accelerator: Option<Accelerator>,
+    /// Whether EC2 says that the type has the Xen hypervisor, so that it is not Nitro-based.
+    pub is_xen: bool,
 }
 
 /// Accelerators for which AWS publishes images with drivers.

@@ -55,6 +55,7 @@ fn test_references() -> References {
             max_interfaces: Some(3),
             ipv4_per_interface: Some(10),
             accelerator: None,
+            is_xen: false,
         }),
         existing_profile: None,
         mixed_types: BTreeMap::new(),
@@ -142,6 +143,7 @@ fn smallest_type_limits_pods_of_mixed_group() {
         max_interfaces: Some(max_interfaces),
         ipv4_per_interface: Some(ipv4_per_interface),
         accelerator: None,
+        is_xen: false,
     };
     let types = [of("m5.large", 3, 10), of("m5a.large", 2, 10), of("m5n.large", 4, 15)];
     let offers = types.iter().map(|t| (t.name.clone(), "a".to_owned()));
@@ -534,6 +536,29 @@ fn ipv6_clusters_say_what_a_group_lacks() {
         let found = spec_errors(&group, &LaunchFacts::default());
         assert_eq!(found.len(), expected, "a group that needs no new version is not checked");
     }
+}
+
+/// Amazon EKS User Guide, "Learn about IPv6 addresses": "Nitro-based EC2 nodes required".
+#[test]
+fn ipv6_clusters_need_nitro_based_types() {
+    let xen = |name: &str| InstanceType { name: name.into(), is_xen: true, ..InstanceType::default() };
+    let of = |range: &str, configuration: &str, references: References| {
+        let cluster = Cluster { service_cidr: range.into(), is_ipv6: range.contains(':'), ..common::cluster() };
+        let references = References { cluster: Some(cluster), ..references };
+        let desired = parse_desired(configuration, &[("os-family", "amazonlinux2023")]).expect("a spec");
+        let group = resolve(desired, &references, NameForm::Plain).expect("a group");
+        let facts = LaunchFacts { instance_type: Lookup::Present(xen("m5.large")), ..LaunchFacts::default() };
+        spec_errors(&group, &facts).into_iter().map(|problem| problem.path).collect::<Vec<_>>()
+    };
+    assert_eq!(of(IPV6_RANGE, WITH_CNI_POLICY, test_references()), ["spec.eks.configuration.instanceType"]);
+    assert_eq!(of("10.100.0.0/16", WITH_CNI_POLICY, test_references()), Vec::<String>::new());
+    let types = ["m5.large", "m4.large"].map(|name| (name.to_owned(), Some(xen(name))));
+    let mixed = References { mixed_types: types.into(), ..test_references() };
+    let configuration = format!("{WITH_CNI_POLICY}\nmixedInstancesPolicy: {{instanceTypes: [{{type: m4.large}}]}}");
+    assert_eq!(
+        of(IPV6_RANGE, &configuration, mixed),
+        ["spec.eks.configuration.instanceType", "spec.eks.configuration.mixedInstancesPolicy.instanceTypes[0].type"]
+    );
 }
 
 #[test]

@@ -125,6 +125,16 @@ fn other_runtime_than_containerd_is_rejected() {
             assert!(message.contains("containerRuntime") && message.contains("remove it"), "{message}");
         }
     }
+    // keikoproj/instance-manager accepts dockerd too, and groups run with it where it has no effect.
+    for family in [OsFamily::AmazonLinux2023, OsFamily::Bottlerocket] {
+        let runtime = |text: &str| render(family, &BootstrapInput { container_runtime: Some(text.into()), ..plain() });
+        assert_eq!(runtime("dockerd").unwrap().ignored, [IgnoredField::ContainerRuntime]);
+        assert_eq!(runtime("containerd").unwrap().ignored, []);
+        for unknown in ["docker", "Containerd", "cri-o", "containerd\n"] {
+            let message = runtime(unknown).unwrap_err().to_string();
+            assert!(message.contains("containerRuntime") && message.contains("remove it"), "{message}");
+        }
+    }
     let named = render(OsFamily::Windows, &BootstrapInput { container_runtime: Some("containerd".into()), ..plain() });
     assert_eq!(named, render(OsFamily::Windows, &plain()), "the script of the AMIs has no parameter for it");
 }

@@ -35,6 +35,9 @@ pub(crate) struct FakeState {
     pub fargate: BTreeMap<String, fargate::FargateProfile>,
     pub subnets: Vec<NetworkObject>,
     pub security_groups: Vec<NetworkObject>,
+    /// Instance types besides those of m5.
+    pub instance_types: Vec<InstanceType>,
+    pub images: Vec<Image>,
     /// A read that contains this name fails with a validation error.
     pub rejected_name: Option<String>,
     /// The error of every read.
@@ -240,8 +243,10 @@ impl Ec2 for FakeAws {
     async fn instance_types(&self, names: &[String]) -> AwsResult<Vec<InstanceType>> {
         assert!(names.len() <= 100);
         let existing = names.iter().filter(|n| n.starts_with("m5."));
-        let types = existing.map(|n| InstanceType { name: n.clone(), ..InstanceType::default() }).collect();
-        self.read("instance types", names, |_| types).await
+        let types = existing.map(|n| InstanceType { name: n.clone(), ..InstanceType::default() });
+        let others =
+            |d: &FakeState| d.instance_types.iter().filter(|t| names.contains(&t.name)).cloned().collect::<Vec<_>>();
+        self.read("instance types", names, |d| types.chain(others(d)).collect()).await
     }
     async fn instance_types_in_families(&self, prefixes: &[String]) -> AwsResult<Vec<InstanceType>> {
         let instance_type = |name: &str| InstanceType {
@@ -261,8 +266,11 @@ impl Ec2 for FakeAws {
     }
     async fn images(&self, ids: &[String]) -> AwsResult<Vec<Image>> {
         assert!(ids.len() <= 100);
-        let images = ids.iter().map(|id| Image { id: id.clone(), ..Image::default() }).collect();
-        self.read("images", ids, |_| images).await
+        let image = |d: &FakeState, id: &String| {
+            let known = d.images.iter().find(|image| image.id == *id).cloned();
+            known.unwrap_or_else(|| Image { id: id.clone(), ..Image::default() })
+        };
+        self.read("images", ids, |d| ids.iter().map(|id| image(d, id)).collect()).await
     }
     async fn dry_run(&self, _: DryRun, _: Option<&LaunchTemplate>, _: &[Tag]) -> AwsResult<()> {
         unimplemented!()

@@ -302,6 +302,7 @@ fn instance_type(found: &sdk::InstanceTypeInfo) -> InstanceType {
         max_interfaces: count(network.and_then(|n| n.maximum_network_interfaces())),
         ipv4_per_interface: count(network.and_then(|n| n.ipv4_addresses_per_interface())),
         accelerator: accelerator(found),
+        is_xen: found.hypervisor() == Some(&sdk::InstanceTypeHypervisor::Xen),
     }
 }
 
@@ -352,6 +353,16 @@ mod tests {
         let found = instance_type(&sdk::InstanceTypeInfo::builder().build());
         assert_eq!((found.max_interfaces, found.ipv4_per_interface), (None, None));
         assert_eq!((found.vcpus, found.memory_mib), (None, None));
+    }
+
+    /// Bare metal types have no hypervisor, and are Nitro-based.
+    #[test]
+    fn only_types_with_the_xen_hypervisor_are_not_nitro_based() {
+        let is_xen = |hypervisor: Option<sdk::InstanceTypeHypervisor>| {
+            instance_type(&sdk::InstanceTypeInfo::builder().set_hypervisor(hypervisor).build()).is_xen
+        };
+        assert!(is_xen(Some(sdk::InstanceTypeHypervisor::Xen)));
+        assert!(!is_xen(Some(sdk::InstanceTypeHypervisor::Nitro)) && !is_xen(None));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::desired::DesiredSpec;
 use super::references::References;
 use super::user_data::OsFamily;
 use crate::api::spec_error::SpecError;
-use crate::aws::{Cluster, NetworkObject};
+use crate::aws::{Cluster, InstanceType, InstanceTypeOverride, NetworkObject};
 
 /// Why nodes of a group could not join an IPv6 cluster, or run no pods there; empty for an IPv4 cluster.
 pub(crate) fn problems(desired: &DesiredSpec, cluster: &Cluster, env: &References) -> Vec<SpecError> {
@@ -30,6 +30,7 @@ pub(crate) fn problems(desired: &DesiredSpec, cluster: &Cluster, env: &Reference
         problems.push(SpecError::invalid(CUSTOM_NETWORKING, "true", rule, "remove the annotation"));
     }
     problems.extend(subnets(desired, env));
+    problems.extend(mixed_types(desired, env));
     problems.extend(cni_policy(desired, name));
     problems
 }
@@ -50,6 +51,22 @@ fn subnets(desired: &DesiredSpec, env: &References) -> Vec<SpecError> {
         SpecError::invalid("spec.eks.configuration.subnets", &subnet.id, rule, remedy)
     };
     without.map(problem).collect()
+}
+
+/// Pods have IPv6 addresses on Nitro-based types only. The type of a group without a mixed instances policy is read, and
+/// checked, together with its image.
+pub(crate) fn type_problem(path: &str, kind: &InstanceType) -> Option<SpecError> {
+    let rule = "has the Xen hypervisor, and an IPv6 cluster needs Nitro-based instance types";
+    kind.is_xen.then(|| SpecError::invalid(path, &kind.name, rule, "use a type of a newer generation"))
+}
+
+fn mixed_types(desired: &DesiredSpec, env: &References) -> Vec<SpecError> {
+    let listed = desired.mixed_instances.iter().flat_map(|mixed| mixed.overrides.iter().zip(&mixed.paths));
+    let problem = |(one, path): (&InstanceTypeOverride, &String)| {
+        let kind = env.mixed_types.get(&one.instance_type)?.as_ref()?;
+        type_problem(&format!("spec.eks.configuration.{path}"), kind)
+    };
+    listed.filter_map(problem).collect()
 }
 
 /// The CNI assigns IPv6 addresses to pods with `ec2:AssignIpv6Addresses`, which no policy of AWS grants to a node's role.

@@ -23,6 +23,8 @@ pub(crate) mod role;
 pub mod rotation;
 pub(crate) mod scaling_group;
 pub(crate) mod simulate;
+#[cfg(test)]
+mod tests;
 pub mod user_data;
 pub(crate) mod warm_pool;
 
@@ -63,25 +65,21 @@ impl Provisioner for Eks {
         }
         let mut references = observe::references::references(o, &desired).await?;
         let mut form = recorded_form(&desired, &o.inventory.aws().region, status);
-        // A group that launches the image without drivers is not rotated because a release of the controller knows better.
-        if let Some(standard) = references.with_standard_image() {
-            let in_force = status.template.as_ref().and_then(|template| template.hash.as_ref());
-            let resolved =
-                resolve::resolve_with_errors(desired.clone(), broken.clone(), &standard, form, &recorded_role(status));
-            if resolved.is_ok_and(|resolved| Some(&resolved.fingerprint.hash) == in_force) {
-                references = standard;
-            }
+        let recorded_hash = status.template.as_ref().and_then(|template| template.hash.as_ref());
+        if let Some(hash) = recorded_hash
+            && let Some(standard) = standard_image_in_force(&desired, &broken, &references, form, status, hash)
+        {
+            references = standard;
         }
         let mut may_change_volume = desired.has_default_volume;
         let (mut resolved, observed) = loop {
-            let (spec, broken) = (desired.clone(), broken.clone());
-            let resolved = match resolve::resolve_with_errors(spec, broken, &references, form, &recorded_role(status)) {
+            let (spec, fields) = (desired.clone(), broken.clone());
+            let resolved = match resolve::resolve_with_errors(spec, fields, &references, form, &recorded_role(status)) {
                 Ok(resolved) => resolved,
                 Err(problems) => return Ok(PlanResult::Rejected(problems)),
             };
             // Without a recorded version, only the observation tells whether one is about to be created.
-            let has_record = status.template.as_ref().is_some_and(|template| template.hash.is_some());
-            if has_record
+            if recorded_hash.is_some()
                 && std::mem::take(&mut may_change_volume)
                 && let Some(volume) = observe::references::default_volume(o, &resolved, status).await?
             {
@@ -89,6 +87,13 @@ impl Provisioner for Eks {
                 continue;
             }
             let observed = observe::observe(o, &resolved, status).await?;
+            let hash = recorded_hash.or_else(|| outdated::hash_in_force(&observed));
+            if let Some(hash) = hash.filter(|hash| **hash != resolved.fingerprint.hash)
+                && let Some(standard) = standard_image_in_force(&desired, &broken, &references, form, status, hash)
+            {
+                references = standard;
+                continue;
+            }
             if may_change_volume && launch_template::launch_checks::needs_launch_checks(&resolved, &observed, status) {
                 may_change_volume = false;
                 if let Some(volume) = observe::references::default_volume(o, &resolved, status).await? {
@@ -230,6 +235,22 @@ impl Provisioner for Eks {
         // The cluster's name does not depend on the region.
         remaining_resources::recorded_names(id, status, "").map(|recorded| recorded.cluster)
     }
+}
+
+/// The references with the image without drivers, if the version with this hash launches it. Such a group is not rotated
+/// because a release of the controller knows better.
+fn standard_image_in_force(
+    desired: &desired::DesiredSpec,
+    broken: &BrokenFields,
+    references: &references::References,
+    form: NameForm,
+    status: &InstanceGroupStatus,
+    hash: &str,
+) -> Option<references::References> {
+    let standard = references.with_standard_image()?;
+    let role = recorded_role(status);
+    let resolved = resolve::resolve_with_errors(desired.clone(), broken.clone(), &standard, form, &role).ok()?;
+    (resolved.fingerprint.hash == hash).then_some(standard)
 }
 
 fn recorded_role(status: &InstanceGroupStatus) -> resolve::RecordedRole {

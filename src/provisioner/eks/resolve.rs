@@ -92,6 +92,8 @@ pub struct ResolvedGroup {
     /// Fields that cannot be used. What depends on them stays as it is in AWS, and has no meaning here until
     /// [`super::in_force::keep`] replaces it.
     pub broken: BrokenFields,
+    /// Whether nodes and pods of the cluster have IPv6 addresses.
+    pub is_ipv6: bool,
     /// Why nodes of a new launch template version could not join an IPv6 cluster.
     pub ipv6_problems: Vec<SpecError>,
     /// The names of the resources that the controller creates.
@@ -228,6 +230,7 @@ pub fn resolve_with_errors(
     let ownership = ownership_tags(&desired.cluster, &desired.id);
     let windows = desired.os_family == OsFamily::Windows;
     Ok(ResolvedGroup {
+        is_ipv6: cluster.is_ipv6,
         ipv6_problems: ipv6::problems(&desired, cluster, env),
         fingerprint: Fingerprint::compute(desired.os_family.as_str(), &template_data, &boot),
         type_pool: resolve_pool(&desired, env, &subnets),
@@ -371,6 +374,7 @@ fn resolve_pool(desired: &DesiredSpec, env: &References, subnets: &[String]) -> 
     let named = |name: &&str| mixed.overrides.iter().any(|t| t.instance_type == *name);
     let like: Vec<_> = catalogue.similar_to(&desired.instance_type).into_iter().filter(|n| !named(n)).collect();
     let room = MAX_INSTANCE_TYPES.saturating_sub(mixed.overrides.len());
+    let is_ipv6 = env.cluster.as_ref().is_some_and(|cluster| cluster.is_ipv6);
     let limit = pod_limit(&mut Vec::new(), desired, env).filter(|_| desired.max_pods.is_none());
     // A node must not accept more pods than it has addresses.
     let enough = |name: &str| match (limit, desired.custom_networking) {
@@ -379,7 +383,8 @@ fn resolve_pool(desired: &DesiredSpec, env: &References, subnets: &[String]) -> 
         }
         (None, _) | (_, None) => true,
     };
-    let fit = like.iter().filter(|name| catalogue.offered_in_zones(name, &zones) && enough(name));
+    let has_ipv6 = |name: &str| !(is_ipv6 && catalogue.get(name).is_some_and(|found| found.is_xen));
+    let fit = like.iter().filter(|name| catalogue.offered_in_zones(name, &zones) && enough(name) && has_ipv6(name));
     let offered_now = fit.take(room).map(|name| (*name).to_owned()).collect();
     Some(InstanceTypePool { similar: like.into_iter().map(str::to_owned).collect(), offered_now })
 }

@@ -6,6 +6,7 @@ use crate::api::InstanceGroupStatus;
 use crate::api::spec_error::SpecError;
 use crate::aws::{BlockDevice, Image, InstanceType};
 use crate::plan::Reason;
+use crate::provisioner::eks::ipv6;
 use crate::provisioner::eks::launch_configuration;
 use crate::provisioner::eks::observed::ObservedState;
 use crate::provisioner::eks::resolve::{ResolvedGroup, unknown_type};
@@ -48,7 +49,12 @@ pub fn spec_errors(resolved: &ResolvedGroup, facts: &LaunchFacts) -> Vec<SpecErr
     }
     match &facts.instance_type {
         Lookup::Absent => problems.push(unknown_type(&resolved.desired)),
-        Lookup::Present(kind) => problems.extend(image.and_then(|image| architecture(resolved, image, kind))),
+        Lookup::Present(kind) => {
+            problems.extend(image.and_then(|image| architecture(resolved, image, kind)));
+            if resolved.is_ipv6 && resolved.desired.mixed_instances.is_none() {
+                problems.extend(ipv6::type_problem("spec.eks.configuration.instanceType", kind));
+            }
+        }
         Lookup::NotQueried => {}
     }
     problems.extend(image.filter(|_| !facts.is_launched_now).and_then(|image| platform(resolved, image)));

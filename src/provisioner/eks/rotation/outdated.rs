@@ -171,6 +171,12 @@ fn with_rotate_at(
     reasons
 }
 
+/// The hash of the version that the group launches now; `None` for a version that the controller did not create.
+pub(crate) fn hash_in_force(state: &ObservedState) -> Option<&String> {
+    let version = state.versions.get(&pinned_version(state)?)?;
+    version.fingerprint.as_ref().map(|own| &own.hash)
+}
+
 /// The content that the group launches now; `None` when it was not read.
 pub(crate) fn current_launch_data(state: &ObservedState) -> Option<&TemplateData> {
     match state.scaling_group.as_ref().and_then(launch_configuration::current_name) {

@@ -158,10 +158,8 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
 
 fn ignored_fields(family: OsFamily, input: &BootstrapInput) -> Vec<IgnoredField> {
     let always_containerd = matches!(family, OsFamily::AmazonLinux2023 | OsFamily::Bottlerocket);
-    let other_runtime = input
-        .container_runtime
-        .as_deref()
-        .is_some_and(|runtime| !runtime.is_empty() && !runtime.eq_ignore_ascii_case("containerd"));
+    let other_runtime =
+        input.container_runtime.as_deref().is_some_and(|runtime| !runtime.is_empty() && runtime != "containerd");
     let bottlerocket = family == OsFamily::Bottlerocket;
     // The kubelet takes the last of several lists of taints.
     let has_taints_argument = input.bootstrap_arguments.expose().contains("--register-with-taints");

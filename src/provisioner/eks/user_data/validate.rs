@@ -12,6 +12,12 @@ use super::stages::DecodedStage;
 const LABELS: &str = "spec.eks.configuration.labels";
 const TAINTS: &str = "spec.eks.configuration.taints";
 const ARGUMENTS: &str = "spec.eks.configuration.bootstrapArguments";
+const RUNTIME: &str = "spec.eks.configuration.bootstrapOptions.containerRuntime";
+/// The runtime of every node since Kubernetes 1.24.
+const CONTAINERD: &str = "containerd";
+/// The other runtime that keikoproj/instance-manager accepts. It has no effect on Amazon Linux 2023 and Bottlerocket, where
+/// groups run with it.
+const DOCKERD: &str = "dockerd";
 const REDACTED: &str = "[redacted]";
 const UNPAIRED_RULE: &str = "contains a quotation mark without its pair: remove it";
 
@@ -25,8 +31,9 @@ pub(super) fn check_input(input: &BootstrapInput) -> Result<(), UserDataError> {
     check_no_control_characters("spec.eks.configuration.clusterName", &input.cluster)?;
     check_no_control_characters("the cluster's endpoint", &input.endpoint)?;
     check_no_control_characters("the cluster's certificate authority", &input.ca_base64)?;
-    if let Some(runtime) = &input.container_runtime {
-        check_no_control_characters("spec.eks.configuration.bootstrapOptions.containerRuntime", runtime)?;
+    let runtime = input.container_runtime.as_deref().unwrap_or_default();
+    if !["", CONTAINERD, DOCKERD].contains(&runtime) {
+        return Err(invalid_value(RUNTIME, runtime, "is not a container runtime of EKS nodes: remove it"));
     }
     if input.bootstrap_arguments.expose().contains(|c: char| c.is_control() && !c.is_whitespace()) {
         return Err(invalid_value(ARGUMENTS, REDACTED, "contains a control character: remove it"));
@@ -58,10 +65,9 @@ pub(super) fn check_input(input: &BootstrapInput) -> Result<(), UserDataError> {
 /// word, also in another case (awslabs/amazon-eks-ami, issue 1024), and the script for Windows has no such parameter.
 pub(super) fn check_runtime(input: &BootstrapInput) -> Result<(), UserDataError> {
     match input.container_runtime.as_deref() {
-        None | Some("" | "containerd") => Ok(()),
+        None | Some("" | CONTAINERD) => Ok(()),
         Some(other) => {
-            let field = "spec.eks.configuration.bootstrapOptions.containerRuntime";
-            Err(invalid_value(field, other, "is not containerd, the only runtime of EKS nodes: remove it"))
+            Err(invalid_value(RUNTIME, other, "is not containerd, the only runtime of EKS nodes: remove it"))
         }
     }
 }

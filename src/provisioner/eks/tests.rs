@@ -1,0 +1,298 @@
+//! Tests of the whole plan of a group, from the reads to the steps.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::launch_template::default_volume;
+use super::references::References;
+use super::resolve::ResolvedGroup;
+use super::{Eks, desired, resolve};
+use crate::api::{DefaultVolume, decode_spec, group_id};
+use crate::api::{GroupId, InstanceGroup, InstanceGroupSpec, InstanceGroupStatus, ScalingConfigurationKind};
+use crate::auth::JoinAuth;
+use crate::auth::aws_auth::MapRoles;
+use crate::aws::inventory::fake_aws::{FakeAws, FakeState};
+use crate::aws::inventory::{CacheConfig, Inventory};
+use crate::aws::{
+    Accelerator, Cluster, Image, InstanceProfile, InstanceType, LaunchTemplate, NetworkObject, Role, ScalingGroup,
+    TemplatePin, TemplateVersion,
+};
+use crate::boundaries::{Boundaries, MergedSpec, merge};
+use crate::index::groups::GroupIndex;
+use crate::index::nodes::NodeIndex;
+use crate::index::process_state::ProcessState;
+use crate::index::spot::Recommendations;
+use crate::k8s::{KubeClient, fake};
+use crate::plan::Refusal;
+use crate::provisioner::name_form::NameForm;
+use crate::provisioner::observe::Observer;
+use crate::provisioner::{PlanRequest, PlanResult, Provisioner};
+use crate::rotation::crd::TemplateAuthor;
+use crate::settings::{Settings, Timing};
+use crate::util::lookup::Lookup;
+
+const STANDARD: &str = "ami-0000000000000000a";
+const NVIDIA: &str = "ami-0000000000000000b";
+
+/// A group of GPU nodes whose image is `latest`.
+struct GpuGroup {
+    id: GroupId,
+    merged: MergedSpec,
+}
+
+impl GpuGroup {
+    fn new(family: &str) -> Self {
+        let mut group = InstanceGroup::new("web", InstanceGroupSpec::default());
+        group.metadata.namespace = Some("team".into());
+        let annotations = json!({"instancemgr.keikoproj.io/os-family": family});
+        let configuration = json!({
+            "clusterName": "demo", "image": "latest", "instanceType": "g5.xlarge", "subnets": ["subnet-1"],
+            "securityGroups": ["sg-1"], "roleName": "nodes", "instanceProfileName": "nodes",
+        });
+        let spec = json!({"eks": {"minSize": 0, "maxSize": 1, "configuration": configuration}});
+        let raw = json!({"metadata": {"annotations": annotations}, "spec": spec});
+        GpuGroup { id: group_id(&group), merged: merge(&Boundaries::default(), &raw, true).expect("a merged spec") }
+    }
+
+    fn spec(&self) -> InstanceGroupSpec {
+        decode_spec(&self.merged.spec).expect("a spec")
+    }
+
+    /// The group as it would be resolved for an image and a default volume.
+    fn resolved(&self, image: &str, volume: Option<&str>) -> ResolvedGroup {
+        let mut desired = desired::parse(&self.id, &self.merged.annotations, &self.spec()).expect("a group");
+        if let Some(device) = volume {
+            default_volume::set(&mut desired, &DefaultVolume { image: image.into(), device: device.into(), size: 32 });
+        }
+        let references = References {
+            cluster: Some(cluster()),
+            subnets: network("subnet-1"),
+            security_groups: network("sg-1"),
+            image: Some(("parameter".into(), Some(image.into()))),
+            instance_type: Lookup::Present(gpu_type()),
+            existing_profile: Some(profile()),
+            ..References::default()
+        };
+        resolve::resolve(desired, &references, NameForm::Plain).expect("a resolved group")
+    }
+
+    /// AWS, where the group launches the version with this content.
+    fn aws(&self, in_force: &ResolvedGroup) -> Arc<FakeAws> {
+        let fake = Arc::new(FakeAws::default());
+        let (id, version) = ("lt-1".to_owned(), "1".to_owned());
+        let template = LaunchTemplate {
+            id: id.clone(),
+            name: in_force.names.template.clone(),
+            default_version: 1,
+            latest_version: 1,
+            tags: in_force.ownership_tags.clone(),
+        };
+        let group = ScalingGroup {
+            name: in_force.names.scaling_group.clone(),
+            min: 0,
+            max: 1,
+            desired: 0,
+            subnets: vec!["subnet-1".into()],
+            template: Some(TemplatePin { id: id.clone(), version }),
+            launch_configuration: None,
+            warm_pool: None,
+            mixed: None,
+            tags: in_force.tags.clone(),
+            unpropagated_tags: vec![],
+            suspended_processes: vec![],
+            enabled_metrics: vec![],
+            instances: vec![],
+            deleting: false,
+        };
+        let version = TemplateVersion {
+            template_id: id,
+            number: 1,
+            description: Some(in_force.fingerprint.to_description()),
+            data: in_force.template_data.clone(),
+        };
+        fake.update(|d| {
+            publish_images(d);
+            d.clusters.insert("demo".into(), cluster());
+            (d.subnets, d.security_groups) = (network("subnet-1"), network("sg-1"));
+            d.instance_types = vec![gpu_type()];
+            d.profiles.insert("nodes".into(), profile());
+            d.templates.insert(template.name.clone(), template);
+            d.groups.insert(group.name.clone(), group);
+            d.versions.push(version);
+        });
+        fake
+    }
+
+    /// The steps of the plan.
+    async fn plan(&self, fake: &Arc<FakeAws>, status: &InstanceGroupStatus) -> String {
+        let ages = CacheConfig {
+            batch_idle: Duration::from_millis(1),
+            prefetch_age: Duration::ZERO,
+            ..CacheConfig::default()
+        };
+        let observer = Observer {
+            inventory: &Inventory::with_config(fake.aws(), ages),
+            kube: &KubeClient::new(fake::client(|call| panic!("unexpected call: {call:?}")), "test"),
+            node_index: &NodeIndex::default(),
+            process_state: &ProcessState::default(),
+            map_roles: &MapRoles::parse(Some("")),
+            group_index: &GroupIndex::default(),
+            max_cache_age: Duration::ZERO,
+            shared_max_cache_age: Duration::ZERO,
+            now: Timestamp::UNIX_EPOCH,
+        };
+        let settings = Settings {
+            timing: Timing::default(),
+            resync_period: Duration::from_secs(300),
+            config_retention: 2,
+            cluster_name: None,
+            default_scaling_configuration: ScalingConfigurationKind::LaunchTemplate,
+            windows_discovers_endpoint: false,
+            join_auth: JoinAuth::Auto,
+            config_namespace: "instance-manager".into(),
+        };
+        let request = PlanRequest {
+            id: &self.id,
+            is_new: false,
+            annotations: &self.merged.annotations,
+            spec: self.spec(),
+            errors: vec![],
+            exceeded_quotas: vec![],
+            overridden: &[],
+            status,
+            lock: None,
+            recommendations: &Recommendations::default(),
+            policy: None,
+            template_author: TemplateAuthor::default(),
+            settings: &settings,
+            ineffective_writes: &BTreeSet::new(),
+            refusal: &Refusal::default(),
+        };
+        match Eks.plan(&observer, request).await.expect("a plan") {
+            PlanResult::Planned(plan, _) => format!("{:?} {:?}", plan.steps, plan.outcome),
+            PlanResult::Rejected(problems) => format!("rejected: {problems:?}"),
+        }
+    }
+}
+
+fn network(id: &str) -> Vec<NetworkObject> {
+    let zone = Some("us-west-2a".into());
+    vec![NetworkObject { id: id.into(), name: None, vpc: "vpc-1".into(), zone, assigns_ipv6: None }]
+}
+
+fn cluster() -> Cluster {
+    Cluster {
+        name: "demo".into(),
+        arn: "arn:aws:eks:us-west-2:1:cluster/demo".into(),
+        version: "1.33".into(),
+        endpoint: "https://demo".into(),
+        ca: "Y2E=".into(),
+        service_cidr: "10.100.0.0/16".into(),
+        is_ipv6: false,
+        vpc: Some("vpc-1".into()),
+        authentication_mode: "CONFIG_MAP".into(),
+    }
+}
+
+fn gpu_type() -> InstanceType {
+    InstanceType {
+        name: "g5.xlarge".into(),
+        architectures: vec!["x86_64".into()],
+        accelerator: Some(Accelerator::Nvidia),
+        ..InstanceType::default()
+    }
+}
+
+fn profile() -> InstanceProfile {
+    let role =
+        Role { id: "AROA-1".into(), name: "nodes".into(), arn: "arn:aws:iam::1:role/nodes".into(), ..Role::default() };
+    InstanceProfile {
+        id: "AIPA-1".into(),
+        name: "nodes".into(),
+        arn: "arn:aws:iam::1:instance-profile/nodes".into(),
+        created: None,
+        role: Some(role),
+        tags: vec![],
+    }
+}
+
+/// The images with and without drivers. Bottlerocket has two volumes.
+fn publish_images(d: &mut FakeState) {
+    for (path, image) in [
+        ("eks/optimized-ami/1.33/amazon-linux-2023/x86_64/standard/recommended", STANDARD),
+        ("eks/optimized-ami/1.33/amazon-linux-2023/x86_64/nvidia/recommended", NVIDIA),
+        ("bottlerocket/aws-k8s-1.33/x86_64/latest", STANDARD),
+        ("bottlerocket/aws-k8s-1.33-nvidia/x86_64/latest", NVIDIA),
+    ] {
+        d.parameters.insert(format!("/aws/service/{path}/image_id"), image.into());
+    }
+    d.images = [STANDARD, NVIDIA]
+        .map(|id| Image {
+            id: id.into(),
+            architecture: "x86_64".into(),
+            root_device: "/dev/xvda".into(),
+            device_names: vec!["/dev/xvda".into(), "/dev/xvdb".into()],
+            ..Image::default()
+        })
+        .into();
+}
+
+fn status_of(template: Value) -> InstanceGroupStatus {
+    serde_json::from_value(json!({ "template": template })).expect("a status")
+}
+
+/// What a group launches decides, and not what this release would choose: a lost status must not replace its nodes.
+#[tokio::test]
+async fn image_and_default_volume_in_force_are_kept_without_a_status() {
+    for (family, volume) in [("amazonlinux2023", None), ("bottlerocket", None), ("bottlerocket", Some("/dev/xvdb"))] {
+        let group = GpuGroup::new(family);
+        for image in [STANDARD, NVIDIA] {
+            let in_force = group.resolved(image, volume);
+            let steps = group.plan(&group.aws(&in_force), &InstanceGroupStatus::default()).await;
+            assert!(!steps.contains("PutTemplateVersion"), "{family} {volume:?} {image}: {steps}");
+            let recorded = status_of(json!({"hash": in_force.fingerprint.hash}));
+            let steps = group.plan(&group.aws(&in_force), &recorded).await;
+            assert!(!steps.contains("PutTemplateVersion"), "{family} {volume:?} {image}: {steps}");
+        }
+    }
+}
+
+/// Another content needs a version anyway, and that one has the image with drivers and the volume of the image.
+#[tokio::test]
+async fn next_version_has_the_image_with_drivers() {
+    let group = GpuGroup::new("bottlerocket");
+    let other = ResolvedGroup {
+        fingerprint: GpuGroup::new("amazonlinux2023").resolved(STANDARD, None).fingerprint,
+        ..group.resolved(STANDARD, None)
+    };
+    for status in [InstanceGroupStatus::default(), status_of(json!({"hash": other.fingerprint.hash}))] {
+        let steps = group.plan(&group.aws(&other), &status).await;
+        assert!(
+            steps.contains("PutTemplateVersion") && steps.contains(NVIDIA) && steps.contains("/dev/xvdb"),
+            "{steps}"
+        );
+    }
+}
+
+/// The standard image has no drivers, so that it is no replacement for one that AWS does not publish.
+#[tokio::test]
+async fn missing_image_with_drivers_is_an_error_and_keeps_what_runs() {
+    let group = GpuGroup::new("amazonlinux2023");
+    let without_nvidia = |in_force: &ResolvedGroup| {
+        let fake = group.aws(in_force);
+        fake.update(|d| d.parameters.retain(|name, _| !name.contains("nvidia")));
+        fake
+    };
+    let status = InstanceGroupStatus::default();
+    let standard = group.resolved(STANDARD, None);
+    let steps = group.plan(&without_nvidia(&standard), &status).await;
+    assert!(!steps.contains("PutTemplateVersion") && !steps.contains("amazon-linux-2023"), "{steps}");
+    let fake = without_nvidia(&standard);
+    fake.update(|d| d.groups.clear());
+    let steps = group.plan(&fake, &status).await;
+    assert!(steps.starts_with("rejected") && steps.contains("amazon-linux-2023/x86_64/nvidia/recommended"), "{steps}");
+}
