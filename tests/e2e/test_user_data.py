@@ -29,6 +29,9 @@ PIECES = (
     + ["<script>", "</powershell>", "--BOUNDARY", "EOF", "\x07", "\x00", "\x1b", "MIME-Version: 1.0"]
     + ["a", "b", "7", "Z", "a" * 60, "x" * 300]
 )
+LONG = ["x" * 300, "a" * 5_000, "7\n" * 20_000, "\u00fc" * 40_000]
+RUNTIMES = ["containerd", "containerd", "containerd", "dockerd", "docker", "Containerd"]
+BINARY = [b"\xff\xfe", b"\x80\x81\x82", b"\xc3", b"#!/bin/bash\necho \xe4\n", gzip.compress(b"#!/bin/bash\n", mtime=0)]
 NAMES = ["a", "team", "search-1", "a.b/c", "node.kubernetes.io/pool", "x" * 63, "9"]
 EFFECTS = ["NoSchedule", "NoExecute", "PreferNoSchedule"]
 
@@ -44,11 +47,21 @@ class Specs:
         """Hostile text."""
         return "".join(self.random.choices(PIECES, k=self.random.randint(1, most)))
 
+    def long(self):
+        """Text that is longer than most fields accept; some is too long even when it is compressed."""
+        if self.random.random() < 0.2:
+            return base64.b64encode(self.random.randbytes(30_000)).decode() + "!"
+        return self.random.choice(LONG)
+
+    def runtime(self):
+        """A container runtime."""
+        return self.text(2) if self.random.random() < 0.1 else self.random.choice(RUNTIMES)
+
     def sometimes(self, field, ordinary):
         """Mostly ordinary text, sometimes hostile text."""
         if self.random.random() < 0.08:
             self.hostile.append(field)
-            return self.text(3)
+            return self.text(3) if self.random.random() < 0.8 else self.long()
         return self.random.choice(ordinary)
 
     def arguments(self, family):
@@ -66,7 +79,7 @@ class Specs:
 
     def stage(self, family, number):
         """A stage whose lines are comments. A NodeConfig has the text in a value."""
-        text = self.text(8)
+        text = self.text(8) if self.random.random() < 0.9 else self.long()
         kinds = ["PreBootstrap", "PostBootstrap"] + ["NodeConfigYaml"] * (family == "amazonlinux2023")
         kind = self.random.choice(kinds)
         if kind == "NodeConfigYaml":
@@ -74,14 +87,16 @@ class Specs:
             data = yaml.safe_dump(document, allow_unicode=self.random.random() < 0.5)
         else:
             data = "".join(f"# {line}\n" for line in text.splitlines() or [""])
-        if self.random.random() < 0.3:
+        if self.random.random() < 0.06 and family != "windows":
+            data = base64.b64encode(self.random.choice(BINARY)).decode()
+        elif self.random.random() < 0.3:
             data = base64.b64encode(data.encode()).decode()
         name = self.text(2) if self.random.random() < 0.3 else f"stage-{number}"
         return {"name": name, "stage": kind, "data": data}
 
     def make(self, family):
         """A spec, and the fields with hostile text."""
-        self.hostile = ["bootstrapArguments", "userData"]
+        self.hostile = ["bootstrapArguments", "userData", "containerRuntime"]
         taints = {
             (self.sometimes("taints", NAMES), self.sometimes("taints", EFFECTS)): self.sometimes("taints", ["", *NAMES[:3]])
             for _ in range(self.random.randint(0, 3))
@@ -95,7 +110,7 @@ class Specs:
         if self.random.random() < 0.6:
             configuration["bootstrapArguments"] = self.arguments(family)
         if self.random.random() < 0.6:
-            configuration["bootstrapOptions"] = {"maxPods": self.random.randint(1, 250), "containerRuntime": "containerd"}
+            configuration["bootstrapOptions"] = {"maxPods": self.random.randint(1, 250), "containerRuntime": self.runtime()}
         if self.random.random() < 0.3 and family.startswith("amazonlinux"):
             mount = {"fileSystem": self.sometimes("volumes", ["xfs", "ext4"]), "mount": "/" + self.text(2), "persistance": True}
             device = "/dev/" + self.sometimes("volumes", ["xvdb", "sdc"])
@@ -118,6 +133,14 @@ def render(given, directory):
     test = ["--", "--ignored", "--exact", "plans::user_data::user_data_of_given_specs"]
     subprocess.run(["cargo", "test", "--locked", "--quiet", "--test", "it", *test], cwd=REPOSITORY, env=environment, check=True, capture_output=True)
     return json.loads(results.read_text())
+
+
+def is_unusable(family, configuration):
+    """Whether no node could use the runtime, or a stage of a script or of settings."""
+    runtime = configuration.get("bootstrapOptions", {}).get("containerRuntime", "containerd")
+    known = ("containerd", "dockerd") if family in ("amazonlinux2023", "bottlerocket") else ("containerd",)
+    binary = [base64.b64encode(data).decode() for data in BINARY]
+    return (runtime.strip() and runtime not in known) or any(stage["data"] in binary for stage in configuration["userData"])
 
 
 def plain_text(user_data):
@@ -144,6 +167,7 @@ def test_nodes_get_what_hostile_specs_ask_for(cases, family):
         if case_family != family:
             continue
         described = json.dumps(configuration)
+        assert "errors" in result or not is_unusable(family, configuration), described
         if "errors" in result:
             assert result["errors"] and all(any(field in error for field in hostile) for error in result["errors"]), (result, described)
             continue
