@@ -6,7 +6,7 @@ use instance_manager::{
     api::{EksConfiguration, InstanceGroupSpec, decode_spec},
     cli::{
         explain::{self, ExplainArgs},
-        input::{InputArgs, LoadResult, load},
+        input::{InputArgs, LoadResult, MergedGroup, load},
         render::{self, RenderArgs},
     },
 };
@@ -81,6 +81,28 @@ fn examples_are_complete_after_merge() {
                 "{name}"
             );
         }
+    }
+}
+
+/// docs/install.md applies boundaries/basic.yaml, and says which examples go with it.
+#[test]
+fn examples_say_which_boundaries_they_go_with() {
+    for (name, files) in EXAMPLES {
+        let [alone] = files else {
+            let with = files[0];
+            let text = std::fs::read_to_string(root(files[1])).expect("the example can be read");
+            assert!(text.contains(&format!("with {with}.")), "{name}");
+            continue;
+        };
+        let text = std::fs::read_to_string(root(alone)).expect("the example can be read");
+        let header = text.split("apiVersion:").next().unwrap_or_default();
+        assert!(header.contains("a Namespace that skips the boundaries"), "{name}");
+        let excluded = InputArgs { namespace_excluded: true, ..input(&["boundaries/basic.yaml", alone]) };
+        let outcome = load(&excluded, &mut std::io::empty()).expect("the files can be read");
+        assert!(outcome.diagnostics.is_empty(), "{name}: {:?}", outcome.diagnostics);
+        let spec = |group: &MergedGroup| decode_spec(&group.merged.spec).expect("a spec");
+        let complete: Vec<_> = outcome.groups.iter().map(spec).collect();
+        assert_eq!(complete, specs(files), "{name}");
     }
 }
 

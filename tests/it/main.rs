@@ -11,6 +11,7 @@ mod layout;
 mod mixed_instances;
 mod plans;
 mod purity;
+mod recipes;
 mod report;
 mod systemd;
 mod user_data;
