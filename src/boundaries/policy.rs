@@ -160,21 +160,31 @@ impl Policy {
         let NamespaceUsage { groups, nodes } = request.usage;
         let mut found = vec![];
         for (glob, quota) in self.quotas.iter().filter(|(glob, _)| matches_glob(glob, namespace)) {
-            let mut limit = |path: &str, unit: &str, count: u64, max: Option<u64>| {
-                if let Some(max) = max.filter(|max| count > *max) {
+            let mut limit = |path: &str, unit: &str, (asked, all): (u64, u64), max: Option<u64>| {
+                if let Some(max) = max.filter(|max| all > *max) {
+                    let others = all.saturating_sub(asked);
                     found.push(PolicyViolation {
                         path: path.to_owned(),
-                        value: format!("{count} {unit}"),
-                        rule: format!("exceeds the limit of {max} that policy.quotas[{glob}] sets for the namespace"),
-                        remedy: "reduce it, or ask your cluster admin for a higher quota".to_owned(),
+                        value: format!("{asked} {unit}"),
+                        rule: format!(
+                            "exceeds the limit of {max} {unit} that policy.quotas[{glob}] sets for the namespace, of which other groups of {namespace} have {others}"
+                        ),
+                        remedy: match unit {
+                            "nodes" => format!(
+                                "reduce it by {} (warmPool and maxSurge count, too), or ask your cluster admin for a higher quota",
+                                all - max
+                            ),
+                            _ => "delete another group, or ask your cluster admin for a higher quota".to_owned(),
+                        },
                     });
                 }
             };
             if request.adds_group {
-                limit("metadata.namespace", "groups", groups, quota.max_groups);
+                limit("metadata.namespace", "groups", (1, groups), quota.max_groups);
             }
             if request.adds_nodes {
-                limit(&format!("spec.{}.maxSize", sized_section(spec)), "nodes", nodes, quota.max_nodes);
+                let path = format!("spec.{}.maxSize", sized_section(spec));
+                limit(&path, "nodes", (request.requested_nodes, nodes), quota.max_nodes);
             }
         }
         found
