@@ -124,7 +124,7 @@ const TEMPLATE_CASES: [(&str, &str); 14] = [
     ("metadataOptions", "metadataOptions: {httpTokens: required, httpPutHopLimit: 2}"),
     ("placement", "placement: {tenancy: dedicated, availabilityZone: us-west-2a}"),
     ("tagSpecifications", "tagSpecifications: [{resourceType: volume, tags: [{key: team, value: a}]}]"),
-    ("labels", "labels: {team: a}"),
+    ("labels[team]", "labels: {team: a}"),
     ("taints", "taints: [{key: team, value: a, effect: NoSchedule}]"),
     ("maxPods", "bootstrapOptions: {maxPods: 20}"),
     ("bootstrapArguments", "bootstrapArguments: --v=3"),

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::fingerprint::template_fields;
+use super::node_labels;
 use crate::aws::{LifecycleHook, TemplateData};
 use crate::plan::Drift;
 use crate::provisioner::eks::observed::ObservedVersion;
@@ -19,11 +20,12 @@ pub(crate) fn version_drift(found: Option<&ObservedVersion>, resolved: &Resolved
     if let Some(print) = &found.fingerprint {
         let desired = &resolved.fingerprint.parts;
         let names: std::collections::BTreeSet<_> = print.parts.keys().chain(desired.keys()).collect();
-        let changed = names.into_iter().filter(|name| print.parts.get(*name) != desired.get(*name));
-        drifts
-            .extend(changed.map(|name| {
-                Drift::new(name, display_digest(print.parts.get(name)), display_digest(desired.get(name)))
-            }));
+        for name in names.into_iter().filter(|name| print.parts.get(*name) != desired.get(*name)) {
+            let (from, to) = (print.parts.get(name), desired.get(name));
+            let named = (found.data.as_ref())
+                .and_then(|data| node_labels::drift(name, (data, from), (&resolved.template_data, to)));
+            drifts.extend(named.unwrap_or_else(|| vec![Drift::new(name, display_digest(from), display_digest(to))]));
+        }
     } else if found.data.as_ref().is_some_and(|d| d.user_data != resolved.template_data.user_data) {
         drifts.push(Drift::new("userData", "as found", "as rendered now"));
     }

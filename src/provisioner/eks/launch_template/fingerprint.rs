@@ -31,8 +31,7 @@ impl Fingerprint {
         let mut all = non_empty(template_fields(data));
         all.extend(boot.iter().map(|(k, v)| (*k, v.clone())));
         let hash = sha256_hex(&canonical_json(&all));
-        let parts =
-            boot.iter().map(|(k, v)| ((*k).to_owned(), sha256_hex(&canonical_json(v))[..6].to_owned())).collect();
+        let parts = boot.iter().map(|(k, v)| ((*k).to_owned(), part_digest(v))).collect();
         Fingerprint { hash, parts }
     }
 
@@ -49,6 +48,11 @@ impl Fingerprint {
         let parts: String = self.parts.iter().map(|(k, v)| format!(" {k}:{v}")).collect();
         format!("{PREFIX}{}{parts}", self.hash)
     }
+}
+
+/// The digest of one user data input in the description.
+pub(super) fn part_digest(value: &Value) -> String {
+    sha256_hex(&canonical_json(value))[..6].to_owned()
 }
 
 fn canonical_json(value: &impl serde::Serialize) -> String {
