@@ -42,7 +42,7 @@ pub(crate) struct Applier<'a> {
 pub struct BlockedEviction {
     /// The pod.
     pub pod: PodRef,
-    /// Names of the budgets that select the pod.
+    /// The budgets that select the pod, with their numbers.
     pub budgets: Vec<String>,
     /// Message of the API server.
     pub message: String,

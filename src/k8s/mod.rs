@@ -104,7 +104,7 @@ pub enum EvictOutcome {
     Blocked {
         /// The API server's message.
         message: String,
-        /// Names of the budgets that select the pod; empty when they cannot be read.
+        /// The budgets that select the pod, with their numbers; empty when they cannot be read.
         budgets: Vec<String>,
     },
     /// The pod no longer exists; a pod with the same name is another pod.

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::{Eviction, PodDisruptionBudget};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, Preconditions};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::api::{Api, DeleteParams, ListParams};
 use kube::core::{ObjectMeta, Selector, SelectorExt, Status};
 use kube::{Client, ResourceExt};
@@ -136,7 +137,25 @@ async fn explain_blocked_eviction(
     };
     let budgets = budgets.map(|list| list.items).unwrap_or_default();
     let selecting = budgets.iter().filter(|budget| selects(budget) == Some(true));
-    EvictOutcome::Blocked { message, budgets: selecting.map(ResourceExt::name_any).collect() }
+    EvictOutcome::Blocked { message, budgets: selecting.map(describe_budget).collect() }
+}
+
+/// A budget with its numbers, and whether it can allow any eviction with the replicas that there are.
+fn describe_budget(budget: &PodDisruptionBudget) -> String {
+    let name = budget.name_any();
+    let Some(status) = &budget.status else { return name };
+    let number = |field: &str, value: &Option<IntOrString>| match value {
+        Some(IntOrString::Int(count)) => Some(format!("{field} {count}")),
+        Some(IntOrString::String(percent)) => Some(format!("{field} {percent}")),
+        None => None,
+    };
+    let spec = budget.spec.as_ref();
+    let rule = spec
+        .and_then(|s| number("minAvailable", &s.min_available).or(number("maxUnavailable", &s.max_unavailable)))
+        .unwrap_or_else(|| "without numbers".to_owned());
+    let (healthy, expected, needed) = (status.current_healthy, status.expected_pods, status.desired_healthy);
+    let never = if expected > 0 && needed >= expected { ": can never allow one" } else { "" };
+    format!("{name} ({rule}; {healthy} of {expected} pods are healthy, {needed} are needed{never})")
 }
 
 async fn is_gone(pods: &Api<Pod>, name: &str, uid: &str) -> Result<bool, KubeError> {

@@ -133,6 +133,26 @@ async fn blocked_eviction_names_selecting_budgets() {
     }
 }
 
+/// A budget that needs every replica blocks each drain forever, and its owner learns it from the numbers.
+#[test]
+fn budget_is_described_with_its_numbers() {
+    let described = |spec: Value, (healthy, expected, needed): (i32, i32, i32)| {
+        let status = json!({"currentHealthy": healthy, "desiredHealthy": needed, "expectedPods": expected, "disruptionsAllowed": 0});
+        let budget = json!({"metadata": {"name": "web"}, "spec": spec, "status": status});
+        describe_budget(&serde_json::from_value(budget).unwrap())
+    };
+    for (spec, numbers, words, never) in [
+        (json!({"minAvailable": 2}), (2, 2, 2), "minAvailable 2; 2 of 2", true),
+        (json!({"maxUnavailable": 0}), (3, 3, 3), "maxUnavailable 0; 3 of 3", true),
+        (json!({"minAvailable": "50%"}), (1, 2, 1), "minAvailable 50%; 1 of 2", false),
+        (json!({"minAvailable": 1}), (0, 0, 0), "minAvailable 1; 0 of 0", false),
+    ] {
+        let text = described(spec, numbers);
+        assert!(text.starts_with("web (") && text.contains(words), "{text}");
+        assert_eq!(text.contains("never"), never, "{text}");
+    }
+}
+
 #[tokio::test]
 async fn eviction_stays_blocked_when_budgets_cannot_be_read() {
     let cause = "DisruptionBudget";
