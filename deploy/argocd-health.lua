@@ -14,6 +14,7 @@ local function health(status, message)
 end
 
 local ready, stalled, reconciling = condition("Ready"), condition("Stalled"), condition("Reconciling")
+local locked = condition("Locked")
 if obj.metadata.deletionTimestamp ~= nil then
   if stalled.status == "True" then
     return health("Degraded", stalled.message)
@@ -24,13 +25,13 @@ if obj.status == nil or obj.status.observedGeneration ~= obj.metadata.generation
   return health("Progressing", "the controller has not seen this change yet")
 end
 if stalled.status == "True" then
-  -- A lock is deliberate.
-  if stalled.reason == "Locked" then
-    return health("Suspended", stalled.message)
-  end
   return health("Degraded", (stalled.reason or "Stalled") .. ": " .. (stalled.message or ""))
 end
-if ready.status == "True" then
+-- A lock is deliberate. While nodes are not ready, the group is Progressing all the same.
+if locked.status == "True" and reconciling.status ~= "True" then
+  return health("Suspended", locked.message)
+end
+if ready.status == "True" and reconciling.status ~= "True" then
   return health("Healthy", ready.message)
 end
 return health("Progressing", reconciling.message or ready.message)

@@ -40,6 +40,11 @@ impl Condition {
         }
     }
 
+    /// Whether its reason is this one.
+    pub(crate) fn has_reason(&self, reason: &str) -> bool {
+        self.reason.as_deref() == Some(reason)
+    }
+
     /// Whether the status is `True`.
     pub fn is_true(&self) -> bool {
         self.status == "True"

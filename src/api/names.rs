@@ -110,6 +110,8 @@ pub(crate) mod condition {
     pub(crate) const RECONCILING: &str = "Reconciling";
     /// The group needs manual intervention; the message contains the remedy.
     pub(crate) const STALLED: &str = "Stalled";
+    /// A lock holds a change of nodes; the message names the lock and the change. It is no failure.
+    pub(crate) const LOCKED: &str = "Locked";
     /// Whether the ConfigMap was applied, and which values of the tenant it overrode.
     pub(crate) const BOUNDARIES_APPLIED: &str = "BoundariesApplied";
     /// A rotation halted because replacement nodes do not become Ready.
@@ -130,6 +132,13 @@ pub(crate) mod condition {
 
     /// What the controller wrote repeatedly has no effect; the message names the field, both values, and who may write it.
     pub(crate) const WRITES_INEFFECTIVE: &str = "WritesIneffective";
+
+    /// Reason of `RECONCILING` while AWS throttles the controller's calls.
+    pub(crate) const AWS_THROTTLED: &str = "AWSThrottled";
+    /// Reason of `RECONCILING` while AWS fails or does not answer.
+    pub(crate) const AWS_UNAVAILABLE: &str = "AWSUnavailable";
+    /// Reason of `RECONCILING` while the group cannot be read for another cause.
+    pub(crate) const READ_FAILED: &str = "ReadFailed";
 
     /// The current name of a reason that was read from a status. Earlier releases wrote some reasons under another
     /// name, so every decision that compares a reason from a status must call this first.

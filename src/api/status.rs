@@ -73,7 +73,7 @@ pub struct InstanceGroupStatus {
     /// Hash of the merged spec; empty when the group is excluded from boundaries.
     #[serde(rename = "configMD5", deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub config_md5: Option<String>,
-    /// Conditions: NodesReady, Ready, Reconciling, Stalled, BoundariesApplied, RotationHalted, DrainBlocked,
+    /// Conditions: NodesReady, Ready, Reconciling, Stalled, Locked, BoundariesApplied, RotationHalted, DrainBlocked,
     /// FieldsRejected, AnnotationsIgnored, WritesIneffective and Adopted.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("nullable" = true))]

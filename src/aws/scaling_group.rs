@@ -165,10 +165,31 @@ pub struct ScalingActivity {
     pub status: String,
     /// Description from AWS.
     pub description: String,
+    /// Why Auto Scaling did it, in AWS's words: for a termination, who or what asked for it.
+    pub cause: String,
+    /// The Availability Zone of a launch, if AWS says it.
+    pub zone: Option<String>,
     /// Status message from AWS, which gives the reason of a failure.
     pub message: String,
     /// Start time.
     pub started: Option<Timestamp>,
+}
+
+impl ScalingActivity {
+    /// Whether it terminates an instance. AWS gives activities no type, only this description.
+    pub(crate) fn is_termination(&self) -> bool {
+        self.description.starts_with("Terminating EC2 instance")
+    }
+
+    /// Whether it ended without success.
+    pub(crate) fn has_failed(&self) -> bool {
+        matches!(self.status.as_str(), "Failed" | "Cancelled")
+    }
+
+    /// Whether it has ended.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.has_failed() || self.status == "Successful"
+    }
 }
 
 /// Input of CreateAutoScalingGroup.

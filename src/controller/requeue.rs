@@ -107,6 +107,9 @@ pub(crate) fn next_action(key: &str, applied: &Applied, outcome: Option<&Outcome
     let (is_progressing, action) = match outcome {
         None | Some(Outcome::Deleted) => (false, Action::await_change()),
         Some(Outcome::Converged) => (false, resync()),
+        Some(Outcome::Locked { .. }) if may_clear(&applied.plan.other_outcomes) => {
+            (true, Action::requeue(poll_delay(ctx)))
+        }
         Some(Outcome::Locked { .. }) => (false, resync()),
         Some(Outcome::Progressing { recheck: Recheck::Immediately, .. }) => {
             (true, Action::requeue(Duration::from_millis(20)))
@@ -116,6 +119,9 @@ pub(crate) fn next_action(key: &str, applied: &Applied, outcome: Option<&Outcome
             (true, Action::requeue(time.unsigned_abs()))
         }
         Some(Outcome::Blocked { reason, is_deleting, .. }) if is_transient(*reason, *is_deleting) => {
+            (true, Action::requeue(poll_delay(ctx)))
+        }
+        Some(Outcome::Blocked { .. }) if may_clear(&applied.plan.other_outcomes) => {
             (true, Action::requeue(poll_delay(ctx)))
         }
         Some(Outcome::Blocked { .. }) => (false, resync()),
@@ -135,6 +141,15 @@ fn poll_delay(ctx: &Context) -> Duration {
     let period = ctx.planner.settings.timing.poll_interval.unsigned_abs().max(Duration::from_millis(100));
     let elapsed = ctx.started_at.elapsed().as_nanos() % period.as_nanos();
     period - Duration::from_nanos(u64::try_from(elapsed).unwrap_or(0)) + Duration::from_millis(5)
+}
+
+/// Whether one of the outcomes that stand beside a block or a lock may clear soon.
+fn may_clear(others: &[Outcome]) -> bool {
+    others.iter().any(|other| match other {
+        Outcome::Progressing { .. } => true,
+        Outcome::Blocked { reason, is_deleting, .. } => is_transient(*reason, *is_deleting),
+        Outcome::Converged | Outcome::Locked { .. } | Outcome::Deleted => false,
+    })
 }
 
 /// Whether the block may clear soon without a change in Kubernetes, so that the group is polled.

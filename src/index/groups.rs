@@ -295,10 +295,16 @@ fn is_stalled(status: &InstanceGroupStatus) -> bool {
     status.conditions.iter().any(|c| c.r#type == condition::STALLED && c.is_true())
 }
 
-/// The cluster and start of the wait for a Fargate profile. A stalled group does not wait, so that others can proceed.
+/// The cluster and start of the wait for a Fargate profile. A stalled or locked group does not wait, so
+/// that others can proceed.
 fn profile_wait(status: &InstanceGroupStatus) -> Option<(String, String)> {
     let fargate = status.fargate.as_ref()?;
-    if is_stalled(status) { None } else { Some((fargate.cluster.clone()?, fargate.waiting_since.clone()?)) }
+    let is_locked = status.conditions.iter().any(|c| c.r#type == condition::LOCKED && c.is_true());
+    if is_stalled(status) || is_locked {
+        None
+    } else {
+        Some((fargate.cluster.clone()?, fargate.waiting_since.clone()?))
+    }
 }
 
 #[cfg(test)]

@@ -9,10 +9,13 @@ use kube::ResourceExt;
 use kube::runtime::watcher::Event;
 
 use crate::api::names::annotation;
-use crate::rotation::{ClusterHealth, DisruptionRecord, NodeView, SurgeRecord};
+use crate::rotation::{ClusterHealth, DisruptionRecord, LostNode, NodeView, SurgeRecord};
 
 /// After its creation, how long a node may take to report its first Ready condition.
 const INITIAL_STATUS_WINDOW: SignedDuration = SignedDuration::from_secs(2);
+
+/// How long the index remembers a Node that is gone.
+const LOST_NODE_RETENTION: SignedDuration = SignedDuration::from_hours(24);
 
 /// The nodes that the watch has returned.
 #[derive(Default)]
@@ -25,7 +28,20 @@ struct Inner {
     nodes: NodesByInstance,
     /// Built during a relist and swapped in when it is complete, so that readers never see a partial list.
     relisted: Option<NodesByInstance>,
+    /// Nodes that were Ready and are gone, by instance. They only say in words why an instance has no node.
+    lost: HashMap<String, LostNode>,
     synced: bool,
+}
+
+impl Inner {
+    /// Remembers that the Node of an instance is gone, and forgets old ones.
+    fn remember_lost(&mut self, instance: &str, node: &NodeView) {
+        let now = Timestamp::now();
+        self.lost.retain(|_, lost| now.duration_since(lost.since) < LOST_NODE_RETENTION);
+        if node.was_ready && !self.nodes.0.contains_key(instance) {
+            self.lost.insert(instance.to_owned(), LostNode { name: node.name.clone(), since: now });
+        }
+    }
 }
 
 /// Nodes by the instance in their `providerID`, oldest first. A kubelet sets its `providerID` from its own flags, so several
@@ -66,13 +82,8 @@ impl NodesByInstance {
         }
     }
 
-    /// Removes a node; returns whether it was indexed under the instance.
-    fn remove(&mut self, instance: &str, node: &str) -> bool {
-        let found = self.find(instance, node).is_some();
-        if found {
-            self.edit(instance, |nodes| nodes.retain(|n| n.name != node));
-        }
-        found
+    fn remove(&mut self, instance: &str, node: &str) {
+        self.edit(instance, |nodes| nodes.retain(|n| n.name != node));
     }
 
     fn same_nodes(&self, other: &Self, instance: &str) -> bool {
@@ -107,6 +118,10 @@ impl NodeIndex {
                 let next = inner.relisted.take().unwrap_or_default();
                 let old = std::mem::replace(&mut inner.nodes, next);
                 inner.synced = true;
+                let gone: Vec<_> = old.0.iter().filter(|(id, _)| !inner.nodes.0.contains_key(*id)).collect();
+                for (id, nodes) in gone {
+                    nodes.iter().for_each(|node| inner.remember_lost(id, node));
+                }
                 let known: BTreeSet<_> = inner.nodes.0.keys().chain(old.0.keys()).collect();
                 known.into_iter().filter(|id| !inner.nodes.same_nodes(&old, id)).cloned().collect()
             }
@@ -120,7 +135,11 @@ impl NodeIndex {
                 if unchanged { Vec::new() } else { vec![id] }
             }
             Event::Delete(node) => {
-                instance_id(node).filter(|id| inner.nodes.remove(id, &node.name_any())).into_iter().collect()
+                let Some(id) = instance_id(node) else { return Vec::new() };
+                let Some(old) = inner.nodes.find(&id, &node.name_any()).cloned() else { return Vec::new() };
+                inner.nodes.remove(&id, &old.name);
+                inner.remember_lost(&id, &old);
+                vec![id]
             }
         }
     }
@@ -130,6 +149,12 @@ impl NodeIndex {
         let inner = self.inner.lock().expect("lock is not poisoned");
         let (node, duplicates) = inner.nodes.0.get(instance)?.split_first()?;
         Some(NodeView { duplicates: duplicates.iter().map(|n| n.name.clone()).collect(), ..node.clone() })
+    }
+
+    /// The Node that an instance had, if it has none now.
+    pub(crate) fn lost_node(&self, instance: &str) -> Option<LostNode> {
+        let inner = self.inner.lock().expect("lock is not poisoned");
+        inner.lost.get(instance).filter(|_| !inner.nodes.0.contains_key(instance)).cloned()
     }
 
     /// The nodes with a record of the InstanceGroup with this UID.
@@ -154,7 +179,8 @@ impl NodeIndex {
 }
 
 fn same_state(a: &NodeView, b: &NodeView) -> bool {
-    (a.ready, a.cordoned, &a.disruption, &a.surge) == (b.ready, b.cordoned, &b.disruption, &b.surge)
+    let state = |n: &NodeView| (n.ready, n.kubelet_silent, n.cordoned);
+    state(a) == state(b) && (&a.disruption, &a.surge) == (&b.disruption, &b.surge)
 }
 
 /// Carries over what was observed about a node earlier.
@@ -181,6 +207,8 @@ pub(crate) fn node_view(node: &Node) -> NodeView {
         // A node joins NotReady. If Ready changed later than that, the node was Ready in between.
         was_ready: ready || ready_changed_at.is_some_and(|at| at.duration_since(created_at) > INITIAL_STATUS_WINDOW),
         ready_changed_at,
+        ready_reason: condition.filter(|_| !ready).and_then(|c| c.reason.clone()).filter(|reason| !reason.is_empty()),
+        kubelet_silent: condition.is_some_and(|c| c.status == "Unknown"),
         cordoned: node.spec.as_ref().and_then(|s| s.unschedulable).unwrap_or(false),
         disruption: parse_annotation::<DisruptionRecord>(node, annotation::DISRUPTION),
         orphaned_disruption: None,
@@ -264,6 +292,38 @@ mod tests {
             index.apply(&event);
         }
         assert_eq!(index.cluster_health(), ClusterHealth { total: 1, unready: 1 });
+    }
+
+    #[test]
+    fn node_that_is_gone_is_remembered_until_it_is_back() {
+        let index = NodeIndex::default();
+        for event in
+            [Event::Init, Event::InitApply(node("a", true)), Event::InitApply(node("b", true)), Event::InitDone]
+        {
+            index.apply(&event);
+        }
+        index.apply(&Event::Delete(node("a", true)));
+        assert_eq!(index.lost_node("i-a").map(|lost| lost.name), Some("a".into()));
+        for event in [Event::Init, Event::InitApply(node("a", false)), Event::InitDone] {
+            index.apply(&event);
+        }
+        assert_eq!(index.lost_node("i-a"), None, "it is back");
+        assert_eq!(index.lost_node("i-b").map(|lost| lost.name), Some("b".into()), "the list no longer has it");
+    }
+
+    /// The node controller sets the condition to Unknown when a kubelet stops reporting.
+    #[test]
+    fn silent_kubelet_is_told_from_one_that_reports() {
+        let with_status = |status: &str| {
+            let mut node = node("a", false);
+            let condition = serde_json::json!({"type": "Ready", "status": status, "reason": "Because"});
+            node.status.as_mut().expect("a status").conditions =
+                serde_json::from_value(serde_json::json!([condition])).expect("conditions");
+            node
+        };
+        let view = |status: &str| node_view(&with_status(status));
+        assert!(view("Unknown").kubelet_silent && !view("False").kubelet_silent);
+        assert_eq!((view("False").ready_reason.as_deref(), view("True").ready_reason), (Some("Because"), None));
     }
 
     #[test]

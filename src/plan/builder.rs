@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::drift::Drift;
 use super::event::{ConditionUpdate, Event};
-use super::outcome::{Outcome, Phase, Recheck};
+use super::outcome::{Outcome, Phase, Recheck, with_others};
 use super::reason::Reason;
 use super::refusal::Refusal;
 use super::step::{ObjectStep, Step};
@@ -52,8 +52,8 @@ pub struct PlanBuilder {
     pub status_update: StatusUpdate,
     /// See [`Plan::evictions_end`].
     pub evictions_end: Option<Timestamp>,
-    /// Outcomes that [`PlanBuilder::set_outcome_once`] dropped because an earlier one differs, in call order. They do
-    /// not enter the plan.
+    /// Outcomes that [`PlanBuilder::set_outcome_once`] dropped because an earlier one differs, in call order. Some of
+    /// them become [`Plan::other_outcomes`].
     pub ignored_outcomes: Vec<Outcome>,
     /// Whether the rotation was planned, which decides about the nodes in progress.
     pub rotation_planned: bool,
@@ -144,11 +144,15 @@ impl PlanBuilder {
     /// The finished plan; its outcome is `Converged` when no planner has set one.
     pub fn build(self, id: &GroupId, recheck_at: Option<Timestamp>) -> Plan {
         let record = self.recorded.map(|status| ObjectStep::UpdateStatus { status }.into());
+        let nodes_missing = self.status_update.nodes_ready == Some(false);
+        let outcome = self.outcome.unwrap_or(Outcome::Converged);
+        let (outcome, other_outcomes) = with_others(outcome, self.ignored_outcomes, nodes_missing);
         Plan {
             group: id.key(),
             generation: id.generation,
             steps: self.first_steps.into_iter().chain(record).chain(self.steps).collect(),
-            outcome: self.outcome.unwrap_or(Outcome::Converged),
+            outcome,
+            other_outcomes,
             status_update: self.status_update,
             condition_updates: self.condition_updates,
             events: self.events,
@@ -199,5 +203,41 @@ mod tests {
         assert!(builder.outcome.is_some() && builder.ignored_outcomes.is_empty());
         builder.set_outcome_once(Outcome::Converged);
         assert_eq!((builder.outcome, builder.ignored_outcomes), (Some(first), vec![Outcome::Converged]));
+    }
+
+    fn built(outcomes: impl IntoIterator<Item = Outcome>, nodes_ready: bool) -> (Outcome, Vec<Outcome>) {
+        let mut builder = PlanBuilder::default();
+        builder.status_update.nodes_ready = Some(nodes_ready);
+        outcomes.into_iter().for_each(|outcome| builder.set_outcome_once(outcome));
+        let plan = builder.build(&group_id(&InstanceGroup::new("web", InstanceGroupSpec::default())), None);
+        (plan.outcome, plan.other_outcomes)
+    }
+
+    fn blocked(reason: Reason) -> Outcome {
+        Outcome::Blocked { reason, message: format!("{reason} in words"), is_deleting: false }
+    }
+
+    /// Nodes that cannot join make a cluster look unhealthy, and its health must not hide why.
+    #[test]
+    fn root_cause_comes_first_and_the_others_follow() {
+        let found = [Reason::ClusterUnhealthy, Reason::AuthConflict, Reason::NodesNotReady, Reason::NodesNotReady];
+        let expected = [Reason::ClusterUnhealthy, Reason::NodesNotReady].map(blocked).to_vec();
+        assert_eq!(built(found.map(blocked), false), (blocked(Reason::AuthConflict), expected));
+        let halted = [Reason::ReplacementsNotReady, Reason::NodesNotReady, Reason::LaunchFailed].map(blocked);
+        assert_eq!(built(halted, false).1, [blocked(Reason::LaunchFailed)], "the nodes are named already");
+        let waits = [waiting(Phase::Rotating, "for a node"), blocked(Reason::LaunchFailed)];
+        let (Outcome::Blocked { reason: Reason::LaunchFailed, message, .. }, _) = built(waits, false) else {
+            panic!("a rotation that waits for nodes does not say that none are launched");
+        };
+        assert!(message.starts_with("LaunchFailed in words") && message.ends_with("for a node"), "{message}");
+    }
+
+    #[test]
+    fn locked_group_says_what_else_is_wrong() {
+        let locked = Outcome::Locked { message: "by the group".into() };
+        let (waits, failed) = (waiting(Phase::Modifying, "1 of 2"), blocked(Reason::LaunchFailed));
+        let all = [locked.clone(), failed.clone(), waits.clone()];
+        assert_eq!(built(all.clone(), false), (locked.clone(), vec![failed.clone(), waits]));
+        assert_eq!(built(all, true), (locked, vec![failed]), "without missing nodes, nothing is waited for");
     }
 }

@@ -47,6 +47,51 @@ impl Outcome {
     }
 }
 
+/// Selects what is reported beside `outcome`, and exchanges `outcome` for its root cause. A blocked group reports each
+/// reason once. A locked group reports what is wrong apart from the lock, and with `nodes_missing` what it waits for.
+pub(super) fn with_others(outcome: Outcome, later: Vec<Outcome>, nodes_missing: bool) -> (Outcome, Vec<Outcome>) {
+    let outcome = waits_for_launches(&outcome, &later).unwrap_or(outcome);
+    let is_reported = |other: &Outcome| match (&outcome, other) {
+        (Outcome::Blocked { .. } | Outcome::Locked { .. }, Outcome::Blocked { is_deleting: false, .. }) => true,
+        (Outcome::Locked { .. }, Outcome::Progressing { .. }) => nodes_missing,
+        _ => false,
+    };
+    let mut reasons: Vec<_> = outcome.stalled_reason().into_iter().collect();
+    let mut is_new = |other: &Outcome| {
+        let Some(reason) = other.stalled_reason() else { return true };
+        // Nodes that are not ready are named once.
+        let is_known = reasons.contains(&reason)
+            || (reason == Reason::NodesNotReady && reasons.contains(&Reason::ReplacementsNotReady));
+        reasons.push(reason);
+        !is_known
+    };
+    let mut others: Vec<_> = later.into_iter().filter(|other| is_reported(other) && is_new(other)).collect();
+    let causes =
+        |other: &Outcome| other.stalled_reason().zip(outcome.stalled_reason()).is_some_and(|(a, b)| a.causes(b));
+    match others.iter().position(causes) {
+        Some(index) => {
+            let cause = others.remove(index);
+            others.insert(0, outcome);
+            (cause, others)
+        }
+        None => (outcome, others),
+    }
+}
+
+/// The outcome of a rotation that waits for nodes while AWS launches none.
+fn waits_for_launches(outcome: &Outcome, later: &[Outcome]) -> Option<Outcome> {
+    let Outcome::Progressing { phase: Phase::Rotating, message: wait, recheck: Recheck::Poll } = outcome else {
+        return None;
+    };
+    later.iter().find_map(|other| match other {
+        Outcome::Blocked { reason, message, is_deleting: false } if reason.stops_launches() => {
+            let message = format!("{message}; until then, the rotation waits: {wait}");
+            Some(Outcome::Blocked { reason: *reason, message, is_deleting: false })
+        }
+        _ => None,
+    })
+}
+
 /// When the next pass runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Recheck {

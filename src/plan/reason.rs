@@ -2,8 +2,7 @@
 
 use serde::Serialize;
 
-/// Why a group is blocked. The condition `Stalled` has the name of the variant as its reason, or `Locked` for a group
-/// that only a lock holds.
+/// Why a group is blocked. The condition `Stalled` has the name of the variant as its reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub enum Reason {
     /// The merged spec is invalid.
@@ -56,6 +55,31 @@ pub enum Reason {
     PolicyViolation,
     /// The group is protected, and its deletion is not confirmed.
     DeletionProtected,
+}
+
+impl Reason {
+    /// Whether it may be why nodes are not ready, so that it is reported before their state.
+    fn explains_nodes(self) -> bool {
+        matches!(self, Reason::AuthConflict | Reason::AuthModeUnsupported)
+    }
+
+    /// Whether it says only that nodes are not ready, whatever the cause.
+    fn is_about_nodes(self) -> bool {
+        matches!(self, Reason::ClusterUnhealthy | Reason::ReplacementsNotReady | Reason::NodesNotReady)
+    }
+
+    /// Whether AWS launches no instances because of it.
+    pub(crate) fn stops_launches(self) -> bool {
+        matches!(
+            self,
+            Reason::InsufficientCapacity | Reason::QuotaExceeded | Reason::LaunchFailed | Reason::ProcessSuspended
+        )
+    }
+
+    /// Whether it is the root cause of the other one.
+    pub(crate) fn causes(self, other: Reason) -> bool {
+        self.explains_nodes() && other.is_about_nodes()
+    }
 }
 
 impl std::fmt::Display for Reason {

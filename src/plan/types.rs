@@ -22,6 +22,9 @@ pub struct Plan {
     pub steps: Vec<PlannedStep>,
     /// The state of the group when all steps have succeeded.
     pub outcome: Outcome,
+    /// What else keeps the group from its desired state while it is blocked or locked, most fundamental first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub other_outcomes: Vec<Outcome>,
     /// Status fields other than conditions.
     pub status_update: StatusUpdate,
     /// Conditions other than Ready, Reconciling and Stalled.

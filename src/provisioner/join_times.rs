@@ -32,8 +32,12 @@ pub(crate) fn update<'a>(
 ) -> Option<Value> {
     let joining: BTreeMap<String, String> = (members.into_iter())
         .filter(|m| m.instance.state == InstanceState::InService && !m.is_ready())
-        .filter_map(|m| Some((&m.instance, m.instance.in_service_since?)))
-        .filter(|(instance, since)| instance.was_in_service || now.duration_since(*since) * 10 >= join_timeout)
+        .filter_map(|m| Some((m, m.instance.in_service_since?)))
+        .filter(|(m, since)| {
+            m.instance.was_in_service || m.lost_node.is_some() || now.duration_since(*since) * 10 >= join_timeout
+        })
+        // The Node of an instance that had joined was deleted, so the wait begins with that.
+        .map(|(m, since)| (&m.instance, m.lost_node.as_ref().map_or(since, |lost| lost.since)))
         .map(|(instance, since)| (instance.id.clone(), since.to_string()))
         .collect();
     (joining != status.joining).then(|| if joining.is_empty() { Value::Null } else { json!(joining) })
@@ -63,7 +67,7 @@ mod tests {
             in_service_since: Some(at(since)),
             was_in_service: false,
         };
-        NodeInstance { instance, node: None, reasons: vec![] }
+        NodeInstance { instance, node: None, lost_node: None, reasons: vec![] }
     }
 
     #[test]

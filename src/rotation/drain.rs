@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::members::{DisruptionRecord, DrainView, NodeInstance};
+use super::members::{DisruptionRecord, DrainView, NodeInstance, PodView};
 use crate::plan::{NodeStep, PodRef};
 
 /// Timeouts of a drain.
@@ -58,6 +58,9 @@ pub(crate) enum DrainAction {
     Terminate,
 }
 
+/// How many pods a message names.
+const MAX_NAMES: usize = 3;
+
 /// The longest wait for pods on a dead kubelet.
 const MAX_DEAD_KUBELET_GRACE: SignedDuration = SignedDuration::from_mins(5);
 
@@ -78,7 +81,7 @@ pub(crate) fn next_drain_action(
     if is_kubelet_dead(member, view, policy, elapsed, now) {
         return DrainAction::Terminate;
     }
-    let evictable: Vec<_> = remaining.iter().filter(|p| !p.is_terminating).collect();
+    let evictable: Vec<_> = remaining.iter().copied().filter(|p| !p.is_terminating).collect();
     if policy.is_timed_out(record.since, now) {
         let pods = || remaining.iter().map(|p| p.pod.clone());
         return match (policy.at_timeout, evictable.is_empty()) {
@@ -87,14 +90,17 @@ pub(crate) fn next_drain_action(
             (AtTimeout::Delete, false) => DrainAction::ForceDelete(
                 evictable.iter().map(|p| NodeStep::ForceDelete { node: node.clone(), pod: p.pod.clone() }).collect(),
             ),
-            (AtTimeout::Delete, true) => DrainAction::Wait(format!("{} pods on {node} to terminate", remaining.len())),
+            (AtTimeout::Delete, true) => {
+                DrainAction::Wait(format!("{} on {node} to terminate", some_names(&remaining)))
+            }
         };
     }
     if evictable.is_empty() {
-        return DrainAction::Wait(format!("{} pods on {node} to terminate", remaining.len()));
+        return DrainAction::Wait(format!("{} on {node} to terminate", some_names(&remaining)));
     }
     if view.last_blocked_eviction.is_some_and(|(at, times)| now < at + eviction_backoff(times)) {
-        return DrainAction::Wait(format!("a PodDisruptionBudget to allow evictions on {node}"));
+        let pods = some_names(&evictable);
+        return DrainAction::Wait(format!("a PodDisruptionBudget to allow the eviction of {pods} on {node}"));
     }
     DrainAction::Evict(
         evictable
@@ -102,6 +108,14 @@ pub(crate) fn next_drain_action(
             .map(|p| NodeStep::Evict { node: node.clone(), pod: p.pod.clone(), is_unmanaged: p.is_unmanaged })
             .collect(),
     )
+}
+
+/// The first pods by name, and how many others there are.
+fn some_names(pods: &[&PodView]) -> String {
+    let names = pods.iter().take(MAX_NAMES).map(|p| format!("{}/{}", p.pod.namespace, p.pod.name));
+    let others = pods.len().saturating_sub(MAX_NAMES);
+    let others = (others > 0).then(|| format!("{others} other pods"));
+    names.chain(others).collect::<Vec<_>>().join(", ")
 }
 
 /// A blocked eviction is retried after 2, 4, 8, ... at most 30 seconds.

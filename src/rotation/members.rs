@@ -48,6 +48,10 @@ pub struct NodeView {
     pub was_ready: bool,
     /// When the Ready condition last changed.
     pub ready_changed_at: Option<Timestamp>,
+    /// The reason of its Ready condition while that is not True.
+    pub ready_reason: Option<String>,
+    /// Whether its kubelet stopped reporting: the node controller set the Ready condition to Unknown.
+    pub kubelet_silent: bool,
     /// Whether it is cordoned, by the controller or by a person.
     pub cordoned: bool,
     /// Disruption record of this group or of another one.
@@ -78,6 +82,15 @@ impl NodeView {
     }
 }
 
+/// A Node that the API server no longer has, although its instance may still be in service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LostNode {
+    /// Name of the Node.
+    pub name: String,
+    /// When it was seen to be gone.
+    pub since: Timestamp,
+}
+
 /// An instance of the group with its node, if it has joined.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeInstance {
@@ -85,6 +98,8 @@ pub struct NodeInstance {
     pub instance: Instance,
     /// Its Node; `None` before it has joined, after the Node was deleted, and while the cache does not have it yet.
     pub node: Option<NodeView>,
+    /// The Node that it had, if the API server no longer has one.
+    pub lost_node: Option<LostNode>,
     /// Why it must be replaced; empty when it is current.
     pub reasons: Vec<crate::plan::Drift>,
 }

@@ -5,10 +5,13 @@
 pub mod crd;
 pub(crate) mod drain;
 pub(crate) mod members;
+pub(crate) mod node_health;
 pub mod rolling_update;
 pub(crate) mod verify;
 
 #[cfg(test)]
 mod tests;
 
-pub use members::{ClusterHealth, DisruptionRecord, DrainView, Drains, NodeInstance, NodeView, PodView, SurgeRecord};
+pub use members::{
+    ClusterHealth, DisruptionRecord, DrainView, Drains, LostNode, NodeInstance, NodeView, PodView, SurgeRecord,
+};

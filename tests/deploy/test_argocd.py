@@ -16,11 +16,11 @@ def health_of(group):
 
 
 def conditions(reason, message, **true):
-    """The three standard conditions, as the controller writes them."""
+    """The three standard conditions and the lock, as the controller writes them."""
     def one(kind):
         is_true = true.get(kind, False)
         return {"type": kind, "status": str(is_true), "reason": reason, "message": message if is_true or kind == "Ready" else ""}
-    return [one(kind) for kind in ("Ready", "Reconciling", "Stalled")]
+    return [one(kind) for kind in ("Ready", "Reconciling", "Stalled", "Locked")]
 
 
 def group(state, listed, observed=2, **metadata):
@@ -36,8 +36,11 @@ CASES = {
     "creating": (group("InitCreate", conditions("Creating", "creating the scaling group", Reconciling=True)), "Progressing", "creating the scaling group"),
     "rotating": (group("InitUpgrade", conditions("Rotating", "1 of 4 nodes", Reconciling=True)), "Progressing", "1 of 4 nodes"),
     "ready": (group("Ready", conditions("Ready", "2 of 2 nodes are ready", Ready=True)), "Healthy", "2 of 2 nodes are ready"),
+    "ready, and AWS does not answer": (group("Ready", conditions("AWSUnavailable", "AWS has not answered", Ready=True, Reconciling=True)), "Progressing", "not answered"),
     "invalid": (group("Error", conditions("InvalidSpec", "spec.eks.maxSize is required", Stalled=True)), "Degraded", "InvalidSpec: spec.eks.maxSize is required"),
-    "locked": (group("Locked", conditions("Locked", "locked by the group", Stalled=True)), "Suspended", "locked by the group"),
+    "locked": (group("Locked", conditions("Locked", "locked by the group", Ready=True, Locked=True)), "Suspended", "locked by the group"),
+    "locked with a missing node": (group("Locked", conditions("Locked", "1 of 2 nodes are ready", Reconciling=True, Locked=True)), "Progressing", "1 of 2"),
+    "locked with a failed launch": (group("Locked", conditions("LaunchFailed", "no key pair", Stalled=True, Locked=True)), "Degraded", "LaunchFailed: no key pair"),
     "deleting": (group("Deleting", conditions("Deleting", "draining", Reconciling=True), **DELETED), "Progressing", "drained"),
     "deletion that waits": (group("Deleting", conditions("DeletionProtected", "confirm it", Stalled=True), **DELETED), "Degraded", "confirm it"),
 }

@@ -137,7 +137,7 @@ def test_a_lock_holds_the_submission(tenant):
     group.annotate(lock_upgrades="true")
     strategies.change(tenant)
     group.wait_state("Locked")
-    assert fake.resources() == [] and "1 nodes are outdated" in group.has_condition("Stalled")["message"]
+    assert fake.resources() == [] and "1 nodes are outdated" in group.has_condition("Locked")["message"]
     group.annotate(lock_upgrades=None)
     fake.wait_submitted()
 

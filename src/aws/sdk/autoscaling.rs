@@ -314,9 +314,17 @@ fn activity(activity: &sdk::Activity) -> ScalingActivity {
     ScalingActivity {
         status: owned_text(activity.status_code().map(|s| s.as_str())),
         description: owned_text(activity.description()),
+        cause: owned_text(activity.cause()),
+        zone: activity.details().and_then(zone_of),
         message: owned_text(activity.status_message()),
         started: timestamp(activity.start_time()),
     }
+}
+
+/// The zone in the details of an activity, which are a JSON object as text.
+fn zone_of(details: &str) -> Option<String> {
+    let details: serde_json::Value = serde_json::from_str(details).ok()?;
+    details["Availability Zone"].as_str().map(str::to_owned)
 }
 
 fn group(group: &sdk::AutoScalingGroup) -> AwsResult<ScalingGroup> {

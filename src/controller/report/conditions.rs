@@ -26,8 +26,16 @@ pub struct BoundariesSummary {
     pub last_known_good: Option<String>,
 }
 
-/// The conditions Ready, Reconciling and Stalled of an outcome.
-pub(super) fn standard_conditions(outcome: &Outcome, ready: &str) -> [Condition; 3] {
+/// How many nodes of a group are ready.
+pub(super) struct Readiness {
+    /// Whether all desired nodes are ready.
+    pub all: bool,
+    /// The number of ready nodes in words; empty when it is not known.
+    pub message: String,
+}
+
+/// The conditions Ready, Reconciling and Stalled of an outcome, and of what stands beside it.
+pub(super) fn standard_conditions(outcome: &Outcome, others: &[Outcome], ready: &Readiness) -> [Condition; 3] {
     let all = |ready, reconciling, stalled, reason: &str, message: &str| {
         [
             Condition::new(condition::READY, ready, reason, message),
@@ -36,11 +44,54 @@ pub(super) fn standard_conditions(outcome: &Outcome, ready: &str) -> [Condition;
         ]
     };
     match outcome {
-        Outcome::Converged | Outcome::Deleted => all(true, false, false, "Ready", ready),
+        Outcome::Converged | Outcome::Deleted => all(true, false, false, "Ready", &ready.message),
         Outcome::Progressing { phase, message, .. } => all(false, true, false, &format!("{phase:?}"), message),
-        Outcome::Locked { message } => all(false, false, true, "Locked", message),
-        Outcome::Blocked { reason, message, .. } => all(false, false, true, &reason.to_string(), message),
+        Outcome::Locked { message } => locked_conditions(message, others, ready),
+        Outcome::Blocked { reason, message, .. } => {
+            all(false, false, true, &reason.to_string(), &truncate(&with_others(message, others)))
+        }
     }
+}
+
+/// The conditions of a locked group. The lock is no failure: the group is Ready while its nodes are.
+fn locked_conditions(message: &str, others: &[Outcome], ready: &Readiness) -> [Condition; 3] {
+    let problem = others.iter().position(|other| other.stalled_reason().is_some());
+    let wait = others.iter().find_map(|other| match other {
+        Outcome::Progressing { message, .. } => Some(message.as_str()),
+        _ => None,
+    });
+    let wait = wait.filter(|_| problem.is_none());
+    let (reason, text) = match problem.map(|index| (&others[index], &others[index + 1..])) {
+        Some((Outcome::Blocked { reason, message, .. }, rest)) => {
+            (reason.to_string(), truncate(&with_others(message, rest)))
+        }
+        _ => (condition::LOCKED.to_owned(), String::new()),
+    };
+    let counts = Some(ready.message.as_str()).filter(|counts| !counts.is_empty());
+    let ready_message = counts.into_iter().chain([message]).collect::<Vec<_>>().join("; ");
+    [
+        Condition::new(condition::READY, ready.all && problem.is_none(), condition::LOCKED, ready_message),
+        Condition::new(condition::RECONCILING, wait.is_some(), condition::LOCKED, wait.unwrap_or_default()),
+        Condition::new(condition::STALLED, problem.is_some(), &reason, text),
+    ]
+}
+
+/// A message, and the other problems with their reasons.
+fn with_others(message: &str, others: &[Outcome]) -> String {
+    let others = others.iter().filter_map(|other| match other {
+        Outcome::Blocked { reason, message, .. } => Some(format!("; also {reason}: {message}")),
+        _ => None,
+    });
+    std::iter::once(message.to_owned()).chain(others).collect()
+}
+
+/// The condition `Locked` of an outcome.
+pub(super) fn locked_update(outcome: &Outcome) -> ConditionUpdate {
+    let (status, reason, message) = match outcome {
+        Outcome::Locked { message } => (true, condition::LOCKED, message.clone()),
+        _ => (false, "NotLocked", String::new()),
+    };
+    ConditionUpdate { condition_type: condition::LOCKED, status, reason: reason.into(), message }
 }
 
 pub(super) fn boundaries_condition(boundaries: &BoundariesSummary) -> Condition {
@@ -118,7 +169,7 @@ fn blocked_message(blocked: &BlockedEviction) -> String {
     }
     if blocked.unschedulable.is_empty() {
         return format!(
-            "eviction of pod {pod} is blocked by {budgets}; retrying; relax the budget, add replicas, or set drainTimeout"
+            "eviction of pod {pod} is blocked by {budgets}; retrying; relax the budget, add replicas, or set drainForce and drainTimeout, which delete the pods after that time"
         );
     }
     format!(
@@ -141,6 +192,7 @@ pub(super) fn transition_event(previous: Option<&Condition>, new: &Condition) ->
                 if failed.iter().any(|r| r.to_string() == reason) { event::UPGRADE_FAILED.to_owned() } else { reason };
             Some(Event::warning(&reason, message()))
         }
+        (condition::LOCKED, true) if !was_true => Some(Event::normal(condition::LOCKED, message())),
         (condition::NODES_READY, true) if !was_true => Some(Event::normal(event::NODES_READY, "all nodes are ready")),
         (condition::NODES_READY, false) if was_true => {
             Some(Event::warning(event::NODES_NOT_READY, "not all nodes are ready"))

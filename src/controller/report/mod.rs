@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 
 pub use self::conditions::BoundariesSummary;
 use self::conditions::{
-    boundaries_condition, drain_blocked_update, standard_conditions, transition_event, truncate, with_tag_denied,
+    Readiness, boundaries_condition, drain_blocked_update, locked_update, standard_conditions, transition_event,
+    truncate, with_tag_denied,
 };
 use self::outcome::reported_outcome;
 pub(crate) use self::outcome::{had_no_effect, missing_iam_action, missing_kubernetes_permission, step_failure};
@@ -16,7 +17,7 @@ use crate::api::names::{condition, event};
 use crate::api::{Condition, CurrentState, InstanceGroupStatus, apply_merge_patch, diff_merge_patch, set_condition};
 use crate::apply::{Applied, StepError};
 use crate::ownership;
-use crate::plan::{Event, IamStep, ObjectStep, Outcome, Phase, PlannedStep, Reason, Step};
+use crate::plan::{Event, IamStep, ObjectStep, Outcome, Phase, Plan, PlannedStep, Reason, Step};
 use crate::rotation::crd::decide::state::SUBMITTED;
 
 /// What is wrong with a stored object that cannot be decoded, and how to find it.
@@ -33,6 +34,8 @@ pub struct Report {
     pub transition_events: Vec<Event>,
     /// The outcome of the reconcile: that of the plan, or of the step that failed. `None` without leadership.
     pub outcome: Option<Outcome>,
+    /// The reason of the condition `Stalled`, if it is True.
+    pub stalled: Option<Reason>,
 }
 
 /// Builds the report of an applied plan. `now` is in RFC 3339.
@@ -93,7 +96,10 @@ pub fn report(
         set_condition(&mut conditions, new.clone(), now);
         transition_events.extend(transition_event(previous.as_ref(), &new));
     };
-    standard_conditions(&outcome, &ready_message(&status)).into_iter().for_each(&mut update_condition);
+    let others = reported_others(applied);
+    let readiness = Readiness { all: are_nodes_ready(plan, old), message: ready_message(&status) };
+    standard_conditions(&outcome, others, &readiness).into_iter().for_each(&mut update_condition);
+    let stalled = outcome.stalled_reason().or_else(|| others.iter().find_map(Outcome::stalled_reason));
     if let Some(ready) = plan.status_update.nodes_ready.filter(|_| applied.error.is_none()) {
         update_condition(Condition::new(
             condition::NODES_READY,
@@ -113,15 +119,22 @@ pub fn report(
         .iter()
         .filter(|update| !(tags_not_attempted && update.condition_type == condition::ADOPTED))
         .map(|update| with_tag_denied(update.clone(), applied))
-        .chain(drain_blocked_update(applied, &outcome));
+        .chain(drain_blocked_update(applied, &outcome))
+        .chain([locked_update(&outcome)]);
     for update in updates.filter(|update| update.status || exists(update.condition_type)) {
         update_condition(Condition::new(update.condition_type, update.status, &update.reason, update.message));
     }
     // A group that is stalled by its fields has one event, with the reason.
-    let stalled: Vec<_> =
+    let event_of_cause: Vec<_> =
         transition_events.iter().filter(|e| e.reason != condition::FIELDS_REJECTED).cloned().collect();
-    transition_events
-        .retain(|e| e.reason != condition::FIELDS_REJECTED || stalled.iter().all(|other| other.message != e.message));
+    transition_events.retain(|e| {
+        e.reason != condition::FIELDS_REJECTED || event_of_cause.iter().all(|other| other.message != e.message)
+    });
+    // Earlier releases reported a lock as a reason of the condition Stalled.
+    let was_locked = |c: &Condition| c.r#type == condition::STALLED && c.is_true() && c.has_reason(condition::LOCKED);
+    if old.conditions.iter().any(was_locked) {
+        transition_events.retain(|e| e.reason != condition::LOCKED);
+    }
     if old.current_state.as_deref() == Some(CurrentState::InitUpgrade.as_str()) && outcome == Outcome::Converged {
         transition_events.push(Event::normal("RotationCompleted", "all nodes run the desired version"));
     }
@@ -130,7 +143,22 @@ pub fn report(
         transition_events.retain(|e| e.reason != event::NODES_READY && e.reason != event::NODES_NOT_READY);
     }
     status["conditions"] = json!(conditions);
-    Report { patch: status_patch(&before, status, old), step_events, transition_events, outcome: Some(outcome) }
+    let patch = status_patch(&before, status, old);
+    Report { patch, step_events, transition_events, outcome: Some(outcome), stalled }
+}
+
+/// What stands beside the outcome. After a failed step, nothing is known about it.
+fn reported_others(applied: &Applied) -> &[Outcome] {
+    match applied.error {
+        None => &applied.plan.other_outcomes,
+        Some(_) => &[],
+    }
+}
+
+/// Whether all nodes are ready, from the plan or from the last one that looked. Groups without nodes are.
+fn are_nodes_ready(plan: &Plan, old: &InstanceGroupStatus) -> bool {
+    let last = || old.conditions.iter().find(|c| c.r#type == condition::NODES_READY).map(Condition::is_true);
+    plan.status_update.nodes_ready.or_else(last).unwrap_or(true)
 }
 
 /// The status patch for a stored object that cannot be decoded.

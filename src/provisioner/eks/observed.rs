@@ -16,7 +16,7 @@ use crate::provisioner::role_region::OtherRegion;
 use crate::provisioner::role_users::KeptEntry;
 use crate::rotation::crd::decide::StrategyResource;
 use crate::rotation::crd::resource::{RenderedResource, ResourceKind};
-use crate::rotation::{ClusterHealth, Drains, NodeView};
+use crate::rotation::{ClusterHealth, Drains, LostNode, NodeView};
 
 /// An observed launch template version.
 #[derive(Clone, Debug)]
@@ -102,6 +102,8 @@ pub struct ObservedState {
     pub unused_role: Option<UnusedRole>,
     /// Nodes by instance id.
     pub nodes: BTreeMap<String, NodeView>,
+    /// Nodes that the API server no longer has, by the id of their instance.
+    pub lost_nodes: BTreeMap<String, LostNode>,
     /// The readiness of all nodes of the cluster.
     pub cluster_health: ClusterHealth,
     /// The pods on the nodes with a disruption record of the controller.

@@ -40,6 +40,7 @@ pub(crate) fn create_replacement(
         let nodes: usize = outgoing.iter().map(|group| group.members.len()).sum();
         let message = format!("{nodes} nodes are outdated ({}); replacement is blocked by {lock}", drift.join("; "));
         builder.set_outcome_once(Outcome::Locked { message });
+        health::report_readiness(input, last, builder);
         return None;
     }
     if let Some(outcome) = health::cluster_unhealthy(input) {

@@ -9,6 +9,7 @@ use crate::aws::InstanceState;
 use crate::aws::nodegroup::{Issue, NodegroupStatus, NodegroupUpdate, UpdateStatus};
 use crate::plan::{Outcome, Phase, PlanBuilder, Reason, waiting};
 use crate::rotation::NodeInstance;
+use crate::rotation::node_health::{Limits, unready_nodes};
 
 /// A failed update is retried this long after it started. EKS itself retries a node for 15 minutes.
 const UPDATE_RETRY_DELAY: SignedDuration = SignedDuration::from_hours(1);
@@ -115,11 +116,16 @@ pub(crate) fn create_or_delete_failed(input: &PlanInput, group: &ObservedNodegro
 
 /// Sets the outcome of a group without pending changes: whether all nodes are Ready, and if not, why.
 pub(crate) fn check_readiness(input: &PlanInput, group: &ObservedNodegroup, builder: &mut PlanBuilder) {
-    let all = group.ready_nodes() >= group.desired_size();
-    builder.status_update.nodes_ready = Some(all);
     if input.status.update_of.is_some() && !input.observed.update.as_ref().is_some_and(is_failed) {
         builder.status_update.fields.insert("updateOf".into(), Value::Null);
     }
+    report_readiness(input, group, builder);
+}
+
+/// Reports whether all nodes are Ready, and if not, why; also beside a lock.
+pub(crate) fn report_readiness(input: &PlanInput, group: &ObservedNodegroup, builder: &mut PlanBuilder) {
+    let all = group.ready_nodes() >= group.desired_size();
+    builder.status_update.nodes_ready = Some(all);
     let issues = &group.nodegroup.issues;
     if group.nodegroup.status == NodegroupStatus::Degraded || (!issues.is_empty() && !all) {
         let reason = issues.first().and_then(|issue| issue_reason(&issue.code)).unwrap_or(Reason::Degraded);
@@ -130,7 +136,11 @@ pub(crate) fn check_readiness(input: &PlanInput, group: &ObservedNodegroup, buil
     if all {
         return;
     }
-    if let Some(message) = unready_instances(input, group) {
+    let limits =
+        Limits { join: input.resolved.desired.rolling_update.join_timeout, recover: input.timing.kubelet_timeout };
+    let entry = "the node role, the routes from the subnets to the API server";
+    let unready = unready_nodes(&group.members, limits, entry, input.now);
+    if let Some(message) = unready.overdue {
         return builder.set_outcome_once(blocked_outcome(Reason::NodesNotReady, message));
     }
     let rotating = input.status.current_state.as_deref() == Some(crate::api::CurrentState::InitUpgrade.as_str());
@@ -140,28 +150,8 @@ pub(crate) fn check_readiness(input: &PlanInput, group: &ObservedNodegroup, buil
         (_, true) => Phase::Creating,
         (false, false) => Phase::Modifying,
     };
-    builder.set_outcome_once(waiting(phase, ready_summary(group)));
-}
-
-/// A message about instances that are not Ready after the join timeout.
-fn unready_instances(input: &PlanInput, group: &ObservedNodegroup) -> Option<String> {
-    let timeout = input.resolved.desired.rolling_update.join_timeout;
-    let is_overdue = |m: &&NodeInstance| {
-        let since = m.instance.in_service_since.unwrap_or(input.now);
-        m.instance.state == InstanceState::InService && !m.is_ready() && input.now.duration_since(since) >= timeout
-    };
-    let named = |m: &NodeInstance| match &m.node {
-        Some(node) => format!("{} ({} is not ready)", m.instance.id, node.name),
-        None => format!("{} (never joined)", m.instance.id),
-    };
-    let names: Vec<_> = group.members.iter().filter(is_overdue).map(named).collect();
-    let timeout = crate::util::duration::format(timeout);
-    (!names.is_empty()).then(|| {
-        format!(
-            "{} did not become Ready within {timeout}; check the node role and the routes from the subnets to the API server",
-            names.join(", ")
-        )
-    })
+    let message = std::iter::once(ready_summary(group)).chain(unready.waiting).collect::<Vec<_>>().join("; ");
+    builder.set_outcome_once(waiting(phase, message));
 }
 
 /// The outcome while too many nodes of the cluster are not Ready. No node is replaced during that time.

@@ -186,7 +186,12 @@ pub(super) async fn read_members(
     }
     let instances = scaling_groups.iter().flat_map(|group| group.instances.clone());
     let members = instances
-        .map(|instance| NodeInstance { node: o.node_index.get(&instance.id), reasons: Vec::new(), instance })
+        .map(|instance| NodeInstance {
+            node: o.node_index.get(&instance.id),
+            lost_node: o.node_index.lost_node(&instance.id),
+            reasons: Vec::new(),
+            instance,
+        })
         .collect();
     Ok(ObservedNodegroup { nodegroup, scaling_groups, members })
 }

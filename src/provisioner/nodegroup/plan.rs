@@ -109,6 +109,8 @@ fn plan_active(
         }
         broken.outcome().into_iter().for_each(|outcome| builder.set_outcome_once(outcome));
         health::check_readiness(input, current, builder);
+    } else if matches!(builder.outcome, Some(Outcome::Locked { .. })) {
+        health::report_readiness(input, current, builder);
     }
     if let Some(outcome) = tags {
         builder.set_outcome_once(outcome);

@@ -7,16 +7,19 @@ pub(crate) mod report;
 pub mod settings;
 pub(crate) mod surge;
 pub(crate) mod types;
+mod waits;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::SignedDuration;
 
+use crate::api::rfc3339;
 use crate::aws::InstanceState;
 use crate::plan::{NodeStep, UncordonReason};
 use crate::rotation::drain::{self, DrainAction};
 use crate::rotation::members::{ClusterHealth, NodeInstance};
+use crate::rotation::node_health;
 pub(crate) use types::{Candidates, RollingUpdateDecision, RollingUpdateInput, RotationState};
 
 /// A node that is not ready for less than this may be flapping, so its rotation is not halted.
@@ -184,11 +187,21 @@ fn blocker(input: &RollingUpdateInput, candidates: &[&NodeInstance]) -> Option<R
     {
         return Some(RotationState::Halted(message));
     }
-    candidates.iter().all(|m| input.is_in_drain_backoff(m)).then(|| {
-        RotationState::DrainBackoff(
-            "the drains of all candidates took longer than drainTimeout, or someone else uncordoned the nodes; they are retried later".into(),
-        )
-    })
+    candidates
+        .iter()
+        .all(|m| input.is_in_drain_backoff(m))
+        .then(|| RotationState::DrainBackoff(backoff_message(input, candidates)))
+}
+
+fn backoff_message(input: &RollingUpdateInput, candidates: &[&NodeInstance]) -> String {
+    let retry = |m: &&NodeInstance| {
+        let at = input.drain_view(m)?.retry_drain_at?;
+        Some(format!("{} at {}", m.drain_key(), rfc3339(at)))
+    };
+    format!(
+        "the drains of all candidates took longer than drainTimeout, or someone else uncordoned the nodes; drained again: {}; relax what blocks them, or set drainForce, which deletes the remaining pods at drainTimeout",
+        candidates.iter().filter_map(retry).collect::<Vec<_>>().join(", ")
+    )
 }
 
 /// Uncordons all nodes of a rotation that is locked, halted or blocked. In an unhealthy cluster the nodes stay as they
@@ -231,13 +244,13 @@ fn halt_message(input: &RollingUpdateInput) -> Option<String> {
     let replacements: Vec<_> =
         input.members.iter().filter(|m| m.reasons.is_empty() && m.instance.state == InstanceState::InService).collect();
     let failed: Vec<_> =
-        replacements.iter().filter(|m| failed_to_become_ready(input, m)).map(|m| m.describe()).collect();
+        replacements.iter().filter(|m| failed_to_become_ready(input, m)).map(|m| node_health::describe(m)).collect();
     if !failed.is_empty() {
         return Some(format!(
-            "{} of template version {} did not become Ready within {}",
-            failed.join(", "),
+            "replacements of template version {} did not become Ready within {}, or did not stay so: {}",
             input.template_version,
-            crate::util::duration::format(input.join_timeout)
+            crate::util::duration::format(input.join_timeout),
+            failed.join("; ")
         ));
     }
     let recovering = input.was_halted && !replacements.iter().all(|m| m.is_ready());
@@ -379,12 +392,8 @@ fn start_batch(
                 || exceeds_max_unavailable(input, weight_in_flight, member)
                 || (healthy && replaces && exceeds_max_unavailable(input, unavailable, member)))
         {
-            let wait = format!(
-                "nodes to be available: {unavailable} of {} are not, or became Ready only now; maxUnavailable is {}",
-                input.desired, input.max_unavailable
-            );
             if decision.waiting_for.is_empty() && leaving == 0 {
-                decision.waiting_for.push(wait);
+                decision.waiting_for = waits::for_availability(input, unavailable);
             }
             break;
         }
@@ -421,7 +430,7 @@ fn remove_without_node(
     let age = input.now.duration_since(member.instance.in_service_since.unwrap_or(input.now));
     // Nodes are deleted with their group, so a deletion does not wait for them to join.
     if input.candidates != Candidates::All && age < input.join_timeout {
-        decision.waiting_for.push(format!("{} to join, or joinTimeout to pass", member.describe()));
+        decision.waiting_for.extend(waits::for_member(input, member));
         return false;
     }
     let bound = input.drain_view(member).into_iter().flat_map(|view| &view.pods);

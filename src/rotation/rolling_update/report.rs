@@ -2,6 +2,7 @@
 
 use super::types::{RollingUpdateDecision, RotationState};
 use crate::api::names::condition;
+use crate::aws::InstanceState;
 use crate::plan::{
     ConditionUpdate, Event, NodeStep, Outcome, Phase, PlanBuilder, PlannedStep, PodRef, Reason, Recheck,
 };
@@ -33,7 +34,7 @@ pub(crate) fn report(
     }));
     for (node, pods) in &decision.timed_out_drains {
         let message = format!(
-            "{node} was uncordoned because its drain took longer than drainTimeout; remaining pods: {}",
+            "{node} was uncordoned because its drain took longer than drainTimeout; remaining pods: {}; it is drained again later; drainForce: true would delete such pods",
             pod_names(pods)
         );
         builder.condition_updates.push(ConditionUpdate {
@@ -51,6 +52,7 @@ pub(crate) fn report(
         builder.events.push(Event::warning("DrainTimeout", message));
     }
     let blocked = |reason, message| Outcome::Blocked { reason, message, is_deleting: false };
+    let progress = if surplus > 0 { format!("maxSize is exceeded by {surplus}") } else { progress(members) };
     let summary = if surplus > 0 {
         format!("maxSize is exceeded by {surplus}")
     } else {
@@ -66,7 +68,7 @@ pub(crate) fn report(
         RotationState::InProgress => {
             builder.condition_updates.push(rotation_halted(false, "Rotating", String::new()));
             let wait = decision.waiting_for.join("; ");
-            let message = if wait.is_empty() { summary } else { format!("{summary}; waiting for {wait}") };
+            let message = if wait.is_empty() { progress } else { format!("{progress}; waiting for {wait}") };
             let recheck = if has_steps { Recheck::Immediately } else { Recheck::Poll };
             builder.set_outcome_once(Outcome::Progressing { phase: Phase::Rotating, message, recheck });
         }
@@ -83,6 +85,23 @@ pub(crate) fn report(
         RotationState::Unhealthy(message) => builder.set_outcome_once(blocked(Reason::ClusterUnhealthy, message)),
         RotationState::DrainBackoff(message) => builder.set_outcome_once(blocked(Reason::DrainBlocked, message)),
     }
+}
+
+/// How far a rotation is, in the counts of `status.nodes`.
+fn progress(members: &[NodeInstance]) -> String {
+    let is_ours = |m: &&NodeInstance| m.node.as_ref().is_some_and(|node| node.surge.is_some());
+    let counts = |m: &&NodeInstance| match m.instance.state {
+        InstanceState::InService | InstanceState::Pending => true,
+        InstanceState::Standby => is_ours(m),
+        InstanceState::Terminating | InstanceState::Warmed | InstanceState::Other => false,
+    };
+    let weight = |outdated: bool| {
+        let counted = members.iter().filter(counts).filter(|m| m.reasons.is_empty() != outdated);
+        counted.map(NodeInstance::weight).sum::<usize>()
+    };
+    let (done, outdated) = (weight(false), weight(true));
+    let units = if members.iter().any(|m| m.weight() > 1) { " units of capacity" } else { "" };
+    format!("rotating: {done} of {}{units} done", done + outdated)
 }
 
 /// The condition for instances that are left unchanged because several Nodes claim them.

@@ -33,6 +33,8 @@ pub(super) fn node_instance(name: &str) -> NodeInstance {
         ready: true,
         was_ready: true,
         ready_changed_at: Some(ago(7_000)),
+        ready_reason: None,
+        kubelet_silent: false,
         cordoned: false,
         disruption: None,
         orphaned_disruption: None,
@@ -55,7 +57,7 @@ pub(super) fn node_instance(name: &str) -> NodeInstance {
         in_service_since: Some(ago(7_100)),
         was_in_service: false,
     };
-    NodeInstance { instance, node: Some(node), reasons: Vec::new() }
+    NodeInstance { instance, node: Some(node), lost_node: None, reasons: Vec::new() }
 }
 
 pub(super) trait NodeInstanceExt: Sized {

@@ -189,6 +189,7 @@ fn new_group(resolved: ResolvedGroup) -> Scenario {
         previous_roles: Default::default(),
         unused_role: None,
         nodes: BTreeMap::new(),
+        lost_nodes: BTreeMap::new(),
         cluster_health: ClusterHealth { total: 10, unready: 0 },
         drains: Drains::new(),
         strategy_state: None,
@@ -287,6 +288,8 @@ fn node(instance: &str) -> NodeView {
         ready: true,
         was_ready: true,
         ready_changed_at: Some(timestamp(LONG_AGO)),
+        ready_reason: None,
+        kubelet_silent: false,
         cordoned: false,
         disruption: None,
         orphaned_disruption: None,
@@ -782,6 +785,7 @@ mod takeover_tags;
 mod attributes;
 mod broken_fields;
 
+mod node_problems;
 mod transitions;
 mod user_data;
 
@@ -813,7 +817,12 @@ fn deletion_plans_match_golden_files() {
     let r = &scenario.resolved;
     let timing = Timing::default();
     let members: Vec<_> = (scenario.state.scaling_group.iter().flat_map(|g| &g.instances))
-        .map(|i| NodeInstance { instance: i.clone(), node: scenario.state.nodes.get(&i.id).cloned(), reasons: vec![] })
+        .map(|i| NodeInstance {
+            instance: i.clone(),
+            node: scenario.state.nodes.get(&i.id).cloned(),
+            lost_node: None,
+            reasons: vec![],
+        })
         .collect();
     let empty = ScalingGroup {
         min: 0,

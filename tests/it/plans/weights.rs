@@ -124,7 +124,12 @@ fn deletion_of_drained_nodes(weight: u32) -> Plan {
     });
     let drained = |id: &str| NodeView { cordoned: true, disruption: Some(disruption_record("1")), ..node(id) };
     let group = scenario.state.scaling_group.as_ref().expect("a group");
-    let member = |i: &Instance| NodeInstance { instance: i.clone(), node: Some(drained(&i.id)), reasons: vec![] };
+    let member = |i: &Instance| NodeInstance {
+        instance: i.clone(),
+        node: Some(drained(&i.id)),
+        lost_node: None,
+        reasons: vec![],
+    };
     let members: Vec<_> = group.instances.iter().map(member).collect();
     let drains = ["node-i-1", "node-i-2"].map(|node| (node.to_owned(), DrainView::default())).into();
     delete::plan_deletion(&delete::DeleteInput {

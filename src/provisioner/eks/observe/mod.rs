@@ -30,7 +30,7 @@ use crate::provisioner::broken_fields::Part;
 use crate::provisioner::observe::{ObserveError, ObserveResult, Observer, drain_views, find_orphaned_records};
 use crate::provisioner::role_region::RegionClaim;
 use crate::provisioner::{join, join_times};
-use crate::rotation::{Drains, NodeView};
+use crate::rotation::Drains;
 
 /// Reads the observed state of one group.
 ///
@@ -102,7 +102,8 @@ pub(crate) async fn observe(
         join,
         previous_roles: Default::default(),
         unused_role: None,
-        nodes: nodes(o, scaling_group.as_ref()),
+        nodes: by_instance(scaling_group.as_ref(), |id| o.node_index.get(id)),
+        lost_nodes: by_instance(scaling_group.as_ref(), |id| o.node_index.lost_node(id)),
         cluster_health: o.node_index.cluster_health(),
         drains: Drains::new(),
         strategy_state: None,
@@ -378,7 +379,8 @@ async fn launch_configuration(
     Ok(found.map(|c| c.data.clone()))
 }
 
-fn nodes(o: &Observer<'_>, group: Option<&ScalingGroup>) -> BTreeMap<String, NodeView> {
+/// What `find` knows about the instances of the group, by id.
+fn by_instance<T>(group: Option<&ScalingGroup>, find: impl Fn(&str) -> Option<T>) -> BTreeMap<String, T> {
     let instances = group.iter().flat_map(|g| &g.instances);
-    instances.filter_map(|i| Some((i.id.clone(), o.node_index.get(&i.id)?))).collect()
+    instances.filter_map(|i| Some((i.id.clone(), find(&i.id)?))).collect()
 }

@@ -86,8 +86,12 @@ pub(crate) async fn members_with_drains(
     instances: &[Instance],
     uid: &str,
 ) -> ObserveResult<(Vec<NodeInstance>, Drains)> {
-    let with_node =
-        |i: &Instance| NodeInstance { node: o.node_index.get(&i.id), reasons: Vec::new(), instance: i.clone() };
+    let with_node = |i: &Instance| NodeInstance {
+        node: o.node_index.get(&i.id),
+        lost_node: None,
+        reasons: Vec::new(),
+        instance: i.clone(),
+    };
     let mut members: Vec<_> = instances.iter().map(with_node).collect();
     find_orphaned_records(o, uid, members.iter_mut().filter_map(|m| m.node.as_mut()).collect()).await?;
     let drains = drain_views(o, &members, uid).await?;

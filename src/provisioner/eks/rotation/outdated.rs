@@ -94,6 +94,7 @@ pub(crate) fn members(
     instances
         .map(|instance| NodeInstance {
             node: state.nodes.get(&instance.id).cloned(),
+            lost_node: state.lost_nodes.get(&instance.id).cloned(),
             reasons: instance_drift(resolved, state, status, instance),
             instance: instance.clone(),
         })

@@ -1,13 +1,24 @@
 //! Whether all nodes of a group are Ready, and why not.
 
+use std::collections::BTreeSet;
+
+use jiff::SignedDuration;
 use serde_json::json;
 
 use crate::api::CurrentState;
-use crate::aws::{InstanceState, ScalingActivity, ScalingGroup};
+use crate::aws::{Instance, InstanceState, ScalingActivity, ScalingGroup};
 use crate::plan::{Outcome, Phase, PlanBuilder, Reason, waiting};
 use crate::provisioner::eks::input::PlanInput;
 use crate::provisioner::eks::rotation::outdated;
 use crate::rotation::NodeInstance;
+use crate::rotation::node_health::{Limits, unready_nodes};
+
+/// How long before the shortage was seen a termination may have begun that explains it.
+const TERMINATION_WINDOW: SignedDuration = SignedDuration::from_mins(10);
+/// How many terminations a message quotes.
+const MAX_TERMINATIONS: usize = 2;
+/// How many instance types a message names.
+const MAX_TYPES: usize = 4;
 
 /// Checks the readiness of the nodes, and sets the outcome when nothing else has set it.
 pub(crate) fn check_readiness(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuilder) {
@@ -27,18 +38,74 @@ pub(crate) fn check_readiness(input: &PlanInput, group: &ScalingGroup, builder: 
         }
         return;
     }
+    let blocked = |reason, message| Outcome::Blocked { reason, message, is_deleting: false };
+    let missing = missing_capacity(group);
+    if let Some(message) = launch_suspended(input, group, missing) {
+        builder.set_outcome_once(blocked(Reason::ProcessSuspended, message));
+    }
     if let Some((reason, message)) = launch_failure(input) {
-        builder.set_outcome_once(Outcome::Blocked { reason, message, is_deleting: false });
+        builder.set_outcome_once(blocked(reason, message));
     }
-    if let Some(message) = unready_instances(input, &members) {
-        builder.set_outcome_once(Outcome::Blocked { reason: Reason::NodesNotReady, message, is_deleting: false });
+    let unready = unready_nodes(&members, limits(input), join_entry(input), input.now);
+    if let Some(message) = unready.overdue {
+        builder.set_outcome_once(blocked(Reason::NodesNotReady, message));
     }
-    let joining = members.iter().filter(|m| m.instance.state == InstanceState::InService && m.node.is_none()).count();
-    let detail =
-        if joining > 0 { format!("; {joining} instances are running but have not joined yet") } else { String::new() };
     builder.status_update.fields.entry("nodes".into()).or_insert_with(|| json!({}));
     let units = if members.iter().any(|m| m.weight() > 1) { "units of capacity" } else { "nodes" };
-    builder.set_outcome_once(waiting(phase(input), format!("{ready} of {desired} {units} are ready{detail}")));
+    let summary = format!("{ready} of {desired} {units} are ready");
+    let details = unready.waiting.into_iter().chain(terminations(input, missing));
+    let message = std::iter::once(summary).chain(details).collect::<Vec<_>>().join("; ");
+    builder.set_outcome_once(waiting(phase(input), message));
+}
+
+fn limits(input: &PlanInput) -> Limits {
+    Limits { join: input.resolved.desired.rolling_update.join_timeout, recover: input.timing.kubelet_timeout }
+}
+
+/// What authorizes the nodes to join. With an access entry, EKS ignores the entry in aws-auth.
+fn join_entry(input: &PlanInput) -> &'static str {
+    match input.observed.join.access_entry.kind() {
+        Some(_) => "the access entry of the role",
+        None => "the role in kube-system/aws-auth",
+    }
+}
+
+/// How much of the desired capacity is neither running nor starting.
+fn missing_capacity(group: &ScalingGroup) -> i64 {
+    let runs = |i: &&Instance| matches!(i.state, InstanceState::InService | InstanceState::Pending);
+    let running: i64 = group.instances.iter().filter(runs).map(|i| i64::from(i.weight)).sum();
+    (i64::from(group.desired) - running).max(0)
+}
+
+/// Why Auto Scaling launches nothing, and how to let it.
+fn launch_suspended(input: &PlanInput, group: &ScalingGroup, missing: i64) -> Option<String> {
+    let is_launch = |process: &String| process == "Launch";
+    if missing == 0 || !group.suspended_processes.iter().any(is_launch) {
+        return None;
+    }
+    let remedy = match input.resolved.desired.suspended_processes.iter().any(is_launch) {
+        true => "remove Launch from spec.eks.configuration.suspendProcesses".to_owned(),
+        false => format!(
+            "someone else suspended it; resume it with `aws autoscaling resume-processes --auto-scaling-group-name {} --scaling-processes Launch`",
+            group.name
+        ),
+    };
+    Some(format!(
+        "{missing} of {} instances are missing, and Launch is suspended on the scaling group; {remedy}",
+        group.desired
+    ))
+}
+
+/// What Auto Scaling says about the latest terminations, while instances are missing.
+fn terminations(input: &PlanInput, missing: i64) -> Vec<String> {
+    if missing == 0 {
+        return Vec::new();
+    }
+    let since = input.now - input.observed.shortage_duration - TERMINATION_WINDOW;
+    let is_recent = |a: &&ScalingActivity| a.is_termination() && a.started.is_some_and(|started| started >= since);
+    let recent = input.observed.activities.iter().filter(is_recent).take(MAX_TERMINATIONS);
+    let told = recent.map(|a| format!("{} ({})", a.description, a.cause)).collect::<Vec<_>>();
+    std::iter::once(format!("waiting for Auto Scaling to launch {missing}")).chain(told).collect()
 }
 
 /// A rotation ends when its last replacement is Ready, not when the last outdated node is terminated.
@@ -47,39 +114,50 @@ fn phase(input: &PlanInput) -> Phase {
     if rotating { Phase::Rotating } else { Phase::Modifying }
 }
 
-/// Instances that are not Ready after the join timeout.
-fn unready_instances(input: &PlanInput, members: &[NodeInstance]) -> Option<String> {
-    let timeout = input.resolved.desired.rolling_update.join_timeout;
-    let late = |m: &&NodeInstance| {
-        let since = m.instance.in_service_since.unwrap_or(input.now);
-        m.instance.state == InstanceState::InService && !m.is_ready() && input.now.duration_since(since) >= timeout
-    };
-    let named = |m: &NodeInstance| match &m.node {
-        Some(node) => format!("{} ({} is not ready)", m.instance.id, node.name),
-        None => format!("{} (never joined)", m.instance.id),
-    };
-    let names: Vec<_> = members.iter().filter(late).map(named).collect();
-    (!names.is_empty()).then(|| {
-        let timeout = crate::util::duration::format(timeout);
-        // With an access entry, EKS ignores the entry in aws-auth.
-        let entry = match input.observed.join.access_entry.kind() {
-            Some(_) => "the access entry of the role",
-            None => "the role in kube-system/aws-auth",
-        };
-        format!(
-            "{} did not become Ready within {timeout}; check the image, the user data and {entry}",
-            names.join(", ")
-        )
-    })
-}
-
 /// Why instances fail to launch, from the scaling activities.
 fn launch_failure(input: &PlanInput) -> Option<(Reason, String)> {
-    if input.observed.shortage_duration < input.timing.launch_shortfall {
+    let mut launches = input.observed.activities.iter().filter(|a| !a.is_termination());
+    let failed = launches.find(|a| a.is_finished()).filter(|last| last.has_failed())?;
+    let reason = launch_failure_reason(failed);
+    // These failures last. The others may pass: a new instance profile needs time, for example.
+    let lasts = matches!(reason, Reason::InsufficientCapacity | Reason::QuotaExceeded);
+    if !lasts && input.observed.shortage_duration < input.timing.launch_shortfall {
         return None;
     }
-    let failed = input.observed.activities.iter().find(|a| a.status == "Failed" || a.status == "Cancelled")?;
-    Some((launch_failure_reason(failed), format!("instances failed to launch: {}", failed.message)))
+    let (types, zones) = (instance_types(input), failed_zones(input));
+    let zones = if zones.is_empty() { String::new() } else { format!(" in {}", zones.join(", ")) };
+    Some((reason, format!("{types} failed to launch{zones}: {}{}", failed.message, launch_remedy(reason))))
+}
+
+/// What to do about a failed launch, after AWS's own words.
+fn launch_remedy(reason: Reason) -> &'static str {
+    match reason {
+        Reason::InsufficientCapacity => {
+            "; wait, add subnets in other zones, or allow other instance types (mixedInstancesPolicy)"
+        }
+        Reason::QuotaExceeded => "; request a quota increase from AWS, or shrink other groups",
+        _ => "",
+    }
+}
+
+/// The instance types that the group asks for.
+fn instance_types(input: &PlanInput) -> String {
+    let desired = &input.resolved.desired;
+    let listed = desired.mixed_instances.iter().flat_map(|mixed| &mixed.overrides).map(|o| o.instance_type.as_str());
+    let mut types: Vec<_> = std::iter::once(desired.instance_type.as_str()).chain(listed).collect();
+    let mut seen = BTreeSet::new();
+    types.retain(|kind| seen.insert(*kind));
+    match types.len() {
+        0..=MAX_TYPES => types.join(", "),
+        all => format!("{} and {} other types", types[..MAX_TYPES].join(", "), all - MAX_TYPES),
+    }
+}
+
+/// The zones of the launches that failed since the last one that did not.
+fn failed_zones<'a>(input: &PlanInput<'a>) -> Vec<&'a str> {
+    let launches = input.observed.activities.iter().filter(|a| !a.is_termination() && a.is_finished());
+    let failed = launches.take_while(|a| a.has_failed());
+    failed.filter_map(|a| a.zone.as_deref()).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 fn launch_failure_reason(activity: &ScalingActivity) -> Reason {

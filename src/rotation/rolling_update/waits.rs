@@ -1,0 +1,70 @@
+//! What a rotation waits for before it takes the next node, by name. Times are absolute, so that a wait costs no writes.
+
+use super::types::{Candidates, RollingUpdateInput};
+use crate::api::rfc3339;
+use crate::aws::InstanceState;
+use crate::rotation::members::NodeInstance;
+use crate::util::duration;
+
+/// How many members a message names.
+const MAX_NAMED: usize = 5;
+
+/// The members that are not available, with what each of them waits for; phrases that follow "waiting for".
+pub(super) fn for_availability(input: &RollingUpdateInput, unavailable: usize) -> Vec<String> {
+    let mut waits: Vec<_> = input.members.iter().filter_map(|member| for_member(input, member)).collect();
+    let exists = |m: &&NodeInstance| m.instance.state != InstanceState::Terminating;
+    let existing: usize = input.members.iter().filter(exists).map(NodeInstance::weight).sum();
+    if existing < input.desired {
+        waits.push(format!("Auto Scaling to launch {} more", input.desired - existing));
+    }
+    shorten(&mut waits);
+    if waits.is_empty() {
+        waits.push(format!("nodes to be available: {unavailable} of {} are not", input.desired));
+    }
+    waits.iter_mut().last().into_iter().for_each(|last| {
+        *last += &format!(" (maxUnavailable is {})", input.max_unavailable);
+    });
+    waits
+}
+
+/// Keeps the first phrases, and says how many others there are.
+fn shorten(waits: &mut Vec<String>) {
+    let others = waits.len().saturating_sub(MAX_NAMED);
+    if others > 0 {
+        waits.truncate(MAX_NAMED);
+        waits.push(format!("{others} others"));
+    }
+}
+
+/// What the rotation waits for at this member; `None` when it is available.
+pub(super) fn for_member(input: &RollingUpdateInput, member: &NodeInstance) -> Option<String> {
+    let (id, name) = (&member.instance.id, member.describe());
+    match (member.instance.state, &member.node) {
+        (InstanceState::Pending, _) => Some(format!("{id} to enter service")),
+        (InstanceState::Terminating, _) => Some(format!("{name} to terminate")),
+        (InstanceState::InService, Some(node)) if node.cordoned => {
+            let is_ours = member.disruption_of(input.group_uid).is_some();
+            (!is_ours).then(|| format!("{name}, which someone else cordoned, to be uncordoned"))
+        }
+        (InstanceState::InService, Some(node)) if node.ready => {
+            let is_new = member.reasons.is_empty() && input.candidates == Candidates::Outdated;
+            let since = node.ready_changed_at.filter(|_| is_new)?;
+            (input.now.duration_since(since) < input.ready_hold).then(|| {
+                let until = rfc3339(since + input.ready_hold);
+                format!("{name} to stay Ready until {until}")
+            })
+        }
+        (InstanceState::InService, Some(node)) if node.has_become_unready() => {
+            let since = node.ready_changed_at.map_or_else(String::new, |at| format!(" since {}", rfc3339(at)));
+            Some(format!("{name}, which has been NotReady{since}, to be Ready again"))
+        }
+        (InstanceState::InService, node) => {
+            let what = if node.is_some() { "to become Ready" } else { "to join" };
+            let limit = duration::format(input.join_timeout);
+            let since = member.instance.in_service_since;
+            let since = since.map_or_else(String::new, |at| format!("in service since {}, ", rfc3339(at)));
+            Some(format!("{name} {what} ({since}at most {limit})"))
+        }
+        (InstanceState::Standby | InstanceState::Warmed | InstanceState::Other, _) => None,
+    }
+}
