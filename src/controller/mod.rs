@@ -2,6 +2,7 @@
 
 pub(crate) mod access_migration;
 pub(crate) mod context;
+mod failed_look;
 #[cfg(test)]
 mod fake;
 #[cfg(test)]
@@ -68,7 +69,14 @@ async fn reconcile_group(stored: &GroupObject, ctx: &Context) -> Result<Action, 
         Precondition::InvalidObject => return report_invalid_object(stored, &key, ctx).await,
     };
     let old_status = group.status.clone().unwrap_or_default();
-    let mut planned = plan_with_fresh_reads(group, &key, ctx, now).await?;
+    let mut planned = match plan_with_fresh_reads(group, &key, ctx, now).await {
+        Ok(planned) => planned,
+        Err(error) => {
+            failed_look::report(group, &key, &error, ctx, now).await;
+            return Err(error);
+        }
+    };
+    failed_look::end(&key, ctx);
     hold_back_repetitions(&mut planned, &key, ctx, now);
     let Some(applied) = apply_plan(group, planned.plan, ctx, now).await else { return Ok(Action::await_change()) };
     record_writes(&key, &applied, ctx, now);
@@ -334,8 +342,7 @@ fn record_metrics(
     let state =
         patched("currentState").and_then(|s| s.as_str().map(str::to_owned)).or_else(|| old.current_state.clone());
     metrics.set_group_status(key, state.as_deref().unwrap_or("Init"));
-    let stalled = report.outcome.as_ref().and_then(Outcome::stalled_reason);
-    metrics.set_group_stalled(key, stalled.map(|reason| reason.to_string()));
+    metrics.set_group_stalled(key, report.stalled.map(|reason| reason.to_string()));
     let counts = applied.plan.status_update.fields.get("nodes").and_then(|n| serde_json::from_value(n.clone()).ok());
     if let Some(counts) = counts.or_else(|| old.nodes.clone()) {
         metrics.set_node_counts(key, &counts);

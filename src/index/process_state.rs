@@ -81,6 +81,9 @@ struct GroupState {
     unobserved_since: Option<Timestamp>,
     /// Since when EKS has been working on the group's node groups while nodes are being drained.
     paused_since: Option<Timestamp>,
+    /// Since when the group could not be read, and the failure that its condition tells. It only decides when the
+    /// failure is reported.
+    failed_look: Option<(Timestamp, Option<String>)>,
     /// Consecutive failures.
     failures: u32,
     /// The resourceVersion of this controller's last write, and when it was made.
@@ -160,6 +163,26 @@ impl ProcessState {
     /// Records whether a rotation waits for the warm pool; returns for how long it has.
     pub(crate) fn track_warm_pool_wait(&self, group: &str, is_waiting: bool, now: Timestamp) -> SignedDuration {
         self.group(group, |g| track(&mut g.warm_pool_wait_since, is_waiting, now))
+    }
+
+    /// Records that the group could not be read; returns since when that has been so.
+    pub(crate) fn record_failed_look(&self, group: &str, now: Timestamp) -> Timestamp {
+        self.group(group, |g| g.failed_look.get_or_insert((now, None)).0)
+    }
+
+    /// Whether the condition of the group tells this failure.
+    pub(crate) fn is_failure_told(&self, group: &str, failure: &str) -> bool {
+        self.group(group, |g| g.failed_look.as_ref().is_some_and(|(_, told)| told.as_deref() == Some(failure)))
+    }
+
+    /// Records that the condition of the group tells this failure.
+    pub(crate) fn set_failure_told(&self, group: &str, failure: String) {
+        self.group(group, |g| g.failed_look.iter_mut().for_each(|(_, told)| *told = Some(failure.clone())));
+    }
+
+    /// Records that the group was read.
+    pub(crate) fn end_failed_looks(&self, group: &str) {
+        self.group(group, |g| g.failed_look = None);
     }
 
     /// Records a failure; returns the number of consecutive failures.

@@ -168,8 +168,8 @@ def test_an_action_that_aws_denies_blocks_only_the_groups_that_need_it(own_cloud
     first.wait_ready(nodes=1)
 
 
-@pytest.mark.parametrize("action", ["throttle", "error5xx", "deny"])
-def test_failed_reads_are_not_taken_for_absence(own_cloud, start_controller, action):
+@pytest.mark.parametrize(("action", "reason"), [("throttle", "AWSThrottled"), ("error5xx", "AWSUnavailable"), ("deny", None)])
+def test_failed_reads_are_not_taken_for_absence(own_cloud, start_controller, action, reason):
     """Without this, everything would be made a second time, or a finalizer would go while instances still run."""
     cloud = own_cloud()
     controller = start_controller(cloud)
@@ -181,7 +181,7 @@ def test_failed_reads_are_not_taken_for_absence(own_cloud, start_controller, act
     mark = cloud.log_position()
     with cloud.fault(action=action, kind="read", count=-1):
         goes.delete()
-        start_controller(cloud, *SOON, "--max-api-retries", "1")
+        controller = start_controller(cloud, *SOON, "--max-api-retries", "1")
 
         def refused():
             reads = [e for e in cloud.aws_events(mark) if e["kind"] == "read" and e.get("fault") == action]
@@ -190,7 +190,16 @@ def test_failed_reads_are_not_taken_for_absence(own_cloud, start_controller, act
         eventually(refused, WAIT, "reads that were refused")
         assert performed_writes(cloud, mark) == []
         assert goes.get() is not None and goes.asg() is not None
+        if reason:
+            told = stays.wait_condition("Reconciling", reason=reason)
+            assert " Describe" in told["message"] and "since 20" in told["message"] and stays.has_condition("Ready")
+            stays.wait_event(reason, " Describe")
+            mark_of_retries = cloud.log_position()
+            eventually(lambda: len([e for e in cloud.aws_events(mark_of_retries) if e.get("fault") == action]) >= 4, WAIT, "retries")
+            assert stays.condition("Reconciling") == told, "one write says it, not one for each try"
+            assert metric(controller, f'instance_manager_instance_group_unread{{instancegroup="{stays.key}",reason="{reason}"}}') == 1
     goes.wait_gone()
+    stays.wait(lambda g: g.has_condition("Reconciling", "False"), what="an end of the condition")
     stays.wait_ready(nodes=1)
     assert goes.asg() is None and stays.writes(mark) == []
 

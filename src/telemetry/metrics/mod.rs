@@ -36,6 +36,7 @@ pub(crate) enum ReconcileResult {
 struct GroupSeries {
     status: Option<String>,
     stalled: Option<String>,
+    unread: Option<String>,
     reasons: BTreeSet<&'static str>,
 }
 
@@ -48,6 +49,7 @@ pub(crate) struct Metrics {
     reconcile_fail: IntCounterVec,
     group_status: IntGaugeVec,
     group_stalled: IntGaugeVec,
+    group_unread: IntGaugeVec,
     nodes: IntGaugeVec,
     ineffective_writes: IntGaugeVec,
     throttles: IntCounterVec,
@@ -105,6 +107,11 @@ impl Metrics {
             group_stalled: build.gauges(
                 "instance_manager_instance_group_stalled",
                 "The reason of the condition Stalled of an InstanceGroup that needs manual intervention, always 1.",
+                &["instancegroup", "reason"],
+            )?,
+            group_unread: build.gauges(
+                "instance_manager_instance_group_unread",
+                "An InstanceGroup whose reads have failed for a minute, by the reason of the condition Reconciling, always 1.",
                 &["instancegroup", "reason"],
             )?,
             nodes: build.gauges(
@@ -240,13 +247,14 @@ impl Metrics {
     pub(crate) fn set_group_stalled(&self, group: &str, reason: Option<String>) {
         let mut groups = self.groups();
         let series = groups.entry(group.to_owned()).or_default();
-        if let Some(before) = series.stalled.take().filter(|before| Some(before) != reason.as_ref()) {
-            ignore_missing_series(self.group_stalled.remove_label_values(&[group, &before]));
-        }
-        if let Some(reason) = &reason {
-            self.group_stalled.with_label_values(&[group, reason]).set(1);
-        }
-        series.stalled = reason;
+        exchange_series(&self.group_stalled, group, &mut series.stalled, reason);
+    }
+
+    /// Sets why the group cannot be read; `None` when it can.
+    pub(crate) fn set_group_unread(&self, group: &str, reason: Option<String>) {
+        let mut groups = self.groups();
+        let series = groups.entry(group.to_owned()).or_default();
+        exchange_series(&self.group_unread, group, &mut series.unread, reason);
     }
 
     /// Sets the node counts of a group.
@@ -283,6 +291,9 @@ impl Metrics {
         }
         if let Some(reason) = series.stalled {
             ignore_missing_series(self.group_stalled.remove_label_values(&[group, &reason]));
+        }
+        if let Some(reason) = series.unread {
+            ignore_missing_series(self.group_unread.remove_label_values(&[group, &reason]));
         }
         ignore_missing_series(self.ineffective_writes.remove_label_values(&[group]));
         for state in ["desired", "ready", "updated", "outdated", "draining"] {
@@ -373,6 +384,17 @@ impl Drop for ReconcileTimer<'_> {
         self.metrics.reconcile_seconds.observe(took);
         self.metrics.work_seconds.observe(took);
     }
+}
+
+/// Replaces the series of a group that has at most one, by its second label.
+fn exchange_series(family: &IntGaugeVec, group: &str, current: &mut Option<String>, new: Option<String>) {
+    if let Some(before) = current.take().filter(|before| Some(before) != new.as_ref()) {
+        ignore_missing_series(family.remove_label_values(&[group, &before]));
+    }
+    if let Some(value) = &new {
+        family.with_label_values(&[group, value]).set(1);
+    }
+    *current = new;
 }
 
 /// Ignores the error of removing a series that does not exist.

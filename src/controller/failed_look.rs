@@ -1,0 +1,188 @@
+//! What a group says while AWS or the API server does not answer its reads: a condition, an event and a metric, once the
+//! reads have failed for a while. The conditions of the last look stay, because the nodes run on.
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+use serde_json::json;
+
+use super::context::{Context, Error, event_target, publish_event};
+use super::planner::ObserveError;
+use crate::api::names::condition;
+use crate::api::{Condition, InstanceGroup, InstanceGroupStatus, diff_merge_patch, group_id, rfc3339, set_condition};
+use crate::aws::AwsErrorKind;
+use crate::plan::Event;
+use crate::provisioner::GroupId;
+
+/// The class of a failed look, which is the reason of the condition `Reconciling`.
+fn reason(error: &ObserveError) -> &'static str {
+    match error {
+        ObserveError::Aws(error) => match error.kind {
+            AwsErrorKind::Throttled => condition::AWS_THROTTLED,
+            AwsErrorKind::Unavailable => condition::AWS_UNAVAILABLE,
+            _ => condition::READ_FAILED,
+        },
+        ObserveError::Kube(_) => condition::READ_FAILED,
+    }
+}
+
+/// What identifies the failure: the same one is written once, although AWS may word it differently each time.
+fn identity(error: &ObserveError) -> String {
+    match error {
+        ObserveError::Aws(error) => format!("{} {} {}", error.service, error.operation, error.code),
+        ObserveError::Kube(_) => reason(error).to_owned(),
+    }
+}
+
+fn remedy(reason: &str) -> &'static str {
+    match reason {
+        condition::AWS_THROTTLED => "find what else uses up the API rate of the account, or lower --max-workers",
+        condition::AWS_UNAVAILABLE => "see AWS's health dashboard, and the controller's network and VPC endpoints",
+        _ => "see the error; the controller's credentials or permissions may be the cause",
+    }
+}
+
+/// The message of the condition: since when, which call with AWS's last error, what the status is worth, what to do.
+fn message(error: &ObserveError, id: &GroupId, status: &InstanceGroupStatus, since: Timestamp) -> String {
+    let reason = reason(error);
+    let problem = match reason {
+        condition::AWS_THROTTLED => "AWS has throttled the controller",
+        condition::AWS_UNAVAILABLE => "AWS has not answered the controller",
+        _ => "the group cannot be read",
+    };
+    let observed = status.observed_generation.unwrap_or_default();
+    let staleness = match observed == id.generation {
+        true => "the status is as old".to_owned(),
+        false => format!("the spec of generation {} was not looked at yet", id.generation),
+    };
+    format!(
+        "{problem} since {}: {error}; {staleness}, and nothing is changed meanwhile; the controller keeps trying; {}",
+        rfc3339(since),
+        remedy(reason)
+    )
+}
+
+/// The new condition, and the patch that writes it; no patch when the condition stands already.
+fn report_patch(
+    error: &ObserveError,
+    id: &GroupId,
+    status: &InstanceGroupStatus,
+    since: Timestamp,
+    now: Timestamp,
+) -> (Condition, Option<serde_json::Value>) {
+    let new = Condition {
+        observed_generation: status.observed_generation,
+        ..Condition::new(condition::RECONCILING, true, reason(error), message(error, id, status, since))
+    };
+    let before = json!(status);
+    let mut after = status.clone();
+    set_condition(&mut after.conditions, new.clone(), &rfc3339(now));
+    (new, diff_merge_patch(&before, &json!(after)))
+}
+
+/// Notes that the group could not be read, and reports it once that lasts.
+pub(super) async fn report(group: &InstanceGroup, key: &str, error: &Error, ctx: &Context, now: Timestamp) {
+    let (Error::Observe(error), planner) = (error, &ctx.planner) else { return };
+    let since = planner.process_state.record_failed_look(key, now);
+    if now.duration_since(since) < planner.settings.timing.failed_look_delay {
+        return;
+    }
+    ctx.metrics.set_group_unread(key, Some(reason(error).to_owned()));
+    let what = identity(error);
+    if planner.process_state.is_failure_told(key, &what) || !ctx.can_write() {
+        return;
+    }
+    let status = group.status.clone().unwrap_or_default();
+    let (new, patch) = report_patch(error, &group_id(group), &status, since, now);
+    let (namespace, name) = (group.namespace().unwrap_or_default(), group.name_any());
+    if let Some(patch) = patch {
+        let version = group.resource_version().unwrap_or_default();
+        match planner.kube.patch_status(&namespace, &name, &version, patch).await {
+            Ok(version) => planner.process_state.record_write(key, &version, Timestamp::now()),
+            Err(error) => return tracing::warn!(group = %key, %error, "cannot report that the group is not read"),
+        }
+    }
+    planner.process_state.set_failure_told(key, what);
+    let was_told = status.conditions.iter().any(|c| {
+        c.r#type == condition::RECONCILING && c.is_true() && new.reason.as_deref().is_some_and(|r| c.has_reason(r))
+    });
+    if !was_told {
+        let event = Event::warning(reason(error), new.message.unwrap_or_default());
+        publish_event(&event_target(&group.metadata), &event, ctx).await;
+    }
+}
+
+/// Notes that the group was read. The report of the pass replaces the condition.
+pub(super) fn end(key: &str, ctx: &Context) {
+    ctx.planner.process_state.end_failed_looks(key);
+    ctx.metrics.set_group_unread(key, None);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::InstanceGroupSpec;
+    use crate::aws::AwsError;
+
+    fn aws_error(code: &str, status: u16) -> ObserveError {
+        ObserveError::Aws(AwsError::from_response(
+            "AutoScaling",
+            "DescribeAutoScalingGroups",
+            code,
+            "slow down",
+            status,
+        ))
+    }
+
+    fn status() -> InstanceGroupStatus {
+        serde_json::from_value(json!({
+            "observedGeneration": 3,
+            "conditions": [{"type": "Ready", "status": "True", "reason": "Ready"}, {"type": "Reconciling", "status": "False"}],
+        }))
+        .expect("a status")
+    }
+
+    fn id(generation: i64) -> GroupId {
+        GroupId { generation, ..group_id(&InstanceGroup::new("web", InstanceGroupSpec::default())) }
+    }
+
+    /// Without it, an outage of AWS looks like a group that has nothing to do.
+    #[test]
+    fn failed_look_names_call_error_time_and_generation() {
+        let (since, now) = (Timestamp::UNIX_EPOCH, Timestamp::from_second(70).expect("a time"));
+        for (error, expected) in [
+            (aws_error("Throttling", 400), "AWSThrottled"),
+            (aws_error("InternalFailure", 500), "AWSUnavailable"),
+            (aws_error("ExpiredToken", 400), "ReadFailed"),
+        ] {
+            let (told, patch) = report_patch(&error, &id(4), &status(), since, now);
+            assert!(told.is_true() && told.has_reason(expected), "{told:?}");
+            let message = told.message.expect("a message");
+            for word in
+                ["AutoScaling DescribeAutoScalingGroups", "slow down", "since 1970-01-01T00:00:00Z", "generation 4"]
+            {
+                assert!(message.contains(word), "{word} is missing in {message}");
+            }
+            let patch = patch.expect("a patch");
+            assert_eq!(patch.as_object().map(|fields| fields.len()), Some(1), "the rest of the status stays: {patch}");
+            let after: InstanceGroupStatus = serde_json::from_value(patch).expect("a status");
+            assert!(after.conditions[0].is_true(), "the nodes run on");
+            assert_eq!(report_patch(&error, &id(4), &after_report(&after), since, now).1, None, "it is written once");
+        }
+        let (told, _) = report_patch(&aws_error("Throttling", 400), &id(3), &status(), since, now);
+        assert!(told.message.is_some_and(|message| !message.contains("generation")));
+    }
+
+    fn after_report(patched: &InstanceGroupStatus) -> InstanceGroupStatus {
+        InstanceGroupStatus { observed_generation: Some(3), ..patched.clone() }
+    }
+
+    /// AWS puts the ID of the request into some messages.
+    #[test]
+    fn same_failure_in_other_words_is_the_same() {
+        let worded = |message| {
+            ObserveError::Aws(AwsError::from_response("EC2", "DescribeInstances", "Throttling", message, 400))
+        };
+        assert_eq!(identity(&worded("request a")), identity(&worded("request b")));
+        assert_ne!(identity(&worded("a")), identity(&aws_error("Throttling", 400)));
+    }
+}
