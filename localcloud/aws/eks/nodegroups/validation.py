@@ -153,12 +153,14 @@ def check_labels(labels: dict[str, str]) -> dict[str, str]:
 
 
 def check_taints(taints: list[dict[str, str]]) -> list[dict[str, str]]:
-    """Check taints: at most 50, each with a key and an effect in the API's spelling. An empty value is omitted."""
+    """Check taints: at most 50, each with a key of 1 to 63 characters, its prefix included, and an effect in the API's
+    spelling. An empty value is omitted.
+    """
     if len(taints) > 50:
         raise invalid_parameter("A maximum of 50 taints are allowed per node group")
     for taint in taints:
         key, value = taint.get("key") or "", taint.get("value") or ""
-        if not TAINT_KEY.fullmatch(key) or len(key) > 253:
+        if not TAINT_KEY.fullmatch(key) or len(key) > 63:
             raise invalid_parameter(f"Invalid taint key: {key!r}")
         if value and not LABEL_VALUE.fullmatch(value):
             raise invalid_parameter(f"Invalid taint value: {value!r}")

@@ -42,9 +42,10 @@ def test_invalid_launch_data_is_rejected_by_auto_scaling(aws, groups, data, name
 
 
 @pytest.mark.patched
-def test_a_template_tags_only_resources_of_a_launch(aws, data, name):
+@pytest.mark.parametrize("kind", ["auto-scaling-group", "snapshot"])
+def test_a_template_tags_only_resources_of_a_launch(aws, data, name, kind):
     """Amazon EC2 API Reference, LaunchTemplateTagSpecificationRequest, ResourceType."""
-    tags = {"TagSpecifications": [{"ResourceType": "auto-scaling-group", "Tags": [{"Key": "k", "Value": "v"}]}]}
+    tags = {"TagSpecifications": [{"ResourceType": kind, "Tags": [{"Key": "k", "Value": "v"}]}]}
     assert client_error(aws.ec2.create_launch_template, LaunchTemplateName=name, LaunchTemplateData=data | tags)[0] == "InvalidParameterValue"
 
 
