@@ -7,20 +7,16 @@ use serde_json::json;
 
 use super::context::{Context, Error, event_target, publish_event};
 use super::planner::ObserveError;
+use super::report::aws_failure;
 use crate::api::names::condition;
 use crate::api::{Condition, InstanceGroup, InstanceGroupStatus, diff_merge_patch, group_id, rfc3339, set_condition};
-use crate::aws::AwsErrorKind;
 use crate::plan::Event;
 use crate::provisioner::GroupId;
 
 /// The class of a failed look, which is the reason of the condition `Reconciling`.
 fn reason(error: &ObserveError) -> &'static str {
     match error {
-        ObserveError::Aws(error) => match error.kind {
-            AwsErrorKind::Throttled => condition::AWS_THROTTLED,
-            AwsErrorKind::Unavailable => condition::AWS_UNAVAILABLE,
-            _ => condition::READ_FAILED,
-        },
+        ObserveError::Aws(error) => aws_failure(error).unwrap_or(condition::READ_FAILED),
         ObserveError::Kube(_) => condition::READ_FAILED,
     }
 }

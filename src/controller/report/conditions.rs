@@ -34,8 +34,14 @@ pub(super) struct Readiness {
     pub message: String,
 }
 
-/// The conditions Ready, Reconciling and Stalled of an outcome, and of what stands beside it.
-pub(super) fn standard_conditions(outcome: &Outcome, others: &[Outcome], ready: &Readiness) -> [Condition; 3] {
+/// The conditions Ready, Reconciling and Stalled of an outcome, and of what stands beside it. `failure` is the reason if
+/// AWS is why the group makes no progress.
+pub(super) fn standard_conditions(
+    outcome: &Outcome,
+    failure: Option<&str>,
+    others: &[Outcome],
+    ready: &Readiness,
+) -> [Condition; 3] {
     let all = |ready, reconciling, stalled, reason: &str, message: &str| {
         [
             Condition::new(condition::READY, ready, reason, message),
@@ -45,7 +51,10 @@ pub(super) fn standard_conditions(outcome: &Outcome, others: &[Outcome], ready: 
     };
     match outcome {
         Outcome::Converged | Outcome::Deleted => all(true, false, false, "Ready", &ready.message),
-        Outcome::Progressing { phase, message, .. } => all(false, true, false, &format!("{phase:?}"), message),
+        Outcome::Progressing { phase, message, .. } => {
+            let reason = failure.map_or_else(|| format!("{phase:?}"), str::to_owned);
+            all(false, true, false, &reason, message)
+        }
         Outcome::Locked { message } => locked_conditions(message, others, ready),
         Outcome::Blocked { reason, message, .. } => {
             all(false, false, true, &reason.to_string(), &truncate(&with_others(message, others)))

@@ -11,8 +11,10 @@ use self::conditions::{
     Readiness, boundaries_condition, drain_blocked_update, locked_update, standard_conditions, transition_event,
     truncate, with_tag_denied,
 };
-use self::outcome::reported_outcome;
-pub(crate) use self::outcome::{had_no_effect, missing_iam_action, missing_kubernetes_permission, step_failure};
+pub(crate) use self::outcome::{
+    aws_failure, had_no_effect, missing_iam_action, missing_kubernetes_permission, step_failure,
+};
+use self::outcome::{failed_write, reported_outcome};
 use crate::api::names::{condition, event};
 use crate::api::{Condition, CurrentState, InstanceGroupStatus, apply_merge_patch, diff_merge_patch, set_condition};
 use crate::apply::{Applied, StepError};
@@ -98,7 +100,9 @@ pub fn report(
     };
     let others = reported_others(applied);
     let readiness = Readiness { all: are_nodes_ready(plan, old), message: ready_message(&status) };
-    standard_conditions(&outcome, others, &readiness).into_iter().for_each(&mut update_condition);
+    standard_conditions(&outcome, failed_write(applied), others, &readiness)
+        .into_iter()
+        .for_each(&mut update_condition);
     let stalled = outcome.stalled_reason().or_else(|| others.iter().find_map(Outcome::stalled_reason));
     if let Some(ready) = plan.status_update.nodes_ready.filter(|_| applied.error.is_none()) {
         update_condition(Condition::new(

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::api::names::condition;
 use crate::apply::{Applied, StepError};
+use crate::aws::{AwsError, AwsErrorKind};
 use crate::ownership;
 use crate::plan::{NodeStep, ObjectStep, Outcome, Phase, Reason, Recheck, Step};
 
@@ -39,6 +40,23 @@ pub(super) fn reported_outcome(applied: &Applied) -> Outcome {
             message: format!("{step} failed and is retried: {error}"),
             recheck: Recheck::Poll,
         },
+    }
+}
+
+/// The reason of the condition `Reconciling` for an AWS error that is not the group's; `None` for other errors.
+pub(crate) fn aws_failure(error: &AwsError) -> Option<&'static str> {
+    match error.kind {
+        AwsErrorKind::Throttled => Some(condition::AWS_THROTTLED),
+        AwsErrorKind::Unavailable => Some(condition::AWS_UNAVAILABLE),
+        _ => None,
+    }
+}
+
+/// Why the group makes no progress, if AWS throttled a write or did not answer it.
+pub(super) fn failed_write(applied: &Applied) -> Option<&'static str> {
+    match &applied.error {
+        Some(StepError::Aws(error)) => aws_failure(error),
+        _ => None,
     }
 }
 

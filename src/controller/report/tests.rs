@@ -3,6 +3,7 @@
 use super::*;
 use crate::api::{InstanceGroup, InstanceGroupSpec, group_id};
 use crate::apply::BlockedEviction;
+use crate::aws::AwsError;
 use crate::plan::{ConditionUpdate, PlanBuilder, PodRef, Recheck};
 
 #[test]
@@ -99,6 +100,37 @@ fn created_resource_of_the_strategy_is_recorded_at_once() {
     };
     let patch = report(&InstanceGroupStatus::default(), &applied, None, "2026-01-02T00:00:00Z").patch.expect("a patch");
     assert_eq!(patch["strategyProgress"], json!({"state": "Submitted", "uid": "u1"}));
+}
+
+/// Without it, a group that AWS throttles looks like one that is being changed.
+#[test]
+fn write_that_aws_throttles_or_does_not_answer_is_told() {
+    let id = group_id(&InstanceGroup::new("web", InstanceGroupSpec::default()));
+    for (code, http, reason) in [
+        ("Throttling", 400, "AWSThrottled"),
+        ("InternalFailure", 500, "AWSUnavailable"),
+        ("ResourceInUse", 400, "Modifying"),
+    ] {
+        let mut builder = PlanBuilder { outcome: Some(Outcome::Converged), ..PlanBuilder::default() };
+        builder.push(ObjectStep::AddFinalizer);
+        let error = AwsError::from_response("AutoScaling", "UpdateAutoScalingGroup", code, "slow down", http);
+        let applied = Applied {
+            steps_done: 0,
+            plan: builder.build(&id, None),
+            error: Some(StepError::Aws(error)),
+            blocked_evictions: vec![],
+            tag_denials: vec![],
+            unchanged_steps: vec![],
+            resource_version: None,
+            created_strategy_uid: None,
+        };
+        let patch = report(&InstanceGroupStatus::default(), &applied, None, "2026-01-02T00:00:00Z").patch;
+        let conditions = patch.expect("a patch")["conditions"].take();
+        let conditions: Vec<Condition> = serde_json::from_value(conditions).expect("conditions");
+        let told = conditions.into_iter().find(|c| c.r#type == condition::RECONCILING).expect("a condition");
+        assert!(told.is_true() && told.has_reason(reason), "{told:?}");
+        assert!(told.message.is_some_and(|m| m.contains("UpdateAutoScalingGroup") && m.contains(code)));
+    }
 }
 
 /// A field that breaks in the middle of a rotation is reported at once, and not only when the rotation is over.
