@@ -21,6 +21,9 @@ pub struct SpecError {
     pub rule: String,
     /// What the user can do.
     pub remedy: String,
+    /// Where the cluster admin wrote the value; `None` for a value of the tenant.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub admin_source: Option<Box<str>>,
 }
 
 impl SpecError {
@@ -32,6 +35,7 @@ impl SpecError {
             value: value.to_string(),
             rule: rule.into(),
             remedy: remedy.into(),
+            admin_source: None,
         }
     }
 
@@ -53,6 +57,7 @@ impl SpecError {
             value: String::new(),
             rule: message.to_string(),
             remedy: String::new(),
+            admin_source: None,
         }
     }
 
@@ -71,7 +76,13 @@ impl std::fmt::Display for SpecError {
         } else if self.value.is_empty() {
             write!(f, "{path} {}; {}", self.rule, self.remedy)
         } else {
-            write!(f, "{path} `{}` {}; {}", self.value, self.rule, self.remedy)
+            write!(f, "{path} `{}` {}; {}", self.value, self.rule, self.remedy)?;
+            match &self.admin_source {
+                Some(source) => {
+                    write!(f, "; the value is your cluster admin's: {source} in the ConfigMap instance-manager")
+                }
+                None => Ok(()),
+            }
         }
     }
 }

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::overridden::OverriddenValue;
-use super::provenance::{Origin, Provenance};
+use super::provenance::{Origin, Provenance, Source};
 use crate::api::names::annotation::is_true;
 use crate::api::redacted;
 
@@ -53,6 +53,21 @@ pub struct MergedSpec {
 }
 
 impl MergedSpec {
+    /// Where the cluster admin wrote the value at a path; `None` if the tenant wrote it or a part of it, or if there is
+    /// none.
+    pub(crate) fn admin_source(&self, path: &str) -> Option<Source> {
+        let is_part =
+            |key: &str| key.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']));
+        let with_prefix = self.provenance.range(path.to_owned()..).take_while(|(key, _)| key.starts_with(path));
+        let mut parts = with_prefix.filter(|(key, _)| is_part(key)).map(|(_, source)| *source);
+        let Some(first) = parts.next() else {
+            let (parent, _) = path.rsplit_once(['.', '['])?;
+            return self.provenance.get(parent).copied().filter(|source| source.origin != Origin::Tenant);
+        };
+        let is_admin = |source: &Source| source.origin != Origin::Tenant;
+        (is_admin(&first) && parts.all(|source| is_admin(&source))).then_some(first)
+    }
+
     /// Whether the tenant set the value at a path, or a value that contains it.
     pub(crate) fn is_from_tenant(&self, path: &str) -> bool {
         let mut path = path;

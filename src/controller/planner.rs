@@ -17,9 +17,7 @@ use crate::api::{self, InstanceGroup, InstanceGroupSpec, InstanceGroupStatus, Pr
 use crate::auth::aws_auth::MapRoles;
 use crate::aws::inventory::Inventory;
 use crate::boundaries::active::{ActiveBoundaries, BoundariesSource};
-use crate::boundaries::{
-    Boundaries, MergedAnnotations, MergedSpec, OverriddenValue, PolicyViolation, QuotaRequest, merge,
-};
+use crate::boundaries::{Boundaries, MergedAnnotations, MergedSpec, PolicyViolation, QuotaRequest, merge};
 use crate::controller::recorded_cluster;
 use crate::controller::report::BoundariesSummary;
 use crate::index::groups::GroupIndex;
@@ -28,7 +26,7 @@ use crate::index::process_state::ProcessState;
 use crate::index::spot::Recommendations;
 use crate::k8s::KubeApi;
 use crate::plan::{self, ConditionUpdate, Plan, Reason};
-use crate::provisioner::broken_fields::ask_for_defaults;
+use crate::provisioner::broken_fields::ValueSources;
 pub(crate) use crate::provisioner::observe::ObserveError;
 use crate::provisioner::observe::{ObserveResult, Observer};
 use crate::provisioner::taints::repeated_taints;
@@ -100,8 +98,8 @@ impl Planning {
 
     /// A blocked plan for an invalid spec. If the boundaries dropped a required value, the message asks for a default
     /// rather than for the value.
-    fn rejected(id: &GroupId, mut problems: Vec<SpecError>, dropped: &[OverriddenValue]) -> Self {
-        ask_for_defaults(&mut problems, dropped);
+    fn rejected(id: &GroupId, mut problems: Vec<SpecError>, sources: &ValueSources) -> Self {
+        sources.explain(&mut problems);
         let plan = plan::blocked_plan(id, spec_error::first_reason(&problems), join_messages(&problems));
         Self::blocked(plan, fail_reason::RESOURCE_VALIDATION)
     }
@@ -153,7 +151,7 @@ impl Planner {
                 return Ok(Planning::blocked(plan, fail_reason::APPLY_DEFAULTS));
             }
         };
-        let mut planning = self.plan_active(group, id, &merged, context, observer).await?;
+        let mut planning = self.plan_active(group, id, Arc::new(merged), context, observer).await?;
         planning.plan.condition_updates.extend(annotations_ignored(group, context));
         Ok(Planning { boundaries: Some(summary), ..planning })
     }
@@ -162,19 +160,21 @@ impl Planner {
         &self,
         group: &InstanceGroup,
         id: &GroupId,
-        merged: &MergedSpec,
+        merged: Arc<MergedSpec>,
         context: &GroupContext,
         observer: &Observer<'_>,
     ) -> ObserveResult<Planning> {
+        let sources = ValueSources::new(merged.clone());
+        let merged = merged.as_ref();
         let (spec, mut errors, provisioner) = match decode(merged) {
             Ok(found) => found,
-            Err(problems) => return Ok(Planning::rejected(id, problems, &merged.overridden)),
+            Err(problems) => return Ok(Planning::rejected(id, problems, &sources)),
         };
         let status = group.status.clone().unwrap_or_default();
         let problem = provisioner_changed(&status, provisioner_kind(&merged.spec))
             .or_else(|| cluster_changed(id, &status, merged, provisioner));
         if let Some(problem) = problem {
-            return Ok(Planning::rejected(id, vec![problem], &merged.overridden));
+            return Ok(Planning::rejected(id, [vec![problem], errors].concat(), &sources));
         }
         let PolicyErrors { violations, exceeded_quotas } = policy_errors(id, merged, context);
         errors.extend(repeated_taints(merged));
@@ -187,7 +187,7 @@ impl Planner {
             spec,
             errors,
             exceeded_quotas,
-            overridden: &merged.overridden,
+            sources: &sources,
             status: &status,
             lock: context.lock.as_deref(),
             recommendations: &context.recommendations,
@@ -199,7 +199,7 @@ impl Planner {
         };
         Ok(match provisioner.plan(observer, request).await? {
             PlanResult::Planned(plan, snapshot) => Planning::planned(*plan, snapshot, quota_request),
-            PlanResult::Rejected(problems) => Planning::rejected(id, problems, &merged.overridden),
+            PlanResult::Rejected(problems) => Planning::rejected(id, problems, &sources),
         })
     }
 
@@ -479,6 +479,7 @@ pub(crate) fn merge_spec(
 mod tests {
     use super::*;
     use crate::api::names;
+    use crate::boundaries::OverriddenValue;
     use crate::boundaries::active::select_active;
     use crate::plan::Outcome;
     use crate::provisioner::eks::names::GroupNames;
@@ -494,8 +495,11 @@ mod tests {
             effective_value: None,
             winner: None,
         };
+        let merged = MergedSpec { overridden: vec![dropped], ..MergedSpec::default() };
         let problems = vec![SpecError::missing("spec.a.role"), SpecError::missing("spec.a.cluster")];
-        let Outcome::Blocked { message, .. } = Planning::rejected(&id, problems, &[dropped]).plan.outcome else {
+        let Outcome::Blocked { message, .. } =
+            Planning::rejected(&id, problems, &ValueSources::new(merged.into())).plan.outcome
+        else {
             panic!("the plan is not blocked");
         };
         let (role, cluster) = message.split_once(". ").expect("two sentences");

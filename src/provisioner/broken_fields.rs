@@ -7,10 +7,12 @@
 //! `clusterName`, neither its names nor the tags that prove its ownership can be derived, and nothing says in which account
 //! and region its nodes are.
 
+use std::sync::Arc;
+
 use crate::api::InstanceGroupStatus;
 use crate::api::names::condition;
 use crate::api::spec_error::{SpecError, first_reason, join_messages};
-use crate::boundaries::OverriddenValue;
+use crate::boundaries::MergedSpec;
 use crate::plan::{ConditionUpdate, Outcome, Reason};
 
 /// What depends on a field.
@@ -70,9 +72,33 @@ impl Part {
     }
 }
 
+/// Where the values of a merged spec come from.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ValueSources(Arc<MergedSpec>);
+
+impl ValueSources {
+    /// The sources of a merged spec.
+    pub(crate) fn new(merged: Arc<MergedSpec>) -> Self {
+        Self(merged)
+    }
+
+    /// Lets errors say whose value it is, and ask for a default where the boundaries dropped the tenant's value.
+    pub(crate) fn explain(&self, errors: &mut [SpecError]) {
+        for error in errors.iter_mut().filter(|error| error.is_missing()) {
+            if self.0.overridden.iter().any(|o| o.path == error.path) {
+                error.rule = "is required, and tenants may not set it".into();
+                error.remedy = "ask your cluster admin for a default".into();
+            }
+        }
+        for error in errors.iter_mut().filter(|error| !error.path.is_empty() && !error.value.is_empty()) {
+            error.admin_source = self.0.admin_source(&error.path).map(|source| source.to_string().into());
+        }
+    }
+}
+
 /// Errors of fields, with the parts that depend on each.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct BrokenFields(Vec<(&'static [Part], SpecError)>);
+pub struct BrokenFields(Vec<(&'static [Part], SpecError)>, ValueSources);
 
 impl BrokenFields {
     /// Sorts errors by the parts that depend on their fields. `parts` is `None` for a field that everything depends on.
@@ -81,22 +107,24 @@ impl BrokenFields {
     /// All errors, if everything depends on one of the fields.
     pub fn classify(
         mut errors: Vec<SpecError>,
-        overridden: &[OverriddenValue],
+        sources: &ValueSources,
         parts: impl Fn(&str) -> Option<&'static [Part]>,
     ) -> Result<Self, Vec<SpecError>> {
-        ask_for_defaults(&mut errors, overridden);
+        sources.explain(&mut errors);
         let classified: Option<Vec<_>> =
             errors.iter().map(|error| Some((parts(&error.path)?, error.clone()))).collect();
-        classified.map(BrokenFields).ok_or(errors)
+        classified.map(|fields| BrokenFields(fields, sources.clone())).ok_or(errors)
     }
 
     /// Adds an error of a field that these parts depend on.
     pub fn push(&mut self, parts: &'static [Part], error: SpecError) {
-        self.0.push((parts, error));
+        self.extend(parts, [error]);
     }
 
     /// Adds errors of fields that these parts depend on.
     pub fn extend(&mut self, parts: &'static [Part], errors: impl IntoIterator<Item = SpecError>) {
+        let mut errors: Vec<_> = errors.into_iter().collect();
+        self.1.explain(&mut errors);
         self.0.extend(errors.into_iter().map(|error| (parts, error)));
     }
 
@@ -118,7 +146,7 @@ impl BrokenFields {
     /// Reason and message of the errors of fields that one of these parts depends on; `None` without any.
     pub(crate) fn problem_of(&self, parts: &[Part]) -> Option<(Reason, String)> {
         let found = self.0.iter().filter(|(dependent, _)| dependent.iter().any(|part| parts.contains(part)));
-        Self(found.cloned().collect()).problem()
+        Self(found.cloned().collect(), ValueSources::default()).problem()
     }
 
     /// Reason and message of all errors; `None` without any.
@@ -162,17 +190,10 @@ impl BrokenFields {
     }
 }
 
-/// Lets the errors about required values that the boundaries dropped ask for a default rather than for the value.
-pub(crate) fn ask_for_defaults(errors: &mut [SpecError], overridden: &[OverriddenValue]) {
-    for error in errors.iter_mut().filter(|e| e.is_missing() && overridden.iter().any(|o| o.path == e.path)) {
-        error.rule = "is required, and tenants may not set it".into();
-        error.remedy = "ask your cluster admin for a default".into();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::boundaries::{Boundaries, merge};
 
     #[test]
     fn message_names_fields_and_what_stays() {
@@ -197,8 +218,44 @@ mod tests {
     fn field_that_everything_depends_on_rejects_the_group() {
         let errors = vec![SpecError::missing("a"), SpecError::missing("b")];
         let parts = |path: &str| (path == "a").then_some(&[Part::Tags][..]);
-        assert_eq!(BrokenFields::classify(errors.clone(), &[], parts), Err(errors.clone()));
-        assert!(BrokenFields::classify(errors[..1].to_vec(), &[], parts).is_ok_and(|b| b.contains(Part::Tags)));
+        assert_eq!(BrokenFields::classify(errors.clone(), &ValueSources::default(), parts), Err(errors.clone()));
+        assert!(
+            BrokenFields::classify(errors[..1].to_vec(), &ValueSources::default(), parts)
+                .is_ok_and(|b| b.contains(Part::Tags))
+        );
+    }
+
+    /// A tenant cannot correct what the admin wrote, and looks in vain for the field in the InstanceGroup.
+    #[test]
+    fn error_in_a_default_says_whose_it_is() {
+        let config = [
+            ("boundaries".to_owned(), "shared: {merge: [spec.eks]}".to_owned()),
+            (
+                "defaults".to_owned(),
+                "spec: {eks: {maxSize: 3, configuration: {image: wrong, subnets: [a, b]}}}".to_owned(),
+            ),
+        ];
+        let (boundaries, _) = Boundaries::parse(&config.into()).expect("boundaries");
+        let group =
+            serde_json::json!({"metadata": {}, "spec": {"eks": {"minSize": 5, "configuration": {"subnets": ["c"]}}}});
+        let sources = ValueSources::new(merge(&boundaries, &group, false).expect("a merged spec").into());
+        let source_of = |path: &str| {
+            let mut errors = [SpecError::invalid(path, "x", "is wrong", "correct it")];
+            sources.explain(&mut errors);
+            errors[0].to_string().split_once("admin's: ").map(|(_, source)| source.to_owned())
+        };
+        let default = Some("default (shared.merge) in the ConfigMap instance-manager".to_owned());
+        assert_eq!(source_of("spec.eks.configuration.image"), default);
+        assert_eq!(source_of("spec.eks.maxSize"), default);
+        assert_eq!(source_of("spec.eks.minSize"), None, "it is the tenant's");
+        assert_eq!(source_of("spec.eks.configuration.keyPairName"), None, "nobody wrote it");
+        let mut broken = BrokenFields::classify(vec![], &sources, |_| None).expect("no errors");
+        broken.push(
+            &[Part::Launch],
+            SpecError::invalid("spec.eks.configuration.image", "x", "does not exist", "correct it"),
+        );
+        let (_, message) = broken.problem_of(&[Part::Launch]).expect("an error");
+        assert!(message.contains("admin's: default"), "errors that are found later say it, too: {message}");
     }
 
     #[test]

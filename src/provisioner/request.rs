@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::broken_fields::{BrokenFields, Part};
+use super::broken_fields::{BrokenFields, Part, ValueSources};
 use super::plan_input::PlanContext;
 use super::snapshot::PlanSnapshot;
 use crate::api::names::annotation;
 use crate::api::spec_error::{self, SpecError, join_messages};
 use crate::api::{GroupId, InstanceGroupSpec, InstanceGroupStatus};
 use crate::aws::InstanceState;
-use crate::boundaries::{MergedAnnotations, OverriddenValue, Policy};
+use crate::boundaries::{MergedAnnotations, Policy};
 use crate::index::spot::Recommendations;
 use crate::plan::{Event, ObjectStep, Outcome, Plan, PlanBuilder, Reason, Refusal, Write, blocked_plan};
 use crate::rotation::NodeInstance;
@@ -33,8 +33,8 @@ pub(crate) struct PlanRequest<'a> {
     pub errors: Vec<SpecError>,
     /// The quotas of the namespace that a growth of the group would exceed.
     pub exceeded_quotas: Vec<SpecError>,
-    /// Values of the tenant that the boundaries replaced.
-    pub overridden: &'a [OverriddenValue],
+    /// Whose the values of the merged spec are.
+    pub sources: &'a ValueSources,
     /// Status of the group.
     pub status: &'a InstanceGroupStatus,
     /// Which object carries `lock-upgrades`, for messages; `None` without a lock.
@@ -66,7 +66,7 @@ impl<'a> PlanRequest<'a> {
     ) -> Result<BrokenFields, Vec<SpecError>> {
         let is_new = |error: &SpecError| self.errors.iter().all(|known| known.path != error.path);
         let errors = self.errors.iter().cloned().chain(parsed.into_iter().filter(is_new)).collect();
-        let mut broken = BrokenFields::classify(errors, self.overridden, parts)?;
+        let mut broken = BrokenFields::classify(errors, self.sources, parts)?;
         broken.extend(&[Part::Growth], self.exceeded_quotas.iter().cloned());
         Ok(broken)
     }

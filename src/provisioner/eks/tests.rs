@@ -28,6 +28,7 @@ use crate::index::process_state::ProcessState;
 use crate::index::spot::Recommendations;
 use crate::k8s::{KubeClient, fake};
 use crate::plan::Refusal;
+use crate::provisioner::broken_fields::ValueSources;
 use crate::provisioner::name_form::NameForm;
 use crate::provisioner::observe::Observer;
 use crate::provisioner::{PlanRequest, PlanResult, Provisioner};
@@ -162,7 +163,7 @@ impl GpuGroup {
             spec: self.spec(),
             errors: vec![],
             exceeded_quotas: vec![],
-            overridden: &[],
+            sources: &ValueSources::default(),
             status,
             lock: None,
             recommendations: &Recommendations::default(),

@@ -2,7 +2,7 @@
 
 use instance_manager::auth::JoinAuth;
 use instance_manager::aws::nodegroup::NodegroupSizes;
-use instance_manager::provisioner::broken_fields::BrokenFields;
+use instance_manager::provisioner::broken_fields::{BrokenFields, ValueSources};
 use instance_manager::provisioner::eks::resolve::{RecordedRole, resolve_with_errors};
 use instance_manager::provisioner::{fargate, nodegroup};
 
@@ -29,8 +29,12 @@ fn broken_spec(
     let id = common::group_id(3, timestamp(LONG_AGO));
     let (desired, errors) = desired::parse_with_errors(&id, &common::annotations(&[]), &spec);
     let desired = desired::DesiredSpec { join_auth, ..desired };
-    let broken = BrokenFields::classify(common::all_errors(violations, errors), &[], in_force::dependent_parts)
-        .expect("the group goes on");
+    let broken = BrokenFields::classify(
+        common::all_errors(violations, errors),
+        &ValueSources::default(),
+        in_force::dependent_parts,
+    )
+    .expect("the group goes on");
     let recorded = RecordedRole { arn: status.nodes_instance_role_arn.clone(), id: None };
     resolve_with_errors(desired, broken, references, NameForm::Plain, &recorded).expect("a resolved group")
 }

@@ -11,7 +11,7 @@ use instance_manager::aws::{Cluster, NetworkObject, Role, Tag};
 use instance_manager::index::groups::QueuePosition;
 use instance_manager::plan::FargateStep;
 use instance_manager::plan::{IamStep, JoinStep, ObjectStep, Outcome, Phase, Plan, PlannedStep, Reason, Step};
-use instance_manager::provisioner::broken_fields::BrokenFields;
+use instance_manager::provisioner::broken_fields::{BrokenFields, ValueSources};
 use instance_manager::provisioner::fargate::desired::DesiredSpec;
 use instance_manager::provisioner::fargate::input::PlanInput;
 use instance_manager::provisioner::fargate::observed::{ObservedState, PreviousRole, recorded_role_id};
@@ -96,8 +96,12 @@ pub(super) fn broken_plan(text: &str) -> Plan {
     deep_merge(&mut spec, &serde_yaml::from_str(text).expect("YAML"));
     let (spec, violations) = decode_spec_with_errors(&spec).expect("types are right");
     let (mut desired, errors) = desired::parse_with_errors(&scenario.resolved.desired.id, &spec);
-    let broken = BrokenFields::classify(common::all_errors(violations, errors), &[], in_force::dependent_parts)
-        .expect("the group goes on");
+    let broken = BrokenFields::classify(
+        common::all_errors(violations, errors),
+        &ValueSources::default(),
+        in_force::dependent_parts,
+    )
+    .expect("the group goes on");
     let known = resolve::resolve_with_errors(desired.clone(), broken, &references(), NameForm::Plain);
     let broken = known.expect("a cluster").broken;
     let (names, found) = (scenario.resolved.names.clone(), scenario.observed.profiles[0].clone());

@@ -7,7 +7,7 @@ use instance_manager::aws::nodegroup::{
 use instance_manager::ownership;
 use instance_manager::plan::NodegroupStep;
 use instance_manager::plan::{NodeStep, ObjectStep, PodRef, Reason, Recheck, Step};
-use instance_manager::provisioner::broken_fields::BrokenFields;
+use instance_manager::provisioner::broken_fields::{BrokenFields, ValueSources};
 use instance_manager::provisioner::nodegroup::observed::{ObservedNodegroup, ObservedState};
 use instance_manager::provisioner::nodegroup::{delete, desired, drift, in_force, input, observed, plan, resolve};
 use instance_manager::rotation::{DrainView, PodView};
@@ -129,8 +129,12 @@ pub(super) fn broken_scenario(text: &str, error: Option<(&'static [Part], &str)>
     let (spec, violations) = decode_spec_with_errors(&spec).expect("types are right");
     let id = common::group_id(3, timestamp(LONG_AGO));
     let (mut desired, errors) = desired::parse_with_errors(&id, &common::annotations(&[]), &spec);
-    let mut broken = BrokenFields::classify(common::all_errors(violations, errors), &[], in_force::dependent_parts)
-        .expect("the group goes on");
+    let mut broken = BrokenFields::classify(
+        common::all_errors(violations, errors),
+        &ValueSources::default(),
+        in_force::dependent_parts,
+    )
+    .expect("the group goes on");
     broken.extend(&[Part::Immutable], resolve::resolve_names(&mut desired, &resolve::ClusterNetwork::default()));
     if let Some((parts, path)) = error {
         broken.push(parts, SpecError::invalid(path, "x", "cannot be used", "correct it"));
