@@ -99,6 +99,11 @@ def groups(shared, controller):
         made[name] = tenant.group(name, annotations={"e2e": f"{unique}-{name}"}, size=(1, 1), instanceType=case.type)
         made[name].scaling_group = f"{unique}-{case.cluster}-{unique}-{name}" if case.cluster else made[name].scaling_group
     yield made
+    # Without the conditionals, the groups would name another cluster than that of their resources, and stay.
+    for group in made.values():
+        group.delete()
+    for group in made.values():
+        group.wait_gone()
     tenant.end()
     ended = True
     shared.edit_config_map(change)
