@@ -138,7 +138,8 @@ fn every_field_of_the_status_has_a_case() {
     text_fields(schema::status(), "", &mut fields);
     let mut known: Vec<_> = attacks().iter().map(|(field, _)| (*field).to_owned()).collect();
     known.extend(NAME_NO_OTHER_RESOURCE.map(str::to_owned));
-    (fields.sort(), known.sort());
+    fields.sort();
+    known.sort();
     known.dedup();
     assert_eq!(fields, known, "put a resource of somebody else into the new field, or say that it names none");
 }
@@ -176,7 +177,7 @@ fn group(provisioner: &str, attack: &Value, is_deleting: bool) -> InstanceGroup 
         "metadata": {"name": "web", "namespace": "team", "uid": "own", "finalizers": [FINALIZER]},
     });
     let mut group: InstanceGroup = serde_json::from_value(object).expect("a group");
-    group.metadata.deletion_timestamp = is_deleting.then(|| Time(Timestamp::UNIX_EPOCH));
+    group.metadata.deletion_timestamp = is_deleting.then_some(Time(Timestamp::UNIX_EPOCH));
     group
 }
 
