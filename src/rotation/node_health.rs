@@ -128,7 +128,7 @@ pub(crate) fn unready_nodes(members: &[NodeInstance], limits: Limits, entry: &st
         };
         let (text, limit_text) = (absence.describe(&member.instance.id, since), duration::format(limit));
         if since.is_none_or(|since| now.duration_since(since) < limit) {
-            waiting.push(format!("{text}; limit {limit_text}{name}"));
+            waiting.push(format!("{text}; Stalled after {limit_text}{name}"));
             continue;
         }
         overdue.push(format!("{text}, longer than {limit_text}{name}"));

@@ -40,8 +40,11 @@ fn drain_blocked_condition_of_an_earlier_release_is_continued() {
     };
     let outcome =
         Outcome::Progressing { phase: Phase::Rotating, message: String::new(), recheck: Recheck::Immediately };
-    let in_deletion =
-        BlockedEviction { terminated_at: Some("2026-01-02T00:15:00.5Z".parse().expect("a time")), ..eviction.clone() };
+    let in_deletion = BlockedEviction {
+        terminated_at: Some("2026-01-02T00:15:00.5Z".parse().expect("a time")),
+        unschedulable: vec!["apps/web-2".into()],
+        ..eviction.clone()
+    };
     let report_for = |blocked_evictions: Vec<BlockedEviction>, carried_over: Option<ConditionUpdate>| {
         let mut builder = PlanBuilder { outcome: Some(outcome.clone()), ..PlanBuilder::default() };
         builder.condition_updates.extend(carried_over);
@@ -70,6 +73,7 @@ fn drain_blocked_condition_of_an_earlier_release_is_continued() {
     let (deleting, events) = report_for(vec![in_deletion], None);
     assert_eq!(deleting.reason.as_deref(), Some("EvictionBlockedDuringDeletion"));
     assert!(deleting.message.as_ref().is_some_and(|message| message.contains("at 2026-01-02T00:15:0")));
+    assert!(deleting.message.as_ref().is_some_and(|message| !message.contains("capacity")), "nothing is added to it");
     assert_eq!(events, vec![Event::warning("DrainBlocked", deleting.message.unwrap_or_default())]);
     // While another drain continues, a rotation repeats the condition under the current name of its reason.
     let carried_over = ConditionUpdate {

@@ -107,6 +107,13 @@ fn instance_that_is_gone_is_told_with_the_words_of_auto_scaling() {
     assert!(!wait(&plan).contains("i-0"), "it went long before: {}", wait(&plan));
 }
 
+#[test]
+fn replacement_that_is_starting_is_named() {
+    let starting = |g: &mut ScalingGroup| g.instances[1].state = InstanceState::Pending;
+    let scenario = converged().with(|s| _ = s.state.nodes.remove("i-2")).with_scaling_group(starting);
+    assert_names(wait(&scenario.plan()), &["1 of 2", "starting", "i-2"]);
+}
+
 /// Waiting does not help, so nobody should have to wait to learn it.
 #[test]
 fn missing_capacity_is_named_at_once_with_types_and_zones() {

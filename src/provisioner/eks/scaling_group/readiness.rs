@@ -17,6 +17,8 @@ use crate::rotation::node_health::{Limits, unready_nodes};
 const TERMINATION_WINDOW: SignedDuration = SignedDuration::from_mins(10);
 /// How many terminations a message quotes.
 const MAX_TERMINATIONS: usize = 2;
+/// How many starting instances a message names.
+const MAX_STARTING: usize = 5;
 /// How many instance types a message names.
 const MAX_TYPES: usize = 4;
 
@@ -53,7 +55,7 @@ pub(crate) fn check_readiness(input: &PlanInput, group: &ScalingGroup, builder: 
     builder.status_update.fields.entry("nodes".into()).or_insert_with(|| json!({}));
     let units = if members.iter().any(|m| m.weight() > 1) { "units of capacity" } else { "nodes" };
     let summary = format!("{ready} of {desired} {units} are ready");
-    let details = unready.waiting.into_iter().chain(terminations(input, missing));
+    let details = unready.waiting.into_iter().chain(starting(group)).chain(terminations(input, missing));
     let message = std::iter::once(summary).chain(details).collect::<Vec<_>>().join("; ");
     builder.set_outcome_once(waiting(phase(input), message));
 }
@@ -94,6 +96,17 @@ fn launch_suspended(input: &PlanInput, group: &ScalingGroup, missing: i64) -> Op
         "{missing} of {} instances are missing, and Launch is suspended on the scaling group; {remedy}",
         group.desired
     ))
+}
+
+/// The instances that have yet to enter service.
+fn starting(group: &ScalingGroup) -> Option<String> {
+    let pending: Vec<_> = group.instances.iter().filter(|i| i.state == InstanceState::Pending).collect();
+    let names: Vec<_> = pending.iter().take(MAX_STARTING).map(|i| i.id.as_str()).collect();
+    match pending.len() {
+        0 => None,
+        all if all > names.len() => Some(format!("{} and {} others are starting", names.join(", "), all - names.len())),
+        _ => Some(format!("starting: {}", names.join(", "))),
+    }
 }
 
 /// What Auto Scaling says about the latest terminations, while instances are missing.
