@@ -3,6 +3,9 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::Value;
+
+use super::enums::{OsFamily, ProvisionerKind, UserDataStage};
 use super::names::annotation;
 use super::redact::display_value;
 use super::schema::closest_match;
@@ -35,10 +38,113 @@ pub(crate) fn group_annotations() -> impl Iterator<Item = &'static str> {
     SWITCHES.into_iter().chain(OTHERS).filter(|key| *key != annotation::CONFIG_EXCLUDED)
 }
 
-/// One sentence for each annotation below the controller's prefix that has no effect, with the remedy.
-pub(crate) fn ignored_annotations(annotations: &BTreeMap<String, String>) -> Vec<String> {
-    let ours = annotations.iter().filter(|(key, _)| key.starts_with(PREFIX));
-    ours.filter_map(|(key, value)| problem(key, value)).collect()
+/// Annotations that the controller reads from a Namespace.
+const ON_NAMESPACE: [&str; 2] = [annotation::CONFIG_EXCLUDED, annotation::LOCK_UPGRADES];
+
+/// Annotations that only the provisioner `eks` reads.
+const OF_SCALING_GROUPS: [&str; 8] = [
+    annotation::OS_FAMILY,
+    annotation::DEFAULT_LABELS,
+    annotation::ROTATE_AT,
+    annotation::IRSA_ENABLED,
+    annotation::CLUSTER_AUTOSCALER_ENABLED,
+    annotation::CUSTOM_NETWORKING_ENABLED,
+    annotation::CUSTOM_NETWORKING_HOST_PODS,
+    annotation::CUSTOM_NETWORKING_PREFIX,
+];
+
+/// One sentence for each annotation of a Namespace below the controller's prefix that has no effect, with the remedy.
+pub(crate) fn ignored_on_namespace(annotations: &BTreeMap<String, String>) -> Vec<String> {
+    let elsewhere = |key: &str| {
+        let is_known = unknown_name(key).is_none() && !ON_NAMESPACE.contains(&key);
+        is_known.then(|| format!("{key} has no effect on a Namespace; set it on the InstanceGroup"))
+    };
+    of_controller(annotations).filter_map(|(key, value)| elsewhere(key).or_else(|| problem(key, value))).collect()
+}
+
+/// One sentence for each annotation of a group below the controller's prefix that has no effect, with the remedy. `spec`
+/// is the merged spec. `is_exempt` names known annotations that are not judged: those by which a conditional of the admin
+/// selects groups, and those that the boundaries replace.
+pub(crate) fn ignored_on_group(
+    annotations: &BTreeMap<String, String>,
+    spec: &Value,
+    is_exempt: impl Fn(&str) -> bool,
+) -> Vec<String> {
+    let unused = |key: &str, value: &str| unused_on_group(key, value, annotations, spec).filter(|_| !is_exempt(key));
+    of_controller(annotations).filter_map(|(key, value)| problem(key, value).or_else(|| unused(key, value))).collect()
+}
+
+fn of_controller(annotations: &BTreeMap<String, String>) -> impl Iterator<Item = (&str, &str)> {
+    let all = annotations.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+    all.filter(|(key, _)| key.starts_with(PREFIX))
+}
+
+/// Why an annotation of a known name and value has no effect on this group.
+fn unused_on_group(
+    key: &str,
+    value: &str,
+    annotations: &BTreeMap<String, String>,
+    spec: &Value,
+) -> Option<String> {
+    if key == annotation::CONFIG_EXCLUDED {
+        return Some(format!("{key} has no effect on an InstanceGroup; annotate its Namespace"));
+    }
+    let is_off = value.trim().is_empty() || (SWITCHES.contains(&key) && !is_true_word(value));
+    let kind = ProvisionerKind::parse(spec["provisioner"].as_str().unwrap_or_default())?;
+    if is_off || !OF_SCALING_GROUPS.contains(&key) {
+        return None;
+    }
+    if kind != ProvisionerKind::Eks {
+        return Some(format!("{key} has no effect with the provisioner {kind}; remove it"));
+    }
+    let configuration = &spec["eks"]["configuration"];
+    let is_on = |key: &str| annotations.get(key).is_some_and(|value| value.eq_ignore_ascii_case("true"));
+    let why = match key {
+        annotation::CUSTOM_NETWORKING_HOST_PODS | annotation::CUSTOM_NETWORKING_PREFIX
+            if !is_on(annotation::CUSTOM_NETWORKING_ENABLED) =>
+        {
+            format!("without {}; set that to \"true\" as well", annotation::CUSTOM_NETWORKING_ENABLED)
+        }
+        annotation::CUSTOM_NETWORKING_ENABLED
+        | annotation::CUSTOM_NETWORKING_HOST_PODS
+        | annotation::CUSTOM_NETWORKING_PREFIX
+            if configuration["bootstrapOptions"]["maxPods"].as_i64().is_some_and(|limit| limit > 0) =>
+        {
+            "beside bootstrapOptions.maxPods, which sets the pod limit; remove one of the two".to_owned()
+        }
+        annotation::IRSA_ENABLED if configuration["roleName"].as_str().is_some_and(|name| !name.is_empty()) => {
+            "with roleName: the controller does not change the policies of an existing role; remove it".to_owned()
+        }
+        annotation::OS_FAMILY => return ignored_os_family(key, value, configuration),
+        annotation::DEFAULT_LABELS => {
+            let ignored: Vec<_> = label_items(value).filter_map(Result::err).map(|item| format!("{item:?}")).collect();
+            return (!ignored.is_empty()).then(|| {
+                format!("{key}: {} is left out; write key=value, separated by commas", ignored.join(", "))
+            });
+        }
+        _ => return None,
+    };
+    Some(format!("{key} has no effect {why}"))
+}
+
+/// An unknown family means Amazon Linux 2, and a `NodeConfigYaml` means Amazon Linux 2023 whatever the annotation says.
+fn ignored_os_family(key: &str, value: &str, configuration: &Value) -> Option<String> {
+    let family = OsFamily::parse(value);
+    let stages = configuration["userData"].as_array().into_iter().flatten().filter_map(|entry| entry["stage"].as_str());
+    if stages.into_iter().any(|stage| UserDataStage::parse(stage) == Some(UserDataStage::NodeConfigYaml)) {
+        return (family != Some(OsFamily::AmazonLinux2023)).then(|| {
+            format!(
+                "{key} {} has no effect beside userData of the stage NodeConfigYaml, which means amazonlinux2023; \
+                 remove one of the two",
+                display_value(key, &value.into())
+            )
+        });
+    }
+    let known: Vec<_> = OsFamily::ALL.iter().map(|family| family.as_str()).collect();
+    family.is_none().then(|| {
+        let shown = display_value(key, &value.into());
+        format!("{key} {shown} is unknown and means amazonlinux2; use one of {}", known.join(", "))
+    })
 }
 
 fn problem(key: &str, value: &str) -> Option<String> {
@@ -86,11 +192,13 @@ pub(crate) fn is_true_word(value: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn messages(annotations: &[(&str, &str)]) -> Vec<String> {
         let keys = annotations.iter().map(|(key, value)| (format!("{PREFIX}{key}"), (*value).to_owned()));
-        ignored_annotations(&keys.collect())
+        ignored_on_group(&keys.collect(), &json!({"provisioner": "eks"}), |_| false)
     }
 
     #[test]
@@ -105,7 +213,7 @@ mod tests {
             ]
         );
         let others = BTreeMap::from([("example.com/lock-upgrade".to_owned(), "true".to_owned())]);
-        assert_eq!(ignored_annotations(&others), [""; 0]);
+        assert_eq!(ignored_on_group(&others, &json!({}), |_| false), [""; 0]);
     }
 
     #[test]
@@ -113,9 +221,61 @@ mod tests {
         for value in ["true", "TRUE", "yes", " on ", "1", "false", "no", "off", "0", ""] {
             assert_eq!(messages(&[("lock-upgrades", value)]), [""; 0], "{value:?}");
         }
-        let found = messages(&[("lock-upgrades", "please"), ("irsa-enabled", "yes"), ("default-labels", "yes")]);
+        let found = messages(&[("lock-upgrades", "please"), ("irsa-enabled", "yes"), ("default-labels", "a=b")]);
         assert_eq!(found.len(), 2, "{found:?}");
         assert_eq!(found[0], "instancemgr.keikoproj.io/irsa-enabled \"yes\" has no effect; use \"true\" or \"false\"");
         assert!(found[1].contains("lock-upgrades \"please\""));
+    }
+
+    /// Every annotation that a group may have, in the situations in which it has no effect.
+    #[test]
+    fn annotations_without_effect_are_reported_per_provisioner_and_field() {
+        let eks = |configuration: Value| json!({"provisioner": "eks", "eks": {"configuration": configuration}});
+        let plain = || eks(json!({}));
+        let custom = ("custom-networking-enabled", "true");
+        // Annotations, merged spec, and a part of the one sentence.
+        for (annotations, spec, expected) in [
+            (vec![("cluster-autoscaler-enabled", "yes")], plain(), "\"yes\" has no effect; use \"true\""),
+            (vec![("config-excluded", "true")], plain(), "annotate its Namespace"),
+            (vec![("os-family", "windos")], plain(), "is unknown and means amazonlinux2"),
+            (vec![("custom-networking-host-pods", "3")], plain(), "without instancemgr.keikoproj.io/custom-networking-enabled"),
+            (vec![("custom-networking-prefix-assignment-enabled", "true")], plain(), "without instancemgr"),
+            (vec![custom], eks(json!({"bootstrapOptions": {"maxPods": 20}})), "beside bootstrapOptions.maxPods"),
+            (vec![("irsa-enabled", "true")], eks(json!({"roleName": "own"})), "with roleName"),
+            (vec![("default-labels", "a=b,odd")], plain(), "\"odd\" is left out"),
+            (
+                vec![("os-family", "bottlerocket")],
+                eks(json!({"userData": [{"stage": "nodeconfigyaml"}]})),
+                "which means amazonlinux2023",
+            ),
+        ] {
+            let annotations = annotations.iter().map(|(key, value)| (format!("{PREFIX}{key}"), (*value).to_owned())).collect();
+            let found = ignored_on_group(&annotations, &spec, |_| false);
+            assert!(found.len() == 1 && found[0].contains(expected), "{annotations:?}: {found:?}");
+        }
+        for (kind, unused) in [("eks", 0), ("eks-managed", 8), ("fargate", 8)] {
+            let value = |key: &str| match key {
+                annotation::OS_FAMILY => "bottlerocket",
+                annotation::DEFAULT_LABELS => "a=b",
+                annotation::ROTATE_AT => "2026-01-31T08:00:00Z",
+                _ => "true",
+            };
+            let annotations = group_annotations().map(|key| (key.to_owned(), value(key).to_owned())).collect();
+            let found = ignored_on_group(&annotations, &json!({"provisioner": kind}), |_| false);
+            assert_eq!(found.len(), unused, "{kind}: {found:#?}");
+            let selected = ignored_on_group(&annotations, &json!({"provisioner": kind}), |_| true);
+            assert_eq!(selected, [""; 0], "a conditional may select by them");
+        }
+    }
+
+    #[test]
+    fn annotations_of_groups_are_reported_on_a_namespace() {
+        let on_namespace = |key: &str| ignored_on_namespace(&[(key.to_owned(), "true".to_owned())].into());
+        for key in [annotation::CONFIG_EXCLUDED, annotation::LOCK_UPGRADES] {
+            assert_eq!(on_namespace(key), [""; 0], "{key}");
+        }
+        for key in group_annotations().filter(|key| *key != annotation::LOCK_UPGRADES) {
+            assert_eq!(on_namespace(key), [format!("{key} has no effect on a Namespace; set it on the InstanceGroup")]);
+        }
     }
 }

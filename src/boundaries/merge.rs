@@ -9,6 +9,7 @@ use super::overridden::{OverriddenValue, find_overridden, overridden_value};
 use super::parse::Boundaries;
 use super::path::{Path, merge_key_value};
 use super::provenance::{Boundary, Origin, Provenance, Source, SourcedContent, SourcedValue};
+use super::unused::find_unused;
 use crate::api::annotations::label_items;
 use crate::api::{names, schema};
 use crate::lock::is_locked;
@@ -165,13 +166,11 @@ fn build_merged_spec(tree: &SourcedValue, overridden: Vec<OverriddenValue>, hash
     }
     provenance.retain(|path, _| path != "metadata" && path != "metadata.annotations");
     let spec = value["spec"].take();
-    MergedSpec {
-        annotations: MergedAnnotations::new(string_map(&value["metadata"]["annotations"])),
-        spec,
-        provenance,
-        overridden,
-        hash,
-    }
+    let annotations = MergedAnnotations::new(string_map(&value["metadata"]["annotations"]));
+    let mut merged = MergedSpec { annotations, spec, provenance, overridden, hash };
+    let unused = find_unused(&merged);
+    merged.overridden.extend(unused);
+    merged
 }
 
 /// Hashes the spec and only the annotations that the controller reads, so that annotations of other tools cause no

@@ -46,7 +46,7 @@ pub struct MergedSpec {
     pub spec: Value,
     /// Source of each value.
     pub provenance: Provenance,
-    /// Every value that the tenant set and that is not in the merged spec, by path.
+    /// Every value that the tenant set and that is not in the merged spec, by path; then those without effect.
     pub overridden: Vec<OverriddenValue>,
     /// SHA-256, in hex, of the merged spec and the annotations that the controller reads; empty for an excluded group.
     pub hash: String,

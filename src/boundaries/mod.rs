@@ -19,6 +19,7 @@ mod section;
 pub(crate) mod selector;
 #[cfg(test)]
 mod tests;
+mod unused;
 pub(crate) mod yaml;
 
 pub use error::{ConfigError, ConfigWarning};

@@ -1,4 +1,4 @@
-//! Values of the tenant that the boundaries override.
+//! Values of the tenant that the boundaries override, or that have no effect.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -10,7 +10,7 @@ use super::{
 use crate::api::display_value;
 use crate::util::escape::escape_control;
 
-/// A value that the tenant set and that is not in the merged spec.
+/// A value that the tenant set and that is not in the merged spec, or has no effect there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct OverriddenValue {
     /// Dotted path of the tenant's value.
@@ -21,13 +21,17 @@ pub struct OverriddenValue {
     pub effective_value: Option<String>,
     /// Source of the effective value; `None` when the tenant's value was removed without a replacement.
     pub winner: Option<Source>,
+    /// Why the value has no effect, and what to do; `None` when the boundaries override it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unused_because: Option<String>,
 }
 
 impl std::fmt::Display for OverriddenValue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}: {} was not used", escape_control(&self.path), self.tenant_value)?;
-        match (&self.winner, &self.effective_value) {
-            (Some(winner), Some(value)) => write!(f, ", {winner} is {value}"),
+        match (&self.unused_because, &self.winner, &self.effective_value) {
+            (Some(why), ..) => write!(f, ": {why}"),
+            (None, Some(winner), Some(value)) => write!(f, ", {winner} is {value}"),
             _ => write!(f, ", the field is {}", Boundary::Restricted.as_str()),
         }
     }
@@ -105,5 +109,6 @@ pub(super) fn overridden_value(
         tenant_value: display_value(show_as, own),
         effective_value: winner.map(|tree| display_value(show_as, &tree.value())),
         winner: winner.map(|tree| tree.source),
+        unused_because: None,
     }
 }

@@ -132,6 +132,11 @@ impl Boundaries {
         all.filter(|(_, conditional)| conditional.selector.matches(annotations)).map(|(index, _)| index).collect()
     }
 
+    /// Whether a conditional selects groups by an annotation.
+    pub(crate) fn selects_by(&self, annotation: &str) -> bool {
+        self.conditionals.iter().any(|conditional| conditional.selector.names(annotation))
+    }
+
     /// Warns about fields that keikoproj/instance-manager does not have and that no boundary mentions, although the field
     /// that they extend is restricted: boundaries that were written for it leave them open.
     fn warn_open_extensions(&self, warnings: &mut Vec<ConfigWarning>) {

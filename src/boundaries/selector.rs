@@ -46,6 +46,29 @@ impl AnnotationSelector {
             Requirement::Less(key, than) => number(key).is_some_and(|value| value < *than),
         })
     }
+
+    /// Whether a requirement names an annotation.
+    pub(crate) fn names(&self, key: &str) -> bool {
+        self.0.iter().any(|requirement| requirement.key() == key)
+    }
+}
+
+impl Requirement {
+    fn key(&self) -> &str {
+        match self {
+            Self::Greater(key, _) | Self::Less(key, _) => key,
+            Self::Expression(
+                Expression::In(key, _)
+                | Expression::NotIn(key, _)
+                | Expression::Equal(key, _)
+                | Expression::NotEqual(key, _)
+                | Expression::Exists(key)
+                | Expression::DoesNotExist(key),
+            ) => key,
+            // The type is not exhaustive.
+            Self::Expression(_) => "",
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::json;
 
-use crate::api::annotations::{ignored_annotations, is_true_word};
+use crate::api::annotations::{ignored_on_group, ignored_on_namespace, is_true_word};
 use crate::api::names::{annotation, condition, fail_reason};
 use crate::api::spec_error;
 use crate::api::spec_error::{SpecError, join_messages};
@@ -151,8 +151,9 @@ impl Planner {
                 return Ok(Planning::blocked(plan, fail_reason::APPLY_DEFAULTS));
             }
         };
-        let mut planning = self.plan_active(group, id, Arc::new(merged), context, observer).await?;
-        planning.plan.condition_updates.extend(annotations_ignored(group, context));
+        let merged = Arc::new(merged);
+        let mut planning = self.plan_active(group, id, merged.clone(), context, observer).await?;
+        planning.plan.condition_updates.extend(annotations_ignored(group, &merged, context));
         Ok(Planning { boundaries: Some(summary), ..planning })
     }
 
@@ -303,11 +304,21 @@ fn boundaries_unavailable(context: &GroupContext) -> Option<String> {
 }
 
 /// The condition about annotations without effect. It is not set before there is one.
-fn annotations_ignored(group: &InstanceGroup, context: &GroupContext) -> Option<ConditionUpdate> {
+fn annotations_ignored(
+    group: &InstanceGroup,
+    merged: &MergedSpec,
+    context: &GroupContext,
+) -> Option<ConditionUpdate> {
+    let own = group.annotations();
+    // An annotation that the boundaries replace is reported with the tenant's other values.
+    let is_exempt = |key: &str| {
+        let replaced = merged.annotations.get(key) != own.get(key).map(String::as_str);
+        replaced || context.active_boundaries.boundaries.as_ref().is_some_and(|b| b.selects_by(key))
+    };
     let on_namespace = |problem: String| format!("on the Namespace: {problem}");
     let namespace = context.namespace_annotations.iter();
-    let unknown_there = namespace.clone().flat_map(ignored_annotations).map(on_namespace);
-    let unknown: Vec<_> = ignored_annotations(group.annotations()).into_iter().chain(unknown_there).collect();
+    let unknown_there = namespace.clone().flat_map(ignored_on_namespace).map(on_namespace);
+    let unknown: Vec<_> = ignored_on_group(own, &merged.spec, is_exempt).into_iter().chain(unknown_there).collect();
     let name = group.namespace().unwrap_or_default();
     let disallowed = namespace.flat_map(|found| context.active_boundaries.disallowed_annotations(&name, found));
     let reason = if unknown.is_empty() { "NotAllowed" } else { "UnknownAnnotation" };
@@ -494,6 +505,7 @@ mod tests {
             tenant_value: "\"mine\"".into(),
             effective_value: None,
             winner: None,
+            unused_because: None,
         };
         let merged = MergedSpec { overridden: vec![dropped], ..MergedSpec::default() };
         let problems = vec![SpecError::missing("spec.a.role"), SpecError::missing("spec.a.cluster")];

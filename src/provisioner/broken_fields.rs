@@ -85,7 +85,7 @@ impl ValueSources {
     /// Lets errors say whose value it is, and ask for a default where the boundaries dropped the tenant's value.
     pub(crate) fn explain(&self, errors: &mut [SpecError]) {
         for error in errors.iter_mut().filter(|error| error.is_missing()) {
-            if self.0.overridden.iter().any(|o| o.path == error.path) {
+            if self.0.overridden.iter().any(|o| o.path == error.path && o.unused_because.is_none()) {
                 error.rule = "is required, and tenants may not set it".into();
                 error.remedy = "ask your cluster admin for a default".into();
             }

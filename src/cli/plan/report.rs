@@ -63,7 +63,7 @@ pub(crate) struct GroupPlan {
     /// Nodes that would be removed without a replacement: by a deletion, or because maxSize is lower.
     #[serde(rename = "remove")]
     pub nodes_to_remove: usize,
-    /// Values that the tenant set and that the boundaries replaced.
+    /// Values that the tenant set and that the boundaries replaced, or that have no effect.
     pub overridden: Vec<String>,
 }
 

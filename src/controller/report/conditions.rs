@@ -20,7 +20,7 @@ pub struct BoundariesSummary {
     pub spec_fingerprint: u64,
     /// Revision of the active boundaries; empty without boundaries.
     pub revision: String,
-    /// Values that the tenant set and that the boundaries replaced.
+    /// Values that the tenant set and that the boundaries replaced, or that have no effect.
     pub overridden: Vec<OverriddenValue>,
     /// Why the last known good revision is active; `None` when the live ConfigMap is.
     pub last_known_good: Option<String>,
@@ -108,19 +108,13 @@ pub(super) fn boundaries_condition(boundaries: &BoundariesSummary) -> Condition 
         let message = format!("the last known good boundaries are in force: {why}");
         return Condition::new(condition::BOUNDARIES_APPLIED, false, "UsingLastKnownGood", message);
     }
-    if boundaries.revision.is_empty() {
-        return Condition::new(
-            condition::BOUNDARIES_APPLIED,
-            true,
-            "NoBoundaries",
-            "no boundaries apply to this group",
-        );
-    }
-    if boundaries.overridden.is_empty() {
-        return Condition::new(condition::BOUNDARIES_APPLIED, true, "Applied", "");
-    }
     let listed: Vec<_> = boundaries.overridden.iter().map(ToString::to_string).collect();
-    Condition::new(condition::BOUNDARIES_APPLIED, true, "TenantValuesOverridden", truncate(&listed.join("; ")))
+    let (reason, message) = match (listed.is_empty(), boundaries.revision.is_empty()) {
+        (false, _) => ("TenantValuesOverridden", truncate(&listed.join("; "))),
+        (true, true) => ("NoBoundaries", "no boundaries apply to this group".to_owned()),
+        (true, false) => ("Applied", String::new()),
+    };
+    Condition::new(condition::BOUNDARIES_APPLIED, true, reason, message)
 }
 
 /// Adds the missing tag permissions to the condition `Adopted`.
