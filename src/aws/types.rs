@@ -228,6 +228,8 @@ pub struct Image {
     pub architecture: String,
     /// Whether it is a Windows image.
     pub is_windows: bool,
+    /// Its name, if Amazon owns it: anybody else may give an image any name.
+    pub amazon_name: Option<String>,
     /// Name of the root device, for example `/dev/xvda`.
     pub root_device: String,
     /// Device names in the block device mappings of the image.

@@ -249,6 +249,7 @@ fn launch_facts() -> LaunchFacts {
         id: "ami-00000001".into(),
         architecture: "x86_64".into(),
         is_windows: false,
+        amazon_name: None,
         root_device: "/dev/xvda".into(),
         device_names: vec!["/dev/xvda".into()],
         volume_sizes: BTreeMap::new(),
@@ -278,6 +279,34 @@ fn image_must_exist_and_match_instance_type_and_os_family() {
     let message = errors_with(|image| image.is_windows = true);
     assert!(message.contains("is a Windows image, but the group's os-family is amazonlinux2"), "{message}");
     let running = LaunchFacts { is_launched_now: true, ..launch_facts() };
+    // The family of an image that Amazon published is in its name.
+    let with_name = |configuration: &str, family: &str, name: Option<&str>, is_launched_now| {
+        let mut looked = LaunchFacts { is_launched_now, ..launch_facts() };
+        let Lookup::Present(image) = &mut looked.image else { unreachable!("the image exists") };
+        image.amazon_name = name.map(str::to_owned);
+        join_messages(&spec_errors(&resolved(configuration, &[("os-family", family)]), &looked))
+    };
+    let names = [
+        ("amazonlinux2", "amazon-eks-node-1.32-v20250920"),
+        ("amazonlinux2", "amazon-eks-gpu-node-1.32-v20250920"),
+        ("amazonlinux2", "amazon-eks-arm64-node-1.32-v20250920"),
+        ("amazonlinux2023", "amazon-eks-node-al2023-x86_64-standard-1.33-v20250920"),
+        ("amazonlinux2023", "amazon-eks-node-al2023-arm64-nvidia-1.33-v20250920"),
+        ("bottlerocket", "bottlerocket-aws-k8s-1.33-nvidia-x86_64-v1.44.0-5ed15786"),
+    ];
+    for (of, name) in names {
+        for family in ["amazonlinux2", "amazonlinux2023", "bottlerocket"] {
+            let message = with_name("{}", family, Some(name), false);
+            let expected = format!("is {name}, Amazon's image of {of}, but the group's os-family is {family}; use an AMI");
+            assert!(if family == of { message.is_empty() } else { message.contains(&expected) }, "{family}: {message}");
+            assert_eq!(with_name("{}", family, Some(name), true), "", "nodes already run this image");
+        }
+    }
+    for name in [None, Some("amazon-eks-node-custom"), Some("al2023-ami-2023.9-kernel-6.1-x86_64")] {
+        assert_eq!(with_name("{}", "bottlerocket", name, false), "", "the family of {name:?} is not known");
+    }
+    let script = "{userData: [{name: join, stage: PreBootstrap, data: 'nodeadm init'}]}";
+    assert_eq!(with_name(script, "amazonlinux2", Some(names[3].1), false), "", "a script may let the node join");
     let windows = resolved("{}", &[("os-family", "windows")]);
     assert_eq!(spec_errors(&windows, &running), [], "nodes already run this image");
     let gone = LaunchFacts { image: Lookup::Absent, instance_type: Lookup::Absent, is_launched_now: true };

@@ -278,6 +278,7 @@ fn image(found: &sdk::Image) -> Image {
         id: owned_text(found.image_id()),
         architecture: owned_text(found.architecture().map(|a| a.as_str())),
         is_windows: found.platform().is_some_and(|p| p.as_str().eq_ignore_ascii_case("windows")),
+        amazon_name: found.name().filter(|_| found.image_owner_alias() == Some("amazon")).map(str::to_owned),
         root_device: owned_text(found.root_device_name()),
         device_names: found.block_device_mappings().iter().map(|d| owned_text(d.device_name())).collect(),
         volume_sizes: (found.block_device_mappings().iter())

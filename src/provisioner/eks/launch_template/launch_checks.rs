@@ -83,15 +83,25 @@ fn architecture(resolved: &ResolvedGroup, image: &Image, kind: &InstanceType) ->
     Some(SpecError::invalid(IMAGE, &resolved.template_data.image_id, rule, remedy))
 }
 
+/// The user data of one family does not start a node of another. An image of somebody else than Amazon may be of any
+/// family, so only Windows is known of it.
 fn platform(resolved: &ResolvedGroup, image: &Image) -> Option<SpecError> {
     let family = resolved.desired.os_family;
-    if image.is_windows == (family == OsFamily::Windows) {
-        return None;
-    }
-    let rule = format!(
-        "is {}, but the group's os-family is {family}",
-        if image.is_windows { "a Windows image" } else { "not a Windows image" }
-    );
+    let is = if image.is_windows == (family == OsFamily::Windows) {
+        let name = image.amazon_name.as_ref().filter(|_| !image.is_windows)?;
+        let found = OsFamily::of_amazon_image(name).filter(|found| *found != family)?;
+        // Both run shell scripts, and a script of the tenant may let the node join.
+        let is_amazon_linux = |family| matches!(family, OsFamily::AmazonLinux2 | OsFamily::AmazonLinux2023);
+        if is_amazon_linux(family) && is_amazon_linux(found) && !resolved.desired.stages.is_empty() {
+            return None;
+        }
+        format!("{name}, Amazon's image of {found}")
+    } else if image.is_windows {
+        "a Windows image".to_owned()
+    } else {
+        "not a Windows image".to_owned()
+    };
+    let rule = format!("is {is}, but the group's os-family is {family}");
     let remedy = "use an AMI of that family, or correct the annotation instancemgr.keikoproj.io/os-family";
     Some(SpecError::invalid(IMAGE, &resolved.template_data.image_id, rule, remedy))
 }

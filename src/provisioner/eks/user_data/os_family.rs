@@ -30,6 +30,25 @@ impl OsFamily {
         }
     }
 
+    /// The family of an image that Amazon owns, by its published name; `None` for other names.
+    ///
+    /// EKS and Bottlerocket publish `amazon-eks-node-al2023-x86_64-standard-1.33-v20250920`,
+    /// `amazon-eks-node-1.32-v20250920` (also `-gpu-node-` and `-arm64-node-`) and
+    /// `bottlerocket-aws-k8s-1.33-x86_64-v1.44.0-5ed15786` (Amazon EKS User Guide, "Retrieve recommended Amazon Linux AMI
+    /// IDs", sub-parameter `image_name`; Karpenter documents the same names in the status of an EC2NodeClass).
+    pub(crate) fn of_amazon_image(name: &str) -> Option<Self> {
+        const AMAZON_LINUX_2: [&str; 3] = ["amazon-eks-node-", "amazon-eks-gpu-node-", "amazon-eks-arm64-node-"];
+        let has_version = |rest: &str| rest.starts_with(|c: char| c.is_ascii_digit());
+        match () {
+            () if name.starts_with("bottlerocket-aws-k8s-") => Some(Self::Bottlerocket),
+            () if name.starts_with("amazon-eks-node-al2023-") => Some(Self::AmazonLinux2023),
+            () if AMAZON_LINUX_2.iter().filter_map(|prefix| name.strip_prefix(prefix)).any(has_version) => {
+                Some(Self::AmazonLinux2)
+            }
+            () => None,
+        }
+    }
+
     /// The spelling of the annotation.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
