@@ -80,12 +80,7 @@ fn of_controller(annotations: &BTreeMap<String, String>) -> impl Iterator<Item =
 }
 
 /// Why an annotation of a known name and value has no effect on this group.
-fn unused_on_group(
-    key: &str,
-    value: &str,
-    annotations: &BTreeMap<String, String>,
-    spec: &Value,
-) -> Option<String> {
+fn unused_on_group(key: &str, value: &str, annotations: &BTreeMap<String, String>, spec: &Value) -> Option<String> {
     if key == annotation::CONFIG_EXCLUDED {
         return Some(format!("{key} has no effect on an InstanceGroup; annotate its Namespace"));
     }
@@ -118,9 +113,8 @@ fn unused_on_group(
         annotation::OS_FAMILY => return ignored_os_family(key, value, configuration),
         annotation::DEFAULT_LABELS => {
             let ignored: Vec<_> = label_items(value).filter_map(Result::err).map(|item| format!("{item:?}")).collect();
-            return (!ignored.is_empty()).then(|| {
-                format!("{key}: {} is left out; write key=value, separated by commas", ignored.join(", "))
-            });
+            return (!ignored.is_empty())
+                .then(|| format!("{key}: {} is left out; write key=value, separated by commas", ignored.join(", ")));
         }
         _ => return None,
     };
@@ -238,7 +232,11 @@ mod tests {
             (vec![("cluster-autoscaler-enabled", "yes")], plain(), "\"yes\" has no effect; use \"true\""),
             (vec![("config-excluded", "true")], plain(), "annotate its Namespace"),
             (vec![("os-family", "windos")], plain(), "is unknown and means amazonlinux2"),
-            (vec![("custom-networking-host-pods", "3")], plain(), "without instancemgr.keikoproj.io/custom-networking-enabled"),
+            (
+                vec![("custom-networking-host-pods", "3")],
+                plain(),
+                "without instancemgr.keikoproj.io/custom-networking-enabled",
+            ),
             (vec![("custom-networking-prefix-assignment-enabled", "true")], plain(), "without instancemgr"),
             (vec![custom], eks(json!({"bootstrapOptions": {"maxPods": 20}})), "beside bootstrapOptions.maxPods"),
             (vec![("irsa-enabled", "true")], eks(json!({"roleName": "own"})), "with roleName"),
@@ -249,7 +247,8 @@ mod tests {
                 "which means amazonlinux2023",
             ),
         ] {
-            let annotations = annotations.iter().map(|(key, value)| (format!("{PREFIX}{key}"), (*value).to_owned())).collect();
+            let annotations =
+                annotations.iter().map(|(key, value)| (format!("{PREFIX}{key}"), (*value).to_owned())).collect();
             let found = ignored_on_group(&annotations, &spec, |_| false);
             assert!(found.len() == 1 && found[0].contains(expected), "{annotations:?}: {found:?}");
         }

@@ -158,10 +158,14 @@ pub struct Strategy {
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
-    validation = Rule::new("!has(self.drainTimeout) || self.drainTimeout == '' || duration(self.drainTimeout) <= duration('168h')")
+    validation = Rule::new("!has(self.drainTimeout) || dyn(self.drainTimeout) == null || self.drainTimeout == '' || duration(self.drainTimeout) <= duration('168h')")
         .message("drainTimeout may be at most 168h; leave it out for no limit"),
-    validation = Rule::new("!has(self.joinTimeout) || self.joinTimeout == '' || duration(self.joinTimeout) <= duration('24h')")
+    validation = Rule::new("!has(self.joinTimeout) || dyn(self.joinTimeout) == null || self.joinTimeout == '' || duration(self.joinTimeout) <= duration('24h')")
         .message("joinTimeout may be at most 24h"),
+    validation = Rule::new("!has(self.maxUnavailable) || dyn(self.maxUnavailable) == null || type(self.maxUnavailable) != int || self.maxUnavailable >= 0")
+        .message("maxUnavailable may not be negative"),
+    validation = Rule::new("!has(self.maxSurge) || dyn(self.maxSurge) == null || type(self.maxSurge) != int || self.maxSurge >= 0")
+        .message("maxSurge may not be negative"),
 )]
 pub struct RollingUpdate {
     /// Maximum number of nodes that may be unavailable at the same time: a number, or a percentage of the desired
@@ -210,6 +214,7 @@ pub struct CrdStrategy {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub concurrency_policy: Option<String>,
     /// Maximum number of times the resource is created again after it failed; -1 means no limit (default 3).
+    #[schemars(range(min = -1))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_retries: Option<i64>,
     /// JSONPath of the field in which the resource reports its status, such as .status.phase.

@@ -26,9 +26,11 @@ use crate::util::redact::REDACTED;
 )]
 pub struct EksSpec {
     /// Minimum size of the Auto Scaling group, in nodes or, with instance weights, in units of capacity (default 0).
+    #[schemars(range(min = 0, max = 10_000))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_size: Option<i64>,
     /// Maximum size of the Auto Scaling group, in nodes or, with instance weights, in units of capacity.
+    #[schemars(range(min = 0, max = 10_000))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_size: Option<i64>,
     /// Resource that instances launch from: LaunchTemplate or LaunchConfiguration. Case does not matter. The default is
@@ -49,10 +51,12 @@ pub struct EksSpec {
 #[serde(rename_all = "camelCase")]
 pub struct WarmPool {
     /// Minimum number of instances in the warm pool (default 0).
+    #[schemars(range(min = 0, max = 10_000))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_size: Option<i64>,
     /// Maximum number of instances in the warm pool and the group together. -1 means the group's own maxSize; 0 (the
     /// default) means the warm pool's minSize.
+    #[schemars(range(min = -1, max = 10_000))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_size: Option<i64>,
 }
@@ -174,8 +178,16 @@ pub struct BootstrapOptions {
 }
 
 /// Block device of a node.
-#[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("has(self.name) && dyn(self.name) != null && self.name != ''")
+        .message("a volume needs a name, its device, such as /dev/xvda"),
+    validation = Rule::new("!has(self.type) || dyn(self.type) == null || self.type.matches('(?i)^(|gp2|gp3|io1|io2|sc1|st1)$')")
+        .message("the type of a volume must be gp2, gp3, io1, io2, sc1 or st1"),
+    validation = Rule::new("!has(self.size) || dyn(self.size) == null || self.size <= 0 || !has(self.snapshotId) || dyn(self.snapshotId) == null || self.snapshotId == ''")
+        .message("size cannot be combined with snapshotId; remove one of the two"),
+)]
 pub struct Volume {
     /// Device name, such as /dev/xvda.
     #[schemars(length(max = 255))]
@@ -211,8 +223,14 @@ pub struct Volume {
 }
 
 /// File system and mount point of a volume.
-#[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("has(self.mount) && dyn(self.mount) != null && self.mount.startsWith('/')")
+        .message("mount must be an absolute path, such as /data"),
+    validation = Rule::new("has(self.fileSystem) && dyn(self.fileSystem) != null && self.fileSystem != ''")
+        .message("fileSystem must be xfs or ext4"),
+)]
 pub struct MountOptions {
     /// File system: xfs or ext4.
     #[schemars(length(max = 64), regex(pattern = FileSystem::PATTERN))]
@@ -239,8 +257,12 @@ impl MountOptions {
 }
 
 /// Tag of an AWS resource.
-#[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("has(self.key) && dyn(self.key) != null && self.key != ''")
+        .message("a tag needs a key"),
+)]
 pub struct Tag {
     /// Key of the tag.
     #[schemars(length(max = 1024))]
@@ -267,8 +289,14 @@ pub struct TagSpecification {
 }
 
 /// Kubernetes taint of a node.
-#[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("has(self.key) && dyn(self.key) != null && self.key != ''")
+        .message("a taint needs a key"),
+    validation = Rule::new("has(self.effect) && dyn(self.effect) != null && self.effect in ['NoSchedule', 'PreferNoSchedule', 'NoExecute']")
+        .message("the effect of a taint must be NoSchedule, PreferNoSchedule or NoExecute"),
+)]
 pub struct Taint {
     /// Key of the taint.
     #[schemars(length(max = 317), regex(pattern = LABEL_KEY))]
@@ -308,8 +336,18 @@ pub struct UserData {
 }
 
 /// Lifecycle hook, which pauses an instance while it launches or terminates.
-#[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("has(self.name) && dyn(self.name) != null && self.name != ''")
+        .message("a lifecycle hook needs a name"),
+    validation = Rule::new("has(self.lifecycle) && dyn(self.lifecycle) != null && self.lifecycle != ''")
+        .message("lifecycle must be launch or terminate"),
+    validation = Rule::new("!has(self.heartbeatTimeout) || dyn(self.heartbeatTimeout) == null || self.heartbeatTimeout == 0 || (self.heartbeatTimeout >= 30 && self.heartbeatTimeout <= 7200)")
+        .message("heartbeatTimeout must be 30 to 7200 seconds"),
+    validation = Rule::new("!has(self.roleArn) || dyn(self.roleArn) == null || self.roleArn == '' || (has(self.notificationArn) && dyn(self.notificationArn) != null && self.notificationArn != '')")
+        .message("roleArn needs notificationArn; set it, or remove roleArn"),
+)]
 pub struct LifecycleHook {
     /// Name of the hook.
     #[schemars(length(max = 255))]
@@ -342,8 +380,14 @@ pub struct LifecycleHook {
 }
 
 /// Mixed instances policy: several instance types, On-Demand and Spot, in one group.
-#[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("!has(self.spotRatio) || dyn(self.spotRatio) == null || type(self.spotRatio) != int || (self.spotRatio >= 0 && self.spotRatio <= 100)")
+        .message("spotRatio must be 0 to 100 percent"),
+    validation = Rule::new("!has(self.instancePool) || dyn(self.instancePool) == null || self.instancePool.lowerAscii() in ['', 'subfamilyflexible']")
+        .message("instancePool must be SubFamilyFlexible; or leave it out"),
+)]
 pub struct MixedInstancesPolicy {
     /// Spot allocation strategy: CapacityOptimized, LowestPrice, PriceCapacityOptimized or
     /// CapacityOptimizedPrioritized. Case does not matter. The default is CapacityOptimized, or LowestPrice when
@@ -360,6 +404,7 @@ pub struct MixedInstancesPolicy {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spot_pools: Option<i64>,
     /// Minimum On-Demand capacity, in units of capacity (default 0).
+    #[schemars(range(min = 0, max = 10_000))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub base_capacity: Option<i64>,
     /// Percentage of Spot capacity above baseCapacity, as 60 or "60%" (default 0).
@@ -378,8 +423,12 @@ pub struct MixedInstancesPolicy {
 }
 
 /// Instance type with its weight.
-#[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("has(self.type) && dyn(self.type) != null && self.type != ''")
+        .message("an entry of instanceTypes needs a type, such as m5.large"),
+)]
 pub struct InstanceTypeSpec {
     /// EC2 instance type, such as m5.large.
     #[schemars(length(max = 64))]
@@ -388,6 +437,7 @@ pub struct InstanceTypeSpec {
     /// Units of capacity that one instance provides, from 1 to 999; minSize, maxSize and the desired capacity are in
     /// these units. Set a weight on all types or on none (then each counts 1). instanceType counts 1 unless it is
     /// listed with another weight.
+    #[schemars(range(min = 0, max = 999))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<i64>,
 }
@@ -424,6 +474,7 @@ pub struct MetadataOptions {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub http_tokens: Option<String>,
     /// Maximum number of network hops for a response with a session token.
+    #[schemars(range(min = 0, max = 64))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub http_put_hop_limit: Option<i64>,
 }

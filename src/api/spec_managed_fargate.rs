@@ -22,9 +22,11 @@ use super::{
 )]
 pub struct EksManagedSpec {
     /// Minimum number of nodes, from 0 to 10000 (default 0).
+    #[schemars(range(min = 0, max = 10_000))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_size: Option<i64>,
     /// Maximum number of nodes, from 1 to 10000.
+    #[schemars(range(min = 0, max = 10_000))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_size: Option<i64>,
     /// Configuration of the node group and its nodes.
@@ -41,6 +43,7 @@ pub struct EksManagedConfiguration {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster_name: Option<String>,
     /// Size of the root volume in GiB, from 1 to 16384. By default EKS decides.
+    #[schemars(range(min = 0, max = 16_384))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vol_size: Option<i64>,
     /// EC2 instance type, such as m5.large. Together with instanceTypes, it is the first of them.
@@ -102,8 +105,14 @@ pub struct EksManagedConfiguration {
 }
 
 /// Kubernetes taint of the nodes of a managed node group.
-#[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("has(self.key) && dyn(self.key) != null && self.key != ''")
+        .message("a taint needs a key"),
+    validation = Rule::new("has(self.effect) && dyn(self.effect) != null && self.effect != ''")
+        .message("the effect of a taint must be NO_SCHEDULE, PREFER_NO_SCHEDULE or NO_EXECUTE"),
+)]
 pub struct NodegroupTaint {
     /// Key of the taint.
     #[schemars(length(max = 317), regex(pattern = LABEL_KEY))]
@@ -130,8 +139,12 @@ pub struct NodeRepairConfig {
 }
 
 /// Settings of the strategy type managed, with which EKS replaces the nodes of a managed node group.
-#[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("!has(self.maxUnavailable) || dyn(self.maxUnavailable) == null || type(self.maxUnavailable) != int || (self.maxUnavailable >= 1 && self.maxUnavailable <= 100)")
+        .message("maxUnavailable must be 1 to 100 nodes, or a percentage"),
+)]
 pub struct ManagedStrategy {
     /// Maximum number of nodes that may be unavailable at the same time during a version update or a move to another
     /// node group: a number from 1 to 100, or a percentage (default of EKS: 1).
@@ -141,8 +154,12 @@ pub struct ManagedStrategy {
 }
 
 /// Settings of the provisioner eks-fargate, which runs pods on Fargate.
-#[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("!has(self.selectors) || dyn(self.selectors) == null || size(self.selectors) <= 5")
+        .message("a Fargate profile has at most 5 selectors; use more groups"),
+)]
 pub struct EksFargateSpec {
     /// Name of the EKS cluster.
     #[schemars(length(max = 253))]
@@ -167,8 +184,12 @@ pub struct EksFargateSpec {
 }
 
 /// Selector of pods that run on Fargate.
-#[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("has(self.__namespace__) && dyn(self.__namespace__) != null && self.__namespace__ != ''")
+        .message("a selector needs a namespace"),
+)]
 pub struct FargateSelector {
     /// Namespace of the pods; `*` matches any characters, `?` matches one.
     #[schemars(length(max = 253))]
