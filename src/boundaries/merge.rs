@@ -66,6 +66,17 @@ pub fn merge(boundaries: &Boundaries, group: &Value, excluded: bool) -> Result<M
     Ok(build_merged_spec(&merged, overridden, hash))
 }
 
+/// What a group that sets nothing gets: from the defaults alone (`None`), and with each conditional alone (its index).
+pub(crate) fn merge_empty_group(boundaries: &Boundaries) -> Vec<(Option<usize>, Result<MergedSpec, MergeError>)> {
+    let tree = SourcedValue::new(&json!({ "metadata": { "annotations": {} }, "spec": {} }), Source::TENANT);
+    let merged = |conditionals: &[usize]| {
+        let merged = apply_boundaries(boundaries, conditionals, tree.clone())?;
+        Ok(build_merged_spec(&merged, vec![], String::new()))
+    };
+    let conditionals = (0..boundaries.conditionals.len()).map(|index| (Some(index), merged(&[index])));
+    std::iter::once((None, merged(&[]))).chain(conditionals).collect()
+}
+
 /// Whether the group's own annotation `lock-upgrades`, or the admin's in its place, locks the group.
 pub(crate) fn is_group_locked(boundaries: &Boundaries, annotations: &BTreeMap<String, String>, excluded: bool) -> bool {
     let path = Path::of(&["metadata", "annotations", names::annotation::LOCK_UPGRADES]);

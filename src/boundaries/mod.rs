@@ -23,8 +23,8 @@ mod unused;
 pub(crate) mod yaml;
 
 pub use error::{ConfigError, ConfigWarning};
-pub(crate) use merge::is_group_locked;
 pub use merge::merge;
+pub(crate) use merge::{is_group_locked, merge_empty_group};
 pub use merged_spec::{MergedAnnotations, MergedSpec};
 pub use overridden::OverriddenValue;
 pub use parse::Boundaries;

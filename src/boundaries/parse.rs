@@ -1,6 +1,6 @@
 //! Parser of the ConfigMap: from text to [`Boundaries`], or an error that names key, line and path.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
@@ -8,6 +8,7 @@ use super::{
     error::{ConfigError, ConfigWarning, suggestion},
     path::Path,
     policy::{FARGATE_SELECTORS_PATH, Policy, ROLE_LIST_PATH, ROLE_PATHS},
+    provenance::Boundary,
     section::Section,
     selector::AnnotationSelector,
 };
@@ -85,22 +86,29 @@ impl Boundaries {
         let root = boundaries.keys(root, "", &["restricted", "shared"], &mut warnings)?;
         let shared = boundaries.map(root.get("shared").unwrap_or(&Value::Null), "shared")?;
         let shared = boundaries.keys(shared, "shared", &["merge", "mergeOverride", "replace"], &mut warnings)?;
-        let mut paths = |from: &Map<String, Value>, at: &str, name: &str| {
+        let mut listed_paths = vec![];
+        let mut paths = |from: &Map<String, Value>, name: &str, boundary: Boundary| {
             let list = from.get(name).unwrap_or(&Value::Null);
-            boundaries.paths(list, &format!("{at}{name}"), &mut warnings)
+            let found = boundaries.paths(list, boundary.as_str(), &mut warnings)?;
+            let place =
+                |(index, path): &(usize, Path)| (boundary, format!("{}[{index}]", boundary.as_str()), path.clone());
+            listed_paths.extend(found.iter().map(place));
+            Ok(found.into_iter().map(|(_, path)| path).collect::<Vec<_>>())
         };
         let mut parsed = Self {
-            restricted: paths(&root, "", "restricted")?,
-            replace: paths(&shared, "shared.", "replace")?,
-            merge: paths(&shared, "shared.", "merge")?,
-            merge_override: paths(&shared, "shared.", "mergeOverride")?,
+            replace: paths(&shared, "replace", Boundary::Replace)?,
+            merge: paths(&shared, "merge", Boundary::Merge)?,
+            merge_override: paths(&shared, "mergeOverride", Boundary::MergeOverride)?,
+            restricted: paths(&root, "restricted", Boundary::Restricted)?,
             defaults: defaults.fragment(defaults.value.clone(), "", &mut warnings)?,
             conditionals: parse_conditionals(&conditionals, &mut warnings)?,
             policy: Policy::parse(&policy)?,
             revision: revision(data),
         };
+        parsed.policy.warn_globs(&policy, &mut warnings);
+        warn_clashes(&listed_paths, &boundaries, &mut warnings);
         parsed.warn_unrestricted(&mut warnings);
-        parsed.warn_open_extensions(&mut warnings);
+        parsed.warn_open_extensions(&listed_paths, &boundaries, &mut warnings);
         let listed: Vec<&Path> = parsed.all_paths().collect();
         defaults.warn_unreached(&parsed.defaults, "", &listed, &mut warnings);
         for (index, conditional) in parsed.conditionals.iter().enumerate() {
@@ -139,17 +147,18 @@ impl Boundaries {
 
     /// Warns about fields that keikoproj/instance-manager does not have and that no boundary mentions, although the field
     /// that they extend is restricted: boundaries that were written for it leave them open.
-    fn warn_open_extensions(&self, warnings: &mut Vec<ConfigWarning>) {
+    fn warn_open_extensions(&self, listed: &[ListedPath], section: &Section, warnings: &mut Vec<ConfigWarning>) {
         let path = |text: &str| Path::parse(text).into_iter();
         for (field, extensions) in EXTENSIONS {
-            if !path(field).any(|field| self.restricted.iter().any(|above| above.covers(&field))) {
-                continue;
-            }
+            let covers = |(boundary, _, above): &&ListedPath| {
+                *boundary == Boundary::Restricted && path(field).any(|field| above.covers(&field))
+            };
+            let Some((_, at, _)) = listed.iter().find(covers) else { continue };
             let open: Vec<_> = extensions.iter().filter(|open| !path(open).any(|open| self.concerns(&open))).collect();
             for extension in open {
                 warnings.push(ConfigWarning {
                     key: "boundaries".to_owned(),
-                    line: None,
+                    line: section.line_of(at),
                     path: field.to_owned(),
                     message: format!("is restricted, and {extension}, which extends it, is open to tenants"),
                     remedy: format!("restrict {extension} too, or list it under shared"),
@@ -192,6 +201,17 @@ impl Boundaries {
                 ),
             });
         }
+        if !self.policy.limits_exclusion() {
+            warnings.push(ConfigWarning {
+                key: "policy".to_owned(),
+                line: None,
+                path: "excludableNamespaces".to_owned(),
+                message: "without this list, who may annotate a Namespace can exclude its groups from boundaries and \
+                          defaults"
+                    .to_owned(),
+                remedy: "list the namespaces ([] for none, [\"*\"] for all)".to_owned(),
+            });
+        }
         if self.policy.strategy_kinds.is_none() && !restricted("spec.strategy.crd") {
             warnings.push(ConfigWarning {
                 key: "policy".to_owned(),
@@ -204,6 +224,35 @@ impl Boundaries {
                 remedy: "list the kinds ([] for none), or restrict spec.strategy.crd".to_owned(),
             });
         }
+    }
+}
+
+/// A path with the list that it stands in, and its place there, such as `restricted[2]`.
+type ListedPath = (Boundary, String, Path);
+
+/// Warns about a path that is listed twice, and about a shared path that a restricted one covers. `listed` is in the order
+/// in which the lists are applied.
+fn warn_clashes(listed: &[ListedPath], section: &Section, warnings: &mut Vec<ConfigWarning>) {
+    let is_restricted = |(boundary, ..): &&ListedPath| *boundary == Boundary::Restricted;
+    let restricted: BTreeSet<_> = listed.iter().filter(is_restricted).map(|(.., path)| path.segments()).collect();
+    let mut first: BTreeMap<&Path, Boundary> = BTreeMap::new();
+    for (boundary, at, path) in listed {
+        let above =
+            || (1..path.segments().len()).map(|count| &path.segments()[..count]).find(|p| restricted.contains(p));
+        if let Some(other) = first.get(path) {
+            let message = match boundary {
+                _ if other == boundary => format!("{path} is listed twice"),
+                Boundary::Restricted => format!("{path} is also listed under {}, and restricted wins", other.as_str()),
+                Boundary::Replace | Boundary::Merge | Boundary::MergeOverride => {
+                    format!("{path} is also listed under {}, and both apply", other.as_str())
+                }
+            };
+            section.warn(at, &message, || "keep one of the two".to_owned(), warnings);
+        } else if let Some(above) = above().filter(|_| *boundary != Boundary::Restricted).map(|path| path.join(".")) {
+            let message = format!("{path} has no effect, because restricted lists {above}");
+            section.warn(at, &message, || format!("remove it, or restrict less than {above}"), warnings);
+        }
+        first.entry(path).or_insert(*boundary);
     }
 }
 

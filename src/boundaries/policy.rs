@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::error::ConfigError;
+use super::error::{ConfigError, ConfigWarning};
 use super::merged_spec::MergedSpec;
 use super::quota::{NamespaceUsage, Quota, QuotaRequest};
 use super::section::Section;
@@ -105,6 +105,38 @@ impl Policy {
             fargate_namespaces: list("fargateNamespaces")?,
             quotas,
         })
+    }
+
+    /// Warns about globs that match nothing, and about wildcards where none are allowed. The policy would silently allow
+    /// less than the admin means, or protect less.
+    pub(super) fn warn_globs(&self, section: &Section, warnings: &mut Vec<ConfigWarning>) {
+        let lists = [
+            ("roles", self.roles.as_deref(), GlobKind::Iam),
+            ("managedPolicies", self.managed_policies.as_deref(), GlobKind::Iam),
+            ("strategyKinds", self.strategy_kinds.as_deref(), GlobKind::KindName),
+            ("strategyNamespaces", Some(self.strategy_namespaces.as_slice()), GlobKind::NamespaceName),
+            ("strategyScripts", self.strategy_scripts.as_deref(), GlobKind::Namespace),
+            ("spotRecommendationNamespaces", self.spot_recommendation_namespaces.as_deref(), GlobKind::Namespace),
+            ("excludableNamespaces", self.excludable_namespaces.as_deref(), GlobKind::Namespace),
+            ("lockableNamespaces", self.lockable_namespaces.as_deref(), GlobKind::Namespace),
+            ("protectDeletion", Some(self.protect_deletion.as_slice()), GlobKind::Namespace),
+            ("fargateNamespaces", self.fargate_namespaces.as_deref(), GlobKind::Namespace),
+        ];
+        let listed = lists.into_iter().flat_map(|(list, globs, kind)| {
+            globs.unwrap_or_default().iter().enumerate().map(move |(i, glob)| (format!("{list}[{i}]"), glob, kind))
+        });
+        let quotas = self.quotas.iter().map(|(glob, _)| (format!("quotas.{glob}"), glob, GlobKind::Namespace));
+        for (path, glob, kind) in listed.chain(quotas) {
+            if !kind.can_match(glob) {
+                let message = format!("{glob:?} matches {}", kind.nothing());
+                section.warn(&path, &message, || kind.remedy().to_owned(), warnings);
+            }
+        }
+    }
+
+    /// Whether the policy says which namespaces may be excluded from boundaries.
+    pub(super) fn limits_exclusion(&self) -> bool {
+        self.excludable_namespaces.is_some()
     }
 
     /// All values of a merged spec that the policy does not allow, and the quotas that it exceeds.
@@ -254,6 +286,54 @@ impl Policy {
     /// Whether tenants of a namespace may have upgrade-manager run scripts.
     pub(crate) fn are_scripts_allowed(&self, group_namespace: &str) -> bool {
         self.strategy_scripts.as_deref().is_some_and(|globs| matches_any_glob(globs, group_namespace))
+    }
+}
+
+/// What an entry of the policy is compared with.
+#[derive(Clone, Copy)]
+enum GlobKind {
+    /// Names and ARNs of roles and policies.
+    Iam,
+    /// Names of namespaces.
+    Namespace,
+    /// One namespace, without wildcards.
+    NamespaceName,
+    /// One kind and its API group, without wildcards.
+    KindName,
+}
+
+impl GlobKind {
+    /// Whether any name has this form. IAM allows letters, digits and `+=,.@_-` in names (IAM User Guide, "IAM and AWS STS
+    /// quotas, name requirements"); an ARN and a path add `:` and `/`.
+    fn can_match(self, glob: &str) -> bool {
+        let of =
+            |allowed: &str| !glob.is_empty() && glob.chars().all(|c| c.is_ascii_alphanumeric() || allowed.contains(c));
+        let is_lower_case = !glob.contains(|c: char| c.is_ascii_uppercase());
+        match self {
+            Self::Iam => of("+=,.@_-:/*?"),
+            Self::Namespace => of("-*?") && is_lower_case,
+            Self::NamespaceName => of("-") && is_lower_case,
+            Self::KindName => {
+                of("-.") && glob.split_once('.').is_some_and(|(kind, group)| !kind.is_empty() && !group.is_empty())
+            }
+        }
+    }
+
+    fn nothing(self) -> &'static str {
+        match self {
+            Self::Iam => "no role or policy",
+            Self::Namespace | Self::NamespaceName => "no namespace",
+            Self::KindName => "no kind",
+        }
+    }
+
+    fn remedy(self) -> &'static str {
+        match self {
+            Self::Iam => "use a name or an ARN, with * for any characters and ? for one",
+            Self::Namespace => "use lower-case letters, digits and dashes, with * for any characters and ? for one",
+            Self::NamespaceName => "use the name of a namespace; this list has no wildcards",
+            Self::KindName => "use Kind.group, such as Workflow.argoproj.io; this list has no wildcards",
+        }
     }
 }
 

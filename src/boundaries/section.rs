@@ -58,7 +58,7 @@ impl<'a> Section<'a> {
         Ok(Self { key, text, value: document.value })
     }
 
-    fn line_of(&self, path: &str) -> Option<usize> {
+    pub(super) fn line_of(&self, path: &str) -> Option<usize> {
         yaml::locate(self.text, 0, path)
     }
 
@@ -74,7 +74,13 @@ impl<'a> Section<'a> {
     }
 
     /// Adds a warning, unless the maximum is reached.
-    fn warn(&self, path: &str, message: &str, remedy: impl FnOnce() -> String, warnings: &mut Vec<ConfigWarning>) {
+    pub(super) fn warn(
+        &self,
+        path: &str,
+        message: &str,
+        remedy: impl FnOnce() -> String,
+        warnings: &mut Vec<ConfigWarning>,
+    ) {
         if warnings.len() < MAX_WARNINGS {
             let (key, line) = (self.key.to_owned(), self.line_of(path));
             warnings.push(ConfigWarning {
@@ -126,12 +132,13 @@ impl<'a> Section<'a> {
         texts.collect()
     }
 
+    /// The paths of a list, each with its index there.
     pub(super) fn paths(
         &self,
         value: &Value,
         at: &str,
         warnings: &mut Vec<ConfigWarning>,
-    ) -> Result<Vec<Path>, ConfigError> {
+    ) -> Result<Vec<(usize, Path)>, ConfigError> {
         let mut found = vec![];
         for (index, item) in self.list(value, at)?.iter().enumerate() {
             let at = format!("{at}[{index}]");
@@ -150,7 +157,7 @@ impl<'a> Section<'a> {
                         let message = format!("{key} is not a known annotation, so the path has no effect");
                         self.warn(&at, &message, || suggestion(closest), warnings);
                     }
-                    found.push(path);
+                    found.push((index, path));
                 }
                 None => {
                     let message = format!("{text:?} is not a dotted path");

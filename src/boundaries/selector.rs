@@ -65,8 +65,6 @@ impl Requirement {
                 | Expression::Exists(key)
                 | Expression::DoesNotExist(key),
             ) => key,
-            // The type is not exhaustive.
-            Self::Expression(_) => "",
         }
     }
 }

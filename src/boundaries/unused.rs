@@ -65,7 +65,8 @@ impl<'a> Finder<'a> {
             Value::Object(map) => map.is_empty(),
             Value::Bool(_) | Value::Number(_) => false,
         };
-        let is_below = |at: &str| at.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']));
+        let is_below =
+            |at: &str| at.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']));
         let sources = &self.merged.provenance;
         let is_tenants = sources.iter().any(|(at, source)| source.origin == Origin::Tenant && is_below(at));
         if is_tenants && !is_empty {
@@ -91,10 +92,16 @@ impl<'a> Finder<'a> {
         self.report("spec.strategy.managed", "it belongs to the provisioner eks-managed; remove it");
         let kind = self.strategy_type();
         if kind == StrategyType::Managed {
-            self.report("spec.strategy.type", "the provisioner eks replaces nodes with rollingUpdate then; use rollingUpdate or crd");
+            self.report(
+                "spec.strategy.type",
+                "the provisioner eks replaces nodes with rollingUpdate then; use rollingUpdate or crd",
+            );
         }
         if kind == StrategyType::Crd {
-            self.report(&format!("{ROLLING}.maxSurge"), "with the strategy crd, its resource replaces the nodes; remove it");
+            self.report(
+                &format!("{ROLLING}.maxSurge"),
+                "with the strategy crd, its resource replaces the nodes; remove it",
+            );
             let policy = self.text("spec.strategy.crd.concurrencyPolicy");
             if ConcurrencyPolicy::parse(policy).is_none() {
                 let why = "it is unknown and means forbid; use allow, forbid or replace";
@@ -118,7 +125,9 @@ impl<'a> Finder<'a> {
 
     fn drain_force(&mut self) {
         const ROLLING: &str = "spec.strategy.rollingUpdate";
-        if *self.get(&format!("{ROLLING}.drainForce")) == true && self.text(&format!("{ROLLING}.drainTimeout")).is_empty() {
+        if *self.get(&format!("{ROLLING}.drainForce")) == true
+            && self.text(&format!("{ROLLING}.drainTimeout")).is_empty()
+        {
             let why = "it acts at drainTimeout, which is not set; set drainTimeout, or remove it";
             self.report(&format!("{ROLLING}.drainForce"), why);
         }
@@ -200,8 +209,11 @@ impl<'a> Finder<'a> {
         const UNSET: &str = "it counts as not set; use another number, or remove it";
         let is_zero = |value: &Value| value.as_i64() == Some(0);
         let is_below_one = |value: &Value| value.as_i64().is_some_and(|number| number <= 0);
-        for path in ["bootstrapOptions.maxPods", "metadataOptions.httpPutHopLimit"].map(|name| format!("{FIELD}.{name}")) {
-            let counts_as_unset = if path.ends_with("maxPods") { is_below_one(self.get(&path)) } else { is_zero(self.get(&path)) };
+        for path in
+            ["bootstrapOptions.maxPods", "metadataOptions.httpPutHopLimit"].map(|name| format!("{FIELD}.{name}"))
+        {
+            let counts_as_unset =
+                if path.ends_with("maxPods") { is_below_one(self.get(&path)) } else { is_zero(self.get(&path)) };
             if counts_as_unset {
                 self.report(&path, UNSET);
             }
@@ -228,7 +240,10 @@ impl<'a> Finder<'a> {
         }
         self.report("spec.strategy.crd", "EKS replaces the nodes of a managed node group; remove it");
         for (field, why) in [
-            ("maxUnavailable", "EKS replaces the nodes of a managed node group; use spec.strategy.managed.maxUnavailable"),
+            (
+                "maxUnavailable",
+                "EKS replaces the nodes of a managed node group; use spec.strategy.managed.maxUnavailable",
+            ),
             ("maxSurge", "EKS replaces the nodes of a managed node group; remove it"),
         ] {
             self.report(&format!("spec.strategy.rollingUpdate.{field}"), why);

@@ -91,7 +91,10 @@ fn boundary_can_name_one_annotation() {
         let text = format!("restricted: ['{path}']");
         let (_, found) = Boundaries::parse(&data(&[
             ("boundaries", &text),
-            ("policy", "{roles: [], managedPolicies: [], strategyKinds: [], fargateNamespaces: []}"),
+            (
+                "policy",
+                "{roles: [], managedPolicies: [], strategyKinds: [], fargateNamespaces: [], excludableNamespaces: []}",
+            ),
         ]))
         .unwrap();
         found.iter().map(ToString::to_string).collect::<Vec<_>>()

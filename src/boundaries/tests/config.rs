@@ -114,7 +114,7 @@ fn texts_that_the_keiko_controller_reads_are_valid() {
         ("boundaries", "---\nrestricted:\n- spec.eks.minSize\n- spec.eks.maxSize\n- spec.eks-managed\n- spec.eks.configuration\n- 3\n-\n---\n"),
         ("defaults", "metadata: {annotations: {a: }}\nspec:\n  eks:\n    minSize: 3.0\n    maxSize: 010\n    configuration:\n      labels: {gpu: }\n      tags: [{key: x, value: }]\n---\nspec: {}\n"),
         ("conditionals", "- annotationSelector: a in ()\n- annotationSelector: 3\n-\n"),
-        ("policy", "{roles: [], managedPolicies: [], strategyKinds: [], fargateNamespaces: []}"),
+        ("policy", "{roles: [], managedPolicies: [], strategyKinds: [], fargateNamespaces: [], excludableNamespaces: []}"),
     ]))
     .unwrap();
     let expected = json!({"eks": {"minSize": 3, "maxSize": 8, "configuration": {"labels": {"gpu": ""}}}});
@@ -152,8 +152,67 @@ fn harmless_mistakes_are_warnings() {
             "boundaries line 2: restricted[0]: \"spec.eks.strategy\" matches no field and has no effect; did you mean \"spec.strategy\"?",
             "defaults line 1: spec.eks.configuration.clustrName: \"x\" is not a field of an InstanceGroup; did you mean \"clusterName\"?",
             "defaults line 1: spec.eks.configuration.labels.a: \"b c\" is not a label value (letters, digits, '-', '_' and '.', a letter or digit at both ends); write a label value (letters, digits, '-', '_' and '.', a letter or digit at both ends)",
+            "policy: excludableNamespaces: without this list, who may annotate a Namespace can exclude its groups from boundaries and defaults; list the namespaces ([] for none, [\"*\"] for all)",
         ]
     );
+}
+
+const CLOSED: &str =
+    "{roles: [], managedPolicies: [], strategyKinds: [], fargateNamespaces: [], excludableNamespaces: []}";
+
+#[test]
+fn paths_in_two_lists_are_warnings_with_their_lines() {
+    let warnings = |text: &str| {
+        let found = Boundaries::parse(&data(&[("boundaries", text), ("policy", CLOSED)])).unwrap().1;
+        found.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        warnings(
+            "restricted:\n- ''\n- spec.eks.minSize\nshared:\n  merge:\n  - spec.eks.minSize\n  - spec.eks.maxSize\n  replace:\n  - spec.eks.maxSize\n  - spec.eks.type\n  - spec.eks.type\n",
+        ),
+        [
+            "boundaries line 2: restricted[0]: \"\" is not a dotted path; write a path such as spec.eks.minSize",
+            "boundaries line 11: shared.replace[2]: spec.eks.type is listed twice; keep one of the two",
+            "boundaries line 7: shared.merge[1]: spec.eks.maxSize is also listed under shared.replace, and both apply; keep one of the two",
+            "boundaries line 3: restricted[1]: spec.eks.minSize is also listed under shared.merge, and restricted wins; keep one of the two",
+        ]
+    );
+    let covered = "restricted: [spec.eks]\nshared:\n  merge:\n  - spec.eks.configuration.tags\n";
+    assert_eq!(
+        warnings(covered),
+        [
+            "boundaries line 4: shared.merge[0]: spec.eks.configuration.tags has no effect, because restricted lists spec.eks; remove it, or restrict less than spec.eks"
+        ]
+    );
+    let none: [&str; 0] = [];
+    assert_eq!(warnings("restricted: [spec.eks.configuration.image]\nshared: {merge: [spec.eks]}"), none);
+}
+
+#[test]
+fn globs_that_match_nothing_are_warnings_with_their_lines() {
+    let warnings = |text: &str| {
+        let found = Boundaries::parse(&data(&[("policy", text)])).unwrap().1;
+        let about_globs = found.iter().filter(|warning| warning.message.contains("matches no"));
+        about_globs.map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let good = "{roles: ['*', 'team-?', 'arn:aws:iam::1:role/a/b'], managedPolicies: [Amazon*], strategyKinds: [Job.batch], strategyNamespaces: [ops], protectDeletion: ['prod-*'], quotas: {'team-??': {maxNodes: 1}}}";
+    assert_eq!(warnings(good), [""; 0]);
+    assert_eq!(
+        warnings("excludableNamespaces:\n- kube-*\n- team-[ab]\nroles: ['te am']\nquotas: {Team-*: {maxNodes: 1}}"),
+        [
+            "policy line 4: roles[0]: \"te am\" matches no role or policy; use a name or an ARN, with * for any characters and ? for one",
+            "policy line 3: excludableNamespaces[1]: \"team-[ab]\" matches no namespace; use lower-case letters, digits and dashes, with * for any characters and ? for one",
+            "policy line 5: quotas.Team-*: \"Team-*\" matches no namespace; use lower-case letters, digits and dashes, with * for any characters and ? for one",
+        ]
+    );
+    for text in [
+        "protectDeletion: ['']",
+        "strategyKinds: [Workflow]",
+        "strategyKinds: ['*.argoproj.io']",
+        "strategyNamespaces: ['ops-*']",
+    ] {
+        assert_eq!(warnings(text).len(), 1, "{text}");
+    }
 }
 
 #[test]
@@ -162,7 +221,7 @@ fn unreachable_defaults_are_warnings() {
         ("boundaries", "{restricted: [spec.eks.minSize, spec.eks.configuration], shared: {merge: [spec.strategy.type]}}"),
         ("defaults", "metadata:\n  annotations: {a: b}\nspec:\n  strategy: {type: crd, crd: {crdName: x}}\n  eks: {minSize: 1, maxSize: 2, configuration: {image: x}}\n"),
         ("conditionals", "- defaults:\n    spec: {provisioner: eks}\n"),
-        ("policy", "{roles: [], managedPolicies: [], strategyKinds: [], fargateNamespaces: []}"),
+        ("policy", "{roles: [], managedPolicies: [], strategyKinds: [], fargateNamespaces: [], excludableNamespaces: []}"),
     ]))
     .unwrap();
     let messages: Vec<String> =
@@ -188,7 +247,7 @@ fn warnings_are_few_and_short() {
 
 #[test]
 fn open_extension_of_a_restricted_field_is_a_warning() {
-    let policy = "{roles: [], managedPolicies: [], strategyKinds: [], fargateNamespaces: []}";
+    let policy = "{roles: [], managedPolicies: [], strategyKinds: [], fargateNamespaces: [], excludableNamespaces: []}";
     let warnings = |boundaries: &str| {
         let found = Boundaries::parse(&data(&[("boundaries", boundaries), ("policy", policy)])).unwrap().1;
         found.iter().map(ToString::to_string).collect::<Vec<_>>()
@@ -198,7 +257,7 @@ fn open_extension_of_a_restricted_field_is_a_warning() {
     assert_eq!(
         found,
         ["instanceTypes", "capacityType"].map(|field| format!(
-            "boundaries: {managed}.instanceType: is restricted, and {managed}.{field}, which extends it, is open to tenants; restrict {managed}.{field} too, or list it under shared"
+            "boundaries line 1: {managed}.instanceType: is restricted, and {managed}.{field}, which extends it, is open to tenants; restrict {managed}.{field} too, or list it under shared"
         ))
     );
     let none: [&str; 0] = [];

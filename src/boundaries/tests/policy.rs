@@ -9,15 +9,24 @@ fn unrestricted_choices_are_warnings() {
         let found = Boundaries::parse(&data(&[("policy", policy), ("boundaries", boundaries)])).unwrap().1;
         found.into_iter().map(|warning| warning.path).collect()
     };
-    assert_eq!(warning_paths("", ""), ["roles", "managedPolicies", "fargateNamespaces", "strategyKinds"]);
-    assert_eq!(warning_paths("roles: []", ""), ["managedPolicies", "fargateNamespaces", "strategyKinds"]);
     assert_eq!(
-        warning_paths("{roles: [], managedPolicies: [], strategyKinds: [], fargateNamespaces: []}", ""),
+        warning_paths("", ""),
+        ["roles", "managedPolicies", "fargateNamespaces", "excludableNamespaces", "strategyKinds"]
+    );
+    assert_eq!(
+        warning_paths("roles: []", ""),
+        ["managedPolicies", "fargateNamespaces", "excludableNamespaces", "strategyKinds"]
+    );
+    assert_eq!(
+        warning_paths(
+            "{roles: [], managedPolicies: [], strategyKinds: [], fargateNamespaces: [], excludableNamespaces: []}",
+            ""
+        ),
         Vec::<String>::new()
     );
     assert_eq!(
         warning_paths("{roles: [], managedPolicies: []}", "restricted: [spec.strategy, spec.eks-fargate]"),
-        Vec::<String>::new()
+        ["excludableNamespaces"]
     );
 }
 

@@ -175,7 +175,10 @@ fn every_field_has_an_effect_or_is_reported_with_each_provisioner() {
                 spec["strategy"]["type"] = json!(strategy);
             }
             let found = unused(spec);
-            let found: Vec<_> = found.iter().filter(|text| strategy.is_none() || path == "strategy.type" || !text.starts_with("spec.strategy.type")).collect();
+            let found: Vec<_> = found
+                .iter()
+                .filter(|text| strategy.is_none() || path == "strategy.type" || !text.starts_with("spec.strategy.type"))
+                .collect();
             assert_eq!(found.is_empty(), effective.contains(letter), "{field} with {kind}: {found:#?}");
         }
     }
@@ -188,12 +191,18 @@ fn every_field_has_an_effect_or_is_reported_with_each_provisioner() {
 fn values_without_effect_beside_others_are_reported() {
     let rolling = |settings: Value| json!({"provisioner": "eks", "strategy": {"rollingUpdate": settings}});
     let eks = |configuration: Value| json!({"provisioner": "eks", "eks": {"configuration": configuration}});
-    let managed = |configuration: Value| json!({"provisioner": "eks-managed", "eks-managed": {"configuration": configuration}});
-    let crd = |policy: &str| json!({"provisioner": "eks", "strategy": {"type": "crd", "crd": {"concurrencyPolicy": policy}}});
+    let managed =
+        |configuration: Value| json!({"provisioner": "eks-managed", "eks-managed": {"configuration": configuration}});
+    let crd =
+        |policy: &str| json!({"provisioner": "eks", "strategy": {"type": "crd", "crd": {"concurrencyPolicy": policy}}});
     let stage = |stage: &str| eks(json!({"userData": [{"name": "setup", "stage": stage, "data": "canary"}]}));
     // A spec with a value without effect, parts of its report, and a similar spec without a report.
     for (spec, parts, fine) in [
-        (rolling(json!({"maxUnavailable": 0})), ["maxUnavailable: 0", "counts as 1"], rolling(json!({"maxUnavailable": 1}))),
+        (
+            rolling(json!({"maxUnavailable": 0})),
+            ["maxUnavailable: 0", "counts as 1"],
+            rolling(json!({"maxUnavailable": 1})),
+        ),
         (rolling(json!({"maxUnavailable": "0%"})), ["\"0%\"", "counts as 1"], rolling(json!({"maxSurge": 0}))),
         (
             rolling(json!({"drainForce": true})),
@@ -204,7 +213,9 @@ fn values_without_effect_beside_others_are_reported() {
         (stage("PreBoot"), ["userData[setup]", "\"PreBoot\" is unknown; use PreBootstrap"], stage("prebootstrap")),
         (stage(""), ["userData[setup]", "has no stage"], stage("PostBootstrap")),
         (
-            eks(json!({"userData": [{"stage": "NodeConfigYaml", "data": "a"}, {"stage": "NodeConfigYaml", "data": "b"}]})),
+            eks(
+                json!({"userData": [{"stage": "NodeConfigYaml", "data": "a"}, {"stage": "NodeConfigYaml", "data": "b"}]}),
+            ),
             ["userData[0]", "only the last"],
             stage("NodeConfigYaml"),
         ),
@@ -273,6 +284,10 @@ fn block_of_another_provisioner_is_reported_only_if_the_tenant_wrote_it() {
             "spec.strategy.crd: {1 keys} was not used: EKS replaces the nodes of a managed node group; remove it",
         ]
     );
-    let excluded = merge(&Boundaries::default(), &json!({"spec": {"provisioner": "eks", "eks-fargate": {"clusterName": "c"}}}), true);
+    let excluded = merge(
+        &Boundaries::default(),
+        &json!({"spec": {"provisioner": "eks", "eks-fargate": {"clusterName": "c"}}}),
+        true,
+    );
     assert_eq!(excluded.expect("a merged spec").overridden.len(), 1, "a group without boundaries is told, too");
 }
