@@ -14,6 +14,7 @@ pub(crate) mod quota_grants;
 mod recorded_cluster;
 pub mod report;
 pub(crate) mod requeue;
+pub(crate) mod revision_effects;
 pub(crate) mod stores;
 pub(crate) mod trigger;
 pub(crate) mod watches;
@@ -57,7 +58,7 @@ pub(crate) fn error_policy(stored: Arc<GroupObject>, error: &Error, ctx: Arc<Con
     requeue::after_error(&key, error, &ctx.metrics, &planner.process_state, planner.settings.resync_period)
 }
 
-async fn reconcile_group(stored: &GroupObject, ctx: &Context) -> Result<Action, Error> {
+async fn reconcile_group(stored: &GroupObject, ctx: &Arc<Context>) -> Result<Action, Error> {
     let key = group_key(stored);
     ctx.stores.queued.start(&key, &ctx.metrics);
     let _timer = ctx.metrics.start_reconcile();
@@ -78,6 +79,7 @@ async fn reconcile_group(stored: &GroupObject, ctx: &Context) -> Result<Action, 
     };
     failed_look::end(&key, ctx);
     hold_back_repetitions(&mut planned, &key, ctx, now);
+    revision_effects::observe(&key, &old_status, &planned, ctx);
     let Some(applied) = apply_plan(group, planned.plan, ctx, now).await else { return Ok(Action::await_change()) };
     record_writes(&key, &applied, ctx, now);
     record_refusal(&key, &applied, ctx, now);

@@ -304,11 +304,7 @@ fn boundaries_unavailable(context: &GroupContext) -> Option<String> {
 }
 
 /// The condition about annotations without effect. It is not set before there is one.
-fn annotations_ignored(
-    group: &InstanceGroup,
-    merged: &MergedSpec,
-    context: &GroupContext,
-) -> Option<ConditionUpdate> {
+fn annotations_ignored(group: &InstanceGroup, merged: &MergedSpec, context: &GroupContext) -> Option<ConditionUpdate> {
     let own = group.annotations();
     // An annotation that the boundaries replace is reported with the tenant's other values.
     let is_exempt = |key: &str| {

@@ -5,6 +5,7 @@ pub(crate) mod nodes;
 pub(crate) mod process_state;
 pub(crate) mod profile_queue;
 pub(crate) mod refusals;
+pub(crate) mod rejections;
 pub(crate) mod shared_entries;
 pub(crate) mod spot;
 pub(crate) mod write_memory;

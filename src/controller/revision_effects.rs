@@ -1,0 +1,109 @@
+//! Tells the admin, once for each revision of the boundaries, how many groups it makes invalid. Each group has its own
+//! condition and event, but an admin who edits the ConfigMap looks at the ConfigMap.
+//!
+//! It counts groups when their outcome changes, so an unchanged group costs nothing.
+
+use std::sync::Arc;
+
+use super::context::{Context, publish_event};
+use super::planner::Planning;
+use crate::api::InstanceGroupStatus;
+use crate::api::names::condition;
+use crate::index::rejections::Rejection;
+use crate::plan::Outcome;
+
+/// How many polls in a row must find no further group before the summary is published.
+const QUIET_POLLS: u32 = 1;
+/// After how many polls the summary is published even if more groups follow.
+const MAX_POLLS: u32 = 20;
+
+/// Why this plan rejects fields of a group that were fine so far, although its tenant did not change it; `None` for every
+/// other group.
+fn new_rejection(old: &InstanceGroupStatus, planned: &Planning) -> Option<Rejection> {
+    let plan = &planned.plan;
+    let is_unchanged = old.observed_generation == Some(plan.generation);
+    // Without a merge there is no hash, and the ConfigMap is the reason.
+    let is_other_spec =
+        planned.boundaries.as_ref().is_none_or(|summary| old.config_md5.as_ref() != Some(&summary.hash));
+    let was_rejected = old.conditions.iter().any(|known| {
+        known.is_true() && [condition::STALLED, condition::FIELDS_REJECTED].contains(&known.r#type.as_str())
+    });
+    if planned.failure_reason.is_none() || !is_unchanged || !is_other_spec || was_rejected {
+        return None;
+    }
+    let rejected = plan.condition_updates.iter().find(|u| u.condition_type == condition::FIELDS_REJECTED && u.status);
+    match (rejected, &plan.outcome) {
+        (Some(update), _) => Some(Rejection { reason: update.reason.clone(), message: update.message.clone() }),
+        (None, Outcome::Blocked { reason, message, .. }) => {
+            Some(Rejection { reason: reason.to_string(), message: message.clone() })
+        }
+        (None, _) => None,
+    }
+}
+
+/// Counts the group if the revision in force makes it invalid, and schedules the summary.
+pub(crate) fn observe(key: &str, old: &InstanceGroupStatus, planned: &Planning, ctx: &Arc<Context>) {
+    let Some(rejection) = new_rejection(old, planned) else { return };
+    let revision = ctx.stores.boundaries.get().revision.clone();
+    if !revision.is_empty() && ctx.rejections.count(&revision, key, rejection) {
+        tokio::spawn(publish(revision, ctx.clone()));
+    }
+}
+
+/// Waits until no further group becomes invalid, and publishes the summary.
+async fn publish(revision: String, ctx: Arc<Context>) {
+    let (mut count, mut quiet) = (0, 0);
+    for _ in 0..MAX_POLLS {
+        tokio::time::sleep(ctx.planner.settings.timing.poll_interval.unsigned_abs()).await;
+        let Some(tally) = ctx.rejections.tally(&revision) else { return };
+        quiet = if tally.invalid.len() == count { quiet + 1 } else { 0 };
+        count = tally.invalid.len();
+        if quiet >= QUIET_POLLS {
+            break;
+        }
+    }
+    let Some(tally) = ctx.rejections.tally(&revision).filter(|_| ctx.can_write()) else { return };
+    let event = tally.event(ctx.stores.groups.state().len());
+    tracing::warn!(%revision, groups = count, "the boundaries make groups invalid");
+    publish_event(&ctx.boundaries_target().await, &event, &ctx).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::{Condition, InstanceGroup, InstanceGroupSpec, group_id};
+    use crate::controller::report::BoundariesSummary;
+    use crate::plan::{Reason, blocked_plan};
+
+    fn planning(hash: Option<&str>, failure: Option<&'static str>) -> Planning {
+        let id = group_id(&InstanceGroup::new("web", InstanceGroupSpec::default()));
+        let plan = blocked_plan(&id, Reason::InvalidSpec, "spec.a `x` is wrong; correct it".into());
+        let boundaries = hash.map(|hash| BoundariesSummary { hash: hash.into(), ..BoundariesSummary::default() });
+        Planning { plan, boundaries, failure_reason: failure, snapshot: None }
+    }
+
+    fn status(generation: i64, stalled: bool) -> InstanceGroupStatus {
+        InstanceGroupStatus {
+            observed_generation: Some(generation),
+            config_md5: Some("old".into()),
+            conditions: vec![Condition::new(condition::STALLED, stalled, "InvalidSpec", "")],
+            ..InstanceGroupStatus::default()
+        }
+    }
+
+    #[test]
+    fn only_groups_that_the_revision_makes_invalid_are_counted() {
+        let generation = planning(None, None).plan.generation;
+        let failed = Some("ResourceValidation");
+        for (status, planning, counts, why) in [
+            (status(generation, false), planning(Some("new"), failed), true, "the merged spec changed"),
+            (status(generation, false), planning(None, failed), true, "the merge fails"),
+            (status(generation, false), planning(Some("old"), failed), false, "AWS changed, not the ConfigMap"),
+            (status(generation + 1, false), planning(Some("new"), failed), false, "the tenant changed the group"),
+            (status(generation, true), planning(Some("new"), failed), false, "it was invalid before"),
+            (status(generation, false), planning(Some("new"), None), false, "it is blocked for another reason"),
+        ] {
+            assert_eq!(new_rejection(&status, &planning).is_some(), counts, "{why}");
+        }
+    }
+}

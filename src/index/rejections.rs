@@ -1,0 +1,89 @@
+//! Counts the groups that the revision of the boundaries in force made invalid.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use crate::plan::Event;
+
+/// Groups that the revision in force made invalid.
+#[derive(Default)]
+pub(crate) struct Rejections(Mutex<Tally>);
+
+/// Groups that one revision made invalid.
+#[derive(Clone, Default)]
+pub(crate) struct Tally {
+    revision: String,
+    /// The reason of each group, by key.
+    pub invalid: BTreeMap<String, String>,
+    /// What is wrong in the first group that was found.
+    example: String,
+}
+
+impl Rejections {
+    /// Counts a group. Returns true for the first one of a revision, when the summary must be scheduled.
+    pub(crate) fn count(&self, revision: &str, key: &str, rejection: Rejection) -> bool {
+        let mut tally = self.0.lock().expect("lock is not poisoned");
+        if tally.revision != revision {
+            *tally = Tally { revision: revision.to_owned(), ..Tally::default() };
+        }
+        let is_first = tally.invalid.is_empty();
+        if is_first {
+            tally.example = format!("{key}: {}", rejection.message);
+        }
+        tally.invalid.insert(key.to_owned(), rejection.reason);
+        is_first
+    }
+
+    /// The tally of a revision; `None` when another one is in force by now.
+    pub(crate) fn tally(&self, revision: &str) -> Option<Tally> {
+        let tally = self.0.lock().expect("lock is not poisoned");
+        (tally.revision == revision).then(|| tally.clone())
+    }
+}
+
+impl Tally {
+    /// The event on the ConfigMap.
+    pub(crate) fn event(&self, groups: usize) -> Event {
+        let mut by_reason: BTreeMap<&str, usize> = BTreeMap::new();
+        self.invalid.values().for_each(|reason| *by_reason.entry(reason).or_default() += 1);
+        let counts: Vec<_> =
+            by_reason.iter().map(|(reason, count)| format!("{count} of {groups} groups became {reason}")).collect();
+        let example: String = self.example.chars().take(500).collect();
+        let message = format!(
+            "with revision {}, {}; for example {example}; correct the ConfigMap, or apply its previous revision",
+            self.revision,
+            counts.join(", ")
+        );
+        Event::warning("GroupsRejected", message)
+    }
+}
+
+/// Why a group, or some of its fields, cannot be used.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Rejection {
+    /// The reason of the condition.
+    pub reason: String,
+    /// What is wrong.
+    pub message: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_summary_for_each_revision_names_counts_and_an_example() {
+        let effects = Rejections::default();
+        let rejection = |reason: &str| Rejection { reason: reason.into(), message: "spec.a `x` is wrong".into() };
+        assert!(effects.count("r1", "team/a", rejection("InvalidSpec")));
+        assert!(!effects.count("r1", "team/b", rejection("InvalidSpec")));
+        assert!(!effects.count("r1", "team/c", rejection("PolicyViolation")));
+        let event = effects.tally("r1").expect("the tally").event(7);
+        assert_eq!(
+            event.message,
+            "with revision r1, 2 of 7 groups became InvalidSpec, 1 of 7 groups became PolicyViolation; for example team/a: spec.a `x` is wrong; correct the ConfigMap, or apply its previous revision"
+        );
+        assert!(effects.count("r2", "team/a", rejection("InvalidSpec")), "another revision has its own summary");
+        assert!(effects.tally("r1").is_none());
+    }
+}
