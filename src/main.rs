@@ -7,7 +7,7 @@ use instance_manager::cli::args::{Command, parse_or_exit};
 
 fn main() -> ExitCode {
     command().unwrap_or_else(|error| {
-        eprintln!("error: {error:#}");
+        cli::output::print_error(&format!("error: {}", cli::output::describe_error(&error)));
         ExitCode::FAILURE
     })
 }
@@ -19,6 +19,7 @@ fn command() -> anyhow::Result<ExitCode> {
         Command::Run(args) => runtime()?.block_on(cli::run::run(*args)),
         Command::Render(args) => cli::render::run(args),
         Command::Explain(args) => cli::explain::run(args),
+        Command::Lint(args) => cli::lint::run(args),
         Command::Crd(args) => cli::crd::run(args),
         Command::Preflight(args) => runtime()?.block_on(cli::preflight::run(args)),
         Command::Release(args) => runtime()?.block_on(cli::release::run(args)),

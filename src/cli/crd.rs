@@ -1,6 +1,8 @@
 //! `crd`: the CustomResourceDefinition.
 
-use std::{io::Write, process::ExitCode};
+use std::process::ExitCode;
+
+use super::output;
 
 /// Print the CustomResourceDefinition, ready for `kubectl apply -f -`
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -8,6 +10,6 @@ pub struct CrdArgs {}
 
 /// Runs the command on the process's own streams.
 pub fn run(_: CrdArgs) -> anyhow::Result<ExitCode> {
-    std::io::stdout().write_all(crate::api::crd_yaml().as_bytes())?;
+    output::print(crate::api::crd_yaml().as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }

@@ -93,17 +93,20 @@ impl LoadResult {
     }
 }
 
-struct InputFile {
-    name: String,
+/// A file with manifests.
+pub(super) struct InputFile {
+    /// Its name for messages.
+    pub name: String,
     text: String,
 }
 
 /// One object of a file: the index of its document, and its path in the document (`items[3].`, or empty).
-struct ManifestObject<'a> {
+pub(super) struct ManifestObject<'a> {
     file: &'a InputFile,
     document_index: usize,
     path_prefix: String,
-    value: Value,
+    /// The object itself.
+    pub value: Value,
 }
 
 impl ManifestObject<'_> {
@@ -118,7 +121,8 @@ impl ManifestObject<'_> {
         Diagnostic { location: self.location(path), message: message.into(), warning }
     }
 
-    fn str_at(&self, pointer: &str) -> &str {
+    /// The text at a JSON pointer; empty if there is none.
+    pub(super) fn str_at(&self, pointer: &str) -> &str {
         self.value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
     }
 
@@ -161,6 +165,7 @@ pub fn load(args: &InputArgs, stdin: &mut dyn Read) -> anyhow::Result<LoadResult
     let mut result = LoadResult::default();
     let objects: Vec<ManifestObject> =
         sources.iter().flat_map(|source| parse_objects(source, &mut result.diagnostics)).collect();
+    warn_other_kinds(&objects, &mut result.diagnostics);
     let of_kind = |kind: &'static str| objects.iter().filter(move |object| object.str_at("/kind") == kind);
     if result.has_errors() {
         return Ok(result);
@@ -225,20 +230,35 @@ pub(crate) fn read_config_map(path: &PathBuf, stdin: &mut dyn Read) -> anyhow::R
     let source = read_input(path, stdin)?;
     let mut diagnostics = vec![];
     let objects = parse_objects(&source, &mut diagnostics);
-    let maps: Vec<&ManifestObject> = objects.iter().filter(|object| object.str_at("/kind") == "ConfigMap").collect();
-    if maps.is_empty() && diagnostics.iter().all(|problem| problem.warning) {
-        let message = format!("the file contains no ConfigMap; add one named {}", names::CONFIG_MAP);
-        diagnostics.push(Diagnostic { location: source.name.clone(), message, warning: false });
-    }
-    parse_boundaries(maps, &mut diagnostics);
-    let chosen = objects.iter().filter(|object| object.str_at("/kind") == "ConfigMap");
-    let object = chosen.max_by_key(|object| object.str_at("/metadata/name") == names::CONFIG_MAP);
-    let value = object.map(|object| object.value.clone()).unwrap_or_default();
+    warn_other_kinds(&objects, &mut diagnostics);
+    let found = find_boundaries(&source, &objects, &mut diagnostics);
+    let value = found.map(|(object, _)| object.value.clone()).unwrap_or_default();
     let data = serde_json::from_value(value["data"].clone()).unwrap_or_default();
     Ok(ConfigFile { annotations: annotations(&value), data, diagnostics })
 }
 
-fn read_input(path: &PathBuf, stdin: &mut dyn Read) -> anyhow::Result<InputFile> {
+/// The ConfigMap of a file with its boundaries; `None` after an error.
+pub(super) fn find_boundaries<'o, 'f>(
+    source: &InputFile,
+    objects: &'o [ManifestObject<'f>],
+    problems: &mut Vec<Diagnostic>,
+) -> Option<(&'o ManifestObject<'f>, Boundaries)> {
+    let maps: Vec<_> = objects.iter().filter(|object| object.str_at("/kind") == "ConfigMap").collect();
+    if maps.is_empty() && problems.iter().all(|problem| problem.warning) {
+        let message = format!("the file contains no ConfigMap; add one named {}", names::CONFIG_MAP);
+        problems.push(Diagnostic { location: source.name.clone(), message, warning: false });
+    }
+    let chosen = maps.iter().copied().max_by_key(|object| object.str_at("/metadata/name") == names::CONFIG_MAP);
+    let boundaries = parse_boundaries(maps, problems)?;
+    Some((chosen?, boundaries))
+}
+
+/// Reads a file, or standard input for `-`.
+///
+/// # Errors
+///
+/// It cannot be read, or is not UTF-8.
+pub(super) fn read_input(path: &PathBuf, stdin: &mut dyn Read) -> anyhow::Result<InputFile> {
     if path.as_os_str() == "-" {
         let mut text = String::new();
         stdin.read_to_string(&mut text).context("cannot read standard input as UTF-8 text")?;
@@ -249,7 +269,8 @@ fn read_input(path: &PathBuf, stdin: &mut dyn Read) -> anyhow::Result<InputFile>
     Ok(InputFile { name, text })
 }
 
-fn parse_objects<'a>(file: &'a InputFile, problems: &mut Vec<Diagnostic>) -> Vec<ManifestObject<'a>> {
+/// The objects of a file, and the items of its lists.
+pub(super) fn parse_objects<'a>(file: &'a InputFile, problems: &mut Vec<Diagnostic>) -> Vec<ManifestObject<'a>> {
     let documents = match yaml::read_all(&file.text) {
         Ok(documents) => documents,
         Err(error) => {
@@ -277,7 +298,11 @@ fn parse_objects<'a>(file: &'a InputFile, problems: &mut Vec<Diagnostic>) -> Vec
             found.push(ManifestObject { file, document_index, path_prefix: String::new(), value });
         }
     }
-    for object in &found {
+    found
+}
+
+fn warn_other_kinds(objects: &[ManifestObject], problems: &mut Vec<Diagnostic>) {
+    for object in objects {
         if !["InstanceGroup", "ConfigMap", "Namespace"].contains(&object.str_at("/kind")) {
             problems.push(object.diagnostic(
                 "kind",
@@ -286,7 +311,6 @@ fn parse_objects<'a>(file: &'a InputFile, problems: &mut Vec<Diagnostic>) -> Vec
             ));
         }
     }
-    found
 }
 
 fn annotations(value: &Value) -> BTreeMap<String, String> {
@@ -350,7 +374,7 @@ fn parse_boundaries(config_maps: Vec<&ManifestObject>, problems: &mut Vec<Diagno
 }
 
 /// Converts a line of a key's text block to a line of the file. The block starts below the line of the key.
-fn location_in_key(object: &ManifestObject, key: &str, line: Option<usize>) -> String {
+pub(super) fn location_in_key(object: &ManifestObject, key: &str, line: Option<usize>) -> String {
     let start = yaml::locate(&object.file.text, object.document_index, &format!("{}data.{key}", object.path_prefix));
     let is_block = |line: &usize| {
         let text = object.file.text.lines().nth(line - 1).unwrap_or_default();

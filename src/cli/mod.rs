@@ -4,6 +4,8 @@ pub mod args;
 pub mod crd;
 pub mod explain;
 pub mod input;
+pub mod lint;
+pub mod output;
 pub mod plan;
 pub mod preflight;
 pub mod release;

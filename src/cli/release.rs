@@ -9,7 +9,8 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::Api;
 use kube::{Client, ResourceExt};
 
-use super::args::ReleaseArgs;
+use super::args::{PlanTarget, ReleaseArgs};
+use super::output;
 use super::plan::report::GroupPlan;
 use super::plan::snapshot::ClusterSnapshot;
 use crate::aws::{ScalingGroupChange, TemplatePin};
@@ -22,18 +23,20 @@ use crate::provisioner::Release;
 /// Runs the command. Exit status: 0 when every group is released, 2 when a dry run found something to do or a group could
 /// not be read, 1 when it refuses.
 pub async fn run(args: ReleaseArgs) -> anyhow::Result<ExitCode> {
-    let client = k8s::connect(args.cluster.kubeconfig.as_deref()).await.context("connecting to the API server")?;
+    let (kubeconfig, context) = (args.cluster.kubeconfig.as_deref(), args.cluster.context.as_deref());
+    let client = k8s::connect(kubeconfig, context).await.context("connecting to the API server")?;
     if let Some(holder) = lease_holder(&client, &args.cluster.config_namespace).await? {
         anyhow::bail!("{holder} holds the Lease and would pin the groups again; scale its Deployment to 0 first");
     }
     let snapshot = ClusterSnapshot::read(&args.cluster, None).await?;
     let mut releases = Vec::new();
-    for stored in snapshot.select(None)? {
+    for stored in snapshot.select(&PlanTarget::All)? {
         releases.push(check_group(&snapshot, &stored).await.with_context(|| group_key(&stored))?);
     }
     let blocking = releases.iter().filter(|(.., release)| blocks_release(release)).count();
     for (group, _, release) in &releases {
-        println!("{group}  {}", describe(release, args.dry_run || blocking > 0));
+        let line = format!("{group}  {}\n", describe(release, args.dry_run || blocking > 0));
+        output::print(line.as_bytes())?;
     }
     if blocking > 0 {
         anyhow::bail!("nothing has been changed, because of {blocking} of {} groups", releases.len());
@@ -50,10 +53,12 @@ pub async fn run(args: ReleaseArgs) -> anyhow::Result<ExitCode> {
         }
     }
     let summary = if args.dry_run { "would follow $Latest. Nothing has been changed" } else { "follow $Latest now" };
-    println!("{changed} of {} groups {summary}.", releases.len());
+    output::print(format!("{changed} of {} groups {summary}.\n", releases.len()).as_bytes())?;
     let skipped = releases.iter().filter(|(.., release)| matches!(release, Release::Skipped(_))).count();
     if skipped > 0 {
-        eprintln!("{skipped} groups cannot be read and may still be pinned; fix them, and run this again");
+        output::print_error(&format!(
+            "{skipped} groups cannot be read and may still be pinned; fix them, and run this again"
+        ));
     }
     Ok(ExitCode::from(if skipped > 0 || (args.dry_run && changed > 0) { 2 } else { 0 }))
 }

@@ -8,6 +8,7 @@ use std::{
 use serde_json::{Value, json};
 
 use super::input::{InputArgs, ManifestFormat, MergedGroup, exit_code, load_and_write};
+use super::output;
 
 /// Print InstanceGroups after the merge with the ConfigMap; needs no cluster
 ///
@@ -22,7 +23,11 @@ pub struct RenderArgs {
 
 /// Runs the command on the process's own streams.
 pub fn run(args: RenderArgs) -> anyhow::Result<ExitCode> {
-    run_with(&args, &mut std::io::stdin(), &mut std::io::stdout(), &mut std::io::stderr()).map(exit_code)
+    let (mut out, mut err) = (vec![], vec![]);
+    let ok = run_with(&args, &mut std::io::stdin(), &mut out, &mut err);
+    output::print_errors(&err);
+    output::print(&out)?;
+    ok.map(exit_code)
 }
 
 /// Runs the command; returns whether the input has no errors.

@@ -45,7 +45,9 @@ pub async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     let metrics = Arc::new(Metrics::new()?);
     metrics.set_max_workers(args.max_workers.into());
     let connected = sdk::connect(metrics.clone(), args.max_api_retries).await?;
-    let client = k8s::connect(args.cluster.kubeconfig.as_deref()).await.context("connecting to the API server")?;
+    let client = k8s::connect(args.cluster.kubeconfig.as_deref(), args.cluster.context.as_deref())
+        .await
+        .context("connecting to the API server")?;
     tracing::info!(region = connected.region, version = env!("CARGO_PKG_VERSION"), "starting");
 
     let identity = election::identity();
@@ -69,6 +71,7 @@ pub async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
         aws_auth_writer: Default::default(),
         config_namespace: args.cluster.config_namespace.clone(),
         restart: tokio::sync::Notify::new(),
+        rejections: Default::default(),
         started_at: tokio::time::Instant::now(),
     });
 

@@ -18,21 +18,28 @@ use crate::lock::Locks;
 use crate::rotation::crd::{DiscoveredKind, ResourceKind};
 
 /// Connects with the given kubeconfig, or else with the environment's configuration or the pod's service account.
+/// `context` names a context of the kubeconfig; without it, the current one counts.
 ///
 /// The client never retries a request. By default kube waits for the `Retry-After` of a blocked eviction up to fifteen
 /// times within one call.
-pub(crate) async fn connect(kubeconfig: Option<&Path>) -> Result<Client, kube::Error> {
-    connect_as(kubeconfig, None).await
+pub(crate) async fn connect(kubeconfig: Option<&Path>, context: Option<&str>) -> Result<Client, kube::Error> {
+    connect_as(kubeconfig, context, None).await
 }
 
 /// Like [`connect`], with impersonation of another user.
-pub(crate) async fn connect_as(kubeconfig: Option<&Path>, user: Option<&str>) -> Result<Client, kube::Error> {
-    let mut config = match kubeconfig {
-        Some(path) => {
+pub(crate) async fn connect_as(
+    kubeconfig: Option<&Path>,
+    context: Option<&str>,
+    user: Option<&str>,
+) -> Result<Client, kube::Error> {
+    let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
+    let mut config = match (kubeconfig, context) {
+        (Some(path), _) => {
             let file = Kubeconfig::read_from(path)?;
-            Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?
+            Config::from_custom_kubeconfig(file, &options).await?
         }
-        None => Config::infer().await.map_err(kube::Error::InferConfig)?,
+        (None, Some(_)) => Config::from_kubeconfig(&options).await?,
+        (None, None) => Config::infer().await.map_err(kube::Error::InferConfig)?,
     };
     config.default_retry = false;
     if let Some(user) = user {

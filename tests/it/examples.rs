@@ -230,6 +230,7 @@ spec:
             "spec.provisioner",
             "spec.strategy.crd",
             "spec.strategy.type",
+            "spec.eks.configuration.managedPolicies",
         ]
     );
     let errors: Vec<String> = outcome.diagnostics.iter().map(ToString::to_string).collect();

@@ -297,7 +297,8 @@ fn image_must_exist_and_match_instance_type_and_os_family() {
     for (of, name) in names {
         for family in ["amazonlinux2", "amazonlinux2023", "bottlerocket"] {
             let message = with_name("{}", family, Some(name), false);
-            let expected = format!("is {name}, Amazon's image of {of}, but the group's os-family is {family}; use an AMI");
+            let expected =
+                format!("is {name}, Amazon's image of {of}, but the group's os-family is {family}; use an AMI");
             assert!(if family == of { message.is_empty() } else { message.contains(&expected) }, "{family}: {message}");
             assert_eq!(with_name("{}", family, Some(name), true), "", "nodes already run this image");
         }

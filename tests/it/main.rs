@@ -1,6 +1,7 @@
 //! The Rust integration tests as one crate, so that they are linked once.
 
 mod aws_auth;
+mod cli;
 mod common;
 mod crd;
 mod docs;
@@ -8,6 +9,7 @@ mod examples;
 mod hashes;
 mod instance;
 mod layout;
+mod lint;
 mod mixed_instances;
 mod plans;
 mod purity;

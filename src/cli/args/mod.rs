@@ -53,6 +53,8 @@ pub enum Command {
     Render(super::render::RenderArgs),
     /// Print the source of each value of the merged spec. Needs no cluster.
     Explain(super::explain::ExplainArgs),
+    /// Check the ConfigMap of boundaries, for CI. Needs no cluster.
+    Lint(super::lint::LintArgs),
     /// Print the CustomResourceDefinition.
     Crd(super::crd::CrdArgs),
 }
@@ -63,6 +65,10 @@ pub struct ClusterArgs {
     /// Kubeconfig file [default: KUBECONFIG, or the service account of the pod]
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
+
+    /// Context of the kubeconfig [default: its current context]
+    #[arg(long, value_name = "NAME")]
+    pub context: Option<String>,
 
     /// Namespace of the ConfigMap `instance-manager` and of the Lease
     #[arg(long, value_name = "NAMESPACE", default_value = DEFAULT_CONFIG_NAMESPACE)]
@@ -147,10 +153,10 @@ pub struct RunArgs {
 #[derive(Clone, Debug, Args)]
 pub struct PlanArgs {
     /// The group, as NAMESPACE/NAME or as NAME with --namespace
-    #[arg(value_name = "GROUP", required_unless_present = "all_namespaces")]
+    #[arg(value_name = "GROUP")]
     pub group: Option<GroupRef>,
 
-    /// Namespace of the group [default: default]
+    /// Namespace of the group, or of all groups to plan for [default: that of the kubeconfig]
     #[arg(short, long, value_name = "NAMESPACE")]
     pub namespace: Option<String>,
 
@@ -170,20 +176,40 @@ pub struct PlanArgs {
     pub cluster: ClusterArgs,
 }
 
+/// The groups to plan for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum PlanTarget {
+    /// Every group of the cluster.
+    All,
+    /// Every group of a namespace.
+    Namespace(String),
+    /// One group, in the namespace of the kubeconfig if there is none.
+    Group(Option<String>, String),
+}
+
 impl PlanArgs {
-    /// Namespace and name of the one group to plan for; None for all of them.
-    pub(crate) fn target(&self) -> Result<Option<(String, String)>, String> {
+    /// The groups to plan for.
+    ///
+    /// # Errors
+    /// The arguments name no group, or two namespaces.
+    pub(crate) fn target(&self) -> Result<PlanTarget, String> {
         let Some(group) = &self.group else {
-            return Ok(None);
+            return match (&self.namespace, self.all_namespaces) {
+                (_, true) => Ok(PlanTarget::All),
+                (Some(namespace), false) => Ok(PlanTarget::Namespace(namespace.clone())),
+                (None, false) => {
+                    Err("which group? Write NAMESPACE/NAME for one group, -n NAMESPACE for all groups of \
+                                      a namespace, or -A for all groups"
+                        .to_owned())
+                }
+            };
         };
-        let namespace = match (&group.namespace, &self.namespace) {
+        match (&group.namespace, &self.namespace) {
             (Some(a), Some(b)) if a != b => {
-                return Err(format!("{a}/{} is not in the namespace {b}; set the namespace only once", group.name));
+                Err(format!("{a}/{} is not in the namespace {b}; set the namespace only once", group.name))
             }
-            (Some(namespace), _) | (None, Some(namespace)) => namespace.clone(),
-            (None, None) => "default".to_owned(),
-        };
-        Ok(Some((namespace, group.name.clone())))
+            (own, given) => Ok(PlanTarget::Group(own.clone().or_else(|| given.clone()), group.name.clone())),
+        }
     }
 }
 
@@ -236,13 +262,15 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Cli, clap::E
     Cli::try_parse_from(normalize_args(args))
 }
 
-/// Parses the command line of this process; prints help or the error and exits otherwise. An error
-/// exits with 1, because 2 means in `plan` that something would change.
+/// Parses the command line of this process; prints help or the error and exits otherwise. An error exits with 1,
+/// because 2 means in `plan` that something would change; in `lint`, 1 means a finding, and an error exits with 2.
 pub fn parse_or_exit() -> Cli {
     parse(std::env::args_os()).unwrap_or_else(|error| {
         // If the message cannot be printed, the exit status still shows the error.
         let _ = error.print();
-        std::process::exit(i32::from(error.use_stderr()))
+        let is_lint = std::env::args_os().nth(1).is_some_and(|command| command == "lint");
+        let status = if is_lint { super::lint::UNUSABLE } else { 1 };
+        std::process::exit(if error.use_stderr() { status.into() } else { 0 })
     })
 }
 

@@ -150,7 +150,6 @@ fn invalid_value_names_the_flag_and_the_expected_form() {
         ("--default-scaling-configuration x", "--default-scaling-configuration", "LaunchTemplate"),
         ("--max-worker 1", "--max-worker", "--max-workers"),
         ("plan a/b/c", "GROUP", "NAMESPACE/NAME"),
-        ("plan", "GROUP", ""),
     ] {
         let error = cli(line).unwrap_err().to_string();
         assert!(error.contains(flag) && error.contains(hint), "{line}: {error}");
@@ -160,11 +159,14 @@ fn invalid_value_names_the_flag_and_the_expected_form() {
 #[test]
 fn plan_is_for_one_group_or_for_all() {
     let target = |line| plan(line).target().unwrap();
-    let group = |namespace: &str, name: &str| Some((namespace.to_owned(), name.to_owned()));
-    assert_eq!(target("plan team/web"), group("team", "web"));
-    assert_eq!(target("plan -n team web"), group("team", "web"));
-    assert_eq!(target("plan web"), group("default", "web"));
-    assert_eq!(target("plan -A"), None);
+    let group = |namespace: Option<&str>, name: &str| PlanTarget::Group(namespace.map(str::to_owned), name.to_owned());
+    assert_eq!(target("plan team/web"), group(Some("team"), "web"));
+    assert_eq!(target("plan -n team web"), group(Some("team"), "web"));
+    assert_eq!(target("plan web"), group(None, "web"));
+    assert_eq!(target("plan -A"), PlanTarget::All);
+    assert_eq!(target("plan -n team"), PlanTarget::Namespace("team".to_owned()));
+    let message = plan("plan").target().unwrap_err();
+    assert!(message.contains("NAMESPACE/NAME") && message.contains("-A for all groups"), "{message}");
     assert!(plan("plan -n other team/web").target().is_err());
     assert!(cli("plan -A team/web").is_err());
     let args = plan("plan -A --config new.yaml -o json --config-namespace im");

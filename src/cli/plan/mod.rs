@@ -1,10 +1,10 @@
 //! `plan`: shows what the controller would do, with the same reads and the same planner. It writes nothing.
 
+mod budgets;
 pub(crate) mod report;
 pub(crate) mod snapshot;
 mod text;
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use futures::{StreamExt, stream};
@@ -14,6 +14,7 @@ use self::report::{GroupPlan, PlanReport};
 use self::snapshot::ClusterSnapshot;
 use super::args::{OutputFormat, PlanArgs};
 use super::input::ConfigFile;
+use super::output;
 
 /// Limit of concurrent plans. More would only wait for the same batched reads.
 const MAX_CONCURRENT_PLANS: usize = 64;
@@ -23,21 +24,24 @@ pub async fn run(args: PlanArgs) -> anyhow::Result<ExitCode> {
     let target = args.target().map_err(anyhow::Error::msg)?;
     let config =
         args.config.as_ref().map(|path| super::input::read_config_map(path, &mut std::io::stdin())).transpose()?;
-    config.iter().flat_map(|config| &config.diagnostics).for_each(|problem| eprintln!("{problem}"));
+    config.iter().flat_map(|config| &config.diagnostics).for_each(|problem| output::print_error(&problem.to_string()));
     if config.as_ref().is_some_and(ConfigFile::has_errors) {
         return Ok(ExitCode::FAILURE);
     }
     let snapshot = ClusterSnapshot::read(&args.cluster, config).await?;
-    let groups = snapshot.select(target.as_ref())?;
+    let groups = snapshot.select(&target)?;
     let now = Timestamp::now();
     let plans = stream::iter(groups).map(|stored| plan_group(&snapshot, stored, now)).buffered(MAX_CONCURRENT_PLANS);
-    let report = PlanReport::new(plans.collect().await, &snapshot.active_boundaries());
-    let mut out = std::io::stdout().lock();
-    match args.output {
-        OutputFormat::Text => write!(out, "{}", text::render(&report))?,
-        OutputFormat::Yaml => write!(out, "{}", serde_yaml::to_string(&serde_json::to_value(&report)?)?)?,
-        OutputFormat::Json => writeln!(out, "{}", serde_json::to_string_pretty(&report)?)?,
-    }
+    let mut plans: Vec<GroupPlan> = plans.collect().await;
+    budgets::forecast(&snapshot.client, &mut plans).await;
+    let report = PlanReport::new(plans, &snapshot.active_boundaries());
+    let file = args.config.as_ref().filter(|_| snapshot.has_config_file());
+    let printed = match args.output {
+        OutputFormat::Text => text::render(&report, file.map(|file| file.display().to_string()).as_deref()),
+        OutputFormat::Yaml => serde_yaml::to_string(&serde_json::to_value(&report)?)?,
+        OutputFormat::Json => serde_json::to_string_pretty(&report)? + "\n",
+    };
+    output::print(printed.as_bytes())?;
     Ok(ExitCode::from(report.exit_code()))
 }
 
@@ -49,9 +53,17 @@ async fn plan_group(
     let key = crate::controller::group_key(&stored);
     match &stored.0 {
         Err(_) => GroupPlan::invalid_object(key),
-        Ok(group) => match snapshot.plan(group, now).await {
-            Ok((planning, lock)) => GroupPlan::new(group, planning, lock, &snapshot.planner, now),
-            Err(error) => GroupPlan::unknown(key, &error),
-        },
+        Ok(group) => {
+            let group_plan = |result| match result {
+                Ok((planning, lock)) => GroupPlan::new(group, planning, lock, &snapshot.planner, now),
+                Err(error) => GroupPlan::unknown(key.clone(), &error),
+            };
+            let live = snapshot.plan_live(group, now).await.map(group_plan);
+            let plan = group_plan(snapshot.plan(group, now).await);
+            match live {
+                Some(live) => plan.compare_with_live(&live),
+                None => plan,
+            }
+        }
     }
 }

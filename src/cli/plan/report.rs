@@ -30,6 +30,38 @@ pub(crate) enum ChangeKind {
     Unknown,
 }
 
+/// What causes a change that is shown for a ConfigMap from a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum Cause {
+    /// The file.
+    File,
+    /// Something else: the change is under way, or comes with the live ConfigMap as well.
+    Before,
+    /// In part the file.
+    Both,
+}
+
+/// A drain that a budget can never allow.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct BlockedDrain {
+    /// The node that would be drained.
+    pub node: String,
+    /// `namespace/name` of the pod.
+    pub pod: String,
+    /// Kind and name of what owns the pod; absent for a pod of nobody.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+    /// Name of the budget.
+    pub budget: String,
+    /// Its numbers, for people.
+    pub limit: String,
+}
+
+/// Minutes that the replacement of one batch of nodes is assumed to take: to drain, to launch and to join.
+pub(crate) const MINUTES_PER_BATCH: usize = 5;
+
 /// The plan of one group.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -65,6 +97,21 @@ pub(crate) struct GroupPlan {
     pub nodes_to_remove: usize,
     /// Values that the tenant set and that the boundaries replaced, or that have no effect.
     pub overridden: Vec<String>,
+    /// What causes the change, if a file replaces the ConfigMap.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cause: Option<Cause>,
+    /// Instances that are replaced without the file as well.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub replaced_anyway: Vec<String>,
+    /// Drains that a PodDisruptionBudget can never allow.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub blocked_drains: Vec<BlockedDrain>,
+    /// Why drains cannot be forecast.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drains_unknown: Option<String>,
+    /// An estimate of how long the replacement takes, in minutes; absent when another controller replaces the nodes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub estimated_minutes: Option<usize>,
 }
 
 impl GroupPlan {
@@ -129,7 +176,31 @@ impl GroupPlan {
             blocked_by: None,
             nodes_to_remove: 0,
             overridden: Vec::new(),
+            cause: None,
+            replaced_anyway: Vec::new(),
+            blocked_drains: Vec::new(),
+            drains_unknown: None,
+            estimated_minutes: None,
         }
+    }
+
+    /// Marks what the plan with the live ConfigMap contains as well.
+    pub(crate) fn compare_with_live(mut self, live: &Self) -> Self {
+        let is_replaced = |instance: &String| live.nodes_to_rotate.iter().any(|node| node.instance == *instance);
+        let instances = self.nodes_to_rotate.iter().map(|node| node.instance.clone());
+        self.replaced_anyway = instances.filter(is_replaced).collect();
+        let steps = |plan: &Self| [plan.steps.clone(), plan.later_steps.clone()].concat();
+        let is_same = self.change == live.change
+            && steps(&self) == steps(live)
+            && self.nodes_to_rotate == live.nodes_to_rotate
+            && (&self.reason, self.nodes_to_remove) == (&live.reason, live.nodes_to_remove);
+        self.cause = match () {
+            () if !self.has_changes => None,
+            () if is_same => Some(Cause::Before),
+            () if live.has_changes => Some(Cause::Both),
+            () => Some(Cause::File),
+        };
+        self
     }
 
     fn set_nodes(&mut self, lock: Option<String>, projection: Projection) {
@@ -139,6 +210,9 @@ impl GroupPlan {
             return;
         }
         self.max_unavailable = Some(projection.max_unavailable).filter(|max| *max > 0);
+        let nodes = self.nodes_to_rotate.len();
+        let batches = self.max_unavailable.filter(|_| nodes > 0).map(|at_once| nodes.div_ceil(at_once));
+        self.estimated_minutes = batches.map(|batches| batches * MINUTES_PER_BATCH);
         self.blocked_by = lock.or(match projection.outcome {
             Outcome::Locked { message } | Outcome::Blocked { message, .. } => Some(message),
             Outcome::Converged | Outcome::Progressing { .. } | Outcome::Deleted => None,

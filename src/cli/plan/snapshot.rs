@@ -19,8 +19,8 @@ use crate::api::names::CONFIG_MAP;
 use crate::auth::aws_auth::MapRoles;
 use crate::aws::inventory::Inventory;
 use crate::aws::sdk::{self, CallObserver};
-use crate::boundaries::active::{ActiveBoundaries, select_active};
-use crate::cli::args::ClusterArgs;
+use crate::boundaries::active::{ActiveBoundaries, ConfigMapData, select_active};
+use crate::cli::args::{ClusterArgs, PlanTarget};
 use crate::cli::input::ConfigFile;
 use crate::cli::settings::settings;
 use crate::controller::GroupObject;
@@ -54,13 +54,19 @@ pub(crate) struct ClusterSnapshot {
     pub planner: Planner,
     /// The AWS region.
     pub region: String,
+    /// The client of the API server.
+    pub client: Client,
     stores: Stores,
+    /// The same with the live ConfigMap, if a file replaces it.
+    live_stores: Option<Stores>,
 }
 
 impl ClusterSnapshot {
     /// Reads InstanceGroups, Namespaces, Nodes, aws-auth and the ConfigMap. `config` replaces the live ConfigMap.
     pub(crate) async fn read(args: &ClusterArgs, config: Option<ConfigFile>) -> anyhow::Result<Self> {
-        let client = k8s::connect(args.kubeconfig.as_deref()).await.context("connecting to the API server")?;
+        let client = k8s::connect(args.kubeconfig.as_deref(), args.context.as_deref())
+            .await
+            .context("connecting to the API server")?;
         let connected = sdk::connect(Arc::new(NoopCallObserver), MAX_AWS_ATTEMPTS).await?;
         let planner = Planner {
             inventory: Inventory::new(connected.aws),
@@ -87,40 +93,46 @@ impl ClusterSnapshot {
         let recommendations = Api::<k8s_openapi::api::core::v1::Event>::all(client.clone());
         let params = ListParams::default().fields(&spot_recommendations::field_selector());
         let recommended = recommendations.list(&params).await.map(|list| list.items).unwrap_or_default();
-        let snapshot = ClusterSnapshot { planner, region: connected.region, stores: Stores::new(groups, namespaces) };
-        snapshot.stores.groups.state().iter().for_each(|stored| snapshot.stores.group_index.upsert(stored));
-        for event in &recommended {
-            let _ = spot_recommendations::ingest(event, &snapshot.stores.recommendations, Timestamp::now());
-        }
         let roles =
             get_config_map(&client, "kube-system", "aws-auth").await?.and_then(|map| map.data?.remove("mapRoles"));
-        *snapshot.stores.map_roles.write().expect("lock is not poisoned") =
-            Lookup::Present(Arc::new(MapRoles::parse(roles.as_deref())));
-        snapshot.load_boundaries(&client, &args.config_namespace, config).await?;
+        let roles = Arc::new(MapRoles::parse(roles.as_deref()));
+        let stores = || {
+            let stores = Stores::new(groups.clone(), namespaces.clone());
+            stores.groups.state().iter().for_each(|stored| stores.group_index.upsert(stored));
+            for event in &recommended {
+                let _ = spot_recommendations::ingest(event, &stores.recommendations, Timestamp::now());
+            }
+            *stores.map_roles.write().expect("lock is not poisoned") = Lookup::Present(roles.clone());
+            stores
+        };
+        let live_stores = config.is_some().then(stores);
+        let snapshot = ClusterSnapshot { planner, region: connected.region, client, stores: stores(), live_stores };
+        snapshot.load_boundaries(&args.config_namespace, config).await?;
         Ok(snapshot)
     }
 
-    async fn load_boundaries(
-        &self,
-        client: &Client,
-        namespace: &str,
-        config: Option<ConfigFile>,
-    ) -> anyhow::Result<()> {
-        let live = match config {
-            Some(config) => Some(config),
-            None => get_config_map(client, namespace, CONFIG_MAP).await?.map(|map| ConfigFile {
-                annotations: map.annotations().clone(),
-                data: map.data.unwrap_or_default(),
-                diagnostics: Vec::new(),
-            }),
-        };
+    /// Loads the live boundaries, or those of a file. Applying a file keeps the annotations of the live ConfigMap, so its
+    /// lock counts as well.
+    async fn load_boundaries(&self, namespace: &str, config: Option<ConfigFile>) -> anyhow::Result<()> {
+        let live = get_config_map(&self.client, namespace, CONFIG_MAP).await?;
+        let live_annotations = live.as_ref().map(|map| map.annotations().clone()).unwrap_or_default();
+        let live_data = live.map(|map| map.data.unwrap_or_default());
         let stored =
             self.planner.kube.last_known_good(namespace).await.context("reading the last known good boundaries")?;
         let were_configured = self.stores.groups.state().iter().any(|stored| had_boundaries(stored));
-        let (active, _) = select_active(live.as_ref().map(|l| &l.data), stored.as_ref(), were_configured);
-        *self.stores.config_map_locked.write().expect("lock is not poisoned") =
-            live.is_some_and(|l| is_locked(&l.annotations));
-        self.stores.boundaries.set(active);
+        let activate = |stores: &Stores, data: Option<&ConfigMapData>, locked: bool| {
+            let (active, _) = select_active(data, stored.as_ref(), were_configured);
+            *stores.config_map_locked.write().expect("lock is not poisoned") = locked;
+            stores.boundaries.set(active);
+        };
+        let is_live_locked = is_locked(&live_annotations);
+        match (&config, &self.live_stores) {
+            (Some(config), Some(live_stores)) => {
+                activate(live_stores, live_data.as_ref(), is_live_locked);
+                activate(&self.stores, Some(&config.data), is_live_locked || is_locked(&config.annotations));
+            }
+            _ => activate(&self.stores, live_data.as_ref(), is_live_locked),
+        }
         Ok(())
     }
 
@@ -129,17 +141,33 @@ impl ClusterSnapshot {
         self.stores.boundaries.get()
     }
 
-    /// One group, or all of them by namespace and name.
-    pub(crate) fn select(&self, target: Option<&(String, String)>) -> anyhow::Result<Vec<Arc<GroupObject>>> {
+    /// The groups of a target, by namespace and name.
+    ///
+    /// # Errors
+    /// The one group that is asked for does not exist.
+    pub(crate) fn select(&self, target: &PlanTarget) -> anyhow::Result<Vec<Arc<GroupObject>>> {
         let mut groups = self.stores.groups.state();
         groups.sort_by_key(|stored| crate::controller::group_key(stored));
-        let Some((namespace, name)) = target else { return Ok(groups) };
-        groups.retain(|stored| stored.namespace().as_deref() == Some(namespace) && stored.name_any() == *name);
-        anyhow::ensure!(
-            !groups.is_empty(),
-            "InstanceGroup {namespace}/{name} not found; `kubectl get ig -A` lists all groups"
-        );
+        match target {
+            PlanTarget::All => {}
+            PlanTarget::Namespace(namespace) => {
+                groups.retain(|stored| stored.namespace().as_ref() == Some(namespace));
+            }
+            PlanTarget::Group(namespace, name) => {
+                let namespace = namespace.as_deref().unwrap_or(self.client.default_namespace());
+                groups.retain(|stored| stored.namespace().as_deref() == Some(namespace) && stored.name_any() == *name);
+                anyhow::ensure!(
+                    !groups.is_empty(),
+                    "InstanceGroup {namespace}/{name} not found; `kubectl get ig -A` lists all groups"
+                );
+            }
+        }
         Ok(groups)
+    }
+
+    /// Whether a file replaces the live ConfigMap.
+    pub(crate) fn has_config_file(&self) -> bool {
+        self.live_stores.is_some()
     }
 
     /// The plan that the controller would make, and the lock that applies to the group.
@@ -148,7 +176,25 @@ impl ClusterSnapshot {
         group: &InstanceGroup,
         now: Timestamp,
     ) -> Result<(Planning, Option<String>), ObserveError> {
-        let context = self.stores.group_context(group, &self.planner);
+        self.plan_with(&self.stores, group, now).await
+    }
+
+    /// The plan that the controller makes with the live ConfigMap; `None` unless a file replaces that.
+    pub(crate) async fn plan_live(
+        &self,
+        group: &InstanceGroup,
+        now: Timestamp,
+    ) -> Option<Result<(Planning, Option<String>), ObserveError>> {
+        Some(self.plan_with(self.live_stores.as_ref()?, group, now).await)
+    }
+
+    async fn plan_with(
+        &self,
+        stores: &Stores,
+        group: &InstanceGroup,
+        now: Timestamp,
+    ) -> Result<(Planning, Option<String>), ObserveError> {
+        let context = stores.group_context(group, &self.planner);
         let mut planning = self.planner.plan(group, &context, MAX_CACHE_AGE, now).await?;
         // The first plan found a name conflict. Plan again with hashed names, as the controller does in its next reconcile.
         if self.planner.process_state.name_conflicts(&planning.plan.group) > 0 {

@@ -2,18 +2,18 @@
 
 use std::fmt::Write;
 
-use super::report::{ChangeKind, GroupPlan, PlanReport};
+use super::report::{Cause, ChangeKind, GroupPlan, MINUTES_PER_BATCH, PlanReport};
 use crate::plan::{Drift, PlannedStep};
 
-/// Renders all groups and the totals.
-pub(crate) fn render(report: &PlanReport) -> String {
+/// Renders all groups and the totals. `file` is the ConfigMap that replaces the live one.
+pub(crate) fn render(report: &PlanReport, file: Option<&str>) -> String {
     let mut out = String::new();
     if let Some(why) = &report.last_known_good {
         out += &format!("boundaries: {why}; the last known good revision is in force\n\n");
     }
     let widest = report.groups.iter().map(|a| a.group.len()).max().unwrap_or(0);
     for group in &report.groups {
-        write_group(&mut out, group, widest).expect("writing to a String does not fail");
+        write_group(&mut out, group, widest, file).expect("writing to a String does not fail");
     }
     if !report.groups.is_empty() {
         out.push('\n');
@@ -21,8 +21,15 @@ pub(crate) fn render(report: &PlanReport) -> String {
     out + &totals(report)
 }
 
-fn write_group(out: &mut String, group: &GroupPlan, widest: usize) -> std::fmt::Result {
-    writeln!(out, "{:widest$}  {}", group.group, headline(group))?;
+fn write_group(out: &mut String, group: &GroupPlan, widest: usize, file: Option<&str>) -> std::fmt::Result {
+    let file = file.unwrap_or("the file");
+    let cause = match group.cause {
+        None => String::new(),
+        Some(Cause::File) => format!(" (caused by {file})"),
+        Some(Cause::Before) => format!(" (under way before; not caused by {file})"),
+        Some(Cause::Both) => format!(" (caused in part by {file}; the rest is under way before)"),
+    };
+    writeln!(out, "{:widest$}  {}{cause}", group.group, headline(group))?;
     for (title, steps) in [("", &group.steps), ("later", &group.later_steps)] {
         let shown: Vec<_> = steps.iter().filter(|s| !s.step.is_status_write()).collect();
         if !title.is_empty() && !shown.is_empty() {
@@ -39,14 +46,40 @@ fn write_group(out: &mut String, group: &GroupPlan, widest: usize) -> std::fmt::
         let name = |r: &crate::provisioner::NodeReplacement| r.node.clone().unwrap_or_else(|| "(never joined)".into());
         let width = group.nodes_to_rotate.iter().map(|l| name(l).len()).max().unwrap_or(0);
         for node in &group.nodes_to_rotate {
-            writeln!(out, "    {:width$}  {}  {}", name(node), node.instance, join_reasons(&node.reasons))?;
+            let anyway = group.replaced_anyway.contains(&node.instance) && group.cause != Some(Cause::Before);
+            let anyway = if anyway { format!("  (also without {file})") } else { String::new() };
+            writeln!(out, "    {:width$}  {}  {}{anyway}", name(node), node.instance, join_reasons(&node.reasons))?;
         }
     }
+    write_forecast(out, group)?;
     if let Some(lock) = &group.blocked_by {
         writeln!(out, "  blocked by: {lock}")?;
     }
     for value in &group.overridden {
         writeln!(out, "  not used: {value}")?;
+    }
+    Ok(())
+}
+
+fn write_forecast(out: &mut String, group: &GroupPlan) -> std::fmt::Result {
+    if let Some(minutes) = group.estimated_minutes {
+        let duration =
+            if minutes < 120 { format!("{minutes}m") } else { format!("{}h{:02}m", minutes / 60, minutes % 60) };
+        writeln!(
+            out,
+            "  takes about {duration}, at {MINUTES_PER_BATCH}m for each batch to drain, launch and join; drains that wait for budgets take longer"
+        )?;
+    }
+    for blocked in &group.blocked_drains {
+        let owner = blocked.owner.as_ref().map(|owner| format!(" ({owner})")).unwrap_or_default();
+        writeln!(
+            out,
+            "  drain of {} will not end: pod {}{owner} is under PodDisruptionBudget {}, {}, which can never allow an eviction; add replicas or relax the budget, or set drainForce with drainTimeout",
+            blocked.node, blocked.pod, blocked.budget, blocked.limit
+        )?;
+    }
+    if let Some(why) = &group.drains_unknown {
+        writeln!(out, "  drains: unknown whether budgets allow them: {why}")?;
     }
     Ok(())
 }

@@ -11,15 +11,17 @@ use std::process::ExitCode;
 use anyhow::Context;
 
 use super::args::{OutputFormat, PreflightArgs};
+use super::output;
 use super::plan::snapshot::ClusterSnapshot;
 use crate::k8s;
 pub(crate) use check::{Check, Finding};
 
 /// Runs the command: 0 when the cluster is ready, 2 when something is missing, 1 on an error.
 pub async fn run(args: PreflightArgs) -> anyhow::Result<ExitCode> {
-    let kubeconfig = args.cluster.kubeconfig.as_deref();
-    let client = k8s::connect(kubeconfig).await.context("connecting to the API server")?;
-    let controller = k8s::connect_as(kubeconfig, args.r#as.as_deref()).await.context("connecting as the controller")?;
+    let (kubeconfig, context) = (args.cluster.kubeconfig.as_deref(), args.cluster.context.as_deref());
+    let client = k8s::connect(kubeconfig, context).await.context("connecting to the API server")?;
+    let controller =
+        k8s::connect_as(kubeconfig, context, args.r#as.as_deref()).await.context("connecting as the controller")?;
     let namespace = &args.cluster.config_namespace;
     let mut checks = vec![kubernetes::version(&client).await, kubernetes::crd(&client).await];
     checks.extend(kubernetes::permissions(&controller, namespace, args.r#as.is_some()).await);
@@ -31,7 +33,7 @@ pub async fn run(args: PreflightArgs) -> anyhow::Result<ExitCode> {
                 groups::check_groups(snapshot, &args).await?;
             let policies = iam::IamPolicies::new(&snapshot.region, cluster.as_ref());
             if let Some(name) = &args.policy {
-                println!("{}", policies.text(name)?);
+                output::print(format!("{}\n", policies.text(name)?).as_bytes())?;
                 return Ok(ExitCode::SUCCESS);
             }
             let (aws, role) = (snapshot.planner.inventory.aws(), args.role_arn.as_deref());
@@ -40,11 +42,12 @@ pub async fn run(args: PreflightArgs) -> anyhow::Result<ExitCode> {
             checks.extend(group_checks);
         }
     }
-    match args.output {
-        OutputFormat::Text => print!("{}", text(&checks)),
-        OutputFormat::Yaml => print!("{}", serde_yaml::to_string(&serde_json::to_value(&checks)?)?),
-        OutputFormat::Json => println!("{}", serde_json::to_string_pretty(&checks)?),
-    }
+    let printed = match args.output {
+        OutputFormat::Text => text(&checks),
+        OutputFormat::Yaml => serde_yaml::to_string(&serde_json::to_value(&checks)?)?,
+        OutputFormat::Json => serde_json::to_string_pretty(&checks)? + "\n",
+    };
+    output::print(printed.as_bytes())?;
     let missing = checks.iter().any(|check| check.finding == Finding::Missing);
     Ok(ExitCode::from(if missing { 2 } else { 0 }))
 }

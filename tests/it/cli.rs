@@ -1,0 +1,56 @@
+//! The program itself: exit statuses, and what it says when it cannot do what it is asked.
+
+use std::process::{Command, Stdio};
+
+fn program(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_instance-manager"));
+    command.args(arguments).stdin(Stdio::null()).env("KUBECONFIG", "/no/such/kubeconfig").env("RUST_BACKTRACE", "0");
+    command
+}
+
+fn run(arguments: &[&str]) -> (Option<i32>, String) {
+    let done = program(arguments).output().expect("the program starts");
+    (done.status.code(), String::from_utf8_lossy(&done.stderr).into_owned())
+}
+
+#[test]
+fn closed_pipe_is_no_error() {
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/short.yaml");
+    let boundaries = concat!(env!("CARGO_MANIFEST_DIR"), "/boundaries/basic.yaml");
+    for arguments in
+        [&["crd"][..], &["render", boundaries, example], &["explain", boundaries, example], &["lint", boundaries]]
+    {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let done = program(arguments).stdout(writer).stderr(Stdio::piped()).output().expect("the program starts");
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert_eq!((done.status.code(), &*said), (Some(0), ""), "{arguments:?}");
+    }
+}
+
+#[test]
+fn errors_are_told_once_and_in_words() {
+    let (status, said) = run(&["plan"]);
+    assert_eq!(status, Some(1));
+    assert!(said.starts_with("error: which group?") && said.contains("-A for all groups"), "{said}");
+    for arguments in [&["plan", "-A"][..], &["plan", "-A", "--context", "nowhere"], &["preflight"], &["release"]] {
+        let (status, said) = run(arguments);
+        assert_eq!(status, Some(1), "{arguments:?}: {said}");
+        for debug in ["Os {", "Some(", "Error(", "panicked", "Kubeconfig("] {
+            assert!(!said.contains(debug), "{arguments:?}: {said}");
+        }
+        assert_eq!(
+            (said.lines().count(), said.matches("No such file").count().min(2)),
+            (1, said.matches("No such file").count()),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn lint_exits_with_2_where_it_cannot_lint() {
+    assert_eq!(run(&["lint", "/no/such/file"]).0, Some(2));
+    assert_eq!(run(&["lint"]).0, Some(2));
+    assert_eq!(run(&["lint", "--nonsense"]).0, Some(2));
+    assert_eq!(run(&["lint", "--help"]).0, Some(0));
+}

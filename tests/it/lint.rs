@@ -1,0 +1,95 @@
+//! The command `lint`: what it finds, where, and its exit status.
+
+use std::path::PathBuf;
+
+use instance_manager::cli::lint::{LintArgs, run_with};
+
+fn root(path: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+fn lint(text: &str, files: &[PathBuf]) -> (u8, Vec<String>) {
+    let (mut out, mut err) = (vec![], vec![]);
+    let args = LintArgs { files: files.to_vec(), ..LintArgs::default() };
+    let status = run_with(&args, &mut text.as_bytes(), &mut out, &mut err).expect("the output can be written");
+    let text = String::from_utf8([out, err].concat()).expect("UTF-8");
+    (status, text.lines().map(str::to_owned).collect())
+}
+
+#[test]
+fn samples_are_clean() {
+    for name in ["basic", "architectures", "strict"] {
+        let found = lint("", &[root(&format!("boundaries/{name}.yaml"))]);
+        assert_eq!(found, (0, vec!["0 errors, 0 warnings".to_owned()]), "{name}");
+    }
+}
+
+#[test]
+fn findings_name_file_line_and_field() {
+    let text = r#"apiVersion: v1
+kind: ServiceAccount
+---
+kind: ConfigMap
+metadata: {name: instance-manager}
+data:
+  boundaries: |
+    restricted:
+    - spec.eks.configuration
+    - spec.strategy
+    - spec.eks-fargate
+    - spec.eks.strategy
+    shared:
+      replace:
+      - spec.provisioner
+      - spec.strategy
+      - spec.eks.minSize
+      - spec.eks.maxSize
+      - metadata.annotations
+  policy: |
+    managedPolicies: []
+    roles: ['*']
+    excludableNamespaces: ['team-[ab]']
+  defaults: |
+    spec:
+      strategy: {rollingUpdate: {drainTimeout: 5 parsecs}}
+      eks:
+        minSize: 5
+        maxSize: 3
+        configuration:
+          image: newest
+          taints: [{key: a, effect: NoSchedul}]
+  conditionals: |
+    - annotationSelector: 'example.com/disk = fast'
+      defaults:
+        spec:
+          eks:
+            configuration:
+              volumes:
+              - {name: /dev/xvda, type: gp9}
+"#;
+    let (status, found) = lint(text, &["-".into()]);
+    for expected in [
+        "<stdin>:12: warning: boundaries: restricted[3]: \"spec.eks.strategy\" matches no field",
+        "<stdin>:10: warning: boundaries: restricted[1]: spec.strategy is also listed under shared.replace",
+        "<stdin>:23: warning: policy: excludableNamespaces[0]: \"team-[ab]\" matches no namespace",
+        "<stdin>:26: warning: defaults: spec.strategy.rollingUpdate.drainTimeout: \"5 parsecs\" is not a duration",
+        "<stdin>:28: defaults: spec.eks.minSize `5` is larger than spec.eks.maxSize (3)",
+        "<stdin>:31: defaults: spec.eks.configuration.image `newest` is not a valid image",
+        "<stdin>:32: warning: defaults: spec.eks.configuration.taints[0].effect: \"NoSchedul\" is not one of",
+        "<stdin>:40: conditionals: spec.eks.configuration.volumes[0].type `gp9` is not a volume type",
+    ] {
+        assert!(found.iter().any(|line| line.starts_with(expected)), "{expected}: {found:#?}");
+    }
+    assert_eq!((status, found.last().map(String::as_str)), (1, Some("3 errors, 5 warnings")), "{found:#?}");
+}
+
+#[test]
+fn exit_status_tells_findings_from_unusable_input() {
+    let clean = "kind: ConfigMap\ndata:\n  policy: |\n    {roles: [], managedPolicies: [], strategyKinds: [], fargateNamespaces: [], excludableNamespaces: []}\n";
+    assert_eq!(lint(clean, &["-".into()]).0, 0);
+    assert_eq!(lint("kind: ConfigMap\ndata: {}\n", &["-".into()]).0, 1, "choices are open");
+    assert_eq!(lint("kind: ConfigMap\ndata: {defaults: 'spec: ['}\n", &["-".into()]).0, 1);
+    assert_eq!(lint("kind: Namespace\n", &["-".into()]).0, 1, "no ConfigMap");
+    let (status, lines) = lint(clean, &["/no/such/file".into(), "-".into()]);
+    assert!(status == 2 && lines.iter().any(|line| line.contains("/no/such/file")), "{lines:?}");
+}
