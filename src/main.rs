@@ -23,6 +23,7 @@ fn command() -> anyhow::Result<ExitCode> {
         Command::Crd(args) => cli::crd::run(args),
         Command::Preflight(args) => runtime()?.block_on(cli::preflight::run(args)),
         Command::Release(args) => runtime()?.block_on(cli::release::run(args)),
+        Command::Status(args) => runtime()?.block_on(cli::status::run(args)),
         Command::Plan(args) => runtime()?.block_on(cli::plan::run(args)),
     }
 }

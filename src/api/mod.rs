@@ -23,6 +23,7 @@ pub(crate) mod spec_eks;
 pub mod spec_error;
 pub(crate) mod spec_managed_fargate;
 pub(crate) mod status;
+pub(crate) mod status_effective;
 pub(crate) mod status_fargate;
 pub(crate) mod validate;
 
@@ -48,6 +49,7 @@ pub use status::{
     AdoptedResources, DefaultVolume, InstanceGroupStatus, JoinStatus, ManagedAttributes, NodeCounts,
     SpotRecommendation, StrategyProgress, TemplateStatus,
 };
+pub use status_effective::EffectiveValues;
 pub use status_fargate::FargateStatus;
 pub use validate::{FieldError, FieldErrorKind, check_spec, decode_spec, decode_spec_with_errors};
 

@@ -69,6 +69,10 @@ pub(crate) mod label {
     pub(crate) const NODE_ROLE: &str = "node.kubernetes.io/role";
     /// Legacy role label. The controller copies it from [`NODE_ROLE`] where it is missing.
     pub(crate) const LEGACY_NODE_ROLE: &str = "kubernetes.io/role";
+    /// Name of the InstanceGroup of a node. Two groups of one name differ in [`NAMESPACE`].
+    pub(crate) const INSTANCE_GROUP: &str = super::tag::INSTANCE_GROUP;
+    /// Namespace of the InstanceGroup of a node.
+    pub(crate) const NAMESPACE: &str = super::tag::NAMESPACE;
     /// ID of the machine image that the node was launched from.
     pub(crate) const IMAGE: &str = "instancemgr.keikoproj.io/image";
     /// On a ClusterRole, "true": aggregates its permissions into the controller's role, for kinds of the crd strategy.
@@ -140,6 +144,17 @@ pub(crate) mod condition {
     /// Reason of `RECONCILING` while the group cannot be read for another cause.
     pub(crate) const READ_FAILED: &str = "ReadFailed";
 
+    /// The conditions that report a problem while they are True.
+    pub(crate) const PROBLEMS: [&str; 7] = [
+        STALLED,
+        ROTATION_HALTED,
+        DRAIN_BLOCKED,
+        RESOURCES_RETAINED,
+        FIELDS_REJECTED,
+        ANNOTATIONS_IGNORED,
+        WRITES_INEFFECTIVE,
+    ];
+
     /// The current name of a reason that was read from a status. Earlier releases wrote some reasons under another
     /// name, so every decision that compares a reason from a status must call this first.
     pub(crate) fn current_reason(reason: &str) -> &str {
@@ -171,6 +186,8 @@ pub(crate) mod event {
     pub(crate) const NODES_READY: &str = "InstanceGroupNodesReady";
     /// A node is no longer Ready (Warning).
     pub(crate) const NODES_NOT_READY: &str = "InstanceGroupNodesNotReady";
+    /// A budget holds a drain up (Warning).
+    pub(crate) const DRAIN_BLOCKED: &str = "DrainBlocked";
     /// A rotation failed (Warning).
     pub(crate) const UPGRADE_FAILED: &str = "InstanceGroupUpgradeFailed";
     /// A recommendation about Spot Instances, which the controller reads.

@@ -12,6 +12,7 @@ use super::{
     conditions::Condition,
     fields::{lenient, lenient_list, without_defaults},
     patch::diff_merge_patch,
+    status_effective::EffectiveValues,
     status_fargate::FargateStatus,
 };
 
@@ -87,6 +88,9 @@ pub struct InstanceGroupStatus {
     /// Generation of the spec that this status describes; -1 before the controller has seen the group.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+    /// What the nodes of the group get: image, instance types, subnets, zones, and the launch template versions in use.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub effective: Option<EffectiveValues>,
     /// Number of nodes by state; with instance weights, units of capacity.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub nodes: Option<NodeCounts>,

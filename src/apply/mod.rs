@@ -15,7 +15,7 @@ mod strategy;
 use std::collections::HashMap;
 
 use crate::api::GroupId;
-use crate::plan::{Plan, PlannedStep, Step};
+use crate::plan::{Plan, PlannedStep, Step, StepFields};
 pub(crate) use aws_auth::AwsAuthWriter;
 pub use error::StepError;
 pub(crate) use run::{
@@ -80,13 +80,15 @@ pub(crate) async fn apply(
         plan,
     };
     for index in 0..applied.plan.steps.len() {
-        let PlannedStep { step, reasons, .. } = &applied.plan.steps[index];
+        let planned = &applied.plan.steps[index];
+        let PlannedStep { step, .. } = planned;
         let mut eviction_blocked = false;
         match run.apply_step(step).await {
             Ok(StepOutcome::Applied) => {}
             Ok(StepOutcome::Unchanged) => applied.unchanged_steps.push(index),
             Ok(StepOutcome::EvictionBlocked(blocked)) => {
-                tracing::info!(group = %id.key(), step = step.name(), budgets = ?blocked.budgets, "eviction blocked");
+                // It is tried again and again; the condition DrainBlocked is logged once.
+                tracing::debug!(group = %id.key(), step = step.name(), budgets = ?blocked.budgets, "eviction blocked");
                 eviction_blocked = true;
                 applied.blocked_evictions.push(blocked);
             }
@@ -100,18 +102,31 @@ pub(crate) async fn apply(
                 applied.resource_version = Some(version);
             }
             Err(error) => {
-                tracing::warn!(group = %id.key(), step = step.name(), %error, "step failed");
+                log_failed_step(id, planned, &error);
                 applied.error = Some(error);
                 break;
             }
         }
         if !eviction_blocked && applied.unchanged_steps.last() != Some(&index) {
-            let reasons: Vec<_> = reasons.iter().map(ToString::to_string).collect();
-            tracing::info!(group = %id.key(), step = step.name(), reasons = %reasons.join("; "), "step applied");
+            log_applied_step(id, planned);
         }
         applied.steps_done = index + 1;
     }
     applied
+}
+
+/// One line for each write: the words of its event, and its objects as fields. Hours later, when the events are gone, the
+/// log alone says which instance was terminated, and why.
+fn log_applied_step(id: &GroupId, planned: &PlannedStep) {
+    let StepFields { node, instance, pod, resource, version } = planned.step.info().fields();
+    let (group, step, reasons) = (id.key(), planned.step.name(), Some(planned.why()).filter(|why| !why.is_empty()));
+    tracing::info!(group, step, node, instance, pod, resource, version, reasons, "{}", planned.summary());
+}
+
+fn log_failed_step(id: &GroupId, planned: &PlannedStep, error: &StepError) {
+    let StepFields { node, instance, pod, resource, version } = planned.step.info().fields();
+    let (group, step) = (id.key(), planned.step.name());
+    tracing::warn!(group, step, node, instance, pod, resource, version, %error, "step failed");
 }
 
 impl ApplyRun<'_> {

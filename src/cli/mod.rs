@@ -12,3 +12,4 @@ pub mod release;
 pub mod render;
 pub mod run;
 mod settings;
+pub mod status;

@@ -70,6 +70,7 @@ pub async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
         conflict_detector: ConflictDetector::new(args.resync_period, timing.startup_grace.unsigned_abs()),
         aws_auth_writer: Default::default(),
         config_namespace: args.cluster.config_namespace.clone(),
+        labels_nodes: args.node_relabel,
         restart: tokio::sync::Notify::new(),
         rejections: Default::default(),
         started_at: tokio::time::Instant::now(),
@@ -81,7 +82,7 @@ pub async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     let trigger = Trigger::new(sender, ctx.clone());
     tokio::spawn(watches::groups(client.clone(), groups_writer, trigger.clone()));
     tokio::spawn(watches::namespaces(client.clone(), namespaces_writer, trigger.clone()));
-    tokio::spawn(watches::nodes(client.clone(), trigger.clone(), args.node_relabel));
+    tokio::spawn(watches::nodes(client.clone(), trigger.clone()));
     tokio::spawn(watches::aws_auth(client.clone(), trigger.clone()));
     let max_age = args.cluster.spot_recommendation_time;
     tokio::spawn(spot_recommendations::watch(client.clone(), trigger.clone(), max_age));

@@ -16,7 +16,7 @@ use crate::index::rejections::Rejections;
 use crate::k8s::{EventTarget, KubeError, KubeEvent};
 use crate::leader::election::Leadership;
 use crate::leader::other_controller::ConflictDetector;
-use crate::plan::Event;
+use crate::plan::{Event, EventKind, EventObject};
 use crate::telemetry::metrics::Metrics;
 
 /// Delay before a group is reconciled again when its cached object is behind a write or a related watch.
@@ -41,6 +41,8 @@ pub(crate) struct Context {
     pub aws_auth_writer: AwsAuthWriter,
     /// Namespace of the ConfigMap `instance-manager`.
     pub config_namespace: String,
+    /// Whether the controller labels nodes (`--node-relabel`).
+    pub labels_nodes: bool,
     /// Asks the process to exit and be restarted, because its caches can no longer follow the API server.
     pub restart: tokio::sync::Notify,
     /// Groups that the boundaries in force made invalid.
@@ -105,16 +107,66 @@ pub(super) fn config_map_target(namespace: &str, name: &str, live: Option<&Confi
     }
 }
 
-/// Publishes an event, if this process is the leader. A failure is logged and not retried, because events are only informative.
+/// A Node or a pod as the target of an event.
+pub(super) fn object_target(object: &EventObject) -> EventTarget {
+    match object {
+        EventObject::Node(name) => node_target(name),
+        EventObject::Pod { namespace, name, uid } => EventTarget {
+            api_version: "v1".into(),
+            kind: "Pod".into(),
+            namespace: Some(namespace.clone()),
+            name: name.clone(),
+            uid: uid.clone(),
+        },
+    }
+}
+
+/// A Node as the target of an event. Like the kubelet's events, it has the Node's name as UID: `kubectl describe node`
+/// shows these, too.
+pub(super) fn node_target(name: &str) -> EventTarget {
+    EventTarget { api_version: "v1".into(), kind: "Node".into(), namespace: None, name: name.into(), uid: name.into() }
+}
+
+/// Whether a published event gets a line in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum EventLog {
+    /// The event is logged.
+    Log,
+    /// The log has a line of its own for it.
+    LoggedBefore,
+}
+
+/// Publishes an event and logs it, if this process is the leader. A failure is logged and not retried, because events are
+/// only informative.
 pub(crate) async fn publish_event(target: &EventTarget, event: &Event, ctx: &Context) {
+    publish(target, event, ctx, EventLog::Log).await;
+}
+
+/// Like [`publish_event`], with a choice about the log.
+pub(super) async fn publish(target: &EventTarget, event: &Event, ctx: &Context, log: EventLog) {
     // A process that was paused must not report what another leader does meanwhile.
     if !ctx.is_leader() {
         return;
+    }
+    if log == EventLog::Log {
+        log_event(target, event);
     }
     let kind = event.kind;
     let record =
         KubeEvent { kind, reason: event.reason.clone(), action: "Reconcile".into(), note: event.message.clone() };
     if let Err(error) = ctx.planner.kube.publish(target, &record).await {
         tracing::warn!(object = %target.name, reason = %event.reason, %error, "cannot publish event");
+    }
+}
+
+fn log_event(target: &EventTarget, event: &Event) {
+    let namespace = target.namespace.as_deref().unwrap_or_default();
+    let object = format!("{namespace}/{}", target.name);
+    let object = object.trim_start_matches('/');
+    let (group, object) = if target.kind == "InstanceGroup" { (Some(object), None) } else { (None, Some(object)) };
+    let kind = object.map(|_| &target.kind);
+    match event.kind {
+        EventKind::Warning => tracing::warn!(group, kind, object, reason = event.reason, "{}", event.message),
+        EventKind::Normal => tracing::info!(group, kind, object, reason = event.reason, "{}", event.message),
     }
 }

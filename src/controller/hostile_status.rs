@@ -76,11 +76,16 @@ fn attacks() -> Vec<(&'static str, Value)> {
 }
 
 /// Fields that name no resource, or only what belongs to a resource of the group itself.
-const NAME_NO_OTHER_RESOURCE: [&str; 40] = [
+const NAME_NO_OTHER_RESOURCE: [&str; 45] = [
     "boundariesRevision",
     "conditions",
     "configMD5",
     "currentState",
+    "effective.image",
+    "effective.instanceTypes",
+    "effective.subnets",
+    "effective.versions",
+    "effective.zones",
     "fargate.adoptedHash",
     "fargate.retryAt",
     "fargate.waitingSince",

@@ -7,7 +7,7 @@ mod failed_look;
 mod fake;
 #[cfg(test)]
 mod hostile_status;
-mod interrupted;
+mod node_labels;
 pub(crate) mod planner;
 pub(crate) mod queue;
 pub(crate) mod quota_grants;
@@ -38,10 +38,11 @@ use crate::index::process_state::{CacheState, CacheVerdict, compare_versions};
 use crate::index::refusals::{PassResult, RefusedStep};
 use crate::k8s::KubeError;
 use crate::plan::write::status_write;
-use crate::plan::{Outcome, Plan, PlannedStep, Reason, Step, blocked_plan};
+use crate::plan::{ObjectEvent, Outcome, Plan, PlannedStep, Reason, Step, blocked_plan};
 use crate::telemetry::metrics::ReconcileResult;
 use context::{CACHE_BEHIND_DELAY, CACHE_LAG_DELAY};
 pub(crate) use context::{Context, Error, event_target, group_key, publish_event};
+use context::{EventLog, object_target, publish};
 
 /// Reconciles one group. Each reconcile is its own task, so that groups are reconciled on all cores.
 pub(crate) async fn reconcile(stored: Arc<GroupObject>, ctx: Arc<Context>) -> Result<Action, Error> {
@@ -85,6 +86,7 @@ async fn reconcile_group(stored: &GroupObject, ctx: &Arc<Context>) -> Result<Act
     record_refusal(&key, &applied, ctx, now);
     let report = report(&old_status, &applied, planned.boundaries.as_ref(), &rfc3339(now));
     update_status(group, &key, &applied, &report, now, ctx).await?;
+    node_labels::label_group_nodes(group, &key, ctx).await;
     record_metrics(&key, &old_status, &applied, &report, planned.failure_reason, ctx);
     Ok(requeue::next_action(&key, &applied, report.outcome.as_ref(), ctx))
 }
@@ -287,8 +289,13 @@ async fn update_status(
     }
     let (namespace, name) = (group.namespace().unwrap_or_default(), group.name_any());
     let target = event_target(&group.metadata);
+    // The log has a line for each step already.
     for event in &report.step_events {
-        publish_event(&target, event, ctx).await;
+        let is_of_plan = applied.plan.events.contains(event);
+        publish(&target, event, ctx, if is_of_plan { EventLog::Log } else { EventLog::LoggedBefore }).await;
+    }
+    for ObjectEvent { object, event } in &report.object_events {
+        publish(&object_target(object), event, ctx, EventLog::LoggedBefore).await;
     }
     // Publishing takes time, in which the Lease may expire.
     if !ctx.can_write() {
@@ -307,6 +314,9 @@ async fn update_status(
     }
     for event in &report.transition_events {
         publish_event(&target, event, ctx).await;
+    }
+    for problem in &report.ended_problems {
+        tracing::info!(group = key, condition = problem, "the problem ended: condition {problem} is False");
     }
     if report.outcome == Some(Outcome::Deleted) && applied.error.is_none() {
         planner.process_state.set_finalized(key, &target.uid);

@@ -10,14 +10,14 @@ use crate::provisioner::Provisioner;
 use crate::settings::Settings;
 
 /// The cluster that a merged spec names; `None` without one.
-pub(super) fn desired<'a>(merged: &'a MergedSpec, provisioner: &dyn Provisioner) -> Option<&'a str> {
+pub(crate) fn desired<'a>(merged: &'a MergedSpec, provisioner: &dyn Provisioner) -> Option<&'a str> {
     let keys = provisioner.cluster_field().split('.').skip(1);
     keys.fold(&merged.spec, |value, key| &value[key]).as_str().filter(|cluster| !cluster.is_empty())
 }
 
 /// The plan of a deletion that the recorded cluster blocks: it is not the one that `--cluster-name` pins, or without
 /// that, not the one of the spec.
-pub(super) fn blocked_deletion(
+pub(crate) fn blocked_deletion(
     id: &GroupId,
     status: &InstanceGroupStatus,
     merged: Option<&MergedSpec>,

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 use super::context::{Context, publish_event};
+use super::node_labels;
 use super::trigger::Trigger;
-use super::watches;
 use super::watches::boundaries;
 use crate::k8s::EventTarget;
 use crate::leader::election::Leadership;
@@ -27,7 +27,7 @@ pub(crate) async fn run(mut leadership: watch::Receiver<Leadership>, ctx: Arc<Co
             tracing::info!("writes enabled");
             boundaries::reload_after_election(&ctx).await;
             trigger.enqueue_all();
-            watches::label_backlog(&ctx).await;
+            node_labels::copy_role_backlog(&ctx).await;
         }
         could_write = can_write;
         tokio::select! {

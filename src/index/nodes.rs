@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use kube::runtime::watcher::Event;
 
-use crate::api::names::annotation;
+use crate::api::names::{annotation, label};
 use crate::rotation::{ClusterHealth, DisruptionRecord, LostNode, NodeView, SurgeRecord};
 
 /// After its creation, how long a node may take to report its first Ready condition.
@@ -157,6 +157,17 @@ impl NodeIndex {
         inner.lost.get(instance).filter(|_| !inner.nodes.0.contains_key(instance)).cloned()
     }
 
+    /// The names of these instances' nodes whose labels do not name the group `key`.
+    pub(crate) fn not_labeled(&self, instances: &[String], key: &str) -> Vec<String> {
+        let inner = self.inner.lock().expect("lock is not poisoned");
+        // Of several Nodes that claim one instance, it is unknown which one is real.
+        let nodes = instances.iter().filter_map(|instance| match inner.nodes.0.get(instance)?.as_slice() {
+            [node] => Some(node),
+            _ => None,
+        });
+        nodes.filter(|node| node.labeled_group.as_deref() != Some(key)).map(|node| node.name.clone()).collect()
+    }
+
     /// The nodes with a record of the InstanceGroup with this UID.
     pub(crate) fn with_records_of(&self, group_uid: &str) -> Vec<NodeView> {
         let inner = self.inner.lock().expect("lock is not poisoned");
@@ -194,6 +205,12 @@ pub(crate) fn instance_id(node: &Node) -> Option<String> {
     provider.rsplit('/').next().filter(|id| id.starts_with("i-")).map(str::to_owned)
 }
 
+/// The InstanceGroup that the labels of a Node name, as `namespace/name`.
+fn labeled_group(node: &Node) -> Option<String> {
+    let labels = node.labels();
+    Some(format!("{}/{}", labels.get(label::NAMESPACE)?, labels.get(label::INSTANCE_GROUP)?))
+}
+
 /// The fields of a Node that rotations use. Whether it was Ready before, and its duplicates, need more than one read.
 pub(crate) fn node_view(node: &Node) -> NodeView {
     let condition = node.status.iter().flat_map(|s| s.conditions.iter().flatten()).find(|c| c.type_ == "Ready");
@@ -214,6 +231,7 @@ pub(crate) fn node_view(node: &Node) -> NodeView {
         orphaned_disruption: None,
         surge: parse_annotation::<SurgeRecord>(node, annotation::SURGE),
         drain_after: node.annotations().get(annotation::DRAIN_AFTER).and_then(|at| at.parse().ok()),
+        labeled_group: labeled_group(node),
         created_at,
         duplicates: Vec::new(),
     }

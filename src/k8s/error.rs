@@ -151,7 +151,7 @@ fn retry_after(status: &Status) -> Option<Duration> {
 }
 
 /// Awaits one request with the default timeout and classifies its error.
-pub(super) async fn call<T>(
+pub(crate) async fn call<T>(
     verb: &'static str,
     resource: impl Into<ResourceName>,
     request: impl Future<Output = kube::Result<T>>,

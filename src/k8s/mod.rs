@@ -23,7 +23,7 @@ use crate::plan::event::EventKind;
 use crate::rotation::crd::{DiscoveredKind, ResourceKind};
 pub(crate) use client::{KubeClient, connect, connect_as};
 pub(crate) use error::KubeError;
-pub(crate) use error::call_with_timeout;
+pub(crate) use error::{call, call_with_timeout};
 
 /// Field manager of all writes of the controller in `managedFields`.
 pub(crate) const FIELD_MANAGER: &str = "instance-manager.keikoproj.io";

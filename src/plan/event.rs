@@ -56,3 +56,35 @@ impl Event {
         self.kind == EventKind::Warning
     }
 }
+
+/// An object, other than the InstanceGroup, that people describe when they look for the reason of a change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EventObject {
+    /// The Node with this name.
+    Node(String),
+    /// A pod.
+    Pod {
+        /// Namespace of the pod.
+        namespace: String,
+        /// Name of the pod.
+        name: String,
+        /// UID of the pod.
+        uid: String,
+    },
+}
+
+/// An event on a Node or a pod. Its message names the InstanceGroup.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectEvent {
+    /// The object that the event is published on.
+    pub object: EventObject,
+    /// The event.
+    pub event: Event,
+}
+
+impl ObjectEvent {
+    /// An event on the Node `name`.
+    pub(crate) fn on_node(name: &str, event: Event) -> Self {
+        ObjectEvent { object: EventObject::Node(name.to_owned()), event }
+    }
+}

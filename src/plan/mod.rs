@@ -16,13 +16,14 @@ pub(crate) mod write;
 pub(crate) use builder::blocked_plan;
 pub use builder::{PlanBuilder, waiting};
 pub use drift::Drift;
-pub use event::{ConditionUpdate, Event, EventKind};
+pub use event::{ConditionUpdate, Event, EventKind, EventObject, ObjectEvent};
 pub use outcome::{Outcome, Phase, Recheck};
 pub use reason::Reason;
 pub use refusal::Refusal;
+pub(crate) use step::on_pod;
 pub use step::{
-    EksStep, FargateStep, IamStep, JoinStep, NodeStep, NodegroupStep, ObjectStep, Pin, PodRef, Step, StepInfo,
-    StrategyStep, UncordonReason,
+    EksStep, FargateStep, IamStep, JoinStep, NodeStep, NodegroupStep, ObjectStep, Pin, PodRef, Step, StepFields,
+    StepInfo, StrategyStep, UncordonReason,
 };
 pub use types::{Plan, PlannedStep, StatusUpdate};
 pub use write::Write;

@@ -64,6 +64,17 @@ impl PlannedStep {
     pub fn new(step: impl Into<Step>, reasons: Vec<Drift>) -> Self {
         PlannedStep { step: step.into(), reasons, is_retry: false }
     }
+
+    /// The reasons in one line; empty when there are none.
+    pub(crate) fn why(&self) -> String {
+        self.reasons.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+    }
+
+    /// What the step does, for the log: the words of its event, or its name and what it changes.
+    pub(crate) fn summary(&self) -> String {
+        let info = self.step.info();
+        info.event("").map_or_else(|| format!("{} {}", info.name(), info.subject()), |event| event.message)
+    }
 }
 
 /// Status fields that a plan sets, other than conditions.

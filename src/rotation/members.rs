@@ -63,6 +63,8 @@ pub struct NodeView {
     pub surge: Option<SurgeRecord>,
     /// Until when a drain that ended early is not repeated.
     pub drain_after: Option<Timestamp>,
+    /// The InstanceGroup in the node's labels, as `namespace/name`.
+    pub labeled_group: Option<String>,
     /// When the Node was created, that is when it joined.
     pub created_at: Timestamp,
     /// Names of younger Nodes with the same providerID.

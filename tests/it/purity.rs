@@ -75,15 +75,19 @@ const RAW_ANNOTATIONS: [(&str, &str); 8] = [
     ("src/cli/explain.rs", "prints those after the merge"),
     ("src/cli/render.rs", "prints those after the merge"),
     ("src/cli/input.rs", "passes them to the merge"),
-    ("src/controller/planner.rs", "passes them to the merge, and reports those without effect"),
+    (
+        "src/controller/planner",
+        "passes them to the merge, reports those without effect, and reads the confirmation of a deletion",
+    ),
     ("src/controller/stores.rs", "passes them to the merge, for the lock"),
     ("src/k8s", "reads the lock again, and annotations of other objects"),
     ("src/rotation/crd", "writes annotations of strategy resources"),
 ];
 
 /// Files that read annotations of other kinds of objects.
-const OTHER_OBJECTS: [&str; 5] = [
+const OTHER_OBJECTS: [&str; 6] = [
     "src/cli/plan/snapshot.rs",
+    "src/cli/status",
     "src/controller/watches",
     "src/index/nodes.rs",
     "src/leader",

@@ -44,6 +44,11 @@ impl Instances {
         self.group_of.get(instance).cloned()
     }
 
+    /// The instances of a group at the last read.
+    pub(crate) fn instances_of(&self, group: &str) -> Vec<String> {
+        self.members.get(group).into_iter().flatten().cloned().collect()
+    }
+
     /// Replaces the instances of a group and returns the IDs of removed ones.
     fn replace_members(&mut self, group: &str, ids: HashSet<String>) -> Vec<String> {
         for id in &ids {

@@ -133,6 +133,11 @@ impl Inventory {
         self.instances.lock().unwrap_or_else(PoisonError::into_inner).group_of(instance)
     }
 
+    /// The ids of the instances that a scaling group had at the last read.
+    pub(crate) fn instances_of(&self, group: &str) -> Vec<String> {
+        self.instances.lock().unwrap_or_else(PoisonError::into_inner).instances_of(group)
+    }
+
     /// The lifecycle hooks of a group, sorted by name.
     pub(crate) async fn hooks(&self, group: &str, max_age: Duration) -> AwsResult<Arc<Vec<LifecycleHook>>> {
         Ok(self.hooks.get(group, max_age).await?.unwrap_or_default())

@@ -39,6 +39,10 @@ pub enum Command {
     ///
     /// Exit status: 0 when nothing would change, 2 when something would, 1 on an error.
     Plan(PlanArgs),
+    /// Show one group with its nodes, what its drains wait for, and its last events; or a line for each group.
+    ///
+    /// Reads Kubernetes alone, with your rights: tenants can use it. What you may not read is said and left out.
+    Status(StatusArgs),
     /// Check whether a cluster is ready for the cut-over from another controller. Changes nothing.
     ///
     /// Exit status: 0 when it is ready, 2 when something is missing, 1 on an error. A check that could not be made is
@@ -126,7 +130,8 @@ pub struct RunArgs {
     #[arg(long, value_name = "[HOST]:PORT", default_value = ":8080")]
     pub metrics_addr: ListenAddress,
 
-    /// Copy the role label of nodes to the label `kubernetes.io/role` if that is missing
+    /// Label the nodes of groups with their InstanceGroup and its namespace, and copy the role label to `kubernetes.io/role`
+    /// where that is missing
     #[arg(long, value_name = "BOOL", default_value = "true", default_missing_value = "true",
         num_args = 0..=1, require_equals = true, value_parser = parse_bool, action = clap::ArgAction::Set)]
     pub node_relabel: bool,
@@ -211,6 +216,60 @@ impl PlanArgs {
             (own, given) => Ok(PlanTarget::Group(own.clone().or_else(|| given.clone()), group.name.clone())),
         }
     }
+}
+
+/// Show the state of one group or a list of groups.
+#[derive(Clone, Debug, Args)]
+pub struct StatusArgs {
+    /// The group, as NAMESPACE/NAME or as NAME with --namespace; without it, all groups of the namespace
+    #[arg(value_name = "GROUP")]
+    pub group: Option<GroupRef>,
+
+    /// Namespace of the groups [default: the one of the kubeconfig]
+    #[arg(short, long, value_name = "NAMESPACE")]
+    pub namespace: Option<String>,
+
+    /// List the groups of all namespaces
+    #[arg(short = 'A', long, conflicts_with_all = ["group", "namespace"])]
+    pub all_namespaces: bool,
+
+    /// Kubeconfig file [default: KUBECONFIG, or the service account of the pod]
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+
+    /// Context of the kubeconfig [default: its current context]
+    #[arg(long, value_name = "NAME")]
+    pub context: Option<String>,
+}
+
+impl StatusArgs {
+    /// The groups to show. Without a namespace, that of the kubeconfig counts.
+    ///
+    /// # Errors
+    /// The arguments name two namespaces.
+    pub(crate) fn target(&self) -> Result<StatusTarget, String> {
+        match (&self.group, &self.namespace) {
+            (None, _) if self.all_namespaces => Ok(StatusTarget::All),
+            (None, namespace) => Ok(StatusTarget::Namespace(namespace.clone())),
+            (Some(GroupRef { namespace: Some(own), name }), Some(given)) if own != given => {
+                Err(format!("{own}/{name} is not in the namespace {given}; set the namespace only once"))
+            }
+            (Some(GroupRef { namespace, name }), given) => {
+                Ok(StatusTarget::Group(namespace.clone().or_else(|| given.clone()), name.clone()))
+            }
+        }
+    }
+}
+
+/// The groups that `status` shows. A namespace that is `None` is that of the kubeconfig.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum StatusTarget {
+    /// Every group of the cluster.
+    All,
+    /// Every group of a namespace.
+    Namespace(Option<String>),
+    /// One group, by namespace and name.
+    Group(Option<String>, String),
 }
 
 /// Check a cluster before the cut-over.

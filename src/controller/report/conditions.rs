@@ -201,7 +201,7 @@ pub(super) fn transition_event(previous: Option<&Condition>, new: &Condition) ->
             Some(Event::warning(event::NODES_NOT_READY, "not all nodes are ready"))
         }
         (condition::DRAIN_BLOCKED, true) if !was_true || !same_reason => {
-            Some(Event::warning("DrainBlocked", message()))
+            Some(Event::warning(event::DRAIN_BLOCKED, message()))
         }
         (
             kind @ (condition::ANNOTATIONS_IGNORED | condition::FIELDS_REJECTED | condition::WRITES_INEFFECTIVE),

@@ -2,6 +2,7 @@
 //! status never reports a step that did not happen.
 
 mod conditions;
+mod objects;
 mod outcome;
 
 use serde_json::{Value, json};
@@ -11,6 +12,7 @@ use self::conditions::{
     Readiness, boundaries_condition, drain_blocked_update, locked_update, standard_conditions, transition_event,
     truncate, with_tag_denied,
 };
+use self::objects::object_events;
 pub(crate) use self::outcome::{
     aws_failure, had_no_effect, missing_iam_action, missing_kubernetes_permission, step_failure,
 };
@@ -19,7 +21,7 @@ use crate::api::names::{condition, event};
 use crate::api::{Condition, CurrentState, InstanceGroupStatus, apply_merge_patch, diff_merge_patch, set_condition};
 use crate::apply::{Applied, StepError};
 use crate::ownership;
-use crate::plan::{Event, IamStep, ObjectStep, Outcome, Phase, Plan, PlannedStep, Reason, Step};
+use crate::plan::{Event, IamStep, ObjectEvent, ObjectStep, Outcome, Phase, Plan, PlannedStep, Reason, Step};
 use crate::rotation::crd::decide::state::SUBMITTED;
 
 /// What is wrong with a stored object that cannot be decoded, and how to find it.
@@ -34,6 +36,10 @@ pub struct Report {
     pub step_events: Vec<Event>,
     /// Events of condition transitions. They are published after the status is written.
     pub transition_events: Vec<Event>,
+    /// Events on Nodes and pods, published with those of the steps.
+    pub object_events: Vec<ObjectEvent>,
+    /// Conditions about a problem that ended with this pass, for the log.
+    pub ended_problems: Vec<&'static str>,
     /// The outcome of the reconcile: that of the plan, or of the step that failed. `None` without leadership.
     pub outcome: Option<Outcome>,
     /// The reason of the condition `Stalled`, if it is True.
@@ -64,9 +70,10 @@ pub fn report(
     }
     if outcome == Outcome::Deleted {
         step_events.push(Event::normal(event::DELETED, "all resources of the group were deleted"));
-        return Report { step_events, outcome: Some(outcome), ..Report::default() };
+        let object_events = object_events(applied, false);
+        return Report { step_events, object_events, outcome: Some(outcome), ..Report::default() };
     }
-    let mut transition_events = Vec::new();
+    let (mut transition_events, mut ended_problems) = (Vec::new(), Vec::new());
     let mut status = serde_json::to_value(old).unwrap_or_default();
     // Status writes among the steps are in the stored object already.
     for planned in &plan.steps[..applied.steps_done] {
@@ -96,6 +103,9 @@ pub fn report(
         let new = Condition { observed_generation: Some(plan.generation), ..new };
         let previous = conditions.iter().find(|c| c.r#type == new.r#type).cloned();
         set_condition(&mut conditions, new.clone(), now);
+        if !new.is_true() && previous.as_ref().is_some_and(Condition::is_true) {
+            ended_problems.extend(condition::PROBLEMS.into_iter().find(|problem| *problem == new.r#type));
+        }
         transition_events.extend(transition_event(previous.as_ref(), &new));
     };
     let others = reported_others(applied);
@@ -148,7 +158,10 @@ pub fn report(
     }
     status["conditions"] = json!(conditions);
     let patch = status_patch(&before, status, old);
-    Report { patch, step_events, transition_events, outcome: Some(outcome), stalled }
+    let outcome = Some(outcome);
+    let is_newly_blocked = transition_events.iter().any(|event| event.reason == event::DRAIN_BLOCKED);
+    let object_events = object_events(applied, is_newly_blocked);
+    Report { patch, step_events, transition_events, object_events, ended_problems, outcome, stalled }
 }
 
 /// What stands beside the outcome. After a failed step, nothing is known about it.
@@ -201,8 +214,7 @@ fn ready_message(status: &Value) -> String {
 
 /// The event of an applied step, with its reasons.
 fn step_event(planned: &PlannedStep) -> Option<Event> {
-    let why = planned.reasons.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
-    let event = planned.step.info().event(&why)?;
+    let event = planned.step.info().event(&planned.why())?;
     Some(Event { message: truncate(&event.message), ..event })
 }
 

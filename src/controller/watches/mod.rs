@@ -8,7 +8,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures::{Stream, StreamExt, TryStreamExt};
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node};
 use kube::core::PartialObjectMeta;
 use kube::runtime::reflector::{ObjectRef, store::Writer};
@@ -17,14 +16,14 @@ use kube::runtime::{WatchStreamExt, reflector};
 use kube::{Api, Client, Resource, ResourceExt};
 
 use super::context::{Context, config_map_target, event_target, group_key, publish_event};
+use super::node_labels;
 use super::trigger::Trigger;
 use crate::api::GroupObject;
-use crate::api::names::{annotation, condition, label};
+use crate::api::names::annotation;
 use crate::auth::aws_auth::{self, MapRoles};
 use crate::index::nodes;
-use crate::k8s::EventTarget;
 use crate::leader::other_controller::StatusWriters;
-use crate::plan::{Event as PlanEvent, Write};
+use crate::plan::Event as PlanEvent;
 use crate::util::lookup::Lookup;
 
 pub(super) fn watch_config() -> watcher::Config {
@@ -128,7 +127,7 @@ pub(crate) async fn namespaces(client: Client, writer: Writer<PartialObjectMeta<
 }
 
 /// Watches Nodes, and enqueues the group of each node that joins, changes its state or is deleted.
-pub(crate) async fn nodes(client: Client, trigger: Trigger, relabel: bool) {
+pub(crate) async fn nodes(client: Client, trigger: Trigger) {
     let stream = watcher(Api::<Node>::all(client), watch_config()).default_backoff().modify(nodes::trim);
     let mut stream = std::pin::pin!(stream);
     let ctx = trigger.context().clone();
@@ -137,54 +136,9 @@ pub(crate) async fn nodes(client: Client, trigger: Trigger, relabel: bool) {
         let groups: std::collections::BTreeSet<_> =
             changed.iter().filter_map(|i| ctx.planner.inventory.group_of_instance(i)).collect();
         trigger.enqueue_keys(groups.iter().flat_map(|name| ctx.stores.group_index.with_scaling_group(name)));
-        if let (true, Event::Apply(node) | Event::InitApply(node)) = (relabel, &event) {
-            label_node_role(node, &ctx).await;
+        if let Event::Apply(node) | Event::InitApply(node) = &event {
+            node_labels::copy_role(node, &ctx).await;
         }
-    }
-}
-
-/// Copies the role label to `kubernetes.io/role`, which older tools read; later, if this process may not write now.
-async fn label_node_role(node: &Node, ctx: &Context) {
-    let labels = node.labels();
-    let Some(role) = labels.get(label::NODE_ROLE).filter(|_| !labels.contains_key(label::LEGACY_NODE_ROLE)) else {
-        return;
-    };
-    if ctx.can_write() {
-        copy_role_label(&node.name_any(), node.uid(), role, ctx).await;
-    } else {
-        ctx.stores.label_backlog.lock().expect("lock is not poisoned").insert(node.name_any(), role.clone());
-    }
-}
-
-/// Copies the label. While something removes it each time, the intervals grow; the third time is reported on the Node.
-async fn copy_role_label(node: &str, uid: Option<String>, role: &str, ctx: &Context) {
-    let (process_state, resync) = (&ctx.planner.process_state, ctx.planner.settings.resync_period);
-    let (now, write) = (Timestamp::now(), Write::new(node, label::LEGACY_NODE_ROLE, &role));
-    if !process_state.other_writes(|writes| writes.is_due(&write, resync, now)) {
-        return;
-    }
-    let labels = [(label::LEGACY_NODE_ROLE.to_owned(), role.to_owned())].into();
-    match ctx.planner.kube.label_node(node, &labels).await {
-        Err(error) if !error.is_not_found() => tracing::warn!(%node, %error, "cannot copy role label"),
-        Ok(()) | Err(_) => {}
-    }
-    if process_state.other_writes(|writes| writes.record_write(write, String::new, now)) {
-        let (api_version, kind) = ("v1".into(), "Node".into());
-        let target =
-            EventTarget { api_version, kind, namespace: None, name: node.into(), uid: uid.unwrap_or_default() };
-        let message = format!(
-            "the label {} is removed each time it is set to {role}; find the other writer in metadata.managedFields, or start the controller with --node-relabel=false",
-            label::LEGACY_NODE_ROLE
-        );
-        publish_event(&target, &PlanEvent::warning(condition::WRITES_INEFFECTIVE, message), ctx).await;
-    }
-}
-
-/// Labels the nodes that this process saw while it could not write.
-pub(crate) async fn label_backlog(ctx: &Context) {
-    let backlog = std::mem::take(&mut *ctx.stores.label_backlog.lock().expect("lock is not poisoned"));
-    for (node, role) in backlog {
-        copy_role_label(&node, None, &role, ctx).await;
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::info::StepInfo;
+use super::info::{StepFields, StepInfo};
 use crate::api::names::event;
 use crate::aws::{LifecycleHook, NewScalingGroup, NewTemplate, NewVersion, ScalingGroupChange, Tag, WarmSizes};
 use crate::plan::event::Event;
@@ -23,6 +23,15 @@ pub enum Pin {
         /// The hash line in the description of the version.
         hash: String,
     },
+}
+
+impl std::fmt::Display for Pin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Pin::Version { template, number } => write!(f, "{template}:{number}"),
+            Pin::Made { hash } => f.write_str(hash),
+        }
+    }
 }
 
 /// One write to a launch template or a scaling group.
@@ -117,6 +126,18 @@ impl StepInfo for EksStep {
             EksStep::PutHook { group, hook } => format!("{group} ({})", hook.name),
             EksStep::DeleteHook { group, hook } => format!("{group} ({hook})"),
         }
+    }
+
+    fn fields(&self) -> StepFields {
+        let version = match self {
+            EksStep::CreateGroup { pin, .. } | EksStep::UpdateGroup { pin: Some(pin), .. } => Some(pin.to_string()),
+            _ => None,
+        };
+        let instance = match self {
+            EksStep::ReplaceWarmInstance { instance, .. } => Some(instance.clone()),
+            _ => None,
+        };
+        StepFields { resource: Some(self.subject()), instance, version, ..StepFields::default() }
     }
 
     fn event(&self, reasons: &str) -> Option<Event> {

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use super::info::StepInfo;
-use crate::plan::event::Event;
+use super::info::{StepFields, StepInfo};
+use crate::plan::event::{Event, EventObject, ObjectEvent};
 
 /// One write to a node, to a pod on it, or to its instance.
 #[derive(Clone, Debug, PartialEq, Serialize, strum::IntoStaticStr)]
@@ -142,6 +142,57 @@ impl StepInfo for NodeStep {
         }
     }
 
+    fn object_event(&self, group: &str, reasons: &str) -> Option<ObjectEvent> {
+        let with_reasons = |reason, text| Event::with_reasons(reason, text, reasons);
+        Some(match self {
+            NodeStep::CordonNode { node, .. } => {
+                let text = format!("InstanceGroup {group} drains this node to replace or remove it");
+                ObjectEvent::on_node(node, with_reasons("NodeDraining", text))
+            }
+            NodeStep::UncordonNode { node, reason } => {
+                let text = format!("InstanceGroup {group} uncordoned this node: {reason}");
+                ObjectEvent::on_node(node, Event::normal("NodeUncordoned", text))
+            }
+            NodeStep::EnterStandby { node, instance, .. } => {
+                let text = format!("InstanceGroup {group} put {instance} into standby until its replacement is Ready");
+                ObjectEvent::on_node(node, with_reasons("InstanceEnteredStandby", text))
+            }
+            NodeStep::Terminate { node: Some(node), instance, .. } => {
+                let text = format!("InstanceGroup {group} terminated {instance}");
+                ObjectEvent::on_node(node, with_reasons("InstanceTerminated", text))
+            }
+            NodeStep::Evict { node, pod, .. } => {
+                let text = format!("evicted: InstanceGroup {group} drains the node {node}");
+                on_pod(pod, Event::normal("Evicted", text))
+            }
+            NodeStep::ForceDelete { node, pod } => {
+                let text =
+                    format!("deleted: InstanceGroup {group} drains the node {node}, and drainTimeout has passed");
+                on_pod(pod, Event::warning("PodDeleted", text))
+            }
+            NodeStep::Terminate { node: None, .. } | NodeStep::RecordSurge { .. } | NodeStep::ClearSurge { .. } => {
+                return None;
+            }
+        })
+    }
+
+    fn fields(&self) -> StepFields {
+        let (node, instance, pod) = match self {
+            NodeStep::CordonNode { node, instance, .. }
+            | NodeStep::RecordSurge { node, instance, .. }
+            | NodeStep::EnterStandby { node, instance, .. } => (Some(node), Some(instance), None),
+            NodeStep::UncordonNode { node, .. } | NodeStep::ClearSurge { node } => (Some(node), None, None),
+            NodeStep::Evict { node, pod, .. } | NodeStep::ForceDelete { node, pod } => (Some(node), None, Some(pod)),
+            NodeStep::Terminate { node, instance, .. } => (node.as_ref(), Some(instance), None),
+        };
+        StepFields {
+            node: node.cloned(),
+            instance: instance.cloned(),
+            pod: pod.map(|pod| format!("{}/{}", pod.namespace, pod.name)),
+            ..StepFields::default()
+        }
+    }
+
     fn is_disruptive(&self) -> bool {
         match self {
             NodeStep::CordonNode { .. }
@@ -157,4 +208,10 @@ impl StepInfo for NodeStep {
 
 fn instance_with_node(instance: &str, node: Option<&str>) -> String {
     node.map_or_else(|| instance.to_owned(), |node| format!("{instance} ({node})"))
+}
+
+/// An event on a pod.
+pub(crate) fn on_pod(pod: &PodRef, event: Event) -> ObjectEvent {
+    let PodRef { namespace, name, uid } = pod.clone();
+    ObjectEvent { object: EventObject::Pod { namespace, name, uid }, event }
 }

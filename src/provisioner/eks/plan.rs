@@ -16,7 +16,7 @@ use super::rotation::template_origin;
 use super::scaling_group::create::create_scaling_group;
 use super::scaling_group::{attributes, hooks, mixed_instances, readiness, scale_in, subnets, weights};
 use super::{adopt, launch_configuration, ownership, rotation, warm_pool};
-use crate::api::StrategyType;
+use crate::api::{EffectiveValues, StrategyType};
 use crate::auth::access_entries::JoinPlan;
 use crate::aws::{ScalingGroup, ScalingGroupChange};
 use crate::ownership::ownership_conflict;
@@ -180,6 +180,7 @@ fn status_update(input: &PlanInput) -> StatusUpdate {
     if !r.broken.contains(Part::Launch) {
         fields.insert("lifecycle".into(), json!(r.desired.lifecycle));
     }
+    fields.insert("effective".into(), json!(effective_values(input)));
     if let Some(template) = &input.observed.template {
         fields.insert("activeLaunchTemplateName".into(), json!(template.name));
     }
@@ -196,6 +197,31 @@ fn status_update(input: &PlanInput) -> StatusUpdate {
         fields.insert("join".into(), json!(join));
     }
     StatusUpdate { fields, nodes_ready: None }
+}
+
+/// What nodes get, for tenants. Values of fields that cannot be used stay as they were recorded.
+fn effective_values(input: &PlanInput) -> EffectiveValues {
+    let r = input.resolved;
+    let mut values = input.status.effective.clone().unwrap_or_default();
+    if !r.broken.contains(Part::Launch) {
+        let mixed = r.desired.mixed_instances.iter().flat_map(|mixed| &mixed.overrides);
+        let offered = r.type_pool.iter().flat_map(|pool| &pool.offered_now);
+        let others =
+            mixed.map(|one| &one.instance_type).chain(offered).filter(|name| **name != r.desired.instance_type);
+        values.image = Some(r.template_data.image_id.clone());
+        values.instance_types = [&r.desired.instance_type].into_iter().chain(others).cloned().collect();
+    }
+    if !r.broken.contains(Part::Subnets) {
+        values.subnets.clone_from(&r.subnets);
+        values.zones.clone_from(&r.zones);
+    }
+    values.versions = BTreeMap::new();
+    for instance in input.observed.scaling_group.iter().flat_map(|group| &group.instances) {
+        let launched_from =
+            instance.template.as_ref().map(|pin| &pin.version).or(instance.launch_configuration.as_ref());
+        *values.versions.entry(launched_from.cloned().unwrap_or_else(|| "unknown".into())).or_default() += 1;
+    }
+    values
 }
 
 /// Records a spot recommendation before following it, because its event expires.

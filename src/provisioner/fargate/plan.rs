@@ -11,7 +11,7 @@ use super::plan_builder::FargatePlanBuilder;
 use super::profile_slot::{ProfileSlot, Retry};
 use super::record::{managed_attributes, record};
 use super::{adopt, create, role};
-use crate::api::{InstanceGroupStatus, ProvisionerKind, StrategyType};
+use crate::api::{EffectiveValues, InstanceGroupStatus, ProvisionerKind, StrategyType};
 use crate::auth::access_entries::JoinPlan;
 use crate::aws::fargate::{FargateProfile, ProfileStatus};
 use crate::aws::{Tag, tag_map};
@@ -116,6 +116,8 @@ fn plan_current(
 ) {
     let r = input.resolved;
     builder.next_status.active_scaling_group_name = Some(current.name.clone());
+    let subnets = current.subnets.clone();
+    builder.next_status.effective = Some(EffectiveValues { subnets, ..EffectiveValues::default() });
     if r.is_own_role && !input.observed.is_role_ready {
         role::repair(input, builder);
     }
@@ -266,6 +268,7 @@ fn status_update(next_status: &InstanceGroupStatus) -> StatusUpdate {
         ("managed", json!(next_status.managed)),
         ("join", json!(next_status.join)),
         ("fargate", json!(next_status.fargate)),
+        ("effective", json!(next_status.effective)),
     ];
     StatusUpdate { fields: fields.map(|(key, value)| (key.to_owned(), value)).into(), nodes_ready: None }
 }

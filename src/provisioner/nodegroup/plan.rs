@@ -9,7 +9,8 @@ use super::input::PlanInput;
 use super::observed::{ObservedNodegroup, Partition, partition};
 use super::record::record;
 use super::{adopt, blue_green, create, health, update};
-use crate::aws::nodegroup::NodegroupStatus;
+use crate::api::EffectiveValues;
+use crate::aws::nodegroup::{Nodegroup, NodegroupStatus};
 use crate::plan::{Outcome, Phase, Plan, PlanBuilder, StatusUpdate, waiting};
 use crate::provisioner::broken_fields::Part;
 use crate::provisioner::join_times;
@@ -119,6 +120,16 @@ fn plan_active(
     failed.filter(|_| matches!(builder.outcome, Some(Outcome::Blocked { .. })))
 }
 
+/// What nodes get, for tenants, as EKS describes it.
+fn effective_values(found: &Nodegroup) -> EffectiveValues {
+    EffectiveValues {
+        image: Some(format!("{} {}", found.ami_type, found.release_version).trim().to_owned()),
+        instance_types: found.instance_types.clone(),
+        subnets: found.subnets.clone(),
+        ..EffectiveValues::default()
+    }
+}
+
 fn status_update(input: &PlanInput, partitioned: &Partition) -> StatusUpdate {
     let desired = &input.resolved.desired;
     let lifecycle = if desired.immutable.capacity_type.as_deref() == Some("SPOT") { "spot" } else { "normal" };
@@ -137,6 +148,7 @@ fn status_update(input: &PlanInput, partitioned: &Partition) -> StatusUpdate {
         if !names.is_empty() {
             fields.insert("activeScalingGroupName".into(), json!(names));
         }
+        fields.insert("effective".into(), json!(effective_values(&group.nodegroup)));
         fields.insert("currentMin".into(), json!(group.nodegroup.sizes.min));
         fields.insert("currentMax".into(), json!(group.nodegroup.sizes.max));
         fields.insert("nodes".into(), health::node_counts(input, group, &partitioned.outgoing));

@@ -40,6 +40,7 @@ pub(super) fn node_instance(name: &str) -> NodeInstance {
         orphaned_disruption: None,
         surge: None,
         drain_after: None,
+        labeled_group: None,
         created_at: ago(7_060),
         duplicates: Vec::new(),
     };

@@ -295,6 +295,7 @@ fn node(instance: &str) -> NodeView {
         orphaned_disruption: None,
         surge: None,
         drain_after: None,
+        labeled_group: None,
         created_at: timestamp(LONG_AGO),
         duplicates: vec![],
     }

@@ -3,7 +3,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::planner::{GroupContext, Planner, Planning, kind_of};
+use super::{GroupContext, Planner, Planning, kind_of};
 use crate::api::names::fail_reason;
 use crate::api::{GroupId, InstanceGroupStatus};
 use crate::aws::AwsErrorKind;
@@ -16,7 +16,7 @@ use crate::rotation::rolling_update::RollingUpdateDecision;
 impl Planner {
     /// Adds to the plan of a rejected group what stops its rotation. Without drains, nothing is read. A failed read is
     /// retried by the next pass, so that the rejection is reported in any case.
-    pub(super) async fn stop_rotation(
+    pub(crate) async fn stop_rotation(
         &self,
         id: &GroupId,
         status: &InstanceGroupStatus,
@@ -60,7 +60,7 @@ impl Planner {
 
     /// The plan of a group while AWS has not answered for `outage`: nodes whose drain is in progress are uncordoned, at
     /// once under a lock, and otherwise after a limit. `None` before that, or without such a node.
-    pub(super) async fn stop_unobserved_drains(
+    pub(crate) async fn stop_unobserved_drains(
         &self,
         id: &GroupId,
         context: &GroupContext,

@@ -1,0 +1,153 @@
+//! Reads what `status` shows, with the rights of the caller. What the caller may not read is said and left out.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::api::{Api, ListParams};
+use kube::core::{Selector, SelectorExt};
+use kube::{Client, ResourceExt};
+
+use crate::api::InstanceGroup;
+use crate::api::names::{annotation, label};
+use crate::k8s::{KubeError, call};
+
+/// What was read, or why the caller cannot read it.
+pub(super) type Readable<T> = Result<T, String>;
+
+/// One group with everything around it that Kubernetes knows.
+pub(super) struct GroupDetails {
+    /// The group.
+    pub group: InstanceGroup,
+    /// Its nodes, by their labels.
+    pub nodes: Readable<Vec<Node>>,
+    /// Pods that a drain has to evict, on nodes that are being drained.
+    pub pods_to_evict: Readable<Vec<DrainedPod>>,
+    /// Its events, newest last.
+    pub events: Readable<Vec<Event>>,
+}
+
+/// A pod on a node that is being drained.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct DrainedPod {
+    /// Name of the node.
+    pub node: String,
+    /// `namespace/name` of the pod.
+    pub pod: String,
+    /// The budgets that select it.
+    pub budgets: Readable<Vec<Budget>>,
+}
+
+/// A PodDisruptionBudget, with the numbers that decide about an eviction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Budget {
+    pub name: String,
+    pub allowed: i32,
+    pub healthy: i32,
+    pub desired_healthy: i32,
+}
+
+/// All groups of a namespace, or of the cluster.
+///
+/// # Errors
+/// The API server did not answer, or the caller may not list InstanceGroups.
+pub(super) async fn groups(client: &Client, namespace: Option<&str>) -> Result<Vec<InstanceGroup>, KubeError> {
+    let api: Api<InstanceGroup> = match namespace {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    };
+    let found = call("list", "instancegroups", api.list(&ListParams::default())).await?;
+    Ok(found.items)
+}
+
+/// One group with its nodes, the pods that drains wait for, and its events.
+///
+/// # Errors
+/// The API server did not answer, the group does not exist, or the caller may not read it.
+pub(super) async fn details(client: &Client, namespace: &str, name: &str) -> Result<GroupDetails, KubeError> {
+    let api: Api<InstanceGroup> = Api::namespaced(client.clone(), namespace);
+    let group = call("get", "instancegroups", api.get(name)).await?;
+    let selector = format!("{}={namespace},{}={name}", label::NAMESPACE, label::INSTANCE_GROUP);
+    let params = ListParams::default().labels(&selector);
+    let (nodes, events) = futures::join!(list_nodes(client, &params), list_events(client, &group));
+    let draining = nodes.iter().flatten().filter(|node| is_drained(node)).map(ResourceExt::name_any);
+    let pods_to_evict = pods_to_evict(client, draining.collect()).await;
+    Ok(GroupDetails { group, nodes, pods_to_evict, events })
+}
+
+/// Whether the controller drains a node.
+pub(super) fn is_drained(node: &Node) -> bool {
+    node.annotations().contains_key(annotation::DISRUPTION)
+}
+
+async fn list_nodes(client: &Client, params: &ListParams) -> Readable<Vec<Node>> {
+    let found = call("list", "nodes", Api::<Node>::all(client.clone()).list(params)).await;
+    let mut nodes = found.map_err(|error| error.to_string())?.items;
+    nodes.sort_by_key(ResourceExt::name_any);
+    Ok(nodes)
+}
+
+async fn list_events(client: &Client, group: &InstanceGroup) -> Readable<Vec<Event>> {
+    let (namespace, name) = (group.namespace().unwrap_or_default(), group.name_any());
+    let selector = format!("regarding.kind=InstanceGroup,regarding.name={name}");
+    let params = ListParams::default().fields(&selector);
+    let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
+    let mut events = call("list", "events", api.list(&params)).await.map_err(|error| error.to_string())?.items;
+    let uid = group.uid();
+    events.retain(|event| event.regarding.as_ref().and_then(|about| about.uid.clone()) == uid);
+    events.sort_by_key(|event| event.event_time.as_ref().map(|time| time.0));
+    Ok(events)
+}
+
+async fn pods_to_evict(client: &Client, nodes: Vec<String>) -> Readable<Vec<DrainedPod>> {
+    let (mut found, mut budgets) = (Vec::new(), BTreeMap::new());
+    for node in nodes {
+        let params = ListParams::default().fields(&format!("spec.nodeName={node}"));
+        let pods = call("list", "pods", Api::<Pod>::all(client.clone()).list(&params)).await;
+        for pod in pods.map_err(|error| error.to_string())?.items.iter().filter(|pod| has_to_be_evicted(pod)) {
+            let namespace = pod.namespace().unwrap_or_default();
+            if !budgets.contains_key(&namespace) {
+                budgets.insert(namespace.clone(), list_budgets(client, &namespace).await);
+            }
+            let of_pod = budgets[&namespace].as_ref().map_err(Clone::clone).map(|all| budgets_of(pod, all));
+            found.push(DrainedPod {
+                node: node.clone(),
+                pod: format!("{namespace}/{}", pod.name_any()),
+                budgets: of_pod,
+            });
+        }
+    }
+    Ok(found)
+}
+
+async fn list_budgets(client: &Client, namespace: &str) -> Readable<Vec<PodDisruptionBudget>> {
+    let api: Api<PodDisruptionBudget> = Api::namespaced(client.clone(), namespace);
+    let found = call("list", "poddisruptionbudgets", api.list(&ListParams::default())).await;
+    found.map(|list| list.items).map_err(|error| error.to_string())
+}
+
+/// Whether a drain waits for a pod: neither a DaemonSet nor the kubelet owns it, and it still runs.
+fn has_to_be_evicted(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    let is_daemon = pod.owner_references().iter().any(|owner| owner.kind == "DaemonSet");
+    let is_mirror = pod.annotations().contains_key("kubernetes.io/config.mirror");
+    !is_daemon && !is_mirror && !matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+fn budgets_of(pod: &Pod, budgets: &[PodDisruptionBudget]) -> Vec<Budget> {
+    let selects = |budget: &&PodDisruptionBudget| {
+        let selector = budget.spec.as_ref().and_then(|spec| spec.selector.clone());
+        selector.and_then(|selector| Selector::try_from(selector).ok()).is_some_and(|s| s.matches(pod.labels()))
+    };
+    let numbers = |budget: &PodDisruptionBudget| {
+        let status = budget.status.clone().unwrap_or_default();
+        Budget {
+            name: budget.name_any(),
+            allowed: status.disruptions_allowed,
+            healthy: status.current_healthy,
+            desired_healthy: status.desired_healthy,
+        }
+    };
+    budgets.iter().filter(selects).map(numbers).collect()
+}

@@ -1,0 +1,268 @@
+//! The text of `status`. Pure.
+
+use std::fmt::Write;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Node;
+use kube::ResourceExt;
+
+use super::read::{DrainedPod, GroupDetails, Readable, is_drained};
+use crate::api::names::{annotation, condition};
+use crate::api::{Condition, InstanceGroup, InstanceGroupStatus};
+use crate::util::duration;
+use crate::util::escape::escape_control;
+
+/// How many of the newest events are shown.
+const SHOWN_EVENTS: usize = 10;
+
+/// A line for each group; those with a problem come first and carry their message.
+pub(super) fn list(groups: &[InstanceGroup], namespace: Option<&str>, now: Timestamp) -> String {
+    if groups.is_empty() {
+        let scope = namespace.map_or("the cluster".to_owned(), |name| format!("the namespace {name}"));
+        return format!("no InstanceGroups in {scope}; use -n NAMESPACE, or -A for all namespaces\n");
+    }
+    let mut sorted: Vec<_> = groups.iter().collect();
+    let key = |group: &InstanceGroup| (group.namespace().unwrap_or_default(), group.name_any());
+    sorted.sort_by_key(|group| (problem(group).is_none(), key(group)));
+    let header = ["GROUP", "STATE", "READY", "UPDATED", "REASON", "AGE"].map(str::to_owned);
+    let rows = sorted.iter().map(|group| {
+        let status = group.status.clone().unwrap_or_default();
+        let (namespace, name) = key(group);
+        let nodes = status.nodes.clone().unwrap_or_default();
+        let reason = ready(&status).and_then(|ready| ready.reason.clone()).unwrap_or_default();
+        let state = status.current_state.clone().unwrap_or_else(|| "(not observed)".into());
+        let counts = (format!("{}/{}", nodes.ready, nodes.desired), nodes.updated.to_string());
+        let age = group.creation_timestamp().map(|at| since(at.0, now)).unwrap_or_default();
+        [format!("{namespace}/{name}"), state, counts.0, counts.1, reason, age]
+    });
+    let mut out = table(&[header].into_iter().chain(rows).collect::<Vec<_>>(), "");
+    for group in sorted {
+        if let Some(problem) = problem(group) {
+            let (namespace, name) = key(group);
+            out += &format!("\n{namespace}/{name}: {}\n", escape_control(&problem));
+        }
+    }
+    out
+}
+
+/// One group, from what the tenant sees first to the details.
+pub(super) fn group(details: &GroupDetails, now: Timestamp) -> String {
+    let status = details.group.status.clone().unwrap_or_default();
+    let mut out = headline(&details.group, &status);
+    for section in [
+        conditions(&status, now),
+        resources(&status),
+        nodes(&details.nodes, now),
+        drains(&details.pods_to_evict),
+        events(details, now),
+    ] {
+        if !section.is_empty() {
+            out += &format!("\n{section}");
+        }
+    }
+    out
+}
+
+fn headline(group: &InstanceGroup, status: &InstanceGroupStatus) -> String {
+    let state = status.current_state.as_deref().unwrap_or("not observed: no controller has reconciled it yet");
+    let mut out = format!("{}/{}: {state}\n", group.namespace().unwrap_or_default(), group.name_any());
+    let generation = group.metadata.generation.unwrap_or_default();
+    let observed = status.observed_generation.unwrap_or(-1);
+    if observed != generation && status.current_state.is_some() {
+        writeln!(out, "  the status describes generation {observed} of the spec; generation {generation} waits")
+            .expect("writing to a String does not fail");
+    }
+    if let Some(nodes) = &status.nodes {
+        let parts = [
+            Some(format!("{} of {} nodes are ready", nodes.ready, nodes.desired)),
+            Some(format!("{} run the desired version", nodes.updated)),
+            (nodes.outdated > 0).then(|| format!("{} are outdated", nodes.outdated)),
+            (nodes.draining > 0).then(|| format!("{} are being drained", nodes.draining)),
+        ];
+        out += &format!("  {}\n", parts.into_iter().flatten().collect::<Vec<_>>().join(", "));
+    }
+    out
+}
+
+/// The conditions that matter: Ready, and those that report a problem or a change.
+fn conditions(status: &InstanceGroupStatus, now: Timestamp) -> String {
+    let is_shown = |found: &&Condition| {
+        let is_quiet = [condition::NODES_READY, condition::BOUNDARIES_APPLIED].contains(&found.r#type.as_str());
+        match found.is_true() {
+            true => !is_quiet || found.message.as_deref().is_some_and(|message| !message.is_empty()),
+            false => found.r#type == condition::READY || is_quiet,
+        }
+    };
+    let mut out = String::new();
+    for found in status.conditions.iter().filter(is_shown) {
+        let time = found.last_transition_time.as_deref().and_then(|at| at.parse::<Timestamp>().ok());
+        let age = time.map(|at| format!(", for {}", since(at, now))).unwrap_or_default();
+        let reason = found.reason.as_deref().unwrap_or_default();
+        out += &format!("  {} {} ({reason}{age})\n", found.r#type, found.status);
+        if let Some(message) = found.message.as_deref().filter(|message| !message.is_empty()) {
+            out += &format!("    {}\n", escape_control(message));
+        }
+    }
+    titled("Conditions", &out)
+}
+
+fn resources(status: &InstanceGroupStatus) -> String {
+    let row = |name: &str, value: Option<String>| value.filter(|v| !v.is_empty()).map(|v| [name.to_owned(), v]);
+    let effective = status.effective.clone().unwrap_or_default();
+    let template = status.template.as_ref();
+    let version = template.and_then(|t| t.version.as_ref()).map(|v| format!(" version {v}")).unwrap_or_default();
+    let sizes = status.current_min.zip(status.current_max).map(|(min, max)| format!("{min} to {max} nodes"));
+    let versions = effective.versions.iter().map(|(version, count)| format!("{version}: {count}"));
+    let strategy = status
+        .strategy_resource_name
+        .as_ref()
+        .map(|name| format!("{}/{name}", status.strategy_resource_namespace.as_deref().unwrap_or_default()));
+    let rows: Vec<_> = [
+        row("provisioner", status.provisioner.clone()),
+        row("scaling group", status.active_scaling_group_name.clone()),
+        row("sizes", sizes),
+        row("launch template", status.active_launch_template_name.as_ref().map(|name| format!("{name}{version}"))),
+        row("launch configuration", status.active_launch_configuration_name.clone()),
+        row("instances by version", Some(versions.collect::<Vec<_>>().join(", "))),
+        row("image", effective.image),
+        row("instance types", Some(effective.instance_types.join(", "))),
+        row("subnets", Some(effective.subnets.join(", "))),
+        row("zones", Some(effective.zones.join(", "))),
+        row("node role", status.nodes_instance_role_arn.clone()),
+        row("strategy", status.strategy.clone()),
+        row("strategy resource", strategy),
+        row("boundaries revision", status.boundaries_revision.clone()),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    titled("Resources", &table(&rows, "  "))
+}
+
+fn nodes(nodes: &Readable<Vec<Node>>, now: Timestamp) -> String {
+    let found = match nodes {
+        Ok(found) => found,
+        Err(why) => return titled("Nodes", &format!("  not shown: {why}\n")),
+    };
+    if found.is_empty() {
+        return titled("Nodes", "  none with the labels of this group\n");
+    }
+    let header = ["NODE", "INSTANCE", "READY", "AGE", "STATE"].map(str::to_owned);
+    let rows = found.iter().map(|node| {
+        let provider = node.spec.as_ref().and_then(|spec| spec.provider_id.clone()).unwrap_or_default();
+        let instance = provider.rsplit('/').next().unwrap_or_default().to_owned();
+        let age = node.creation_timestamp().map(|at| since(at.0, now)).unwrap_or_default();
+        [node.name_any(), instance, ready_state(node, now), age, node_state(node, now)]
+    });
+    titled("Nodes", &table(&[header].into_iter().chain(rows).collect::<Vec<_>>(), "  "))
+}
+
+/// The Ready condition of a node; with its time unless the node is ready.
+fn ready_state(node: &Node, now: Timestamp) -> String {
+    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
+    match conditions.into_iter().flatten().find(|found| found.type_ == "Ready") {
+        None => "not reported".into(),
+        Some(found) if found.status == "True" => "True".into(),
+        Some(found) => {
+            let age = found.last_transition_time.as_ref().map(|at| format!(" for {}", since(at.0, now)));
+            format!("{}{}", found.status, age.unwrap_or_default())
+        }
+    }
+}
+
+fn node_state(node: &Node, now: Timestamp) -> String {
+    let started = |key: &str| -> Option<String> {
+        let record: serde_json::Value = serde_json::from_str(node.annotations().get(key)?).ok()?;
+        Some(since(record["since"].as_str()?.parse().ok()?, now))
+    };
+    let is_cordoned = node.spec.as_ref().and_then(|spec| spec.unschedulable).unwrap_or(false);
+    match (started(annotation::DISRUPTION), started(annotation::SURGE)) {
+        (Some(age), _) => format!("draining for {age}"),
+        (None, Some(age)) => format!("standby for {age}"),
+        (None, None) if is_drained(node) => "draining".into(),
+        (None, None) if is_cordoned => "cordoned".into(),
+        (None, None) => String::new(),
+    }
+}
+
+fn drains(pods: &Readable<Vec<DrainedPod>>) -> String {
+    let found = match pods {
+        Ok(found) => found,
+        Err(why) => return titled("Pods that drains wait for", &format!("  not shown: {why}\n")),
+    };
+    let mut out = String::new();
+    for DrainedPod { node, pod, budgets } in found {
+        let why = match budgets {
+            Err(why) => format!("budgets not shown: {why}"),
+            Ok(budgets) => {
+                let blocking = budgets.iter().filter(|budget| budget.allowed < 1).map(|budget| {
+                    let (name, healthy, needed) = (&budget.name, budget.healthy, budget.desired_healthy);
+                    format!("blocked by PodDisruptionBudget {name}: {healthy} pods are healthy, it requires {needed}")
+                });
+                let blocking: Vec<_> = blocking.collect();
+                if blocking.is_empty() { "may be evicted".into() } else { blocking.join("; ") }
+            }
+        };
+        out += &format!("  {pod} on {node}: {why}\n");
+    }
+    titled("Pods that drains wait for", &out)
+}
+
+fn events(details: &GroupDetails, now: Timestamp) -> String {
+    let found = match &details.events {
+        Ok(found) => found,
+        Err(why) => return titled("Events", &format!("  not shown: {why}\n")),
+    };
+    let newest = found.iter().skip(found.len().saturating_sub(SHOWN_EVENTS));
+    let lines = newest.map(|event| {
+        let age = event.event_time.as_ref().map(|at| since(at.0, now)).unwrap_or_default();
+        let kind = event.type_.as_deref().unwrap_or_default();
+        let (reason, note) = (event.reason.as_deref().unwrap_or_default(), event.note.as_deref().unwrap_or_default());
+        [age, kind.to_owned(), reason.to_owned(), note.to_owned()]
+    });
+    titled("Events", &table(&lines.collect::<Vec<_>>(), "  "))
+}
+
+fn ready(status: &InstanceGroupStatus) -> Option<&Condition> {
+    status.conditions.iter().find(|found| found.r#type == condition::READY)
+}
+
+/// The message of a group that is stalled or not ready.
+fn problem(group: &InstanceGroup) -> Option<String> {
+    let status = group.status.as_ref()?;
+    let stalled = status.conditions.iter().find(|found| found.r#type == condition::STALLED && found.is_true());
+    let found = stalled.or_else(|| ready(status).filter(|ready| !ready.is_true()))?;
+    found.message.clone().filter(|message| !message.is_empty())
+}
+
+fn titled(title: &str, text: &str) -> String {
+    if text.is_empty() { String::new() } else { format!("{title}\n{text}") }
+}
+
+/// Rows in columns. The last column is not padded.
+fn table<const N: usize>(rows: &[[String; N]], indent: &str) -> String {
+    let mut widths = [0; N];
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let line = |row: &[String; N]| {
+        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{:width$}", escape_control(cell)));
+        format!("{indent}{}\n", cells.collect::<Vec<_>>().join("  ").trim_end())
+    };
+    rows.iter().map(line).collect()
+}
+
+/// The time since `at`, as kubectl writes it: the largest unit, with the next smaller one below ten.
+fn since(at: Timestamp, now: Timestamp) -> String {
+    let elapsed = now.duration_since(at).max(SignedDuration::ZERO);
+    match elapsed.as_hours() {
+        hours if hours >= 48 => format!("{}d", hours / 24),
+        hours if hours >= 1 => duration::format(SignedDuration::from_mins(elapsed.as_mins())),
+        _ => duration::format(SignedDuration::from_secs(elapsed.as_secs())),
+    }
+}
+
+#[cfg(test)]
+mod tests;

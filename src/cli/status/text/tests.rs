@@ -1,0 +1,121 @@
+use serde_json::json;
+
+use super::super::read::Budget;
+use super::*;
+
+fn now() -> Timestamp {
+    "2026-01-02T12:00:00Z".parse().expect("a time")
+}
+
+fn rotating_group() -> InstanceGroup {
+    let condition = |kind: &str, status: &str, reason: &str, message: &str| json!({ "type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": "2026-01-02T11:58:00Z" });
+    serde_json::from_value(json!({
+        "apiVersion": "instancemgr.keikoproj.io/v1alpha1",
+        "kind": "InstanceGroup",
+        "metadata": { "namespace": "team-a", "name": "web", "generation": 8, "creationTimestamp": "2026-01-01T00:00:00Z" },
+        "spec": {},
+        "status": {
+            "currentState": "InitUpgrade",
+            "observedGeneration": 7,
+            "provisioner": "eks",
+            "activeScalingGroupName": "demo-team-a-web",
+            "currentMin": 1,
+            "currentMax": 3,
+            "nodes": { "desired": 3, "ready": 2, "updated": 1, "outdated": 2, "draining": 1 },
+            "effective": {
+                "image": "ami-2", "instanceTypes": ["m5.large", "m5a.large"], "zones": ["us-west-2a"],
+                "versions": { "4": 2, "5": 1 },
+            },
+            "conditions": [
+                condition("Ready", "False", "Rotating", "rotating: 1 of 3 done"),
+                condition("DrainBlocked", "True", "EvictionBlocked", "eviction of pod team-a/db-0 is blocked"),
+                condition("RotationHalted", "False", "NotHalted", "not shown"),
+            ],
+        },
+    }))
+    .expect("an InstanceGroup")
+}
+
+fn draining_node() -> Node {
+    serde_json::from_value(json!({
+        "metadata": {
+            "name": "ip-10-0-0-1", "creationTimestamp": "2026-01-01T12:00:00Z",
+            "annotations": { annotation::DISRUPTION: "{\"since\":\"2026-01-02T11:55:00Z\"}" },
+        },
+        "spec": { "providerID": "aws:///us-west-2a/i-0a", "unschedulable": true },
+        "status": { "conditions": [{ "type": "Ready", "status": "Unknown", "lastTransitionTime": "2026-01-02T11:59:20Z" }] },
+    }))
+    .expect("a Node")
+}
+
+fn details() -> GroupDetails {
+    let budget = |allowed| Budget { name: "db".into(), allowed, healthy: 2, desired_healthy: 2 };
+    let pod = |name: &str, budgets| DrainedPod { node: "ip-10-0-0-1".into(), pod: format!("team-a/{name}"), budgets };
+    GroupDetails {
+        group: rotating_group(),
+        nodes: Ok(vec![draining_node()]),
+        pods_to_evict: Ok(vec![pod("db-0", Ok(vec![budget(0)])), pod("web-1", Ok(vec![budget(1)]))]),
+        events: Ok(Vec::new()),
+    }
+}
+
+/// The operator on call sees what the rotation waits for without another command.
+#[test]
+fn rotating_group_shows_its_versions_its_draining_node_and_the_budget_that_blocks() {
+    let text = group(&details(), now());
+    for expected in [
+        "team-a/web: InitUpgrade",
+        "generation 7 of the spec; generation 8 waits",
+        "2 of 3 nodes are ready, 1 run the desired version, 2 are outdated, 1 are being drained",
+        "DrainBlocked True (EvictionBlocked, for 2m)",
+        "4: 2, 5: 1",
+        "m5.large, m5a.large",
+        "team-a/db-0 on ip-10-0-0-1: blocked by PodDisruptionBudget db: 2 pods are healthy, it requires 2",
+        "team-a/web-1 on ip-10-0-0-1: may be evicted",
+    ] {
+        assert!(text.contains(expected), "{expected:?} is missing in:\n{text}");
+    }
+    let node = text.lines().find(|line| line.contains("i-0a")).expect("a line of the node");
+    assert!(node.contains("Unknown for 40s") && node.contains("draining for 5m"), "{node}");
+    assert!(!text.contains("not shown"), "conditions without a problem are left out:\n{text}");
+}
+
+/// A tenant may read groups, but not nodes and pods.
+#[test]
+fn what_the_caller_may_not_read_is_said() {
+    let denied = || Err("cannot list nodes: forbidden".to_owned());
+    let text = group(&GroupDetails { nodes: denied(), pods_to_evict: Ok(vec![]), ..details() }, now());
+    assert!(text.contains("Nodes\n  not shown: cannot list nodes: forbidden"), "{text}");
+    assert!(text.contains("demo-team-a-web"), "the rest is shown:\n{text}");
+}
+
+#[test]
+fn list_begins_with_the_groups_that_have_a_problem() {
+    let healthy = |name: &str| {
+        let mut group = rotating_group();
+        group.metadata.name = Some(name.to_owned());
+        let status = group.status.as_mut().expect("a status");
+        status.conditions = vec![Condition::new(condition::READY, true, "Ready", "3 of 3 nodes are ready")];
+        group
+    };
+    let text = list(&[healthy("a"), rotating_group(), healthy("b")], None, now());
+    let groups: Vec<_> = text.lines().skip(1).take(3).filter_map(|line| line.split_whitespace().next()).collect();
+    assert_eq!(groups, ["team-a/web", "team-a/a", "team-a/b"], "{text}");
+    assert!(text.ends_with("\nteam-a/web: rotating: 1 of 3 done\n"), "{text}");
+}
+
+#[test]
+fn empty_list_names_the_other_scopes() {
+    let text = list(&[], Some("team-a"), now());
+    assert!(text.contains("no InstanceGroups in the namespace team-a") && text.contains("-A"), "{text}");
+}
+
+/// Status and event texts may quote what a tenant wrote; a line break must not forge a line of the output.
+#[test]
+fn control_characters_of_messages_are_escaped() {
+    let mut hostile = details();
+    let status = hostile.group.status.as_mut().expect("a status");
+    status.conditions = vec![Condition::new(condition::READY, false, "InvalidSpec", "bad\n  Ready True\u{1b}[2J")];
+    let text = group(&hostile, now());
+    assert!(!text.contains("\n  Ready True") && !text.contains('\u{1b}'), "{text}");
+}

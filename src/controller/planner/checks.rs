@@ -1,0 +1,207 @@
+//! What a merged spec must satisfy before it is planned: the schema, the admin's policy, and what the group already has.
+
+use kube::ResourceExt;
+
+use super::merged::GroupContext;
+use crate::api::annotations::is_true_word;
+use crate::api::names::annotation;
+use crate::api::spec_error::SpecError;
+use crate::api::{self, InstanceGroup, InstanceGroupSpec, InstanceGroupStatus, ProvisionerKind};
+use crate::boundaries::{MergedAnnotations, MergedSpec, PolicyViolation};
+use crate::controller::recorded_cluster;
+use crate::plan::Reason;
+use crate::provisioner::{GroupId, Provisioner, dispatch};
+use crate::rotation::crd::{TEMPLATE_PATH, TemplateAuthor};
+
+/// What protects a group from deletion, unless the deletion is confirmed. The confirmation is read from the object
+/// itself: no boundary can give it.
+pub(super) fn deletion_protection(
+    group: &InstanceGroup,
+    merged: Option<&MergedAnnotations>,
+    context: &GroupContext,
+) -> Option<String> {
+    if group.annotations().get(annotation::CONFIRM_DELETION) == Some(&group.name_any()) {
+        return None;
+    }
+    let requested = match merged {
+        Some(merged) => merged.get(annotation::PROTECT_DELETION),
+        None => group.annotations().get(annotation::PROTECT_DELETION).map(String::as_str),
+    };
+    if requested.is_some_and(is_true_word) {
+        return Some(format!("the annotation {}", annotation::PROTECT_DELETION));
+    }
+    let policy = context.active_boundaries.boundaries.as_ref().map(|boundaries| &boundaries.policy);
+    let namespace = group.namespace().unwrap_or_default();
+    policy
+        .is_some_and(|policy| policy.is_deletion_protected(&namespace))
+        .then(|| format!("policy.protectDeletion for the namespace {namespace}"))
+}
+
+/// Decodes the merged spec, and selects the provisioner. Returns violations of the schema's rules, too.
+pub(super) fn decode(
+    merged: &MergedSpec,
+) -> Result<(InstanceGroupSpec, Vec<SpecError>, &'static dyn Provisioner), Vec<SpecError>> {
+    let problems = |errors: Vec<api::validate::FieldError>| -> Vec<_> {
+        errors.into_iter().map(|e| SpecError::invalid(&e.path, &e.value, e.rule, e.remedy)).collect()
+    };
+    let (spec, errors) = api::validate::decode_spec_with_errors(&merged.spec).map_err(problems)?;
+    let name = spec.provisioner.clone().unwrap_or_default();
+    if name.is_empty() {
+        return Err(vec![SpecError::missing("spec.provisioner")]);
+    }
+    let Some(kind) = ProvisionerKind::parse(&name) else {
+        let remedy = "use eks, eks-managed or eks-fargate";
+        return Err(vec![SpecError::invalid("spec.provisioner", name, "is an unknown provisioner", remedy)]);
+    };
+    Ok((spec, problems(errors), dispatch::for_kind(kind)))
+}
+
+/// What the admin's policy does not allow in a merged spec.
+#[derive(Default)]
+pub(super) struct PolicyErrors {
+    /// Values that it does not allow.
+    pub(super) violations: Vec<SpecError>,
+    /// Quotas that the group, or more nodes of it, would exceed.
+    pub(super) exceeded_quotas: Vec<SpecError>,
+}
+
+impl PolicyErrors {
+    pub(super) fn all(self) -> Vec<SpecError> {
+        [self.violations, self.exceeded_quotas].concat()
+    }
+}
+
+pub(super) fn policy_errors(id: &GroupId, merged: &MergedSpec, context: &GroupContext) -> PolicyErrors {
+    let Some(boundaries) = &context.active_boundaries.boundaries else { return PolicyErrors::default() };
+    let problem = |v: PolicyViolation| {
+        SpecError::invalid(&v.path, &v.value, v.rule, v.remedy).with_reason(Reason::PolicyViolation)
+    };
+    let request = context.quota_request.unwrap_or_default();
+    PolicyErrors {
+        violations: boundaries.policy.forbidden_values(merged, &id.namespace).into_iter().map(problem).collect(),
+        exceeded_quotas: boundaries
+            .policy
+            .exceeded_quotas(&merged.spec, &id.namespace, &request)
+            .into_iter()
+            .map(problem)
+            .collect(),
+    }
+}
+
+/// Who wrote the template of the strategy `crd`.
+pub(super) fn template_author(merged: &MergedSpec, context: &GroupContext) -> TemplateAuthor {
+    match &context.active_boundaries.boundaries {
+        None => TemplateAuthor::Unlimited,
+        Some(_) if merged.is_from_tenant(TEMPLATE_PATH) => TemplateAuthor::Tenant,
+        Some(_) => TemplateAuthor::Admin,
+    }
+}
+
+/// The provisioner that a merged spec names.
+pub(super) fn provisioner_kind(spec: &serde_json::Value) -> Option<ProvisionerKind> {
+    spec["provisioner"].as_str().and_then(ProvisionerKind::parse)
+}
+
+/// The provisioner that the status records. keikoproj/instance-manager records it for `eks` only.
+pub(super) fn recorded_provisioner(status: &InstanceGroupStatus) -> Option<ProvisionerKind> {
+    status.provisioner.as_deref().and_then(ProvisionerKind::parse)
+}
+
+/// The provisioner of the resources that the status records.
+pub(crate) fn kind_of(status: &InstanceGroupStatus) -> ProvisionerKind {
+    recorded_provisioner(status).unwrap_or(ProvisionerKind::Eks)
+}
+
+/// Rejects a change of the provisioner once resources are recorded: the new provisioner would not remove the resources of
+/// the old one.
+pub(super) fn provisioner_changed(status: &InstanceGroupStatus, desired: Option<ProvisionerKind>) -> Option<SpecError> {
+    let (recorded, desired) = (recorded_provisioner(status)?, desired?);
+    // A resource that EKS is still creating, or failed to create, has no scaling group yet.
+    let has_resources = status.active_scaling_group_name.as_ref().is_some_and(|name| !name.is_empty())
+        || status.managed.as_ref().is_some_and(|managed| !managed.nodegroups.is_empty())
+        || status.fargate.as_ref().is_some_and(|fargate| !fargate.profiles.is_empty());
+    (has_resources && recorded != desired).then(|| {
+        let rule = format!("cannot replace {recorded}, which created the resources of this group");
+        let remedy = format!("restore {recorded}, or delete the group and create a new one");
+        SpecError::invalid("spec.provisioner", desired, rule, remedy)
+    })
+}
+
+/// Rejects a change of the cluster once resources are recorded. Names contain the cluster, so a change would abandon the
+/// existing resources and nodes.
+pub(super) fn cluster_changed(
+    id: &GroupId,
+    status: &InstanceGroupStatus,
+    merged: &MergedSpec,
+    provisioner: &dyn Provisioner,
+) -> Option<SpecError> {
+    let desired = recorded_cluster::desired(merged, provisioner)?;
+    let recorded = provisioner.recorded_cluster(id, status).filter(|recorded| recorded != desired)?;
+    let rule = format!("differs from {recorded}, the cluster of the resources in the group's status");
+    let remedy = format!("restore {recorded}, and create another group in {desired}");
+    Some(SpecError::invalid(provisioner.cluster_field(), desired, rule, remedy))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::boundaries::{Boundaries, merge};
+    use crate::provisioner::eks::names::GroupNames;
+    use crate::provisioner::group_id;
+    use crate::provisioner::name_form::NameForm;
+
+    fn with_status(status: serde_json::Value) -> InstanceGroupStatus {
+        serde_json::from_value(status).expect("a status")
+    }
+
+    #[test]
+    fn provisioner_change_is_rejected_once_resources_are_recorded() {
+        use ProvisionerKind::{Eks, EksFargate, EksManaged};
+        let recorded = |kind: ProvisionerKind, resources: serde_json::Value| {
+            let mut status = json!({ "provisioner": kind.as_str() });
+            api::apply_merge_patch(&mut status, &resources);
+            with_status(status)
+        };
+        let creating = recorded(EksManaged, json!({ "managed": { "nodegroups": ["demo/team-web"] } }));
+        let profile = recorded(EksFargate, json!({ "fargate": { "cluster": "demo", "profiles": ["fargate-demo-1"] } }));
+        for (status, creator) in [(&creating, EksManaged), (&profile, EksFargate)] {
+            let problem = provisioner_changed(status, Some(Eks)).expect("the change is rejected");
+            assert!(problem.to_string().contains(&format!("restore {creator}")), "{problem}");
+            assert_eq!(provisioner_changed(status, Some(creator)), None);
+        }
+        assert_eq!(provisioner_changed(&recorded(EksManaged, json!({})), Some(Eks)), None, "no resources are recorded");
+    }
+
+    #[test]
+    fn cluster_change_is_rejected_once_resources_are_recorded() {
+        let id =
+            GroupId { namespace: "team".into(), ..group_id(&InstanceGroup::new("web", InstanceGroupSpec::default())) };
+        let spec = json!({
+            "eks": { "configuration": { "clusterName": "other" } },
+            "eks-managed": { "configuration": { "clusterName": "other" } },
+            "eks-fargate": { "clusterName": "other" },
+        });
+        let raw = json!({ "metadata": {}, "spec": spec });
+        let merged = merge(&Boundaries::default(), &raw, true).expect("a merged spec");
+        let cluster_error =
+            |kind, status| cluster_changed(&id, &with_status(status), &merged, dispatch::for_kind(kind));
+        let hashed_name = GroupNames::new("demo", "team", "web").scaling_group_in(NameForm::Hashed, "us-west-2");
+        for (kind, status, field) in [
+            (ProvisionerKind::Eks, json!({ "activeScalingGroupName": "demo-team-web" }), "spec.eks.configuration"),
+            (ProvisionerKind::Eks, json!({ "activeScalingGroupName": hashed_name }), "spec.eks.configuration"),
+            (
+                ProvisionerKind::EksManaged,
+                json!({ "managed": { "nodegroups": ["demo/team-web"] } }),
+                "spec.eks-managed.configuration",
+            ),
+            (ProvisionerKind::EksFargate, json!({ "fargate": { "cluster": "demo" } }), "spec.eks-fargate"),
+        ] {
+            let problem = cluster_error(kind, status).expect("the change is rejected").to_string();
+            assert!(problem.starts_with(&format!("{field}.clusterName `other` differs from demo")), "{problem}");
+            assert_eq!(cluster_error(kind, json!({})), None, "no resources are recorded");
+        }
+        assert_eq!(cluster_error(ProvisionerKind::Eks, json!({ "activeScalingGroupName": "other-team-web" })), None);
+    }
+}

@@ -1,0 +1,157 @@
+//! The cached state that the plan of one group depends on, and the merge of its spec with the active boundaries.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use kube::ResourceExt;
+use serde_json::json;
+
+use crate::api::InstanceGroup;
+use crate::api::annotations::{ignored_on_group, ignored_on_namespace};
+use crate::api::names::condition;
+use crate::auth::aws_auth::MapRoles;
+use crate::boundaries::active::{ActiveBoundaries, BoundariesSource};
+use crate::boundaries::{Boundaries, MergedSpec, QuotaRequest, merge};
+use crate::controller::report::BoundariesSummary;
+use crate::index::groups::GroupIndex;
+use crate::index::spot::Recommendations;
+use crate::plan::ConditionUpdate;
+use crate::provisioner::GroupId;
+
+/// The cached state that the plan of one group depends on.
+#[derive(Clone, Default)]
+pub(crate) struct GroupContext {
+    /// Annotations of the namespace; `None` when the cache does not have the namespace yet.
+    pub namespace_annotations: Option<BTreeMap<String, String>>,
+    /// The active boundaries.
+    pub active_boundaries: Arc<ActiveBoundaries>,
+    /// `mapRoles` of kube-system/aws-auth.
+    pub map_roles: Arc<MapRoles>,
+    /// Resources that groups share, by resource.
+    pub group_index: Arc<GroupIndex>,
+    /// What the group asks of the quota of its namespace; `None` without a quota.
+    pub quota_request: Option<QuotaRequest>,
+    /// Describes the lock (annotation `lock-upgrades`) that applies to the group, if there is one.
+    pub lock: Option<String>,
+    /// Recommendations about spot instances.
+    pub recommendations: Arc<Recommendations>,
+}
+
+/// Why no boundaries are available; `None` when they are, or when groups run without.
+pub(super) fn boundaries_unavailable(context: &GroupContext) -> Option<String> {
+    let why = match &context.active_boundaries.source {
+        BoundariesSource::Unavailable(why) => format!("{why}, and no last known good revision is stored"),
+        BoundariesSource::Unknown => "the ConfigMap instance-manager has not been read yet".to_owned(),
+        BoundariesSource::Live | BoundariesSource::LastKnownGood(_) | BoundariesSource::NotConfigured => return None,
+    };
+    Some(format!("{why}; no AWS changes will be made until the ConfigMap is fixed"))
+}
+
+/// The condition about annotations without effect. It is not set before there is one.
+pub(super) fn annotations_ignored(
+    group: &InstanceGroup,
+    merged: &MergedSpec,
+    context: &GroupContext,
+) -> Option<ConditionUpdate> {
+    let own = group.annotations();
+    // An annotation that the boundaries replace is reported with the tenant's other values.
+    let is_exempt = |key: &str| {
+        let replaced = merged.annotations.get(key) != own.get(key).map(String::as_str);
+        replaced || context.active_boundaries.boundaries.as_ref().is_some_and(|b| b.selects_by(key))
+    };
+    let on_namespace = |problem: String| format!("on the Namespace: {problem}");
+    let namespace = context.namespace_annotations.iter();
+    let unknown_there = namespace.clone().flat_map(ignored_on_namespace).map(on_namespace);
+    let unknown: Vec<_> = ignored_on_group(own, &merged.spec, is_exempt).into_iter().chain(unknown_there).collect();
+    let name = group.namespace().unwrap_or_default();
+    let disallowed = namespace.flat_map(|found| context.active_boundaries.disallowed_annotations(&name, found));
+    let reason = if unknown.is_empty() { "NotAllowed" } else { "UnknownAnnotation" };
+    let ignored: Vec<_> = unknown.into_iter().chain(disallowed.map(on_namespace)).collect();
+    let conditions = group.status.iter().flat_map(|status| &status.conditions);
+    let exists = conditions.into_iter().any(|condition| condition.r#type == condition::ANNOTATIONS_IGNORED);
+    let status = !ignored.is_empty();
+    (status || exists).then(|| ConditionUpdate {
+        condition_type: condition::ANNOTATIONS_IGNORED,
+        status,
+        reason: if status { reason } else { "NoneIgnored" }.into(),
+        message: ignored.join("; "),
+    })
+}
+
+/// Merges the tenant's spec with the active boundaries.
+///
+/// # Errors
+///
+/// A message that says why the merge is not possible.
+pub(crate) fn merge_spec(
+    group: &InstanceGroup,
+    id: &GroupId,
+    context: &GroupContext,
+) -> Result<(MergedSpec, BoundariesSummary), String> {
+    let raw = json!({ "metadata": { "annotations": group.annotations() }, "spec": group.spec });
+    let no_boundaries = Boundaries::default();
+    let boundaries = context.active_boundaries.boundaries.as_deref().unwrap_or(&no_boundaries);
+    let namespace =
+        context.namespace_annotations.as_ref().ok_or("the namespace cache does not have the group's namespace yet")?;
+    let excluded = context.active_boundaries.excludes(&id.namespace, namespace);
+    let merged = merge(boundaries, &raw, excluded).map_err(|error| error.to_string())?;
+    let last_known_good = match &context.active_boundaries.source {
+        BoundariesSource::LastKnownGood(why) => Some(why.clone()),
+        BoundariesSource::Unknown
+        | BoundariesSource::Live
+        | BoundariesSource::NotConfigured
+        | BoundariesSource::Unavailable(_) => None,
+    };
+    let revision = if excluded { String::new() } else { context.active_boundaries.revision.clone() };
+    let summary = BoundariesSummary {
+        hash: merged.hash.clone(),
+        spec_fingerprint: fingerprint(&merged.spec),
+        revision,
+        overridden: merged.overridden.clone(),
+        last_known_good: last_known_good.filter(|_| !excluded),
+    };
+    Ok((merged, summary))
+}
+
+/// A number that differs when the value does. Only comparable within one process.
+pub(super) fn fingerprint(value: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::{InstanceGroupSpec, names};
+    use crate::boundaries::active::select_active;
+    use crate::provisioner::group_id;
+
+    /// An edit for another tenant, or a tool that changes an annotation, must not let held back writes start again.
+    #[test]
+    fn spec_fingerprint_changes_with_the_merged_spec_alone() {
+        let fingerprint_of = |size: &str, defaults: &str, turn: &str| {
+            let config = [
+                ("boundaries".to_owned(), "shared:\n  merge: [spec.eks]".to_owned()),
+                ("defaults".to_owned(), format!("spec:\n  eks:\n    minSize: {size}\n{defaults}")),
+            ]
+            .into();
+            let (active_boundaries, _) = select_active(Some(&config), None, true);
+            let context = GroupContext {
+                namespace_annotations: Some(BTreeMap::new()),
+                active_boundaries: active_boundaries.into(),
+                ..GroupContext::default()
+            };
+            let mut group = InstanceGroup::new("web", InstanceGroupSpec::default());
+            group.metadata.annotations = Some([(format!("{}/turn", names::GROUP), turn.to_owned())].into());
+            let (_, summary) = merge_spec(&group, &group_id(&group), &context).expect("the spec merges");
+            (summary.spec_fingerprint, summary.revision)
+        };
+        let (before, revision) = fingerprint_of("1", "", "1");
+        let (unrelated, other_revision) = fingerprint_of("1", "# of another tenant\n", "2");
+        assert_ne!(revision, other_revision);
+        assert_eq!(before, unrelated);
+        assert_ne!(before, fingerprint_of("2", "", "1").0);
+    }
+}

@@ -1,0 +1,319 @@
+//! Plans one group: merge, observe, resolve, plan. The controller and the command `plan` both use it. It writes nothing.
+
+mod checks;
+mod interrupted;
+mod merged;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+use serde_json::json;
+
+pub(crate) use self::checks::kind_of;
+use self::checks::{
+    PolicyErrors, cluster_changed, decode, deletion_protection, policy_errors, provisioner_changed, provisioner_kind,
+    recorded_provisioner, template_author,
+};
+pub(crate) use self::merged::{GroupContext, merge_spec};
+use self::merged::{annotations_ignored, boundaries_unavailable, fingerprint};
+use crate::api::names::fail_reason;
+use crate::api::spec_error::{self, SpecError, join_messages};
+use crate::api::{self, InstanceGroup, ProvisionerKind};
+use crate::aws::inventory::Inventory;
+use crate::boundaries::{MergedSpec, QuotaRequest};
+use crate::controller::recorded_cluster;
+use crate::controller::report::BoundariesSummary;
+use crate::index::nodes::NodeIndex;
+use crate::index::process_state::ProcessState;
+use crate::k8s::KubeApi;
+use crate::plan::{self, Plan, Reason};
+use crate::provisioner::broken_fields::ValueSources;
+pub(crate) use crate::provisioner::observe::ObserveError;
+use crate::provisioner::observe::{ObserveResult, Observer};
+use crate::provisioner::taints::repeated_taints;
+use crate::provisioner::{DeleteRequest, GroupId, PlanRequest, PlanResult, PlanSnapshot, dispatch, group_id};
+use crate::settings::Settings;
+
+/// Dependencies that the plans of all groups share.
+pub(crate) struct Planner {
+    /// Cached and batched AWS reads, and the AWS clients for writes.
+    pub inventory: Arc<Inventory>,
+    /// The Kubernetes API.
+    pub kube: Arc<dyn KubeApi>,
+    /// Nodes by EC2 instance.
+    pub node_index: Arc<NodeIndex>,
+    /// State that this process keeps between reconciles.
+    pub process_state: Arc<ProcessState>,
+    /// Settings of the process.
+    pub settings: Settings,
+}
+
+/// A plan, with the result of the merge that it is based on.
+pub(crate) struct Planning {
+    /// The plan.
+    pub plan: Plan,
+    /// The result of the merge, for the status.
+    pub boundaries: Option<BoundariesSummary>,
+    /// The value of the label `reason` of the metric of failed reconciles.
+    pub failure_reason: Option<&'static str>,
+    /// The desired and observed state that the plan was made from, if planning reached that point.
+    pub snapshot: Option<Box<dyn PlanSnapshot>>,
+}
+
+impl Planning {
+    /// The plan of a group that goes on. It counts as failed while fields of the spec cannot be used. `allowed` is what the
+    /// quota of the namespace allows; `None` without a quota, or when it rejects the request.
+    fn planned(mut plan: Plan, snapshot: Box<dyn PlanSnapshot>, allowed: Option<QuotaRequest>) -> Self {
+        if let Some(request) = allowed {
+            plan.status_update.fields.insert("quotaNodes".to_owned(), json!(request.requested_nodes));
+        }
+        let failure_reason = snapshot.has_broken_fields().then_some(fail_reason::RESOURCE_VALIDATION);
+        Planning { plan, boundaries: None, failure_reason, snapshot: Some(snapshot) }
+    }
+
+    pub(super) fn blocked(plan: Plan, failure_reason: &'static str) -> Self {
+        Planning { plan, boundaries: None, failure_reason: Some(failure_reason), snapshot: None }
+    }
+
+    /// A blocked plan for an invalid spec. If the boundaries dropped a required value, the message asks for a default
+    /// rather than for the value.
+    fn rejected(id: &GroupId, mut problems: Vec<SpecError>, sources: &ValueSources) -> Self {
+        sources.explain(&mut problems);
+        let plan = plan::blocked_plan(id, spec_error::first_reason(&problems), join_messages(&problems));
+        Self::blocked(plan, fail_reason::RESOURCE_VALIDATION)
+    }
+}
+
+impl Planner {
+    /// Plans one group.
+    ///
+    /// # Errors
+    ///
+    /// AWS or the API server did not answer a read, or denied it.
+    pub(crate) async fn plan(
+        &self,
+        group: &InstanceGroup,
+        context: &GroupContext,
+        max_age: Duration,
+        now: Timestamp,
+    ) -> ObserveResult<Planning> {
+        let id = group_id(group);
+        let observer = self.observer(context, max_age, now);
+        let planning = self.plan_group(group, &id, context, &observer).await?;
+        // A group with a snapshot goes on, also when some of its fields cannot be used.
+        if planning.failure_reason.is_none() || planning.snapshot.is_some() {
+            return Ok(planning);
+        }
+        let status = group.status.clone().unwrap_or_default();
+        let plan = self.stop_rotation(&id, &status, context, &observer, planning.plan).await;
+        Ok(Planning { plan, ..planning })
+    }
+
+    async fn plan_group(
+        &self,
+        group: &InstanceGroup,
+        id: &GroupId,
+        context: &GroupContext,
+        observer: &Observer<'_>,
+    ) -> ObserveResult<Planning> {
+        if let Some(why) = boundaries_unavailable(context) {
+            let plan = plan::blocked_plan(id, Reason::BoundariesUnavailable, why);
+            return Ok(Planning::blocked(plan, fail_reason::APPLY_DEFAULTS));
+        }
+        if id.is_deleting() {
+            return self.plan_deletion(group, id, context, observer).await;
+        }
+        let (merged, summary) = match merge_spec(group, id, context) {
+            Ok(found) => found,
+            Err(message) => {
+                let plan = plan::blocked_plan(id, Reason::InvalidSpec, message);
+                return Ok(Planning::blocked(plan, fail_reason::APPLY_DEFAULTS));
+            }
+        };
+        let merged = Arc::new(merged);
+        let mut planning = self.plan_active(group, id, merged.clone(), context, observer).await?;
+        planning.plan.condition_updates.extend(annotations_ignored(group, &merged, context));
+        Ok(Planning { boundaries: Some(summary), ..planning })
+    }
+
+    async fn plan_active(
+        &self,
+        group: &InstanceGroup,
+        id: &GroupId,
+        merged: Arc<MergedSpec>,
+        context: &GroupContext,
+        observer: &Observer<'_>,
+    ) -> ObserveResult<Planning> {
+        let sources = ValueSources::new(merged.clone());
+        let merged = merged.as_ref();
+        let (spec, mut errors, provisioner) = match decode(merged) {
+            Ok(found) => found,
+            Err(problems) => return Ok(Planning::rejected(id, problems, &sources)),
+        };
+        let status = group.status.clone().unwrap_or_default();
+        let problem = provisioner_changed(&status, provisioner_kind(&merged.spec))
+            .or_else(|| cluster_changed(id, &status, merged, provisioner));
+        if let Some(problem) = problem {
+            return Ok(Planning::rejected(id, [vec![problem], errors].concat(), &sources));
+        }
+        let PolicyErrors { violations, exceeded_quotas } = policy_errors(id, merged, context);
+        errors.extend(repeated_taints(merged));
+        errors.extend(violations);
+        let quota_request = context.quota_request.filter(|_| exceeded_quotas.is_empty());
+        let request = PlanRequest {
+            id,
+            is_new: status.is_unwritten(),
+            annotations: &merged.annotations,
+            spec,
+            errors,
+            exceeded_quotas,
+            sources: &sources,
+            status: &status,
+            lock: context.lock.as_deref(),
+            recommendations: &context.recommendations,
+            policy: context.active_boundaries.boundaries.as_ref().map(|b| &b.policy),
+            template_author: template_author(merged, context),
+            settings: &self.settings,
+            ineffective_writes: &self.process_state.ineffective_writes(&id.key()),
+            refusal: &self.process_state.lasting_refusal(&id.key(), id.generation, observer.now),
+        };
+        Ok(match provisioner.plan(observer, request).await? {
+            PlanResult::Planned(plan, snapshot) => Planning::planned(*plan, snapshot, quota_request),
+            PlanResult::Rejected(problems) => Planning::rejected(id, problems, &sources),
+        })
+    }
+
+    pub(crate) fn observer<'a>(
+        &'a self,
+        context: &'a GroupContext,
+        max_cache_age: Duration,
+        now: Timestamp,
+    ) -> Observer<'a> {
+        Observer {
+            inventory: &self.inventory,
+            kube: self.kube.as_ref(),
+            node_index: &self.node_index,
+            process_state: &self.process_state,
+            map_roles: &context.map_roles,
+            group_index: &context.group_index,
+            max_cache_age,
+            shared_max_cache_age: self.settings.resync_period.mul_f64(0.5),
+            now,
+        }
+    }
+
+    /// The maximum number of nodes that a group asks for, for the quota of its namespace. If it cannot be merged, its own
+    /// spec counts. A group is merged again only after a change, because every group of a namespace asks for all of them.
+    pub(crate) fn requested_nodes(&self, group: &InstanceGroup, context: &GroupContext) -> u64 {
+        let inputs = fingerprint(&(
+            (group.metadata.uid.as_deref(), group.metadata.generation, group.annotations()),
+            (&context.active_boundaries.revision, &context.namespace_annotations),
+        ));
+        self.process_state.requested_nodes(&group_id(group).key(), inputs, || Self::merged_nodes(group, context))
+    }
+
+    fn merged_nodes(group: &InstanceGroup, context: &GroupContext) -> u64 {
+        match merge_spec(group, &group_id(group), context) {
+            Ok((merged, _)) => api::requested_nodes(&merged.spec),
+            Err(_) => api::requested_nodes(&json!(group.spec)),
+        }
+    }
+
+    /// Plans a deletion. It needs no valid spec if the status records the provisioner.
+    async fn plan_deletion(
+        &self,
+        group: &InstanceGroup,
+        id: &GroupId,
+        context: &GroupContext,
+        observer: &Observer<'_>,
+    ) -> ObserveResult<Planning> {
+        let status = group.status.clone().unwrap_or_default();
+        let merged = merge_spec(group, id, context).ok().map(|(merged, _)| merged);
+        let kind = recorded_provisioner(&status)
+            .or_else(|| provisioner_kind(&merged.as_ref()?.spec))
+            .unwrap_or(ProvisionerKind::Eks);
+        let forbidden = merged.as_ref().map(|merged| policy_errors(id, merged, context).all()).unwrap_or_default();
+        let spec = merged.as_ref().and_then(|merged| api::validate::decode_spec(&merged.spec).ok());
+        let annotations = merged.as_ref().map(|merged| &merged.annotations);
+        let protected_by = deletion_protection(group, annotations, context);
+        let settings = &self.settings;
+        let provisioner = dispatch::for_kind(kind);
+        let blocked = recorded_cluster::blocked_deletion(id, &status, merged.as_ref(), provisioner, settings);
+        if let Some(plan) = blocked {
+            return Ok(Planning { plan, boundaries: None, failure_reason: None, snapshot: None });
+        }
+        let request = DeleteRequest { id, annotations, spec, forbidden, protected_by, status: &status, settings };
+        let plan = provisioner.plan_deletion(observer, request).await?;
+        Ok(Planning { plan, boundaries: None, failure_reason: None, snapshot: None })
+    }
+}
+
+/// A blocked plan for a group that could not be read.
+pub(crate) fn blocked(id: &GroupId, reason: Reason, message: String) -> Planning {
+    Planning::blocked(plan::blocked_plan(id, reason, message), fail_reason::HANDLE_RECONCILE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::InstanceGroupSpec;
+    use crate::boundaries::OverriddenValue;
+    use crate::plan::Outcome;
+    use crate::provisioner::{PlanContext, Projection};
+
+    #[test]
+    fn restricted_required_field_asks_the_admin_for_a_default() {
+        let id = group_id(&InstanceGroup::new("web", InstanceGroupSpec::default()));
+        let dropped = OverriddenValue {
+            path: "spec.a.role".into(),
+            tenant_value: "\"mine\"".into(),
+            effective_value: None,
+            winner: None,
+            unused_because: None,
+        };
+        let merged = MergedSpec { overridden: vec![dropped], ..MergedSpec::default() };
+        let problems = vec![SpecError::missing("spec.a.role"), SpecError::missing("spec.a.cluster")];
+        let Outcome::Blocked { message, .. } =
+            Planning::rejected(&id, problems, &ValueSources::new(merged.into())).plan.outcome
+        else {
+            panic!("the plan is not blocked");
+        };
+        let (role, cluster) = message.split_once(". ").expect("two sentences");
+        assert_eq!(role, "spec.a.role is required, and tenants may not set it; ask your cluster admin for a default");
+        assert!(cluster.starts_with("spec.a.cluster is required; set it in the InstanceGroup"), "{cluster}");
+    }
+
+    struct StubSnapshot {
+        has_broken_fields: bool,
+    }
+
+    impl PlanSnapshot for StubSnapshot {
+        fn cluster(&self) -> &str {
+            "demo"
+        }
+        fn has_broken_fields(&self) -> bool {
+            self.has_broken_fields
+        }
+        fn simulate(&self, _: &Plan, _: &PlanContext) -> Projection {
+            unimplemented!()
+        }
+    }
+
+    /// Without the metric, nobody would notice a default that keeps all groups from new versions.
+    #[test]
+    fn group_that_goes_on_with_a_broken_field_counts_as_failed() {
+        let id = group_id(&InstanceGroup::new("web", InstanceGroupSpec::default()));
+        let plan = || plan::blocked_plan(&id, Reason::ImageNotFound, "no image".into());
+        let planning = |has_broken_fields, allowed| {
+            Planning::planned(plan(), Box::new(StubSnapshot { has_broken_fields }), allowed)
+        };
+        assert_eq!(planning(true, None).failure_reason, Some(fail_reason::RESOURCE_VALIDATION));
+        let allowed = QuotaRequest { requested_nodes: 7, ..QuotaRequest::default() };
+        let healthy = planning(false, Some(allowed));
+        assert_eq!((healthy.failure_reason, &healthy.plan.status_update.fields["quotaNodes"]), (None, &json!(7)));
+        let refused = planning(true, None).plan.status_update.fields;
+        assert!(!refused.contains_key("quotaNodes"), "what the quota rejects is not recorded as allowed");
+    }
+}
