@@ -24,12 +24,13 @@ const SWITCHES: [&str; 7] = [
 ];
 
 /// Annotations with other values, which the parts that read them check.
-const OTHERS: [&str; 5] = [
+const OTHERS: [&str; 6] = [
     annotation::CONFIRM_DELETION,
     annotation::DEFAULT_LABELS,
     annotation::OS_FAMILY,
     annotation::CUSTOM_NETWORKING_HOST_PODS,
     annotation::ROTATE_AT,
+    annotation::RECONCILE_NOW,
 ];
 
 /// The annotations of a group that the controller reads.

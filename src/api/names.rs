@@ -45,6 +45,8 @@ pub(crate) mod annotation {
         "instancemgr.keikoproj.io/custom-networking-prefix-assignment-enabled";
     /// Group: time in RFC 3339; nodes launched before it are outdated.
     pub(crate) const ROTATE_AT: &str = "instancemgr.keikoproj.io/rotate-at";
+    /// Group: a new value has the group reconciled at once, from fresh reads.
+    pub(crate) const RECONCILE_NOW: &str = "instancemgr.keikoproj.io/reconcile-now";
     /// Group: "true" lets a deletion with ready nodes wait until it is confirmed.
     pub(crate) const PROTECT_DELETION: &str = "instancemgr.keikoproj.io/protect-deletion";
     /// Group: its own name confirms the deletion of a protected group.

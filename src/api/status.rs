@@ -91,6 +91,10 @@ pub struct InstanceGroupStatus {
     /// What the nodes of the group get: image, instance types, subnets, zones, and the launch template versions in use.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub effective: Option<EffectiveValues>,
+    /// Value of the annotation `instancemgr.keikoproj.io/reconcile-now` that the controller has answered with a
+    /// reconcile from fresh reads.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub last_reconcile_now: Option<String>,
     /// Number of nodes by state; with instance weights, units of capacity.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub nodes: Option<NodeCounts>,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, RwLock};
 
 use crate::api::names::annotation;
-use crate::boundaries::{Boundaries, ConfigError, ConfigWarning, is_group_locked};
+use crate::boundaries::{Boundaries, ConfigError, ConfigWarning, is_group_locked, merge_annotations};
 use crate::lock::is_locked;
 
 /// The data of a ConfigMap.
@@ -27,6 +27,21 @@ impl ActiveBoundaries {
     /// Whether the groups of a namespace are not merged: there are no boundaries, or the namespace is excluded.
     pub(crate) fn excludes(&self, namespace: &str, annotations: &BTreeMap<String, String>) -> bool {
         self.boundaries.as_ref().is_none_or(|boundaries| boundaries.policy.is_excluded(namespace, annotations))
+    }
+
+    /// The value of an annotation of a group after the merge; `None` also when the group cannot be merged.
+    pub(crate) fn annotation(
+        &self,
+        namespace: &str,
+        namespace_annotations: &BTreeMap<String, String>,
+        annotations: &BTreeMap<String, String>,
+        key: &str,
+    ) -> Option<String> {
+        let merged = match self.boundaries.as_ref().filter(|_| !self.excludes(namespace, namespace_annotations)) {
+            Some(boundaries) => merge_annotations(boundaries, annotations).ok()?,
+            None => annotations.clone(),
+        };
+        merged.get(key).cloned()
     }
 
     /// Whether the annotation `lock-upgrades` of a Namespace counts. While no boundaries are available, it does.

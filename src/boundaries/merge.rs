@@ -83,9 +83,20 @@ pub(crate) fn is_group_locked(boundaries: &Boundaries, annotations: &BTreeMap<St
     if excluded || !boundaries.concerns(&path) {
         return is_locked(annotations);
     }
-    let group = json!({ "metadata": { "annotations": annotations } });
     // What cannot be merged is not planned at all, so its lock stays.
-    merge(boundaries, &group, false).map_or(true, |merged| is_locked(merged.annotations.as_map()))
+    merge_annotations(boundaries, annotations).map_or(true, |merged| is_locked(&merged))
+}
+
+/// The annotations of a group after the merge.
+///
+/// # Errors
+/// See [`merge`].
+pub(crate) fn merge_annotations(
+    boundaries: &Boundaries,
+    annotations: &BTreeMap<String, String>,
+) -> Result<BTreeMap<String, String>, MergeError> {
+    let group = json!({ "metadata": { "annotations": annotations } });
+    merge(boundaries, &group, false).map(|merged| merged.annotations.as_map().clone())
 }
 
 fn apply_boundaries(

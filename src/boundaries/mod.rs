@@ -24,7 +24,7 @@ pub(crate) mod yaml;
 
 pub use error::{ConfigError, ConfigWarning};
 pub use merge::merge;
-pub(crate) use merge::{is_group_locked, merge_empty_group};
+pub(crate) use merge::{is_group_locked, merge_annotations, merge_empty_group};
 pub use merged_spec::{MergedAnnotations, MergedSpec};
 pub use overridden::OverriddenValue;
 pub use parse::Boundaries;

@@ -8,6 +8,7 @@ pub mod lint;
 pub mod output;
 pub mod plan;
 pub mod preflight;
+pub mod reconcile;
 pub mod release;
 pub mod render;
 pub mod run;

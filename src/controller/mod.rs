@@ -26,6 +26,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::runtime::controller::Action;
 use kube::{Resource, ResourceExt};
+use serde_json::json;
 
 pub(crate) use crate::api::GroupObject;
 use crate::api::names::fail_reason;
@@ -71,7 +72,8 @@ async fn reconcile_group(stored: &GroupObject, ctx: &Arc<Context>) -> Result<Act
         Precondition::InvalidObject => return report_invalid_object(stored, &key, ctx).await,
     };
     let old_status = group.status.clone().unwrap_or_default();
-    let mut planned = match plan_with_fresh_reads(group, &key, ctx, now).await {
+    let asked = ctx.stores.reconcile_asked(group);
+    let mut planned = match plan_with_fresh_reads(group, &key, asked.is_some(), ctx, now).await {
         Ok(planned) => planned,
         Err(error) => {
             failed_look::report(group, &key, &error, ctx, now).await;
@@ -79,6 +81,9 @@ async fn reconcile_group(stored: &GroupObject, ctx: &Arc<Context>) -> Result<Act
         }
     };
     failed_look::end(&key, ctx);
+    if let Some(value) = asked {
+        planned.plan.status_update.fields.insert("lastReconcileNow".to_owned(), json!(value));
+    }
     hold_back_repetitions(&mut planned, &key, ctx, now);
     revision_effects::observe(&key, &old_status, &planned, ctx);
     let Some(applied) = apply_plan(group, planned.plan, ctx, now).await else { return Ok(Action::await_change()) };
@@ -162,6 +167,7 @@ async fn ask_source(stored: &GroupObject, key: &str, planner: &Planner) -> Resul
 async fn plan_with_fresh_reads(
     group: &InstanceGroup,
     key: &str,
+    is_asked: bool,
     ctx: &Context,
     now: Timestamp,
 ) -> Result<Planning, Error> {
@@ -169,7 +175,13 @@ async fn plan_with_fresh_reads(
     let context = ctx.stores.group_context(group, planner);
     let fresh = requeue::max_cache_age(planner.settings.timing.poll_interval);
     let needs_fresh_reads = planner.process_state.is_progressing(key) || requeue::needs_fresh_reads(group);
-    let max_age = if needs_fresh_reads { fresh } else { planner.settings.resync_period.mul_f64(0.5) };
+    let max_age = if is_asked {
+        Duration::ZERO
+    } else if needs_fresh_reads {
+        fresh
+    } else {
+        planner.settings.resync_period.mul_f64(0.5)
+    };
     let mut planned = planner.plan(group, &context, max_age, now).await;
     let is_disruptive = |p: &Planning| p.plan.steps.iter().any(|PlannedStep { step, .. }| step.is_disruptive());
     if !needs_fresh_reads && planned.as_ref().is_ok_and(is_disruptive) {
@@ -445,5 +457,16 @@ mod tests {
         let verdict = ask_source(&stored("500"), key, &before).await.expect("an answer");
         assert_eq!(verdict, CacheVerdict::Current);
         assert_eq!(state(&before, "500", 10), CacheState::Current);
+    }
+
+    /// Whoever has repaired something need not wait for caches to expire.
+    #[tokio::test]
+    async fn reconcile_that_is_asked_for_passes_over_caches() {
+        let client = crate::k8s::fake::client(|call| panic!("unexpected call: {call:?}"));
+        let planner = fake::planner(&Arc::new(FakeAws::default()), client, NodeIndex::default());
+        let context = planner::GroupContext::default();
+        let shared = |age| planner.observer(&context, age, Timestamp::UNIX_EPOCH).shared_max_cache_age;
+        assert_eq!(shared(Duration::ZERO), Duration::ZERO);
+        assert_eq!(shared(Duration::from_secs(12)), Duration::from_secs(150));
     }
 }

@@ -25,6 +25,9 @@ fn backoff_from(first: Duration, failures: u32, resync: Duration) -> Duration {
     jitter(first.saturating_mul(1 << failures.saturating_sub(1).min(12)).min(resync))
 }
 
+/// The longest wait for a permission, so that a restored one is noticed within a minute, with the jitter.
+const PERMISSION_RECHECK: Duration = Duration::from_secs(50);
+
 /// The delay after a failed step. Most conflicts and new instance profiles need one short wait; one that lasts needs a
 /// person.
 fn delay_after_step(error: &StepError, failures: u32, iam_propagation: Duration, resync: Duration) -> Duration {
@@ -33,6 +36,9 @@ fn delay_after_step(error: &StepError, failures: u32, iam_propagation: Duration,
             backoff_from(iam_propagation, failures, resync.max(iam_propagation))
         }
         StepError::Kube(error) if error.is_conflict() => backoff_from(CACHE_LAG_DELAY, failures, resync),
+        error if error.stalled_reason() == Some(Reason::MissingPermission) => {
+            backoff(failures, resync.min(PERMISSION_RECHECK))
+        }
         _ => backoff(failures, resync),
     }
 }
@@ -123,6 +129,10 @@ pub(crate) fn next_action(key: &str, applied: &Applied, outcome: Option<&Outcome
         }
         Some(Outcome::Blocked { .. }) if may_clear(&applied.plan.other_outcomes) => {
             (true, Action::requeue(poll_delay(ctx)))
+        }
+        Some(Outcome::Blocked { reason: Reason::MissingPermission, .. }) => {
+            let period = planner.settings.resync_period.min(PERMISSION_RECHECK);
+            (false, Action::requeue(resync_delay(period, applied.plan.recheck_at, Timestamp::now())))
         }
         Some(Outcome::Blocked { .. }) => (false, resync()),
     };
@@ -236,6 +246,19 @@ mod tests {
             assert!(delay(4) >= first.mul_f64(6.4) && delay(30) >= resync.mul_f64(0.8), "{error}");
             assert!(delay(30) <= resync.mul_f64(1.2), "{error}");
         }
+    }
+
+    /// Whoever restores a permission waits for the group.
+    #[test]
+    fn restored_permission_is_noticed_within_a_minute() {
+        let denied = AwsError::from_response("AutoScaling", "CreateOrUpdateTags", "AccessDenied", "no", 403);
+        let throttled = AwsError::from_response("AutoScaling", "CreateOrUpdateTags", "Throttling", "slow", 400);
+        let longest = |error: AwsError| {
+            let resync = Duration::from_secs(300);
+            delay_after_step(&StepError::Aws(error), 30, Duration::from_secs(8), resync)
+        };
+        assert!(longest(denied) <= Duration::from_secs(60));
+        assert!(longest(throttled) >= Duration::from_secs(240));
     }
 
     #[test]

@@ -193,6 +193,19 @@ impl Stores {
         }
     }
 
+    /// The value of the annotation `reconcile-now` after the merge, if it is not answered yet.
+    pub(crate) fn reconcile_asked(&self, group: &InstanceGroup) -> Option<String> {
+        let status = group.status.as_ref();
+        let answered = status.and_then(|status| status.last_reconcile_now.as_ref());
+        group.annotations().get(annotation::RECONCILE_NOW).filter(|value| Some(*value) != answered)?;
+        let name = group.namespace().unwrap_or_default();
+        let namespace = self.namespaces.get(&ObjectRef::new(&name))?;
+        let boundaries = self.boundaries.get();
+        let merged =
+            boundaries.annotation(&name, namespace.annotations(), group.annotations(), annotation::RECONCILE_NOW)?;
+        (Some(&merged) != answered).then_some(merged)
+    }
+
     fn is_namespace_lockable(&self, group: &InstanceGroup) -> bool {
         self.boundaries.get().is_namespace_lockable(&group.namespace().unwrap_or_default())
     }
@@ -251,6 +264,26 @@ mod tests {
             assert_eq!((locks.namespace, stores.counted_locks(&group).namespace), (counts, counts), "{policy}");
             assert!(stores.counted_locks(&group).group && stores.counted_locks(&group).config_map);
         }
+    }
+
+    #[test]
+    fn new_value_of_reconcile_now_counts_unless_a_boundary_restricts_it() {
+        let asked = |restricted: &str, answered: serde_json::Value| {
+            let (groups, (namespaces, mut writer)) = (reflector::store::<GroupObject>().0, reflector::store());
+            writer.apply_watcher_event(&Event::Apply(namespace(&BTreeMap::new())));
+            let stores = Stores::new(groups, namespaces);
+            let config = [("boundaries".to_owned(), format!("restricted: [{restricted}]"))].into();
+            stores.boundaries.set(select_active(Some(&config), None, true).0);
+            let annotations = json!({annotation::RECONCILE_NOW: "2"});
+            let metadata = json!({"name": "web", "namespace": "team", "annotations": annotations});
+            let object = json!({"apiVersion": "instancemgr.keikoproj.io/v1alpha1", "kind": "InstanceGroup",
+                "metadata": metadata, "spec": {}, "status": {"lastReconcileNow": answered}});
+            stores.reconcile_asked(&serde_json::from_value(object).expect("a group"))
+        };
+        assert_eq!(asked("spec.eks.minSize", json!(null)).as_deref(), Some("2"));
+        assert_eq!(asked("spec.eks.minSize", json!("1")).as_deref(), Some("2"));
+        assert_eq!(asked("spec.eks.minSize", json!("2")), None);
+        assert_eq!(asked("metadata.annotations", json!("1")), None);
     }
 
     fn namespace(annotations: &BTreeMap<String, String>) -> PartialObjectMeta<Namespace> {

@@ -53,6 +53,10 @@ pub enum Command {
     /// Refuses while this controller runs, and while nodes of any group are being replaced. Exit status: 0 when every
     /// group is released, 2 when a dry run found something to do or a group was skipped, 1 when it refuses or fails.
     Release(ReleaseArgs),
+    /// Ask the controller to look at a group now, and wait for the result. Uses your Kubernetes permissions.
+    ///
+    /// Exit status: 0 when the group is Ready, 2 when it is not, 1 on an error.
+    Reconcile(ReconcileArgs),
     /// Print the merged spec of groups with a ConfigMap. Needs no cluster.
     Render(super::render::RenderArgs),
     /// Print the source of each value of the merged spec. Needs no cluster.
@@ -209,12 +213,8 @@ impl PlanArgs {
                 }
             };
         };
-        match (&group.namespace, &self.namespace) {
-            (Some(a), Some(b)) if a != b => {
-                Err(format!("{a}/{} is not in the namespace {b}; set the namespace only once", group.name))
-            }
-            (own, given) => Ok(PlanTarget::Group(own.clone().or_else(|| given.clone()), group.name.clone())),
-        }
+        let (namespace, name) = group.in_namespace(self.namespace.as_deref())?;
+        Ok(PlanTarget::Group(namespace, name))
     }
 }
 
@@ -248,17 +248,39 @@ impl StatusArgs {
     /// # Errors
     /// The arguments name two namespaces.
     pub(crate) fn target(&self) -> Result<StatusTarget, String> {
-        match (&self.group, &self.namespace) {
-            (None, _) if self.all_namespaces => Ok(StatusTarget::All),
-            (None, namespace) => Ok(StatusTarget::Namespace(namespace.clone())),
-            (Some(GroupRef { namespace: Some(own), name }), Some(given)) if own != given => {
-                Err(format!("{own}/{name} is not in the namespace {given}; set the namespace only once"))
-            }
-            (Some(GroupRef { namespace, name }), given) => {
-                Ok(StatusTarget::Group(namespace.clone().or_else(|| given.clone()), name.clone()))
+        match &self.group {
+            None if self.all_namespaces => Ok(StatusTarget::All),
+            None => Ok(StatusTarget::Namespace(self.namespace.clone())),
+            Some(group) => {
+                let (namespace, name) = group.in_namespace(self.namespace.as_deref())?;
+                Ok(StatusTarget::Group(namespace, name))
             }
         }
     }
+}
+
+/// Ask the controller to look at a group now.
+#[derive(Clone, Debug, Args)]
+pub struct ReconcileArgs {
+    /// The group, as NAMESPACE/NAME or as NAME with --namespace
+    #[arg(value_name = "GROUP")]
+    pub group: GroupRef,
+
+    /// Namespace of the group [default: the one of the kubeconfig]
+    #[arg(short, long, value_name = "NAMESPACE")]
+    pub namespace: Option<String>,
+
+    /// How long to wait for the controller
+    #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = parse_duration)]
+    pub timeout: Duration,
+
+    /// Kubeconfig file [default: KUBECONFIG, or the service account of the pod]
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+
+    /// Context of the kubeconfig [default: its current context]
+    #[arg(long, value_name = "NAME")]
+    pub context: Option<String>,
 }
 
 /// The groups that `status` shows. A namespace that is `None` is that of the kubeconfig.

@@ -37,6 +37,21 @@ pub struct GroupRef {
     pub name: String,
 }
 
+impl GroupRef {
+    /// Namespace and name, with the namespace of a flag; without either, that of the kubeconfig counts.
+    ///
+    /// # Errors
+    /// The flag names another namespace.
+    pub(crate) fn in_namespace(&self, flag: Option<&str>) -> Result<(Option<String>, String), String> {
+        match (self.namespace.as_deref(), flag) {
+            (Some(own), Some(given)) if own != given => {
+                Err(format!("{own}/{} is not in the namespace {given}; set the namespace only once", self.name))
+            }
+            (own, given) => Ok((own.or(given).map(str::to_owned), self.name.clone())),
+        }
+    }
+}
+
 impl FromStr for GroupRef {
     type Err = String;
 

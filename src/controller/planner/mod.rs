@@ -191,6 +191,7 @@ impl Planner {
         max_cache_age: Duration,
         now: Timestamp,
     ) -> Observer<'a> {
+        let resync_period = self.settings.resync_period;
         Observer {
             inventory: &self.inventory,
             kube: self.kube.as_ref(),
@@ -199,7 +200,8 @@ impl Planner {
             map_roles: &context.map_roles,
             group_index: &context.group_index,
             max_cache_age,
-            shared_max_cache_age: self.settings.resync_period.mul_f64(0.5),
+            // Somebody asks for the present state.
+            shared_max_cache_age: if max_cache_age.is_zero() { Duration::ZERO } else { resync_period.mul_f64(0.5) },
             now,
         }
     }

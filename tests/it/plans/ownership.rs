@@ -219,3 +219,29 @@ fn previous_role_entry_stays_recorded_while_needed() {
     let removed = with_previous_role.with(|s| s.state.previous_roles.recorded_auth_entries.clear());
     assert_eq!(step_names(&removed.plan()), ["UpdateStatus"]);
 }
+
+/// A resource that disappears is made again, and somebody should learn that it was deleted.
+#[test]
+fn resource_that_somebody_deleted_is_told() {
+    let told = |plan: &Plan| -> Vec<String> {
+        let events = plan.events.iter().filter(|event| event.reason == "ResourceMadeAgain");
+        events.map(|event| event.message.clone()).collect()
+    };
+    let known = || {
+        converged().with(|s| {
+            s.status.nodes = Some(instance_manager::api::NodeCounts { desired: 2, ready: 2, ..Default::default() });
+            s.status.template.get_or_insert_default().id = Some("lt-1".into());
+        })
+    };
+    assert_eq!(told(&known().plan()), [""; 0]);
+    let without_group = known().with(remove_scaling_group).plan();
+    assert!(told(&without_group)[0].starts_with("the scaling group demo-team-web is made again"));
+    let without_both = known().with(remove_scaling_group).with(|s| {
+        s.state.template = None;
+        s.state.versions.clear();
+    });
+    let messages = told(&without_both.plan());
+    assert!(messages.iter().any(|message| message.starts_with("the launch template demo-team-web-")), "{messages:?}");
+    let new = without_both.with(|s| s.status = InstanceGroupStatus::default()).plan();
+    assert_eq!(told(&new), [""; 0], "a new group");
+}

@@ -6,6 +6,7 @@ use crate::ownership::has_foreign_tags;
 use crate::plan::{Drift, EksStep, Event, Outcome, Pin, PlanBuilder, PlannedStep, Reason};
 use crate::provisioner::eks::input::PlanInput;
 use crate::provisioner::eks::resolve::ResolvedGroup;
+use crate::provisioner::eks::scaling_group::create::made_again;
 use crate::provisioner::eks::user_data::OsFamily;
 use crate::util::digest::client_token;
 
@@ -58,6 +59,10 @@ pub(crate) fn ensure_version(input: &PlanInput, builder: &mut PlanBuilder) -> Op
             version: new_version(input, None),
         };
         builder.events.extend(launch_warnings(r));
+        let recorded = input.status.template.as_ref().is_some_and(|recorded| recorded.id.is_some());
+        if recorded && input.status.nodes.is_some() {
+            builder.events.push(made_again(&format!("the launch template {}", r.names.template)));
+        }
         return Some(EnsuredVersion { pin: Pin::Made { hash }, step: Some(EksStep::CreateTemplate(template).into()) });
     };
     if has_foreign_tags(&found.tags, &r.ownership_tags) {

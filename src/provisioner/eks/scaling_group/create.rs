@@ -2,8 +2,14 @@
 
 use super::mixed_instances;
 use crate::aws::{NewScalingGroup, TemplatePin};
-use crate::plan::{EksStep, Phase, Pin, PlanBuilder, waiting};
+use crate::plan::{EksStep, Event, Phase, Pin, PlanBuilder, waiting};
 use crate::provisioner::eks::input::PlanInput;
+
+/// The event about a resource that somebody deleted.
+pub(crate) fn made_again(what: &str) -> Event {
+    let message = format!("{what} is made again because it was gone; CloudTrail names who deleted it");
+    Event::warning("ResourceMadeAgain", message)
+}
 
 /// Adds the steps that create the scaling group, pinned to a launch template version.
 pub(crate) fn create_scaling_group(input: &PlanInput, pin: Pin, builder: &mut PlanBuilder) {
@@ -22,6 +28,10 @@ pub(crate) fn create_scaling_group(input: &PlanInput, pin: Pin, builder: &mut Pl
     };
     mixed_instances::record_pool(input, group.mixed.as_ref(), builder);
     let name = group.name.clone();
+    // The status counts nodes once the scaling group has been observed.
+    if input.status.nodes.is_some() {
+        builder.events.push(made_again(&format!("the scaling group {name}")));
+    }
     builder.push(EksStep::CreateGroup { group, pin });
     if !desired.suspended_processes.is_empty() {
         builder.push(EksStep::SuspendProcesses {
