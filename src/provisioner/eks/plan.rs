@@ -18,7 +18,7 @@ use super::scaling_group::{attributes, hooks, mixed_instances, readiness, scale_
 use super::{adopt, launch_configuration, ownership, rotation, warm_pool};
 use crate::api::{EffectiveValues, StrategyType};
 use crate::auth::access_entries::JoinPlan;
-use crate::aws::{ScalingGroup, ScalingGroupChange};
+use crate::aws::{InstanceState, ScalingGroup, ScalingGroupChange};
 use crate::ownership::ownership_conflict;
 use crate::plan::{Drift, ObjectStep, Outcome, Phase, Plan, PlanBuilder, Reason, Recheck, StatusUpdate, waiting};
 use crate::plan::{EksStep, Pin};
@@ -216,7 +216,9 @@ fn effective_values(input: &PlanInput) -> EffectiveValues {
         values.zones.clone_from(&r.zones);
     }
     values.versions = BTreeMap::new();
-    for instance in input.observed.scaling_group.iter().flat_map(|group| &group.instances) {
+    let instances = input.observed.scaling_group.iter().flat_map(|group| &group.instances);
+    // Nobody looks again when an instance that leaves is gone.
+    for instance in instances.filter(|instance| instance.state != InstanceState::Terminating) {
         let launched_from =
             instance.template.as_ref().map(|pin| &pin.version).or(instance.launch_configuration.as_ref());
         *values.versions.entry(launched_from.cloned().unwrap_or_else(|| "unknown".into())).or_default() += 1;
