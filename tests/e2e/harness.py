@@ -32,6 +32,8 @@ GROUPS = "/apis/instancemgr.keikoproj.io/v1alpha1"
 PREFIX = "instancemgr.keikoproj.io/"
 FINALIZER = "finalizer.instancegroups.keikoproj.io"
 OWNERSHIP = "instancegroups.keikoproj.io/"
+REPEATED_TAINTS = [{"key": "twice", "value": value, "effect": "NoSchedule"} for value in ("1", "2")]
+"""Taints with which no kubelet starts: the API server accepts them, and the controller does not."""
 CONFIG = "/api/v1/namespaces/instance-manager/configmaps/instance-manager"
 AWS_AUTH = "/api/v1/namespaces/kube-system/configmaps/aws-auth"
 BASIC = support.REPOSITORY / "boundaries" / "basic.yaml"

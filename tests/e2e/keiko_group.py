@@ -20,6 +20,9 @@ class LogPosition:
     aws: int
     audit: int
 
+GROUP_LABELS = {harness.OWNERSHIP + "Namespace", harness.OWNERSHIP + "InstanceGroup"}
+"""The labels by which the controller names the group of a node."""
+
 
 class KeikoGroup(harness.Group):
     """An InstanceGroup of keikoproj/instance-manager, with the names of all its resources.
@@ -109,7 +112,10 @@ class KeikoGroup(harness.Group):
         return [event["operation"] for event in self.writes_since(mark)]
 
     def kube_writes_since(self, mark):
-        """The controller's accepted writes to the API server on the group, its nodes, and aws-auth: (verb, resource, name)."""
+        """The controller's accepted writes to the API server on the group, its nodes, and aws-auth: (verb, resource, name).
+
+        The labels that name a node's group are left out: they are set once, and no scheduler or drain looks at them.
+        """
         nodes = {node["metadata"]["name"] for node in self.nodes()}
         mine = {"instancegroups": {self.name}, "nodes": nodes, "configmaps": {"aws-auth"}}
         found = []
@@ -118,7 +124,7 @@ class KeikoGroup(harness.Group):
             about = ref.get("name") in mine.get(ref.get("resource"), ())
             here = ref.get("resource") != "instancegroups" or ref.get("namespace") == self.tenant.namespace
             accepted = event["responseStatus"].get("code", 500) < 300 and event["user"]["username"] == logs.CONTROLLER
-            if about and here and accepted:
+            if about and here and accepted and not labels_alone(event):
                 found.append((event["verb"], "/".join(filter(None, (ref["resource"], ref.get("subresource")))), ref["name"]))
         return found
 
@@ -158,11 +164,20 @@ class KeikoGroup(harness.Group):
         self.cloud.boto("autoscaling").delete_auto_scaling_group(AutoScalingGroupName=self.scaling_group, ForceDelete=True)
 
 
+def labels_alone(event):
+    """Whether a write is a patch of a node with nothing but the labels that name its group."""
+    body = event.get("requestObject")
+    if event["objectRef"].get("resource") != "nodes" or event["verb"] != "patch" or not isinstance(body, dict):
+        return False
+    labels = body.get("metadata", {}).get("labels") or {}
+    return body == {"metadata": {"labels": labels}} and set(labels) == GROUP_LABELS
+
+
 def comparable_node(node):
     """What of a node a takeover leaves as it is."""
     metadata, spec = node["metadata"], node["spec"]
     ours = {key: value for key, value in metadata.get("annotations", {}).items() if key.startswith(harness.PREFIX)}
-    labels = {key: value for key, value in metadata["labels"].items() if not key.startswith("local.")}
+    labels = {key: value for key, value in metadata["labels"].items() if not key.startswith("local.") and key not in GROUP_LABELS}
     return {"uid": metadata["uid"], "labels": labels, "annotations": ours, "unschedulable": spec.get("unschedulable", False), "taints": spec.get("taints", [])}
 
 

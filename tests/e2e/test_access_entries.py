@@ -352,13 +352,13 @@ def test_windows_and_linux_nodes_with_one_role_migrate_together(migration, make_
     groups.append(linux.group("a", size=(1, 1)).wait_ready(nodes=1))
     assert "eks:kube-proxy-windows" in cloud.map_roles()
     # The Linux group is the first to make an entry, for the other one's spec cannot be worked with at this time.
-    groups[0].patch_spec(eks={"minSize": -1})
+    groups[0].patch_spec(taints=harness.REPEATED_TAINTS)
     groups[0].wait_condition("Stalled", reason="InvalidSpec")
     migration.stop()
     migration.start("both")
     groups[1].wait(lambda g: g.status().get("join", {}).get("accessEntry"), what="an access entry")
     assert entries(cloud)[arn]["type"] == "EC2_WINDOWS"
-    groups[0].patch_spec(eks={"minSize": 1})
+    groups[0].patch_spec(taints=None)
     for method, wanted in (("both", (True, "EC2_WINDOWS")), ("access-entries", (False, "EC2_WINDOWS"))):
         migration.stop()
         migration.start(method)

@@ -191,11 +191,11 @@ def test_a_node_group_of_the_keiko_controller_is_adopted(tenant):
     cloud, arn = tenant.cloud, managed.role(tenant)
     name = f"web-{tenant.unique}"
     # keikoproj/instance-manager creates its node group after the InstanceGroup; this one cannot be worked with yet.
-    group = managed.apply(tenant, name, size=(-1, 2), role_arn=arn, instanceType="c5.large")
+    group = managed.apply(tenant, name, size=(1, 2), role_arn=arn, instanceType="c5.large", taints=harness.REPEATED_TAINTS)
     group.wait_condition("Stalled", reason="InvalidSpec")
     make(cloud, name, arn)
     mark = cloud.log_position()
-    group.change({"minSize": 1})
+    group.change(taints=None)
     group.wait_ready()
     found = group.nodegroup()
     assert group.names == [name] and found["tags"][OWNERSHIP + "Namespace"] == tenant.namespace
@@ -217,14 +217,14 @@ def test_a_node_group_recorded_by_another_tenant_is_not_adopted(make_tenant, uni
     described = lambda: eks.describe_nodegroup(clusterName=cloud["cluster_name"], nodegroupName=name)["nodegroup"]
     support.eventually(lambda: described()["status"] == "ACTIVE", ROTATION, "the node group of keikoproj/instance-manager")
     # The first cannot be taken over yet, because its spec is invalid; its status is that of keikoproj/instance-manager.
-    first = managed.apply(one, name, size=(-1, 2), role_arn=arn)
+    first = managed.apply(one, name, size=(1, 2), role_arn=arn, taints=harness.REPEATED_TAINTS)
     first.wait_condition("Stalled", reason="InvalidSpec")
     asg = described()["resources"]["autoScalingGroups"][0]["name"]
     path = f"/apis/instancemgr.keikoproj.io/v1alpha1/namespaces/{one.namespace}/instancegroups/{name}/status"
     cloud.patch(path, {"status": {"activeScalingGroupName": asg}})
     second = managed.apply(two, name, size=(1, 2), role_arn=arn).wait_ready(nodes=1)
     assert name not in second.names and not any(key.startswith(OWNERSHIP) for key in described()["tags"])
-    first.change({"minSize": 1})
+    first.change(taints=None)
     first.wait_ready(nodes=1)
     assert first.names == [name] and described()["tags"][OWNERSHIP + "Namespace"] == one.namespace
 

@@ -34,7 +34,7 @@ def test_a_group_has_its_series_until_it_is_deleted(tenant, controller):
     assert [name for name in seen if "instance_group_status" in name] == ['instance_manager_instance_group_status{status="Ready"}']
     counts = {state: seen[f'instance_manager_nodes{{state="{state}"}}'] for state in ("desired", "ready", "updated", "outdated", "draining")}
     assert counts == {"desired": 2, "ready": 2, "updated": 2, "outdated": 0, "draining": 0}
-    bad = tenant.group("bad", size=(-1, 1))
+    bad = tenant.group("bad", size=(1, 1), taints=harness.REPEATED_TAINTS)
     bad.wait_condition("Stalled", reason="InvalidSpec")
     eventually(lambda: of(controller.metrics(), bad).get('instance_manager_reconcile_fail_total{reason="ResourceValidation"}'), harness.WAIT, "a failure")
     for gone in (group, bad):

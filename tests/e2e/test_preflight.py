@@ -71,7 +71,7 @@ def test_preflight_names_what_is_missing_and_its_remedy(own_cloud, unique):
     crd = cloud.get(path)
     del crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]["template"]
     assert cloud.api("PUT", path, crd).ok
-    group = harness.Tenant(cloud, None, unique).group("web", size=(-1, 1), clusterName=cloud["cluster_name"])
+    group = harness.Tenant(cloud, None, unique).group("web", size=(1, 1), clusterName=cloud["cluster_name"], taints=harness.REPEATED_TAINTS)
     code, found = preflight(cloud, "--as", CONTROLLER)
     assert code == SOMETHING
     assert only(found["rights"], "missing") == ["create pods/eviction; apply deploy/rbac.yaml"]
@@ -183,7 +183,7 @@ def test_groups_are_handed_back_only_when_they_are_settled(own_cloud, start_cont
     assert code == DONE and f"{group.key}  version 2 -> $Latest" in out
     assert group.pinned() == "$Latest" and group.asg()["DesiredCapacity"] == 2
     assert command(cloud, "release", "--dry-run")[0] == DONE
-    broken = tenant.group("broken", size=(-1, 1))
+    broken = tenant.group("broken", size=(1, 1), taints=harness.REPEATED_TAINTS)
     code, out, err = command(cloud, "release")
     assert code == SOMETHING and f"{broken.key}  skipped, because it cannot be read: InvalidSpec: " in out
     assert "1 groups cannot be read" in err

@@ -99,6 +99,9 @@ def test_an_incomplete_warm_pool_halts_the_rotation(tenant):
     group = start(tenant, 1, maxSize=3)
     group.patch({"spec": {"strategy": {"type": "rollingUpdate", "rollingUpdate": {"joinTimeout": "10s"}}}})
     waiting, old = filled(group, 2), group.instances()
+    # The controller has to see the pool at rest: instances that are being prepared are all replaced at once.
+    group.annotate(reconcile_now="filled")
+    group.wait(lambda g: g.status().get("lastReconcileNow") == "filled", what="a look at the pool")
     asg = tenant.cloud.boto("autoscaling")
     hook = {"AutoScalingGroupName": group.scaling_group, "LifecycleHookName": "theirs"}
     asg.put_lifecycle_hook(**hook, LifecycleTransition="autoscaling:EC2_INSTANCE_LAUNCHING", HeartbeatTimeout=7200)
