@@ -8,7 +8,7 @@ use kube::ResourceExt;
 
 use super::read::{DrainedPod, GroupDetails, Readable, is_drained};
 use crate::api::names::{annotation, condition};
-use crate::api::{Condition, InstanceGroup, InstanceGroupStatus};
+use crate::api::{Condition, InstanceGroup, InstanceGroupStatus, NodeCounts};
 use crate::util::duration;
 use crate::util::escape::escape_control;
 
@@ -73,13 +73,10 @@ fn headline(group: &InstanceGroup, status: &InstanceGroupStatus) -> String {
             .expect("writing to a String does not fail");
     }
     if let Some(nodes) = &status.nodes {
-        let parts = [
-            Some(format!("{} of {} nodes are ready", nodes.ready, nodes.desired)),
-            Some(format!("{} run the desired version", nodes.updated)),
-            (nodes.outdated > 0).then(|| format!("{} are outdated", nodes.outdated)),
-            (nodes.draining > 0).then(|| format!("{} are being drained", nodes.draining)),
-        ];
-        out += &format!("  {}\n", parts.into_iter().flatten().collect::<Vec<_>>().join(", "));
+        let NodeCounts { desired, ready, updated, outdated, draining } = nodes;
+        out += &format!(
+            "  {ready} of {desired} nodes are ready (updated: {updated}, outdated: {outdated}, draining: {draining})\n"
+        );
     }
     out
 }

@@ -66,7 +66,7 @@ fn rotating_group_shows_its_versions_its_draining_node_and_the_budget_that_block
     for expected in [
         "team-a/web: InitUpgrade",
         "generation 7 of the spec; generation 8 waits",
-        "2 of 3 nodes are ready, 1 run the desired version, 2 are outdated, 1 are being drained",
+        "2 of 3 nodes are ready (updated: 1, outdated: 2, draining: 1)",
         "DrainBlocked True (EvictionBlocked, for 2m)",
         "4: 2, 5: 1",
         "m5.large, m5a.large",
