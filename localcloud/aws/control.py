@@ -9,7 +9,7 @@
     Groups, launch templates with all versions, managed node groups, roles, profiles, access entries, Fargate
     profiles and tags, to compare two states.
 `POST /_local/faults`  `{"action": ..., ...}` returns `{"id": n}`. `GET` lists the faults with their `hits`.
-    `DELETE` removes all faults.
+    `DELETE` removes all faults, or the one whose `id` the body gives.
     action: throttle / error5xx / deny / error (with code, message, status) / delay (with seconds) / lose / stale /
         hold. `lose` drops the connection without a response.
     service: `autoscaling`, `ec2`, `iam`, `eks`, `ssm` or `*`. operation: `CreateRole` or `*`. kind: `read`,
@@ -18,8 +18,8 @@
         number of calls to hit (-1: all).
     caller: text in the client's access key or user agent, so that the fault hits one client only.
     before: for lose and hold: the call is never performed (lose), or is performed after its release (hold).
-    stale: groups and templates are shown as they were when the fault was set. Other services repeat their last
-        response.
+    stale: groups and templates are shown as they were when the fault was set, or, with `writes`, as they were so many
+        writes ago. Other services repeat their last response.
 `GET  /_local/held` lists held calls. `POST /_local/release` `{"id": n or absent for all, "lose": false}` releases
     them.
 `POST /_local/ami` `{"id", "behavior": ok / never-joins / not-ready / dies, "after_s": 2, "family": optional,
@@ -31,8 +31,9 @@
     Stops or restarts the kubelet, fails EC2's status check, or terminates the instance through EC2.
 `POST /_local/ssm` `{"name", "value"}` sets a public parameter. A value of null removes it.
 `POST /_local/launch-failure` `{"group": name or "*", "code": InsufficientInstanceCapacity / VcpuLimitExceeded /
-    ..., "message": optional, "instance_type": optional}`
-    Fails launches of the group, or of one instance type, with this error. A code of null removes the failure.
+    ..., "message": optional, "instance_type": optional, "zone": optional}`
+    Fails launches of the group, or of one instance type or in one zone, with this error. A code of null removes the
+    failure.
 `POST /_local/decrement` `{"group": name or "*", "by": one / weight}`
     By how much a call that terminates an instance and decrements lowers the desired capacity of a group with weights:
     by one (as at first), or by the instance's weight. AWS documents neither.
@@ -98,14 +99,14 @@ def respond(simulator: Any, environ: dict[str, Any], body: bytes) -> tuple[str, 
 
 
 def add_fault(simulator: Any, fields: dict[str, Any]) -> dict[str, int]:
-    stale_state = None
+    states: list[Any] = []
     if fields.get("action") == "stale":
-        fields, stale_state = fields | {"kind": "read"}, simulator.copy_state()
-    return {"id": simulator.faults.add(fields, stale_state).id}
+        fields, states = fields | {"kind": "read"}, [simulator.copy_state()]
+    return {"id": simulator.faults.add(fields, states).id}
 
 
-def clear_faults(simulator: Any, _fields: dict[str, Any]) -> dict[str, Any]:
-    simulator.faults.clear()
+def clear_faults(simulator: Any, fields: dict[str, Any]) -> dict[str, Any]:
+    simulator.faults.remove(fields.get("id"))
     return {}
 
 
@@ -164,7 +165,7 @@ def set_ssm(simulator: Any, fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def set_launch_failure(simulator: Any, fields: dict[str, Any]) -> dict[str, Any]:
-    failures, key = simulator.engine.launch_failures, (fields["group"], fields.get("instance_type"))
+    failures, key = simulator.engine.launch_failures, (fields["group"], fields.get("instance_type"), fields.get("zone"))
     with simulator.lock:
         if fields.get("code") is None:
             failures.pop(key, None)

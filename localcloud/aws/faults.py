@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,7 +32,9 @@ class Fault:
     code: str = ""
     message: str = ""
     status: int = 400
-    stale_state: Any = field(default=None, repr=False)
+    writes: int = 0
+    states: list[Any] = field(default_factory=list, repr=False)
+    """Of `stale`: copies of the state, oldest first; the first is shown."""
     hits: int = 0
 
     def applies(self, call: Call) -> bool:
@@ -54,14 +57,14 @@ class Faults:
         self._faults: list[Fault] = []
         self.held: dict[int, HeldCall] = {}
 
-    def add(self, fields: dict[str, Any], stale_state: Any = None) -> Fault:
+    def add(self, fields: dict[str, Any], states: list[Any] | None = None) -> Fault:
         """Add a fault. Raises ValueError for unknown fields and actions."""
         if fields.get("action") not in ACTIONS:
             raise ValueError(f"action: {fields.get('action')!r} is not one of {', '.join(ACTIONS)}")
-        unknown = set(fields) - set(Fault.__dataclass_fields__) | {"id", "frozen", "hits"} & set(fields)
+        unknown = set(fields) - set(Fault.__dataclass_fields__) | {"id", "states", "hits"} & set(fields)
         if unknown:
             raise ValueError(f"unknown fields: {', '.join(sorted(unknown))}")
-        fault = Fault(id=next(self._ids), stale_state=stale_state, **fields)
+        fault = Fault(id=next(self._ids), states=states or [], **fields)
         with self._lock:
             self._faults.append(fault)
         return fault
@@ -81,14 +84,22 @@ class Faults:
                 return fault
         return None
 
-    def clear(self) -> None:
-        """Remove every fault. Held calls stay held until they are released."""
+    def remove(self, number: int | None = None) -> None:
+        """Remove every fault, or the one with this id. Held calls stay held until they are released."""
         with self._lock:
-            self._faults.clear()
+            self._faults = [fault for fault in self._faults if number not in (None, fault.id)]
+
+    def written(self, copy_state: Callable[[], Any]) -> None:
+        """Let stale faults with `writes` follow the state at that distance. Called after each write."""
+        with self._lock:
+            followers = [fault for fault in self._faults if fault.writes]
+        state = copy_state() if followers else None
+        for fault in followers:
+            fault.states[:] = [*fault.states, state][-fault.writes - 1 :]
 
     def describe(self) -> list[dict[str, Any]]:
         """The faults as JSON values."""
-        hidden = {"frozen"}
+        hidden = {"states"}
         with self._lock:
             return [{k: v for k, v in vars(fault).items() if k not in hidden} for fault in self._faults]
 

@@ -104,13 +104,15 @@ class Gateway:
             self.record(call, response, fault)
             if is_read(call.operation):
                 self.last_responses[f"{call.service}{call.operation}{call.text}"] = response
+            else:
+                self.simulator.faults.written(self.simulator.copy_state)
         return response
 
     def perform_stale(self, call: Call, environ: dict[str, Any], body: bytes, fault: Fault) -> Response:
-        """Respond from the state at the time when the fault was set."""
+        """Respond from an earlier state: that when the fault was set, or that before the last writes."""
         with self.simulator.lock:
             if call.service in ("autoscaling", "ec2"):
-                with self.simulator.restored_state(fault.stale_state):
+                with self.simulator.restored_state(fault.states[0]):
                     response = call_app(self.moto, environ, body)
             else:
                 response = self.last_responses.get(f"{call.service}{call.operation}{call.text}") or call_app(self.moto, environ, body)

@@ -165,9 +165,9 @@ class Simulator:
             return copy.deepcopy((self.engine.groups, dict(self.templates.by_id)))
 
     @contextmanager
-    def restored_state(self, stale_state: Any) -> Iterator[None]:
+    def restored_state(self, state: Any) -> Iterator[None]:
         """Serve calls from a copy of an earlier state."""
-        groups, by_id = stale_state
+        groups, by_id = state
         current = self.engine.groups, self.templates.by_id
         self.engine.groups, self.templates.by_id = groups, by_id
         try:

@@ -100,8 +100,7 @@ class Cluster:
 
     def _start_apiserver(self, etcd):
         key = self._pki / "service-accounts.key"
-        self._start(
-            "kube-apiserver",
+        flags = (
             f"--etcd-servers={etcd}",
             "--bind-address=127.0.0.1",
             "--advertise-address=127.0.0.1",
@@ -119,6 +118,7 @@ class Cluster:
             "--audit-log-maxsize=0",
             "--profiling=false",
         )
+        self._children.start_killable("kube-apiserver", [*self._programs["kube-apiserver"], *flags])
 
     def _start_clients(self):
         common = ("--leader-elect=false", "--secure-port=0", "--kube-api-qps=200", "--kube-api-burst=400")

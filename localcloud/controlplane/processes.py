@@ -85,6 +85,7 @@ class ChildProcesses:
         self._logs = pathlib.Path(logs)
         self._logs.mkdir(parents=True, exist_ok=True)
         self._running = {}
+        self._killable = {}
 
     def start(self, name, command, environment=None):
         """Start `command` in a new session. Its output goes to `<logs>/<name>.log`."""
@@ -105,10 +106,18 @@ class ChildProcesses:
                 preexec_fn=prepare,
             )
 
+    def start_killable(self, name, command):
+        """Start `command`, and start it again whenever it was killed by a signal. Its process id is in `<logs>/<name>.pid`."""
+        self._killable[name] = command
+        self.start(name, command)
+        (self._logs / f"{name}.pid").write_text(str(self._running[name].pid))
+
     def check(self):
-        """Raise `ProcessExited` if a process is no longer running."""
-        for name, process in self._running.items():
-            if process.poll() is not None:
+        """Raise `ProcessExited` if a process is no longer running. Start killed ones of `start_killable` again."""
+        for name, process in list(self._running.items()):
+            if name in self._killable and (process.poll() or 0) < 0:
+                self.start_killable(name, self._killable[name])
+            elif process.poll() is not None:
                 log = self._logs / f"{name}.log"
                 tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
                 raise ProcessExited(f"{name} exited with {process.returncode}; the end of {log}:\n{tail}")

@@ -1,14 +1,16 @@
-"""A proxy in front of the API server that holds one chosen write, before or after it is performed, or freezes a watch.
+"""A proxy in front of the API server: it holds one chosen write, fails, loses or delays requests, and freezes or cuts watches.
 
 The controller reaches it through a kubeconfig of its own; watches and other long answers stream through.
 """
 
 import contextlib
+import dataclasses
 import http.client
 import http.server
 import json
 import pathlib
 import re
+import socket
 import ssl
 import threading
 import urllib.parse
@@ -18,18 +20,21 @@ HOP = {"connection", "keep-alive", "transfer-encoding", "content-length", "host"
 
 
 class Held:
-    """One write that is to be held: the first that fits and is not passed over."""
+    """One write that is to be held: the first that fits, after `skip` others."""
 
-    def __init__(self, method, path, before):
-        self.method, self.path, self.before = method, re.compile(path), before
+    def __init__(self, method, path, before, skip=0):
+        self.method, self.path, self.before, self._skip = method, re.compile(path), before, skip
         self.reached = threading.Event()
         self._go = threading.Event()
         self._lose = False
         self.taken = False
 
     def fits(self, method, path):
-        """Whether a request is the one."""
-        return method in WRITES and not self.taken and re.fullmatch(self.method, method) and self.path.search(path)
+        """Whether a request is the one; counts those before it."""
+        if method not in WRITES or self.taken or not re.fullmatch(self.method, method) or not self.path.search(path):
+            return False
+        self._skip -= 1
+        return self._skip < 0
 
     def wait(self):
         """Blocks the request until it is released; whether its answer is to be lost."""
@@ -41,6 +46,59 @@ class Held:
         """Lets the answer go, or drops the connection."""
         self._lose = lose
         self._go.set()
+
+
+STATUS = {409: "Conflict", 410: "Expired", 429: "TooManyRequests", 500: "InternalError", 503: "ServiceUnavailable", 504: "Timeout"}
+"""The reasons that the API server gives with a code."""
+
+
+def refusal(code):
+    """The Status with which the API server refuses a request."""
+    reason = STATUS[code]
+    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": f"{reason}: a fault of the test", "reason": reason, "code": code}
+
+
+@dataclasses.dataclass
+class Fault:
+    """What happens to requests whose method and path fit: `after` of them pass, then `count` are hit (-1: all).
+
+    They are answered after `seconds`, with `status` (a key of STATUS) and not performed, or not answered: `lose` is
+    "request" (not performed) or "answer" (performed).
+    """
+
+    method: str = ".*"
+    path: str = ""
+    status: int = 0
+    lose: str = ""
+    seconds: float = 0
+    after: int = 0
+    count: int = 1
+    hits: int = 0
+    ended: threading.Event = dataclasses.field(default_factory=threading.Event)
+
+    def meets(self, method, path):
+        """Whether it hits a request; counts it."""
+        if self.count == 0 or not re.fullmatch(self.method, method) or not re.search(self.path, path):
+            return False
+        if self.after:
+            self.after -= 1
+            return False
+        self.count -= self.count > 0
+        self.hits += 1
+        return True
+
+
+class Watch:
+    """One open watch of the controller, which `Proxy.cut` ends."""
+
+    def __init__(self, path, upstream):
+        self.path, self._upstream, self.ending = path, upstream, None
+
+    def end(self, ending):
+        """Ends it, as "cut" or "expired"."""
+        self.ending = ending
+        with contextlib.suppress(OSError, AttributeError):
+            self._upstream.sock.shutdown(socket.SHUT_RDWR)
 
 
 class Proxy:
@@ -56,6 +114,8 @@ class Proxy:
         Handler.proxy, Handler.target = proxy, target
         self._lock = threading.Lock()
         self._held = []
+        self._faults = []
+        self._watches = set()
         self._frozen, self._moving = None, threading.Event()
         self.written = []
         """Method and path of every write that passed, in order."""
@@ -73,15 +133,48 @@ class Proxy:
         path.write_text(json.dumps(config))
         return path
 
-    def hold(self, method, path, before=False):
-        """Holds the next write whose method and path match these patterns."""
-        held = Held(method, path, before)
+    def hold(self, method, path, before=False, skip=0):
+        """Holds the next write whose method and path match these patterns, after `skip` others."""
+        held = Held(method, path, before, skip)
         with self._lock:
             self._held.append(held)
         return held
 
+    def fault(self, **fields):
+        """Fails, loses or delays requests from now on, until `end_fault`; see Fault."""
+        fault = Fault(**fields)
+        with self._lock:
+            self._faults.append(fault)
+        return fault
+
+    def end_fault(self, fault):
+        """Ends a fault; requests that it delays go on."""
+        with self._lock:
+            self._faults = [each for each in self._faults if each is not fault]
+        fault.ended.set()
+
+    def cut(self, path="", ending="cut"):
+        """Ends the open watches whose path fits: "cut" drops the connection, "expired" says that it has to list again (410)."""
+        with self._lock:
+            found = [watch for watch in self._watches if re.search(path, watch.path)]
+        for watch in found:
+            watch.end(ending)
+        return len(found)
+
+    @contextlib.contextmanager
+    def watching(self, path, upstream):
+        """Registers an open watch, for `cut`."""
+        watch = Watch(path, upstream)
+        with self._lock:
+            self._watches.add(watch)
+        try:
+            yield watch
+        finally:
+            with self._lock:
+                self._watches.discard(watch)
+
     def freeze(self, path):
-        """Holds back what watches of a path answer, until `thaw`. Other reads answer as always."""
+        """Holds back what watches of a path (a pattern) answer, until `thaw`. Other reads answer as always."""
         self._moving.clear()
         self._frozen = path
 
@@ -93,23 +186,29 @@ class Proxy:
     def wait_moving(self, path):
         """Blocks the answer of a watch while it is frozen."""
         url = urllib.parse.urlsplit(path)
-        while self._frozen == url.path and "watch=" in url.query:
+        while (frozen := self._frozen) and re.fullmatch(frozen, url.path) and "watch=" in url.query:
             self._moving.wait()
 
     def take(self, method, path):
-        """The hold that a request meets, if any."""
+        """The hold and the fault that a request meets, if any."""
         with self._lock:
+            fault = next((each for each in self._faults if each.meets(method, path)), None)
+            if fault and (fault.status or fault.lose == "request"):
+                return None, fault
             found = next((held for held in self._held if held.fits(method, path)), None)
             if found:
                 found.taken = True
             if method in WRITES:
                 self.written.append((method, path))
-            return found
+            return found, fault
 
     def clear(self):
         """Forgets what was not met, and lets everything else go without an answer."""
         self.thaw()
         with self._lock:
+            for fault in self._faults:
+                fault.ended.set()
+            self._faults.clear()
             for held in self._held:
                 held.taken = True
                 held.release(lose=True)
@@ -129,19 +228,28 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         """Says nothing."""
 
     def _serve(self):
-        held = self.proxy.take(self.command, self.path)
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0)) or None
+        held, fault = self.proxy.take(self.command, self.path)
+        if fault:
+            fault.ended.wait(fault.seconds)
+            if fault.lose == "request":
+                return self._drop()
+            if fault.status:
+                return self._refuse(fault.status)
         if held and held.before and held.wait():
             return self._drop()
         upstream = http.client.HTTPSConnection(self.target.hostname, self.target.port, context=ssl._create_unverified_context())
         with contextlib.closing(upstream), contextlib.suppress(OSError, http.client.HTTPException):
-            body = self.rfile.read(int(self.headers.get("Content-Length") or 0)) or None
             headers = {name: value for name, value in self.headers.items() if name.lower() not in HOP}
             upstream.request(self.command, self.path, body, headers)
             answer = upstream.getresponse()
+            if fault and fault.lose:
+                answer.read()
+                return self._drop()
             if held and not held.before:
                 content = answer.read()
                 return self._drop() if held.wait() else self._whole(answer, content)
-            return self._stream(answer)
+            return self._stream(answer, upstream)
         return self._drop()
 
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _serve
@@ -158,16 +266,39 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self._head(answer, ("Content-Length", str(len(content))))
         self.wfile.write(content)
 
-    def _stream(self, answer):
+    def _refuse(self, code):
+        content = json.dumps(refusal(code)).encode()
+        self.send_response(code)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def _stream(self, answer, upstream):
         if answer.length is not None:
             return self._whole(answer, answer.read())
         self._head(answer, ("Transfer-Encoding", "chunked"))
+        if "watch=" not in self.path:
+            return self._pass(answer)
+        with self.proxy.watching(self.path, upstream) as watch:
+            try:
+                self._pass(answer)
+            except (OSError, http.client.HTTPException):
+                if watch.ending != "expired":
+                    raise
+                self._chunk(json.dumps({"type": "ERROR", "object": refusal(410)}).encode() + b"\n")
+                self._chunk(b"")
+        return None
+
+    def _pass(self, answer):
         while piece := answer.read1(65536):
             self.proxy.wait_moving(self.path)
-            self.wfile.write(f"{len(piece):x}\r\n".encode() + piece + b"\r\n")
-            self.wfile.flush()
-        self.wfile.write(b"0\r\n\r\n")
-        return None
+            self._chunk(piece)
+        self._chunk(b"")
+
+    def _chunk(self, piece):
+        self.wfile.write(f"{len(piece):x}\r\n".encode() + piece + b"\r\n")
+        self.wfile.flush()
 
     def _drop(self):
         self.close_connection = True

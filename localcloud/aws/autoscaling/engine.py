@@ -25,7 +25,7 @@ class Engine(WarmPools):
         self.simulator = simulator
         self.groups: dict[str, Group] = {}
         self.deleted_activities: list[dict[str, Any]] = []
-        self.launch_failures: dict[tuple[str, str | None], tuple[str, str]] = {}
+        self.launch_failures: dict[tuple[str, str | None, str | None], tuple[str, str]] = {}
         self.decrements_by_weight: set[str] = set()
         self._queued: set[str] = set()
 
@@ -142,7 +142,7 @@ class Engine(WarmPools):
             why = "rebalancing the purchase options"
         else:
             return
-        launched = self.launch(group, why)
+        launched = self.launch(group, why, rebalances=True)
         group.rebalance_instance = launched.id if launched else None
 
     def zones_unbalanced(self, group: Group) -> bool:

@@ -6,6 +6,7 @@ Follows the Amazon EC2 Auto Scaling User Guide: "Availability Zone distribution"
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 from moto.core.exceptions import ServiceException
@@ -21,16 +22,21 @@ from localcloud.aws.errors import AwsError
 class GroupLaunches(Lifecycle):
     """The part of the engine that launches instances. See :class:`localcloud.aws.autoscaling.engine.Engine`."""
 
-    launch_failures: dict[tuple[str, str | None], tuple[str, str]]
+    launch_failures: dict[tuple[str, str | None, str | None], tuple[str, str]]
+    """The error code and message by group name or "*", instance type and zone; None means any."""
 
-    def launch(self, group: Group, why: str, warm: bool = False) -> Member | None:
-        """Launch one instance in the zone with the fewest instances that offers its type. Schedules a retry on failure."""
+    def launch(self, group: Group, why: str, warm: bool = False, rebalances: bool = False) -> Member | None:
+        """Launch one instance in the zone with the fewest instances that offers its type. Schedules a retry on failure.
+
+        Where that zone has no capacity, another one is tried, unless the launch `rebalances` the zones.
+        """
+        tries_next = ("Unsupported",) if rebalances else ("Unsupported", "InsufficientInstanceCapacity")
         counts = group.per_zone(warm)
         for zone in sorted(group.zones, key=lambda z: (counts[z], z)):
             made, code = self.launch_in_zone(group, zone, why, warm)
             if made:
                 return made
-            if code != "Unsupported":
+            if code not in tries_next:
                 break
         group.launch_backoff = True
         self.simulator.timers.after(self.simulator.settings.delays.relaunch, lambda: self.retry_launch(group))
@@ -67,18 +73,18 @@ class GroupLaunches(Lifecycle):
             variants = [with_override(source, group, kind, spot) for kind in instance_type_order(group, spot, zone) or [None]]
         for variant in variants:
             try:
-                self.check(group, variant)
+                self.check(group, variant, zone)
                 return variant, run_instance.run(self.simulator, group, variant, subnet)
             except ServiceException as refusal:
                 error = refusal
         raise error
 
-    def check(self, group: Group, source: Source) -> None:
+    def check(self, group: Group, source: Source, zone: str) -> None:
         """Raise the error with which EC2 refuses the launch, or an injected launch failure."""
-        for where in (group.name, "*"):
-            for kind in (run_instance.instance_type_of(source.data), None):
-                if (where, kind) in self.launch_failures:
-                    raise AwsError(*self.launch_failures[where, kind])
+        kinds = (run_instance.instance_type_of(source.data), None)
+        for scope in itertools.product((group.name, "*"), kinds, (zone, None)):
+            if scope in self.launch_failures:
+                raise AwsError(*self.launch_failures[scope])
         reason = run_instance.launch_problem(self.simulator, source.data, group.subnets)
         if reason:
             raise AwsError("ValidationError", f"{reason.rstrip('.')}. Launching EC2 instance failed.")

@@ -50,8 +50,8 @@ class Control:
     def post(self, path, **fields):
         return self._checked(requests.post(f"{self.url}/{path}", json=fields, timeout=10))
 
-    def delete(self, path):
-        return self._checked(requests.delete(f"{self.url}/{path}", timeout=10))
+    def delete(self, path, **fields):
+        return self._checked(requests.delete(f"{self.url}/{path}", json=fields, timeout=10))
 
     @staticmethod
     def _checked(answer):

@@ -138,3 +138,25 @@ def test_a_snapshot_is_stable_and_complete(aws, control, groups):
     for snapshot in (first, second):
         snapshot["groups"] = {name: snapshot["groups"][name]}
     assert second == first
+
+
+def test_a_stale_read_can_follow_the_state_some_writes_behind(aws, control, groups):
+    """Amazon EC2 API Reference, "Eventual consistency in the Amazon EC2 API"."""
+    name = groups.make()
+    fault = control.post("faults", action="stale", operation="DescribeAutoScalingGroups", match=name, writes=2, count=-1)["id"]
+    seen = []
+    for size in (5, 6, 7, 8):
+        aws.autoscaling.update_auto_scaling_group(AutoScalingGroupName=name, MaxSize=size)
+        seen.append(groups.show(name)["MaxSize"])
+    assert seen == [1, 1, 5, 6]
+    control.delete("faults", id=fault)
+    assert groups.show(name)["MaxSize"] == 8
+
+
+def test_one_fault_can_be_removed_alone(aws, control):
+    """Each fault of a test ends at its own time."""
+    first, second = (control.post("faults", action="deny", operation=name, count=-1)["id"] for name in ("ListRoles", "ListGroups"))
+    control.delete("faults", id=first)
+    assert aws.iam.list_roles(MaxItems=1)["Roles"]
+    assert [fault["id"] for fault in control.get("faults")] == [second]
+    assert client_error(aws.iam.list_groups)[0] == "AccessDenied"

@@ -1,5 +1,12 @@
 """The control plane of the local cloud behaves as a real one, nodes included."""
 
+import contextlib
+import os
+import pathlib
+import signal
+
+import requests
+
 from localcloud.tests.support import eventually
 
 
@@ -56,7 +63,7 @@ def test_an_eviction_respects_its_budget(kubernetes, namespace, node, deployment
 def test_a_dead_kubelet_is_detected_and_blocks_pod_deletion(kubernetes, namespace, node, deployment):
     name = node()
     place = f"/api/v1/nodes/{name}"
-    deployment(2)
+    deployment(1, "more")
     pod = eventually(lambda: len(running(kubernetes, namespace)) == 2 and running(kubernetes, namespace))[0]
     web = f"/apis/apps/v1/namespaces/{namespace}/deployments/web"
     kubernetes.patch(place, {"metadata": {"labels": {"local.instance-manager/kubelet": "dead"}}})
@@ -104,3 +111,24 @@ def test_the_audit_log_has_every_write_and_no_secret(kubernetes, namespace):
     ]
     assert canary not in str(kubernetes.audit())
     assert any(line.get("requestObject", {}).get("data") == {"seen": "yes"} for line in kubernetes.audit())
+
+
+def test_a_killed_api_server_comes_back_with_its_objects(kubernetes, namespace, node, deployment):
+    """A managed control plane restarts its API servers at any time, and etcd keeps everything."""
+    name = node("alive")
+    deployment(1)
+    (before,) = eventually(lambda: running(kubernetes, namespace))
+    process = pathlib.Path(kubernetes["logs"]) / "kube-apiserver.pid"
+    killed = process.read_text()
+    os.kill(int(killed), signal.SIGKILL)
+    eventually(lambda: process.read_text() != killed, message="another process")
+
+    def ready():
+        with contextlib.suppress(requests.ConnectionError):
+            return kubernetes.api("GET", "/readyz").text == "ok"
+
+    eventually(ready, message="the API server")
+    assert [p["metadata"]["uid"] for p in running(kubernetes, namespace)] == [before["metadata"]["uid"]]
+    assert ready_status(kubernetes, name) == "True"
+    deployment(1, "more")
+    eventually(lambda: len(running(kubernetes, namespace)) == 2, message="work of the scheduler and of kwok")

@@ -167,6 +167,18 @@ def test_activities_describe_launches_and_failures(aws, groups, control):
     assert client_error(aws.autoscaling.describe_scaling_activities, MaxRecords=101)[0] == "ValidationError"
 
 
+def test_another_zone_is_used_while_one_has_no_capacity(aws, groups, control):
+    """Amazon EC2 Auto Scaling User Guide, "Auto Scaling group Availability Zone distribution": balanced best effort."""
+    zone = "us-west-2a"
+    control.post("launch-failure", group="*", zone=zone, code="InsufficientInstanceCapacity")
+    name = groups.make(2, MaxSize=3, VPCZoneIdentifier=",".join(groups.simulator.subnets[:2]))
+    shown = groups.settle(name, 2)
+    assert {i["AvailabilityZone"] for i in groups.show(name)["Instances"]} == {"us-west-2b"}, shown
+    assert "Failed" in {activity["StatusCode"] for activity in groups.activities(name)}
+    control.post("launch-failure", group="*", zone=zone, code=None)
+    wait_until(lambda: len({i["AvailabilityZone"] for i in groups.show(name)["Instances"]}) == 2, "balanced zones")
+
+
 def test_an_invalid_new_template_version_fails_activities(aws, groups, data, simulator):
     """Amazon EC2 Auto Scaling User Guide, "Troubleshoot: AMI issues"."""
     name = groups.make(0, LaunchTemplate={"LaunchTemplateName": groups.template, "Version": "$Latest"})
