@@ -3,7 +3,7 @@
 SHELL := bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help build demo local test test-fast lint fmt clippy deny drift links advisories golden bench docs
+.PHONY: help build demo local test test-fast lint fmt clippy deny drift links advisories golden bench campaign docs
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,6 +35,11 @@ bench: ## measure AWS calls, time and memory for 20 to 1,000 groups, for each fe
 	@BENCH=features BENCH_PROFILE=release localcloud/up -- python bench/bench.py
 	@BENCH=others BENCH_PROFILE=release localcloud/up -- python bench/bench.py
 	@BENCH=scale BENCH_PROFILE=release localcloud/up -- python bench/bench.py
+
+campaign: ## random worlds, changes and faults: SEED=n [COUNT=n | MINUTES=m], or REPLAY=file, or nothing for the fixed seeds
+	@tools/need build local
+	cargo build --locked
+	@tools/campaign $(if $(REPLAY),--replay $(REPLAY),$(if $(SEED),--seed $(SEED),--fixed)) $(if $(COUNT),--count $(COUNT)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SHRINK),--shrink)
 
 golden: ## regenerate the generated files: the CRD, its reference, golden files
 	UPDATE_GOLDEN=1 INSTA_UPDATE=always cargo test --locked --quiet

@@ -121,6 +121,8 @@ class Proxy:
         """Method and path of every write that passed, in order."""
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
+        # A client that ends has nothing to read.
+        self._server.handle_error = lambda *_: None
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
         self.kubeconfig = self._write_kubeconfig(cloud)
 

@@ -1,0 +1,257 @@
+"""The values that specs of generated groups may have: for each aspect of a group a function that draws one.
+
+A group is a choice for each aspect of its shape. A change of a group draws some of its aspects again, so every spec
+is valid by construction, and `bad` gives those that are not. Each draw returns fragments of the spec, which `compose`
+merges: `annotations`, `strategy`, and the sections of the provisioner.
+"""
+
+PREFIX = "instancemgr.keikoproj.io/"
+IMAGES = {
+    family: [f"ami-0{number}10000000000000{release}" for release in (1, 2, 3)]
+    for number, family in enumerate(("amazonlinux2", "amazonlinux2023", "bottlerocket"), 1)
+}
+"""Images that the simulated AWS publishes for x86_64, oldest first."""
+SUBNETS = ["demo-private-a", "demo-private-b", "demo-private-c"]
+TYPES = ["m5.large", "m5.xlarge", "m5a.large", "c5.large"]
+TAINTS = [{"key": "dedicated", "value": "camp", "effect": "NoSchedule"}, {"key": "soft", "value": "1", "effect": "PreferNoSchedule"}]
+MANAGED_EFFECTS = {"NoSchedule": "NO_SCHEDULE", "PreferNoSchedule": "PREFER_NO_SCHEDULE"}
+
+
+def some(random, items, least=0):
+    """Some of the items, in their order."""
+    chosen = random.sample(range(len(items)), random.randint(least, len(items)))
+    return [items[index] for index in sorted(chosen)]
+
+
+# --- Auto Scaling groups --------------------------------------------------------------------------
+
+
+def sizes(random):
+    low = random.choice([0, 1, 1, 2, 2, 3])
+    return {"eks": {"minSize": low, "maxSize": low + random.choice([0, 1, 2])}} if low else {"eks": {"minSize": 0, "maxSize": 2}}
+
+
+def units(random):
+    low = random.choice([4, 6])
+    return {"eks": {"minSize": low, "maxSize": low + 6}}
+
+
+def system(random):
+    """The OS family with what depends on it."""
+    family = random.choice(["amazonlinux2023", "amazonlinux2023", "amazonlinux2", "bottlerocket"])
+    configuration = {"image": random.choice(IMAGES[family])}
+    if family == "amazonlinux2023" and random.random() < 0.4:
+        del configuration["image"]
+    if family != "bottlerocket" and random.random() < 0.5:
+        script = f"echo {random.randrange(3)} > /etc/campaign\n"
+        configuration["userData"] = [{"name": "mark", "stage": random.choice(["PreBootstrap", "PostBootstrap"]), "data": script}]
+    return {"annotations": {PREFIX + "os-family": family}, "configuration": configuration}
+
+
+def windows(random):
+    configuration = {"image": random.choice(["latest", "ssm://2022"])}
+    return {"annotations": {PREFIX + "os-family": "windows"}, "configuration": configuration}
+
+
+def instance_type(random):
+    return {"configuration": random.choice([{}, *({"instanceType": kind} for kind in TYPES)])}
+
+
+def subnets(random):
+    return {"configuration": random.choice([{}, {"subnets": some(random, SUBNETS, 1)}])}
+
+
+def labels(random):
+    return {"configuration": {"labels": {key: str(random.randrange(2)) for key in some(random, ["team", "tier"])}}}
+
+
+def taints(random):
+    return {"configuration": random.choice([{}, {"taints": some(random, TAINTS)}])}
+
+
+def tags(random):
+    found = [{"key": key, "value": str(random.randrange(2))} for key in some(random, ["cost-center", "stage"])]
+    return {"configuration": {"tags": found} if found else {}}
+
+
+def policies(random):
+    return {"configuration": random.choice([{}, {"managedPolicies": some(random, ["AmazonSSMManagedInstanceCore", "AmazonS3ReadOnlyAccess"])}])}
+
+
+def hooks(random):
+    launch = {"name": "announce", "lifecycle": "launch", "defaultResult": "continue", "heartbeatTimeout": random.choice([60, 90])}
+    end = {"name": "farewell", "lifecycle": "terminate", "defaultResult": "continue", "heartbeatTimeout": 60, "metadata": "bye"}
+    return {"configuration": random.choice([{}, {}, {"lifecycleHooks": some(random, [launch, end], 1)}])}
+
+
+def processes(random):
+    return {"configuration": random.choice([{}, {"suspendProcesses": some(random, ["AZRebalance", "ScheduledActions", "AlarmNotification"], 1)}])}
+
+
+def metrics(random):
+    return {"configuration": random.choice([{}, {"metricsCollection": some(random, ["GroupMinSize", "GroupMaxSize", "GroupDesiredCapacity"], 1)}, {"metricsCollection": ["all"]}])}
+
+
+def volumes(random):
+    root = {"name": "/dev/xvda", "type": random.choice(["gp2", "gp3"]), "size": random.choice([40, 50])}
+    data = {"name": "/dev/xvdb", "type": "gp3", "size": 20, "encrypted": True}
+    return {"configuration": random.choice([{}, {"volumes": [root]}, {"volumes": [root, data]}])}
+
+
+def metadata_options(random):
+    options = {"httpEndpoint": "enabled", "httpTokens": random.choice(["required", "optional"]), "httpPutHopLimit": random.choice([1, 2])}
+    return {"configuration": random.choice([{}, {"metadataOptions": options}])}
+
+
+def rolling(random):
+    update = {"maxUnavailable": random.choice([1, 1, 2, "50%"]), "joinTimeout": "20s"}
+    update |= random.choice([{}, {}, {"maxSurge": 1}]) | random.choice([{}, {}, {"drainTimeout": "60s", "drainForce": random.random() < 0.5}])
+    return {"strategy": {"type": "rollingUpdate", "rollingUpdate": update}}
+
+
+def mixed(random):
+    policy = {"instanceTypes": [{"type": kind} for kind in some(random, ["m5a.large", "m5n.large"], 1)], "spotRatio": random.choice([0, 50, 100])}
+    policy |= random.choice([{}, {"baseCapacity": 1}]) | random.choice([{}, {"strategy": "LowestPrice"}, {"strategy": "PriceCapacityOptimized"}])
+    return {"configuration": {"instanceType": "m5.large", "mixedInstancesPolicy": policy}}
+
+
+def weighted(random):
+    types = [{"type": "m5a.large", "weight": 1}, {"type": "m5.xlarge", "weight": 2}]
+    return {"configuration": {"instanceType": "m5.large", "mixedInstancesPolicy": {"instanceTypes": types, "spotRatio": random.choice([0, 50])}}}
+
+
+def warm_or_spot(random):
+    """AWS allows one of both, so a change from one to the other has an order."""
+    pools = [{"minSize": 1, "maxSize": -1}, {"minSize": 0, "maxSize": 3}]
+    return random.choice([{}, {"configuration": {"spotPrice": "0.2"}}, *({"eks": {"warmPool": pool}} for pool in pools)])
+
+
+COMMON = (sizes, labels, taints, tags, policies, hooks, processes, metrics, subnets, rolling)
+
+# --- managed node groups --------------------------------------------------------------------------
+
+
+def managed_sizes(random):
+    low = random.choice([1, 1, 2])
+    return {"eks-managed": {"minSize": low, "maxSize": low + random.choice([0, 2])}}
+
+
+def managed_labels(random):
+    return {"configuration": {"nodeLabels": {key: str(random.randrange(2)) for key in some(random, ["team", "tier"])}}}
+
+
+def managed_taints(random):
+    found = [{**taint, "effect": MANAGED_EFFECTS[taint["effect"]]} for taint in some(random, TAINTS)]
+    return {"configuration": {"taints": found} if found else {}}
+
+
+def managed_shape(random):
+    """What EKS cannot change in place. All of it is given: EKS keeps what it chose for an omitted field."""
+    given = {"instanceTypes": random.choice([["m5.large"], ["m5.large", "m5a.large"], ["c5.large"]]), "volSize": random.choice([30, 40])}
+    return {"configuration": {**given, "capacityType": random.choice(["ON_DEMAND", "SPOT"]), "amiType": "AL2023_x86_64_STANDARD", "subnets": some(random, SUBNETS, 1)}}
+
+
+def managed_repair(random):
+    return {"configuration": {"nodeRepairConfig": {"enabled": random.random() < 0.5}}}
+
+
+def managed_strategy(random):
+    return {"strategy": {"type": "managed", "managed": {"maxUnavailable": random.choice([1, 2])}}}
+
+
+# --- Fargate profiles -----------------------------------------------------------------------------
+
+
+def selectors(random):
+    chosen = [{"namespace": "camp", "labels": {"compute": random.choice(["one", "two"])}}, {"namespace": "batch-*"}]
+    return {"eks-fargate": {"selectors": some(random, chosen, 1)}}
+
+
+def fargate_subnets(random):
+    return {"eks-fargate": {"subnets": some(random, SUBNETS, 1)}}
+
+
+def fargate_tags(random):
+    return {"eks-fargate": random.choice([{}, {"tags": [{"owner": random.choice(["a", "b"])}]}])}
+
+
+def fargate_strategy(random):
+    return {"strategy": {"type": "managed"}}
+
+
+# --- shapes ---------------------------------------------------------------------------------------
+
+SHAPES = {
+    "plain": ("eks", (*COMMON, system, instance_type, volumes, metadata_options)),
+    "windows": ("eks", (*COMMON, windows, instance_type)),
+    "mixed": ("eks", (*COMMON, system, mixed)),
+    "weighted": ("eks", (*(a for a in COMMON if a is not sizes), units, system, weighted)),
+    "warm": ("eks", (*COMMON, system, instance_type, warm_or_spot)),
+    "managed": ("eks-managed", (managed_sizes, managed_labels, managed_taints, managed_shape, managed_repair, managed_strategy, tags)),
+    "fargate": ("eks-fargate", (selectors, fargate_subnets, fargate_tags, fargate_strategy)),
+}
+"""For each shape its provisioner and its aspects."""
+
+BAD = {
+    "eks": [
+        {"image": "no-image"},
+        {"image": "ami-0ffffffffffffffff"},
+        {"instanceType": "m9.nothing"},
+        {"subnets": ["no-such-subnet"]},
+        {"securityGroups": ["no-such-group"]},
+        {"taints": [{"key": "twice", "value": value, "effect": "NoSchedule"} for value in ("1", "2")]},
+        {"bootstrapOptions": {"containerRuntime": "rkt"}},
+        {"volumes": [{"name": "/dev/xvda", "type": "gp9", "size": 40}]},
+        {"roleName": "no-such-role", "instanceProfileName": "no-such-profile"},
+        {"minSize": 9, "maxSize": 1},
+    ],
+    "eks-managed": [{"instanceTypes": ["m9.nothing"]}, {"subnets": ["no-such-subnet"]}, {"nodeRole": "arn:aws:iam::123456789012:role/no-such-role"}, {"volSize": 0}],
+    "eks-fargate": [{"subnets": ["no-such-subnet"]}, {"subnets": ["demo-public-a"]}, {"selectors": []}],
+}
+"""What makes a spec of the provisioner invalid, or impossible in AWS."""
+
+
+def draw_group(random, shape):
+    """A group of that shape: a choice for each aspect, by its name."""
+    return {aspect.__name__: aspect(random) for aspect in SHAPES[shape][1]}
+
+
+def redraw(random, shape, choices):
+    """The same with one to three of its aspects drawn again."""
+    aspects = {aspect.__name__: aspect for aspect in SHAPES[shape][1]}
+    changed = random.sample(sorted(aspects), random.choice([1, 1, 1, 2, 3]))
+    return {**choices, **{name: aspects[name](random) for name in sorted(changed) if name in aspects}}
+
+
+def compose(name, shape, choices):
+    """The annotations and spec that the choices come to."""
+    provisioner = SHAPES[shape][0]
+    found = {"annotations": {}, "strategy": {}, "configuration": {}, "eks": {}, "eks-managed": {}, "eks-fargate": {}}
+    for fragments in choices.values():
+        for section, values in fragments.items():
+            found[section] = {**found[section], **values}
+    configuration, section = found["configuration"], found[provisioner]
+    pool = {"pool": name}
+    if provisioner == "eks":
+        configuration["labels"] = {**configuration.get("labels", {}), **pool}
+    elif provisioner == "eks-managed":
+        configuration["nodeLabels"] = {**configuration.get("nodeLabels", {}), **pool}
+        configuration["nodeRole"] = f"arn:aws:iam::123456789012:role/people-{name}"
+        configuration["clusterName"] = "demo"
+    else:
+        section["clusterName"] = "demo"
+    body = {**section, "configuration": configuration} if provisioner != "eks-fargate" else section
+    return {"annotations": found["annotations"], "spec": {"provisioner": provisioner, "strategy": found["strategy"], provisioner: body}}
+
+
+def spoil(random, group):
+    """A spec that no controller can realize, out of one that it can."""
+    provisioner = group["spec"]["provisioner"]
+    change = random.choice(BAD[provisioner])
+    section = group["spec"][provisioner]
+    top = {key: value for key, value in change.items() if key in ("minSize", "maxSize", "selectors") or provisioner == "eks-fargate"}
+    inner = {key: value for key, value in change.items() if key not in top}
+    spoiled = {**section, **top}
+    if inner:
+        spoiled["configuration"] = {**section["configuration"], **inner}
+    return {**group, "spec": {**group["spec"], provisioner: spoiled}}

@@ -1,0 +1,158 @@
+"""Scenarios: a world and what happens in it, drawn from a seed. A scenario is a plain JSON value.
+
+    {"seed": 7, "mode": "CONFIG_MAP", "config": <data of the ConfigMap>, "groups": {name: <group>}, "events": [...]}
+
+A group is `{"annotations": ..., "spec": ...}`. Each event has a trigger, `{"after": seconds}` or `{"writes": k}` (after
+the controller's k-th write to AWS or the API server since the event before), and is one of:
+
+    {"kind": "transition", "group": name, "to": <group>}  applied; `"bad": true` if nobody can realize it
+    {"kind": "config", "config": <data>}
+    {"kind": "delete", "group": name}
+    {"kind": "settle"}
+    {"kind": "perturbation", "name": ..., "arguments": {...}}
+
+A transition of a group that was deleted creates it again. The last spec of every group is valid.
+"""
+
+import random
+import textwrap
+
+from campaign import aspects, perturbations
+
+NAMES = ["alpha", "bravo", "charlie", "delta", "echo", "foxtrot", "golf", "hotel"]
+MODES = ["CONFIG_MAP", "CONFIG_MAP", "API", "API_AND_CONFIG_MAP"]
+BOUNDARIES = """
+restricted:
+- spec.eks.configuration.clusterName
+shared:
+  merge:
+  - spec.eks.configuration.tags
+  mergeOverride:
+  - metadata.annotations
+  - spec.strategy
+  - spec.eks.configuration.labels
+  replace:
+  - spec.eks.configuration.image
+  - spec.eks.configuration.instanceType
+  - spec.eks.configuration.metadataOptions
+  - spec.eks.configuration.securityGroups
+  - spec.eks.configuration.subnets
+"""
+POLICY = "roles: ['*']\nmanagedPolicies: ['*']\nfargateNamespaces: ['*']\nexcludableNamespaces: ['*']\n"
+DEFAULTS = """
+metadata:
+  annotations:
+    instancemgr.keikoproj.io/os-family: amazonlinux2023
+spec:
+  provisioner: eks
+  eks:
+    configuration:
+      clusterName: demo
+      image: {image}
+      instanceType: {instance_type}
+      subnets: [demo-private-a, demo-private-b, demo-private-c]
+      securityGroups: [demo-nodes]
+      tags:
+      - key: owner
+        value: {owner}
+      labels:
+        example.com/pool: {pool}
+"""
+
+
+def generate(seed, disturb=True, only=None):
+    """The scenario of a seed, without perturbations unless `disturb`, or with those whose name holds the text `only`."""
+    found = {name: each for name, each in perturbations.load().items() if only is None or only in name}
+    chance = random.Random(seed)
+    admin = draw_admin(chance)
+    names = NAMES[: chance.choice([4, 5, 6, 6, 7])]
+    # One group of each provisioner, and any others.
+    shapes = ["managed", "fargate", *chance.choices(sorted(aspects.SHAPES), [1, 1, 2, 5, 2, 2, 1], k=len(names) - 2)]
+    chance.shuffle(shapes)
+    shape_of = dict(zip(names, shapes, strict=True))
+    choices = {name: aspects.draw_group(chance, shape_of[name]) for name in names}
+    groups = {name: aspects.compose(name, shape_of[name], choices[name]) for name in names}
+    scenario = {"seed": seed, "mode": chance.choice(MODES), "config": config_of(admin), "groups": groups, "events": []}
+    present = dict(groups)
+    for _ in range(chance.randint(6, 10)):
+        scenario["events"] += draw_step(chance, shape_of, choices, present, admin)
+    # Drawn apart: another set of perturbations leaves the world and its changes as they are.
+    return with_perturbations(scenario, random.Random(f"{seed}/perturbations"), found) if disturb else scenario
+
+
+def draw_admin(chance):
+    """What the admin's defaults say."""
+    return {
+        "image": chance.choice(aspects.IMAGES["amazonlinux2023"]),
+        "instance_type": chance.choice(aspects.TYPES[:2]),
+        "owner": chance.choice(["platform", "search"]),
+        "pool": chance.choice(["shared", "other"]),
+    }
+
+
+def config_of(admin):
+    """The data of the ConfigMap."""
+    return {"boundaries": BOUNDARIES.lstrip(), "defaults": textwrap.dedent(DEFAULTS).lstrip().format(**admin), "policy": POLICY}
+
+
+def trigger(chance):
+    """When an event happens, after the one before."""
+    return chance.choice([{"after": 0}, {"after": chance.choice([0.5, 1, 2, 4])}, {"writes": chance.randint(1, 6)}, {"writes": chance.randint(1, 3)}])
+
+
+def draw_step(chance, shape_of, choices, present, admin):
+    """The next events; `choices`, `present` (the groups as they are now) and `admin` follow them."""
+    name = chance.choice(sorted(shape_of))
+    kind = chance.choices(["change", "bad", "config", "delete", "again", "settle"], [10, 2, 2, 1, 1, 3])[0]
+    if kind == "settle":
+        return [{"kind": "settle", "trigger": {"after": 0}}]
+    if kind == "config":
+        key = chance.choice(sorted(admin))
+        admin[key] = draw_admin(chance)[key]
+        return [{"kind": "config", "config": config_of(admin), "trigger": trigger(chance)}]
+    before = present[name]
+    choices[name] = aspects.redraw(chance, shape_of[name], choices[name])
+    present[name] = aspects.compose(name, shape_of[name], choices[name])
+    last = {"kind": "transition", "group": name, "to": present[name], "trigger": trigger(chance)}
+    if kind == "bad":
+        bad = aspects.spoil(chance, before)
+        return [{"kind": "transition", "group": name, "to": bad, "bad": True, "trigger": trigger(chance)}, last]
+    if kind in ("delete", "again"):
+        first = {"kind": "delete", "group": name, "trigger": trigger(chance)}
+        return [first, {**last, "trigger": {"after": 0} if kind == "again" else trigger(chance)}]
+    return [last]
+
+
+def with_perturbations(scenario, chance, registry):
+    """The scenario with perturbations between its events."""
+    fitting = [found for found in registry.values() if found.fits(scenario)]
+    events = []
+    for event in scenario["events"]:
+        events.append(event)
+        if event["kind"] != "settle" and fitting and chance.random() < 0.5:
+            found = chance.choice(fitting)
+            events.append({"kind": "perturbation", "name": found.name, "arguments": found.arguments(chance, scenario), "trigger": trigger(chance)})
+    return {**scenario, "events": events}
+
+
+def without_perturbations(scenario):
+    """The same world and changes, undisturbed."""
+    return {**scenario, "events": [event for event in scenario["events"] if event["kind"] != "perturbation"]}
+
+
+def fresh(scenario):
+    """The world in which every group is made with its last spec, and nothing happens to it."""
+    groups, config = dict(scenario["groups"]), scenario["config"]
+    for event in scenario["events"]:
+        if event["kind"] == "transition":
+            groups[event["group"]] = event["to"]
+        elif event["kind"] == "delete":
+            groups.pop(event["group"], None)
+        elif event["kind"] == "config":
+            config = event["config"]
+    return {**scenario, "config": config, "groups": groups, "events": []}
+
+
+def transitions(scenario):
+    """How many changes of specs, of the ConfigMap and of the existence of groups it has."""
+    return sum(event["kind"] in ("transition", "config", "delete") for event in scenario["events"])

@@ -1,0 +1,334 @@
+"""The stage: plays one scenario on a local cloud and records what happened. It judges nothing."""
+
+import contextlib
+import datetime
+import pathlib
+import signal
+import time
+
+import yaml
+
+from campaign import controller as processes
+from campaign import perturbations, strangers
+from e2e import harness, logs
+from e2e.proxy import Proxy
+
+NAMESPACE = "camp"
+SETTLE = 60
+"""How long a settle in the middle of a scenario may take, in seconds: faults may be at work."""
+START = 40
+"""How long a controller may take until it leads."""
+POLL = 0.1
+
+
+class Group(harness.Group):
+    """One InstanceGroup of the scenario."""
+
+    def __init__(self, stage, name):
+        super().__init__(stage.tenant, name)
+        self.namespace, self._stage = NAMESPACE, stage
+
+    @property
+    def provisioner(self):
+        """Its provisioner."""
+        return self._stage.present[self.name]["spec"]["provisioner"]
+
+    def scaling_group_name(self):
+        """The name of its Auto Scaling group, of EKS's own for a managed node group, or None."""
+        named = self.status().get("activeScalingGroupName")
+        return named if self.provisioner != "eks-fargate" else None
+
+    def asg(self):
+        """Its scaling group as AWS shows it, or None."""
+        self.scaling_group = self.scaling_group_name() or "none"
+        return super().asg()
+
+
+class Stage:
+    """A private cloud with a controller, for one run of a scenario."""
+
+    def __init__(self, pool, scenario, settings, directory):
+        self.scenario, self.settings, self.directory = scenario, settings, pathlib.Path(directory)
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._pool, self._undo, self.journal = pool, [], []
+        self.present, self.bad, self.controllers = {}, set(), []
+        self.registry = perturbations.load()
+        self.cloud = pool.take("--authentication-mode", scenario["mode"])
+        self._aws = logs.Log(self.cloud["aws_log"])
+        self._audit = logs.Log(self.cloud["audit_log"])
+        self._audited_before = len(self._audit.lines())
+        self.proxy = Proxy(self.cloud)
+        self.tenant = None
+
+    # --- what a perturbation uses -----------------------------------------------------------------
+
+    def group(self, name):
+        """A group of the scenario."""
+        return Group(self, name)
+
+    def start(self, beside=False):
+        """Starts a controller, and waits until it leads; with `beside` another one runs already, and nothing is awaited."""
+        number = len(self.controllers) + 1
+        made = processes.Controller(self.settings, self.cloud, self.proxy.kubeconfig, number, self.directory / f"controller-{number}.log")
+        self.controllers.append(made.start())
+        if not beside:
+            self.wait_until(lambda: self.leader() is not None, START)
+        return made
+
+    def kill(self, graceful=False):
+        """Ends every controller. Its lease goes with it: waiting for its end would test nothing but the election."""
+        for running in self.controllers:
+            if running.running:
+                running.signal(signal.SIGCONT)
+                running.end(graceful)
+        self.cloud.api("DELETE", self.settings["lease"])
+
+    def pause(self):
+        """Stops the controller that was started last, as a suspended machine would; returns it."""
+        chosen = next(c for c in reversed(self.controllers) if c.running)
+        chosen.signal(signal.SIGSTOP)
+        self.undo(lambda: self.resume(chosen))
+        return chosen
+
+    def resume(self, paused):
+        """Lets a paused controller go on."""
+        paused.signal(signal.SIGCONT)
+
+    def leader(self):
+        """Who holds the lease, or None."""
+        return ((self.cloud.get(self.settings["lease"]) or {}).get("spec") or {}).get("holderIdentity") or None
+
+    def fault(self, seconds=None, **fields):
+        """A fault of the controllers' AWS calls, see localcloud/aws/control.py; gone after `seconds`, or before the final settle."""
+        number = self.cloud.control("POST", "faults", **{"caller": "controller", **fields})["id"]
+        self.undo(lambda: self.cloud.control("DELETE", "faults", id=number), after=seconds)
+        return number
+
+    def clear_faults(self):
+        """Takes every fault of AWS calls away, and lets held calls go without an answer."""
+        self.cloud.control("DELETE", "faults")
+        self.release(lose=True)
+
+    def held_calls(self):
+        """The AWS calls that are held."""
+        return self.cloud.control("GET", "held")
+
+    def release(self, lose):
+        """Lets the held AWS calls go, with or without their answers."""
+        self.cloud.control("POST", "release", lose=lose)
+
+    def undo(self, function, after=None):
+        """Has `function` called once: after so many seconds, at the latest before the final settle."""
+        self._undo.append((time.monotonic() + after if after is not None else None, function))
+
+    def wait_until(self, predicate, seconds):
+        """Whether it came true in that time. Meanwhile faults end when their time is over."""
+        deadline = time.monotonic() + seconds
+        while not (found := predicate()):
+            if time.monotonic() > deadline:
+                return False
+            self._undo_due()
+            time.sleep(POLL)
+        return found
+
+    def wait(self, seconds):
+        """Lets time pass."""
+        self.wait_until(lambda: False, seconds)
+
+    def _undo_due(self):
+        now = time.monotonic()
+        due = [entry for entry in self._undo if entry[0] is not None and entry[0] <= now]
+        self._undo = [entry for entry in self._undo if entry not in due]
+        for _, function in due:
+            function()
+
+    # --- logs -------------------------------------------------------------------------------------
+
+    def aws_log(self):
+        """The simulator's log of this run."""
+        return self._aws.lines()
+
+    def audit_log(self):
+        """The API server's audit log of this run."""
+        return self._audit.lines()[self._audited_before :]
+
+    def is_controllers(self, line):
+        """Whether a line of either log is a write of a controller under test, leases apart."""
+        if "kind" in line and "seq" in line:
+            return line["kind"] == "call" and line["caller"]["key"].startswith("controller")
+        return line["user"]["username"] == self.settings["user"] and line.get("objectRef", {}).get("resource") != "leases"
+
+    def writes(self):
+        """How many writes the controllers have made: to AWS, to the API server."""
+        return sum(map(self.is_controllers, self.aws_log())) + sum(map(self.is_controllers, self.audit_log()))
+
+    def note(self, what, **more):
+        """A line of the journal: what the stage did, and when."""
+        self.journal.append({"time": _now(), "what": what, **more})
+
+    # --- playing ----------------------------------------------------------------------------------
+
+    def play(self):
+        """Plays the scenario; returns the record of it, for the oracles."""
+        try:
+            self._set_up()
+            for event in self.scenario["events"]:
+                self._wait_for(event["trigger"])
+                self._perform(event)
+            return self._end()
+        finally:
+            self._tear_down()
+
+    def _set_up(self):
+        self.cloud.install(yaml.safe_dump(_config_map(self.scenario["config"])))
+        # The last run of this control plane had a namespace of the same name.
+        self.wait_until(lambda: self.cloud.get(f"/api/v1/namespaces/{NAMESPACE}") is None, START)
+        self.tenant = harness.Tenant(self.cloud, None, namespace=NAMESPACE)
+        for name, group in self.scenario["groups"].items():
+            if group["spec"]["provisioner"] == "eks-managed":
+                self.cloud.make_role(f"people-{name}")
+        self.strangers = strangers.plant(self.cloud)
+        self.note("begin", strangers=strangers.snapshot(self.cloud.snapshot()))
+        self.start()
+        for name, group in self.scenario["groups"].items():
+            self._apply(name, group)
+            self._workload(name, group)
+        self.settle(self.settings["patience"])
+        self.note("made")
+
+    def _apply(self, name, group, bad=False):
+        metadata = {"name": name, "annotations": group["annotations"]}
+        self.present[name] = group
+        self.bad.add(name) if bad else self.bad.discard(name)
+        self.note("apply", group=name, to=group, bad=bad)
+        document = {"apiVersion": "instancemgr.keikoproj.io/v1alpha1", "kind": "InstanceGroup", "metadata": metadata, "spec": group["spec"]}
+        # An object that is being deleted takes changes, and is gone with them. People wait, as `kubectl delete` does.
+        self.wait_until(lambda: not self._is_being_deleted(name), self.settings["patience"])
+        try:
+            self.tenant.apply(document)
+        except AssertionError as refused:
+            assert bad, refused
+            self.note("refused", group=name, message=str(refused))
+
+    def _is_being_deleted(self, name):
+        return "deletionTimestamp" in (self.group(name).get() or {"metadata": {}})["metadata"]
+
+    def _workload(self, name, group):
+        """Pods on the group's nodes, of which a budget lets one go at a time."""
+        if group["spec"]["provisioner"] == "eks-fargate":
+            return
+        everywhere = [{"operator": "Exists"}]
+        self.tenant.deployment(f"on-{name}", 2, {"pool": name}, {"maxUnavailable": 1}, tolerations=everywhere)
+
+    def _wait_for(self, trigger):
+        if "writes" in trigger:
+            target = self.writes() + trigger["writes"]
+            self.wait_until(lambda: self.writes() >= target, 10)
+        else:
+            self.wait(trigger["after"])
+
+    def _perform(self, event):
+        kind = event["kind"]
+        if kind == "transition":
+            self._apply(event["group"], event["to"], event.get("bad", False))
+        elif kind == "config":
+            self.note("config", config=event["config"])
+            self.cloud.install(yaml.safe_dump(_config_map(event["config"])))
+        elif kind == "delete":
+            self.note("delete", group=event["group"])
+            self.present.pop(event["group"], None)
+            self.cloud.api("DELETE", self.group(event["group"]).path)
+        elif kind == "settle":
+            self.note("settle", done=self.settle(SETTLE))
+        else:
+            self.note("perturbation", name=event["name"], arguments=event["arguments"])
+            self.registry[event["name"]](self, **event["arguments"])
+            self.note("perturbed", name=event["name"])
+
+    def settle(self, patience):
+        """Waits until every group is as it should be and nothing has been written for a while; whether it came to that."""
+        last, since = None, time.monotonic()
+
+        def quiet():
+            nonlocal last, since
+            written = self.writes()
+            if written != last:
+                last, since = written, time.monotonic()
+            return time.monotonic() - since >= self.settings["quiet"] and not self.unsettled()
+
+        return bool(self.wait_until(quiet, patience))
+
+    def unsettled(self):
+        """Groups that are not done: {name: what there is}."""
+        found = {}
+        for name in self.present:
+            status = self.group(name).status()
+            if name not in self.bad and status.get("currentState") != "Ready":
+                found[name] = {"state": status.get("currentState"), "conditions": status.get("conditions")}
+        for item in self.cloud.get(f"{harness.GROUPS}/namespaces/{NAMESPACE}/instancegroups")["items"]:
+            if item["metadata"]["name"] not in self.present:
+                found[item["metadata"]["name"]] = {"state": "being deleted", "conditions": item.get("status", {}).get("conditions")}
+        return found
+
+    def _end(self):
+        """Takes every fault away, waits, and takes pictures: of the end, of a quiet while, and of what deletions leave."""
+        while self._undo:
+            self._undo.pop()[1]()
+        self.clear_faults()
+        self.proxy.clear()
+        if not any(c.running for c in self.controllers):
+            self.start()
+        self.note("final")
+        self.settle(self.settings["patience"])
+        unsettled = self.unsettled()
+        end = self._picture()
+        self.note("end", unsettled=unsettled)
+        self.wait(self.settings["quiet"])
+        self.note("quiet")
+        left = self._delete_all()
+        world = {"subnets": self.cloud["subnets"], "security_group": self.cloud["security_group"], "strangers": self.strangers}
+        run = {"settings": self.settings, "scenario": self.scenario, "journal": self.journal, "end": end, "left": left}
+        return {**run, "world": world, "aws": self.aws_log(), "audit": self.audit_log()}
+
+    def _delete_all(self):
+        """Deletes every group; the picture of what is left."""
+        for kind in ("deployments", "poddisruptionbudgets"):
+            group = "apps" if kind == "deployments" else "policy"
+            self.cloud.api("DELETE", f"/apis/{group}/v1/namespaces/{NAMESPACE}/{kind}", {"propagationPolicy": "Background"})
+        for name in list(self.present):
+            self.note("delete", group=name)
+            self.present.pop(name)
+            self.cloud.api("DELETE", self.group(name).path)
+        self.wait_until(lambda: not self.unsettled(), self.settings["patience"])
+        self.note("left", unsettled=self.unsettled())
+        return self._picture()
+
+    def _picture(self):
+        """The whole account, and what there is in Kubernetes."""
+        pods = self.cloud.get(f"/api/v1/namespaces/{NAMESPACE}/pods")["items"]
+        groups = self.cloud.get(f"{harness.GROUPS}/namespaces/{NAMESPACE}/instancegroups")["items"]
+        nodes = self.cloud.get("/api/v1/nodes")["items"]
+        kubernetes = {"groups": groups, "nodes": nodes, "pods": pods, "map_roles": self.cloud.map_roles()}
+        return {"aws": self.cloud.snapshot(), "kubernetes": kubernetes}
+
+    def _tear_down(self):
+        for each in self.controllers:
+            each.signal(signal.SIGCONT)
+            if each.running:
+                each.end()
+        with contextlib.suppress(Exception):
+            self.clear_faults()
+        self.proxy.stop()
+        with contextlib.suppress(AssertionError):
+            self._pool.give_back(self.cloud)
+        logs.log.cache_clear()
+
+
+def _now():
+    """The present time as the logs write it."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds")[:26]
+
+
+def _config_map(data):
+    metadata = {"name": "instance-manager", "namespace": "instance-manager"}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}

@@ -1,0 +1,169 @@
+"""What a group came to in AWS and Kubernetes, without what is chance: two runs of one spec must agree on it."""
+
+import json
+import re
+
+import yaml
+
+NAMESPACE = "camp"
+OWNERSHIP = "instancegroups.keikoproj.io/"
+CHANCE = [
+    (r"\bi-[0-9a-f]+", "i-..."),
+    (r"\blt-[0-9a-f]+", "lt-..."),
+    (r"\bip-[0-9-]+[.\w-]*", "ip-..."),
+    (r"\b\d{4}-\d\d-\d\d[T ][0-9:.]+(Z|\+00:00)?", "time"),
+    (r"-\d{14}\b", "-stamp"),
+    (r"\bfargate-demo-\d+(-[0-9a-f]{8})?", "fargate-profile"),
+    (r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "uuid"),
+    (r"\bA(ROA|IPA)[A-Z0-9]+\b", "id"),
+    (r"-[0-9a-f]{8,10}(?=[-\"/]|$)", "-hash"),
+]
+"""What differs from run to run: identifiers, addresses, moments."""
+OF_THE_PLACE = re.compile(r"hostname|topology|failure-domain|instance-type|eks\.amazonaws\.com/(nodegroup-image|sourceLaunchTemplate)|local\.instance-manager|k8s\.io/")
+"""Labels of a Node that say where and what its instance is. AWS chooses that."""
+
+
+def owns(group, name, thing):
+    """Whether a resource of that name is the group's, by its name or by its ownership tags."""
+    tags = thing.get("tags") or thing.get("Tags") or {}
+    if isinstance(tags, list):
+        tags = {tag["Key"]: tag["Value"] for tag in tags}
+    tagged = (tags.get(OWNERSHIP + "Namespace"), tags.get(OWNERSHIP + "InstanceGroup")) == (NAMESPACE, group)
+    return tagged or re.search(rf"\b{NAMESPACE}-{group}(\b|-)", name) is not None
+
+
+def resources(picture, group):
+    """Everything in the account that is a group's: {kind: {name: thing}}, kinds without any left out."""
+    found = {kind: {name: thing for name, thing in things.items() if owns(group, name, thing)} for kind, things in picture["aws"].items()}
+    # The role of a Fargate profile is named after the profile, and an access entry after its role.
+    roles = {f"{name}-role" for name in found.get("fargate", {})}
+    found["roles"] |= {name: thing for name, thing in picture["aws"]["roles"].items() if name in roles}
+    found["access"] |= {arn: entry for arn, entry in picture["aws"]["access"].items() if arn.rpartition("/")[2] in found["roles"]}
+    return {kind: things for kind, things in found.items() if things}
+
+
+def group_state(run, group):
+    """What there is of one group at the end of a run, ready to be compared with the same group of another run."""
+    picture = run["end"]
+    mine = resources(picture, group)
+    kubernetes = picture["kubernetes"]
+    found = next((g for g in kubernetes["groups"] if g["metadata"]["name"] == group), None)
+    nodes = [node for node in kubernetes["nodes"] if (node["metadata"].get("labels") or {}).get("pool") == group]
+    arns = [thing["arn"] for thing in mine.get("roles", {}).values()]
+    entries = [entry for entry in yaml.safe_load(kubernetes["map_roles"] or "[]") or [] if entry["rolearn"] in arns]
+    value = {
+        "state": found and found.get("status", {}).get("currentState"),
+        "finalizers": found and found["metadata"].get("finalizers"),
+        "scaling groups": [scaling_group(thing, picture) for thing in mine.get("groups", {}).values()],
+        "templates": [{"tags": thing["tags"]} for thing in mine.get("templates", {}).values()],
+        "node groups": [node_group(thing) for thing in mine.get("nodegroups", {}).values()],
+        "fargate profiles": list(mine.get("fargate", {}).values()),
+        "roles": [without(thing, "arn") for thing in mine.get("roles", {}).values()],
+        "profiles": [without(thing, "arn") for thing in mine.get("profiles", {}).values()],
+        "access entries": [without(thing, "createdAt", "modifiedAt", "accessEntryArn") for thing in mine.get("access", {}).values()],
+        "aws-auth": entries,
+        "nodes": distinct(node_state(node) for node in nodes),
+    }
+    return masked(value, run["world"])
+
+
+def scaling_group(thing, picture):
+    """A scaling group with what it launches. Its desired capacity is the autoscaler's; its instances only have to fit.
+
+    That of a managed node group is EKS's own.
+    """
+    if thing["AutoScalingGroupName"].startswith("eks-"):
+        return {"states of instances": sorted({i["LifecycleState"] for i in thing["Instances"]})}
+    launched = launch_data(thing, picture)
+    mixed = json.loads(json.dumps(thing.get("MixedInstancesPolicy")))
+    if mixed:
+        mixed["LaunchTemplate"].pop("LaunchTemplateSpecification", None)
+    outdated = [i["LifecycleState"] for i in thing["Instances"] + thing["WarmPool"] if template_data(i.get("LaunchTemplate"), picture) != launched]
+    return {
+        **without(thing, *CHANCE_OF_SCALING_GROUPS),
+        "MixedInstancesPolicy": mixed,
+        "launches": launched,
+        "SuspendedProcesses": sorted(process["ProcessName"] for process in thing["SuspendedProcesses"]),
+        "subnets": sorted(thing["VPCZoneIdentifier"].split(",")),
+        "desired is within its limits": thing["MinSize"] <= thing["DesiredCapacity"] <= thing["MaxSize"],
+        "outdated instances": outdated,
+        "states of instances": sorted({i["LifecycleState"] for i in thing["Instances"]}),
+        "states of warm instances": sorted({i["LifecycleState"] for i in thing["WarmPool"]}),
+        "WarmPoolConfiguration": thing.get("WarmPoolConfiguration"),
+        "LifecycleHooks": thing["LifecycleHooks"],
+    }
+
+
+CHANCE_OF_SCALING_GROUPS = (
+    "AutoScalingGroupARN", "CreatedTime", "DesiredCapacity", "Instances", "WarmPool", "WarmPoolSize", "LaunchTemplate", "AvailabilityZones",
+    "VPCZoneIdentifier",
+)  # fmt: skip
+
+
+def launch_data(thing, picture):
+    """The content of the launch template version that a scaling group launches."""
+    policy = thing.get("MixedInstancesPolicy") or {}
+    return template_data(policy.get("LaunchTemplate", {}).get("LaunchTemplateSpecification") or thing.get("LaunchTemplate"), picture)
+
+
+def template_data(reference, picture):
+    """The content of a launch template version, given a reference to it."""
+    for name, template in picture["aws"]["templates"].items():
+        if reference and reference.get("LaunchTemplateId", name) in (name, template["id"]) and reference.get("LaunchTemplateName", name) == name:
+            number = {"$Latest": template["latest"], "$Default": template["default"]}.get(reference["Version"], reference["Version"])
+            return template["versions"].get(str(number), {}).get("data")
+    return None
+
+
+def node_group(thing):
+    """A managed node group, without what EKS chose or an autoscaler owns."""
+    found = without(thing, "createdAt", "modifiedAt", "nodegroupArn", "resources", "launchTemplate")
+    return {**found, "scalingConfig": without(found["scalingConfig"], "desiredSize")}
+
+
+def node_state(node):
+    """What somebody set on a Node."""
+    labels = {key: value for key, value in node["metadata"].get("labels", {}).items() if not OF_THE_PLACE.search(key)}
+    annotations = sorted(key for key in node["metadata"].get("annotations", {}) if "keikoproj.io" in key)
+    taints = [without(t, "timeAdded") for t in node["spec"].get("taints", []) if not t["key"].startswith("node.kubernetes.io/not-")]
+    return {"labels": labels, "annotations": annotations, "taints": taints, "unschedulable": node["spec"].get("unschedulable", False)}
+
+
+def without(thing, *keys):
+    """A dict without some keys."""
+    return {key: value for key, value in thing.items() if key not in keys}
+
+
+def distinct(values):
+    """The values, each once."""
+    return [json.loads(text) for text in sorted({json.dumps(value, sort_keys=True) for value in values})]
+
+
+def masked(value, world):
+    """The value without identifiers, and with the order of lists taken away."""
+    text = json.dumps(value, sort_keys=True)
+    for number, subnet in enumerate(world["subnets"]):
+        text = text.replace(subnet, f"subnet {number}")
+    text = text.replace(world["security_group"], "security group")
+    for pattern, name in CHANCE:
+        text = re.sub(pattern, name, text)
+    return ordered(json.loads(text))
+
+
+def ordered(value):
+    """Lists as sets: their order is chance."""
+    if isinstance(value, dict):
+        return {key: ordered(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return sorted((ordered(item) for item in value), key=lambda item: json.dumps(item, sort_keys=True))
+    return value
+
+
+def differences(one, other, path=""):
+    """Where two values differ: (path, one, other)."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        keys = sorted({*one, *other})
+        return [found for key in keys for found in differences(one.get(key), other.get(key), f"{path}.{key}" if path else key)]
+    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        return [found for number, pair in enumerate(zip(one, other, strict=True)) for found in differences(*pair, f"{path}[{number}]")]
+    return [] if one == other else [(path, one, other)]

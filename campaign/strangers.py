@@ -1,0 +1,36 @@
+"""What belongs to others in every world, and must stay exactly as it is."""
+
+import json
+
+NAME = "others-nodes"
+AUTH = f"""# The platform team's own nodes: ask before you change this.
+- rolearn: arn:aws:iam::123456789012:role/{NAME}
+  username: system:node:{{{{EC2PrivateDNSName}}}}
+  groups:
+  - system:bootstrappers
+  - system:nodes
+  note: "kept by hand"
+"""
+"""An entry of aws-auth with a comment and a key that nobody knows."""
+
+
+def plant(cloud):
+    """Makes them; returns their names."""
+    cloud.make_role(NAME)
+    cloud.edit_map_roles(lambda text: text + AUTH)
+    ec2, autoscaling = cloud.boto("ec2"), cloud.boto("autoscaling")
+    data = {"ImageId": "ami-02100000000000001", "InstanceType": "m5.large"}
+    template = ec2.create_launch_template(LaunchTemplateName=NAME, LaunchTemplateData=data)["LaunchTemplate"]["LaunchTemplateId"]
+    autoscaling.create_auto_scaling_group(
+        AutoScalingGroupName=NAME, MinSize=0, MaxSize=0, VPCZoneIdentifier=cloud["subnets"][0],
+        LaunchTemplate={"LaunchTemplateId": template, "Version": "1"},
+        Tags=[{"Key": "instancegroups.keikoproj.io/ClusterName", "Value": "another", "PropagateAtLaunch": False, "ResourceId": NAME, "ResourceType": "auto-scaling-group"}],
+    )  # fmt: skip
+    node = {"metadata": {"name": "bare-metal-1"}, "spec": {"unschedulable": True}}
+    cloud.create("/api/v1/nodes", node)
+    return {"names": [NAME, template, "bare-metal-1"]}
+
+
+def snapshot(account):
+    """Their part of a snapshot of the account."""
+    return json.loads(json.dumps({kind: {name: thing for name, thing in things.items() if NAME in name} for kind, things in account.items()}))

@@ -1,0 +1,230 @@
+"""Each oracle finds what is planted for it, and nothing in a run where all is well."""
+
+import copy
+
+import pytest
+
+from campaign import controller, oracles, state, strangers
+
+USER = controller.settings()["user"]
+GROUP = "demo-camp-alpha"
+
+
+class Story:
+    """A run that is told line by line: one group, whose three nodes joined."""
+
+    def __init__(self, **rolling):
+        self.seconds, self.aws, self.audit, self.journal = 0, [], [], []
+        spec = {"provisioner": "eks", "strategy": {"rollingUpdate": {"maxUnavailable": 1, **rolling}}, "eks": {"configuration": {}}}
+        self.group = {"annotations": {}, "spec": spec}
+        self.note("begin", strangers=strangers.snapshot(picture()["aws"]))
+        self.note("apply", group="alpha", to=self.group, bad=False)
+        self.call("CreateLaunchTemplate", LaunchTemplateName="alpha", LaunchTemplateData={"ImageId": "ami-1"})
+        self.call("CreateAutoScalingGroup", AutoScalingGroupName=GROUP, LaunchTemplate={"LaunchTemplateName": "alpha", "Version": "1"})
+        for number in range(3):
+            self.node(number, "joined")
+            self.instance(number, "InService")
+            self.node(number, "ready")
+        self.wait(60)
+        self.end, self.left = picture(), picture()
+
+    def moment(self):
+        """The present time, which goes on."""
+        self.seconds += 0.001
+        return f"2026-01-01T{int(self.seconds) // 3600:02}:{int(self.seconds) // 60 % 60:02}:{self.seconds % 60:09.6f}"[:26]
+
+    def wait(self, seconds):
+        self.seconds += seconds
+
+    def note(self, what, **more):
+        self.journal.append({"time": self.moment(), "what": what, **more})
+
+    def call(self, operation, key="controller", **params):
+        self.aws.append({"seq": len(self.aws), "time": self.moment(), "kind": "call", "service": "x", "operation": operation, "params": params, "status": 200, "caller": {"key": key}})
+
+    def state(self, **fields):
+        self.aws.append({"seq": len(self.aws), "time": self.moment(), "kind": "state", **fields})
+
+    def instance(self, number, what):
+        self.state(object="instance", id=f"i-{number}", group=GROUP, state=what, desired=3, version="1", template="alpha")
+
+    def node(self, number, what):
+        self.state(object="node", id=f"node-{number}", instance=f"i-{number}", group=GROUP, state=what)
+
+    def write(self, verb, resource, name, body, subresource="", user=USER):
+        ref = {"resource": resource, "name": name, "namespace": "camp", "subresource": subresource}
+        self.audit.append({"auditID": "x", "verb": verb, "objectRef": ref, "user": {"username": user}, "requestObject": body,
+                           "responseStatus": {"code": 200}, "stageTimestamp": self.moment()})  # fmt: skip
+
+    def cordon(self, number):
+        self.write("patch", "nodes", f"node-{number}", {"spec": {"unschedulable": True}})
+
+    def terminate(self, number, decrement="false"):
+        self.instance(number, "Terminating")
+        self.call("TerminateInstanceInAutoScalingGroup", InstanceId=f"i-{number}", ShouldDecrementDesiredCapacity=decrement)
+
+    def run(self):
+        """The run that was told."""
+        self.note("end", unsettled={})
+        self.wait(5)
+        self.note("quiet")
+        self.note("left", unsettled={})
+        scenario = {"groups": {"alpha": self.group}, "events": []}
+        world = {"subnets": [], "security_group": "sg-1", "strangers": {"names": [strangers.NAME]}}
+        return {"settings": controller.settings(), "scenario": scenario, "journal": self.journal, "end": self.end, "left": self.left,
+                "world": world, "aws": self.aws, "audit": self.audit}  # fmt: skip
+
+
+def picture():
+    """An account with nothing of ours."""
+    kinds = ("groups", "templates", "configurations", "roles", "nodegroups", "profiles", "access", "fargate")
+    account = {kind: {} for kind in kinds} | {"roles": {strangers.NAME: {"arn": "arn", "policies": ["a"]}}}
+    return {"aws": account, "kubernetes": {"groups": [], "nodes": [], "pods": [], "map_roles": strangers.AUTH}}
+
+
+def found(run, reference=None):
+    """The oracles that something was wrong for."""
+    return {failure["oracle"] for failure in oracles.judge(run, reference)}
+
+
+def replaced(story, number):
+    """One node is replaced as it should be."""
+    story.call("CreateLaunchTemplateVersion", LaunchTemplateName="alpha", LaunchTemplateData={"ImageId": "ami-2"})
+    story.call("UpdateAutoScalingGroup", AutoScalingGroupName=GROUP, LaunchTemplate={"LaunchTemplateName": "alpha", "Version": "2"})
+    story.cordon(number)
+    story.terminate(number)
+
+
+def test_a_run_in_which_all_is_well():
+    """An oracle that cries wolf is not read."""
+    story = Story()
+    replaced(story, 0)
+    run = story.run()
+    assert oracles.judge(run, copy.deepcopy(run)) == []
+
+
+def two_at_once(story):
+    replaced(story, 0)
+    story.cordon(1)
+
+
+def beyond_what_died(story):
+    story.node(2, "silent")
+    story.wait(60)
+    replaced(story, 0)
+
+
+def not_cordoned(story):
+    replaced(story, 0)
+    story.node(0, "joined")
+    story.node(0, "ready")
+    story.wait(60)
+    story.terminate(1)
+
+
+def with_a_pod(story):
+    story.write("create", "pods", "app", {"target": {"name": "node-0"}}, "binding", user="scheduler")
+    replaced(story, 0)
+
+
+def the_same_again(story):
+    story.cordon(0)
+    story.terminate(0)
+
+
+def late_write(story):
+    story.note("delete", group="alpha")
+    story.write("patch", "instancegroups", "alpha", {"metadata": {"finalizers": None}})
+    story.call("DeleteRole", RoleName=GROUP)
+
+
+def again_and_again(story):
+    for _ in range(12):
+        story.call("PutLifecycleHook", AutoScalingGroupName=GROUP, LifecycleHookName="x")
+
+
+def not_gone(story):
+    story.left["aws"]["roles"][GROUP] = {"arn": "arn", "tags": {}}
+
+
+def two_templates(story):
+    story.end["aws"]["templates"] = {f"{GROUP}-{number}": {"tags": {}} for number in (1, 2)}
+
+
+def changed_stranger(story):
+    story.end["aws"]["roles"][strangers.NAME]["policies"] = []
+
+
+def entry_of_others(story):
+    story.end["kubernetes"]["map_roles"] = strangers.AUTH.replace("# The", "#The")
+
+
+def named_stranger(story):
+    story.call("DeleteRole", RoleName=strangers.NAME)
+
+
+def broken_request(story):
+    story.aws.append({"seq": 0, "time": story.moment(), "kind": "invalid", "caller": {"key": "controller"}, "violations": ["x"]})
+
+
+PLANTED = [
+    (two_at_once, "availability"),
+    (beyond_what_died, "availability"),
+    (not_cordoned, "drained"),
+    (with_a_pod, "drained"),
+    (the_same_again, "needless_rotation"),
+    (late_write, "finalizer"),
+    (again_and_again, "repetition"),
+    (not_gone, "leaks"),
+    (two_templates, "doubled"),
+    (changed_stranger, "strangers_kept"),
+    (entry_of_others, "strangers_kept"),
+    (named_stranger, "strangers_kept"),
+    (broken_request, "invalid_requests"),
+]
+
+
+@pytest.mark.parametrize(("plant", "oracle"), PLANTED, ids=[plant.__name__ for plant, _ in PLANTED])
+def test_an_oracle_finds_what_is_planted(plant, oracle):
+    """A judge that never says no proves nothing."""
+    story = Story()
+    plant(story)
+    assert oracle in found(story.run())
+
+
+def test_a_drain_that_may_be_forced_is_not_judged():
+    """The spec says that pods are not waited for longer than this."""
+    story = Story(drainTimeout="10s")
+    with_a_pod(story)
+    assert "drained" not in found(story.run())
+
+
+def test_writes_in_the_quiet_window():
+    """The window is between the stage's notes."""
+    run = Story().run()
+    when = next(entry["time"] for entry in run["journal"] if entry["what"] == "end")
+    run["aws"].append({"seq": 99, "time": when[:-3] + "999", "kind": "call", "operation": "TagRole", "params": {}, "status": 500, "caller": {"key": "controller2"}})
+    assert "quiet" in found(run)
+
+
+def test_groups_that_are_not_done():
+    """Ready in the end, gone after the deletion."""
+    run = Story().run()
+    run["journal"][-1]["unsettled"] = {"alpha": {"state": "Deleting"}}
+    assert "stuck" in found(run)
+
+
+def test_another_end_state():
+    """The path in the difference leads a reader to the cause."""
+    one, other = Story().run(), Story().run()
+    role = {"arn": "arn:1", "policies": ["a", "b"], "tags": {}, "inline": {}, "trust": ""}
+    one["end"]["aws"]["roles"][GROUP], other["end"]["aws"]["roles"][GROUP] = role, {**role, "arn": "arn:2", "policies": ["b", "a"]}
+    assert oracles.judge(one, other) == []
+    other["end"]["aws"]["roles"][GROUP]["policies"] = ["a"]
+    (failure,) = oracles.judge(one, other)
+    assert (failure["oracle"], failure["group"]) == ("end_state", "alpha") and "roles[0].policies" in failure["what"]
+
+
+def test_names_are_not_taken_for_longer_ones():
+    """A group owns what is named after it, and not what is named after a longer name."""
+    assert state.owns("alpha", "demo-camp-alpha-20260101000000", {}) and not state.owns("alpha", "demo-camp-alphabet", {})
