@@ -114,6 +114,15 @@ class Lifecycle:
             self.finish(member.activity, "Successful")
             self.log_state(group, member)
 
+    def detach(self, group: Group, member: Member, why: str) -> dict[str, Any]:
+        """Let an instance leave its group. It runs on, and its node stays in the cluster."""
+        activity = self.activity(group, f"Detaching EC2 instance: {member.id}", why)
+        group.members.pop(member.id)
+        self.finish(activity, "Successful")
+        self.simulator.log.state("instance", member.id, group=group.name, state="detached", version=member.template.get("Version"))
+        self.reconcile_soon(group)
+        return activity
+
     def exit_standby(self, group: Group, member: Member, why: str) -> dict[str, Any]:
         """Return an instance to service. From now on, health checks apply again."""
         member.activity = activity = self.activity(group, f"Moving EC2 instance out of Standby: {member.id}", why)

@@ -1,4 +1,4 @@
-"""The Auto Scaling operations on Standby."""
+"""The Auto Scaling operations that take instances out of service or out of their group: Standby and DetachInstances."""
 
 from __future__ import annotations
 
@@ -20,12 +20,7 @@ class StandbyOperations:
     def enter_standby(self) -> ActionResult:
         params = request_params(self)
         group, members = get_members_in_state(self, params, "InService")
-        before, why = group.desired, "was moved to standby in response to a user request"
-        if params.get("ShouldDecrementDesiredCapacity"):
-            if group.desired - len(members) < group.min_size:
-                raise validation_error(size_conflict(group, f"To place into standby {instance_count(members)}"))
-            group.desired -= len(members)
-            why += f", shrinking the capacity from {before} to {group.desired}"
+        why = "was moved to standby in response to a user request" + decrement(group, members, params, "place into standby")
         activities = [engine(self).enter_standby(group, member, f"instance {member.id} {why}.") for member in members]
         return ActionResult({"Activities": activities})
 
@@ -41,6 +36,25 @@ class StandbyOperations:
         why = f"was moved out of standby in response to a user request, increasing the capacity from {before} to {group.desired}"
         activities = [engine(self).exit_standby(group, member, f"instance {member.id} {why}.") for member in members]
         return ActionResult({"Activities": activities})
+
+
+    def detach_instances(self) -> ActionResult:
+        params = request_params(self)
+        group, members = get_members_in_state(self, params, "InService")
+        why = "was detached in response to a user request" + decrement(group, members, params, "detach")
+        activities = [engine(self).detach(group, member, f"instance {member.id} {why}.") for member in members]
+        return ActionResult({"Activities": activities})
+
+
+def decrement(group: Group, members: list[Member], params: dict[str, Any], action: str) -> str:
+    """Lower the desired capacity if the call asks for it. Returns what its activities say about that."""
+    if not params.get("ShouldDecrementDesiredCapacity"):
+        return ""
+    before = group.desired
+    if before - len(members) < group.min_size:
+        raise validation_error(size_conflict(group, f"To {action} {instance_count(members)}"))
+    group.desired -= len(members)
+    return f", shrinking the capacity from {before} to {group.desired}"
 
 
 def get_members_in_state(response: Any, params: dict[str, Any], state: str) -> tuple[Group, list[Member]]:

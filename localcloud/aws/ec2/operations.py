@@ -283,6 +283,9 @@ def install_terminate_instances(simulator: Any) -> None:
         members = [i for i in instance_ids if simulator.engine.member(i)]
         others = [i for i in instance_ids if i not in members]
         result = original(self, others) if others or not members else []
+        for identifier in others:
+            simulator.kubelets.on_shutting_down(identifier)
+            simulator.kubelets.on_terminated(identifier)
         for identifier in members:
             instance = self.get_instance(identifier)
             before = type(instance._state)(instance._state.name, instance._state.code)

@@ -127,3 +127,20 @@ def test_health_is_checked_only_after_standby(aws, groups):
     aws.autoscaling.exit_standby(AutoScalingGroupName=group, InstanceIds=[old])
     wait_until(lambda: state_of(groups, group, old) is None, "the terminated instance to be replaced")
     assert groups.settle(group, 1) != [old]
+
+
+def test_a_detached_instance_runs_on_and_is_replaced(aws, groups, simulator):
+    """Amazon EC2 Auto Scaling User Guide, "Detach or attach instances from your Auto Scaling group"."""
+    group = groups.make(1, MaxSize=2)
+    (old,) = groups.settle(group, 1)
+    detach = aws.autoscaling.detach_instances
+    asked = {"AutoScalingGroupName": group, "InstanceIds": [old]}
+    assert client_error(detach, **asked, ShouldDecrementDesiredCapacity=True)[0] == "ValidationError", "below its minimum"
+    (activity,) = detach(**asked, ShouldDecrementDesiredCapacity=False)["Activities"]
+    assert activity["Description"] == f"Detaching EC2 instance: {old}"
+    wait_until(lambda: groups.states(group) == ["InService"], "a replacement")
+    assert state_of(groups, group, old) is None
+    found = aws.ec2.describe_instances(InstanceIds=[old])["Reservations"][0]["Instances"][0]
+    assert found["State"]["Name"] == "running"
+    assert events(simulator.aws_log, object="instance", id=old)[-1]["state"] == "detached"
+    aws.ec2.terminate_instances(InstanceIds=[old])
