@@ -18,6 +18,7 @@ WRONG = [
     ({"image": "ami-0123456789abcdeff"}, {}, "spec.eks.configuration.image", "ami-0123456789abcdeff"),
     ({"instanceType": "m6g.large"}, {}, "spec.eks.configuration.image", "m6g.large supports arm64"),
     ({"image": "ami-04100000000000001"}, {}, "spec.eks.configuration.image", "Windows image"),
+    ({"image": "ami-03100000000000001"}, {}, "spec.eks.configuration.image", "bottlerocket-aws-k8s-"),
     ({"volumes": [{"name": "/dev/xvdb", "type": "io2", "size": 50}]}, {}, "spec.eks.configuration.volumes[0].iops", "io2"),
     ({"userData": [{"name": "setup", "stage": "NodeConfigYaml", "data": "spec: ["}]}, {}, "spec.eks.configuration.userData", "setup"),
     ({"userData": [{"name": "big", "stage": "PostBootstrap", "data": random.Random(1).randbytes(25000).hex(" ")}]}, {}, "spec.eks.configuration.userData", "big"),
@@ -82,6 +83,17 @@ def test_an_invalid_change_does_not_affect_the_running_group(tenant):
     assert group.instances() == before and group.writes(after=mark) == []
 
 
+def test_an_image_of_another_family_replaces_no_node(tenant):
+    """Nodes of another family never join: the first batch would be lost. The tenant sees both families and the AMI's own name."""
+    group = tenant.group(size=(1, 2)).wait_ready(nodes=1)
+    before, mark = group.instances(), tenant.cloud.log_position()
+    tenant.set_defaults(image=tenant.cloud["amis"]["amazonlinux2"][0])
+    message = group.wait_condition("Stalled", reason="InvalidSpec")["message"]
+    for part in ("spec.eks.configuration.image", "amazon-eks-node-1.32-v20250101", "amazonlinux2023", "os-family"):
+        assert part in message, message
+    assert group.instances() == before and group.writes(after=mark) == []
+
+
 def fail_launches(group, code):
     """Lets the launches of a group fail from now on; None ends it."""
     group.cloud.control("POST", "launch-failure", group=group.scaling_group, code=code)
@@ -98,7 +110,7 @@ def test_launch_failures_are_reported_with_the_message_of_aws(tenant, code, reas
     fail_launches(group, code)
     group.patch_spec(eks={"minSize": 2})
     stalled = group.wait_condition("Stalled", reason=reason)
-    assert words in stalled["message"]
+    assert words in stalled["message"] and f"m5.large failed to launch in {tenant.cloud['region']}" in stalled["message"]
     group.wait_event(reason, words)
     fail_launches(group, None)
     group.wait_ready(nodes=2)

@@ -1,4 +1,10 @@
-"""AMIs and how nodes that they start behave."""
+"""AMIs and how nodes that they start behave.
+
+AMIs that AWS publishes have AWS's names, owners and platforms. The names follow the Amazon EKS User Guide, "Retrieve
+recommended Amazon Linux AMI IDs" (sub-parameter `image_name`), "Retrieve Windows AMI version information", and
+"Retrieve Bottlerocket AMI version information"; with drivers, eksctl-io/eksctl, pkg/ami/auto_resolver.go, and
+bottlerocket-os/bottlerocket, README. All have the owner alias `amazon` (Amazon EC2 API Reference, Image, ImageOwnerAlias).
+"""
 
 from __future__ import annotations
 
@@ -28,6 +34,17 @@ KINDS: dict[str, tuple[str, str, tuple[str, ...]]] = {
 }
 """Family, architecture and drivers of each kind of image that AWS publishes, by a name of the simulator."""
 VARIANTS = ("", "-arm64", "-gpu", "-nvidia", "-nvidia-arm64", "-neuron")
+OWNERS = {
+    "amazonlinux2": "602401143452",
+    "amazonlinux2023": "602401143452",
+    "bottlerocket": "651937483462",
+    "windows": "801119661308",
+}
+"""The accounts with which Amazon publishes the AMIs of each family in us-west-2."""
+LAST_AL2 = 32
+"""The last minor version of Kubernetes with Amazon Linux 2 (Amazon EKS User Guide, "EKS AL2 AMI deprecation")."""
+BOTTLEROCKET = ("1.40.0-2c32ed44", "1.41.0-6ac5d4c5", "1.42.0-a8c4a0c3")
+"""The releases of Bottlerocket, beside `DATES`: version and commit."""
 
 
 @dataclass
@@ -46,15 +63,18 @@ class Image:
     version: str | None = None
 
 
-def add_image(simulator: Any, image: Image, name: str) -> str:
-    """Register an AMI in moto under the given id."""
+def add_image(simulator: Any, image: Image, name: str, published: bool = False) -> str:
+    """Register an AMI in moto under the given id: one that Amazon published, or one of this account."""
+    owner = OWNERS[image.family] if published and image.family else None
     ami = Ami(
         simulator.ec2,
         image.id,
         name=name,
         description=name,
-        owner_alias="amazon",
-        public=True,
+        owner_id=owner,
+        owner_alias="amazon" if published else None,
+        image_location=f"{'amazon' if published else simulator.settings.account}/{name}",
+        public=published,
         architecture=image.architecture,
         virtualization_type="hvm",
         root_device_type="ebs",
@@ -74,8 +94,11 @@ def add_image(simulator: Any, image: Image, name: str) -> str:
 def create_images(simulator: Any) -> dict[str, Any]:
     """Create three releases of each kind of image, and three broken AMIs."""
     result: dict[str, Any] = {}
+    version = simulator.settings.cluster_version
     for kind in KINDS:
-        result[kind] = [add_release(simulator, kind, f"{prefix(kind)}0000000000000{r}", date) for r, date in enumerate(DATES, 1)]
+        result[kind] = [
+            add_release(simulator, kind, f"{prefix(kind)}0000000000000{number + 1}", version, number) for number in range(len(DATES))
+        ]
     for number, behavior in enumerate(BEHAVIORS[1:], 1):
         identifier = f"ami-0900000000000000{number}"
         key = f"broken_{behavior.replace('-', '_')}"
@@ -85,15 +108,35 @@ def create_images(simulator: Any) -> dict[str, Any]:
 
 def create_images_of_version(simulator: Any, version: str) -> dict[str, list[str]]:
     """Create one release of each kind of image for another Kubernetes version than the cluster's."""
-    number = version.partition(".")[2]
-    return {kind: [add_release(simulator, kind, f"{prefix(kind)}{number}000000000001", DATES[0], version)] for kind in KINDS}
+    minor = version.partition(".")[2]
+    found = {}
+    for kind in KINDS:
+        found[kind] = [add_release(simulator, kind, f"{prefix(kind)}{minor}000000000001", version, 0, kubelet=version)]
+    return found
 
 
-def add_release(simulator: Any, kind: str, identifier: str, date: str, version: str | None = None) -> str:
-    """Register a release of a kind of image."""
+def add_release(simulator: Any, kind: str, identifier: str, version: str, number: int, kubelet: str | None = None) -> str:
+    """Register a release of a kind of image. Its kubelet has the cluster's version unless `kubelet` is given."""
     family, architecture, drivers = KINDS[kind]
-    image = Image(identifier, family, architecture, drivers=drivers, version=version)
-    return add_image(simulator, image, "-".join(filter(None, (kind, version, architecture, f"v{date}"))))
+    image = Image(identifier, family, architecture, drivers=drivers, version=kubelet)
+    return add_image(simulator, image, image_name(kind, version, number), published=True)
+
+
+def image_name(kind: str, version: str, number: int) -> str:
+    """The name of a release of a kind of image for a Kubernetes version. A Windows AMI is that of Server 2019 Core."""
+    family, architecture, _ = KINDS[kind]
+    variant, date = kind.removeprefix(family).removesuffix("-arm64").removeprefix("-"), DATES[number]
+    match family:
+        case "amazonlinux2":
+            minor = min(int(version.partition(".")[2]), LAST_AL2)
+            return f"amazon-eks{kind.removeprefix(family)}-node-1.{minor}-v{date}"
+        case "amazonlinux2023":
+            return f"amazon-eks-node-al2023-{architecture}-{variant or 'standard'}-{version}-v{date}"
+        case "bottlerocket":
+            processor = "aarch64" if architecture == "arm64" else architecture
+            return "-".join(filter(None, ("bottlerocket-aws-k8s", version, variant, processor, f"v{BOTTLEROCKET[number]}")))
+        case _:
+            return f"Windows_Server-2019-English-Core-EKS_Optimized-{version}-{date[:4]}.{date[4:6]}.{date[6:]}"
 
 
 def prefix(kind: str) -> str:

@@ -12,13 +12,10 @@ from typing import Any
 
 from moto.ssm.models import Parameter, ssm_backends
 
-from localcloud.aws.ec2.images import DATES, KINDS, create_images_of_version
+from localcloud.aws.ec2.images import BOTTLEROCKET, DATES, KINDS, LAST_AL2, create_images_of_version, image_name
 
 OLDEST, NEWEST = 30, 36
 """The minor versions for which there are images (aws/karpenter-provider-aws, pkg/providers/version: up to 1.36)."""
-LAST_AL2 = 32
-"""The last one of Amazon Linux 2 (Amazon EKS User Guide, "EKS AL2 AMI deprecation")."""
-BOTTLEROCKET = ("1.40.0", "1.41.0", "1.42.0")
 
 
 def set_parameter(simulator: Any, name: str, value: str) -> None:
@@ -62,18 +59,19 @@ def parameters(amis: dict[str, Any], minor: int) -> dict[str, str]:
             found[f"ami-windows-latest/Windows_Server-{year}-English-{edition}-EKS_Optimized-{version}"] = amis["windows"][0]
     for kind, (family, architecture, _) in KINDS.items():
         variant = kind.removeprefix(family).removesuffix("-arm64").removeprefix("-")
+        releases = tuple(image_name(kind, version, number) for number in range(len(DATES)))
         match family:
             case "amazonlinux2" if minor <= LAST_AL2:
                 suffix = kind.removeprefix(family)
                 path, latest = f"eks/optimized-ami/{version}/amazon-linux-2{suffix}", "recommended"
-                names = tuple(f"amazon-eks{suffix}-node-{version}-v{date}" for date in DATES)
+                names = releases
             case "amazonlinux2023":
                 variant = variant or "standard"
                 path, latest = f"eks/optimized-ami/{version}/amazon-linux-2023/{architecture}/{variant}", "recommended"
-                names = tuple(f"amazon-eks-node-al2023-{architecture}-{variant}-{version}-v{date}" for date in DATES)
+                names = releases
             case "bottlerocket":
                 path, latest = f"bottlerocket/aws-k8s-{version}{variant and '-' + variant}/{architecture}", "latest"
-                names = BOTTLEROCKET
+                names = tuple(release.partition("-")[0] for release in BOTTLEROCKET)
             case _:
                 continue
         found[f"{path}/{latest}"] = amis[kind][0]

@@ -12,7 +12,7 @@ from typing import Any
 
 from moto.ssm.models import ssm_backends
 
-from localcloud.aws.ec2.images import DATES
+from localcloud.aws.ec2.images import BOTTLEROCKET, DATES, LAST_AL2
 from localcloud.aws.eks.nodegroups.model import invalid_parameter
 
 AMI_TYPES = {
@@ -36,8 +36,6 @@ AMI_TYPES = {
     "WINDOWS_FULL_2022_x86_64": "windows",
 }
 """The simulator's AMI family of each AMI type."""
-BOTTLEROCKET = ("1.40.0-2c32ed44", "1.41.0-6ac5d4c5", "1.42.0-a8c4a0c3")
-LAST_AL2 = 32
 
 
 def minor(version: str) -> int:
