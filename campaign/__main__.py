@@ -1,17 +1,18 @@
 """Runs the campaign: `python -m campaign --help`; `make campaign` starts it with everything that it needs."""
 
 import argparse
-import collections
 import concurrent.futures
 import json
+import multiprocessing.util
 import os
 import pathlib
 import sys
 import time
 import traceback
 
-from campaign import controller, perturbations
+from campaign import controller
 from campaign import scenario as scenarios
+from campaign.totals import Totals, disturbed, revision
 from campaign.worlds import Worlds
 
 SEEDS = pathlib.Path(__file__).parent / "seeds.txt"
@@ -25,7 +26,7 @@ def main():
     work = work_of(options)
     directory = pathlib.Path(options.output).resolve()
     directory.mkdir(parents=True, exist_ok=True)
-    totals = Totals()
+    tally = Tally(directory / "totals.json")
     deadline = time.monotonic() + options.minutes * 60 if options.minutes else None
     with concurrent.futures.ProcessPoolExecutor(options.workers) as executor:
         running = set()
@@ -34,11 +35,10 @@ def main():
                 break
             running.add(executor.submit(run_one, name, scenario, str(directory), options.shrink))
             if len(running) >= options.workers:
-                running = totals.take(running, concurrent.futures.FIRST_COMPLETED)
-        totals.take(running, concurrent.futures.ALL_COMPLETED)
-    print(totals.text(), flush=True)
-    (directory / "totals.json").write_text(json.dumps(totals.value(), indent=1))
-    return 1 if totals.failed else 0
+                running = tally.take(running, concurrent.futures.FIRST_COMPLETED)
+        tally.take(running, concurrent.futures.ALL_COMPLETED)
+    tally.report()
+    return 1 if tally.now.failed else 0
 
 
 def parse():
@@ -77,6 +77,7 @@ def run_one(name, scenario, directory, shrink):
     global _worlds
     if _worlds is None:
         _worlds = Worlds(controller.settings(), directory)
+        multiprocessing.util.Finalize(None, _worlds.close, exitpriority=10)
     try:
         failures, times = _worlds.judge(scenario, name)
     except BaseException as error:  # pytest's failures are not Exceptions
@@ -84,7 +85,10 @@ def run_one(name, scenario, directory, shrink):
             raise
         failures, times = [{"oracle": "the stage", "group": None, "what": traceback.format_exc(limit=-6), "lines": []}], {}
     path = pathlib.Path(directory) / f"{name}.json"
-    path.write_text(json.dumps(scenario, indent=1))
+    if failures:
+        path.write_text(json.dumps(scenario, indent=1))
+    else:
+        _worlds.forget(name)
     if failures and shrink:
         from campaign.shrink import shrink_scenario
 
@@ -94,52 +98,46 @@ def run_one(name, scenario, directory, shrink):
     return {"name": name, "scenario": scenario, "failures": failures, "times": times, "replay": str(path)}
 
 
-class Totals:
-    """What has been played, and what was wrong."""
+class Tally:
+    """Takes runs as they end, says how each went, and keeps the totals of this and all earlier times in a file."""
 
-    def __init__(self):
-        self.begun = time.monotonic()
-        self.counts = collections.defaultdict(collections.Counter)
-        self.failed, self.in_a_row = [], 0
+    def __init__(self, path):
+        self._path, self._revision = path, revision()
+        self.now = Totals()
 
     def take(self, running, until):
         """Waits for runs and counts them; those that still run."""
         done, rest = concurrent.futures.wait(running, return_when=until)
         for future in done:
-            self.add(future.result())
+            self._take(future.result())
         return rest
 
-    def add(self, result):
-        """Counts one run, and says how it went."""
-        scenario, failures = result["scenario"], result["failures"]
-        used = [event["name"] for event in scenario["events"] if event["kind"] == "perturbation"]
-        lives = len(scenario["groups"])
-        self.counts["runs"]["failed" if failures else "passed"] += 1
-        self.counts["lives"]["disturbed" if used else "undisturbed"] += lives
-        self.counts["lives"]["of references"] += lives
-        self.counts["transitions"]["all"] += scenarios.transitions(scenario)
-        self.counts["perturbations"].update(used)
-        self.counts["provisioners"].update(group["spec"]["provisioner"] for group in scenario["groups"].values())
-        self.counts["failures by oracle"].update({failure["oracle"] for failure in failures})
-        self.in_a_row = 0 if failures else self.in_a_row + lives
-        print(f"{'FAILED' if failures else 'ok    '} {result['name']}: {lives} groups, {scenarios.transitions(scenario)} transitions, "
-              f"{len(used)} perturbations, {result['times']}", flush=True)  # fmt: skip
-        for failure in failures:
-            print(f"  {failure['oracle']}, {failure['group'] or 'the world'}: {failure['what']}", flush=True)
-            for line in failure["lines"]:
-                print(f"    {line}", flush=True)
-        if failures:
-            self.failed.append(result["name"])
-            print(f"  again: make campaign REPLAY={result['replay']}", flush=True)
+    def _take(self, result):
+        self.now.add(result, self._revision)
+        # Read again: another process may play other seeds into the same directory.
+        everything = Totals.load(self._path)
+        everything.add(result, self._revision)
+        everything.save(self._path)
+        describe(result)
 
-    def value(self):
-        """The totals as a JSON value."""
-        counted = {kind: dict(sorted(counter.items())) for kind, counter in sorted(self.counts.items())}
-        return {**counted, "failed": self.failed, "lives in a row without a failure": self.in_a_row, "minutes": round((time.monotonic() - self.begun) / 60, 1)}
+    def report(self):
+        """Prints the totals."""
+        print(self.now.text("totals"), flush=True)
+        print(f"--- with all earlier runs: {self._path}", flush=True)
 
-    def text(self):
-        """The totals for a reader."""
-        return "\n".join(["--- totals", *(f"{kind}: {json.dumps(value)}" for kind, value in self.value().items())])
+
+def describe(result):
+    """Prints how one run went."""
+    scenario, failures = result["scenario"], result["failures"]
+    lives, hit = len(scenarios.names(scenario)), len(disturbed(scenario))
+    changes = sum(scenarios.transitions(scenario).values())
+    print(f"{'FAILED' if failures else 'ok    '} {result['name']}: {lives} groups ({hit} disturbed), {changes} transitions, {result['times']}", flush=True)
+    for failure in failures:
+        print(f"  {failure['oracle']}, {failure['group'] or 'the world'}: {failure['what']}", flush=True)
+        for line in failure["lines"]:
+            print(f"    {line}", flush=True)
+    if failures:
+        print(f"  again: make campaign REPLAY={result['replay']}", flush=True)
 
 
 if __name__ == "__main__":

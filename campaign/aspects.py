@@ -5,12 +5,18 @@ is valid by construction, and `bad` gives those that are not. Each draw returns 
 merges: `annotations`, `strategy`, and the sections of the provisioner.
 """
 
+from campaign.upgrade_manager import TEMPLATE
+from e2e import strategies
+
 PREFIX = "instancemgr.keikoproj.io/"
 IMAGES = {
     family: [f"ami-0{number}10000000000000{release}" for release in (1, 2, 3)]
     for number, family in enumerate(("amazonlinux2", "amazonlinux2023", "bottlerocket"), 1)
 }
 """Images that the simulated AWS publishes for x86_64, oldest first."""
+PEOPLE = "people-"
+"""Roles and profiles that people made begin with it; a group's name follows."""
+KEY_PAIR = "operators"
 SUBNETS = ["demo-private-a", "demo-private-b", "demo-private-c"]
 TYPES = ["m5.large", "m5.xlarge", "m5a.large", "c5.large"]
 TAINTS = [{"key": "dedicated", "value": "camp", "effect": "NoSchedule"}, {"key": "soft", "value": "1", "effect": "PreferNoSchedule"}]
@@ -95,7 +101,8 @@ def metrics(random):
 def volumes(random):
     root = {"name": "/dev/xvda", "type": random.choice(["gp2", "gp3"]), "size": random.choice([40, 50])}
     data = {"name": "/dev/xvdb", "type": "gp3", "size": 20, "encrypted": True}
-    return {"configuration": random.choice([{}, {"volumes": [root]}, {"volumes": [root, data]}])}
+    mounted = {**data, "iops": 3500, "throughput": 200, "mountOptions": {"fileSystem": "xfs", "mount": "/data", "persistence": random.random() < 0.5}}
+    return {"configuration": random.choice([{}, {"volumes": [root]}, {"volumes": [root, data]}, {"volumes": [mounted]}])}
 
 
 def metadata_options(random):
@@ -103,7 +110,11 @@ def metadata_options(random):
     return {"configuration": random.choice([{}, {"metadataOptions": options}])}
 
 
-def rolling(random):
+def strategy(random):
+    """One of the strategies that replace nodes; in each fourth group other controllers do it."""
+    if random.random() < 0.25:
+        more = random.choice([{}, {"concurrencyPolicy": "replace"}, {"concurrencyPolicy": "allow"}])
+        return {"strategy": strategies.rolling_upgrade(spec=TEMPLATE, **more)}
     update = {"maxUnavailable": random.choice([1, 1, 2, "50%"]), "joinTimeout": "20s"}
     update |= random.choice([{}, {}, {"maxSurge": 1}]) | random.choice([{}, {}, {"drainTimeout": "60s", "drainForce": random.random() < 0.5}])
     return {"strategy": {"type": "rollingUpdate", "rollingUpdate": update}}
@@ -111,7 +122,8 @@ def rolling(random):
 
 def mixed(random):
     policy = {"instanceTypes": [{"type": kind} for kind in some(random, ["m5a.large", "m5n.large"], 1)], "spotRatio": random.choice([0, 50, 100])}
-    policy |= random.choice([{}, {"baseCapacity": 1}]) | random.choice([{}, {"strategy": "LowestPrice"}, {"strategy": "PriceCapacityOptimized"}])
+    policy |= random.choice([{}, {"baseCapacity": 1}]) | random.choice([{}, {"instancePool": "SubFamilyFlexible"}]) | random.choice([{}, {"onDemandAllocationStrategy": "LowestPrice"}])
+    policy |= random.choice([{}, {"strategy": "LowestPrice", "spotPools": 3}, {"strategy": "PriceCapacityOptimized"}, {"strategy": "CapacityOptimizedPrioritized"}])
     return {"configuration": {"instanceType": "m5.large", "mixedInstancesPolicy": policy}}
 
 
@@ -126,7 +138,22 @@ def warm_or_spot(random):
     return random.choice([{}, {"configuration": {"spotPrice": "0.2"}}, *({"eks": {"warmPool": pool}} for pool in pools)])
 
 
-COMMON = (sizes, labels, taints, tags, policies, hooks, processes, metrics, subnets, rolling)
+def identity(random):
+    """The role and profile of somebody else. `compose` puts the group's name in."""
+    return {"configuration": random.choice([{}, {}, {}, {"roleName": PEOPLE, "instanceProfileName": PEOPLE}])}
+
+
+def boot(random):
+    """What a kubelet and its instance start with."""
+    options = [{}, {"bootstrapOptions": {"maxPods": random.choice([20, 30])}}, {"bootstrapArguments": "--v=3"}, {"keyPairName": KEY_PAIR}, {"placement": {"tenancy": "dedicated"}}]
+    return {"configuration": random.choice([{}, *options])}
+
+
+def tags_of_volumes(random):
+    return {"configuration": random.choice([{}, {}, {"tagSpecifications": [{"resourceType": "volume", "tags": [{"key": "backup", "value": str(random.randrange(2))}]}]}])}
+
+
+COMMON = (sizes, labels, taints, tags, policies, identity, hooks, processes, metrics, subnets, strategy, tags_of_volumes)
 
 # --- managed node groups --------------------------------------------------------------------------
 
@@ -182,7 +209,7 @@ def fargate_strategy(random):
 # --- shapes ---------------------------------------------------------------------------------------
 
 SHAPES = {
-    "plain": ("eks", (*COMMON, system, instance_type, volumes, metadata_options)),
+    "plain": ("eks", (*COMMON, system, instance_type, volumes, metadata_options, boot)),
     "windows": ("eks", (*COMMON, windows, instance_type)),
     "mixed": ("eks", (*COMMON, system, mixed)),
     "weighted": ("eks", (*(a for a in COMMON if a is not sizes), units, system, weighted)),
@@ -191,6 +218,10 @@ SHAPES = {
     "fargate": ("eks-fargate", (selectors, fargate_subnets, fargate_tags, fargate_strategy)),
 }
 """For each shape its provisioner and its aspects."""
+WEIGHTS = {"plain": 5, "windows": 1, "mixed": 2, "weighted": 2, "warm": 2, "managed": 1, "fargate": 1}
+"""How often each shape is drawn."""
+KEPT_SHAPES = ("weighted",)
+"""Shapes that change by themselves alone: from weights to none, AWS and the controller ask for sizes in both units."""
 
 BAD = {
     "eks": [
@@ -223,6 +254,13 @@ def redraw(random, shape, choices):
     return {**choices, **{name: aspects[name](random) for name in sorted(changed) if name in aspects}}
 
 
+def others(shape):
+    """The shapes that a group of a shape can be changed to; without any other one, its own."""
+    if shape in KEPT_SHAPES:
+        return [shape]
+    return [name for name, (provisioner, _) in SHAPES.items() if provisioner == SHAPES[shape][0] and name not in KEPT_SHAPES]
+
+
 def compose(name, shape, choices):
     """The annotations and spec that the choices come to."""
     provisioner = SHAPES[shape][0]
@@ -234,9 +272,10 @@ def compose(name, shape, choices):
     pool = {"pool": name}
     if provisioner == "eks":
         configuration["labels"] = {**configuration.get("labels", {}), **pool}
+        configuration |= {key: PEOPLE + name for key, value in configuration.items() if value == PEOPLE}
     elif provisioner == "eks-managed":
         configuration["nodeLabels"] = {**configuration.get("nodeLabels", {}), **pool}
-        configuration["nodeRole"] = f"arn:aws:iam::123456789012:role/people-{name}"
+        configuration["nodeRole"] = f"arn:aws:iam::123456789012:role/{PEOPLE}{name}"
         configuration["clusterName"] = "demo"
     else:
         section["clusterName"] = "demo"

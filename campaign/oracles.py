@@ -9,6 +9,7 @@ import json
 import math
 import re
 
+from campaign import scenario as scenarios
 from campaign import state, strangers
 from e2e import logs
 
@@ -16,7 +17,6 @@ GRACE = 20
 """Seconds in which a controller need not have seen that a node was lost by somebody else, or that more were asked for."""
 REPEATED = (8, 10)
 """How often an identical write may succeed, in how many seconds."""
-NAMED = re.compile(rf"{state.NAMESPACE}-([a-z]+)")
 
 
 class Run:
@@ -26,8 +26,15 @@ class Run:
         self.run = run
         self.aws, self.audit, self.journal = [logs.Line(line) for line in run["aws"]], run["audit"], run["journal"]
         self.user = run["settings"]["user"]
-        self.names = sorted({*run["scenario"]["groups"], *(e["group"] for e in run["scenario"]["events"] if "group" in e)})
+        self.names = scenarios.names(run["scenario"])
         self.templates = _templates(self.aws)
+        longest = sorted(self.names, key=len, reverse=True)
+        self._named = re.compile(rf"\b{state.NAMESPACE}-({'|'.join(longest)})\b")
+
+    def group_in(self, text):
+        """The group that a text names, or None."""
+        found = self._named.search(text)
+        return found and found[1]
 
     def moment(self, what):
         """When the stage first noted something."""
@@ -155,7 +162,7 @@ def repetition(told):
     for lines in made.values():
         for first, last in zip(lines, lines[count:]):
             if _seconds(first, last) < seconds:
-                yield _group_of(first), f"an identical write succeeded {count + 1} times within {seconds} s", lines
+                yield _group_of(told, first), f"an identical write succeeded {count + 1} times within {seconds} s", lines
                 break
 
 
@@ -216,7 +223,7 @@ def finalizer(told):
             removed[ref["name"]] = line
     for group, line in removed.items():
         again = [when for when, spec in told.specs(group) if spec and when > logs.timestamp(line)]
-        late = [e for e in told.calls() if logs.timestamp(line) < logs.timestamp(e) < (again or ["9"])[0] and _group_of(e) == group]
+        late = [e for e in told.calls() if logs.timestamp(line) < logs.timestamp(e) < (again or ["9"])[0] and _group_of(told, e) == group]
         if late:
             yield group, "its resources were written after its finalizer was gone", [line, *late]
 
@@ -269,8 +276,7 @@ def _in_force(specs, when):
 
 def _group_of_node(told, instance):
     line = next((e for e in told.aws if e["kind"] == "state" and e.get("id") == instance and "group" in e), None)
-    found = line and NAMED.search(line["group"])
-    return found and found[1]
+    return line and told.group_in(line["group"])
 
 
 def availability(told):
@@ -365,12 +371,11 @@ def _moves(told, group, when):
 # --- helpers --------------------------------------------------------------------------------------
 
 
-def _group_of(line):
+def _group_of(told, line):
     """The group that a line names, or None."""
     if "objectRef" in line:
         return line["objectRef"].get("name") if line["objectRef"].get("resource") == "instancegroups" else None
-    found = NAMED.search(line.params_text)
-    return found and found[1]
+    return told.group_in(line.params_text)
 
 
 def _between(one, other):

@@ -1,8 +1,9 @@
 """Scenarios: a world and what happens in it, drawn from a seed. A scenario is a plain JSON value.
 
-    {"seed": 7, "mode": "CONFIG_MAP", "config": <data of the ConfigMap>, "groups": {name: <group>}, "events": [...]}
+    {"seed": 7, "mode": "CONFIG_MAP", "config": <data of the ConfigMap>, "groups": {name: <group>}, "taken over": {name: state}, "events": [...]}
 
-A group is `{"annotations": ..., "spec": ...}`. Each event has a trigger, `{"after": seconds}` or `{"writes": k}` (after
+A group is `{"annotations": ..., "spec": ...}`. Groups that are taken over are as keikoproj/instance-manager leaves them, in a
+state of tests/e2e/keiko_groups.py; their first event gives them a spec of this module. Each event has a trigger, `{"after": seconds}` or `{"writes": k}` (after
 the controller's k-th write to AWS or the API server since the event before), and is one of:
 
     {"kind": "transition", "group": name, "to": <group>}  applied; `"bad": true` if nobody can realize it
@@ -14,12 +15,18 @@ the controller's k-th write to AWS or the API server since the event before), an
 A transition of a group that was deleted creates it again. The last spec of every group is valid.
 """
 
+import collections
 import random
 import textwrap
 
 from campaign import aspects, perturbations
 
-NAMES = ["alpha", "bravo", "charlie", "delta", "echo", "foxtrot", "golf", "hotel"]
+NAMES = ["alpha", "bravo", "charlie", "delta", "echo", "foxtrot", "golf", "hotel", "india", "juliett", "kilo", "lima"]
+TAKEN_OVER = {
+    "plain": "plain", "given": "given_role", "aged": "old_versions", "al2023": "node_config", "hooks": "hooks", "cheap": "never_spot",
+    "old-way": "launch_configuration", "mixed": "mixed", "warm": "warm_pool",
+}  # fmt: skip
+"""Names of groups that are taken over, and their states."""
 MODES = ["CONFIG_MAP", "CONFIG_MAP", "API", "API_AND_CONFIG_MAP"]
 BOUNDARIES = """
 restricted:
@@ -65,17 +72,24 @@ def generate(seed, disturb=True, only=None):
     found = {name: each for name, each in perturbations.load().items() if only is None or only in name}
     chance = random.Random(seed)
     admin = draw_admin(chance)
-    names = NAMES[: chance.choice([4, 5, 6, 6, 7])]
+    names = NAMES[: chance.randint(7, 10)]
     # One group of each provisioner, and any others.
-    shapes = ["managed", "fargate", *chance.choices(sorted(aspects.SHAPES), [1, 1, 2, 5, 2, 2, 1], k=len(names) - 2)]
+    drawn = chance.choices(sorted(aspects.WEIGHTS), [aspects.WEIGHTS[name] for name in sorted(aspects.WEIGHTS)], k=len(names) - 2)
+    shapes = ["managed", "fargate", *drawn]
     chance.shuffle(shapes)
     shape_of = dict(zip(names, shapes, strict=True))
     choices = {name: aspects.draw_group(chance, shape_of[name]) for name in names}
     groups = {name: aspects.compose(name, shape_of[name], choices[name]) for name in names}
-    scenario = {"seed": seed, "mode": chance.choice(MODES), "config": config_of(admin), "groups": groups, "events": []}
+    scenario = {"seed": seed, "mode": chance.choice(MODES), "config": config_of(admin), "groups": groups, "taken over": {}, "events": []}
     present = dict(groups)
-    for _ in range(chance.randint(6, 10)):
+    # Their nodes joined by aws-auth.
+    if scenario["mode"] != "API" and chance.random() < 0.4:
+        scenario["taken over"] = {name: TAKEN_OVER[name] for name in chance.sample(sorted(TAKEN_OVER), chance.choice([1, 2, 3]))}
+        shape_of |= {name: chance.choice(["plain", "mixed", "warm"]) for name in scenario["taken over"]}
+    for _ in range(chance.randint(12, 18)):
         scenario["events"] += draw_step(chance, shape_of, choices, present, admin)
+    for name in sorted(set(scenario["taken over"]) - set(present)):
+        scenario["events"].insert(chance.randrange(len(scenario["events"])), draw_change(chance, name, shape_of, choices, present))
     # Drawn apart: another set of perturbations leaves the world and its changes as they are.
     return with_perturbations(scenario, random.Random(f"{seed}/perturbations"), found) if disturb else scenario
 
@@ -103,24 +117,33 @@ def trigger(chance):
 def draw_step(chance, shape_of, choices, present, admin):
     """The next events; `choices`, `present` (the groups as they are now) and `admin` follow them."""
     name = chance.choice(sorted(shape_of))
-    kind = chance.choices(["change", "bad", "config", "delete", "again", "settle"], [10, 2, 2, 1, 1, 3])[0]
+    kind = chance.choices(["change", "shape", "bad", "config", "delete", "again", "settle"], [10, 4, 2, 2, 1, 1, 3])[0]
     if kind == "settle":
         return [{"kind": "settle", "trigger": {"after": 0}}]
     if kind == "config":
         key = chance.choice(sorted(admin))
         admin[key] = draw_admin(chance)[key]
         return [{"kind": "config", "config": config_of(admin), "trigger": trigger(chance)}]
-    before = present[name]
-    choices[name] = aspects.redraw(chance, shape_of[name], choices[name])
-    present[name] = aspects.compose(name, shape_of[name], choices[name])
-    last = {"kind": "transition", "group": name, "to": present[name], "trigger": trigger(chance)}
-    if kind == "bad":
+    before = present.get(name)
+    if kind == "shape":
+        shape_of[name] = chance.choice(aspects.others(shape_of[name]))
+        choices.pop(name, None)
+    last = draw_change(chance, name, shape_of, choices, present)
+    if kind == "bad" and before:
         bad = aspects.spoil(chance, before)
         return [{"kind": "transition", "group": name, "to": bad, "bad": True, "trigger": trigger(chance)}, last]
     if kind in ("delete", "again"):
         first = {"kind": "delete", "group": name, "trigger": trigger(chance)}
         return [first, {**last, "trigger": {"after": 0} if kind == "again" else trigger(chance)}]
     return [last]
+
+
+def draw_change(chance, name, shape_of, choices, present):
+    """A transition of a group to a spec near its present one, or to any of its shape if it has none."""
+    known, shape = choices.get(name), shape_of[name]
+    choices[name] = aspects.redraw(chance, shape, known) if known else aspects.draw_group(chance, shape)
+    present[name] = aspects.compose(name, shape, choices[name])
+    return {"kind": "transition", "group": name, "to": present[name], "trigger": trigger(chance)}
 
 
 def with_perturbations(scenario, chance, registry):
@@ -150,9 +173,26 @@ def fresh(scenario):
             groups.pop(event["group"], None)
         elif event["kind"] == "config":
             config = event["config"]
-    return {**scenario, "config": config, "groups": groups, "events": []}
+    return {**scenario, "config": config, "groups": groups, "taken over": {}, "events": []}
 
 
 def transitions(scenario):
-    """How many changes of specs, of the ConfigMap and of the existence of groups it has."""
-    return sum(event["kind"] in ("transition", "config", "delete") for event in scenario["events"])
+    """How many changes it has, by kind: of specs, to specs that nobody can realize, of the ConfigMap, deletions."""
+    found = collections.Counter()
+    for event in scenario["events"]:
+        if event["kind"] in ("config", "delete"):
+            found[event["kind"]] += 1
+        elif event["kind"] == "transition":
+            found["bad spec" if event.get("bad") else "spec"] += 1
+    return found
+
+
+def names(scenario):
+    """The names of all groups of a scenario."""
+    return sorted({*scenario["groups"], *scenario.get("taken over", ()), *(event["group"] for event in scenario["events"] if "group" in event)})
+
+
+def specs(scenario, name):
+    """The valid specs that a group has, one after the other."""
+    later = [event["to"] for event in scenario["events"] if event["kind"] == "transition" and event["group"] == name and not event.get("bad")]
+    return [*([scenario["groups"][name]] if name in scenario["groups"] else []), *later]

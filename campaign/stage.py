@@ -2,15 +2,18 @@
 
 import contextlib
 import datetime
+import json
 import pathlib
 import signal
 import time
 
+import pytest
 import yaml
 
+from campaign import aspects, perturbations, strangers, upgrade_manager
 from campaign import controller as processes
-from campaign import perturbations, strangers
-from e2e import harness, logs
+from campaign import scenario as scenarios
+from e2e import harness, keiko_groups, keiko_loader, logs
 from e2e.proxy import Proxy
 
 NAMESPACE = "camp"
@@ -52,6 +55,7 @@ class Stage:
         self.directory.mkdir(parents=True, exist_ok=True)
         self._pool, self._undo, self.journal = pool, [], []
         self.present, self.bad, self.controllers = {}, set(), []
+        self._upgrade_manager = None
         self.registry = perturbations.load()
         self.cloud = pool.take("--authentication-mode", scenario["mode"])
         self._aws = logs.Log(self.cloud["aws_log"])
@@ -184,10 +188,9 @@ class Stage:
         # The last run of this control plane had a namespace of the same name.
         self.wait_until(lambda: self.cloud.get(f"/api/v1/namespaces/{NAMESPACE}") is None, START)
         self.tenant = harness.Tenant(self.cloud, None, namespace=NAMESPACE)
-        for name, group in self.scenario["groups"].items():
-            if group["spec"]["provisioner"] == "eks-managed":
-                self.cloud.make_role(f"people-{name}")
+        self._make_what_specs_name()
         self.strangers = strangers.plant(self.cloud)
+        self._load_taken_over()
         self.note("begin", strangers=strangers.snapshot(self.cloud.snapshot()))
         self.start()
         for name, group in self.scenario["groups"].items():
@@ -195,6 +198,29 @@ class Stage:
             self._workload(name, group)
         self.settle(self.settings["patience"])
         self.note("made")
+
+    def _make_what_specs_name(self):
+        """Roles, a key pair, and the controller of the crd strategy, which specs of the scenario name."""
+        text = {name: json.dumps(scenarios.specs(self.scenario, name)) for name in scenarios.names(self.scenario)}
+        for name in text:
+            if aspects.PEOPLE + name in text[name]:
+                self.cloud.make_role(aspects.PEOPLE + name)
+        self.cloud.boto("ec2").create_key_pair(KeyName=aspects.KEY_PAIR)
+        if any('"crd"' in found for found in text.values()):
+            self._upgrade_manager = upgrade_manager.UpgradeManager(self.cloud, NAMESPACE)
+
+    def _load_taken_over(self):
+        """Groups as keikoproj/instance-manager leaves them, with their nodes."""
+        site = keiko_loader.Site.of(self.cloud, NAMESPACE)
+        states = {name: keiko_groups.STATES[state](site)[0] for name, state in self.scenario.get("taken over", {}).items()}
+        for name, state in states.items():
+            body = state.data["instanceGroup"]
+            # The admin's default is another one.
+            body["metadata"]["annotations"] = {aspects.PREFIX + "os-family": "amazonlinux2023" if name == "al2023" else "amazonlinux2"}
+            self.present[name] = {"annotations": body["metadata"]["annotations"], "spec": body["spec"]}
+            self.note("apply", group=name, to=self.present[name], bad=False)
+        if states:
+            keiko_loader.load_all(self.cloud, states)
 
     def _apply(self, name, group, bad=False):
         metadata = {"name": name, "annotations": group["annotations"]}
@@ -319,6 +345,9 @@ class Stage:
         with contextlib.suppress(Exception):
             self.clear_faults()
         self.proxy.stop()
+        if self._upgrade_manager:
+            with contextlib.suppress(pytest.fail.Exception):
+                self._upgrade_manager.stop()
         with contextlib.suppress(AssertionError):
             self._pool.give_back(self.cloud)
         logs.log.cache_clear()

@@ -2,7 +2,7 @@
 
 import json
 
-from campaign import scenario, shrink
+from campaign import scenario, shrink, totals
 
 
 def test_a_seed_gives_the_same_scenario():
@@ -35,10 +35,55 @@ def test_the_fresh_world_has_every_groups_last_spec():
     for seed in range(20):
         one = scenario.generate(seed)
         made = scenario.fresh(one)
-        assert made["events"] == [] and set(made["groups"]) <= set(one["groups"])
+        assert made["events"] == [] and set(made["groups"]) <= set(scenario.names(one))
         for event in one["events"]:
             if event["kind"] == "transition" and event is [e for e in one["events"] if e.get("group") == event["group"]][-1]:
                 assert made["groups"][event["group"]] == event["to"]
+
+
+def test_groups_that_are_taken_over_get_a_spec_of_their_own():
+    """Only then their end can be compared with that of a group made fresh."""
+    taken = [one for one in map(scenario.generate, range(50)) if one["taken over"]]
+    assert len(taken) > 5
+    for one in taken:
+        assert one["mode"] != "API" and set(one["taken over"]) <= {event["group"] for event in one["events"] if event["kind"] == "transition"}
+
+
+def test_a_hundred_seeds_draw_everything():
+    """What no seed draws is not covered, whatever the totals say."""
+    counted = totals.Totals()
+    for seed in range(100):
+        counted.add({"name": "x", "scenario": scenario.generate(seed), "failures": [], "times": {}}, "now")
+    found = counted.counts["features"]
+    wanted = ["provisioner: eks", "provisioner: eks-managed", "provisioner: eks-fargate", "strategy: rollingUpdate", "strategy: crd", "strategy: managed"]
+    wanted += [f"os: {family}" for family in ("amazonlinux2", "amazonlinux2023", "bottlerocket", "windows")]
+    wanted += [f"authentication: {mode}" for mode in scenario.MODES] + [f"taken over: {state}" for state in scenario.TAKEN_OVER.values()]
+    wanted += ["spot", "mixed: weights", "mixed: instancePool", "eks: warmPool", "eks: roleName", "rollingUpdate: maxSurge", "change: eks -> mixed", "change: mixed -> warm"]
+    assert set(wanted) <= set(found)
+    assert set(counted.counts["transitions"]) == {"spec", "bad spec", "config", "delete"}
+
+
+def test_totals_add_up_over_runs(tmp_path):
+    """The last 500 lives without a failure may be played on many evenings."""
+    one, path = scenario.generate(1), tmp_path / "totals.json"
+    result = {"name": "seed-1", "scenario": one, "failures": [], "times": {"seconds": 1.5}}
+    failed = {**result, "failures": [{"oracle": "leaks"}]}
+    for each in (result, failed, result):
+        counted = totals.Totals.load(path)
+        counted.add(each, "now")
+        counted.save(path)
+    found = totals.Totals.load(path).value()
+    assert found["runs"] == {"failed": 1, "passed": 2} and found["failures by oracle"] == {"leaks": 1} and found["runs by revision"] == {"now": 3}
+    assert found["lives"]["disturbed"] == 3 * found["in a row without a failure"]["disturbed lives"] > 0
+    assert sum(found["transitions"].values()) == 3 * found["in a row without a failure"]["transitions"]
+
+
+def test_a_perturbation_of_one_group_disturbs_one_life():
+    """Else the totals would count what nobody touched."""
+    one = {**scenario.generate(1), "events": [{"kind": "perturbation", "name": "x", "arguments": {"group": "alpha"}}]}
+    assert totals.disturbed(one) == {"alpha"}
+    one["events"].append({"kind": "perturbation", "name": "y", "arguments": {}})
+    assert totals.disturbed(one) == set(scenario.names(one))
 
 
 def test_shrinking_keeps_only_what_fails():
