@@ -195,7 +195,6 @@ class Stage:
         self.start()
         for name, group in self.scenario["groups"].items():
             self._apply(name, group)
-            self._workload(name, group)
         self.settle(self.settings["patience"])
         self.note("made")
 
@@ -224,6 +223,8 @@ class Stage:
 
     def _apply(self, name, group, bad=False):
         metadata = {"name": name, "annotations": group["annotations"]}
+        if name not in self.present or name in self.scenario.get("taken over", ()):
+            self._workload(name, group)
         self.present[name] = group
         self.bad.add(name) if bad else self.bad.discard(name)
         self.note("apply", group=name, to=group, bad=bad)
@@ -246,6 +247,11 @@ class Stage:
         everywhere = [{"operator": "Exists"}]
         self.tenant.deployment(f"on-{name}", 2, {"pool": name}, {"maxUnavailable": 1}, tolerations=everywhere)
 
+    def _move_workload(self, name):
+        """The pods of a group that is deleted go somewhere else, soon: nothing can take them, and their budget holds the drain."""
+        path = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/on-{name}"
+        self.undo(lambda: self.cloud.api("DELETE", path, {"propagationPolicy": "Background"}), after=2)
+
     def _wait_for(self, trigger):
         if "writes" in trigger:
             target = self.writes() + trigger["writes"]
@@ -264,6 +270,7 @@ class Stage:
             self.note("delete", group=event["group"])
             self.present.pop(event["group"], None)
             self.cloud.api("DELETE", self.group(event["group"]).path)
+            self._move_workload(event["group"])
         elif kind == "settle":
             self.note("settle", done=self.settle(SETTLE))
         else:

@@ -127,6 +127,22 @@ def with_a_pod(story):
     replaced(story, 0)
 
 
+def deleted_pod(story):
+    story.write("create", "pods", "app", {"target": {"name": "node-0"}}, "binding", user="scheduler")
+    story.write("delete", "pods", "app", {"gracePeriodSeconds": 1})
+
+
+def smaller_group(story):
+    story.call("UpdateAutoScalingGroup", AutoScalingGroupName=GROUP, MaxSize="2")
+    story.state(object="instance", id="i-0", group=GROUP, state="Terminating", desired=2, why="shrinking the capacity from 3 to 2")
+
+
+def second_role(story):
+    story.call("CreateRole", RoleName=GROUP)
+    story.call("CreateRole", RoleName=f"{GROUP}-12345678")
+    story.call("DeleteRole", RoleName=GROUP)
+
+
 def the_same_again(story):
     story.cordon(0)
     story.terminate(0)
@@ -172,6 +188,9 @@ PLANTED = [
     (beyond_what_died, "availability"),
     (not_cordoned, "drained"),
     (with_a_pod, "drained"),
+    (deleted_pod, "evicted"),
+    (smaller_group, "scaled_in"),
+    (second_role, "doubled"),
     (the_same_again, "needless_rotation"),
     (late_write, "finalizer"),
     (again_and_again, "repetition"),
@@ -194,9 +213,25 @@ def test_an_oracle_finds_what_is_planted(plant, oracle):
 
 def test_a_drain_that_may_be_forced_is_not_judged():
     """The spec says that pods are not waited for longer than this."""
+    story = Story(drainTimeout="10s", drainForce=True)
+    with_a_pod(story)
+    deleted_pod(story)
+    assert not {"drained", "evicted"} & found(story.run())
+
+
+def test_a_drain_that_may_not_be_forced_is_judged():
+    """drainTimeout alone gives the node back."""
     story = Story(drainTimeout="10s")
     with_a_pod(story)
-    assert "drained" not in found(story.run())
+    assert "drained" in found(story.run())
+
+
+def test_what_aws_shrinks_for_somebody_else_is_not_judged():
+    """An autoscaler or a person may lower the desired capacity."""
+    story = Story()
+    story.call("SetDesiredCapacity", key="person", AutoScalingGroupName=GROUP, DesiredCapacity="2")
+    story.state(object="instance", id="i-0", group=GROUP, state="Terminating", desired=2, why="shrinking the capacity from 3 to 2")
+    assert "scaled_in" not in found(story.run())
 
 
 def test_writes_in_the_quiet_window():

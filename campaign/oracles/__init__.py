@@ -1,0 +1,53 @@
+"""The oracles: what must be true of every run, told from the simulator's log, the audit log and snapshots alone.
+
+Each is a function of a run (see `Stage.play`) that yields `(group, what, lines)` for each thing that is wrong; `lines` of
+the logs prove it. The controller's own log, metrics and status are never asked, but for `currentState`, which the original
+controller has too.
+"""
+
+import json
+
+from campaign.oracles.ends import doubled, end_state, leaks, quiet, repetition, stuck
+from campaign.oracles.nodes import availability, drained, evicted, needless_rotation, scaled_in
+from campaign.oracles.others import finalizer, invalid_requests, strangers_kept
+from campaign.oracles.run import Run
+from e2e import logs
+
+ORACLES = (
+    stuck, quiet, repetition, leaks, doubled, strangers_kept, invalid_requests, finalizer, drained, evicted, scaled_in, availability,
+    needless_rotation,
+)  # fmt: skip
+
+
+def judge(run, reference=None):
+    """Everything that is wrong with a run: a list of {oracle, group, what, lines}. `reference` is a run to be equal to."""
+    told = Run(run)
+    excused = excuses(told)
+    found = []
+    for oracle in ORACLES:
+        for group, what, lines in oracle(told):
+            if not excused(oracle.__name__, group):
+                found.append({"oracle": oracle.__name__, "group": group, "what": what, "lines": [_short(line) for line in lines[:12]]})
+    if reference is not None:
+        for group, what, lines in end_state(told, reference):
+            if not excused("end_state", group):
+                found.append({"oracle": "end_state", "group": group, "what": what, "lines": lines})
+    return found
+
+
+def excuses(told):
+    """Which oracle does not judge which group: a perturbation did by itself what it looks for."""
+    from campaign import perturbations
+
+    registry = perturbations.load()
+    allowed = [(registry[e["name"]].allows, e["arguments"].get("group")) for e in told.run["scenario"]["events"] if e["kind"] == "perturbation"]
+    return lambda oracle, group: any(oracle in names and name in (None, group) for names, name in allowed)
+
+
+def _short(line):
+    """What a reader needs of a log line."""
+    if "auditID" in line:
+        ref = line.get("objectRef", {})
+        body = json.dumps(line.get("requestObject"))[:300]
+        return f"{logs.timestamp(line)} {line['user']['username']} {line['verb']} {ref.get('resource')}/{ref.get('subresource', '')} {ref.get('name')} {body}"
+    return json.dumps({key: value for key, value in line.items() if key not in ("time", "kind")})[:400] if "seq" in line else json.dumps(line)[:400]

@@ -1,0 +1,99 @@
+"""Oracles about where a run comes to: its end, the quiet after it, and what deletions leave."""
+
+import json
+import re
+
+from campaign import state
+from campaign.oracles.run import seconds, text
+from e2e import logs
+
+REPEATED = (8, 10)
+"""How often an identical write may succeed, in how many seconds."""
+
+
+def end_state(told, reference):
+    """The end equals that of the reference run."""
+    for group in sorted({name for name in told.names if told.specs(name)}):
+        one, other = state.group_state(reference, group), state.group_state(told.run, group)
+        for path, wanted, found in state.differences(one, other):
+            yield group, f"{path} is {text(found)}, and {text(wanted)} in the reference", []
+
+
+def stuck(told):
+    """Every group is done in the end, and gone after its deletion."""
+    for moment in ("end", "left"):
+        for group, why in told.note(moment).get("unsettled", {}).items():
+            yield group, f"{moment}: {text(why)[:1200]}", []
+
+
+def quiet(told):
+    """Nothing is written when nothing changes."""
+    begin, end = told.moment("end"), told.moment("quiet")
+    calls = [e for e in told.calls(done=False) if begin < logs.timestamp(e) < end]
+    writes = [e for e in told.audit if e["user"]["username"] == told.user and begin < logs.timestamp(e) < end and e.get("objectRef", {}).get("resource") != "leases"]
+    if calls or writes:
+        yield None, f"{len(calls)} calls and {len(writes)} writes when nothing changed", [*calls, *writes]
+
+
+def repetition(told):
+    """No write is repeated fast."""
+    count, limit = REPEATED
+    made = {}
+    for line in told.calls():
+        made.setdefault((line["operation"], line.params_text), []).append(line)
+    for line in told.writes():
+        ref = line["objectRef"]
+        if ref.get("subresource") != "eviction":
+            made.setdefault((line["verb"], json.dumps(ref, sort_keys=True), json.dumps(line.get("requestObject"), sort_keys=True)), []).append(line)
+    for lines in made.values():
+        for first, last in zip(lines, lines[count:]):
+            if seconds(first, last) < limit:
+                yield told.group_of(first), f"an identical write succeeded {count + 1} times within {limit} s", lines
+                break
+
+
+def leaks(told):
+    """Nothing of a group is left after its deletion."""
+    left = told.run["left"]
+    for group in told.names:
+        for kind, things in state.resources(left, group).items():
+            yield group, f"left after the deletion: {kind} {', '.join(things)}", []
+        arns = [line for line in (left["kubernetes"]["map_roles"] or "").splitlines() if re.search(rf"{state.NAMESPACE}-{group}\b", line)]
+        if arns:
+            yield group, f"left in aws-auth: {arns}", []
+    for kind in ("fargate", "nodegroups"):
+        for name in left["aws"][kind]:
+            yield None, f"left after all deletions: {kind} {name}", []
+
+
+MADE_ONCE = {
+    "CreateAutoScalingGroup": ("DeleteAutoScalingGroup", "AutoScalingGroupName"),
+    "CreateLaunchTemplate": ("DeleteLaunchTemplate", "LaunchTemplateName"),
+    "CreateRole": ("DeleteRole", "RoleName"),
+    "CreateInstanceProfile": ("DeleteInstanceProfile", "InstanceProfileName"),
+}
+"""What a group has one of: the calls that make it and take it away, and its name in both."""
+
+
+def doubled(told):
+    """At no moment a group has two scaling groups, templates, roles or profiles, and in the end one of everything."""
+    alive = {}
+    for line in told.aws:
+        if line["kind"] != "call" or (line.get("status") or 500) >= 300:
+            continue
+        for create, (delete, key) in MADE_ONCE.items():
+            name = line["params"].get(key)
+            if line["operation"] == delete:
+                for names in alive.values():
+                    names.pop(name or line["params"].get("LaunchTemplateId"), None)
+            group = line["operation"] == create and told.group_in(name)
+            # A Fargate profile that replaces another one has a role of its own, and people's are not the group's.
+            if group and told.provisioner(group) == "eks":
+                names = alive.setdefault((group, key), {})
+                names[name] = line
+                if len(names) > 1 and told.is_ours(line):
+                    yield group, f"{' and '.join(names)} existed at once", list(names.values())
+    for group in told.names:
+        for kind, things in state.resources(told.run["end"], group).items():
+            if len(things) > 1 and kind != "access":
+                yield group, f"{len(things)} {kind}: {', '.join(things)}", []

@@ -1,0 +1,177 @@
+"""Oracles about nodes: how many are taken at once, and what happens to their pods before."""
+
+import json
+import math
+
+from campaign import state
+from campaign.oracles.run import GRACE, between, in_force
+from e2e import logs
+
+
+def drained(told):
+    """No instance is terminated before its node is cordoned and its pods are gone."""
+    placed, cordons = logs.placements(told.audit), logs.cordons(told.audit)
+    node_of, silent = {}, {}
+    for line in told.aws:
+        if line["kind"] == "state" and line["object"] == "node":
+            node_of[line["instance"]] = line["id"]
+            if line["state"] == "ready":
+                silent.pop(line["id"], None)
+            else:
+                silent[line["id"]] = line
+        if not (told.is_ours(line) and line["operation"] == "TerminateInstanceInAutoScalingGroup" and line["status"] == 200):
+            continue
+        node, when = node_of.get(line["params"]["InstanceId"]), logs.timestamp(line)
+        group = _group_of_node(told, line["params"]["InstanceId"])
+        if node is None or group is None or _forced(told, group, when) or node in silent:
+            continue
+        past = [on for at, name, on, _ in cordons if name == node and at < when]
+        if not past or not past[-1]:
+            yield group, f"{node} was terminated and not cordoned", [line]
+        left = [key[1] for key, (where, bound, gone) in placed.items() if where == node and bound < when and not (gone and gone < when)]
+        if left:
+            yield group, f"{node} was terminated with {', '.join(left)} on it", [line]
+
+
+def _forced(told, group, when):
+    """Whether the spec in force lets a drain end by force, or the group has been deleted for longer than the controller waits."""
+    spec = in_force(told.specs(group), when)
+    rolling = ((spec or {}).get("strategy") or {}).get("rollingUpdate") or {}
+    if spec is not None:
+        return "drainTimeout" in rolling and rolling.get("drainForce", False)
+    deleted = max(at for at, found in told.specs(group) if found is None and at <= when)
+    before = in_force(told.specs(group), deleted[:-1])
+    limited = "drainTimeout" in (((before or {}).get("strategy") or {}).get("rollingUpdate") or {})
+    return limited or between(deleted, when) > told.run["settings"].get("deletion drain", 0)
+
+
+def evicted(told):
+    """Pods are evicted, so that their budgets hold, and deleted only where the spec lets a drain end by force."""
+    placed = {}
+    for event in told.audit:
+        ref = event.get("objectRef", {})
+        if ref.get("resource") != "pods" or event["responseStatus"].get("code", 500) >= 300:
+            continue
+        if ref.get("subresource") == "binding":
+            placed[ref["name"]] = (event.get("requestObject") or {}).get("target", {}).get("name")
+        elif event["verb"] == "delete" and event["user"]["username"] == told.user:
+            group = _group_of_node_named(told, placed.get(ref["name"]))
+            if group is None or not _forced(told, group, logs.timestamp(event)):
+                yield group, f"the pod {ref['name']} was deleted and not evicted", [event]
+
+
+def scaled_in(told):
+    """The controller does not make a group so small that AWS takes nodes that it chooses, and does not drain."""
+    desired, shrunk, ready = {}, {}, {}
+    for line in told.aws:
+        if line["kind"] == "call" and line["operation"] in ("UpdateAutoScalingGroup", "SetDesiredCapacity") and (line.get("status") or 500) < 300:
+            params = line["params"]
+            name = params["AutoScalingGroupName"]
+            limit = min(int(params.get(key, 10**6)) for key in ("MaxSize", "DesiredCapacity"))
+            shrunk[name] = line if told.is_ours(line) and limit < desired.get(name, 0) else None
+        elif line["kind"] == "state" and line["object"] == "node":
+            ready[line["instance"]] = line["state"] == "ready"
+        elif line["kind"] == "state" and line["object"] == "instance":
+            name = line.get("group")
+            if line["state"] == "Terminating" and line.get("why", "").startswith("shrinking the capacity") and shrunk.get(name) and ready.get(line["id"]):
+                yield told.group_in(name), f"{line['id']} was terminated because the group was made smaller than it was", [shrunk[name], line]
+            desired[name] = line.get("desired", desired.get(name, 0))
+
+
+def _group_of_node_named(told, node):
+    line = next((e for e in told.aws if e["kind"] == "state" and e.get("object") == "node" and e["id"] == node), None)
+    return line and _group_of_node(told, line["instance"])
+
+
+def _group_of_node(told, instance):
+    line = next((e for e in told.aws if e["kind"] == "state" and e.get("id") == instance and "group" in e), None)
+    return line and told.group_in(line["group"])
+
+
+def availability(told):
+    """The controller takes no node away while more than maxUnavailable of its group are unavailable."""
+    for group in told.names:
+        if told.provisioner(group) == "eks" and not any("weight" in json.dumps(spec) for _, spec in told.specs(group)):
+            yield from _availability(told, group)
+
+
+def _availability(told, group):
+    name = f"demo-{state.NAMESPACE}-{group}"
+    timeline = [(logs.timestamp(e), 0, e) for e in told.aws if e["kind"] == "state" and e.get("group") == name]
+    timeline += [(when, 1, (node, on, user)) for when, node, on, user in logs.cordons(told.audit)]
+    terminated = {e["params"]["InstanceId"] for e in told.calls() if e["operation"] == "TerminateInstanceInAutoScalingGroup"}
+    instances, node_of, ready, cordoned, lost, desired = {}, {}, set(), set(), {}, []
+
+    def available():
+        return {i for i, s in instances.items() if s == "InService" and node_of.get(i) in ready and node_of.get(i) not in cordoned}
+
+    for when, kind, event in sorted(timeline, key=lambda entry: entry[:2]):
+        before, act = available(), False
+        if kind == 1:
+            node, on, user = event
+            cordoned.add(node) if on else cordoned.discard(node)
+            act = on and user == told.user
+        elif event["object"] == "instance":
+            if "desired" in event:
+                desired.append((when, event["desired"]))
+            instances[event["id"]] = event["state"]
+            act = event["state"] == "Terminating" and event["id"] in terminated
+        elif event["object"] == "node":
+            node_of[event["instance"]] = event["id"]
+            ready.add(event["id"]) if event["state"] == "ready" else ready.discard(event["id"])
+            if event["state"] == "gone":
+                cordoned.discard(event["id"])
+        gone = before - available()
+        if not act:
+            lost |= {instance: when for instance in gone}
+        if act and gone and when < told.deleted_at(group):
+            recently = [instance for instance, at in lost.items() if instance not in available() and between(at, when) < GRACE]
+            wanted = min([count for at, count in desired if between(at, when) < GRACE] + [desired[-1][1]])
+            unavailable = wanted - len(available()) - len(recently)
+            allowed = _allowed(told.specs(group), when, wanted)
+            if unavailable > allowed:
+                yield group, f"{unavailable} of {wanted} nodes were unavailable after it took {', '.join(gone)}, and {allowed} may be", [e for at, k, e in timeline if k == 0 and abs(between(at, when)) < 8]
+
+
+def _allowed(specs, when, desired):
+    """maxUnavailable of the specs in force lately, the largest."""
+    current = in_force(specs, when)
+    recent = [spec for at, spec in specs if spec and at <= when and between(at, when) < GRACE] + ([current] if current else [])
+    before = [spec for at, spec in specs if spec and at <= when and between(at, when) >= GRACE][-1:]
+    values = [((spec.get("strategy") or {}).get("rollingUpdate") or {}).get("maxUnavailable", 1) for spec in recent + before]
+    return max(math.ceil(desired * int(v[:-1]) / 100) if isinstance(v, str) else v for v in values)
+
+
+def needless_rotation(told):
+    """A node is not replaced by one that is the same."""
+    pinned = {}
+    joined = {e["instance"] for e in told.aws if e["kind"] == "state" and e["object"] == "node" and e["state"] == "ready"}
+    state_of = {}
+    for line in told.aws:
+        if line["kind"] == "state" and line["object"] == "instance":
+            state_of[line["id"]] = line
+        if line["kind"] == "state" and line["object"] == "node":
+            state_of[line["instance"], "node"] = line["state"]
+        if line["kind"] != "call" or (line.get("status") or 500) >= 300:
+            continue
+        params = line["params"]
+        if line["operation"] in ("CreateAutoScalingGroup", "UpdateAutoScalingGroup"):
+            given = params.get("LaunchTemplate") or (params.get("MixedInstancesPolicy") or {}).get("LaunchTemplate", {}).get("LaunchTemplateSpecification")
+            if given:
+                pinned[params["AutoScalingGroupName"]] = (given.get("LaunchTemplateId") or given.get("LaunchTemplateName"), str(given.get("Version")))
+        elif told.is_ours(line) and line["operation"] == "TerminateInstanceInAutoScalingGroup" and params.get("ShouldDecrementDesiredCapacity") == "false":
+            was = state_of.get(params["InstanceId"])
+            if was is None or params["InstanceId"] not in joined or state_of.get((params["InstanceId"], "node")) != "ready":
+                continue
+            template, version = pinned.get(was["group"], (None, None))
+            launched = [data for (name, number), data in told.templates.items() if number == str(was["version"]) and name in (was.get("template"), template)]
+            wanted = told.templates.get((template, version)) or told.templates.get((was.get("template"), version))
+            group = _group_of_node(told, params["InstanceId"])
+            if wanted and launched and launched[0] == wanted and group and not _moves(told, group, logs.timestamp(line)):
+                yield group, f"{params['InstanceId']} was replaced, and what it was launched from (version {was['version']}) is what is wanted (version {version})", [was, line]
+
+
+def _moves(told, group, when):
+    """Whether the group's subnets changed before: nodes in those that it lost are replaced, whatever they run."""
+    lists = [json.dumps((spec.get("eks", {}).get("configuration") or {}).get("subnets")) for at, spec in told.specs(group) if spec and at <= when]
+    return len(set(lists)) > 1

@@ -1,0 +1,103 @@
+"""A run with what several oracles need of it."""
+
+import json
+import re
+from datetime import datetime
+
+from campaign import scenario as scenarios
+from campaign import state
+from e2e import logs
+
+GRACE = 20
+"""Seconds in which a controller need not have seen that a node was lost by somebody else, or that more were asked for."""
+
+
+class Run:
+    """A run with what several oracles need of it."""
+
+    def __init__(self, run):
+        self.run = run
+        self.aws, self.audit, self.journal = [logs.Line(line) for line in run["aws"]], run["audit"], run["journal"]
+        self.user = run["settings"]["user"]
+        self.names = scenarios.names(run["scenario"])
+        self.templates = _templates(self.aws)
+        longest = sorted(self.names, key=len, reverse=True)
+        self._named = re.compile(rf"\b{state.NAMESPACE}-({'|'.join(longest)})\b")
+
+    def group_in(self, text):
+        """The group that a text names, or None."""
+        found = self._named.search(text)
+        return found and found[1]
+
+    def group_of(self, line):
+        """The group that a line of a log names, or None."""
+        if "objectRef" in line:
+            return line["objectRef"].get("name") if line["objectRef"].get("resource") == "instancegroups" else None
+        return self.group_in(line.params_text)
+
+    def moment(self, what):
+        """When the stage first noted something."""
+        return next((entry["time"] for entry in self.journal if entry["what"] == what), "9")
+
+    def note(self, what):
+        """The stage's last note of that kind."""
+        return next((entry for entry in reversed(self.journal) if entry["what"] == what), {})
+
+    def is_ours(self, line):
+        """Whether a line of the simulator's log is a call of a controller under test."""
+        return line["kind"] == "call" and line["caller"]["key"].startswith("controller")
+
+    def calls(self, done=True):
+        """The controllers' calls that wrote; those that AWS accepted unless `done` is false."""
+        return [e for e in self.aws if self.is_ours(e) and (not done or (e.get("status") or 500) < 300)]
+
+    def writes(self):
+        """The controllers' accepted writes to the API server, without leases and events."""
+        audited = [e for e in self.audit if e["user"]["username"] == self.user and e["responseStatus"].get("code", 500) < 300]
+        return [e for e in audited if e.get("objectRef", {}).get("resource") not in ("leases", "events")]
+
+    def specs(self, group):
+        """(moment, spec) of a group's specs, oldest first; a spec of None when it was deleted."""
+        found = [(e["time"], e["to"]["spec"] if e["what"] == "apply" else None) for e in self.journal if e["what"] in ("apply", "delete") and e["group"] == group]
+        return found
+
+    def deleted_at(self, group):
+        """When the group was first deleted."""
+        return next((when for when, spec in self.specs(group) if spec is None), "9")
+
+    def provisioner(self, group):
+        """The provisioner of a group."""
+        return next(spec["provisioner"] for _, spec in self.specs(group) if spec)
+
+
+def _templates(aws):
+    """The content of launch template versions by the template's name and by its id: {(name or id, version): data}."""
+    found, latest = {}, {}
+    for line in aws:
+        if line["kind"] != "call" or (line.get("status") or 500) >= 300 or line["operation"] not in ("CreateLaunchTemplate", "CreateLaunchTemplateVersion"):
+            continue
+        params = line["params"]
+        name = params.get("LaunchTemplateName") or params.get("LaunchTemplateId")
+        latest[name] = 1 if line["operation"] == "CreateLaunchTemplate" else line.get("version") or latest.get(name, 1) + 1
+        found[name, str(latest[name])] = params.get("LaunchTemplateData")
+    return found
+
+
+def text(value):
+    """A value for a message."""
+    return json.dumps(value, sort_keys=True)[:300]
+
+
+def between(one, other):
+    """Seconds from one moment to another, as the logs write them."""
+    return (datetime.fromisoformat(other) - datetime.fromisoformat(one)).total_seconds()
+
+
+def seconds(one, other):
+    """Seconds from one line to another."""
+    return between(logs.timestamp(one), logs.timestamp(other))
+
+
+def in_force(specs, when):
+    """The spec at a moment, None if the group did not exist."""
+    return ([None] + [spec for at, spec in specs if at <= when])[-1]
