@@ -244,8 +244,9 @@ class Stage:
         """Pods on the group's nodes, of which a budget lets one go at a time."""
         if group["spec"]["provisioner"] == "eks-fargate":
             return
-        everywhere = [{"operator": "Exists"}]
-        self.tenant.deployment(f"on-{name}", 2, {"pool": name}, {"maxUnavailable": 1}, tolerations=everywhere)
+        # Not the taint of a cordoned node: pods that tolerate it come back to a node that is drained.
+        tolerations = [{"key": taint["key"], "operator": "Exists"} for taint in aspects.TAINTS]
+        self.tenant.deployment(f"on-{name}", 2, {"pool": name}, {"maxUnavailable": 1}, tolerations=tolerations)
 
     def _move_workload(self, name):
         """The pods of a group that is deleted go somewhere else, soon: nothing can take them, and their budget holds the drain."""
