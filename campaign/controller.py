@@ -29,6 +29,8 @@ class Controller:
         self.key = "controller" if number == 1 else f"controller{number}"
         """Its AWS access key, by which the simulator's log names it."""
         self.process = None
+        self.expected = True
+        """Whether it is to run until somebody ends it."""
 
     def start(self):
         """Starts it; does not wait."""

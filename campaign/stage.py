@@ -56,6 +56,7 @@ class Stage:
         self._pool, self._undo, self.journal = pool, [], []
         self.present, self.bad, self.controllers = {}, set(), []
         self._upgrade_manager = None
+        self.config = scenario["config"]
         self.registry = perturbations.load()
         self.cloud = pool.take("--authentication-mode", scenario["mode"])
         self._aws = logs.Log(self.cloud["aws_log"])
@@ -81,11 +82,17 @@ class Stage:
 
     def kill(self, graceful=False):
         """Ends every controller. Its lease goes with it: waiting for its end would test nothing but the election."""
-        for running in self.controllers:
-            if running.running:
-                running.signal(signal.SIGCONT)
-                running.end(graceful)
+        for each in self.controllers:
+            each.expected = False
+            if each.running:
+                each.signal(signal.SIGCONT)
+                each.end(graceful)
         self.cloud.api("DELETE", self.settings["lease"])
+
+    def configure(self, data):
+        """Writes the controller's ConfigMap, which `config` has from then on."""
+        self.config = data
+        self.cloud.install(yaml.safe_dump(_config_map(data)))
 
     def pause(self):
         """Stops the controller that was started last, as a suspended machine would; returns it."""
@@ -126,12 +133,13 @@ class Stage:
         self._undo.append((time.monotonic() + after if after is not None else None, function))
 
     def wait_until(self, predicate, seconds):
-        """Whether it came true in that time. Meanwhile faults end when their time is over."""
+        """Whether it came true in that time. Meanwhile faults end when their time is over, and ended controllers start again."""
         deadline = time.monotonic() + seconds
         while not (found := predicate()):
             if time.monotonic() > deadline:
                 return False
             self._undo_due()
+            self._restart_ended()
             time.sleep(POLL)
         return found
 
@@ -145,6 +153,15 @@ class Stage:
         self._undo = [entry for entry in self._undo if entry not in due]
         for _, function in due:
             function()
+
+    def _restart_ended(self):
+        """Starts a controller again that ended by itself, for example without its lease, as a Deployment does."""
+        ended = [each for each in self.controllers if each.expected and not each.running]
+        for each in ended:
+            each.expected = False
+            self.note("ended by itself", controller=each.key, code=each.process.returncode)
+        if ended and not any(each.expected for each in self.controllers):
+            self.start(beside=True)
 
     # --- logs -------------------------------------------------------------------------------------
 
@@ -184,7 +201,7 @@ class Stage:
             self._tear_down()
 
     def _set_up(self):
-        self.cloud.install(yaml.safe_dump(_config_map(self.scenario["config"])))
+        self.configure(self.config)
         # The last run of this control plane had a namespace of the same name.
         self.wait_until(lambda: self.cloud.get(f"/api/v1/namespaces/{NAMESPACE}") is None, START)
         self.tenant = harness.Tenant(self.cloud, None, namespace=NAMESPACE)
@@ -231,6 +248,8 @@ class Stage:
         document = {"apiVersion": "instancemgr.keikoproj.io/v1alpha1", "kind": "InstanceGroup", "metadata": metadata, "spec": group["spec"]}
         # An object that is being deleted takes changes, and is gone with them. People wait, as `kubectl delete` does.
         self.wait_until(lambda: not self._is_being_deleted(name), self.settings["patience"])
+        if not bad:
+            self._workload(name, group)
         try:
             self.tenant.apply(document)
         except AssertionError as refused:
@@ -241,12 +260,15 @@ class Stage:
         return "deletionTimestamp" in (self.group(name).get() or {"metadata": {}})["metadata"]
 
     def _workload(self, name, group):
-        """Pods on the group's nodes, of which a budget lets one go at a time."""
+        """Pods on the group's nodes, of which a budget lets one go at a time: two, if there are nodes for two."""
+        section = group["spec"][group["spec"]["provisioner"]]
         if group["spec"]["provisioner"] == "eks-fargate":
             return
-        # Not the taint of a cordoned node: pods that tolerate it come back to a node that is drained.
-        tolerations = [{"key": taint["key"], "operator": "Exists"} for taint in aspects.TAINTS]
-        self.tenant.deployment(f"on-{name}", 2, {"pool": name}, {"maxUnavailable": 1}, tolerations=tolerations)
+        # Two pods on a single node could never leave it: the first would wait for the node's replacement, and the second for the first.
+        replicas = min(section["minSize"], 2) or 1
+        # Not every taint: a pod that tolerates a cordon comes back to the node that it was evicted from.
+        taints = [{"key": taint["key"], "operator": "Exists"} for taint in aspects.TAINTS]
+        self.tenant.deployment(f"on-{name}", replicas, {"pool": name}, {"maxUnavailable": 1}, tolerations=taints)
 
     def _move_workload(self, name):
         """The pods of a group that is deleted go somewhere else, soon: nothing can take them, and their budget holds the drain."""
@@ -266,7 +288,7 @@ class Stage:
             self._apply(event["group"], event["to"], event.get("bad", False))
         elif kind == "config":
             self.note("config", config=event["config"])
-            self.cloud.install(yaml.safe_dump(_config_map(event["config"])))
+            self.configure(event["config"])
         elif kind == "delete":
             self.note("delete", group=event["group"])
             self.present.pop(event["group"], None)
@@ -310,6 +332,7 @@ class Stage:
             self._undo.pop()[1]()
         self.clear_faults()
         self.proxy.clear()
+        self._restart_ended()
         if not any(c.running for c in self.controllers):
             self.start()
         self.note("final")

@@ -1,6 +1,7 @@
 """The perturbations, by name. Each is a function of a module in this package; see docs/reliability.md."""
 
 import importlib
+import inspect
 import pkgutil
 
 REGISTRY = {}
@@ -10,9 +11,10 @@ REGISTRY = {}
 class Perturbation:
     """One way to disturb a world: `act` does it on a stage, and `draw` gives its arguments, as plain JSON, by chance."""
 
-    def __init__(self, name, act, needs, allows):
+    def __init__(self, name, act, needs, allows, when, choices):
         self.name, self._act, self.needs, self.allows = name, act, needs, frozenset(allows)
-        self._draw = self._draw_group
+        self._when, self._choices, self._draw = when, choices, self._draw_arguments
+        self._names = [parameter for parameter in inspect.signature(act).parameters if parameter != "stage"]
 
     def __call__(self, stage, **arguments):
         return self._act(stage, **arguments)
@@ -27,28 +29,32 @@ class Perturbation:
         return self._draw(random, scenario)
 
     def fits(self, scenario):
-        """Whether the scenario has a group of the provisioner that it needs."""
-        return self.needs is None or bool(groups_of(scenario, self.needs))
+        """Whether the scenario has a group of a provisioner that it needs, and what else it needs."""
+        return bool(groups_of(scenario, self.needs)) and self._when(scenario)
 
-    def _draw_group(self, random, scenario):
-        return {"group": random.choice(groups_of(scenario, self.needs))}
-
-
-def groups_of(scenario, provisioner=None):
-    """Names of the scenario's groups of one provisioner, or of any."""
-    return [name for name, group in scenario["groups"].items() if provisioner in (None, group["spec"]["provisioner"])]
+    def _draw_arguments(self, random, scenario):
+        groups = {"group": groups_of(scenario, self.needs)}
+        return {name: random.choice((groups | self._choices)[name]) for name in self._names}
 
 
-def perturbation(name, needs=None, allows=()):
+def groups_of(scenario, provisioners=None):
+    """Names of the scenario's groups of a provisioner, of one of several, or of any."""
+    wanted = (provisioners,) if isinstance(provisioners, str) else provisioners
+    return [name for name, group in scenario["groups"].items() if wanted is None or group["spec"]["provisioner"] in wanted]
+
+
+def perturbation(name, needs=None, allows=(), when=lambda scenario: True, **choices):
     """A decorator that registers a function as a perturbation.
 
-    `needs` is the provisioner of the group that it acts on. `allows` names the oracles that do not judge that group
-    (every group, if it acts on none), because the perturbation itself does what they look for.
+    The function's arguments are the stage, a `group` if it acts on one, and `choices`: what each other argument may be.
+    `needs` is the provisioner of that group, or several, and `when(scenario)` says whether a scenario has what else it needs.
+    `allows` names the oracles that do not judge that group (every group, if it acts on none), because the perturbation
+    itself does what they look for.
     """
 
     def register(act):
         assert name not in REGISTRY, f"two perturbations are called {name!r}"
-        REGISTRY[name] = Perturbation(name, act, needs, allows)
+        REGISTRY[name] = Perturbation(name, act, needs, allows, when, {key: list(values) for key, values in choices.items()})
         return REGISTRY[name]
 
     return register

@@ -25,7 +25,7 @@ def _(random, scenario):
     return {"number": random.randrange(6), "before": random.random() < 0.3, "lose": random.random() < 0.7}
 
 
-@perturbation("killed at an API write")
+@perturbation("killed at an API write", number=range(8), before=[True, False])
 def killed_at_an_api_write(stage, number, before):
     """The same for a write to the API server."""
     held = stage.proxy.hold(".*", OBJECTS, before=before, skip=number)
@@ -35,11 +35,6 @@ def killed_at_an_api_write(stage, number, before):
     stage.start()
 
 
-@killed_at_an_api_write.draw
-def _(random, scenario):
-    return {"number": random.randrange(8), "before": random.random() < 0.5}
-
-
 @perturbation("restarted")
 def restarted(stage):
     """Asked to end, as in a rollout, and started again."""
@@ -47,12 +42,7 @@ def restarted(stage):
     stage.start()
 
 
-@restarted.draw
-def _(random, scenario):
-    return {}
-
-
-@perturbation("paused while another leads")
+@perturbation("paused while another leads", seconds=[0, 1, 3])
 def paused_while_another_leads(stage, seconds):
     """The leader stops as if its machine did; another one takes the lease over when it has expired; then the first wakes."""
     before = stage.leader()
@@ -61,8 +51,3 @@ def paused_while_another_leads(stage, seconds):
     stage.wait_until(lambda: stage.leader() not in (None, before), 25)
     stage.wait(seconds)
     stage.resume(paused)
-
-
-@paused_while_another_leads.draw
-def _(random, scenario):
-    return {"seconds": random.choice([0, 1, 3])}

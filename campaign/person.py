@@ -1,0 +1,65 @@
+"""A person who finds what belongs to a group in AWS and Kubernetes, and changes it by hand."""
+
+from botocore.exceptions import ClientError
+
+from campaign import state
+
+
+class Person:
+    """Hands on the resources of one group, as they are when it is made. What AWS refuses is noted, and left."""
+
+    def __init__(self, stage, group):
+        self.stage, self.group = stage, group
+        self.found = state.resources({"aws": stage.cloud.snapshot()}, group)
+
+    def each(self, kind):
+        """(name, thing) of the group's resources of a kind of the snapshot, see localcloud/aws/snapshot.py."""
+        return sorted(self.found.get(kind, {}).items())
+
+    def scaling_group(self):
+        """The group's scaling group, or None; for a managed node group that of EKS."""
+        return next((thing for _, thing in self.each("groups")), None)
+
+    def members(self, *states):
+        """Ids of the instances of its scaling group in these lifecycle states, or in service."""
+        found = (self.scaling_group() or {"Instances": []})["Instances"]
+        return [i["InstanceId"] for i in found if i["LifecycleState"] in (states or ("InService",))]
+
+    def do(self, service, operation, **parameters):
+        """Calls AWS; the answer, or None when AWS refuses."""
+        try:
+            return getattr(self.stage.cloud.boto(service), operation)(**parameters)
+        except ClientError as refused:
+            self.stage.note("refused", call=f"{service}:{operation}", message=str(refused))
+            return None
+
+    def undo(self, service, operation, after=None, **parameters):
+        """Has AWS called later: after so many seconds, or before the final settle."""
+        self.stage.undo(lambda: self.do(service, operation, **parameters), after=after)
+
+    def nodes(self):
+        """Its Node objects, by the label that every group of a scenario gives its nodes."""
+        found = self.stage.cloud.get("/api/v1/nodes")["items"]
+        return sorted((n for n in found if n["metadata"]["labels"].get("pool") == self.group), key=lambda n: n["metadata"]["name"])
+
+    def node(self, index):
+        """The path of one of its Nodes, or None if it has none."""
+        nodes = self.nodes()
+        return f"/api/v1/nodes/{nodes[index % len(nodes)]['metadata']['name']}" if nodes else None
+
+    def patch(self, path, body):
+        """Merges `body` into an object, if it is still there."""
+        answer = self.stage.cloud.api("PATCH", path, body, content_type="application/merge-patch+json")
+        if not answer.ok:
+            self.stage.note("refused", call=f"PATCH {path}", message=answer.text)
+        return answer.ok
+
+
+def owned(tags):
+    """Those of a resource's tags that say whose it is."""
+    return {key: value for key, value in tags.items() if key.startswith(state.OWNERSHIP)}
+
+
+def as_list(tags, **more):
+    """Tags as most services take them."""
+    return [{"Key": key, "Value": value, **more} for key, value in tags.items()]
