@@ -29,6 +29,8 @@
 `POST /_local/instance` `{"id" or "ids": instance ids or node names,
     "action": kubelet-dies / kubelet-recovers / unhealthy / terminate}`
     Stops or restarts the kubelet, fails EC2's status check, or terminates the instance through EC2.
+`POST /_local/delays` `{"join": 5.0, ...}`
+    Changes how long AWS and nodes take from now on, in seconds (see localcloud/aws/settings.py). Returns all delays.
 `POST /_local/ssm` `{"name", "value"}` sets a public parameter. A value of null removes it.
 `POST /_local/launch-failure` `{"group": name or "*", "code": InsufficientInstanceCapacity / VcpuLimitExceeded /
     ..., "message": optional, "instance_type": optional, "zone": optional}`
@@ -62,6 +64,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from moto.eks.models import eks_backends
@@ -153,6 +156,13 @@ def change_instance(simulator: Any, identifier: str, action: str) -> None:
             simulator.engine.terminate_externally(identifier)
         case _:
             raise ValueError(f"{action!r} of {identifier}: no such action or no such instance")
+
+
+def set_delays(simulator: Any, fields: dict[str, Any]) -> dict[str, Any]:
+    with simulator.lock:
+        delays = replace(simulator.settings.delays, **{name: float(seconds) for name, seconds in fields.items()})
+        simulator.settings = replace(simulator.settings, delays=delays)
+    return vars(delays)
 
 
 def set_ssm(simulator: Any, fields: dict[str, Any]) -> dict[str, Any]:
@@ -252,6 +262,7 @@ ROUTES = {
     ("POST", "release"): release,
     ("POST", "ami"): set_ami,
     ("POST", "instance"): change_instances,
+    ("POST", "delays"): set_delays,
     ("POST", "ssm"): set_ssm,
     ("POST", "launch-failure"): set_launch_failure,
     ("POST", "decrement"): set_decrement,

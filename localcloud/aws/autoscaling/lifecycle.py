@@ -191,6 +191,14 @@ class Lifecycle:
         if member.state in STANDBY or {"ReplaceUnhealthy", "Terminate"} & set(group.suspended):
             self.simulator.timers.after(self.simulator.settings.delays.terminate, lambda: self.finish_external_termination(instance))
 
+    def on_stopped_externally(self, identifier: str) -> None:
+        """EC2's StopInstances on any instance. Health checks take a member that does not run for unhealthy, except in Standby."""
+        self.simulator.kubelets.on_stopped(identifier)
+        found = self.member(identifier)
+        if found and found[1].state not in STANDBY and not found[1].warm:
+            found[1].health = "Unhealthy"
+            self.reconcile_soon(found[0])
+
     def finish_external_termination(self, instance: Any) -> None:
         """End an instance that its group may not replace. It stays a member, unhealthy."""
         if instance.state != "terminated":

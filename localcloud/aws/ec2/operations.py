@@ -270,11 +270,11 @@ def install(simulator: Any) -> None:
         return filters(self)
 
     EC2BaseResponse._filters_from_querystring = checked_filters
-    install_terminate_instances(simulator)
+    install_state_changes(simulator)
 
 
-def install_terminate_instances(simulator: Any) -> None:
-    """Notify the scaling groups when an instance is terminated through EC2."""
+def install_state_changes(simulator: Any) -> None:
+    """Notify the scaling groups when an instance is terminated or stopped through EC2."""
     from moto.ec2.models.instances import InstanceBackend
 
     original = InstanceBackend.terminate_instances
@@ -294,3 +294,12 @@ def install_terminate_instances(simulator: Any) -> None:
         return result
 
     InstanceBackend.terminate_instances = terminate_instances
+    stop = InstanceBackend.stop_instances
+
+    def stop_instances(self: Any, instance_ids: list[str]) -> Any:
+        result = stop(self, instance_ids)
+        for identifier in instance_ids:
+            simulator.engine.on_stopped_externally(identifier)
+        return result
+
+    InstanceBackend.stop_instances = stop_instances

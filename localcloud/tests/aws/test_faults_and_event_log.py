@@ -160,3 +160,14 @@ def test_one_fault_can_be_removed_alone(aws, control):
     assert aws.iam.list_roles(MaxItems=1)["Roles"]
     assert [fault["id"] for fault in control.get("faults")] == [second]
     assert client_error(aws.iam.list_groups)[0] == "AccessDenied"
+
+
+def test_delays_can_be_changed(control, groups):
+    """Instances that boot slowly for a while, on demand."""
+    before = control.post("delays")["pending"]
+    try:
+        assert control.post("delays", pending=30)["pending"] == 30
+        group = groups.make(1, wait=False)
+        wait_until(lambda: groups.states(group) == ["Pending"], "an instance that is pending")
+    finally:
+        assert control.post("delays", pending=before)["pending"] == before

@@ -244,3 +244,14 @@ def test_protected_instances_are_excluded_from_scale_in(aws, groups):
     wait_until(lambda: groups.states(name) == ["InService"], "one instance to be left")
     assert groups.settle(name, 1) == [protected]
     assert groups.show(name)["DesiredCapacity"] == 0
+
+
+def test_a_stopped_instance_is_replaced(aws, groups):
+    """Amazon EC2 Auto Scaling User Guide, "Health checks for instances in an Auto Scaling group": any state other than running is unhealthy."""
+    group = groups.make(1, MaxSize=2)
+    (old,) = groups.settle(group, 1)
+    aws.ec2.stop_instances(InstanceIds=[old])
+    wait_until(lambda: old not in [i["InstanceId"] for i in groups.show(group)["Instances"]], "the stopped instance to be replaced")
+    groups.settle(group, 1)
+    causes = [a["Cause"] for a in groups.activities(group) if a["Description"] == f"Terminating EC2 instance: {old}"]
+    assert len(causes) == 1 and "unhealthy" in causes[0]
