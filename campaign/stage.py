@@ -240,8 +240,6 @@ class Stage:
 
     def _apply(self, name, group, bad=False):
         metadata = {"name": name, "annotations": group["annotations"]}
-        if name not in self.present or name in self.scenario.get("taken over", ()):
-            self._workload(name, group)
         self.present[name] = group
         self.bad.add(name) if bad else self.bad.discard(name)
         self.note("apply", group=name, to=group, bad=bad)
