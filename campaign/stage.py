@@ -62,6 +62,8 @@ class Stage:
         self._aws = logs.Log(self.cloud["aws_log"])
         self._audit = logs.Log(self.cloud["audit_log"])
         self._audited_before = len(self._audit.lines())
+        self._counted = [(0, 0), (0, 0)]
+        """Of both logs: how many lines have been looked at, and how many of them are writes of the controllers."""
         self.proxy = Proxy(self.cloud)
         self.tenant = None
 
@@ -181,7 +183,10 @@ class Stage:
 
     def writes(self):
         """How many writes the controllers have made: to AWS, to the API server."""
-        return sum(map(self.is_controllers, self.aws_log())) + sum(map(self.is_controllers, self.audit_log()))
+        for number, lines in enumerate((self.aws_log(), self.audit_log())):
+            seen, count = self._counted[number]
+            self._counted[number] = (len(lines), count + sum(map(self.is_controllers, lines[seen:])))
+        return sum(count for _, count in self._counted)
 
     def note(self, what, **more):
         """A line of the journal: what the stage did, and when."""
@@ -315,13 +320,13 @@ class Stage:
     def unsettled(self):
         """Groups that are not done: {name: what there is}."""
         found = {}
-        for name in self.present:
-            status = self.group(name).status()
-            if name not in self.bad and status.get("currentState") != "Ready":
+        items = {item["metadata"]["name"]: item for item in self.cloud.get(f"{harness.GROUPS}/namespaces/{NAMESPACE}/instancegroups")["items"]}
+        for name in {*self.present, *items}:
+            status = items.get(name, {}).get("status", {})
+            if name not in self.present:
+                found[name] = {"state": "being deleted", "conditions": status.get("conditions")}
+            elif name not in self.bad and status.get("currentState") != "Ready":
                 found[name] = {"state": status.get("currentState"), "conditions": status.get("conditions")}
-        for item in self.cloud.get(f"{harness.GROUPS}/namespaces/{NAMESPACE}/instancegroups")["items"]:
-            if item["metadata"]["name"] not in self.present:
-                found[item["metadata"]["name"]] = {"state": "being deleted", "conditions": item.get("status", {}).get("conditions")}
         return found
 
     def _end(self):
