@@ -40,7 +40,7 @@ class Person:
     def nodes(self):
         """Its Node objects, by the label that every group of a scenario gives its nodes."""
         found = self.stage.cloud.get("/api/v1/nodes")["items"]
-        return sorted((n for n in found if n["metadata"]["labels"].get("pool") == self.group), key=lambda n: n["metadata"]["name"])
+        return sorted((n for n in found if n["metadata"].get("labels", {}).get("pool") == self.group), key=lambda n: n["metadata"]["name"])
 
     def node(self, index):
         """The path of one of its Nodes, or None if it has none."""

@@ -111,10 +111,10 @@ class Stage:
         """Who holds the lease, or None."""
         return ((self.cloud.get(self.settings["lease"]) or {}).get("spec") or {}).get("holderIdentity") or None
 
-    def fault(self, seconds=None, **fields):
-        """A fault of the controllers' AWS calls, see localcloud/aws/control.py; gone after `seconds`, or before the final settle."""
+    def fault(self, lasting=None, **fields):
+        """A fault of the controllers' AWS calls, see localcloud/aws/control.py; gone after so many seconds, or before the final settle."""
         number = self.cloud.control("POST", "faults", **{"caller": "controller", **fields})["id"]
-        self.undo(lambda: self.cloud.control("DELETE", "faults", id=number), after=seconds)
+        self.undo(lambda: self.cloud.control("DELETE", "faults", id=number), after=lasting)
         return number
 
     def clear_faults(self):
