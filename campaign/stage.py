@@ -17,34 +17,12 @@ from e2e import harness, keiko_groups, keiko_loader, logs
 from e2e.proxy import Proxy
 
 NAMESPACE = "camp"
+GROUPS = f"{harness.GROUPS}/namespaces/{NAMESPACE}/instancegroups"
 SETTLE = 60
 """How long a settle in the middle of a scenario may take, in seconds: faults may be at work."""
 START = 40
 """How long a controller may take until it leads."""
 POLL = 0.1
-
-
-class Group(harness.Group):
-    """One InstanceGroup of the scenario."""
-
-    def __init__(self, stage, name):
-        super().__init__(stage.tenant, name)
-        self.namespace, self._stage = NAMESPACE, stage
-
-    @property
-    def provisioner(self):
-        """Its provisioner."""
-        return self._stage.present[self.name]["spec"]["provisioner"]
-
-    def scaling_group_name(self):
-        """The name of its Auto Scaling group, of EKS's own for a managed node group, or None."""
-        named = self.status().get("activeScalingGroupName")
-        return named if self.provisioner != "eks-fargate" else None
-
-    def asg(self):
-        """Its scaling group as AWS shows it, or None."""
-        self.scaling_group = self.scaling_group_name() or "none"
-        return super().asg()
 
 
 class Stage:
@@ -69,9 +47,9 @@ class Stage:
 
     # --- what a perturbation uses -----------------------------------------------------------------
 
-    def group(self, name):
-        """A group of the scenario."""
-        return Group(self, name)
+    def path(self, name):
+        """The path of an InstanceGroup of the scenario."""
+        return f"{GROUPS}/{name}"
 
     def start(self, beside=False):
         """Starts a controller, and waits until it leads; with `beside` another one runs already, and nothing is awaited."""
@@ -260,7 +238,7 @@ class Stage:
             self.note("refused", group=name, message=str(refused))
 
     def _is_being_deleted(self, name):
-        return "deletionTimestamp" in (self.group(name).get() or {"metadata": {}})["metadata"]
+        return "deletionTimestamp" in (self.cloud.get(self.path(name)) or {"metadata": {}})["metadata"]
 
     def _workload(self, name, group):
         """Pods on the group's nodes, of which a budget lets one go at a time: two, if there are nodes for two."""
@@ -295,7 +273,7 @@ class Stage:
         elif kind == "delete":
             self.note("delete", group=event["group"])
             self.present.pop(event["group"], None)
-            self.cloud.api("DELETE", self.group(event["group"]).path)
+            self.cloud.api("DELETE", self.path(event["group"]))
             self._move_workload(event["group"])
         elif kind == "settle":
             self.note("settle", done=self.settle(SETTLE))
@@ -320,12 +298,12 @@ class Stage:
     def unsettled(self):
         """Groups that are not done: {name: what there is}."""
         found = {}
-        items = {item["metadata"]["name"]: item for item in self.cloud.get(f"{harness.GROUPS}/namespaces/{NAMESPACE}/instancegroups")["items"]}
+        items = {item["metadata"]["name"]: item for item in self.cloud.get(GROUPS)["items"]}
         for name in {*self.present, *items}:
             status = items.get(name, {}).get("status", {})
             if name not in self.present:
                 found[name] = {"state": "being deleted", "conditions": status.get("conditions")}
-            elif name not in self.bad and status.get("currentState") != "Ready":
+            elif name not in self.bad and (status.get("currentState") != "Ready" or not _is_seen(items[name])):
                 found[name] = {"state": status.get("currentState"), "conditions": status.get("conditions")}
         return found
 
@@ -358,7 +336,7 @@ class Stage:
         for name in list(self.present):
             self.note("delete", group=name)
             self.present.pop(name)
-            self.cloud.api("DELETE", self.group(name).path)
+            self.cloud.api("DELETE", self.path(name))
         self.wait_until(lambda: not self.unsettled(), self.settings["patience"])
         self.note("left", unsettled=self.unsettled())
         return self._picture()
@@ -366,7 +344,7 @@ class Stage:
     def _picture(self):
         """The whole account, and what there is in Kubernetes."""
         pods = self.cloud.get(f"/api/v1/namespaces/{NAMESPACE}/pods")["items"]
-        groups = self.cloud.get(f"{harness.GROUPS}/namespaces/{NAMESPACE}/instancegroups")["items"]
+        groups = self.cloud.get(GROUPS)["items"]
         nodes = self.cloud.get("/api/v1/nodes")["items"]
         kubernetes = {"groups": groups, "nodes": nodes, "pods": pods, "map_roles": self.cloud.map_roles()}
         return {"aws": self.cloud.snapshot(), "kubernetes": kubernetes}
@@ -390,6 +368,12 @@ class Stage:
 def _now():
     """The present time as the logs write it."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds")[:26]
+
+
+def _is_seen(group):
+    """Whether the controller has looked at a group's last spec, if it says so."""
+    generation = group["metadata"]["generation"]
+    return group.get("status", {}).get("observedGeneration", generation) == generation
 
 
 def _config_map(data):
