@@ -22,10 +22,11 @@ class Controller:
     """One process. It ends with this one."""
 
     def __init__(self, settings, cloud, kubeconfig, number, log):
-        self._settings, self._cloud, self._log = settings, cloud, log
+        self._cloud, self._log = cloud, log
         binary = os.environ.get("INSTANCE_MANAGER_BIN", REPOSITORY / "target" / "debug" / "instance-manager")
         values = {"binary": binary, "kubeconfig": kubeconfig, "port": processes.free_port(), "number": number}
         self.command = [part.format(**values) for part in settings["command"]]
+        self._environment = {name: value.format(**values) for name, value in settings.get("environment", {}).items()}
         self.key = "controller" if number == 1 else f"controller{number}"
         """Its AWS access key, by which the simulator's log names it."""
         self.process = None
@@ -35,8 +36,9 @@ class Controller:
     def start(self):
         """Starts it; does not wait."""
         parent = os.getpid()
-        environment = {**self._cloud.environment, "AWS_ACCESS_KEY_ID": self.key, **self._settings.get("environment", {})}
+        environment = {**self._cloud.environment, "AWS_ACCESS_KEY_ID": self.key}
         environment.pop("KUBECONFIG", None)
+        environment |= self._environment
         with open(self._log, "ab") as log:
             self.process = subprocess.Popen(
                 self.command, env=environment, stdout=log, stderr=log, preexec_fn=lambda: processes.die_with_parent(parent)

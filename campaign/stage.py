@@ -67,7 +67,8 @@ class Stage:
             if each.running:
                 each.signal(signal.SIGCONT)
                 each.end(graceful)
-        self.cloud.api("DELETE", self.settings["lease"])
+        if self.settings["lease"]:
+            self.cloud.api("DELETE", self.settings["lease"])
 
     def configure(self, data):
         """Writes the controller's ConfigMap, which `config` has from then on."""
@@ -86,7 +87,9 @@ class Stage:
         paused.signal(signal.SIGCONT)
 
     def leader(self):
-        """Who holds the lease, or None."""
+        """Who holds the lease, or None; of controllers without one, whoever runs."""
+        if not self.settings["lease"]:
+            return next((each.key for each in self.controllers if each.running), None)
         return ((self.cloud.get(self.settings["lease"]) or {}).get("spec") or {}).get("holderIdentity") or None
 
     def fault(self, lasting=None, **fields):

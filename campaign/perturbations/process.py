@@ -45,6 +45,8 @@ def restarted(stage):
 @perturbation("paused while another leads", seconds=[0, 1, 3])
 def paused_while_another_leads(stage, seconds):
     """The leader stops as if its machine did; another one takes the lease over when it has expired; then the first wakes."""
+    if not stage.settings["lease"]:
+        return
     before = stage.leader()
     paused = stage.pause()
     stage.start(beside=True)
