@@ -16,6 +16,8 @@ from campaign.totals import Totals, disturbed, revision
 from campaign.worlds import Worlds
 
 SEEDS = pathlib.Path(__file__).parent / "seeds.txt"
+REGRESSIONS = pathlib.Path(__file__).parent / "regressions"
+"""Scenarios in which a defect was found, shrunk: a seed means something else when perturbations are added."""
 _worlds = None
 """The clouds of this worker process."""
 
@@ -47,7 +49,7 @@ def parse():
     parser.add_argument("--seed", type=int, help="the first seed; with --minutes also those after it")
     parser.add_argument("--count", type=int, default=0, help="how many seeds")
     parser.add_argument("--minutes", type=float, default=0, help="begin no seed after so many minutes")
-    parser.add_argument("--fixed", action="store_true", help="the seeds in campaign/seeds.txt")
+    parser.add_argument("--fixed", action="store_true", help="the seeds in campaign/seeds.txt, and the scenarios in campaign/regressions")
     parser.add_argument("--replay", nargs="*", default=[], help="files with scenarios")
     parser.add_argument("--undisturbed", action="store_true", help="without perturbations: changes alone")
     parser.add_argument("--only", help="perturbations whose name holds this text")
@@ -59,7 +61,7 @@ def parse():
 
 def work_of(options):
     """(name, scenario) of everything that is to be played."""
-    for path in options.replay:
+    for path in [*options.replay, *(sorted(REGRESSIONS.glob("*.json")) if options.fixed else [])]:
         yield pathlib.Path(path).stem, json.loads(pathlib.Path(path).read_text())
     if options.fixed:
         seeds = [int(line.split()[0]) for line in SEEDS.read_text().splitlines() if line.strip() and not line.startswith("#")]
