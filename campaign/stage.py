@@ -8,7 +8,6 @@ import signal
 import time
 
 import pytest
-import yaml
 
 from campaign import aspects, perturbations, strangers, upgrade_manager
 from campaign import controller as processes
@@ -73,7 +72,8 @@ class Stage:
     def configure(self, data):
         """Writes the controller's ConfigMap, which `config` has from then on."""
         self.config = data
-        self.cloud.install(yaml.safe_dump(_config_map(data)))
+        if not self.cloud.api("PUT", harness.CONFIG, _config_map(data)).ok:
+            self.cloud.create(harness.CONFIG.rpartition("/")[0], _config_map(data))
 
     def pause(self):
         """Stops the controller that was started last, as a suspended machine would; returns it."""
