@@ -223,19 +223,32 @@ class Stage:
             self.note("apply", group=name, to=self.present[name], bad=False)
         if states:
             keiko_loader.load_all(self.cloud, states)
+        for name in states:
+            self._own(name)
+
+    def _own(self, name):
+        """Makes everything in a group that was loaded its team's: fields that are applied no longer are gone then."""
+        self.tenant.apply(self._document(name, self.present[name]))
+        found = self.group(name).get()
+        found["metadata"]["managedFields"] = [each for each in found["metadata"]["managedFields"] if each["manager"] == "kubectl"]
+        answer = self.cloud.api("PUT", self.group(name).path, found)
+        assert answer.ok, answer.text
+
+    @staticmethod
+    def _document(name, group):
+        metadata = {"name": name, "annotations": group["annotations"]}
+        return {"apiVersion": "instancemgr.keikoproj.io/v1alpha1", "kind": "InstanceGroup", "metadata": metadata, "spec": group["spec"]}
 
     def _apply(self, name, group, bad=False):
-        metadata = {"name": name, "annotations": group["annotations"]}
         self.present[name] = group
         self.bad.add(name) if bad else self.bad.discard(name)
         self.note("apply", group=name, to=group, bad=bad)
-        document = {"apiVersion": "instancemgr.keikoproj.io/v1alpha1", "kind": "InstanceGroup", "metadata": metadata, "spec": group["spec"]}
         # An object that is being deleted takes changes, and is gone with them. People wait, as `kubectl delete` does.
         self.wait_until(lambda: not self._is_being_deleted(name), self.settings["patience"])
         if not bad:
             self._workload(name, group)
         try:
-            self.tenant.apply(document)
+            self.tenant.apply(self._document(name, group))
         except AssertionError as refused:
             assert bad, refused
             self.note("refused", group=name, message=str(refused))

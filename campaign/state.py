@@ -58,7 +58,7 @@ def group_state(run, group):
         "templates": [{"tags": thing["tags"]} for thing in mine.get("templates", {}).values()],
         "node groups": [node_group(thing) for thing in mine.get("nodegroups", {}).values()],
         "fargate profiles": list(mine.get("fargate", {}).values()),
-        "roles": [without(thing, "arn") for thing in mine.get("roles", {}).values()],
+        "roles": [{**without(thing, "arn"), "trust": json.loads(thing["trust"] or "{}")} for thing in mine.get("roles", {}).values()],
         "profiles": [without(thing, "arn") for thing in mine.get("profiles", {}).values()],
         "access entries": [without(thing, "createdAt", "modifiedAt", "accessEntryArn") for thing in mine.get("access", {}).values()],
         "aws-auth": entries,

@@ -68,15 +68,15 @@ def leaks(told):
 
 MADE_ONCE = {
     "CreateAutoScalingGroup": ("DeleteAutoScalingGroup", "AutoScalingGroupName"),
-    "CreateLaunchTemplate": ("DeleteLaunchTemplate", "LaunchTemplateName"),
     "CreateRole": ("DeleteRole", "RoleName"),
     "CreateInstanceProfile": ("DeleteInstanceProfile", "InstanceProfileName"),
 }
-"""What a group has one of: the calls that make it and take it away, and its name in both."""
+"""What a group has one of: the calls that make it and take it away, and its name in both. Templates are deleted by an id,
+which the log does not give a name."""
 
 
 def doubled(told):
-    """At no moment a group has two scaling groups, templates, roles or profiles, and in the end one of everything."""
+    """At no moment a group has two scaling groups, roles or profiles, and in the end it has one of everything."""
     alive = {}
     for line in told.aws:
         if line["kind"] != "call" or (line.get("status") or 500) >= 300:
@@ -85,7 +85,7 @@ def doubled(told):
             name = line["params"].get(key)
             if line["operation"] == delete:
                 for names in alive.values():
-                    names.pop(name or line["params"].get("LaunchTemplateId"), None)
+                    names.pop(name, None)
             group = line["operation"] == create and told.group_in(name)
             # A Fargate profile that replaces another one has a role of its own, and people's are not the group's.
             if group and told.provisioner(group) == "eks":

@@ -252,7 +252,7 @@ def test_groups_that_are_not_done():
 def test_another_end_state():
     """The path in the difference leads a reader to the cause."""
     one, other = Story().run(), Story().run()
-    role = {"arn": "arn:1", "policies": ["a", "b"], "tags": {}, "inline": {}, "trust": ""}
+    role = {"arn": "arn:1", "policies": ["a", "b"], "tags": {}, "inline": {}, "trust": "{}"}
     one["end"]["aws"]["roles"][GROUP], other["end"]["aws"]["roles"][GROUP] = role, {**role, "arn": "arn:2", "policies": ["b", "a"]}
     assert oracles.judge(one, other) == []
     other["end"]["aws"]["roles"][GROUP]["policies"] = ["a"]
