@@ -1,5 +1,7 @@
 """Every example becomes Ready nodes that carry what it asks for."""
 
+import pathlib
+
 import pytest
 import yaml
 
@@ -153,6 +155,29 @@ def test_conditionals_choose_image_and_type_by_annotation(own_cloud, start_contr
         "arm": ("ami-02200000000000001", "m6g.large", "arm64"),
         "arm-bottlerocket": ("ami-03200000000000001", "m6g.large", "arm64"),
     }
+
+
+COMPLETE = {"pool": 1, "spot": 1, "mixed": 4, "crd-rolling-upgrade": 1, "crd-workflow": 1, "fargate": None, "managed": None}
+"""Further files, each with the number of nodes that it begins with; None if the controller makes no nodes for it."""
+
+
+@pytest.mark.parametrize("name", COMPLETE)
+def test_every_other_example_becomes_ready(make_tenant, shared, name):
+    """Who copies a file of examples/ must get what its first line says, without an edit but of its placeholders."""
+    tenant = make_tenant(annotations=EXCLUDED)
+    manifest = yaml.safe_load((EXAMPLES / f"{name}.yaml").read_text())
+    if name == "managed":
+        manifest["spec"]["eks-managed"]["configuration"]["nodeRole"] = shared.make_role(f"{tenant.unique}-nodes")
+    if name == "fargate":
+        manifest["spec"]["eks-fargate"]["selectors"] = [{"namespace": tenant.namespace, "labels": {"compute": "fargate"}}]
+    tenant.apply(manifest).wait_ready(nodes=COMPLETE[name])
+
+
+def test_every_file_of_examples_is_tried_here():
+    """A new example that nobody applies may be wrong for months."""
+    here = pathlib.Path(__file__).read_text()
+    missing = [file.name for file in EXAMPLES.glob("*.yaml") if file.stem not in COMPLETE and f'"{file.name}"' not in here]
+    assert missing == []
 
 
 def test_a_key_pair_reaches_the_instances(make_tenant, shared, unique):
