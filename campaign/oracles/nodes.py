@@ -146,10 +146,11 @@ def needless_rotation(told):
     """A node is not replaced by one that is the same."""
     pinned = {}
     joined = {e["instance"] for e in told.aws if e["kind"] == "state" and e["object"] == "node" and e["state"] == "ready"}
-    state_of = {}
+    state_of, launched_at = {}, {}
     for line in told.aws:
         if line["kind"] == "state" and line["object"] == "instance":
             state_of[line["id"]] = line
+            launched_at.setdefault(line["id"], logs.timestamp(line))
         if line["kind"] == "state" and line["object"] == "node":
             state_of[line["instance"], "node"] = line["state"]
         if line["kind"] != "call" or (line.get("status") or 500) >= 300:
@@ -164,10 +165,10 @@ def needless_rotation(told):
             if was is None or params["InstanceId"] not in joined or state_of.get((params["InstanceId"], "node")) != "ready":
                 continue
             template, version = pinned.get(was["group"], (None, None))
-            launched = [data for (name, number), data in told.templates.items() if number == str(was["version"]) and name in (was.get("template"), template)]
-            wanted = told.templates.get((template, version)) or told.templates.get((was.get("template"), version))
+            names, when = (template, was.get("template")), logs.timestamp(line)
+            launched, wanted = told.template(names, was["version"], launched_at[params["InstanceId"]]), told.template(names, version, when)
             group = _group_of_node(told, params["InstanceId"])
-            if wanted and launched and launched[0] == wanted and group and not _moves(told, group, logs.timestamp(line)):
+            if wanted and launched == wanted and group and not _moves(told, group, when):
                 yield group, f"{params['InstanceId']} was replaced, and what it was launched from (version {was['version']}) is what is wanted (version {version})", [was, line]
 
 

@@ -20,7 +20,7 @@ class Run:
         self.aws, self.audit, self.journal = [logs.Line(line) for line in run["aws"]], run["audit"], run["journal"]
         self.user = run["settings"]["user"]
         self.names = scenarios.names(run["scenario"])
-        self.templates = _templates(self.aws)
+        self._templates = _templates(self.aws)
         longest = sorted(self.names, key=len, reverse=True)
         self._named = re.compile(rf"\b{state.NAMESPACE}-({'|'.join(longest)})\b")
 
@@ -56,6 +56,11 @@ class Run:
         audited = [e for e in self.audit if e["user"]["username"] == self.user and e["responseStatus"].get("code", 500) < 300]
         return [e for e in audited if e.get("objectRef", {}).get("resource") not in ("leases", "events")]
 
+    def template(self, names, version, when):
+        """The content that a version of a launch template of one of these names or ids had at a moment, or None."""
+        found = [data for at, name, number, data in self._templates if name in names and number == str(version) and at <= when]
+        return found[-1] if found else None
+
     def specs(self, group):
         """(moment, spec) of a group's specs, oldest first; a spec of None when it was deleted."""
         found = [(e["time"], e["to"]["spec"] if e["what"] == "apply" else None) for e in self.journal if e["what"] in ("apply", "delete") and e["group"] == group]
@@ -71,15 +76,15 @@ class Run:
 
 
 def _templates(aws):
-    """The content of launch template versions by the template's name and by its id: {(name or id, version): data}."""
-    found, latest = {}, {}
+    """The launch template versions in the order in which they were made: (moment, the template's name or its id, version, data)."""
+    found, latest = [], {}
     for line in aws:
         if line["kind"] != "call" or (line.get("status") or 500) >= 300 or line["operation"] not in ("CreateLaunchTemplate", "CreateLaunchTemplateVersion"):
             continue
         params = line["params"]
         name = params.get("LaunchTemplateName") or params.get("LaunchTemplateId")
         latest[name] = 1 if line["operation"] == "CreateLaunchTemplate" else line.get("version") or latest.get(name, 1) + 1
-        found[name, str(latest[name])] = params.get("LaunchTemplateData")
+        found.append((logs.timestamp(line), name, str(latest[name]), params.get("LaunchTemplateData")))
     return found
 
 

@@ -234,6 +234,17 @@ def test_what_aws_shrinks_for_somebody_else_is_not_judged():
     assert "scaled_in" not in found(story.run())
 
 
+def test_a_template_that_is_made_again_counts_its_versions_again():
+    """Version 1 is then another one, and nodes of the old one are replaced."""
+    story = Story()
+    story.call("DeleteLaunchTemplate", key="person", LaunchTemplateName="alpha")
+    story.call("CreateLaunchTemplate", LaunchTemplateName="alpha", LaunchTemplateData={"ImageId": "ami-2"})
+    story.call("UpdateAutoScalingGroup", AutoScalingGroupName=GROUP, LaunchTemplate={"LaunchTemplateName": "alpha", "Version": "1"})
+    story.cordon(0)
+    story.terminate(0)
+    assert "needless_rotation" not in found(story.run())
+
+
 def test_writes_in_the_quiet_window():
     """The window is between the stage's notes."""
     run = Story().run()

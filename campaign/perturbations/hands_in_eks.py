@@ -1,0 +1,100 @@
+"""People's hands in EKS: access entries, managed node groups and Fargate profiles."""
+
+import json
+
+from campaign.person import Person
+from campaign.perturbations import perturbation
+
+LATER = [3, 10, None]
+PODS = json.dumps({"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Principal": {"Service": "eks-fargate-pods.amazonaws.com"}, "Action": "sts:AssumeRole"}]})
+
+
+def has_access_entries(scenario):
+    """Whether the cluster reads access entries."""
+    return scenario["mode"] != "CONFIG_MAP"
+
+
+@perturbation("access entries deleted", needs=("eks", "eks-fargate"), when=has_access_entries)
+def access_entries_deleted(stage, group):
+    """Nodes lose the cluster until they are back."""
+    person = Person(stage, group)
+    for arn, _ in person.each("access"):
+        person.do("eks", "delete_access_entry", clusterName="demo", principalArn=arn)
+
+
+@perturbation("access entries made again by hand", needs="eks", when=has_access_entries, later=LATER)
+def access_entries_made_again_by_hand(stage, group, later):
+    """Of a type that lets no node join, and not the controller's: a person deletes it again."""
+    person = Person(stage, group)
+    for arn, _ in person.each("access"):
+        person.do("eks", "delete_access_entry", clusterName="demo", principalArn=arn)
+        if person.do("eks", "create_access_entry", clusterName="demo", principalArn=arn, type="STANDARD") is not None:
+            person.undo("eks", "delete_access_entry", after=later, clusterName="demo", principalArn=arn)
+
+
+@perturbation("tags of EKS resources taken off", kinds=[["access"], ["nodegroups"], ["fargate"], ["access", "nodegroups", "fargate"]], later=LATER)
+def tags_of_eks_resources_taken_off(stage, group, kinds, later):
+    """A person puts them back, because what has none is not the controller's to delete."""
+    person = Person(stage, group)
+    for kind in kinds:
+        for _, thing in person.each(kind):
+            arn = thing.get("accessEntryArn") or thing.get("nodegroupArn") or thing.get("fargateProfileArn")
+            if thing.get("tags"):
+                person.do("eks", "untag_resource", resourceArn=arn, tagKeys=list(thing["tags"]))
+                person.undo("eks", "tag_resource", after=later, resourceArn=arn, tags=thing["tags"])
+
+
+@perturbation("node group edited", needs="eks-managed", change=[
+    {"labels": {"addOrUpdateLabels": {"team": "edited"}}}, {"labels": {"removeLabels": ["pool"]}}, {"scalingConfig": {"minSize": 0, "maxSize": 5}},
+    {"taints": {"addOrUpdateTaints": [{"key": "theirs", "value": "1", "effect": "PREFER_NO_SCHEDULE"}]}}, {"updateConfig": {"maxUnavailable": 3}},
+])  # fmt: skip
+def node_group_edited(stage, group, change):
+    """What the spec sets comes back, as one update."""
+    person = Person(stage, group)
+    for name, _ in person.each("nodegroups"):
+        person.do("eks", "update_nodegroup_config", clusterName="demo", nodegroupName=name, **change)
+
+
+@perturbation("node group deleted", needs="eks-managed")
+def node_group_deleted(stage, group):
+    """It is made again."""
+    person = Person(stage, group)
+    for name, _ in person.each("nodegroups"):
+        person.do("eks", "delete_nodegroup", clusterName="demo", nodegroupName=name)
+
+
+@perturbation("node group updated by another client", needs="eks-managed")
+def node_group_updated_by_another_client(stage, group):
+    """EKS accepts no second update meanwhile."""
+    person = Person(stage, group)
+    for name, _ in person.each("nodegroups"):
+        person.do("eks", "update_nodegroup_version", clusterName="demo", nodegroupName=name, force=True)
+
+
+@perturbation("Fargate profile deleted", needs="eks-fargate")
+def fargate_profile_deleted(stage, group):
+    """It is made again."""
+    person = Person(stage, group)
+    for name, _ in person.each("fargate"):
+        person.do("eks", "delete_fargate_profile", clusterName="demo", fargateProfileName=name)
+
+
+@perturbation("Fargate profile of others", needs="eks-fargate")
+def fargate_profile_of_others(stage, group):
+    """EKS makes and deletes one profile at a time, so the group waits for theirs."""
+    person = Person(stage, group)
+    role = person.do("iam", "create_role", RoleName="theirs", AssumeRolePolicyDocument=PODS) or person.do("iam", "get_role", RoleName="theirs")
+    made = {"clusterName": "demo", "fargateProfileName": "theirs"}
+    person.do("eks", "create_fargate_profile", **made, podExecutionRoleArn=role["Role"]["Arn"], selectors=[{"namespace": "theirs"}])
+    stage.undo(lambda: stage.wait_until(lambda: delete_profile(person, made), 40))
+
+
+def delete_profile(person, which):
+    """Asks for the deletion of a profile, and again while EKS deletes it; whether it is gone."""
+    try:
+        found = person.stage.cloud.boto("eks").describe_fargate_profile(**which)["fargateProfile"]
+    except person.stage.cloud.boto("eks").exceptions.ResourceNotFoundException:
+        return True
+    if found["status"] != "DELETING":
+        person.do("eks", "delete_fargate_profile", **which)
+    return False

@@ -1,0 +1,104 @@
+"""Nodes that die, blink, never join or join late, and AWS without capacity."""
+
+from campaign.person import Person
+from campaign.perturbations import perturbation
+
+NODES = ("eks", "eks-managed")
+INDEX = [0, 1, 2]
+ZONES = ["us-west-2a", "us-west-2b", "us-west-2c"]
+TYPES = ["m5.large", "m5a.large", "m5.xlarge", "c5.large"]
+BROKEN = ("refused", "never-ready", "dead")
+"""States of kubelets that do not get better by themselves."""
+
+
+@perturbation("kubelets die", needs=NODES, count=[1, 2, 9], seconds=[1, 4, 12])
+def kubelets_die(stage, group, count, seconds):
+    """They stop reporting, and come back: a blink, or longer."""
+    dying = [n["metadata"]["name"] for n in Person(stage, group).nodes()][:count]
+    for name in dying:
+        change(stage, name, "kubelet-dies")
+    stage.undo(lambda: [change(stage, name, "kubelet-recovers") for name in dying], after=seconds)
+
+
+@perturbation("a kubelet dies for good", needs="eks", index=INDEX, seconds=[2, 8, None])
+def a_kubelet_dies_for_good(stage, group, index, seconds):
+    """A person terminates its instance some time later."""
+    person = Person(stage, group)
+    if path := person.node(index):
+        name = path.rpartition("/")[2]
+        instance = stage.cloud.get(path)["spec"]["providerID"].rpartition("/")[2]
+        change(stage, name, "kubelet-dies")
+        person.undo("ec2", "terminate_instances", after=seconds, InstanceIds=[instance])
+
+
+@perturbation("a third of all nodes silent", seconds=[3, 10])
+def a_third_of_all_nodes_silent(stage, seconds):
+    """Rarely the nodes' own fault: nothing is terminated for it."""
+    names = sorted(n["metadata"]["name"] for n in stage.cloud.get("/api/v1/nodes")["items"] if n["spec"].get("providerID", "").startswith("aws:"))[::2]
+    for name in names:
+        change(stage, name, "kubelet-dies")
+    stage.undo(lambda: [change(stage, name, "kubelet-recovers") for name in names], after=seconds)
+
+
+@perturbation("new nodes broken", needs="eks", behavior=["never-joins", "not-ready", "dies"], seconds=[4, 12])
+def new_nodes_broken(stage, group, behavior, seconds):
+    """What is launched in this time does not become a node, or not for long; a person terminates what is left of it."""
+    images = {version["data"].get("ImageId") for _, template in Person(stage, group).each("templates") for version in template["versions"].values()}
+    for image in images - {None}:
+        stage.cloud.control("POST", "ami", id=image, behavior=behavior)
+        stage.undo(lambda image=image: (stage.cloud.control("POST", "ami", id=image, behavior="ok"), terminate_broken(stage)), after=seconds)
+
+
+@perturbation("nodes join late", seconds=[4, 12])
+def nodes_join_late(stage, seconds):
+    """Instances boot slowly for a while."""
+    stage.cloud.control("POST", "delays", join=seconds)
+    stage.undo(lambda: stage.cloud.control("POST", "delays", join=1.0), after=seconds)
+
+
+@perturbation("a zone without capacity", zone=ZONES, seconds=[4, 12])
+def a_zone_without_capacity(stage, zone, seconds):
+    """Of any type, for any group."""
+    without_capacity(stage, "InsufficientInstanceCapacity", seconds, zone=zone)
+
+
+@perturbation("a type without capacity", kind=TYPES, seconds=[4, 12])
+def a_type_without_capacity(stage, kind, seconds):
+    """In all zones."""
+    without_capacity(stage, "InsufficientInstanceCapacity", seconds, instance_type=kind)
+
+
+@perturbation("no launches", code=["InsufficientInstanceCapacity", "VcpuLimitExceeded", "InvalidIamInstanceProfile"], seconds=[4, 12])
+def no_launches(stage, code, seconds):
+    """No capacity at all, a quota, or something that AWS does not accept."""
+    without_capacity(stage, code, seconds)
+
+
+@perturbation("Spot interruption", needs="eks", when=lambda scenario: "spot" in str(scenario).lower())
+def spot_interruption(stage, group):
+    """EC2 takes the Spot Instances of a group back."""
+    ec2, person = stage.cloud.boto("ec2"), Person(stage, group)
+    members = person.members()
+    found = ec2.describe_instances(InstanceIds=members)["Reservations"] if members else []
+    for instance in [i for r in found for i in r["Instances"] if i.get("InstanceLifecycle") == "spot"]:
+        person.do("ec2", "terminate_instances", InstanceIds=[instance["InstanceId"]])
+
+
+def change(stage, name, action):
+    """Does something to the instance of a node, if it is still there."""
+    known = {found["node"] for found in stage.cloud.control("GET", "instances").values()}
+    if name in known:
+        stage.cloud.control("POST", "instance", id=name, action=action)
+
+
+def terminate_broken(stage):
+    """Terminates the instances whose kubelets do not get better."""
+    broken = [identifier for identifier, found in stage.cloud.control("GET", "instances").items() if found["state"] in BROKEN]
+    if broken:
+        Person(stage, None).do("ec2", "terminate_instances", InstanceIds=broken)
+
+
+def without_capacity(stage, code, seconds, **where):
+    """Lets launches fail for a while."""
+    stage.cloud.control("POST", "launch-failure", group="*", code=code, **where)
+    stage.undo(lambda: stage.cloud.control("POST", "launch-failure", group="*", code=None, **where), after=seconds)

@@ -1,0 +1,196 @@
+"""Perturbations of AWS resources do what they say: AWS takes their calls, and takes back what is undone."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+
+import pytest
+
+from campaign import perturbations, strangers
+from campaign.person import Person
+from e2e import harness
+from localcloud.tests.support import REPOSITORY, eventually
+
+REGISTRY = perturbations.load()
+TRUST = json.dumps({"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}]})
+PODS = TRUST.replace("ec2", "eks-fargate-pods")
+POLICIES = ["AmazonEKSWorkerNodePolicy", "AmazonEKS_CNI_Policy", "AmazonEC2ContainerRegistryReadOnly"]
+TAGS = {"instancegroups.keikoproj.io/Namespace": "camp", "instancegroups.keikoproj.io/ClusterName": "demo", "team": "search"}
+KUBERNETES = ("kubelet", "node", "silent", "broken", "late")
+"""Words in the names of perturbations of `nodes` that need Nodes."""
+EKS_MODULES = ("hands_on_scaling_groups", "hands_on_instances", "hands_on_iam", "hands_in_eks", "nodes")
+
+
+def names(provisioner):
+    """The perturbations that act on groups of that provisioner in AWS."""
+    found = []
+    for name, each in REGISTRY.items():
+        if each._act.__module__.rpartition(".")[2] in EKS_MODULES and not any(word in name for word in KUBERNETES if each._act.__module__.endswith("nodes")):
+            if "group" in each._names and (each.needs is None or provisioner in ((each.needs,) if isinstance(each.needs, str) else each.needs)):
+                found.append(name)
+    return found
+
+
+class FakeStage:
+    """What a perturbation asks of a stage, on an AWS without Kubernetes."""
+
+    def __init__(self, cloud):
+        self.cloud, self.undone, self.refused = cloud, [], []
+
+    def undo(self, function, after=None):
+        """Keeps it for the end."""
+        self.undone.append(function)
+
+    def note(self, what, **more):
+        """Keeps what AWS refused."""
+        if what == "refused":
+            self.refused.append(more)
+
+    def wait(self, seconds):
+        """Not here."""
+
+    def wait_until(self, predicate, seconds):
+        """Whether it came true in time."""
+        end = time.monotonic() + seconds
+        while not (found := predicate()) and time.monotonic() < end:
+            time.sleep(0.1)
+        return found
+
+
+@pytest.fixture(scope="module")
+def cloud(tmp_path_factory):
+    """A simulated AWS with what belongs to others."""
+    state = tmp_path_factory.mktemp("aws")
+    delays = "short,propagation=0,pending=0.1,terminate=0.1,move=0.1,nodegroup=0.1,profile=0.1,profile_gone=0.1"
+    command = [sys.executable, "-m", "localcloud.aws.server", "--state", str(state), "--authentication-mode", "API_AND_CONFIG_MAP", "--delays", delays]
+    with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(REPOSITORY)}) as process:
+        try:
+            eventually(lambda: (state / "aws.json").exists())
+            made = harness.Cloud(json.loads((state / "aws.json").read_text()), process)
+            make_profile(made, strangers.NAME)
+            data = {"ImageId": "ami-02100000000000001", "InstanceType": "m5.large"}
+            made.boto("ec2").create_launch_template(LaunchTemplateName=strangers.NAME, LaunchTemplateData=data)
+            yield made
+        finally:
+            process.kill()
+
+
+def make_profile(cloud, name):
+    """A role and an instance profile of that name."""
+    iam = cloud.boto("iam")
+    iam.create_role(RoleName=name, AssumeRolePolicyDocument=TRUST, Tags=as_tags(TAGS))
+    for policy in POLICIES:
+        iam.attach_role_policy(RoleName=name, PolicyArn=f"arn:aws:iam::aws:policy/{policy}")
+    iam.create_instance_profile(InstanceProfileName=name, Tags=as_tags(TAGS))
+    iam.add_role_to_instance_profile(InstanceProfileName=name, RoleName=name)
+
+
+def as_tags(tags, **more):
+    """Tags as a list."""
+    return [{"Key": key, "Value": value, **more} for key, value in tags.items()]
+
+
+def make_eks(cloud, group):
+    """What the controller makes for an eks group, with a hook, a metric, a suspended process and a tag."""
+    name, tags = f"demo-camp-{group}", {**TAGS, "instancegroups.keikoproj.io/InstanceGroup": group}
+    make_profile(cloud, name)
+    data = {"ImageId": "ami-02100000000000001", "InstanceType": "m5.large", "IamInstanceProfile": {"Name": name}}
+    template = {"LaunchTemplateName": name, "LaunchTemplateData": data}
+    ec2, autoscaling = cloud.boto("ec2"), cloud.boto("autoscaling")
+    ec2.create_launch_template(**template, TagSpecifications=[{"ResourceType": "launch-template", "Tags": as_tags(tags)}])
+    ec2.create_launch_template_version(**template)
+    where = {"AutoScalingGroupName": name}
+    launch = {"LaunchTemplateName": name, "Version": "2"}
+    mixed = "purchase" in group
+    policy = {"LaunchTemplate": {"LaunchTemplateSpecification": launch, "Overrides": [{"InstanceType": "m5.large"}, {"InstanceType": "m5a.large"}]}}
+    autoscaling.create_auto_scaling_group(
+        **where, MinSize=1, DesiredCapacity=2, MaxSize=4, VPCZoneIdentifier=",".join(cloud["subnets"]),
+        **({"MixedInstancesPolicy": policy} if mixed else {"LaunchTemplate": launch}),
+        Tags=as_tags(tags, PropagateAtLaunch=True, ResourceId=name, ResourceType="auto-scaling-group"),
+    )  # fmt: skip
+    hook = {"LifecycleHookName": "ours", "LifecycleTransition": "autoscaling:EC2_INSTANCE_LAUNCHING", "HeartbeatTimeout": 30, "DefaultResult": "CONTINUE"}
+    autoscaling.put_lifecycle_hook(**where, **hook)
+    autoscaling.suspend_processes(**where, ScalingProcesses=["ScheduledActions"])
+    autoscaling.enable_metrics_collection(**where, Granularity="1Minute", Metrics=["GroupMinSize"])
+    if "warm" in group and "others" not in group:
+        autoscaling.put_warm_pool(**where, MinSize=1)
+    arn = f"arn:aws:iam::123456789012:role/{name}"
+    cloud.boto("eks").create_access_entry(clusterName="demo", principalArn=arn, type="EC2_LINUX", tags=tags)
+
+
+def make_managed(cloud, group):
+    """A managed node group."""
+    make_profile(cloud, f"people-{group}")
+    tags = {**TAGS, "instancegroups.keikoproj.io/InstanceGroup": group}
+    sizes = {"minSize": 1, "maxSize": 3, "desiredSize": 2}
+    arn = f"arn:aws:iam::123456789012:role/people-{group}"
+    given = {"clusterName": "demo", "nodegroupName": f"camp-{group}", "subnets": cloud["subnets"], "nodeRole": arn, "labels": {"pool": group}}
+    cloud.boto("eks").create_nodegroup(**given, scalingConfig=sizes, tags=tags)
+    eventually(lambda: cloud.boto("eks").describe_nodegroup(clusterName="demo", nodegroupName=f"camp-{group}")["nodegroup"]["status"] == "ACTIVE")
+
+
+def make_fargate(cloud, group):
+    """A Fargate profile with its role."""
+    name, tags = f"camp-{group}", {**TAGS, "instancegroups.keikoproj.io/InstanceGroup": group}
+    arn = cloud.boto("iam").create_role(RoleName=f"{name}-role", AssumeRolePolicyDocument=PODS, Tags=as_tags(tags))["Role"]["Arn"]
+    cloud.boto("iam").attach_role_policy(RoleName=f"{name}-role", PolicyArn="arn:aws:iam::aws:policy/AmazonEKSFargatePodExecutionRolePolicy")
+    eks = cloud.boto("eks")
+    eventually(lambda: role_is_accepted(eks, name, arn, tags))
+    eventually(lambda: eks.describe_fargate_profile(clusterName="demo", fargateProfileName=name)["fargateProfile"]["status"] == "ACTIVE")
+
+
+def role_is_accepted(eks, name, arn, tags):
+    """Creates the profile; whether EKS took it, which does not know a role at once and makes one profile at a time."""
+    try:
+        return eks.create_fargate_profile(clusterName="demo", fargateProfileName=name, podExecutionRoleArn=arn, selectors=[{"namespace": "camp"}], tags=tags)
+    except eks.exceptions.ClientError:
+        return None
+
+
+def disturb(cloud, name, group, provisioner):
+    """Does it with arguments by chance, undoes it, and gives what AWS refused."""
+    stage, chance = FakeStage(cloud), random.Random(name)
+    world = {"groups": {group: {"annotations": {}, "spec": {"provisioner": provisioner}}}, "mode": "API_AND_CONFIG_MAP", "events": []}
+    REGISTRY[name](stage, **REGISTRY[name].arguments(chance, world))
+    done = stage.refused[:]
+    for function in reversed(stage.undone):
+        function()
+    return done, stage
+
+
+@pytest.mark.parametrize("name", names("eks"))
+def test_aws_takes_what_a_person_does_to_an_eks_group(cloud, name):
+    """A call that AWS refuses disturbs nothing."""
+    group = f"g{name.replace(' ', '').replace(chr(39), '').lower()}"[:30]
+    make_eks(cloud, group)
+    person = lambda: Person(FakeStage(cloud), group)  # noqa: E731
+    eventually(lambda: len(person().members()) == 2)
+    if "warm" in name and "others" not in name:
+        eventually(lambda: person().scaling_group()["WarmPool"])
+    mark = cloud.log_position()
+    refused, stage = disturb(cloud, name, group, "eks")
+    assert refused == []
+    assert stage.refused == []
+    called = [e for e in cloud.aws_events(mark) if e["kind"] == "call" and e["caller"]["key"] == "person" and (e.get("status") or 500) < 300]
+    assert called or "Fargate" in name or "lifecycle action" in name or "Spot" in name or "EKS resources" in name
+
+
+@pytest.mark.parametrize("name", names("eks-managed"))
+def test_aws_takes_what_a_person_does_to_a_node_group(cloud, name):
+    """The same for managed node groups."""
+    group = f"m{name.replace(' ', '').lower()}"[:30]
+    make_managed(cloud, group)
+    refused, _ = disturb(cloud, name, group, "eks-managed")
+    assert refused == []
+
+
+@pytest.mark.parametrize("name", names("eks-fargate"))
+def test_aws_takes_what_a_person_does_to_a_fargate_profile(cloud, name):
+    """The same for Fargate profiles."""
+    group = f"f{name.replace(' ', '').lower()}"[:30]
+    make_fargate(cloud, group)
+    refused, _ = disturb(cloud, name, group, "eks-fargate")
+    assert refused == []
