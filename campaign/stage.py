@@ -229,9 +229,9 @@ class Stage:
     def _own(self, name):
         """Makes everything in a group that was loaded its team's: fields that are applied no longer are gone then."""
         self.tenant.apply(self._document(name, self.present[name]))
-        found = self.group(name).get()
+        found = self.cloud.get(self.path(name))
         found["metadata"]["managedFields"] = [each for each in found["metadata"]["managedFields"] if each["manager"] == "kubectl"]
-        answer = self.cloud.api("PUT", self.group(name).path, found)
+        answer = self.cloud.api("PUT", self.path(name), found)
         assert answer.ok, answer.text
 
     @staticmethod
