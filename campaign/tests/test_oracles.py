@@ -271,6 +271,20 @@ def test_another_end_state():
     assert (failure["oracle"], failure["group"]) == ("end_state", "alpha") and "roles[0].policies" in failure["what"]
 
 
+def test_a_role_that_joined_by_aws_auth_before_a_takeover():
+    """Its entry stays, where a new role gets an access entry; but it has one of both."""
+    one, other = Story().run(), Story().run()
+    arn = f"arn:aws:iam::123456789012:role/{GROUP}"
+    role = {"arn": arn, "policies": [], "tags": {}, "inline": {}, "trust": "{}"}
+    for run in (one, other):
+        run["scenario"]["taken over"] = {"alpha": "plain"}
+        run["end"]["aws"]["roles"][GROUP] = role
+    other["end"]["aws"]["access"][arn] = {"principalArn": arn}
+    assert "end_state" in found(one, other)
+    one["end"]["kubernetes"]["map_roles"] += f"- rolearn: {arn}\n"
+    assert "end_state" not in found(one, other)
+
+
 def test_names_are_not_taken_for_longer_ones():
     """A group owns what is named after it, and not what is named after a longer name."""
     assert state.owns("alpha", "demo-camp-alpha-20260101000000", {}) and not state.owns("alpha", "demo-camp-alphabet", {})
