@@ -1,10 +1,12 @@
 //! The observed state of a group: its AWS resources, its nodes and its join entries.
 
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 
 use jiff::{SignedDuration, Timestamp};
 
 use super::launch_template::fingerprint::Fingerprint;
+use super::launch_template::node_labels::NodeSettings;
 use crate::api::spec_error::SpecError;
 use crate::auth::access_entries::ObservedEntries;
 use crate::auth::aws_auth::AuthEntry;
@@ -25,6 +27,21 @@ pub struct ObservedVersion {
     pub fingerprint: Option<Fingerprint>,
     /// Its content; `None` when only the hash in the status is known.
     pub data: Option<TemplateData>,
+    /// What is read back from the user data, once however many instances run the version.
+    node_settings: OnceLock<NodeSettings>,
+}
+
+impl ObservedVersion {
+    /// A version as it was read.
+    pub fn new(fingerprint: Option<Fingerprint>, data: Option<TemplateData>) -> Self {
+        Self { fingerprint, data, node_settings: OnceLock::new() }
+    }
+
+    /// The labels and taints of its nodes; `None` when its content was not read or is not the controller's.
+    pub(super) fn node_settings(&self) -> Option<&NodeSettings> {
+        let (data, print) = (self.data.as_ref()?, self.fingerprint.as_ref()?);
+        Some(self.node_settings.get_or_init(|| NodeSettings::decode(data, print)))
+    }
 }
 
 /// The controller's join entries for roles that the group used before.

@@ -271,8 +271,7 @@ impl PlanSimulation {
         let Some(template) = &mut self.observed.template else { return };
         template.latest_version += 1;
         let fingerprint = Some(self.resolved.fingerprint.clone());
-        self.observed
-            .versions
-            .insert(template.latest_version, ObservedVersion { fingerprint, data: Some(version.data.clone()) });
+        let added = ObservedVersion::new(fingerprint, Some(version.data.clone()));
+        self.observed.versions.insert(template.latest_version, added);
     }
 }

@@ -59,10 +59,8 @@ fn migrated() -> Scenario {
     adopted().with_spec(NEW_IMAGE).with(|s| {
         let target = converged().with_spec(NEW_IMAGE);
         s.state.template = target.state.template;
-        let version = ObservedVersion {
-            fingerprint: Some(s.resolved.fingerprint.clone()),
-            data: Some(s.resolved.template_data.clone()),
-        };
+        let version =
+            ObservedVersion::new(Some(s.resolved.fingerprint.clone()), Some(s.resolved.template_data.clone()));
         s.state.versions = [(1, version)].into();
         let group = s.state.scaling_group.as_mut().expect("a group");
         let pin = TemplatePin { id: "lt-1".into(), version: "1".into() };

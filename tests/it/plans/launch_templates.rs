@@ -55,9 +55,7 @@ fn deleted_template_is_created_with_another_token() {
 fn versions_are_deleted_in_calls_of_at_most_200() {
     let scenario = converged().with_spec(NEW_IMAGE).with(|s| {
         let version = s.state.versions[&1].clone();
-        s.state
-            .versions
-            .extend((2..=500).map(|number| (number, ObservedVersion { fingerprint: None, ..version.clone() })));
+        s.state.versions.extend((2..=500).map(|number| (number, ObservedVersion::new(None, version.data.clone()))));
         s.state.template.as_mut().expect("a template").latest_version = 500;
     });
     let deleted = scenario.plan().steps.into_iter().filter_map(|planned| match planned.step {

@@ -157,10 +157,7 @@ fn disruption_record(template_version: &str) -> DisruptionRecord {
 
 /// Adds the version 2, which has the desired content.
 fn add_desired_version(s: &mut Scenario) {
-    let version = ObservedVersion {
-        fingerprint: Some(s.resolved.fingerprint.clone()),
-        data: Some(s.resolved.template_data.clone()),
-    };
+    let version = ObservedVersion::new(Some(s.resolved.fingerprint.clone()), Some(s.resolved.template_data.clone()));
     s.state.versions.insert(2, version);
     s.state.template.as_mut().expect("a template").latest_version = 2;
 }
@@ -246,8 +243,7 @@ fn converged_with(resolved: ResolvedGroup) -> Scenario {
         latest_version: 1,
         tags: r.ownership_tags.clone(),
     });
-    state.versions =
-        [(1, ObservedVersion { fingerprint: Some(r.fingerprint.clone()), data: Some(r.template_data.clone()) })].into();
+    state.versions = [(1, ObservedVersion::new(Some(r.fingerprint.clone()), Some(r.template_data.clone())))].into();
     let role = Role {
         id: "AROA-1".into(),
         name: r.names.role.clone(),
@@ -415,7 +411,7 @@ fn changed_by_other_controller() -> Scenario {
         .with(|s| {
             s.state.versions.get_mut(&1).expect("a version").fingerprint = None;
             let data = resolved(NEW_IMAGE, &[]).template_data;
-            s.state.versions.insert(2, ObservedVersion { fingerprint: None, data: Some(data) });
+            s.state.versions.insert(2, ObservedVersion::new(None, Some(data)));
             let template = s.state.template.as_mut().expect("a template");
             (template.default_version, template.latest_version) = (2, 2);
         })
@@ -429,9 +425,7 @@ fn scenarios() -> Vec<(&'static str, Scenario)> {
     let given = || resolved("eks: {configuration: {roleName: given}}", &[]);
     let second = |s: &mut Scenario| {
         let newer = resolved(NEW_IMAGE, &[]);
-        s.state
-            .versions
-            .insert(2, ObservedVersion { fingerprint: Some(newer.fingerprint), data: Some(newer.template_data) });
+        s.state.versions.insert(2, ObservedVersion::new(Some(newer.fingerprint), Some(newer.template_data)));
         s.state.template.as_mut().expect("a template").latest_version = 2;
     };
     vec![

@@ -221,10 +221,8 @@ impl World {
     fn add_version(&mut self, version: &NewVersion) {
         let number = self.group.state.template.as_ref().expect("a template").latest_version + 1;
         self.group.state.template.as_mut().expect("a template").latest_version = number;
-        let version = ObservedVersion {
-            fingerprint: Some(self.group.resolved.fingerprint.clone()),
-            data: Some(version.data.clone()),
-        };
+        let fingerprint = Some(self.group.resolved.fingerprint.clone());
+        let version = ObservedVersion::new(fingerprint, Some(version.data.clone()));
         self.group.state.versions.insert(number, version);
     }
 

@@ -46,7 +46,7 @@ pub(crate) fn configuration_drift(
     name: &str,
 ) -> Vec<Drift> {
     if !TemplateOrigin::of_configuration(status, name).is_up_to_date(&adoption_key(resolved)) {
-        let found = ObservedVersion { fingerprint: None, data: state.launch_configuration.clone() };
+        let found = ObservedVersion::new(None, state.launch_configuration.clone());
         return drift::version_drift(Some(&found), resolved);
     }
     let Some(at) = resolved.desired.rolling_update.rotate_at else { return Vec::new() };

@@ -21,10 +21,10 @@ pub(crate) fn version_drift(found: Option<&ObservedVersion>, resolved: &Resolved
         let desired = &resolved.fingerprint.parts;
         let names: std::collections::BTreeSet<_> = print.parts.keys().chain(desired.keys()).collect();
         for name in names.into_iter().filter(|name| print.parts.get(*name) != desired.get(*name)) {
-            let (from, to) = (print.parts.get(name), desired.get(name));
-            let named = (found.data.as_ref())
-                .and_then(|data| node_labels::drift(name, (data, from), (&resolved.template_data, to)));
-            drifts.extend(named.unwrap_or_else(|| vec![Drift::new(name, display_digest(from), display_digest(to))]));
+            let to = (&resolved.desired.labels, resolved.desired.taints.as_slice());
+            let named = node_labels::drift(name, found.node_settings(), to);
+            let digests = || Drift::new(name, display_digest(print.parts.get(name)), display_digest(desired.get(name)));
+            drifts.extend(named.unwrap_or_else(|| vec![digests()]));
         }
     } else if found.data.as_ref().is_some_and(|d| d.user_data != resolved.template_data.user_data) {
         drifts.push(Drift::new("userData", "as found", "as rendered now"));

@@ -5,6 +5,6 @@ pub(crate) mod default_volume;
 pub(crate) mod drift;
 pub(crate) mod fingerprint;
 pub mod launch_checks;
-mod node_labels;
+pub(crate) mod node_labels;
 pub(crate) mod tags;
 pub(crate) mod versions;

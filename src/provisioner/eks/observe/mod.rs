@@ -333,7 +333,7 @@ async fn versions(
         && resolved.desired.rolling_update.rotate_at.is_none_or(|at| at > o.now)
     {
         let fingerprint = Some(Fingerprint { hash: hash.clone(), parts: resolved.fingerprint.parts.clone() });
-        return Ok([(version, ObservedVersion { fingerprint, data: None })].into());
+        return Ok([(version, ObservedVersion::new(fingerprint, None))].into());
     }
     // A version that is created but not pinned yet is the latest one. Versions are immutable, so each is read once.
     numbers.push(template.latest_version);
@@ -349,10 +349,7 @@ async fn versions(
     let is_known = keeps_version || read.iter().any(has_desired_content) || (group.is_some() && is_adopted);
     let all = if is_known { read } else { o.inventory.all_versions(&template.id).await.map_err(ObserveError::Aws)? };
     let version = |v: Arc<crate::aws::TemplateVersion>| {
-        (
-            v.number,
-            ObservedVersion { fingerprint: Fingerprint::parse(v.description.as_deref()), data: Some(v.data.clone()) },
-        )
+        (v.number, ObservedVersion::new(Fingerprint::parse(v.description.as_deref()), Some(v.data.clone())))
     };
     Ok(all.into_iter().map(version).collect())
 }

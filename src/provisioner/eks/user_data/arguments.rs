@@ -75,6 +75,6 @@ fn kubelet_arguments(input: &BootstrapInput, more: &str) -> String {
 pub(super) const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
 /// The kubelet's spelling of a valid effect.
-pub(super) fn canonical_effect(text: &str) -> &str {
+pub(crate) fn canonical_effect(text: &str) -> &str {
     EFFECTS.iter().find(|known| known.eq_ignore_ascii_case(text)).copied().unwrap_or(text)
 }

@@ -28,6 +28,7 @@ use serde::Serialize;
 
 use crate::util::redact::Redacted;
 
+pub(crate) use arguments::canonical_effect;
 pub use error::UserDataError;
 pub use input::{BootstrapInput, Mount, Taint};
 pub use limits::MAX_BYTES;
