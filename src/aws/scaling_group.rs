@@ -181,6 +181,13 @@ impl ScalingActivity {
         self.description.starts_with("Terminating EC2 instance")
     }
 
+    /// Whether it takes this instance out of the group: AWS names the instance only in the description, which for a launch
+    /// begins with "Launching".
+    pub(crate) fn removes(&self, instance: &str) -> bool {
+        !self.description.starts_with("Launching")
+            && self.description.split(|c: char| !c.is_ascii_alphanumeric() && c != '-').any(|word| word == instance)
+    }
+
     /// Whether it ended without success.
     pub(crate) fn has_failed(&self) -> bool {
         matches!(self.status.as_str(), "Failed" | "Cancelled")

@@ -229,6 +229,12 @@ fn hold_back_repetitions(planned: &mut Planning, key: &str, ctx: &Context, now: 
 /// Remembers the steps that were applied.
 fn record_writes(key: &str, applied: &Applied, ctx: &Context, now: Timestamp) {
     let steps = applied.plan.steps[..applied.steps_done].iter().enumerate();
+    // A failed call may have been performed although its response was lost.
+    let tried =
+        applied.plan.steps.iter().take(applied.steps_done + 1).filter(|planned| planned.step.removes_instance());
+    for instance in tried.filter_map(|planned| planned.step.info().fields().instance).collect::<Vec<_>>() {
+        ctx.planner.process_state.departures(key, |known| known.record_own(&instance));
+    }
     let effective = steps.filter(|(index, planned)| !report::had_no_effect(*index, &planned.step, applied));
     ctx.planner.process_state.group_writes(key, |writes| {
         writes.record(effective.map(|(_, planned)| planned), now);

@@ -1,5 +1,6 @@
 //! In-memory indexes of groups, nodes and events, and state that one process keeps between reconciles.
 
+pub(crate) mod departures;
 pub mod groups;
 pub(crate) mod nodes;
 pub(crate) mod process_state;

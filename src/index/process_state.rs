@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::departures::Departures;
 use super::refusals::{PassResult, Refusals};
 use super::write_memory::WriteMemory;
 use crate::plan::{Refusal, Write};
@@ -106,6 +107,8 @@ struct GroupState {
     writes: WriteMemory,
     /// Passes that AWS or Kubernetes refused.
     refusals: Refusals,
+    /// Instances that leave the group.
+    departures: Departures,
     /// The nodes that the merged spec asks for, and a digest of what was merged.
     requested_nodes: Option<(u64, u64)>,
 }
@@ -375,6 +378,11 @@ impl ProcessState {
     /// The writes that belong to no group, to find those without effect.
     pub(crate) fn other_writes<T>(&self, update: impl FnOnce(&mut WriteMemory) -> T) -> T {
         self.with(|inner| update(&mut inner.other_writes))
+    }
+
+    /// The instances that leave a group.
+    pub(crate) fn departures<T>(&self, group: &str, update: impl FnOnce(&mut Departures) -> T) -> T {
+        self.group(group, |g| update(&mut g.departures))
     }
 
     /// Forgets a deleted group.

@@ -7,6 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::launch_template::fingerprint::Fingerprint;
 use super::launch_template::node_labels::NodeSettings;
+use super::scaling_group::departures::Departure;
 use crate::api::spec_error::SpecError;
 use crate::auth::access_entries::ObservedEntries;
 use crate::auth::aws_auth::AuthEntry;
@@ -103,6 +104,8 @@ pub struct ObservedState {
     pub instance_refresh_active: bool,
     /// The latest scaling activities, while instances are missing.
     pub activities: Vec<ScalingActivity>,
+    /// Instances that left without the controller, with the cause.
+    pub departures: Vec<Departure>,
     /// How long fewer instances than desired have been running.
     pub shortage_duration: SignedDuration,
     /// Whether AWS denied tags of the adoption less than a resync period ago.

@@ -14,7 +14,7 @@ use super::role::create::ensure_role;
 use super::role::{previous_roles, region, unused};
 use super::rotation::template_origin;
 use super::scaling_group::create::create_scaling_group;
-use super::scaling_group::{attributes, hooks, mixed_instances, readiness, scale_in, subnets, weights};
+use super::scaling_group::{attributes, departures, hooks, mixed_instances, readiness, scale_in, subnets, weights};
 use super::{adopt, launch_configuration, ownership, rotation, warm_pool};
 use crate::api::{EffectiveValues, StrategyType};
 use crate::auth::access_entries::JoinPlan;
@@ -111,6 +111,7 @@ fn plan_existing(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuil
         ));
     }
     record_join_times(input, builder);
+    builder.events.extend(departures::events(&input.observed.departures));
     builder.condition_updates.extend(input.resolved.broken.condition(input.status));
     let broken = &input.resolved.broken;
     // Without the role of the spec, only the status names the role of the nodes. It gets no new entry by that.

@@ -177,6 +177,7 @@ fn new_group(resolved: ResolvedGroup) -> Scenario {
         lifecycle_hooks: None,
         instance_refresh_active: false,
         activities: vec![],
+        departures: vec![],
         shortage_duration: SignedDuration::ZERO,
         warm_pool_wait: SignedDuration::ZERO,
         tag_retry_pending: false,

@@ -20,6 +20,7 @@ use super::ownership;
 use super::resolve::ResolvedGroup;
 use super::role::region::claim_of;
 use super::rotation::outdated;
+use super::scaling_group::departures::{Departure, explained};
 use super::scaling_group::subnets;
 use crate::api::InstanceGroupStatus;
 use crate::aws::{
@@ -90,6 +91,7 @@ pub(crate) async fn observe(
         warm_instances: None,
         instance_refresh_active: false,
         activities: Vec::new(),
+        departures: Vec::new(),
         shortage_duration: Default::default(),
         warm_pool_wait: Default::default(),
         tag_retry_pending: o.process_state.is_tagging_in_backoff(
@@ -272,6 +274,7 @@ async fn observe_details(
     if short && state.shortage_duration.as_secs() > 0 {
         state.activities = o.inventory.activities(&group.name).await.map_err(aws)?.to_vec();
     }
+    state.departures = read_departures(o, &resolved.desired.id.key(), &group).await;
     let warmed = status.template.as_ref().and_then(|t| t.warm_pool.clone());
     let is_managed = resolved.desired.warm_pool.is_some() && group.warm_pool.is_some();
     if is_managed && super::warm_pool::current_version_key(resolved, &group, status, o.now) != warmed {
@@ -299,6 +302,21 @@ async fn observe_details(
     state.drains = drain_views(o, &members, &resolved.desired.id.uid).await?;
     state.strategy_state = crd_strategy::observe(o, resolved, status, state, &members).await?;
     Ok(())
+}
+
+/// The instances that left without the controller. The scaling activities are read only when there are some; without an
+/// answer the next pass asks again, because nothing depends on it.
+async fn read_departures(o: &Observer<'_>, key: &str, group: &ScalingGroup) -> Vec<Departure> {
+    let stays = |instance: &&Instance| instance.state != InstanceState::Terminating;
+    let present = group.instances.iter().filter(stays).map(|instance| instance.id.clone()).collect();
+    let left = o.process_state.departures(key, |known| known.observe(present, o.now));
+    if left.is_empty() {
+        return Vec::new();
+    }
+    let activities = o.inventory.activities(&group.name).await.unwrap_or_default();
+    let found = explained(left, &activities);
+    o.process_state.departures(key, |known| found.iter().for_each(|one| known.tell(&one.instance, o.now)));
+    found
 }
 
 /// The launch template versions. The hash in the status is enough until something differs from it, or `rotate-at` asks for

@@ -2,6 +2,7 @@
 
 pub(crate) mod attributes;
 pub(crate) mod create;
+pub mod departures;
 pub(crate) mod hooks;
 pub(crate) mod mixed_instances;
 pub(crate) mod readiness;

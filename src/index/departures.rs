@@ -1,0 +1,93 @@
+//! Instances that leave a scaling group without the controller: a person, a spot interruption, a health check of Auto
+//! Scaling, or another controller took them away. Each is told once.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::{SignedDuration, Timestamp};
+
+/// How long the cause of a departure is searched for. A quiet group looks once in a resync period.
+const SEARCH_TIME: SignedDuration = SignedDuration::from_mins(30);
+
+/// The instances of one scaling group, as this process knows them. After a restart nothing has left.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Departures {
+    /// Instances that stayed when the group was last read.
+    present: BTreeSet<String>,
+    /// Instances that the controller terminates.
+    own: BTreeSet<String>,
+    /// Instances that left, with the time when that was seen, and the time of the pass that told it.
+    left: BTreeMap<String, (Timestamp, Option<Timestamp>)>,
+}
+
+impl Departures {
+    /// Compares the group with what was known. Returns the instances that left without the controller, and whose cause has
+    /// not been told by an earlier pass. `now` identifies the pass, which may plan more than once.
+    pub(crate) fn observe(&mut self, present: BTreeSet<String>, now: Timestamp) -> Vec<String> {
+        let gone: Vec<_> = self.present.difference(&present).cloned().collect();
+        for instance in gone {
+            if !self.own.remove(&instance) {
+                self.left.insert(instance, (now, None));
+            }
+        }
+        self.left.retain(|_, (seen, told)| told.map_or(now.duration_since(*seen) <= SEARCH_TIME, |told| told == now));
+        self.own.retain(|instance| present.contains(instance));
+        self.present = present;
+        self.left.keys().cloned().collect()
+    }
+
+    /// Records that the pass `now` tells why an instance left.
+    pub(crate) fn tell(&mut self, instance: &str, now: Timestamp) {
+        if let Some((_, told)) = self.left.get_mut(instance) {
+            *told = Some(now);
+        }
+    }
+
+    /// Records that the controller terminates an instance, or tried to.
+    pub(crate) fn record_own(&mut self, instance: &str) {
+        self.own.insert(instance.to_owned());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(1_700_000_000 + seconds).expect("a time")
+    }
+
+    fn set(instances: &[&str]) -> BTreeSet<String> {
+        instances.iter().map(|id| (*id).to_owned()).collect()
+    }
+
+    #[test]
+    fn each_instance_that_others_take_away_is_told_once() {
+        let mut known = Departures::default();
+        assert_eq!(
+            known.observe(set(&["i-1", "i-2", "i-3"]), at(0)),
+            [""; 0],
+            "nothing is known before the first look"
+        );
+        assert_eq!(known.observe(set(&["i-2", "i-3"]), at(10)), ["i-1"]);
+        assert_eq!(known.observe(set(&["i-2", "i-3"]), at(20)), ["i-1"], "AWS had not said why");
+        known.tell("i-1", at(20));
+        assert_eq!(
+            known.observe(set(&["i-2", "i-3"]), at(20)),
+            ["i-1"],
+            "the second plan of one pass tells it as well"
+        );
+        assert_eq!(known.observe(set(&["i-2", "i-3"]), at(30)), [""; 0]);
+        assert_eq!(known.observe(set(&["i-2"]), at(40)), ["i-3"]);
+        assert_eq!(known.observe(set(&["i-2"]), at(40 + 1801)), [""; 0], "AWS does not say why");
+    }
+
+    #[test]
+    fn instance_that_the_controller_terminates_is_not_told_again() {
+        let mut known = Departures::default();
+        known.observe(set(&["i-1", "i-2"]), at(0));
+        known.record_own("i-1");
+        assert_eq!(known.observe(set(&["i-1", "i-2"]), at(10)), [""; 0], "it is still there");
+        assert_eq!(known.observe(set(&["i-2"]), at(20)), [""; 0]);
+        assert!(known.own.is_empty());
+    }
+}

@@ -1,0 +1,34 @@
+"""Instances that leave a scaling group without the controller: who looks for them finds out why."""
+
+from e2e import rotation
+
+
+def lost(group):
+    """The messages of its events about instances that left without the controller."""
+    return [e.get("message") or e.get("note") for e in group.events() if e["reason"] == "InstanceLost"]
+
+
+def test_each_instance_that_others_take_away_is_told_once_with_the_cause(tenant, controller):
+    """Without this, nobody learns who terminated an instance once its replacement is there."""
+    old, new = rotation.images(tenant.cloud)[:2]
+    tenant.set_defaults(image=old)
+    group = tenant.group("web", size=(1, 3)).wait_ready(nodes=1)
+    autoscaling = group.cloud.boto("autoscaling")
+    autoscaling.set_desired_capacity(AutoScalingGroupName=group.scaling_group, DesiredCapacity=2)
+    group.wait_ready(nodes=2)
+
+    # Nothing is missing afterwards: whoever did it asked for less capacity.
+    first, second = group.instances()
+    autoscaling.terminate_instance_in_auto_scaling_group(InstanceId=first, ShouldDecrementDesiredCapacity=True)
+    assert "user request" in (group.wait_event("InstanceLost", first).get("note") or "")
+    group.cloud.control("POST", "instance", id=second, action="terminate")
+    assert "health check" in (group.wait_event("InstanceLost", second).get("note") or "")
+    group.wait_ready(nodes=1)
+    assert len(lost(group)) == 2
+    assert second in controller.tail("InstanceLost"), "hours later, only the log knows"
+
+    # What the controller terminates has its own event.
+    tenant.set_defaults(image=new)
+    group.wait_event("RotationCompleted")
+    group.wait_ready(nodes=1)
+    assert len(lost(group)) == 2
