@@ -2,6 +2,7 @@
 
 use crate::auth::aws_auth::AwsAuthError;
 use crate::aws::{AwsError, AwsErrorKind};
+use crate::index::denials::DeniedCall;
 use crate::k8s::KubeError;
 use crate::lock::LockHolder;
 use crate::plan::reason::Reason;
@@ -32,7 +33,28 @@ pub enum StepError {
     MayNotWrite,
 }
 
+impl From<DeniedCall> for StepError {
+    fn from(call: DeniedCall) -> Self {
+        match call {
+            DeniedCall::Aws(error) => StepError::Aws(error),
+            DeniedCall::Kube { verb, resource, message } => {
+                let source = message.clone().into();
+                StepError::Kube(KubeError::Forbidden { verb, resource: resource.into(), message, source })
+            }
+        }
+    }
+}
+
 impl StepError {
+    /// The call that was denied, if that is the cause.
+    pub(crate) fn denied_call(&self) -> Option<DeniedCall> {
+        match self {
+            StepError::Aws(error) if error.kind == AwsErrorKind::Denied => Some(DeniedCall::Aws(error.clone())),
+            StepError::Kube(error) => DeniedCall::of_kube(error),
+            _ => None,
+        }
+    }
+
     /// The `Stalled` reason; `None` for an error that a retry can clear.
     pub(crate) fn stalled_reason(&self) -> Option<Reason> {
         match self {

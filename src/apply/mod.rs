@@ -1,6 +1,6 @@
 //! Applies a plan step by step and returns what was done.
 //!
-//! A failing step ends the pass. The right to write is checked before every step, and `lock-upgrades` before every disruptive
+//! A failing step ends the pass. A step whose call is denied to many groups is tried by a few of them only. The right to write is checked before every step, and `lock-upgrades` before every disruptive
 //! step. A create that finds its name taken adopts the resource only if it carries the group's tags.
 
 mod aws_auth;
@@ -82,6 +82,10 @@ pub(crate) async fn apply(
     for index in 0..applied.plan.steps.len() {
         let planned = &applied.plan.steps[index];
         let PlannedStep { step, .. } = planned;
+        applied.error = ctx.held_error(&id.key(), step);
+        if applied.error.is_some() {
+            break;
+        }
         let mut eviction_blocked = false;
         match run.apply_step(step).await {
             Ok(StepOutcome::Applied) => {}

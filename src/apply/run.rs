@@ -9,11 +9,12 @@ use super::error::StepError;
 use crate::api::GroupId;
 use crate::aws::inventory::Inventory;
 use crate::aws::{AwsError, AwsErrorKind, Role, Tag, TemplatePin};
+use crate::index::denials::Attempt;
 use crate::index::process_state::ProcessState;
 use crate::k8s::KubeApi;
 use crate::lock::Locks;
 use crate::ownership::has_ownership_tags;
-use crate::plan::PodRef;
+use crate::plan::{PodRef, Step};
 
 /// Clients and settings to apply plans with.
 pub(crate) struct Applier<'a> {
@@ -33,6 +34,8 @@ pub(crate) struct Applier<'a> {
     pub config_namespace: &'a str,
     /// How long a node is not drained again after its drain ran into `drainTimeout`.
     pub retry_delay: jiff::SignedDuration,
+    /// What the plan was made from. When that changes, a call that was denied is tried at once.
+    pub spec: &'a str,
     /// Reference time of the plan.
     pub now: Timestamp,
 }
@@ -118,6 +121,14 @@ pub(crate) fn ignore_not_found<T>(result: Result<T, AwsError>) -> StepResult {
     match result {
         Err(error) if error.kind == AwsErrorKind::NotFound => Ok(StepOutcome::Applied),
         other => done(other),
+    }
+}
+
+impl Applier<'_> {
+    /// The error of a step whose call is denied, and which the group does not try before its turn.
+    pub(super) fn held_error(&self, group: &str, step: &Step) -> Option<StepError> {
+        let attempt = Attempt { spec: self.spec.to_owned(), step: Some(step.name()) };
+        self.process_state.held_call(group, &attempt, self.now).map(StepError::from)
     }
 }
 

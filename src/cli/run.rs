@@ -56,6 +56,7 @@ pub async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     let timing = Timing::default().scaled(args.time_scale);
     let (groups, groups_writer) = reflector::store::<GroupObject>();
     let (namespaces, namespaces_writer) = reflector::store();
+    let (sender, queue) = futures::channel::mpsc::unbounded();
     let ctx = Arc::new(Context {
         planner: Planner {
             inventory: Inventory::new(connected.aws),
@@ -73,13 +74,13 @@ pub async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
         labels_nodes: args.node_relabel,
         restart: tokio::sync::Notify::new(),
         rejections: Default::default(),
+        queue: sender,
         started_at: tokio::time::Instant::now(),
     });
 
     let (stop, stopping) = watch::channel(false);
     let server = serve_http(&args, &ctx, stopping.clone()).await?;
-    let (sender, queue) = futures::channel::mpsc::unbounded();
-    let trigger = Trigger::new(sender, ctx.clone());
+    let trigger = Trigger::new(ctx.clone());
     tokio::spawn(watches::groups(client.clone(), groups_writer, trigger.clone()));
     tokio::spawn(watches::namespaces(client.clone(), namespaces_writer, trigger.clone()));
     tokio::spawn(watches::nodes(client.clone(), trigger.clone()));

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::channel::mpsc::UnboundedSender;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
 use kube::core::ObjectMeta;
+use kube::runtime::reflector::ObjectRef;
 
 use super::planner::{ObserveError, Planner};
 use super::stores::Stores;
@@ -47,6 +49,8 @@ pub(crate) struct Context {
     pub restart: tokio::sync::Notify,
     /// Groups that the boundaries in force made invalid.
     pub rejections: Rejections,
+    /// The queue of groups to reconcile.
+    pub queue: UnboundedSender<ObjectRef<GroupObject>>,
     /// Start time of the process. Polls are aligned to it, so that one batched AWS call serves many groups.
     pub started_at: tokio::time::Instant,
 }
@@ -60,6 +64,22 @@ impl Context {
     /// Whether this process may write now: it is the leader, and no other controller is active.
     pub(crate) fn can_write(&self) -> bool {
         self.is_leader() && self.conflict_detector.hold().is_none()
+    }
+
+    /// Enqueues one group.
+    pub(super) fn enqueue(&self, object: ObjectRef<GroupObject>) {
+        let key = format!("{}/{}", object.namespace.clone().unwrap_or_default(), object.name);
+        self.stores.queued.add(key, &self.metrics);
+        // Sending fails only when the receiver is dropped, which happens when the process ends.
+        let _ = self.queue.unbounded_send(object);
+    }
+
+    /// Enqueues groups by `namespace/name`.
+    pub(crate) fn enqueue_keys(&self, keys: impl IntoIterator<Item = String>) {
+        for key in keys {
+            let (namespace, name) = key.split_once('/').unwrap_or_default();
+            self.enqueue(ObjectRef::new(name).within(namespace));
+        }
     }
 
     /// The ConfigMap `instance-manager` as the target of an event, with its UID if the watch has seen it.

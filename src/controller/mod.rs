@@ -35,6 +35,7 @@ use crate::apply::{Applied, Applier, StepError, apply};
 use crate::aws::AwsErrorKind;
 use crate::controller::planner::{ObserveError, Planner, Planning};
 use crate::controller::report::{Report, report};
+use crate::index::denials::{Attempt, DeniedCall};
 use crate::index::process_state::{CacheState, CacheVerdict, compare_versions};
 use crate::index::refusals::{PassResult, RefusedStep};
 use crate::k8s::KubeError;
@@ -82,13 +83,16 @@ async fn reconcile_group(stored: &GroupObject, ctx: &Arc<Context>) -> Result<Act
     };
     failed_look::end(&key, ctx);
     if let Some(value) = asked {
+        ctx.planner.process_state.denials(|denials| denials.remove(&key));
         planned.plan.status_update.fields.insert("lastReconcileNow".to_owned(), json!(value));
     }
-    hold_back_repetitions(&mut planned, &key, ctx, now);
+    let spec = hold_back_repetitions(&mut planned, &key, ctx, now);
     revision_effects::observe(&key, &old_status, &planned, ctx);
-    let Some(applied) = apply_plan(group, planned.plan, ctx, now).await else { return Ok(Action::await_change()) };
+    let Some(applied) = apply_plan(group, planned.plan, &spec, ctx, now).await else {
+        return Ok(Action::await_change());
+    };
     record_writes(&key, &applied, ctx, now);
-    record_refusal(&key, &applied, ctx, now);
+    record_refusal(&key, spec, planned.denied_read, &applied, ctx, now);
     let report = report(&old_status, &applied, planned.boundaries.as_ref(), &rfc3339(now));
     update_status(group, &key, &applied, &report, now, ctx).await?;
     node_labels::label_group_nodes(group, &key, ctx).await;
@@ -195,23 +199,25 @@ async fn plan_with_fresh_reads(
             return Ok(stopped);
         }
     }
-    let blocked = match planned {
+    let (blocked, denied_read) = match planned {
         Err(ObserveError::Aws(error)) if error.kind == AwsErrorKind::Denied => {
-            missing_permission(group, error.missing_permission(), &error.to_string())
+            let blocked = missing_permission(group, error.missing_permission(), &error.to_string());
+            (blocked, Some(DeniedCall::Aws(error)))
         }
         Err(ObserveError::Kube(error @ KubeError::Forbidden { .. })) => {
-            missing_permission(group, None, &error.to_string())
+            (missing_permission(group, None, &error.to_string()), DeniedCall::of_kube(&error))
         }
         other => return other.map_err(Error::Observe),
     };
     let (id, status) = (group_id(group), group.status.clone().unwrap_or_default());
     let observer = planner.observer(&context, fresh, now);
     let plan = planner.stop_rotation(&id, &status, &context, &observer, blocked.plan).await;
-    Ok(Planning { plan, ..blocked })
+    Ok(Planning { plan, denied_read, ..blocked })
 }
 
-/// Holds back steps that repeat a write without effect too early, and adds the condition about such writes.
-fn hold_back_repetitions(planned: &mut Planning, key: &str, ctx: &Context, now: Timestamp) {
+/// Holds back steps that repeat a write without effect too early, and adds the condition about such writes. Returns what
+/// stands for the merged spec: when it changes, a write is tried again at once.
+fn hold_back_repetitions(planned: &mut Planning, key: &str, ctx: &Context, now: Timestamp) -> String {
     let Planning { plan, boundaries, .. } = planned;
     let resync = ctx.planner.settings.resync_period;
     // Neither the revision of the boundaries nor the annotations: an edit for another tenant, or a tool that changes an
@@ -224,6 +230,7 @@ fn hold_back_repetitions(planned: &mut Planning, key: &str, ctx: &Context, now: 
         writes.condition(has_changes)
     });
     plan.condition_updates.extend(condition);
+    spec
 }
 
 /// Remembers the steps that were applied.
@@ -244,19 +251,43 @@ fn record_writes(key: &str, applied: &Applied, ctx: &Context, now: Timestamp) {
     });
 }
 
-/// Counts passes that AWS or Kubernetes refused.
-fn record_refusal(key: &str, applied: &Applied, ctx: &Context, now: Timestamp) {
+/// Counts passes that AWS or Kubernetes refused. A group that lacks a permission waits for its turn to try again, and a
+/// group that got through wakes those that wait for the same permission.
+fn record_refusal(
+    key: &str,
+    spec: String,
+    denied_read: Option<DeniedCall>,
+    applied: &Applied,
+    ctx: &Context,
+    now: Timestamp,
+) {
     let Applied { plan, steps_done, error, .. } = applied;
-    let result = match (error, plan.steps.get(*steps_done)) {
+    let (state, step) = (&ctx.planner.process_state, plan.steps.get(*steps_done).map(|planned| &planned.step));
+    // A rotation has waits of its own, because each try drains nodes.
+    let is_of_rotation = matches!(step, Some(Step::Node(_)));
+    let denied_step = error.as_ref().and_then(StepError::denied_call).filter(|_| !is_of_rotation);
+    let is_known = denied_step.as_ref().is_some_and(|call| state.denials(|denials| denials.is_known(call)));
+    let result = match (error, step) {
         (None, _) => PassResult::Applied { removed_node: plan.steps.iter().any(|p| p.step.removes_instance()) },
-        (Some(error), Some(PlannedStep { step, .. })) if let Some(reason) = error.stalled_reason() => {
-            let (is_of_rotation, message) = (matches!(step, Step::Node(_)), report::step_failure(step, error));
-            PassResult::Refused(RefusedStep { is_of_rotation, reason, message })
+        (Some(error), Some(step)) if let Some(reason) = error.stalled_reason() => {
+            let message = report::step_failure(step, error);
+            PassResult::Refused(RefusedStep { is_of_rotation, reason, message, is_known })
         }
         (Some(_), _) => PassResult::Failed,
     };
-    let delay = ctx.planner.settings.timing.retry_delay;
-    ctx.planner.process_state.record_pass(key, plan.generation, result, delay, now);
+    let is_lasting = state.record_pass(key, plan.generation, result, ctx.planner.settings.timing.retry_delay, now);
+    let period = requeue::permission_period(ctx.planner.settings.resync_period);
+    let wait = |call: DeniedCall, step: Option<&'static str>| {
+        state.denials(|denials| denials.record(key, call, Attempt { spec, step }, period, now));
+    };
+    match (denied_read, denied_step) {
+        (Some(call), _) => wait(call, None),
+        (None, Some(call)) if is_lasting => wait(call, step.map(Step::name)),
+        (None, None) if error.is_none() => ctx.enqueue_keys(state.denials(|denials| denials.end(key))),
+        // The first tries follow each other soon: a new role may not be known everywhere yet. Another error says nothing
+        // about the permission.
+        (None, Some(_) | None) => {}
+    }
 }
 
 /// A blocked plan for a group that cannot be read because a permission is missing.
@@ -269,7 +300,7 @@ fn missing_permission(group: &InstanceGroup, action: Option<String>, error: &str
 }
 
 /// Applies a plan. Returns `None` when this process may no longer write: the new leader then reports on the group.
-async fn apply_plan(group: &InstanceGroup, plan: Plan, ctx: &Context, now: Timestamp) -> Option<Applied> {
+async fn apply_plan(group: &InstanceGroup, plan: Plan, spec: &str, ctx: &Context, now: Timestamp) -> Option<Applied> {
     let can_write = || ctx.can_write();
     let applier = Applier {
         inventory: &ctx.planner.inventory,
@@ -280,6 +311,7 @@ async fn apply_plan(group: &InstanceGroup, plan: Plan, ctx: &Context, now: Times
         counted_locks: ctx.stores.counted_locks(group),
         config_namespace: &ctx.config_namespace,
         retry_delay: ctx.planner.settings.timing.retry_delay,
+        spec,
         now,
     };
     let resource_version = group.resource_version().unwrap_or_default();
@@ -408,7 +440,7 @@ async fn stop_invalid_rotation(stored: &GroupObject, ctx: &Context) -> Result<Ac
     let observer = planner.observer(&context, requeue::max_cache_age(planner.settings.timing.poll_interval), now);
     let rejected = blocked_plan(&id, Reason::InvalidSpec, report::INVALID_OBJECT.to_owned());
     let plan = planner.stop_rotation(&id, &status, &context, &observer, rejected).await;
-    if let Some(applied) = apply_plan(&group, plan, ctx, now).await {
+    if let Some(applied) = apply_plan(&group, plan, "", ctx, now).await {
         for event in &report(&status, &applied, None, &rfc3339(now)).step_events {
             publish_event(&event_target(&group.metadata), event, ctx).await;
         }

@@ -28,6 +28,11 @@ fn backoff_from(first: Duration, failures: u32, resync: Duration) -> Duration {
 /// The longest wait for a permission, so that a restored one is noticed within a minute, with the jitter.
 const PERMISSION_RECHECK: Duration = Duration::from_secs(50);
 
+/// The time between two tries of a call that is denied. See [`crate::index::denials`].
+pub(crate) fn permission_period(resync: Duration) -> SignedDuration {
+    SignedDuration::try_from(resync.min(PERMISSION_RECHECK)).unwrap_or(SignedDuration::MAX)
+}
+
 /// The delay after a failed step. Most conflicts and new instance profiles need one short wait; one that lasts needs a
 /// person.
 fn delay_after_step(error: &StepError, failures: u32, iam_propagation: Duration, resync: Duration) -> Duration {
@@ -102,7 +107,12 @@ pub(crate) fn next_action(key: &str, applied: &Applied, outcome: Option<&Outcome
                 if matches!(error, StepError::Kube(error) if error.is_conflict()) {
                     process_state.record_conflict(key);
                 }
-                Action::requeue(delay_after_step(error, failures, propagation, planner.settings.resync_period))
+                let resync = planner.settings.resync_period;
+                Action::requeue(match time_to_turn(key, process_state) {
+                    // Meanwhile the status stays current.
+                    Some(turn) if error.denied_call().is_some() => turn.min(jitter(resync)),
+                    _ => delay_after_step(error, failures, propagation, resync),
+                })
             }
         };
     }
@@ -132,12 +142,19 @@ pub(crate) fn next_action(key: &str, applied: &Applied, outcome: Option<&Outcome
         }
         Some(Outcome::Blocked { reason: Reason::MissingPermission, .. }) => {
             let period = planner.settings.resync_period.min(PERMISSION_RECHECK);
-            (false, Action::requeue(resync_delay(period, applied.plan.recheck_at, Timestamp::now())))
+            let delay = || resync_delay(period, applied.plan.recheck_at, Timestamp::now());
+            (false, Action::requeue(time_to_turn(key, process_state).unwrap_or_else(delay)))
         }
         Some(Outcome::Blocked { .. }) => (false, resync()),
     };
     process_state.set_progressing(key, is_progressing);
     action
+}
+
+/// The time until a group may try a denied call again; `None` when it does not wait for its turn.
+fn time_to_turn(key: &str, process_state: &ProcessState) -> Option<Duration> {
+    let wait = process_state.denials(|denials| denials.time_to_turn(key, Timestamp::now()))?;
+    Some(wait.unsigned_abs() + Duration::from_millis(20))
 }
 
 /// The resync period with jitter, or less if the plan names an earlier time in `recheck_at`.

@@ -79,7 +79,7 @@ mod tests {
         let id = group_id(&InstanceGroup::new("web", InstanceGroupSpec::default()));
         let plan = blocked_plan(&id, Reason::InvalidSpec, "spec.a `x` is wrong; correct it".into());
         let boundaries = hash.map(|hash| BoundariesSummary { hash: hash.into(), ..BoundariesSummary::default() });
-        Planning { plan, boundaries, failure_reason: failure, snapshot: None }
+        Planning { plan, boundaries, failure_reason: failure, snapshot: None, denied_read: None }
     }
 
     fn status(generation: i64, stalled: bool) -> InstanceGroupStatus {

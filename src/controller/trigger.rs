@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use futures::channel::mpsc::UnboundedSender;
 use kube::runtime::reflector::ObjectRef;
 
 use super::context::Context;
@@ -11,14 +10,13 @@ use crate::api::GroupObject;
 /// Enqueues groups. Clones send to the same queue.
 #[derive(Clone)]
 pub(crate) struct Trigger {
-    sender: UnboundedSender<ObjectRef<GroupObject>>,
     context: Arc<Context>,
 }
 
 impl Trigger {
     /// A trigger that sends to the queue of the controller.
-    pub(crate) fn new(sender: UnboundedSender<ObjectRef<GroupObject>>, context: Arc<Context>) -> Self {
-        Trigger { sender, context }
+    pub(crate) fn new(context: Arc<Context>) -> Self {
+        Trigger { context }
     }
 
     /// State that all reconciles share.
@@ -28,10 +26,7 @@ impl Trigger {
 
     /// Enqueues one group.
     pub(super) fn enqueue(&self, object: ObjectRef<GroupObject>) {
-        let key = format!("{}/{}", object.namespace.clone().unwrap_or_default(), object.name);
-        self.context.stores.queued.add(key, &self.context.metrics);
-        // Sending fails only when the receiver is dropped, which happens when the process ends.
-        let _ = self.sender.unbounded_send(object);
+        self.context.enqueue(object);
     }
 
     /// Enqueues every group.
@@ -41,10 +36,7 @@ impl Trigger {
 
     /// Enqueues groups by `namespace/name`.
     pub(crate) fn enqueue_keys(&self, keys: impl IntoIterator<Item = String>) {
-        for key in keys {
-            let (namespace, name) = key.split_once('/').unwrap_or_default();
-            self.enqueue(ObjectRef::new(name).within(namespace));
-        }
+        self.context.enqueue_keys(keys);
     }
 
     /// Enqueues the groups for which `predicate` is true.

@@ -1,5 +1,6 @@
 //! In-memory indexes of groups, nodes and events, and state that one process keeps between reconciles.
 
+pub(crate) mod denials;
 pub(crate) mod departures;
 pub mod groups;
 pub(crate) mod nodes;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::denials::{Attempt, Denials, DeniedCall};
 use super::departures::Departures;
 use super::refusals::{PassResult, Refusals};
 use super::write_memory::WriteMemory;
@@ -66,6 +67,8 @@ struct Inner {
     unused_uids: HashSet<String>,
     /// Writes that belong to no group: role labels of nodes, and the stored boundaries.
     other_writes: WriteMemory,
+    /// Groups that wait for a missing permission.
+    denials: Denials,
 }
 
 #[derive(Default, Clone)]
@@ -347,7 +350,8 @@ impl ProcessState {
         self.group_writes(group, |writes| writes.ineffective())
     }
 
-    /// Records how a pass ended; `delay`: see [`Refusals::record`].
+    /// Records how a pass ended; `delay`: see [`Refusals::record`]. Returns whether it was refused for so long that a retry
+    /// at once is of no use.
     pub(crate) fn record_pass(
         &self,
         group: &str,
@@ -355,8 +359,11 @@ impl ProcessState {
         result: PassResult,
         delay: SignedDuration,
         now: Timestamp,
-    ) {
-        self.group(group, |g| g.refusals.record(generation, result, delay, now));
+    ) -> bool {
+        self.group(group, |g| {
+            g.refusals.record(generation, result, delay, now);
+            g.refusals.is_lasting()
+        })
     }
 
     /// What has been refused for long.
@@ -385,9 +392,22 @@ impl ProcessState {
         self.group(group, |g| update(&mut g.departures))
     }
 
+    /// The groups that wait for a missing permission.
+    pub(crate) fn denials<T>(&self, update: impl FnOnce(&mut Denials) -> T) -> T {
+        self.with(|inner| update(&mut inner.denials))
+    }
+
+    /// A call that is denied, and that the group does not try before its turn.
+    pub(crate) fn held_call(&self, group: &str, attempt: &Attempt, now: Timestamp) -> Option<DeniedCall> {
+        self.denials(|denials| denials.held_call(group, attempt, now).cloned())
+    }
+
     /// Forgets a deleted group.
     pub(crate) fn forget_group(&self, group: &str) {
-        self.with(|inner| inner.groups.remove(group));
+        self.with(|inner| {
+            inner.groups.remove(group);
+            inner.denials.remove(group);
+        });
     }
 
     /// Forgets a node that was deleted or uncordoned.

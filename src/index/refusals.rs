@@ -18,6 +18,8 @@ pub(crate) struct RefusedStep {
     pub reason: Reason,
     /// What was refused, and the remedy.
     pub message: String,
+    /// Whether other groups have been denied the same call for long.
+    pub is_known: bool,
 }
 
 /// How a pass ended.
@@ -53,6 +55,11 @@ impl Refusals {
         }
     }
 
+    /// Whether the same has been refused for so long that a retry at once is of no use.
+    pub(crate) fn is_lasting(&self) -> bool {
+        self.times >= LASTING_AFTER
+    }
+
     /// Records how a pass ended. `delay`: how long a rotation is not tried again after it was refused for the first time.
     pub(crate) fn record(&mut self, generation: i64, result: PassResult, delay: SignedDuration, now: Timestamp) {
         if generation != self.generation {
@@ -67,7 +74,7 @@ impl Refusals {
             }
             PassResult::Failed => {}
             PassResult::Refused(step) => {
-                self.times = self.times.saturating_add(1);
+                self.times = self.times.saturating_add(1).max(if step.is_known { LASTING_AFTER } else { 0 });
                 if step.is_of_rotation && self.times >= LASTING_AFTER {
                     let delay = (delay * (1 << self.holds.min(10))).min(MAX_HOLD.max(delay));
                     let until = now.saturating_add(delay).unwrap_or(Timestamp::MAX);
@@ -90,7 +97,12 @@ mod tests {
     }
 
     fn refused(is_of_rotation: bool) -> PassResult {
-        PassResult::Refused(RefusedStep { is_of_rotation, reason: Reason::MissingPermission, message: "no".into() })
+        PassResult::Refused(RefusedStep {
+            is_of_rotation,
+            reason: Reason::MissingPermission,
+            message: "no".into(),
+            is_known: false,
+        })
     }
 
     /// A throttled call or a role that IAM does not know everywhere yet must not stop a rotation.
@@ -108,6 +120,15 @@ mod tests {
         assert_eq!(refusals.lasting(2, at(16)), Refusal::None, "the spec changed");
         refusals.record(1, PassResult::Applied { removed_node: false }, DELAY, at(20));
         assert_eq!(refusals.lasting(1, at(20)), Refusal::None);
+    }
+
+    /// The nodes of a second group need not wait until it has been refused five times as well.
+    #[test]
+    fn refusal_that_other_groups_know_lasts_at_once() {
+        let mut refusals = Refusals::default();
+        let PassResult::Refused(step) = refused(false) else { panic!("a refusal") };
+        refusals.record(1, PassResult::Refused(RefusedStep { is_known: true, ..step }), DELAY, at(0));
+        assert_eq!(refusals.lasting(1, at(1)), Refusal::Pass);
     }
 
     /// Each try of a refused termination evicts the pods of a node.

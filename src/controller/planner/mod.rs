@@ -25,6 +25,7 @@ use crate::aws::inventory::Inventory;
 use crate::boundaries::{MergedSpec, QuotaRequest};
 use crate::controller::recorded_cluster;
 use crate::controller::report::BoundariesSummary;
+use crate::index::denials::DeniedCall;
 use crate::index::nodes::NodeIndex;
 use crate::index::process_state::ProcessState;
 use crate::k8s::KubeApi;
@@ -60,6 +61,8 @@ pub(crate) struct Planning {
     pub failure_reason: Option<&'static str>,
     /// The desired and observed state that the plan was made from, if planning reached that point.
     pub snapshot: Option<Box<dyn PlanSnapshot>>,
+    /// A read that was denied, so that nothing else could be planned.
+    pub denied_read: Option<DeniedCall>,
 }
 
 impl Planning {
@@ -70,11 +73,11 @@ impl Planning {
             plan.status_update.fields.insert("quotaNodes".to_owned(), json!(request.requested_nodes));
         }
         let failure_reason = snapshot.has_broken_fields().then_some(fail_reason::RESOURCE_VALIDATION);
-        Planning { plan, boundaries: None, failure_reason, snapshot: Some(snapshot) }
+        Planning { plan, boundaries: None, failure_reason, snapshot: Some(snapshot), denied_read: None }
     }
 
     pub(super) fn blocked(plan: Plan, failure_reason: &'static str) -> Self {
-        Planning { plan, boundaries: None, failure_reason: Some(failure_reason), snapshot: None }
+        Planning { plan, boundaries: None, failure_reason: Some(failure_reason), snapshot: None, denied_read: None }
     }
 
     /// A blocked plan for an invalid spec. If the boundaries dropped a required value, the message asks for a default
@@ -244,11 +247,11 @@ impl Planner {
         let provisioner = dispatch::for_kind(kind);
         let blocked = recorded_cluster::blocked_deletion(id, &status, merged.as_ref(), provisioner, settings);
         if let Some(plan) = blocked {
-            return Ok(Planning { plan, boundaries: None, failure_reason: None, snapshot: None });
+            return Ok(Planning { plan, boundaries: None, failure_reason: None, snapshot: None, denied_read: None });
         }
         let request = DeleteRequest { id, annotations, spec, forbidden, protected_by, status: &status, settings };
         let plan = provisioner.plan_deletion(observer, request).await?;
-        Ok(Planning { plan, boundaries: None, failure_reason: None, snapshot: None })
+        Ok(Planning { plan, boundaries: None, failure_reason: None, snapshot: None, denied_read: None })
     }
 }
 

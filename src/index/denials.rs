@@ -1,0 +1,235 @@
+//! Missing permissions. All groups use the controller's own account, so a call that is denied to one group is most likely
+//! denied to all. Groups whose call is denied take turns trying it, and when one succeeds, all others try at once.
+
+use std::collections::HashMap;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::aws::AwsError;
+use crate::k8s::KubeError;
+
+/// How many groups try a denied call in one period. Up to this number, each group tries in each period: a permission may be
+/// missing for the resources of one group alone.
+const TRIES_PER_PERIOD: usize = 5;
+
+/// A call that was denied, with the answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum DeniedCall {
+    /// AWS denied it.
+    Aws(AwsError),
+    /// The API server denied it.
+    Kube {
+        /// As in a Role.
+        verb: &'static str,
+        /// The plural of the resource, with the subresource.
+        resource: String,
+        /// The API server's message.
+        message: String,
+    },
+}
+
+impl DeniedCall {
+    /// The call, if the API server denied it.
+    pub(crate) fn of_kube(error: &KubeError) -> Option<Self> {
+        let KubeError::Forbidden { verb, resource, message, .. } = error else { return None };
+        Some(Self::Kube { verb, resource: resource.to_string(), message: message.clone() })
+    }
+
+    /// What the groups share: the operation, whatever it was to be done to.
+    fn operation(&self) -> String {
+        match self {
+            Self::Aws(error) => format!("{} {}", error.service, error.operation),
+            Self::Kube { verb, resource, .. } => format!("{verb} {resource}"),
+        }
+    }
+}
+
+/// What a group did when a call was denied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Attempt {
+    /// What the group asks for. When that changes, the group does not wait for its turn.
+    pub spec: String,
+    /// The name of the step; `None` for a read before the plan.
+    pub step: Option<&'static str>,
+}
+
+/// The groups that wait for a permission.
+#[derive(Default)]
+pub(crate) struct Denials {
+    groups: HashMap<String, Waiting>,
+    operations: HashMap<String, Operation>,
+}
+
+struct Waiting {
+    call: DeniedCall,
+    attempt: Attempt,
+    turn: Timestamp,
+}
+
+/// A denied operation.
+struct Operation {
+    /// How many groups wait for it.
+    waiting: usize,
+    /// The last turn that a group was given.
+    last_turn: Timestamp,
+}
+
+impl Denials {
+    /// Whether other groups wait for the permission to make a call.
+    pub(crate) fn is_known(&self, call: &DeniedCall) -> bool {
+        self.operations.contains_key(&call.operation())
+    }
+
+    /// Gives a group its turn to try a denied call again, at least a `period` from now. A group that waits keeps its turn.
+    pub(crate) fn record(
+        &mut self,
+        group: &str,
+        call: DeniedCall,
+        attempt: Attempt,
+        period: SignedDuration,
+        now: Timestamp,
+    ) {
+        let name = call.operation();
+        if self.groups.get(group).is_some_and(|w| w.call.operation() == name && w.attempt == attempt && now < w.turn) {
+            return;
+        }
+        self.remove(group);
+        let operation = self.operations.entry(name).or_insert(Operation { waiting: 0, last_turn: now });
+        operation.waiting += 1;
+        let next = now.saturating_add(period).unwrap_or(now);
+        let turn = if operation.waiting <= TRIES_PER_PERIOD {
+            next
+        } else {
+            let spacing = period / i32::try_from(TRIES_PER_PERIOD).unwrap_or(1);
+            operation.last_turn.saturating_add(spacing).unwrap_or(next).max(next)
+        };
+        operation.last_turn = operation.last_turn.max(turn);
+        self.groups.insert(group.to_owned(), Waiting { call, attempt, turn });
+    }
+
+    /// Ends the wait of a group whose pass ended without a denial, or that is gone. If the group had waited, it returns the
+    /// groups that waited for the same permission: they should try now.
+    pub(crate) fn end(&mut self, group: &str) -> Vec<String> {
+        let Some(name) = self.groups.get(group).map(|waiting| waiting.call.operation()) else { return Vec::new() };
+        self.remove(group);
+        let others = self.groups.iter().filter(|(_, waiting)| waiting.call.operation() == name);
+        let others: Vec<_> = others.map(|(key, _)| key.clone()).collect();
+        others.iter().for_each(|key| self.remove(key));
+        others
+    }
+
+    /// Lets a group try at once, because somebody asked for it.
+    pub(crate) fn remove(&mut self, group: &str) {
+        let Some(waiting) = self.groups.remove(group) else { return };
+        let name = waiting.call.operation();
+        if let Some(operation) = self.operations.get_mut(&name) {
+            operation.waiting = operation.waiting.saturating_sub(1);
+            if operation.waiting == 0 {
+                self.operations.remove(&name);
+            }
+        }
+    }
+
+    /// The denied call of an attempt that is not made before the group's turn.
+    pub(crate) fn held_call(&self, group: &str, attempt: &Attempt, now: Timestamp) -> Option<&DeniedCall> {
+        self.groups.get(group).filter(|w| w.attempt == *attempt && now < w.turn).map(|waiting| &waiting.call)
+    }
+
+    /// How long a group waits for its turn; `None` when it does not wait.
+    pub(crate) fn time_to_turn(&self, group: &str, now: Timestamp) -> Option<SignedDuration> {
+        Some(self.groups.get(group)?.turn.duration_since(now).max(SignedDuration::ZERO))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PERIOD: SignedDuration = SignedDuration::from_secs(50);
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(1_700_000_000 + seconds).expect("a time")
+    }
+
+    fn call(operation: &'static str) -> DeniedCall {
+        DeniedCall::Aws(AwsError::from_response("AutoScaling", operation, "AccessDenied", "no", 403))
+    }
+
+    fn attempt(spec: &str) -> Attempt {
+        Attempt { spec: spec.into(), step: Some("UpdateGroup") }
+    }
+
+    fn deny(denials: &mut Denials, group: &str, seconds: i64) {
+        denials.record(group, call("UpdateAutoScalingGroup"), attempt("1"), PERIOD, at(seconds));
+    }
+
+    /// Plays `groups` groups whose call stays denied, and returns the seconds of their tries.
+    fn play(denials: &mut Denials, groups: usize, until: i64) -> Vec<i64> {
+        let keys: Vec<_> = (0..groups).map(|index| format!("team/g{index}")).collect();
+        let mut tries = Vec::new();
+        for second in 0..until {
+            for key in &keys {
+                if denials.held_call(key, &attempt("1"), at(second)).is_none() {
+                    deny(denials, key, second);
+                    tries.push(second);
+                }
+            }
+        }
+        tries
+    }
+
+    /// Each of 10,000 groups tried every 50 seconds: 200 refused calls a second.
+    #[test]
+    fn tries_of_many_groups_cost_as_much_as_those_of_a_few() {
+        let tries = play(&mut Denials::default(), 1000, 3000);
+        let first = tries.iter().filter(|second| **second == 0).count();
+        assert_eq!(first, 1000, "each group learns once that it is denied");
+        let periods = 3000 / 50;
+        assert!((periods..=TRIES_PER_PERIOD * periods).contains(&(tries.len() - first)), "{tries:?}");
+        assert!(tries.iter().any(|second| (50..=60).contains(second)), "the first one tries within a minute");
+    }
+
+    /// A permission may be missing for the role of one group alone.
+    #[test]
+    fn a_few_groups_try_once_a_minute_each() {
+        let tries = play(&mut Denials::default(), TRIES_PER_PERIOD, 160);
+        assert_eq!(tries.len(), TRIES_PER_PERIOD * 4, "{tries:?}");
+    }
+
+    #[test]
+    fn success_of_one_group_wakes_those_that_wait_for_the_same_permission() {
+        let mut denials = Denials::default();
+        ["team/a", "team/b", "team/c"].iter().for_each(|key| deny(&mut denials, key, 0));
+        denials.record("team/other", call("DeleteTags"), attempt("1"), PERIOD, at(0));
+        assert_eq!(denials.end("team/unconcerned"), [""; 0]);
+        let mut woken = denials.end("team/a");
+        woken.sort();
+        assert_eq!(woken, ["team/b", "team/c"]);
+        assert!(denials.held_call("team/b", &attempt("1"), at(1)).is_none(), "it tries at once");
+        assert!(!denials.is_known(&call("UpdateAutoScalingGroup")) && denials.is_known(&call("DeleteTags")));
+        assert!(denials.held_call("team/other", &attempt("1"), at(1)).is_some());
+    }
+
+    #[test]
+    fn group_that_asks_for_something_else_does_not_wait() {
+        let mut denials = Denials::default();
+        deny(&mut denials, "team/a", 0);
+        assert_eq!(denials.held_call("team/a", &attempt("1"), at(49)), Some(&call("UpdateAutoScalingGroup")));
+        assert_eq!(denials.held_call("team/a", &attempt("2"), at(1)), None, "its role was corrected, for example");
+        assert_eq!(denials.held_call("team/a", &Attempt { step: None, ..attempt("1") }, at(1)), None);
+        assert_eq!(denials.held_call("team/a", &attempt("1"), at(50)), None, "it is its turn");
+        assert_eq!(denials.time_to_turn("team/a", at(20)), Some(SignedDuration::from_secs(30)));
+        assert_eq!(denials.time_to_turn("team/b", at(20)), None);
+        deny(&mut denials, "team/a", 20);
+        assert_eq!(denials.time_to_turn("team/a", at(20)), Some(SignedDuration::from_secs(30)), "it keeps its turn");
+    }
+
+    /// A deleted group must not take the turn of another one with it.
+    #[test]
+    fn groups_that_are_gone_leave_nothing() {
+        let mut denials = Denials::default();
+        deny(&mut denials, "team/a", 0);
+        denials.remove("team/a");
+        assert!(denials.groups.is_empty() && denials.operations.is_empty());
+    }
+}
