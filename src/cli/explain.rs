@@ -1,5 +1,7 @@
 //! `explain`: like `render`, with the source of each field.
 
+mod live;
+
 use std::{
     io::{Read, Write},
     process::ExitCode,
@@ -7,28 +9,54 @@ use std::{
 
 use serde_json::{Value, json};
 
+use super::args::{ConnectionArgs, NamespaceArgs};
 use super::input::{InputArgs, ManifestFormat, MergedGroup, exit_code, load_and_write};
 use super::output;
 use crate::{
-    api::{annotations::label_items, display_value, names::annotation},
+    api::{
+        annotations::label_items,
+        display_value,
+        names::{DEFAULT_CONFIG_NAMESPACE, annotation},
+    },
     boundaries::Source,
     util::escape::escape_control,
 };
 
-/// Print the source of each field of a merged group, and the tenant's values that were not used; needs no cluster
+/// Print the source of each field of a merged group, and the tenant's values that were not used
 ///
-/// Text for people; `-o json` or `-o yaml` for programs. Exit codes and diagnostics are those of `render`. User data is
-/// never printed.
+/// The argument NAMESPACE/NAME explains a group of the cluster, with the boundaries that are in force and your Kubernetes
+/// permissions; files need no cluster. Text for people; `-o json` or `-o yaml` for programs. Exit codes and diagnostics are
+/// those of `render`; 1 also where a permission is missing. User data is never printed.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct ExplainArgs {
     /// Input files and output format.
     #[command(flatten)]
     pub input: InputArgs,
+
+    #[command(flatten)]
+    pub namespace: NamespaceArgs,
+
+    #[command(flatten)]
+    pub connection: ConnectionArgs,
+
+    /// Namespace of the ConfigMap `instance-manager`
+    #[arg(long, value_name = "NAMESPACE", default_value = DEFAULT_CONFIG_NAMESPACE)]
+    pub config_namespace: String,
 }
 
 /// Runs the command on the process's own streams.
-pub fn run(args: ExplainArgs) -> anyhow::Result<ExitCode> {
+pub async fn run(args: ExplainArgs) -> anyhow::Result<ExitCode> {
     let (mut out, mut err) = (vec![], vec![]);
+    let ExplainArgs { input, namespace, connection, config_namespace } = &args;
+    let place = live::Place { connection, namespace, config_namespace };
+    if let Some(group) = live::requested_group(input, place) {
+        let found = live::read(place, &group).await?;
+        found.notes.iter().for_each(|note| output::print_error(&format!("note: {note}")));
+        found.result.diagnostics.iter().for_each(|problem| output::print_error(&problem.to_string()));
+        write(&found.result.groups, input.output, &mut out)?;
+        output::print(&out)?;
+        return Ok(exit_code(found.notes.is_empty() && !found.result.has_errors()));
+    }
     let ok = run_with(&args, &mut std::io::stdin(), &mut out, &mut err);
     output::print_errors(&err);
     output::print(&out)?;

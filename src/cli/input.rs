@@ -25,7 +25,8 @@ use crate::{
 /// Input arguments of `render` and `explain`.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct InputArgs {
-    /// Manifests: InstanceGroups, the ConfigMap, and Namespaces with their annotations; `-` reads standard input
+    /// Manifests: InstanceGroups, the ConfigMap, and Namespaces with their annotations; `-` reads standard input. `explain`
+    /// takes NAMESPACE/NAME of a group of the cluster instead
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
     /// File with the ConfigMap, instead of one among the other manifests
@@ -162,16 +163,26 @@ pub fn load(args: &InputArgs, stdin: &mut dyn Read) -> anyhow::Result<LoadResult
     for path in args.config.iter().chain(&args.files) {
         sources.push(read_input(path, stdin)?);
     }
+    Ok(load_sources(&sources, args.namespace_excluded))
+}
+
+/// Merges objects that were read from a cluster. Their diagnostics have no lines.
+pub(super) fn load_objects(objects: Vec<Value>) -> LoadResult {
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
+    load_sources(&[InputFile { name: "cluster".to_owned(), text: list.to_string() }], false)
+}
+
+fn load_sources(sources: &[InputFile], namespace_excluded: bool) -> LoadResult {
     let mut result = LoadResult::default();
     let objects: Vec<ManifestObject> =
         sources.iter().flat_map(|source| parse_objects(source, &mut result.diagnostics)).collect();
     warn_other_kinds(&objects, &mut result.diagnostics);
     let of_kind = |kind: &'static str| objects.iter().filter(move |object| object.str_at("/kind") == kind);
     if result.has_errors() {
-        return Ok(result);
+        return result;
     }
     let Some(boundaries) = parse_boundaries(of_kind("ConfigMap").collect(), &mut result.diagnostics) else {
-        return Ok(result);
+        return result;
     };
     let namespaces: BTreeMap<&str, BTreeMap<String, String>> =
         of_kind("Namespace").map(|object| (object.str_at("/metadata/name"), annotations(&object.value))).collect();
@@ -187,7 +198,7 @@ pub fn load(args: &InputArgs, stdin: &mut dyn Read) -> anyhow::Result<LoadResult
             .get(object.namespace())
             .is_some_and(|known| boundaries.policy.is_excluded(object.namespace(), known));
         let usage = usages.entry(object.namespace().to_owned()).or_default();
-        let is_excluded = is_excluded || args.namespace_excluded;
+        let is_excluded = is_excluded || namespace_excluded;
         let merged = merge_group(object, &boundaries, is_excluded, *usage, &mut result.diagnostics);
         let spec = merged.as_ref().map_or(&object.value["spec"], |group| &group.merged.spec);
         let request = usage.request(QuotaClaim { requested_nodes: requested_nodes(spec), ..held_claim(object) });
@@ -200,7 +211,7 @@ pub fn load(args: &InputArgs, stdin: &mut dyn Read) -> anyhow::Result<LoadResult
         let message = "the input contains no InstanceGroup; add a file with one".to_owned();
         result.diagnostics.push(Diagnostic { location: "input".to_owned(), message, warning: false });
     }
-    Ok(result)
+    result
 }
 
 /// A ConfigMap from a file, which replaces the live one.

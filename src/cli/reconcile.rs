@@ -9,23 +9,23 @@ use kube::runtime::wait::await_condition;
 use serde_json::json;
 
 use super::args::ReconcileArgs;
+use super::group_error;
 use super::output::print;
 use crate::api::names::{annotation, condition};
 use crate::api::{GroupObject, InstanceGroupStatus};
-use crate::k8s;
+use crate::k8s::call;
 
 /// Runs the command. Exit status: 0 when the group is Ready, 2 when it is not.
 pub async fn run(args: ReconcileArgs) -> anyhow::Result<ExitCode> {
-    let (namespace, name) = args.group.in_namespace(args.namespace.as_deref()).map_err(anyhow::Error::msg)?;
-    let client = k8s::connect(args.kubeconfig.as_deref(), args.context.as_deref())
-        .await
-        .context("connecting to the API server")?;
+    let (namespace, name) = args.namespace.of_group(&args.group)?;
+    let client = args.connection.connect().await?;
     let namespace = namespace.unwrap_or_else(|| client.default_namespace().to_owned());
     let groups: Api<GroupObject> = Api::namespaced(client, &namespace);
     let asked = Timestamp::now().to_string();
     let patch = json!({ "metadata": { "annotations": { annotation::RECONCILE_NOW: asked } } });
-    let patched = groups.patch_metadata(&name, &PatchParams::default(), &Patch::Merge(patch)).await;
-    patched.with_context(|| format!("annotating the InstanceGroup {namespace}/{name}"))?;
+    let params = PatchParams::default();
+    let patched = call("patch", "instancegroups", groups.patch_metadata(&name, &params, &Patch::Merge(patch))).await;
+    patched.map_err(|error| group_error(error, &namespace, &name))?;
     let is_answered = |stored: Option<&GroupObject>| {
         stored.is_none_or(|stored| {
             status_of(stored).is_none_or(|status| status.last_reconcile_now.as_ref() == Some(&asked))

@@ -9,13 +9,12 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::Api;
 use kube::{Client, ResourceExt};
 
-use super::args::{PlanTarget, ReleaseArgs};
+use super::args::{ReleaseArgs, Target};
 use super::output;
 use super::plan::report::GroupPlan;
 use super::plan::snapshot::ClusterSnapshot;
 use crate::aws::{ScalingGroupChange, TemplatePin};
 use crate::controller::{GroupObject, group_key};
-use crate::k8s;
 use crate::leader::election::LeaderConfig;
 use crate::plan::Outcome;
 use crate::provisioner::Release;
@@ -23,14 +22,13 @@ use crate::provisioner::Release;
 /// Runs the command. Exit status: 0 when every group is released, 2 when a dry run found something to do or a group could
 /// not be read, 1 when it refuses.
 pub async fn run(args: ReleaseArgs) -> anyhow::Result<ExitCode> {
-    let (kubeconfig, context) = (args.cluster.kubeconfig.as_deref(), args.cluster.context.as_deref());
-    let client = k8s::connect(kubeconfig, context).await.context("connecting to the API server")?;
+    let client = args.cluster.connection.connect().await?;
     if let Some(holder) = lease_holder(&client, &args.cluster.config_namespace).await? {
         anyhow::bail!("{holder} holds the Lease and would pin the groups again; scale its Deployment to 0 first");
     }
-    let snapshot = ClusterSnapshot::read(&args.cluster, None).await?;
+    let snapshot = ClusterSnapshot::read(&args.cluster, &Target::All, None).await?;
     let mut releases = Vec::new();
-    for stored in snapshot.select(&PlanTarget::All)? {
+    for stored in snapshot.select(&Target::All)? {
         releases.push(check_group(&snapshot, &stored).await.with_context(|| group_key(&stored))?);
     }
     let blocking = releases.iter().filter(|(.., release)| blocks_release(release)).count();

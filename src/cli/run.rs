@@ -21,7 +21,6 @@ use crate::controller::watches::{boundaries, spot_recommendations};
 use crate::controller::{Context, GroupObject, access_migration, error_policy, reconcile, watches, write_gate};
 use crate::index::nodes::NodeIndex;
 use crate::index::process_state::ProcessState;
-use crate::k8s;
 use crate::k8s::KubeClient;
 use crate::leader::election;
 use crate::leader::election::{ElectionEnd, LeaderConfig, Leadership};
@@ -45,9 +44,7 @@ pub async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     let metrics = Arc::new(Metrics::new()?);
     metrics.set_max_workers(args.max_workers.into());
     let connected = sdk::connect(metrics.clone(), args.max_api_retries).await?;
-    let client = k8s::connect(args.cluster.kubeconfig.as_deref(), args.cluster.context.as_deref())
-        .await
-        .context("connecting to the API server")?;
+    let client = args.cluster.connection.connect().await?;
     tracing::info!(region = connected.region, version = env!("CARGO_PKG_VERSION"), "starting");
 
     let identity = election::identity();

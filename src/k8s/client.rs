@@ -18,15 +18,10 @@ use crate::lock::Locks;
 use crate::rotation::crd::{DiscoveredKind, ResourceKind};
 
 /// Connects with the given kubeconfig, or else with the environment's configuration or the pod's service account.
-/// `context` names a context of the kubeconfig; without it, the current one counts.
+/// `context` names a context of the kubeconfig; without it, the current one counts. `user` is impersonated.
 ///
 /// The client never retries a request. By default kube waits for the `Retry-After` of a blocked eviction up to fifteen
 /// times within one call.
-pub(crate) async fn connect(kubeconfig: Option<&Path>, context: Option<&str>) -> Result<Client, kube::Error> {
-    connect_as(kubeconfig, context, None).await
-}
-
-/// Like [`connect`], with impersonation of another user.
 pub(crate) async fn connect_as(
     kubeconfig: Option<&Path>,
     context: Option<&str>,

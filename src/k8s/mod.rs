@@ -21,7 +21,7 @@ use serde_json::Value;
 pub(crate) use crate::lock::Locks;
 use crate::plan::event::EventKind;
 use crate::rotation::crd::{DiscoveredKind, ResourceKind};
-pub(crate) use client::{KubeClient, connect, connect_as};
+pub(crate) use client::{KubeClient, connect_as};
 pub(crate) use error::KubeError;
 pub(crate) use error::{call, call_with_timeout};
 

@@ -125,7 +125,7 @@ fn every_example_file_is_tested() {
 fn explanations_match_golden_files() {
     for (name, files) in EXAMPLES {
         let mut out = vec![];
-        let args = ExplainArgs { input: input(files) };
+        let args = ExplainArgs { input: input(files), ..ExplainArgs::default() };
         assert!(
             explain::run_with(&args, &mut std::io::empty(), &mut out, &mut std::io::sink()).expect("the command runs")
         );
@@ -336,8 +336,13 @@ fn default_labels_are_shown_as_labels() {
         );
         let args = InputArgs { files: vec![PathBuf::from("-")], ..InputArgs::default() };
         let (mut out, mut err) = (vec![], vec![]);
-        explain::run_with(&ExplainArgs { input: args }, &mut text.as_bytes(), &mut out, &mut err)
-            .expect("the command runs");
+        explain::run_with(
+            &ExplainArgs { input: args, ..ExplainArgs::default() },
+            &mut text.as_bytes(),
+            &mut out,
+            &mut err,
+        )
+        .expect("the command runs");
         let text = String::from_utf8(out).expect("UTF-8");
         let labels = text.lines().filter(|line| line.trim().starts_with("spec.eks.configuration.labels."));
         labels.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect::<Vec<_>>()
@@ -374,7 +379,7 @@ spec: {eks: {configuration: {labels: {"x\nforged": b, "y\nforged: default (restr
 "#;
     let args = InputArgs { files: vec![PathBuf::from("-")], ..InputArgs::default() };
     let (mut out, mut err) = (vec![], vec![]);
-    explain::run_with(&ExplainArgs { input: args }, &mut text.as_bytes(), &mut out, &mut err)
+    explain::run_with(&ExplainArgs { input: args, ..ExplainArgs::default() }, &mut text.as_bytes(), &mut out, &mut err)
         .expect("the command runs");
     for text in [out, err].map(|bytes| String::from_utf8(bytes).expect("UTF-8")) {
         assert!(text.contains("\\nforged") && !text.lines().any(|line| line.starts_with("forged")), "{text}");

@@ -1,6 +1,7 @@
 //! The command line. `run` also accepts the flag notation of Go programs, because existing deployments of
 //! keikoproj/instance-manager use it.
 
+mod connection;
 mod values;
 
 use std::collections::BTreeSet;
@@ -14,6 +15,8 @@ use crate::api::ScalingConfigurationKind;
 use crate::api::names::DEFAULT_CONFIG_NAMESPACE;
 pub(crate) use crate::auth::JoinAuth;
 use crate::telemetry::logging::LogFormat;
+pub(crate) use connection::Target;
+pub use connection::{ConnectionArgs, NamespaceArgs, ScopeArgs};
 pub(crate) use values::{GroupRef, ListenAddress};
 use values::{parse_bool, parse_duration, parse_minutes, parse_scaling_configuration};
 
@@ -59,7 +62,7 @@ pub enum Command {
     Reconcile(ReconcileArgs),
     /// Print the merged spec of groups with a ConfigMap. Needs no cluster.
     Render(super::render::RenderArgs),
-    /// Print the source of each value of the merged spec. Needs no cluster.
+    /// Print the source of each value of the merged spec: of a group of the cluster, or of files without a cluster.
     Explain(super::explain::ExplainArgs),
     /// Check the ConfigMap of boundaries, for CI. Needs no cluster.
     Lint(super::lint::LintArgs),
@@ -70,13 +73,8 @@ pub enum Command {
 /// Flags that must have the same values for the controller and for `plan`, so that the plan matches the controller.
 #[derive(Clone, Debug, Args)]
 pub struct ClusterArgs {
-    /// Kubeconfig file [default: KUBECONFIG, or the service account of the pod]
-    #[arg(long, value_name = "FILE")]
-    pub kubeconfig: Option<PathBuf>,
-
-    /// Context of the kubeconfig [default: its current context]
-    #[arg(long, value_name = "NAME")]
-    pub context: Option<String>,
+    #[command(flatten)]
+    pub connection: ConnectionArgs,
 
     /// Namespace of the ConfigMap `instance-manager` and of the Lease
     #[arg(long, value_name = "NAMESPACE", default_value = DEFAULT_CONFIG_NAMESPACE)]
@@ -161,17 +159,8 @@ pub struct RunArgs {
 /// Show what the controller would do.
 #[derive(Clone, Debug, Args)]
 pub struct PlanArgs {
-    /// The group, as NAMESPACE/NAME or as NAME with --namespace
-    #[arg(value_name = "GROUP")]
-    pub group: Option<GroupRef>,
-
-    /// Namespace of the group, or of all groups to plan for [default: that of the kubeconfig]
-    #[arg(short, long, value_name = "NAMESPACE")]
-    pub namespace: Option<String>,
-
-    /// Plan for every group of the cluster
-    #[arg(short = 'A', long, conflicts_with_all = ["group", "namespace"])]
-    pub all_namespaces: bool,
+    #[command(flatten)]
+    pub scope: ScopeArgs,
 
     /// Plan as if this file were the ConfigMap `instance-manager`
     #[arg(long, value_name = "FILE")]
@@ -185,78 +174,29 @@ pub struct PlanArgs {
     pub cluster: ClusterArgs,
 }
 
-/// The groups to plan for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum PlanTarget {
-    /// Every group of the cluster.
-    All,
-    /// Every group of a namespace.
-    Namespace(String),
-    /// One group, in the namespace of the kubeconfig if there is none.
-    Group(Option<String>, String),
-}
-
 impl PlanArgs {
-    /// The groups to plan for.
+    /// The groups to plan for. Plans of a namespace or of all groups take long, so they are asked for.
     ///
     /// # Errors
     /// The arguments name no group, or two namespaces.
-    pub(crate) fn target(&self) -> Result<PlanTarget, String> {
-        let Some(group) = &self.group else {
-            return match (&self.namespace, self.all_namespaces) {
-                (_, true) => Ok(PlanTarget::All),
-                (Some(namespace), false) => Ok(PlanTarget::Namespace(namespace.clone())),
-                (None, false) => {
-                    Err("which group? Write NAMESPACE/NAME for one group, -n NAMESPACE for all groups of \
-                                      a namespace, or -A for all groups"
-                        .to_owned())
-                }
-            };
-        };
-        let (namespace, name) = group.in_namespace(self.namespace.as_deref())?;
-        Ok(PlanTarget::Group(namespace, name))
+    pub(crate) fn target(&self) -> anyhow::Result<Target> {
+        anyhow::ensure!(
+            !self.scope.is_empty(),
+            "which group? Write NAMESPACE/NAME for one group, -n NAMESPACE for all groups of a namespace, or -A for all \
+             groups"
+        );
+        self.scope.target()
     }
 }
 
 /// Show the state of one group or a list of groups.
 #[derive(Clone, Debug, Args)]
 pub struct StatusArgs {
-    /// The group, as NAMESPACE/NAME or as NAME with --namespace; without it, all groups of the namespace
-    #[arg(value_name = "GROUP")]
-    pub group: Option<GroupRef>,
+    #[command(flatten)]
+    pub scope: ScopeArgs,
 
-    /// Namespace of the groups [default: the one of the kubeconfig]
-    #[arg(short, long, value_name = "NAMESPACE")]
-    pub namespace: Option<String>,
-
-    /// List the groups of all namespaces
-    #[arg(short = 'A', long, conflicts_with_all = ["group", "namespace"])]
-    pub all_namespaces: bool,
-
-    /// Kubeconfig file [default: KUBECONFIG, or the service account of the pod]
-    #[arg(long, value_name = "FILE")]
-    pub kubeconfig: Option<PathBuf>,
-
-    /// Context of the kubeconfig [default: its current context]
-    #[arg(long, value_name = "NAME")]
-    pub context: Option<String>,
-}
-
-impl StatusArgs {
-    /// The groups to show. Without a namespace, that of the kubeconfig counts.
-    ///
-    /// # Errors
-    /// The arguments name two namespaces.
-    pub(crate) fn target(&self) -> Result<StatusTarget, String> {
-        match &self.group {
-            None if self.all_namespaces => Ok(StatusTarget::All),
-            None => Ok(StatusTarget::Namespace(self.namespace.clone())),
-            Some(group) => {
-                let (namespace, name) = group.in_namespace(self.namespace.as_deref())?;
-                Ok(StatusTarget::Group(namespace, name))
-            }
-        }
-    }
+    #[command(flatten)]
+    pub connection: ConnectionArgs,
 }
 
 /// Ask the controller to look at a group now.
@@ -266,32 +206,15 @@ pub struct ReconcileArgs {
     #[arg(value_name = "GROUP")]
     pub group: GroupRef,
 
-    /// Namespace of the group [default: the one of the kubeconfig]
-    #[arg(short, long, value_name = "NAMESPACE")]
-    pub namespace: Option<String>,
+    #[command(flatten)]
+    pub namespace: NamespaceArgs,
 
     /// How long to wait for the controller
     #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = parse_duration)]
     pub timeout: Duration,
 
-    /// Kubeconfig file [default: KUBECONFIG, or the service account of the pod]
-    #[arg(long, value_name = "FILE")]
-    pub kubeconfig: Option<PathBuf>,
-
-    /// Context of the kubeconfig [default: its current context]
-    #[arg(long, value_name = "NAME")]
-    pub context: Option<String>,
-}
-
-/// The groups that `status` shows. A namespace that is `None` is that of the kubeconfig.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum StatusTarget {
-    /// Every group of the cluster.
-    All,
-    /// Every group of a namespace.
-    Namespace(Option<String>),
-    /// One group, by namespace and name.
-    Group(Option<String>, String),
+    #[command(flatten)]
+    pub connection: ConnectionArgs,
 }
 
 /// Check a cluster before the cut-over.

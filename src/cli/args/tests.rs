@@ -72,7 +72,7 @@ fn defaults_without_flags() {
     let kind = cluster.default_scaling_configuration.as_str();
     assert_eq!(kind, "LaunchTemplate");
     assert!(!cluster.disable_windows_cluster_ca_injection);
-    assert_eq!((cluster.kubeconfig, cluster.cluster_name), (None, None));
+    assert_eq!((cluster.connection.kubeconfig, cluster.cluster_name), (None, None));
 }
 
 #[test]
@@ -159,13 +159,13 @@ fn invalid_value_names_the_flag_and_the_expected_form() {
 #[test]
 fn plan_is_for_one_group_or_for_all() {
     let target = |line| plan(line).target().unwrap();
-    let group = |namespace: Option<&str>, name: &str| PlanTarget::Group(namespace.map(str::to_owned), name.to_owned());
+    let group = |namespace: Option<&str>, name: &str| Target::Group(namespace.map(str::to_owned), name.to_owned());
     assert_eq!(target("plan team/web"), group(Some("team"), "web"));
     assert_eq!(target("plan -n team web"), group(Some("team"), "web"));
     assert_eq!(target("plan web"), group(None, "web"));
-    assert_eq!(target("plan -A"), PlanTarget::All);
-    assert_eq!(target("plan -n team"), PlanTarget::Namespace("team".to_owned()));
-    let message = plan("plan").target().unwrap_err();
+    assert_eq!(target("plan -A"), Target::All);
+    assert_eq!(target("plan -n team"), Target::Namespace(Some("team".to_owned())));
+    let message = plan("plan").target().unwrap_err().to_string();
     assert!(message.contains("NAMESPACE/NAME") && message.contains("-A for all groups"), "{message}");
     assert!(plan("plan -n other team/web").target().is_err());
     assert!(cli("plan -A team/web").is_err());

@@ -9,40 +9,73 @@ use std::process::ExitCode;
 
 use futures::{StreamExt, stream};
 use jiff::Timestamp;
+use kube::Api;
 
 use self::report::{GroupPlan, PlanReport};
-use self::snapshot::ClusterSnapshot;
-use super::args::{OutputFormat, PlanArgs};
+use self::snapshot::{ClusterSnapshot, list_all};
+use super::args::{OutputFormat, PlanArgs, Target};
 use super::input::ConfigFile;
 use super::output;
+use super::read_group;
+use super::rights::MissingRights;
+use crate::boundaries::active::ActiveBoundaries;
 
 /// Limit of concurrent plans. More would only wait for the same batched reads.
 const MAX_CONCURRENT_PLANS: usize = 64;
 
 /// Runs the command. Exit status: 0 when nothing would change, 2 when something would, 1 on an error.
 pub async fn run(args: PlanArgs) -> anyhow::Result<ExitCode> {
-    let target = args.target().map_err(anyhow::Error::msg)?;
+    let target = args.target()?;
     let config =
         args.config.as_ref().map(|path| super::input::read_config_map(path, &mut std::io::stdin())).transpose()?;
     config.iter().flat_map(|config| &config.diagnostics).for_each(|problem| output::print_error(&problem.to_string()));
     if config.as_ref().is_some_and(ConfigFile::has_errors) {
         return Ok(ExitCode::FAILURE);
     }
-    let snapshot = ClusterSnapshot::read(&args.cluster, config).await?;
+    let file_given = config.is_some();
+    let snapshot = match ClusterSnapshot::read(&args.cluster, &target, config).await {
+        Ok(snapshot) => snapshot,
+        Err(error) => {
+            let missing: MissingRights = error.downcast()?;
+            let report = unplanned(&args, &target, &missing).await?;
+            return print_report(&report, &args, file_given);
+        }
+    };
     let groups = snapshot.select(&target)?;
     let now = Timestamp::now();
     let plans = stream::iter(groups).map(|stored| plan_group(&snapshot, stored, now)).buffered(MAX_CONCURRENT_PLANS);
     let mut plans: Vec<GroupPlan> = plans.collect().await;
     budgets::forecast(&snapshot.client, &mut plans).await;
-    let report = PlanReport::new(plans, &snapshot.active_boundaries());
-    let file = args.config.as_ref().filter(|_| snapshot.has_config_file());
+    let mut report = PlanReport::new(plans, &snapshot.active_boundaries());
+    report.notes.clone_from(&snapshot.notes);
+    print_report(&report, &args, file_given)
+}
+
+fn print_report(report: &PlanReport, args: &PlanArgs, file_given: bool) -> anyhow::Result<ExitCode> {
+    let file = args.config.as_ref().filter(|_| file_given);
     let printed = match args.output {
-        OutputFormat::Text => text::render(&report, file.map(|file| file.display().to_string()).as_deref()),
-        OutputFormat::Yaml => serde_yaml::to_string(&serde_json::to_value(&report)?)?,
-        OutputFormat::Json => serde_json::to_string_pretty(&report)? + "\n",
+        OutputFormat::Text => text::render(report, file.map(|file| file.display().to_string()).as_deref()),
+        OutputFormat::Yaml => serde_yaml::to_string(&serde_json::to_value(report)?)?,
+        OutputFormat::Json => serde_json::to_string_pretty(report)? + "\n",
     };
     output::print(printed.as_bytes())?;
     Ok(ExitCode::from(report.exit_code()))
+}
+
+/// What can be said without the rights that a plan needs: what the controller reported about each group, and what is
+/// missing.
+async fn unplanned(args: &PlanArgs, target: &Target, missing: &MissingRights) -> anyhow::Result<PlanReport> {
+    let client = args.cluster.connection.connect().await?;
+    let target = target.clone().with_default_namespace(client.default_namespace());
+    let groups = match (&target, target.namespace()) {
+        (Target::Group(_, name), Some(namespace)) => vec![read_group(&client, namespace, name).await?],
+        (_, Some(namespace)) => list_all(Api::namespaced(client.clone(), namespace), "instancegroups").await?,
+        (_, None) => list_all(Api::all(client.clone()), "instancegroups").await?,
+    };
+    let plans = groups.iter().map(GroupPlan::without_rights).collect();
+    let mut report = PlanReport::new(plans, &ActiveBoundaries::default());
+    report.notes.push(format!("nothing is planned: {missing}"));
+    Ok(report)
 }
 
 async fn plan_group(

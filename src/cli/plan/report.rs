@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::api::{CurrentState, InstanceGroup};
+use crate::api::{CurrentState, GroupObject, InstanceGroup};
 use crate::boundaries::active::{ActiveBoundaries, BoundariesSource};
 use crate::controller::planner::{ObserveError, Planner, Planning};
 use crate::controller::report::INVALID_OBJECT;
@@ -162,6 +162,15 @@ impl GroupPlan {
         GroupPlan { change: ChangeKind::Unknown, message: error.to_string(), ..Self::empty(group) }
     }
 
+    /// What is known of a group that the caller has no rights to plan for: what the controller reported.
+    pub(crate) fn without_rights(stored: &GroupObject) -> Self {
+        let status = stored.0.as_ref().ok().and_then(|group| group.status.clone()).unwrap_or_default();
+        let state = status.current_state.unwrap_or_else(|| "nothing yet".to_owned());
+        let nodes = status.nodes.map(|nodes| format!(", {} of {} nodes ready", nodes.ready, nodes.desired));
+        let message = format!("the controller reported {state}{}", nodes.unwrap_or_default());
+        GroupPlan { change: ChangeKind::Unknown, message, ..Self::empty(crate::controller::group_key(stored)) }
+    }
+
     fn empty(group: String) -> Self {
         GroupPlan {
             group,
@@ -291,6 +300,9 @@ pub(crate) struct PlanReport {
     /// Why the last known good boundaries are in force; absent when the live ConfigMap is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_known_good: Option<String>,
+    /// What the caller lacks the rights for, and what that means for the plans.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 impl PlanReport {
@@ -315,7 +327,7 @@ impl PlanReport {
             BoundariesSource::LastKnownGood(why) | BoundariesSource::Unavailable(why) => Some(why.clone()),
             BoundariesSource::Unknown | BoundariesSource::Live | BoundariesSource::NotConfigured => None,
         };
-        PlanReport { groups, totals, boundaries_revision: active.revision.clone(), last_known_good }
+        PlanReport { groups, totals, boundaries_revision: active.revision.clone(), last_known_good, notes: Vec::new() }
     }
 
     /// 1 if AWS or the API server did not answer for a group, 2 if something would change, otherwise 0.

@@ -4,7 +4,6 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node};
 use kube::api::{Api, ListParams};
@@ -15,13 +14,14 @@ use kube::{Client, ResourceExt};
 use serde::de::DeserializeOwned;
 
 use crate::api::InstanceGroup;
-use crate::api::names::CONFIG_MAP;
+use crate::api::names::{CONFIG_MAP, LAST_KNOWN_GOOD_CONFIG_MAP};
 use crate::auth::aws_auth::MapRoles;
 use crate::aws::inventory::Inventory;
 use crate::aws::sdk::{self, CallObserver};
 use crate::boundaries::active::{ActiveBoundaries, ConfigMapData, select_active};
-use crate::cli::args::{ClusterArgs, PlanTarget};
+use crate::cli::args::{ClusterArgs, Target};
 use crate::cli::input::ConfigFile;
+use crate::cli::rights::{RightsCheck, get_config_map};
 use crate::cli::settings::settings;
 use crate::controller::GroupObject;
 use crate::controller::planner::{ObserveError, Planner, Planning};
@@ -30,8 +30,7 @@ use crate::controller::watches::spot_recommendations;
 use crate::index::nodes;
 use crate::index::nodes::NodeIndex;
 use crate::index::process_state::ProcessState;
-use crate::k8s;
-use crate::k8s::KubeClient;
+use crate::k8s::{KubeClient, KubeError, call};
 use crate::lock::is_locked;
 use crate::settings::Timing;
 use crate::util::lookup::Lookup;
@@ -59,14 +58,20 @@ pub(crate) struct ClusterSnapshot {
     stores: Stores,
     /// The same with the live ConfigMap, if a file replaces it.
     live_stores: Option<Stores>,
+    /// What could not be read, and what that means for the plans.
+    pub notes: Vec<String>,
 }
 
 impl ClusterSnapshot {
-    /// Reads InstanceGroups, Namespaces, Nodes, aws-auth and the ConfigMap. `config` replaces the live ConfigMap.
-    pub(crate) async fn read(args: &ClusterArgs, config: Option<ConfigFile>) -> anyhow::Result<Self> {
-        let client = k8s::connect(args.kubeconfig.as_deref(), args.context.as_deref())
-            .await
-            .context("connecting to the API server")?;
+    /// Reads InstanceGroups, Namespaces, Nodes, aws-auth and the ConfigMap. `config` replaces the live ConfigMap. Where the
+    /// caller may not list the groups of all namespaces, those of the namespace of `target` have to do.
+    ///
+    /// # Errors
+    /// [`crate::cli::rights::MissingRights`] where a right is missing without which no plan is right; or what did not answer.
+    pub(crate) async fn read(args: &ClusterArgs, target: &Target, config: Option<ConfigFile>) -> anyhow::Result<Self> {
+        let client = args.connection.connect().await?;
+        let target = target.clone().with_default_namespace(client.default_namespace());
+        let objects = ClusterObjects::read(&client, &args.config_namespace, target.namespace()).await?;
         let connected = sdk::connect(Arc::new(NoopCallObserver), MAX_AWS_ATTEMPTS).await?;
         let planner = Planner {
             inventory: Inventory::new(connected.aws),
@@ -77,13 +82,13 @@ impl ClusterSnapshot {
         };
         let (groups, mut groups_writer) = reflector::store::<GroupObject>();
         let (namespaces, mut namespaces_writer) = reflector::store::<PartialObjectMeta<Namespace>>();
-        for event in list_as_events(Api::<GroupObject>::all(client.clone()), "instancegroups").await? {
+        for event in as_events(objects.groups) {
             groups_writer.apply_watcher_event(&event);
         }
-        for event in list_as_events(Api::<PartialObjectMeta<Namespace>>::all(client.clone()), "namespaces").await? {
+        for event in as_events(objects.namespaces) {
             namespaces_writer.apply_watcher_event(&event);
         }
-        for mut event in list_as_events(Api::<Node>::all(client.clone()), "nodes").await? {
+        for mut event in as_events(objects.nodes) {
             if let Event::InitApply(node) = &mut event {
                 nodes::trim(node);
             }
@@ -93,8 +98,7 @@ impl ClusterSnapshot {
         let recommendations = Api::<k8s_openapi::api::core::v1::Event>::all(client.clone());
         let params = ListParams::default().fields(&spot_recommendations::field_selector());
         let recommended = recommendations.list(&params).await.map(|list| list.items).unwrap_or_default();
-        let roles =
-            get_config_map(&client, "kube-system", "aws-auth").await?.and_then(|map| map.data?.remove("mapRoles"));
+        let roles = objects.aws_auth.and_then(|map| map.data?.remove("mapRoles"));
         let roles = Arc::new(MapRoles::parse(roles.as_deref()));
         let stores = || {
             let stores = Stores::new(groups.clone(), namespaces.clone());
@@ -106,22 +110,21 @@ impl ClusterSnapshot {
             stores
         };
         let live_stores = config.is_some().then(stores);
-        let snapshot = ClusterSnapshot { planner, region: connected.region, client, stores: stores(), live_stores };
-        snapshot.load_boundaries(&args.config_namespace, config).await?;
+        let stores = stores();
+        let notes = objects.notes;
+        let snapshot = ClusterSnapshot { planner, region: connected.region, client, stores, live_stores, notes };
+        snapshot.load_boundaries(objects.config_map, objects.last_known_good.as_ref(), config);
         Ok(snapshot)
     }
 
     /// Loads the live boundaries, or those of a file. Applying a file keeps the annotations of the live ConfigMap, so its
     /// lock counts as well.
-    async fn load_boundaries(&self, namespace: &str, config: Option<ConfigFile>) -> anyhow::Result<()> {
-        let live = get_config_map(&self.client, namespace, CONFIG_MAP).await?;
+    fn load_boundaries(&self, live: Option<ConfigMap>, stored: Option<&ConfigMapData>, config: Option<ConfigFile>) {
         let live_annotations = live.as_ref().map(|map| map.annotations().clone()).unwrap_or_default();
         let live_data = live.map(|map| map.data.unwrap_or_default());
-        let stored =
-            self.planner.kube.last_known_good(namespace).await.context("reading the last known good boundaries")?;
         let were_configured = self.stores.groups.state().iter().any(|stored| had_boundaries(stored));
         let activate = |stores: &Stores, data: Option<&ConfigMapData>, locked: bool| {
-            let (active, _) = select_active(data, stored.as_ref(), were_configured);
+            let (active, _) = select_active(data, stored, were_configured);
             *stores.config_map_locked.write().expect("lock is not poisoned") = locked;
             stores.boundaries.set(active);
         };
@@ -133,7 +136,6 @@ impl ClusterSnapshot {
             }
             _ => activate(&self.stores, live_data.as_ref(), is_live_locked),
         }
-        Ok(())
     }
 
     /// The boundaries that plans are based on.
@@ -145,29 +147,25 @@ impl ClusterSnapshot {
     ///
     /// # Errors
     /// The one group that is asked for does not exist.
-    pub(crate) fn select(&self, target: &PlanTarget) -> anyhow::Result<Vec<Arc<GroupObject>>> {
+    pub(crate) fn select(&self, target: &Target) -> anyhow::Result<Vec<Arc<GroupObject>>> {
         let mut groups = self.stores.groups.state();
         groups.sort_by_key(|stored| crate::controller::group_key(stored));
         match target {
-            PlanTarget::All => {}
-            PlanTarget::Namespace(namespace) => {
-                groups.retain(|stored| stored.namespace().as_ref() == Some(namespace));
+            Target::All => {}
+            Target::Namespace(namespace) => {
+                let namespace = namespace.as_deref().unwrap_or(self.client.default_namespace());
+                groups.retain(|stored| stored.namespace().as_deref() == Some(namespace));
             }
-            PlanTarget::Group(namespace, name) => {
+            Target::Group(namespace, name) => {
                 let namespace = namespace.as_deref().unwrap_or(self.client.default_namespace());
                 groups.retain(|stored| stored.namespace().as_deref() == Some(namespace) && stored.name_any() == *name);
                 anyhow::ensure!(
                     !groups.is_empty(),
-                    "InstanceGroup {namespace}/{name} not found; `kubectl get ig -A` lists all groups"
+                    "InstanceGroup {namespace}/{name} not found; `instance-manager status -n {namespace}` lists those of the namespace"
                 );
             }
         }
         Ok(groups)
-    }
-
-    /// Whether a file replaces the live ConfigMap.
-    pub(crate) fn has_config_file(&self) -> bool {
-        self.live_stores.is_some()
     }
 
     /// The plan that the controller would make, and the lock that applies to the group.
@@ -209,25 +207,72 @@ fn had_boundaries(stored: &GroupObject) -> bool {
     status.and_then(|s| s.config_md5.as_ref()).is_some_and(|md5| !md5.is_empty())
 }
 
-async fn get_config_map(client: &Client, namespace: &str, name: &str) -> anyhow::Result<Option<ConfigMap>> {
-    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
-    maps.get_opt(name).await.with_context(|| format!("reading the ConfigMap {namespace}/{name}"))
+/// The objects of a cluster that plans depend on.
+struct ClusterObjects {
+    groups: Vec<GroupObject>,
+    namespaces: Vec<PartialObjectMeta<Namespace>>,
+    nodes: Vec<Node>,
+    aws_auth: Option<ConfigMap>,
+    config_map: Option<ConfigMap>,
+    last_known_good: Option<ConfigMapData>,
+    notes: Vec<String>,
 }
 
-/// Lists all objects of one kind, as the initial events of a watch.
-async fn list_as_events<K>(api: Api<K>, what: &str) -> anyhow::Result<Vec<Event<K>>>
+impl ClusterObjects {
+    /// Reads them with the rights of the caller. `namespace` is that of the groups to plan for; `None` for all groups.
+    async fn read(client: &Client, config_namespace: &str, namespace: Option<&str>) -> anyhow::Result<Self> {
+        let (mut rights, mut notes) = (RightsCheck::default(), Vec::new());
+        let mut groups = list_all(Api::<GroupObject>::all(client.clone()), "instancegroups").await;
+        if let (Err(KubeError::Forbidden { .. }), Some(own)) = (&groups, namespace) {
+            groups = list_all(Api::<GroupObject>::namespaced(client.clone(), own), "instancegroups").await;
+            notes.push(format!(
+                "you may not list InstanceGroups of other namespaces than {own}: roles that they share with these groups are not known"
+            ));
+        }
+        let groups = rights.allowed(groups, None, namespace)?;
+        let mut namespaces = list_all(Api::<PartialObjectMeta<Namespace>>::all(client.clone()), "namespaces").await;
+        if let (Err(KubeError::Forbidden { .. }), Some(own)) = (&namespaces, namespace) {
+            let api = Api::<Namespace>::all(client.clone());
+            namespaces = call("get", "namespaces", api.get_metadata(own)).await.map(|found| vec![found]);
+        }
+        let namespaces = rights.allowed(namespaces, namespace, None)?;
+        let nodes = rights.allowed(list_all(Api::<Node>::all(client.clone()), "nodes").await, None, None)?;
+        let aws_auth = get_config_map(client, &mut rights, "kube-system", "aws-auth").await?;
+        let config_map = get_config_map(client, &mut rights, config_namespace, CONFIG_MAP).await?;
+        let stored = get_config_map(client, &mut rights, config_namespace, LAST_KNOWN_GOOD_CONFIG_MAP).await?;
+        if let Some(missing) = rights.missing() {
+            return Err(missing.into());
+        }
+        Ok(ClusterObjects {
+            groups: groups.unwrap_or_default(),
+            namespaces: namespaces.unwrap_or_default(),
+            nodes: nodes.unwrap_or_default(),
+            aws_auth,
+            config_map,
+            last_known_good: stored.map(|map| map.data.unwrap_or_default()),
+            notes,
+        })
+    }
+}
+
+/// Lists all objects of one kind.
+pub(crate) async fn list_all<K>(api: Api<K>, resource: &'static str) -> Result<Vec<K>, KubeError>
 where
     K: Clone + Debug + DeserializeOwned,
 {
-    let mut events = vec![Event::Init];
-    let mut params = ListParams::default().limit(500);
+    let (mut found, mut params) = (Vec::new(), ListParams::default().limit(500));
     loop {
-        let page = api.list(&params).await.with_context(|| format!("listing {what}"))?;
+        let page = call("list", resource, api.list(&params)).await?;
         params.continue_token = page.metadata.continue_.clone().filter(|token| !token.is_empty());
-        events.extend(page.items.into_iter().map(Event::InitApply));
+        found.extend(page.items);
         if params.continue_token.is_none() {
-            events.push(Event::InitDone);
-            return Ok(events);
+            return Ok(found);
         }
     }
+}
+
+/// Objects as the initial events of a watch.
+fn as_events<K>(objects: Vec<K>) -> impl Iterator<Item = Event<K>> {
+    let all = objects.into_iter().map(Event::InitApply);
+    std::iter::once(Event::Init).chain(all).chain(std::iter::once(Event::InitDone))
 }

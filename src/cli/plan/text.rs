@@ -11,6 +11,9 @@ pub(crate) fn render(report: &PlanReport, file: Option<&str>) -> String {
     if let Some(why) = &report.last_known_good {
         out += &format!("boundaries: {why}; the last known good revision is in force\n\n");
     }
+    for note in &report.notes {
+        out += &format!("note: {note}\n\n");
+    }
     let widest = report.groups.iter().map(|a| a.group.len()).max().unwrap_or(0);
     for group in &report.groups {
         write_group(&mut out, group, widest, file).expect("writing to a String does not fail");

@@ -9,7 +9,7 @@ use super::{Check, Finding};
 use crate::api::names::condition;
 use crate::api::{InstanceGroup, ProvisionerKind};
 use crate::aws::{Cluster, LaunchTemplate};
-use crate::cli::args::{PlanTarget, PreflightArgs};
+use crate::cli::args::{PreflightArgs, Target};
 use crate::cli::plan::report::{ChangeKind, GroupPlan};
 use crate::cli::plan::snapshot::ClusterSnapshot;
 use crate::controller::{GroupObject, group_key};
@@ -28,7 +28,7 @@ pub(crate) struct GroupChecks {
 
 /// Plans every group and checks the result.
 pub(crate) async fn check_groups(snapshot: &ClusterSnapshot, args: &PreflightArgs) -> anyhow::Result<GroupChecks> {
-    let groups = snapshot.select(&PlanTarget::All)?;
+    let groups = snapshot.select(&Target::All)?;
     let provisioners = groups.iter().filter_map(|stored| Some(provisioner(stored.0.as_ref().ok()?))).collect();
     let mut name = args.cluster.cluster_name.clone();
     let plans = stream::iter(groups).map(|stored| check_group(snapshot, stored)).buffered(64);

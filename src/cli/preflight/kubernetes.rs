@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::{Check, Finding};
 use crate::api::names::{CRD_NAME, VERSION};
 use crate::boundaries::yaml;
-use crate::cli::args::PlanTarget;
+use crate::cli::args::Target;
 use crate::cli::plan::snapshot::ClusterSnapshot;
 use crate::k8s::FIELD_MANAGER;
 
@@ -176,7 +176,7 @@ fn cartesian_product<A: Clone, B: Clone>(one: &[A], other: &[B]) -> Vec<(A, B)> 
 /// Lists the field managers that write the status of groups, and checks whether this controller runs already.
 pub(crate) async fn status_writers(client: &Client, namespace: &str, snapshot: &ClusterSnapshot) -> Vec<Check> {
     let mut writers: BTreeMap<String, (usize, String)> = BTreeMap::new();
-    for stored in snapshot.select(&PlanTarget::All).unwrap_or_default() {
+    for stored in snapshot.select(&Target::All).unwrap_or_default() {
         let entries = stored.managed_fields().iter().filter(|entry| entry.subresource.as_deref() == Some("status"));
         for entry in entries {
             let (groups, last) = writers.entry(entry.manager.clone().unwrap_or_default()).or_default();

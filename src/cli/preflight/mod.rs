@@ -8,24 +8,19 @@ mod kubernetes;
 
 use std::process::ExitCode;
 
-use anyhow::Context;
-
-use super::args::{OutputFormat, PreflightArgs};
+use super::args::{OutputFormat, PreflightArgs, Target};
 use super::output;
 use super::plan::snapshot::ClusterSnapshot;
-use crate::k8s;
 pub(crate) use check::{Check, Finding};
 
 /// Runs the command: 0 when the cluster is ready, 2 when something is missing, 1 on an error.
 pub async fn run(args: PreflightArgs) -> anyhow::Result<ExitCode> {
-    let (kubeconfig, context) = (args.cluster.kubeconfig.as_deref(), args.cluster.context.as_deref());
-    let client = k8s::connect(kubeconfig, context).await.context("connecting to the API server")?;
-    let controller =
-        k8s::connect_as(kubeconfig, context, args.r#as.as_deref()).await.context("connecting as the controller")?;
+    let client = args.cluster.connection.connect().await?;
+    let controller = args.cluster.connection.connect_as(args.r#as.as_deref()).await?;
     let namespace = &args.cluster.config_namespace;
     let mut checks = vec![kubernetes::version(&client).await, kubernetes::crd(&client).await];
     checks.extend(kubernetes::permissions(&controller, namespace, args.r#as.is_some()).await);
-    let snapshot = ClusterSnapshot::read(&args.cluster, None).await;
+    let snapshot = ClusterSnapshot::read(&args.cluster, &Target::All, None).await;
     match &snapshot {
         Err(error) => checks.push(Check::new("groups", Finding::Missing, format!("{error:#}"))),
         Ok(snapshot) => {

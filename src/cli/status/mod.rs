@@ -6,35 +6,27 @@ mod text;
 
 use std::process::ExitCode;
 
-use anyhow::Context;
 use jiff::Timestamp;
 
-use super::args::{StatusArgs, StatusTarget};
+use super::args::{StatusArgs, Target};
+use super::group_error;
 use super::output::print;
-use crate::k8s;
 
 /// Runs the command.
 ///
 /// # Errors
 /// The API server did not answer, or the caller may not read InstanceGroups.
 pub async fn run(args: StatusArgs) -> anyhow::Result<ExitCode> {
-    let target = args.target().map_err(anyhow::Error::msg)?;
-    let client = k8s::connect(args.kubeconfig.as_deref(), args.context.as_deref())
-        .await
-        .context("connecting to the API server")?;
-    let namespace_or_default = |given: Option<String>| given.unwrap_or_else(|| client.default_namespace().to_owned());
+    let client = args.connection.connect().await?;
+    let target = args.scope.target()?.with_default_namespace(client.default_namespace());
     let now = Timestamp::now();
-    let text = match target {
-        StatusTarget::All => text::list(&read::groups(&client, None).await?, None, now),
-        StatusTarget::Namespace(given) => {
-            let namespace = namespace_or_default(given);
-            text::list(&read::groups(&client, Some(&namespace)).await?, Some(&namespace), now)
+    let namespace = target.namespace();
+    let text = match (&target, namespace) {
+        (Target::Group(_, name), Some(namespace)) => {
+            let details = read::details(&client, namespace, name).await;
+            text::group(&details.map_err(|error| group_error(error, namespace, name))?, now)
         }
-        StatusTarget::Group(given, name) => {
-            let namespace = namespace_or_default(given);
-            let details = read::details(&client, &namespace, &name).await;
-            text::group(&details.with_context(|| format!("InstanceGroup {namespace}/{name}"))?, now)
-        }
+        _ => text::list(&read::groups(&client, namespace).await?, namespace, now),
     };
     print(text.as_bytes())?;
     Ok(ExitCode::SUCCESS)

@@ -1,0 +1,154 @@
+//! `explain NAMESPACE/NAME`: the same for a group of the cluster, with the boundaries that are in force. It reads Kubernetes
+//! alone, with the rights of the caller; what they do not cover is said.
+
+use std::path::Path;
+
+use k8s_openapi::api::core::v1::Namespace;
+use kube::core::DynamicObject;
+use kube::discovery::ApiResource;
+use kube::{Api, Client};
+use serde_json::{Value, json};
+
+use crate::api::InstanceGroup;
+use crate::api::names::{CONFIG_MAP, LAST_KNOWN_GOOD_CONFIG_MAP};
+use crate::boundaries::active::{BoundariesSource, select_active};
+use crate::cli::args::{ConnectionArgs, GroupRef, NamespaceArgs};
+use crate::cli::group_error;
+use crate::cli::input::{InputArgs, LoadResult, load_objects};
+use crate::cli::rights::{RightsCheck, get_config_map};
+use crate::k8s::{KubeError, call};
+
+/// What `explain` found out about a group of the cluster.
+pub(super) struct LiveGroup {
+    /// The merge and its diagnostics.
+    pub result: LoadResult,
+    /// What could not be read, and what that means.
+    pub notes: Vec<String>,
+}
+
+/// Which cluster, and where in it.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'a> {
+    /// The cluster.
+    pub connection: &'a ConnectionArgs,
+    /// The namespace of the group.
+    pub namespace: &'a NamespaceArgs,
+    /// The namespace of the ConfigMap.
+    pub config_namespace: &'a str,
+}
+
+/// The group that the arguments name, unless they name files. A path that exists is a file.
+pub(super) fn requested_group(input: &InputArgs, place: Place<'_>) -> Option<GroupRef> {
+    let [only] = input.files.as_slice() else { return None };
+    let is_file = |path: &Path| {
+        let ends = ["yaml", "yml", "json"];
+        path.exists() || path == "-" || path.extension().is_some_and(|end| ends.iter().any(|known| end == *known))
+    };
+    let group: GroupRef = only.to_str()?.parse().ok()?;
+    let names_cluster = place.connection.is_given() || place.namespace.namespace.is_some();
+    let is_group = names_cluster || (group.namespace.is_some() && input.config.is_none() && !is_file(only));
+    is_group.then_some(group)
+}
+
+/// Reads a group, its Namespace and the boundaries in force, and merges them.
+///
+/// # Errors
+/// The group does not exist, the caller may not read it, or the API server did not answer.
+pub(super) async fn read(place: Place<'_>, group: &GroupRef) -> anyhow::Result<LiveGroup> {
+    let client = place.connection.connect().await?;
+    let (namespace, name) = place.namespace.of_group(group)?;
+    let namespace = namespace.unwrap_or_else(|| client.default_namespace().to_owned());
+    let stored = read_raw(&client, &namespace, &name).await.map_err(|error| group_error(error, &namespace, &name))?;
+    let (mut rights, mut notes) = (RightsCheck::default(), Vec::new());
+    let found = call("get", "namespaces", Api::<Namespace>::all(client.clone()).get_metadata(&namespace)).await;
+    let found = rights.allowed(found, Some(&namespace), None)?;
+    let live = get_config_map(&client, &mut rights, place.config_namespace, CONFIG_MAP).await?;
+    let last = get_config_map(&client, &mut rights, place.config_namespace, LAST_KNOWN_GOOD_CONFIG_MAP).await?;
+    let had_boundaries = stored["status"]["configMD5"].as_str().is_some_and(|md5| !md5.is_empty());
+    let mut objects = vec![stored.clone()];
+    if let Some(found) = found {
+        let annotations = found.metadata.annotations;
+        objects.push(json!({"kind": "Namespace", "metadata": {"name": namespace, "annotations": annotations}}));
+    }
+    if let Some(missing) = rights.missing() {
+        notes.push(format!("what the admin sets is not shown, only what the group itself says: {missing}"));
+        notes.extend(reported_values(&stored));
+    } else {
+        let (live, last) = (live.map(|map| map.data.unwrap_or_default()), last.and_then(|map| map.data));
+        let (active, _) = select_active(live.as_ref(), last.as_ref(), had_boundaries);
+        let data = match &active.source {
+            BoundariesSource::Live => live,
+            BoundariesSource::LastKnownGood(why) => {
+                notes.push(format!("{why}; the last known good revision is in force"));
+                last
+            }
+            BoundariesSource::Unavailable(why) => {
+                notes.push(format!(
+                    "{why}; the controller changes nothing in AWS, and only what the group itself says is shown"
+                ));
+                None
+            }
+            BoundariesSource::NotConfigured | BoundariesSource::Unknown => None,
+        };
+        objects.extend(data.map(|data| json!({"kind": "ConfigMap", "metadata": {"name": CONFIG_MAP}, "data": data})));
+    }
+    let mut result = load_objects(objects);
+    for problem in &mut result.diagnostics {
+        problem.location = format!("{namespace}/{name}");
+    }
+    Ok(LiveGroup { result, notes })
+}
+
+/// The object as it is stored, also where it does not match its schema.
+async fn read_raw(client: &Client, namespace: &str, name: &str) -> Result<Value, KubeError> {
+    let resource = ApiResource::erase::<InstanceGroup>(&());
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
+    let found = call("get", "instancegroups", api.get(name)).await?;
+    Ok(serde_json::to_value(found).unwrap_or_default())
+}
+
+/// What the controller reported about the values in use, for a caller who may not read the boundaries.
+fn reported_values(stored: &Value) -> Vec<String> {
+    let conditions = stored["status"]["conditions"].as_array().into_iter().flatten();
+    let applied = conditions.filter(|found| found["type"] == "BoundariesApplied");
+    let message = applied.filter_map(|found| found["message"].as_str()).filter(|message| !message.is_empty());
+    let effective = stored["status"]["effective"].as_object().into_iter().flatten();
+    let values: Vec<_> = effective.map(|(key, value)| format!("{key}: {value}")).collect();
+    let in_use = (!values.is_empty()).then(|| format!("in use, as the controller reported: {}", values.join(", ")));
+    message.map(str::to_owned).chain(in_use).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn group(files: &[&str], namespace: Option<&str>) -> Option<(Option<String>, String)> {
+        let input = InputArgs { files: files.iter().map(Into::into).collect(), ..InputArgs::default() };
+        let namespace = NamespaceArgs { namespace: namespace.map(str::to_owned) };
+        let connection = &ConnectionArgs::default();
+        let place = Place { connection, namespace: &namespace, config_namespace: "im" };
+        requested_group(&input, place).map(|group| (group.namespace, group.name))
+    }
+
+    #[test]
+    fn files_and_groups_are_told_apart() {
+        assert_eq!(group(&["team/web"], None), Some((Some("team".into()), "web".into())));
+        assert_eq!(group(&["web"], Some("team")), Some((None, "web".into())));
+        assert_eq!(group(&["web"], None), None, "a file that may be missing");
+        assert_eq!(group(&["team/web.yaml"], None), None, "a file that does not exist");
+        assert_eq!(group(&["src/cli"], None), None, "a path that exists");
+        assert_eq!(group(&["a.yaml", "team/web"], None), None);
+        assert_eq!(group(&["-"], None), None);
+    }
+
+    #[test]
+    fn values_in_use_are_taken_from_the_status() {
+        let stored = json!({"status": {
+            "conditions": [{"type": "BoundariesApplied", "message": "spec.eks.minSize 9 is replaced"}, {"type": "Ready"}],
+            "effective": {"image": "ami-1", "zones": ["a"]},
+        }});
+        let told = reported_values(&stored);
+        assert!(told[0].contains("minSize 9") && told[1].contains("ami-1") && told.len() == 2, "{told:?}");
+        assert_eq!(reported_values(&json!({})), [""; 0]);
+    }
+}

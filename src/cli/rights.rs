@@ -1,0 +1,121 @@
+//! Rights that the caller of a command lacks, in words: which, and who can grant them.
+
+use std::fmt;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{Api, Client};
+
+use crate::k8s::{KubeError, call};
+
+/// A right that the caller lacks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MissingRight {
+    verb: &'static str,
+    /// As in a Role.
+    resource: String,
+    namespace: Option<String>,
+}
+
+impl fmt::Display for MissingRight {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.verb, self.resource)?;
+        match &self.namespace {
+            Some(namespace) => write!(f, " in the namespace {namespace}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Rights that the caller lacks; never empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MissingRights(pub Vec<MissingRight>);
+
+impl std::error::Error for MissingRights {}
+
+impl fmt::Display for MissingRights {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all: Vec<_> = self.0.iter().map(ToString::to_string).collect();
+        let them = if all.len() == 1 { "it" } else { "them" };
+        write!(
+            f,
+            "you lack the right to {}; a cluster admin can grant {them}: see Rights in docs/cli.md",
+            all.join(", and to ")
+        )
+    }
+}
+
+/// Reads that a command makes with the rights of its caller. What is denied is noted.
+#[derive(Default)]
+pub(crate) struct RightsCheck {
+    missing: Vec<MissingRight>,
+}
+
+impl RightsCheck {
+    /// The result of a read; `None` if it was denied. `name` is that of a single object.
+    ///
+    /// # Errors
+    /// The read failed for another reason.
+    pub(crate) fn allowed<T>(
+        &mut self,
+        result: Result<T, KubeError>,
+        name: Option<&str>,
+        namespace: Option<&str>,
+    ) -> Result<Option<T>, KubeError> {
+        match result {
+            Ok(found) => Ok(Some(found)),
+            Err(KubeError::Forbidden { verb, resource, .. }) => {
+                let resource = name.map_or_else(|| resource.to_string(), |name| format!("{resource}/{name}"));
+                self.missing.push(MissingRight { verb, resource, namespace: namespace.map(str::to_owned) });
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The rights that were missing so far, if any.
+    pub(crate) fn missing(self) -> Option<MissingRights> {
+        (!self.missing.is_empty()).then_some(MissingRights(self.missing))
+    }
+}
+
+/// A ConfigMap; `None` when it does not exist, and when the caller may not read it, which is noted in `rights`.
+pub(crate) async fn get_config_map(
+    client: &Client,
+    rights: &mut RightsCheck,
+    namespace: &str,
+    name: &str,
+) -> Result<Option<ConfigMap>, KubeError> {
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+    let found = call("get", "configmaps", maps.get_opt(name)).await;
+    Ok(rights.allowed(found, Some(name), Some(namespace))?.flatten())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn denied(verb: &'static str, resource: &'static str) -> Result<(), KubeError> {
+        Err(KubeError::Forbidden { verb, resource: resource.into(), message: "no".into(), source: "no".into() })
+    }
+
+    #[test]
+    fn missing_rights_are_named_with_who_can_grant_them() {
+        let mut rights = RightsCheck::default();
+        assert!(rights.allowed(Ok(()), None, None).expect("an answer").is_some());
+        rights.allowed(denied("get", "configmaps"), Some("instance-manager"), Some("im")).expect("an answer");
+        rights.allowed(denied("list", "nodes"), None, None).expect("an answer");
+        let text = rights.missing().expect("rights are missing").to_string();
+        for part in
+            ["get configmaps/instance-manager in the namespace im", "to list nodes", "a cluster admin can grant them"]
+        {
+            assert!(text.contains(part), "{text}");
+        }
+        assert_eq!(RightsCheck::default().missing(), None);
+    }
+
+    #[test]
+    fn outage_is_no_missing_right() {
+        let error = KubeError::Unavailable { verb: "get", resource: "nodes".into(), source: "timeout".into() };
+        assert!(RightsCheck::default().allowed(Err::<(), _>(error), None, None).is_err());
+    }
+}
