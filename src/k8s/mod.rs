@@ -1,6 +1,7 @@
 //! Access to the Kubernetes API: all writes of the controller, and the reads that must be fresh because a write depends
 //! on them. The trait [`KubeApi`] keeps clients out of the controller's decisions.
 
+pub(crate) mod budgets;
 mod client;
 mod config_maps;
 mod error;

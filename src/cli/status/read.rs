@@ -6,12 +6,11 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{Api, ListParams};
-use kube::core::{Selector, SelectorExt};
 use kube::{Client, ResourceExt};
 
 use crate::api::InstanceGroup;
 use crate::api::names::{annotation, label};
-use crate::k8s::{KubeError, call};
+use crate::k8s::{KubeError, PodInfo, budgets, call};
 
 /// What was read, or why the caller cannot read it.
 pub(super) type Readable<T> = Result<T, String>;
@@ -101,16 +100,19 @@ async fn list_events(client: &Client, group: &InstanceGroup) -> Readable<Vec<Eve
 }
 
 async fn pods_to_evict(client: &Client, nodes: Vec<String>) -> Readable<Vec<DrainedPod>> {
-    let (mut found, mut budgets) = (Vec::new(), BTreeMap::new());
+    let (mut found, mut by_namespace) = (Vec::new(), BTreeMap::new());
     for node in nodes {
         let params = ListParams::default().fields(&format!("spec.nodeName={node}"));
         let pods = call("list", "pods", Api::<Pod>::all(client.clone()).list(&params)).await;
-        for pod in pods.map_err(|error| error.to_string())?.items.iter().filter(|pod| has_to_be_evicted(pod)) {
+        let pods = pods.map_err(|error| error.to_string())?.items;
+        for pod in pods.iter().filter(|pod| PodInfo::from(*pod).must_be_evicted()) {
             let namespace = pod.namespace().unwrap_or_default();
-            if !budgets.contains_key(&namespace) {
-                budgets.insert(namespace.clone(), list_budgets(client, &namespace).await);
+            if !by_namespace.contains_key(&namespace) {
+                let found = budgets::list(client, Some(&namespace)).await;
+                by_namespace.insert(namespace.clone(), found.map_err(|error| error.to_string()));
             }
-            let of_pod = budgets[&namespace].as_ref().map_err(Clone::clone).map(|all| budgets_of(pod, all));
+            let of_pod: Readable<Vec<Budget>> =
+                by_namespace[&namespace].as_ref().map_err(Clone::clone).map(|all: &Vec<_>| budgets_of(pod, all));
             found.push(DrainedPod {
                 node: node.clone(),
                 pod: format!("{namespace}/{}", pod.name_any()),
@@ -121,25 +123,7 @@ async fn pods_to_evict(client: &Client, nodes: Vec<String>) -> Readable<Vec<Drai
     Ok(found)
 }
 
-async fn list_budgets(client: &Client, namespace: &str) -> Readable<Vec<PodDisruptionBudget>> {
-    let api: Api<PodDisruptionBudget> = Api::namespaced(client.clone(), namespace);
-    let found = call("list", "poddisruptionbudgets", api.list(&ListParams::default())).await;
-    found.map(|list| list.items).map_err(|error| error.to_string())
-}
-
-/// Whether a drain waits for a pod: neither a DaemonSet nor the kubelet owns it, and it still runs.
-fn has_to_be_evicted(pod: &Pod) -> bool {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    let is_daemon = pod.owner_references().iter().any(|owner| owner.kind == "DaemonSet");
-    let is_mirror = pod.annotations().contains_key("kubernetes.io/config.mirror");
-    !is_daemon && !is_mirror && !matches!(phase, Some("Succeeded" | "Failed"))
-}
-
 fn budgets_of(pod: &Pod, budgets: &[PodDisruptionBudget]) -> Vec<Budget> {
-    let selects = |budget: &&PodDisruptionBudget| {
-        let selector = budget.spec.as_ref().and_then(|spec| spec.selector.clone());
-        selector.and_then(|selector| Selector::try_from(selector).ok()).is_some_and(|s| s.matches(pod.labels()))
-    };
     let numbers = |budget: &PodDisruptionBudget| {
         let status = budget.status.clone().unwrap_or_default();
         Budget {
@@ -149,5 +133,5 @@ fn budgets_of(pod: &Pod, budgets: &[PodDisruptionBudget]) -> Vec<Budget> {
             desired_healthy: status.desired_healthy,
         }
     };
-    budgets.iter().filter(selects).map(numbers).collect()
+    budgets::selecting(budgets, pod.labels()).into_iter().map(numbers).collect()
 }

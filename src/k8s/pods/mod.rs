@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::api::policy::v1::{Eviction, PodDisruptionBudget};
+use k8s_openapi::api::policy::v1::Eviction;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, Preconditions};
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::api::{Api, DeleteParams, ListParams};
-use kube::core::{ObjectMeta, Selector, SelectorExt, Status};
+use kube::core::{ObjectMeta, Status};
 use kube::{Client, ResourceExt};
 
+use super::budgets;
 use super::error::call;
 use super::groups::PAGE_SIZE;
 use super::groups::post_params;
@@ -36,30 +36,49 @@ async fn list(pods: &Api<Pod>, fields: &str) -> Result<Vec<Pod>, KubeError> {
 pub(super) async fn on_node(client: &Client, node: &str) -> Result<Vec<PodInfo>, KubeError> {
     let pods = Api::all(client.clone());
     let found = list(&pods, &format!("spec.nodeName={node}")).await?;
-    Ok(found.iter().map(pod_info).collect())
+    Ok(found.iter().map(PodInfo::from).collect())
 }
 
-fn pod_info(pod: &Pod) -> PodInfo {
-    let owner = pod.owner_references().iter().find(|o| o.controller == Some(true));
-    let owner_kind = owner.map(|owner| owner.kind.clone());
-    let kind = match owner_kind.as_deref() {
-        _ if pod.annotations().contains_key(MIRROR_ANNOTATION) => PodKind::Mirror,
-        Some("DaemonSet") => PodKind::DaemonSet,
-        Some(_) => PodKind::Owned,
-        None => PodKind::Unmanaged,
-    };
-    let spec = pod.spec.as_ref();
-    let phase = pod.status.as_ref().and_then(|status| status.phase.clone());
-    PodInfo {
-        namespace: pod.namespace().unwrap_or_default(),
-        name: pod.name_any(),
-        uid: pod.uid().unwrap_or_default(),
-        kind,
-        owner_kind,
-        owner_uid: owner.map(|owner| owner.uid.clone()),
-        grace_seconds: spec.and_then(|spec| spec.termination_grace_period_seconds).unwrap_or(DEFAULT_GRACE_SECONDS),
-        phase: phase.unwrap_or_else(|| "Unknown".to_owned()),
-        deletion_timestamp: pod.metadata.deletion_timestamp.as_ref().map(|time| time.0),
+impl From<&Pod> for PodInfo {
+    fn from(pod: &Pod) -> Self {
+        let owner = pod.owner_references().iter().find(|o| o.controller == Some(true));
+        let owner_kind = owner.map(|owner| owner.kind.clone());
+        let kind = match owner_kind.as_deref() {
+            _ if pod.annotations().contains_key(MIRROR_ANNOTATION) => PodKind::Mirror,
+            Some("DaemonSet") => PodKind::DaemonSet,
+            Some(_) => PodKind::Owned,
+            None => PodKind::Unmanaged,
+        };
+        let spec = pod.spec.as_ref();
+        let phase = pod.status.as_ref().and_then(|status| status.phase.clone());
+        PodInfo {
+            namespace: pod.namespace().unwrap_or_default(),
+            name: pod.name_any(),
+            uid: pod.uid().unwrap_or_default(),
+            kind,
+            owner_kind,
+            owner_uid: owner.map(|owner| owner.uid.clone()),
+            grace_seconds: spec.and_then(|spec| spec.termination_grace_period_seconds).unwrap_or(DEFAULT_GRACE_SECONDS),
+            phase: phase.unwrap_or_else(|| "Unknown".to_owned()),
+            deletion_timestamp: pod.metadata.deletion_timestamp.as_ref().map(|time| time.0),
+        }
+    }
+}
+
+impl PodInfo {
+    /// Whether a drain leaves the pod on its node: a DaemonSet or the kubelet would put it there again.
+    pub(crate) fn is_ignored(&self) -> bool {
+        matches!(self.kind, PodKind::DaemonSet | PodKind::Mirror)
+    }
+
+    /// Whether its containers have ended, so that no drain waits for it.
+    pub(crate) fn is_finished(&self) -> bool {
+        matches!(self.phase.as_str(), "Succeeded" | "Failed")
+    }
+
+    /// Whether a drain has to evict it.
+    pub(crate) fn must_be_evicted(&self) -> bool {
+        !self.is_ignored() && !self.is_finished()
     }
 }
 
@@ -120,42 +139,16 @@ async fn explain_blocked_eviction(
     (namespace, name, uid): (&str, &str, &str),
     message: String,
 ) -> EvictOutcome {
-    let api: Api<PodDisruptionBudget> = Api::namespaced(client.clone(), namespace);
-    let params = ListParams::default();
-    let (pod, budgets) = futures::join!(
-        call("get", "pods", pods.get_metadata_opt(name)),
-        call("list", "poddisruptionbudgets", api.list(&params)),
-    );
+    let (pod, budgets) =
+        futures::join!(call("get", "pods", pods.get_metadata_opt(name)), budgets::list(client, Some(namespace)),);
     let labels = match &pod {
-        Ok(Some(pod)) if pod.uid().as_deref() == Some(uid) => Some(pod.labels()),
+        Ok(Some(pod)) if pod.uid().as_deref() == Some(uid) => pod.labels(),
         Ok(_) => return EvictOutcome::Gone,
-        Err(_) => None,
+        Err(_) => return EvictOutcome::Blocked { message, budgets: Vec::new() },
     };
-    let selects = |budget: &PodDisruptionBudget| {
-        let selector = budget.spec.as_ref()?.selector.clone()?;
-        Some(Selector::try_from(selector).ok()?.matches(labels?))
-    };
-    let budgets = budgets.map(|list| list.items).unwrap_or_default();
-    let selecting = budgets.iter().filter(|budget| selects(budget) == Some(true));
-    EvictOutcome::Blocked { message, budgets: selecting.map(describe_budget).collect() }
-}
-
-/// A budget with its numbers, and whether it can allow any eviction with the replicas that there are.
-fn describe_budget(budget: &PodDisruptionBudget) -> String {
-    let name = budget.name_any();
-    let Some(status) = &budget.status else { return name };
-    let number = |field: &str, value: &Option<IntOrString>| match value {
-        Some(IntOrString::Int(count)) => Some(format!("{field} {count}")),
-        Some(IntOrString::String(percent)) => Some(format!("{field} {percent}")),
-        None => None,
-    };
-    let spec = budget.spec.as_ref();
-    let rule = spec
-        .and_then(|s| number("minAvailable", &s.min_available).or(number("maxUnavailable", &s.max_unavailable)))
-        .unwrap_or_else(|| "without numbers".to_owned());
-    let (healthy, expected, needed) = (status.current_healthy, status.expected_pods, status.desired_healthy);
-    let never = if expected > 0 && needed >= expected { ": can never allow one" } else { "" };
-    format!("{name} ({rule}; {healthy} of {expected} pods are healthy, {needed} are needed{never})")
+    let all = budgets.unwrap_or_default();
+    let budgets = budgets::selecting(&all, labels).into_iter().map(budgets::describe).collect();
+    EvictOutcome::Blocked { message, budgets }
 }
 
 async fn is_gone(pods: &Api<Pod>, name: &str, uid: &str) -> Result<bool, KubeError> {
@@ -195,7 +188,7 @@ pub(super) async fn unschedulable(
 }
 
 fn unschedulable_pod(pod: &Pod, owners: &BTreeSet<String>) -> Option<UnschedulablePod> {
-    let info = pod_info(pod);
+    let info = PodInfo::from(pod);
     let owner_uid = info.owner_uid.filter(|uid| owners.contains(uid))?;
     match condition(pod, "PodScheduled")? {
         ("False", "Unschedulable", message) => Some(UnschedulablePod {

@@ -77,11 +77,11 @@ async fn pods_of_a_node_are_selected_by_the_api_server_page_by_page() {
 #[test]
 fn pod_info_has_owner_grace_period_and_deletion_time() {
     let all = pods_of_each_kind();
-    let web = pod_info(&serde_json::from_value(all[3].clone()).unwrap());
+    let web = PodInfo::from(&serde_json::from_value(all[3].clone()).unwrap());
     assert_eq!(web.grace_seconds, 5);
     assert_eq!(web.owner_uid.as_deref(), Some("uid-ReplicaSet"));
     assert_eq!(web.deletion_timestamp, Some("2026-01-01T00:00:30Z".parse().unwrap()));
-    let bare = pod_info(&serde_json::from_value(all[2].clone()).unwrap());
+    let bare = PodInfo::from(&serde_json::from_value(all[2].clone()).unwrap());
     assert_eq!((bare.grace_seconds, bare.owner_kind), (30, None));
 }
 
@@ -139,7 +139,7 @@ fn budget_is_described_with_its_numbers() {
     let described = |spec: Value, (healthy, expected, needed): (i32, i32, i32)| {
         let status = json!({"currentHealthy": healthy, "desiredHealthy": needed, "expectedPods": expected, "disruptionsAllowed": 0});
         let budget = json!({"metadata": {"name": "web"}, "spec": spec, "status": status});
-        describe_budget(&serde_json::from_value(budget).unwrap())
+        budgets::describe(&serde_json::from_value(budget).unwrap())
     };
     for (spec, numbers, words, never) in [
         (json!({"minAvailable": 2}), (2, 2, 2), "minAvailable 2; 2 of 2", true),

@@ -231,8 +231,8 @@ async fn find_node(
 pub(crate) async fn pods_on_node(o: &Observer<'_>, node: &str) -> ObserveResult<Vec<PodView>> {
     let pods = o.kube.pods_on_node(node).await.map_err(ObserveError::Kube)?;
     let view = |p: PodInfo| PodView {
-        is_ignored: matches!(p.kind, PodKind::DaemonSet | PodKind::Mirror),
-        is_finished: matches!(p.phase.as_str(), "Succeeded" | "Failed"),
+        is_ignored: p.is_ignored(),
+        is_finished: p.is_finished(),
         is_unmanaged: p.kind == PodKind::Unmanaged,
         is_terminating: p.deletion_timestamp.is_some(),
         grace_seconds: p.grace_seconds,
