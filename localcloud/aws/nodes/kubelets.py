@@ -268,6 +268,8 @@ class Kubelets:
     def reevaluate_authorization(self) -> None:
         """Handle a change of authorization: waiting kubelets retry, and unauthorized ones stop their heartbeats."""
         for kubelet in list(self.all.values()):
+            # A running instance gets the role that its profile holds now; credentials of one that was taken out last for hours.
+            kubelet.role = self.role_of(kubelet) or kubelet.role
             if kubelet.state == "waiting" and not self.authorization_problem(kubelet):
                 self.join(kubelet)
             elif kubelet.state in ("joined", "ready"):

@@ -101,6 +101,7 @@ def test_an_access_entry_does_not_authorize_a_recreated_role(site, nodes, api_mo
     role, profile = site.role()
     name = role.rsplit("/", 1)[1]
     create_entry(site, role, "EC2_LINUX")
+    (running,) = site.ready(nodes(profile))
     site.iam.remove_role_from_instance_profile(InstanceProfileName=name, RoleName=name)
     site.iam.detach_role_policy(RoleName=name, PolicyArn=POLICY)
     site.iam.delete_role(RoleName=name)
@@ -113,3 +114,5 @@ def test_an_access_entry_does_not_authorize_a_recreated_role(site, nodes, api_mo
     delete_entry(site, role)
     create_entry(site, role, "EC2_LINUX")
     site.ready(group)
+    # AWS IAM API Reference, AddRoleToInstanceProfile: the change reaches running instances too, eventually.
+    wait_until(lambda: site.condition(running["metadata"]["name"]) == "True", "the node that ran before to join with the new role")
