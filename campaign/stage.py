@@ -77,6 +77,7 @@ class Stage:
 
     def pause(self):
         """Stops the controller that was started last, as a suspended machine would; returns it."""
+        self._restart_ended()
         chosen = next(c for c in reversed(self.controllers) if c.running)
         chosen.signal(signal.SIGSTOP)
         self.undo(lambda: self.resume(chosen))

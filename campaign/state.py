@@ -60,7 +60,7 @@ def group_state(run, group):
         "fargate profiles": list(mine.get("fargate", {}).values()),
         "roles": [{**without(thing, "arn"), "trust": json.loads(thing["trust"] or "{}")} for thing in mine.get("roles", {}).values()],
         "profiles": [without(thing, "arn") for thing in mine.get("profiles", {}).values()],
-        "access entries": [without(thing, "createdAt", "modifiedAt", "accessEntryArn") for thing in mine.get("access", {}).values()],
+        "access entries": [access_entry(thing) for thing in mine.get("access", {}).values()],
         "aws-auth": entries,
         "nodes": distinct(node_state(node) for node in nodes),
     }
@@ -119,6 +119,12 @@ def node_group(thing):
     """A managed node group, without what EKS chose or an autoscaler owns."""
     found = without(thing, "createdAt", "modifiedAt", "nodegroupArn", "resources", "launchTemplate")
     return {**found, "scalingConfig": without(found["scalingConfig"], "desiredSize")}
+
+
+def access_entry(thing):
+    """An access entry. EKS makes that of a Fargate profile too, without tags, if it comes first."""
+    chance = ["tags"] if thing["type"] == "FARGATE_LINUX" else []
+    return without(thing, "createdAt", "modifiedAt", "accessEntryArn", *chance)
 
 
 def node_state(node):

@@ -69,6 +69,9 @@ def leaks(told):
         arns = [line for line in (left["kubernetes"]["map_roles"] or "").splitlines() if re.search(rf"{state.NAMESPACE}-{group}\b", line)]
         if arns:
             yield group, f"left in aws-auth: {arns}", []
+    for arn in left["aws"]["access"]:
+        if arn.rpartition("/")[2] not in left["aws"]["roles"]:
+            yield None, f"left after all deletions: the access entry of the role {arn}, which is gone", []
     for kind in ("fargate", "nodegroups"):
         for name in left["aws"][kind]:
             yield None, f"left after all deletions: {kind} {name}", []

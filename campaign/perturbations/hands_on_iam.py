@@ -2,7 +2,6 @@
 
 import json
 
-from campaign import strangers
 from campaign.person import Person, as_list
 from campaign.perturbations import perturbation
 
@@ -10,6 +9,7 @@ BOTH = ("eks", "eks-fargate")
 POLICY = "arn:aws:iam::aws:policy/"
 NOBODY = json.dumps({"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Principal": {"Service": "lambda.amazonaws.com"}, "Action": "sts:AssumeRole"}]})
 """A trust policy that lets no node use the role."""
+NODES = NOBODY.replace("lambda", "ec2")
 THEIRS = json.dumps({"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "s3:GetObject", "Resource": "*"}]})
 LATER = [3, 10, None]
 
@@ -64,18 +64,21 @@ def role_taken_out_of_its_profile(stage, group, other):
     empty_profiles(person)
     for name, _ in person.each("profiles"):
         if other:
-            person.do("iam", "add_role_to_instance_profile", InstanceProfileName=name, RoleName=strangers.NAME)
+            if "theirs" not in stage.cloud.snapshot()["roles"]:
+                person.do("iam", "create_role", RoleName="theirs", AssumeRolePolicyDocument=NODES)
+            person.do("iam", "add_role_to_instance_profile", InstanceProfileName=name, RoleName="theirs")
 
 
-@perturbation("instance profile deleted", needs="eks", again=[True, False])
-def instance_profile_deleted(stage, group, again):
-    """It is made again: by the controller, or by a person who forgets its tags and its role."""
+@perturbation("instance profile deleted", needs="eks", again=[True, False], later=LATER)
+def instance_profile_deleted(stage, group, again, later):
+    """It is made again: by the controller, or by a person who forgets its role at first, and its tags."""
     person = Person(stage, group)
     empty_profiles(person)
-    for name, _ in person.each("profiles"):
+    for name, profile in person.each("profiles"):
         person.do("iam", "delete_instance_profile", InstanceProfileName=name)
         if again:
             person.do("iam", "create_instance_profile", InstanceProfileName=name)
+            person.undo("iam", "tag_instance_profile", after=later, InstanceProfileName=name, Tags=as_list(profile["tags"]))
 
 
 @perturbation("role deleted", needs=BOTH)
@@ -86,15 +89,16 @@ def role_deleted(stage, group):
     delete_roles(person)
 
 
-@perturbation("role made again by hand", needs="eks", policies=[True, False])
-def role_made_again_by_hand(stage, group, policies):
-    """By a person who puts it back into its profile, and forgets its tags."""
+@perturbation("role made again by hand", needs="eks", policies=[True, False], later=LATER)
+def role_made_again_by_hand(stage, group, policies, later):
+    """By a person who puts it back into its profile, and forgets its tags at first."""
     person = Person(stage, group)
     empty_profiles(person)
     delete_roles(person)
     for name, role in person.each("roles"):
         trust = role["trust"] if isinstance(role["trust"], str) else json.dumps(role["trust"])
         person.do("iam", "create_role", RoleName=name, AssumeRolePolicyDocument=trust)
+        person.undo("iam", "tag_role", after=later, RoleName=name, Tags=as_list(role["tags"]))
         for arn in role["policies"] if policies else []:
             person.do("iam", "attach_role_policy", RoleName=name, PolicyArn=arn)
     for name, profile in person.each("profiles"):

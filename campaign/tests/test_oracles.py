@@ -163,6 +163,10 @@ def not_gone(story):
     story.left["aws"]["roles"][GROUP] = {"arn": "arn", "tags": {}}
 
 
+def entry_of_a_role_that_is_gone(story):
+    story.left["aws"]["access"]["arn:aws:iam::123456789012:role/fargate-demo-1-role"] = {"type": "FARGATE_LINUX", "tags": {}}
+
+
 def two_templates(story):
     story.end["aws"]["templates"] = {f"{GROUP}-{number}": {"tags": {}} for number in (1, 2)}
 
@@ -195,6 +199,7 @@ PLANTED = [
     (late_write, "finalizer"),
     (again_and_again, "repetition"),
     (not_gone, "leaks"),
+    (entry_of_a_role_that_is_gone, "leaks"),
     (two_templates, "doubled"),
     (changed_stranger, "strangers_kept"),
     (entry_of_others, "strangers_kept"),
