@@ -87,24 +87,39 @@ pub(crate) fn is_group_locked(boundaries: &Boundaries, annotations: &BTreeMap<St
     merge_annotations(boundaries, annotations).map_or(true, |merged| is_locked(&merged))
 }
 
-/// The annotations of a group after the merge.
+/// The annotations of a group after the merge, without the cost of a merge of its spec.
 ///
 /// # Errors
-/// See [`merge`].
+/// See [`merge`]; values of the spec cannot conflict here.
 pub(crate) fn merge_annotations(
     boundaries: &Boundaries,
     annotations: &BTreeMap<String, String>,
 ) -> Result<BTreeMap<String, String>, MergeError> {
-    let group = json!({ "metadata": { "annotations": annotations } });
-    merge(boundaries, &group, false).map(|merged| merged.annotations.as_map().clone())
+    let tree = SourcedValue::new(&json!({ "metadata": { "annotations": annotations } }), Source::TENANT);
+    let conditionals = boundaries.matching_conditionals(annotations);
+    let part = Path::of(&["metadata", "annotations"]);
+    let mut merged = apply_boundaries_to(Some(&part), boundaries, &conditionals, tree.clone())?;
+    limit_annotation_labels(boundaries, &conditionals, tree, &mut merged)?;
+    Ok(string_map(&merged.value()["metadata"]["annotations"]))
 }
 
 fn apply_boundaries(
     boundaries: &Boundaries,
     conditionals: &[usize],
+    tree: SourcedValue,
+) -> Result<SourcedValue, MergeError> {
+    apply_boundaries_to(None, boundaries, conditionals, tree)
+}
+
+/// Applies the boundaries whose paths touch `part` of the tree; `None` is the whole tree.
+fn apply_boundaries_to(
+    part: Option<&Path>,
+    boundaries: &Boundaries,
+    conditionals: &[usize],
     mut tree: SourcedValue,
 ) -> Result<SourcedValue, MergeError> {
-    for path in &boundaries.replace {
+    let concerned = |path: &&Path| part.is_none_or(|part| path.overlaps(part));
+    for path in boundaries.replace.iter().filter(concerned) {
         // shared.replace never applies to the strategy, even when it is unset: existing groups would change how they rotate.
         let name = path.to_string();
         let is_set = name == "spec.strategy" || tree.get(path).is_some_and(|own| !own.is_unset(&name));
@@ -113,13 +128,13 @@ fn apply_boundaries(
         }
     }
     for (paths, kind) in [(&boundaries.merge, Boundary::Merge), (&boundaries.merge_override, Boundary::MergeOverride)] {
-        for path in paths {
+        for path in paths.iter().filter(concerned) {
             if let Some(merged) = shared_value(boundaries, conditionals, path, kind, tree.get(path))? {
                 tree.set(path, merged);
             }
         }
     }
-    for path in &boundaries.restricted {
+    for path in boundaries.restricted.iter().filter(concerned) {
         match admin_value(boundaries, conditionals, path, Boundary::Restricted) {
             Some(value) => tree.set(path, value),
             None => tree.remove(path),

@@ -131,7 +131,7 @@ impl Boundaries {
 
     /// Whether any boundary names this path, a parent of it, or something below it.
     pub(super) fn concerns(&self, path: &Path) -> bool {
-        self.all_paths().any(|listed| listed.covers(path) || path.covers(listed))
+        self.all_paths().any(|listed| listed.overlaps(path))
     }
 
     /// Indexes of the conditionals whose selectors match, in order.

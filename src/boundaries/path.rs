@@ -39,6 +39,11 @@ impl Path {
         other.0.starts_with(&self.0)
     }
 
+    /// Whether one of the two paths covers the other one.
+    pub(crate) fn overlaps(&self, other: &Self) -> bool {
+        self.covers(other) || other.covers(self)
+    }
+
     /// The key by which lists at this path are merged; `None` where lists are merged by equality.
     pub(crate) fn merge_key(&self) -> Option<&'static str> {
         merge_key(&self.to_string())
@@ -86,6 +91,11 @@ mod tests {
         let path = |text| Path::parse(text).unwrap();
         assert!(path("spec.eks").covers(&path(" spec.eks.minSize ")));
         assert!(!path("spec.eks").covers(&path("spec.eks-managed")));
+        assert!(
+            path("spec.eks.minSize").overlaps(&path("spec.eks"))
+                && path("spec.eks").overlaps(&path("spec.eks.minSize"))
+        );
+        assert!(!path("spec.eks.minSize").overlaps(&path("spec.eks.maxSize")));
         assert!(["", ".", "a..b", ".a", "a."].into_iter().all(|text| Path::parse(text).is_none()));
     }
 

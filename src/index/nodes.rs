@@ -38,20 +38,26 @@ impl Inner {
     fn remember_lost(&mut self, instance: &str, node: &NodeView) {
         let now = Timestamp::now();
         self.lost.retain(|_, lost| now.duration_since(lost.since) < LOST_NODE_RETENTION);
-        if node.was_ready && !self.nodes.0.contains_key(instance) {
+        if node.was_ready && !self.nodes.nodes.contains_key(instance) {
             self.lost.insert(instance.to_owned(), LostNode { name: node.name.clone(), since: now });
         }
     }
 }
 
-/// Nodes by the instance in their `providerID`, oldest first. A kubelet sets its `providerID` from its own flags, so several
-/// Nodes can claim one instance. The second map has the instances whose Nodes carry a record, by the UID in it.
+/// Nodes by the instance in their `providerID`, and what is counted of them with each change, so that no reconcile has to
+/// look at all nodes.
 #[derive(Default)]
-struct NodesByInstance(HashMap<String, Vec<NodeView>>, HashMap<String, BTreeSet<String>>);
+struct NodesByInstance {
+    /// Oldest first. A kubelet sets its `providerID` from its own flags, so several Nodes can claim one instance.
+    nodes: HashMap<String, Vec<NodeView>>,
+    /// The instances whose Nodes carry a record, by the UID in it.
+    with_records: HashMap<String, BTreeSet<String>>,
+    health: ClusterHealth,
+}
 
 impl NodesByInstance {
     fn find(&self, instance: &str, node: &str) -> Option<&NodeView> {
-        self.0.get(instance)?.iter().find(|n| n.name == node)
+        self.nodes.get(instance)?.iter().find(|n| n.name == node)
     }
 
     fn insert(&mut self, instance: &str, node: NodeView) {
@@ -62,23 +68,27 @@ impl NodesByInstance {
         });
     }
 
-    /// Edits the nodes of an instance, and keeps the UIDs of their records indexed.
+    /// Edits the nodes of an instance, and keeps what is counted of them and the UIDs of their records up to date.
     fn edit(&mut self, instance: &str, edit: impl FnOnce(&mut Vec<NodeView>)) {
-        let nodes = self.0.entry(instance.to_owned()).or_default();
+        let mut nodes = self.nodes.remove(instance).unwrap_or_default();
         for uid in nodes.iter().flat_map(NodeView::record_uids) {
-            if let Some(instances) = self.1.get_mut(uid) {
+            if let Some(instances) = self.with_records.get_mut(uid) {
                 instances.remove(instance);
                 if instances.is_empty() {
-                    self.1.remove(uid);
+                    self.with_records.remove(uid);
                 }
             }
         }
-        edit(nodes);
+        self.health.total -= nodes.len();
+        self.health.unready -= count_unready(&nodes);
+        edit(&mut nodes);
+        self.health.total += nodes.len();
+        self.health.unready += count_unready(&nodes);
         for uid in nodes.iter().flat_map(NodeView::record_uids) {
-            self.1.entry(uid.to_owned()).or_default().insert(instance.to_owned());
+            self.with_records.entry(uid.to_owned()).or_default().insert(instance.to_owned());
         }
-        if nodes.is_empty() {
-            self.0.remove(instance);
+        if !nodes.is_empty() {
+            self.nodes.insert(instance.to_owned(), nodes);
         }
     }
 
@@ -87,13 +97,17 @@ impl NodesByInstance {
     }
 
     fn same_nodes(&self, other: &Self, instance: &str) -> bool {
-        match (self.0.get(instance), other.0.get(instance)) {
+        match (self.nodes.get(instance), other.nodes.get(instance)) {
             (Some(a), Some(b)) => {
                 a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.name == b.name && same_state(a, b))
             }
             (a, b) => a.is_none() && b.is_none(),
         }
     }
+}
+
+fn count_unready(nodes: &[NodeView]) -> usize {
+    nodes.iter().filter(|node| node.has_become_unready()).count()
 }
 
 impl NodeIndex {
@@ -118,11 +132,11 @@ impl NodeIndex {
                 let next = inner.relisted.take().unwrap_or_default();
                 let old = std::mem::replace(&mut inner.nodes, next);
                 inner.synced = true;
-                let gone: Vec<_> = old.0.iter().filter(|(id, _)| !inner.nodes.0.contains_key(*id)).collect();
+                let gone: Vec<_> = old.nodes.iter().filter(|(id, _)| !inner.nodes.nodes.contains_key(*id)).collect();
                 for (id, nodes) in gone {
                     nodes.iter().for_each(|node| inner.remember_lost(id, node));
                 }
-                let known: BTreeSet<_> = inner.nodes.0.keys().chain(old.0.keys()).collect();
+                let known: BTreeSet<_> = inner.nodes.nodes.keys().chain(old.nodes.keys()).collect();
                 known.into_iter().filter(|id| !inner.nodes.same_nodes(&old, id)).cloned().collect()
             }
             Event::Apply(node) => {
@@ -147,21 +161,21 @@ impl NodeIndex {
     /// The oldest node of an instance, with the names of other Nodes that claim the same instance.
     pub(crate) fn get(&self, instance: &str) -> Option<NodeView> {
         let inner = self.inner.lock().expect("lock is not poisoned");
-        let (node, duplicates) = inner.nodes.0.get(instance)?.split_first()?;
+        let (node, duplicates) = inner.nodes.nodes.get(instance)?.split_first()?;
         Some(NodeView { duplicates: duplicates.iter().map(|n| n.name.clone()).collect(), ..node.clone() })
     }
 
     /// The Node that an instance had, if it has none now.
     pub(crate) fn lost_node(&self, instance: &str) -> Option<LostNode> {
         let inner = self.inner.lock().expect("lock is not poisoned");
-        inner.lost.get(instance).filter(|_| !inner.nodes.0.contains_key(instance)).cloned()
+        inner.lost.get(instance).filter(|_| !inner.nodes.nodes.contains_key(instance)).cloned()
     }
 
     /// The names of these instances' nodes whose labels do not name the group `key`.
     pub(crate) fn not_labeled(&self, instances: &[String], key: &str) -> Vec<String> {
         let inner = self.inner.lock().expect("lock is not poisoned");
         // Of several Nodes that claim one instance, it is unknown which one is real.
-        let nodes = instances.iter().filter_map(|instance| match inner.nodes.0.get(instance)?.as_slice() {
+        let nodes = instances.iter().filter_map(|instance| match inner.nodes.nodes.get(instance)?.as_slice() {
             [node] => Some(node),
             _ => None,
         });
@@ -171,8 +185,8 @@ impl NodeIndex {
     /// The nodes with a record of the InstanceGroup with this UID.
     pub(crate) fn with_records_of(&self, group_uid: &str) -> Vec<NodeView> {
         let inner = self.inner.lock().expect("lock is not poisoned");
-        let instances = inner.nodes.1.get(group_uid).into_iter().flatten();
-        let nodes = instances.filter_map(|instance| inner.nodes.0.get(instance)).flatten();
+        let instances = inner.nodes.with_records.get(group_uid).into_iter().flatten();
+        let nodes = instances.filter_map(|instance| inner.nodes.nodes.get(instance)).flatten();
         nodes.filter(|node| node.record_uids().any(|uid| uid == group_uid)).cloned().collect()
     }
 
@@ -183,9 +197,7 @@ impl NodeIndex {
 
     /// The number of nodes, and of those that were Ready and no longer are.
     pub(crate) fn cluster_health(&self) -> ClusterHealth {
-        let inner = self.inner.lock().expect("lock is not poisoned");
-        let nodes = || inner.nodes.0.values().flatten();
-        ClusterHealth { total: nodes().count(), unready: nodes().filter(|n| n.has_become_unready()).count() }
+        self.inner.lock().expect("lock is not poisoned").nodes.health
     }
 }
 

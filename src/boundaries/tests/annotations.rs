@@ -139,3 +139,40 @@ fn lock_of_a_group_goes_through_the_boundaries() {
         assert!(is_group_locked(&boundaries, &lock, true), "an excluded group");
     }
 }
+
+/// The lock of a group is read from its annotations alone; it must be the lock that the whole merge shows.
+#[test]
+fn annotations_merged_alone_equal_those_of_the_whole_merge() {
+    let defaults = json!({
+        "metadata": {"annotations": {annotation::LOCK_UPGRADES: "true", annotation::DEFAULT_LABELS: "a=admin", "x": "admin"}},
+        "spec": {"eks": {"configuration": {"labels": {"team": "platform"}}}},
+    });
+    let conditionals = json!([{
+        "annotationSelector": "x = conditional",
+        "defaults": {"metadata": {"annotations": {"y": "conditional", annotation::OS_FAMILY: "windows"}}},
+    }]);
+    let paths =
+        ["metadata", "metadata.annotations", "metadata.annotations.x", "metadata.annotations.y", LABELS, "spec.eks"];
+    for list in ["restricted", "merge", "mergeOverride", "replace"] {
+        for path in paths {
+            let rules = match list {
+                "restricted" => json!({"restricted": [path]}),
+                shared => json!({"shared": {shared: [path]}}),
+            };
+            let boundaries = parse(&[
+                ("boundaries", &rules.to_string()),
+                ("defaults", &defaults.to_string()),
+                ("conditionals", &conditionals.to_string()),
+            ]);
+            for own in [
+                data(&[]),
+                data(&[("x", "mine"), (annotation::DEFAULT_LABELS, "team=mine,new=1")]),
+                data(&[("x", "conditional"), (annotation::LOCK_UPGRADES, "false")]),
+            ] {
+                let alone = merge_annotations(&boundaries, &own).expect("the kinds match");
+                let whole = merge_annotated(&boundaries, json!(own), json!({}));
+                assert_eq!(alone, *whole.annotations.as_map(), "{list} {path} {own:?}");
+            }
+        }
+    }
+}
