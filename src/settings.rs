@@ -28,6 +28,22 @@ pub struct Settings {
     pub config_namespace: String,
 }
 
+/// The defaults of the flags.
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            timing: Timing::default(),
+            resync_period: Duration::from_mins(5),
+            config_retention: 2,
+            cluster_name: None,
+            default_scaling_configuration: ScalingConfigurationKind::LaunchTemplate,
+            windows_discovers_endpoint: false,
+            join_auth: JoinAuth::Auto,
+            config_namespace: "instance-manager".into(),
+        }
+    }
+}
+
 /// Waits and timeouts of the controller.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Timing {

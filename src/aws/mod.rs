@@ -11,6 +11,8 @@ pub(crate) mod instance_type_catalog;
 pub(crate) mod inventory;
 pub(crate) mod mixed_instances;
 pub mod nodegroup;
+#[cfg(test)]
+pub(crate) mod samples;
 pub(crate) mod scaling_group;
 pub mod sdk;
 pub(crate) mod types;

@@ -16,9 +16,10 @@ use crate::auth::aws_auth::MapRoles;
 use crate::aws::fargate::{FargateProfile, ProfileStatus};
 use crate::aws::inventory::fake_aws::FakeAws;
 use crate::aws::nodegroup::{Nodegroup, NodegroupName, NodegroupSizes, NodegroupStatus};
+use crate::aws::samples::{cluster, instance, network_object, scaling_group};
 use crate::aws::{
-    AccessEntry, Cluster, Instance, InstanceProfile, InstanceState, LaunchTemplate, NetworkObject, Role, ScalingGroup,
-    Tag, TemplateData, TemplatePin, TemplateVersion,
+    AccessEntry, Cluster, InstanceProfile, LaunchTemplate, Role, ScalingGroup, Tag, TemplateData, TemplatePin,
+    TemplateVersion,
 };
 use crate::boundaries::active::{ActiveBoundaries, BoundariesSource};
 use crate::index::groups::GroupIndex;
@@ -193,37 +194,14 @@ fn own_tags(cluster: &str, name: &str) -> Vec<Tag> {
     ownership_tags(cluster, &id)
 }
 
-fn scaling_group(name: &str, tags: Vec<Tag>, template: &str) -> ScalingGroup {
-    let instance = Instance {
-        id: format!("i-{name}"),
-        zone: "us-west-2a".into(),
-        instance_type: "m5.large".into(),
-        state: InstanceState::InService,
-        healthy: true,
-        waits_in_hook: false,
-        is_retained: false,
-        template: None,
-        launch_configuration: None,
-        weight: 1,
-        in_service_since: None,
-        was_in_service: false,
-    };
+fn group_of(name: &str, tags: Vec<Tag>, template: &str) -> ScalingGroup {
+    let instance = instance(&format!("i-{name}"));
     ScalingGroup {
-        name: name.into(),
-        min: 1,
-        max: 3,
-        desired: 1,
         subnets: vec!["subnet-1".into()],
         template: Some(TemplatePin { id: template.into(), version: "1".into() }),
-        launch_configuration: None,
-        mixed: None,
         tags,
-        unpropagated_tags: vec![],
-        suspended_processes: vec![],
-        enabled_metrics: vec![],
         instances: vec![instance],
-        warm_pool: None,
-        deleting: false,
+        ..scaling_group(name)
     }
 }
 
@@ -269,42 +247,24 @@ fn template(name: &str, id: &str, tags: Vec<Tag>) -> LaunchTemplate {
     LaunchTemplate { id: id.into(), name: name.into(), default_version: 1, latest_version: 1, tags }
 }
 
-fn network(id: &str) -> NetworkObject {
-    let zone = Some("us-west-2a".to_owned());
-    NetworkObject { id: id.into(), name: None, vpc: "vpc-1".into(), zone, assigns_ipv6: None }
-}
-
-fn cluster(name: &str) -> Cluster {
-    Cluster {
-        name: name.into(),
-        arn: format!("arn:aws:eks:us-west-2:1:cluster/{name}"),
-        version: "1.33".into(),
-        endpoint: "https://x".into(),
-        ca: "eA==".into(),
-        service_cidr: "10.0.0.0/16".into(),
-        is_ipv6: false,
-        vpc: Some("vpc-1".into()),
-        authentication_mode: "API_AND_CONFIG_MAP".into(),
-    }
-}
-
 /// The victims, and with `exists` the resources of the group itself.
 fn world(exists: bool) -> Arc<FakeAws> {
     let aws = Arc::new(FakeAws::default());
     aws.update(|d| {
         for name in ["demo", "victim"] {
-            d.clusters.insert(name.into(), cluster(name));
+            let mode = "API_AND_CONFIG_MAP".into();
+            d.clusters.insert(name.into(), Cluster { authentication_mode: mode, ..cluster(name) });
         }
-        d.subnets.push(network("subnet-1"));
-        d.security_groups.push(network("sg-1"));
+        d.subnets.push(network_object("subnet-1"));
+        d.security_groups.push(network_object("sg-1"));
         let mut groups = vec![
-            scaling_group("victim", vec![], "lt-victim"),
-            scaling_group("demo-team-victim", own_tags("demo", "victim"), "lt-victim"),
-            scaling_group("victim-team-web", own_tags("victim", "web"), "lt-victim"),
+            group_of("victim", vec![], "lt-victim"),
+            group_of("demo-team-victim", own_tags("demo", "victim"), "lt-victim"),
+            group_of("victim-team-web", own_tags("victim", "web"), "lt-victim"),
         ];
         let mut templates = vec![template("victim", "lt-victim", vec![])];
         if exists {
-            groups.push(scaling_group("demo-team-web", own_tags("demo", "web"), "lt-own"));
+            groups.push(group_of("demo-team-web", own_tags("demo", "web"), "lt-own"));
             templates.push(template("demo-team-web-20260101000000", "lt-own", own_tags("demo", "web")));
             let data = TemplateData { profile_arn: "own".into(), ..TemplateData::default() };
             d.versions.push(TemplateVersion { template_id: "lt-own".into(), number: 1, description: None, data });

@@ -46,6 +46,7 @@ pub(crate) fn update<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::aws::samples::instance;
 
     fn at(text: &str) -> Timestamp {
         text.parse().expect("a time")
@@ -53,20 +54,7 @@ mod tests {
 
     /// An instance without a node that this process has observed since `since`.
     fn member(since: &str) -> NodeInstance {
-        let instance = Instance {
-            id: "i-1".into(),
-            zone: "us-west-2a".into(),
-            instance_type: "m5.large".into(),
-            state: InstanceState::InService,
-            healthy: true,
-            waits_in_hook: false,
-            is_retained: false,
-            template: None,
-            launch_configuration: None,
-            weight: 1,
-            in_service_since: Some(at(since)),
-            was_in_service: false,
-        };
+        let instance = Instance { in_service_since: Some(at(since)), ..instance("i-1") };
         NodeInstance { instance, node: None, lost_node: None, reasons: vec![] }
     }
 

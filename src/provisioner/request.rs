@@ -195,8 +195,6 @@ mod tests {
 
     use super::*;
     use crate::api::{InstanceGroup, group_id};
-    use crate::auth::JoinAuth;
-    use crate::settings::Timing;
 
     fn with_request<T>(
         spec: serde_json::Value,
@@ -207,16 +205,7 @@ mod tests {
         group.metadata.namespace = Some("team".into());
         group.metadata.deletion_timestamp =
             Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(Timestamp::UNIX_EPOCH));
-        let settings = Settings {
-            timing: Timing::default(),
-            resync_period: std::time::Duration::from_secs(300),
-            config_retention: 2,
-            cluster_name: None,
-            default_scaling_configuration: crate::api::ScalingConfigurationKind::LaunchTemplate,
-            windows_discovers_endpoint: false,
-            join_auth: JoinAuth::Auto,
-            config_namespace: "instance-manager".into(),
-        };
+        let settings = Settings::default();
         test(&DeleteRequest {
             id: &group_id(&group),
             annotations: None,

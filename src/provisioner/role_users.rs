@@ -115,6 +115,7 @@ mod tests {
     use crate::auth::aws_auth::MapRoles;
     use crate::aws::inventory::fake_aws::FakeAws;
     use crate::aws::inventory::{CacheConfig, Inventory};
+    use crate::aws::samples::scaling_group;
     use crate::aws::{InstanceProfile, LaunchConfiguration, Role, ScalingGroup, Tag, TemplateData};
     use crate::index::groups::GroupIndex;
     use crate::index::nodes::NodeIndex;
@@ -186,23 +187,7 @@ mod tests {
 
     fn group_pinned_to(number: &str) -> ScalingGroup {
         let template = Some(TemplatePin { id: "lt-1".into(), version: number.into() });
-        ScalingGroup {
-            name: "nodes".into(),
-            min: 0,
-            max: 5,
-            desired: 0,
-            subnets: vec![],
-            template,
-            launch_configuration: None,
-            mixed: None,
-            tags: vec![],
-            unpropagated_tags: vec![],
-            suspended_processes: vec![],
-            enabled_metrics: vec![],
-            instances: vec![],
-            warm_pool: None,
-            deleting: false,
-        }
+        ScalingGroup { min: 0, max: 5, desired: 0, template, ..scaling_group("nodes") }
     }
 
     /// A scaling group at zero launches by none of them now, and does so later.

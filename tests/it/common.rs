@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use instance_manager::api::FieldError;
 use instance_manager::api::spec_error::SpecError;
-use instance_manager::aws::Cluster;
+use instance_manager::aws::{Cluster, Instance, InstanceState, NetworkObject, ScalingGroup};
 use instance_manager::boundaries::{Boundaries, MergedAnnotations, merge};
 use instance_manager::provisioner::GroupId;
 use jiff::Timestamp;
@@ -43,6 +43,51 @@ pub fn cluster() -> Cluster {
         vpc: Some("vpc-1".into()),
         authentication_mode: "CONFIG_MAP".into(),
     }
+}
+
+/// An instance in service of a group without weights.
+pub fn instance(id: &str) -> Instance {
+    Instance {
+        id: id.into(),
+        zone: "us-west-2a".into(),
+        instance_type: "m5.large".into(),
+        state: InstanceState::InService,
+        healthy: true,
+        waits_in_hook: false,
+        is_retained: false,
+        template: None,
+        launch_configuration: None,
+        weight: 1,
+        in_service_since: None,
+        was_in_service: false,
+    }
+}
+
+/// A scaling group of one to three, without instances.
+pub fn scaling_group(name: &str) -> ScalingGroup {
+    ScalingGroup {
+        name: name.into(),
+        min: 1,
+        max: 3,
+        desired: 1,
+        subnets: vec![],
+        template: None,
+        launch_configuration: None,
+        warm_pool: None,
+        mixed: None,
+        tags: vec![],
+        unpropagated_tags: vec![],
+        suspended_processes: vec![],
+        enabled_metrics: vec![],
+        instances: vec![],
+        deleting: false,
+    }
+}
+
+/// A subnet or security group in the VPC `vpc-1`.
+pub fn network_object(id: &str) -> NetworkObject {
+    let zone = Some("us-west-2a".into());
+    NetworkObject { id: id.into(), name: None, vpc: "vpc-1".into(), zone, assigns_ipv6: None }
 }
 
 /// The violations of the schema, and the errors of the parser about other fields.

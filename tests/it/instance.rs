@@ -389,8 +389,7 @@ fn hooks_need_valid_target_and_unique_name() {
 #[test]
 fn network_object_of_other_vpc_is_reported() {
     let group = parse_desired("{subnets: [subnet-9], securityGroups: [g, sg-9]}", &[]).expect("a group");
-    let object =
-        |id: &str| NetworkObject { id: id.into(), name: None, vpc: "vpc-9".into(), zone: None, assigns_ipv6: None };
+    let object = |id: &str| NetworkObject { vpc: "vpc-9".into(), ..common::network_object(id) };
     let environment = References { in_other_vpcs: vec![object("subnet-9"), object("sg-9")], ..test_references() };
     let message = join_messages(&resolve(group, &environment, NameForm::Plain).unwrap_err());
     for (field, id) in [("subnets", "subnet-9"), ("securityGroups", "sg-9")] {
@@ -408,9 +407,7 @@ fn what_eks_does_not_tell_of_the_cluster_is_unknown() {
         references
     };
     let by_id = parse_desired("{subnets: [subnet-1], securityGroups: [sg-1]}", &[]).expect("a group");
-    let known = |id: &str| {
-        vec![NetworkObject { id: id.into(), name: None, vpc: "vpc-1".into(), zone: None, assigns_ipv6: None }]
-    };
+    let known = |id: &str| vec![common::network_object(id)];
     let without_vpc = References {
         subnets: known("subnet-1"),
         security_groups: known("sg-1"),

@@ -4,7 +4,7 @@ use crate::common;
 
 use instance_manager::api::decode_spec;
 use instance_manager::api::spec_error::SpecError;
-use instance_manager::aws::{InstanceType, NetworkObject};
+use instance_manager::aws::InstanceType;
 use instance_manager::provisioner::eks::desired;
 use instance_manager::provisioner::eks::desired::DesiredSpec;
 use instance_manager::provisioner::eks::references::References;
@@ -135,9 +135,7 @@ fn unknown_and_incompatible_types_are_reported() {
     let desired =
         parse("mixedInstancesPolicy: {instanceTypes: [{type: m5a.large}, {type: m6g.large}, {type: m5.huge}]}");
     let cluster = common::cluster();
-    let object = |id: &str| {
-        vec![NetworkObject { id: id.into(), name: None, vpc: "vpc-1".into(), zone: None, assigns_ipv6: None }]
-    };
+    let object = |id: &str| vec![common::network_object(id)];
     let references = References {
         cluster: Some(cluster),
         subnets: object("subnet-1"),

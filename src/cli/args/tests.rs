@@ -1,6 +1,8 @@
 use clap::CommandFactory;
 
 use super::*;
+use crate::cli::settings::settings;
+use crate::settings::{Settings, Timing};
 
 fn normalized(line: &str) -> String {
     let args = std::iter::once("im").chain(line.split_whitespace());
@@ -64,6 +66,8 @@ fn defaults_without_flags() {
     assert_eq!(args.max_api_retries, 12);
     assert_eq!(args.metrics_addr, ":8080".parse().unwrap());
     assert_eq!(args.resync_period, Duration::from_secs(300));
+    let settings = settings(&args.cluster, Timing::default(), args.resync_period);
+    assert_eq!(format!("{settings:?}"), format!("{:?}", Settings::default()));
     assert!(args.node_relabel && args.enable_leader_election);
     let cluster = args.cluster;
     assert_eq!(cluster.config_retention, 2);

@@ -182,19 +182,11 @@ fn denied(action: &str, resource: Option<&str>, policy: &str) -> Check {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::aws::samples::cluster;
 
     fn policies() -> IamPolicies {
-        let cluster = Cluster {
-            name: "blue".into(),
-            arn: "arn:aws-cn:eks:cn-north-1:42:cluster/blue".into(),
-            version: "1.33".into(),
-            endpoint: String::new(),
-            ca: String::new(),
-            service_cidr: String::new(),
-            is_ipv6: false,
-            vpc: None,
-            authentication_mode: String::new(),
-        };
+        let arn = "arn:aws-cn:eks:cn-north-1:42:cluster/blue".into();
+        let cluster = Cluster { arn, ..cluster("blue") };
         IamPolicies::new("cn-north-1", Some(&cluster))
     }
 

@@ -143,7 +143,8 @@ mod tests {
     use super::*;
     use crate::api::{InstanceGroup, InstanceGroupSpec, group_id};
     use crate::aws::inventory::fake_aws::FakeAws;
-    use crate::aws::{AwsError, Instance, InstanceState, ScalingGroup, Tag};
+    use crate::aws::samples::{instance, scaling_group};
+    use crate::aws::{AwsError, ScalingGroup, Tag};
     use crate::controller::fake;
     use crate::index::nodes::NodeIndex;
     use crate::index::process_state::ProcessState;
@@ -193,36 +194,12 @@ mod tests {
             }
         });
         let stub = Arc::new(FakeAws::default());
-        let instance = |id: &str| Instance {
-            id: id.into(),
-            zone: "us-west-2a".into(),
-            instance_type: "m5.large".into(),
-            state: InstanceState::InService,
-            healthy: true,
-            waits_in_hook: false,
-            is_retained: false,
-            template: None,
-            launch_configuration: None,
-            weight: 1,
-            in_service_since: None,
-            was_in_service: false,
-        };
         let group = ScalingGroup {
-            name: "demo-team-web".into(),
             desired: 2,
             tags,
             instances: INSTANCES[..2].iter().map(|id| instance(id)).collect(),
-            min: 1,
             max: 4,
-            subnets: vec![],
-            template: None,
-            launch_configuration: None,
-            warm_pool: None,
-            mixed: None,
-            unpropagated_tags: vec![],
-            suspended_processes: vec![],
-            enabled_metrics: vec![],
-            deleting: false,
+            ..scaling_group("demo-team-web")
         };
         stub.update(|state| {
             state.groups.insert(group.name.clone(), group);

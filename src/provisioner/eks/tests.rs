@@ -12,14 +12,13 @@ use super::references::References;
 use super::resolve::ResolvedGroup;
 use super::{Eks, desired, resolve};
 use crate::api::{DefaultVolume, decode_spec, group_id};
-use crate::api::{GroupId, InstanceGroup, InstanceGroupSpec, InstanceGroupStatus, ScalingConfigurationKind};
-use crate::auth::JoinAuth;
+use crate::api::{GroupId, InstanceGroup, InstanceGroupSpec, InstanceGroupStatus};
 use crate::auth::aws_auth::MapRoles;
 use crate::aws::inventory::fake_aws::{FakeAws, FakeState};
 use crate::aws::inventory::{CacheConfig, Inventory};
+use crate::aws::samples::{cluster, network_object, scaling_group};
 use crate::aws::{
-    Accelerator, Cluster, Image, InstanceProfile, InstanceType, LaunchTemplate, NetworkObject, Role, ScalingGroup,
-    TemplatePin, TemplateVersion,
+    Accelerator, Image, InstanceProfile, InstanceType, LaunchTemplate, Role, ScalingGroup, TemplatePin, TemplateVersion,
 };
 use crate::boundaries::{Boundaries, MergedSpec, merge};
 use crate::index::groups::GroupIndex;
@@ -33,7 +32,7 @@ use crate::provisioner::name_form::NameForm;
 use crate::provisioner::observe::Observer;
 use crate::provisioner::{PlanRequest, PlanResult, Provisioner};
 use crate::rotation::crd::TemplateAuthor;
-use crate::settings::{Settings, Timing};
+use crate::settings::Settings;
 use crate::util::lookup::Lookup;
 
 const STANDARD: &str = "ami-0000000000000000a";
@@ -70,9 +69,9 @@ impl GpuGroup {
             default_volume::set(&mut desired, &DefaultVolume { image: image.into(), device: device.into(), size: 32 });
         }
         let references = References {
-            cluster: Some(cluster()),
-            subnets: network("subnet-1"),
-            security_groups: network("sg-1"),
+            cluster: Some(cluster("demo")),
+            subnets: vec![network_object("subnet-1")],
+            security_groups: vec![network_object("sg-1")],
             image: Some(("parameter".into(), Some(image.into()))),
             instance_type: Lookup::Present(gpu_type()),
             existing_profile: Some(profile()),
@@ -93,21 +92,13 @@ impl GpuGroup {
             tags: in_force.ownership_tags.clone(),
         };
         let group = ScalingGroup {
-            name: in_force.names.scaling_group.clone(),
             min: 0,
             max: 1,
             desired: 0,
             subnets: vec!["subnet-1".into()],
             template: Some(TemplatePin { id: id.clone(), version }),
-            launch_configuration: None,
-            warm_pool: None,
-            mixed: None,
             tags: in_force.tags.clone(),
-            unpropagated_tags: vec![],
-            suspended_processes: vec![],
-            enabled_metrics: vec![],
-            instances: vec![],
-            deleting: false,
+            ..scaling_group(&in_force.names.scaling_group)
         };
         let version = TemplateVersion {
             template_id: id,
@@ -117,8 +108,8 @@ impl GpuGroup {
         };
         fake.update(|d| {
             publish_images(d);
-            d.clusters.insert("demo".into(), cluster());
-            (d.subnets, d.security_groups) = (network("subnet-1"), network("sg-1"));
+            d.clusters.insert("demo".into(), cluster("demo"));
+            (d.subnets, d.security_groups) = (vec![network_object("subnet-1")], vec![network_object("sg-1")]);
             d.instance_types = vec![gpu_type()];
             d.profiles.insert("nodes".into(), profile());
             d.templates.insert(template.name.clone(), template);
@@ -146,16 +137,7 @@ impl GpuGroup {
             shared_max_cache_age: Duration::ZERO,
             now: Timestamp::UNIX_EPOCH,
         };
-        let settings = Settings {
-            timing: Timing::default(),
-            resync_period: Duration::from_secs(300),
-            config_retention: 2,
-            cluster_name: None,
-            default_scaling_configuration: ScalingConfigurationKind::LaunchTemplate,
-            windows_discovers_endpoint: false,
-            join_auth: JoinAuth::Auto,
-            config_namespace: "instance-manager".into(),
-        };
+        let settings = Settings::default();
         let request = PlanRequest {
             id: &self.id,
             is_new: false,
@@ -177,25 +159,6 @@ impl GpuGroup {
             PlanResult::Planned(plan, _) => format!("{:?} {:?}", plan.steps, plan.outcome),
             PlanResult::Rejected(problems) => format!("rejected: {problems:?}"),
         }
-    }
-}
-
-fn network(id: &str) -> Vec<NetworkObject> {
-    let zone = Some("us-west-2a".into());
-    vec![NetworkObject { id: id.into(), name: None, vpc: "vpc-1".into(), zone, assigns_ipv6: None }]
-}
-
-fn cluster() -> Cluster {
-    Cluster {
-        name: "demo".into(),
-        arn: "arn:aws:eks:us-west-2:1:cluster/demo".into(),
-        version: "1.33".into(),
-        endpoint: "https://demo".into(),
-        ca: "Y2E=".into(),
-        service_cidr: "10.100.0.0/16".into(),
-        is_ipv6: false,
-        vpc: Some("vpc-1".into()),
-        authentication_mode: "CONFIG_MAP".into(),
     }
 }
 

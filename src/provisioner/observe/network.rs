@@ -82,6 +82,7 @@ mod tests {
     use crate::auth::aws_auth::MapRoles;
     use crate::aws::inventory::fake_aws::FakeAws;
     use crate::aws::inventory::{CacheConfig, Inventory};
+    use crate::aws::samples::{cluster, network_object};
     use crate::index::groups::GroupIndex;
     use crate::index::nodes::NodeIndex;
     use crate::index::process_state::ProcessState;
@@ -91,11 +92,9 @@ mod tests {
     async fn look_up(vpc: Option<&str>) -> Network {
         let stub = Arc::new(FakeAws::default());
         let object = |id: &str, name: &str, vpc: &str| NetworkObject {
-            id: id.into(),
             name: Some(name.into()),
             vpc: vpc.into(),
-            zone: None,
-            assigns_ipv6: None,
+            ..network_object(id)
         };
         stub.update(|data| {
             data.subnets = vec![object("subnet-1", "one", "vpc-1"), object("subnet-2", "two", "vpc-1")];
@@ -113,17 +112,7 @@ mod tests {
             shared_max_cache_age: Duration::ZERO,
             now: Timestamp::UNIX_EPOCH,
         };
-        let cluster = Cluster {
-            name: "demo".into(),
-            arn: String::new(),
-            version: String::new(),
-            endpoint: String::new(),
-            ca: String::new(),
-            service_cidr: String::new(),
-            is_ipv6: false,
-            vpc: vpc.map(str::to_owned),
-            authentication_mode: String::new(),
-        };
+        let cluster = Cluster { vpc: vpc.map(str::to_owned), ..cluster("demo") };
         let names = |names: [&str; 2]| names.map(str::to_owned);
         let found = network(&observer, &cluster, &names(["subnet-1", "two"]), &names(["sg-1", "sg-2"])).await;
         found.expect("an answer")

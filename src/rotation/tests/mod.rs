@@ -12,6 +12,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::drain::{AtTimeout, DrainPolicy};
 use super::rolling_update::{Candidates, RollingUpdateDecision, RollingUpdateInput, RotationState, decide};
 use super::*;
+use crate::aws::samples::instance;
 use crate::aws::{Instance, InstanceState};
 use crate::plan::{Drift, NodeStep, PodRef, Reason, StepInfo, UncordonReason};
 
@@ -44,20 +45,7 @@ pub(super) fn node_instance(name: &str) -> NodeInstance {
         created_at: ago(7_060),
         duplicates: Vec::new(),
     };
-    let instance = Instance {
-        id: name.into(),
-        zone: "a".into(),
-        instance_type: "m5.large".into(),
-        state: InstanceState::InService,
-        healthy: true,
-        waits_in_hook: false,
-        is_retained: false,
-        template: None,
-        launch_configuration: None,
-        weight: 1,
-        in_service_since: Some(ago(7_100)),
-        was_in_service: false,
-    };
+    let instance = Instance { in_service_since: Some(ago(7_100)), ..instance(name) };
     NodeInstance { instance, node: Some(node), lost_node: None, reasons: Vec::new() }
 }
 

@@ -1041,22 +1041,11 @@ fn queue_record_round_trips() {
 
 #[test]
 fn plan_command_reports_old_profile_deletion_and_lock() {
-    use instance_manager::api::ScalingConfigurationKind;
-    use instance_manager::auth::JoinAuth;
     use instance_manager::provisioner::fargate::input::Snapshot;
     use instance_manager::provisioner::{PlanContext, PlanSnapshot as _};
     use instance_manager::settings::Settings;
     let scenario = converged().with_spec(OTHER);
-    let settings = Settings {
-        timing: Timing::default(),
-        resync_period: std::time::Duration::from_secs(300),
-        config_retention: 2,
-        cluster_name: None,
-        default_scaling_configuration: ScalingConfigurationKind::LaunchTemplate,
-        windows_discovers_endpoint: false,
-        join_auth: JoinAuth::Auto,
-        config_namespace: "instance-manager".into(),
-    };
+    let settings = Settings::default();
     let simulated = |lock| {
         let snapshot = Snapshot { resolved: scenario.resolved.clone(), observed: scenario.observed.clone() };
         let context = PlanContext {

@@ -63,15 +63,7 @@ fn deep_merge(into: &mut Value, from: &Value) {
 }
 
 fn references() -> References {
-    let network = |id: &str| {
-        vec![NetworkObject {
-            id: id.into(),
-            name: None,
-            vpc: "vpc-1".into(),
-            zone: Some("us-west-2a".into()),
-            assigns_ipv6: None,
-        }]
-    };
+    let network = |id: &str| vec![common::network_object(id)];
     let role = Role {
         id: "AROA-given".into(),
         name: "given".into(),
@@ -201,28 +193,16 @@ fn converged_with(resolved: ResolvedGroup) -> Scenario {
     let Scenario { resolved: r, state, status, .. } = &mut scenario;
     let pin = TemplatePin { id: "lt-1".into(), version: "1".into() };
     let instance = |id: &str| Instance {
-        id: id.into(),
-        zone: "us-west-2a".into(),
-        instance_type: "m5.large".into(),
-        state: InstanceState::InService,
-        healthy: true,
-        waits_in_hook: false,
-        is_retained: false,
         template: Some(pin.clone()),
-        launch_configuration: None,
-        weight: 1,
         in_service_since: Some(timestamp(LONG_AGO)),
-        was_in_service: false,
+        ..common::instance(id)
     };
     state.scaling_group = Some(ScalingGroup {
-        name: r.names.scaling_group.clone(),
         min: 2,
         max: 4,
         desired: 2,
         subnets: r.subnets.clone(),
         template: Some(pin.clone()),
-        launch_configuration: None,
-        warm_pool: None,
         mixed: r.desired.mixed_instances.as_ref().map(|m| MixedPolicy {
             weighted: m.overrides.iter().any(|o| o.weight != 1),
             distribution: m.distribution.clone(),
@@ -231,11 +211,8 @@ fn converged_with(resolved: ResolvedGroup) -> Scenario {
                 .collect(),
         }),
         tags: r.tags.clone(),
-        unpropagated_tags: vec![],
-        suspended_processes: vec![],
-        enabled_metrics: vec![],
         instances: vec![instance("i-1"), instance("i-2")],
-        deleting: false,
+        ..common::scaling_group(&r.names.scaling_group)
     });
     state.template = Some(LaunchTemplate {
         id: "lt-1".into(),
@@ -1061,22 +1038,8 @@ fn any_scenario() -> impl Strategy<Value = Scenario> {
                     scenario.state.nodes.insert(id.clone(), one);
                 }
                 let template = Some(TemplatePin { id: "lt-1".into(), version: version.to_string() });
-                let zone = "us-west-2a".into();
                 let in_service_since = Some(timestamp(LONG_AGO));
-                group.instances.push(Instance {
-                    id,
-                    zone,
-                    instance_type: "m5.large".into(),
-                    state,
-                    healthy: true,
-                    waits_in_hook: false,
-                    is_retained: false,
-                    template,
-                    launch_configuration: None,
-                    weight: 1,
-                    in_service_since,
-                    was_in_service: false,
-                });
+                group.instances.push(Instance { state, template, in_service_since, ..common::instance(&id) });
             }
             scenario
         },

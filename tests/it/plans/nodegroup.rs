@@ -72,18 +72,9 @@ fn existing_nodegroup(resolved: &resolve::ResolvedGroup, first: usize) -> Observ
     };
     let pin = TemplatePin { id: "lt-eks".into(), version: "1".into() };
     let instance = |n: usize| Instance {
-        id: format!("i-{n}"),
-        zone: "us-west-2a".into(),
-        instance_type: "m5.large".into(),
-        state: InstanceState::InService,
-        healthy: true,
-        waits_in_hook: false,
-        is_retained: false,
-        weight: 1,
         template: Some(pin.clone()),
-        launch_configuration: None,
         in_service_since: Some(timestamp(LONG_AGO)),
-        was_in_service: false,
+        ..common::instance(&format!("i-{n}"))
     };
     let instances: Vec<_> = (first..first + 2).map(instance).collect();
     let members = instances
@@ -91,21 +82,13 @@ fn existing_nodegroup(resolved: &resolve::ResolvedGroup, first: usize) -> Observ
         .map(|i| NodeInstance { node: Some(node(&i.id)), lost_node: None, reasons: vec![], instance: i.clone() })
         .collect();
     let scaling_groups = vec![ScalingGroup {
-        name: scaling_groups,
         min: desired.min_size,
         max: desired.max_size,
         desired: 2,
         subnets: vec!["subnet-1".into()],
         template: Some(pin),
-        launch_configuration: None,
-        mixed: None,
-        tags: vec![],
-        unpropagated_tags: Default::default(),
-        suspended_processes: vec![],
-        enabled_metrics: vec![],
         instances,
-        warm_pool: None,
-        deleting: false,
+        ..common::scaling_group(&scaling_groups)
     }];
     ObservedNodegroup { nodegroup, scaling_groups, members }
 }

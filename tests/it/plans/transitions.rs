@@ -106,18 +106,10 @@ impl World {
             let instance_type = self.pinned_data().map_or("m5.large".into(), |data| data.instance_type.clone());
             let group = self.scaling_group_mut();
             group.instances.push(Instance {
-                id,
-                zone: "us-west-2a".into(),
                 instance_type,
-                state: InstanceState::InService,
-                healthy: true,
-                waits_in_hook: false,
-                is_retained: false,
                 template: group.template.clone(),
-                launch_configuration: None,
-                weight: 1,
                 in_service_since: Some(timestamp(LONG_AGO)),
-                was_in_service: false,
+                ..common::instance(&id)
             });
         }
     }

@@ -26,18 +26,9 @@ fn converged_with_pool() -> Scenario {
 
 fn warm_instance(id: &str, version: &str, phase: WarmPhase) -> WarmInstance {
     let instance = Instance {
-        id: id.into(),
-        zone: "us-west-2a".into(),
-        instance_type: "m5.large".into(),
         state: InstanceState::Warmed,
-        healthy: true,
-        waits_in_hook: false,
-        is_retained: false,
-        weight: 1,
         template: Some(TemplatePin { id: "lt-1".into(), version: version.into() }),
-        launch_configuration: None,
-        in_service_since: None,
-        was_in_service: false,
+        ..common::instance(id)
     };
     WarmInstance { instance, phase }
 }

@@ -35,40 +35,11 @@ fn inventory_with_fake_aws() -> (Arc<FakeAws>, Arc<Inventory>) {
 }
 
 fn group(name: &str) -> ScalingGroup {
-    ScalingGroup {
-        name: name.into(),
-        min: 1,
-        max: 3,
-        desired: 1,
-        subnets: vec![],
-        template: None,
-        launch_configuration: None,
-        warm_pool: None,
-        mixed: None,
-        tags: vec![],
-        unpropagated_tags: vec![],
-        suspended_processes: vec![],
-        enabled_metrics: vec![],
-        instances: vec![],
-        deleting: false,
-    }
+    samples::scaling_group(name)
 }
 
 fn instance(id: &str, state: InstanceState) -> Instance {
-    Instance {
-        id: id.into(),
-        zone: "a".into(),
-        instance_type: "m5.large".into(),
-        state,
-        healthy: true,
-        waits_in_hook: false,
-        is_retained: false,
-        template: None,
-        launch_configuration: None,
-        weight: 1,
-        in_service_since: None,
-        was_in_service: false,
-    }
+    Instance { state, ..samples::instance(id) }
 }
 
 fn template(name: &str) -> LaunchTemplate {

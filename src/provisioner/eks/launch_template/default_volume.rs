@@ -52,7 +52,7 @@ pub(crate) fn set(desired: &mut DesiredSpec, volume: &DefaultVolume) {
 mod tests {
     use super::*;
     use crate::api::{InstanceGroup, InstanceGroupSpec, decode_spec, group_id};
-    use crate::aws::{Cluster, NetworkObject};
+    use crate::aws::samples::{cluster, network_object};
     use crate::provisioner::eks::desired::parse;
     use crate::provisioner::eks::references::References;
     use crate::provisioner::eks::resolve::resolve;
@@ -70,7 +70,7 @@ mod tests {
 
     fn desired(os_family: OsFamily, configuration: &str) -> DesiredSpec {
         let spec = format!(
-            "eks: {{minSize: 1, maxSize: 1, configuration: {{clusterName: demo, image: ami-00000001, instanceType: m5.large, subnets: [s], securityGroups: [g], {configuration}}}}}"
+            "eks: {{minSize: 1, maxSize: 1, configuration: {{clusterName: demo, image: ami-00000001, instanceType: m5.large, subnets: [subnet-1], securityGroups: [sg-1], {configuration}}}}}"
         );
         let spec = decode_spec(&serde_yaml::from_str(&spec).expect("YAML")).expect("a spec");
         let mut group = InstanceGroup::new("web", InstanceGroupSpec::default());
@@ -83,25 +83,9 @@ mod tests {
     #[test]
     fn recorded_content_and_volume_are_kept() {
         let mut references = References::default();
-        let network = |id: &str| NetworkObject {
-            id: id.into(),
-            name: Some(id.into()),
-            vpc: "vpc-1".into(),
-            zone: None,
-            assigns_ipv6: None,
-        };
-        (references.subnets, references.security_groups) = (vec![network("s")], vec![network("g")]);
-        references.cluster = Some(Cluster {
-            name: "demo".into(),
-            arn: "arn:aws:eks:us-west-2:1:cluster/demo".into(),
-            version: "1.33".into(),
-            endpoint: "https://demo".into(),
-            ca: "Y2E=".into(),
-            service_cidr: "10.100.0.0/16".into(),
-            is_ipv6: false,
-            vpc: Some("vpc-1".into()),
-            authentication_mode: "CONFIG_MAP".into(),
-        });
+        (references.subnets, references.security_groups) =
+            (vec![network_object("subnet-1")], vec![network_object("sg-1")]);
+        references.cluster = Some(cluster("demo"));
         let resolved = |desired: DesiredSpec| resolve(desired, &references, NameForm::Plain).expect("a group");
         let mut windows = desired(OsFamily::Windows, "");
         let usual = resolved(windows.clone());

@@ -10,7 +10,8 @@ use crate::api::{InstanceGroup, InstanceGroupSpec, InstanceGroupStatus, decode_s
 use crate::auth::aws_auth::{self, AuthEntry};
 use crate::aws::inventory::fake_aws::FakeAws;
 use crate::aws::inventory::{CacheConfig, Inventory};
-use crate::aws::{AwsErrorKind, Cluster, InstanceProfile, NetworkObject, Role};
+use crate::aws::samples::{cluster, network_object};
+use crate::aws::{AwsErrorKind, InstanceProfile, Role};
 use crate::index::groups::GroupIndex;
 use crate::index::nodes::NodeIndex;
 use crate::index::process_state::ProcessState;
@@ -31,30 +32,10 @@ fn resolved() -> ResolvedGroup {
         "subnets": ["subnet-1"], "securityGroups": ["sg-1"],
     }}});
     let spec = decode_spec(&spec).expect("a spec");
-    let network = |id: &str| {
-        vec![NetworkObject {
-            id: id.into(),
-            name: None,
-            vpc: "vpc-1".into(),
-            zone: Some("us-west-2a".into()),
-            assigns_ipv6: None,
-        }]
-    };
-    let cluster = Cluster {
-        name: "demo".into(),
-        arn: "arn:aws:eks:us-west-2:1:cluster/demo".into(),
-        version: "1.33".into(),
-        endpoint: "https://demo".into(),
-        ca: "Y2E=".into(),
-        service_cidr: "10.100.0.0/16".into(),
-        is_ipv6: false,
-        vpc: Some("vpc-1".into()),
-        authentication_mode: "CONFIG_MAP".into(),
-    };
     let references = References {
-        cluster: Some(cluster),
-        subnets: network("subnet-1"),
-        security_groups: network("sg-1"),
+        cluster: Some(cluster("demo")),
+        subnets: vec![network_object("subnet-1")],
+        security_groups: vec![network_object("sg-1")],
         ..References::default()
     };
     let desired = desired::parse(&group_id(&group), &Default::default(), &spec).expect("a group");

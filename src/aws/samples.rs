@@ -1,0 +1,63 @@
+//! Samples of what AWS returns, for unit tests. A test changes only what it is about.
+
+use super::{Cluster, Instance, InstanceState, NetworkObject, ScalingGroup};
+
+/// An instance in service of a group without weights.
+pub(crate) fn instance(id: &str) -> Instance {
+    Instance {
+        id: id.into(),
+        zone: "us-west-2a".into(),
+        instance_type: "m5.large".into(),
+        state: InstanceState::InService,
+        healthy: true,
+        waits_in_hook: false,
+        is_retained: false,
+        template: None,
+        launch_configuration: None,
+        weight: 1,
+        in_service_since: None,
+        was_in_service: false,
+    }
+}
+
+/// A scaling group of one to three, without instances.
+pub(crate) fn scaling_group(name: &str) -> ScalingGroup {
+    ScalingGroup {
+        name: name.into(),
+        min: 1,
+        max: 3,
+        desired: 1,
+        subnets: vec![],
+        template: None,
+        launch_configuration: None,
+        warm_pool: None,
+        mixed: None,
+        tags: vec![],
+        unpropagated_tags: vec![],
+        suspended_processes: vec![],
+        enabled_metrics: vec![],
+        instances: vec![],
+        deleting: false,
+    }
+}
+
+/// A cluster in the VPC `vpc-1`.
+pub(crate) fn cluster(name: &str) -> Cluster {
+    Cluster {
+        name: name.into(),
+        arn: format!("arn:aws:eks:us-west-2:1:cluster/{name}"),
+        version: "1.33".into(),
+        endpoint: "https://demo".into(),
+        ca: "Y2E=".into(),
+        service_cidr: "10.100.0.0/16".into(),
+        is_ipv6: false,
+        vpc: Some("vpc-1".into()),
+        authentication_mode: "CONFIG_MAP".into(),
+    }
+}
+
+/// A subnet or security group in the VPC `vpc-1`.
+pub(crate) fn network_object(id: &str) -> NetworkObject {
+    let zone = Some("us-west-2a".into());
+    NetworkObject { id: id.into(), name: None, vpc: "vpc-1".into(), zone, assigns_ipv6: None }
+}
