@@ -17,6 +17,7 @@ pub mod lock;
 pub mod ownership;
 pub mod plan;
 pub mod provisioner;
+pub(crate) mod rollout;
 pub mod rotation;
 pub mod settings;
 pub(crate) mod telemetry;

@@ -25,6 +25,7 @@ fn command() -> anyhow::Result<ExitCode> {
         Command::Release(args) => runtime()?.block_on(cli::release::run(args)),
         Command::Status(args) => runtime()?.block_on(cli::status::run(args)),
         Command::Reconcile(args) => runtime()?.block_on(cli::reconcile::run(args)),
+        Command::Rollout(args) => runtime()?.block_on(cli::rollout::run(args)),
         Command::Plan(args) => runtime()?.block_on(cli::plan::run(args)),
     }
 }

@@ -28,6 +28,7 @@ pub(crate) use merge::{is_group_locked, merge_annotations, merge_empty_group};
 pub use merged_spec::{MergedAnnotations, MergedSpec};
 pub use overridden::OverriddenValue;
 pub use parse::Boundaries;
+pub(crate) use parse::{CONFIG_MAP_KEYS, content_hash};
 pub(crate) use policy::{Policy, PolicyViolation};
 pub(crate) use provenance::Source;
 pub(crate) use quota::{NamespaceUsage, QuotaClaim, QuotaRequest};

@@ -95,7 +95,7 @@ impl Boundaries {
             listed_paths.extend(found.iter().map(place));
             Ok(found.into_iter().map(|(_, path)| path).collect::<Vec<_>>())
         };
-        let mut parsed = Self {
+        let parsed = Self {
             replace: paths(&shared, "replace", Boundary::Replace)?,
             merge: paths(&shared, "merge", Boundary::Merge)?,
             merge_override: paths(&shared, "mergeOverride", Boundary::MergeOverride)?,
@@ -103,7 +103,7 @@ impl Boundaries {
             defaults: defaults.fragment(defaults.value.clone(), "", &mut warnings)?,
             conditionals: parse_conditionals(&conditionals, &mut warnings)?,
             policy: Policy::parse(&policy)?,
-            revision: revision(data),
+            revision: content_hash(data),
         };
         parsed.policy.warn_globs(&policy, &mut warnings);
         warn_clashes(&listed_paths, &boundaries, &mut warnings);
@@ -115,7 +115,6 @@ impl Boundaries {
             let prefix = format!("[{index}].defaults.");
             conditionals.warn_unreached(&conditional.defaults, &prefix, &listed, &mut warnings);
         }
-        parsed.revision.truncate(16);
         Ok((parsed, warnings))
     }
 
@@ -256,9 +255,12 @@ fn warn_clashes(listed: &[ListedPath], section: &Section, warnings: &mut Vec<Con
     }
 }
 
-fn revision(data: &BTreeMap<String, String>) -> String {
+/// Hash of the keys that the controller reads, as in the status of groups. It changes with any edit of their text.
+pub(crate) fn content_hash(data: &BTreeMap<String, String>) -> String {
     let known: Vec<_> = CONFIG_MAP_KEYS.iter().map(|key| data.get(*key)).collect();
-    sha256_hex(&json!(known).to_string())
+    let mut hash = sha256_hex(&json!(known).to_string());
+    hash.truncate(16);
+    hash
 }
 
 fn unknown_keys(data: &BTreeMap<String, String>) -> Vec<ConfigWarning> {

@@ -1,15 +1,16 @@
-//! `crd`: the CustomResourceDefinition.
+//! `crd`: the CustomResourceDefinitions.
 
 use std::process::ExitCode;
 
 use super::output;
 
-/// Print the CustomResourceDefinition, ready for `kubectl apply -f -`
+/// Print the CustomResourceDefinitions, ready for `kubectl apply -f -`
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct CrdArgs {}
 
 /// Runs the command on the process's own streams.
 pub fn run(_: CrdArgs) -> anyhow::Result<ExitCode> {
-    output::print(crate::api::crd_yaml().as_bytes())?;
+    let all: String = crate::api::crd_files().into_iter().map(|(_, text)| text).collect();
+    output::print(all.as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }

@@ -17,9 +17,11 @@ pub mod reconcile;
 pub mod release;
 pub mod render;
 mod rights;
+pub mod rollout;
 pub mod run;
 mod settings;
 pub mod status;
+mod table;
 
 /// One InstanceGroup, with the rights of the caller. That it does not exist is said once, with its name.
 async fn read_group(client: &Client, namespace: &str, name: &str) -> anyhow::Result<GroupObject> {

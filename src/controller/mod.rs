@@ -15,6 +15,7 @@ mod recorded_cluster;
 pub mod report;
 pub(crate) mod requeue;
 pub(crate) mod revision_effects;
+mod revisions;
 pub(crate) mod stores;
 pub(crate) mod trigger;
 pub(crate) mod watches;

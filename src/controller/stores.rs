@@ -58,6 +58,8 @@ pub(crate) struct Stores {
     pub config_map: tokio::sync::Mutex<Lookup<ConfigMap>>,
     /// Whether the ConfigMap has the annotation `lock-upgrades`.
     pub config_map_locked: RwLock<bool>,
+    /// Held by the task that stores a revision of the ConfigMap.
+    pub revision_turn: tokio::sync::Mutex<()>,
     /// `mapRoles` of kube-system/aws-auth, parsed once for each version.
     pub map_roles: RwLock<Lookup<Arc<MapRoles>>>,
     /// Whether the first list of groups is complete. A flag, because only one task can wait for a reflector store.
@@ -86,6 +88,7 @@ impl Stores {
             boundaries: BoundariesCell::default(),
             config_map: tokio::sync::Mutex::default(),
             config_map_locked: RwLock::default(),
+            revision_turn: tokio::sync::Mutex::default(),
             map_roles: RwLock::default(),
             groups_synced: AtomicBool::default(),
             namespaces_synced: AtomicBool::default(),

@@ -12,8 +12,9 @@ use serde_json::Value;
 
 use super::{
     AttachedVolume, AwsAuthMap, EventTarget, EvictOutcome, KubeApi, KubeError, KubeEvent, PodInfo, UnschedulablePod,
-    config_maps, groups, nodes, pods, strategy,
+    config_maps, groups, nodes, pods, revisions, strategy,
 };
+use crate::api::BoundariesRevision;
 use crate::lock::Locks;
 use crate::rotation::crd::{DiscoveredKind, ResourceKind};
 
@@ -171,6 +172,18 @@ impl KubeApi for KubeClient {
         data: &BTreeMap<String, String>,
     ) -> Result<bool, KubeError> {
         config_maps::put_last_known_good(&self.client, config_namespace, data).await
+    }
+
+    async fn boundaries_revisions(&self, namespace: &str) -> Result<Option<Vec<BoundariesRevision>>, KubeError> {
+        revisions::list(&self.client, namespace).await
+    }
+
+    async fn create_boundaries_revision(&self, revision: &BoundariesRevision) -> Result<(), KubeError> {
+        revisions::create(&self.client, revision).await
+    }
+
+    async fn delete_boundaries_revision(&self, namespace: &str, name: &str, uid: &str) -> Result<(), KubeError> {
+        revisions::delete(&self.client, namespace, name, uid).await
     }
 
     async fn discover_kind(&self, group: &str, version: &str, kind: &str) -> Result<Option<DiscoveredKind>, KubeError> {

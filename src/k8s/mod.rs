@@ -10,6 +10,7 @@ pub(crate) mod fake;
 mod groups;
 mod nodes;
 mod pods;
+mod revisions;
 mod strategy;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,6 +20,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use serde_json::Value;
 
+use crate::api::BoundariesRevision;
 pub(crate) use crate::lock::Locks;
 use crate::plan::event::EventKind;
 use crate::rotation::crd::{DiscoveredKind, ResourceKind};
@@ -233,6 +235,15 @@ pub trait KubeApi: Send + Sync {
         config_namespace: &str,
         data: &BTreeMap<String, String>,
     ) -> Result<bool, KubeError>;
+
+    /// The stored revisions of the boundaries, read fresh; `None` when the API server does not serve the kind.
+    async fn boundaries_revisions(&self, namespace: &str) -> Result<Option<Vec<BoundariesRevision>>, KubeError>;
+
+    /// Creates a revision of the boundaries; `Conflict` when one with its name already exists.
+    async fn create_boundaries_revision(&self, revision: &BoundariesRevision) -> Result<(), KubeError>;
+
+    /// Deletes the revision of the boundaries with this UID. It is not an error if it no longer exists.
+    async fn delete_boundaries_revision(&self, namespace: &str, name: &str, uid: &str) -> Result<(), KubeError>;
 
     /// What the API server serves for a kind; `None` when it does not serve the kind.
     async fn discover_kind(&self, group: &str, version: &str, kind: &str) -> Result<Option<DiscoveredKind>, KubeError>;

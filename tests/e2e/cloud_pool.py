@@ -18,7 +18,7 @@ NAMESPACES = "/api/v1/namespaces"
 CONFIG_MAPS = harness.CONFIG.rpartition("/")[0]
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/instance-manager/leases/instance-manager"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-SHIPPED = (f"{DEFINITIONS}/instancegroups.instancemgr.keikoproj.io", "/apis/rbac.authorization.k8s.io/v1/clusterroles/instance-manager")
+SHIPPED = (f"{DEFINITIONS}/instancegroups.instancemgr.keikoproj.io", f"{DEFINITIONS}/boundariesrevisions.instancemgr.keikoproj.io", "/apis/rbac.authorization.k8s.io/v1/clusterroles/instance-manager")
 """What every control plane starts with and a test may change."""
 
 
@@ -111,6 +111,7 @@ class ControlPlane:
             cloud.api("DELETE", f"{NAMESPACES}/{namespace}/pods", {"gracePeriodSeconds": 0})
         cloud.api("DELETE", "/api/v1/nodes")
         cloud.api("DELETE", LEASE)
+        cloud.api("DELETE", f"{harness.GROUPS}/namespaces/instance-manager/boundariesrevisions")
         # The simulated EKS makes pods Fargate pods with these.
         for kind in ("mutatingadmissionpolicies", "mutatingadmissionpolicybindings"):
             cloud.api("DELETE", f"/apis/admissionregistration.k8s.io/v1/{kind}")

@@ -1,16 +1,17 @@
-//! `crds/instancegroups.yaml` must match the API types. `UPDATE_GOLDEN=1 cargo test --test it` regenerates it.
+//! The files in `crds/` must match the API types. `UPDATE_GOLDEN=1 cargo test --test it` regenerates it.
 
 use instance_manager::api;
 
 #[test]
-fn crd_file_matches_types() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/crds/instancegroups.yaml");
-    let generated = api::crd_yaml();
-    if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        std::fs::write(path, &generated).expect("the golden file is written");
+fn crd_files_match_types() {
+    for (name, generated) in api::crd_files() {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("crds").join(name);
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            std::fs::write(&path, &generated).expect("the golden file is written");
+        }
+        let stored = std::fs::read_to_string(&path).expect("the golden file exists");
+        assert!(stored == generated, "crds/{name} is stale: run UPDATE_GOLDEN=1 cargo test --test it");
     }
-    let stored = std::fs::read_to_string(path).expect("the golden file exists");
-    assert!(stored == generated, "crds/instancegroups.yaml is stale: run UPDATE_GOLDEN=1 cargo test --test it");
 }
 
 #[test]
@@ -25,12 +26,14 @@ fn every_field_has_a_description() {
             walk(&property["items"], &path, missing);
         }
     }
-    let crd: serde_json::Value = serde_yaml::from_str(&api::crd_yaml()).expect("the CRD is YAML");
-    let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
-    let mut missing = vec![];
-    walk(&schema["properties"]["spec"], "spec", &mut missing);
-    walk(&schema["properties"]["status"], "status", &mut missing);
-    assert_eq!(missing, Vec::<String>::new());
+    for (name, text) in api::crd_files() {
+        let crd: serde_json::Value = serde_yaml::from_str(&text).expect("the CRD is YAML");
+        let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+        let mut missing = vec![];
+        walk(&schema["properties"]["spec"], "spec", &mut missing);
+        walk(&schema["properties"]["status"], "status", &mut missing);
+        assert_eq!(missing, Vec::<String>::new(), "{name}");
+    }
 }
 
 #[test]

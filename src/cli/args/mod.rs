@@ -18,7 +18,7 @@ use crate::telemetry::logging::LogFormat;
 pub(crate) use connection::Target;
 pub use connection::{ConnectionArgs, NamespaceArgs, ScopeArgs};
 pub(crate) use values::{GroupRef, ListenAddress};
-use values::{parse_bool, parse_duration, parse_minutes, parse_scaling_configuration};
+use values::{parse_bool, parse_duration, parse_minutes, parse_revision, parse_scaling_configuration};
 
 /// Manages EKS worker nodes from InstanceGroups, within the boundaries that a cluster admin sets.
 #[derive(Debug, Parser)]
@@ -56,6 +56,8 @@ pub enum Command {
     /// Refuses while this controller runs, and while nodes of any group are being replaced. Exit status: 0 when every
     /// group is released, 2 when a dry run found something to do or a group was skipped, 1 when it refuses or fails.
     Release(ReleaseArgs),
+    /// Show the revisions of the boundaries: what the ConfigMap held, since when, and who changed it.
+    Rollout(RolloutArgs),
     /// Ask the controller to look at a group now, and wait for the result. Uses your Kubernetes permissions.
     ///
     /// Exit status: 0 when the group is Ready, 2 when it is not, 1 on an error.
@@ -66,7 +68,7 @@ pub enum Command {
     Explain(super::explain::ExplainArgs),
     /// Check the ConfigMap of boundaries, for CI. Needs no cluster.
     Lint(super::lint::LintArgs),
-    /// Print the CustomResourceDefinition.
+    /// Print the CustomResourceDefinitions.
     Crd(super::crd::CrdArgs),
 }
 
@@ -215,6 +217,46 @@ pub struct ReconcileArgs {
 
     #[command(flatten)]
     pub connection: ConnectionArgs,
+}
+
+/// Show the revisions of the boundaries.
+#[derive(Clone, Debug, Args)]
+pub struct RolloutArgs {
+    #[command(subcommand)]
+    pub command: RolloutCommand,
+}
+
+/// The commands of `rollout`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum RolloutCommand {
+    /// List the stored revisions, newest first; or show one of them.
+    ///
+    /// Go back by committing an earlier content: `rollout history --revision 3 -o yaml` prints it as a ConfigMap.
+    History(HistoryArgs),
+}
+
+/// List or show revisions.
+#[derive(Clone, Debug, Args)]
+pub struct HistoryArgs {
+    /// Show this revision and all its differences to the one before; 3 or r3
+    #[arg(long, value_name = "NUMBER", value_parser = parse_revision)]
+    pub revision: Option<i64>,
+
+    /// Output format: text for people; JSON or YAML, with --revision, is a ConfigMap to commit, with its user data
+    #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t = OutputFormat::Text)]
+    pub output: OutputFormat,
+
+    /// Namespace of the ConfigMap `instance-manager`
+    #[arg(long, value_name = "NAMESPACE", default_value = DEFAULT_CONFIG_NAMESPACE)]
+    pub config_namespace: String,
+
+    /// Kubeconfig file [default: KUBECONFIG, or the service account of the pod]
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+
+    /// Context of the kubeconfig [default: its current context]
+    #[arg(long, value_name = "NAME")]
+    pub context: Option<String>,
 }
 
 /// Check a cluster before the cut-over.

@@ -90,6 +90,12 @@ pub(super) fn parse_minutes(text: &str) -> Result<Duration, String> {
     parsed.ok_or_else(|| "expected a number of minutes, such as `10`".to_owned())
 }
 
+/// The number of a revision, as `3` or `r3`.
+pub(super) fn parse_revision(text: &str) -> Result<i64, String> {
+    let number = text.strip_prefix('r').unwrap_or(text).parse().ok().filter(|number| *number > 0);
+    number.ok_or_else(|| "expected the number of a revision, such as `3`".to_owned())
+}
+
 /// The kind of scaling configuration, case-insensitive.
 pub(super) fn parse_scaling_configuration(text: &str) -> Result<ScalingConfigurationKind, String> {
     ScalingConfigurationKind::parse(text).ok_or_else(|| "expected LaunchTemplate or LaunchConfiguration".to_owned())

@@ -9,6 +9,7 @@ use kube::ResourceExt;
 use super::read::{DrainedPod, GroupDetails, Readable, is_drained};
 use crate::api::names::{annotation, condition};
 use crate::api::{Condition, InstanceGroup, InstanceGroupStatus, NodeCounts};
+use crate::cli::table::table;
 use crate::util::duration;
 use crate::util::escape::escape_control;
 
@@ -234,21 +235,6 @@ fn problem(group: &InstanceGroup) -> Option<String> {
 
 fn titled(title: &str, text: &str) -> String {
     if text.is_empty() { String::new() } else { format!("{title}\n{text}") }
-}
-
-/// Rows in columns. The last column is not padded.
-fn table<const N: usize>(rows: &[[String; N]], indent: &str) -> String {
-    let mut widths = [0; N];
-    for row in rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = (*width).max(cell.chars().count());
-        }
-    }
-    let line = |row: &[String; N]| {
-        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{:width$}", escape_control(cell)));
-        format!("{indent}{}\n", cells.collect::<Vec<_>>().join("  ").trim_end())
-    };
-    rows.iter().map(line).collect()
 }
 
 /// The time since `at`, as kubectl writes it: the largest unit, with the next smaller one below ten.

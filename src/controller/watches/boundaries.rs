@@ -16,6 +16,7 @@ use crate::boundaries::ConfigError;
 use crate::boundaries::active::{ActiveBoundaries, BoundariesSource, ConfigMapData, select_active};
 use crate::controller::context::{Context, config_map_target, publish_event};
 use crate::controller::planner::Planner;
+use crate::controller::revisions;
 use crate::controller::trigger::Trigger;
 use crate::lock::is_locked;
 use crate::plan::{Event, Write};
@@ -34,14 +35,14 @@ pub(crate) async fn watch(client: Client, trigger: Trigger) {
 
 /// Loads the boundaries again after this process became able to write: the previous leader may not have stored the last
 /// known good revision or published the events.
-pub(crate) async fn reload_after_election(ctx: &Context) {
+pub(crate) async fn reload_after_election(ctx: &Arc<Context>) {
     let live = ctx.stores.config_map.lock().await.clone();
     if live.is_queried() {
         reload(live.as_present(), ctx).await;
     }
 }
 
-async fn reload(live: Option<&ConfigMap>, ctx: &Context) {
+async fn reload(live: Option<&ConfigMap>, ctx: &Arc<Context>) {
     while !ctx.stores.groups_synced.load(Ordering::Acquire) {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
@@ -78,9 +79,31 @@ async fn reload(live: Option<&ConfigMap>, ctx: &Context) {
         }
     }
     let (revision, warnings) = (active.revision.clone(), active.warnings.len());
+    let is_live = active.source == BoundariesSource::Live;
     ctx.stores.boundaries.set(active);
+    if is_live && ctx.can_write() {
+        store_revision(live, stored, revision.clone(), ctx);
+    }
     // Set last: once the metric shows a revision, every new plan uses it.
     ctx.metrics.set_boundaries(Some(revision.as_str()).filter(|r| !r.is_empty()), valid, warnings);
+}
+
+/// Adds the content in force to the history, beside everything else. `before` is the last known good content, with which
+/// a history begins. While the API server does not take it, the intervals grow; another content or leader ends it.
+fn store_revision(live: Option<&ConfigMap>, before: Option<ConfigMapData>, revision: String, ctx: &Arc<Context>) {
+    let (Some(live), ctx) = (live.cloned(), ctx.clone()) else { return };
+    tokio::spawn(async move {
+        let mut delay = Duration::from_secs(1);
+        let (kube, namespace) = (ctx.planner.kube.as_ref(), &ctx.config_namespace);
+        // Without it, a content that is in force no longer could be stored after its successor.
+        let _turn = ctx.stores.revision_turn.lock().await;
+        let is_in_force = || ctx.can_write() && ctx.stores.boundaries.get().revision == revision;
+        while let Err(error) = revisions::store(kube, namespace, &live, before.as_ref(), is_in_force).await {
+            tracing::warn!(%error, "cannot store the boundaries as a BoundariesRevision");
+            tokio::time::sleep(delay).await;
+            delay = (delay * 2).min(ctx.planner.settings.resync_period);
+        }
+    });
 }
 
 /// Stores a valid revision. While somebody else puts another one in its place, the intervals grow.

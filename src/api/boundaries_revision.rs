@@ -1,0 +1,96 @@
+//! The resource `BoundariesRevision`: one content of the ConfigMap `instance-manager`, as the controller stored it.
+//!
+//! It is for the controller what a ReplicaSet is for a Deployment: made by it, never in Git, and a history that people
+//! can read. Names are `r1`, `r2` and so on.
+
+// The lint mistakes the type and path of each printer column for a repetition.
+#![allow(clippy::duplicated_attributes)]
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use kube::{CustomResource, KubeSchema};
+use serde::{Deserialize, Serialize};
+
+/// One content of the ConfigMap `instance-manager`. The controller creates it; nothing in it can be changed.
+#[derive(CustomResource, KubeSchema, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[kube(
+    group = "instancemgr.keikoproj.io",
+    version = "v1alpha1",
+    kind = "BoundariesRevision",
+    plural = "boundariesrevisions",
+    shortname = "brev",
+    namespaced,
+    derive = "PartialEq",
+    doc = "One content of the ConfigMap instance-manager, as the controller stored it.",
+    printcolumn(
+        name = "Since",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp",
+        description = "time since the content came into force"
+    ),
+    printcolumn(
+        name = "By",
+        type_ = "string",
+        json_path = ".spec.from.manager",
+        description = "who wrote the ConfigMap"
+    ),
+    printcolumn(
+        name = "Change",
+        type_ = "string",
+        json_path = ".spec.from.change",
+        description = "difference to the revision before"
+    ),
+    printcolumn(
+        name = "Hash",
+        type_ = "string",
+        json_path = ".spec.hash",
+        description = "hash of the content, as in the status of groups",
+        priority = 1
+    )
+)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("self == oldSelf").message("a revision cannot be changed; change the ConfigMap instance-manager"))]
+pub struct BoundariesRevisionSpec {
+    /// Order of arrival, from 1. The name of the object is r and this number.
+    #[schemars(range(min = 1))]
+    pub number: i64,
+    /// Hash of the content. Two revisions have the same hash when an admin goes back to an earlier content.
+    #[schemars(length(min = 1, max = 64))]
+    pub hash: String,
+    /// The keys of the ConfigMap that the controller reads: boundaries, defaults, conditionals, policy. Each text has at
+    /// most 1 MiB.
+    pub data: BTreeMap<String, String>,
+    /// Where the content came from.
+    pub from: RevisionSource,
+}
+
+/// Where the content of a revision came from.
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RevisionSource {
+    /// The field manager that last wrote the ConfigMap, such as argocd-controller or kubectl-edit; empty when the API
+    /// server does not tell it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub manager: String,
+    /// When it wrote the ConfigMap, in RFC 3339.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time: Option<String>,
+    /// resourceVersion of the ConfigMap.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub resource_version: String,
+    /// Difference to the revision before, for people; user data is not shown.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub change: String,
+}
+
+/// The data may hold secrets in user data, so it is not shown.
+impl fmt::Debug for BoundariesRevisionSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BoundariesRevisionSpec")
+            .field("number", &self.number)
+            .field("hash", &self.hash)
+            .field("from", &self.from)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,222 @@
+//! `rollout history`: what the ConfigMap held, since when, and who changed it.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use serde_json::{Value, json};
+
+use crate::api::BoundariesRevision;
+use crate::api::names::CONFIG_MAP;
+use crate::boundaries::{Boundaries, content_hash};
+use crate::cli::args::{HistoryArgs, OutputFormat};
+use crate::cli::output::print;
+use crate::cli::table::table;
+use crate::k8s::{self, KubeApi, KubeClient};
+use crate::rollout::{changes, sorted};
+use crate::util::escape::escape_control;
+
+/// Runs the command.
+pub(super) async fn run(args: HistoryArgs) -> anyhow::Result<ExitCode> {
+    let client = k8s::connect(args.kubeconfig.as_deref(), args.context.as_deref())
+        .await
+        .context("connecting to the API server")?;
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), &args.config_namespace);
+    let stored = KubeClient::new(client, "instance-manager").boundaries_revisions(&args.config_namespace).await?;
+    let Some(stored) = stored else {
+        anyhow::bail!(
+            "the cluster has no BoundariesRevisions; install their definition: instance-manager crd | kubectl apply -f -"
+        )
+    };
+    let revisions = sorted(&stored);
+    let text = match args.revision {
+        Some(number) => {
+            let at = revisions
+                .iter()
+                .position(|revision| revision.spec.number == number)
+                .with_context(|| missing(number, &revisions))?;
+            let before = at.checked_sub(1).map(|before| revisions[before]);
+            match args.output {
+                OutputFormat::Text => describe(revisions[at], before),
+                format => serialized(&manifest(revisions[at], &args.config_namespace), format)?,
+            }
+        }
+        None => {
+            let live =
+                k8s::call("get", "configmaps", maps.get_opt(CONFIG_MAP)).await?.map(|map| map.data.unwrap_or_default());
+            let in_force = in_force(&revisions, live.as_ref());
+            match args.output {
+                OutputFormat::Text => list(&revisions, &in_force),
+                format => serialized(&documents(&revisions, &in_force), format)?,
+            }
+        }
+    };
+    print(text.as_bytes())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Which revision is in force.
+struct InForce {
+    number: Option<i64>,
+    /// Why it is not the content of the ConfigMap.
+    why: Option<String>,
+}
+
+fn in_force(revisions: &[&BoundariesRevision], live: Option<&BTreeMap<String, String>>) -> InForce {
+    let number = revisions.last().map(|newest| newest.spec.number);
+    let why = match live.map(|live| (live, Boundaries::parse(live))) {
+        None => Some("the ConfigMap instance-manager is missing".to_owned()),
+        Some((_, Err(error))) => Some(format!("the ConfigMap instance-manager is invalid: {error}")),
+        Some((live, Ok(_))) if revisions.last().is_none_or(|newest| newest.spec.hash != content_hash(live)) => {
+            Some("the controller has not stored the content of the ConfigMap instance-manager yet".to_owned())
+        }
+        Some((_, Ok(_))) => None,
+    };
+    InForce { number, why }
+}
+
+fn missing(number: i64, revisions: &[&BoundariesRevision]) -> String {
+    let names: Vec<_> = revisions.iter().map(|revision| format!("r{}", revision.spec.number)).collect();
+    match names.as_slice() {
+        [] => "there are no revisions; the controller stores the first one when it runs".to_owned(),
+        _ => format!("there is no revision r{number}; there are {}", names.join(", ")),
+    }
+}
+
+fn list(revisions: &[&BoundariesRevision], in_force: &InForce) -> String {
+    let header = ["REVISION", "SINCE", "BY", "CHANGE"].map(str::to_owned);
+    let rows = revisions.iter().rev().map(|revision| {
+        let mark = if in_force.number == Some(revision.spec.number) { "*" } else { "" };
+        let from = &revision.spec.from;
+        [format!("r{}{mark}", revision.spec.number), since(revision), or_dash(&from.manager), or_dash(&from.change)]
+    });
+    let mut text = table(&[header].into_iter().chain(rows).collect::<Vec<_>>(), "");
+    match &in_force.why {
+        Some(why) => text += &format!("\n* is in force: {}\n", escape_control(why)),
+        None => text += "\n* is in force\n",
+    }
+    text
+}
+
+fn describe(revision: &BoundariesRevision, before: Option<&BoundariesRevision>) -> String {
+    let (spec, from) = (&revision.spec, &revision.spec.from);
+    let mut text =
+        format!("r{}  since {}  by {}  hash {}\n", spec.number, since(revision), or_dash(&from.manager), spec.hash);
+    match before {
+        None => text += "\nthe revision before is not stored\n",
+        Some(before) => {
+            text += &format!("\nchanged from r{}:\n", before.spec.number);
+            for change in changes(&before.spec.data, &spec.data) {
+                text += &format!("  {}\n", escape_control(&change));
+            }
+        }
+    }
+    text + &format!(
+        "\ninstance-manager rollout history --revision {} -o yaml prints it as a ConfigMap to commit\n",
+        spec.number
+    )
+}
+
+/// The time at which the content came into force: when it was stored.
+fn since(revision: &BoundariesRevision) -> String {
+    let stored_at = revision.metadata.creation_timestamp.as_ref();
+    stored_at.map_or_else(|| "-".to_owned(), |at| crate::api::rfc3339(at.0))
+}
+
+fn or_dash(text: &str) -> String {
+    if text.is_empty() { "-".to_owned() } else { text.to_owned() }
+}
+
+/// A ConfigMap with the content of a revision.
+fn manifest(revision: &BoundariesRevision, namespace: &str) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": CONFIG_MAP, "namespace": namespace},
+        "data": revision.spec.data,
+    })
+}
+
+fn documents(revisions: &[&BoundariesRevision], in_force: &InForce) -> Value {
+    let document = |revision: &&BoundariesRevision| {
+        let spec = &revision.spec;
+        json!({
+            "revision": spec.number,
+            "hash": spec.hash,
+            "since": since(revision),
+            "inForce": in_force.number == Some(spec.number),
+            "from": spec.from,
+        })
+    };
+    json!({"revisions": revisions.iter().rev().map(document).collect::<Vec<_>>(), "why": in_force.why})
+}
+
+fn serialized(value: &Value, format: OutputFormat) -> anyhow::Result<String> {
+    Ok(match format {
+        OutputFormat::Json => serde_json::to_string_pretty(value)? + "\n",
+        OutputFormat::Yaml | OutputFormat::Text => serde_yaml::to_string(value)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::{BoundariesRevisionSpec, RevisionSource};
+
+    fn revision(number: i64, image: &str, change: &str) -> BoundariesRevision {
+        let data = data(image);
+        let from =
+            RevisionSource { manager: "argocd-controller".into(), change: change.into(), ..RevisionSource::default() };
+        let spec = BoundariesRevisionSpec { number, hash: content_hash(&data), data, from };
+        let mut revision = BoundariesRevision::new(&format!("r{number}"), spec);
+        revision.metadata.creation_timestamp = serde_json::from_value(json!("2026-08-21T08:02:11Z")).ok();
+        revision
+    }
+
+    fn data(image: &str) -> BTreeMap<String, String> {
+        let defaults = format!(
+            "spec: {{eks: {{configuration: {{image: {image}, userData: [{{name: a, data: canary-{image}}}]}}}}}}"
+        );
+        [("defaults".to_owned(), defaults)].into()
+    }
+
+    #[test]
+    fn list_shows_newest_first_and_which_one_is_in_force() {
+        let (first, second) = (revision(1, "ami-1", ""), revision(2, "ami-2", "image: \"ami-1\" -> \"ami-2\""));
+        let revisions = [&first, &second];
+        let text = list(&revisions, &in_force(&revisions, Some(&data("ami-2"))));
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines[1], "r2*       2026-08-21T08:02:11Z  argocd-controller  image: \"ami-1\" -> \"ami-2\"");
+        assert!(lines[2].starts_with("r1  ") && lines[2].ends_with('-'), "{text}");
+        assert_eq!(lines.last(), Some(&"* is in force"));
+        let broken = [("defaults".to_owned(), "{".to_owned())].into();
+        for (live, why) in [
+            (None, "is missing"),
+            (Some(&broken), "is invalid: defaults line"),
+            (Some(&data("ami-3")), "has not stored"),
+        ] {
+            let text = list(&revisions, &in_force(&revisions, live));
+            assert!(
+                text.lines().last().is_some_and(|line| line.starts_with("* is in force: ") && line.contains(why)),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn one_revision_shows_its_changes_and_can_be_committed() {
+        let (first, second) = (revision(1, "ami-1", ""), revision(2, "ami-2", ""));
+        let text = describe(&second, Some(&first));
+        assert!(
+            text.contains("changed from r1:\n  image: \"ami-1\" -> \"ami-2\"\n  userData[a].data changed\n"),
+            "{text}"
+        );
+        assert!(!text.contains("canary"), "{text}");
+        assert!(describe(&first, None).contains("the revision before is not stored"));
+        let map: ConfigMap = serde_json::from_value(manifest(&first, "im")).unwrap();
+        assert_eq!(map.data, Some(data("ami-1")));
+        assert!(missing(9, &[&first, &second]).contains("no revision r9; there are r1, r2"));
+    }
+}

@@ -1,0 +1,114 @@
+//! Stores each content of the ConfigMap `instance-manager` as a BoundariesRevision, if that kind is installed.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::ResourceExt;
+
+use crate::api::{RevisionSource, rfc3339};
+use crate::k8s::{KubeApi, KubeError};
+use crate::rollout::{Current, HistoryStep, next_step};
+
+/// How many steps are tried in a row. Each removes one difference; only another writer makes more necessary.
+const MAX_STEPS: usize = 20;
+
+/// Stores the content of the live ConfigMap and deletes what is too old. `before` is what was in force until now. Nothing
+/// is done without the kind, or when the content is in force no longer.
+///
+/// # Errors
+/// The API server did not answer, or denied a call. The history is then continued with the next edit or leader.
+pub(crate) async fn store(
+    kube: &dyn KubeApi,
+    namespace: &str,
+    live: &ConfigMap,
+    before: Option<&BTreeMap<String, String>>,
+    is_in_force: impl Fn() -> bool,
+) -> Result<(), KubeError> {
+    let data = live.data.clone().unwrap_or_default();
+    for _ in 0..MAX_STEPS {
+        let Some(stored) = kube.boundaries_revisions(namespace).await? else { return Ok(()) };
+        if !is_in_force() {
+            return Ok(());
+        }
+        let current = Current { data: &data, from: source(live) };
+        match next_step(&stored, before, &current, namespace) {
+            None => return Ok(()),
+            Some(HistoryStep::Create(revision)) => match kube.create_boundaries_revision(&revision).await {
+                // Somebody took the name meanwhile.
+                Err(error) if error.is_conflict() => {}
+                other => {
+                    other?;
+                    let (name, change) = (revision.name_any(), &revision.spec.from.change);
+                    tracing::info!(revision = %name, hash = %revision.spec.hash, by = %revision.spec.from.manager, "stored the boundaries: {change}");
+                }
+            },
+            Some(HistoryStep::Delete { name, uid }) => kube.delete_boundaries_revision(namespace, &name, &uid).await?,
+        }
+    }
+    Ok(())
+}
+
+/// Who wrote the data of the ConfigMap last, and when, as the API server tells it.
+fn source(live: &ConfigMap) -> RevisionSource {
+    let writers = live.managed_fields().iter().filter(|entry| {
+        let has_data = |fields: &serde_json::Value| fields.get("f:data").is_some();
+        entry.subresource.is_none() && entry.fields_v1.as_ref().is_some_and(|fields| has_data(&fields.0))
+    });
+    let last = writers.max_by_key(|entry| entry.time.as_ref().map(|time| time.0));
+    RevisionSource {
+        manager: last.and_then(|entry| entry.manager.clone()).unwrap_or_default(),
+        time: last.and_then(|entry| entry.time.as_ref()).map(|time| rfc3339(time.0)),
+        resource_version: live.resource_version().unwrap_or_default(),
+        change: String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use serde_json::json;
+
+    use super::*;
+
+    /// The API server may refuse a call while it starts; the caller tries again. What is in force no longer is not stored.
+    #[tokio::test]
+    async fn content_is_stored_while_it_is_in_force() {
+        let created = Arc::new(Mutex::new(vec![]));
+        let log = created.clone();
+        let client = crate::k8s::fake::client(move |call| match call.method.as_str() {
+            "POST" => {
+                log.lock().unwrap().push(call.body["metadata"]["name"].as_str().unwrap_or_default().to_owned());
+                crate::k8s::fake::failure(429, "TooManyRequests", "storage is initializing")
+            }
+            _ => (
+                200,
+                json!({"apiVersion": "instancemgr.keikoproj.io/v1alpha1", "kind": "BoundariesRevisionList", "metadata": {}, "items": []}),
+            ),
+        });
+        let kube = crate::k8s::KubeClient::new(client, "test");
+        let store = async |in_force: bool| store(&kube, "im", &ConfigMap::default(), None, || in_force).await;
+        assert!(store(true).await.is_err(), "the caller must learn that it is not stored");
+        assert!(store(false).await.is_ok());
+        assert_eq!(*created.lock().unwrap(), ["r1"]);
+    }
+
+    #[test]
+    fn last_writer_of_the_data_is_named() {
+        let entry = |manager: &str, time: &str, fields: serde_json::Value| json!({"manager": manager, "operation": "Update", "apiVersion": "v1", "time": time, "fieldsType": "FieldsV1", "fieldsV1": fields});
+        let map: ConfigMap = serde_json::from_value(
+            json!({"metadata": {"name": "instance-manager", "resourceVersion": "7", "managedFields": [
+                entry("argocd-controller", "2026-08-21T08:02:11Z", json!({"f:data": {"f:defaults": {}}})),
+                entry("kubectl-edit", "2026-08-20T08:02:11Z", json!({"f:data": {"f:policy": {}}})),
+                entry("kubectl-annotate", "2026-08-22T08:02:11Z", json!({"f:metadata": {}})),
+            ]}}),
+        )
+        .unwrap();
+        let source = source(&map);
+        assert_eq!(
+            (source.manager.as_str(), source.time.as_deref()),
+            ("argocd-controller", Some("2026-08-21T08:02:11Z"))
+        );
+        assert_eq!(source.resource_version, "7");
+    }
+}

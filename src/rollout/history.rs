@@ -1,0 +1,179 @@
+//! The history of the ConfigMap `instance-manager` as resources: which one is missing, and which ones are too many.
+
+use std::collections::BTreeMap;
+
+use super::change::describe_change;
+use crate::api::{BoundariesRevision, BoundariesRevisionSpec, RevisionSource};
+use crate::boundaries::{CONFIG_MAP_KEYS, content_hash};
+
+/// How many revisions are kept.
+pub(crate) const KEPT_REVISIONS: usize = 10;
+
+/// A content of the ConfigMap, with where it came from.
+#[derive(Clone, Debug)]
+pub(crate) struct Current<'a> {
+    /// Data of the ConfigMap.
+    pub data: &'a BTreeMap<String, String>,
+    /// Where it came from, without the change.
+    pub from: RevisionSource,
+}
+
+/// What has to be done next, so that the history is complete and not too long.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum HistoryStep {
+    /// Create this revision.
+    Create(Box<BoundariesRevision>),
+    /// Delete the revision with this name and UID.
+    Delete {
+        /// Name, such as `r3`.
+        name: String,
+        /// UID, so that no other object of the name is deleted.
+        uid: String,
+    },
+}
+
+/// The next step for the stored revisions; `None` when nothing has to be done. `before` is the content that was in force
+/// before this one, as far as it is known: a history begins with it, so that the first change has a predecessor.
+pub(crate) fn next_step(
+    stored: &[BoundariesRevision],
+    before: Option<&BTreeMap<String, String>>,
+    current: &Current,
+    namespace: &str,
+) -> Option<HistoryStep> {
+    let sorted = sorted(stored);
+    let newest = sorted.last();
+    let hash = content_hash(current.data);
+    if newest.is_some_and(|newest| newest.spec.hash == hash) {
+        return surplus(&sorted);
+    }
+    let first = before.filter(|before| newest.is_none() && content_hash(before) != hash);
+    let (data, mut from) = match first {
+        Some(before) => (before, RevisionSource::default()),
+        None => (current.data, current.from.clone()),
+    };
+    if let Some(newest) = newest {
+        let change = describe_change(&newest.spec.data, data);
+        from.change = if change.is_empty() { "no value; the text alone".to_owned() } else { change };
+    }
+    // A name may be taken by an object that the controller did not make, whatever its spec says.
+    let taken = stored.iter().flat_map(|revision| [Some(revision.spec.number), number_in_name(revision)]).flatten();
+    let number = taken.max().unwrap_or_default() + 1;
+    let spec = BoundariesRevisionSpec { number, hash: content_hash(data), data: known_keys(data), from };
+    let mut revision = BoundariesRevision::new(&format!("r{number}"), spec);
+    revision.metadata.namespace = Some(namespace.to_owned());
+    Some(HistoryStep::Create(Box::new(revision)))
+}
+
+/// The revisions by number, oldest first. An object whose name is not that of its number is not one of the controller's.
+pub(crate) fn sorted(stored: &[BoundariesRevision]) -> Vec<&BoundariesRevision> {
+    let mut found: Vec<_> = stored.iter().filter(|revision| is_genuine(revision)).collect();
+    found.sort_by_key(|revision| revision.spec.number);
+    found
+}
+
+fn is_genuine(revision: &BoundariesRevision) -> bool {
+    number_in_name(revision) == Some(revision.spec.number)
+}
+
+fn number_in_name(revision: &BoundariesRevision) -> Option<i64> {
+    let name = revision.metadata.name.as_deref()?;
+    name.strip_prefix('r')?.parse().ok().filter(|number| format!("r{number}") == name)
+}
+
+/// The oldest revision, if there are more than are kept.
+fn surplus(sorted: &[&BoundariesRevision]) -> Option<HistoryStep> {
+    let oldest = sorted.first().filter(|_| sorted.len() > KEPT_REVISIONS)?;
+    let (name, uid) = (oldest.metadata.name.clone()?, oldest.metadata.uid.clone()?);
+    Some(HistoryStep::Delete { name, uid })
+}
+
+fn known_keys(data: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let known = data.iter().filter(|(key, _)| CONFIG_MAP_KEYS.contains(&key.as_str()));
+    known.map(|(key, text)| (key.clone(), text.clone())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn data(image: &str) -> BTreeMap<String, String> {
+        let defaults = format!("spec: {{eks: {{configuration: {{image: {image}}}}}}}");
+        [("defaults".to_owned(), defaults), ("unknown".to_owned(), "x".to_owned())].into()
+    }
+
+    /// The revisions after the ConfigMap had these images one after another, and what was created and deleted.
+    fn play(stored: &mut Vec<BoundariesRevision>, before: Option<&str>, images: &[&str]) -> Vec<String> {
+        let mut log = vec![];
+        let before = before.map(data);
+        for image in images {
+            let data = data(image);
+            let current = Current { data: &data, from: RevisionSource::default() };
+            while let Some(step) = next_step(stored, before.as_ref(), &current, "im") {
+                match step {
+                    HistoryStep::Create(mut revision) => {
+                        log.push(format!("+{} {}", revision.metadata.name.clone().unwrap(), revision.spec.from.change));
+                        revision.metadata.uid = revision.metadata.name.clone();
+                        stored.push(*revision);
+                    }
+                    HistoryStep::Delete { name, uid } => {
+                        assert_eq!(name, uid);
+                        log.push(format!("-{name}"));
+                        stored.retain(|revision| revision.metadata.name.as_ref() != Some(&name));
+                    }
+                }
+                assert!(log.len() < 100, "{log:?}");
+            }
+        }
+        log
+    }
+
+    #[test]
+    fn each_change_is_stored_once_with_what_changed() {
+        let mut stored = vec![];
+        let log = play(&mut stored, None, &["ami-1", "ami-1", "ami-2", "ami-1"]);
+        assert_eq!(log, ["+r1 ", "+r2 image: \"ami-1\" -> \"ami-2\"", "+r3 image: \"ami-2\" -> \"ami-1\""]);
+        assert_eq!(stored[0].spec.hash, stored[2].spec.hash, "the way back has the same content");
+        assert_ne!(stored[0].spec.hash, stored[1].spec.hash);
+        assert_eq!(stored[0].spec.data.keys().collect::<Vec<_>>(), ["defaults"], "unknown keys are left out");
+    }
+
+    /// A change that was made while the controller was down must have a predecessor to go back to.
+    #[test]
+    fn history_begins_with_the_content_that_was_in_force() {
+        let mut stored = vec![];
+        let log = play(&mut stored, Some("ami-0"), &["ami-1", "ami-2"]);
+        let change = |from: &str, to: &str| format!("image: \"{from}\" -> \"{to}\"");
+        assert_eq!(
+            log,
+            [
+                "+r1 ".to_owned(),
+                format!("+r2 {}", change("ami-0", "ami-1")),
+                format!("+r3 {}", change("ami-1", "ami-2"))
+            ]
+        );
+        assert_eq!(play(&mut vec![], Some("ami-1"), &["ami-1"]), ["+r1 "]);
+    }
+
+    #[test]
+    fn oldest_revisions_beyond_the_limit_are_deleted() {
+        let images: Vec<_> = (0..13).map(|number| format!("ami-{number}")).collect();
+        let mut stored = vec![];
+        let log = play(&mut stored, None, &images.iter().map(String::as_str).collect::<Vec<_>>());
+        assert_eq!(log.iter().filter(|line| line.starts_with('-')).collect::<Vec<_>>(), ["-r1", "-r2", "-r3"]);
+        assert_eq!((stored.len(), sorted(&stored).last().unwrap().spec.number), (KEPT_REVISIONS, 13));
+    }
+
+    /// Somebody else may create an object of this kind; it is neither used nor deleted, and its name is left to it.
+    #[test]
+    fn objects_of_others_are_left_alone() {
+        let mut foreign = BoundariesRevision::new("r7", BoundariesRevisionSpec { number: 3, ..Default::default() });
+        foreign.metadata.uid = Some("foreign".into());
+        let named = BoundariesRevision::new("mine", BoundariesRevisionSpec { number: 5, ..Default::default() });
+        let mut stored = vec![foreign, named];
+        let images: Vec<_> = (0..12).map(|number| format!("ami-{number}")).collect();
+        let log = play(&mut stored, None, &images.iter().map(String::as_str).collect::<Vec<_>>());
+        assert_eq!(log[0], "+r8 ");
+        assert!(!log.iter().any(|line| ["-r7", "-mine"].contains(&line.as_str())), "{log:?}");
+        assert_eq!(stored.len(), KEPT_REVISIONS + 2);
+    }
+}

@@ -1,0 +1,113 @@
+"""The history of the admin's ConfigMap: what is stored of each content, and what people read of it."""
+
+import os
+import subprocess
+import time
+
+import pytest
+import yaml
+
+from localcloud.tests import support
+from e2e import harness
+
+REVISIONS = f"{harness.GROUPS}/namespaces/instance-manager/boundariesrevisions"
+DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/boundariesrevisions.instancemgr.keikoproj.io"
+CONFIG = """
+boundaries: |
+  restricted: [spec.eks.configuration.image]
+  shared: {mergeOverride: [spec.eks.configuration.userData]}
+defaults: |
+  spec: {eks: {configuration: {image: ami-00000001, userData: [{name: a, stage: PreBootstrap, data: canary-1}]}}}
+"""
+
+
+def stored(cloud):
+    """The revisions by name."""
+    return {item["metadata"]["name"]: item["spec"] for item in cloud.get(REVISIONS)["items"]}
+
+
+def set_image(cloud, image):
+    """The admin changes one line."""
+    cloud.edit_config_map(lambda data: data.update(defaults=f"spec: {{eks: {{configuration: {{image: {image}, userData: [{{name: a, stage: PreBootstrap, data: canary-{image}}}]}}}}}}\n"))
+
+
+def history(cloud, *arguments):
+    """Runs `rollout history`; returns its exit code and what it printed."""
+    program = os.environ.get("INSTANCE_MANAGER_BIN", support.REPOSITORY / "target" / "debug" / "instance-manager")
+    done = subprocess.run([str(program), "rollout", "history", "--kubeconfig", cloud["kubeconfig"], *arguments], capture_output=True, text=True)
+    return done.returncode, done.stdout or done.stderr
+
+
+def wait_for(cloud, names):
+    """Waits until exactly these revisions are stored."""
+    deadline = time.monotonic() + harness.WAIT
+    while set(found := stored(cloud)) != set(names):
+        assert time.monotonic() < deadline, f"{sorted(found)} instead of {sorted(names)}"
+        time.sleep(0.2)
+    return found
+
+
+@pytest.fixture
+def cloud(own_cloud):
+    """A cloud with two fields in its ConfigMap."""
+    cloud = own_cloud(config=None)
+    cloud.create(harness.CONFIG.rpartition("/")[0], {"metadata": {"name": "instance-manager"}, "data": yaml.safe_load(CONFIG)})
+    return cloud
+
+
+@pytest.mark.private
+def test_each_content_of_the_config_map_is_stored_and_can_be_read(cloud, start_controller):
+    """An admin must see what changed when, and get an earlier content back; user data is nobody's to read in a list."""
+    controller = start_controller(cloud)
+    wait_for(cloud, {"r1"})
+    set_image(cloud, "ami-00000002")
+    wait_for(cloud, {"r1", "r2"})
+    # A content that is not valid is never in force; neither is a change of the annotations alone a new content.
+    cloud.edit_config_map(lambda data: data.update(policy="{"))
+    controller.stop()
+    start_controller(cloud)
+    set_image(cloud, "ami-00000001")
+    cloud.edit_config_map(lambda data: data.pop("policy"))
+    found = wait_for(cloud, {"r1", "r2", "r3"})
+    assert found["r2"]["from"]["change"] == 'image: "ami-00000001" -> "ami-00000002", userData[a].data changed'
+    assert found["r2"]["from"]["manager"] and found["r2"]["from"]["time"]
+    assert found["r2"]["hash"] == harness.revision_of({**found["r2"]["data"]})
+
+    code, text = history(cloud)
+    assert code == 0 and "canary" not in text, text
+    assert [line.split()[0] for line in text.splitlines()[1:4]] == ["r3*", "r2", "r1"], text
+    code, text = history(cloud, "--revision", "r2")
+    assert code == 0 and 'image: "ami-00000001" -> "ami-00000002"' in text and "canary" not in text, text
+    code, text = history(cloud, "--revision", "2", "-o", "yaml")
+    assert yaml.safe_load(text)["data"] == found["r2"]["data"]
+    code, text = history(cloud, "--revision", "9")
+    assert code == 1 and "r9" in text and "r1, r2, r3" in text, text
+
+    # What is stored stays as it is, whoever tries.
+    changed = cloud.api("PATCH", f"{REVISIONS}/r1", {"spec": {"data": {}}}, content_type="application/merge-patch+json")
+    assert changed.status_code == 422 and "cannot be changed" in changed.text, changed.text
+
+
+@pytest.mark.private
+def test_change_made_while_no_controller_ran_has_a_predecessor(cloud, start_controller):
+    """An older release stored only the last good content; the way back from the first change must not be lost."""
+    start_controller(cloud).stop()
+    wait_for(cloud, {"r1"})
+    cloud.api("DELETE", REVISIONS)
+    set_image(cloud, "ami-00000002")
+    start_controller(cloud)
+    found = wait_for(cloud, {"r1", "r2"})
+    assert "ami-00000001" in found["r1"]["data"]["defaults"] and "ami-00000002" in found["r2"]["data"]["defaults"]
+
+
+@pytest.mark.private
+def test_without_the_definition_everything_else_works(cloud, start_controller, make_tenant):
+    """Whoever upgrades the controller first and applies crds/ later must lose nothing; the history begins with the next edit."""
+    cloud.api("DELETE", DEFINITION)
+    support.eventually(lambda: cloud.api("GET", REVISIONS).status_code == 404, harness.WAIT, "no definition")
+    controller = start_controller(cloud)
+    make_tenant(cloud=cloud, controller=controller).set_defaults(tags=[])
+    assert f'revision="{harness.revision_of(cloud.get(harness.CONFIG)["data"])}"' in controller.metrics()
+    code, text = history(cloud)
+    assert code == 1 and "instance-manager crd" in text, text
+    assert "cannot store the boundaries" not in controller.log.read_text()
