@@ -19,6 +19,7 @@ fn command() -> anyhow::Result<ExitCode> {
         Command::Run(args) => runtime()?.block_on(cli::run::run(*args)),
         Command::Render(args) => cli::render::run(args),
         Command::Explain(args) => runtime()?.block_on(cli::explain::run(args)),
+        Command::Admission(args) => cli::admission::run(args),
         Command::Lint(args) => cli::lint::run(args),
         Command::Crd(args) => cli::crd::run(args),
         Command::Preflight(args) => runtime()?.block_on(cli::preflight::run(args)),

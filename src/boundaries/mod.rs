@@ -5,6 +5,7 @@
 //! names key, line and path.
 
 pub(crate) mod active;
+pub(crate) mod admission;
 mod error;
 mod merge;
 mod merged_spec;

@@ -252,6 +252,11 @@ impl Policy {
         requested && self.excludable_namespaces.as_deref().is_none_or(|globs| matches_any_glob(globs, namespace))
     }
 
+    /// The namespaces that may be excluded from boundaries and defaults; `None` for all.
+    pub(super) fn excludable_globs(&self) -> Option<&[String]> {
+        self.excludable_namespaces.as_deref()
+    }
+
     /// Whether the annotation `lock-upgrades` of a Namespace counts.
     pub(crate) fn is_namespace_lockable(&self, namespace: &str) -> bool {
         self.lockable_namespaces.as_deref().is_none_or(|globs| matches_any_glob(globs, namespace))

@@ -5,6 +5,7 @@ use kube::{Api, Client};
 use crate::api::GroupObject;
 use crate::k8s::{KubeError, call};
 
+pub mod admission;
 pub mod args;
 pub mod crd;
 pub mod explain;

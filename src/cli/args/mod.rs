@@ -68,6 +68,8 @@ pub enum Command {
     Explain(super::explain::ExplainArgs),
     /// Check the ConfigMap of boundaries, for CI. Needs no cluster.
     Lint(super::lint::LintArgs),
+    /// Print an admission policy that warns tenants who set a restricted field. Needs no cluster.
+    Admission(super::admission::AdmissionArgs),
     /// Print the CustomResourceDefinitions.
     Crd(super::crd::CrdArgs),
 }
@@ -250,13 +252,8 @@ pub struct HistoryArgs {
     #[arg(long, value_name = "NAMESPACE", default_value = DEFAULT_CONFIG_NAMESPACE)]
     pub config_namespace: String,
 
-    /// Kubeconfig file [default: KUBECONFIG, or the service account of the pod]
-    #[arg(long, value_name = "FILE")]
-    pub kubeconfig: Option<PathBuf>,
-
-    /// Context of the kubeconfig [default: its current context]
-    #[arg(long, value_name = "NAME")]
-    pub context: Option<String>,
+    #[command(flatten)]
+    pub connection: ConnectionArgs,
 }
 
 /// Check a cluster before the cut-over.

@@ -20,9 +20,7 @@ use crate::util::escape::escape_control;
 
 /// Runs the command.
 pub(super) async fn run(args: HistoryArgs) -> anyhow::Result<ExitCode> {
-    let client = k8s::connect(args.kubeconfig.as_deref(), args.context.as_deref())
-        .await
-        .context("connecting to the API server")?;
+    let client = args.connection.connect().await?;
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), &args.config_namespace);
     let stored = KubeClient::new(client, "instance-manager").boundaries_revisions(&args.config_namespace).await?;
     let Some(stored) = stored else {
