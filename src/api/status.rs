@@ -128,6 +128,10 @@ pub struct InstanceGroupStatus {
     /// Revision of the ConfigMap from which the merged spec was built.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub boundaries_revision: Option<String>,
+    /// Revision of the ConfigMap that made the group, or fields of it, invalid although its spec had not changed; absent
+    /// once nothing of it is rejected.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub rejected_by_revision: Option<String>,
 }
 
 impl InstanceGroupStatus {

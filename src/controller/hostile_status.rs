@@ -77,7 +77,7 @@ fn attacks() -> Vec<(&'static str, Value)> {
 }
 
 /// Fields that name no resource, or only what belongs to a resource of the group itself.
-const NAME_NO_OTHER_RESOURCE: [&str; 46] = [
+const NAME_NO_OTHER_RESOURCE: [&str; 47] = [
     "boundariesRevision",
     "conditions",
     "configMD5",
@@ -106,6 +106,7 @@ const NAME_NO_OTHER_RESOURCE: [&str; 46] = [
     "managed.tags",
     "managed.taints",
     "provisioner",
+    "rejectedByRevision",
     "spotRecommendation.given",
     "spotRecommendation.namespace",
     "spotRecommendation.over",

@@ -88,7 +88,7 @@ async fn reconcile_group(stored: &GroupObject, ctx: &Arc<Context>) -> Result<Act
         planned.plan.status_update.fields.insert("lastReconcileNow".to_owned(), json!(value));
     }
     let spec = hold_back_repetitions(&mut planned, &key, ctx, now);
-    revision_effects::observe(&key, &old_status, &planned, ctx);
+    revision_effects::observe(&key, &old_status, &mut planned, ctx);
     let Some(applied) = apply_plan(group, planned.plan, &spec, ctx, now).await else {
         return Ok(Action::await_change());
     };

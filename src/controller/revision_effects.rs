@@ -5,6 +5,8 @@
 
 use std::sync::Arc;
 
+use serde_json::json;
+
 use super::context::{Context, publish_event};
 use super::planner::Planning;
 use crate::api::InstanceGroupStatus;
@@ -17,6 +19,16 @@ const QUIET_POLLS: u32 = 1;
 /// After how many polls the summary is published even if more groups follow.
 const MAX_POLLS: u32 = 20;
 
+/// Why this plan rejects a group that `revision` made invalid although its tenant did not change it; `None` for every other
+/// group. The status records the revision, so that a new process counts the same groups.
+fn rejection_by(revision: &str, old: &InstanceGroupStatus, planned: &Planning) -> Option<Rejection> {
+    let is_recorded = old.rejected_by_revision.as_deref() == Some(revision);
+    if is_recorded && old.observed_generation == Some(planned.plan.generation) {
+        return rejection(planned);
+    }
+    new_rejection(old, planned)
+}
+
 /// Why this plan rejects fields of a group that were fine so far, although its tenant did not change it; `None` for every
 /// other group.
 fn new_rejection(old: &InstanceGroupStatus, planned: &Planning) -> Option<Rejection> {
@@ -28,9 +40,16 @@ fn new_rejection(old: &InstanceGroupStatus, planned: &Planning) -> Option<Reject
     let was_rejected = old.conditions.iter().any(|known| {
         known.is_true() && [condition::STALLED, condition::FIELDS_REJECTED].contains(&known.r#type.as_str())
     });
-    if planned.failure_reason.is_none() || !is_unchanged || !is_other_spec || was_rejected {
+    if !is_unchanged || !is_other_spec || was_rejected {
         return None;
     }
+    rejection(planned)
+}
+
+/// Why this plan rejects the group or fields of it.
+fn rejection(planned: &Planning) -> Option<Rejection> {
+    let plan = &planned.plan;
+    planned.failure_reason?;
     let rejected = plan.condition_updates.iter().find(|u| u.condition_type == condition::FIELDS_REJECTED && u.status);
     match (rejected, &plan.outcome) {
         (Some(update), _) => Some(Rejection { reason: update.reason.clone(), message: update.message.clone() }),
@@ -41,16 +60,24 @@ fn new_rejection(old: &InstanceGroupStatus, planned: &Planning) -> Option<Reject
     }
 }
 
-/// Counts the group if the revision in force makes it invalid, and schedules the summary.
-pub(crate) fn observe(key: &str, old: &InstanceGroupStatus, planned: &Planning, ctx: &Arc<Context>) {
-    let Some(rejection) = new_rejection(old, planned) else { return };
+/// Counts the group if the revision in force makes it invalid, records that for its status, and schedules the summary.
+pub(crate) fn observe(key: &str, old: &InstanceGroupStatus, planned: &mut Planning, ctx: &Arc<Context>) {
     let revision = ctx.stores.boundaries.get().revision.clone();
-    if !revision.is_empty() && ctx.rejections.count(&revision, key, rejection) {
+    let found = rejection_by(&revision, old, planned).filter(|_| !revision.is_empty());
+    let earlier = old.rejected_by_revision.clone().filter(|_| rejection(planned).is_some());
+    let recorded = if found.is_some() { Some(revision.clone()) } else { earlier };
+    if recorded != old.rejected_by_revision {
+        planned.plan.status_update.fields.insert("rejectedByRevision".to_owned(), json!(recorded));
+    }
+    if let Some(rejection) = found
+        && ctx.rejections.count(&revision, key, rejection)
+    {
         tokio::spawn(publish(revision, ctx.clone()));
     }
 }
 
-/// Waits until no further group becomes invalid, and publishes the summary.
+/// Waits until no further group becomes invalid, and publishes the summary, unless an earlier process did. It is recorded
+/// on the stored copy of the revision; without an answer it is told once more.
 async fn publish(revision: String, ctx: Arc<Context>) {
     let (mut count, mut quiet) = (0, 0);
     for _ in 0..MAX_POLLS {
@@ -63,9 +90,18 @@ async fn publish(revision: String, ctx: Arc<Context>) {
         }
     }
     let Some(tally) = ctx.rejections.tally(&revision).filter(|_| ctx.can_write()) else { return };
+    let (kube, namespace) = (&ctx.planner.kube, &ctx.config_namespace);
+    match kube.told_rejections(namespace).await {
+        Ok(told) if told.as_ref() == Some(&revision) => return,
+        Ok(_) => {}
+        Err(error) => tracing::warn!(%error, "cannot read which rejections were told"),
+    }
     let event = tally.event(ctx.stores.groups.state().len());
     tracing::warn!(%revision, groups = count, "the boundaries make groups invalid");
     publish_event(&ctx.boundaries_target().await, &event, &ctx).await;
+    if let Err(error) = kube.set_told_rejections(namespace, &revision).await {
+        tracing::warn!(%error, "cannot record which rejections were told");
+    }
 }
 
 #[cfg(test)]
@@ -103,7 +139,23 @@ mod tests {
             (status(generation, true), planning(Some("new"), failed), false, "it was invalid before"),
             (status(generation, false), planning(Some("new"), None), false, "it is blocked for another reason"),
         ] {
-            assert_eq!(new_rejection(&status, &planning).is_some(), counts, "{why}");
+            assert_eq!(rejection_by("r2", &status, &planning).is_some(), counts, "{why}");
         }
+    }
+
+    /// A restart must neither lose the groups that were reported before it, nor blame a revision for older mistakes.
+    #[test]
+    fn groups_that_the_status_records_are_counted_after_a_restart() {
+        let generation = planning(None, None).plan.generation;
+        let recorded = |revision: &str, generation| InstanceGroupStatus {
+            rejected_by_revision: Some(revision.into()),
+            config_md5: Some("new".into()),
+            ..status(generation, true)
+        };
+        let counts = |status, failure| rejection_by("r2", &status, &planning(Some("new"), failure)).is_some();
+        assert!(counts(recorded("r2", generation), Some("ResourceValidation")));
+        assert!(!counts(recorded("r1", generation), Some("ResourceValidation")), "an older revision did it");
+        assert!(!counts(recorded("r2", generation + 1), Some("ResourceValidation")), "its tenant changed it since");
+        assert!(!counts(recorded("r2", generation), None), "it is valid again");
     }
 }

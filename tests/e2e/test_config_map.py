@@ -105,3 +105,31 @@ def test_the_status_names_the_active_boundaries(tenant):
     """A person who asks which rules apply finds the revision in the status."""
     group = tenant.group(size=(1, 1)).wait_ready(nodes=1)
     assert group.status()["boundariesRevision"] and group.has_condition("BoundariesApplied", reason="Applied")
+
+
+@pytest.mark.private
+def test_a_revision_that_rejects_groups_is_told_once_although_the_controller_restarts(own_cloud, start_controller, make_tenant):
+    """An admin who sees nothing on the ConfigMap believes that the edit was fine; one who sees it with each restart looks away."""
+    cloud = own_cloud()
+    controller = start_controller(cloud, "--resync-period", "3s")
+    tenant = make_tenant(cloud=cloud, controller=controller)
+    groups = [tenant.group(f"g{number}", size=(0, 1)) for number in range(3)]
+    for group in groups:
+        group.wait_ready()
+    tenant.set_defaults(tags=[{"key": "k" * 200, "value": "too long"}])
+    groups[0].wait(lambda _: any(group.status().get("rejectedByRevision") for group in groups), what="the first rejection")
+    # The summary waits until no further group is rejected.
+    assert not cloud.config_events("groups became")
+    controller.kill()
+    controller.start()
+    groups[0].wait(lambda _: cloud.config_events("groups became"), what="the summary")
+    controller.kill()
+    controller.start()
+    wait_reconciles(controller, 9)
+    time.sleep(15)
+    (told,) = cloud.config_events("groups became")
+    assert "3 of 3 groups" in told["note"], told["note"]
+    tenant.set_defaults(tags=[{"key": "stage", "value": "one"}])
+    for group in groups:
+        group.wait_ready()
+        assert "rejectedByRevision" not in group.status()
