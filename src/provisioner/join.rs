@@ -95,19 +95,29 @@ pub(crate) fn wait_for_group(other: &str) -> Outcome {
     waiting(Phase::Deleting, message)
 }
 
-/// The access entry to delete with a group: recorded in the status, tagged by the controller, and not needed by another
-/// group.
+/// The access entry to delete with a group, or with a role that it no longer uses; one that another group needs stays.
+///
+/// The entry of a role that the controller created goes with the role, whoever made the entry: EKS makes one for a Fargate
+/// profile, and people make them. It would admit nobody, because EKS knows a role by its id, and keep the next role of that
+/// name out. The entry of another role is deleted if the status records it and the controller tagged it.
 pub(crate) async fn remaining_access_entry(
     o: &Observer<'_>,
     key: &str,
     cluster: &str,
     principal: &str,
     status: &InstanceGroupStatus,
+    is_own_role: bool,
 ) -> ObserveResult<Option<AccessEntry>> {
     let recorded = status.managed.as_ref().is_some_and(|m| m.access_entries.iter().any(|e| e == principal));
-    if !recorded || o.group_index.is_role_shared(principal, key) {
+    let known = recorded || is_own_role && has_access_entry(status);
+    if !known || o.group_index.is_role_shared(principal, key) {
         return Ok(None);
     }
     let found = o.inventory.access_entry(cluster, principal, Duration::ZERO, true).await.map_err(ObserveError::Aws)?;
-    Ok(found.filter(|entry| access_entries::is_owned_by_cluster(&entry.tags, cluster)))
+    Ok(found.filter(|entry| is_own_role || access_entries::is_owned_by_cluster(&entry.tags, cluster)))
+}
+
+/// Whether the group's role was last seen with an access entry. Groups that join through aws-auth cost no EKS calls.
+pub(crate) fn has_access_entry(status: &InstanceGroupStatus) -> bool {
+    status.join.as_ref().is_some_and(|join| join.access_entry.is_some())
 }

@@ -161,6 +161,22 @@ def test_an_access_entry_of_another_type_is_reported_and_not_changed(api, make_t
     assert entries(cloud)[arn]["type"] == "EC2_LINUX"
 
 
+def test_the_entry_of_a_role_that_is_deleted_goes_with_it_whoever_made_it(api, make_tenant):
+    """It would keep the next role of that name out, because EKS knows a role by its id."""
+    cloud, controller = api
+    group = make_tenant(cloud=cloud, controller=controller).group(size=(1, 1)).wait_ready(nodes=1)
+    arn, eks = role_of(group), cloud.boto("eks")
+    which = {"clusterName": cloud["cluster_name"], "principalArn": arn}
+    eks.delete_access_entry(**which)
+    eks.create_access_entry(**which, type="EC2_LINUX")
+    group.patch_spec(eks={"maxSize": 2})
+    group.wait(lambda g: g.asg()["MaxSize"] == 2, what="other work")
+    assert entries(cloud)[arn]["tags"] == {}
+    group.delete()
+    group.wait_gone()
+    assert arn not in entries(cloud)
+
+
 def test_a_recreated_role_gets_a_new_access_entry(api, make_tenant):
     """EKS lets in the very role that an entry was made for: nodes of a later one of the same name would stay outside."""
     cloud, controller = api

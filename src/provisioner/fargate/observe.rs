@@ -226,7 +226,7 @@ async fn previous_access_entries(
     let key = r.desired.id.key();
     let remaining = unused
         .into_iter()
-        .map(|principal| join::remaining_access_entry(o, &key, &r.desired.cluster, principal, status));
+        .map(|arn| join::remaining_access_entry(o, &key, &r.desired.cluster, arn, status, *arn == r.derived_role_arn));
     Ok((try_join_all(remaining).await?.into_iter().flatten().collect(), kept))
 }
 
@@ -333,7 +333,11 @@ pub async fn remaining_resources(
     let present = roles.into_iter().filter(|arn| present_auth_entry(o, arn).is_some());
     let (auth_roles, auth_wait) =
         entries_to_remove(present, |arn| groups.deletion_order(arn, &groups.aws_auth_users(arn, &key), &key));
-    let recorded = managed.flat_map(|m| &m.access_entries);
+    let is_kept = remaining.role_in_use.is_some()
+        || remaining.previous_role.as_ref().is_some_and(|previous| previous.other_region.is_some());
+    let deleted = own.filter(|_| !is_kept);
+    let seen = deleted.filter(|_| join::has_access_entry(status));
+    let recorded: BTreeSet<_> = managed.flat_map(|m| &m.access_entries).chain(seen).collect();
     let (access_roles, access_wait) =
         entries_to_remove(recorded, |arn| groups.deletion_order(arn, &groups.access_entry_users(arn, &key), &key));
     let given: BTreeSet<_> = auth_roles.iter().chain(&access_roles).copied().filter(|arn| Some(*arn) != own).collect();
@@ -346,7 +350,9 @@ pub async fn remaining_resources(
     let removed = auth_roles.into_iter().filter(|arn| !is_kept(arn));
     remaining.aws_auth_entries = removed.filter_map(|arn| present_auth_entry(o, arn)).collect();
     for arn in access_roles.into_iter().filter(|arn| !is_kept(arn)).collect::<Vec<_>>() {
-        remaining.access_entries.extend(join::remaining_access_entry(o, &key, cluster, arn, status).await?);
+        let is_own = Some(arn) == deleted;
+        let entry = join::remaining_access_entry(o, &key, cluster, arn, status, is_own).await?;
+        remaining.access_entries.extend(entry);
     }
     remaining.wait_for = auth_wait.or(access_wait);
     Ok(remaining)

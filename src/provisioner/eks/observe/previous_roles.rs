@@ -52,7 +52,8 @@ pub(crate) async fn observe(
             EntryDisposition::RemovedByPeer => continue,
             EntryDisposition::Keep => {}
             EntryDisposition::Remove => {
-                let entry = join::remaining_access_entry(o, &key, &resolved.desired.cluster, &arn, status).await?;
+                let (cluster, is_own) = (&resolved.desired.cluster, arn == resolved.derived_role_arn);
+                let entry = join::remaining_access_entry(o, &key, cluster, &arn, status, is_own).await?;
                 let Some(entry) = entry else { continue };
                 if let Some(user) = other_user(o, resolved, state, &arn).await? {
                     found.keep(arn, user);

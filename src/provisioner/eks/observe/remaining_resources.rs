@@ -151,7 +151,8 @@ pub async fn remaining_resources(
     let present = roles.into_iter().filter(|arn| previous_roles::aws_auth_entry(o, arn).is_some());
     let (auth_roles, auth_wait) =
         entries_to_remove(present, |arn| groups.deletion_order(arn, &groups.aws_auth_users(arn, &key), &key));
-    let recorded = managed.flat_map(|m| &m.access_entries);
+    let seen = own.filter(|_| join::has_access_entry(status));
+    let recorded: BTreeSet<_> = managed.flat_map(|m| &m.access_entries).chain(seen).collect();
     let (access_roles, access_wait) =
         entries_to_remove(recorded, |arn| groups.deletion_order(arn, &groups.access_entry_users(arn, &key), &key));
     let given: BTreeSet<_> = auth_roles.iter().chain(&access_roles).copied().filter(|arn| Some(*arn) != own).collect();
@@ -168,7 +169,9 @@ pub async fn remaining_resources(
         .filter_map(|arn| previous_roles::aws_auth_entry(o, arn))
         .collect();
     for arn in access_roles.into_iter().filter(|arn| !is_kept(arn)).collect::<Vec<_>>() {
-        remaining.access_entries.extend(join::remaining_access_entry(o, &key, &ownership[0].value, arn, status).await?);
+        let (cluster, is_own) = (&ownership[0].value, Some(arn) == own);
+        let entry = join::remaining_access_entry(o, &key, cluster, arn, status, is_own).await?;
+        remaining.access_entries.extend(entry);
     }
     remaining.wait_for = auth_wait.or(access_wait);
     Ok(remaining)
