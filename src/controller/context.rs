@@ -1,6 +1,7 @@
 //! What all reconciles and watches share: the context, the error of a reconcile, and helpers for events.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::channel::mpsc::UnboundedSender;
@@ -37,6 +38,8 @@ pub(crate) struct Context {
     pub metrics: Arc<Metrics>,
     /// Whether this process is the leader.
     pub leadership: tokio::sync::watch::Receiver<Leadership>,
+    /// Whether a write was refused since [`Context::take_write_refused`] last asked.
+    pub write_refused: AtomicBool,
     /// Detects other controllers that write to the same groups.
     pub conflict_detector: ConflictDetector,
     /// The only writer of aws-auth in this process.
@@ -63,7 +66,17 @@ impl Context {
 
     /// Whether this process may write now: it is the leader, and no other controller is active.
     pub(crate) fn can_write(&self) -> bool {
-        self.is_leader() && self.conflict_detector.hold().is_none()
+        let can_write = self.is_leader() && self.conflict_detector.hold().is_none();
+        if !can_write {
+            self.write_refused.store(true, Ordering::Relaxed);
+        }
+        can_write
+    }
+
+    /// Whether [`Context::can_write`] was false for anyone since the last call. Leadership expires with time, and a late
+    /// renewal restores it: the groups that were refused in between wait for somebody to enqueue them.
+    pub(super) fn take_write_refused(&self) -> bool {
+        self.write_refused.swap(false, Ordering::Relaxed)
     }
 
     /// Enqueues one group.

@@ -13,29 +13,45 @@ use crate::leader::election::Leadership;
 use crate::leader::other_controller::{ForeignWrite, WriteHold};
 use crate::plan::Event;
 
-/// Follows the Lease and the conflict detector, and never returns. When this process gains the right to write, it reloads
-/// the boundaries and enqueues every group.
+/// Follows the Lease and the conflict detector, and never returns. When this process gains the right to write, or has it
+/// again after a write was refused, it reloads the boundaries and enqueues every group.
 pub(crate) async fn run(mut leadership: watch::Receiver<Leadership>, ctx: Arc<Context>, trigger: Trigger) {
-    let (mut could_write, mut has_election, mut reported) = (false, true, HoldState::default());
+    let (mut gate, mut has_election, mut reported) = (Gate::default(), true, HoldState::default());
     let mut holds = ctx.conflict_detector.subscribe();
     loop {
         let hold = ctx.conflict_detector.hold();
         ctx.metrics.set_leader(ctx.is_leader());
         report_hold(&mut reported, hold.as_ref(), &ctx).await;
-        let can_write = ctx.can_write();
-        if can_write && !could_write {
+        // Asked first: what is refused from here on is enqueued after the next renewal.
+        let was_refused = ctx.take_write_refused();
+        if gate.opens(ctx.can_write(), was_refused) {
             tracing::info!("writes enabled");
             boundaries::reload_after_election(&ctx).await;
             trigger.enqueue_all();
             node_labels::copy_role_backlog(&ctx).await;
         }
-        could_write = can_write;
         tokio::select! {
             changed = leadership.changed(), if has_election => has_election = changed.is_ok(),
             // This channel closes only when `ctx` is dropped.
             _ = holds.changed() => {}
             () = hold_expired(hold.as_ref()) => {}
         }
+    }
+}
+
+/// Whether this process could write when it was last asked.
+#[derive(Debug, Default)]
+struct Gate {
+    could_write: bool,
+}
+
+impl Gate {
+    /// Whether writes begin, or begin again: then every group is enqueued, because those that were refused are not requeued.
+    /// Leadership may expire and be renewed between two looks, so that only the refused write shows it.
+    fn opens(&mut self, can_write: bool, was_refused: bool) -> bool {
+        let opens = can_write && (!self.could_write || was_refused);
+        self.could_write = can_write;
+        opens
     }
 }
 
@@ -146,6 +162,20 @@ mod tests {
         };
         let conflict = manager.map(|manager| ForeignWrite { manager: manager.into(), target });
         HoldState::new(Some(&WriteHold { until: tokio::time::Instant::now(), conflict }))
+    }
+
+    #[test]
+    fn writes_begin_again_after_a_refusal_that_nobody_saw() {
+        let mut gate = Gate::default();
+        assert!(!gate.opens(false, true), "a standby is refused");
+        assert!(gate.opens(true, true), "elected");
+        assert!(!gate.opens(true, false), "renewed in time");
+        assert!(
+            gate.opens(true, true),
+            "a process that slept was refused, and renewed the Lease before the gate looked"
+        );
+        assert!(!gate.opens(false, true), "expired");
+        assert!(gate.opens(true, false), "renewed");
     }
 
     #[test]

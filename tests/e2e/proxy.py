@@ -112,6 +112,8 @@ class Proxy:
             pass
 
         Handler.proxy, Handler.target = proxy, target
+        self.token = cloud.controller_token
+        """client-go sends none over plain HTTP."""
         self._lock = threading.Lock()
         self._held = []
         self._faults = []
@@ -243,6 +245,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         upstream = http.client.HTTPSConnection(self.target.hostname, self.target.port, context=ssl._create_unverified_context())
         with contextlib.closing(upstream), contextlib.suppress(OSError, http.client.HTTPException):
             headers = {name: value for name, value in self.headers.items() if name.lower() not in HOP}
+            if "Authorization" not in self.headers:
+                headers["Authorization"] = f"Bearer {self.proxy.token}"
             upstream.request(self.command, self.path, body, headers)
             answer = upstream.getresponse()
             if fault and fault.lose:
