@@ -192,6 +192,7 @@ class Stage:
         # The last run of this control plane had a namespace of the same name.
         self.wait_until(lambda: self.cloud.get(f"/api/v1/namespaces/{NAMESPACE}") is None, START)
         self.tenant = harness.Tenant(self.cloud, None, namespace=NAMESPACE)
+        self._grant()
         self._make_what_specs_name()
         self.strangers = strangers.plant(self.cloud)
         self._load_taken_over()
@@ -201,6 +202,15 @@ class Stage:
             self._apply(name, group)
         self.settle(self.settings["patience"])
         self.note("made")
+
+    def _grant(self):
+        """Binds the controller's user to the role that its settings name, beside the rights that are shipped for this one."""
+        if role := self.settings.get("cluster role"):
+            group = "rbac.authorization.k8s.io"
+            subjects = [{"kind": "User", "name": self.settings["user"], "apiGroup": group}]
+            body = {"metadata": {"name": "campaign"}, "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": role}, "subjects": subjects}
+            answer = self.cloud.api("POST", f"/apis/{group}/v1/clusterrolebindings", body)
+            assert answer.ok or answer.status_code == 409, answer.text
 
     def _make_what_specs_name(self):
         """Roles, a key pair, and the controller of the crd strategy, which specs of the scenario name."""
