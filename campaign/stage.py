@@ -400,7 +400,8 @@ def _now():
 def _is_seen(group):
     """Whether the controller has looked at a group's last spec, if it says so."""
     generation = group["metadata"]["generation"]
-    return group.get("status", {}).get("observedGeneration", generation) == generation
+    # The definition's default is -1: a controller that knows no such field leaves it.
+    return group.get("status", {}).get("observedGeneration", -1) in (-1, generation)
 
 
 def _config_map(data):
