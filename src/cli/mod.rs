@@ -36,6 +36,8 @@ fn group_error(error: KubeError, namespace: &str, name: &str) -> anyhow::Error {
         KubeError::NotFound { .. } => anyhow::anyhow!(
             "InstanceGroup {namespace}/{name} not found; `instance-manager status -n {namespace}` lists those of the namespace"
         ),
-        error => anyhow::Error::from(error).context(format!("InstanceGroup {namespace}/{name}")),
+        error => {
+            anyhow::anyhow!("InstanceGroup {namespace}/{name}: {}", rights::explain_denied(&error, Some(namespace)))
+        }
     }
 }

@@ -44,6 +44,13 @@ impl fmt::Display for MissingRights {
     }
 }
 
+/// Why a read with the rights of the caller failed: the missing right, or the error.
+pub(crate) fn explain_denied(error: &KubeError, namespace: Option<&str>) -> String {
+    let KubeError::Forbidden { verb, resource, .. } = error else { return error.to_string() };
+    let namespace = namespace.map(str::to_owned);
+    MissingRights(vec![MissingRight { verb, resource: resource.to_string(), namespace }]).to_string()
+}
+
 /// Reads that a command makes with the rights of its caller. What is denied is noted.
 #[derive(Default)]
 pub(crate) struct RightsCheck {
@@ -111,6 +118,8 @@ mod tests {
             assert!(text.contains(part), "{text}");
         }
         assert_eq!(RightsCheck::default().missing(), None);
+        let text = explain_denied(&denied("list", "nodes").expect_err("a denial"), None);
+        assert!(text.contains("right to list nodes") && text.contains("grant it"), "{text}");
     }
 
     #[test]

@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use super::args::{StatusArgs, Target};
 use super::group_error;
 use super::output::print;
+use super::rights::explain_denied;
 
 /// Runs the command.
 ///
@@ -26,7 +27,10 @@ pub async fn run(args: StatusArgs) -> anyhow::Result<ExitCode> {
             let details = read::details(&client, namespace, name).await;
             text::group(&details.map_err(|error| group_error(error, namespace, name))?, now)
         }
-        _ => text::list(&read::groups(&client, namespace).await?, namespace, now),
+        _ => {
+            let groups = read::groups(&client, namespace).await;
+            text::list(&groups.map_err(|error| anyhow::anyhow!(explain_denied(&error, namespace)))?, namespace, now)
+        }
     };
     print(text.as_bytes())?;
     Ok(ExitCode::SUCCESS)

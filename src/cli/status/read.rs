@@ -10,6 +10,7 @@ use kube::{Client, ResourceExt};
 
 use crate::api::InstanceGroup;
 use crate::api::names::{annotation, label};
+use crate::cli::rights::explain_denied;
 use crate::k8s::{KubeError, PodInfo, budgets, call};
 
 /// What was read, or why the caller cannot read it.
@@ -82,7 +83,7 @@ pub(super) fn is_drained(node: &Node) -> bool {
 
 async fn list_nodes(client: &Client, params: &ListParams) -> Readable<Vec<Node>> {
     let found = call("list", "nodes", Api::<Node>::all(client.clone()).list(params)).await;
-    let mut nodes = found.map_err(|error| error.to_string())?.items;
+    let mut nodes = found.map_err(|error| explain_denied(&error, None))?.items;
     nodes.sort_by_key(ResourceExt::name_any);
     Ok(nodes)
 }
@@ -92,7 +93,8 @@ async fn list_events(client: &Client, group: &InstanceGroup) -> Readable<Vec<Eve
     let selector = format!("regarding.kind=InstanceGroup,regarding.name={name}");
     let params = ListParams::default().fields(&selector);
     let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
-    let mut events = call("list", "events", api.list(&params)).await.map_err(|error| error.to_string())?.items;
+    let found = call("list", "events", api.list(&params)).await;
+    let mut events = found.map_err(|error| explain_denied(&error, Some(&namespace)))?.items;
     let uid = group.uid();
     events.retain(|event| event.regarding.as_ref().and_then(|about| about.uid.clone()) == uid);
     events.sort_by_key(|event| event.event_time.as_ref().map(|time| time.0));
@@ -104,12 +106,12 @@ async fn pods_to_evict(client: &Client, nodes: Vec<String>) -> Readable<Vec<Drai
     for node in nodes {
         let params = ListParams::default().fields(&format!("spec.nodeName={node}"));
         let pods = call("list", "pods", Api::<Pod>::all(client.clone()).list(&params)).await;
-        let pods = pods.map_err(|error| error.to_string())?.items;
+        let pods = pods.map_err(|error| explain_denied(&error, None))?.items;
         for pod in pods.iter().filter(|pod| PodInfo::from(*pod).must_be_evicted()) {
             let namespace = pod.namespace().unwrap_or_default();
             if !by_namespace.contains_key(&namespace) {
                 let found = budgets::list(client, Some(&namespace)).await;
-                by_namespace.insert(namespace.clone(), found.map_err(|error| error.to_string()));
+                by_namespace.insert(namespace.clone(), found.map_err(|error| explain_denied(&error, Some(&namespace))));
             }
             let of_pod: Readable<Vec<Budget>> =
                 by_namespace[&namespace].as_ref().map_err(Clone::clone).map(|all: &Vec<_>| budgets_of(pod, all));
