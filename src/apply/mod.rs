@@ -12,7 +12,7 @@ mod object;
 mod run;
 mod strategy;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use crate::api::GroupId;
 use crate::plan::{Plan, PlannedStep, Step, StepFields};
@@ -67,6 +67,7 @@ pub(crate) async fn apply(
         evictions_end: plan.evictions_end,
         finalizers,
         created_versions: HashMap::new(),
+        replaced_warm_instances: BTreeSet::new(),
         roles: HashMap::new(),
     };
     let mut applied = Applied {

@@ -1,6 +1,6 @@
 //! What the step topics share: the clients and the state of one pass, and the outcome of a step.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use jiff::Timestamp;
 
@@ -97,6 +97,8 @@ pub(crate) struct ApplyRun<'a> {
     pub(super) finalizers: &'a [String],
     /// Launch template versions that this pass created, by hash line.
     pub created_versions: HashMap<String, TemplatePin>,
+    /// Instances of the warm pool that this pass marked unhealthy.
+    pub replaced_warm_instances: BTreeSet<String>,
     /// Roles that this pass created or found, by name.
     pub(super) roles: HashMap<String, Role>,
 }

@@ -38,6 +38,10 @@ pub(crate) struct FakeState {
     /// Instance types besides those of m5.
     pub instance_types: Vec<InstanceType>,
     pub images: Vec<Image>,
+    /// The instances of every warm pool.
+    pub warm_instances: Vec<WarmInstance>,
+    /// Instances that were set unhealthy, in order.
+    pub unhealthy: Vec<String>,
     /// A read that contains this name fails with a validation error.
     pub rejected_name: Option<String>,
     /// The error of every read.
@@ -120,7 +124,7 @@ impl AutoScaling for FakeAws {
         self.read("refreshes", &[], |_| false).await
     }
     async fn describe_warm_pool(&self, _: &str) -> AwsResult<Vec<WarmInstance>> {
-        self.read("warm pools", &[], |_| Vec::new()).await
+        self.read("warm pools", &[], |d| d.warm_instances.clone()).await
     }
     async fn put_warm_pool(&self, _: &str, _: &WarmSizes, _: Option<&str>, _: Option<bool>) -> AwsResult<()> {
         unimplemented!()
@@ -128,8 +132,9 @@ impl AutoScaling for FakeAws {
     async fn delete_warm_pool(&self, _: &str) -> AwsResult<()> {
         unimplemented!()
     }
-    async fn set_unhealthy(&self, _: &str) -> AwsResult<()> {
-        unimplemented!()
+    async fn set_unhealthy(&self, instance: &str) -> AwsResult<()> {
+        self.update(|d| d.unhealthy.push(instance.to_owned()));
+        Ok(())
     }
     async fn all_groups(&self) -> AwsResult<Vec<ScalingGroup>> {
         self.read("all groups", &[], |d| d.groups.values().cloned().collect()).await

@@ -1,6 +1,7 @@
 //! Applies steps to scaling groups, launch templates and launch configurations.
 
 mod launch_template;
+mod warm_pool;
 
 use crate::apply::{Apply, ApplyRun, StepError, StepOutcome, StepResult, done, ignore_not_found};
 use crate::aws::{AwsErrorKind, NewScalingGroup, TemplatePin};
@@ -42,7 +43,7 @@ impl Apply for EksStep {
                 (group, asg.put_warm_pool(group, sizes, state.as_deref(), *reuse_on_scale_in).await)
             }
             EksStep::DeleteWarmPool { group } => (group, asg.delete_warm_pool(group).await),
-            EksStep::ReplaceWarmInstance { group, instance } => (group, asg.set_unhealthy(instance).await),
+            EksStep::ReplaceWarmInstance { group, instance } => return warm_pool::replace(run, group, instance).await,
             EksStep::DeleteConfiguration { configuration } => {
                 return delete_launch_configuration(run, configuration).await;
             }
@@ -52,17 +53,11 @@ impl Apply for EksStep {
         if let EksStep::PutHook { .. } | EksStep::DeleteHook { .. } = self {
             inventory.invalidate_hooks(group);
         }
-        if let EksStep::PutWarmPool { .. } | EksStep::DeleteWarmPool { .. } | EksStep::ReplaceWarmInstance { .. } = self
-        {
+        if let EksStep::PutWarmPool { .. } | EksStep::DeleteWarmPool { .. } = self {
             inventory.invalidate_warm_pool(group);
         }
-        let is_deletion = matches!(
-            self,
-            EksStep::DeleteGroup { .. }
-                | EksStep::DeleteHook { .. }
-                | EksStep::DeleteWarmPool { .. }
-                | EksStep::ReplaceWarmInstance { .. }
-        );
+        let is_deletion =
+            matches!(self, EksStep::DeleteGroup { .. } | EksStep::DeleteHook { .. } | EksStep::DeleteWarmPool { .. });
         if is_deletion { ignore_not_found(response) } else { done(response) }
     }
 }

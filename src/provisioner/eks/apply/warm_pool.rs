@@ -65,6 +65,10 @@ mod tests {
         WarmInstance { instance, phase }
     }
 
+    fn unlocked() -> serde_json::Value {
+        serde_json::json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {"name": "web"}})
+    }
+
     fn plan(id: &GroupId, instances: &[&str]) -> Plan {
         let step = |instance: &&str| {
             let step = EksStep::ReplaceWarmInstance { group: "web".into(), instance: (*instance).to_owned() };
@@ -79,7 +83,7 @@ mod tests {
         let aws = Arc::new(FakeAws::default());
         aws.update(|state| state.warm_instances = pool);
         let inventory = Inventory::with_config(aws.aws(), CacheConfig::default());
-        let kube = KubeClient::new(fake::client(|_| (200, serde_json::json!({"metadata": {}}))), "test");
+        let kube = KubeClient::new(fake::client(|_| (200, unlocked())), "test");
         let (process_state, aws_auth) = (ProcessState::default(), AwsAuthWriter::default());
         let applier = Applier {
             inventory: &inventory,
@@ -89,11 +93,13 @@ mod tests {
             can_write: &|| true,
             counted_locks: Locks::default(),
             config_namespace: "instance-manager",
+            spec: "",
             retry_delay: SignedDuration::from_secs(60),
             now: Timestamp::UNIX_EPOCH,
         };
         let id = group_id(&InstanceGroup::new("web", InstanceGroupSpec::default()));
         let applied = apply(&applier, &id, "1", &[], plan(&id, instances)).await;
+        assert!(applied.error.is_none(), "{:?}", applied.error);
         let unhealthy = aws.data.lock().unwrap().unhealthy.clone();
         (applied, unhealthy)
     }

@@ -2,6 +2,8 @@
 //!
 //! Warm instances are not nodes and run no pods. Replacements of nodes come from the pool, so the pool is rotated first.
 
+use std::collections::BTreeSet;
+
 use serde_json::json;
 
 use super::input::PlanInput;
@@ -212,6 +214,19 @@ fn outdated_instances<'a>(
     let pool = state.warm_instances.iter().flatten().filter(stays);
     let reasons = |warm: &'a WarmInstance| (warm, outdated::instance_drift(resolved, state, status, &warm.instance));
     pool.map(reasons).filter(|(_, reasons)| !reasons.is_empty()).collect()
+}
+
+/// Whether an instance may still be replaced, by the pool that AWS shows right before that. `replaced` are the instances
+/// that this pass has marked already, which AWS may not show yet.
+pub(crate) fn may_replace(pool: &[WarmInstance], instance: &str, replaced: &BTreeSet<String>) -> bool {
+    let Some(found) = pool.iter().find(|w| w.instance.id == instance) else { return false };
+    let is_busy =
+        |w: &&WarmInstance| w.phase != WarmPhase::Ready || !w.instance.healthy || replaced.contains(&w.instance.id);
+    match found.phase {
+        WarmPhase::Leaving => false,
+        WarmPhase::Pending => found.instance.healthy,
+        WarmPhase::Ready => found.instance.healthy && pool.iter().filter(is_busy).count() < pool.len().div_ceil(2),
+    }
 }
 
 /// The instances to replace now: all that are still being prepared, and so many others that half of the pool stays
