@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::observe::{ObserveError, ObserveResult, Observer};
 use crate::api::InstanceGroupStatus;
 use crate::api::spec_error::SpecError;
-use crate::auth::access_entries::{self, AccessEntryState, JoinAuth, JoinMethod, ObservedEntries};
+use crate::auth::access_entries::{self, AccessEntryState, JoinAuth, JoinMethod, ObservedEntries, RoleAccessEntry};
 use crate::auth::aws_auth::AuthEntry;
 use crate::aws::{AccessEntry, AccessEntryType, Cluster, NewAccessEntry};
 use crate::plan::{Outcome, Phase, Reason, waiting};
@@ -64,7 +64,9 @@ pub(crate) async fn observe(
             .await
             .map_err(ObserveError::Aws)?
         {
-            true => AccessEntryState::Present { kind, is_owned: false, created_at: None, role_id: None },
+            true => {
+                AccessEntryState::Present(RoleAccessEntry { kind, is_owned: false, created_at: None, role_id: None })
+            }
             false => AccessEntryState::Absent,
         }
     } else {

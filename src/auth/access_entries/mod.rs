@@ -15,6 +15,7 @@ use crate::api::JoinStatus;
 use crate::api::names::tag;
 use crate::aws::{AccessEntry, AccessEntryType, NewAccessEntry, Tag, tag_map};
 use crate::plan::{Drift, JoinStep, PlannedStep, Step};
+use crate::util::lookup::Lookup;
 
 /// How nodes are authorized to join the cluster: `--join-auth`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -102,25 +103,19 @@ pub(crate) fn join_method(requested: JoinAuth, authentication_mode: &str) -> Res
 }
 
 /// What is known about a role's access entry.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum AccessEntryState {
-    /// The access entry was not queried.
-    #[default]
-    NotQueried,
-    /// The cluster has no access entry for this role.
-    Absent,
-    /// The access entry exists.
-    Present {
-        /// Type of the entry: `EC2_LINUX`, `STANDARD` and so on.
-        kind: String,
-        /// Whether the entry's tags prove that a group of this cluster created it; also false when the tags were not
-        /// read.
-        is_owned: bool,
-        /// Creation time of the entry, if it was read.
-        created_at: Option<Timestamp>,
-        /// ID of the role that the controller created the entry for, from the entry's tags.
-        role_id: Option<String>,
-    },
+pub type AccessEntryState = Lookup<RoleAccessEntry>;
+
+/// The access entry of a role.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RoleAccessEntry {
+    /// Type of the entry: `EC2_LINUX`, `STANDARD` and so on.
+    pub kind: String,
+    /// Whether the entry's tags prove that a group of this cluster created it; also false when the tags were not read.
+    pub is_owned: bool,
+    /// Creation time of the entry, if it was read.
+    pub created_at: Option<Timestamp>,
+    /// ID of the role that the controller created the entry for, from the entry's tags.
+    pub role_id: Option<String>,
 }
 
 impl AccessEntryState {
@@ -131,7 +126,12 @@ impl AccessEntryState {
             Some(entry) => {
                 let is_owned = is_owned_by_cluster(&entry.tags, cluster);
                 let role_id = tag_map(&entry.tags).get(tag::ROLE_ID).map(|id| (*id).to_owned());
-                AccessEntryState::Present { kind: entry.kind.clone(), is_owned, created_at: entry.created, role_id }
+                AccessEntryState::Present(RoleAccessEntry {
+                    kind: entry.kind.clone(),
+                    is_owned,
+                    created_at: entry.created,
+                    role_id,
+                })
             }
         }
     }
@@ -139,7 +139,7 @@ impl AccessEntryState {
     /// The type of an existing entry; `None` if it does not exist or was not queried.
     pub fn kind(&self) -> Option<&str> {
         match self {
-            AccessEntryState::Present { kind, .. } => Some(kind),
+            AccessEntryState::Present(RoleAccessEntry { kind, .. }) => Some(kind),
             AccessEntryState::NotQueried | AccessEntryState::Absent => None,
         }
     }
@@ -313,22 +313,22 @@ impl JoinPlanner<'_> {
             AccessEntryState::NotQueried => {}
             AccessEntryState::Absent => plan.steps.extend(self.role_propagated.then(|| put(""))),
             // The entry belongs to a deleted role of the same name and does not authorize the current role.
-            AccessEntryState::Present { is_owned: true, role_id: Some(id), .. }
+            AccessEntryState::Present(RoleAccessEntry { is_owned: true, role_id: Some(id), .. })
                 if self.role_propagated && self.observed.role_id.as_ref().is_some_and(|current| current != id) =>
             {
                 plan.steps.extend([self.remove_access_entry().into(), put(&format!("of the role {id}"))]);
             }
             // The type cannot be changed, so the entry is replaced. The new type must also allow the nodes of other
             // groups that share the role.
-            AccessEntryState::Present { kind: found, is_owned: true, .. }
+            AccessEntryState::Present(RoleAccessEntry { kind: found, is_owned: true, .. })
                 if self.role_propagated
                     && !kind.allows(found)
                     && (!self.observed.is_shared || supersedes(found, kind)) =>
             {
                 plan.steps.extend([self.remove_access_entry().into(), put(found)]);
             }
-            AccessEntryState::Present { kind: found, .. } if needed.allows(found) => {}
-            AccessEntryState::Present { kind: found, .. } => {
+            AccessEntryState::Present(RoleAccessEntry { kind: found, .. }) if needed.allows(found) => {}
+            AccessEntryState::Present(RoleAccessEntry { kind: found, .. }) => {
                 plan.conflict = Some(format!(
                     "the access entry of {principal} in the cluster {cluster} has the type {found}, but these nodes need {}; \
                      delete it so that the controller creates one of the right type, or give the group another role",
@@ -346,14 +346,14 @@ impl JoinPlanner<'_> {
             (
                 JoinMethod::AwsAuth { remove_other: true },
                 AuthEntryState::Present,
-                AccessEntryState::Present { is_owned: true, .. },
+                AccessEntryState::Present(RoleAccessEntry { is_owned: true, .. }),
             ) => {
                 plan.steps.push(planned("access entry", "aws-auth", self.remove_access_entry()));
             }
             (
                 JoinMethod::AccessEntries { remove_other: true },
                 AuthEntryState::Present,
-                AccessEntryState::Present { created_at, .. },
+                AccessEntryState::Present(RoleAccessEntry { created_at, .. }),
             ) if *peers_have_access_entry
                 && (*owns_auth_entry || self.owns_role)
                 && !self.observed.is_auth_entry_modified =>
@@ -402,9 +402,12 @@ impl JoinPlanner<'_> {
         let role = || vec![self.access_entry.principal.clone()];
         let adds_entry = plan.steps.iter().any(|p| matches!(p.step, Step::Join(JoinStep::PutAccessEntry(_))));
         match (adds_entry, &self.observed.access_entry) {
-            (true, _) | (false, AccessEntryState::Present { is_owned: true, .. }) => role(),
+            (true, _) | (false, AccessEntryState::Present(RoleAccessEntry { is_owned: true, .. })) => role(),
             (false, AccessEntryState::Absent) => Vec::new(),
-            (false, AccessEntryState::NotQueried | AccessEntryState::Present { is_owned: false, .. }) => old.to_vec(),
+            (
+                false,
+                AccessEntryState::NotQueried | AccessEntryState::Present(RoleAccessEntry { is_owned: false, .. }),
+            ) => old.to_vec(),
         }
     }
 
@@ -415,12 +418,12 @@ impl JoinPlanner<'_> {
             (AccessEntryState::NotQueried, Some(old)) => old.access_entry.clone(),
             (AccessEntryState::Absent, _) => None,
             // The nodes cannot join through an entry of a type that does not allow them.
-            (AccessEntryState::Present { kind, .. }, _) => {
+            (AccessEntryState::Present(RoleAccessEntry { kind, .. }), _) => {
                 Some(kind.clone()).filter(|kind| self.access_entry.kind.allows(kind))
             }
         };
         // The entry of a deleted role must not be recorded as an entry of the current role.
-        let of_deleted_role = matches!(&self.observed.access_entry, AccessEntryState::Present { role_id: Some(id), .. }
+        let of_deleted_role = matches!(&self.observed.access_entry, AccessEntryState::Present(RoleAccessEntry { role_id: Some(id), .. })
             if self.observed.role_id.as_ref() != Some(id));
         let role_id = self.observed.role_id.clone().filter(|_| access_entry.is_some() && !of_deleted_role);
         Some(JoinStatus { aws_auth: self.observed.auth_entry == AuthEntryState::Present, access_entry, role_id })

@@ -26,7 +26,7 @@ fn join_method_follows_flag_and_authentication_mode() {
 }
 
 fn present(kind: &str, is_owned: bool) -> AccessEntryState {
-    AccessEntryState::Present { kind: kind.into(), is_owned, created_at: None, role_id: None }
+    AccessEntryState::Present(RoleAccessEntry { kind: kind.into(), is_owned, created_at: None, role_id: None })
 }
 
 fn conflict() -> AuthEntryState {
@@ -121,12 +121,12 @@ fn old_entry_stays_until_peers_migrated_and_handover_delay_passed() {
     let alone = observed_entries(AuthEntryState::Present, present("EC2_LINUX", true));
     let peers_missing = ObservedEntries { peers_have_access_entry: false, ..alone.clone() };
     assert_eq!(planned_steps(migrating, &peers_missing, |_| ()).0, Vec::<&str>::new());
-    let new_entry = AccessEntryState::Present {
+    let new_entry = AccessEntryState::Present(RoleAccessEntry {
         kind: "EC2_LINUX".into(),
         is_owned: true,
         created_at: Some(Timestamp::UNIX_EPOCH),
         role_id: None,
-    };
+    });
     let observed = ObservedEntries { access_entry: new_entry, ..alone };
     assert_eq!(planned_steps(migrating, &observed, |_| ()).0, Vec::<&str>::new());
     let later = Timestamp::UNIX_EPOCH + SignedDuration::from_secs(60);
@@ -277,11 +277,13 @@ fn entry_that_allows_no_node_of_the_group_is_ignored() {
 
 #[test]
 fn entry_of_a_recreated_role_is_recreated() {
-    let entry_of_role = |id: &str, is_owned| AccessEntryState::Present {
-        kind: "EC2_LINUX".into(),
-        is_owned,
-        created_at: None,
-        role_id: Some(id.into()),
+    let entry_of_role = |id: &str, is_owned| {
+        AccessEntryState::Present(RoleAccessEntry {
+            kind: "EC2_LINUX".into(),
+            is_owned,
+            created_at: None,
+            role_id: Some(id.into()),
+        })
     };
     let method = JoinMethod::AccessEntries { remove_other: false };
     assert_eq!(steps(method, AuthEntryState::Absent, entry_of_role("AROA2", true)), Vec::<&str>::new());
@@ -308,12 +310,12 @@ fn role_id_is_recorded_once_its_entry_was_observed() {
     let entry = AuthEntry::for_nodes(ROLE, false);
     let access_entry = linux_entry();
     let recorded_role_id = |entry_role_id: Option<&str>| {
-        let access = AccessEntryState::Present {
+        let access = AccessEntryState::Present(RoleAccessEntry {
             kind: "EC2_LINUX".into(),
             is_owned: true,
             created_at: None,
             role_id: entry_role_id.map(str::to_owned),
-        };
+        });
         let planner = JoinPlanner {
             method: JoinMethod::AccessEntries { remove_other: false },
             auth_entry: &entry,
@@ -343,7 +345,7 @@ fn only_tags_of_this_cluster_prove_ownership() {
     );
 }
 
-/// An entry with a key of someone else stays. Its removal would be planned again at once, for ever.
+/// An entry with a key of someone else stays. Its removal would be planned again at once, forever.
 #[test]
 fn modified_entry_is_not_removed() {
     let entry = present("EC2_LINUX", true);

@@ -8,7 +8,7 @@ use super::release::release;
 use super::resolve::ResolvedGroup;
 use super::rotation::outdated;
 use crate::api::InstanceGroupStatus;
-use crate::auth::access_entries::AccessEntryState;
+use crate::auth::access_entries::{AccessEntryState, RoleAccessEntry};
 use crate::auth::aws_auth::AuthEntryState;
 use crate::aws::{
     InstanceProfile, LaunchTemplate, NewVersion, Role, ScalingGroup, ScalingGroupChange, TemplatePin, WarmPool,
@@ -149,7 +149,12 @@ impl PlanSimulation {
             }
             JoinStep::PutAccessEntry(entry) => {
                 let kind = entry.kind.as_str().into();
-                join.access_entry = AccessEntryState::Present { kind, is_owned: true, created_at: None, role_id: None };
+                join.access_entry = AccessEntryState::Present(RoleAccessEntry {
+                    kind,
+                    is_owned: true,
+                    created_at: None,
+                    role_id: None,
+                });
             }
             JoinStep::RemoveAccessEntry { .. } => join.access_entry = AccessEntryState::Absent,
         }

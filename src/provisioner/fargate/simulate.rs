@@ -4,7 +4,7 @@ use super::input::Snapshot;
 use super::observed::{ObservedProfiles, is_current};
 use super::plan::plan;
 use crate::api::InstanceGroupStatus;
-use crate::auth::access_entries::AccessEntryState;
+use crate::auth::access_entries::{AccessEntryState, RoleAccessEntry};
 use crate::auth::aws_auth::AuthEntryState;
 use crate::aws::fargate::{FargateProfile, ProfileStatus};
 use crate::plan::FargateStep;
@@ -82,8 +82,12 @@ impl Snapshot {
             }
             Step::Join(JoinStep::PutAccessEntry(entry)) => {
                 let kind = entry.kind.as_str().to_owned();
-                self.observed.join_state.access_entry =
-                    AccessEntryState::Present { kind, is_owned: true, created_at: None, role_id: None };
+                self.observed.join_state.access_entry = AccessEntryState::Present(RoleAccessEntry {
+                    kind,
+                    is_owned: true,
+                    created_at: None,
+                    role_id: None,
+                });
             }
             Step::Fargate(FargateStep::TagFargateProfile { profile, tags, .. }) => {
                 for found in self.observed.profiles.iter_mut().filter(|p| p.name == *profile) {

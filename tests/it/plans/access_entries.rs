@@ -1,6 +1,6 @@
 //! Plans for access entries: the role, then its entry, then the scaling group; migration in both directions.
 
-use instance_manager::auth::access_entries::JoinMethod;
+use instance_manager::auth::access_entries::{JoinMethod, RoleAccessEntry};
 use instance_manager::plan::{ObjectStep, Step};
 
 use super::*;
@@ -25,12 +25,12 @@ fn joining(join_method: JoinMethod, auth: AuthEntryState, access: AccessEntrySta
 }
 
 fn entry(created: &str) -> AccessEntryState {
-    AccessEntryState::Present {
+    AccessEntryState::Present(RoleAccessEntry {
         kind: "EC2_LINUX".into(),
         is_owned: true,
         created_at: Some(timestamp(created)),
         role_id: None,
-    }
+    })
 }
 
 fn step_names(plan: &Plan) -> Vec<&'static str> {
@@ -128,8 +128,14 @@ fn aws_auth_entry_is_removed_after_handover_delay() {
 
 #[test]
 fn wrong_entry_type_blocks_creation_and_readiness() {
-    let standard =
-        || AccessEntryState::Present { kind: "STANDARD".into(), is_owned: false, created_at: None, role_id: None };
+    let standard = || {
+        AccessEntryState::Present(RoleAccessEntry {
+            kind: "STANDARD".into(),
+            is_owned: false,
+            created_at: None,
+            role_id: None,
+        })
+    };
     for scenario in [
         joining(ACCESS_ENTRIES_ONLY, AuthEntryState::Absent, standard()),
         joining(ACCESS_ENTRIES_ONLY, AuthEntryState::Absent, standard()).with(remove_scaling_group),

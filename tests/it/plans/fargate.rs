@@ -4,7 +4,7 @@ use instance_manager::api::FargateStatus;
 use instance_manager::api::conditions::Condition;
 use instance_manager::api::spec_error::{SpecError, join_messages};
 use instance_manager::api::{InstanceGroupStatus, decode_spec, decode_spec_with_errors};
-use instance_manager::auth::access_entries::{AccessEntryState, JoinMethod};
+use instance_manager::auth::access_entries::{AccessEntryState, JoinMethod, RoleAccessEntry};
 use instance_manager::auth::aws_auth::AuthEntryState;
 use instance_manager::aws::fargate::{FargateProfile, NewFargateProfile, ProfileStatus, RouteTable};
 use instance_manager::aws::{Cluster, NetworkObject, Role, Tag};
@@ -539,11 +539,13 @@ fn deletion_reports_denied_tagging() {
 /// not start. After a crash at any point, the controller observes both again.
 #[test]
 fn recreated_role_gets_new_access_entry() {
-    let entry = |of: &str| AccessEntryState::Present {
-        kind: "FARGATE_LINUX".into(),
-        is_owned: true,
-        created_at: None,
-        role_id: Some(of.into()),
+    let entry = |of: &str| {
+        AccessEntryState::Present(RoleAccessEntry {
+            kind: "FARGATE_LINUX".into(),
+            is_owned: true,
+            created_at: None,
+            role_id: Some(of.into()),
+        })
     };
     let mut scenario = converged().with(|s| {
         s.resolved.join_method = JoinMethod::AccessEntries { remove_other: false };
