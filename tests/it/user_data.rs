@@ -232,6 +232,8 @@ fn invalid_stages_are_reported_without_content() {
         (OsFamily::Bottlerocket, StageKind::Pre, "a = 1\ncanary", "line 2"),
         (OsFamily::Bottlerocket, StageKind::Pre, "abcdefgh", "UTF-8"),
         (OsFamily::Windows, StageKind::Post, "# canary </PowerShell>", "</powershell>"),
+        (OsFamily::Windows, StageKind::Post, "H4sIAAAAAAAA/w==", "compressed"),
+        (OsFamily::Windows, StageKind::Pre, "//5lAGMAaABvAA==", "compressed or binary"),
     ] {
         let message = problem(family, stage(kind, data));
         assert!(message.contains("`mine`") && message.contains(expect), "{message}");

@@ -59,6 +59,12 @@ pub enum UserDataError {
         /// The stage.
         stage: String,
     },
+    /// A Windows stage that is no script.
+    #[error("{stage} is compressed or binary, and EC2Launch runs PowerShell scripts only: write it as plain text")]
+    Binary {
+        /// The stage.
+        stage: String,
+    },
     /// A Windows stage that would end the script around it.
     #[error("{stage} contains the tag </powershell>, which would end the script that joins the node: remove it")]
     EndsScript {

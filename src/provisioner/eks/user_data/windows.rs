@@ -40,6 +40,9 @@ pub(super) fn encode(input: &BootstrapInput, stages: &[DecodedStage]) -> Result<
     if let Some(stage) = stages.iter().find(|stage| ends_script(&stage.data)) {
         return Err(UserDataError::EndsScript { stage: stage.field.clone() });
     }
+    if let Some(stage) = stages.iter().find(|stage| is_binary(&stage.data)) {
+        return Err(UserDataError::Binary { stage: stage.field.clone() });
+    }
     let mut out = b"<powershell>\n".to_vec();
     out.extend(concatenated(stages, StageKind::Pre));
     out.push(b'\n');
@@ -59,6 +62,13 @@ pub(crate) fn custom_dns_address(service_cidr: &str) -> Option<String> {
         Ok(Some(IpAddr::V4(base))) if !DEFAULT_RANGES.contains(&service_cidr) => Some(dns_address(base)),
         _ => None,
     }
+}
+
+/// EC2Launch runs the text between the tags as a script, and AWS documents no compression (Amazon EC2 User Guide, "Run
+/// commands when you launch an EC2 instance with user data input"). Text in another encoding than UTF-8 is left to PowerShell.
+fn is_binary(data: &[u8]) -> bool {
+    const GZIP: &[u8] = &[0x1f, 0x8b];
+    data.starts_with(GZIP) || data.contains(&0)
 }
 
 /// EC2Launch runs the text up to the first end tag, wherever it stands.
