@@ -103,6 +103,27 @@ pub(crate) enum BoundariesSource {
     Unavailable(String),
 }
 
+impl BoundariesSource {
+    /// The source in the log.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            BoundariesSource::Unknown => "unknown",
+            BoundariesSource::Live => "live",
+            BoundariesSource::NotConfigured => "not configured",
+            BoundariesSource::LastKnownGood(_) => "last known good",
+            BoundariesSource::Unavailable(_) => "unavailable",
+        }
+    }
+
+    /// Why the live ConfigMap is not used.
+    pub(crate) fn why(&self) -> Option<&str> {
+        match self {
+            BoundariesSource::LastKnownGood(why) | BoundariesSource::Unavailable(why) => Some(why),
+            BoundariesSource::Unknown | BoundariesSource::Live | BoundariesSource::NotConfigured => None,
+        }
+    }
+}
+
 /// Selects the active boundaries, and returns the error of the live ConfigMap if it is invalid. Pure.
 pub(crate) fn select_active(
     live: Option<&ConfigMapData>,
@@ -166,15 +187,15 @@ mod tests {
         let annotations = BTreeMap::from(
             [annotation::LOCK_UPGRADES, annotation::CONFIG_EXCLUDED].map(|key| (key.into(), "true".into())),
         );
-        let told = |policy: &str| {
+        let warnings = |policy: &str| {
             let config = [("policy".to_owned(), policy.to_owned())].into();
             select_active(Some(&config), None, true).0.disallowed_annotations("team", &annotations)
         };
-        assert_eq!(told(""), [""; 0]);
-        let both = told("{lockableNamespaces: [ops], excludableNamespaces: []}");
+        assert_eq!(warnings(""), [""; 0]);
+        let both = warnings("{lockableNamespaces: [ops], excludableNamespaces: []}");
         assert!(both[0].contains("lock-upgrades has no effect, because policy.lockableNamespaces"), "{both:?}");
         assert!(both[1].contains("config-excluded has no effect, because policy.excludableNamespaces"), "{both:?}");
-        assert_eq!(told("{lockableNamespaces: [team], excludableNamespaces: ['t*']}"), [""; 0]);
+        assert_eq!(warnings("{lockableNamespaces: [team], excludableNamespaces: ['t*']}"), [""; 0]);
     }
 
     #[test]

@@ -2,13 +2,13 @@
 
 /// A probable mistake in the ConfigMap. The ConfigMap is used nevertheless.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{key}{}: {path}: {message}; {remedy}", line_suffix(.line))]
+#[error("{key}{}: {path}{}{message}; {remedy}", line_suffix(.line), if .path.is_empty() { "" } else { ": " })]
 pub struct ConfigWarning {
     /// Key of the ConfigMap.
     pub key: String,
     /// Line within that key, counted from 1.
     pub line: Option<usize>,
-    /// Dotted path within that key.
+    /// Dotted path within that key; empty for the whole key.
     pub path: String,
     /// What is probably wrong.
     pub message: String,

@@ -269,7 +269,7 @@ fn unknown_keys(data: &BTreeMap<String, String>) -> Vec<ConfigWarning> {
         .map(|key| ConfigWarning {
             key: key.clone(),
             line: None,
-            path: key.clone(),
+            path: String::new(),
             message: "is not a known key and has no effect".to_owned(),
             remedy: suggestion(schema::closest_match(key, CONFIG_MAP_KEYS.into_iter())),
         })

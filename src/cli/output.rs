@@ -13,7 +13,7 @@ pub(crate) fn print(text: &[u8]) -> std::io::Result<()> {
     ignore_closed(std::io::stdout().lock().write_all(text).and_then(|()| std::io::stdout().lock().flush()))
 }
 
-/// Writes a line to standard error. If nobody reads it, nothing else can be told.
+/// Writes a line to standard error. If no reader is left, nothing else can be reported.
 pub fn print_error(line: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{line}");
 }

@@ -84,7 +84,7 @@ pub(super) async fn report(group: &InstanceGroup, key: &str, error: &Error, ctx:
     }
     ctx.metrics.set_group_unread(key, Some(reason(error).to_owned()));
     let what = identity(error);
-    if planner.process_state.is_failure_told(key, &what) || !ctx.can_write() {
+    if planner.process_state.is_failure_reported(key, &what) || !ctx.can_write() {
         return;
     }
     let status = group.status.clone().unwrap_or_default();
@@ -97,11 +97,11 @@ pub(super) async fn report(group: &InstanceGroup, key: &str, error: &Error, ctx:
             Err(error) => return tracing::warn!(group = %key, %error, "cannot report that the group is not read"),
         }
     }
-    planner.process_state.set_failure_told(key, what);
-    let was_told = status.conditions.iter().any(|c| {
+    planner.process_state.set_failure_reported(key, what);
+    let was_reported = status.conditions.iter().any(|c| {
         c.r#type == condition::RECONCILING && c.is_true() && new.reason.as_deref().is_some_and(|r| c.has_reason(r))
     });
-    if !was_told {
+    if !was_reported {
         let event = Event::warning(reason(error), new.message.unwrap_or_default());
         publish_event(&event_target(&group.metadata), &event, ctx).await;
     }
@@ -150,9 +150,9 @@ mod tests {
             (aws_error("InternalFailure", 500), "AWSUnavailable"),
             (aws_error("ExpiredToken", 400), "ReadFailed"),
         ] {
-            let (told, patch) = report_patch(&error, &id(4), &status(), since, now);
-            assert!(told.is_true() && told.has_reason(expected), "{told:?}");
-            let message = told.message.expect("a message");
+            let (condition, patch) = report_patch(&error, &id(4), &status(), since, now);
+            assert!(condition.is_true() && condition.has_reason(expected), "{condition:?}");
+            let message = condition.message.expect("a message");
             for word in
                 ["AutoScaling DescribeAutoScalingGroups", "slow down", "since 1970-01-01T00:00:00Z", "generation 4"]
             {
@@ -164,8 +164,8 @@ mod tests {
             assert!(after.conditions[0].is_true(), "the nodes run on");
             assert_eq!(report_patch(&error, &id(4), &after_report(&after), since, now).1, None, "it is written once");
         }
-        let (told, _) = report_patch(&aws_error("Throttling", 400), &id(3), &status(), since, now);
-        assert!(told.message.is_some_and(|message| !message.contains("generation")));
+        let (condition, _) = report_patch(&aws_error("Throttling", 400), &id(3), &status(), since, now);
+        assert!(condition.message.is_some_and(|message| !message.contains("generation")));
     }
 
     fn after_report(patched: &InstanceGroupStatus) -> InstanceGroupStatus {

@@ -1,4 +1,4 @@
-//! Whoever may write the status of a group could name the resources of another group, or of a stranger, in it. Each
+//! A user who may write the status of a group could name the resources of another group, or of a stranger, in it. Each
 //! resource below has `victim` in its name, ID or ARN, and no plan touches it.
 
 use std::sync::Arc;
@@ -149,7 +149,7 @@ fn every_field_of_the_status_has_a_case() {
     fields.sort();
     known.sort();
     known.dedup();
-    assert_eq!(fields, known, "put a resource of somebody else into the new field, or say that it names none");
+    assert_eq!(fields, known, "put a resource of another owner into the new field, or say that it names none");
 }
 
 fn spec_of(provisioner: &str) -> Value {

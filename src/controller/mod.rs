@@ -465,7 +465,7 @@ mod tests {
         serde_json::from_value(object).expect("a group")
     }
 
-    /// A restore of etcd sets resourceVersions back, and the watch may be silent. The group must neither wait for ever
+    /// A restore of etcd sets resourceVersions back, and the watch may be silent. The group must neither wait forever
     /// for its own write nor reconcile in a loop without reading anything.
     #[tokio::test]
     async fn group_reconciles_again_after_etcd_was_restored() {
@@ -491,14 +491,14 @@ mod tests {
         assert_eq!(state(&restarted, "500", 11), CacheState::Current);
         restarted.process_state.record_write(key, "501", written_at);
         assert_eq!(state(&restarted, "501", 12), CacheState::Current);
-        // The watch was opened anew by itself: the process that wrote 1000 goes on without a restart.
+        // The watch was opened again by itself: the process that wrote 1000 goes on without a restart.
         assert_eq!(state(&before, "500", 10), CacheState::Doubtful);
         let verdict = ask_source(&stored("500"), key, &before).await.expect("an answer");
         assert_eq!(verdict, CacheVerdict::Current);
         assert_eq!(state(&before, "500", 10), CacheState::Current);
     }
 
-    /// Whoever has repaired something need not wait for caches to expire.
+    /// A person who has repaired something need not wait for caches to expire.
     #[tokio::test]
     async fn reconcile_that_is_asked_for_passes_over_caches() {
         let client = crate::k8s::fake::client(|call| panic!("unexpected call: {call:?}"));

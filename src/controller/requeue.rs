@@ -265,7 +265,7 @@ mod tests {
         }
     }
 
-    /// Whoever restores a permission waits for the group.
+    /// An admin who restores a permission waits for the group.
     #[test]
     fn restored_permission_is_noticed_within_a_minute() {
         let denied = AwsError::from_response("AutoScaling", "CreateOrUpdateTags", "AccessDenied", "no", 403);

@@ -97,7 +97,6 @@ async fn publish(revision: String, ctx: Arc<Context>) {
         Err(error) => tracing::warn!(%error, "cannot read which rejections were told"),
     }
     let event = tally.event(ctx.stores.groups.state().len());
-    tracing::warn!(%revision, groups = count, "the boundaries make groups invalid");
     publish_event(&ctx.boundaries_target().await, &event, &ctx).await;
     if let Err(error) = kube.set_told_rejections(namespace, &revision).await {
         tracing::warn!(%error, "cannot record which rejections were told");

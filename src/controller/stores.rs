@@ -249,7 +249,7 @@ mod tests {
     use crate::api::InstanceGroupSpec;
     use crate::boundaries::active::select_active;
 
-    /// An admin may not want that whoever annotates a Namespace holds back security updates.
+    /// An admin may not want that everyone who annotates a Namespace can hold back security updates.
     #[test]
     fn lock_of_a_namespace_counts_where_the_policy_allows_it() {
         let lock = BTreeMap::from([(annotation::LOCK_UPGRADES.to_owned(), "true".to_owned())]);

@@ -177,13 +177,13 @@ impl ProcessState {
     }
 
     /// Whether the condition of the group tells this failure.
-    pub(crate) fn is_failure_told(&self, group: &str, failure: &str) -> bool {
-        self.group(group, |g| g.failed_look.as_ref().is_some_and(|(_, told)| told.as_deref() == Some(failure)))
+    pub(crate) fn is_failure_reported(&self, group: &str, failure: &str) -> bool {
+        self.group(group, |g| g.failed_look.as_ref().is_some_and(|(_, reported)| reported.as_deref() == Some(failure)))
     }
 
     /// Records that the condition of the group tells this failure.
-    pub(crate) fn set_failure_told(&self, group: &str, failure: String) {
-        self.group(group, |g| g.failed_look.iter_mut().for_each(|(_, told)| *told = Some(failure.clone())));
+    pub(crate) fn set_failure_reported(&self, group: &str, failure: String) {
+        self.group(group, |g| g.failed_look.iter_mut().for_each(|(_, reported)| *reported = Some(failure.clone())));
     }
 
     /// Records that the group was read.

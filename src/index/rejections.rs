@@ -47,12 +47,12 @@ impl Tally {
         let mut by_reason: BTreeMap<&str, usize> = BTreeMap::new();
         self.invalid.values().for_each(|reason| *by_reason.entry(reason).or_default() += 1);
         let counts: Vec<_> =
-            by_reason.iter().map(|(reason, count)| format!("{count} of {groups} groups became {reason}")).collect();
+            by_reason.iter().map(|(reason, count)| format!("{count} of {groups} groups ({reason})")).collect();
         let example: String = self.example.chars().take(500).collect();
         let message = format!(
-            "with revision {}, {}; for example {example}; correct the ConfigMap, or apply its previous revision",
+            "revision {} makes {} invalid; correct the ConfigMap, or apply its previous revision; for example {example}",
             self.revision,
-            counts.join(", ")
+            counts.join(" and ")
         );
         Event::warning("GroupsRejected", message)
     }
@@ -81,7 +81,7 @@ mod tests {
         let event = effects.tally("r1").expect("the tally").event(7);
         assert_eq!(
             event.message,
-            "with revision r1, 2 of 7 groups became InvalidSpec, 1 of 7 groups became PolicyViolation; for example team/a: spec.a `x` is wrong; correct the ConfigMap, or apply its previous revision"
+            "revision r1 makes 2 of 7 groups (InvalidSpec) and 1 of 7 groups (PolicyViolation) invalid; correct the ConfigMap, or apply its previous revision; for example team/a: spec.a `x` is wrong"
         );
         assert!(effects.count("r2", "team/a", rejection("InvalidSpec")), "another revision has its own summary");
         assert!(effects.tally("r1").is_none());

@@ -248,7 +248,7 @@ mod tests {
         assert_eq!(source_of("spec.eks.configuration.image"), default);
         assert_eq!(source_of("spec.eks.maxSize"), default);
         assert_eq!(source_of("spec.eks.minSize"), None, "it is the tenant's");
-        assert_eq!(source_of("spec.eks.configuration.keyPairName"), None, "nobody wrote it");
+        assert_eq!(source_of("spec.eks.configuration.keyPairName"), None, "neither the tenant nor the admin set it");
         let mut broken = BrokenFields::classify(vec![], &sources, |_| None).expect("no errors");
         broken.push(
             &[Part::Launch],

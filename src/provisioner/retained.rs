@@ -11,7 +11,7 @@ pub(crate) const USED_IN_OTHER_REGION: &str = "UsedInOtherRegion";
 /// Reason of the condition while nothing proves the owner of a resource.
 pub(crate) const OWNERSHIP_UNPROVEN: &str = "OwnershipUnproven";
 
-/// Reason of the condition while somebody else uses the role of a join entry.
+/// Reason of the condition while another group, instance or person uses the role of a join entry.
 pub(crate) const ROLE_IN_USE: &str = "RoleInUse";
 
 /// A resource that stays.

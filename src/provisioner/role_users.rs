@@ -1,6 +1,6 @@
 //! Who uses a role that a spec names, besides InstanceGroups: nodes of eksctl, Terraform or a person.
 //!
-//! They may have joined through an entry that the controller created, so it is removed only when nobody is found.
+//! They may have joined through an entry that the controller created, so it is removed only when no other user of the role is found.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::observe::{ObserveError, ObserveResult, Observer};
 use crate::aws::{Aws, AwsResult, TemplatePin, TemplateVersion};
 use crate::plan::Event;
 
-/// A join entry that the controller created and leaves to somebody else who uses its role.
+/// A join entry that the controller created and leaves to another user of its role.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptEntry {
     /// ARN of the role.

@@ -1,5 +1,6 @@
 //! The snapshot that a plan was made from, used to simulate later passes and to release a group.
 
+use jiff::SignedDuration;
 use serde::Serialize;
 
 use super::plan_input::PlanContext;
@@ -31,8 +32,19 @@ pub struct Projection {
     pub replacements: Vec<NodeReplacement>,
     /// How many nodes may be unavailable at once; 0 when another controller decides.
     pub max_unavailable: usize,
+    /// The limits of each replacement; `None` when the controller does not replace the nodes itself.
+    pub limits: Option<ReplacementLimits>,
     /// Number of nodes that are removed without replacement, because the group is scaled in.
     pub scale_in: usize,
+}
+
+/// How long the replacement of a node may take.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ReplacementLimits {
+    /// How long a drain may take; `None` waits without limit.
+    pub drain: Option<SignedDuration>,
+    /// How long a replacement may take from InService to Ready before the rotation halts.
+    pub join: SignedDuration,
 }
 
 /// What `instance-manager release` does with one group, so that the previous controller can manage it again.

@@ -207,7 +207,7 @@ mod tests {
         assert_names(&unready(joined).overdue.expect("too long"), &["node-i-1", "has joined", "15m", "network"]);
     }
 
-    /// An instance that somebody terminates loses its Node before Auto Scaling notices.
+    /// An instance that is terminated by hand loses its Node before Auto Scaling notices.
     #[test]
     fn deleted_node_of_an_old_instance_starts_a_wait_of_its_own() {
         let lost = |seconds| LostNode { name: "node-i-1".into(), since: ago(seconds) };
@@ -220,7 +220,7 @@ mod tests {
         let text = unready(found).overdue.expect("too long");
         assert!(
             !text.contains("joined") && text.contains("no Node since"),
-            "nobody knows whether it had joined: {text}"
+            "it is not known whether it had joined: {text}"
         );
     }
 }

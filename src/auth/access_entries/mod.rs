@@ -285,7 +285,7 @@ impl JoinPlanner<'_> {
             AuthEntryState::Narrow { detail }
             | AuthEntryState::Conflict { detail }
             | AuthEntryState::Unparsable { detail } => {
-                plan.conflict = Some(format!("kube-system/aws-auth: {detail}"));
+                plan.conflict = Some(detail.clone());
             }
         }
     }
@@ -381,7 +381,7 @@ impl JoinPlanner<'_> {
         match (adds_entry, &self.observed.auth_entry) {
             (true, _) => vec![role_arn.to_owned()],
             (false, AuthEntryState::Absent) => Vec::new(),
-            // It is not removed when access entries replace it, so it is the entry of whoever changed it.
+            // It is not removed when access entries replace it, so it is the entry of the person who changed it.
             (false, AuthEntryState::Present) if self.observed.is_auth_entry_modified && !self.required_entries().0 => {
                 Vec::new()
             }

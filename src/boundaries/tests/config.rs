@@ -147,7 +147,7 @@ fn harmless_mistakes_are_warnings() {
     assert_eq!(
         messages,
         [
-            "default: default: is not a known key and has no effect; did you mean \"defaults\"?",
+            "default: is not a known key and has no effect; did you mean \"defaults\"?",
             "boundaries line 7: owner: is not a known key and has no effect; remove it",
             "boundaries line 2: restricted[0]: \"spec.eks.strategy\" matches no field and has no effect; did you mean \"spec.strategy\"?",
             "defaults line 1: spec.eks.configuration.clustrName: \"x\" is not a field of an InstanceGroup; did you mean \"clusterName\"?",

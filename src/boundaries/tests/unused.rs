@@ -289,5 +289,5 @@ fn block_of_another_provisioner_is_reported_only_if_the_tenant_wrote_it() {
         &json!({"spec": {"provisioner": "eks", "eks-fargate": {"clusterName": "c"}}}),
         true,
     );
-    assert_eq!(excluded.expect("a merged spec").overridden.len(), 1, "a group without boundaries is told, too");
+    assert_eq!(excluded.expect("a merged spec").overridden.len(), 1, "a group without boundaries reports it, too");
 }

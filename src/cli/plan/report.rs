@@ -9,6 +9,7 @@ use crate::controller::planner::{ObserveError, Planner, Planning};
 use crate::controller::report::INVALID_OBJECT;
 use crate::plan::{ObjectStep, Outcome, Phase, Plan, PlannedStep, Step};
 use crate::provisioner::{NodeReplacement, PlanContext, Projection};
+use crate::util::duration;
 
 /// The kind of change that a plan makes to a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -50,7 +51,7 @@ pub(crate) struct BlockedDrain {
     pub node: String,
     /// `namespace/name` of the pod.
     pub pod: String,
-    /// Kind and name of what owns the pod; absent for a pod of nobody.
+    /// Kind and name of what owns the pod; absent for a pod without an owner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
     /// Name of the budget.
@@ -112,6 +113,12 @@ pub(crate) struct GroupPlan {
     /// An estimate of how long the replacement takes, in minutes; absent when another controller replaces the nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub estimated_minutes: Option<usize>,
+    /// How long a drain may take, for example `15m`; absent without a limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drain_timeout: Option<String>,
+    /// How long a replacement may take to join before the rotation halts; absent when another controller replaces the nodes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub join_timeout: Option<String>,
 }
 
 impl GroupPlan {
@@ -190,6 +197,8 @@ impl GroupPlan {
             blocked_drains: Vec::new(),
             drains_unknown: None,
             estimated_minutes: None,
+            drain_timeout: None,
+            join_timeout: None,
         }
     }
 
@@ -222,6 +231,10 @@ impl GroupPlan {
         let nodes = self.nodes_to_rotate.len();
         let batches = self.max_unavailable.filter(|_| nodes > 0).map(|at_once| nodes.div_ceil(at_once));
         self.estimated_minutes = batches.map(|batches| batches * MINUTES_PER_BATCH);
+        if let Some(limits) = projection.limits.filter(|_| nodes > 0) {
+            self.drain_timeout = limits.drain.map(duration::format);
+            self.join_timeout = Some(duration::format(limits.join));
+        }
         self.blocked_by = lock.or(match projection.outcome {
             Outcome::Locked { message } | Outcome::Blocked { message, .. } => Some(message),
             Outcome::Converged | Outcome::Progressing { .. } | Outcome::Deleted => None,

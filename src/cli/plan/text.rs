@@ -70,8 +70,15 @@ fn write_forecast(out: &mut String, group: &GroupPlan) -> std::fmt::Result {
             if minutes < 120 { format!("{minutes}m") } else { format!("{}h{:02}m", minutes / 60, minutes % 60) };
         writeln!(
             out,
-            "  takes about {duration}, at {MINUTES_PER_BATCH}m for each batch to drain, launch and join; drains that wait for budgets take longer"
+            "  takes about {duration} if each batch needs {MINUTES_PER_BATCH}m to drain, launch and join, which is an assumption"
         )?;
+    }
+    if let Some(join) = &group.join_timeout {
+        let drain = group.drain_timeout.as_ref().map_or_else(
+            || "a drain waits for budgets without limit, because drainTimeout is not set".to_owned(),
+            |drain| format!("a drain may take up to {drain} (drainTimeout)"),
+        );
+        writeln!(out, "  limits: {drain}; the rotation halts if a node does not join within {join} (joinTimeout)")?;
     }
     for blocked in &group.blocked_drains {
         let owner = blocked.owner.as_ref().map(|owner| format!(" ({owner})")).unwrap_or_default();

@@ -91,13 +91,23 @@ fn conditions(status: &InstanceGroupStatus, now: Timestamp) -> String {
             false => found.r#type == condition::READY || is_quiet,
         }
     };
-    let mut out = String::new();
+    // Ready, Stalled and others often say the same; the message stands once, below all of them.
+    let mut by_message: Vec<(&str, String)> = Vec::new();
     for found in status.conditions.iter().filter(is_shown) {
         let time = found.last_transition_time.as_deref().and_then(|at| at.parse::<Timestamp>().ok());
         let age = time.map(|at| format!(", for {}", since(at, now))).unwrap_or_default();
         let reason = found.reason.as_deref().unwrap_or_default();
-        out += &format!("  {} {} ({reason}{age})\n", found.r#type, found.status);
-        if let Some(message) = found.message.as_deref().filter(|message| !message.is_empty()) {
+        let message = found.message.as_deref().unwrap_or_default();
+        let line = format!("  {} {} ({reason}{age})\n", found.r#type, found.status);
+        match by_message.iter_mut().find(|(known, _)| !known.is_empty() && *known == message) {
+            Some((_, lines)) => *lines += &line,
+            None => by_message.push((message, line)),
+        }
+    }
+    let mut out = String::new();
+    for (message, lines) in by_message {
+        out += &lines;
+        if !message.is_empty() {
             out += &format!("    {}\n", escape_control(message));
         }
     }

@@ -203,7 +203,7 @@ impl Planner {
             map_roles: &context.map_roles,
             group_index: &context.group_index,
             max_cache_age,
-            // Somebody asks for the present state.
+            // The annotation reconcile-now asks for the present state.
             shared_max_cache_age: if max_cache_age.is_zero() { Duration::ZERO } else { resync_period.mul_f64(0.5) },
             now,
         }
@@ -306,7 +306,7 @@ mod tests {
         }
     }
 
-    /// Without the metric, nobody would notice a default that keeps all groups from new versions.
+    /// Without the metric, no admin would notice a default that keeps all groups from new versions.
     #[test]
     fn group_that_goes_on_with_a_broken_field_counts_as_failed() {
         let id = group_id(&InstanceGroup::new("web", InstanceGroupSpec::default()));

@@ -156,6 +156,10 @@ pub fn report(
     if matches!(outcome, Outcome::Progressing { phase: Phase::Rotating, .. }) {
         transition_events.retain(|e| e.reason != event::NODES_READY && e.reason != event::NODES_NOT_READY);
     }
+    let counts = ready_message(&status);
+    for event in transition_events.iter_mut().filter(|e| e.reason == event::NODES_NOT_READY && !counts.is_empty()) {
+        event.message.clone_from(&counts);
+    }
     status["conditions"] = json!(conditions);
     let patch = status_patch(&before, status, old);
     let outcome = Some(outcome);

@@ -6,7 +6,7 @@ use crate::api::names::event;
 use crate::apply::{Applied, BlockedEviction};
 use crate::plan::{Event, NodeStep, ObjectEvent, Step, on_pod};
 
-/// The events on the Nodes and pods of the applied steps. Blocked evictions are told when the drain becomes blocked, and
+/// The events on the Nodes and pods of the applied steps. Blocked evictions are reported when the drain becomes blocked, and
 /// not each time they are tried again.
 pub(super) fn object_events(applied: &Applied, is_newly_blocked: bool) -> Vec<ObjectEvent> {
     let plan = &applied.plan;

@@ -112,7 +112,7 @@ fn error_message(error: &StepError) -> String {
             None => error.to_string(),
         },
         StepError::Kube(error) => missing_kubernetes_permission(&error.to_string()),
-        StepError::AwsAuth(error) => format!("kube-system/aws-auth: {error}; fix it by hand"),
+        StepError::AwsAuth(error) => error.to_string(),
         StepError::OwnershipConflict(_)
         | StepError::Locked(_)
         | StepError::NodeSchedulable(_)

@@ -131,9 +131,9 @@ fn write_that_aws_throttles_or_does_not_answer_is_told() {
         let patch = report(&InstanceGroupStatus::default(), &applied, None, "2026-01-02T00:00:00Z").patch;
         let conditions = patch.expect("a patch")["conditions"].take();
         let conditions: Vec<Condition> = serde_json::from_value(conditions).expect("conditions");
-        let told = conditions.into_iter().find(|c| c.r#type == condition::RECONCILING).expect("a condition");
-        assert!(told.is_true() && told.has_reason(reason), "{told:?}");
-        assert!(told.message.is_some_and(|m| m.contains("UpdateAutoScalingGroup") && m.contains(code)));
+        let found = conditions.into_iter().find(|c| c.r#type == condition::RECONCILING).expect("a condition");
+        assert!(found.is_true() && found.has_reason(reason), "{found:?}");
+        assert!(found.message.is_some_and(|m| m.contains("UpdateAutoScalingGroup") && m.contains(code)));
     }
 }
 

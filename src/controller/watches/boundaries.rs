@@ -65,7 +65,8 @@ async fn reload(live: Option<&ConfigMap>, ctx: &Arc<Context>) {
         old.source != active.source || old.revision != active.revision || old.warnings != active.warnings
     };
     if changed {
-        tracing::info!(source = ?active.source, revision = %active.revision, "boundaries activated");
+        let (source, why) = (active.source.name(), active.source.why());
+        tracing::info!(source, revision = %active.revision, why, "boundaries activated");
     }
     if ctx.is_leader() {
         if active.source == BoundariesSource::Live
@@ -106,7 +107,7 @@ fn store_revision(live: Option<&ConfigMap>, before: Option<ConfigMapData>, revis
     });
 }
 
-/// Stores a valid revision. While somebody else puts another one in its place, the intervals grow.
+/// Stores a valid revision. While another writer puts another one in its place, the intervals grow.
 async fn store_last_known_good(data: &ConfigMapData, planner: &Planner, namespace: &str, now: Timestamp) {
     let (process_state, resync) = (&planner.process_state, planner.settings.resync_period);
     let write = Write::new(LAST_KNOWN_GOOD_CONFIG_MAP, "data", data);
@@ -151,7 +152,12 @@ async fn publish_boundaries_events(
         active.warnings.iter().map(|w| Event::warning("BoundariesWarning", w.to_string())).collect();
     match (&active.source, error) {
         (BoundariesSource::LastKnownGood(why) | BoundariesSource::Unavailable(why), error) => {
-            events.push(Event::warning(error.map_or("BoundariesMissing", |e| e.reason()), why.clone()))
+            let effect = match &active.source {
+                BoundariesSource::LastKnownGood(_) => format!("revision {} stays in force", active.revision),
+                _ => "nothing is changed in AWS until it is there and valid".to_owned(),
+            };
+            let reason = error.map_or("BoundariesMissing", |e| e.reason());
+            events.push(Event::warning(reason, format!("{why}; {effect}")))
         }
         (BoundariesSource::Live, _) => {
             events.push(Event::normal("BoundariesApplied", format!("revision {} is in force", active.revision)))

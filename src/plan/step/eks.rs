@@ -94,6 +94,9 @@ pub enum EksStep {
     DeleteGroup { group: String },
 }
 
+/// The event of a changed scaling group.
+const UPDATED: &str = "ScalingGroupUpdated";
+
 impl StepInfo for EksStep {
     fn name(&self) -> &'static str {
         self.into()
@@ -130,7 +133,8 @@ impl StepInfo for EksStep {
 
     fn fields(&self) -> StepFields {
         let version = match self {
-            EksStep::CreateGroup { pin, .. } | EksStep::UpdateGroup { pin: Some(pin), .. } => Some(pin.to_string()),
+            EksStep::CreateGroup { pin: pin @ Pin::Version { .. }, .. }
+            | EksStep::UpdateGroup { pin: Some(pin @ Pin::Version { .. }), .. } => Some(pin.to_string()),
             _ => None,
         };
         let instance = match self {
@@ -142,7 +146,7 @@ impl StepInfo for EksStep {
 
     fn event(&self, reasons: &str) -> Option<Event> {
         let with_reasons = |reason, text| Some(Event::with_reasons(reason, text, reasons));
-        let changed = |what: String| with_reasons("ScalingGroupUpdated", format!("changed {what}"));
+        let changed = |what: String| with_reasons(UPDATED, format!("changed {what}"));
         match self {
             EksStep::CreateGroup { .. } => {
                 with_reasons(event::CREATED, format!("created the scaling group {}", self.subject()))
@@ -151,9 +155,7 @@ impl StepInfo for EksStep {
                 with_reasons("TemplateVersionCreated", "created a launch template version".into())
             }
             EksStep::PutWarmPool { group, .. } => changed(format!("the warm pool of {group}")),
-            EksStep::DeleteWarmPool { group } => {
-                with_reasons("ScalingGroupUpdated", format!("deleted the warm pool of {group}"))
-            }
+            EksStep::DeleteWarmPool { group } => with_reasons(UPDATED, format!("deleted the warm pool of {group}")),
             EksStep::ReplaceWarmInstance { instance, .. } => {
                 with_reasons("WarmInstanceReplaced", format!("replacing {instance} in the warm pool"))
             }
@@ -164,13 +166,20 @@ impl StepInfo for EksStep {
             EksStep::PutTags { group, .. } | EksStep::DeleteTags { group, .. } => {
                 changed(format!("the tags of {group}"))
             }
-            EksStep::UpdateGroup { group, .. }
-            | EksStep::SuspendProcesses { group, .. }
-            | EksStep::ResumeProcesses { group, .. }
-            | EksStep::EnableMetrics { group, .. }
-            | EksStep::DisableMetrics { group, .. }
-            | EksStep::PutHook { group, .. }
-            | EksStep::DeleteHook { group, .. } => changed(group.clone()),
+            EksStep::UpdateGroup { group, .. } => changed(group.clone()),
+            EksStep::SuspendProcesses { group, processes } => {
+                with_reasons(UPDATED, format!("suspended {} on {group}", processes.join(", ")))
+            }
+            EksStep::ResumeProcesses { group, processes } => {
+                with_reasons(UPDATED, format!("resumed {} on {group}", processes.join(", ")))
+            }
+            EksStep::EnableMetrics { group, .. } | EksStep::DisableMetrics { group, .. } => {
+                changed(format!("the metrics of {group}"))
+            }
+            EksStep::PutHook { group, hook } => changed(format!("the lifecycle hook {} of {group}", hook.name)),
+            EksStep::DeleteHook { group, hook } => {
+                with_reasons(UPDATED, format!("deleted the lifecycle hook {hook} of {group}"))
+            }
             EksStep::CreateTemplate(_)
             | EksStep::DeleteTemplateVersions { .. }
             | EksStep::DeleteTemplate { .. }

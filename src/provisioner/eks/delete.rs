@@ -73,7 +73,7 @@ pub struct DeleteInput<'a> {
     pub aws_auth_entries: &'a [AuthEntry],
     /// The controller's access entries that no other group uses.
     pub access_entries: &'a [AccessEntry],
-    /// The controller's entries that stay because somebody else uses the role.
+    /// The controller's entries that stay because others use the role.
     pub kept_entries: &'a [KeptEntry],
     /// Another group that has to be deleted first, because it removes a shared entry.
     pub wait_for: Option<&'a str>,
@@ -308,7 +308,7 @@ fn recorded_template(input: &DeleteInput) -> Option<String> {
 
 /// Resources under the group's recorded names that stay, because they have no tags and no record proves their owner.
 fn unproven_resources(input: &DeleteInput, template_id: Option<&String>) -> Option<Retained> {
-    // With a recorded ID, a resource with another ID is known to be somebody else's.
+    // With a recorded ID, a resource with another ID is known to belong to another owner.
     let unproven = |tags: &[Tag], recorded: Option<&String>| {
         recorded.is_none()
             && !has_ownership_tags(tags, input.ownership_tags)

@@ -56,7 +56,7 @@ pub struct PreviousRoles {
     pub unused_auth_entries: Vec<AuthEntry>,
     /// Access entries that no group needs.
     pub unused_access_entries: Vec<AccessEntry>,
-    /// Entries that no group needs, and that stay because somebody else uses the role. They are no longer recorded.
+    /// Entries that no group needs, and that stay because others use the role. They are no longer recorded.
     pub kept: Vec<KeptEntry>,
 }
 

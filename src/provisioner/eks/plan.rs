@@ -218,7 +218,7 @@ fn effective_values(input: &PlanInput) -> EffectiveValues {
     }
     values.versions = BTreeMap::new();
     let instances = input.observed.scaling_group.iter().flat_map(|group| &group.instances);
-    // Nobody looks again when an instance that leaves is gone.
+    // No event starts a reconcile when an instance that leaves is gone.
     for instance in instances.filter(|instance| instance.state != InstanceState::Terminating) {
         let launched_from =
             instance.template.as_ref().map(|pin| &pin.version).or(instance.launch_configuration.as_ref());

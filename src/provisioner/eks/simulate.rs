@@ -15,7 +15,7 @@ use crate::aws::{
 };
 use crate::plan::{EksStep, Pin};
 use crate::plan::{IamStep, JoinStep, ObjectStep, Outcome, Plan, Recheck, Step};
-use crate::provisioner::{NodeReplacement, PlanContext, PlanSnapshot, Projection, Release};
+use crate::provisioner::{NodeReplacement, PlanContext, PlanSnapshot, Projection, Release, ReplacementLimits};
 
 /// More reconciles than any group needs before it has to wait.
 const MAX_PASSES: usize = 8;
@@ -78,6 +78,10 @@ pub(crate) fn simulate(input: &PlanInput, first: &Plan) -> Projection {
             None => spec.rolling_update.max_unavailable.resolve_nodes(usize::try_from(desired).unwrap_or(0), heaviest),
         },
         replacements,
+        limits: spec.crd_strategy.is_none().then_some(ReplacementLimits {
+            drain: spec.rolling_update.drain_timeout,
+            join: spec.rolling_update.join_timeout,
+        }),
         scale_in: usize::try_from(desired - spec.max_size).unwrap_or(0),
     }
 }

@@ -40,7 +40,14 @@ impl PlanSnapshot for Snapshot {
             last = plan(&snapshot.plan_input(&PlanContext { status: &status, ..*context }));
             steps.extend(last.steps.iter().cloned());
         }
-        Projection { steps, outcome: last.outcome, replacements: Vec::new(), max_unavailable: 0, scale_in: 0 }
+        Projection {
+            steps,
+            outcome: last.outcome,
+            replacements: Vec::new(),
+            max_unavailable: 0,
+            limits: None,
+            scale_in: 0,
+        }
     }
 
     /// Keiko controller finds only the profile with the derived name, and would create it again.

@@ -40,6 +40,7 @@ impl PlanSnapshot for Snapshot {
             outcome: first.outcome.clone(),
             max_unavailable: at_once.max(1),
             replacements,
+            limits: None,
             scale_in: self.surplus(context),
         }
     }

@@ -41,7 +41,8 @@ pub(super) fn for_member(input: &RollingUpdateInput, member: &NodeInstance) -> O
     let (id, name) = (&member.instance.id, member.describe());
     match (member.instance.state, &member.node) {
         (InstanceState::Pending, _) => Some(format!("{id} to enter service")),
-        (InstanceState::Terminating, _) => Some(format!("{name} to terminate")),
+        (InstanceState::Terminating, None) => Some(format!("{id} to terminate")),
+        (InstanceState::Terminating, Some(_)) => Some(format!("{name} to terminate")),
         (InstanceState::InService, Some(node)) if node.cordoned => {
             let is_ours = member.disruption_of(input.group_uid).is_some();
             (!is_ours).then(|| format!("{name}, which someone else cordoned, to be uncordoned"))

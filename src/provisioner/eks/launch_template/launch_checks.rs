@@ -83,7 +83,7 @@ fn architecture(resolved: &ResolvedGroup, image: &Image, kind: &InstanceType) ->
     Some(SpecError::invalid(IMAGE, &resolved.template_data.image_id, rule, remedy))
 }
 
-/// The user data of one family does not start a node of another. An image of somebody else than Amazon may be of any
+/// The user data of one family does not start a node of another. An image that Amazon does not own may be of any
 /// family, so only Windows is known of it.
 fn platform(resolved: &ResolvedGroup, image: &Image) -> Option<SpecError> {
     let family = resolved.desired.os_family;

@@ -23,6 +23,7 @@ use super::rotation::outdated;
 use super::scaling_group::departures::{Departure, explained};
 use super::scaling_group::subnets;
 use crate::api::InstanceGroupStatus;
+use crate::api::names::condition;
 use crate::aws::{
     AwsError, Instance, InstanceProfile, InstanceState, LaunchTemplate, ScalingGroup, TemplateData, TemplatePin,
 };
@@ -123,7 +124,7 @@ pub(crate) async fn observe(
 /// Reads role and profile of the derived name with their tags, which the list of all profiles does not contain. They are
 /// read when one of them exists and nothing else proves its owner, when the profile does not hold the role, and until the
 /// status records the region in their tags. They are read as well when the template lacks its tags or a version is about to
-/// be created, because then somebody may have removed theirs, too.
+/// be created, because then their tags may have been removed, too.
 async fn verify_role_ownership(
     o: &Observer<'_>,
     resolved: &ResolvedGroup,
@@ -271,7 +272,9 @@ async fn observe_details(
     let running: u32 = group.instances.iter().filter(runs).map(|i| i.weight).sum();
     let short = i64::from(running) < i64::from(group.desired);
     state.shortage_duration = o.process_state.track_shortage(&resolved.desired.id.key(), short, o.now);
-    if short && state.shortage_duration.as_secs() > 0 {
+    // A process that has just started does not know the shortage, but the status says that nodes were missing.
+    let was_short = status.conditions.iter().any(|c| c.r#type == condition::NODES_READY && !c.is_true());
+    if short && (state.shortage_duration.as_secs() > 0 || was_short) {
         state.activities = o.inventory.activities(&group.name).await.map_err(aws)?.to_vec();
     }
     state.departures = read_departures(o, &resolved.desired.id.key(), &group).await;

@@ -67,7 +67,7 @@ pub(crate) async fn observe(
     Ok(found)
 }
 
-/// Who else uses a role that the spec named before; nobody uses one that the controller created.
+/// Who else uses a role that the spec named before; no one else uses one that the controller created.
 async fn other_user(
     o: &Observer<'_>,
     resolved: &ResolvedGroup,

@@ -72,7 +72,7 @@ pub struct RemainingResources {
     pub aws_auth_entries: Vec<AuthEntry>,
     /// The controller's access entries that no other group needs.
     pub access_entries: Vec<AccessEntry>,
-    /// The controller's entries that no other group needs, and that stay because somebody else uses the role.
+    /// The controller's entries that no other group needs, and that stay because others use the role.
     pub kept_entries: Vec<KeptEntry>,
     /// Another group that has to be deleted first, because it removes a shared entry.
     pub wait_for: Option<String>,
@@ -177,7 +177,7 @@ pub async fn remaining_resources(
     Ok(remaining)
 }
 
-/// Adds to the adopted resources those whose tags somebody removed. The scaling group launches from them, and nothing else
+/// Adds to the adopted resources those whose tags were removed. The scaling group launches from them, and nothing else
 /// proves their owner once it is deleted.
 async fn untagged_resources(
     o: &Observer<'_>,

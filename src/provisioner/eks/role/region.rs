@@ -82,7 +82,7 @@ pub(crate) fn plan_claim(input: &PlanInput, builder: &mut PlanBuilder) {
     }
 }
 
-/// Adds tags that a role or its instance profile lacks, also those that somebody removed. The scaling group proves that both
+/// Adds tags that a role or its instance profile lacks, also those that were removed by hand. The scaling group proves that both
 /// are the group's.
 fn add_missing_tags(role: &Role, profile: &InstanceProfile, tags: &[Tag], builder: &mut PlanBuilder) {
     if !has_ownership_tags(&role.tags, tags) {

@@ -5,7 +5,7 @@ use crate::aws::{NewScalingGroup, TemplatePin};
 use crate::plan::{EksStep, Event, Phase, Pin, PlanBuilder, waiting};
 use crate::provisioner::eks::input::PlanInput;
 
-/// The event about a resource that somebody deleted.
+/// The event about a resource that was deleted outside of the controller.
 pub(crate) fn made_again(what: &str) -> Event {
     let message = format!("{what} is made again because it was gone; CloudTrail names who deleted it");
     Event::warning("ResourceMadeAgain", message)

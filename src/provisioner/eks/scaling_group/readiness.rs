@@ -117,8 +117,8 @@ fn terminations(input: &PlanInput, missing: i64) -> Vec<String> {
     let since = input.now - input.observed.shortage_duration - TERMINATION_WINDOW;
     let is_recent = |a: &&ScalingActivity| a.is_termination() && a.started.is_some_and(|started| started >= since);
     let recent = input.observed.activities.iter().filter(is_recent).take(MAX_TERMINATIONS);
-    let told = recent.map(|a| format!("{} ({})", a.description, a.cause)).collect::<Vec<_>>();
-    std::iter::once(format!("waiting for Auto Scaling to launch {missing}")).chain(told).collect()
+    let quoted = recent.map(|a| format!("{} ({})", a.description, a.cause)).collect::<Vec<_>>();
+    std::iter::once(format!("waiting for Auto Scaling to launch {missing}")).chain(quoted).collect()
 }
 
 /// A rotation ends when its last replacement is Ready, not when the last outdated node is terminated.
@@ -139,7 +139,10 @@ fn launch_failure(input: &PlanInput) -> Option<(Reason, String)> {
     }
     let (types, zones) = (instance_types(input), failed_zones(input));
     let zones = if zones.is_empty() { String::new() } else { format!(" in {}", zones.join(", ")) };
-    Some((reason, format!("{types} failed to launch{zones}: {}{}", failed.message, launch_remedy(reason))))
+    // AWS's messages are sentences; another clause follows.
+    let (message, remedy) = (failed.message.as_str(), launch_remedy(reason));
+    let message = if remedy.is_empty() { message } else { message.trim_end_matches('.') };
+    Some((reason, format!("{types} failed to launch{zones}: {message}{remedy}")))
 }
 
 /// What to do about a failed launch, after AWS's own words.
