@@ -14,7 +14,12 @@ from localcloud.aws.nodes.user_data import NodeSpec
 
 
 def network_problem(spec: NodeSpec, service_range: str, instance_type: dict[str, Any], ipv6_address: str | None) -> str | None:
-    """Why a node with these settings cannot work in a cluster with this service range, or None."""
+    """Why a node with these settings cannot join a cluster with this service range, or None.
+
+    Without a DNS address, a node joins. On Windows, its pods then ask 10.100.0.10 or 172.20.0.10 for names, whatever the
+    cluster's range is: the bootstrap script decides by the IP address of the primary interface (Amazon EKS User Guide,
+    "Create nodes with optimized Windows AMIs", -DNSClusterIP).
+    """
     network = ipaddress.ip_network(service_range)
     family = f"ipv{network.version}"
     if spec.ip_family not in (None, family):

@@ -234,3 +234,13 @@ def test_a_node_needs_the_network_of_its_cluster(spec, service_range, kind, addr
     """Amazon EKS User Guide, "Learn about IPv6 addresses to clusters, Pods, and services": "Nitro-based EC2 nodes required"."""
     found = network_problem(NodeSpec("amazonlinux2", "c", **spec), service_range, INSTANCE_TYPES[kind], address)
     assert (found is None) if reason is None else (reason in found)
+
+
+def test_a_windows_node_joins_without_a_dns_address():
+    """Amazon EKS User Guide, "Create nodes with optimized Windows AMIs": -DNSClusterIP is optional, and defaults to the address
+    of one of the two ranges that EKS assigns. With another range, the node is Ready and its pods resolve no Services."""
+    spec = parse(powershell(START + "-EKSClusterName c"), "windows")
+    assert (spec.dns, spec.service_range) == (None, None)
+    assert network_problem(spec, "10.96.0.0/16", INSTANCE_TYPES["m5.large"], None) is None
+    wrong = NodeSpec("windows", "c", ip_family="ipv4", dns="10.100.0.10")
+    assert "the DNS address" in network_problem(wrong, "10.96.0.0/16", INSTANCE_TYPES["m5.large"], None)
