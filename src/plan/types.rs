@@ -65,11 +65,9 @@ impl PlannedStep {
         PlannedStep { step: step.into(), reasons, is_retry: false }
     }
 
-    /// The reasons in one line; empty when there are none. That a new object did not exist is no reason: the step names it.
+    /// The reasons in one line; empty when there are none.
     pub(crate) fn why(&self) -> String {
-        let subject = self.step.info().subject();
-        let is_reason = |drift: &&Drift| !drift.from.is_empty() || drift.to != subject;
-        self.reasons.iter().filter(is_reason).map(ToString::to_string).collect::<Vec<_>>().join("; ")
+        self.reasons.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
     }
 
     /// What the step does, for the log: the words of its event, or its name and what it changes.

@@ -57,8 +57,9 @@ impl StepInfo for IamStep {
 
     fn event(&self, reasons: &str) -> Option<Event> {
         match self {
+            // Its only reason is that the role did not exist.
             IamStep::CreateRole(role) => {
-                Some(Event::with_reasons("RoleCreated", format!("created the IAM role {}", role.name), reasons))
+                Some(Event::normal("RoleCreated", format!("created the IAM role {}", role.name)))
             }
             IamStep::AttachPolicy { role, .. } | IamStep::DetachPolicy { role, .. } if !reasons.is_empty() => {
                 Some(Event::with_reasons("RoleUpdated", format!("changed the policies of {role}"), reasons))

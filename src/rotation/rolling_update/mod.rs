@@ -393,7 +393,7 @@ fn start_batch(
                 || (healthy && replaces && exceeds_max_unavailable(input, unavailable, member)))
         {
             if decision.waiting_for.is_empty() && leaving == 0 {
-                decision.waiting_for = waits::for_availability(input, unavailable);
+                decision.waiting_for = waits::for_availability(input, unavailable, &decision.steps);
             }
             break;
         }

@@ -3,6 +3,7 @@
 use super::types::{Candidates, RollingUpdateInput};
 use crate::api::rfc3339;
 use crate::aws::InstanceState;
+use crate::plan::NodeStep;
 use crate::rotation::members::NodeInstance;
 use crate::util::duration;
 
@@ -10,8 +11,14 @@ use crate::util::duration;
 const MAX_NAMED: usize = 5;
 
 /// The members that are not available, with what each of them waits for; phrases that follow "waiting for".
-pub(super) fn for_availability(input: &RollingUpdateInput, unavailable: usize) -> Vec<String> {
+/// `steps` are those of this pass.
+pub(super) fn for_availability(input: &RollingUpdateInput, unavailable: usize, steps: &[NodeStep]) -> Vec<String> {
+    let is_taken = |member: &&NodeInstance| {
+        for_member(input, member).is_none() && steps.iter().any(|step| is_cordon_of(step, member))
+    };
+    let drained = |member: &NodeInstance| format!("{} to be drained", member.describe());
     let mut waits: Vec<_> = input.members.iter().filter_map(|member| for_member(input, member)).collect();
+    waits.extend(input.members.iter().filter(is_taken).map(drained));
     let exists = |m: &&NodeInstance| m.instance.state != InstanceState::Terminating;
     let existing: usize = input.members.iter().filter(exists).map(NodeInstance::weight).sum();
     if existing < input.desired {
@@ -25,6 +32,10 @@ pub(super) fn for_availability(input: &RollingUpdateInput, unavailable: usize) -
         *last += &format!(" (maxUnavailable is {})", input.max_unavailable);
     });
     waits
+}
+
+fn is_cordon_of(step: &NodeStep, member: &NodeInstance) -> bool {
+    matches!(step, NodeStep::CordonNode { instance, .. } if *instance == member.instance.id)
 }
 
 /// Keeps the first phrases, and says how many others there are.
@@ -43,10 +54,10 @@ pub(super) fn for_member(input: &RollingUpdateInput, member: &NodeInstance) -> O
         (InstanceState::Pending, _) => Some(format!("{id} to enter service")),
         (InstanceState::Terminating, None) => Some(format!("{id} to terminate")),
         (InstanceState::Terminating, Some(_)) => Some(format!("{name} to terminate")),
-        (InstanceState::InService, Some(node)) if node.cordoned => {
-            let is_ours = member.disruption_of(input.group_uid).is_some();
-            (!is_ours).then(|| format!("{name}, which someone else cordoned, to be uncordoned"))
-        }
+        (InstanceState::InService, Some(node)) if node.cordoned => Some(match member.disruption_of(input.group_uid) {
+            Some(_) => format!("{name} to be drained"),
+            None => format!("{name}, which someone else cordoned, to be uncordoned"),
+        }),
         (InstanceState::InService, Some(node)) if node.ready => {
             let is_new = member.reasons.is_empty() && input.candidates == Candidates::Outdated;
             let since = node.ready_changed_at.filter(|_| is_new)?;

@@ -97,7 +97,9 @@ mod tests {
             retry_delay: SignedDuration::from_secs(60),
             now: Timestamp::UNIX_EPOCH,
         };
-        let id = group_id(&InstanceGroup::new("web", InstanceGroupSpec::default()));
+        let mut group = InstanceGroup::new("web", InstanceGroupSpec::default());
+        group.metadata.namespace = Some("team".into());
+        let id = group_id(&group);
         let applied = apply(&applier, &id, "1", &[], plan(&id, instances)).await;
         assert!(applied.error.is_none(), "{:?}", applied.error);
         let unhealthy = aws.data.lock().unwrap().unhealthy.clone();

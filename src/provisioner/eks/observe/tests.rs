@@ -6,12 +6,13 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::json;
 
-use crate::api::{InstanceGroup, InstanceGroupSpec, InstanceGroupStatus, decode_spec, group_id};
+use crate::api::names::condition;
+use crate::api::{Condition, InstanceGroup, InstanceGroupSpec, InstanceGroupStatus, decode_spec, group_id};
 use crate::auth::aws_auth::{self, AuthEntry};
 use crate::aws::inventory::fake_aws::FakeAws;
 use crate::aws::inventory::{CacheConfig, Inventory};
 use crate::aws::samples::{cluster, network_object};
-use crate::aws::{AwsErrorKind, InstanceProfile, Role};
+use crate::aws::{AwsErrorKind, InstanceProfile, Role, ScalingGroup};
 use crate::index::groups::GroupIndex;
 use crate::index::nodes::NodeIndex;
 use crate::index::process_state::ProcessState;
@@ -114,4 +115,36 @@ async fn previous_role_entries_stay_recorded_without_a_scaling_group() {
             && observed.previous_roles.unused_access_entries.is_empty(),
         "instances with the old role may still launch"
     );
+}
+
+/// Otherwise a group without capacity would report for a moment after each restart that its problem ended.
+#[tokio::test]
+async fn process_that_has_just_started_reads_why_recorded_shortages_last() {
+    let (stub, resolved) = (Arc::new(FakeAws::default()), resolved());
+    let group = ScalingGroup {
+        name: resolved.names.scaling_group.clone(),
+        min: 1,
+        max: 2,
+        desired: 1,
+        subnets: vec!["subnet-1".into()],
+        template: None,
+        launch_configuration: None,
+        warm_pool: None,
+        mixed: None,
+        tags: resolved.tags.clone(),
+        unpropagated_tags: vec![],
+        suspended_processes: vec![],
+        enabled_metrics: vec![],
+        instances: vec![],
+        deleting: false,
+    };
+    stub.update(|d| _ = d.groups.insert(group.name.clone(), group));
+    let status = |nodes_ready| InstanceGroupStatus {
+        conditions: vec![Condition::new(condition::NODES_READY, nodes_ready, "", "")],
+        ..InstanceGroupStatus::default()
+    };
+    observe_with(&stub, "", &status(true)).await.expect("a state");
+    assert_eq!(stub.calls("activities"), 0, "an instance that terminates may be replaced in time");
+    observe_with(&stub, "", &status(false)).await.expect("a state");
+    assert_eq!(stub.calls("activities"), 1);
 }
