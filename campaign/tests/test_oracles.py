@@ -284,7 +284,7 @@ def test_a_role_that_joined_by_aws_auth_before_a_takeover():
     for run in (one, other):
         run["scenario"]["taken over"] = {"alpha": "plain"}
         run["end"]["aws"]["roles"][GROUP] = role
-    other["end"]["aws"]["access"][arn] = {"principalArn": arn}
+    other["end"]["aws"]["access"][arn] = {"principalArn": arn, "type": "EC2_LINUX"}
     assert "end_state" in found(one, other)
     one["end"]["kubernetes"]["map_roles"] += f"- rolearn: {arn}\n"
     assert "end_state" not in found(one, other)

@@ -63,7 +63,7 @@ def test_an_eviction_respects_its_budget(kubernetes, namespace, node, deployment
 def test_a_dead_kubelet_is_detected_and_blocks_pod_deletion(kubernetes, namespace, node, deployment):
     name = node()
     place = f"/api/v1/nodes/{name}"
-    deployment(1, "more")
+    deployment(2)
     pod = eventually(lambda: len(running(kubernetes, namespace)) == 2 and running(kubernetes, namespace))[0]
     web = f"/apis/apps/v1/namespaces/{namespace}/deployments/web"
     kubernetes.patch(place, {"metadata": {"labels": {"local.instance-manager/kubelet": "dead"}}})
