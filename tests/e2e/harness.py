@@ -278,6 +278,10 @@ class Tenant:
         self.namespace = self.unique
         metadata = {"name": self.namespace, "annotations": annotations or {}, "labels": labels or {}}
         self._has_conditional = False
+        if namespace:
+            # An earlier test may have used the name, and its namespace ends later than the test.
+            place = f"/api/v1/namespaces/{namespace}"
+            support.eventually(lambda: cloud.api("GET", place).status_code == 404, WAIT, f"the end of an earlier namespace {namespace}")
         cloud.create("/api/v1/namespaces", {"metadata": metadata})
 
     def set_defaults(self, annotations=None, spec=None, eks=None, **configuration):

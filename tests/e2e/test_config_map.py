@@ -119,15 +119,15 @@ def test_a_revision_that_rejects_groups_is_told_once_although_the_controller_res
     tenant.set_defaults(tags=[{"key": "k" * 200, "value": "too long"}])
     groups[0].wait(lambda _: any(group.status().get("rejectedByRevision") for group in groups), what="the first rejection")
     # The summary waits until no further group is rejected.
-    assert not cloud.config_events("groups became")
+    assert not cloud.config_events("groups (InvalidSpec)")
     controller.kill()
     controller.start()
-    groups[0].wait(lambda _: cloud.config_events("groups became"), what="the summary")
+    groups[0].wait(lambda _: cloud.config_events("groups (InvalidSpec)"), what="the summary")
     controller.kill()
     controller.start()
     wait_reconciles(controller, 9)
     time.sleep(15)
-    (told,) = cloud.config_events("groups became")
+    (told,) = cloud.config_events("groups (InvalidSpec)")
     assert "3 of 3 groups" in told["note"], told["note"]
     tenant.set_defaults(tags=[{"key": "stage", "value": "one"}])
     for group in groups:
