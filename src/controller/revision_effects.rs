@@ -77,7 +77,7 @@ pub(crate) fn observe(key: &str, old: &InstanceGroupStatus, planned: &mut Planni
 }
 
 /// Waits until no further group becomes invalid, and publishes the summary, unless an earlier process did. It is recorded
-/// on the stored copy of the revision; without an answer it is told once more.
+/// on the stored copy of the revision; without an answer it is reported once more.
 async fn publish(revision: String, ctx: Arc<Context>) {
     let (mut count, mut quiet) = (0, 0);
     for _ in 0..MAX_POLLS {
@@ -91,15 +91,15 @@ async fn publish(revision: String, ctx: Arc<Context>) {
     }
     let Some(tally) = ctx.rejections.tally(&revision).filter(|_| ctx.can_write()) else { return };
     let (kube, namespace) = (&ctx.planner.kube, &ctx.config_namespace);
-    match kube.told_rejections(namespace).await {
-        Ok(told) if told.as_ref() == Some(&revision) => return,
+    match kube.reported_rejections(namespace).await {
+        Ok(reported) if reported.as_ref() == Some(&revision) => return,
         Ok(_) => {}
-        Err(error) => tracing::warn!(%error, "cannot read which rejections were told"),
+        Err(error) => tracing::warn!(%error, "cannot read which rejections were reported"),
     }
     let event = tally.event(ctx.stores.groups.state().len());
     publish_event(&ctx.boundaries_target().await, &event, &ctx).await;
-    if let Err(error) = kube.set_told_rejections(namespace, &revision).await {
-        tracing::warn!(%error, "cannot record which rejections were told");
+    if let Err(error) = kube.set_reported_rejections(namespace, &revision).await {
+        tracing::warn!(%error, "cannot record which rejections were reported");
     }
 }
 

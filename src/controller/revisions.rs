@@ -34,7 +34,7 @@ pub(crate) async fn store(
         match next_step(&stored, before, &current, namespace) {
             None => return Ok(()),
             Some(HistoryStep::Create(revision)) => match kube.create_boundaries_revision(&revision).await {
-                // Somebody took the name meanwhile.
+                // Another writer took the name meanwhile.
                 Err(error) if error.is_conflict() => {}
                 other => {
                     other?;

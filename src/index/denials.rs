@@ -118,7 +118,7 @@ impl Denials {
         others
     }
 
-    /// Lets a group try at once, because somebody asked for it.
+    /// Lets a group try at once, because a person asked for it.
     pub(crate) fn remove(&mut self, group: &str) {
         let Some(waiting) = self.groups.remove(group) else { return };
         let name = waiting.call.operation();

@@ -1,5 +1,5 @@
 //! Instances that leave a scaling group without the controller: a person, a spot interruption, a health check of Auto
-//! Scaling, or another controller took them away. Each is told once.
+//! Scaling, or another controller took them away. Each is reported once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,13 +15,13 @@ pub(crate) struct Departures {
     present: BTreeSet<String>,
     /// Instances that the controller terminates.
     own: BTreeSet<String>,
-    /// Instances that left, with the time when that was seen, and the time of the pass that told it.
+    /// Instances that left, with the time when that was seen, and the time of the pass that reported it.
     left: BTreeMap<String, (Timestamp, Option<Timestamp>)>,
 }
 
 impl Departures {
     /// Compares the group with what was known. Returns the instances that left without the controller, and whose cause has
-    /// not been told by an earlier pass. `now` identifies the pass, which may plan more than once.
+    /// not been reported by an earlier pass. `now` identifies the pass, which may plan more than once.
     pub(crate) fn observe(&mut self, present: BTreeSet<String>, now: Timestamp) -> Vec<String> {
         let gone: Vec<_> = self.present.difference(&present).cloned().collect();
         for instance in gone {
@@ -29,16 +29,18 @@ impl Departures {
                 self.left.insert(instance, (now, None));
             }
         }
-        self.left.retain(|_, (seen, told)| told.map_or(now.duration_since(*seen) <= SEARCH_TIME, |told| told == now));
+        self.left.retain(|_, (seen, reported)| {
+            reported.map_or(now.duration_since(*seen) <= SEARCH_TIME, |pass| pass == now)
+        });
         self.own.retain(|instance| present.contains(instance));
         self.present = present;
         self.left.keys().cloned().collect()
     }
 
-    /// Records that the pass `now` tells why an instance left.
-    pub(crate) fn tell(&mut self, instance: &str, now: Timestamp) {
-        if let Some((_, told)) = self.left.get_mut(instance) {
-            *told = Some(now);
+    /// Records that the pass `now` reports why an instance left.
+    pub(crate) fn record_reported(&mut self, instance: &str, now: Timestamp) {
+        if let Some((_, reported)) = self.left.get_mut(instance) {
+            *reported = Some(now);
         }
     }
 
@@ -70,7 +72,7 @@ mod tests {
         );
         assert_eq!(known.observe(set(&["i-2", "i-3"]), at(10)), ["i-1"]);
         assert_eq!(known.observe(set(&["i-2", "i-3"]), at(20)), ["i-1"], "AWS had not said why");
-        known.tell("i-1", at(20));
+        known.record_reported("i-1", at(20));
         assert_eq!(
             known.observe(set(&["i-2", "i-3"]), at(20)),
             ["i-1"],

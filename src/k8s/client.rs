@@ -186,12 +186,12 @@ impl KubeApi for KubeClient {
         revisions::delete(&self.client, namespace, name, uid).await
     }
 
-    async fn told_rejections(&self, config_namespace: &str) -> Result<Option<String>, KubeError> {
-        config_maps::told_rejections(&self.client, config_namespace).await
+    async fn reported_rejections(&self, config_namespace: &str) -> Result<Option<String>, KubeError> {
+        config_maps::reported_rejections(&self.client, config_namespace).await
     }
 
-    async fn set_told_rejections(&self, config_namespace: &str, revision: &str) -> Result<(), KubeError> {
-        config_maps::set_told_rejections(&self.client, config_namespace, revision).await
+    async fn set_reported_rejections(&self, config_namespace: &str, revision: &str) -> Result<(), KubeError> {
+        config_maps::set_reported_rejections(&self.client, config_namespace, revision).await
     }
 
     async fn discover_kind(&self, group: &str, version: &str, kind: &str) -> Result<Option<DiscoveredKind>, KubeError> {

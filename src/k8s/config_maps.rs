@@ -16,8 +16,8 @@ use crate::api::names::LAST_KNOWN_GOOD_CONFIG_MAP;
 const AWS_AUTH_NAMESPACE: &str = "kube-system";
 const AWS_AUTH_NAME: &str = "aws-auth";
 const MAP_ROLES: &str = "mapRoles";
-/// Annotation of the last known good boundaries: the revision whose effect on groups was told.
-const REJECTIONS_TOLD: &str = "instancemgr.keikoproj.io/rejections-told";
+/// Annotation of the last known good boundaries: the revision whose effect on groups was reported.
+const REJECTIONS_REPORTED: &str = "instancemgr.keikoproj.io/rejections-reported";
 
 fn config_map_api(client: &Client, namespace: &str) -> Api<ConfigMap> {
     Api::namespaced(client.clone(), namespace)
@@ -79,14 +79,14 @@ pub(super) async fn last_known_good(
     Ok(found.map(|map| map.data.unwrap_or_default()))
 }
 
-pub(super) async fn told_rejections(client: &Client, namespace: &str) -> Result<Option<String>, KubeError> {
+pub(super) async fn reported_rejections(client: &Client, namespace: &str) -> Result<Option<String>, KubeError> {
     let maps = config_map_api(client, namespace);
     let found = call("get", "configmaps", maps.get_metadata_opt(LAST_KNOWN_GOOD_CONFIG_MAP)).await?;
-    Ok(found.and_then(|map| map.annotations().get(REJECTIONS_TOLD).cloned()))
+    Ok(found.and_then(|map| map.annotations().get(REJECTIONS_REPORTED).cloned()))
 }
 
-pub(super) async fn set_told_rejections(client: &Client, namespace: &str, revision: &str) -> Result<(), KubeError> {
-    let patch = Patch::Merge(json!({"metadata": {"annotations": {REJECTIONS_TOLD: revision}}}));
+pub(super) async fn set_reported_rejections(client: &Client, namespace: &str, revision: &str) -> Result<(), KubeError> {
+    let patch = Patch::Merge(json!({"metadata": {"annotations": {REJECTIONS_REPORTED: revision}}}));
     let maps = config_map_api(client, namespace);
     let params = patch_params();
     let request = maps.patch_metadata(LAST_KNOWN_GOOD_CONFIG_MAP, &params, &patch);
@@ -108,9 +108,9 @@ pub(super) async fn put_last_known_good(
         return Ok(false);
     }
     map.data = Some(data.clone());
-    // The same revision may come back later, and is told again then.
+    // The same revision may come back later, and is reported again then.
     if let Some(annotations) = &mut map.metadata.annotations {
-        annotations.remove(REJECTIONS_TOLD);
+        annotations.remove(REJECTIONS_REPORTED);
     }
     let params = post_params();
     let request = maps.replace(LAST_KNOWN_GOOD_CONFIG_MAP, &params, &map);
@@ -194,20 +194,20 @@ mod tests {
         assert_eq!(writes[0].body["data"], json!({"boundaries": "b"}));
     }
 
-    /// When the revision comes back, its effect on groups is told again.
+    /// When the revision comes back, its effect on groups is reported again.
     #[tokio::test]
     async fn another_revision_has_not_been_told() {
         let metadata = json!({
             "name": LAST_KNOWN_GOOD_CONFIG_MAP, "namespace": "im", "resourceVersion": "3",
-            "annotations": {REJECTIONS_TOLD: "r1", "kept": "yes"},
+            "annotations": {REJECTIONS_REPORTED: "r1", "kept": "yes"},
         });
         let (client, writes) = cluster(Some(json!({"metadata": metadata, "data": {"boundaries": "a"}})));
-        assert_eq!(told_rejections(&client, "im").await.unwrap().as_deref(), Some("r1"));
+        assert_eq!(reported_rejections(&client, "im").await.unwrap().as_deref(), Some("r1"));
         put_last_known_good(&client, "im", &data(&[("boundaries", "b")])).await.unwrap();
-        set_told_rejections(&client, "im", "r2").await.unwrap();
+        set_reported_rejections(&client, "im", "r2").await.unwrap();
         let writes = writes.lock().unwrap();
         assert_eq!(writes[0].body["metadata"]["annotations"], json!({"kept": "yes"}));
-        assert_eq!(writes[1].body["metadata"]["annotations"], json!({REJECTIONS_TOLD: "r2"}));
+        assert_eq!(writes[1].body["metadata"]["annotations"], json!({REJECTIONS_REPORTED: "r2"}));
     }
 
     #[tokio::test]

@@ -245,11 +245,11 @@ pub trait KubeApi: Send + Sync {
     /// Deletes the revision of the boundaries with this UID. It is not an error if it no longer exists.
     async fn delete_boundaries_revision(&self, namespace: &str, name: &str, uid: &str) -> Result<(), KubeError>;
 
-    /// The revision of the boundaries whose effect on groups was told last; `None` without a stored copy.
-    async fn told_rejections(&self, config_namespace: &str) -> Result<Option<String>, KubeError>;
+    /// The revision of the boundaries whose effect on groups was reported last; `None` without a stored copy.
+    async fn reported_rejections(&self, config_namespace: &str) -> Result<Option<String>, KubeError>;
 
-    /// Records that the effect of a revision on groups was told.
-    async fn set_told_rejections(&self, config_namespace: &str, revision: &str) -> Result<(), KubeError>;
+    /// Records that the effect of a revision on groups was reported.
+    async fn set_reported_rejections(&self, config_namespace: &str, revision: &str) -> Result<(), KubeError>;
 
     /// What the API server serves for a kind; `None` when it does not serve the kind.
     async fn discover_kind(&self, group: &str, version: &str, kind: &str) -> Result<Option<DiscoveredKind>, KubeError>;

@@ -74,7 +74,7 @@ fn collect(value: &Value, path: &str, found: &mut BTreeMap<String, Value>) {
         Value::Object(map) if !map.is_empty() => {
             map.iter().for_each(|(key, value)| collect(value, &format!("{path}.{key}"), found));
         }
-        // Items are told apart by what identifies them: an item that is put first changes none of the others.
+        // Items are distinguished by what identifies them: an item that is put first changes none of the others.
         Value::Array(items) if !items.is_empty() => {
             for (index, item) in items.iter().enumerate() {
                 collect(item, &format!("{path}[{}]", item_name(item, index)), found);

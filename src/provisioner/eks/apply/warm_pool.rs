@@ -41,6 +41,7 @@ mod tests {
     use crate::apply::{Applied, Applier, AwsAuthWriter, apply};
     use crate::aws::inventory::fake_aws::FakeAws;
     use crate::aws::inventory::{CacheConfig, Inventory};
+    use crate::aws::samples::instance;
     use crate::aws::{Instance, InstanceState, WarmInstance, WarmPhase};
     use crate::index::process_state::ProcessState;
     use crate::k8s::{KubeClient, fake};
@@ -48,20 +49,7 @@ mod tests {
     use crate::plan::{EksStep, Plan, PlannedStep, Reason, blocked_plan};
 
     fn warm(id: &str, phase: WarmPhase) -> WarmInstance {
-        let instance = Instance {
-            id: id.into(),
-            zone: "us-west-2a".into(),
-            instance_type: "m5.large".into(),
-            state: InstanceState::Warmed,
-            healthy: true,
-            waits_in_hook: false,
-            is_retained: false,
-            template: None,
-            launch_configuration: None,
-            weight: 1,
-            in_service_since: None,
-            was_in_service: false,
-        };
+        let instance = Instance { state: InstanceState::Warmed, ..instance(id) };
         WarmInstance { instance, phase }
     }
 

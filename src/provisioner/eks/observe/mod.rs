@@ -318,7 +318,7 @@ async fn read_departures(o: &Observer<'_>, key: &str, group: &ScalingGroup) -> V
     }
     let activities = o.inventory.activities(&group.name).await.unwrap_or_default();
     let found = explained(left, &activities);
-    o.process_state.departures(key, |known| found.iter().for_each(|one| known.tell(&one.instance, o.now)));
+    o.process_state.departures(key, |known| found.iter().for_each(|one| known.record_reported(&one.instance, o.now)));
     found
 }
 

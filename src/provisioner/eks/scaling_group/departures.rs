@@ -1,4 +1,4 @@
-//! Tells of instances that left the scaling group without the controller, and why.
+//! Reports instances that left the scaling group without the controller, and why.
 
 use crate::aws::ScalingActivity;
 use crate::plan::Event;
@@ -23,13 +23,13 @@ pub(crate) fn explained(left: Vec<String>, activities: &[ScalingActivity]) -> Ve
 
 /// The events about them: one for each, and of many the rest together.
 pub(crate) fn events(departures: &[Departure]) -> Vec<Event> {
-    let (told, rest) = departures.split_at(departures.len().min(MAX_EVENTS));
+    let (single, rest) = departures.split_at(departures.len().min(MAX_EVENTS));
     let one = |Departure { instance, activity }: &Departure| {
         let (done, cause) = (activity.description.trim_end_matches('.'), activity.cause.trim_end_matches('.'));
         let text = format!("{instance} left the scaling group without the controller. AWS says: {done}: {cause}");
         Event::normal("InstanceLost", text)
     };
-    let mut events: Vec<_> = told.iter().map(one).collect();
+    let mut events: Vec<_> = single.iter().map(one).collect();
     if !rest.is_empty() {
         let names: Vec<_> = rest.iter().take(MAX_EVENTS).map(|departure| departure.instance.as_str()).collect();
         let text = format!(
