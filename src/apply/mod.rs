@@ -140,7 +140,7 @@ impl ApplyRun<'_> {
             self.check_locks().await?;
         }
         // The last check, so that nothing is awaited between it and the write.
-        if !(self.ctx.can_write)() {
+        if !(self.ctx.request_write)() {
             return Err(StepError::MayNotWrite);
         }
         match step {

@@ -5,6 +5,7 @@ use serde_json::json;
 
 use super::error::StepError;
 use super::run::{Apply, ApplyRun, BlockedEviction, StepOutcome, StepResult, done, ignore_not_found};
+use crate::index::drain_clocks::DrainClocks;
 use crate::k8s::EvictOutcome;
 use crate::plan::{NodeStep, PodRef, UncordonReason};
 use crate::rotation::{DisruptionRecord, SurgeRecord};
@@ -64,7 +65,7 @@ impl ApplyRun<'_> {
         let is_schedulable = |node: &Node| node.spec.as_ref().and_then(|spec| spec.unschedulable) != Some(true);
         match node.as_ref().is_some_and(is_schedulable) {
             true => Err(StepError::NodeSchedulable(name.to_owned())),
-            false if !(self.ctx.can_write)() => Err(StepError::MayNotWrite),
+            false if !(self.ctx.request_write)() => Err(StepError::MayNotWrite),
             false => Ok(()),
         }
     }
@@ -72,11 +73,11 @@ impl ApplyRun<'_> {
     async fn evict(&self, node: &str, pod: &PodRef) -> StepResult {
         match self.ctx.kube.evict(&pod.namespace, &pod.name, &pod.uid).await.map_err(StepError::Kube)? {
             EvictOutcome::Evicted | EvictOutcome::Gone => {
-                self.ctx.process_state.reset_blocked_evictions(node);
+                self.ctx.process_state.drain_clocks(node, DrainClocks::reset_blocked_evictions);
                 Ok(StepOutcome::Applied)
             }
             EvictOutcome::Blocked { message, budgets } => {
-                self.ctx.process_state.record_blocked_eviction(node, self.ctx.now);
+                self.ctx.process_state.drain_clocks(node, |clocks| clocks.record_blocked_eviction(self.ctx.now));
                 let unschedulable = self.unschedulable_siblings(node, pod).await;
                 let terminated_at = self.evictions_end;
                 let pod = pod.clone();

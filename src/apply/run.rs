@@ -26,8 +26,9 @@ pub(crate) struct Applier<'a> {
     pub process_state: &'a ProcessState,
     /// The only writer of kube-system/aws-auth.
     pub aws_auth: &'a AwsAuthWriter,
-    /// Whether this process may write: it is the leader, and no other controller is active. Checked before every step.
-    pub can_write: &'a (dyn Fn() -> bool + Sync),
+    /// Asks whether this process may write: it is the leader, and no other controller is active. Asked before every step;
+    /// a refusal goes on record.
+    pub request_write: &'a (dyn Fn() -> bool + Sync),
     /// Which of the locks count under the boundaries and the policy, if they are set.
     pub counted_locks: Locks,
     /// Namespace of the ConfigMap that can carry `lock-upgrades`.

@@ -66,15 +66,21 @@ impl Context {
 
     /// Whether this process may write now: it is the leader, and no other controller is active.
     pub(crate) fn can_write(&self) -> bool {
-        let can_write = self.is_leader() && self.conflict_detector.hold().is_none();
+        self.is_leader() && self.conflict_detector.hold().is_none()
+    }
+
+    /// Like [`Context::can_write`], for a caller that writes if it may and otherwise stops. A refusal goes on record: the
+    /// write gate then enqueues every group once this process may write again.
+    pub(crate) fn request_write(&self) -> bool {
+        let can_write = self.can_write();
         if !can_write {
             self.write_refused.store(true, Ordering::Relaxed);
         }
         can_write
     }
 
-    /// Whether [`Context::can_write`] was false for anyone since the last call. Leadership expires with time, and a late
-    /// renewal restores it: the groups that were refused in between wait for somebody to enqueue them.
+    /// Whether [`Context::request_write`] refused a write since the last call. Leadership expires with time, and a late
+    /// renewal restores it: the groups that were refused in between wait for the write gate to enqueue them.
     pub(super) fn take_write_refused(&self) -> bool {
         self.write_refused.swap(false, Ordering::Relaxed)
     }

@@ -84,7 +84,7 @@ pub(super) async fn report(group: &InstanceGroup, key: &str, error: &Error, ctx:
     }
     ctx.metrics.set_group_unread(key, Some(reason(error).to_owned()));
     let what = identity(error);
-    if planner.process_state.is_failure_reported(key, &what) || !ctx.can_write() {
+    if planner.process_state.is_failure_reported(key, &what) || !ctx.request_write() {
         return;
     }
     let status = group.status.clone().unwrap_or_default();
@@ -93,7 +93,7 @@ pub(super) async fn report(group: &InstanceGroup, key: &str, error: &Error, ctx:
     if let Some(patch) = patch {
         let version = group.resource_version().unwrap_or_default();
         match planner.kube.patch_status(&namespace, &name, &version, patch).await {
-            Ok(version) => planner.process_state.record_write(key, &version, Timestamp::now()),
+            Ok(version) => planner.process_state.own_writes(key, |own| own.record(&version, Timestamp::now())),
             Err(error) => return tracing::warn!(group = %key, %error, "cannot report that the group is not read"),
         }
     }

@@ -41,7 +41,7 @@ pub(super) async fn copy_role(node: &Node, ctx: &Context) {
     if !ctx.labels_nodes {
         return;
     }
-    if ctx.can_write() {
+    if ctx.request_write() {
         set_labels(&node.name_any(), &[(label::LEGACY_NODE_ROLE, role)], ctx).await;
     } else {
         ctx.stores.label_backlog.lock().expect("lock is not poisoned").insert(node.name_any(), role.clone());
@@ -64,7 +64,7 @@ async fn set_labels(node: &str, labels: &[(&str, &str)], ctx: &Context) {
     let write = |(label, value): (&str, &str)| Write::new(node, label, &value);
     let is_due = |one: &(&str, &str)| process_state.other_writes(|writes| writes.is_due(&write(*one), resync, now));
     let due: Vec<_> = labels.iter().copied().filter(is_due).collect();
-    if due.is_empty() || !ctx.can_write() {
+    if due.is_empty() || !ctx.request_write() {
         return;
     }
     let patch: BTreeMap<_, _> = due.iter().map(|(label, value)| ((*label).to_owned(), (*value).to_owned())).collect();

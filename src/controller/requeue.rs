@@ -10,6 +10,7 @@ use crate::api::names::fail_reason;
 use crate::api::{CurrentState, InstanceGroup};
 use crate::apply::{Applied, StepError};
 use crate::aws::AwsErrorKind;
+use crate::index::cache_state::OwnWrites;
 use crate::index::process_state::ProcessState;
 use crate::plan::{Outcome, Reason, Recheck};
 use crate::telemetry::metrics::{Metrics, ReconcileResult};
@@ -81,7 +82,7 @@ pub(crate) fn after_error(
     }
     metrics.record_queue_retry();
     if matches!(error, Error::Status(error) if error.is_conflict()) {
-        process_state.record_conflict(key);
+        process_state.own_writes(key, OwnWrites::record_conflict);
         return Action::requeue(backoff_from(CACHE_LAG_DELAY, process_state.record_failure(key), resync_period));
     }
     tracing::warn!(group = %key, %error, "reconcile failed, retrying");
@@ -105,7 +106,7 @@ pub(crate) fn next_action(key: &str, applied: &Applied, outcome: Option<&Outcome
                 let propagation = planner.settings.timing.iam_propagation.unsigned_abs();
                 let failures = process_state.record_failure(key);
                 if matches!(error, StepError::Kube(error) if error.is_conflict()) {
-                    process_state.record_conflict(key);
+                    process_state.own_writes(key, OwnWrites::record_conflict);
                 }
                 let resync = planner.settings.resync_period;
                 Action::requeue(match time_to_turn(key, process_state) {

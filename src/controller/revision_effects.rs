@@ -89,7 +89,7 @@ async fn publish(revision: String, ctx: Arc<Context>) {
             break;
         }
     }
-    let Some(tally) = ctx.rejections.tally(&revision).filter(|_| ctx.can_write()) else { return };
+    let Some(tally) = ctx.rejections.tally(&revision).filter(|_| ctx.request_write()) else { return };
     let (kube, namespace) = (&ctx.planner.kube, &ctx.config_namespace);
     match kube.reported_rejections(namespace).await {
         Ok(reported) if reported.as_ref() == Some(&revision) => return,

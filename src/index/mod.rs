@@ -1,7 +1,9 @@
 //! In-memory indexes of groups, nodes and events, and state that one process keeps between reconciles.
 
+pub(crate) mod cache_state;
 pub(crate) mod denials;
 pub(crate) mod departures;
+pub(crate) mod drain_clocks;
 pub mod groups;
 pub(crate) mod nodes;
 pub(crate) mod process_state;

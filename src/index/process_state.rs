@@ -8,50 +8,13 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::cache_state::OwnWrites;
 use super::denials::{Attempt, Denials, DeniedCall};
 use super::departures::Departures;
+use super::drain_clocks::DrainClocks;
 use super::refusals::{PassResult, Refusals};
 use super::write_memory::WriteMemory;
 use crate::plan::{Refusal, Write};
-
-/// How long the watch may take to show this controller's own write, before the API server is asked.
-const MAX_CACHE_LAG: SignedDuration = SignedDuration::from_secs(10);
-/// How many conflicts in a row are ordinary.
-const MAX_CONFLICTS: u32 = 5;
-
-/// How a cached object stands to this controller's own writes of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CacheState {
-    /// It contains them.
-    Current,
-    /// It is older than the last write, which was made this long ago.
-    Behind(Duration),
-    /// It does not catch up: the watch is stuck, or the resourceVersions of the API server went back.
-    Doubtful,
-}
-
-/// What the API server says about a cached object that does not catch up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CacheVerdict {
-    /// The cache shows the object as it is.
-    Current,
-    /// The cache is older than the object; the watch will deliver it.
-    Behind,
-    /// The resourceVersions went back, for example after etcd was restored. The watches may be silent until the old
-    /// versions are reached again.
-    WentBack,
-}
-
-/// Compares the resourceVersions of a cached object, of this controller's last write, and of the object itself.
-pub(crate) fn compare_versions(cached: Option<&str>, written: Option<u64>, actual: Option<&str>) -> CacheVerdict {
-    let number = |version: Option<&str>| version.and_then(|version| version.parse::<u64>().ok());
-    let known = number(cached).max(written);
-    match (actual == cached, number(actual)) {
-        (true, _) => CacheVerdict::Current,
-        (false, Some(actual)) if known.is_some_and(|known| actual < known) => CacheVerdict::WentBack,
-        (false, _) => CacheVerdict::Behind,
-    }
-}
 
 /// Clocks and counters by group and by node.
 #[derive(Default)]
@@ -62,7 +25,7 @@ pub struct ProcessState {
 #[derive(Default)]
 struct Inner {
     groups: HashMap<String, GroupState>,
-    nodes: HashMap<String, NodeState>,
+    nodes: HashMap<String, DrainClocks>,
     /// UIDs in records on Nodes that no InstanceGroup has. A UID is never used again.
     unused_uids: HashSet<String>,
     /// Writes that belong to no group: role labels of nodes, and the stored boundaries.
@@ -90,10 +53,8 @@ struct GroupState {
     failed_look: Option<(Timestamp, Option<String>)>,
     /// Consecutive failures.
     failures: u32,
-    /// The resourceVersion of this controller's last write, and when it was made.
-    last_write: Option<(u64, Timestamp)>,
-    /// Writes in a row that the API server rejected because the object had changed.
-    conflicts: u32,
+    /// This controller's own writes of the object.
+    own_writes: OwnWrites,
     /// The group is changing, so cached reads must be recent.
     progressing: bool,
     /// Derived names whose resource belongs to another owner.
@@ -114,21 +75,6 @@ struct GroupState {
     departures: Departures,
     /// The nodes that the merged spec asks for, and a digest of what was merged.
     requested_nodes: Option<(u64, u64)>,
-}
-
-#[derive(Default, Clone)]
-struct NodeState {
-    empty_since: Option<Timestamp>,
-    evictions_blocked: Option<(Timestamp, u32)>,
-}
-
-/// The times that a drain depends on.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct DrainClocks {
-    /// Since when the node has had no evictable pod.
-    pub empty_since: Option<Timestamp>,
-    /// When an eviction was last blocked, and how often in a row.
-    pub evictions_blocked: Option<(Timestamp, u32)>,
 }
 
 /// Starts or ends a clock; returns for how long it has run.
@@ -204,38 +150,9 @@ impl ProcessState {
         self.group(group, |g| g.failures = 0);
     }
 
-    /// Records the resourceVersion of this controller's own write.
-    pub(crate) fn record_write(&self, group: &str, resource_version: &str, now: Timestamp) {
-        let write = resource_version.parse().ok().map(|version| (version, now));
-        self.group(group, |g| (g.last_write, g.conflicts) = (write, 0));
-    }
-
-    /// Records that the API server rejected a write because the object had changed.
-    pub(crate) fn record_conflict(&self, group: &str) {
-        self.group(group, |g| g.conflicts = g.conflicts.saturating_add(1));
-    }
-
-    /// Forgets the last write and the conflicts, because the API server confirms the cached object.
-    pub(crate) fn confirm_cache(&self, group: &str) {
-        self.group(group, |g| (g.last_write, g.conflicts) = (None, 0));
-    }
-
-    /// The resourceVersion of this controller's last write.
-    pub(crate) fn last_written_version(&self, group: &str) -> Option<u64> {
-        self.group(group, |g| g.last_write.map(|(version, _)| version))
-    }
-
-    /// How the cached object stands to this controller's own writes of it.
-    pub(crate) fn cache_state(&self, group: &str, resource_version: Option<&str>, now: Timestamp) -> CacheState {
-        let (last_write, conflicts) = self.group(group, |g| (g.last_write, g.conflicts));
-        let seen: Option<u64> = resource_version.and_then(|v| v.parse().ok());
-        let behind_for = last_write.zip(seen).filter(|((written, _), seen)| seen < written);
-        match behind_for.map(|((_, at), _)| now.duration_since(at)) {
-            _ if conflicts >= MAX_CONFLICTS => CacheState::Doubtful,
-            Some(behind_for) if behind_for >= MAX_CACHE_LAG => CacheState::Doubtful,
-            Some(behind_for) => CacheState::Behind(behind_for.unsigned_abs()),
-            None => CacheState::Current,
-        }
+    /// This controller's own writes of the object, to which the cached object is compared.
+    pub(crate) fn own_writes<T>(&self, group: &str, update: impl FnOnce(&mut OwnWrites) -> T) -> T {
+        self.group(group, |g| update(&mut g.own_writes))
     }
 
     /// Whether the group is changing.
@@ -294,28 +211,9 @@ impl ProcessState {
         since.is_some_and(|since| since.unsigned_abs() < delay)
     }
 
-    /// Records whether a node has no evictable pod; returns the times of its drain.
-    pub(crate) fn track_drain(&self, node: &str, empty: bool, now: Timestamp) -> DrainClocks {
-        self.with(|inner| {
-            let n = inner.nodes.entry(node.into()).or_default();
-            n.empty_since = if empty { n.empty_since.or(Some(now)) } else { None };
-            DrainClocks { empty_since: n.empty_since, evictions_blocked: n.evictions_blocked }
-        })
-    }
-
-    /// Records that evictions on a node were blocked. All of one reconcile, with the same `now`, count once.
-    pub(crate) fn record_blocked_eviction(&self, node: &str, now: Timestamp) {
-        self.with(|inner| {
-            let n = inner.nodes.entry(node.into()).or_default();
-            let before =
-                n.evictions_blocked.map_or(0, |(at, times)| if at == now { times.saturating_sub(1) } else { times });
-            n.evictions_blocked = Some((now, before.saturating_add(1)));
-        });
-    }
-
-    /// Records that an eviction on a node succeeded.
-    pub(crate) fn reset_blocked_evictions(&self, node: &str) {
-        self.with(|inner| inner.nodes.entry(node.into()).or_default().evictions_blocked = None);
+    /// The times of a node's drain.
+    pub(crate) fn drain_clocks<T>(&self, node: &str, update: impl FnOnce(&mut DrainClocks) -> T) -> T {
+        self.with(|inner| update(inner.nodes.entry(node.into()).or_default()))
     }
 
     /// Whether it is known that no InstanceGroup has this UID.
@@ -430,49 +328,6 @@ mod tests {
         );
         process_state.forget_group("team/web");
         assert!(!process_state.is_finalized("team/web", Some("a")));
-    }
-
-    #[test]
-    fn cache_that_does_not_catch_up_is_doubtful() {
-        let (process_state, written) = (ProcessState::default(), Timestamp::UNIX_EPOCH);
-        let state = |version: &str, seconds| {
-            process_state.cache_state("team/web", Some(version), written + SignedDuration::from_secs(seconds))
-        };
-        assert_eq!(state("7", 0), CacheState::Current, "nothing was written");
-        process_state.record_write("team/web", "9", written);
-        assert_eq!(state("9", 0), CacheState::Current);
-        assert_eq!(state("8", 2), CacheState::Behind(Duration::from_secs(2)));
-        assert_eq!(state("8", 10), CacheState::Doubtful, "after a restore, the watch never shows 9");
-        process_state.confirm_cache("team/web");
-        assert_eq!(state("8", 10), CacheState::Current);
-        // After a restore the versions of own writes are lower too.
-        process_state.record_write("team/web", "9", written);
-        process_state.record_write("team/web", "5", written);
-        assert_eq!(state("5", 0), CacheState::Current);
-        for _ in 0..MAX_CONFLICTS {
-            assert_eq!(state("5", 0), CacheState::Current);
-            process_state.record_conflict("team/web");
-        }
-        assert_eq!(state("5", 0), CacheState::Doubtful);
-        process_state.record_write("team/web", "6", written);
-        assert_eq!(state("6", 0), CacheState::Current);
-    }
-
-    #[test]
-    fn object_at_its_source_decides_about_a_doubtful_cache() {
-        for (cached, written, actual, expected) in [
-            ("500", Some(1000), Some("500"), CacheVerdict::Current),
-            ("1000", Some(1000), Some("500"), CacheVerdict::WentBack),
-            ("990", Some(1000), Some("500"), CacheVerdict::WentBack),
-            ("990", None, Some("500"), CacheVerdict::WentBack),
-            ("990", Some(1000), Some("1000"), CacheVerdict::Behind),
-            ("990", Some(1000), Some("1010"), CacheVerdict::Behind),
-            ("990", Some(1000), None, CacheVerdict::Behind),
-            ("a", None, Some("b"), CacheVerdict::Behind),
-        ] {
-            let found = compare_versions(Some(cached), written, actual);
-            assert_eq!(found, expected, "{cached} in the cache, {written:?} written, {actual:?} now");
-        }
     }
 
     #[test]

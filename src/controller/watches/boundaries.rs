@@ -70,7 +70,7 @@ async fn reload(live: Option<&ConfigMap>, ctx: &Arc<Context>) {
     }
     if ctx.is_leader() {
         if active.source == BoundariesSource::Live
-            && ctx.can_write()
+            && ctx.request_write()
             && let Some(data) = &data
         {
             store_last_known_good(data, &ctx.planner, &ctx.config_namespace, Timestamp::now()).await;
@@ -82,7 +82,7 @@ async fn reload(live: Option<&ConfigMap>, ctx: &Arc<Context>) {
     let (revision, warnings) = (active.revision.clone(), active.warnings.len());
     let is_live = active.source == BoundariesSource::Live;
     ctx.stores.boundaries.set(active);
-    if is_live && ctx.can_write() {
+    if is_live && ctx.request_write() {
         store_revision(live, stored, revision.clone(), ctx);
     }
     // Set last: once the metric shows a revision, every new plan uses it.
@@ -98,7 +98,7 @@ fn store_revision(live: Option<&ConfigMap>, before: Option<ConfigMapData>, revis
         let (kube, namespace) = (ctx.planner.kube.as_ref(), &ctx.config_namespace);
         // Without it, a content that is in force no longer could be stored after its successor.
         let _turn = ctx.stores.revision_turn.lock().await;
-        let is_in_force = || ctx.can_write() && ctx.stores.boundaries.get().revision == revision;
+        let is_in_force = || ctx.request_write() && ctx.stores.boundaries.get().revision == revision;
         while let Err(error) = revisions::store(kube, namespace, &live, before.as_ref(), is_in_force).await {
             tracing::warn!(%error, "cannot store the boundaries as a BoundariesRevision");
             tokio::time::sleep(delay).await;

@@ -246,7 +246,7 @@ async fn drain_view(o: &Observer<'_>, node: &NodeView) -> ObserveResult<DrainVie
     let pods = pods_on_node(o, node).await?;
     let empty = pods.iter().all(|p| p.is_ignored || p.is_finished);
     let volumes = if empty { o.kube.volume_attachments(node).await.map_err(ObserveError::Kube)? } else { Vec::new() };
-    let tracked = o.process_state.track_drain(node, empty, o.now);
+    let tracked = o.process_state.drain_clocks(node, |clocks| clocks.track(empty, o.now));
     Ok(DrainView {
         pods,
         empty_since: tracked.empty_since.into_iter().chain(detaching_since(&volumes)).min(),

@@ -21,7 +21,7 @@ pub(super) async fn replace(run: &mut ApplyRun<'_>, group: &str, instance: &str)
     if !may_replace(&pool, instance, &run.replaced_warm_instances) {
         return Ok(StepOutcome::Unchanged);
     }
-    if !(run.ctx.can_write)() {
+    if !(run.ctx.request_write)() {
         return Err(StepError::MayNotWrite);
     }
     let response = autoscaling.set_unhealthy(instance).await;
@@ -78,7 +78,7 @@ mod tests {
             kube: &kube,
             process_state: &process_state,
             aws_auth: &aws_auth,
-            can_write: &|| true,
+            request_write: &|| true,
             counted_locks: Locks::default(),
             config_namespace: "instance-manager",
             spec: "",

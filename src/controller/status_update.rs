@@ -1,0 +1,105 @@
+//! What a pass leaves behind: the status patch, events, and metrics of the group.
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+
+use super::context::{Context, Error, EventLog, event_target, object_target, publish, publish_event};
+use super::report::Report;
+use crate::api::names::fail_reason;
+use crate::api::{InstanceGroup, InstanceGroupStatus};
+use crate::apply::{Applied, StepError};
+use crate::plan::write::status_write;
+use crate::plan::{ObjectEvent, Outcome};
+use crate::telemetry::metrics::ReconcileResult;
+
+/// Why the same status patch is written again and again.
+const STATUS_NOT_STORED: &str = "the status is not stored as written; apply the CRD of this release, or find another writer in metadata.managedFields";
+
+/// Publishes the events of the applied steps, writes the status patch, and then publishes the events of transitions.
+pub(super) async fn update_status(
+    group: &InstanceGroup,
+    key: &str,
+    applied: &Applied,
+    report: &Report,
+    now: Timestamp,
+    ctx: &Context,
+) -> Result<(), Error> {
+    let planner = &ctx.planner;
+    let mut version = applied.resource_version.clone().or(group.resource_version()).unwrap_or_default();
+    if applied.resource_version.is_some() {
+        planner.process_state.own_writes(key, |own| own.record(&version, Timestamp::now()));
+    }
+    let (namespace, name) = (group.namespace().unwrap_or_default(), group.name_any());
+    let target = event_target(&group.metadata);
+    // The log has a line for each step already.
+    for event in &report.step_events {
+        let is_of_plan = applied.plan.events.contains(event);
+        publish(&target, event, ctx, if is_of_plan { EventLog::Log } else { EventLog::LoggedBefore }).await;
+    }
+    for ObjectEvent { object, event } in &report.object_events {
+        publish(&object_target(object), event, ctx, EventLog::LoggedBefore).await;
+    }
+    // Publishing takes time, in which the Lease may expire.
+    if !ctx.request_write() {
+        return Ok(());
+    }
+    if let Some(patch) = &report.patch {
+        // The API server may drop a field that its CRD does not know, and the same patch would follow each time.
+        let (write, resync) = (status_write(patch), planner.settings.resync_period);
+        if !planner.process_state.group_writes(key, |writes| writes.is_due(&write, resync, now)) {
+            return Ok(());
+        }
+        version = planner.kube.patch_status(&namespace, &name, &version, patch.clone()).await.map_err(Error::Status)?;
+        planner.process_state.own_writes(key, |own| own.record(&version, Timestamp::now()));
+        let description = || STATUS_NOT_STORED.to_owned();
+        planner.process_state.group_writes(key, |writes| writes.record_write(write, description, now));
+    }
+    for event in &report.transition_events {
+        publish_event(&target, event, ctx).await;
+    }
+    for problem in &report.ended_problems {
+        tracing::info!(group = key, condition = problem, "the problem ended: condition {problem} is False");
+    }
+    if report.outcome == Some(Outcome::Deleted) && applied.error.is_none() {
+        planner.process_state.set_finalized(key, &target.uid);
+    }
+    Ok(())
+}
+
+/// Sets the metrics of the group, or removes them with the group.
+pub(super) fn record_metrics(
+    key: &str,
+    old: &InstanceGroupStatus,
+    applied: &Applied,
+    report: &Report,
+    failure_reason: Option<&'static str>,
+    ctx: &Context,
+) {
+    let metrics = &ctx.metrics;
+    match (failure_reason, &applied.error) {
+        (Some(reason), _) => metrics.record_reconcile(key, ReconcileResult::Failed(reason)),
+        (None, Some(StepError::MayNotWrite)) => {}
+        (None, Some(_)) => metrics.record_reconcile(key, ReconcileResult::Failed(fail_reason::HANDLE_RECONCILE)),
+        (None, None) if matches!(report.outcome, Some(Outcome::Progressing { .. })) => {
+            metrics.record_reconcile(key, ReconcileResult::RequeueAfter)
+        }
+        (None, None) => metrics.record_reconcile(key, ReconcileResult::Success),
+    }
+    if matches!(report.outcome, Some(Outcome::Deleted)) {
+        // Otherwise the reads of other groups would keep prefetching the scaling group that is gone.
+        if let Some(name) = &old.active_scaling_group_name {
+            ctx.planner.inventory.forget_group(name);
+        }
+        // Must be last: any later record would create the series of the group again.
+        return metrics.forget_group(key);
+    }
+    let patched = |field: &str| report.patch.as_ref().and_then(|p| p.get(field).cloned());
+    let state =
+        patched("currentState").and_then(|s| s.as_str().map(str::to_owned)).or_else(|| old.current_state.clone());
+    metrics.set_group_status(key, state.as_deref().unwrap_or("Init"));
+    metrics.set_group_stalled(key, report.stalled.map(|reason| reason.to_string()));
+    let counts = applied.plan.status_update.fields.get("nodes").and_then(|n| serde_json::from_value(n.clone()).ok());
+    if let Some(counts) = counts.or_else(|| old.nodes.clone()) {
+        metrics.set_node_counts(key, &counts);
+    }
+}
