@@ -12,7 +12,7 @@ use crate::apply::{Applied, StepError};
 use crate::aws::AwsErrorKind;
 use crate::index::cache_state::OwnWrites;
 use crate::index::process_state::ProcessState;
-use crate::plan::{Outcome, Reason, Recheck};
+use crate::plan::{Outcome, Plan, Reason, Recheck};
 use crate::telemetry::metrics::{Metrics, ReconcileResult};
 
 /// Exponential backoff after `failures` failures in a row: starts at one second, doubles, is capped at the resync period,
@@ -93,8 +93,12 @@ pub(crate) fn after_error(
 pub(crate) fn next_action(key: &str, applied: &Applied, outcome: Option<&Outcome>, ctx: &Context) -> Action {
     let planner = &ctx.planner;
     let process_state = &planner.process_state;
-    let resync =
-        || Action::requeue(resync_delay(planner.settings.resync_period, applied.plan.recheck_at, Timestamp::now()));
+    let resync = || match writes_record(&applied.plan) {
+        true => Action::requeue(poll_delay(ctx)),
+        false => {
+            Action::requeue(resync_delay(planner.settings.resync_period, applied.plan.recheck_at, Timestamp::now()))
+        }
+    };
     if let Some(error) = &applied.error {
         if !matches!(error, StepError::MayNotWrite) {
             ctx.metrics.record_queue_retry();
@@ -158,6 +162,11 @@ fn time_to_turn(key: &str, process_state: &ProcessState) -> Option<Duration> {
     Some(wait.unsigned_abs() + Duration::from_millis(20))
 }
 
+/// Whether a plan changed what the status records. It was made from the old record, so the next pass may find more to do.
+fn writes_record(plan: &Plan) -> bool {
+    plan.steps.iter().any(|planned| planned.step.is_status_write())
+}
+
 /// The resync period with jitter, or less if the plan names an earlier time in `recheck_at`.
 fn resync_delay(resync: Duration, recheck_at: Option<Timestamp>, now: Timestamp) -> Duration {
     let until = recheck_at.map(|at| Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO));
@@ -215,8 +224,10 @@ fn is_transient(reason: Reason, is_deleting: bool) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::{InstanceGroupSpec, group_id};
     use crate::aws::AwsError;
     use crate::k8s::KubeError;
+    use crate::plan::PlanBuilder;
 
     #[test]
     fn resync_delay_is_shortened_by_recheck_time() {
@@ -225,6 +236,19 @@ mod tests {
         assert!(resync_delay(resync, None, now) >= Duration::from_secs(240));
         assert!(resync_delay(resync, Some(now + SignedDuration::from_secs(9)), now) <= Duration::from_secs(10));
         assert!(resync_delay(resync, Some(now - SignedDuration::from_secs(9)), now) <= Duration::from_secs(1));
+    }
+
+    /// A group that is Ready would otherwise keep until the next resync what its old record held back.
+    #[test]
+    fn plan_that_changes_the_record_is_not_the_last_one_for_long() {
+        let plan = |recorded| {
+            let mut builder = PlanBuilder { outcome: Some(Outcome::Converged), ..PlanBuilder::default() };
+            if recorded {
+                builder.record(serde_json::json!({ "managed": { "authEntries": [] } }));
+            }
+            builder.build(&group_id(&InstanceGroup::new("web", InstanceGroupSpec::default())), None)
+        };
+        assert!(writes_record(&plan(true)) && !writes_record(&plan(false)));
     }
 
     /// Each check of a foreign role and profile costs two IAM calls, so an active group does not poll for them.

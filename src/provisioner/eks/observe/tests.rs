@@ -11,8 +11,8 @@ use crate::api::{Condition, InstanceGroup, InstanceGroupSpec, InstanceGroupStatu
 use crate::auth::aws_auth::{self, AuthEntry};
 use crate::aws::inventory::fake_aws::FakeAws;
 use crate::aws::inventory::{CacheConfig, Inventory};
-use crate::aws::samples::{cluster, network_object};
-use crate::aws::{AwsErrorKind, InstanceProfile, Role, ScalingGroup};
+use crate::aws::samples::{cluster, network_object, scaling_group};
+use crate::aws::{AwsErrorKind, InstanceProfile, LaunchTemplate, Role, ScalingGroup, TemplatePin};
 use crate::index::groups::GroupIndex;
 use crate::index::nodes::NodeIndex;
 use crate::index::process_state::ProcessState;
@@ -48,6 +48,15 @@ async fn observe_with(
     map_roles: &str,
     status: &InstanceGroupStatus,
 ) -> ObserveResult<ObservedState> {
+    observe_group(stub, &resolved(), map_roles, status).await
+}
+
+async fn observe_group(
+    stub: &Arc<FakeAws>,
+    resolved: &ResolvedGroup,
+    map_roles: &str,
+    status: &InstanceGroupStatus,
+) -> ObserveResult<ObservedState> {
     let ages =
         CacheConfig { batch_idle: Duration::from_millis(1), prefetch_age: Duration::ZERO, ..CacheConfig::default() };
     let observer = Observer {
@@ -61,7 +70,7 @@ async fn observe_with(
         shared_max_cache_age: Duration::ZERO,
         now: Timestamp::UNIX_EPOCH,
     };
-    super::observe(&observer, &resolved(), status).await
+    super::observe(&observer, resolved, status).await
 }
 
 /// GetInstanceProfile returns no tags of the role. If the role counted as foreign, the group would use hashed names from
@@ -115,6 +124,41 @@ async fn previous_role_entries_stay_recorded_without_a_scaling_group() {
             && observed.previous_roles.unused_access_entries.is_empty(),
         "instances with the old role may still launch"
     );
+}
+
+/// The pass that forgets the entry is the last one before the group is Ready. Role and profile would stay until the next
+/// resync, and a group that is deleted before would have to find them again.
+#[tokio::test]
+async fn role_that_is_no_longer_used_is_read_in_the_pass_that_forgets_its_entry() {
+    let (stub, mut resolved) = (Arc::new(FakeAws::default()), resolved());
+    let own = resolved.role_arn.clone();
+    (resolved.own_role, resolved.role_arn) = (false, "arn:aws:iam::1:role/given".into());
+    let (pin, name) = (TemplatePin { id: "lt-1".into(), version: "1".into() }, resolved.names.role.clone());
+    let group = ScalingGroup { template: Some(pin), desired: 0, ..scaling_group(&resolved.names.scaling_group) };
+    let template = LaunchTemplate {
+        id: "lt-1".into(),
+        name: resolved.names.template.clone(),
+        default_version: 1,
+        latest_version: 1,
+        tags: resolved.ownership_tags.clone(),
+    };
+    let tags = resolved.iam_tags();
+    let role = Role { id: "AROA-1".into(), name: name.clone(), arn: own.clone(), tags, ..Role::default() };
+    stub.update(|d| {
+        d.groups.insert(group.name.clone(), group);
+        d.templates.insert(template.name.clone(), template);
+        d.roles.insert(name, role);
+    });
+    let status = json!({
+        "managed": {"authEntries": [own, resolved.role_arn], "policies": ["arn:aws:iam::aws:policy/one"]},
+        "template": {"id": "lt-1", "version": "1", "hash": resolved.fingerprint.hash},
+    });
+    let status = serde_json::from_value(status).expect("a status");
+    let entry = |arn: &str| aws_auth::add_entries(None, &[AuthEntry::for_nodes(arn, false)]).unwrap().unwrap();
+    let observed = observe_group(&stub, &resolved, &entry(&own), &status).await.expect("a state");
+    assert!(observed.unused_role.is_none(), "its entry is removed first");
+    let observed = observe_group(&stub, &resolved, &entry(&resolved.role_arn), &status).await.expect("a state");
+    assert!(observed.unused_role.is_some_and(|unused| unused.role.is_some()), "nothing else is left of it");
 }
 
 /// Otherwise a group without capacity would report for a moment after each restart that its problem ended.

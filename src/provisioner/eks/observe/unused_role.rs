@@ -12,6 +12,8 @@ use crate::provisioner::role_region::other_region;
 /// Reads the controller's own role once nothing runs with it; `None` while it may be in use, or without one.
 ///
 /// The record of its policies says that there is one. It is read until the record is empty, or until the plan keeps it.
+/// Its join entries are gone before. What the status still records of them is not asked: the plan that forgets the last one
+/// deletes the role as well. Otherwise the group would be Ready first, and the role would stay until the next resync.
 pub(crate) async fn observe(
     o: &Observer<'_>,
     resolved: &ResolvedGroup,
@@ -22,8 +24,8 @@ pub(crate) async fn observe(
     let (key, arn) = (resolved.desired.id.key(), &resolved.derived_role_arn);
     let is_used = resolved.own_role
         || resolved.role_arn == *arn
-        || managed.auth_entries.contains(arn)
-        || managed.access_entries.contains(arn)
+        || state.previous_roles.recorded_auth_entries.contains(arn)
+        || state.previous_roles.recorded_access_entries.contains(arn)
         || o.group_index.is_role_shared(arn, &key)
         || !o.group_index.aws_auth_users(arn, &key).is_empty()
         || !o.group_index.access_entry_users(arn, &key).is_empty()
