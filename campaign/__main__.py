@@ -6,15 +6,19 @@ import json
 import multiprocessing.util
 import os
 import pathlib
+import shutil
 import sys
 import time
 import traceback
 
-from campaign import controller
+from campaign import controller, oracles
 from campaign import scenario as scenarios
+from campaign.shrink import shrink_scenario
 from campaign.totals import Totals, disturbed, revision
 from campaign.worlds import Worlds
 
+FIXED_WORKERS = 6
+"""How many plays of the fixed seeds run at once: most of a play is waiting."""
 SEEDS = pathlib.Path(__file__).parent / "seeds.txt"
 REGRESSIONS = pathlib.Path(__file__).parent / "regressions"
 """Scenarios in which a defect was found, shrunk: a seed means something else when perturbations are added."""
@@ -25,20 +29,17 @@ _worlds = None
 def main():
     """Runs seeds or replays; the exit code says whether nothing was wrong."""
     options = parse()
-    work = work_of(options)
     directory = pathlib.Path(options.output).resolve()
     directory.mkdir(parents=True, exist_ok=True)
     tally = Tally(directory / "totals.json")
     deadline = time.monotonic() + options.minutes * 60 if options.minutes else None
     with concurrent.futures.ProcessPoolExecutor(options.workers) as executor:
-        running = set()
-        for name, scenario in work:
+        plays = Plays(executor, options, str(directory), tally)
+        for name, scenario in work_of(options):
             if deadline and time.monotonic() > deadline:
                 break
-            running.add(executor.submit(run_one, name, scenario, str(directory), options.shrink))
-            if len(running) >= options.workers:
-                running = tally.take(running, concurrent.futures.FIRST_COMPLETED)
-        tally.take(running, concurrent.futures.ALL_COMPLETED)
+            plays.begin(name, scenario)
+        plays.end()
     tally.report()
     return 1 if tally.now.failed else 0
 
@@ -48,15 +49,18 @@ def parse():
     parser = argparse.ArgumentParser(prog="python -m campaign", description=__doc__)
     parser.add_argument("--seed", type=int, help="the first seed; with --minutes also those after it")
     parser.add_argument("--count", type=int, default=0, help="how many seeds")
+    parser.add_argument("--variants", type=int, default=1, help="how often each seed's world is played, each time with other perturbations")
     parser.add_argument("--minutes", type=float, default=0, help="begin no seed after so many minutes")
     parser.add_argument("--fixed", action="store_true", help="the seeds in campaign/seeds.txt, and the scenarios in campaign/regressions")
     parser.add_argument("--replay", nargs="*", default=[], help="files with scenarios")
     parser.add_argument("--undisturbed", action="store_true", help="without perturbations: changes alone")
     parser.add_argument("--only", help="perturbations whose name holds this text")
     parser.add_argument("--shrink", action="store_true", help="shrink what fails")
-    parser.add_argument("--workers", type=int, default=int(os.environ.get("WORKERS", "2")))
+    parser.add_argument("--workers", type=int, default=int(os.environ.get("WORKERS", "0")), help="how many worlds are played at once")
     parser.add_argument("--output", default=os.environ.get("CAMPAIGN_OUTPUT", "target/campaign"), help="where runs and totals are kept")
-    return parser.parse_args()
+    options = parser.parse_args()
+    options.workers = options.workers or (FIXED_WORKERS if options.fixed else 2)
+    return options
 
 
 def work_of(options):
@@ -71,33 +75,90 @@ def work_of(options):
     else:
         seeds = []
     for seed in seeds:
-        yield f"seed-{seed}", scenarios.generate(seed, disturb=not options.undisturbed, only=options.only)
+        for variant in range(1, options.variants + 1):
+            name = f"seed-{seed}" + (f".{variant}" if variant > 1 else "")
+            yield name, scenarios.generate(seed, disturb=not options.undisturbed, only=options.only, variant=variant)
 
 
-def run_one(name, scenario, directory, shrink):
-    """Plays one scenario in a worker process; what came of it."""
+class Plays:
+    """Plays scenarios and their references in worker processes, and judges each when both have ended."""
+
+    def __init__(self, executor, options, directory, tally):
+        self._executor, self._workers, self._shrink, self._directory, self._tally = executor, options.workers, options.shrink, directory, tally
+        self._running, self._open = set(), []
+        self._reference = (None, None)
+        """The last world without perturbations, and its play: variants of a seed share it."""
+
+    def begin(self, name, scenario):
+        """Begins the plays of a scenario, as soon as workers are free."""
+        world = scenarios.fresh(scenario)
+        is_new = self._reference[0] != world
+        if is_new:
+            self._reference = (world, self._submit(play_one, f"{name}-fresh", world, self._directory))
+        played = self._submit(play_one, name, scenario, self._directory)
+        self._open.append((name, scenario, is_new, self._reference[1], played))
+
+    def end(self):
+        """Waits for everything that runs, and judges it."""
+        while self._open:
+            self._wait()
+
+    def _submit(self, *work):
+        while len(self._running) >= self._workers:
+            self._wait()
+        future = self._executor.submit(*work)
+        self._running.add(future)
+        return future
+
+    def _wait(self):
+        _, self._running = concurrent.futures.wait(self._running, return_when=concurrent.futures.FIRST_COMPLETED)
+        done = [entry for entry in self._open if entry[3].done() and entry[4].done()]
+        self._open = [entry for entry in self._open if entry not in done]
+        for name, scenario, is_new, reference, played in done:
+            self._tally.take(self._judge(name, scenario, is_new, reference.result(), played.result()))
+
+    def _judge(self, name, scenario, is_new, reference, run):
+        broken = [found for found in (reference, run) if "broken" in found]
+        if broken:
+            failures, times = [{"oracle": "the stage", "group": None, "what": found["broken"], "lines": []} for found in broken], {}
+        else:
+            failures = (oracles.judge(reference) if is_new else []) + oracles.judge(run, reference)
+            times = {"seconds": run["seconds"], **({"reference": reference["seconds"]} if is_new else {})}
+        path = pathlib.Path(self._directory) / f"{name}.json"
+        if failures:
+            path.write_text(json.dumps(scenario, indent=1))
+        else:
+            for played in (name, f"{name}-fresh"):
+                shutil.rmtree(path.with_name(played), ignore_errors=True)
+        if failures and self._shrink:
+            smaller = self._submit(shrink_one, name, scenario, failures, self._directory).result()
+            path = path.with_name(f"{name}.small.json")
+            path.write_text(json.dumps(smaller, indent=1))
+        return {"name": name, "scenario": scenario, "failures": failures, "times": times, "reference": is_new, "replay": str(path)}
+
+
+def worlds(directory):
+    """The clouds of this worker process."""
     global _worlds
     if _worlds is None:
         _worlds = Worlds(controller.settings(), directory)
         multiprocessing.util.Finalize(None, _worlds.close, exitpriority=10)
+    return _worlds
+
+
+def play_one(name, scenario, directory):
+    """Plays one scenario in a worker process; its run, or what broke the stage."""
     try:
-        failures, times = _worlds.judge(scenario, name)
+        return worlds(directory).play(scenario, name)
     except BaseException as error:  # pytest's failures are not Exceptions
         if isinstance(error, KeyboardInterrupt):
             raise
-        failures, times = [{"oracle": "the stage", "group": None, "what": traceback.format_exc(limit=-6), "lines": []}], {}
-    path = pathlib.Path(directory) / f"{name}.json"
-    if failures:
-        path.write_text(json.dumps(scenario, indent=1))
-    else:
-        _worlds.forget(name)
-    if failures and shrink:
-        from campaign.shrink import shrink_scenario
+        return {"broken": traceback.format_exc(limit=-6)}
 
-        smaller = shrink_scenario(_worlds, scenario, failures, name)
-        path = pathlib.Path(directory) / f"{name}.small.json"
-        path.write_text(json.dumps(smaller, indent=1))
-    return {"name": name, "scenario": scenario, "failures": failures, "times": times, "replay": str(path)}
+
+def shrink_one(name, scenario, failures, directory):
+    """Shrinks a scenario that fails in a worker process."""
+    return shrink_scenario(worlds(directory), scenario, failures, name)
 
 
 class Tally:
@@ -107,14 +168,8 @@ class Tally:
         self._path, self._revision = path, revision()
         self.now = Totals()
 
-    def take(self, running, until):
-        """Waits for runs and counts them; those that still run."""
-        done, rest = concurrent.futures.wait(running, return_when=until)
-        for future in done:
-            self._take(future.result())
-        return rest
-
-    def _take(self, result):
+    def take(self, result):
+        """Counts a judged run, and prints how it went."""
         self.now.add(result, self._revision)
         # Read again: another process may play other seeds into the same directory.
         everything = Totals.load(self._path)

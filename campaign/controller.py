@@ -21,8 +21,8 @@ def settings(path=None):
 class Controller:
     """One process. It ends with this one."""
 
-    def __init__(self, settings, cloud, kubeconfig, number, log):
-        self._cloud, self._log = cloud, log
+    def __init__(self, settings, cloud, kubeconfig, number, log, clock):
+        self._cloud, self._log, self._clock = cloud, log, clock
         binary = os.environ.get("INSTANCE_MANAGER_BIN", REPOSITORY / "target" / "debug" / "instance-manager")
         values = {"binary": binary, "kubeconfig": kubeconfig, "port": processes.free_port(), "number": number}
         self.command = [part.format(**values) for part in settings["command"]]
@@ -38,7 +38,7 @@ class Controller:
         parent = os.getpid()
         environment = {**self._cloud.environment, "AWS_ACCESS_KEY_ID": self.key}
         environment.pop("KUBECONFIG", None)
-        environment |= self._environment
+        environment |= self._environment | self._clock.environment
         with open(self._log, "ab") as log:
             self.process = subprocess.Popen(
                 self.command, env=environment, stdout=log, stderr=log, preexec_fn=lambda: processes.die_with_parent(parent)

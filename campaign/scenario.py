@@ -67,8 +67,11 @@ spec:
 """
 
 
-def generate(seed, disturb=True, only=None):
-    """The scenario of a seed, without perturbations unless `disturb`, or with those whose name holds the text `only`."""
+def generate(seed, disturb=True, only=None, variant=1):
+    """The scenario of a seed, without perturbations unless `disturb`, or with those whose name holds the text `only`.
+
+    Variants of a seed have the same world and changes, and other perturbations.
+    """
     found = {name: each for name, each in perturbations.load().items() if only is None or only in name}
     chance = random.Random(seed)
     admin = draw_admin(chance)
@@ -91,7 +94,8 @@ def generate(seed, disturb=True, only=None):
     for name in sorted(set(scenario["taken over"]) - set(present)):
         scenario["events"].insert(chance.randrange(len(scenario["events"])), draw_change(chance, name, shape_of, choices, present))
     # Drawn apart: another set of perturbations leaves the world and its changes as they are.
-    return with_perturbations(scenario, random.Random(f"{seed}/perturbations"), found) if disturb else scenario
+    key = f"{seed}/perturbations" + (f"/{variant}" if variant > 1 else "")
+    return with_perturbations(scenario, random.Random(key), found) if disturb else scenario
 
 
 def draw_admin(chance):

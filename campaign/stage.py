@@ -12,6 +12,7 @@ import pytest
 from campaign import aspects, perturbations, strangers, upgrade_manager
 from campaign import controller as processes
 from campaign import scenario as scenarios
+from campaign.clock import Clock
 from e2e import harness, keiko_groups, keiko_loader, logs
 from e2e.proxy import Proxy
 
@@ -19,6 +20,8 @@ NAMESPACE = "camp"
 GROUPS = f"{harness.GROUPS}/namespaces/{NAMESPACE}/instancegroups"
 SETTLE = 60
 """How long a settle in the middle of a scenario may take, in seconds: faults may be at work."""
+IDLE = 4
+"""How long a controller that has something to do may write nothing, in seconds: more than its poll interval."""
 START = 40
 """How long a controller may take until it leads."""
 POLL = 0.1
@@ -41,7 +44,7 @@ class Stage:
         self._audited_before = len(self._audit.lines())
         self._counted = [(0, 0), (0, 0)]
         """Of both logs: how many lines have been looked at, and how many of them are writes of the controllers."""
-        self.proxy = Proxy(self.cloud)
+        self.proxy, self.clock = Proxy(self.cloud), Clock(self.directory)
         self.tenant = None
 
     # --- what a perturbation uses -----------------------------------------------------------------
@@ -53,7 +56,7 @@ class Stage:
     def start(self, beside=False):
         """Starts a controller, and waits until it leads; with `beside` another one runs already, and nothing is awaited."""
         number = len(self.controllers) + 1
-        made = processes.Controller(self.settings, self.cloud, self.proxy.kubeconfig, number, self.directory / f"controller-{number}.log")
+        made = processes.Controller(self.settings, self.cloud, self.proxy.kubeconfig, number, self.directory / f"controller-{number}.log", self.clock)
         self.controllers.append(made.start())
         if not beside:
             self.wait_until(lambda: self.leader() is not None, START)
@@ -66,6 +69,9 @@ class Stage:
             if each.running:
                 each.signal(signal.SIGCONT)
                 each.end(graceful)
+        self._free_lease()
+
+    def _free_lease(self):
         if self.settings["lease"]:
             self.cloud.api("DELETE", self.settings["lease"])
 
@@ -145,6 +151,7 @@ class Stage:
             each.expected = False
             self.note("ended by itself", controller=each.key, code=each.process.returncode)
         if ended and not any(each.expected for each in self.controllers):
+            self._free_lease()
             self.start(beside=True)
 
     # --- logs -------------------------------------------------------------------------------------
@@ -276,7 +283,13 @@ class Stage:
         replicas = min(section["minSize"], 2) or 1
         # Not every taint: a pod that tolerates a cordon comes back to the node that it was evicted from.
         taints = [{"key": taint["key"], "operator": "Exists"} for taint in aspects.TAINTS]
-        self.tenant.deployment(f"on-{name}", replicas, {"pool": name}, {"maxUnavailable": 1}, tolerations=taints)
+        # Longer than the controller's poll interval: it sees pods that terminate.
+        stop = {"local.instance-manager/stop-after": "2500ms"} if self._stops_slowly(name) else {}
+        self.tenant.deployment(f"on-{name}", replicas, {"pool": name}, {"maxUnavailable": 1}, annotations=stop, tolerations=taints)
+
+    def _stops_slowly(self, name):
+        """Whether the pods of a group take their time to stop: those of every other group."""
+        return scenarios.names(self.scenario).index(name) % 2 == 0
 
     def _move_workload(self, name):
         """The pods of a group that is deleted go somewhere else, soon: nothing can take them, and their budget holds the drain."""
@@ -285,10 +298,22 @@ class Stage:
 
     def _wait_for(self, trigger):
         if "writes" in trigger:
-            target = self.writes() + trigger["writes"]
-            self.wait_until(lambda: self.writes() >= target, 10)
+            self._wait_for_writes(trigger["writes"])
         else:
             self.wait(trigger["after"])
+
+    def _wait_for_writes(self, count):
+        """Waits for the controller's next writes, or until it writes nothing any more."""
+        target, (last, since) = self.writes() + count, (None, time.monotonic())
+
+        def is_over():
+            nonlocal last, since
+            written = self.writes()
+            if written != last:
+                last, since = written, time.monotonic()
+            return written >= target or time.monotonic() - since > IDLE
+
+        self.wait_until(is_over, 10)
 
     def _perform(self, event):
         kind = event["kind"]

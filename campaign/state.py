@@ -5,6 +5,8 @@ import re
 
 import yaml
 
+from e2e import logs
+
 NAMESPACE = "camp"
 OWNERSHIP = "instancegroups.keikoproj.io/"
 CHANCE = [
@@ -153,16 +155,7 @@ def masked(value, world):
     text = text.replace(world["security_group"], "security group")
     for pattern, name in CHANCE:
         text = re.sub(pattern, name, text)
-    return ordered(json.loads(text))
-
-
-def ordered(value):
-    """Lists as sets: their order is chance."""
-    if isinstance(value, dict):
-        return {key: ordered(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return sorted((ordered(item) for item in value), key=lambda item: json.dumps(item, sort_keys=True))
-    return value
+    return logs.ordered(json.loads(text))
 
 
 def differences(one, other, path=""):

@@ -26,7 +26,7 @@ class Totals:
         """Counts one run."""
         scenario, failures = result["scenario"], result["failures"]
         used = [event["name"] for event in scenario["events"] if event["kind"] == "perturbation"]
-        lives = {"disturbed": len(disturbed(scenario)), "all": len(scenarios.names(scenario)), "of references": len(scenarios.fresh(scenario)["groups"])}
+        lives = {"disturbed": len(disturbed(scenario)), "all": len(scenarios.names(scenario)), "of references": len(scenarios.fresh(scenario)["groups"]) if result["reference"] else 0}
         changes = scenarios.transitions(scenario)
         self.counts["runs"]["failed" if failures else "passed"] += 1
         self.counts["lives"].update(lives)

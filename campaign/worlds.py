@@ -48,11 +48,6 @@ class Worlds:
         (directory / "run.json").write_text(json.dumps(run, default=str))
         return run
 
-    def forget(self, name):
-        """Deletes what was kept of a scenario's plays."""
-        for played in (name, f"{name}-fresh"):
-            shutil.rmtree(self.directory / played, ignore_errors=True)
-
     def reference(self, scenario, name):
         """The run of a scenario without events, played once for each end."""
         wanted = scenarios.fresh(scenario)

@@ -1,4 +1,4 @@
-"""Time: a controller that sleeps, stutters, or whose requests come from another time."""
+"""Time: a controller that sleeps or stutters, or whose clock is wrong."""
 
 from campaign.perturbations import perturbation
 
@@ -19,3 +19,10 @@ def stutters(stage, times, seconds):
         stage.wait(seconds)
         stage.resume(sleeper)
         stage.wait(0.2)
+
+
+@perturbation("clock jumps", by=[-45, -10, 10, 45], seconds=[3, 10])
+def clock_jumps(stage, by, seconds):
+    """The machine's clock is set, and some time later set right: waits end early or late. It stays below the drain of a deletion."""
+    stage.clock.move(by)
+    stage.undo(lambda: stage.clock.move(0), after=seconds)

@@ -58,9 +58,19 @@ def node_group_edited(stage, group, change):
 @perturbation("node group deleted", needs="eks-managed")
 def node_group_deleted(stage, group):
     """It is made again."""
-    person = Person(stage, group)
-    for name, _ in person.each("nodegroups"):
-        person.do("eks", "delete_nodegroup", clusterName="demo", nodegroupName=name)
+    delete_each(Person(stage, group), "nodegroups", "delete_nodegroup", "nodegroupName")
+
+
+@perturbation("Fargate profile deleted", needs="eks-fargate")
+def fargate_profile_deleted(stage, group):
+    """It is made again."""
+    delete_each(Person(stage, group), "fargate", "delete_fargate_profile", "fargateProfileName")
+
+
+def delete_each(person, kind, operation, parameter):
+    """Deletes what a group has of one kind."""
+    for name, _ in person.each(kind):
+        person.do("eks", operation, clusterName="demo", **{parameter: name})
 
 
 @perturbation("node group updated by another client", needs="eks-managed")
@@ -69,14 +79,6 @@ def node_group_updated_by_another_client(stage, group):
     person = Person(stage, group)
     for name, _ in person.each("nodegroups"):
         person.do("eks", "update_nodegroup_version", clusterName="demo", nodegroupName=name, force=True)
-
-
-@perturbation("Fargate profile deleted", needs="eks-fargate")
-def fargate_profile_deleted(stage, group):
-    """It is made again."""
-    person = Person(stage, group)
-    for name, _ in person.each("fargate"):
-        person.do("eks", "delete_fargate_profile", clusterName="demo", fargateProfileName=name)
 
 
 @perturbation("Fargate profile of others", needs="eks-fargate")

@@ -178,19 +178,14 @@ def test_aws_takes_what_a_person_does_to_an_eks_group(cloud, name):
     assert called or "Fargate" in name or "lifecycle action" in name or "Spot" in name or "EKS resources" in name
 
 
-@pytest.mark.parametrize("name", names("eks-managed"))
-def test_aws_takes_what_a_person_does_to_a_node_group(cloud, name):
-    """The same for managed node groups."""
-    group = f"m{name.replace(' ', '').lower()}"[:30]
-    make_managed(cloud, group)
-    refused, _ = disturb(cloud, name, group, "eks-managed")
-    assert refused == []
+MAKERS = {"eks-managed": make_managed, "eks-fargate": make_fargate}
+"""How the groups of the other provisioners are made."""
 
 
-@pytest.mark.parametrize("name", names("eks-fargate"))
-def test_aws_takes_what_a_person_does_to_a_fargate_profile(cloud, name):
-    """The same for Fargate profiles."""
-    group = f"f{name.replace(' ', '').lower()}"[:30]
-    make_fargate(cloud, group)
-    refused, _ = disturb(cloud, name, group, "eks-fargate")
+@pytest.mark.parametrize(("provisioner", "name"), [(provisioner, name) for provisioner in MAKERS for name in names(provisioner)])
+def test_aws_takes_what_a_person_does_to_a_node_group_or_fargate_profile(cloud, provisioner, name):
+    """The same for the other provisioners."""
+    group = f"{provisioner[4]}{name.replace(' ', '').lower()}"[:30]
+    MAKERS[provisioner](cloud, group)
+    refused, _ = disturb(cloud, name, group, provisioner)
     assert refused == []

@@ -20,6 +20,14 @@ def test_other_perturbations_leave_the_world_as_it_is():
         assert scenario.without_perturbations(disturbed) == scenario.generate(seed, disturb=False)
 
 
+def test_variants_of_a_seed_share_their_world():
+    """Each is judged by the same reference, which is played once."""
+    for seed in range(20):
+        one, other = scenario.generate(seed), scenario.generate(seed, variant=2)
+        assert one != other and scenario.fresh(one) == scenario.fresh(other)
+        assert scenario.without_perturbations(one) == scenario.without_perturbations(other)
+
+
 def test_the_last_spec_of_each_group_is_valid():
     """The end state of a spec that nobody can realize proves nothing."""
     for seed in range(50):
@@ -53,7 +61,7 @@ def test_a_hundred_seeds_draw_everything():
     """What no seed draws is not covered, whatever the totals say."""
     counted = totals.Totals()
     for seed in range(100):
-        counted.add({"name": "x", "scenario": scenario.generate(seed), "failures": [], "times": {}}, "now")
+        counted.add({"name": "x", "scenario": scenario.generate(seed), "failures": [], "times": {}, "reference": True}, "now")
     found = counted.counts["features"]
     wanted = ["provisioner: eks", "provisioner: eks-managed", "provisioner: eks-fargate", "strategy: rollingUpdate", "strategy: crd", "strategy: managed"]
     wanted += [f"os: {family}" for family in ("amazonlinux2", "amazonlinux2023", "bottlerocket", "windows")]
@@ -66,7 +74,7 @@ def test_a_hundred_seeds_draw_everything():
 def test_totals_add_up_over_runs(tmp_path):
     """The last 500 lives without a failure may be played on many evenings."""
     one, path = scenario.generate(1), tmp_path / "totals.json"
-    result = {"name": "seed-1", "scenario": one, "failures": [], "times": {"seconds": 1.5}}
+    result = {"name": "seed-1", "scenario": one, "failures": [], "times": {"seconds": 1.5}, "reference": True}
     failed = {**result, "failures": [{"oracle": "leaks"}]}
     for each in (result, failed, result):
         counted = totals.Totals.load(path)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import functools
 import hashlib
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs, parse_qsl, unquote
@@ -88,20 +91,25 @@ def numbered_to_lists(tree: Any) -> Any:
     return {key: numbered_to_lists(value) for key, value in tree.items()}
 
 
-def redact_user_data(params: Any) -> Any:
-    """Replace user data by its size and hash."""
+def redact_user_data(params: Any, masked: Mapping[str, str] | None = None) -> Any:
+    """Replace user data by its size and hash. `masked` is what differs between two clouds, and what stands for it."""
     if isinstance(params, list):
-        return [redact_user_data(item) for item in params]
+        return [redact_user_data(item, masked) for item in params]
     if not isinstance(params, dict):
         return params
     return {
-        key: fingerprint(value) if key.lower() in USER_DATA_KEYS and isinstance(value, str) else redact_user_data(value)
+        key: fingerprint(value, masked) if key.lower() in USER_DATA_KEYS and isinstance(value, str) else redact_user_data(value, masked)
         for key, value in params.items()
     }
 
 
-def fingerprint(value: str) -> str:
+def fingerprint(value: str, masked: Mapping[str, str] | None = None) -> str:
     """The size and the hash of user data, to identify it without showing it."""
+    if masked:
+        with contextlib.suppress(ValueError):
+            value = base64.b64decode(value).decode()
+        for text, instead in masked.items():
+            value = value.replace(text, instead)
     return f"[{len(value)} characters, sha256 {hashlib.sha256(value.encode()).hexdigest()[:16]}]"
 
 

@@ -329,11 +329,11 @@ class Tenant:
         eks = {"minSize": size[0], "maxSize": size[1]} if size else {}
         return self.apply(self.manifest(name, spec, annotations, eks, **configuration))
 
-    def deployment(self, name, replicas, selector=None, budget=None, tolerations=None, **pod):
+    def deployment(self, name, replicas, selector=None, budget=None, tolerations=None, annotations=None, **pod):
         """A Deployment of pods that land on nodes with the labels `selector`; `budget` is the spec of a PodDisruptionBudget."""
         labels = {"app": name}
         container = {"name": "main", "image": "example.com/app"}
-        template = {"metadata": {"labels": labels}, "spec": {"containers": [container], "nodeSelector": selector or {}, "tolerations": tolerations or [], "terminationGracePeriodSeconds": 1, **pod}}
+        template = {"metadata": {"labels": labels, "annotations": annotations or {}}, "spec": {"containers": [container], "nodeSelector": selector or {}, "tolerations": tolerations or [], "terminationGracePeriodSeconds": 1, **pod}}
         spec = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template}
         self.apply({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": spec})
         if budget is not None:

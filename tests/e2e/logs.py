@@ -218,3 +218,12 @@ def placements(audit):
             node, bound, _ = found[present[name]]
             found[present.pop(name)] = (node, bound, timestamp(event))
     return found
+
+
+def ordered(value):
+    """A JSON value with its lists as sets, for a comparison: their order is chance."""
+    if isinstance(value, dict):
+        return {key: ordered(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return sorted((ordered(item) for item in value), key=lambda item: json.dumps(item, sort_keys=True))
+    return value

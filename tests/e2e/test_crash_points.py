@@ -221,16 +221,7 @@ def masked(stage, tenant, value):
     text = json.dumps(value, sort_keys=True).replace(tenant.namespace, "tenant")
     for pattern, name in CHANCE:
         text = re.sub(pattern, name, text)
-    return ordered(json.loads(text))
-
-
-def ordered(value):
-    """Lists as sets: their order is chance."""
-    if isinstance(value, dict):
-        return {key: ordered(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return sorted((ordered(item) for item in value), key=lambda item: json.dumps(item, sort_keys=True))
-    return value
+    return logs.ordered(json.loads(text))
 
 
 @pytest.mark.parametrize("answer", ["delivered", "lost"])
