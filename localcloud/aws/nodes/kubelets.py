@@ -273,11 +273,24 @@ class Kubelets:
             if kubelet.state == "waiting" and not self.authorization_problem(kubelet):
                 self.join(kubelet)
             elif kubelet.state in ("joined", "ready"):
-                reason = authenticator.authorization_problem(self.simulator, kubelet.role, kubelet.entry_type, kubelet.cluster)
-                if reason:
-                    self.worker.after(0, lambda k=kubelet, r=reason: self.mark_dead(k, r))
-            elif kubelet.state == "dead" and not authenticator.authorization_problem(self.simulator, kubelet.role, kubelet.entry_type, kubelet.cluster):
+                if self.unauthorized(kubelet):
+                    self.worker.after(0, lambda k=kubelet: self.stop_unauthorized(k))
+            elif kubelet.state == "dead" and not self.unauthorized(kubelet):
                 self.rejoin(kubelet)
+
+    def stop_unauthorized(self, kubelet: Kubelet) -> None:
+        """Worker: stop the heartbeats of a kubelet, unless it has been authorized again meanwhile."""
+        with self.simulator.lock:
+            reason = self.unauthorized(kubelet)
+        if reason:
+            self.mark_dead(kubelet, reason)
+            with self.simulator.lock:
+                if not self.unauthorized(kubelet):
+                    self.rejoin(kubelet)
+
+    def unauthorized(self, kubelet: Kubelet) -> str | None:
+        """Why a kubelet that has joined cannot authenticate, or None."""
+        return authenticator.authorization_problem(self.simulator, kubelet.role, kubelet.entry_type, kubelet.cluster)
 
     def rejoin(self, kubelet: Kubelet) -> None:
         """Restart a kubelet that had stopped only because it was unauthorized."""

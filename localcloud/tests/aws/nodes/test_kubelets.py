@@ -2,10 +2,16 @@
 
 import gzip
 import re
+import threading
 import time
+from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import pytest
+import yaml
 
+from localcloud.aws.nodes import authenticator
+from localcloud.aws.nodes.kubelets import Kubelet, Kubelets
 from localcloud.tests.aws.nodes.site import NODE_GROUPS, POLICY, WINDOWS_GROUP, USER_DATA
 from localcloud.tests.aws.support import wait_until
 
@@ -30,6 +36,25 @@ def test_valid_user_data_results_in_a_matching_node(site, joined, family):
     assert (labels["kubernetes.io/os"], labels["kubernetes.io/arch"]) == (system, "amd64")
     assert ("node.kubernetes.io/windows-build" in labels) == (family == "windows")
     assert ("Windows" in node["status"]["nodeInfo"]["osImage"]) == (family == "windows")
+
+
+@pytest.mark.parametrize("when", ["before it stops", "while it stops"])
+def test_a_kubelet_that_is_authorized_again_at_once_goes_on(when):
+    """Amazon EKS User Guide, "Grant IAM users access to Kubernetes with a ConfigMap": each request is authenticated anew."""
+    jobs, role = [], SimpleNamespace(arn="arn:aws:iam::123456789012:role/nodes")
+    good = yaml.safe_dump([authenticator.aws_auth_entry(role.arn, "EC2_LINUX")])
+    simulator = MagicMock(lock=threading.RLock(), access_of=lambda _: ("CONFIG_MAP", None))
+    simulator.kubelets = kubelets = Kubelets(simulator, MagicMock())
+    kubelets.worker, kubelets.role_of = SimpleNamespace(after=lambda _, job: jobs.append(job)), lambda _: role
+    kubelet = kubelets.all["i-1"] = Kubelet(MagicMock(), "web", {}, node="ip-10-0-0-4", state="ready", role=role)
+    kubelets.on_aws_auth_change("- rolearn: {")
+    if when == "before it stops":
+        kubelets.on_aws_auth_change(good)
+    else:
+        kubelets.mark_dead = lambda *given: (kubelets.on_aws_auth_change(good), Kubelets.mark_dead(kubelets, *given))
+    while jobs:
+        jobs.pop(0)()
+    assert kubelet.state == "ready"
 
 
 @pytest.mark.parametrize("family", USER_DATA)
