@@ -183,7 +183,8 @@ def managed_repair(random):
 
 
 def managed_strategy(random):
-    return {"strategy": {"type": "managed", "managed": {"maxUnavailable": random.choice([1, 2])}}}
+    """A number above maxSize, which may be one, would be refused."""
+    return {"strategy": {"type": "managed", "managed": {"maxUnavailable": random.choice([1, "50%"])}}}
 
 
 # --- Fargate profiles -----------------------------------------------------------------------------

@@ -38,6 +38,16 @@ def test_the_last_spec_of_each_group_is_valid():
         assert not any(event.get("bad") for event in last.values())
 
 
+def test_node_groups_ask_for_no_more_unavailable_nodes_than_they_have():
+    """EKS refuses a maxUnavailable above maxSize, so that a world with one could never come to its end."""
+    for seed in range(100):
+        one = scenario.generate(seed)
+        for spec in (group["spec"] for name in scenario.names(one) for group in scenario.specs(one, name)):
+            if spec["provisioner"] == "eks-managed":
+                most = spec["strategy"]["managed"]["maxUnavailable"]
+                assert most == "50%" or most <= spec["eks-managed"]["maxSize"]
+
+
 def test_the_fresh_world_has_every_groups_last_spec():
     """It is what the events should come to."""
     for seed in range(20):
