@@ -16,6 +16,7 @@ from campaign import scenario as scenarios
 from campaign.shrink import shrink_scenario
 from campaign.totals import Totals, disturbed, revision
 from campaign.worlds import Worlds
+from localcloud.controlplane import processes
 
 FIXED_WORKERS = 6
 """How many plays of the fixed seeds run at once: most of a play is waiting."""
@@ -33,7 +34,8 @@ def main():
     directory.mkdir(parents=True, exist_ok=True)
     tally = Tally(directory / "totals.json")
     deadline = time.monotonic() + options.minutes * 60 if options.minutes else None
-    with concurrent.futures.ProcessPoolExecutor(options.workers) as executor:
+    workers = concurrent.futures.ProcessPoolExecutor(options.workers, initializer=processes.die_with_parent, initargs=(os.getpid(),))
+    with workers as executor:
         plays = Plays(executor, options, str(directory), tally)
         for name, scenario in work_of(options):
             if deadline and time.monotonic() > deadline:
@@ -122,7 +124,8 @@ class Plays:
         if broken:
             failures, times = [{"oracle": "the stage", "group": None, "what": found["broken"], "lines": []} for found in broken], {}
         else:
-            failures = (oracles.judge(reference) if is_new else []) + oracles.judge(run, reference)
+            of_reference = [{**found, "what": f"in the reference: {found['what']}"} for found in (oracles.judge(reference) if is_new else [])]
+            failures = of_reference + oracles.judge(run, reference)
             times = {"seconds": run["seconds"], **({"reference": reference["seconds"]} if is_new else {})}
         path = pathlib.Path(self._directory) / f"{name}.json"
         if failures:
