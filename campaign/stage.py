@@ -13,6 +13,7 @@ from campaign import aspects, perturbations, strangers, upgrade_manager
 from campaign import controller as processes
 from campaign import scenario as scenarios
 from campaign.clock import Clock
+from campaign.person import Person
 from e2e import harness, keiko_groups, keiko_loader, logs
 from e2e.proxy import Proxy
 
@@ -370,6 +371,8 @@ class Stage:
             self.start()
         self.note("final")
         self.settle(self.settings["patience"])
+        if self._fill_empty_groups():
+            self.settle(self.settings["patience"])
         unsettled = self.unsettled()
         end = self._picture()
         self.note("end", unsettled=unsettled)
@@ -379,6 +382,15 @@ class Stage:
         world = {"subnets": self.cloud["subnets"], "security_group": self.cloud["security_group"], "strangers": self.strangers}
         run = {"settings": self.settings, "scenario": self.scenario, "journal": self.journal, "end": end, "left": left}
         return {**run, "world": world, "aws": self.aws_log(), "audit": self.audit_log()}
+
+    def _fill_empty_groups(self):
+        """Asks for a node in each group that may be empty and is, as an autoscaler does: there is something to compare then."""
+        found = {name: Person(self, name).scaling_group() for name in self.present}
+        empty = {name: group for name, group in found.items() if group and group["DesiredCapacity"] == 0 < group["MaxSize"]}
+        for name, group in empty.items():
+            Person(self, name).do("autoscaling", "set_desired_capacity", AutoScalingGroupName=group["AutoScalingGroupName"], DesiredCapacity=1)
+            self.note("filled", group=name)
+        return bool(empty)
 
     def _delete_all(self):
         """Deletes every group; the picture of what is left."""
