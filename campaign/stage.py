@@ -14,6 +14,7 @@ from campaign import controller as processes
 from campaign import scenario as scenarios
 from campaign.clock import Clock
 from campaign.person import Person
+from campaign.writes import Silence, Writes
 from e2e import harness, keiko_groups, keiko_loader, logs
 from e2e.proxy import Proxy
 
@@ -40,11 +41,7 @@ class Stage:
         self.config = scenario["config"]
         self.registry = perturbations.load()
         self.cloud = pool.take("--authentication-mode", scenario["mode"])
-        self._aws = logs.Log(self.cloud["aws_log"])
-        self._audit = logs.Log(self.cloud["audit_log"])
-        self._audited_before = len(self._audit.lines())
-        self._counted = [(0, 0), (0, 0)]
-        """Of both logs: how many lines have been looked at, and how many of them are writes of the controllers."""
+        self._writes = Writes(self.cloud, settings["user"])
         self.proxy, self.clock = Proxy(self.cloud), Clock(self.directory)
         self.tenant = None
 
@@ -154,29 +151,6 @@ class Stage:
         if ended and not any(each.expected for each in self.controllers):
             self._free_lease()
             self.start(beside=True)
-
-    # --- logs -------------------------------------------------------------------------------------
-
-    def aws_log(self):
-        """The simulator's log of this run."""
-        return self._aws.lines()
-
-    def audit_log(self):
-        """The API server's audit log of this run."""
-        return self._audit.lines()[self._audited_before :]
-
-    def is_controllers(self, line):
-        """Whether a line of either log is a write of a controller under test, leases apart."""
-        if "kind" in line and "seq" in line:
-            return line["kind"] == "call" and line["caller"]["key"].startswith("controller")
-        return line["user"]["username"] == self.settings["user"] and line.get("objectRef", {}).get("resource") != "leases"
-
-    def writes(self):
-        """How many writes the controllers have made: to AWS, to the API server."""
-        for number, lines in enumerate((self.aws_log(), self.audit_log())):
-            seen, count = self._counted[number]
-            self._counted[number] = (len(lines), count + sum(map(self.is_controllers, lines[seen:])))
-        return sum(count for _, count in self._counted)
 
     def note(self, what, **more):
         """A line of the journal: what the stage did, and when."""
@@ -305,16 +279,8 @@ class Stage:
 
     def _wait_for_writes(self, count):
         """Waits for the controller's next writes, or until it writes nothing any more."""
-        target, (last, since) = self.writes() + count, (None, time.monotonic())
-
-        def is_over():
-            nonlocal last, since
-            written = self.writes()
-            if written != last:
-                last, since = written, time.monotonic()
-            return written >= target or time.monotonic() - since > IDLE
-
-        self.wait_until(is_over, 10)
+        target, silence = self._writes.count() + count, Silence(self._writes)
+        self.wait_until(lambda: silence.seconds() > IDLE or self._writes.count() >= target, 10)
 
     def _perform(self, event):
         kind = event["kind"]
@@ -337,16 +303,8 @@ class Stage:
 
     def settle(self, patience):
         """Waits until every group is as it should be and nothing has been written for a while; whether it came to that."""
-        last, since = None, time.monotonic()
-
-        def quiet():
-            nonlocal last, since
-            written = self.writes()
-            if written != last:
-                last, since = written, time.monotonic()
-            return time.monotonic() - since >= self.settings["quiet"] and not self.unsettled()
-
-        return bool(self.wait_until(quiet, patience))
+        silence = Silence(self._writes)
+        return bool(self.wait_until(lambda: silence.seconds() >= self.settings["quiet"] and not self.unsettled(), patience))
 
     def unsettled(self):
         """Groups that are not done: {name: what there is}."""
@@ -372,6 +330,7 @@ class Stage:
         self.note("final")
         self.settle(self.settings["patience"])
         if self._fill_empty_groups():
+            self.wait(self.settings["resync"])
             self.settle(self.settings["patience"])
         unsettled = self.unsettled()
         end = self._picture()
@@ -381,7 +340,7 @@ class Stage:
         left = self._delete_all()
         world = {"subnets": self.cloud["subnets"], "security_group": self.cloud["security_group"], "strangers": self.strangers}
         run = {"settings": self.settings, "scenario": self.scenario, "journal": self.journal, "end": end, "left": left}
-        return {**run, "world": world, "aws": self.aws_log(), "audit": self.audit_log()}
+        return {**run, "world": world, "aws": self._writes.aws(), "audit": self._writes.audit()}
 
     def _fill_empty_groups(self):
         """Asks for a node in each group that may be empty and is, as an autoscaler does: there is something to compare then."""
