@@ -178,11 +178,20 @@ pub(super) enum EventLog {
 /// Publishes an event and logs it, if this process is the leader. A failure is logged and not retried, because events are
 /// only informative.
 pub(crate) async fn publish_event(target: &EventTarget, event: &Event, ctx: &Context) {
-    publish(target, event, ctx, EventLog::Log).await;
+    send(target, event, None, ctx, EventLog::Log).await;
+}
+
+/// Like [`publish_event`], for an event that must not be repeated by the next process: `once` distinguishes it.
+pub(super) async fn publish_event_once(target: &EventTarget, event: &Event, once: Option<String>, ctx: &Context) {
+    send(target, event, once, ctx, EventLog::Log).await;
 }
 
 /// Like [`publish_event`], with a choice about the log.
 pub(super) async fn publish(target: &EventTarget, event: &Event, ctx: &Context, log: EventLog) {
+    send(target, event, None, ctx, log).await;
+}
+
+async fn send(target: &EventTarget, event: &Event, once: Option<String>, ctx: &Context, log: EventLog) {
     // A process that was paused must not report what another leader does meanwhile.
     if !ctx.is_leader() {
         return;
@@ -192,7 +201,7 @@ pub(super) async fn publish(target: &EventTarget, event: &Event, ctx: &Context, 
     }
     let kind = event.kind;
     let record =
-        KubeEvent { kind, reason: event.reason.clone(), action: "Reconcile".into(), note: event.message.clone() };
+        KubeEvent { kind, reason: event.reason.clone(), action: "Reconcile".into(), note: event.message.clone(), once };
     if let Err(error) = ctx.planner.kube.publish(target, &record).await {
         tracing::warn!(object = %target.name, reason = %event.reason, %error, "cannot publish event");
     }

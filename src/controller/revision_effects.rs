@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use super::context::{Context, publish_event};
+use super::context::{Context, publish_event_once};
 use super::planner::Planning;
 use crate::api::InstanceGroupStatus;
 use crate::api::names::condition;
@@ -77,7 +77,8 @@ pub(crate) fn observe(key: &str, old: &InstanceGroupStatus, planned: &mut Planni
 }
 
 /// Waits until no further group becomes invalid, and publishes the summary, unless an earlier process did. It is recorded
-/// on the stored copy of the revision; without an answer it is reported once more.
+/// on the stored copy of the revision, and the event's name is that of this copy, so that a process that is killed in
+/// between does not repeat it; without an answer it is reported once more.
 async fn publish(revision: String, ctx: Arc<Context>) {
     let (mut count, mut quiet) = (0, 0);
     for _ in 0..MAX_POLLS {
@@ -91,13 +92,16 @@ async fn publish(revision: String, ctx: Arc<Context>) {
     }
     let Some(tally) = ctx.rejections.tally(&revision).filter(|_| ctx.request_write()) else { return };
     let (kube, namespace) = (&ctx.planner.kube, &ctx.config_namespace);
-    match kube.reported_rejections(namespace).await {
-        Ok(reported) if reported.as_ref() == Some(&revision) => return,
-        Ok(_) => {}
-        Err(error) => tracing::warn!(%error, "cannot read which rejections were reported"),
-    }
+    let once = match kube.reported_rejections(namespace).await {
+        Ok(reported) if reported.revision.as_ref() == Some(&revision) => return,
+        Ok(reported) => reported.stored_version.map(|version| format!("groups-rejected-{version}")),
+        Err(error) => {
+            tracing::warn!(%error, "cannot read which rejections were reported");
+            None
+        }
+    };
     let event = tally.event(ctx.stores.groups.state().len());
-    publish_event(&ctx.boundaries_target().await, &event, &ctx).await;
+    publish_event_once(&ctx.boundaries_target().await, &event, once, &ctx).await;
     if let Err(error) = kube.set_reported_rejections(namespace, &revision).await {
         tracing::warn!(%error, "cannot record which rejections were reported");
     }

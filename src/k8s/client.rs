@@ -11,8 +11,8 @@ use kube::{Client, Config};
 use serde_json::Value;
 
 use super::{
-    AttachedVolume, AwsAuthMap, EventTarget, EvictOutcome, KubeApi, KubeError, KubeEvent, PodInfo, UnschedulablePod,
-    config_maps, groups, nodes, pods, revisions, strategy,
+    AttachedVolume, AwsAuthMap, EventTarget, EvictOutcome, KubeApi, KubeError, KubeEvent, PodInfo, ReportedRejections,
+    UnschedulablePod, config_maps, groups, nodes, pods, revisions, strategy,
 };
 use crate::api::BoundariesRevision;
 use crate::lock::Locks;
@@ -186,7 +186,7 @@ impl KubeApi for KubeClient {
         revisions::delete(&self.client, namespace, name, uid).await
     }
 
-    async fn reported_rejections(&self, config_namespace: &str) -> Result<Option<String>, KubeError> {
+    async fn reported_rejections(&self, config_namespace: &str) -> Result<ReportedRejections, KubeError> {
         config_maps::reported_rejections(&self.client, config_namespace).await
     }
 

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::error::call;
 use super::groups::{patch_params, post_params};
-use super::{AwsAuthMap, KubeError};
+use super::{AwsAuthMap, KubeError, ReportedRejections};
 use crate::api::names::LAST_KNOWN_GOOD_CONFIG_MAP;
 
 const AWS_AUTH_NAMESPACE: &str = "kube-system";
@@ -79,10 +79,13 @@ pub(super) async fn last_known_good(
     Ok(found.map(|map| map.data.unwrap_or_default()))
 }
 
-pub(super) async fn reported_rejections(client: &Client, namespace: &str) -> Result<Option<String>, KubeError> {
+pub(super) async fn reported_rejections(client: &Client, namespace: &str) -> Result<ReportedRejections, KubeError> {
     let maps = config_map_api(client, namespace);
     let found = call("get", "configmaps", maps.get_metadata_opt(LAST_KNOWN_GOOD_CONFIG_MAP)).await?;
-    Ok(found.and_then(|map| map.annotations().get(REJECTIONS_REPORTED).cloned()))
+    Ok(found.map_or_else(ReportedRejections::default, |map| ReportedRejections {
+        revision: map.annotations().get(REJECTIONS_REPORTED).cloned(),
+        stored_version: map.resource_version(),
+    }))
 }
 
 pub(super) async fn set_reported_rejections(client: &Client, namespace: &str, revision: &str) -> Result<(), KubeError> {
@@ -202,7 +205,8 @@ mod tests {
             "annotations": {REJECTIONS_REPORTED: "r1", "kept": "yes"},
         });
         let (client, writes) = cluster(Some(json!({"metadata": metadata, "data": {"boundaries": "a"}})));
-        assert_eq!(reported_rejections(&client, "im").await.unwrap().as_deref(), Some("r1"));
+        let reported = reported_rejections(&client, "im").await.unwrap();
+        assert_eq!((reported.revision.as_deref(), reported.stored_version.as_deref()), (Some("r1"), Some("3")));
         put_last_known_good(&client, "im", &data(&[("boundaries", "b")])).await.unwrap();
         set_reported_rejections(&client, "im", "r2").await.unwrap();
         let writes = writes.lock().unwrap();

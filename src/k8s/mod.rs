@@ -56,6 +56,18 @@ pub struct KubeEvent {
     pub action: String,
     /// Full sentences; truncated at 1 kB.
     pub note: String,
+    /// What distinguishes an event that must be published once, although the process may end before it can record that:
+    /// the API server keeps out a second one. Lower case, digits and `-`. `None` for all other events.
+    pub once: Option<String>,
+}
+
+/// What is known of the report about groups that a revision of the boundaries made invalid.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReportedRejections {
+    /// The revision whose effect on groups was reported last.
+    pub revision: Option<String>,
+    /// resourceVersion of the stored copy of the boundaries; `None` without such a copy.
+    pub stored_version: Option<String>,
 }
 
 /// A volume that is attached to a Node.
@@ -245,8 +257,8 @@ pub trait KubeApi: Send + Sync {
     /// Deletes the revision of the boundaries with this UID. It is not an error if it no longer exists.
     async fn delete_boundaries_revision(&self, namespace: &str, name: &str, uid: &str) -> Result<(), KubeError>;
 
-    /// The revision of the boundaries whose effect on groups was reported last; `None` without a stored copy.
-    async fn reported_rejections(&self, config_namespace: &str) -> Result<Option<String>, KubeError>;
+    /// Which revision's effect on groups was reported last.
+    async fn reported_rejections(&self, config_namespace: &str) -> Result<ReportedRejections, KubeError>;
 
     /// Records that the effect of a revision on groups was reported.
     async fn set_reported_rejections(&self, config_namespace: &str, revision: &str) -> Result<(), KubeError>;

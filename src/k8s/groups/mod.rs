@@ -167,9 +167,10 @@ pub(super) async fn publish(
 ) -> Result<(), KubeError> {
     let now = Timestamp::now();
     let namespace = target.namespace.as_deref().unwrap_or("default");
+    let distinction = event.once.clone().unwrap_or_else(|| format!("{:x}", now.as_nanosecond()));
     let object = Event {
         metadata: ObjectMeta {
-            name: Some(format!("{}.{:x}", target.name, now.as_nanosecond())),
+            name: Some(format!("{}.{distinction}", target.name)),
             namespace: Some(namespace.to_owned()),
             ..ObjectMeta::default()
         },
@@ -199,6 +200,7 @@ pub(super) async fn publish(
     let api: Api<Event> = Api::namespaced(client.clone(), namespace);
     match call("create", "events", api.create(&post_params(), &object)).await {
         Err(error) if error.is_not_found() || error.has_cause("NamespaceTerminating") => Ok(()),
+        Err(error) if error.is_conflict() && event.once.is_some() => Ok(()),
         other => other.map(drop),
     }
 }

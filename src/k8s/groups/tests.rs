@@ -128,7 +128,26 @@ fn event_target() -> EventTarget {
 }
 
 fn event(note: &str) -> KubeEvent {
-    KubeEvent { kind: EventKind::Warning, reason: "DrainBlocked".into(), action: "Drain".into(), note: note.into() }
+    KubeEvent {
+        kind: EventKind::Warning,
+        reason: "DrainBlocked".into(),
+        action: "Drain".into(),
+        note: note.into(),
+        once: None,
+    }
+}
+
+/// A process that is killed before it records what it published is followed by one that publishes it again.
+#[tokio::test]
+async fn event_that_must_be_published_once_has_the_same_name_each_time() {
+    let once = KubeEvent { once: Some("rejected-7".into()), ..event("x") };
+    let client = fake::client(|call| {
+        assert_eq!(call.body["metadata"]["name"], "web.rejected-7");
+        fake::failure(409, "AlreadyExists", "it exists")
+    });
+    publish(&client, "pod-2", &event_target(), &once).await.unwrap();
+    let client = fake::client(|_| fake::failure(409, "AlreadyExists", "it exists"));
+    assert!(publish(&client, "pod-2", &event_target(), &event("x")).await.is_err(), "another event is lost");
 }
 
 #[tokio::test]
