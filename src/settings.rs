@@ -77,6 +77,10 @@ pub struct Timing {
     /// How long writes are paused after a start that takes over groups. A Deployment stops the old pod only after the new
     /// pod runs, and the old pod has this time to shut down.
     pub startup_grace: SignedDuration,
+    /// How long a group must be blocked before that counts as a failure of the revision of the boundaries that it took.
+    pub revision_failure_delay: SignedDuration,
+    /// How long a roll-out may take to find out what its revision means for each group.
+    pub assessment_limit: SignedDuration,
 }
 
 impl Default for Timing {
@@ -94,6 +98,8 @@ impl Default for Timing {
             pause_limit: SignedDuration::from_mins(2),
             ready_hold: SignedDuration::from_secs(30),
             startup_grace: SignedDuration::from_secs(30),
+            revision_failure_delay: SignedDuration::from_mins(5),
+            assessment_limit: SignedDuration::from_mins(10),
         }
     }
 }
@@ -115,6 +121,8 @@ impl Timing {
             pause_limit,
             ready_hold,
             startup_grace,
+            revision_failure_delay,
+            assessment_limit,
         } = self;
         Timing {
             poll_interval: scale(poll_interval),
@@ -129,6 +137,8 @@ impl Timing {
             pause_limit: scale(pause_limit),
             ready_hold: scale(ready_hold),
             startup_grace: scale(startup_grace),
+            revision_failure_delay: scale(revision_failure_delay),
+            assessment_limit: scale(assessment_limit),
         }
     }
 }

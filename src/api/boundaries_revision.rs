@@ -12,7 +12,9 @@ use std::fmt;
 use kube::{CustomResource, KubeSchema};
 use serde::{Deserialize, Serialize};
 
-/// One content of the ConfigMap `instance-manager`. The controller creates it; nothing in it can be changed.
+use super::revision_status::{BoundariesRevisionStatus, RolloutOrders};
+
+/// One content of the ConfigMap `instance-manager`. The controller creates it; people change the orders alone.
 #[derive(CustomResource, KubeSchema, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "instancemgr.keikoproj.io",
@@ -21,8 +23,27 @@ use serde::{Deserialize, Serialize};
     plural = "boundariesrevisions",
     shortname = "brev",
     namespaced,
+    status = "BoundariesRevisionStatus",
     derive = "PartialEq",
     doc = "One content of the ConfigMap instance-manager, as the controller stored it.",
+    printcolumn(
+        name = "Phase",
+        type_ = "string",
+        json_path = ".status.phase",
+        description = "state of the roll-out; empty without the key rollout in the ConfigMap"
+    ),
+    printcolumn(
+        name = "Groups",
+        type_ = "integer",
+        json_path = ".status.groups.affected",
+        description = "groups whose nodes have to be replaced"
+    ),
+    printcolumn(
+        name = "Done",
+        type_ = "integer",
+        json_path = ".status.groups.done",
+        description = "those all of whose nodes run the revision"
+    ),
     printcolumn(
         name = "Since",
         type_ = "date",
@@ -50,7 +71,7 @@ use serde::{Deserialize, Serialize};
     )
 )]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("self == oldSelf").message("a revision cannot be changed; change the ConfigMap instance-manager"))]
+#[x_kube(validation = Rule::new("self.number == oldSelf.number && self.hash == oldSelf.hash && self.data == oldSelf.data && self.from == oldSelf.from").message("a revision cannot be changed, but for its orders; change the ConfigMap instance-manager"))]
 pub struct BoundariesRevisionSpec {
     /// Order of arrival, from 1. The name of the object is r and this number.
     #[schemars(range(min = 1))]
@@ -58,11 +79,14 @@ pub struct BoundariesRevisionSpec {
     /// Hash of the content. Two revisions have the same hash when an admin goes back to an earlier content.
     #[schemars(length(min = 1, max = 64))]
     pub hash: String,
-    /// The keys of the ConfigMap that the controller reads: boundaries, defaults, conditionals, policy. Each text has at
-    /// most 1 MiB.
+    /// The keys of the ConfigMap that the controller reads: boundaries, defaults, conditionals, policy, rollout. Each text
+    /// has at most 1 MiB.
     pub data: BTreeMap<String, String>,
     /// Where the content came from.
     pub from: RevisionSource,
+    /// What people order about the roll-out of this revision.
+    #[serde(default)]
+    pub orders: RolloutOrders,
 }
 
 /// Where the content of a revision came from.
@@ -79,6 +103,9 @@ pub struct RevisionSource {
     /// resourceVersion of the ConfigMap.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub resource_version: String,
+    /// The name `release` in the key `rollout` of the ConfigMap.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub release: String,
     /// Difference to the revision before, for people; user data is not shown.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub change: String,

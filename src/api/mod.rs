@@ -18,6 +18,7 @@ pub(crate) mod names;
 pub(crate) mod node_count;
 pub(crate) mod patch;
 pub(crate) mod redact;
+pub(crate) mod revision_status;
 pub(crate) mod schema;
 pub(crate) mod spec;
 pub(crate) mod spec_eks;
@@ -26,6 +27,7 @@ pub(crate) mod spec_managed_fargate;
 pub(crate) mod status;
 pub(crate) mod status_effective;
 pub(crate) mod status_fargate;
+pub(crate) mod status_rollout;
 pub(crate) mod validate;
 
 pub use boundaries_revision::{BoundariesRevision, BoundariesRevisionSpec, RevisionSource};
@@ -41,6 +43,9 @@ pub(crate) use group_object::GroupObject;
 pub(crate) use node_count::{has_resources, held_nodes, requested_nodes};
 pub use patch::{apply_merge_patch, diff_merge_patch};
 pub(crate) use redact::{display_value, redacted};
+pub use revision_status::{
+    BoundariesRevisionStatus, GroupBehind, RolloutCounts, RolloutOrders, RolloutPhase, WaveState, WaveStatus,
+};
 pub use spec::{CrdStrategy, InstanceGroup, InstanceGroupSpec, RollingUpdate, Strategy};
 pub use spec_eks::{
     BootstrapOptions, EksConfiguration, EksSpec, InstanceTypeSpec, LifecycleHook, MetadataOptions,
@@ -53,6 +58,7 @@ pub use status::{
 };
 pub use status_effective::EffectiveValues;
 pub use status_fargate::FargateStatus;
+pub use status_rollout::RolloutRecord;
 pub use validate::{FieldError, FieldErrorKind, check_spec, decode_spec, decode_spec_with_errors};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;

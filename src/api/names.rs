@@ -124,6 +124,8 @@ pub(crate) mod condition {
     pub(crate) const ROTATION_HALTED: &str = "RotationHalted";
     /// A node cannot be drained; the message names the pod and the budget.
     pub(crate) const DRAIN_BLOCKED: &str = "DrainBlocked";
+    /// A newer revision of the boundaries has not reached the group; the message says why. It is no failure.
+    pub(crate) const ROLLOUT_PENDING: &str = "RolloutPending";
     /// The controller adopted existing resources; the message lists differences from a new group.
     pub(crate) const ADOPTED: &str = "Adopted";
 

@@ -14,6 +14,7 @@ use super::{
     patch::diff_merge_patch,
     status_effective::EffectiveValues,
     status_fargate::FargateStatus,
+    status_rollout::RolloutRecord,
 };
 
 /// The `observedGeneration` of a group that no controller has seen.
@@ -75,7 +76,7 @@ pub struct InstanceGroupStatus {
     #[serde(rename = "configMD5", deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub config_md5: Option<String>,
     /// Conditions: NodesReady, Ready, Reconciling, Stalled, Locked, BoundariesApplied, RotationHalted, DrainBlocked,
-    /// FieldsRejected, AnnotationsIgnored, WritesIneffective and Adopted.
+    /// FieldsRejected, AnnotationsIgnored, WritesIneffective, RolloutPending and Adopted.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("nullable" = true))]
     pub conditions: Vec<Condition>,
@@ -128,6 +129,9 @@ pub struct InstanceGroupStatus {
     /// Revision of the ConfigMap from which the merged spec was built.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub boundaries_revision: Option<String>,
+    /// How the group came to that revision; absent without the key `rollout` in the ConfigMap.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub rollout: Option<RolloutRecord>,
     /// Revision of the ConfigMap that made the group, or fields of it, invalid although its spec had not changed; absent
     /// once nothing of it is rejected.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, RwLock};
 
 use crate::api::names::annotation;
-use crate::boundaries::{Boundaries, ConfigError, ConfigWarning, is_group_locked, merge_annotations};
+use crate::boundaries::{Boundaries, ConfigError, ConfigWarning, RolloutPolicy, is_group_locked, merge_annotations};
 use crate::lock::is_locked;
 
 /// The data of a ConfigMap.
@@ -24,6 +24,11 @@ pub(crate) struct ActiveBoundaries {
 }
 
 impl ActiveBoundaries {
+    /// The policy by which a new revision reaches the groups; `None` for all at once.
+    pub(crate) fn rollout(&self) -> Option<&Arc<RolloutPolicy>> {
+        self.boundaries.as_ref()?.rollout.as_ref()
+    }
+
     /// Whether the groups of a namespace are not merged: there are no boundaries, or the namespace is excluded.
     pub(crate) fn excludes(&self, namespace: &str, annotations: &BTreeMap<String, String>) -> bool {
         self.boundaries.as_ref().is_none_or(|boundaries| boundaries.policy.is_excluded(namespace, annotations))
@@ -101,6 +106,8 @@ pub(crate) enum BoundariesSource {
     /// The live ConfigMap is missing or invalid, no revision is stored, and existing groups were created with
     /// boundaries; the text says why.
     Unavailable(String),
+    /// The content that a group has is not stored any more; the text says what is waited for.
+    RevisionMissing(String),
 }
 
 impl BoundariesSource {
@@ -112,13 +119,16 @@ impl BoundariesSource {
             BoundariesSource::NotConfigured => "not configured",
             BoundariesSource::LastKnownGood(_) => "last known good",
             BoundariesSource::Unavailable(_) => "unavailable",
+            BoundariesSource::RevisionMissing(_) => "revision missing",
         }
     }
 
     /// Why the live ConfigMap is not used.
     pub(crate) fn why(&self) -> Option<&str> {
         match self {
-            BoundariesSource::LastKnownGood(why) | BoundariesSource::Unavailable(why) => Some(why),
+            BoundariesSource::LastKnownGood(why)
+            | BoundariesSource::Unavailable(why)
+            | BoundariesSource::RevisionMissing(why) => Some(why),
             BoundariesSource::Unknown | BoundariesSource::Live | BoundariesSource::NotConfigured => None,
         }
     }
@@ -143,6 +153,16 @@ pub(crate) fn select_active(
     (ActiveBoundaries { source, ..ActiveBoundaries::default() }, error)
 }
 
+/// The active boundaries while the live ConfigMap cannot be used although it is valid. Pure.
+pub(crate) fn without_live(cause: String, last_known_good: Option<&ConfigMapData>) -> ActiveBoundaries {
+    match last_known_good.map(Boundaries::parse) {
+        Some(Ok((boundaries, _))) => active(boundaries, BoundariesSource::LastKnownGood(cause), Vec::new()),
+        Some(Err(_)) | None => {
+            ActiveBoundaries { source: BoundariesSource::Unavailable(cause), ..ActiveBoundaries::default() }
+        }
+    }
+}
+
 fn active(boundaries: Boundaries, source: BoundariesSource, warnings: Vec<ConfigWarning>) -> ActiveBoundaries {
     ActiveBoundaries { revision: boundaries.revision(), boundaries: Some(Arc::new(boundaries)), source, warnings }
 }
@@ -158,8 +178,8 @@ impl BoundariesCell {
     }
 
     /// Replaces the active boundaries.
-    pub(crate) fn set(&self, new: ActiveBoundaries) {
-        *self.0.write().expect("lock is not poisoned") = Arc::new(new);
+    pub(crate) fn set(&self, new: impl Into<Arc<ActiveBoundaries>>) {
+        *self.0.write().expect("lock is not poisoned") = new.into();
     }
 }
 

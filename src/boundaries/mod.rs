@@ -16,6 +16,7 @@ pub(crate) mod path;
 mod policy;
 mod provenance;
 mod quota;
+mod rollout_policy;
 mod section;
 pub(crate) mod selector;
 #[cfg(test)]
@@ -29,7 +30,8 @@ pub(crate) use merge::{is_group_locked, merge_annotations, merge_empty_group};
 pub use merged_spec::{MergedAnnotations, MergedSpec};
 pub use overridden::OverriddenValue;
 pub use parse::Boundaries;
-pub(crate) use parse::{CONFIG_MAP_KEYS, content_hash};
+pub(crate) use parse::{CONFIG_MAP_KEYS, ROLLOUT_KEY, content_hash};
 pub(crate) use policy::{Policy, PolicyViolation};
 pub(crate) use provenance::Source;
 pub(crate) use quota::{NamespaceUsage, QuotaClaim, QuotaRequest};
+pub(crate) use rollout_policy::{DEFAULT_HISTORY, OnFailure, RolloutPolicy, Wave, WithoutRotation};

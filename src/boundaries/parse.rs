@@ -1,6 +1,7 @@
 //! Parser of the ConfigMap: from text to [`Boundaries`], or an error that names key, line and path.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
@@ -9,14 +10,18 @@ use super::{
     path::Path,
     policy::{FARGATE_SELECTORS_PATH, Policy, ROLE_LIST_PATH, ROLE_PATHS},
     provenance::Boundary,
+    rollout_policy::RolloutPolicy,
     section::Section,
     selector::AnnotationSelector,
 };
 use crate::api::{names::fail_reason, schema};
 use crate::util::digest::sha256_hex;
 
-/// The keys of the ConfigMap that the controller reads.
+/// The keys of the ConfigMap that make a revision.
 pub(crate) const CONFIG_MAP_KEYS: [&str; 4] = ["boundaries", "defaults", "conditionals", "policy"];
+
+/// The key of the ConfigMap that says how a revision reaches the groups. It is not part of the revision.
+pub(crate) const ROLLOUT_KEY: &str = "rollout";
 
 /// Fields of keikoproj/instance-manager, and the fields of this controller alone that extend them.
 pub(super) const EXTENSIONS: [(&str, &[&str]); 5] = [
@@ -53,6 +58,8 @@ pub struct Boundaries {
     pub(super) conditionals: Vec<ConditionalDefaults>,
     /// Limits for what tenants may choose.
     pub policy: Policy,
+    /// How a new revision reaches the groups; `None` for all at once.
+    pub(crate) rollout: Option<Arc<RolloutPolicy>>,
     revision: String,
 }
 
@@ -82,6 +89,7 @@ impl Boundaries {
         let mut read = |key: &'static str| Section::parse(key, data.get(key).map_or("", String::as_str), &mut warnings);
         let (boundaries, defaults, conditionals, policy) =
             (read("boundaries")?, read("defaults")?, read("conditionals")?, read("policy")?);
+        let rollout = read(ROLLOUT_KEY)?;
         let root = boundaries.map(&boundaries.value, "")?;
         let root = boundaries.keys(root, "", &["restricted", "shared"], &mut warnings)?;
         let shared = boundaries.map(root.get("shared").unwrap_or(&Value::Null), "shared")?;
@@ -103,6 +111,7 @@ impl Boundaries {
             defaults: defaults.fragment(defaults.value.clone(), "", &mut warnings)?,
             conditionals: parse_conditionals(&conditionals, &mut warnings)?,
             policy: Policy::parse(&policy)?,
+            rollout: RolloutPolicy::parse(&rollout, &mut warnings)?.map(Arc::new),
             revision: content_hash(data),
         };
         parsed.policy.warn_globs(&policy, &mut warnings);
@@ -264,14 +273,15 @@ pub(crate) fn content_hash(data: &BTreeMap<String, String>) -> String {
 }
 
 fn unknown_keys(data: &BTreeMap<String, String>) -> Vec<ConfigWarning> {
-    let unknown = data.keys().filter(|key| !CONFIG_MAP_KEYS.contains(&key.as_str()));
+    let all = || CONFIG_MAP_KEYS.into_iter().chain([ROLLOUT_KEY]);
+    let unknown = data.keys().filter(|key| !all().any(|known| known == key.as_str()));
     unknown
         .map(|key| ConfigWarning {
             key: key.clone(),
             line: None,
             path: String::new(),
             message: "is not a known key and has no effect".to_owned(),
-            remedy: suggestion(schema::closest_match(key, CONFIG_MAP_KEYS.into_iter())),
+            remedy: suggestion(schema::closest_match(key, all())),
         })
         .collect()
 }

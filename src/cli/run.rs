@@ -18,7 +18,9 @@ use crate::controller::planner::Planner;
 use crate::controller::stores::Stores;
 use crate::controller::trigger::Trigger;
 use crate::controller::watches::{boundaries, spot_recommendations};
-use crate::controller::{Context, GroupObject, access_migration, error_policy, reconcile, watches, write_gate};
+use crate::controller::{
+    Context, GroupObject, access_migration, error_policy, reconcile, rollout, watches, write_gate,
+};
 use crate::index::nodes::NodeIndex;
 use crate::index::process_state::ProcessState;
 use crate::k8s::KubeClient;
@@ -87,6 +89,7 @@ pub async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     tokio::spawn(spot_recommendations::watch(client.clone(), trigger.clone(), max_age));
     tokio::spawn(boundaries::watch(client, trigger.clone()));
     tokio::spawn(access_migration::run(ctx.clone()));
+    tokio::spawn(rollout::run(ctx.clone(), trigger.clone()));
     let workers = tokio::spawn(run_workers(ctx.clone(), queue, args.max_workers, stopping));
     tokio::spawn(write_gate::run(leadership, ctx.clone(), trigger));
 

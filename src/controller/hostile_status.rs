@@ -77,7 +77,7 @@ fn attacks() -> Vec<(&'static str, Value)> {
 }
 
 /// Fields that name no resource, or only what belongs to a resource of the group itself.
-const NAME_NO_OTHER_RESOURCE: [&str; 47] = [
+const NAME_NO_OTHER_RESOURCE: [&str; 54] = [
     "boundariesRevision",
     "conditions",
     "configMD5",
@@ -107,6 +107,13 @@ const NAME_NO_OTHER_RESOURCE: [&str; 47] = [
     "managed.taints",
     "provisioner",
     "rejectedByRevision",
+    "rollout.failure",
+    "rollout.previous",
+    "rollout.refused",
+    "rollout.revision",
+    "rollout.settled",
+    "rollout.since",
+    "rollout.wave",
     "spotRecommendation.given",
     "spotRecommendation.namespace",
     "spotRecommendation.over",

@@ -20,6 +20,7 @@ pub mod report;
 pub(crate) mod requeue;
 pub(crate) mod revision_effects;
 mod revisions;
+pub(crate) mod rollout;
 mod status_update;
 pub(crate) mod stores;
 pub(crate) mod trigger;
@@ -71,6 +72,9 @@ async fn reconcile_group(stored: &GroupObject, ctx: &Arc<Context>) -> Result<Act
         Precondition::CacheDoubtful => return check_source(stored, &key, ctx).await,
         Precondition::InvalidObject => return report_invalid_object(stored, &key, ctx).await,
     };
+    if let Some(action) = rollout::take(group, &key, ctx, now).await? {
+        return Ok(action);
+    }
     let old_status = group.status.clone().unwrap_or_default();
     let asked = ctx.stores.reconcile_asked(group);
     let mut planned = match plan_with_fresh_reads(group, &key, asked.is_some(), ctx, now).await {
@@ -87,6 +91,7 @@ async fn reconcile_group(stored: &GroupObject, ctx: &Arc<Context>) -> Result<Act
     }
     let spec = hold_back_repetitions(&mut planned, &key, ctx, now);
     revision_effects::observe(&key, &old_status, &mut planned, ctx);
+    rollout::settle(group, &mut planned, now);
     let Some(applied) = apply_plan(group, planned.plan, &spec, ctx, now).await else {
         return Ok(Action::await_change());
     };

@@ -7,7 +7,7 @@ use kube::ResourceExt;
 
 use crate::api::{RevisionSource, rfc3339};
 use crate::k8s::{KubeApi, KubeError};
-use crate::rollout::{Current, HistoryStep, next_step};
+use crate::rollout::{Current, History, HistoryStep, next_step};
 
 /// How many steps are tried in a row. Each removes one difference; only another writer makes more necessary.
 const MAX_STEPS: usize = 20;
@@ -22,6 +22,7 @@ pub(crate) async fn store(
     namespace: &str,
     live: &ConfigMap,
     before: Option<&BTreeMap<String, String>>,
+    history: &History,
     is_in_force: impl Fn() -> bool,
 ) -> Result<(), KubeError> {
     let data = live.data.clone().unwrap_or_default();
@@ -30,8 +31,8 @@ pub(crate) async fn store(
         if !is_in_force() {
             return Ok(());
         }
-        let current = Current { data: &data, from: source(live) };
-        match next_step(&stored, before, &current, namespace) {
+        let from = RevisionSource { release: history.release.clone(), ..source(live) };
+        match next_step(&stored, before, &Current { data: &data, from }, history, namespace) {
             None => return Ok(()),
             Some(HistoryStep::Create(revision)) => match kube.create_boundaries_revision(&revision).await {
                 // Another writer took the name meanwhile.
@@ -59,6 +60,7 @@ fn source(live: &ConfigMap) -> RevisionSource {
         manager: last.and_then(|entry| entry.manager.clone()).unwrap_or_default(),
         time: last.and_then(|entry| entry.time.as_ref()).map(|time| rfc3339(time.0)),
         resource_version: live.resource_version().unwrap_or_default(),
+        release: String::new(),
         change: String::new(),
     }
 }
@@ -87,7 +89,9 @@ mod tests {
             ),
         });
         let kube = crate::k8s::KubeClient::new(client, "test");
-        let store = async |in_force: bool| store(&kube, "im", &ConfigMap::default(), None, || in_force).await;
+        let store = async |in_force: bool| {
+            store(&kube, "im", &ConfigMap::default(), None, &History::default(), || in_force).await
+        };
         assert!(store(true).await.is_err(), "the caller must learn that it is not stored");
         assert!(store(false).await.is_ok());
         assert_eq!(*created.lock().unwrap(), ["r1"]);

@@ -21,6 +21,7 @@ use crate::controller::planner::{GroupContext, Planner};
 use crate::controller::queue::QueuedGroups;
 use crate::controller::quota_grants::{QuotaGrants, with_grant};
 use crate::index::groups::GroupIndex;
+use crate::index::rollout::RolloutState;
 use crate::index::spot::Recommendations;
 use crate::lock::{Locks, is_locked};
 use crate::util::lookup::Lookup;
@@ -54,6 +55,8 @@ pub(crate) struct Stores {
     pub namespaces: Store<PartialObjectMeta<Namespace>>,
     /// The boundaries in force.
     pub boundaries: BoundariesCell,
+    /// The roll-out of the newest revision of the boundaries.
+    pub rollout: RolloutState,
     /// The ConfigMap `instance-manager` as the watch last returned it.
     pub config_map: tokio::sync::Mutex<Lookup<ConfigMap>>,
     /// Whether the ConfigMap has the annotation `lock-upgrades`.
@@ -86,6 +89,7 @@ impl Stores {
             group_index: Arc::default(),
             namespaces,
             boundaries: BoundariesCell::default(),
+            rollout: RolloutState::default(),
             config_map: tokio::sync::Mutex::default(),
             config_map_locked: RwLock::default(),
             revision_turn: tokio::sync::Mutex::default(),
@@ -127,7 +131,9 @@ impl Stores {
             group_index: self.group_index.clone(),
             recommendations: self.recommendations.clone(),
             quota_request: None,
+            revision_wait: None,
         };
+        self.apply_rollout(group, planner, &mut context);
         context.quota_request = self.quota_request(group, planner, &context);
         context
     }
@@ -171,6 +177,20 @@ impl Stores {
     /// The entries of aws-auth; empty without the ConfigMap.
     pub(crate) fn map_roles(&self) -> Arc<MapRoles> {
         self.map_roles.read().expect("lock is not poisoned").as_present().cloned().unwrap_or_default()
+    }
+
+    /// Describes the lock of the group or of its namespace, if there is one.
+    pub(super) fn own_lock(
+        &self,
+        group: &InstanceGroup,
+        namespace: Option<&BTreeMap<String, String>>,
+    ) -> Option<String> {
+        Locks { config_map: false, ..self.locks(group, namespace) }.describe()
+    }
+
+    /// Whether the ConfigMap locks all groups.
+    pub(super) fn is_config_map_locked(&self) -> bool {
+        *self.config_map_locked.read().expect("lock is not poisoned")
     }
 
     /// The locks that the caches show for a group.

@@ -10,6 +10,7 @@ pub(crate) mod process_state;
 pub(crate) mod profile_queue;
 pub(crate) mod refusals;
 pub(crate) mod rejections;
+pub(crate) mod rollout;
 pub(crate) mod shared_entries;
 pub(crate) mod spot;
 pub(crate) mod write_memory;

@@ -182,6 +182,16 @@ impl KubeApi for KubeClient {
         revisions::create(&self.client, revision).await
     }
 
+    async fn patch_revision_status(
+        &self,
+        namespace: &str,
+        name: &str,
+        resource_version: &str,
+        status: Value,
+    ) -> Result<(), KubeError> {
+        revisions::patch_status(&self.client, namespace, name, resource_version, status).await
+    }
+
     async fn delete_boundaries_revision(&self, namespace: &str, name: &str, uid: &str) -> Result<(), KubeError> {
         revisions::delete(&self.client, namespace, name, uid).await
     }

@@ -254,6 +254,15 @@ pub trait KubeApi: Send + Sync {
     /// Creates a revision of the boundaries; `Conflict` when one with its name already exists.
     async fn create_boundaries_revision(&self, revision: &BoundariesRevision) -> Result<(), KubeError>;
 
+    /// Patches the status of a revision of the boundaries; `Conflict` when it was changed since this resourceVersion.
+    async fn patch_revision_status(
+        &self,
+        namespace: &str,
+        name: &str,
+        resource_version: &str,
+        status: Value,
+    ) -> Result<(), KubeError>;
+
     /// Deletes the revision of the boundaries with this UID. It is not an error if it no longer exists.
     async fn delete_boundaries_revision(&self, namespace: &str, name: &str, uid: &str) -> Result<(), KubeError>;
 

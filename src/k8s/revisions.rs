@@ -1,10 +1,11 @@
 //! Stored revisions of the boundaries.
 
-use kube::api::{Api, DeleteParams, ListParams, Preconditions};
+use kube::api::{Api, DeleteParams, ListParams, Patch, Preconditions};
 use kube::{Client, ResourceExt};
+use serde_json::{Value, json};
 
 use super::error::call;
-use super::groups::post_params;
+use super::groups::{patch_params, post_params};
 use super::{KubeError, strategy};
 use crate::api::BoundariesRevision;
 use crate::api::names::{GROUP, VERSION};
@@ -31,6 +32,18 @@ pub(super) async fn list(client: &Client, namespace: &str) -> Result<Option<Vec<
 pub(super) async fn create(client: &Client, revision: &BoundariesRevision) -> Result<(), KubeError> {
     let (api, params) = (api(client, &revision.namespace().unwrap_or_default()), post_params());
     call("create", RESOURCE, api.create(&params, revision)).await.map(drop)
+}
+
+pub(super) async fn patch_status(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    resource_version: &str,
+    status: Value,
+) -> Result<(), KubeError> {
+    let patch = Patch::Merge(json!({"metadata": {"resourceVersion": resource_version}, "status": status}));
+    let (api, params) = (api(client, namespace), patch_params());
+    call("patch", "boundariesrevisions/status", api.patch_status(name, &params, &patch)).await.map(drop)
 }
 
 pub(super) async fn delete(client: &Client, namespace: &str, name: &str, uid: &str) -> Result<(), KubeError> {

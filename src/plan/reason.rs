@@ -1,9 +1,10 @@
 //! The reasons of the condition `Stalled`. Each has a row in docs/operations.md, which a test compares.
 
 use serde::Serialize;
+use strum::IntoEnumIterator;
 
 /// Why a group is blocked. The condition `Stalled` has the name of the variant as its reason.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, strum::EnumIter)]
 pub enum Reason {
     /// The merged spec is invalid.
     InvalidSpec,
@@ -74,6 +75,43 @@ impl Reason {
             self,
             Reason::InsufficientCapacity | Reason::QuotaExceeded | Reason::LaunchFailed | Reason::ProcessSuspended
         )
+    }
+
+    /// Whether a group that is blocked by it after it took a revision of the boundaries speaks against that revision. The
+    /// others depend on budgets, capacity, other owners or the controller itself.
+    pub(crate) fn is_failure_of_revision(self) -> bool {
+        match self {
+            Self::InvalidSpec
+            | Self::MissingPermission
+            | Self::RefusedByAws
+            | Self::ReplacementsNotReady
+            | Self::ImageNotFound
+            | Self::NotFound
+            | Self::LaunchFailed
+            | Self::NodesNotReady
+            | Self::StrategyFailed
+            | Self::StrategyKindNotFound
+            | Self::ProfileFailed
+            | Self::Degraded
+            | Self::UpdateFailed
+            | Self::PolicyViolation => true,
+            Self::BoundariesUnavailable
+            | Self::AuthModeUnsupported
+            | Self::AuthConflict
+            | Self::OwnershipConflict
+            | Self::ProcessSuspended
+            | Self::ClusterUnhealthy
+            | Self::DrainBlocked
+            | Self::UnschedulablePods
+            | Self::InsufficientCapacity
+            | Self::QuotaExceeded
+            | Self::DeletionProtected => false,
+        }
+    }
+
+    /// The reason with this name, as in a status.
+    pub(crate) fn of_name(name: &str) -> Option<Self> {
+        Self::iter().find(|reason| reason.to_string() == name)
     }
 
     /// Whether it is the root cause of the other one.

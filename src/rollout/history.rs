@@ -1,13 +1,27 @@
 //! The history of the ConfigMap `instance-manager` as resources: which one is missing, and which ones are too many.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::change::describe_change;
-use crate::api::{BoundariesRevision, BoundariesRevisionSpec, RevisionSource};
-use crate::boundaries::{CONFIG_MAP_KEYS, content_hash};
+use crate::api::{BoundariesRevision, BoundariesRevisionSpec, RevisionSource, RolloutPhase};
+use crate::boundaries::{CONFIG_MAP_KEYS, DEFAULT_HISTORY, ROLLOUT_KEY, content_hash};
 
-/// How many revisions are kept.
-pub(crate) const KEPT_REVISIONS: usize = 10;
+/// Which revisions are kept.
+#[derive(Clone, Debug)]
+pub(crate) struct History {
+    /// Name of the change for people.
+    pub release: String,
+    /// How many of the newest.
+    pub kept: usize,
+    /// Hashes of the contents that groups have, or would go back to.
+    pub needed: BTreeSet<String>,
+}
+
+impl Default for History {
+    fn default() -> Self {
+        Self { release: String::new(), kept: DEFAULT_HISTORY, needed: BTreeSet::new() }
+    }
+}
 
 /// A content of the ConfigMap, with where it came from.
 #[derive(Clone, Debug)]
@@ -38,13 +52,14 @@ pub(crate) fn next_step(
     stored: &[BoundariesRevision],
     before: Option<&BTreeMap<String, String>>,
     current: &Current,
+    history: &History,
     namespace: &str,
 ) -> Option<HistoryStep> {
     let sorted = sorted(stored);
     let newest = sorted.last();
     let hash = content_hash(current.data);
     if newest.is_some_and(|newest| newest.spec.hash == hash) {
-        return surplus(&sorted);
+        return surplus(&sorted, history);
     }
     let first = before.filter(|before| newest.is_none() && content_hash(before) != hash);
     let (data, mut from) = match first {
@@ -58,7 +73,13 @@ pub(crate) fn next_step(
     // A name may be taken by an object that the controller did not make, whatever its spec says.
     let taken = stored.iter().flat_map(|revision| [Some(revision.spec.number), number_in_name(revision)]).flatten();
     let number = taken.max().unwrap_or_default() + 1;
-    let spec = BoundariesRevisionSpec { number, hash: content_hash(data), data: known_keys(data), from };
+    let spec = BoundariesRevisionSpec {
+        number,
+        hash: content_hash(data),
+        data: known_keys(data),
+        from,
+        orders: Default::default(),
+    };
     let mut revision = BoundariesRevision::new(&format!("r{number}"), spec);
     revision.metadata.namespace = Some(namespace.to_owned());
     Some(HistoryStep::Create(Box::new(revision)))
@@ -80,15 +101,27 @@ fn number_in_name(revision: &BoundariesRevision) -> Option<i64> {
     name.strip_prefix('r')?.parse().ok().filter(|number| format!("r{number}") == name)
 }
 
-/// The oldest revision, if there are more than are kept.
-fn surplus(sorted: &[&BoundariesRevision]) -> Option<HistoryStep> {
-    let oldest = sorted.first().filter(|_| sorted.len() > KEPT_REVISIONS)?;
+/// The oldest revision that is not kept. The one that was complete last is what a failed change goes back to.
+fn surplus(sorted: &[&BoundariesRevision], history: &History) -> Option<HistoryStep> {
+    let (newest, older) = sorted.split_last()?;
+    let is_complete = |revision: &&&BoundariesRevision| {
+        let phase = revision.status.as_ref().and_then(|status| status.phase);
+        matches!(phase, None | Some(RolloutPhase::Complete))
+    };
+    let stable = older.iter().rev().find(is_complete).map(|revision| revision.spec.number);
+    let is_needed = |revision: &BoundariesRevision| {
+        stable == Some(revision.spec.number)
+            || history.needed.contains(&revision.spec.hash) && revision.spec.hash != newest.spec.hash
+    };
+    let dispensable = older.len().saturating_sub(history.kept.saturating_sub(1));
+    let oldest = older[..dispensable].iter().find(|revision| !is_needed(revision))?;
     let (name, uid) = (oldest.metadata.name.clone()?, oldest.metadata.uid.clone()?);
     Some(HistoryStep::Delete { name, uid })
 }
 
 fn known_keys(data: &BTreeMap<String, String>) -> BTreeMap<String, String> {
-    let known = data.iter().filter(|(key, _)| CONFIG_MAP_KEYS.contains(&key.as_str()));
+    let is_known = |key: &str| key == ROLLOUT_KEY || CONFIG_MAP_KEYS.contains(&key);
+    let known = data.iter().filter(|(key, _)| is_known(key));
     known.map(|(key, text)| (key.clone(), text.clone())).collect()
 }
 
@@ -108,7 +141,7 @@ mod tests {
         for image in images {
             let data = data(image);
             let current = Current { data: &data, from: RevisionSource::default() };
-            while let Some(step) = next_step(stored, before.as_ref(), &current, "im") {
+            while let Some(step) = next_step(stored, before.as_ref(), &current, &History::default(), "im") {
                 match step {
                     HistoryStep::Create(mut revision) => {
                         log.push(format!("+{} {}", revision.metadata.name.clone().unwrap(), revision.spec.from.change));
@@ -160,7 +193,7 @@ mod tests {
         let mut stored = vec![];
         let log = play(&mut stored, None, &images.iter().map(String::as_str).collect::<Vec<_>>());
         assert_eq!(log.iter().filter(|line| line.starts_with('-')).collect::<Vec<_>>(), ["-r1", "-r2", "-r3"]);
-        assert_eq!((stored.len(), sorted(&stored).last().unwrap().spec.number), (KEPT_REVISIONS, 13));
+        assert_eq!((stored.len(), sorted(&stored).last().unwrap().spec.number), (DEFAULT_HISTORY, 13));
     }
 
     /// Somebody else may create an object of this kind; it is neither used nor deleted, and its name is left to it.
@@ -174,6 +207,6 @@ mod tests {
         let log = play(&mut stored, None, &images.iter().map(String::as_str).collect::<Vec<_>>());
         assert_eq!(log[0], "+r8 ");
         assert!(!log.iter().any(|line| ["-r7", "-mine"].contains(&line.as_str())), "{log:?}");
-        assert_eq!(stored.len(), KEPT_REVISIONS + 2);
+        assert_eq!(stored.len(), DEFAULT_HISTORY + 2);
     }
 }

@@ -1,9 +1,21 @@
-//! Revisions of the boundaries: what is stored of each content of the ConfigMap, and what has to be done about it.
+//! Revisions of the boundaries: what is stored of each content of the ConfigMap, and how it reaches the groups.
 //!
-//! The code is pure. `controller/revisions.rs` reads and writes the resources.
+//! The code is pure. `controller/revisions.rs` and `controller/rollout/` read and write the resources.
 
 mod change;
+mod choose;
+mod group;
 mod history;
+mod progress;
+mod survey;
+#[cfg(test)]
+mod tests;
+mod view;
 
 pub(crate) use change::changes;
-pub(crate) use history::{Current, HistoryStep, next_step, sorted};
+pub(crate) use choose::{Choice, ChoiceInput, Take, TakeReason, Wait, choose};
+pub(crate) use group::{Forecast, GroupFacts};
+pub(crate) use history::{Current, History, HistoryStep, next_step, sorted};
+pub(crate) use progress::{ProgressInput, advance};
+pub(crate) use survey::Survey;
+pub(crate) use view::{RolloutView, Stored};

@@ -71,7 +71,7 @@ fn pure_modules_have_no_io() {
 }
 
 /// Where the annotations of an InstanceGroup may be read before the merge with the boundaries, and why.
-const RAW_ANNOTATIONS: [(&str, &str); 8] = [
+const RAW_ANNOTATIONS: [(&str, &str); 9] = [
     ("src/boundaries", "merges them"),
     ("src/cli/explain.rs", "prints those after the merge"),
     ("src/cli/render.rs", "prints those after the merge"),
@@ -80,6 +80,7 @@ const RAW_ANNOTATIONS: [(&str, &str); 8] = [
         "src/controller/planner",
         "passes them to the merge, reports those without effect, and reads the confirmation of a deletion",
     ),
+    ("src/controller/rollout", "selects the wave of a group by them, as conditionals select groups"),
     ("src/controller/stores.rs", "passes them to the merge, for the lock"),
     ("src/k8s", "reads the lock again, and annotations of other objects"),
     ("src/rotation/crd", "writes annotations of strategy resources"),

@@ -82,7 +82,7 @@ pub(super) async fn read(place: Place<'_>, group: &GroupRef) -> anyhow::Result<L
                 notes.push(format!("{why}; the last known good revision is in force"));
                 last
             }
-            BoundariesSource::Unavailable(why) => {
+            BoundariesSource::Unavailable(why) | BoundariesSource::RevisionMissing(why) => {
                 notes.push(format!(
                     "{why}; the controller changes nothing in AWS, and only what the group itself says is shown"
                 ));

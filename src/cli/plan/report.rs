@@ -337,7 +337,9 @@ impl PlanReport {
             totals.nodes_to_remove += group.nodes_to_remove;
         }
         let last_known_good = match &active.source {
-            BoundariesSource::LastKnownGood(why) | BoundariesSource::Unavailable(why) => Some(why.clone()),
+            BoundariesSource::LastKnownGood(why)
+            | BoundariesSource::Unavailable(why)
+            | BoundariesSource::RevisionMissing(why) => Some(why.clone()),
             BoundariesSource::Unknown | BoundariesSource::Live | BoundariesSource::NotConfigured => None,
         };
         PlanReport { groups, totals, boundaries_revision: active.revision.clone(), last_known_good, notes: Vec::new() }

@@ -18,6 +18,7 @@ use crate::index::groups::GroupIndex;
 use crate::index::spot::Recommendations;
 use crate::plan::ConditionUpdate;
 use crate::provisioner::GroupId;
+use crate::rollout::Wait;
 
 /// The cached state that the plan of one group depends on.
 #[derive(Clone, Default)]
@@ -36,12 +37,15 @@ pub(crate) struct GroupContext {
     pub lock: Option<String>,
     /// Recommendations about spot instances.
     pub recommendations: Arc<Recommendations>,
+    /// Why the group does not take the newest revision of the boundaries now; `None` without a reason.
+    pub revision_wait: Option<Wait>,
 }
 
 /// Why no boundaries are available; `None` when they are, or when groups run without.
 pub(super) fn boundaries_unavailable(context: &GroupContext) -> Option<String> {
     let why = match &context.active_boundaries.source {
         BoundariesSource::Unavailable(why) => format!("{why}, and no last known good revision is stored"),
+        BoundariesSource::RevisionMissing(why) => return Some(why.clone()),
         BoundariesSource::Unknown => "the ConfigMap instance-manager has not been read yet".to_owned(),
         BoundariesSource::Live | BoundariesSource::LastKnownGood(_) | BoundariesSource::NotConfigured => return None,
     };
@@ -79,6 +83,20 @@ pub(super) fn annotations_ignored(
     })
 }
 
+/// The condition about a newer revision of the boundaries that the group does not take yet. It is not set before there is
+/// one.
+pub(super) fn rollout_pending(group: &InstanceGroup, context: &GroupContext) -> Option<ConditionUpdate> {
+    let conditions = group.status.iter().flat_map(|status| &status.conditions);
+    let exists = conditions.into_iter().any(|condition| condition.r#type == condition::ROLLOUT_PENDING);
+    let wait = context.revision_wait.as_ref();
+    (wait.is_some() || exists).then(|| ConditionUpdate {
+        condition_type: condition::ROLLOUT_PENDING,
+        status: wait.is_some(),
+        reason: wait.map_or_else(|| "NotPending".to_owned(), |wait| wait.reason.to_string()),
+        message: wait.map(|wait| wait.message.clone()).unwrap_or_default(),
+    })
+}
+
 /// Merges the tenant's spec with the active boundaries.
 ///
 /// # Errors
@@ -101,7 +119,8 @@ pub(crate) fn merge_spec(
         BoundariesSource::Unknown
         | BoundariesSource::Live
         | BoundariesSource::NotConfigured
-        | BoundariesSource::Unavailable(_) => None,
+        | BoundariesSource::Unavailable(_)
+        | BoundariesSource::RevisionMissing(_) => None,
     };
     let revision = if excluded { String::new() } else { context.active_boundaries.revision.clone() };
     let summary = BoundariesSummary {

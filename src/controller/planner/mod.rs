@@ -17,7 +17,7 @@ use self::checks::{
     recorded_provisioner, template_author,
 };
 pub(crate) use self::merged::{GroupContext, merge_spec};
-use self::merged::{annotations_ignored, boundaries_unavailable, fingerprint};
+use self::merged::{annotations_ignored, boundaries_unavailable, fingerprint, rollout_pending};
 use crate::api::names::fail_reason;
 use crate::api::spec_error::{self, SpecError, join_messages};
 use crate::api::{self, InstanceGroup, ProvisionerKind};
@@ -122,7 +122,8 @@ impl Planner {
         observer: &Observer<'_>,
     ) -> ObserveResult<Planning> {
         if let Some(why) = boundaries_unavailable(context) {
-            let plan = plan::blocked_plan(id, Reason::BoundariesUnavailable, why);
+            let mut plan = plan::blocked_plan(id, Reason::BoundariesUnavailable, why);
+            plan.condition_updates.extend(rollout_pending(group, context));
             return Ok(Planning::blocked(plan, fail_reason::APPLY_DEFAULTS));
         }
         if id.is_deleting() {
@@ -138,6 +139,7 @@ impl Planner {
         let merged = Arc::new(merged);
         let mut planning = self.plan_active(group, id, merged.clone(), context, observer).await?;
         planning.plan.condition_updates.extend(annotations_ignored(group, &merged, context));
+        planning.plan.condition_updates.extend(rollout_pending(group, context));
         Ok(Planning { boundaries: Some(summary), ..planning })
     }
 

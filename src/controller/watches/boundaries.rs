@@ -10,16 +10,19 @@ use kube::runtime::watcher::watch_object;
 use kube::{Api, Client, ResourceExt};
 
 use super::next_object;
-use crate::api::GroupObject;
 use crate::api::names::{CONFIG_MAP, LAST_KNOWN_GOOD_CONFIG_MAP};
-use crate::boundaries::ConfigError;
-use crate::boundaries::active::{ActiveBoundaries, BoundariesSource, ConfigMapData, select_active};
+use crate::api::{BoundariesRevision, GroupObject};
+use crate::boundaries::active::{ActiveBoundaries, BoundariesSource, ConfigMapData, select_active, without_live};
+use crate::boundaries::{ConfigError, DEFAULT_HISTORY};
 use crate::controller::context::{Context, config_map_target, publish_event};
 use crate::controller::planner::Planner;
 use crate::controller::revisions;
+use crate::controller::rollout;
 use crate::controller::trigger::Trigger;
+use crate::k8s::KubeError;
 use crate::lock::is_locked;
 use crate::plan::{Event, Write};
+use crate::rollout::{History, RolloutView};
 
 /// Watches the ConfigMap and never returns. Each edit is parsed once and enqueues every group.
 pub(crate) async fn watch(client: Client, trigger: Trigger) {
@@ -58,7 +61,14 @@ async fn reload(live: Option<&ConfigMap>, ctx: &Arc<Context>) {
             .is_some_and(|m| !m.is_empty())
     };
     let were_configured = ctx.stores.groups.state().iter().any(has_merged_spec);
-    let (active, error) = select_active(data.as_ref(), stored.as_ref(), were_configured);
+    let (mut active, error) = select_active(data.as_ref(), stored.as_ref(), were_configured);
+    let is_served = match needs_revisions(&active, ctx) {
+        true => read_revisions(&active, ctx).await.is_some(),
+        false => true,
+    };
+    if active.rollout().is_some() && !is_served {
+        active = without_live(NOT_SERVED.to_owned(), stored.as_ref());
+    }
     let valid = matches!(active.source, BoundariesSource::Live | BoundariesSource::NotConfigured);
     let changed = {
         let old = ctx.stores.boundaries.get();
@@ -67,6 +77,12 @@ async fn reload(live: Option<&ConfigMap>, ctx: &Arc<Context>) {
     if changed {
         let (source, why) = (active.source.name(), active.source.why());
         tracing::info!(source, revision = %active.revision, why, "boundaries activated");
+    }
+    let is_live = active.source == BoundariesSource::Live;
+    let is_stored_first = is_live && active.rollout().is_some() && ctx.request_write();
+    if is_stored_first {
+        // Before it becomes the last known good content, which a history begins with.
+        store_now(live, stored.as_ref(), &active, ctx).await;
     }
     if ctx.is_leader() {
         if active.source == BoundariesSource::Live
@@ -80,13 +96,105 @@ async fn reload(live: Option<&ConfigMap>, ctx: &Arc<Context>) {
         }
     }
     let (revision, warnings) = (active.revision.clone(), active.warnings.len());
-    let is_live = active.source == BoundariesSource::Live;
+    let active = Arc::new(active);
+    // The groups must know that the new content waits for its wave before they see it.
+    let view = match is_served && needs_revisions(&active, ctx) {
+        true => read_view(&active, ctx).await,
+        false => None,
+    };
+    let has_view = view.is_some();
+    if has_view {
+        ctx.stores.rollout.set_view(view);
+    }
     ctx.stores.boundaries.set(active);
-    if is_live && ctx.request_write() {
+    if !has_view {
+        ctx.stores.rollout.set_view(None);
+    }
+    if is_live && !is_stored_first && ctx.request_write() {
         store_revision(live, stored, revision.clone(), ctx);
     }
     // Set last: once the metric shows a revision, every new plan uses it.
     ctx.metrics.set_boundaries(Some(revision.as_str()).filter(|r| !r.is_empty()), valid, warnings);
+}
+
+/// Why a ConfigMap with the key `rollout` is not used.
+const NOT_SERVED: &str = "the ConfigMap instance-manager has the key rollout, for which the CustomResourceDefinition boundariesrevisions.instancemgr.keikoproj.io must be installed (instance-manager crd | kubectl apply -f -) and the controller needs its permissions; install them, or remove the key";
+
+/// Whether the stored revisions decide what the groups have: by the policy, or by the policy of a roll-out that is under
+/// way although the ConfigMap has none any more.
+fn needs_revisions(active: &ActiveBoundaries, ctx: &Context) -> bool {
+    let is_first = ctx.stores.boundaries.get().source == BoundariesSource::Unknown;
+    ctx.can_write() && (active.rollout().is_some() || ctx.stores.rollout.view().is_some() || is_first)
+}
+
+/// The stored revisions; `None` when the API server does not serve the kind, or does not allow it.
+async fn read_revisions(active: &ActiveBoundaries, ctx: &Context) -> Option<Vec<BoundariesRevision>> {
+    loop {
+        match ctx.planner.kube.boundaries_revisions(&ctx.config_namespace).await {
+            Ok(stored) => return stored,
+            Err(KubeError::Forbidden { .. }) => return None,
+            Err(error) if active.rollout().is_none() => {
+                tracing::warn!(%error, "cannot read the stored boundaries");
+                return None;
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot read the stored boundaries");
+                tokio::time::sleep(Duration::from_secs(2)).await;
+            }
+        }
+    }
+}
+
+/// The roll-out of the content in force. Retries until the API server answers, or this process may no longer write.
+async fn read_view(active: &Arc<ActiveBoundaries>, ctx: &Context) -> Option<Arc<RolloutView>> {
+    while ctx.can_write() {
+        match rollout::refresh(ctx, active).await {
+            Ok(view) => return view,
+            Err(error) if active.rollout().is_none() => {
+                tracing::warn!(%error, "cannot read the stored boundaries");
+                return ctx.stores.rollout.view();
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot read the stored boundaries");
+                tokio::time::sleep(Duration::from_secs(2)).await;
+            }
+        }
+    }
+    None
+}
+
+/// Stores the content before any group sees it. Retries until the API server takes it, or this process may no longer write.
+async fn store_now(
+    live: Option<&ConfigMap>,
+    before: Option<&ConfigMapData>,
+    active: &ActiveBoundaries,
+    ctx: &Arc<Context>,
+) {
+    let Some(live) = live else { return };
+    let (kube, namespace) = (ctx.planner.kube.as_ref(), &ctx.config_namespace);
+    let _turn = ctx.stores.revision_turn.lock().await;
+    let history = history(active, ctx);
+    while let Err(error) = revisions::store(kube, namespace, live, before, &history, || ctx.can_write()).await {
+        tracing::warn!(%error, "cannot store the boundaries as a BoundariesRevision");
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        if !ctx.can_write() {
+            return;
+        }
+    }
+}
+
+/// What of the history is kept: what the policy says, and what the status of a group names.
+fn history(active: &ActiveBoundaries, ctx: &Context) -> History {
+    let policy = active.rollout();
+    let named = |stored: &Arc<GroupObject>| {
+        let status = stored.0.as_ref().ok()?.status.clone()?;
+        Some([status.boundaries_revision, status.rollout.and_then(|record| record.previous)])
+    };
+    History {
+        release: policy.and_then(|policy| policy.release.clone()).unwrap_or_default(),
+        kept: policy.map_or(DEFAULT_HISTORY, |policy| policy.history),
+        needed: ctx.stores.groups.state().iter().filter_map(named).flatten().flatten().collect(),
+    }
 }
 
 /// Adds the content in force to the history, beside everything else. `before` is the last known good content, with which
@@ -99,7 +207,8 @@ fn store_revision(live: Option<&ConfigMap>, before: Option<ConfigMapData>, revis
         // Without it, a content that is in force no longer could be stored after its successor.
         let _turn = ctx.stores.revision_turn.lock().await;
         let is_in_force = || ctx.request_write() && ctx.stores.boundaries.get().revision == revision;
-        while let Err(error) = revisions::store(kube, namespace, &live, before.as_ref(), is_in_force).await {
+        let history = history(&ctx.stores.boundaries.get(), &ctx);
+        while let Err(error) = revisions::store(kube, namespace, &live, before.as_ref(), &history, is_in_force).await {
             tracing::warn!(%error, "cannot store the boundaries as a BoundariesRevision");
             tokio::time::sleep(delay).await;
             delay = (delay * 2).min(ctx.planner.settings.resync_period);
@@ -162,7 +271,7 @@ async fn publish_boundaries_events(
         (BoundariesSource::Live, _) => {
             events.push(Event::normal("BoundariesApplied", format!("revision {} is in force", active.revision)))
         }
-        (BoundariesSource::NotConfigured | BoundariesSource::Unknown, _) => {}
+        (BoundariesSource::NotConfigured | BoundariesSource::Unknown | BoundariesSource::RevisionMissing(_), _) => {}
     }
     for event in events {
         publish_event(&target, &event, ctx).await;

@@ -101,6 +101,7 @@ fn forget_group(key: &str, known: &mut std::collections::HashMap<String, Trigger
     known.remove(key);
     ctx.conflict_detector.forget(key);
     ctx.stores.quota_grants.forget(key);
+    ctx.stores.rollout.forget(key);
     ctx.planner.process_state.forget_group(key);
     ctx.metrics.forget_group(key);
 }

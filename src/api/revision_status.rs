@@ -1,0 +1,173 @@
+//! Orders of people about the roll-out of a revision of the boundaries, and its status.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::conditions::Condition;
+use super::fields::{lenient, lenient_list};
+
+/// What people order about the roll-out of this revision, by `instance-manager rollout` or `kubectl patch`. The controller
+/// never writes it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RolloutOrders {
+    /// Whether the roll-out is paused: no group takes the revision, and no node is replaced for it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub paused: bool,
+    /// Whether the revision is taken back: all groups go back to the revision that they came from.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub aborted: bool,
+    /// Names of waves that the following waves do not wait for; `*` names all.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub skipped: Vec<String>,
+    /// Groups that do not take this revision, as NAMESPACE/NAME.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 1000))]
+    pub without: Vec<String>,
+    /// A larger number ends a halt, and lets groups on which the revision failed take it again.
+    #[serde(skip_serializing_if = "is_zero")]
+    #[schemars(range(min = 0))]
+    pub retries: i64,
+}
+
+fn is_zero(number: &i64) -> bool {
+    *number == 0
+}
+
+/// Progress of the roll-out of this revision, written by the controller; absent without the key `rollout`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BoundariesRevisionStatus {
+    /// Assessing, Rolling, Halted, Returning, Complete, Aborted or Superseded.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub phase: Option<RolloutPhase>,
+    /// Name of the BoundariesRevision that was complete before, to which groups go back.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub stable: Option<String>,
+    /// Time in RFC 3339 at which the roll-out began.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub begun: Option<String>,
+    /// Value of spec.orders.retries that was obeyed last.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub retries: Option<i64>,
+    /// Number of groups by what the revision means for them.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub groups: Option<RolloutCounts>,
+    /// The waves, in order.
+    #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
+    pub waves: Vec<WaveStatus>,
+    /// The first groups that do not have the revision although their wave is open or passed, with the reason.
+    #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
+    pub behind: Vec<GroupBehind>,
+    /// Conditions: Progressing, Halted and Complete.
+    #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+}
+
+/// State of the roll-out of a revision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, strum::Display)]
+pub enum RolloutPhase {
+    /// The controller finds out which groups would replace nodes.
+    Assessing,
+    /// Groups take the revision, wave by wave.
+    Rolling,
+    /// More groups failed than a wave allows: no further group takes the revision.
+    Halted,
+    /// All groups go back to the revision that they came from.
+    Returning,
+    /// All waves have passed.
+    Complete,
+    /// All groups went back.
+    Aborted,
+    /// A newer revision came before this one was complete.
+    Superseded,
+}
+
+/// Number of groups by what the revision means for them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RolloutCounts {
+    /// Groups whose nodes have to be replaced.
+    #[serde(deserialize_with = "lenient")]
+    pub affected: i64,
+    /// Affected groups all of whose nodes run the revision.
+    #[serde(deserialize_with = "lenient")]
+    pub done: i64,
+    /// Affected groups on which it failed, or that cannot take it.
+    #[serde(deserialize_with = "lenient")]
+    pub failed: i64,
+    /// Affected groups that are not waited for: locked, left out by an order, or without progress.
+    #[serde(deserialize_with = "lenient")]
+    pub held: i64,
+    /// Groups for which the revision changes something, but no node.
+    #[serde(deserialize_with = "lenient")]
+    pub in_place: i64,
+    /// Groups for which it changes nothing.
+    #[serde(deserialize_with = "lenient")]
+    pub untouched: i64,
+    /// Nodes that have to be replaced, as far as it is known.
+    #[serde(deserialize_with = "lenient")]
+    pub nodes: i64,
+}
+
+/// State of a wave.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct WaveStatus {
+    /// Name of the wave.
+    pub name: String,
+    /// Waiting, Open, Soaking or Passed.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub state: Option<WaveState>,
+    /// With a percentage: the largest number that the hash of a group's UID may have.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub cut: Option<i64>,
+    /// Affected groups of the wave.
+    #[serde(deserialize_with = "lenient")]
+    pub groups: i64,
+    /// Those all of whose nodes run the revision.
+    #[serde(deserialize_with = "lenient")]
+    pub done: i64,
+    /// Those on which it failed, or that cannot take it.
+    #[serde(deserialize_with = "lenient")]
+    pub failed: i64,
+    /// Time in RFC 3339 at which the wave opened.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub opened: Option<String>,
+    /// Time in RFC 3339 at which the last group of the wave was done.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub settled: Option<String>,
+    /// Time in RFC 3339 at which the wave passed.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub passed: Option<String>,
+}
+
+/// State of a wave.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, strum::Display)]
+pub enum WaveState {
+    /// A wave before it has not passed.
+    #[default]
+    Waiting,
+    /// Its groups take the revision.
+    Open,
+    /// All its groups are done, and the soak has not ended.
+    Soaking,
+    /// The next wave does not wait for it.
+    Passed,
+}
+
+/// A group that does not have the revision although its wave is open or passed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct GroupBehind {
+    /// NAMESPACE/NAME of the group.
+    pub group: String,
+    /// Name of the BoundariesRevision that it has.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub on: Option<String>,
+    /// Why, in one word.
+    pub reason: String,
+    /// Why, in a sentence.
+    pub message: String,
+}

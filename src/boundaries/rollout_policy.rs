@@ -1,0 +1,375 @@
+//! The key `rollout` of the ConfigMap: in which order and under which conditions a new revision of the boundaries reaches
+//! the groups. Without the key, every group takes a new revision at once.
+
+use std::collections::BTreeMap;
+
+use jiff::SignedDuration;
+use serde_json::{Map, Value};
+
+use super::error::{ConfigError, ConfigWarning};
+use super::section::Section;
+use super::selector::AnnotationSelector;
+use crate::api::schema;
+use crate::util::duration;
+
+const POLICY_KEYS: [&str; 6] = ["release", "waves", "onFailure", "withoutRotation", "patience", "history"];
+const WAVE_KEYS: [&str; 7] = ["name", "namespaces", "groups", "percent", "soak", "maxFailures", "atOnce"];
+
+/// The most waves of a policy: each is a line of the status.
+const MAX_WAVES: usize = 32;
+
+/// The key `rollout` of the ConfigMap.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct RolloutPolicy {
+    /// A name of the change for people, such as a date; the same in all clusters.
+    pub release: Option<String>,
+    /// The waves in order; never empty. A group is in the first wave that selects it, and the last wave takes the rest.
+    pub waves: Vec<Wave>,
+    /// What follows when more groups of a wave fail than it allows.
+    pub on_failure: OnFailure,
+    /// When groups take a revision that replaces none of their nodes.
+    pub without_rotation: WithoutRotation,
+    /// How long a group may make no progress before the roll-out no longer waits for it.
+    pub patience: SignedDuration,
+    /// How many revisions are kept at least.
+    pub history: usize,
+}
+
+/// A wave: groups that take a revision together.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Wave {
+    /// Name, unique among the waves.
+    pub name: String,
+    /// Selects groups by the labels and annotations of their Namespace; an annotation wins over a label of its name.
+    pub namespaces: Option<AnnotationSelector>,
+    /// Selects groups by their own annotations.
+    pub groups: Option<AnnotationSelector>,
+    /// Which share of the affected groups that no wave before selects, and that the selectors match.
+    pub percent: Option<u32>,
+    /// How long the groups must have run the revision before the next wave opens.
+    pub soak: SignedDuration,
+    /// How many groups of the wave may fail before the roll-out halts.
+    pub max_failures: MaxFailures,
+    /// How many groups of the wave may replace nodes at once; `None` for all of them.
+    pub at_once: Option<usize>,
+}
+
+/// How many groups of a wave may fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MaxFailures {
+    /// This number.
+    Groups(usize),
+    /// This share of the wave's groups, rounded down.
+    Percent(u32),
+}
+
+impl MaxFailures {
+    /// The number for a wave of so many groups.
+    pub(crate) fn of(self, groups: usize) -> usize {
+        match self {
+            Self::Groups(number) => number,
+            Self::Percent(percent) => groups.saturating_mul(percent as usize) / 100,
+        }
+    }
+}
+
+/// What follows when more groups of a wave fail than it allows. A group that fails goes back in either case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum OnFailure {
+    /// The roll-out halts: no further group takes the revision, and healthy groups keep it.
+    #[default]
+    Halt,
+    /// All groups go back to the revision that they came from.
+    Return,
+}
+
+/// When groups take a revision that replaces none of their nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum WithoutRotation {
+    /// As soon as that is known.
+    #[default]
+    AtOnce,
+    /// In their wave.
+    Waves,
+}
+
+impl RolloutPolicy {
+    /// Parses the key; `None` when it is absent or empty.
+    pub(super) fn parse(section: &Section, warnings: &mut Vec<ConfigWarning>) -> Result<Option<Self>, ConfigError> {
+        if section.value.is_null() {
+            return Ok(None);
+        }
+        let root = exact_keys(section, &section.value, "", &POLICY_KEYS)?;
+        let get = |name: &str| root.get(name).unwrap_or(&Value::Null);
+        let release = section.text(get("release"), "release")?;
+        let policy = Self {
+            release: Some(release).filter(|text| !text.is_empty()),
+            waves: parse_waves(section, get("waves"), warnings)?,
+            on_failure: one_of(
+                section,
+                get("onFailure"),
+                "onFailure",
+                &[("halt", OnFailure::Halt), ("return", OnFailure::Return)],
+            )?,
+            without_rotation: one_of(
+                section,
+                get("withoutRotation"),
+                "withoutRotation",
+                &[("atOnce", WithoutRotation::AtOnce), ("waves", WithoutRotation::Waves)],
+            )?,
+            patience: parse_duration(section, get("patience"), "patience", SignedDuration::from_hours(4))?,
+            history: match number(section, get("history"), "history", 1..=100)? {
+                None => DEFAULT_HISTORY,
+                Some(history) => history,
+            },
+        };
+        if policy.patience.is_zero() {
+            return Err(section.error(
+                "patience",
+                "is zero, so that no group could finish",
+                "write a duration such as 4h",
+            ));
+        }
+        Ok(Some(policy))
+    }
+}
+
+/// How many revisions are kept when the ConfigMap does not say it.
+pub(crate) const DEFAULT_HISTORY: usize = 10;
+
+fn parse_waves(section: &Section, value: &Value, warnings: &mut Vec<ConfigWarning>) -> Result<Vec<Wave>, ConfigError> {
+    let items = section.list(value, "waves")?;
+    if items.len() > MAX_WAVES {
+        let message = format!("has {} items; at most {MAX_WAVES} are possible", items.len());
+        return Err(section.error("waves", &message, "use fewer waves"));
+    }
+    let mut waves: Vec<Wave> = vec![];
+    let mut names = BTreeMap::new();
+    for (index, item) in items.iter().enumerate() {
+        let at = format!("waves[{index}]");
+        let wave = parse_wave(section, item, &at)?;
+        if let Some(first) = names.insert(wave.name.clone(), index) {
+            let message = format!("{} is also the name of waves[{first}]", wave.name);
+            return Err(section.error(&format!("{at}.name"), &message, "give each wave a name of its own"));
+        }
+        let is_last = index + 1 == items.len();
+        for key in ["namespaces", "groups", "percent"].into_iter().filter(|key| is_last && item.get(key).is_some()) {
+            let remedy = || "add a wave without a selector behind it, or remove the selector".to_owned();
+            section.warn(
+                &format!("{at}.{key}"),
+                "has no effect: the last wave takes all groups that are left",
+                remedy,
+                warnings,
+            );
+        }
+        let selects_all = wave.namespaces.is_none() && wave.groups.is_none() && wave.percent.is_none();
+        if selects_all && !is_last {
+            let message = "selects every group, so the waves behind it are empty";
+            let remedy = || "set namespaces, groups or percent, or move it to the end".to_owned();
+            section.warn(&at, message, remedy, warnings);
+        }
+        waves.push(wave);
+    }
+    if waves.is_empty() {
+        waves.push(Wave {
+            name: "all".to_owned(),
+            namespaces: None,
+            groups: None,
+            percent: None,
+            soak: SignedDuration::ZERO,
+            max_failures: MaxFailures::Groups(0),
+            at_once: None,
+        });
+    }
+    Ok(waves)
+}
+
+fn parse_wave(section: &Section, item: &Value, at: &str) -> Result<Wave, ConfigError> {
+    let root = exact_keys(section, item, at, &WAVE_KEYS)?;
+    let get = |name: &str| root.get(name).unwrap_or(&Value::Null);
+    let path = |name: &str| format!("{at}.{name}");
+    let name = section.text(get("name"), &path("name"))?;
+    let is_word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    if name.is_empty() || name.len() > 63 || !name.chars().all(is_word) {
+        let place = if root.contains_key("name") { path("name") } else { at.to_owned() };
+        let remedy = "name the wave with at most 63 lower-case letters, digits and hyphens, such as canary";
+        return Err(section.error(&place, "has no valid name", remedy));
+    }
+    let selector = |key: &str| {
+        let text = section.text(get(key), &path(key))?;
+        let parsed = AnnotationSelector::parse(&text).map_err(|problem| {
+            let remedy = "use the grammar of Kubernetes label selectors, such as 'a = b, c in (d, e), !f'";
+            section.error(&path(key), &format!("is not a valid selector: {problem}"), remedy)
+        })?;
+        Ok((!text.trim().is_empty()).then_some(parsed))
+    };
+    let percent = number(section, get("percent"), &path("percent"), 1..=100)?;
+    Ok(Wave {
+        namespaces: selector("namespaces")?,
+        groups: selector("groups")?,
+        percent: percent.and_then(|percent| u32::try_from(percent).ok()),
+        soak: parse_duration(section, get("soak"), &path("soak"), SignedDuration::ZERO)?,
+        max_failures: parse_max_failures(section, get("maxFailures"), &path("maxFailures"))?,
+        at_once: number(section, get("atOnce"), &path("atOnce"), 1..=100_000)?,
+        name,
+    })
+}
+
+/// A map whose keys are all known. Any other key is an error: the admin would wait for a brake that does not exist.
+fn exact_keys(section: &Section, value: &Value, at: &str, known: &[&str]) -> Result<Map<String, Value>, ConfigError> {
+    let mut found = Map::new();
+    let place = if at.is_empty() { "rollout" } else { at };
+    for (key, value) in section.map(value, at)? {
+        let path = if at.is_empty() { key.clone() } else { format!("{at}.{key}") };
+        let Some(name) = known.iter().find(|name| name.eq_ignore_ascii_case(key)) else {
+            let remedy = schema::closest_match(key, known.iter().copied())
+                .map_or_else(|| format!("use one of {}", known.join(", ")), |near| format!("did you mean {near:?}?"));
+            return Err(section.error(&path, &format!("is not a known key of {place}"), &remedy));
+        };
+        if found.insert((*name).to_owned(), value.clone()).is_some() {
+            return Err(section.error(&path, &format!("is a duplicate of {name}"), "remove the duplicate"));
+        }
+    }
+    Ok(found)
+}
+
+fn one_of<T: Copy + Default>(
+    section: &Section,
+    value: &Value,
+    path: &str,
+    words: &[(&str, T)],
+) -> Result<T, ConfigError> {
+    let text = section.text(value, path)?;
+    if text.is_empty() {
+        return Ok(T::default());
+    }
+    let found = words.iter().find(|(word, _)| word.eq_ignore_ascii_case(&text));
+    found.map(|(_, meaning)| *meaning).ok_or_else(|| {
+        let names: Vec<_> = words.iter().map(|(word, _)| *word).collect();
+        section.error(path, &format!("{text:?} is not a known value"), &format!("use one of {}", names.join(", ")))
+    })
+}
+
+fn parse_duration(
+    section: &Section,
+    value: &Value,
+    path: &str,
+    default: SignedDuration,
+) -> Result<SignedDuration, ConfigError> {
+    let text = section.text(value, path)?;
+    if text.is_empty() {
+        return Ok(default);
+    }
+    duration::parse(&text).filter(|duration| *duration <= SignedDuration::from_hours(24 * 366)).ok_or_else(|| {
+        let remedy = "write a duration of at most a year with its units, such as 90s, 2h or 24h";
+        section.error(path, &format!("{text:?} is not a valid duration"), remedy)
+    })
+}
+
+fn number(
+    section: &Section,
+    value: &Value,
+    path: &str,
+    range: std::ops::RangeInclusive<usize>,
+) -> Result<Option<usize>, ConfigError> {
+    if value.is_null() {
+        return Ok(None);
+    }
+    let found = value.as_u64().and_then(|number| usize::try_from(number).ok());
+    found.filter(|number| range.contains(number)).map(Some).ok_or_else(|| {
+        let remedy = format!("write a whole number from {} to {}", range.start(), range.end());
+        section.error(path, &format!("{value} is out of range"), &remedy)
+    })
+}
+
+fn parse_max_failures(section: &Section, value: &Value, path: &str) -> Result<MaxFailures, ConfigError> {
+    let percent = value.as_str().and_then(|text| text.strip_suffix('%')).and_then(|digits| digits.parse::<u32>().ok());
+    match (value, percent) {
+        (Value::Null, _) => Ok(MaxFailures::Groups(0)),
+        (_, Some(percent)) if percent <= 100 => Ok(MaxFailures::Percent(percent)),
+        (Value::Number(_), _) if let Some(groups) = value.as_u64().and_then(|number| usize::try_from(number).ok()) => {
+            Ok(MaxFailures::Groups(groups))
+        }
+        _ => {
+            let message = format!("{value} is neither a number of groups nor a percentage");
+            Err(section.error(path, &message, "write a number such as 1, or a percentage from 0% to 100%"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::boundaries::Boundaries;
+
+    fn parse(text: &str) -> Result<(Option<RolloutPolicy>, Vec<String>), String> {
+        let data = [("rollout".to_owned(), text.to_owned())].into();
+        let (boundaries, warnings) = Boundaries::parse(&data).map_err(|error| error.to_string())?;
+        let of_rollout = warnings.iter().filter(|warning| warning.key == "rollout");
+        Ok((boundaries.rollout.as_deref().cloned(), of_rollout.map(ToString::to_string).collect()))
+    }
+
+    #[test]
+    fn smallest_useful_policy_has_a_canary_and_the_rest() {
+        let text = "waves: [{name: canary, namespaces: 'rollout/wave = canary', soak: 1h}, {name: rest}]";
+        let (policy, warnings) = parse(text).expect("a policy");
+        let policy = policy.expect("a policy");
+        assert_eq!(policy.waves.iter().map(|wave| wave.name.as_str()).collect::<Vec<_>>(), ["canary", "rest"]);
+        assert_eq!(policy.waves[0].soak, SignedDuration::from_hours(1));
+        assert_eq!((policy.on_failure, policy.history), (OnFailure::Halt, DEFAULT_HISTORY));
+        assert_eq!(warnings, [""; 0]);
+    }
+
+    #[test]
+    fn absent_key_is_no_policy_and_an_empty_one_has_one_wave() {
+        assert_eq!(parse("").expect("nothing").0, None);
+        assert_eq!(parse("# later").expect("nothing").0, None);
+        let policy = parse("onFailure: return").expect("a policy").0.expect("a policy");
+        assert_eq!((policy.waves.len(), policy.waves[0].name.as_str()), (1, "all"));
+    }
+
+    /// An admin who believes in a brake that does not exist finds out when all clusters rotate.
+    #[test]
+    fn each_mistake_names_its_line_field_and_remedy() {
+        for (text, line, words) in [
+            ("waves: 3", 1, "waves: is not a list"),
+            ("waves:\n- name: a\n- name: a", 3, "waves[1].name: a is also the name of waves[0]"),
+            ("waves:\n- soak: 1h", 2, "waves[0]: has no valid name"),
+            ("waves:\n- name: Canary Wave", 2, "has no valid name"),
+            ("waves:\n- name: a\n  soak: 90", 3, "waves[0].soak: \"90\" is not a valid duration"),
+            ("waves:\n- name: a\n  soak: -1h", 3, "is not a valid duration"),
+            ("waves:\n- name: a\n  percent: 0", 3, "waves[0].percent: 0 is out of range; write a whole number from 1"),
+            ("waves:\n- name: a\n  percent: 101", 3, "101 is out of range"),
+            ("waves:\n- name: a\n  percent: ten", 3, "is out of range"),
+            ("waves:\n- name: a\n  maxFailures: 120%", 3, "is neither a number of groups nor a percentage"),
+            ("waves:\n- name: a\n  maxFailures: -1", 3, "is neither a number of groups nor a percentage"),
+            ("waves:\n- name: a\n  atOnce: 0", 3, "0 is out of range"),
+            ("waves:\n- name: a\n  groups: 'a in'", 3, "is not a valid selector"),
+            ("waves:\n- name: a\n  selector: b", 3, "selector: is not a known key of waves[0]"),
+            ("wave: []", 1, "did you mean \"waves\"?"),
+            ("onFailure: retry", 1, "use one of halt, return"),
+            ("withoutRotation: never", 1, "use one of atOnce, waves"),
+            ("patience: 0s", 1, "patience: is zero"),
+            ("history: 0", 1, "history: 0 is out of range"),
+            ("[a]", 1, "is not a map"),
+        ] {
+            let error = parse(text).expect_err(text);
+            assert!(error.contains(words), "{text:?}: {error}");
+            assert!(error.contains(&format!("rollout line {line}")), "{text:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn waves_that_nobody_reaches_are_warned_about() {
+        let (_, warnings) = parse("waves: [{name: a}, {name: b, percent: 10}]").expect("a policy");
+        assert!(warnings.iter().any(|text| text.contains("waves[0]") && text.contains("selects every group")));
+        assert!(warnings.iter().any(|text| text.contains("waves[1].percent") && text.contains("has no effect")));
+    }
+
+    #[test]
+    fn failures_in_percent_are_rounded_down() {
+        assert_eq!(MaxFailures::Percent(50).of(3), 1);
+        assert_eq!(MaxFailures::Percent(10).of(2), 0);
+        assert_eq!(MaxFailures::Groups(2).of(1), 2);
+    }
+}

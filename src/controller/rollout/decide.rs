@@ -1,0 +1,96 @@
+//! Gathers what the decision about one group depends on.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::ResourceExt;
+use kube::core::PartialObjectMeta;
+use kube::runtime::reflector::ObjectRef;
+
+use crate::api::{InstanceGroup, InstanceGroupStatus, group_id};
+use crate::controller::planner::{GroupContext, merge_spec};
+use crate::controller::stores::Stores;
+use crate::rollout::{Choice, ChoiceInput, Forecast, GroupFacts, RolloutView, Stored, choose};
+use crate::settings::Timing;
+
+/// Labels and annotations of a Namespace; an annotation wins over a label of its name.
+pub(super) fn namespace_texts(namespace: &PartialObjectMeta<Namespace>) -> BTreeMap<String, String> {
+    let mut texts = namespace.labels().clone();
+    texts.extend(namespace.annotations().clone());
+    texts
+}
+
+/// What a forecast depends on.
+pub(super) fn forecast_inputs(group: &InstanceGroup, own: Option<&Stored>, target: &Stored) -> String {
+    let uid = group.metadata.uid.as_deref().unwrap_or_default();
+    let own = own.map(|own| own.hash.as_str()).unwrap_or_default();
+    format!("{uid} {} {own} {} {:?}", group.metadata.generation.unwrap_or_default(), target.hash, group.annotations())
+}
+
+/// A group with the decision about it.
+pub(crate) struct Decided {
+    /// The decision.
+    pub choice: Choice,
+    /// What it depends on.
+    pub inputs: String,
+    /// What the target would do to the group.
+    pub forecast: Forecast,
+}
+
+impl Stores {
+    /// Decides which content a group has. `texts` are those of its namespace.
+    pub(super) fn decide(
+        &self,
+        group: &InstanceGroup,
+        view: &RolloutView,
+        texts: &BTreeMap<String, String>,
+        timing: &Timing,
+        now: Timestamp,
+        look: impl FnOnce(&GroupFacts, &Choice),
+    ) -> Decided {
+        let (namespace, key) = (group.namespace().unwrap_or_default(), group_id(group).key());
+        let stored = self.namespaces.get(&ObjectRef::new(&namespace));
+        let empty = BTreeMap::new();
+        let annotations = stored.as_ref().map_or(&empty, |namespace| namespace.annotations());
+        let unwritten = InstanceGroupStatus::default();
+        let status = group.status.as_ref().unwrap_or(&unwritten);
+        let recorded = status.boundaries_revision.as_deref().and_then(|hash| view.stored.get(hash));
+        let inputs = forecast_inputs(group, recorded, &view.target);
+        let forecast = self.rollout.forecast(&key, &inputs);
+        let lock = self.own_lock(group, Some(annotations));
+        let facts = GroupFacts {
+            key: &key,
+            uid: group.metadata.uid.as_deref().unwrap_or_default(),
+            generation: group.metadata.generation.unwrap_or_default(),
+            is_deleting: group.metadata.deletion_timestamp.is_some(),
+            status,
+            annotations: group.annotations(),
+            namespace: &namespace,
+            namespace_annotations: annotations,
+            namespace_texts: texts,
+            lock: lock.as_deref(),
+            forecast: &forecast,
+        };
+        let merged_hash = |content: &Stored| {
+            let context = GroupContext {
+                namespace_annotations: Some(annotations.clone()),
+                active_boundaries: content.active.clone(),
+                ..GroupContext::default()
+            };
+            merge_spec(group, &group_id(group), &context).ok().map(|(merged, _)| merged.hash)
+        };
+        let has_room = |wave| self.rollout.has_room(view, wave);
+        let failure_delay = timing.revision_failure_delay;
+        let choice = choose(&ChoiceInput {
+            view,
+            group: facts,
+            merged_hash: &merged_hash,
+            has_room: &has_room,
+            failure_delay,
+            now,
+        });
+        look(&facts, &choice);
+        Decided { choice, inputs, forecast }
+    }
+}

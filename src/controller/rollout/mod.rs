@@ -1,0 +1,282 @@
+//! Follows the roll-out of the newest revision of the boundaries: reads what is stored, looks where the groups stand, and
+//! records how far it is. What is decided is pure and stands in `rollout/`.
+
+mod decide;
+mod turn;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use kube::ResourceExt;
+use serde_json::json;
+use tokio::time::Instant;
+
+use self::decide::namespace_texts;
+pub(crate) use self::turn::{settle, take};
+use super::context::{Context, publish_event};
+use super::trigger::Trigger;
+use crate::api::names::annotation;
+use crate::api::{
+    BoundariesRevisionStatus, InstanceGroup, RolloutCounts, RolloutPhase, WaveState, WaveStatus, diff_merge_patch,
+};
+use crate::boundaries::active::ActiveBoundaries;
+use crate::k8s::{EventTarget, KubeError};
+use crate::plan::Event;
+use crate::rollout::{Choice, ProgressInput, RolloutView, Survey, advance};
+
+/// How often counts alone are written. A change of a phase or a wave is written at once.
+const COUNT_INTERVAL: SignedDuration = SignedDuration::from_secs(30);
+
+/// Follows the roll-out and never returns. Without the key `rollout` it does nothing.
+pub(crate) async fn run(ctx: Arc<Context>, trigger: Trigger) {
+    let mut memory = Memory::default();
+    let interval = ctx.planner.settings.timing.poll_interval.unsigned_abs();
+    loop {
+        tokio::time::sleep(interval).await;
+        let has_policy = ctx.stores.rollout.view().is_some() || ctx.stores.boundaries.get().rollout().is_some();
+        if !ctx.can_write() || !has_policy {
+            memory = Memory::default();
+            continue;
+        }
+        if let Err(error) = follow(&ctx, &trigger, &mut memory).await {
+            tracing::warn!(%error, "cannot follow the roll-out of the boundaries");
+        }
+    }
+}
+
+/// What this process remembers between two looks.
+#[derive(Default)]
+struct Memory {
+    /// Name of the revision that all of this is about.
+    target: String,
+    /// Since when each wave has soaked, as far as this process saw it begin.
+    soaks: HashMap<String, Instant>,
+    /// The waves that the last look found ready to pass.
+    ready: Vec<String>,
+    /// How many nodes each group had replaced, and since when.
+    progress: HashMap<String, (i64, Instant)>,
+    /// Groups whose choice was announced to the queue.
+    rung: HashSet<String>,
+    /// Whether it was reported that the ConfigMap has no policy any more.
+    is_kept_policy_reported: bool,
+    /// When the status was written last.
+    written_at: Option<Timestamp>,
+}
+
+/// Builds the view of the roll-out again from the stored revisions.
+///
+/// # Errors
+/// The API server did not answer, or denied the call. The view stays as it was.
+pub(crate) async fn refresh(
+    ctx: &Context,
+    active: &Arc<ActiveBoundaries>,
+) -> Result<Option<Arc<RolloutView>>, KubeError> {
+    let stored = ctx.planner.kube.boundaries_revisions(&ctx.config_namespace).await?.unwrap_or_default();
+    let known = ctx.stores.rollout.view();
+    let view = RolloutView::new(&stored, active, known.as_deref());
+    Ok(view.map(|mut view| {
+        // A lock of everything is not the lock of each group, which its wave would not wait for.
+        if ctx.stores.is_config_map_locked() {
+            view.config_problem = Some(format!("the ConfigMap has the annotation {}", annotation::LOCK_UPGRADES));
+        }
+        Arc::new(view)
+    }))
+}
+
+async fn follow(ctx: &Arc<Context>, trigger: &Trigger, memory: &mut Memory) -> Result<(), KubeError> {
+    let active = ctx.stores.boundaries.get();
+    let Some(view) = refresh(ctx, &active).await? else {
+        // The policy was removed, and the roll-out has ended.
+        if active.rollout().is_none() {
+            ctx.stores.rollout.set_view(None);
+            trigger.enqueue_all();
+        }
+        return Ok(());
+    };
+    if memory.target != view.target.name {
+        *memory = Memory { target: view.target.name.clone(), ..Memory::default() };
+    }
+    ctx.stores.rollout.set_view(Some(view.clone()));
+    if view.is_kept_policy && !std::mem::replace(&mut memory.is_kept_policy_reported, true) {
+        let message = format!(
+            "the ConfigMap has no key rollout any more; until the roll-out of {0} ends, the policy that {0} was stored with goes on",
+            view.target.name
+        );
+        publish_event(&ctx.boundaries_target().await, &Event::warning("RolloutPolicyKept", message), ctx).await;
+    }
+    let now = Timestamp::now();
+    let (survey, takers) = survey(ctx, &view, memory, now);
+    ctx.stores.rollout.set_running(survey.waves.iter().map(|wave| wave.rolling).collect());
+    let soaked = |wave: &str| {
+        let since = memory.soaks.get(wave)?;
+        SignedDuration::try_from(since.elapsed()).ok()
+    };
+    let progress = advance(&ProgressInput {
+        view: &view,
+        survey: &survey,
+        assessment_limit: ctx.planner.settings.timing.assessment_limit,
+        soaked: &soaked,
+        was_ready: &|wave| memory.ready.iter().any(|ready| ready == wave),
+        now,
+    });
+    memory.ready = progress.ready;
+    memory.note_soaks(&view.status, &progress.status, now);
+    let changed = is_transition(&view.status, &progress.status);
+    write(ctx, &view, &progress.status, changed, memory, now).await?;
+    supersede(ctx, &view).await?;
+    if changed {
+        // The verdict about many groups may have changed.
+        let status = progress.status.clone();
+        let resource_version = ctx.stores.rollout.view().map(|view| view.resource_version.clone()).unwrap_or_default();
+        ctx.stores.rollout.set_view(Some(Arc::new(RolloutView { status, resource_version, ..(*view).clone() })));
+        memory.rung.clear();
+        trigger.enqueue_all();
+        return Ok(());
+    }
+    memory.rung.retain(|key| takers.contains(key));
+    let new: Vec<String> = takers.into_iter().filter(|key| memory.rung.insert(key.clone())).collect();
+    trigger.enqueue_keys(new);
+    Ok(())
+}
+
+impl Memory {
+    fn note_soaks(&mut self, before: &BoundariesRevisionStatus, after: &BoundariesRevisionStatus, now: Timestamp) {
+        // The soak of a wave whose groups were done with an earlier revision goes on.
+        let begun = |settled: &str| {
+            let age = now.duration_since(settled.parse().ok()?);
+            Instant::now().checked_sub(age.try_into().ok()?)
+        };
+        for wave in &after.waves {
+            let old = before.waves.iter().find(|old| old.name == wave.name);
+            match (&old.and_then(|old| old.settled.clone()), &wave.settled) {
+                (None, Some(settled)) => {
+                    self.soaks.insert(wave.name.clone(), begun(settled).unwrap_or_else(Instant::now));
+                }
+                (_, None) => _ = self.soaks.remove(&wave.name),
+                (Some(_), Some(_)) => {}
+            }
+        }
+    }
+
+    /// Whether a group that replaces nodes has made no progress for so long.
+    fn is_stuck(&mut self, group: &InstanceGroup, key: &str, patience: SignedDuration, is_held: bool) -> bool {
+        let status = group.status.as_ref();
+        let record = status.and_then(|status| status.rollout.as_ref());
+        if is_held || record.is_none_or(|record| record.settled.is_some() || record.wave.is_none()) {
+            self.progress.remove(key);
+            return false;
+        }
+        let updated = status.and_then(|status| status.nodes.as_ref()).map_or(0, |nodes| nodes.updated);
+        let (known, since) = self.progress.entry(key.to_owned()).or_insert((updated, Instant::now()));
+        if *known != updated {
+            (*known, *since) = (updated, Instant::now());
+        }
+        SignedDuration::try_from(since.elapsed()).is_ok_and(|elapsed| elapsed >= patience)
+    }
+}
+
+/// Looks where each group stands. Returns the groups that would take another content.
+fn survey(ctx: &Context, view: &RolloutView, memory: &mut Memory, now: Timestamp) -> (Survey, HashSet<String>) {
+    let (mut survey, mut takers) = (Survey::new(view), HashSet::new());
+    let texts: BTreeMap<String, BTreeMap<String, String>> = {
+        let all = ctx.stores.namespaces.state();
+        all.iter().map(|namespace| (namespace.name_any(), namespace_texts(namespace))).collect()
+    };
+    for stored in ctx.stores.groups.state() {
+        let Ok(group) = &stored.0 else { continue };
+        let namespace = group.namespace().unwrap_or_default();
+        let Some(texts) = texts.get(&namespace) else {
+            survey.unknown += 1;
+            continue;
+        };
+        let key = super::group_key(&stored);
+        let is_held = view.orders.paused || view.config_problem.is_some() || view.phase() != RolloutPhase::Rolling;
+        let is_stuck = memory.is_stuck(group, &key, view.policy.patience, is_held);
+        let timing = &ctx.planner.settings.timing;
+        ctx.stores.decide(group, view, texts, timing, now, |facts, choice| {
+            survey.add(view, facts, choice, is_stuck);
+            if matches!(choice, Choice::Take(_)) {
+                takers.insert(key.clone());
+            }
+        });
+    }
+    (survey, takers)
+}
+
+/// Whether something changed that people or groups wait for, and not counts alone.
+fn is_transition(before: &BoundariesRevisionStatus, after: &BoundariesRevisionStatus) -> bool {
+    let essence = |status: &BoundariesRevisionStatus| {
+        let waves: Vec<_> =
+            status.waves.iter().map(|wave| WaveStatus { groups: 0, done: 0, failed: 0, ..wave.clone() }).collect();
+        let counts: Option<RolloutCounts> = None;
+        BoundariesRevisionStatus { waves, groups: counts, behind: vec![], ..status.clone() }
+    };
+    essence(before) != essence(after)
+}
+
+async fn write(
+    ctx: &Context,
+    view: &RolloutView,
+    status: &BoundariesRevisionStatus,
+    is_transition: bool,
+    memory: &mut Memory,
+    now: Timestamp,
+) -> Result<(), KubeError> {
+    let is_due = memory.written_at.is_none_or(|at| now.duration_since(at) >= COUNT_INTERVAL);
+    let Some(patch) = diff_merge_patch(&json!(view.status), &json!(status)).filter(|_| is_transition || is_due) else {
+        return Ok(());
+    };
+    let (kube, namespace, name) = (&ctx.planner.kube, &ctx.config_namespace, &view.target.name);
+    kube.patch_revision_status(namespace, name, &view.resource_version, patch).await?;
+    memory.written_at = Some(now);
+    let phase = status.phase.unwrap_or(RolloutPhase::Assessing);
+    if view.status.phase != status.phase {
+        tracing::info!(revision = %name, %phase, "the roll-out of the boundaries is {phase}");
+        publish(ctx, view, status, phase).await;
+    }
+    for wave in &status.waves {
+        let before = view.status.waves.iter().find(|old| old.name == wave.name).and_then(|old| old.state);
+        if let Some(state) = wave.state.filter(|state| Some(*state) != before && *state != WaveState::Waiting) {
+            tracing::info!(revision = %name, wave = %wave.name, %state, groups = wave.groups, "wave {} is {state}", wave.name);
+        }
+    }
+    Ok(())
+}
+
+/// Publishes the new phase on the ConfigMap and on the revision, where an admin looks.
+async fn publish(ctx: &Context, view: &RolloutView, status: &BoundariesRevisionStatus, phase: RolloutPhase) {
+    let name = &view.target.name;
+    let halted = status.conditions.iter().find(|found| found.r#type == "Halted" && found.is_true());
+    let why = halted.and_then(|found| found.message.clone()).unwrap_or_default();
+    let event = match phase {
+        RolloutPhase::Assessing | RolloutPhase::Superseded => return,
+        RolloutPhase::Rolling => Event::normal(
+            "RolloutBegun",
+            format!("the roll-out of {name} goes on: see instance-manager rollout status"),
+        ),
+        RolloutPhase::Halted => Event::warning("RolloutHalted", format!("the roll-out of {name} is halted: {why}")),
+        RolloutPhase::Returning => Event::warning("RolloutReturning", format!("all groups go back: {why}")),
+        RolloutPhase::Complete => Event::normal("RolloutComplete", format!("all waves of {name} have passed")),
+        RolloutPhase::Aborted => Event::warning("RolloutAborted", format!("all groups went back: {why}")),
+    };
+    publish_event(&ctx.boundaries_target().await, &event, ctx).await;
+    let target = EventTarget {
+        api_version: "instancemgr.keikoproj.io/v1alpha1".into(),
+        kind: "BoundariesRevision".into(),
+        namespace: Some(ctx.config_namespace.clone()),
+        name: name.clone(),
+        uid: view.uid.clone(),
+    };
+    publish_event(&target, &event, ctx).await;
+}
+
+/// Records that older revisions whose roll-out was under way were superseded.
+async fn supersede(ctx: &Context, view: &RolloutView) -> Result<(), KubeError> {
+    for (name, resource_version) in &view.superseded {
+        let patch = json!({"phase": RolloutPhase::Superseded});
+        let (kube, namespace) = (&ctx.planner.kube, &ctx.config_namespace);
+        kube.patch_revision_status(namespace, name, resource_version, patch).await?;
+    }
+    Ok(())
+}

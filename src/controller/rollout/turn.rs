@@ -1,0 +1,253 @@
+//! The part of a reconcile that belongs to the roll-out: which content of the boundaries the group is planned with, what is
+//! recorded before it takes another one, and what its status says of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+use kube::runtime::controller::Action;
+use kube::runtime::reflector::ObjectRef;
+use serde_json::json;
+
+use super::decide::namespace_texts;
+use crate::api::names::condition;
+use crate::api::{InstanceGroup, RolloutRecord, diff_merge_patch, rfc3339};
+use crate::boundaries::active::{ActiveBoundaries, BoundariesSource};
+use crate::controller::context::{CACHE_LAG_DELAY, Context, Error, event_target, publish_event};
+use crate::controller::planner::{GroupContext, Planner, Planning, merge_spec};
+use crate::controller::stores::Stores;
+use crate::plan::write::status_write;
+use crate::plan::{Event, Outcome};
+use crate::provisioner::{PlanContext, group_id};
+use crate::rollout::{Choice, Forecast, RolloutView, Stored, Take, TakeReason, Wait};
+
+/// Finds out what the target of the roll-out means for the group, and records that the group takes another content. The
+/// reconcile ends then: the next one plans with that content.
+pub(crate) async fn take(
+    group: &InstanceGroup,
+    key: &str,
+    ctx: &Context,
+    now: Timestamp,
+) -> Result<Option<Action>, Error> {
+    let Some(view) = ctx.stores.rollout.view() else {
+        // A leader that has not read the stored revisions yet must not give the newest one to every group.
+        let has_policy = ctx.stores.boundaries.get().rollout().is_some();
+        return Ok(has_policy.then(|| Action::requeue(CACHE_LAG_DELAY)));
+    };
+    let Some(mut choice) = decide(group, &view, ctx, now) else { return Ok(None) };
+    if let Choice::Use { content, .. } = &choice.0
+        && choice.2 == Forecast::Unknown
+        && content.as_ref().is_some_and(|own| own.hash != view.target.hash)
+        && group.metadata.deletion_timestamp.is_none()
+    {
+        let forecast = forecast(group, content.as_ref(), &view, ctx, now).await;
+        ctx.stores.rollout.set_forecast(key, choice.1, forecast);
+        let Some(again) = decide(group, &view, ctx, now) else { return Ok(None) };
+        choice = again;
+    }
+    match choice.0 {
+        Choice::Use { .. } => Ok(None),
+        Choice::Take(take) => record(group, key, &view, take, ctx, now).await.map(Some),
+    }
+}
+
+type Decision = (Choice, String, Forecast);
+
+fn decide(group: &InstanceGroup, view: &RolloutView, ctx: &Context, now: Timestamp) -> Option<Decision> {
+    let namespace = ctx.stores.namespaces.get(&ObjectRef::new(&group.namespace().unwrap_or_default()))?;
+    let texts = namespace_texts(&namespace);
+    let timing = &ctx.planner.settings.timing;
+    let decided = ctx.stores.decide(group, view, &texts, timing, now, |_, _| {});
+    Some((decided.choice, decided.inputs, decided.forecast))
+}
+
+/// Why the same record is written again and again.
+const RECORD_NOT_STORED: &str = "the revision that the group takes is not stored in its status; apply the CRD of this release, or find another writer in metadata.managedFields";
+
+/// Writes the record of the content that the group takes, before anything is made from it.
+async fn record(
+    group: &InstanceGroup,
+    key: &str,
+    view: &RolloutView,
+    take: Take,
+    ctx: &Context,
+    now: Timestamp,
+) -> Result<Action, Error> {
+    let planner = &ctx.planner;
+    let before = group.status.clone().unwrap_or_default();
+    let mut after = before.clone();
+    after.boundaries_revision = Some(take.content.hash.clone());
+    after.rollout = Some(take.record.clone());
+    let Some(patch) = diff_merge_patch(&json!(before), &json!(after)) else {
+        return Ok(Action::requeue(Duration::ZERO));
+    };
+    // Another writer may take the record away each time.
+    let (write, resync) = (status_write(&patch), planner.settings.resync_period);
+    if !planner.process_state.group_writes(key, |writes| writes.is_due(&write, resync, now)) {
+        return Ok(Action::requeue(planner.settings.timing.poll_interval.unsigned_abs()));
+    }
+    let (namespace, name) = (group.namespace().unwrap_or_default(), group.name_any());
+    let version = group.resource_version().unwrap_or_default();
+    let version = planner.kube.patch_status(&namespace, &name, &version, patch).await.map_err(Error::Status)?;
+    planner.process_state.own_writes(key, |own| own.record(&version, Timestamp::now()));
+    planner.process_state.group_writes(key, |writes| writes.record_write(write, || RECORD_NOT_STORED.to_owned(), now));
+    if let Some(wave) = &take.record.wave
+        && let Some(index) = view.policy.waves.iter().position(|known| known.name == *wave)
+    {
+        ctx.stores.rollout.count_taken(index);
+    }
+    publish_event(&event_target(&group.metadata), &take_event(view, &take, &before.boundaries_revision), ctx).await;
+    Ok(Action::requeue(Duration::ZERO))
+}
+
+/// The event of a group that takes another content.
+fn take_event(view: &RolloutView, take: &Take, before: &Option<String>) -> Event {
+    let name = &take.content.name;
+    let from = before.as_ref().and_then(|hash| view.stored.get(hash)).map(|stored| stored.name.clone());
+    let from = from.map(|from| format!(" (before: {from})")).unwrap_or_default();
+    match &take.why {
+        TakeReason::Wave(wave) => Event::normal("RevisionTaken", format!("takes {name} in wave {wave}{from}")),
+        TakeReason::InPlace => {
+            Event::normal("RevisionTaken", format!("takes {name}{from}; no node is replaced for it"))
+        }
+        TakeReason::WayBack => {
+            Event::normal("RevisionTaken", format!("takes {name}{from}, because the ConfigMap went back to it"))
+        }
+        TakeReason::Included => {
+            Event::normal("RevisionTaken", format!("takes {name}, because its namespace has boundaries now"))
+        }
+        TakeReason::Superseded => Event::normal(
+            "RevisionReturned",
+            format!("goes back to {name}{from}: a newer revision came before a node was replaced"),
+        ),
+        TakeReason::Returned => {
+            Event::warning("RevisionReturned", format!("goes back to {name}: {} was taken back", view.target.name))
+        }
+        TakeReason::Failed(failure) => Event::warning(
+            "RevisionReturned",
+            format!("goes back to {name}: {} failed on this group: {failure}", view.target.name),
+        ),
+    }
+}
+
+/// What the target would do to a group that has another content. It reads as a reconcile does, and writes nothing.
+async fn forecast(
+    group: &InstanceGroup,
+    own: Option<&Stored>,
+    view: &RolloutView,
+    ctx: &Context,
+    now: Timestamp,
+) -> Forecast {
+    let planner = &ctx.planner;
+    let with = |content: &Stored| GroupContext {
+        active_boundaries: content.active.clone(),
+        lock: None,
+        ..ctx.stores.group_context(group, planner)
+    };
+    let target = with(&view.target);
+    if own.is_some_and(|own| has_same_effect(group, &with(own), &target)) {
+        return Forecast::Untouched;
+    }
+    let max_age = planner.settings.resync_period.mul_f64(0.5);
+    match planner.plan(group, &target, max_age, now).await {
+        Ok(planning) => forecast_of(group, &planning, planner, now),
+        // What AWS does not answer is not known.
+        Err(_) => Forecast::Unknown,
+    }
+}
+
+fn has_same_effect(group: &InstanceGroup, own: &GroupContext, target: &GroupContext) -> bool {
+    let id = group_id(group);
+    let policy =
+        |context: &GroupContext| context.active_boundaries.boundaries.as_ref().map(|found| found.policy.clone());
+    match (merge_spec(group, &id, own), merge_spec(group, &id, target)) {
+        (Ok((own_spec, _)), Ok((target_spec, _))) => {
+            own_spec.spec == target_spec.spec
+                && own_spec.annotations == target_spec.annotations
+                && policy(own) == policy(target)
+        }
+        _ => false,
+    }
+}
+
+/// What a plan that was made with the target means.
+fn forecast_of(group: &InstanceGroup, planning: &Planning, planner: &Planner, now: Timestamp) -> Forecast {
+    let rejected = planning.plan.condition_updates.iter();
+    let rejected = rejected.rev().find(|update| update.condition_type == condition::FIELDS_REJECTED && update.status);
+    match (&planning.plan.outcome, rejected) {
+        (_, Some(update)) if planning.failure_reason.is_some() => {
+            return Forecast::Blocked { reason: update.reason.clone(), message: update.message.clone() };
+        }
+        (Outcome::Blocked { reason, message, .. }, _) if planning.failure_reason.is_some() => {
+            return Forecast::Blocked { reason: reason.to_string(), message: message.clone() };
+        }
+        _ => {}
+    }
+    let Some(snapshot) = &planning.snapshot else { return Forecast::Unknown };
+    let status = group.status.clone().unwrap_or_default();
+    let context = PlanContext {
+        status: &status,
+        lock: None,
+        settings: &planner.settings,
+        ineffective_writes: &Default::default(),
+        refusal: &Default::default(),
+        now,
+    };
+    let projection = snapshot.simulate(&planning.plan, &context);
+    // The next nodes of a group without nodes would be the first with the new content: they wait for the wave as well.
+    let is_empty = status.nodes.as_ref().is_none_or(|nodes| nodes.desired == 0);
+    match projection.replacements.len() + projection.scale_in {
+        0 if !is_empty => Forecast::InPlace,
+        nodes => Forecast::Rotates(nodes),
+    }
+}
+
+impl Stores {
+    /// Puts the content of this group's revision into its context, and why it does not take the newest one.
+    pub(crate) fn apply_rollout(&self, group: &InstanceGroup, planner: &Planner, context: &mut GroupContext) {
+        let Some(view) = self.rollout.view() else { return };
+        let Some(namespace) = self.namespaces.get(&ObjectRef::new(&group.namespace().unwrap_or_default())) else {
+            return;
+        };
+        let texts = namespace_texts(&namespace);
+        let timing = &planner.settings.timing;
+        let decided = self.decide(group, &view, &texts, timing, Timestamp::now(), |_, _| {});
+        // A content that is about to be taken is used only after that is recorded.
+        let (content, waits, hold) = match decided.choice {
+            Choice::Use { content, waits, hold } => (content, waits, hold),
+            Choice::Take(_) => {
+                let recorded = group.status.as_ref().and_then(|status| status.boundaries_revision.as_deref());
+                (recorded.and_then(|hash| view.stored.get(hash)).cloned().or(view.stable.clone()), None, None)
+            }
+        };
+        context.active_boundaries = match content {
+            Some(content) => content.active,
+            None => missing_revision(waits.as_ref()),
+        };
+        context.lock = context.lock.take().or(hold);
+        context.revision_wait = waits;
+    }
+}
+
+fn missing_revision(wait: Option<&Wait>) -> Arc<ActiveBoundaries> {
+    let why = wait.map(|wait| wait.message.clone());
+    let why =
+        why.unwrap_or_else(|| "the revision of the boundaries that the group has is not stored any more".to_owned());
+    Arc::new(ActiveBoundaries { source: BoundariesSource::RevisionMissing(why), ..ActiveBoundaries::default() })
+}
+
+/// Records when all nodes of the group ran the content that it took.
+pub(crate) fn settle(group: &InstanceGroup, planned: &mut Planning, now: Timestamp) {
+    let status = group.status.as_ref();
+    let Some(record) = status.and_then(|status| status.rollout.clone()).filter(|record| record.settled.is_none())
+    else {
+        return;
+    };
+    let recorded = status.and_then(|status| status.boundaries_revision.as_ref());
+    let is_planned_with = planned.boundaries.as_ref().map(|summary| &summary.revision) == recorded;
+    if is_planned_with && planned.plan.outcome == Outcome::Converged && planned.plan.steps.is_empty() {
+        let settled = RolloutRecord { settled: Some(rfc3339(now)), ..record };
+        planned.plan.status_update.fields.insert("rollout".to_owned(), json!(settled));
+    }
+}

@@ -1,0 +1,388 @@
+//! Which revision of the boundaries a group has, and whether it takes another one now.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::group::{Forecast, GroupFacts};
+use super::view::{RolloutView, Stored};
+use crate::api::{RolloutPhase, RolloutRecord, WaveState, rfc3339};
+use crate::boundaries::WithoutRotation;
+
+/// What a group does in this pass.
+#[derive(Clone, Debug)]
+pub(crate) enum Choice {
+    /// It is planned with this content.
+    Use {
+        /// The content; `None` when nobody knows which one the group has.
+        content: Option<Stored>,
+        /// Why it does not take the target now; `None` when it has it, or needs nothing of it.
+        waits: Option<Wait>,
+        /// Why no node of it is replaced now, as a phrase for messages; `None` when nodes may be.
+        hold: Option<String>,
+    },
+    /// The group takes another content: that is recorded in its status before anything is made from it.
+    Take(Take),
+}
+
+/// A content that a group takes, and what is recorded of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Take {
+    /// The content.
+    pub content: Stored,
+    /// The record in the status.
+    pub record: RolloutRecord,
+    /// Why, for the event.
+    pub why: TakeReason,
+}
+
+/// Why a group takes a content.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum TakeReason {
+    /// Its wave is open.
+    Wave(String),
+    /// No node is replaced for it.
+    InPlace,
+    /// The ConfigMap went back to a content that was complete before.
+    WayBack,
+    /// The namespace of the group is excluded from boundaries no longer.
+    Included,
+    /// The target failed on the group.
+    Failed(String),
+    /// The target is taken back.
+    Returned,
+    /// The revision that the group took was superseded before a node was replaced for it.
+    Superseded,
+}
+
+/// Why a group does not take the target now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Wait {
+    /// In one word.
+    pub reason: WaitReason,
+    /// In a sentence.
+    pub message: String,
+}
+
+/// Why a group does not take the target now, in one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display)]
+pub(crate) enum WaitReason {
+    /// The controller finds out what the target means for each group.
+    Assessing,
+    /// A wave before the group's has not passed.
+    WaveNotOpen,
+    /// As many groups of the wave replace nodes as may do so at once.
+    WaveBusy,
+    /// People paused the roll-out.
+    Paused,
+    /// Groups failed.
+    Halted,
+    /// The target is taken back.
+    TakenBack,
+    /// `lock-upgrades` is set.
+    Locked,
+    /// The target failed on this group before.
+    FailedBefore,
+    /// The group could not use it.
+    CannotUse,
+    /// An order leaves the group out.
+    LeftOut,
+    /// No node was replaced for as long as the policy's patience.
+    Stuck,
+    /// The live ConfigMap is broken, missing, or locked by `lock-upgrades`.
+    ConfigHolds,
+    /// The content that the group has is not stored.
+    RevisionUnknown,
+}
+
+impl WaitReason {
+    /// Whether the group's wave does not wait for it.
+    pub(crate) fn is_out(self) -> bool {
+        match self {
+            Self::Locked
+            | Self::FailedBefore
+            | Self::CannotUse
+            | Self::LeftOut
+            | Self::Stuck
+            | Self::RevisionUnknown => true,
+            Self::Assessing
+            | Self::WaveNotOpen
+            | Self::WaveBusy
+            | Self::Paused
+            | Self::Halted
+            | Self::TakenBack
+            | Self::ConfigHolds => false,
+        }
+    }
+}
+
+/// What the decision about a group depends on beside the roll-out and the group.
+pub(crate) struct ChoiceInput<'a> {
+    /// The roll-out.
+    pub view: &'a RolloutView,
+    /// The group.
+    pub group: GroupFacts<'a>,
+    /// The hash of the group's spec merged with a content; `None` when it cannot be merged.
+    pub merged_hash: &'a dyn Fn(&Stored) -> Option<String>,
+    /// Whether the wave at an index has room for another group that replaces nodes.
+    pub has_room: &'a dyn Fn(usize) -> bool,
+    /// How long a group must have failed.
+    pub failure_delay: SignedDuration,
+    /// The time of the decision.
+    pub now: Timestamp,
+}
+
+/// Decides which content a group has, and whether it takes another one.
+pub(crate) fn choose(input: &ChoiceInput) -> Choice {
+    let ChoiceInput { view, group, .. } = input;
+    let own = match own_content(input) {
+        Own::Known(own) => own,
+        Own::Excluded => return keep(Some(view.target.clone()), None, None),
+        Own::Included(content) => return take(input, content, TakeReason::Included),
+        Own::Unknown if group.is_deleting => return keep(None, None, None),
+        Own::Unknown => return choose_unknown(input),
+    };
+    if group.is_deleting {
+        return keep(Some(own), None, None);
+    }
+    match own.hash == view.target.hash {
+        true => choose_on_target(input, own),
+        false => choose_behind(input, own),
+    }
+}
+
+/// The content that a group has.
+enum Own {
+    Known(Stored),
+    /// Its namespace is excluded from boundaries.
+    Excluded,
+    /// Its namespace was excluded when the group was planned last.
+    Included(Stored),
+    /// Its status names none that is stored, and none that is stored makes the same of it.
+    Unknown,
+}
+
+fn own_content(input: &ChoiceInput) -> Own {
+    let ChoiceInput { view, group, merged_hash, .. } = input;
+    if group.is_excluded(view) {
+        return Own::Excluded;
+    }
+    let stable = || view.stable.clone().unwrap_or_else(|| view.target.clone());
+    if group.status.is_unwritten() {
+        let is_open =
+            matches!(view.wave_state(group.wave(view)), WaveState::Open | WaveState::Soaking | WaveState::Passed);
+        let takes_new = matches!(view.phase(), RolloutPhase::Rolling | RolloutPhase::Complete) && is_open;
+        return Own::Known(if takes_new { view.target.clone() } else { stable() });
+    }
+    let recorded = group.status.boundaries_revision.as_deref().filter(|hash| !hash.is_empty());
+    if let Some(stored) = group.recorded(view) {
+        return Own::Known(stored.clone());
+    }
+    let merged = group.status.config_md5.as_deref().filter(|hash| !hash.is_empty());
+    let mut candidates = vec![stable(), view.target.clone()];
+    candidates.extend(view.stored.values().cloned());
+    let found = candidates.into_iter().find(|stored| merged.is_some() && merged_hash(stored).as_deref() == merged);
+    match (found, recorded, merged) {
+        (Some(found), ..) => Own::Known(found),
+        (None, Some(_), _) => Own::Unknown,
+        // An earlier release, or another controller, planned it last: before anything was rolled out in waves.
+        (None, None, Some(_)) => Own::Known(stable()),
+        (None, None, None) if group.is_excluded_by(&stable()) => Own::Known(stable()),
+        (None, None, None) => Own::Included(stable()),
+    }
+}
+
+/// A group that has the target: it keeps it, unless the target fails on it or is taken back.
+fn choose_on_target(input: &ChoiceInput, own: Stored) -> Choice {
+    let ChoiceInput { view, group, .. } = input;
+    let previous = group.record().and_then(|record| view.stored.get(record.previous.as_deref()?)).cloned();
+    let before = previous.or_else(|| view.stable.clone()).filter(|before| before.hash != view.target.hash);
+    let phase = view.phase();
+    match (before, phase) {
+        (Some(before), RolloutPhase::Returning | RolloutPhase::Aborted) => {
+            return take(input, before, TakeReason::Returned);
+        }
+        (Some(before), RolloutPhase::Assessing | RolloutPhase::Rolling | RolloutPhase::Halted) if group.took(&own) => {
+            if let Some(failure) = group.failure(input.now, input.failure_delay) {
+                return take(input, before, TakeReason::Failed(failure));
+            }
+        }
+        (Some(_) | None, _) => {}
+    }
+    // A tenant's own edit goes on while the roll-out is halted.
+    let is_of_rollout = group.took(&own) && group.record().and_then(|r| r.generation) == Some(group.generation);
+    let hold = if !is_of_rollout || group.is_settled() {
+        None
+    } else if phase == RolloutPhase::Halted {
+        Some(format!("the roll-out of {}, which is halted,", own.name))
+    } else if view.orders.paused && !matches!(phase, RolloutPhase::Returning | RolloutPhase::Aborted) {
+        Some(format!("the roll-out of {}, which is paused,", own.name))
+    } else {
+        None
+    };
+    keep(Some(own), None, hold)
+}
+
+/// A group that has another content than the target.
+fn choose_behind(input: &ChoiceInput, own: Stored) -> Choice {
+    let ChoiceInput { view, group, .. } = input;
+    let is_superseded = group.took(&own) && view.stable.as_ref().is_some_and(|stable| stable.hash != own.hash);
+    let previous = group.record().and_then(|record| view.stored.get(record.previous.as_deref()?));
+    let has_replaced_none = group.status.nodes.as_ref().is_none_or(|nodes| nodes.updated == 0 && nodes.draining == 0);
+    let taken_back = matches!(view.phase(), RolloutPhase::Returning | RolloutPhase::Aborted);
+    if *group.forecast == Forecast::Untouched && !taken_back {
+        return keep(Some(view.target.clone()), None, None);
+    }
+    if let Some(wait) = order_against(input) {
+        return keep(Some(own), Some(wait), None);
+    }
+    if view.is_way_back() || previous.is_some_and(|previous| previous.hash == view.target.hash) {
+        return take(input, view.target.clone(), TakeReason::WayBack);
+    }
+    let is_assessing = view.phase() == RolloutPhase::Assessing;
+    match group.forecast {
+        Forecast::Blocked { reason, message } => {
+            let text = format!("{} cannot be used: {reason}: {message}", view.target.name);
+            return wait(own, WaitReason::CannotUse, text);
+        }
+        Forecast::InPlace if view.policy.without_rotation == WithoutRotation::AtOnce => {
+            return take(input, view.target.clone(), TakeReason::InPlace);
+        }
+        Forecast::Unknown | Forecast::InPlace | Forecast::Rotates(_) | Forecast::Untouched => {}
+    }
+    if let Some(previous) = previous.filter(|_| is_superseded && has_replaced_none && !group.is_settled()) {
+        return take(input, previous.clone(), TakeReason::Superseded);
+    }
+    if is_assessing {
+        let text = format!("the controller finds out what {} means for each group", view.target.name);
+        return wait(own, WaitReason::Assessing, text);
+    }
+    let index = group.wave(view);
+    let wave = &view.policy.waves[index];
+    match view.wave_state(index) {
+        WaveState::Waiting => {
+            let (position, count) = (index + 1, view.policy.waves.len());
+            let text = format!(
+                "{} reaches the group in wave {} ({position} of {count}), which is not open yet; until then it keeps {}",
+                view.target.name, wave.name, own.name
+            );
+            wait(own, WaitReason::WaveNotOpen, text)
+        }
+        WaveState::Open | WaveState::Soaking | WaveState::Passed if !(input.has_room)(index) => {
+            let text = format!(
+                "as many groups of wave {} replace nodes for {} as its atOnce allows; until one is done the group keeps {}",
+                wave.name, view.target.name, own.name
+            );
+            wait(own, WaitReason::WaveBusy, text)
+        }
+        WaveState::Open | WaveState::Soaking | WaveState::Passed => {
+            take(input, view.target.clone(), TakeReason::Wave(wave.name.clone()))
+        }
+    }
+}
+
+/// Why people, or a failure, keep a group from the target, whatever its wave.
+fn order_against(input: &ChoiceInput) -> Option<Wait> {
+    let ChoiceInput { view, group, .. } = input;
+    let target = &view.target.name;
+    let retried = |record: &RolloutRecord| record.retries.unwrap_or_default() < view.orders.retries;
+    let refused = group.record().filter(|record| record.refused.as_ref() == Some(target) && !retried(record));
+    let (reason, message) = match view.phase() {
+        RolloutPhase::Returning | RolloutPhase::Aborted => {
+            (WaitReason::TakenBack, format!("{target} was taken back; revert it in the ConfigMap"))
+        }
+        _ if view.orders.without.iter().any(|key| key == group.key) => {
+            (WaitReason::LeftOut, format!("an order of {target} leaves the group out (orders.without)"))
+        }
+        _ if let Some(record) = refused => {
+            let failure = record.failure.as_deref().unwrap_or("it failed");
+            let text = format!(
+                "{target} failed on this group ({failure}); to try again: instance-manager rollout resume {target}"
+            );
+            (WaitReason::FailedBefore, text)
+        }
+        RolloutPhase::Halted => (
+            WaitReason::Halted,
+            format!("the roll-out of {target} is halted; to go on: instance-manager rollout resume {target}"),
+        ),
+        _ if view.orders.paused => (
+            WaitReason::Paused,
+            format!("the roll-out of {target} is paused; to go on: instance-manager rollout resume {target}"),
+        ),
+        _ if let Some(lock) = group.lock => (WaitReason::Locked, format!("{lock} keeps the group from {target}")),
+        _ if let Some(problem) = &view.config_problem => {
+            (WaitReason::ConfigHolds, format!("no further group takes {target}, because {problem}"))
+        }
+        _ => return None,
+    };
+    Some(Wait { reason, message })
+}
+
+/// A group of which nobody knows what it has: nothing is made from a guess. It takes the target in its turn.
+fn choose_unknown(input: &ChoiceInput) -> Choice {
+    let ChoiceInput { view, group, .. } = input;
+    let recorded = group.status.boundaries_revision.as_deref().unwrap_or_default();
+    let index = group.wave(view);
+    let is_open = view.phase() == RolloutPhase::Complete || view.wave_state(index) != WaveState::Waiting;
+    if order_against(input).is_none() && (view.is_way_back() || is_open) {
+        return take(input, view.target.clone(), TakeReason::Wave(view.policy.waves[index].name.clone()));
+    }
+    let message = format!(
+        "the BoundariesRevision with the hash {recorded}, from which the group was made, is not stored any more; nothing is changed until the group takes {} in its wave",
+        view.target.name
+    );
+    keep(None, Some(Wait { reason: WaitReason::RevisionUnknown, message }), None)
+}
+
+fn keep(content: Option<Stored>, waits: Option<Wait>, hold: Option<String>) -> Choice {
+    Choice::Use { content, waits, hold }
+}
+
+fn wait(own: Stored, reason: WaitReason, message: String) -> Choice {
+    keep(Some(own), Some(Wait { reason, message }), None)
+}
+
+fn take(input: &ChoiceInput, content: Stored, why: TakeReason) -> Choice {
+    let ChoiceInput { view, group, .. } = input;
+    let old = group.record().cloned().unwrap_or_default();
+    let target = &view.target.name;
+    let is_target = content.hash == view.target.hash;
+    let failure = match &why {
+        TakeReason::Failed(failure) => Some(failure.clone()),
+        _ => None,
+    };
+    let retries = failure.is_some().then_some(view.orders.retries).filter(|retries| *retries > 0);
+    // A revision that was superseded before it was complete is nothing to go back to, and its soak goes on.
+    let has_unproven = group
+        .recorded(view)
+        .is_some_and(|own| group.took(own) && view.stable.as_ref().is_some_and(|stable| stable.hash != own.hash));
+    let (carried, came_from) = match why {
+        TakeReason::Wave(_) if has_unproven => (None, old.previous.clone()),
+        TakeReason::InPlace if has_unproven => (Some(old.clone()), old.previous.clone()),
+        TakeReason::Wave(_) | TakeReason::InPlace => (None, group.status.boundaries_revision.clone()),
+        // A way back is no step from which a group could go back again.
+        TakeReason::WayBack
+        | TakeReason::Included
+        | TakeReason::Failed(_)
+        | TakeReason::Returned
+        | TakeReason::Superseded => (None, None),
+    };
+    let refused = match (&failure, is_target) {
+        (Some(_), _) => Some(target.clone()),
+        (None, true) => None,
+        (None, false) => old.refused.filter(|refused| refused == target),
+    };
+    let record = RolloutRecord {
+        revision: Some(if is_target { target.clone() } else { content.name.clone() }),
+        wave: match &why {
+            TakeReason::Wave(wave) => Some(wave.clone()),
+            _ => carried.as_ref().and_then(|old| old.wave.clone()),
+        },
+        previous: came_from,
+        since: Some(rfc3339(input.now)),
+        generation: Some(group.generation),
+        settled: carried.and_then(|old| old.settled.clone()),
+        failure: failure.or_else(|| refused.as_ref().and(old.failure)),
+        retries: retries.or_else(|| refused.as_ref().and(old.retries)),
+        refused,
+    };
+    Choice::Take(Take { content, record, why })
+}

@@ -1,0 +1,156 @@
+//! What a roll-out has to know about one group.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::view::{RolloutView, Stored};
+use crate::api::names::condition;
+use crate::api::{InstanceGroupStatus, RolloutRecord};
+use crate::boundaries::Wave;
+use crate::boundaries::selector::AnnotationSelector;
+use crate::plan::Reason;
+use crate::util::digest::sha256_hex;
+
+/// What the target would do to a group, as far as it is known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Forecast {
+    /// The group has not been looked at yet, or AWS did not answer.
+    #[default]
+    Unknown,
+    /// Nothing.
+    Untouched,
+    /// It changes the group, but replaces and removes no node.
+    InPlace,
+    /// It replaces or removes this number of nodes.
+    Rotates(usize),
+    /// The group could not use it.
+    Blocked {
+        /// The reason of the condition that the group would have.
+        reason: String,
+        /// What would be wrong.
+        message: String,
+    },
+}
+
+/// One group, as the caches show it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GroupFacts<'a> {
+    /// `namespace/name`.
+    pub key: &'a str,
+    /// UID.
+    pub uid: &'a str,
+    /// Generation of its spec.
+    pub generation: i64,
+    /// Whether it is being deleted.
+    pub is_deleting: bool,
+    /// Its status.
+    pub status: &'a InstanceGroupStatus,
+    /// Its annotations.
+    pub annotations: &'a BTreeMap<String, String>,
+    /// Name of its Namespace.
+    pub namespace: &'a str,
+    /// Annotations of its Namespace.
+    pub namespace_annotations: &'a BTreeMap<String, String>,
+    /// Labels and annotations of its Namespace; an annotation wins over a label of its name.
+    pub namespace_texts: &'a BTreeMap<String, String>,
+    /// Describes the lock that applies to the group, if there is one.
+    pub lock: Option<&'a str>,
+    /// What the target would do to it.
+    pub forecast: &'a Forecast,
+}
+
+impl GroupFacts<'_> {
+    /// The record of the last revision that it took.
+    pub(crate) fn record(&self) -> Option<&RolloutRecord> {
+        self.status.rollout.as_ref()
+    }
+
+    /// Whether it took this revision by the roll-out.
+    pub(crate) fn took(&self, target: &Stored) -> bool {
+        self.record().is_some_and(|record| record.revision.as_deref() == Some(&target.name)) && self.has(&target.hash)
+    }
+
+    /// Whether a content excludes its namespace, so that the group is not merged.
+    pub(crate) fn is_excluded_by(&self, content: &Stored) -> bool {
+        content.active.excludes(self.namespace, self.namespace_annotations)
+    }
+
+    /// The stored content that its status names.
+    pub(crate) fn recorded<'v>(&self, view: &'v RolloutView) -> Option<&'v Stored> {
+        view.stored.get(self.status.boundaries_revision.as_deref()?)
+    }
+
+    /// Whether no content has an effect on it: the one that it has and the target exclude its namespace.
+    pub(crate) fn is_excluded(&self, view: &RolloutView) -> bool {
+        let own = self.recorded(view).or(view.stable.as_ref()).unwrap_or(&view.target);
+        self.is_excluded_by(own) && self.is_excluded_by(&view.target)
+    }
+
+    /// Whether its status names this content.
+    pub(crate) fn has(&self, hash: &str) -> bool {
+        self.status.boundaries_revision.as_deref() == Some(hash)
+    }
+
+    /// Whether all its nodes run the revision that it took last.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.record().is_some_and(|record| record.settled.is_some())
+    }
+
+    /// The index of the wave that it is in: the one in which it took the target, or else the first that selects it.
+    pub(crate) fn wave(&self, view: &RolloutView) -> usize {
+        let waves = &view.policy.waves;
+        let taken = self.record().filter(|_| self.took(&view.target)).and_then(|record| record.wave.as_deref());
+        let position = |name: &str| waves.iter().position(|wave| wave.name == name);
+        taken.and_then(position).unwrap_or_else(|| self.selected_wave(view))
+    }
+
+    fn selected_wave(&self, view: &RolloutView) -> usize {
+        let waves = &view.policy.waves;
+        let last = waves.len() - 1;
+        let selects = |wave: &Wave| {
+            let cut = view.status.waves.iter().find(|status| status.name == wave.name).and_then(|status| status.cut);
+            self.is_selected(wave) && (wave.percent.is_none() || cut.is_some_and(|cut| uid_hash(self.uid) <= cut))
+        };
+        waves[..last].iter().position(selects).unwrap_or(last)
+    }
+
+    /// Whether the selectors of a wave match the group, whatever its percentage.
+    pub(crate) fn is_selected(&self, wave: &Wave) -> bool {
+        let matches =
+            |selector: &Option<AnnotationSelector>, texts| selector.as_ref().is_none_or(|found| found.matches(texts));
+        matches(&wave.namespaces, self.namespace_texts) && matches(&wave.groups, self.annotations)
+    }
+
+    /// Why the revision that the group took fails on it; `None` while it does not. A problem that began before, or with a
+    /// later edit of its tenant, is not the revision's.
+    pub(crate) fn failure(&self, now: Timestamp, delay: SignedDuration) -> Option<String> {
+        let record = self.record()?;
+        let since: Timestamp = record.since.as_deref()?.parse().ok()?;
+        if record.generation != Some(self.generation) {
+            return None;
+        }
+        self.status.conditions.iter().filter(|found| found.is_true()).find_map(|found| {
+            let reason = condition::current_reason(found.reason.as_deref().unwrap_or_default());
+            let begun: Timestamp = found.last_transition_time.as_deref()?.parse().ok()?;
+            let fails = match found.r#type.as_str() {
+                condition::ROTATION_HALTED => true,
+                condition::STALLED => {
+                    Reason::of_name(reason).is_some_and(Reason::is_failure_of_revision)
+                        && now.duration_since(begun) >= delay
+                }
+                _ => false,
+            };
+            let message = found.message.as_deref().unwrap_or_default();
+            // The API server's times have whole seconds.
+            let begun_after = begun.as_second() >= since.as_second();
+            (fails && begun_after).then(|| format!("{reason}: {message}"))
+        })
+    }
+}
+
+/// The first 32 bits of the hash of a UID. The same groups are early in each roll-out, so that the others are not disturbed.
+pub(crate) fn uid_hash(uid: &str) -> i64 {
+    let digest = sha256_hex(uid);
+    i64::from_str_radix(&digest[..8], 16).unwrap_or_default()
+}

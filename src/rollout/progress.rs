@@ -1,0 +1,237 @@
+//! How far a roll-out is: from what is recorded and where the groups stand to what is recorded next.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::survey::{Survey, WaveSurvey};
+use super::view::RolloutView;
+use crate::api::{BoundariesRevisionStatus, Condition, RolloutPhase, WaveState, WaveStatus, rfc3339, set_condition};
+use crate::boundaries::{OnFailure, Wave};
+
+/// What the progress depends on beside the roll-out and the groups.
+pub(crate) struct ProgressInput<'a> {
+    /// The roll-out.
+    pub view: &'a RolloutView,
+    /// Where the groups stand.
+    pub survey: &'a Survey,
+    /// How long the controller may take to find out what the target means for each group.
+    pub assessment_limit: SignedDuration,
+    /// How long this process has seen a wave soak, by its monotonic clock; `None` when it began before this process.
+    pub soaked: &'a dyn Fn(&str) -> Option<SignedDuration>,
+    /// Whether the look before this one found the same wave ready to pass.
+    pub was_ready: &'a dyn Fn(&str) -> bool,
+    /// The time of the decision.
+    pub now: Timestamp,
+}
+
+/// The next status, and the waves that are ready to pass if the next look agrees.
+pub(crate) struct Progress {
+    /// The status.
+    pub status: BoundariesRevisionStatus,
+    /// Names of the waves.
+    pub ready: Vec<String>,
+}
+
+/// Decides what is recorded next.
+pub(crate) fn advance(input: &ProgressInput) -> Progress {
+    let ProgressInput { view, survey, .. } = input;
+    let mut status = view.status.clone();
+    status.stable = view.stable.as_ref().map(|stable| stable.name.clone());
+    status.begun.get_or_insert_with(|| rfc3339(input.now));
+    status.groups = Some(survey.counts);
+    status.behind = survey.behind.clone();
+    status.waves = waves(view, survey);
+    let mut ready = vec![];
+    let mut phase = after_orders(input, &mut status);
+    if phase == RolloutPhase::Assessing && is_assessed(input, &status) {
+        set_cuts(view, survey, &mut status.waves);
+        phase = RolloutPhase::Rolling;
+    }
+    if phase == RolloutPhase::Rolling && !view.is_way_back() {
+        ready = step_waves(input, &mut status.waves);
+        if has_failed(view, &status.waves, survey) {
+            phase = match view.policy.on_failure {
+                OnFailure::Halt => RolloutPhase::Halted,
+                OnFailure::Return => RolloutPhase::Returning,
+            };
+        }
+    }
+    let is_passed = || status.waves.iter().all(|wave| wave.state == Some(WaveState::Passed));
+    if phase == RolloutPhase::Rolling && (view.is_way_back() || is_passed()) && survey.moving == 0 {
+        phase = RolloutPhase::Complete;
+    }
+    if phase == RolloutPhase::Returning && survey.on_target == 0 {
+        phase = RolloutPhase::Aborted;
+    }
+    status.phase = Some(phase);
+    set_conditions(input, &mut status, phase);
+    Progress { status, ready }
+}
+
+/// The phase after what people ordered.
+fn after_orders(input: &ProgressInput, status: &mut BoundariesRevisionStatus) -> RolloutPhase {
+    let (view, phase) = (input.view, input.view.phase());
+    let retried = view.orders.retries > status.retries.unwrap_or_default();
+    let can_return = view.stable.is_some() && !view.is_way_back();
+    match phase {
+        RolloutPhase::Assessing | RolloutPhase::Rolling | RolloutPhase::Halted | RolloutPhase::Complete
+            if view.orders.aborted && can_return =>
+        {
+            RolloutPhase::Returning
+        }
+        RolloutPhase::Halted if retried => {
+            status.retries = Some(view.orders.retries);
+            RolloutPhase::Rolling
+        }
+        // A person took the order to abort back.
+        RolloutPhase::Returning | RolloutPhase::Aborted if retried && !view.orders.aborted => {
+            status.retries = Some(view.orders.retries);
+            RolloutPhase::Rolling
+        }
+        // An earlier revision that came back, because the ConfigMap went back to it.
+        RolloutPhase::Superseded => RolloutPhase::Assessing,
+        other => other,
+    }
+}
+
+fn is_assessed(input: &ProgressInput, status: &BoundariesRevisionStatus) -> bool {
+    let begun: Option<Timestamp> = status.begun.as_deref().and_then(|text| text.parse().ok());
+    let is_late = begun.is_none_or(|begun| input.now.duration_since(begun) >= input.assessment_limit);
+    input.survey.unknown == 0 || is_late || input.view.is_way_back()
+}
+
+/// The waves of the policy with what is recorded of them by name, and the present counts.
+fn waves(view: &RolloutView, survey: &Survey) -> Vec<WaveStatus> {
+    let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
+    let status_of = |(wave, found): (&Wave, &WaveSurvey)| {
+        let recorded = view.status.waves.iter().find(|status| status.name == wave.name).cloned();
+        WaveStatus {
+            name: wave.name.clone(),
+            groups: count(found.groups),
+            done: count(found.done),
+            failed: count(found.failed),
+            state: recorded.as_ref().and_then(|wave| wave.state).or(Some(WaveState::Waiting)),
+            ..recorded.unwrap_or_default()
+        }
+    };
+    view.policy.waves.iter().zip(&survey.waves).map(status_of).collect()
+}
+
+/// The bound of each wave with a percentage: it takes that share, rounded up, of the affected groups that its selectors
+/// match and that no wave before takes. A bound is never lowered.
+fn set_cuts(view: &RolloutView, survey: &Survey, waves: &mut [WaveStatus]) {
+    let mut left: Vec<(i64, u32)> = survey.affected.clone();
+    left.sort_unstable();
+    let last = waves.len().saturating_sub(1);
+    for (index, (wave, status)) in view.policy.waves.iter().zip(waves).enumerate().take(last) {
+        let matches = |bits: u32| bits & (1 << index) != 0;
+        let Some(percent) = wave.percent else {
+            left.retain(|(_, bits)| !matches(*bits));
+            continue;
+        };
+        let candidates: Vec<i64> = left.iter().filter(|(_, bits)| matches(*bits)).map(|(hash, _)| *hash).collect();
+        let size = (candidates.len() * percent as usize).div_ceil(100);
+        let bound = size.checked_sub(1).and_then(|at| candidates.get(at)).copied().unwrap_or(-1);
+        let cut = status.cut.unwrap_or(-1).max(bound);
+        status.cut = Some(cut);
+        left.retain(|(hash, bits)| !(matches(*bits) && *hash <= cut));
+    }
+}
+
+/// Opens, soaks and passes the waves, and returns those that pass if the next look agrees.
+fn step_waves(input: &ProgressInput, waves: &mut [WaveStatus]) -> Vec<String> {
+    let (view, mut ready, mut is_next) = (input.view, vec![], true);
+    let can_open = !view.orders.paused && view.config_problem.is_none();
+    for ((wave, found), status) in view.policy.waves.iter().zip(&input.survey.waves).zip(waves) {
+        let is_busy = found.waiting > 0 || found.rolling > 0;
+        if status.state == Some(WaveState::Waiting) && is_next && can_open {
+            status.state = Some(WaveState::Open);
+            status.opened = Some(rfc3339(input.now));
+        }
+        if status.state == Some(WaveState::Open) && !is_busy {
+            status.state = Some(WaveState::Soaking);
+            let at = found.last_settled.unwrap_or(input.now).min(input.now);
+            status.settled = Some(rfc3339(at));
+        }
+        if status.state == Some(WaveState::Soaking) && is_busy {
+            status.state = Some(WaveState::Open);
+            status.settled = None;
+        }
+        let is_open = matches!(status.state, Some(WaveState::Open | WaveState::Soaking));
+        if status.state == Some(WaveState::Soaking) && has_soaked(input, wave, found, status) {
+            ready.push(wave.name.clone());
+        }
+        let passes = ready.contains(&wave.name) && (found.groups == 0 || (input.was_ready)(&wave.name));
+        if is_open && (passes || view.is_skipped(&wave.name)) {
+            status.state = Some(WaveState::Passed);
+            status.passed = Some(rfc3339(input.now));
+        }
+        is_next = is_next && status.state == Some(WaveState::Passed);
+    }
+    ready
+}
+
+/// Whether the soak of a wave is over: on the wall clock, and on the monotonic one for what this process saw settle.
+fn has_soaked(input: &ProgressInput, wave: &Wave, found: &WaveSurvey, status: &WaveStatus) -> bool {
+    // Nothing ran the revision, so there is nothing to watch.
+    if found.done == 0 {
+        return true;
+    }
+    let settled: Option<Timestamp> = status.settled.as_deref().and_then(|text| text.parse().ok());
+    let on_wall = settled.is_some_and(|at| input.now.duration_since(at) >= wave.soak);
+    on_wall && (input.soaked)(&wave.name).is_none_or(|soaked| soaked >= wave.soak)
+}
+
+/// Whether more groups of a wave have failed than it allows. Groups of a wave that is not open yet count as well, if they
+/// cannot use the revision: that is known before their wave opens, but halts nobody before it.
+fn has_failed(view: &RolloutView, waves: &[WaveStatus], survey: &Survey) -> bool {
+    view.policy.waves.iter().zip(waves).zip(&survey.waves).any(|((wave, status), found)| {
+        let is_open = status.state != Some(WaveState::Waiting);
+        is_open && !view.is_skipped(&wave.name) && found.failed > wave.max_failures.of(found.groups)
+    })
+}
+
+fn set_conditions(input: &ProgressInput, status: &mut BoundariesRevisionStatus, phase: RolloutPhase) {
+    let (name, now) = (&input.view.target.name, rfc3339(input.now));
+    let failures = || {
+        let listed = input.survey.failures.iter().take(3).map(|(group, why)| format!("{group}: {why}"));
+        listed.map(|text| text.chars().take(300).collect::<String>()).collect::<Vec<_>>().join("; ")
+    };
+    let is_halted = matches!(phase, RolloutPhase::Halted | RolloutPhase::Returning | RolloutPhase::Aborted);
+    let halted = match phase {
+        RolloutPhase::Halted => (
+            "GroupsFailed",
+            format!(
+                "{}; correct the ConfigMap, or try again: instance-manager rollout resume {name}, or go back: instance-manager rollout abort {name}",
+                failures()
+            ),
+        ),
+        RolloutPhase::Returning | RolloutPhase::Aborted => {
+            let stable = status.stable.as_deref().unwrap_or("the revision before");
+            let why = failures();
+            let why = if why.is_empty() { "by order".to_owned() } else { why };
+            (
+                "TakenBack",
+                format!(
+                    "{name} is in the ConfigMap and was taken back ({why}); {stable} is in force: revert the ConfigMap"
+                ),
+            )
+        }
+        _ => ("NotHalted", String::new()),
+    };
+    let is_progressing = matches!(phase, RolloutPhase::Assessing | RolloutPhase::Rolling | RolloutPhase::Returning);
+    let is_paused = input.view.orders.paused && phase == RolloutPhase::Rolling;
+    let reason = if is_paused { "Paused".to_owned() } else { phase.to_string() };
+    let conditions = [
+        Condition::new("Progressing", is_progressing && !is_paused, &reason, ""),
+        Condition::new("Halted", is_halted, halted.0, halted.1),
+        Condition::new("Complete", phase == RolloutPhase::Complete, &phase.to_string(), ""),
+    ];
+    // The message of a halt stays as it was when the groups failed: they go back, and their conditions end.
+    for new in conditions {
+        let kept = status.conditions.iter().find(|old| old.r#type == new.r#type && old.status == new.status);
+        let keeps = new.r#type == "Halted" && new.is_true() && kept.is_some_and(|old| old.reason == new.reason);
+        if !keeps {
+            set_condition(&mut status.conditions, new, &now);
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Where the groups stand in a roll-out: one look at all of them, counted by wave.
+
+use jiff::Timestamp;
+
+use super::choose::{Choice, TakeReason, Wait, WaitReason};
+use super::group::{Forecast, GroupFacts, uid_hash};
+use super::view::RolloutView;
+use crate::api::names::condition;
+use crate::api::{GroupBehind, RolloutCounts};
+
+/// The most groups that the status lists as behind.
+const MAX_BEHIND: usize = 50;
+
+/// All groups, counted.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Survey {
+    /// One for each wave of the policy.
+    pub waves: Vec<WaveSurvey>,
+    /// All groups.
+    pub counts: RolloutCounts,
+    /// Groups of which the controller has not found out what the target means for them.
+    pub unknown: usize,
+    /// Groups that take a content in this moment, or whose nodes are being replaced outside of the waves.
+    pub moving: usize,
+    /// Groups that have the target and something to go back to.
+    pub on_target: usize,
+    /// Groups that are behind although their wave is open or passed.
+    pub behind: Vec<GroupBehind>,
+    /// Affected groups: the hash of the UID, and a bit for each wave whose selectors match.
+    pub affected: Vec<(i64, u32)>,
+    /// Groups on which the target failed, with the failure.
+    pub failures: Vec<(String, String)>,
+}
+
+/// The affected groups of one wave.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct WaveSurvey {
+    /// All of them.
+    pub groups: usize,
+    /// Those that have not taken the target yet, and will.
+    pub waiting: usize,
+    /// Those whose nodes are being replaced.
+    pub rolling: usize,
+    /// Those all of whose nodes run the target.
+    pub done: usize,
+    /// Those on which it failed, or that cannot use it.
+    pub failed: usize,
+    /// Those that are not waited for.
+    pub held: usize,
+    /// When the last group was done.
+    pub last_settled: Option<Timestamp>,
+}
+
+/// Where one group stands.
+#[derive(Clone, Debug, PartialEq)]
+enum Standing {
+    /// It has no part in the roll-out: it is deleted or excluded.
+    Ignored,
+    /// The target changes nothing of it.
+    Untouched,
+    /// It has the target, and no node had to be replaced.
+    InPlace,
+    /// It takes a content in this moment, or replaces nodes outside of the waves.
+    Moving,
+    /// It has not taken the target yet, and will.
+    Waiting,
+    /// Its nodes are being replaced.
+    Rolling,
+    /// All its nodes run the target, since then.
+    Done(Option<Timestamp>),
+    /// The target failed on it, or it cannot use it.
+    Failed(String),
+    /// It is not waited for.
+    Held(WaitReason, String),
+}
+
+impl Survey {
+    /// An empty survey for the waves of a roll-out.
+    pub(crate) fn new(view: &RolloutView) -> Self {
+        Self { waves: vec![WaveSurvey::default(); view.policy.waves.len()], ..Self::default() }
+    }
+
+    /// Counts a group. `is_stuck`: it has made no progress for as long as the policy's patience.
+    pub(crate) fn add(&mut self, view: &RolloutView, group: &GroupFacts, choice: &Choice, is_stuck: bool) {
+        let standing = standing(view, group, choice, is_stuck);
+        let is_known = *group.forecast != Forecast::Unknown || group.has(&view.target.hash);
+        if standing != Standing::Ignored && !is_known {
+            self.unknown += 1;
+        }
+        if group.has(&view.target.hash) && !group.is_deleting && !group.is_excluded(view) {
+            self.on_target += 1;
+        }
+        match standing {
+            Standing::Ignored => {}
+            Standing::Untouched => self.counts.untouched += 1,
+            Standing::InPlace => self.counts.in_place += 1,
+            Standing::Moving => {
+                self.counts.in_place += 1;
+                self.moving += 1;
+            }
+            Standing::Waiting | Standing::Rolling | Standing::Done(_) | Standing::Failed(_) | Standing::Held(..) => {
+                self.add_affected(view, group, choice, standing)
+            }
+        }
+    }
+
+    fn add_affected(&mut self, view: &RolloutView, group: &GroupFacts, choice: &Choice, standing: Standing) {
+        let index = group.wave(view);
+        let nodes = match group.forecast {
+            Forecast::Rotates(nodes) => *nodes,
+            Forecast::Unknown | Forecast::Untouched | Forecast::InPlace | Forecast::Blocked { .. } => 0,
+        };
+        self.counts.affected += 1;
+        self.counts.nodes += i64::try_from(nodes).unwrap_or_default();
+        let selected = view.policy.waves.iter().enumerate().filter(|(_, wave)| group.is_selected(wave));
+        self.affected.push((uid_hash(group.uid), selected.fold(0, |bits, (wave, _)| bits | 1 << wave)));
+        let wave = &mut self.waves[index];
+        wave.groups += 1;
+        let mut behind = None;
+        match standing {
+            Standing::Waiting => wave.waiting += 1,
+            Standing::Rolling => wave.rolling += 1,
+            Standing::Done(at) => {
+                wave.done += 1;
+                self.counts.done += 1;
+                wave.last_settled = wave.last_settled.max(at);
+            }
+            Standing::Failed(why) => {
+                wave.failed += 1;
+                self.counts.failed += 1;
+                self.failures.push((group.key.to_owned(), why.clone()));
+                behind = Some(("Failed".to_owned(), why));
+            }
+            Standing::Held(reason, why) => {
+                wave.held += 1;
+                self.counts.held += 1;
+                behind = Some((reason.to_string(), why));
+            }
+            Standing::Ignored | Standing::Untouched | Standing::InPlace | Standing::Moving => {}
+        }
+        if let Some((reason, message)) = behind.filter(|_| self.behind.len() < MAX_BEHIND) {
+            let on = match choice {
+                Choice::Use { content, .. } => content.as_ref().map(|content| content.name.clone()),
+                Choice::Take(take) => Some(take.content.name.clone()),
+            };
+            let message = message.chars().take(300).collect();
+            self.behind.push(GroupBehind { group: group.key.to_owned(), on, reason, message });
+        }
+    }
+}
+
+fn standing(view: &RolloutView, group: &GroupFacts, choice: &Choice, is_stuck: bool) -> Standing {
+    if group.is_deleting || group.is_excluded(view) {
+        return Standing::Ignored;
+    }
+    match choice {
+        Choice::Take(take) => match &take.why {
+            TakeReason::Failed(failure) => Standing::Failed(failure.clone()),
+            TakeReason::Wave(_) => Standing::Waiting,
+            TakeReason::InPlace
+            | TakeReason::WayBack
+            | TakeReason::Included
+            | TakeReason::Returned
+            | TakeReason::Superseded => Standing::Moving,
+        },
+        Choice::Use { waits: Some(wait), .. } => waiting(group, wait),
+        Choice::Use { content: Some(content), waits: None, .. } if content.hash == view.target.hash => {
+            on_target(view, group, is_stuck)
+        }
+        Choice::Use { .. } => Standing::Ignored,
+    }
+}
+
+fn on_target(view: &RolloutView, group: &GroupFacts, is_stuck: bool) -> Standing {
+    let record = group.record().filter(|_| group.took(&view.target));
+    match record {
+        None if group.has(&view.target.hash) => Standing::InPlace,
+        None => Standing::Untouched,
+        Some(record) if record.wave.is_none() && record.settled.is_none() => Standing::Moving,
+        Some(record) if record.wave.is_none() => Standing::InPlace,
+        Some(record) => match &record.settled {
+            Some(at) => Standing::Done(at.parse().ok()),
+            None if is_stuck => {
+                let why =
+                    "no node was replaced for as long as the patience of the roll-out; see the group's conditions";
+                Standing::Held(WaitReason::Stuck, why.to_owned())
+            }
+            None => Standing::Rolling,
+        },
+    }
+}
+
+fn waiting(group: &GroupFacts, wait: &Wait) -> Standing {
+    match (wait.reason, group.forecast) {
+        (WaitReason::CannotUse, Forecast::Blocked { reason, .. }) if is_stalled_by(group, reason) => {
+            Standing::Held(wait.reason, wait.message.clone())
+        }
+        (WaitReason::CannotUse | WaitReason::FailedBefore, _) => Standing::Failed(wait.message.clone()),
+        (reason, Forecast::InPlace) if !reason.is_out() => Standing::Moving,
+        (reason, _) if reason.is_out() => Standing::Held(reason, wait.message.clone()),
+        _ => Standing::Waiting,
+    }
+}
+
+/// Whether the group is blocked by this already, with the content that it has: a mistake of its tenant halts nobody else.
+fn is_stalled_by(group: &GroupFacts, reason: &str) -> bool {
+    group.status.conditions.iter().any(|found| {
+        [condition::STALLED, condition::FIELDS_REJECTED].contains(&found.r#type.as_str())
+            && found.is_true()
+            && found.has_reason(reason)
+    })
+}

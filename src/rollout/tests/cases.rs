@@ -1,0 +1,351 @@
+//! The cases that people ask about, one by one.
+
+use super::world::{Did, Group, World, group};
+use crate::api::{RolloutPhase, WaveState};
+use crate::rollout::TakeReason;
+
+const CANARY: &str = "waves: [{name: canary, namespaces: 'rollout/wave = canary', soak: 10m}, {name: rest}]";
+
+fn canary(name: &str) -> Group {
+    Group { namespace: [("rollout/wave".to_owned(), "canary".to_owned())].into(), ..group(name) }
+}
+
+fn two_waves() -> World {
+    World::new(CANARY, vec![canary("c"), group("a"), group("b")])
+}
+
+#[test]
+fn change_reaches_the_canary_first_and_the_rest_after_the_soak() {
+    let mut world = two_waves();
+    world.image = "ami-2".into();
+    world.run(10);
+    assert_eq!(world.images(), ["ami-2", "ami-1", "ami-1"]);
+    assert_eq!(world.waves("r2")[0].1, WaveState::Soaking);
+    world.run(60);
+    assert_eq!(world.images(), ["ami-2"; 3]);
+    assert_eq!(world.phase("r2"), RolloutPhase::Complete);
+}
+
+/// A roll-out that waits must cost nothing: no status is written while it soaks.
+#[test]
+fn soak_writes_nothing() {
+    let mut world = two_waves();
+    world.image = "ami-2".into();
+    world.run(15);
+    let writes = world.writes;
+    world.run(20);
+    assert_eq!((world.writes, world.waves("r2")[0].1), (writes, WaveState::Soaking));
+}
+
+#[test]
+fn bad_image_halts_in_the_canary_which_goes_back_by_itself() {
+    let mut world = two_waves();
+    world.group("c").bad_images.insert("ami-2".into());
+    world.image = "ami-2".into();
+    world.settle();
+    assert_eq!(world.phase("r2"), RolloutPhase::Halted);
+    assert_eq!(world.images(), ["ami-1"; 3]);
+    assert!(world.groups[1].log.is_empty() && world.groups[2].log.is_empty(), "no other tenant is touched");
+    let status = world.revision("r2").status.clone().expect("a status");
+    let halted = status.conditions.iter().find(|found| found.r#type == "Halted").expect("a condition");
+    assert!(halted.message.as_deref().is_some_and(|text| text.contains("team/c")), "{halted:?}");
+    assert_eq!(status.behind[0].group, "team/c");
+    // The mended change is another revision, which goes through the waves again.
+    world.image = "ami-3".into();
+    world.settle();
+    assert_eq!((world.images(), world.phase("r3")), (vec!["ami-3".to_owned(); 3], RolloutPhase::Complete));
+    assert_eq!(world.phase("r2"), RolloutPhase::Superseded);
+}
+
+#[test]
+fn failure_with_on_failure_return_takes_all_groups_back() {
+    let policy =
+        "{onFailure: return, waves: [{name: first, groups: 'tier = one', soak: 1m}, {name: rest, maxFailures: 0}]}";
+    let early = Group { annotations: [("tier".to_owned(), "one".to_owned())].into(), ..group("early") };
+    let mut world = World::new(policy, vec![early, group("a"), group("b")]);
+    world.group("b").bad_images.insert("ami-2".into());
+    world.image = "ami-2".into();
+    world.settle();
+    assert_eq!((world.images(), world.phase("r2")), (vec!["ami-1".to_owned(); 3], RolloutPhase::Aborted));
+    // The ConfigMap still has it, and new groups must not begin with it.
+    world.groups.push(group("new"));
+    world.settle();
+    assert_eq!(world.images(), ["ami-1"; 4]);
+    // The revert in Git is complete at once.
+    world.image = "ami-1".into();
+    world.settle();
+    assert_eq!(world.phase("r3"), RolloutPhase::Complete);
+}
+
+#[test]
+fn group_that_cannot_use_the_change_keeps_what_it_has() {
+    let mut world = two_waves();
+    world.group("c").unusable_images.insert("ami-2".into());
+    world.image = "ami-2".into();
+    world.settle();
+    assert_eq!((world.images(), world.phase("r2")), (vec!["ami-1".to_owned(); 3], RolloutPhase::Halted));
+    assert!(world.groups[0].log.is_empty(), "it never took it");
+}
+
+#[test]
+fn resume_tries_the_failed_group_again() {
+    let mut world = two_waves();
+    world.group("c").bad_images.insert("ami-2".into());
+    world.image = "ami-2".into();
+    world.settle();
+    world.group("c").bad_images.clear();
+    world.settle();
+    assert_eq!(world.phase("r2"), RolloutPhase::Halted, "nobody ordered it to go on");
+    world.revision("r2").spec.orders.retries = 1;
+    world.settle();
+    assert_eq!((world.images(), world.phase("r2")), (vec!["ami-2".to_owned(); 3], RolloutPhase::Complete));
+}
+
+#[test]
+fn paused_roll_out_begins_no_node_and_goes_on_when_resumed() {
+    let mut world = two_waves();
+    world.image = "ami-2".into();
+    world.run_until(|world| world.groups[0].log.iter().any(|did| matches!(did, Did::Replaced { .. })));
+    world.revision("r2").spec.orders.paused = true;
+    let images = world.images();
+    world.settle();
+    assert_eq!(world.images(), images);
+    world.revision("r2").spec.orders.paused = false;
+    world.settle();
+    assert_eq!(world.images(), ["ami-2"; 3]);
+}
+
+#[test]
+fn aborted_change_goes_back_and_stays_back() {
+    let mut world = two_waves();
+    world.image = "ami-2".into();
+    world.run(10);
+    world.revision("r2").spec.orders.aborted = true;
+    world.settle();
+    assert_eq!((world.images(), world.phase("r2")), (vec!["ami-1".to_owned(); 3], RolloutPhase::Aborted));
+}
+
+/// `undo` after a complete roll-out.
+#[test]
+fn complete_change_can_be_taken_back() {
+    let mut world = two_waves();
+    world.image = "ami-2".into();
+    world.settle();
+    world.revision("r2").spec.orders.aborted = true;
+    world.settle();
+    assert_eq!((world.images(), world.phase("r2")), (vec!["ami-1".to_owned(); 3], RolloutPhase::Aborted));
+}
+
+#[test]
+fn revert_in_git_waits_for_no_wave() {
+    let mut world = two_waves();
+    world.image = "ami-2".into();
+    world.run(10);
+    world.image = "ami-1".into();
+    world.run(6);
+    assert_eq!(world.images(), ["ami-1"; 3]);
+    world.settle();
+    assert_eq!(world.phase("r3"), RolloutPhase::Complete);
+    // The same change again is another attempt, which begins at the first wave.
+    world.image = "ami-2".into();
+    world.run(10);
+    assert_eq!(world.images(), ["ami-2", "ami-1", "ami-1"]);
+}
+
+#[test]
+fn newest_revision_wins_and_groups_step_back_from_what_they_had_not_begun() {
+    let mut world = two_waves();
+    world.image = "ami-2".into();
+    world.run_until(|world| !world.groups[0].taken().is_empty());
+    world.revision("r2").spec.orders.paused = true;
+    world.run(2);
+    world.image = "ami-3".into();
+    world.settle();
+    let replaced = |to: &str| {
+        world.groups[0].log.iter().filter(|did| matches!(did, Did::Replaced { to: image, .. } if image == to)).count()
+    };
+    assert_eq!((replaced("ami-2"), replaced("ami-3"), world.images()), (0, 2, vec!["ami-3".to_owned(); 3]));
+}
+
+/// Otherwise a change of a tag would release an image that the canary has not proved.
+#[test]
+fn soak_goes_on_across_a_change_without_rotation() {
+    let mut world = two_waves();
+    world.image = "ami-2".into();
+    world.run(10);
+    for number in 0..10 {
+        world.tag = format!("tag-{number}");
+        world.run(2);
+        assert_eq!(world.images(), ["ami-2", "ami-1", "ami-1"]);
+    }
+    // Ten minutes of soak are 40 polls, of which about 25 have passed.
+    world.run(30);
+    assert_eq!(world.images(), ["ami-2"; 3], "the soak was begun again");
+}
+
+/// A failure after the soak was carried over goes back to what was complete, not to what was superseded.
+#[test]
+fn failed_group_goes_back_to_what_was_complete() {
+    let mut world = two_waves();
+    world.image = "ami-2".into();
+    world.run(10);
+    world.image = "ami-3".into();
+    world.group("c").bad_images.insert("ami-3".into());
+    world.settle();
+    assert_eq!(world.images(), ["ami-1"; 3]);
+}
+
+#[test]
+fn locked_group_is_not_waited_for_and_follows_when_the_lock_is_gone() {
+    let mut world = two_waves();
+    world.group("c").locked = true;
+    world.image = "ami-2".into();
+    world.settle();
+    assert_eq!(
+        (world.images(), world.phase("r2")),
+        (vec!["ami-1".into(), "ami-2".into(), "ami-2".into()], RolloutPhase::Complete)
+    );
+    assert_eq!(world.revision("r2").status.clone().expect("a status").behind[0].reason, "Locked");
+    world.group("c").locked = false;
+    world.settle();
+    assert_eq!(world.images(), ["ami-2"; 3]);
+}
+
+#[test]
+fn change_without_rotation_reaches_all_groups_at_once() {
+    let mut world = two_waves();
+    world.tag = "two".into();
+    world.run(4);
+    let last = Did::Took { image: "ami-1".into(), why: TakeReason::InPlace };
+    assert!(world.groups.iter().all(|group| group.log == [last.clone()]), "{:?}", world.groups[0].log);
+    assert_eq!(world.phase("r2"), RolloutPhase::Complete);
+}
+
+#[test]
+fn percentage_takes_the_same_groups_each_time_and_at_least_one() {
+    let policy = "waves: [{name: some, percent: 10, soak: 1m}, {name: rest}]";
+    for count in [1_usize, 3, 40] {
+        let names: Vec<String> = (0..count).map(|index| format!("g{index}")).collect();
+        let mut world = World::new(policy, names.iter().map(|name| group(name)).collect());
+        let early = |world: &World, image: &str| {
+            let took = |group: &&Group| {
+                group.log.iter().any(|did| matches!(did, Did::Took { image: taken, why: TakeReason::Wave(wave) } if taken == image && wave == "some"))
+            };
+            world.groups.iter().filter(took).map(|group| group.key.clone()).collect::<Vec<_>>()
+        };
+        world.image = "ami-2".into();
+        world.settle();
+        let first = early(&world, "ami-2");
+        assert_eq!(first.len(), count.div_ceil(10), "{count} groups");
+        world.image = "ami-3".into();
+        world.settle();
+        assert_eq!(early(&world, "ami-3"), first, "the others are not disturbed early");
+        assert_eq!(world.images(), vec!["ami-3"; count]);
+    }
+}
+
+#[test]
+fn new_group_begins_with_what_its_wave_has() {
+    let mut world = two_waves();
+    world.image = "ami-2".into();
+    world.run(10);
+    let new = |name: &str, canary: bool| {
+        let base = group(name);
+        let namespace =
+            if canary { [("rollout/wave".to_owned(), "canary".to_owned())].into() } else { base.namespace.clone() };
+        Group { nodes: vec![], namespace, ..base }
+    };
+    world.groups.push(new("c2", true));
+    world.groups.push(new("a2", false));
+    world.run(3);
+    let named = |world: &World, index: usize| world.groups[index].status.boundaries_revision.clone();
+    assert_eq!(named(&world, 3), Some(super::world::hash_of(&world)));
+    assert_eq!(named(&world, 4), named(&world, 1), "it has what the others of its wave have");
+}
+
+#[test]
+fn removed_policy_does_not_release_a_change_that_is_under_way() {
+    let mut world = two_waves();
+    world.image = "ami-2".into();
+    world.run(10);
+    world.policy = None;
+    world.run(10);
+    assert_eq!(world.images(), ["ami-2", "ami-1", "ami-1"]);
+    world.run(60);
+    assert_eq!(world.images(), ["ami-2"; 3], "the policy that it began with ends it");
+}
+
+#[test]
+fn wave_of_deleted_groups_passes() {
+    let mut world = two_waves();
+    world.image = "ami-2".into();
+    world.run_until(|world| !world.groups[0].taken().is_empty());
+    world.group("c").deleted = true;
+    world.settle();
+    assert_eq!((world.images(), world.phase("r2")), (vec!["ami-2".to_owned(); 2], RolloutPhase::Complete));
+}
+
+/// A tenant that breaks its own group halts nobody.
+#[test]
+fn failure_after_an_edit_of_the_tenant_is_its_own() {
+    let mut world = two_waves();
+    world.image = "ami-2".into();
+    world.run_until(|world| !world.groups[0].taken().is_empty());
+    let group = world.group("c");
+    group.generation = 2;
+    group.bad_images.insert("ami-2".into());
+    world.run(60);
+    assert_ne!(world.phase("r2"), RolloutPhase::Halted);
+}
+
+#[test]
+fn skipped_wave_is_not_waited_for() {
+    let mut world = two_waves();
+    world.image = "ami-2".into();
+    world.run(3);
+    world.revision("r2").spec.orders.skipped = vec!["canary".into()];
+    world.run(8);
+    assert_eq!(world.images(), ["ami-2"; 3]);
+}
+
+#[test]
+fn group_that_an_order_leaves_out_stays() {
+    let mut world = two_waves();
+    world.image = "ami-2".into();
+    world.poll();
+    world.revision("r2").spec.orders.without = vec!["team/a".into()];
+    world.settle();
+    assert_eq!(world.images(), ["ami-2", "ami-1", "ami-2"]);
+    assert_eq!(world.phase("r2"), RolloutPhase::Complete);
+}
+
+/// A stored revision that a person deletes stops the group that needs it, and no other.
+#[test]
+fn group_whose_revision_is_gone_changes_nothing_until_its_turn() {
+    let mut world = two_waves();
+    world.group("a").locked = true;
+    world.image = "ami-2".into();
+    world.settle();
+    world.group("a").status.config_md5 = Some("of another generation".into());
+    world.revisions.retain(|revision| revision.metadata.name.as_deref() != Some("r1"));
+    world.image = "ami-3".into();
+    world.settle();
+    assert_eq!(world.images(), ["ami-3", "ami-1", "ami-3"]);
+    world.group("a").locked = false;
+    world.settle();
+    assert_eq!(world.images(), ["ami-3"; 3]);
+}
+
+/// A lock of everything must not let the waves pass as if nobody were in them.
+#[test]
+fn locked_config_map_opens_no_wave() {
+    let mut world = two_waves();
+    world.config_problem = Some("the ConfigMap has the annotation lock-upgrades".into());
+    world.image = "ami-2".into();
+    world.settle();
+    assert_eq!(world.images(), ["ami-1"; 3]);
+    assert!(world.waves("r2").iter().all(|(_, state)| *state == WaveState::Waiting));
+    world.config_problem = None;
+    world.run(10);
+    assert_eq!(world.images(), ["ami-2", "ami-1", "ami-1"]);
+}

@@ -1,0 +1,5 @@
+//! Roll-outs played over simulated groups. What a group did is judged from its own record, not from the decisions.
+
+mod cases;
+mod properties;
+mod world;

@@ -1,0 +1,139 @@
+//! What holds whatever happens: random policies, groups, changes, orders and restarts.
+
+use proptest::prelude::*;
+
+use super::world::{Did, Group, World, group};
+use crate::api::{RolloutPhase, WaveState};
+use crate::rollout::TakeReason;
+
+/// What happens between two polls.
+#[derive(Clone, Debug)]
+enum Act {
+    Poll(usize),
+    Image(usize),
+    Tag(usize),
+    Pause(bool),
+    Abort,
+    Retry,
+    Skip(usize),
+    Lock(usize, bool),
+    Delete(usize),
+    Create(usize),
+    TenantEdit(usize),
+    Restart,
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        8 => (1..40usize).prop_map(Act::Poll),
+        3 => (1..5usize).prop_map(Act::Image),
+        1 => (0..3usize).prop_map(Act::Tag),
+        1 => any::<bool>().prop_map(Act::Pause),
+        1 => Just(Act::Abort),
+        1 => Just(Act::Retry),
+        1 => (0..3usize).prop_map(Act::Skip),
+        1 => (0..6usize, any::<bool>()).prop_map(|(index, locks)| Act::Lock(index, locks)),
+        1 => (0..6usize).prop_map(Act::Delete),
+        1 => (0..100usize).prop_map(Act::Create),
+        1 => (0..6usize).prop_map(Act::TenantEdit),
+        2 => Just(Act::Restart),
+    ]
+}
+
+const POLICIES: [&str; 4] = [
+    "waves: [{name: w0, namespaces: 'wave = 0', soak: 5m}, {name: w1, namespaces: 'wave = 1', soak: 2m}, {name: w2}]",
+    "{onFailure: return, waves: [{name: w0, percent: 20, soak: 3m}, {name: w1, percent: 50}, {name: w2}]}",
+    "waves: [{name: w0, namespaces: 'wave = 0', maxFailures: 1}, {name: w1, percent: 50, maxFailures: 50%}, {name: w2, maxFailures: 100%}]",
+    "withoutRotation: waves",
+];
+
+fn some_group(number: usize) -> Group {
+    let mut found = group(&format!("g{number}"));
+    found.namespace = [("wave".to_owned(), (number % 3).to_string())].into();
+    found
+}
+
+fn apply(world: &mut World, act: &Act, made: &mut usize) {
+    let target = world.revisions.last().and_then(|revision| revision.metadata.name.clone()).expect("a revision");
+    let count = world.groups.len();
+    match act {
+        Act::Poll(count) => world.run(*count),
+        Act::Image(number) => world.image = format!("ami-{number}"),
+        Act::Tag(number) => world.tag = format!("tag-{number}"),
+        Act::Pause(paused) => world.revision(&target).spec.orders.paused = *paused,
+        Act::Abort => world.revision(&target).spec.orders.aborted = true,
+        Act::Retry => {
+            let orders = &mut world.revision(&target).spec.orders;
+            orders.aborted = false;
+            orders.retries += 1;
+        }
+        Act::Skip(wave) => world.revision(&target).spec.orders.skipped = vec![format!("w{wave}")],
+        Act::Lock(index, locks) => world.groups[index % count].locked = *locks,
+        Act::Delete(index) if world.groups.iter().filter(|group| !group.deleted).count() > 1 => {
+            world.groups[index % count].deleted = true;
+        }
+        Act::Delete(_) => {}
+        Act::Create(number) => {
+            *made += 1;
+            let mut new = some_group(100 + *number + *made * 1000);
+            new.nodes.clear();
+            world.groups.push(new);
+        }
+        Act::TenantEdit(index) => world.groups[index % count].generation += 1,
+        Act::Restart => world.restart(),
+    }
+}
+
+/// Every group that takes a revision in its wave does so after all waves before it have passed; a group that a brake holds
+/// replaces no node.
+fn judge(before: &World, after: &World) -> Result<(), TestCaseError> {
+    for (index, group) in after.groups.iter().enumerate() {
+        let known = before.groups.get(index).map_or(0, |old| old.log.len());
+        for did in &group.log[known..] {
+            let Did::Took { why: TakeReason::Wave(name), .. } = did else { continue };
+            let target = after.revisions.last().and_then(|found| found.metadata.name.clone()).unwrap_or_default();
+            let waves = after.waves(&target);
+            let position = waves.iter().position(|(wave, _)| wave == name).unwrap_or_default();
+            let open = waves[..position].iter().all(|(_, state)| *state == WaveState::Passed);
+            prop_assert!(open, "{} took {target} in {name} while {waves:?}", group.key);
+        }
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    /// Orders, failures and restarts in any order: waves open one after another, nothing is lost, and once people have let
+    /// it go on, every group has the newest revision or is listed with a reason.
+    #[test]
+    fn roll_outs_keep_their_order_and_come_to_an_end(
+        policy in prop::sample::select(POLICIES.to_vec()),
+        bad in prop::collection::btree_set((0..6usize, 2..5usize), 0..3),
+        acts in prop::collection::vec(act(), 1..25),
+    ) {
+        let mut world = World::new(policy, (0..6).map(some_group).collect());
+        for (index, image) in &bad {
+            world.groups[*index].bad_images.insert(format!("ami-{image}"));
+        }
+        let mut made = 0;
+        for act in &acts {
+            let polls = if let Act::Poll(count) = act { *count } else { 1 };
+            apply(&mut world, &match act { Act::Poll(_) => Act::Restart, other => other.clone() }, &mut made);
+            for _ in 0..polls {
+                let before = world.clone();
+                world.poll();
+                judge(&before, &world)?;
+            }
+        }
+        // People take their brakes away, and a good change follows.
+        world.groups.iter_mut().for_each(|group| group.locked = false);
+        world.image = "ami-9".into();
+        world.poll();
+        world.settle();
+        let target = world.revisions.last().and_then(|found| found.metadata.name.clone()).expect("a revision");
+        prop_assert_eq!(world.phase(&target), RolloutPhase::Complete);
+        let images = world.images();
+        prop_assert!(images.iter().all(|image| image.is_empty() || image == "ami-9"), "{:?}", images);
+    }
+}

@@ -1,0 +1,390 @@
+//! A simulated cluster: groups whose nodes run contents of the ConfigMap, and the controller's passes over them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::api::names::condition;
+use crate::api::{
+    BoundariesRevision, Condition, InstanceGroupStatus, NodeCounts, RolloutPhase, WaveState, rfc3339, set_condition,
+};
+use crate::boundaries::active::select_active;
+use crate::boundaries::{ROLLOUT_KEY, content_hash};
+use crate::rollout::{
+    Choice, ChoiceInput, Current, Forecast, GroupFacts, History, HistoryStep, ProgressInput, RolloutView, Stored,
+    Survey, TakeReason, advance, choose, next_step,
+};
+
+pub(super) const FAILURE_DELAY: SignedDuration = SignedDuration::from_secs(60);
+const POLL: SignedDuration = SignedDuration::from_secs(15);
+
+/// A simulated group.
+#[derive(Clone, Debug)]
+pub(super) struct Group {
+    pub key: String,
+    pub uid: String,
+    pub generation: i64,
+    pub annotations: BTreeMap<String, String>,
+    pub namespace: BTreeMap<String, String>,
+    pub status: InstanceGroupStatus,
+    /// The image that each node runs.
+    pub nodes: Vec<String>,
+    /// Images whose nodes never become Ready.
+    pub bad_images: BTreeSet<String>,
+    /// Images that the group cannot use.
+    pub unusable_images: BTreeSet<String>,
+    pub locked: bool,
+    pub deleted: bool,
+    /// What happened, for the judges.
+    pub log: Vec<Did>,
+}
+
+/// What a group did.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Did {
+    /// It recorded that it takes a content.
+    Took { image: String, why: TakeReason },
+    /// It replaced a node.
+    Replaced { from: String, to: String },
+}
+
+/// The cluster.
+#[derive(Clone)]
+pub(super) struct World {
+    pub now: Timestamp,
+    /// Text of the key `rollout`.
+    pub policy: Option<String>,
+    pub image: String,
+    /// A default that replaces no node.
+    pub tag: String,
+    /// Why the ConfigMap lets no group take anything.
+    pub config_problem: Option<String>,
+    pub groups: Vec<Group>,
+    pub revisions: Vec<BoundariesRevision>,
+    ready: Vec<String>,
+    versions: i64,
+    known: Option<Arc<RolloutView>>,
+    known_policy: Option<String>,
+    pub writes: usize,
+}
+
+pub(super) fn group(name: &str) -> Group {
+    Group {
+        key: format!("team/{name}"),
+        uid: format!("uid-{name}"),
+        generation: 1,
+        annotations: BTreeMap::new(),
+        namespace: BTreeMap::new(),
+        status: InstanceGroupStatus::default(),
+        nodes: vec!["ami-1".into(); 2],
+        bad_images: BTreeSet::new(),
+        unusable_images: BTreeSet::new(),
+        locked: false,
+        deleted: false,
+        log: vec![],
+    }
+}
+
+impl World {
+    /// A cluster whose groups all run `ami-1`, whose roll-out is complete.
+    pub(super) fn new(policy: &str, groups: Vec<Group>) -> Self {
+        let mut world = World {
+            now: Timestamp::from_second(1_800_000_000).expect("a time"),
+            policy: Some(policy.to_owned()),
+            image: "ami-1".into(),
+            tag: "one".into(),
+            config_problem: None,
+            groups,
+            revisions: vec![],
+            ready: vec![],
+            versions: 0,
+            known: None,
+            known_policy: None,
+            writes: 0,
+        };
+        world.run(20);
+        assert_eq!(world.phase("r1"), RolloutPhase::Complete, "{:?}", world.revisions[0].status);
+        world.groups.iter_mut().for_each(|group| group.log.clear());
+        world
+    }
+
+    fn data(&self) -> BTreeMap<String, String> {
+        let defaults = format!(
+            "spec: {{eks: {{configuration: {{image: {}, tags: [{{key: t, value: {}}}]}}}}}}",
+            self.image, self.tag
+        );
+        let policy = self.policy.iter().map(|text| (ROLLOUT_KEY.to_owned(), text.clone()));
+        let restricted = "restricted: [spec.eks.configuration.image, spec.eks.configuration.tags]".to_owned();
+        [("boundaries".to_owned(), restricted), ("defaults".to_owned(), defaults)].into_iter().chain(policy).collect()
+    }
+
+    pub(super) fn revision(&mut self, name: &str) -> &mut BoundariesRevision {
+        let found = self.revisions.iter_mut().find(|revision| revision.metadata.name.as_deref() == Some(name));
+        found.expect("the revision is stored")
+    }
+
+    pub(super) fn phase(&self, name: &str) -> RolloutPhase {
+        let found = self.revisions.iter().find(|revision| revision.metadata.name.as_deref() == Some(name));
+        found.and_then(|found| found.status.as_ref()).and_then(|status| status.phase).expect("a phase")
+    }
+
+    pub(super) fn waves(&self, name: &str) -> Vec<(String, WaveState)> {
+        let found = self.revisions.iter().find(|revision| revision.metadata.name.as_deref() == Some(name));
+        let waves = found.and_then(|found| found.status.clone()).map(|status| status.waves).unwrap_or_default();
+        waves.into_iter().map(|wave| (wave.name, wave.state.unwrap_or_default())).collect()
+    }
+
+    pub(super) fn group(&mut self, name: &str) -> &mut Group {
+        self.groups.iter_mut().find(|group| group.key == format!("team/{name}")).expect("the group exists")
+    }
+
+    /// The image of each group's nodes.
+    pub(super) fn images(&self) -> Vec<String> {
+        let image = |group: &Group| {
+            let images: BTreeSet<&String> = group.nodes.iter().collect();
+            images.into_iter().cloned().collect::<Vec<_>>().join("+")
+        };
+        self.groups.iter().filter(|group| !group.deleted).map(image).collect()
+    }
+
+    fn store(&mut self) {
+        let data = self.data();
+        let history = History {
+            needed: self.groups.iter().filter_map(|group| group.status.boundaries_revision.clone()).collect(),
+            ..History::default()
+        };
+        let current = Current { data: &data, from: Default::default() };
+        while let Some(step) = next_step(&self.revisions, None, &current, &history, "im") {
+            match step {
+                HistoryStep::Create(mut revision) => {
+                    revision.metadata.resource_version = Some("1".into());
+                    revision.metadata.uid = revision.metadata.name.clone();
+                    self.revisions.push(*revision);
+                }
+                HistoryStep::Delete { name, .. } => {
+                    self.revisions.retain(|revision| revision.metadata.name.as_ref() != Some(&name));
+                }
+            }
+        }
+    }
+
+    fn view(&mut self) -> Option<Arc<RolloutView>> {
+        let data = self.data();
+        let hash = content_hash(&data);
+        let known = self.known.as_ref().filter(|known| known.target.hash == hash && self.policy == self.known_policy);
+        let active = match known {
+            Some(known) => known.target.active.clone(),
+            None => Arc::new(select_active(Some(&data), None, true).0),
+        };
+        self.known_policy.clone_from(&self.policy);
+        let view = RolloutView::new(&self.revisions, &active, self.known.as_deref());
+        let view = view.map(|view| Arc::new(RolloutView { config_problem: self.config_problem.clone(), ..view }));
+        self.known.clone_from(&view);
+        view
+    }
+
+    /// Polls `count` times.
+    pub(super) fn run(&mut self, count: usize) {
+        (0..count).for_each(|_| self.poll());
+    }
+
+    /// Polls until something is so; panics when that takes too long.
+    pub(super) fn run_until(&mut self, is_so: impl Fn(&World) -> bool) {
+        for _ in 0..200 {
+            if is_so(self) {
+                return;
+            }
+            self.poll();
+        }
+        panic!("it does not happen: {:?}", self.revisions.last().and_then(|found| found.status.clone()));
+    }
+
+    /// Polls until nothing changes for a while; panics when that takes too long.
+    pub(super) fn settle(&mut self) {
+        for _ in 0..400 {
+            let before = self.writes;
+            let images = self.images();
+            self.run(40);
+            if self.writes == before && self.images() == images {
+                return;
+            }
+        }
+        panic!("the cluster does not come to rest: {:?}", self.revisions.last().and_then(|r| r.status.clone()));
+    }
+
+    /// The leader is replaced: what it remembered is lost.
+    pub(super) fn restart(&mut self) {
+        self.ready.clear();
+    }
+
+    /// One poll: each group is reconciled, then the roll-out is looked at.
+    pub(super) fn poll(&mut self) {
+        self.now += POLL;
+        self.store();
+        let Some(view) = self.view() else { return };
+        for index in 0..self.groups.len() {
+            self.reconcile(index, &view);
+        }
+        self.follow();
+    }
+
+    /// One reconcile of a group: it takes a content, or replaces one node for the one that it has.
+    pub(super) fn reconcile(&mut self, index: usize, view: &RolloutView) {
+        let (choice, _) = self.decide(index, view);
+        let now = self.now;
+        let group = &mut self.groups[index];
+        if group.deleted {
+            return;
+        }
+        match choice {
+            Choice::Take(take) => {
+                let image = image_of(&take.content);
+                group.status.boundaries_revision = Some(take.content.hash.clone());
+                group.status.rollout = Some(take.record);
+                group.log.push(Did::Took { image, why: take.why });
+                self.writes += 1;
+            }
+            Choice::Use { content: Some(content), hold, .. } => {
+                let is_locked = hold.is_some() || group.locked;
+                group.rotate(&content, is_locked, now);
+            }
+            Choice::Use { content: None, .. } => {}
+        }
+    }
+
+    fn decide(&self, index: usize, view: &RolloutView) -> (Choice, Forecast) {
+        let group = &self.groups[index];
+        let forecast = group.forecast(view);
+        let lock = group.locked.then_some("the annotation lock-upgrades");
+        let facts = group.facts(&forecast, lock);
+        let merged_hash = |content: &Stored| Some(format!("{}/{}", content.hash, group.generation));
+        let input = ChoiceInput {
+            view,
+            group: facts,
+            merged_hash: &merged_hash,
+            has_room: &|_| true,
+            failure_delay: FAILURE_DELAY,
+            now: self.now,
+        };
+        (choose(&input), forecast)
+    }
+
+    fn follow(&mut self) {
+        let Some(view) = self.view() else { return };
+        let mut survey = Survey::new(&view);
+        for index in 0..self.groups.len() {
+            if !self.groups[index].deleted {
+                let (choice, forecast) = self.decide(index, &view);
+                let lock = self.groups[index].locked.then_some("the annotation lock-upgrades");
+                survey.add(&view, &self.groups[index].facts(&forecast, lock), &choice, false);
+            }
+        }
+        let progress = advance(&ProgressInput {
+            view: &view,
+            survey: &survey,
+            assessment_limit: SignedDuration::from_mins(10),
+            soaked: &|_| None,
+            was_ready: &|wave| self.ready.iter().any(|ready| ready == wave),
+            now: self.now,
+        });
+        self.ready = progress.ready;
+        self.versions += 1;
+        let version = self.versions.to_string();
+        let target = view.target.name.clone();
+        if view.status != progress.status {
+            self.writes += 1;
+        }
+        let revision = self.revision(&target);
+        revision.status = Some(progress.status);
+        revision.metadata.resource_version = Some(version);
+        for (name, _) in &view.superseded {
+            self.revision(name).status.get_or_insert_default().phase = Some(RolloutPhase::Superseded);
+        }
+    }
+}
+
+/// The image in the defaults of a content.
+fn image_of(content: &Stored) -> String {
+    let boundaries = content.active.boundaries.as_ref().expect("boundaries");
+    let empty = crate::boundaries::merge(boundaries, &serde_json::json!({"spec": {}}), false).expect("it merges");
+    empty.spec["eks"]["configuration"]["image"].as_str().unwrap_or_default().to_owned()
+}
+
+impl Group {
+    fn facts<'a>(&'a self, forecast: &'a Forecast, lock: Option<&'a str>) -> GroupFacts<'a> {
+        GroupFacts {
+            key: &self.key,
+            uid: &self.uid,
+            generation: self.generation,
+            is_deleting: self.deleted,
+            status: &self.status,
+            annotations: &self.annotations,
+            namespace: "team",
+            namespace_annotations: &self.namespace,
+            namespace_texts: &self.namespace,
+            lock,
+            forecast,
+        }
+    }
+
+    fn forecast(&self, view: &RolloutView) -> Forecast {
+        let target = image_of(&view.target);
+        let own = self.status.boundaries_revision.as_deref().and_then(|hash| view.stored.get(hash));
+        if own.is_some_and(|own| own.hash == view.target.hash) {
+            return Forecast::Untouched;
+        }
+        if self.unusable_images.contains(&target) {
+            return Forecast::Blocked { reason: "ImageNotFound".into(), message: format!("{target} does not exist") };
+        }
+        match self.nodes.iter().filter(|image| **image != target).count() {
+            0 if !self.nodes.is_empty() => Forecast::InPlace,
+            nodes => Forecast::Rotates(nodes),
+        }
+    }
+
+    /// One pass of a rotation: at most one node is unavailable, and a rotation halts on a node that does not become Ready.
+    fn rotate(&mut self, content: &Stored, is_locked: bool, now: Timestamp) {
+        let image = image_of(content);
+        if self.status.boundaries_revision.is_none() {
+            self.status.boundaries_revision = Some(content.hash.clone());
+            self.status.config_md5 = Some(format!("{}/{}", content.hash, self.generation));
+        }
+        self.status.observed_generation = Some(self.generation);
+        let is_bad = self.nodes.iter().any(|node| *node == image && self.bad_images.contains(node));
+        let halted = Condition::new(condition::ROTATION_HALTED, is_bad, "ReplacementsNotReady", "no node became Ready");
+        set_condition(&mut self.status.conditions, halted, &rfc3339(now));
+        // A replacement that is not Ready makes way for another content, but none follows it.
+        let unready = self.nodes.iter().position(|node| *node != image && self.bad_images.contains(node));
+        let outdated = unready.or_else(|| self.nodes.iter().position(|node| *node != image).filter(|_| !is_bad));
+        if let Some(index) = outdated.filter(|_| !is_locked) {
+            self.log.push(Did::Replaced { from: self.nodes[index].clone(), to: image.clone() });
+            self.nodes[index] = image.clone();
+        }
+        let count = |matches: bool| {
+            let found = self.nodes.iter().filter(|node| (**node == image) == matches).count();
+            i64::try_from(found).unwrap_or_default()
+        };
+        let desired = i64::try_from(self.nodes.len()).unwrap_or_default();
+        self.status.nodes =
+            Some(NodeCounts { desired, updated: count(true), outdated: count(false), ..Default::default() });
+        let is_ready = outdated.is_none() && !is_bad;
+        if let Some(record) = self.status.rollout.as_mut().filter(|record| record.settled.is_none() && is_ready) {
+            record.settled = Some(rfc3339(now));
+        }
+    }
+
+    /// Images of the contents that it took because its wave was open.
+    pub(super) fn taken(&self) -> Vec<&str> {
+        let by_wave = self.log.iter().filter_map(|did| match did {
+            Did::Took { image, why: TakeReason::Wave(_) } => Some(image.as_str()),
+            Did::Took { .. } | Did::Replaced { .. } => None,
+        });
+        by_wave.collect()
+    }
+}
+
+/// The hash of a content with an image, as a group's status names it.
+pub(super) fn hash_of(world: &World) -> String {
+    content_hash(&world.data())
+}

@@ -1,0 +1,157 @@
+//! A roll-out as every decision sees it: the stored revisions, which one the groups are to have, and how far it is.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::api::{BoundariesRevision, BoundariesRevisionStatus, RolloutOrders, RolloutPhase, WaveState};
+use crate::boundaries::active::{ActiveBoundaries, BoundariesSource};
+use crate::boundaries::{Boundaries, ROLLOUT_KEY, RolloutPolicy};
+
+use super::history::sorted;
+
+/// A stored revision, parsed.
+#[derive(Clone, Debug)]
+pub(crate) struct Stored {
+    /// Name, such as r14.
+    pub name: String,
+    /// Order of arrival.
+    pub number: i64,
+    /// Hash of the content.
+    pub hash: String,
+    /// The content.
+    pub active: Arc<ActiveBoundaries>,
+}
+
+/// The roll-out under way, or the one that ended last.
+#[derive(Clone, Debug)]
+pub(crate) struct RolloutView {
+    /// The revision that groups are to have.
+    pub target: Stored,
+    /// UID of the target's object.
+    pub uid: String,
+    /// resourceVersion of the target's object.
+    pub resource_version: String,
+    /// The revision that was complete before it; `None` when the target is the first one.
+    pub stable: Option<Stored>,
+    /// The newest stored revision of each content, by hash.
+    pub stored: BTreeMap<String, Stored>,
+    /// How the target reaches the groups.
+    pub policy: Arc<RolloutPolicy>,
+    /// Whether the policy is the one that the target was stored with, because the ConfigMap has none any more.
+    pub is_kept_policy: bool,
+    /// What people order.
+    pub orders: RolloutOrders,
+    /// What is recorded of its progress.
+    pub status: BoundariesRevisionStatus,
+    /// Older revisions whose roll-out was under way when the target came, with their resourceVersion.
+    pub superseded: Vec<(String, String)>,
+    /// Why no group is given the target now: the live ConfigMap is broken, missing or locked.
+    pub config_problem: Option<String>,
+}
+
+impl RolloutView {
+    /// The roll-out of `active`, which must be among the stored revisions. `None` without a policy, or when the content is
+    /// not stored yet. `known` supplies contents that were parsed before.
+    pub(crate) fn new(
+        revisions: &[BoundariesRevision],
+        active: &Arc<ActiveBoundaries>,
+        known: Option<&RolloutView>,
+    ) -> Option<Self> {
+        let sorted = sorted(revisions);
+        let object = sorted.iter().rev().find(|revision| revision.spec.hash == active.revision)?;
+        let status = object.status.clone().unwrap_or_default();
+        let (policy, is_kept_policy) = match active.boundaries.as_ref().and_then(|found| found.rollout.clone()) {
+            Some(policy) => (policy, false),
+            // Without the key, a change under way would reach every group at once.
+            None if is_under_way(&status) => (kept_policy(object)?, true),
+            None => return None,
+        };
+        let parsed = |revision: &BoundariesRevision| {
+            let hash = &revision.spec.hash;
+            let content = match known.and_then(|known| known.stored.get(hash)) {
+                Some(stored) => stored.active.clone(),
+                None => parse(revision)?,
+            };
+            let name = revision.metadata.name.clone().unwrap_or_default();
+            Some(Stored { name, number: revision.spec.number, hash: hash.clone(), active: content })
+        };
+        let target = Stored { active: active.clone(), ..parsed(object)? };
+        let older = sorted.iter().rev().filter(|revision| revision.spec.number < target.number);
+        let was_complete = |revision: &&&BoundariesRevision| {
+            let phase = revision.status.as_ref().and_then(|status| status.phase);
+            matches!(phase, None | Some(RolloutPhase::Complete))
+        };
+        let stable = older.clone().filter(was_complete).find_map(|revision| parsed(revision));
+        let was_under_way = |revision: &&&BoundariesRevision| revision.status.as_ref().is_some_and(is_under_way);
+        let identity = |revision: &&BoundariesRevision| {
+            let metadata = &revision.metadata;
+            Some((metadata.name.clone()?, metadata.resource_version.clone()?))
+        };
+        let mut stored: BTreeMap<String, Stored> = BTreeMap::new();
+        for revision in sorted.iter().filter_map(|revision| parsed(revision)) {
+            stored.insert(revision.hash.clone(), revision);
+        }
+        stored.insert(target.hash.clone(), target.clone());
+        Some(Self {
+            uid: object.metadata.uid.clone().unwrap_or_default(),
+            resource_version: object.metadata.resource_version.clone().unwrap_or_default(),
+            superseded: older.filter(was_under_way).filter_map(identity).collect(),
+            config_problem: match &active.source {
+                BoundariesSource::LastKnownGood(why) => Some(why.clone()),
+                _ => None,
+            },
+            target,
+            stable,
+            stored,
+            policy,
+            is_kept_policy,
+            orders: object.spec.orders.clone(),
+            status,
+        })
+    }
+
+    /// The phase; `Assessing` before anything is recorded.
+    pub(crate) fn phase(&self) -> RolloutPhase {
+        self.status.phase.unwrap_or(RolloutPhase::Assessing)
+    }
+
+    /// Whether groups take the target as soon as it is known to be another one than theirs: it has no predecessor, or it
+    /// has the content that was complete before, which makes it a way back.
+    pub(crate) fn is_way_back(&self) -> bool {
+        self.stable.as_ref().is_none_or(|stable| stable.hash == self.target.hash)
+    }
+
+    /// The recorded state of the wave at `index`.
+    pub(crate) fn wave_state(&self, index: usize) -> WaveState {
+        let name = self.policy.waves.get(index).map(|wave| wave.name.as_str()).unwrap_or_default();
+        let recorded = self.status.waves.iter().find(|wave| wave.name == name);
+        recorded.and_then(|wave| wave.state).unwrap_or_default()
+    }
+
+    /// Whether people ordered not to wait for the wave.
+    pub(crate) fn is_skipped(&self, wave: &str) -> bool {
+        self.orders.skipped.iter().any(|name| name == wave || name == "*")
+    }
+}
+
+/// Whether a roll-out has begun and not ended.
+pub(crate) fn is_under_way(status: &BoundariesRevisionStatus) -> bool {
+    use RolloutPhase::{Aborted, Assessing, Complete, Halted, Returning, Rolling, Superseded};
+    match status.phase {
+        Some(Assessing | Rolling | Halted | Returning) => true,
+        None | Some(Complete | Aborted | Superseded) => false,
+    }
+}
+
+fn kept_policy(revision: &BoundariesRevision) -> Option<Arc<RolloutPolicy>> {
+    let text = revision.spec.data.get(ROLLOUT_KEY)?;
+    let data = BTreeMap::from([(ROLLOUT_KEY.to_owned(), text.clone())]);
+    Boundaries::parse(&data).ok()?.0.rollout
+}
+
+fn parse(revision: &BoundariesRevision) -> Option<Arc<ActiveBoundaries>> {
+    let (boundaries, _) = Boundaries::parse(&revision.spec.data).ok()?;
+    let revision = boundaries.revision();
+    let source = BoundariesSource::Live;
+    Some(Arc::new(ActiveBoundaries { boundaries: Some(Arc::new(boundaries)), revision, source, warnings: vec![] }))
+}

@@ -1,0 +1,206 @@
+"""Roll-outs of an admin's change in waves: order, soak, halt, way back, orders, restarts."""
+
+import random
+import time
+
+import pytest
+import yaml
+
+from localcloud.tests import support
+from e2e import harness, logs, rotation
+
+REVISIONS = f"{harness.GROUPS}/namespaces/instance-manager/boundariesrevisions"
+DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/boundariesrevisions.instancemgr.keikoproj.io"
+ROLLOUT = 180
+"""How long a test waits for a step of a roll-out, in seconds."""
+
+
+def policy(soak="6s", **more):
+    """A canary wave and the rest."""
+    waves = [{"name": "canary", "namespaces": "rollout/wave = canary", "soak": soak}, {"name": "rest"}]
+    return yaml.safe_dump({"waves": waves, **more})
+
+
+def set_image(cloud, image):
+    """The admin's one line: all groups of the test have this image."""
+    default = {"annotationSelector": "e2e", "defaults": {"spec": {"eks": {"configuration": {"image": image}}}}}
+    return cloud.edit_config_map(lambda data: data.update(conditionals=yaml.safe_dump([default])))
+
+
+def revisions(cloud):
+    """The stored revisions by name."""
+    return {item["metadata"]["name"]: item for item in cloud.get(REVISIONS)["items"]}
+
+
+def newest(cloud):
+    """The newest revision."""
+    return max(revisions(cloud).values(), key=lambda item: item["spec"]["number"])
+
+
+def phase(revision):
+    """The state of its roll-out."""
+    return revision.get("status", {}).get("phase")
+
+
+def waves(revision):
+    """The state of each wave."""
+    return {wave["name"]: wave.get("state") for wave in revision.get("status", {}).get("waves", [])}
+
+
+def wait_revision(cloud, predicate, what):
+    """Waits for a state of the newest revision, and returns it."""
+    support.eventually(lambda: predicate(newest(cloud)), ROLLOUT, what)
+    return newest(cloud)
+
+
+def order(cloud, name, **orders):
+    """What `instance-manager rollout` and `kubectl patch` do."""
+    cloud.patch(f"{REVISIONS}/{name}", {"spec": {"orders": orders}})
+
+
+def launched_images(group):
+    """The images of the group's running instances."""
+    versions = {str(number + 1): version for number, version in enumerate(group.template_versions())}
+    return {versions[i["LaunchTemplate"]["Version"]]["LaunchTemplateData"]["ImageId"] for i in group.asg()["Instances"]}
+
+
+class Fleet:
+    """A canary and two other tenants, each with one group, in a cloud of their own."""
+
+    def __init__(self, cloud, start_controller, make_tenant, rollout, **rolling):
+        self.cloud = cloud
+        self.old, self.new = rotation.images(cloud)[:2]
+        cloud.edit_config_map(lambda data: data.update(rollout=rollout))
+        set_image(cloud, self.old)
+        self.controller = start_controller(cloud, "--resync-period", "10s")
+        self.tenants = [make_tenant(cloud=cloud, controller=self.controller) for _ in range(3)]
+        cloud.patch(f"/api/v1/namespaces/{self.tenants[0].namespace}", {"metadata": {"labels": {"rollout/wave": "canary"}}})
+        strategy = {"type": "rollingUpdate", "rollingUpdate": {"maxUnavailable": 1, **rolling}}
+        self.groups = [tenant.group(spec={"strategy": strategy}, size=(2, 6), labels=rotation.pool(tenant)) for tenant in self.tenants]
+        for group in self.groups:
+            group.wait_ready(nodes=2)
+        self.canary, *self.others = self.groups
+
+    def settled(self, image):
+        """Whether every group is Ready on this image alone."""
+        return all(group.state() == "Ready" and launched_images(group) == {image} for group in self.groups)
+
+
+@pytest.fixture
+def make_fleet(own_cloud, start_controller, make_tenant):
+    """Starts a fleet: `make_fleet(policy, joinTimeout="10s")`."""
+    return lambda rollout, **rolling: Fleet(own_cloud(), start_controller, make_tenant, rollout, **rolling)
+
+
+def first_change(group, after):
+    """The second in which the group's launch template got its next version, in AWS's log."""
+    made = [e for e in group.writes(after) if e["operation"] == "CreateLaunchTemplateVersion"]
+    assert made, f"{group.scaling_group} got no version"
+    return min(logs.timestamp(e) for e in made)[:19]
+
+
+@pytest.mark.private
+def test_a_change_reaches_the_canary_first_and_the_rest_after_the_soak(make_fleet):
+    """Without waves, one line of the admin's replaces every node of the cluster at once."""
+    fleet = make_fleet(policy(soak="20s"))
+    cloud, (canary, other, _) = fleet.cloud, fleet.groups
+    mark = cloud.log_position()
+    set_image(cloud, fleet.new)
+    wait_revision(cloud, lambda r: waves(r).get("canary") == "Soaking", "the soak of the canary")
+    assert launched_images(canary) == {fleet.new} and canary.state() == "Ready"
+    # A group that waits is Ready, says why it waits, and scales with what it has.
+    pending = other.has_condition("RolloutPending", reason="WaveNotOpen")
+    assert "wave rest (2 of 2)" in pending["message"] and other.has_condition("Ready") and other.writes(mark) == []
+    other.patch_spec(eks={"minSize": 3})
+    other.wait_ready(nodes=3)
+    assert launched_images(other) == {fleet.old}
+    assert waves(newest(cloud))["canary"] == "Soaking", "the soak was too short for this test"
+    other.wait(lambda _: fleet.settled(fleet.new), ROLLOUT, "the new image everywhere")
+    found = wait_revision(cloud, lambda r: phase(r) == "Complete", "the end of the roll-out")
+    assert found["status"]["groups"]["done"] == 3 and found["status"]["stable"] == "r1"
+    soak = found["status"]["waves"][0]
+    rest = min(first_change(group, mark) for group in fleet.others)
+    assert first_change(canary, mark) < soak["settled"][:19] <= soak["passed"][:19] <= rest
+    assert other.has_condition("RolloutPending", "False") and canary.wait_event("RevisionTaken", "wave canary")
+    assert max(group.max_unavailable_seen() for group in fleet.groups) == 1
+
+
+@pytest.mark.private
+def test_a_bad_image_halts_in_the_canary_and_goes_back_by_itself(make_fleet):
+    """An admin who sleeps must find one group that went back, and no other that was touched."""
+    fleet = make_fleet(policy(), joinTimeout="10s")
+    cloud, canary = fleet.cloud, fleet.canary
+    mark, broken = cloud.log_position(), cloud["amis"]["broken_never_joins"]
+    set_image(cloud, broken)
+    found = wait_revision(cloud, lambda r: phase(r) == "Halted", "the halt")
+    halted = next(c for c in found["status"]["conditions"] if c["type"] == "Halted")
+    assert f"{fleet.tenants[0].namespace}/web" in halted["message"] and "rollout resume" in halted["message"]
+    canary.wait(lambda _: fleet.settled(fleet.old), ROLLOUT, "the way back")
+    assert [group.writes(mark) for group in fleet.others] == [[], []]
+    assert canary.wait_event("RevisionReturned", "ReplacementsNotReady") and cloud.config_events("is halted")
+    assert canary.status()["rollout"]["refused"] == found["metadata"]["name"]
+    set_image(cloud, fleet.new)
+    wait_revision(cloud, lambda r: phase(r) == "Complete", "the mended change")
+    canary.wait(lambda _: fleet.settled(fleet.new), ROLLOUT, "the mended image everywhere")
+    assert phase(revisions(cloud)[found["metadata"]["name"]]) == "Superseded"
+
+
+@pytest.mark.private
+def test_people_pause_abort_and_undo(make_fleet):
+    """A person who has doubts must be able to stop a change in the middle, and to take it back."""
+    fleet = make_fleet(policy(soak="1s"))
+    cloud = fleet.cloud
+    set_image(cloud, fleet.new)
+    name = wait_revision(cloud, lambda r: waves(r).get("canary") == "Open", "the canary wave")["metadata"]["name"]
+    order(cloud, name, paused=True)
+    time.sleep(8)
+    mark = cloud.log_position()
+    time.sleep(8)
+    assert [e for e in cloud.aws_events(mark) if e["kind"] == "call" and "Terminate" in e["operation"]] == []
+    assert fleet.others[0].has_condition("RolloutPending", reason="Paused")
+    order(cloud, name, paused=False)
+    wait_revision(cloud, lambda r: phase(r) == "Complete", "the end of the roll-out")
+    fleet.canary.wait(lambda _: fleet.settled(fleet.new), ROLLOUT, "the new image everywhere")
+    order(cloud, name, aborted=True)
+    wait_revision(cloud, lambda r: phase(r) == "Aborted", "the way back")
+    fleet.canary.wait(lambda _: fleet.settled(fleet.old), ROLLOUT, "the old image everywhere")
+    assert cloud.config_events("revert the ConfigMap")
+    set_image(cloud, fleet.old)
+    wait_revision(cloud, lambda r: r["metadata"]["name"] != name and phase(r) == "Complete", "the revert")
+
+
+@pytest.mark.private
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_killed_controller_ends_where_an_undisturbed_one_does(make_fleet, seed):
+    """A roll-out takes days, in which every controller is replaced several times."""
+    fleet, chance = make_fleet(policy(soak="3s")), random.Random(seed)
+    cloud, mark = fleet.cloud, fleet.cloud.log_position()
+    set_image(cloud, fleet.new)
+    for _ in range(6):
+        time.sleep(chance.uniform(0.3, 5))
+        fleet.controller.kill()
+        fleet.controller.start()
+    found = wait_revision(cloud, lambda r: phase(r) == "Complete", "the end of the roll-out")
+    fleet.canary.wait(lambda _: fleet.settled(fleet.new), ROLLOUT, "the new image everywhere")
+    assert set(revisions(cloud)) == {"r1", "r2"}, "one content has one revision"
+    rest = min(first_change(group, mark) for group in fleet.others)
+    assert found["status"]["waves"][0]["passed"][:19] <= rest
+    assert max(group.max_unavailable_seen() for group in fleet.groups) == 1
+
+
+@pytest.mark.private
+def test_a_policy_needs_the_definition(own_cloud, start_controller, make_tenant):
+    """An admin who asks for waves must not get all at once."""
+    cloud = own_cloud()
+    cloud.api("DELETE", DEFINITION)
+    support.eventually(lambda: cloud.api("GET", REVISIONS).status_code == 404, harness.WAIT, "no definition")
+    old, new = rotation.images(cloud)[:2]
+    set_image(cloud, old)
+    controller = start_controller(cloud)
+    tenant = make_tenant(cloud=cloud, controller=controller)
+    group = tenant.group(size=(1, 2)).wait_ready(nodes=1)
+    cloud.edit_config_map(lambda data: data.update(rollout=policy()))
+    set_image(cloud, new)
+    support.eventually(lambda: cloud.config_events("boundariesrevisions.instancemgr.keikoproj.io must be installed"), harness.WAIT, "the event")
+    time.sleep(6)
+    assert launched_images(group) == {old} and group.has_condition("BoundariesApplied", "False")
