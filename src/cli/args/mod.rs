@@ -2,6 +2,7 @@
 //! keikoproj/instance-manager use it.
 
 mod connection;
+mod rollout;
 mod values;
 
 use std::collections::BTreeSet;
@@ -9,7 +10,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 
 use crate::api::ScalingConfigurationKind;
 use crate::api::names::DEFAULT_CONFIG_NAMESPACE;
@@ -17,8 +18,12 @@ pub(crate) use crate::auth::JoinAuth;
 use crate::telemetry::logging::LogFormat;
 pub(crate) use connection::Target;
 pub use connection::{ConnectionArgs, NamespaceArgs, ScopeArgs};
-pub(crate) use values::{GroupRef, ListenAddress};
-use values::{parse_bool, parse_duration, parse_minutes, parse_revision, parse_scaling_configuration};
+pub use rollout::{
+    HistoryArgs, OrderArgs, RevisionsArgs, RolloutArgs, RolloutCommand, RolloutStatusArgs, RolloutWaitArgs, SkipArgs,
+    UndoArgs,
+};
+pub(crate) use values::{Awaited, GroupRef, ListenAddress, OutputFormat};
+use values::{parse_bool, parse_duration, parse_minutes, parse_scaling_configuration};
 
 /// Manages EKS worker nodes from InstanceGroups, within the boundaries that a cluster admin sets.
 #[derive(Debug, Parser)]
@@ -221,41 +226,6 @@ pub struct ReconcileArgs {
     pub connection: ConnectionArgs,
 }
 
-/// Show the revisions of the boundaries.
-#[derive(Clone, Debug, Args)]
-pub struct RolloutArgs {
-    #[command(subcommand)]
-    pub command: RolloutCommand,
-}
-
-/// The commands of `rollout`.
-#[derive(Clone, Debug, Subcommand)]
-pub enum RolloutCommand {
-    /// List the stored revisions, newest first; or show one of them.
-    ///
-    /// Go back by committing an earlier content: `rollout history --revision 3 -o yaml` prints it as a ConfigMap.
-    History(HistoryArgs),
-}
-
-/// List or show revisions.
-#[derive(Clone, Debug, Args)]
-pub struct HistoryArgs {
-    /// Show this revision and all its differences to the one before; 3 or r3
-    #[arg(long, value_name = "NUMBER", value_parser = parse_revision)]
-    pub revision: Option<i64>,
-
-    /// Output format: text for people; JSON or YAML, with --revision, is a ConfigMap to commit, with its user data
-    #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t = OutputFormat::Text)]
-    pub output: OutputFormat,
-
-    /// Namespace of the ConfigMap `instance-manager`
-    #[arg(long, value_name = "NAMESPACE", default_value = DEFAULT_CONFIG_NAMESPACE)]
-    pub config_namespace: String,
-
-    #[command(flatten)]
-    pub connection: ConnectionArgs,
-}
-
 /// Check a cluster before the cut-over.
 #[derive(Clone, Debug, Args)]
 pub struct PreflightArgs {
@@ -289,15 +259,6 @@ pub struct ReleaseArgs {
 
     #[command(flatten)]
     pub cluster: ClusterArgs,
-}
-
-/// Format of a command's output.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum OutputFormat {
-    #[default]
-    Text,
-    Json,
-    Yaml,
 }
 
 /// Parses a whole command line, the program's name included.

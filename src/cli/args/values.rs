@@ -4,7 +4,27 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 use std::time::Duration;
 
+use clap::ValueEnum;
+
 use crate::api::ScalingConfigurationKind;
+
+/// Format of a command's output.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum OutputFormat {
+    #[default]
+    Text,
+    Json,
+    Yaml,
+}
+
+/// What `rollout wait` waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Awaited {
+    /// All waves have passed.
+    Complete,
+    /// This wave has passed.
+    Wave(String),
+}
 
 /// The address to listen on; `None` disables the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +114,24 @@ pub(super) fn parse_minutes(text: &str) -> Result<Duration, String> {
 pub(super) fn parse_revision(text: &str) -> Result<i64, String> {
     let number = text.strip_prefix('r').unwrap_or(text).parse().ok().filter(|number| *number > 0);
     number.ok_or_else(|| "expected the number of a revision, such as `3`".to_owned())
+}
+
+/// A group as NAMESPACE/NAME.
+pub(super) fn parse_group_key(text: &str) -> Result<String, String> {
+    let parts: Vec<&str> = text.split('/').collect();
+    match parts.as_slice() {
+        [namespace, name] if !namespace.is_empty() && !name.is_empty() => Ok(text.to_owned()),
+        _ => Err("expected NAMESPACE/NAME".to_owned()),
+    }
+}
+
+/// What `rollout wait` waits for.
+pub(super) fn parse_awaited(text: &str) -> Result<Awaited, String> {
+    match text.split_once('=') {
+        None if text.eq_ignore_ascii_case("complete") => Ok(Awaited::Complete),
+        Some(("wave", name)) if !name.is_empty() => Ok(Awaited::Wave(name.to_owned())),
+        _ => Err("expected complete, or wave=NAME".to_owned()),
+    }
 }
 
 /// The kind of scaling configuration, case-insensitive.

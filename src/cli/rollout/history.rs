@@ -8,13 +8,14 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use serde_json::{Value, json};
 
+use super::read::{missing, serialized, stored};
 use crate::api::BoundariesRevision;
 use crate::api::names::CONFIG_MAP;
 use crate::boundaries::{Boundaries, content_hash};
 use crate::cli::args::{HistoryArgs, OutputFormat};
 use crate::cli::output::print;
 use crate::cli::table::table;
-use crate::k8s::{self, KubeApi, KubeClient};
+use crate::k8s;
 use crate::rollout::{changes, sorted};
 use crate::util::escape::escape_control;
 
@@ -22,12 +23,7 @@ use crate::util::escape::escape_control;
 pub(super) async fn run(args: HistoryArgs) -> anyhow::Result<ExitCode> {
     let client = args.connection.connect().await?;
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), &args.config_namespace);
-    let stored = KubeClient::new(client, "instance-manager").boundaries_revisions(&args.config_namespace).await?;
-    let Some(stored) = stored else {
-        anyhow::bail!(
-            "the cluster has no BoundariesRevisions; install their definition: instance-manager crd | kubectl apply -f -"
-        )
-    };
+    let stored = stored(client, &args.config_namespace).await?;
     let revisions = sorted(&stored);
     let text = match args.revision {
         Some(number) => {
@@ -73,14 +69,6 @@ fn in_force(revisions: &[&BoundariesRevision], live: Option<&BTreeMap<String, St
         Some((_, Ok(_))) => None,
     };
     InForce { number, why }
-}
-
-fn missing(number: i64, revisions: &[&BoundariesRevision]) -> String {
-    let names: Vec<_> = revisions.iter().map(|revision| format!("r{}", revision.spec.number)).collect();
-    match names.as_slice() {
-        [] => "there are no revisions; the controller stores the first one when it runs".to_owned(),
-        _ => format!("there is no revision r{number}; there are {}", names.join(", ")),
-    }
 }
 
 fn list(revisions: &[&BoundariesRevision], in_force: &InForce) -> String {
@@ -151,13 +139,6 @@ fn documents(revisions: &[&BoundariesRevision], in_force: &InForce) -> Value {
     json!({"revisions": revisions.iter().rev().map(document).collect::<Vec<_>>(), "why": in_force.why})
 }
 
-fn serialized(value: &Value, format: OutputFormat) -> anyhow::Result<String> {
-    Ok(match format {
-        OutputFormat::Json => serde_json::to_string_pretty(value)? + "\n",
-        OutputFormat::Yaml | OutputFormat::Text => serde_yaml::to_string(value)?,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -167,7 +148,7 @@ mod tests {
         let data = data(image);
         let from =
             RevisionSource { manager: "argocd-controller".into(), change: change.into(), ..RevisionSource::default() };
-        let spec = BoundariesRevisionSpec { number, hash: content_hash(&data), data, from };
+        let spec = BoundariesRevisionSpec { number, hash: content_hash(&data), data, from, orders: Default::default() };
         let mut revision = BoundariesRevision::new(&format!("r{number}"), spec);
         revision.metadata.creation_timestamp = serde_json::from_value(json!("2026-08-21T08:02:11Z")).ok();
         revision

@@ -1,0 +1,147 @@
+//! Arguments of `rollout`.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+
+use super::connection::ConnectionArgs;
+use super::values::{Awaited, OutputFormat, parse_awaited, parse_duration, parse_group_key, parse_revision};
+use crate::api::names::DEFAULT_CONFIG_NAMESPACE;
+
+/// Follow and steer how a change of the boundaries reaches the groups.
+#[derive(Clone, Debug, Args)]
+pub struct RolloutArgs {
+    #[command(subcommand)]
+    pub command: RolloutCommand,
+}
+
+/// The commands of `rollout`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum RolloutCommand {
+    /// Show how far the newest revision is, wave by wave, and which groups are behind.
+    Status(RolloutStatusArgs),
+    /// Let no further group take a revision, and replace no further node for it.
+    Pause(OrderArgs),
+    /// Go on after a pause, a halt or an abort. Groups on which the revision failed take it again.
+    Resume(OrderArgs),
+    /// Take a revision back: every group returns to the one that it came from.
+    Abort(OrderArgs),
+    /// Do not wait for a wave, or leave a group out.
+    Skip(SkipArgs),
+    /// Take back a revision that all groups have.
+    Undo(UndoArgs),
+    /// Wait until a revision is complete or has passed a wave.
+    ///
+    /// Exit status: 0 when it has, 2 when it is halted or taken back, 1 when the time is over.
+    Wait(RolloutWaitArgs),
+    /// List the stored revisions, newest first; or show one of them.
+    ///
+    /// Go back by committing an earlier content: `rollout history --revision 3 -o yaml` prints it as a ConfigMap.
+    History(HistoryArgs),
+}
+
+/// Where the revisions are.
+#[derive(Clone, Debug, Args)]
+pub struct RevisionsArgs {
+    /// Namespace of the ConfigMap `instance-manager`
+    #[arg(long, value_name = "NAMESPACE", default_value = DEFAULT_CONFIG_NAMESPACE)]
+    pub config_namespace: String,
+
+    #[command(flatten)]
+    pub connection: ConnectionArgs,
+}
+
+/// Show the progress of a roll-out.
+#[derive(Clone, Debug, Args)]
+pub struct RolloutStatusArgs {
+    /// The revision; 3 or r3 [default: the newest]
+    #[arg(value_name = "REVISION", value_parser = parse_revision)]
+    pub revision: Option<i64>,
+
+    /// Output format: text for people, the resource for programs
+    #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t = OutputFormat::Text)]
+    pub output: OutputFormat,
+
+    #[command(flatten)]
+    pub revisions: RevisionsArgs,
+}
+
+/// Order something about the roll-out of a revision.
+#[derive(Clone, Debug, Args)]
+pub struct OrderArgs {
+    /// The revision; 3 or r3
+    #[arg(value_name = "REVISION", value_parser = parse_revision)]
+    pub revision: i64,
+
+    #[command(flatten)]
+    pub revisions: RevisionsArgs,
+}
+
+/// Skip a wave or a group.
+#[derive(Clone, Debug, Args)]
+#[command(group = clap::ArgGroup::new("what").required(true))]
+pub struct SkipArgs {
+    #[command(flatten)]
+    pub order: OrderArgs,
+
+    /// The following waves do not wait for this one
+    #[arg(long, value_name = "WAVE", group = "what")]
+    pub wave: Option<String>,
+
+    /// The group, as NAMESPACE/NAME, does not take this revision
+    #[arg(long, value_name = "GROUP", group = "what", value_parser = parse_group_key)]
+    pub group: Option<String>,
+
+    /// No wave waits for another one
+    #[arg(long, group = "what")]
+    pub all: bool,
+}
+
+/// Take back a complete revision.
+#[derive(Clone, Debug, Args)]
+pub struct UndoArgs {
+    #[command(flatten)]
+    pub order: OrderArgs,
+
+    /// Do it; without this flag, the command only says what would happen
+    #[arg(long)]
+    pub yes: bool,
+}
+
+/// Wait for a roll-out.
+#[derive(Clone, Debug, Args)]
+pub struct RolloutWaitArgs {
+    /// The revision; 3 or r3 [default: the newest]
+    #[arg(value_name = "REVISION", value_parser = parse_revision)]
+    pub revision: Option<i64>,
+
+    /// What to wait for: complete, or wave=NAME for a wave that has passed
+    #[arg(long = "for", value_name = "STATE", default_value = "complete", value_parser = parse_awaited)]
+    pub awaited: Awaited,
+
+    /// How long to wait
+    #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = parse_duration)]
+    pub timeout: Duration,
+
+    #[command(flatten)]
+    pub revisions: RevisionsArgs,
+}
+
+/// List or show revisions.
+#[derive(Clone, Debug, Args)]
+pub struct HistoryArgs {
+    /// Show this revision and all its differences to the one before; 3 or r3
+    #[arg(long, value_name = "NUMBER", value_parser = parse_revision)]
+    pub revision: Option<i64>,
+
+    /// Output format: text for people; JSON or YAML, with --revision, is a ConfigMap to commit, with its user data
+    #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t = OutputFormat::Text)]
+    pub output: OutputFormat,
+
+    /// Namespace of the ConfigMap `instance-manager`
+    #[arg(long, value_name = "NAMESPACE", default_value = DEFAULT_CONFIG_NAMESPACE)]
+    pub config_namespace: String,
+
+    #[command(flatten)]
+    pub connection: ConnectionArgs,
+}

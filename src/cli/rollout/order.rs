@@ -1,0 +1,153 @@
+//! Orders of people about the roll-out of a revision. Each is one patch of `spec.orders`, which fails if the revision was
+//! changed meanwhile.
+
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use kube::api::{Api, Patch, PatchParams};
+use kube::{Client, ResourceExt};
+use serde_json::{Value, json};
+
+use super::read::{NO_ROLLOUT, find};
+use crate::api::{BoundariesRevision, RolloutOrders, RolloutPhase};
+use crate::cli::args::{OrderArgs, SkipArgs, UndoArgs};
+use crate::cli::output::print;
+use crate::k8s::call;
+
+/// The field manager of the orders.
+const MANAGER: &str = "instance-manager-rollout";
+
+pub(super) async fn pause(args: OrderArgs) -> anyhow::Result<ExitCode> {
+    order(&args, |revision, orders| {
+        let name = revision.name_any();
+        if orders.paused {
+            return Ok((json!({}), format!("{name} is paused already")));
+        }
+        let text = format!("{name} is paused: no group takes it, and no node is replaced for it. To go on: instance-manager rollout resume {name}");
+        Ok((json!({"paused": true}), text))
+    })
+    .await
+}
+
+pub(super) async fn resume(args: OrderArgs) -> anyhow::Result<ExitCode> {
+    order(&args, |revision, orders| {
+        let (name, phase) = (revision.name_any(), phase(revision));
+        let halted = matches!(phase, Some(RolloutPhase::Halted | RolloutPhase::Returning | RolloutPhase::Aborted));
+        let has_refusals =
+            revision.status.as_ref().is_some_and(|status| status.groups.is_some_and(|groups| groups.failed > 0));
+        let mut patch = json!({"paused": false, "aborted": false});
+        if halted || has_refusals {
+            patch["retries"] = json!(orders.retries + 1);
+        } else if !orders.paused {
+            return Ok((json!({}), format!("{name} is neither paused nor halted")));
+        }
+        Ok((patch, format!("{name} goes on; groups on which it failed take it again in their wave")))
+    })
+    .await
+}
+
+pub(super) async fn abort(args: OrderArgs) -> anyhow::Result<ExitCode> {
+    order(&args, |revision, _| {
+        let name = revision.name_any();
+        let stable = stable(revision)?;
+        let text = format!(
+            "{name} is taken back: every group returns to {stable}. The ConfigMap still holds {name}: revert it in Git"
+        );
+        Ok((json!({"aborted": true, "paused": false}), text))
+    })
+    .await
+}
+
+pub(super) async fn undo(args: UndoArgs) -> anyhow::Result<ExitCode> {
+    let is_confirmed = args.yes;
+    order(&args.order, |revision, _| {
+        let name = revision.name_any();
+        let stable = stable(revision)?;
+        let groups = revision.status.as_ref().and_then(|status| status.groups).unwrap_or_default();
+        let effect = format!(
+            "{} groups whose nodes {name} replaced, and {} others, return to {stable}",
+            groups.done, groups.in_place
+        );
+        match is_confirmed {
+            true => Ok((
+                json!({"aborted": true, "paused": false}),
+                format!("{effect}. The ConfigMap still holds {name}: revert it in Git"),
+            )),
+            false => Ok((json!({}), format!("{effect}: add --yes to do it"))),
+        }
+    })
+    .await
+}
+
+pub(super) async fn skip(args: SkipArgs) -> anyhow::Result<ExitCode> {
+    let SkipArgs { order: target, wave, group, all } = args;
+    order(&target, move |revision, orders| {
+        let name = revision.name_any();
+        let wave = if all { Some("*".to_owned()) } else { wave };
+        if let Some(wave) = wave {
+            let waves = revision.status.iter().flat_map(|status| &status.waves).map(|wave| wave.name.as_str());
+            let known: Vec<_> = waves.collect();
+            if wave != "*" && !known.contains(&wave.as_str()) {
+                bail!("{name} has no wave {wave}; it has {}", known.join(", "));
+            }
+            let mut skipped = orders.skipped.clone();
+            skipped.retain(|known| *known != wave);
+            skipped.push(wave.clone());
+            let which = if wave == "*" {
+                "no wave waits for another one".to_owned()
+            } else {
+                format!("the waves behind {wave} do not wait for it")
+            };
+            return Ok((json!({"skipped": skipped}), format!("{name}: {which}")));
+        }
+        let group = group.context("name a wave or a group")?;
+        let mut without = orders.without.clone();
+        without.retain(|known| *known != group);
+        without.push(group.clone());
+        Ok((json!({"without": without}), format!("{group} does not take {name}")))
+    })
+    .await
+}
+
+/// Reads the revision, and writes the orders that `decide` returns; an empty object is not written.
+async fn order(
+    args: &OrderArgs,
+    decide: impl FnOnce(&BoundariesRevision, &RolloutOrders) -> anyhow::Result<(Value, String)>,
+) -> anyhow::Result<ExitCode> {
+    let (client, revision) = find(&args.revisions, Some(args.revision)).await?;
+    if phase(&revision).is_none() {
+        bail!("{}: {NO_ROLLOUT}", revision.name_any());
+    }
+    if phase(&revision) == Some(RolloutPhase::Superseded) {
+        bail!("{} is superseded by a newer revision; see instance-manager rollout status", revision.name_any());
+    }
+    let (orders, text) = decide(&revision, &revision.spec.orders)?;
+    if orders.as_object().is_some_and(|fields| !fields.is_empty()) {
+        write(client, &revision, orders).await?;
+    }
+    print(format!("{text}\n").as_bytes())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn write(client: Client, revision: &BoundariesRevision, orders: Value) -> anyhow::Result<()> {
+    let (namespace, name) = (revision.namespace().unwrap_or_default(), revision.name_any());
+    let api: Api<BoundariesRevision> = Api::namespaced(client, &namespace);
+    let patch = json!({"metadata": {"resourceVersion": revision.resource_version()}, "spec": {"orders": orders}});
+    let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+    match call("patch", "boundariesrevisions", api.patch(&name, &params, &Patch::Merge(patch))).await {
+        Err(error) if error.is_conflict() => {
+            bail!("{name} was changed meanwhile; look at it again: instance-manager rollout status {name}")
+        }
+        other => other.map(drop).map_err(Into::into),
+    }
+}
+
+fn phase(revision: &BoundariesRevision) -> Option<RolloutPhase> {
+    revision.status.as_ref()?.phase
+}
+
+/// The revision that groups would return to.
+fn stable(revision: &BoundariesRevision) -> anyhow::Result<&str> {
+    let stable = revision.status.as_ref().and_then(|status| status.stable.as_deref());
+    stable.with_context(|| format!("{} is the first revision: there is none to go back to", revision.name_any()))
+}

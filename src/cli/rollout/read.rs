@@ -1,0 +1,51 @@
+//! What the commands of `rollout` read, and how they print it for programs.
+
+use anyhow::Context;
+use kube::Client;
+use serde_json::Value;
+
+use crate::api::BoundariesRevision;
+use crate::cli::args::{OutputFormat, RevisionsArgs};
+use crate::k8s::{KubeApi, KubeClient};
+use crate::rollout::sorted;
+
+/// The stored revisions.
+pub(super) async fn stored(client: Client, namespace: &str) -> anyhow::Result<Vec<BoundariesRevision>> {
+    let stored = KubeClient::new(client, "instance-manager").boundaries_revisions(namespace).await?;
+    stored.context(
+        "the cluster has no BoundariesRevisions; install their definition: instance-manager crd | kubectl apply -f -",
+    )
+}
+
+/// The revision with this number, or the newest one.
+pub(super) async fn find(args: &RevisionsArgs, number: Option<i64>) -> anyhow::Result<(Client, BoundariesRevision)> {
+    let client = args.connection.connect().await?;
+    let all = stored(client.clone(), &args.config_namespace).await?;
+    let sorted = sorted(&all);
+    let found = match number {
+        None => sorted.last(),
+        Some(number) => sorted.iter().find(|revision| revision.spec.number == number),
+    };
+    let found = found.with_context(|| missing(number.unwrap_or_default(), &sorted))?;
+    Ok((client, (*found).clone()))
+}
+
+/// What is said of a revision without a roll-out.
+pub(super) const NO_ROLLOUT: &str = "every group took it at once, because the ConfigMap instance-manager has no key rollout; see Roll-outs in the documentation";
+
+/// Why a revision is not found.
+pub(super) fn missing(number: i64, revisions: &[&BoundariesRevision]) -> String {
+    let names: Vec<_> = revisions.iter().map(|revision| format!("r{}", revision.spec.number)).collect();
+    match names.as_slice() {
+        [] => "there are no revisions; the controller stores the first one when it runs".to_owned(),
+        _ => format!("there is no revision r{number}; there are {}", names.join(", ")),
+    }
+}
+
+/// A value for programs.
+pub(super) fn serialized(value: &Value, format: OutputFormat) -> anyhow::Result<String> {
+    Ok(match format {
+        OutputFormat::Json => serde_json::to_string_pretty(value)? + "\n",
+        OutputFormat::Yaml | OutputFormat::Text => serde_yaml::to_string(value)?,
+    })
+}

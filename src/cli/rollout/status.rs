@@ -1,0 +1,190 @@
+//! `rollout status`: how far a revision is, wave by wave, and which groups are behind.
+
+use std::process::ExitCode;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{Api, ResourceExt};
+use serde_json::json;
+
+use super::read::{NO_ROLLOUT, find, serialized};
+use crate::api::names::CONFIG_MAP;
+use crate::api::{BoundariesRevision, BoundariesRevisionStatus, RolloutPhase, WaveState, WaveStatus, rfc3339};
+use crate::boundaries::{Boundaries, ROLLOUT_KEY, RolloutPolicy};
+use crate::cli::args::{OutputFormat, RolloutStatusArgs};
+use crate::cli::output::print;
+use crate::cli::table::table;
+use crate::k8s::call;
+use crate::util::escape::escape_control;
+
+/// Runs the command.
+pub(super) async fn run(args: RolloutStatusArgs) -> anyhow::Result<ExitCode> {
+    let (client, revision) = find(&args.revisions, args.revision).await?;
+    let text = match args.output {
+        OutputFormat::Text => {
+            let maps: Api<ConfigMap> = Api::namespaced(client, &args.revisions.config_namespace);
+            // Without the right to read it, the policy that the revision was stored with is shown.
+            let live = call("get", "configmaps", maps.get_opt(CONFIG_MAP)).await.ok().flatten();
+            let live = live.and_then(|map| map.data?.remove(ROLLOUT_KEY));
+            let policy = policy(live.as_ref().or(revision.spec.data.get(ROLLOUT_KEY)));
+            describe(&revision, policy.as_ref())
+        }
+        format => {
+            let document = json!({"revision": revision.spec.number, "from": revision.spec.from, "orders": revision.spec.orders, "status": revision.status});
+            serialized(&document, format)?
+        }
+    };
+    print(text.as_bytes())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn policy(text: Option<&String>) -> Option<RolloutPolicy> {
+    let data = [(ROLLOUT_KEY.to_owned(), text?.clone())].into();
+    Boundaries::parse(&data).ok()?.0.rollout.as_deref().cloned()
+}
+
+/// What a person reads.
+fn describe(revision: &BoundariesRevision, policy: Option<&RolloutPolicy>) -> String {
+    let (name, from) = (revision.name_any(), &revision.spec.from);
+    let Some(status) = revision.status.as_ref().filter(|status| status.phase.is_some()) else {
+        return format!("{name}: {NO_ROLLOUT}\n");
+    };
+    let phase = status.phase.unwrap_or(RolloutPhase::Assessing);
+    let release = if from.release.is_empty() { String::new() } else { format!("  {}", from.release) };
+    let mut text = format!("{name}{release}  {phase}{}\n", state(revision, status, policy));
+    let or_dash = |text: &str| if text.is_empty() { "-".to_owned() } else { escape_control(text).to_string() };
+    text += &format!("  change  {}, by {}\n", or_dash(&from.change), or_dash(&from.manager));
+    if let Some(groups) = status.groups {
+        text += &format!(
+            "  groups  {} replace nodes: {} done, {} failed, {} not waited for; {} change without a new node, {} unchanged\n",
+            groups.affected, groups.done, groups.failed, groups.held, groups.in_place, groups.untouched
+        );
+    }
+    let halted = status.conditions.iter().find(|found| found.r#type == "Halted" && found.is_true());
+    if let Some(message) = halted.and_then(|found| found.message.as_ref()) {
+        text += &format!("  halted  {}\n", escape_control(message));
+    }
+    let header = ["WAVE", "STATE", "GROUPS", "DONE", "FAILED", "OPENED", "DONE AT", "PASSED"].map(str::to_owned);
+    let rows = status.waves.iter().map(|wave| row(wave, policy, &or_dash));
+    text += "\n";
+    text += &table(&[header].into_iter().chain(rows).collect::<Vec<_>>(), "  ");
+    if !status.behind.is_empty() {
+        let header = ["BEHIND", "ON", "REASON", "WHY"].map(str::to_owned);
+        let rows = status.behind.iter().map(|group| {
+            [
+                group.group.clone(),
+                or_dash(group.on.as_deref().unwrap_or_default()),
+                group.reason.clone(),
+                group.message.clone(),
+            ]
+        });
+        text += "\n";
+        text += &table(&[header].into_iter().chain(rows).collect::<Vec<_>>(), "  ");
+    }
+    text
+}
+
+/// What the roll-out waits for, in words.
+fn state(revision: &BoundariesRevision, status: &BoundariesRevisionStatus, policy: Option<&RolloutPolicy>) -> String {
+    let (name, phase) = (revision.name_any(), status.phase.unwrap_or(RolloutPhase::Assessing));
+    let open = status.waves.iter().position(|wave| wave.state != Some(WaveState::Passed));
+    let stable = status.stable.as_deref().unwrap_or("the revision before");
+    match (phase, open) {
+        (RolloutPhase::Assessing, _) => ": the controller finds out what it means for each group".to_owned(),
+        (RolloutPhase::Rolling, _) if revision.spec.orders.paused => {
+            format!(": paused; to go on: instance-manager rollout resume {name}")
+        }
+        (RolloutPhase::Rolling, Some(index)) => {
+            let (wave, count) = (&status.waves[index], status.waves.len());
+            let what = match wave.state.unwrap_or_default() {
+                WaveState::Waiting => "opens next".to_owned(),
+                WaveState::Open => "is open".to_owned(),
+                WaveState::Soaking | WaveState::Passed => match passes(wave, policy) {
+                    Some(at) => format!("soaks until {at}"),
+                    None => "soaks".to_owned(),
+                },
+            };
+            format!(": wave {} ({} of {count}) {what}", wave.name, index + 1)
+        }
+        (RolloutPhase::Rolling, None) => ": the last groups change".to_owned(),
+        (RolloutPhase::Returning | RolloutPhase::Aborted, _) => {
+            format!(": groups return to {stable}; revert the ConfigMap")
+        }
+        (RolloutPhase::Halted | RolloutPhase::Complete | RolloutPhase::Superseded, _) => String::new(),
+    }
+}
+
+/// When the soak of a wave ends.
+fn passes(wave: &WaveStatus, policy: Option<&RolloutPolicy>) -> Option<String> {
+    let settled: Timestamp = wave.settled.as_deref()?.parse().ok()?;
+    let soak = policy?.waves.iter().find(|known| known.name == wave.name)?.soak;
+    Some(rfc3339(settled.checked_add(soak).ok()?))
+}
+
+fn row(wave: &WaveStatus, policy: Option<&RolloutPolicy>, or_dash: &impl Fn(&str) -> String) -> [String; 8] {
+    let at = |time: &Option<String>| or_dash(time.as_deref().unwrap_or_default());
+    let state = wave.state.unwrap_or_default();
+    let passed = match (state, passes(wave, policy)) {
+        (WaveState::Soaking, Some(end)) => format!("not before {end}"),
+        _ => at(&wave.passed),
+    };
+    [
+        wave.name.clone(),
+        state.to_string(),
+        wave.groups.to_string(),
+        wave.done.to_string(),
+        wave.failed.to_string(),
+        at(&wave.opened),
+        at(&wave.settled),
+        passed,
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn revision() -> BoundariesRevision {
+        let object = json!({
+            "apiVersion": "instancemgr.keikoproj.io/v1alpha1", "kind": "BoundariesRevision",
+            "metadata": {"name": "r14", "namespace": "im"},
+            "spec": {"number": 14, "hash": "x", "data": {}, "from": {"manager": "argocd-controller", "release": "2026-08-20", "change": "image: \"ami-1\" -> \"ami-2\""}},
+            "status": {
+                "phase": "Rolling", "stable": "r13",
+                "groups": {"affected": 41, "done": 3, "failed": 0, "held": 1, "inPlace": 12, "untouched": 8, "nodes": 880},
+                "waves": [
+                    {"name": "canary", "state": "Soaking", "groups": 3, "done": 3, "failed": 0, "opened": "2026-08-21T08:05:00Z", "settled": "2026-08-21T08:41:00Z"},
+                    {"name": "general", "state": "Waiting", "groups": 38, "done": 0, "failed": 0},
+                ],
+                "behind": [{"group": "team-b/redis", "on": "r13", "reason": "Locked", "message": "the annotation lock-upgrades on the Namespace keeps the group from r14"}],
+            },
+        });
+        serde_json::from_value(object).expect("a revision")
+    }
+
+    /// The first question of an admin: what does it wait for, and until when?
+    #[test]
+    fn status_names_the_wave_its_end_and_the_groups_behind() {
+        let policy = policy(Some(&"waves: [{name: canary, soak: 2h}, {name: general}]".to_owned()));
+        let text = describe(&revision(), policy.as_ref());
+        let first = text.lines().next().unwrap_or_default();
+        assert_eq!(first, "r14  2026-08-20  Rolling: wave canary (1 of 2) soaks until 2026-08-21T10:41:00Z");
+        for words in ["41 replace nodes: 3 done", "argocd-controller", "team-b/redis", "r13", "lock-upgrades"] {
+            assert!(text.contains(words), "{words} is missing in\n{text}");
+        }
+    }
+
+    #[test]
+    fn halted_and_paused_roll_outs_say_how_to_go_on() {
+        let mut revision = revision();
+        revision.spec.orders.paused = true;
+        assert!(describe(&revision, None).contains("paused; to go on: instance-manager rollout resume r14"));
+        let status = revision.status.as_mut().expect("a status");
+        status.phase = Some(RolloutPhase::Halted);
+        status.conditions =
+            vec![crate::api::Condition::new("Halted", true, "GroupsFailed", "team-c/gpu: ReplacementsNotReady")];
+        assert!(describe(&revision, None).contains("halted  team-c/gpu: ReplacementsNotReady"));
+        revision.status = None;
+        assert!(describe(&revision, None).contains("no key rollout"));
+    }
+}

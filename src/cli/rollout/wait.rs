@@ -1,0 +1,94 @@
+//! `rollout wait`: for scripts that go on when a revision is complete, or has passed a wave.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use kube::ResourceExt;
+
+use super::read::{NO_ROLLOUT, find};
+use crate::api::{BoundariesRevision, RolloutPhase, WaveState};
+use crate::cli::args::{Awaited, RolloutWaitArgs};
+use crate::cli::output::print;
+
+/// The interval between two looks.
+const INTERVAL: Duration = Duration::from_secs(2);
+
+/// Runs the command. Exit status: 0 when the state is reached, 2 when the roll-out is halted or taken back, 1 when the time
+/// is over.
+pub(super) async fn run(args: RolloutWaitArgs) -> anyhow::Result<ExitCode> {
+    let end = tokio::time::Instant::now() + args.timeout;
+    let mut number = args.revision;
+    loop {
+        let (_, revision) = find(&args.revisions, number).await?;
+        // A newer revision is another change.
+        number = Some(revision.spec.number);
+        if let Some((code, text)) = verdict(&revision, &args.awaited)? {
+            print(format!("{text}\n").as_bytes())?;
+            return Ok(ExitCode::from(code));
+        }
+        if tokio::time::Instant::now() >= end {
+            anyhow::bail!("the time is over; see instance-manager rollout status {}", revision.name_any());
+        }
+        tokio::time::sleep(INTERVAL).await;
+    }
+}
+
+/// The exit status and the text, once there is nothing to wait for.
+fn verdict(revision: &BoundariesRevision, awaited: &Awaited) -> anyhow::Result<Option<(u8, String)>> {
+    let name = revision.name_any();
+    let Some(status) = revision.status.as_ref().filter(|status| status.phase.is_some()) else {
+        return Ok(Some((0, format!("{name}: {NO_ROLLOUT}"))));
+    };
+    let phase = status.phase.unwrap_or(RolloutPhase::Assessing);
+    match phase {
+        RolloutPhase::Complete => return Ok(Some((0, format!("{name} is complete")))),
+        RolloutPhase::Halted | RolloutPhase::Returning | RolloutPhase::Aborted | RolloutPhase::Superseded => {
+            let found = status.conditions.iter().find(|found| found.r#type == "Halted");
+            let why = found.and_then(|found| found.message.clone()).unwrap_or_default();
+            return Ok(Some((2, format!("{name} is {phase}: {why}").trim_end_matches([':', ' ']).to_owned())));
+        }
+        RolloutPhase::Assessing | RolloutPhase::Rolling => {}
+    }
+    let Awaited::Wave(wanted) = awaited else { return Ok(None) };
+    let Some(wave) = status.waves.iter().find(|wave| wave.name == *wanted) else {
+        let names: Vec<_> = status.waves.iter().map(|wave| wave.name.as_str()).collect();
+        anyhow::ensure!(names.is_empty(), "{name} has no wave {wanted}; it has {}", names.join(", "));
+        return Ok(None);
+    };
+    Ok((wave.state == Some(WaveState::Passed)).then(|| (0, format!("{name} has passed wave {wanted}"))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::{BoundariesRevisionSpec, BoundariesRevisionStatus, WaveStatus};
+
+    fn revision(phase: RolloutPhase, wave: WaveState) -> BoundariesRevision {
+        let waves = vec![WaveStatus { name: "canary".into(), state: Some(wave), ..WaveStatus::default() }];
+        let mut revision = BoundariesRevision::new("r2", BoundariesRevisionSpec::default());
+        revision.status =
+            Some(BoundariesRevisionStatus { phase: Some(phase), waves, ..BoundariesRevisionStatus::default() });
+        revision
+    }
+
+    /// A pipeline must neither go on with a change that was taken back, nor wait for one for ever.
+    #[test]
+    fn pipeline_goes_on_when_the_state_is_reached_and_stops_when_it_cannot_be() {
+        use RolloutPhase::{Aborted, Complete, Halted, Rolling, Superseded};
+        let canary = Awaited::Wave("canary".into());
+        for (phase, wave, awaited, code) in [
+            (Rolling, WaveState::Soaking, &canary, None),
+            (Rolling, WaveState::Passed, &canary, Some(0)),
+            (Rolling, WaveState::Passed, &Awaited::Complete, None),
+            (Complete, WaveState::Passed, &Awaited::Complete, Some(0)),
+            (Halted, WaveState::Open, &canary, Some(2)),
+            (Aborted, WaveState::Passed, &Awaited::Complete, Some(2)),
+            (Superseded, WaveState::Open, &Awaited::Complete, Some(2)),
+        ] {
+            let found = verdict(&revision(phase, wave), awaited).expect("a verdict").map(|(code, _)| code);
+            assert_eq!(found, code, "{phase} {wave} {awaited:?}");
+        }
+        let error = verdict(&revision(Rolling, WaveState::Open), &Awaited::Wave("first".into())).expect_err("no wave");
+        assert!(error.to_string().contains("it has canary"), "{error}");
+    }
+}
