@@ -17,5 +17,5 @@ pub(crate) use choose::{Choice, ChoiceInput, Take, TakeReason, Wait, choose};
 pub(crate) use group::{Forecast, GroupFacts};
 pub(crate) use history::{Current, History, HistoryStep, next_step, sorted};
 pub(crate) use progress::{ProgressInput, advance};
-pub(crate) use survey::Survey;
+pub(crate) use survey::{Survey, WaveSurvey};
 pub(crate) use view::{RolloutView, Stored};

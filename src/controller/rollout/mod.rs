@@ -23,7 +23,7 @@ use crate::api::{
 use crate::boundaries::active::ActiveBoundaries;
 use crate::k8s::{EventTarget, KubeError};
 use crate::plan::Event;
-use crate::rollout::{Choice, ProgressInput, RolloutView, Survey, advance};
+use crate::rollout::{Choice, ProgressInput, RolloutView, Survey, WaveSurvey, advance};
 
 /// How often counts alone are written. A change of a phase or a wave is written at once.
 const COUNT_INTERVAL: SignedDuration = SignedDuration::from_secs(30);
@@ -37,6 +37,7 @@ pub(crate) async fn run(ctx: Arc<Context>, trigger: Trigger) {
         let has_policy = ctx.stores.rollout.view().is_some() || ctx.stores.boundaries.get().rollout().is_some();
         if !ctx.can_write() || !has_policy {
             memory = Memory::default();
+            ctx.metrics.forget_rollout();
             continue;
         }
         if let Err(error) = follow(&ctx, &trigger, &mut memory).await {
@@ -90,6 +91,7 @@ async fn follow(ctx: &Arc<Context>, trigger: &Trigger, memory: &mut Memory) -> R
         // The policy was removed, and the roll-out has ended.
         if active.rollout().is_none() {
             ctx.stores.rollout.set_view(None);
+            ctx.metrics.forget_rollout();
             trigger.enqueue_all();
         }
         return Ok(());
@@ -108,6 +110,7 @@ async fn follow(ctx: &Arc<Context>, trigger: &Trigger, memory: &mut Memory) -> R
     let now = Timestamp::now();
     let (survey, takers) = survey(ctx, &view, memory, now);
     ctx.stores.rollout.set_running(survey.waves.iter().map(|wave| wave.rolling).collect());
+    report_metrics(ctx, &view, &survey);
     let soaked = |wave: &str| {
         let since = memory.soaks.get(wave)?;
         SignedDuration::try_from(since.elapsed()).ok()
@@ -202,6 +205,18 @@ fn survey(ctx: &Context, view: &RolloutView, memory: &mut Memory, now: Timestamp
         });
     }
     (survey, takers)
+}
+
+fn report_metrics(ctx: &Context, view: &RolloutView, survey: &Survey) {
+    let sum = |count: fn(&WaveSurvey) -> usize| survey.waves.iter().map(count).sum::<usize>();
+    let groups = [
+        ("waiting", sum(|wave| wave.waiting)),
+        ("rolling", sum(|wave| wave.rolling)),
+        ("done", sum(|wave| wave.done)),
+        ("failed", sum(|wave| wave.failed)),
+        ("held", sum(|wave| wave.held)),
+    ];
+    ctx.metrics.set_rollout(&view.target.name, &view.phase().to_string(), &groups);
 }
 
 /// Whether something changed that people or groups wait for, and not counts alone.

@@ -56,6 +56,8 @@ pub(crate) struct Metrics {
     aws_calls: IntCounterVec,
     boundaries_revision: IntGaugeVec,
     boundaries_valid: IntGauge,
+    rollout_phase: IntGaugeVec,
+    rollout_groups: IntGaugeVec,
     boundaries_warnings: IntGauge,
     roles: IntGauge,
     roles_without_access_entry: IntGauge,
@@ -138,6 +140,16 @@ impl Metrics {
                 "instance_manager_boundaries_revision_info",
                 "The revision of the boundaries in force, always 1.",
                 &["revision"],
+            )?,
+            rollout_phase: build.gauges(
+                "instance_manager_rollout_phase",
+                "The phase of the roll-out of the newest revision, always 1.",
+                &["revision", "phase"],
+            )?,
+            rollout_groups: build.gauges(
+                "instance_manager_rollout_groups",
+                "Groups whose nodes the newest revision replaces, by state.",
+                &["revision", "state"],
             )?,
             boundaries_valid: build.gauge(
                 "instance_manager_boundaries_valid",
@@ -321,6 +333,22 @@ impl Metrics {
         }
         self.boundaries_valid.set(i64::from(valid));
         self.boundaries_warnings.set(i64::try_from(warnings).unwrap_or(i64::MAX));
+    }
+
+    /// Sets the phase of the roll-out of a revision, and the number of affected groups by state.
+    pub(crate) fn set_rollout(&self, revision: &str, phase: &str, groups: &[(&str, usize)]) {
+        self.forget_rollout();
+        self.rollout_phase.with_label_values(&[revision, phase]).set(1);
+        for (state, count) in groups {
+            let count = i64::try_from(*count).unwrap_or(i64::MAX);
+            self.rollout_groups.with_label_values(&[revision, *state]).set(count);
+        }
+    }
+
+    /// Removes the series of the roll-out, because there is none.
+    pub(crate) fn forget_rollout(&self) {
+        self.rollout_phase.reset();
+        self.rollout_groups.reset();
     }
 
     /// Sets the number of roles that groups use, and for how many of them at least one group has not observed an access entry.

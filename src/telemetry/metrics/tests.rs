@@ -19,6 +19,7 @@ fn filled() -> Metrics {
     metrics.record_aws_throttle("EC2", "DescribeInstances");
     metrics.set_boundaries(Some("r1"), true, 2);
     metrics.set_boundaries(Some("r2"), false, 0);
+    metrics.set_rollout("r2", "Rolling", &[("waiting", 2)]);
     metrics.set_leader(true);
     metrics.set_max_workers(5);
     metrics.set_queue_depth(4);
