@@ -11,6 +11,7 @@ pub(crate) mod instance_type_catalog;
 pub(crate) mod inventory;
 pub(crate) mod mixed_instances;
 pub mod nodegroup;
+pub(crate) mod policies;
 #[cfg(test)]
 pub(crate) mod samples;
 pub(crate) mod scaling_group;

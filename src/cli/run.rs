@@ -19,7 +19,7 @@ use crate::controller::stores::Stores;
 use crate::controller::trigger::Trigger;
 use crate::controller::watches::{boundaries, spot_recommendations};
 use crate::controller::{
-    Context, GroupObject, access_migration, error_policy, reconcile, rollout, watches, write_gate,
+    Context, GroupObject, access_migration, error_policy, permission_probes, reconcile, rollout, watches, write_gate,
 };
 use crate::index::nodes::NodeIndex;
 use crate::index::process_state::ProcessState;
@@ -71,6 +71,8 @@ pub async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
         conflict_detector: ConflictDetector::new(args.resync_period, timing.startup_grace.unsigned_abs()),
         aws_auth_writer: Default::default(),
         config_namespace: args.cluster.config_namespace.clone(),
+        region: connected.region,
+        own_role: Default::default(),
         labels_nodes: args.node_relabel,
         restart: tokio::sync::Notify::new(),
         rejections: Default::default(),
@@ -89,6 +91,7 @@ pub async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     tokio::spawn(spot_recommendations::watch(client.clone(), trigger.clone(), max_age));
     tokio::spawn(boundaries::watch(client, trigger.clone()));
     tokio::spawn(access_migration::run(ctx.clone()));
+    tokio::spawn(permission_probes::run(ctx.clone()));
     tokio::spawn(rollout::run(ctx.clone(), trigger.clone()));
     let workers = tokio::spawn(run_workers(ctx.clone(), queue, args.max_workers, stopping));
     tokio::spawn(write_gate::run(leadership, ctx.clone(), trigger));

@@ -44,6 +44,10 @@ pub(crate) struct Context {
     pub conflict_detector: ConflictDetector,
     /// The only writer of aws-auth in this process.
     pub aws_auth_writer: AwsAuthWriter,
+    /// The region of the AWS clients.
+    pub region: String,
+    /// ARN of the controller's AWS role, once it was asked for.
+    pub own_role: tokio::sync::OnceCell<String>,
     /// Namespace of the ConfigMap `instance-manager`.
     pub config_namespace: String,
     /// Whether the controller labels nodes (`--node-relabel`).

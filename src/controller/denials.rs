@@ -1,14 +1,17 @@
 //! Passes that AWS or the API server refused: what is remembered of them, and what a group without a permission says.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 
 use super::context::Context;
 use super::planner::{self, ObserveError, Planning};
-use super::{report, requeue};
+use super::{permission_probes, report, requeue};
 use crate::api::{InstanceGroup, group_id};
 use crate::apply::{Applied, StepError};
 use crate::aws::AwsErrorKind;
 use crate::index::denials::{Attempt, DeniedCall};
+use crate::index::holds::{Answer, Permission};
 use crate::index::refusals::{PassResult, RefusedStep};
 use crate::k8s::KubeError;
 use crate::plan::{Reason, Step};
@@ -33,19 +36,24 @@ pub(super) fn block_denied_reads(
 
 /// Counts passes that AWS or Kubernetes refused. A group that lacks a permission waits for its turn to try again, and a
 /// group that got through wakes those that wait for the same permission.
-pub(super) fn record_refusal(
+pub(super) async fn record_refusal(
     key: &str,
     spec: String,
     denied_read: Option<DeniedCall>,
+    cluster: Option<&str>,
     applied: &Applied,
     ctx: &Context,
     now: Timestamp,
 ) {
     let Applied { plan, steps_done, error, .. } = applied;
+    wake_held_rotations(key, applied, ctx, now);
     let (state, step) = (&ctx.planner.process_state, plan.steps.get(*steps_done).map(|planned| &planned.step));
     // A rotation has waits of its own, because each try drains nodes.
     let is_of_rotation = matches!(step, Some(Step::Node(_)));
-    let denied_step = error.as_ref().and_then(StepError::denied_call).filter(|_| !is_of_rotation);
+    let (denied_rotation, denied_step) = match error.as_ref().and_then(StepError::denied_call) {
+        Some(call) if is_of_rotation => (Some(call), None),
+        other => (None, other),
+    };
     let is_known = denied_step.as_ref().is_some_and(|call| state.denials(|denials| denials.is_known(call)));
     let result = match (error, step) {
         (None, _) => PassResult::Applied { removed_node: plan.steps.iter().any(|p| p.step.removes_instance()) },
@@ -55,8 +63,25 @@ pub(super) fn record_refusal(
         }
         (Some(_), _) => PassResult::Failed,
     };
-    let is_lasting = state.record_pass(key, plan.generation, result, ctx.planner.settings.timing.retry_delay, now);
     let period = requeue::permission_period(ctx.planner.settings.resync_period);
+    let retry_delay = ctx.planner.settings.timing.retry_delay;
+    let is_lasting = match denied_rotation.zip(step) {
+        None => state.record_pass(key, plan.generation, result, retry_delay, now),
+        Some((call, step)) => {
+            let pod = step.info().fields().pod;
+            let namespace = pod.as_ref().and_then(|pod| pod.split_once('/')).map(|(namespace, _)| namespace);
+            let permission = Permission::of(&call, cluster.unwrap_or_default(), namespace);
+            let is_watched =
+                state.is_nearly_lasting(key) && permission_probes::ask(&permission, ctx, now).await == Answer::Denied;
+            // Where nothing shows when the permission is restored, only a try does.
+            let delay = if is_watched { retry_delay } else { retry_delay.min(period) };
+            let is_lasting = state.record_pass(key, plan.generation, result, delay, now);
+            if let Some(until) = state.lasting_refusal(key, plan.generation, now).retry_at() {
+                state.holds(|holds| holds.record(key, permission, step.name(), until));
+            }
+            is_lasting
+        }
+    };
     let wait = |call: DeniedCall, step: Option<&'static str>| {
         state.denials(|denials| denials.record(key, call, Attempt { spec, step }, period, now));
     };
@@ -67,6 +92,15 @@ pub(super) fn record_refusal(
         // The first tries follow each other soon: a new role may not be known everywhere yet. Another error says nothing
         // about the permission.
         (None, Some(_) | None) => {}
+    }
+}
+
+/// Lets rotations go on that are held at a step which this group got through.
+fn wake_held_rotations(key: &str, applied: &Applied, ctx: &Context, now: Timestamp) {
+    let done = applied.plan.steps[..applied.steps_done].iter().map(|planned| &planned.step);
+    let of_rotation: BTreeSet<_> = done.filter(|step| matches!(step, Step::Node(_))).map(Step::name).collect();
+    if !of_rotation.is_empty() {
+        ctx.enqueue_keys(ctx.planner.process_state.record_success(key, &of_rotation, now));
     }
 }
 

@@ -11,6 +11,7 @@ mod fake;
 mod hostile_status;
 mod invalid_object;
 mod node_labels;
+pub(crate) mod permission_probes;
 pub(crate) mod planner;
 mod preconditions;
 pub(crate) mod queue;
@@ -96,7 +97,8 @@ async fn reconcile_group(stored: &GroupObject, ctx: &Arc<Context>) -> Result<Act
         return Ok(Action::await_change());
     };
     record_writes(&key, &applied, ctx, now);
-    record_refusal(&key, spec, planned.denied_read, &applied, ctx, now);
+    let cluster = planned.snapshot.as_ref().map(|snapshot| snapshot.cluster());
+    record_refusal(&key, spec, planned.denied_read, cluster, &applied, ctx, now).await;
     let report = report(&old_status, &applied, planned.boundaries.as_ref(), &rfc3339(now));
     update_status(group, &key, &applied, &report, now, ctx).await?;
     node_labels::label_group_nodes(group, &key, ctx).await;

@@ -35,7 +35,10 @@ pub(super) async fn label_group_nodes(group: &InstanceGroup, key: &str, ctx: &Co
 /// Copies the role label to `kubernetes.io/role`, which older tools read; later, if this process may not write now.
 pub(super) async fn copy_role(node: &Node, ctx: &Context) {
     let labels = node.labels();
+    let backlog = || ctx.stores.label_backlog.lock().expect("lock is not poisoned");
     let Some(role) = labels.get(label::NODE_ROLE).filter(|_| !labels.contains_key(label::LEGACY_NODE_ROLE)) else {
+        // The leader copied it meanwhile.
+        backlog().remove(&node.name_any());
         return;
     };
     if !ctx.labels_nodes {
@@ -44,7 +47,7 @@ pub(super) async fn copy_role(node: &Node, ctx: &Context) {
     if ctx.request_write() {
         set_labels(&node.name_any(), &[(label::LEGACY_NODE_ROLE, role)], ctx).await;
     } else {
-        ctx.stores.label_backlog.lock().expect("lock is not poisoned").insert(node.name_any(), role.clone());
+        backlog().insert(node.name_any(), role.clone());
     }
 }
 

@@ -12,6 +12,7 @@ use super::cache_state::OwnWrites;
 use super::denials::{Attempt, Denials, DeniedCall};
 use super::departures::Departures;
 use super::drain_clocks::DrainClocks;
+use super::holds::{Answer, Holds, Permission};
 use super::refusals::{PassResult, Refusals};
 use super::write_memory::WriteMemory;
 use crate::plan::{Refusal, Write};
@@ -32,6 +33,8 @@ struct Inner {
     other_writes: WriteMemory,
     /// Groups that wait for a missing permission.
     denials: Denials,
+    /// Rotations that are held because a call was denied.
+    holds: Holds,
 }
 
 #[derive(Default, Clone)]
@@ -264,6 +267,36 @@ impl ProcessState {
         })
     }
 
+    /// Whether the next refusal of the same lasts.
+    pub(crate) fn is_nearly_lasting(&self, group: &str) -> bool {
+        self.group(group, |g| g.refusals.is_nearly_lasting())
+    }
+
+    /// The rotations that are held because a call was denied.
+    pub(crate) fn holds<T>(&self, update: impl FnOnce(&mut Holds) -> T) -> T {
+        self.with(|inner| update(&mut inner.holds))
+    }
+
+    /// Records an answer about a permission. Returns the groups whose rotation goes on because of it.
+    pub(crate) fn answer_permission(&self, permission: &Permission, answer: Answer, now: Timestamp) -> Vec<String> {
+        self.end_holds(now, |holds| holds.answer(permission, answer, now))
+    }
+
+    /// Records the steps that a group got through. Returns the groups whose rotation goes on because of it.
+    pub(crate) fn record_success(&self, group: &str, steps: &BTreeSet<&'static str>, now: Timestamp) -> Vec<String> {
+        self.end_holds(now, |holds| holds.succeed(group, steps, now))
+    }
+
+    fn end_holds(&self, now: Timestamp, update: impl FnOnce(&mut Holds) -> Vec<String>) -> Vec<String> {
+        self.with(|inner| {
+            let woken = update(&mut inner.holds);
+            for group in &woken {
+                inner.groups.entry(group.clone()).or_default().refusals.end_hold(now);
+            }
+            woken
+        })
+    }
+
     /// What has been refused for long.
     pub(crate) fn lasting_refusal(&self, group: &str, generation: i64, now: Timestamp) -> Refusal {
         self.group(group, |g| g.refusals.lasting(generation, now))
@@ -305,6 +338,7 @@ impl ProcessState {
         self.with(|inner| {
             inner.groups.remove(group);
             inner.denials.remove(group);
+            inner.holds.remove(group);
         });
     }
 

@@ -55,6 +55,18 @@ impl Refusals {
         }
     }
 
+    /// Whether the next refusal of the same lasts.
+    pub(crate) fn is_nearly_lasting(&self) -> bool {
+        self.times.saturating_add(1) >= LASTING_AFTER
+    }
+
+    /// Lets a rotation that is held go on, because the permission seems to be there.
+    pub(crate) fn end_hold(&mut self, now: Timestamp) {
+        if let Refusal::Rotation { until, .. } = &mut self.held {
+            *until = now;
+        }
+    }
+
     /// Whether the same has been refused for so long that a retry at once is of no use.
     pub(crate) fn is_lasting(&self) -> bool {
         self.times >= LASTING_AFTER

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::{
     AttachedVolume, AwsAuthMap, EventTarget, EvictOutcome, KubeApi, KubeError, KubeEvent, PodInfo, ReportedRejections,
-    UnschedulablePod, config_maps, groups, nodes, pods, revisions, strategy,
+    UnschedulablePod, config_maps, groups, nodes, permissions, pods, revisions, strategy,
 };
 use crate::api::BoundariesRevision;
 use crate::lock::Locks;
@@ -128,6 +128,10 @@ impl KubeApi for KubeClient {
 
     async fn delete_pod(&self, namespace: &str, name: &str, uid: &str, grace: Option<u32>) -> Result<(), KubeError> {
         pods::delete(&self.client, namespace, name, uid, grace).await
+    }
+
+    async fn is_allowed(&self, verb: &str, resource: &str, namespace: Option<&str>) -> Result<bool, KubeError> {
+        permissions::is_allowed(&self.client, verb, resource, namespace).await
     }
 
     async fn volume_attachments(&self, node: &str) -> Result<Vec<AttachedVolume>, KubeError> {

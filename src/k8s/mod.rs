@@ -9,6 +9,7 @@ mod error;
 pub(crate) mod fake;
 mod groups;
 mod nodes;
+mod permissions;
 mod pods;
 mod revisions;
 mod strategy;
@@ -228,6 +229,10 @@ pub trait KubeApi: Send + Sync {
     /// Reads lock-upgrades from the three objects themselves. On an error the caller must assume a lock. `NotFound`
     /// means that the group or its namespace no longer exists; a missing ConfigMap sets no lock.
     async fn locks(&self, namespace: &str, group: &str, config_namespace: &str) -> Result<Locks, KubeError>;
+
+    /// Whether the controller's account may do something, as the API server's authorizers say; admission may still deny
+    /// it. `resource` may have a subresource; `namespace` is `None` for all, and for objects without one.
+    async fn is_allowed(&self, verb: &str, resource: &str, namespace: Option<&str>) -> Result<bool, KubeError>;
 
     /// The ConfigMap kube-system/aws-auth, read fresh; `None` when it does not exist.
     async fn aws_auth(&self) -> Result<Option<AwsAuthMap>, KubeError>;

@@ -1,6 +1,7 @@
 """What goes wrong around the controller leaves nothing broken: configuration, rights, AWS, and the controller itself."""
 
 import signal
+import time
 
 import pytest
 import requests
@@ -141,9 +142,14 @@ def test_without_permission_to_evict_nothing_is_terminated(own_cloud, start_cont
     stalled = group.wait_condition("Stalled", reason="MissingPermission")
     assert "create" in stalled["message"] and "pods/eviction" in stalled["message"]
     wait_reconciled_again(group, controller)
+    group.wait(lambda g: rotation.draining_nodes(g) == [], what="the node given back")
     assert rotation.terminated(group, mark) == []
+    # The controller asks about the permission: it need not evict pods to notice that it is restored.
+    time.sleep(15)
+    assert rotation.draining_nodes(group) == [] and "a permission was restored" not in controller.log.read_text()
     cloud.patch(path, {"rules": rules})
     rotation.wait_rotated(group, old, 2, new)
+    assert "a permission was restored" in controller.log.read_text()
     assert group.undrained() == {} and group.max_unavailable_seen() == 1
 
 

@@ -91,6 +91,7 @@ pub const OPERATIONS: &[(&str, &str)] = &[
     ("iam", "ListInstanceProfiles"),
     ("iam", "ListRolePolicies"),
     ("iam", "RemoveRoleFromInstanceProfile"),
+    ("iam", "SimulatePrincipalPolicy"),
     ("iam", "TagInstanceProfile"),
     ("iam", "TagRole"),
     ("iam", "UpdateAssumeRolePolicy"),

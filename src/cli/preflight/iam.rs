@@ -6,16 +6,8 @@ use serde_json::Value;
 
 use super::{Check, Finding, dry_runs};
 use crate::api::ProvisionerKind;
+use crate::aws::policies::{self, ASKS_ABOUT_ITSELF, POLICIES};
 use crate::aws::{Aws, AwsResult, Cluster, LaunchTemplate, PolicyDecision, PolicySimulation};
-
-/// The IAM policies by name. A managed policy holds 6,144 characters, so there is one for each purpose.
-const POLICY_TEMPLATES: [(&str, &str); 5] = [
-    ("scaling-groups", include_str!("../../../deploy/iam/scaling-groups.json")),
-    ("node-roles", include_str!("../../../deploy/iam/node-roles.json")),
-    ("access-entries", include_str!("../../../deploy/iam/access-entries.json")),
-    ("managed-node-groups", include_str!("../../../deploy/iam/managed-node-groups.json")),
-    ("fargate", include_str!("../../../deploy/iam/fargate.json")),
-];
 
 /// The IAM policies of the controller, filled in for one cluster.
 pub(crate) struct IamPolicies {
@@ -32,14 +24,9 @@ struct IamPolicy {
 impl IamPolicies {
     /// Fills in the region and, if it is known, the cluster.
     pub(crate) fn new(region: &str, cluster: Option<&Cluster>) -> Self {
-        let fill_in = |text: &str| {
-            let text = text.replace("REGION", region);
-            let Some(cluster) = cluster else { return text };
-            let part = |n| cluster.arn.split(':').nth(n).unwrap_or_default();
-            let text = text.replace("ACCOUNT", part(4)).replace("CLUSTER", &cluster.name);
-            text.replace("arn:aws:", &format!("arn:{}:", part(1)))
-        };
-        let policies = POLICY_TEMPLATES.iter().map(|(name, text)| IamPolicy { name, text: fill_in(text) }).collect();
+        let fill_in =
+            |text| policies::fill_in(text, region, cluster.map(|cluster| (cluster.arn.as_str(), &*cluster.name)));
+        let policies = POLICIES.iter().map(|(name, text)| IamPolicy { name, text: fill_in(text) }).collect();
         IamPolicies { policies, cluster: cluster.cloned() }
     }
 
@@ -53,7 +40,7 @@ impl IamPolicies {
             let all: serde_json::Map<_, _> = self.policies.iter().map(|p| (p.name.to_owned(), p.document())).collect();
             return Ok(serde_json::to_string_pretty(&all)?);
         }
-        let names = || POLICY_TEMPLATES.map(|(name, _)| name).join(", ");
+        let names = || POLICIES.map(|(name, _)| name).join(", ");
         let found = self.policies.iter().find(|policy| policy.name == name);
         let found = found.ok_or_else(|| anyhow::anyhow!("`{name}` is not a policy; use {}, or {ALL}", names()))?;
         Ok(found.text.trim_end().to_owned())
@@ -80,29 +67,7 @@ impl IamPolicy {
 
     /// One simulation for each statement: its actions on one of its resources, with its conditions.
     fn simulations(&self) -> Vec<PolicySimulation> {
-        let statements = self.document()["Statement"].as_array().cloned().unwrap_or_default();
-        statements.iter().map(simulation).collect()
-    }
-}
-
-fn strings(value: &Value) -> Vec<String> {
-    match value {
-        Value::String(text) => vec![text.clone()],
-        Value::Array(items) => items.iter().flat_map(strings).collect(),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => Vec::new(),
-    }
-}
-
-fn simulation(statement: &Value) -> PolicySimulation {
-    let resource = strings(&statement["Resource"]).into_iter().next().filter(|resource| resource != "*");
-    let conditions = statement["Condition"].as_object().into_iter().flatten();
-    let context = conditions.flat_map(|(_, keys)| keys.as_object().cloned().unwrap_or_default());
-    PolicySimulation {
-        actions: strings(&statement["Action"]),
-        resource: resource.map(|resource| resource.replace('*', "preflight")),
-        context: context
-            .filter_map(|(key, value)| Some((key, strings(&value).into_iter().next()?.replace('*', "preflight"))))
-            .collect(),
+        policies::simulations(&self.document())
     }
 }
 
@@ -144,7 +109,10 @@ async fn simulate(
     let mut checks = Vec::new();
     for policy in &policies.policies {
         let (mut allowed, mut problems) = (0, Vec::new());
-        for simulated in policy.simulations() {
+        for mut simulated in policy.simulations() {
+            if simulated.actions.iter().any(|action| action == ASKS_ABOUT_ITSELF) {
+                simulated.resource = Some(role.to_owned());
+            }
             for (action, decision) in aws.iam.simulate_policy(role, &simulated).await? {
                 match decision {
                     PolicyDecision::Allowed => allowed += 1,
@@ -194,8 +162,8 @@ mod tests {
     fn printed_policies_are_complete_for_a_cluster() {
         let policies = policies();
         let all: Value = serde_json::from_str(&policies.text(ALL).unwrap()).unwrap();
-        assert_eq!(all.as_object().unwrap().len(), POLICY_TEMPLATES.len());
-        for (name, _) in POLICY_TEMPLATES {
+        assert_eq!(all.as_object().unwrap().len(), POLICIES.len());
+        for (name, _) in POLICIES {
             let text = policies.text(name).unwrap();
             for word in ["REGION", "ACCOUNT", "CLUSTER", "arn:aws:"] {
                 assert!(!text.contains(word), "{name} holds {word}");
@@ -217,7 +185,7 @@ mod tests {
         };
         assert_eq!(needed("CONFIG_MAP", &[ProvisionerKind::Eks]), ["scaling-groups", "node-roles"]);
         let all = [ProvisionerKind::EksManaged, ProvisionerKind::EksFargate];
-        assert_eq!(needed("API", &all), POLICY_TEMPLATES.map(|(name, _)| name));
+        assert_eq!(needed("API", &all), POLICIES.map(|(name, _)| name));
     }
 
     #[test]

@@ -1,0 +1,107 @@
+//! Asks IAM and the API server about permissions whose lack holds rotations, so that a restored one is noticed without a
+//! try that evicts pods.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::context::Context;
+use super::requeue;
+use crate::aws::{Aws, AwsResult, PolicyDecision, policies};
+use crate::index::holds::{Answer, Permission};
+
+/// How often a period is looked at whether a question is due.
+const CHECKS_PER_PERIOD: u32 = 10;
+
+/// Asks about each permission that holds a rotation, once a period, and never returns.
+pub(crate) async fn run(ctx: Arc<Context>) {
+    let (state, period) = (&ctx.planner.process_state, requeue::permission_period(ctx.planner.settings.resync_period));
+    let pause = (period.unsigned_abs() / CHECKS_PER_PERIOD).max(Duration::from_millis(100));
+    loop {
+        tokio::time::sleep(pause).await;
+        if !ctx.can_write() {
+            continue;
+        }
+        for permission in state.holds(|holds| holds.due(period, Timestamp::now())) {
+            ask(&permission, &ctx, Timestamp::now()).await;
+        }
+    }
+}
+
+/// What IAM or the API server says about a permission, or said within the last period. Rotations that were held for lack
+/// of it go on when it is there again.
+pub(super) async fn ask(permission: &Permission, ctx: &Context, now: Timestamp) -> Answer {
+    let (state, period) = (&ctx.planner.process_state, requeue::permission_period(ctx.planner.settings.resync_period));
+    if let Some(answer) = state.holds(|holds| holds.recent_answer(permission, period, now)) {
+        return answer;
+    }
+    let answer = match permission {
+        Permission::Aws { action, cluster } => ask_iam(action, cluster, ctx).await,
+        Permission::Kube { verb, resource, namespace } => {
+            match ctx.planner.kube.is_allowed(verb, resource, namespace.as_deref()).await {
+                Ok(true) => Answer::Allowed,
+                Ok(false) => Answer::Denied,
+                Err(error) => {
+                    tracing::debug!(%error, ?permission, "the API server does not say whether a call is allowed");
+                    Answer::Unknown
+                }
+            }
+        }
+    };
+    let woken = state.answer_permission(permission, answer, now);
+    if !woken.is_empty() {
+        tracing::info!(?permission, groups = woken.len(), "a permission was restored, rotations go on");
+    }
+    ctx.enqueue_keys(woken);
+    answer
+}
+
+async fn ask_iam(action: &str, cluster: &str, ctx: &Context) -> Answer {
+    let (aws, region) = (ctx.planner.inventory.aws(), &ctx.region);
+    let role = match ctx.own_role.get_or_try_init(|| own_role(aws)).await {
+        Ok(role) => role,
+        Err(error) => {
+            tracing::debug!(%error, "the controller's AWS role is not known");
+            return Answer::Unknown;
+        }
+    };
+    let Some(simulation) = policies::simulation_of(action, region, role, cluster) else { return Answer::Unknown };
+    match aws.iam.simulate_policy(role, &simulation).await.as_deref() {
+        Ok([(_, PolicyDecision::Allowed)]) => Answer::Allowed,
+        Ok([(_, PolicyDecision::Denied)]) => Answer::Denied,
+        Ok(_) => Answer::Unknown,
+        Err(error) => {
+            tracing::debug!(%error, action, "IAM does not say whether the controller may call an action");
+            Answer::Unknown
+        }
+    }
+}
+
+/// The ARN of the controller's role. That of its session, which STS names, lacks the role's path.
+async fn own_role(aws: &Aws) -> AwsResult<String> {
+    let caller = aws.iam.caller_arn().await?;
+    let Some((name, without_path)) = role_of_session(&caller) else { return Ok(caller) };
+    let found = aws.iam.get_role(&name).await.ok().flatten();
+    Ok(found.map_or(without_path, |role| role.arn))
+}
+
+/// The name of the role of a session, and its ARN if it has no path; `None` for a caller that is no role.
+fn role_of_session(caller: &str) -> Option<(String, String)> {
+    let (before, session) = caller.split_once(":assumed-role/")?;
+    let name = session.split('/').next()?;
+    Some((name.to_owned(), format!("{}:role/{name}", before.replace(":sts:", ":iam:"))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn role_is_found_by_the_arn_of_its_session() {
+        let session = "arn:aws-cn:sts::42:assumed-role/instance-manager/eks-blue";
+        let role = ("instance-manager".to_owned(), "arn:aws-cn:iam::42:role/instance-manager".to_owned());
+        assert_eq!(role_of_session(session), Some(role));
+        assert_eq!(role_of_session("arn:aws:iam::42:user/person"), None);
+    }
+}

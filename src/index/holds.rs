@@ -1,0 +1,227 @@
+//! Rotations that are held because a call was denied, and what is known about the permission meanwhile. Each try of such
+//! a rotation evicts pods, so the permission is asked about instead. Pure.
+
+use std::collections::{BTreeSet, HashMap};
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::denials::DeniedCall;
+use crate::aws::error::iam_prefix;
+
+/// A permission that the controller can ask about.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Permission {
+    /// IAM is asked about the controller's role.
+    Aws {
+        /// For example `autoscaling:EnterStandby`.
+        action: String,
+        /// The cluster of the resources.
+        cluster: String,
+    },
+    /// The API server is asked about the controller's account.
+    Kube {
+        /// As in a Role.
+        verb: &'static str,
+        /// The plural of the resource, with the subresource.
+        resource: String,
+        /// `None` for an object without one.
+        namespace: Option<String>,
+    },
+}
+
+impl Permission {
+    /// The permission for a call that was denied. `namespace` is that of the object, if it has one.
+    pub(crate) fn of(call: &DeniedCall, cluster: &str, namespace: Option<&str>) -> Self {
+        match call {
+            DeniedCall::Aws(error) => Self::Aws {
+                action: format!("{}:{}", iam_prefix(error.service), error.operation),
+                cluster: cluster.to_owned(),
+            },
+            DeniedCall::Kube { verb, resource, .. } => {
+                Self::Kube { verb, resource: resource.clone(), namespace: namespace.map(str::to_owned) }
+            }
+        }
+    }
+}
+
+/// What IAM or the API server says about a permission. Admission, a permissions boundary or a service control policy may
+/// deny what it calls allowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    Allowed,
+    Denied,
+    /// The controller may not ask, or the answer depends on what it does not know.
+    Unknown,
+}
+
+/// A rotation that is held.
+struct Hold {
+    permission: Permission,
+    /// Name of the denied step.
+    step: &'static str,
+    until: Timestamp,
+    /// The hold follows another one, and no node was replaced in between.
+    is_repeated: bool,
+}
+
+/// The rotations that are held, by group, and the last answer about each permission.
+#[derive(Default)]
+pub(crate) struct Holds {
+    groups: HashMap<String, Hold>,
+    answers: HashMap<Permission, (Answer, Timestamp)>,
+}
+
+impl Holds {
+    /// Records that the rotation of a group is held until a time.
+    pub(crate) fn record(&mut self, group: &str, permission: Permission, step: &'static str, until: Timestamp) {
+        let before = self.groups.get(group).filter(|hold| hold.permission == permission);
+        let is_repeated = before.is_some_and(|hold| hold.is_repeated || hold.until != until);
+        self.groups.insert(group.to_owned(), Hold { permission, step, until, is_repeated });
+    }
+
+    /// Forgets a group that was deleted.
+    pub(crate) fn remove(&mut self, group: &str) {
+        self.groups.remove(group);
+        self.forget_answers();
+    }
+
+    /// Records that a group got steps through. Returns the groups that go on because of it: those held at the same step.
+    ///
+    /// Success of a group that was denied the step before is a change, and wakes all. Success of any other group may only
+    /// show that the permission is missing for some resources, so it wakes a group no second time.
+    pub(crate) fn succeed(&mut self, group: &str, steps: &BTreeSet<&'static str>, now: Timestamp) -> Vec<String> {
+        if self.groups.is_empty() {
+            return Vec::new();
+        }
+        let was_denied = self.groups.get(group).is_some_and(|hold| steps.contains(hold.step));
+        if was_denied {
+            self.remove(group);
+        }
+        self.wake(now, |hold| steps.contains(hold.step) && (was_denied || !hold.is_repeated))
+    }
+
+    /// The last answer about a permission, if it is not older than a `period`.
+    pub(crate) fn recent_answer(
+        &self,
+        permission: &Permission,
+        period: SignedDuration,
+        now: Timestamp,
+    ) -> Option<Answer> {
+        let (answer, at) = self.answers.get(permission)?;
+        (now.duration_since(*at) < period).then_some(*answer)
+    }
+
+    /// The permissions to ask about now: of each, one held group waits, and the last answer is a `period` old.
+    pub(crate) fn due(&self, period: SignedDuration, now: Timestamp) -> BTreeSet<Permission> {
+        let held = self.groups.values().filter(|hold| now < hold.until);
+        let due = held.filter(|hold| self.recent_answer(&hold.permission, period, now).is_none());
+        due.map(|hold| hold.permission.clone()).collect()
+    }
+
+    /// Records an answer. Returns the groups that go on because of it. Only a change from denied to allowed counts: what
+    /// was called allowed when AWS denied it says nothing.
+    pub(crate) fn answer(&mut self, permission: &Permission, answer: Answer, now: Timestamp) -> Vec<String> {
+        let before = self.answers.insert(permission.clone(), (answer, now)).map(|(before, _)| before);
+        match (before, answer) {
+            (Some(Answer::Denied), Answer::Allowed) => self.wake(now, |hold| hold.permission == *permission),
+            // One question without an answer does not hide the change.
+            (Some(Answer::Denied), Answer::Unknown) => {
+                self.answers.insert(permission.clone(), (Answer::Denied, now));
+                Vec::new()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn wake(&mut self, now: Timestamp, is_concerned: impl Fn(&Hold) -> bool) -> Vec<String> {
+        let held = self.groups.iter_mut().filter(|(_, hold)| now < hold.until && is_concerned(hold));
+        let mut woken: Vec<_> = held.map(|(group, hold)| (group.clone(), hold.until = now).0).collect();
+        woken.sort();
+        woken
+    }
+
+    fn forget_answers(&mut self) {
+        let groups = &self.groups;
+        self.answers.retain(|permission, _| groups.values().any(|hold| hold.permission == *permission));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PERIOD: SignedDuration = SignedDuration::from_secs(50);
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(1_700_000_000 + seconds).expect("a time")
+    }
+
+    fn terminate() -> Permission {
+        Permission::Aws { action: "autoscaling:TerminateInstanceInAutoScalingGroup".into(), cluster: "blue".into() }
+    }
+
+    fn hold(holds: &mut Holds, group: &str, until: i64) {
+        holds.record(group, terminate(), "Terminate", at(until));
+    }
+
+    fn steps() -> BTreeSet<&'static str> {
+        BTreeSet::from(["Cordon", "Terminate"])
+    }
+
+    /// The pods of a node would be evicted at each question, for a permission that a service control policy denies.
+    #[test]
+    fn only_a_change_to_allowed_ends_a_hold() {
+        for (answers, woken) in [
+            (vec![Answer::Allowed, Answer::Allowed], false),
+            (vec![Answer::Unknown, Answer::Allowed], false),
+            (vec![Answer::Denied, Answer::Denied], false),
+            (vec![Answer::Denied, Answer::Allowed], true),
+            (vec![Answer::Denied, Answer::Unknown, Answer::Allowed], true),
+        ] {
+            let mut holds = Holds::default();
+            hold(&mut holds, "team/a", 300);
+            let mut all = Vec::new();
+            for (seconds, answer) in (0..).zip(&answers) {
+                all.extend(holds.answer(&terminate(), *answer, at(seconds)));
+            }
+            assert_eq!(all, vec!["team/a"; usize::from(woken)], "{answers:?}");
+            let is_denied = answers.last() == Some(&Answer::Denied);
+            let again = holds.answer(&terminate(), Answer::Allowed, at(9));
+            assert_eq!(again.is_empty(), !is_denied, "a group goes on once: {answers:?}");
+        }
+    }
+
+    /// Thousands of groups that lack one permission ask one question.
+    #[test]
+    fn each_permission_is_asked_about_once_a_period() {
+        let mut holds = Holds::default();
+        (0..1000).for_each(|number| hold(&mut holds, &format!("team/g{number}"), 300));
+        assert_eq!(holds.due(PERIOD, at(0)), BTreeSet::from([terminate()]));
+        holds.answer(&terminate(), Answer::Denied, at(0));
+        assert_eq!(holds.due(PERIOD, at(49)), BTreeSet::new());
+        assert_eq!(holds.due(PERIOD, at(50)).len(), 1);
+        assert_eq!(holds.due(PERIOD, at(300)), BTreeSet::new(), "no group is held any longer");
+        assert_eq!(holds.answer(&terminate(), Answer::Allowed, at(60)).len(), 1000);
+    }
+
+    /// A group whose resources carry a tag that the policy denies would be woken by each success of its neighbor.
+    #[test]
+    fn success_of_others_wakes_a_group_once() {
+        let mut holds = Holds::default();
+        ["team/a", "team/b"].iter().for_each(|group| hold(&mut holds, group, 300));
+        assert_eq!(holds.succeed("team/c", &BTreeSet::from(["Cordon"]), at(1)), [""; 0]);
+        assert_eq!(holds.succeed("team/c", &steps(), at(2)), ["team/a", "team/b"]);
+        ["team/a", "team/b"].iter().for_each(|group| hold(&mut holds, group, 600));
+        assert_eq!(holds.succeed("team/c", &steps(), at(3)), [""; 0]);
+        assert_eq!(holds.succeed("team/b", &steps(), at(4)), ["team/a"], "it was denied before, so something changed");
+    }
+
+    #[test]
+    fn groups_that_are_gone_leave_nothing() {
+        let mut holds = Holds::default();
+        hold(&mut holds, "team/a", 300);
+        holds.answer(&terminate(), Answer::Denied, at(0));
+        holds.remove("team/a");
+        assert!(holds.groups.is_empty() && holds.answers.is_empty());
+    }
+}
