@@ -228,8 +228,9 @@ fn choose_behind(input: &ChoiceInput, own: Stored) -> Choice {
     let previous = group.record().and_then(|record| view.stored.get(record.previous.as_deref()?));
     let has_replaced_none = group.status.nodes.as_ref().is_none_or(|nodes| nodes.updated == 0 && nodes.draining == 0);
     let taken_back = matches!(view.phase(), RolloutPhase::Returning | RolloutPhase::Aborted);
-    if *group.forecast == Forecast::Untouched && !taken_back {
-        return keep(Some(view.target.clone()), None, None);
+    if *group.forecast == Forecast::Untouched {
+        let content = if taken_back { own } else { view.target.clone() };
+        return keep(Some(content), None, None);
     }
     if let Some(wait) = order_against(input) {
         return keep(Some(own), Some(wait), None);

@@ -36,12 +36,15 @@ pub(crate) async fn take(
         return Ok(has_policy.then(|| Action::requeue(CACHE_LAG_DELAY)));
     };
     let Some(mut choice) = decide(group, &view, ctx, now) else { return Ok(None) };
-    if let Choice::Use { content, .. } = &choice.0
-        && choice.2 == Forecast::Unknown
-        && content.as_ref().is_some_and(|own| own.hash != view.target.hash)
-        && group.metadata.deletion_timestamp.is_none()
-    {
-        let forecast = forecast(group, content.as_ref(), &view, ctx, now).await;
+    let (own, is_needed) = match &choice.0 {
+        Choice::Use { content, .. } => {
+            (content.clone(), content.as_ref().is_some_and(|own| own.hash != view.target.hash))
+        }
+        // A new leader knows no forecast: a group that cannot use the target must not take it because its wave is open.
+        Choice::Take(take) => (None, take.record.wave.is_some()),
+    };
+    if is_needed && choice.2 == Forecast::Unknown && group.metadata.deletion_timestamp.is_none() {
+        let forecast = forecast(group, own.as_ref(), &view, ctx, now).await;
         ctx.stores.rollout.set_forecast(key, choice.1, forecast);
         let Some(again) = decide(group, &view, ctx, now) else { return Ok(None) };
         choice = again;
