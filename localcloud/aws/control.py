@@ -11,7 +11,8 @@
 `POST /_local/faults`  `{"action": ..., ...}` returns `{"id": n}`. `GET` lists the faults with their `hits`.
     `DELETE` removes all faults, or the one whose `id` the body gives.
     action: throttle / error5xx / deny / error (with code, message, status) / delay (with seconds) / lose / stale /
-        hold. `lose` drops the connection without a response.
+        hold. `lose` drops the connection without a response. `deny` also shows in SimulatePrincipalPolicy, see
+        localcloud/aws/iam/policy_simulation.py.
     service: `autoscaling`, `ec2`, `iam`, `eks`, `ssm` or `*`. operation: `CreateRole` or `*`. kind: `read`,
         `write` or `any`.
     match: text that the call's parameters must contain. after: number of matching calls to skip first. count:

@@ -84,6 +84,14 @@ class Faults:
                 return fault
         return None
 
+    def denies(self, action: str, access_key: str) -> bool:
+        """Whether an active fault denies an IAM action (`autoscaling:EnterStandby`) to the client with that access key."""
+        service, _, operation = action.partition(":")
+        call = Call(service, operation, {}, access_key, "", {})
+        with self._lock:
+            active = [fault for fault in self._faults if fault.action == "deny" and fault.count and not fault.after]
+            return any(fault.applies(call) for fault in active)
+
     def remove(self, number: int | None = None) -> None:
         """Remove every fault, or the one with this id. Held calls stay held until they are released."""
         with self._lock:

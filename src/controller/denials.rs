@@ -55,11 +55,11 @@ pub(super) async fn record_refusal(
         other => (None, other),
     };
     let is_known = denied_step.as_ref().is_some_and(|call| state.denials(|denials| denials.is_known(call)));
-    let result = match (error, step) {
+    let mut result = match (error, step) {
         (None, _) => PassResult::Applied { removed_node: plan.steps.iter().any(|p| p.step.removes_instance()) },
         (Some(error), Some(step)) if let Some(reason) = error.stalled_reason() => {
             let message = report::step_failure(step, error);
-            PassResult::Refused(RefusedStep { is_of_rotation, reason, message, is_known })
+            PassResult::Refused(RefusedStep { is_of_rotation, reason, message, is_known, is_watched: false })
         }
         (Some(_), _) => PassResult::Failed,
     };
@@ -73,6 +73,9 @@ pub(super) async fn record_refusal(
             let permission = Permission::of(&call, cluster.unwrap_or_default(), namespace);
             let is_watched =
                 state.is_nearly_lasting(key) && permission_probes::ask(&permission, ctx, now).await == Answer::Denied;
+            if let PassResult::Refused(refused) = &mut result {
+                refused.is_watched = is_watched;
+            }
             // Where nothing shows when the permission is restored, only a try does.
             let delay = if is_watched { retry_delay } else { retry_delay.min(period) };
             let is_lasting = state.record_pass(key, plan.generation, result, delay, now);

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use tokio::sync::OnceCell;
 
 use super::context::Context;
 use super::requeue;
-use crate::aws::{Aws, AwsResult, PolicyDecision, policies};
+use crate::aws::{Aws, AwsErrorKind, AwsResult, PolicyDecision, policies};
 use crate::index::holds::{Answer, Permission};
 
 /// How often a period is looked at whether a question is due.
@@ -59,15 +60,15 @@ pub(super) async fn ask(permission: &Permission, ctx: &Context, now: Timestamp) 
 
 async fn ask_iam(action: &str, cluster: &str, ctx: &Context) -> Answer {
     let (aws, region) = (ctx.planner.inventory.aws(), &ctx.region);
-    let role = match ctx.own_role.get_or_try_init(|| own_role(aws)).await {
+    let role = match own_role(aws, &ctx.own_role).await {
         Ok(role) => role,
         Err(error) => {
             tracing::debug!(%error, "the controller's AWS role is not known");
             return Answer::Unknown;
         }
     };
-    let Some(simulation) = policies::simulation_of(action, region, role, cluster) else { return Answer::Unknown };
-    match aws.iam.simulate_policy(role, &simulation).await.as_deref() {
+    let Some(simulation) = policies::simulation_of(action, region, &role, cluster) else { return Answer::Unknown };
+    match aws.iam.simulate_policy(&role, &simulation).await.as_deref() {
         Ok([(_, PolicyDecision::Allowed)]) => Answer::Allowed,
         Ok([(_, PolicyDecision::Denied)]) => Answer::Denied,
         Ok(_) => Answer::Unknown,
@@ -78,12 +79,24 @@ async fn ask_iam(action: &str, cluster: &str, ctx: &Context) -> Answer {
     }
 }
 
-/// The ARN of the controller's role. That of its session, which STS names, lacks the role's path.
-async fn own_role(aws: &Aws) -> AwsResult<String> {
+/// The ARN of the controller's role, which `known` keeps. The ARN of its session, which STS gives, lacks the role's path.
+///
+/// A role that the controller may not read is taken for one without a path, until it may.
+async fn own_role(aws: &Aws, known: &OnceCell<String>) -> AwsResult<String> {
+    if let Some(role) = known.get() {
+        return Ok(role.clone());
+    }
     let caller = aws.iam.caller_arn().await?;
-    let Some((name, without_path)) = role_of_session(&caller) else { return Ok(caller) };
-    let found = aws.iam.get_role(&name).await.ok().flatten();
-    Ok(found.map_or(without_path, |role| role.arn))
+    let role = match role_of_session(&caller) {
+        None => caller,
+        Some((name, without_path)) => match aws.iam.get_role(&name).await {
+            Ok(Some(role)) => role.arn,
+            Ok(None) => return Ok(without_path),
+            Err(error) if error.kind == AwsErrorKind::Denied => return Ok(without_path),
+            Err(error) => return Err(error),
+        },
+    };
+    Ok(known.get_or_init(|| async { role }).await.clone())
 }
 
 /// The name of the role of a session, and its ARN if it has no path; `None` for a caller that is no role.
@@ -96,6 +109,8 @@ fn role_of_session(caller: &str) -> Option<(String, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::aws::inventory::fake_aws::FakeAws;
+    use crate::aws::{AwsError, Role};
 
     #[test]
     fn role_is_found_by_the_arn_of_its_session() {
@@ -103,5 +118,30 @@ mod tests {
         let role = ("instance-manager".to_owned(), "arn:aws-cn:iam::42:role/instance-manager".to_owned());
         assert_eq!(role_of_session(session), Some(role));
         assert_eq!(role_of_session("arn:aws:iam::42:user/person"), None);
+    }
+
+    /// IAM knows no role by an ARN without its path, so every question would stay without an answer until a restart.
+    #[tokio::test]
+    async fn role_with_a_path_is_found_by_name_and_a_guess_is_not_kept() {
+        let (fake, known) = (Arc::new(FakeAws::default()), OnceCell::new());
+        let aws = fake.aws();
+        let fail = |code, status| {
+            let error = AwsError::from_response("IAM", "GetRole", code, "", status);
+            fake.update(|state| state.failure = Some(error));
+        };
+        fail("Throttling", 400);
+        assert_eq!(own_role(&aws, &known).await.unwrap_err().code, "Throttling");
+        fail("AccessDenied", 403);
+        assert_eq!(own_role(&aws, &known).await.unwrap(), "arn:aws:iam::42:role/instance-manager");
+        let arn = "arn:aws:iam::42:role/team/instance-manager";
+        let (id, name) = ("AROA".into(), "instance-manager".to_owned());
+        let role = Role { id, name, arn: arn.into(), tags: vec![], last_used_region: None, trust_policy: None };
+        fake.update(|state| {
+            state.failure = None;
+            state.roles.insert(role.name.clone(), role);
+        });
+        assert_eq!(own_role(&aws, &known).await.unwrap(), arn);
+        assert_eq!(own_role(&aws, &known).await.unwrap(), arn);
+        assert_eq!(fake.calls("role"), 3, "what AWS said is kept");
     }
 }

@@ -20,6 +20,8 @@ pub(crate) struct RefusedStep {
     pub message: String,
     /// Whether other groups have been denied the same call for long.
     pub is_known: bool,
+    /// Whether the controller asks about the missing permission, and goes on when it is restored.
+    pub is_watched: bool,
 }
 
 /// How a pass ended.
@@ -90,7 +92,8 @@ impl Refusals {
                 if step.is_of_rotation && self.times >= LASTING_AFTER {
                     let delay = (delay * (1 << self.holds.min(10))).min(MAX_HOLD.max(delay));
                     let until = now.saturating_add(delay).unwrap_or(Timestamp::MAX);
-                    self.held = Refusal::Rotation { until, reason: step.reason, message: step.message };
+                    let RefusedStep { reason, message, is_watched, .. } = step;
+                    self.held = Refusal::Rotation { until, reason, message, is_watched };
                     (self.times, self.holds) = (0, self.holds.saturating_add(1));
                 }
             }
@@ -114,6 +117,7 @@ mod tests {
             reason: Reason::MissingPermission,
             message: "no".into(),
             is_known: false,
+            is_watched: false,
         })
     }
 

@@ -20,18 +20,21 @@ pub enum Refusal {
         reason: Reason,
         /// What was refused, and the remedy.
         message: String,
+        /// Whether the rotation goes on earlier, as soon as the missing permission is restored.
+        is_watched: bool,
     },
 }
 
 impl Refusal {
     /// Why no node may be drained now, for the condition.
     pub(crate) fn rotation_blocker(&self) -> Option<(Reason, String)> {
-        let Refusal::Rotation { until, reason, message } = self else { return None };
+        let Refusal::Rotation { until, reason, message, is_watched } = self else { return None };
         let until = crate::api::rfc3339(*until);
-        Some((
-            *reason,
-            format!("{message}; nodes in progress were uncordoned, and the rotation is tried again at {until}"),
-        ))
+        let next = match is_watched {
+            true => format!("goes on within a minute after the permission is restored, or is tried again at {until}"),
+            false => format!("is tried again at {until}"),
+        };
+        Some((*reason, format!("{message}; nodes in progress were uncordoned, and the rotation {next}")))
     }
 
     /// When a rotation that was refused is tried again.

@@ -157,6 +157,17 @@ class Cloud(support.Cloud):
         iam.add_role_to_instance_profile(InstanceProfileName=name, RoleName=name)
         return arn
 
+    def make_controller_role(self, path="/"):
+        """The controller's role with the policies of deploy/iam. Its calls are those of a session of this role from now on."""
+        iam = self.boto("iam")
+        trust = {"Effect": "Allow", "Principal": {"Service": "pods.eks.amazonaws.com"}, "Action": ["sts:AssumeRole", "sts:TagSession"]}
+        document = json.dumps({"Version": "2012-10-17", "Statement": [trust]})
+        arn = iam.create_role(RoleName="instance-manager", Path=path, AssumeRolePolicyDocument=document)["Role"]["Arn"]
+        for file in sorted((support.REPOSITORY / "deploy" / "iam").glob("*.json")):
+            text = file.read_text().replace("REGION", self["region"]).replace("ACCOUNT", self["account"]).replace("CLUSTER", self["cluster_name"])
+            iam.put_role_policy(RoleName="instance-manager", PolicyName=file.stem, PolicyDocument=text)
+        return arn
+
     def edit_map_roles(self, change):
         """A person's edit of mapRoles in kube-system/aws-auth, from text to text; an empty list is given as no text."""
         if self.get(AWS_AUTH) is None:

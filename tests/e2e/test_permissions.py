@@ -1,10 +1,11 @@
 """A permission that the controller's role lacks, with many groups that need it."""
 
+import re
 import time
 
 import pytest
 
-from e2e import harness
+from e2e import harness, logs, rotation
 
 GROUPS = 20
 PERIOD = 10
@@ -12,6 +13,7 @@ PERIOD = 10
 TRIES = 5
 """How often a group tries at growing intervals before it waits for its turn."""
 OPERATION = "UpdateAutoScalingGroup"
+TERMINATE = "TerminateInstanceInAutoScalingGroup"
 
 
 def made(cloud, after, accepted):
@@ -46,3 +48,48 @@ def test_groups_that_lack_a_permission_try_once_a_period_and_go_on_together(own_
         group.wait(lambda g: g.asg()["MaxSize"] == 2, what="the restored permission")
         group.wait_ready()
     assert sorted(made(cloud, position, True)) == sorted(group.scaling_group for group in groups)
+
+
+def calls(cloud, operation, after):
+    """The controller's calls of one operation since a line of the log, in order."""
+    return [e for e in cloud.aws_events(after) if logs.is_controller_call(e) and e["operation"] == operation]
+
+
+@pytest.mark.private
+def test_a_rotation_goes_on_when_its_permission_is_restored(own_cloud, start_controller, make_tenant):
+    """Each try of a denied termination evicts pods, so the controller would wait for five minutes to an hour instead."""
+    cloud = own_cloud()
+    # STS names the session of a role without the role's path, and IAM knows the role only with it.
+    role = cloud.make_controller_role(path="/team/")
+    # The waits of a real cluster: the next try is five minutes away, and the controller asks every ten seconds.
+    controller = start_controller(cloud, *harness.SHARED_FLAGS, "--time-scale", "1")
+    tenant = make_tenant(cloud=cloud, controller=controller)
+    group = rotation.start_group(tenant, 2)
+    tenant.deployment("app", 2, rotation.pool(tenant), {"maxUnavailable": 1}, affinity=rotation.spread("app"))
+    tenant.wait_pods_running(2)
+    old, new = group.instances(), rotation.images(cloud)[1]
+    tenant.set_defaults(image=new)
+    group.wait(rotation.terminated, what="the first terminated node")
+    denied = cloud.log_position()
+    with cloud.fault(action="deny", service="autoscaling", operation=TERMINATE, count=-1):
+        group.wait_condition("Stalled", reason="MissingPermission", timeout=2 * harness.WAIT)
+        # After five refused tries, the nodes in progress are given back.
+        group.wait(lambda g: "tried again at" in g.condition("Stalled")["message"], what="the time of the next try")
+        message = group.condition("Stalled")["message"]
+        assert f"may not autoscaling:{TERMINATE}" in message and "goes on within a minute after the permission is restored" in message
+        next_try = re.search(r"is tried again at (\S+)", message)[1]
+        group.wait(lambda g: len(g.ready_nodes()) == 2 and not rotation.draining_nodes(g), what="the node that is given back")
+        refused = len(calls(cloud, TERMINATE, denied))
+        group.wait(lambda _: len(calls(cloud, "SimulatePrincipalPolicy", denied)) >= 2, what="a question after the first one")
+        assert len(calls(cloud, TERMINATE, denied)) == refused, "it asks instead of trying"
+        restored = cloud.log_position()
+    (last,) = set(old) - set(rotation.terminated(group))
+    group.wait(lambda g: last in rotation.terminated(g, restored), what="the next terminated node")
+    asked = calls(cloud, "SimulatePrincipalPolicy", denied)
+    assert {call["params"]["PolicySourceArn"] for call in asked} == {role} and {call["status"] for call in asked} == {200}
+    ended = calls(cloud, TERMINATE, restored)[0]
+    assert any(restored < call["seq"] < ended["seq"] for call in asked), "only an answer of IAM ends the wait"
+    assert ended["time"] < next_try, "before the next try"
+    assert "autoscaling:" + TERMINATE in controller.tail("a permission was restored, rotations go on")
+    rotation.wait_rotated(group, old, 2, new)
+    assert group.undrained() == {}

@@ -16,7 +16,7 @@ from moto.iam.models import AWSManagedPolicy, IAMBackend
 from moto.iam.responses import IamResponse
 
 from localcloud.aws.errors import AwsError, too_long_error, validation_error
-from localcloud.aws.iam import policy_simulation
+from localcloud.aws.iam import callers, policy_simulation
 
 NAME = re.compile(r"[\w+=,.@-]+", re.ASCII)
 MAX_ROLE_POLICIES = 10
@@ -81,7 +81,8 @@ def install(simulator: Any) -> None:
     install_validation()
     install_propagation_delay(simulator)
     install_pagination()
-    policy_simulation.install()
+    policy_simulation.install(simulator)
+    callers.install(simulator)
 
 
 def install_validation() -> None:

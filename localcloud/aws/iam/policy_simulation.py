@@ -3,6 +3,9 @@
 Follows the AWS Identity and Access Management API Reference, SimulatePrincipalPolicy and EvaluationResult, and the User
 Guide, "IAM JSON policy elements: Condition operators". NotAction, NotResource, NotPrincipal, policy variables,
 permissions boundaries and resource policies are not simulated.
+
+A `deny` fault of the calls of a role's session (see callers.py) stands for an action that no policy of the role allows, as
+the message of the denied call says. A fault with `match` is one for some resources alone.
 """
 
 from __future__ import annotations
@@ -17,34 +20,44 @@ from moto.core.responses import ActionResult
 from moto.iam.responses import IamResponse
 
 from localcloud.aws.errors import AwsError
+from localcloud.aws.iam import callers
 from localcloud.aws.parameters import to_plain
 
 ARN = re.compile(r"arn:aws[\w-]*:iam::\d{12}:role/(?:.*/)?([\w+=,.@-]+)", re.ASCII)
 IF_EXISTS = "IfExists"
 
 
-def install() -> None:
+def install(simulator: Any) -> None:
     """Add the operation to moto, which lacks it."""
 
     def simulate_principal_policy(self: Any) -> ActionResult:
         params = to_plain(self._get_params())
         if params.get("PolicyInputList") or params.get("CallerArn") or params.get("ResourcePolicy"):
             raise AwsError("NotSimulated", "only the policies of a role are simulated")
-        statements = list(policy_statements(find_role(self.backend, params["PolicySourceArn"])))
+        role = find_role(self.backend, params["PolicySourceArn"])
+        statements = list(policy_statements(role))
+        keys = callers.keys_of_role(role.name)
+        denied = {action for action in params["ActionNames"] if any(simulator.faults.denies(action, key) for key in keys)}
         context = {e["ContextKeyName"].lower(): e["ContextKeyValues"] for e in params.get("ContextEntries") or []}
         resources = params.get("ResourceArns") or ["*"]
-        results = [evaluation_result(statements, action, resources, context) for action in params["ActionNames"]]
+        results = [
+            evaluation_result([] if action in denied else statements, action, resources, context)
+            for action in params["ActionNames"]
+        ]
         return ActionResult({"EvaluationResults": results, "IsTruncated": False})
 
     IamResponse.simulate_principal_policy = simulate_principal_policy
 
 
 def find_role(backend: Any, arn: str) -> Any:
-    """The role with that ARN."""
+    """The role with that ARN, of which its path is a part."""
     found = ARN.fullmatch(arn)
     if not found:
         raise AwsError("InvalidInput", f"Invalid Entity Arn: {arn} does not clearly define entity type and name.")
-    return backend.get_role(found[1])
+    role = backend.get_role(found[1])
+    if role.arn != arn:
+        raise AwsError("NoSuchEntity", f"The role with the ARN {arn} cannot be found.")
+    return role
 
 
 def policy_statements(role: Any) -> Iterator[dict[str, Any]]:

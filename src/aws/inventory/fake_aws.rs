@@ -353,7 +353,7 @@ impl Iam for FakeAws {
         unimplemented!()
     }
     async fn caller_arn(&self) -> AwsResult<String> {
-        unimplemented!()
+        Ok("arn:aws:sts::42:assumed-role/instance-manager/eks-blue".into())
     }
     async fn simulate_policy(&self, _: &str, _: &PolicySimulation) -> AwsResult<Vec<(String, PolicyDecision)>> {
         unimplemented!()

@@ -102,6 +102,7 @@ fn refused_step_of_a_rotation_is_not_tried_at_once() {
         until,
         reason: Reason::MissingPermission,
         message: "Terminate: the controller may not".into(),
+        is_watched: false,
     };
     let outdated = draining(converged().with_spec(NEW_IMAGE))
         .with(add_desired_version)

@@ -488,6 +488,7 @@ fn blocked_replacement_uncordons_old_nodes() {
         until: timestamp("2026-01-03T00:00:00Z"),
         reason: Reason::MissingPermission,
         message: "Evict: no".into(),
+        is_watched: false,
     };
     let refused = draining().with(|s| s.refusal = refusal);
     assert!(uncordoned(&refused) && refused.blocked().0 == Reason::MissingPermission);

@@ -1,0 +1,45 @@
+"""Which role the calls of an access key are made with.
+
+On EKS the controller has a session of its role (Amazon EKS User Guide, "IAM roles for service accounts" and "EKS Pod
+Identity"). Here its access key is that of such a session as soon as somebody has created the role.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from moto.core.responses import ActionResult
+from moto.sts.responses import TokenResponse
+
+from localcloud.aws.request import CREDENTIAL
+
+ROLE_OF_KEY = {"controller": "instance-manager"}
+"""The name of the role by the access key of its session."""
+SESSION = "eks-demo-instance-manager"
+
+
+def keys_of_role(name: str) -> list[str]:
+    """The access keys of the sessions of a role."""
+    return [key for key, role in ROLE_OF_KEY.items() if role == name]
+
+
+def install(simulator: Any) -> None:
+    """Replace moto's GetCallerIdentity, which knows only the sessions that AssumeRole began.
+
+    The ARN of a session has the role's name without its path (IAM User Guide, "AWS JSON policy elements: Principal", role
+    session principals: `arn:aws:sts::AWS-account-ID:assumed-role/role-name/role-session-name`).
+    """
+    identify = TokenResponse.get_caller_identity
+
+    def get_caller_identity(self: Any) -> ActionResult:
+        # moto reads no access keys but those of 20 characters.
+        signed = CREDENTIAL.search(self.headers.get("Authorization", ""))
+        name = ROLE_OF_KEY.get(signed[1]) if signed else None
+        role = next((role for role in simulator.iam.roles.values() if role.name == name), None)
+        if role is None:
+            return identify(self)
+        account, partition = simulator.settings.account, role.arn.split(":")[1]
+        arn = f"arn:{partition}:sts::{account}:assumed-role/{role.name}/{SESSION}"
+        return ActionResult({"UserId": f"{role.id}:{SESSION}", "Account": account, "Arn": arn})
+
+    TokenResponse.get_caller_identity = get_caller_identity
