@@ -207,11 +207,12 @@ async fn untagged_resources(
     let Some(arn) = profile_arn.filter(|_| !managed.policies.is_empty()) else { return Ok(found) };
     let iam = &inventory.aws().iam;
     let profile = iam.get_profile(&names.role).await.map_err(aws)?.filter(|profile| profile.arn == arn);
-    let Some(profile) = profile else { return Ok(found) };
+    // The scaling group refers to the profile by its name. One that somebody created again has that name, too, but it does
+    // not hold the group's role.
+    let holds_role = |profile: &InstanceProfile| profile.role.as_ref().is_some_and(|held| held.name == names.role);
+    let Some(profile) = profile.filter(holds_role) else { return Ok(found) };
     found.profile = unclaimed(&profile.tags).then(|| profile.id.clone()).or(found.profile);
-    if profile.role.is_some_and(|held| held.name == names.role) {
-        let role = iam.get_role(&names.role).await.map_err(aws)?.filter(|role| unclaimed(&role.tags));
-        found.role = role.map(|role| role.id).or(found.role);
-    }
+    let role = iam.get_role(&names.role).await.map_err(aws)?.filter(|role| unclaimed(&role.tags));
+    found.role = role.map(|role| role.id).or(found.role);
     Ok(found)
 }

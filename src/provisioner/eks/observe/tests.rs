@@ -12,11 +12,12 @@ use crate::auth::aws_auth::{self, AuthEntry};
 use crate::aws::inventory::fake_aws::FakeAws;
 use crate::aws::inventory::{CacheConfig, Inventory};
 use crate::aws::samples::{cluster, network_object, scaling_group};
-use crate::aws::{AwsErrorKind, InstanceProfile, LaunchTemplate, Role, ScalingGroup, TemplatePin};
+use crate::aws::{AwsErrorKind, InstanceProfile, LaunchTemplate, Role, ScalingGroup, TemplatePin, TemplateVersion};
 use crate::index::groups::GroupIndex;
 use crate::index::nodes::NodeIndex;
 use crate::index::process_state::ProcessState;
 use crate::k8s::{KubeClient, fake};
+use crate::provisioner::eks::observe::remaining_resources::remaining_resources;
 use crate::provisioner::eks::observed::ObservedState;
 use crate::provisioner::eks::references::References;
 use crate::provisioner::eks::resolve::{ResolvedGroup, resolve};
@@ -57,6 +58,11 @@ async fn observe_group(
     map_roles: &str,
     status: &InstanceGroupStatus,
 ) -> ObserveResult<ObservedState> {
+    with_observer(stub, map_roles, async |observer| super::observe(&observer, resolved, status).await).await
+}
+
+/// Gives `read` an observer of a cluster without nodes and other groups.
+async fn with_observer<T>(stub: &Arc<FakeAws>, map_roles: &str, read: impl AsyncFnOnce(Observer<'_>) -> T) -> T {
     let ages =
         CacheConfig { batch_idle: Duration::from_millis(1), prefetch_age: Duration::ZERO, ..CacheConfig::default() };
     let observer = Observer {
@@ -70,7 +76,7 @@ async fn observe_group(
         shared_max_cache_age: Duration::ZERO,
         now: Timestamp::UNIX_EPOCH,
     };
-    super::observe(&observer, resolved, status).await
+    read(observer).await
 }
 
 /// GetInstanceProfile returns no tags of the role. If the role counted as foreign, the group would use hashed names from
@@ -191,4 +197,42 @@ async fn process_that_has_just_started_reads_why_recorded_shortages_last() {
     assert_eq!(stub.calls("activities"), 0, "an instance that terminates may be replaced in time");
     observe_with(&stub, "", &status(false)).await.expect("a state");
     assert_eq!(stub.calls("activities"), 1);
+}
+
+/// The scaling group refers to its instance profile by name. The deletion would take over, and delete, a profile that
+/// somebody created under this name after the group's own was gone; the active group reports it as a conflict.
+#[tokio::test]
+async fn deletion_takes_over_only_a_profile_that_holds_the_role() {
+    let resolved = resolved();
+    let names = &resolved.names;
+    let role = |name: &str| Role { id: "AROA-1".into(), name: name.into(), ..Role::default() };
+    for (held, adopted) in [(Some(role(&names.role)), true), (None, false), (Some(role("of-somebody")), false)] {
+        let stub = Arc::new(FakeAws::default());
+        let pin = TemplatePin { id: "lt-1".into(), version: "1".into() };
+        let tags = resolved.ownership_tags.clone();
+        let group = ScalingGroup { template: Some(pin), tags, ..scaling_group(&names.scaling_group) };
+        let (id, name) = ("lt-1".to_owned(), names.template.clone());
+        let template = LaunchTemplate { id, name, default_version: 1, latest_version: 1, tags: vec![] };
+        let data = resolved.template_data.clone();
+        let version = TemplateVersion { template_id: "lt-1".into(), number: 1, description: None, data };
+        let arn = resolved.template_data.profile_arn.clone();
+        let (id, name) = ("AIPA-2".to_owned(), names.role.clone());
+        let profile = InstanceProfile { id, name, arn, created: None, role: held.clone(), tags: vec![] };
+        stub.update(|d| {
+            d.groups.insert(group.name.clone(), ScalingGroup { instances: vec![], ..group });
+            d.templates.insert(template.name.clone(), template);
+            d.versions.push(version);
+            d.profiles.insert(names.role.clone(), profile);
+            d.roles.insert(names.role.clone(), role(&names.role));
+        });
+        let status = json!({"managed": {"policies": ["arn:aws:iam::aws:policy/one"]}});
+        let status = serde_json::from_value(status).expect("a status");
+        let remaining = with_observer(&stub, "", async |observer| {
+            remaining_resources(&observer, &resolved.desired.id, names, &resolved.ownership_tags, &status).await
+        });
+        let found = remaining.await.expect("what remains").adopted;
+        assert_eq!(found.template.as_deref(), Some("lt-1"));
+        let of_profile = (found.profile.is_some(), found.role.is_some());
+        assert_eq!(of_profile, (adopted, adopted), "{held:?}");
+    }
 }
