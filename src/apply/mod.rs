@@ -14,13 +14,21 @@ mod strategy;
 
 use std::collections::{BTreeSet, HashMap};
 
+use jiff::{SignedDuration, Timestamp};
+
 use crate::api::GroupId;
+use crate::aws::AwsErrorKind;
+use crate::index::process_state::ProcessState;
 use crate::plan::{Plan, PlannedStep, Step, StepFields};
 pub(crate) use aws_auth::AwsAuthWriter;
 pub use error::StepError;
 pub(crate) use run::{
     Applier, Apply, ApplyRun, BlockedEviction, StepOutcome, StepResult, allow_tag_denied, done, ignore_not_found,
 };
+
+/// For how long it is expected that AWS does not know a new role or instance profile. IAM documents no limit ("Changes that
+/// I make are not always immediately visible"); a few seconds are usual.
+const PROPAGATION_LIMIT: SignedDuration = SignedDuration::from_secs(30);
 
 /// A plan, and how far it was applied.
 #[derive(Debug)]
@@ -107,7 +115,8 @@ pub(crate) async fn apply(
                 applied.resource_version = Some(version);
             }
             Err(error) => {
-                log_failed_step(id, planned, &error);
+                let is_expected = is_propagating(ctx.process_state, &id.key(), &error, ctx.now);
+                log_failed_step(id, planned, &error, is_expected);
                 applied.error = Some(error);
                 break;
             }
@@ -117,7 +126,17 @@ pub(crate) async fn apply(
         }
         applied.steps_done = index + 1;
     }
+    if applied.error.is_none() {
+        ctx.process_state.track_unknown_profile(&id.key(), false, ctx.now);
+    }
     applied
+}
+
+/// Whether a step failed only because IAM has yet to make a new role or instance profile known to other services, which
+/// happens at the creation of nearly every group.
+fn is_propagating(state: &ProcessState, group: &str, error: &StepError, now: Timestamp) -> bool {
+    let is_unknown = matches!(error, StepError::Aws(error) if error.kind == AwsErrorKind::InvalidProfile);
+    is_unknown && state.track_unknown_profile(group, true, now) < PROPAGATION_LIMIT
 }
 
 /// One line for each write: the words of its event, and its objects as fields. Hours later, when the events are gone, the
@@ -128,9 +147,12 @@ fn log_applied_step(id: &GroupId, planned: &PlannedStep) {
     tracing::info!(group, step, node, instance, pod, resource, version, reasons, "{}", planned.summary());
 }
 
-fn log_failed_step(id: &GroupId, planned: &PlannedStep, error: &StepError) {
+fn log_failed_step(id: &GroupId, planned: &PlannedStep, error: &StepError, is_expected: bool) {
     let StepFields { node, instance, pod, resource, version } = planned.step.info().fields();
     let (group, step) = (id.key(), planned.step.name());
+    if is_expected {
+        return tracing::info!(group, step, resource, %error, "waiting for IAM to propagate a new role or profile");
+    }
     tracing::warn!(group, step, node, instance, pod, resource, version, %error, "step failed");
 }
 
@@ -164,5 +186,29 @@ impl ApplyRun<'_> {
             .await
             .map_err(StepError::Kube)?;
         locks.only(self.ctx.counted_locks).holder().map_or(Ok(()), |holder| Err(StepError::Locked(holder)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::aws::AwsError;
+
+    /// A warning at the creation of each group teaches people to overlook warnings; one that never comes hides a profile
+    /// that somebody deleted.
+    #[test]
+    fn unknown_profile_is_expected_for_half_a_minute() {
+        let state = ProcessState::default();
+        let at = |second| Timestamp::from_second(second).expect("a time");
+        let unknown = "Invalid IAM Instance Profile name";
+        let expected = |message: &str, second| {
+            let error =
+                AwsError::from_response("AutoScaling", "CreateAutoScalingGroup", "ValidationError", message, 400);
+            is_propagating(&state, "team/web", &StepError::Aws(error), at(second))
+        };
+        assert_eq!([0, 8, 24, 56].map(|second| expected(unknown, second)), [true, true, true, false]);
+        assert!(!expected("the subnet does not exist", 1), "another error is none that passes by itself");
+        state.track_unknown_profile("team/web", false, at(60));
+        assert!(expected(unknown, 4000), "another profile, hours later");
     }
 }

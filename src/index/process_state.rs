@@ -47,6 +47,8 @@ struct GroupState {
     warm_pool_wait_since: Option<Timestamp>,
     /// Since when EKS has rejected the role of the group.
     role_rejected_since: Option<Timestamp>,
+    /// Since when other AWS services do not know the group's role or instance profile. It only decides how it is logged.
+    profile_unknown_since: Option<Timestamp>,
     /// Since when AWS has not answered reads of the group.
     unobserved_since: Option<Timestamp>,
     /// Since when EKS has been working on the group's node groups while nodes are being drained.
@@ -103,6 +105,12 @@ impl ProcessState {
     /// Records whether EKS rejects the role of the group; returns for how long it has.
     pub(crate) fn track_role_refusal(&self, group: &str, is_rejected: bool, now: Timestamp) -> SignedDuration {
         self.group(group, |g| track(&mut g.role_rejected_since, is_rejected, now))
+    }
+
+    /// Records whether a pass ended because AWS does not know the group's role or instance profile; returns for how long
+    /// passes have ended so.
+    pub(crate) fn track_unknown_profile(&self, group: &str, is_unknown: bool, now: Timestamp) -> SignedDuration {
+        self.group(group, |g| track(&mut g.profile_unknown_since, is_unknown, now))
     }
 
     /// Records whether AWS does not answer reads of the group; returns for how long it has not.
