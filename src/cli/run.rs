@@ -46,6 +46,9 @@ pub async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     let metrics = Arc::new(Metrics::new()?);
     metrics.set_max_workers(args.max_workers.into());
     let connected = sdk::connect(metrics.clone(), args.max_api_retries).await?;
+    if let Some(error) = &connected.credentials_error {
+        tracing::warn!(%error, "cannot load the AWS credentials, trying again with each call");
+    }
     let client = args.cluster.connection.connect().await?;
     tracing::info!(region = connected.region, version = env!("CARGO_PKG_VERSION"), "starting");
 

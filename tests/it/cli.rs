@@ -47,6 +47,23 @@ fn errors_are_told_once_and_in_words() {
     }
 }
 
+/// The SDK's own error names no place where credentials or a region belong.
+#[test]
+fn missing_credentials_and_region_are_told_with_a_remedy() {
+    for (region, words) in [
+        ("us-west-2", ["error: no AWS credentials", "AWS_ACCESS_KEY_ID", "give the ServiceAccount a role"]),
+        ("", ["error: no AWS region", "set AWS_REGION", "AWS_PROFILE"]),
+    ] {
+        let mut command = program(&["run"]);
+        command.env_clear().env("AWS_EC2_METADATA_DISABLED", "true").env("HOME", "/no/such/home");
+        let command = if region.is_empty() { &mut command } else { command.env("AWS_REGION", region) };
+        let done = command.output().expect("the program starts");
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert_eq!((done.status.code(), said.lines().count()), (Some(1), 1), "{said}");
+        assert!(words.iter().all(|word| said.contains(word)), "{said}");
+    }
+}
+
 #[test]
 fn lint_exits_with_2_where_it_cannot_lint() {
     assert_eq!(run(&["lint", "/no/such/file"]).0, Some(2));

@@ -4,6 +4,7 @@ mod access_entry;
 mod autoscaling;
 mod call_metrics;
 mod convert;
+mod credentials;
 mod dry_run;
 mod ec2;
 mod eks;
@@ -32,6 +33,7 @@ use aws_config::{AppName, BehaviorVersion, SdkConfig};
 use super::Aws;
 
 pub use call_metrics::{CallObserver, OPERATIONS};
+pub(crate) use credentials::ConnectError;
 
 /// The clients of the AWS services, and their region.
 #[derive(Clone)]
@@ -40,24 +42,16 @@ pub(crate) struct AwsConnection {
     pub aws: Aws,
     /// For example `us-west-2`. It determines the partition of ARNs.
     pub region: String,
-}
-
-/// Why the AWS clients cannot be created.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ConnectError {
-    /// No region is configured.
-    #[error(
-        "no AWS region: set AWS_REGION, or a region in the profile that AWS_PROFILE names, \
-         or run where the instance metadata service answers"
-    )]
-    NoRegion,
+    /// Why the credentials could not be loaded, where a later try may succeed.
+    pub credentials_error: Option<ConnectError>,
 }
 
 /// Creates the clients with the SDK's default credential chain: environment, profiles, web identity, container and pod
-/// identity, instance role. No service is called. `max_attempts` limits the attempts of each call, the first included.
+/// identity, instance role. The credentials are loaded once. `max_attempts` limits the attempts of each call, the first
+/// included.
 ///
 /// # Errors
-/// No region is configured.
+/// No region is configured, or there are no credentials.
 pub(crate) async fn connect(observer: Arc<dyn CallObserver>, max_attempts: u32) -> Result<AwsConnection, ConnectError> {
     let region = region_chain().region().await.ok_or(ConnectError::NoRegion)?;
     let config = aws_config::defaults(BehaviorVersion::latest())
@@ -67,7 +61,11 @@ pub(crate) async fn connect(observer: Arc<dyn CallObserver>, max_attempts: u32) 
         .timeout_config(timeouts())
         .load()
         .await;
-    Ok(AwsConnection { aws: clients(&config, observer), region: region.to_string() })
+    let credentials_error = match credentials::check(&config).await {
+        Err(error @ ConnectError::NoCredentials { .. }) => return Err(error),
+        other => other.err(),
+    };
+    Ok(AwsConnection { aws: clients(&config, observer), region: region.to_string(), credentials_error })
 }
 
 /// The SDK's default region chain, with shorter timeouts for the instance metadata service, which does not respond

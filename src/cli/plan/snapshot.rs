@@ -73,6 +73,9 @@ impl ClusterSnapshot {
         let target = target.clone().with_default_namespace(client.default_namespace());
         let objects = ClusterObjects::read(&client, &args.config_namespace, target.namespace()).await?;
         let connected = sdk::connect(Arc::new(NoopCallObserver), MAX_AWS_ATTEMPTS).await?;
+        if let Some(error) = connected.credentials_error {
+            return Err(error.into());
+        }
         let planner = Planner {
             inventory: Inventory::new(connected.aws),
             kube: Arc::new(KubeClient::new(client.clone(), "plan")),

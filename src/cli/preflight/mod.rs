@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use super::args::{OutputFormat, PreflightArgs, Target};
 use super::output;
 use super::plan::snapshot::ClusterSnapshot;
+use crate::aws::sdk::ConnectError;
 pub(crate) use check::{Check, Finding};
 
 /// Runs the command: 0 when the cluster is ready, 2 when something is missing, 1 on an error.
@@ -22,6 +23,9 @@ pub async fn run(args: PreflightArgs) -> anyhow::Result<ExitCode> {
     checks.extend(kubernetes::permissions(&controller, namespace, args.r#as.is_some()).await);
     let snapshot = ClusterSnapshot::read(&args.cluster, &Target::All, None).await;
     match &snapshot {
+        // The policy names the cluster and the account, which the snapshot tells.
+        Err(_) if args.policy.is_some() => return snapshot.map(|_| ExitCode::FAILURE),
+        Err(error) if error.is::<ConnectError>() => checks.push(Check::new("aws", Finding::Missing, error.to_string())),
         Err(error) => checks.push(Check::new("groups", Finding::Missing, format!("{error:#}"))),
         Ok(snapshot) => {
             let groups::GroupChecks { checks: group_checks, cluster, templates, provisioners } =
