@@ -154,10 +154,10 @@ pub struct NodeCounts {
     /// Desired capacity of the scaling group.
     #[serde(deserialize_with = "lenient")]
     pub desired: i64,
-    /// Nodes that are in service, Ready and not cordoned.
+    /// Nodes that are in service and Ready, cordoned or not.
     #[serde(deserialize_with = "lenient")]
     pub ready: i64,
-    /// Nodes that run the desired version.
+    /// Instances of the desired version, whether their nodes are Ready or not.
     #[serde(deserialize_with = "lenient")]
     pub updated: i64,
     /// Nodes that must be replaced.

@@ -87,7 +87,8 @@ pub(crate) fn report(
     }
 }
 
-/// How far a rotation is, in the counts of `status.nodes`.
+/// How far a rotation is. A node counts as done once it runs the desired version and is Ready; those that are not Ready are
+/// named apart, and both together are `status.nodes.updated`.
 fn progress(members: &[NodeInstance]) -> String {
     let is_ours = |m: &&NodeInstance| m.node.as_ref().is_some_and(|node| node.surge.is_some());
     let counts = |m: &&NodeInstance| match m.instance.state {
@@ -95,13 +96,16 @@ fn progress(members: &[NodeInstance]) -> String {
         InstanceState::Standby => is_ours(m),
         InstanceState::Terminating | InstanceState::Warmed | InstanceState::Other => false,
     };
-    let weight = |outdated: bool| {
-        let counted = members.iter().filter(counts).filter(|m| m.reasons.is_empty() != outdated);
+    let weight = |test: &dyn Fn(&NodeInstance) -> bool| {
+        let counted = members.iter().filter(counts).filter(|m| test(m));
         counted.map(NodeInstance::weight).sum::<usize>()
     };
-    let (done, outdated) = (weight(false), weight(true));
+    let total = weight(&|_| true);
+    let done = weight(&|m| m.reasons.is_empty() && m.is_ready());
+    let unready = weight(&|m| m.reasons.is_empty() && !m.is_ready());
     let units = if members.iter().any(|m| m.weight() > 1) { " units of capacity" } else { "" };
-    format!("rotating: {done} of {}{units} done", done + outdated)
+    let unready = if unready > 0 { format!(", {unready} not Ready yet") } else { String::new() };
+    format!("rotating: {done} of {total}{units} done{unready}")
 }
 
 /// The condition for instances that are left unchanged because several Nodes claim them.

@@ -202,9 +202,15 @@ fn rotation_names_what_it_waits_for_and_counts_like_the_status() {
     });
     scenario.state.nodes.remove("i-2");
     let plan = scenario.plan();
-    assert_names(wait(&plan), &["1 of 2", "i-2", "to join", "2026-01-01T23:59:00Z", "15m", "maxUnavailable is 1"]);
+    assert_names(
+        wait(&plan),
+        &["0 of 2 done, 1 not Ready yet", "i-2", "to join", "2026-01-01T23:59:00Z", "15m", "maxUnavailable is 1"],
+    );
     let nodes = &plan.status_update.fields["nodes"];
     assert_eq!((&nodes["updated"], &nodes["outdated"]), (&json!(1), &json!(1)));
     let again = scenario.plan();
     assert_eq!(wait(&plan), wait(&again), "a wait costs no status writes");
+    let joined = scenario.with(|s| _ = s.state.nodes.insert("i-2".into(), node("i-2"))).plan();
+    assert_eq!(wait(&joined), "rotating: 1 of 2 done");
+    assert_eq!(joined.status_update.fields["nodes"]["updated"], json!(1));
 }
