@@ -1,6 +1,8 @@
 //! `plan`: shows what the controller would do, with the same reads and the same planner. It writes nothing.
 
 mod budgets;
+mod duration;
+mod estimate;
 pub(crate) mod report;
 pub(crate) mod snapshot;
 mod text;
@@ -47,6 +49,7 @@ pub async fn run(args: PlanArgs) -> anyhow::Result<ExitCode> {
     let plans = stream::iter(groups).map(|stored| plan_group(&snapshot, stored, now)).buffered(MAX_CONCURRENT_PLANS);
     let mut plans: Vec<GroupPlan> = plans.collect().await;
     budgets::forecast(&snapshot.client, &mut plans).await;
+    duration::forecast(&snapshot.planner, &mut plans).await;
     let mut report = PlanReport::new(plans, &snapshot.active_boundaries());
     report.notes.clone_from(&snapshot.notes);
     print_report(&report, &args, file_given)

@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::estimate::{self, MINUTES_PER_BATCH, MeasuredJoin};
 use crate::api::{CurrentState, GroupObject, InstanceGroup};
 use crate::boundaries::active::{ActiveBoundaries, BoundariesSource};
 use crate::controller::planner::{ObserveError, Planner, Planning};
@@ -60,9 +61,6 @@ pub(crate) struct BlockedDrain {
     pub limit: String,
 }
 
-/// Minutes that the replacement of one batch of nodes is assumed to take: to drain, to launch and to join.
-pub(crate) const MINUTES_PER_BATCH: usize = 5;
-
 /// The plan of one group.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -113,6 +111,13 @@ pub(crate) struct GroupPlan {
     /// An estimate of how long the replacement takes, in minutes; absent when another controller replaces the nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub estimated_minutes: Option<usize>,
+    /// How long the group's nodes took from launch to Ready; absent where the estimate assumes it.
+    #[serde(
+        rename = "measuredJoin",
+        serialize_with = "estimate::as_duration",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub measured_join: Option<MeasuredJoin>,
     /// How long a drain may take, for example `15m`; absent without a limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drain_timeout: Option<String>,
@@ -197,6 +202,7 @@ impl GroupPlan {
             blocked_drains: Vec::new(),
             drains_unknown: None,
             estimated_minutes: None,
+            measured_join: None,
             drain_timeout: None,
             join_timeout: None,
         }
@@ -221,6 +227,20 @@ impl GroupPlan {
         self
     }
 
+    /// Estimates the duration from how long the present nodes took, instead of an assumption.
+    pub(crate) fn set_measured_join(&mut self, measured: MeasuredJoin) {
+        let Some(batches) = self.batches().and_then(|batches| i64::try_from(batches).ok()) else { return };
+        let minutes = measured.batch().as_secs().saturating_mul(batches).saturating_add(59) / 60;
+        self.estimated_minutes = usize::try_from(minutes).ok();
+        self.measured_join = Some(measured);
+    }
+
+    /// In how many batches the nodes are replaced, if this controller replaces any.
+    fn batches(&self) -> Option<usize> {
+        let nodes = self.nodes_to_rotate.len();
+        self.max_unavailable.filter(|_| nodes > 0).map(|at_once| nodes.div_ceil(at_once))
+    }
+
     fn set_nodes(&mut self, lock: Option<String>, projection: Projection) {
         (self.later_steps, self.nodes_to_rotate, self.nodes_to_remove) =
             (projection.steps, projection.replacements, projection.scale_in);
@@ -229,8 +249,7 @@ impl GroupPlan {
         }
         self.max_unavailable = Some(projection.max_unavailable).filter(|max| *max > 0);
         let nodes = self.nodes_to_rotate.len();
-        let batches = self.max_unavailable.filter(|_| nodes > 0).map(|at_once| nodes.div_ceil(at_once));
-        self.estimated_minutes = batches.map(|batches| batches * MINUTES_PER_BATCH);
+        self.estimated_minutes = self.batches().map(|batches| batches * MINUTES_PER_BATCH);
         if let Some(limits) = projection.limits.filter(|_| nodes > 0) {
             self.drain_timeout = limits.drain.map(duration::format);
             self.join_timeout = Some(duration::format(limits.join));

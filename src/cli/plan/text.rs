@@ -2,8 +2,10 @@
 
 use std::fmt::Write;
 
-use super::report::{Cause, ChangeKind, GroupPlan, MINUTES_PER_BATCH, PlanReport};
+use super::estimate::{ASSUMED_DRAIN, MINUTES_PER_BATCH};
+use super::report::{Cause, ChangeKind, GroupPlan, PlanReport};
 use crate::plan::{Drift, PlannedStep};
+use crate::util::duration;
 
 /// Renders all groups and the totals. `file` is the ConfigMap that replaces the live one.
 pub(crate) fn render(report: &PlanReport, file: Option<&str>) -> String {
@@ -64,14 +66,23 @@ fn write_group(out: &mut String, group: &GroupPlan, widest: usize, file: Option<
     Ok(())
 }
 
+/// What the estimate of the duration rests on.
+fn basis(group: &GroupPlan) -> String {
+    let Some(measured) = &group.measured_join else {
+        return format!(" if each batch needs {MINUTES_PER_BATCH}m to drain, launch and join, which is an assumption");
+    };
+    let [join, batch, drain] = [measured.median, measured.batch(), ASSUMED_DRAIN].map(duration::format);
+    let nodes = measured.nodes;
+    format!(
+        " at {batch} for each batch: {join} from launch to Ready, as measured on {nodes} of these nodes, {drain} for a drain, which is an assumption, and the time that a replacement must stay Ready"
+    )
+}
+
 fn write_forecast(out: &mut String, group: &GroupPlan) -> std::fmt::Result {
     if let Some(minutes) = group.estimated_minutes {
         let duration =
             if minutes < 120 { format!("{minutes}m") } else { format!("{}h{:02}m", minutes / 60, minutes % 60) };
-        writeln!(
-            out,
-            "  takes about {duration} if each batch needs {MINUTES_PER_BATCH}m to drain, launch and join, which is an assumption"
-        )?;
+        writeln!(out, "  takes about {duration}{}", basis(group))?;
     }
     if let Some(join) = &group.join_timeout {
         let drain = group.drain_timeout.as_ref().map_or_else(
