@@ -25,18 +25,18 @@ use crate::{
 /// Input arguments of `render` and `explain`.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct InputArgs {
-    /// Manifests: InstanceGroups, the ConfigMap, and Namespaces with their annotations; `-` reads standard input. `explain`
-    /// takes NAMESPACE/NAME of a group of the cluster instead
+    /// Files with InstanceGroups, the ConfigMap of the boundaries, and Namespaces with their annotations; `-` reads standard
+    /// input. Only for `explain`: NAMESPACE/NAME of a group of the cluster
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
     /// File with the ConfigMap, instead of one among the other manifests
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Treat every namespace as excluded from boundaries and defaults
+    /// Merge as in a Namespace with the annotation that excludes it from boundaries and defaults
     #[arg(long)]
     pub namespace_excluded: bool,
     /// Output format
-    #[arg(short, long, value_enum)]
+    #[arg(short, long, value_name = "FORMAT", value_enum)]
     pub output: Option<ManifestFormat>,
 }
 

@@ -43,39 +43,85 @@ pub struct Cli {
 pub enum Command {
     /// Run the controller (the default).
     Run(Box<RunArgs>),
-    /// Show what would change for one group or all groups, and why. Changes nothing.
+    /// Show what the controller would change for one group, a namespace or all groups, and why. Changes nothing.
     ///
-    /// Exit status: 0 when nothing would change, 2 when something would, 1 on an error.
+    /// Reads the cluster with your kubeconfig and AWS with your credentials. Give it the flags that the controller runs with,
+    /// such as --cluster-name, or it answers for another configuration. Exit status: 0 when nothing would change, 2 when
+    /// something would, 1 on an error.
+    #[command(after_help = "Examples:\n  instance-manager plan team-a/web\n  \
+        instance-manager plan -A --config new.yaml    # what would this ConfigMap change?")]
     Plan(PlanArgs),
     /// Show one group with its nodes, what its drains wait for, and its last events; or a line for each group.
     ///
-    /// Reads Kubernetes alone, with your rights: tenants can use it. What you may not read is said and left out.
+    /// Needs no AWS credentials. It reads Kubernetes with your permissions, so that tenants can use it: what you may not
+    /// read is named and left out. Without a group, it lists those of your kubeconfig's namespace.
+    #[command(after_help = "Examples:\n  instance-manager status team-a/web\n  \
+        instance-manager status -A    # all groups, those with a problem first")]
     Status(StatusArgs),
-    /// Check whether a cluster is ready for the cut-over from another controller. Changes nothing.
+    /// Check whether a cluster is ready for this controller, before it replaces another one. Changes nothing.
     ///
-    /// Exit status: 0 when it is ready, 2 when something is missing, 1 on an error. A check that could not be made is
-    /// reported as unknown and does not count as missing.
+    /// Checks the Kubernetes version, the CRDs, the controller's permissions in Kubernetes and AWS, and what would change in
+    /// each group. Exit status: 0 when it is ready, 2 when something is missing, 1 on an error. A check that could not be made
+    /// is reported as unknown and does not count as missing.
+    #[command(after_help = "Examples:\n  \
+        instance-manager preflight --as system:serviceaccount:instance-manager:instance-manager --role-arn ARN\n  \
+        instance-manager preflight --policy scaling-groups > policy.json")]
     Preflight(PreflightArgs),
-    /// Make scaling groups follow `$Latest` again, before going back to keikoproj/instance-manager.
+    /// Prepare the scaling groups for a return to keikoproj/instance-manager.
     ///
-    /// Refuses while this controller runs, and while nodes of any group are being replaced. Exit status: 0 when every
-    /// group is released, 2 when a dry run found something to do or a group was skipped, 1 when it refuses or fails.
+    /// This controller pins each scaling group to a number of its launch template's versions. `release` lets them launch
+    /// `$Latest` again, as keikoproj/instance-manager expects. It refuses while this controller runs, and while nodes of any
+    /// group are being replaced. Exit status: 0 when every group is released, 2 when a dry run found something to do or a
+    /// group was skipped, 1 when it refuses or fails.
+    #[command(after_help = "Example:\n  \
+        kubectl -n instance-manager scale deployment instance-manager --replicas 0\n  instance-manager release --dry-run")]
     Release(ReleaseArgs),
-    /// Show the revisions of the boundaries: what the ConfigMap held, since when, and who changed it.
-    Rollout(RolloutArgs),
-    /// Ask the controller to look at a group now, and wait for the result. Uses your Kubernetes permissions.
+    /// Follow a change of the boundaries' ConfigMap on its way to the groups: status, pause, abort, history and more.
     ///
-    /// Exit status: 0 when the group is Ready, 2 when it is not, 1 on an error.
+    /// Each valid content of the ConfigMap `instance-manager` is a revision with a number: 3 or r3. The key `rollout` of the
+    /// ConfigMap says in which waves a revision reaches the groups.
+    #[command(after_help = "Examples:\n  instance-manager rollout status\n  instance-manager rollout abort 3")]
+    Rollout(RolloutArgs),
+    /// Ask the controller to look at a group now, and wait for the result.
+    ///
+    /// Use it after a repair, instead of waiting for the next resync. It sets an annotation of the group with your Kubernetes
+    /// permissions. Exit status: 0 when the group is Ready, 2 when it is not, 1 on an error or when the controller does not
+    /// answer in time.
+    #[command(after_help = "Example:\n  instance-manager reconcile team-a/web")]
     Reconcile(ReconcileArgs),
-    /// Print the merged spec of groups with a ConfigMap. Needs no cluster.
+    /// Print the spec of InstanceGroups in files after the merge with the ConfigMap. Needs no cluster.
+    ///
+    /// Exit status: 0 when every group could be merged and is valid, 1 otherwise. Problems go to standard error as
+    /// `file:line: field: message`; warnings do not change the exit status.
+    #[command(after_help = "Example:\n  instance-manager render --config boundaries.yaml team-a/web.yaml")]
     Render(super::render::RenderArgs),
-    /// Print the source of each value of the merged spec: of a group of the cluster, or of files without a cluster.
+    /// Print where each value of a group's spec comes from: the tenant, or a default or boundary of the ConfigMap.
+    ///
+    /// NAMESPACE/NAME is a group of the cluster, explained with the boundaries in force and your Kubernetes permissions. Files
+    /// need no cluster. Values of the tenant that were not used are listed. User data is never printed. Exit status: 0 when
+    /// all groups are valid, 1 otherwise, or when a permission is missing.
+    #[command(after_help = "Examples:\n  instance-manager explain team-a/web\n  \
+        instance-manager explain --config boundaries.yaml team-a/web.yaml")]
     Explain(super::explain::ExplainArgs),
-    /// Check the ConfigMap of boundaries, for CI. Needs no cluster.
+    /// Check the ConfigMap of the boundaries in a file, for CI. Needs no cluster.
+    ///
+    /// Finds everything that the file alone shows: syntax, unknown keys, paths that name no field or are in two lists,
+    /// selectors, globs, choices that are left open, defaults that no boundary lists, and defaults that no group could use.
+    /// Exit status: 0 when nothing is found, 1 when there are errors or warnings, 2 when a file cannot be read or an argument
+    /// is wrong.
+    #[command(after_help = "Example:\n  instance-manager lint boundaries.yaml")]
     Lint(super::lint::LintArgs),
-    /// Print an admission policy that warns tenants who set a restricted field. Needs no cluster.
+    /// Print a Kubernetes admission policy that warns tenants who set a restricted field. Needs no cluster.
+    ///
+    /// The output is a ValidatingAdmissionPolicy with its binding, which Kubernetes 1.30 or newer evaluates by itself. Commit
+    /// it beside the ConfigMap, and generate it again when the list `restricted` or `policy.excludableNamespaces` changes.
+    /// `kubectl apply` shows the warnings; Argo CD does not. Exit status: 0 on success, 1 on an error, 2 when --check finds a
+    /// difference.
+    #[command(after_help = "Examples:\n  instance-manager admission --config boundaries.yaml > admission.yaml\n  \
+        instance-manager admission --config boundaries.yaml --check admission.yaml    # for CI")]
     Admission(super::admission::AdmissionArgs),
-    /// Print the CustomResourceDefinitions.
+    /// Print the CustomResourceDefinitions of this version. Needs no cluster.
+    #[command(after_help = "Example:\n  instance-manager crd | kubectl apply --server-side -f -")]
     Crd(super::crd::CrdArgs),
 }
 

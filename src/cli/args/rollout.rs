@@ -18,25 +18,40 @@ pub struct RolloutArgs {
 /// The commands of `rollout`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum RolloutCommand {
-    /// Show how far the newest revision is, wave by wave, and which groups are behind.
+    /// Show how far a revision is, wave by wave, and which groups are behind.
+    #[command(after_help = "Example:\n  instance-manager rollout status")]
     Status(RolloutStatusArgs),
-    /// Let no further group take a revision, and replace no further node for it.
+    /// Stop a revision where it is: no further group takes it, and no further node is replaced for it.
+    ///
+    /// Groups that have it keep it. Go on with `rollout resume`, or go back with `rollout abort`.
+    #[command(after_help = "Example:\n  instance-manager rollout pause 3")]
     Pause(OrderArgs),
-    /// Go on after a pause, a halt or an abort. Groups on which the revision failed take it again.
+    /// Go on with a revision after a pause, a halt or an abort. Groups on which it failed try it again.
+    #[command(after_help = "Example:\n  instance-manager rollout resume 3")]
     Resume(OrderArgs),
-    /// Take a revision back: every group returns to the one that it came from.
+    /// Take back a revision that is on its way: every group returns to the revision that it had before.
+    ///
+    /// Nodes that were replaced for it are replaced again. The ConfigMap is not changed. For a revision that all groups have,
+    /// use `rollout undo`.
+    #[command(after_help = "Example:\n  instance-manager rollout abort 3")]
     Abort(OrderArgs),
-    /// Do not wait for a wave, or leave a group out.
+    /// Do not wait for a wave (--wave), for any wave (--all), or leave out one group (--group).
+    #[command(after_help = "Examples:\n  instance-manager rollout skip 3 --wave canary\n  \
+        instance-manager rollout skip 3 --group team-a/web")]
     Skip(SkipArgs),
-    /// Take back a revision that all groups have.
+    /// Take back a revision that all groups have. Without --yes, it only says what would happen.
+    #[command(after_help = "Example:\n  instance-manager rollout undo 3 --yes")]
     Undo(UndoArgs),
-    /// Wait until a revision is complete or has passed a wave.
+    /// Wait until a revision has reached all groups, or has passed a wave; for pipelines.
     ///
     /// Exit status: 0 when it has, 2 when it is halted or taken back, 1 when the time is over.
+    #[command(after_help = "Example:\n  instance-manager rollout wait --for wave=canary --timeout 1h")]
     Wait(RolloutWaitArgs),
-    /// List the stored revisions, newest first; or show one of them.
+    /// List the stored revisions, newest first; or show one of them with its differences to the one before.
     ///
-    /// Go back by committing an earlier content: `rollout history --revision 3 -o yaml` prints it as a ConfigMap.
+    /// To go back, commit an earlier content: `rollout history --revision 3 -o yaml` prints it as a ConfigMap.
+    #[command(after_help = "Examples:\n  instance-manager rollout history\n  \
+        instance-manager rollout history --revision 3 -o yaml > boundaries.yaml")]
     History(HistoryArgs),
 }
 
@@ -54,7 +69,7 @@ pub struct RevisionsArgs {
 /// Show the progress of a roll-out.
 #[derive(Clone, Debug, Args)]
 pub struct RolloutStatusArgs {
-    /// The revision; 3 or r3 [default: the newest]
+    /// Number of the revision, as `rollout history` lists it: 3 or r3 [default: the newest]
     #[arg(value_name = "REVISION", value_parser = parse_revision)]
     pub revision: Option<i64>,
 
@@ -69,7 +84,7 @@ pub struct RolloutStatusArgs {
 /// Order something about the roll-out of a revision.
 #[derive(Clone, Debug, Args)]
 pub struct OrderArgs {
-    /// The revision; 3 or r3
+    /// Number of the revision, as `rollout history` lists it: 3 or r3
     #[arg(value_name = "REVISION", value_parser = parse_revision)]
     pub revision: i64,
 
@@ -84,15 +99,15 @@ pub struct SkipArgs {
     #[command(flatten)]
     pub order: OrderArgs,
 
-    /// The following waves do not wait for this one
+    /// Let the following waves begin without waiting for this one
     #[arg(long, value_name = "WAVE", group = "what")]
     pub wave: Option<String>,
 
-    /// The group, as NAMESPACE/NAME, does not take this revision
+    /// Leave this group, as NAMESPACE/NAME, at the revision that it has
     #[arg(long, value_name = "GROUP", group = "what", value_parser = parse_group_key)]
     pub group: Option<String>,
 
-    /// No wave waits for another one
+    /// Let all waves begin now
     #[arg(long, group = "what")]
     pub all: bool,
 }
@@ -111,7 +126,7 @@ pub struct UndoArgs {
 /// Wait for a roll-out.
 #[derive(Clone, Debug, Args)]
 pub struct RolloutWaitArgs {
-    /// The revision; 3 or r3 [default: the newest]
+    /// Number of the revision, as `rollout history` lists it: 3 or r3 [default: the newest]
     #[arg(value_name = "REVISION", value_parser = parse_revision)]
     pub revision: Option<i64>,
 
