@@ -193,6 +193,42 @@ mod tests {
         assert!(tries.iter().any(|second| (50..=60).contains(second)), "the first one tries within a minute");
     }
 
+    /// Each operation has its own turns, so a right that one group lacks does not wait behind those that others lack.
+    #[test]
+    fn groups_that_lack_different_rights_do_not_wait_for_each_other() {
+        let mut denials = Denials::default();
+        let operations: Vec<&'static str> = (0..300).map(|n| &*format!("Operation{n}").leak()).collect();
+        let mut tries = vec![0; operations.len()];
+        for second in 0..PERIOD.as_secs() * 3 {
+            for (n, operation) in operations.iter().enumerate() {
+                let key = format!("team/g{n}");
+                if denials.held_call(&key, &attempt("1"), at(second)).is_none() {
+                    denials.record(&key, call(operation), attempt("1"), PERIOD, at(second));
+                    tries[n] += 1;
+                }
+            }
+        }
+        assert_eq!(tries, vec![3; operations.len()], "each tries once a period");
+    }
+
+    /// With policies for single roles, the success of one group says nothing about another. Then a group waits for as many
+    /// periods as there are hundreds of groups.
+    #[test]
+    fn each_of_many_groups_gets_its_turn() {
+        let mut denials = Denials::default();
+        let keys: Vec<_> = (0..350).map(|index| format!("team/g{index}")).collect();
+        let mut last = vec![0; keys.len()];
+        for second in 0..PERIOD.as_secs() * 20 {
+            for (key, last) in keys.iter().zip(&mut last) {
+                if denials.held_call(key, &attempt("1"), at(second)).is_none() {
+                    assert!(second - *last <= PERIOD.as_secs() * 4, "{key} waited from {last} to {second}");
+                    (*last, _) = (second, deny(&mut denials, key, second));
+                }
+            }
+        }
+        assert!(last.iter().all(|last| *last > PERIOD.as_secs() * 16), "{last:?}");
+    }
+
     /// A permission may be missing for the role of one group alone.
     #[test]
     fn a_few_groups_try_once_a_minute_each() {
