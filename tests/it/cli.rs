@@ -65,6 +65,17 @@ fn missing_credentials_and_region_are_told_with_a_remedy() {
 }
 
 #[test]
+fn missing_kubeconfig_is_told_with_a_remedy() {
+    let named = &["preflight", "--kubeconfig", "/no/such/kubeconfig"];
+    for arguments in [&["status", "team-a/web"][..], &["plan", "-A", "--context", "x"], named, &["rollout", "status"]] {
+        let (status, said) = run(arguments);
+        let words = ["no Kubernetes cluster", "/no/such/kubeconfig cannot be read", "--kubeconfig or KUBECONFIG"];
+        assert_eq!((status, said.lines().count()), (Some(1), 1), "{said}");
+        assert!(words.iter().all(|word| said.contains(word)), "{said}");
+    }
+}
+
+#[test]
 fn lint_exits_with_2_where_it_cannot_lint() {
     assert_eq!(run(&["lint", "/no/such/file"]).0, Some(2));
     assert_eq!(run(&["lint"]).0, Some(2));

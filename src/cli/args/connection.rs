@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use anyhow::Context;
 use clap::Args;
+use kube::config::KubeconfigError;
 
 use super::values::GroupRef;
 use crate::k8s;
@@ -35,13 +35,33 @@ impl ConnectionArgs {
     /// There is no usable configuration.
     pub(crate) async fn connect_as(&self, user: Option<&str>) -> anyhow::Result<kube::Client> {
         let client = k8s::connect_as(self.kubeconfig.as_deref(), self.context.as_deref(), user).await;
-        client.context("connecting to the API server")
+        client.map_err(connect_error)
     }
 
     /// Whether a cluster is named.
     pub(crate) fn is_given(&self) -> bool {
         self.kubeconfig.is_some() || self.context.is_some()
     }
+}
+
+/// Why there is no client, with what to do. kube's own error names the variables of a pod first.
+fn connect_error(error: kube::Error) -> anyhow::Error {
+    let causes = std::iter::successors(Some(&error as &dyn std::error::Error), |cause| cause.source());
+    let Some(kubeconfig) = causes.filter_map(|cause| cause.downcast_ref::<KubeconfigError>()).next() else {
+        return anyhow::Error::new(error).context("connecting to the API server");
+    };
+    let problem = match kubeconfig {
+        KubeconfigError::ReadConfig(error, path) => format!("{} cannot be read: {error}", path.display()),
+        error => error.to_string(),
+    };
+    let pod = match error {
+        kube::Error::InferConfig(_) => "this is no pod with a service account, and ",
+        _ => "",
+    };
+    anyhow::anyhow!(
+        "no Kubernetes cluster: {pod}the kubeconfig is not usable: {problem}; name one with --kubeconfig or KUBECONFIG, \
+         and one of its contexts with --context"
+    )
 }
 
 /// The namespace of a command's groups.
