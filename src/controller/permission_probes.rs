@@ -71,6 +71,7 @@ async fn ask_iam(action: &str, cluster: &str, ctx: &Context) -> Answer {
     match aws.iam.simulate_policy(&role, &simulation).await.as_deref() {
         Ok([(_, PolicyDecision::Allowed)]) => Answer::Allowed,
         Ok([(_, PolicyDecision::Denied)]) => Answer::Denied,
+        Ok([(_, PolicyDecision::Unclear)]) => Answer::DeniedUnlessConditions,
         Ok(_) => Answer::Unknown,
         Err(error) => {
             tracing::debug!(%error, action, "IAM does not say whether the controller may call an action");

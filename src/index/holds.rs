@@ -50,8 +50,21 @@ impl Permission {
 pub(crate) enum Answer {
     Allowed,
     Denied,
-    /// The controller may not ask, or the answer depends on what it does not know.
+    /// Denied, unless a condition holds that the question does not tell. IAM may name the conditions of every policy of the
+    /// role here, also of those that do not matter to the call.
+    DeniedUnlessConditions,
+    /// The controller may not ask, or there was no answer.
     Unknown,
+}
+
+impl Answer {
+    /// Whether a later "allowed" is a change.
+    fn is_denied(self) -> bool {
+        match self {
+            Answer::Denied | Answer::DeniedUnlessConditions => true,
+            Answer::Allowed | Answer::Unknown => false,
+        }
+    }
 }
 
 /// A rotation that is held.
@@ -122,14 +135,15 @@ impl Holds {
     /// was called allowed when AWS denied it says nothing.
     pub(crate) fn answer(&mut self, permission: &Permission, answer: Answer, now: Timestamp) -> Vec<String> {
         let before = self.answers.insert(permission.clone(), (answer, now)).map(|(before, _)| before);
-        match (before, answer) {
-            (Some(Answer::Denied), Answer::Allowed) => self.wake(now, |hold| hold.permission == *permission),
+        let Some(before) = before.filter(|before| before.is_denied()) else { return Vec::new() };
+        match answer {
+            Answer::Allowed => self.wake(now, |hold| hold.permission == *permission),
             // One question without an answer does not hide the change.
-            (Some(Answer::Denied), Answer::Unknown) => {
-                self.answers.insert(permission.clone(), (Answer::Denied, now));
+            Answer::Unknown => {
+                self.answers.insert(permission.clone(), (before, now));
                 Vec::new()
             }
-            _ => Vec::new(),
+            Answer::Denied | Answer::DeniedUnlessConditions => Vec::new(),
         }
     }
 
@@ -177,6 +191,9 @@ mod tests {
             (vec![Answer::Denied, Answer::Denied], false),
             (vec![Answer::Denied, Answer::Allowed], true),
             (vec![Answer::Denied, Answer::Unknown, Answer::Allowed], true),
+            (vec![Answer::DeniedUnlessConditions, Answer::Allowed], true),
+            (vec![Answer::DeniedUnlessConditions, Answer::Unknown, Answer::Allowed], true),
+            (vec![Answer::Allowed, Answer::DeniedUnlessConditions], false),
         ] {
             let mut holds = Holds::default();
             hold(&mut holds, "team/a", 300);
@@ -185,7 +202,7 @@ mod tests {
                 all.extend(holds.answer(&terminate(), *answer, at(seconds)));
             }
             assert_eq!(all, vec!["team/a"; usize::from(woken)], "{answers:?}");
-            let is_denied = answers.last() == Some(&Answer::Denied);
+            let is_denied = answers.last().is_some_and(|answer| answer.is_denied());
             let again = holds.answer(&terminate(), Answer::Allowed, at(9));
             assert_eq!(again.is_empty(), !is_denied, "a group goes on once: {answers:?}");
         }
