@@ -11,9 +11,7 @@ use crate::k8s::KubeError;
 /// How many groups try a denied call in one period. Up to this number, each group tries in each period: a permission may be
 /// missing for the resources of one group alone.
 ///
-/// At 50 seconds, these are two refused calls a second. EC2 refills the bucket of each operation that changes something
-/// with at least five tokens a second (EC2 Developer Guide, "Request throttling for the Amazon EC2 API"). Auto Scaling has
-/// one bucket for all operations and no documented size (API Reference, "API request rate").
+/// At 50 seconds, these are two refused calls a second for each operation that is denied.
 const TRIES_PER_PERIOD: usize = 100;
 
 /// A call that was denied, with the answer.

@@ -104,11 +104,7 @@ fn number_in_name(revision: &BoundariesRevision) -> Option<i64> {
 /// The oldest revision that is not kept. The one that was complete last is what a failed change goes back to.
 fn surplus(sorted: &[&BoundariesRevision], history: &History) -> Option<HistoryStep> {
     let (newest, older) = sorted.split_last()?;
-    let is_complete = |revision: &&&BoundariesRevision| {
-        let phase = revision.status.as_ref().and_then(|status| status.phase);
-        matches!(phase, None | Some(RolloutPhase::Complete))
-    };
-    let stable = older.iter().rev().find(is_complete).map(|revision| revision.spec.number);
+    let stable = older.iter().rev().find(|revision| was_complete(revision)).map(|revision| revision.spec.number);
     let is_needed = |revision: &BoundariesRevision| {
         stable == Some(revision.spec.number)
             || history.needed.contains(&revision.spec.hash) && revision.spec.hash != newest.spec.hash
@@ -117,6 +113,15 @@ fn surplus(sorted: &[&BoundariesRevision], history: &History) -> Option<HistoryS
     let oldest = older[..dispensable].iter().find(|revision| !is_needed(revision))?;
     let (name, uid) = (oldest.metadata.name.clone()?, oldest.metadata.uid.clone()?);
     Some(HistoryStep::Delete { name, uid })
+}
+
+/// Whether all groups took a revision, so that a failed one goes back to it. Without a phase that is so if there was no
+/// policy, or nothing before it; otherwise a newer revision came before its roll-out began.
+pub(super) fn was_complete(revision: &BoundariesRevision) -> bool {
+    match revision.status.as_ref().and_then(|status| status.phase) {
+        Some(phase) => phase == RolloutPhase::Complete,
+        None => revision.spec.number == 1 || !revision.spec.data.contains_key(ROLLOUT_KEY),
+    }
 }
 
 fn known_keys(data: &BTreeMap<String, String>) -> BTreeMap<String, String> {

@@ -7,7 +7,7 @@ use crate::api::{BoundariesRevision, BoundariesRevisionStatus, RolloutOrders, Ro
 use crate::boundaries::active::{ActiveBoundaries, BoundariesSource};
 use crate::boundaries::{Boundaries, ROLLOUT_KEY, RolloutPolicy};
 
-use super::history::sorted;
+use super::history::{sorted, was_complete};
 
 /// A stored revision, parsed.
 #[derive(Clone, Debug)]
@@ -77,12 +77,11 @@ impl RolloutView {
         };
         let target = Stored { active: active.clone(), ..parsed(object)? };
         let older = sorted.iter().rev().filter(|revision| revision.spec.number < target.number);
-        let was_complete = |revision: &&&BoundariesRevision| {
-            let phase = revision.status.as_ref().and_then(|status| status.phase);
-            matches!(phase, None | Some(RolloutPhase::Complete))
+        let stable = older.clone().filter(|revision| was_complete(revision)).find_map(|revision| parsed(revision));
+        let was_under_way = |revision: &&&BoundariesRevision| match &revision.status {
+            Some(status) if status.phase.is_some() => is_under_way(status),
+            Some(_) | None => !was_complete(revision),
         };
-        let stable = older.clone().filter(was_complete).find_map(|revision| parsed(revision));
-        let was_under_way = |revision: &&&BoundariesRevision| revision.status.as_ref().is_some_and(is_under_way);
         let identity = |revision: &&BoundariesRevision| {
             let metadata = &revision.metadata;
             Some((metadata.name.clone()?, metadata.resource_version.clone()?))

@@ -57,8 +57,8 @@ struct Memory {
     ready: Vec<String>,
     /// How many nodes each group had replaced, and since when.
     progress: HashMap<String, (i64, Instant)>,
-    /// Groups whose choice was announced to the queue.
-    rung: HashSet<String>,
+    /// Groups that would take another content and were enqueued for it.
+    enqueued: HashSet<String>,
     /// Whether it was reported that the ConfigMap has no policy any more.
     is_kept_policy_reported: bool,
     /// When the status was written last.
@@ -131,14 +131,13 @@ async fn follow(ctx: &Arc<Context>, trigger: &Trigger, memory: &mut Memory) -> R
     if changed {
         // The verdict about many groups may have changed.
         let status = progress.status.clone();
-        let resource_version = ctx.stores.rollout.view().map(|view| view.resource_version.clone()).unwrap_or_default();
-        ctx.stores.rollout.set_view(Some(Arc::new(RolloutView { status, resource_version, ..(*view).clone() })));
-        memory.rung.clear();
+        ctx.stores.rollout.set_view(Some(Arc::new(RolloutView { status, ..(*view).clone() })));
+        memory.enqueued.clear();
         trigger.enqueue_all();
         return Ok(());
     }
-    memory.rung.retain(|key| takers.contains(key));
-    let new: Vec<String> = takers.into_iter().filter(|key| memory.rung.insert(key.clone())).collect();
+    memory.enqueued.retain(|key| takers.contains(key));
+    let new: Vec<String> = takers.into_iter().filter(|key| memory.enqueued.insert(key.clone())).collect();
     trigger.enqueue_keys(new);
     Ok(())
 }
@@ -268,7 +267,7 @@ async fn publish(ctx: &Context, view: &RolloutView, status: &BoundariesRevisionS
         RolloutPhase::Assessing | RolloutPhase::Superseded => return,
         RolloutPhase::Rolling => Event::normal(
             "RolloutBegun",
-            format!("the roll-out of {name} goes on: see instance-manager rollout status"),
+            format!("groups take {name}, wave by wave: see instance-manager rollout status {name}"),
         ),
         RolloutPhase::Halted => Event::warning("RolloutHalted", format!("the roll-out of {name} is halted: {why}")),
         RolloutPhase::Returning => Event::warning("RolloutReturning", format!("all groups go back: {why}")),

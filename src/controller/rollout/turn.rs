@@ -14,7 +14,7 @@ use super::decide::namespace_texts;
 use crate::api::names::condition;
 use crate::api::{InstanceGroup, RolloutRecord, diff_merge_patch, rfc3339};
 use crate::boundaries::active::{ActiveBoundaries, BoundariesSource};
-use crate::controller::context::{CACHE_LAG_DELAY, Context, Error, event_target, publish_event};
+use crate::controller::context::{Context, Error, event_target, publish_event};
 use crate::controller::planner::{GroupContext, Planner, Planning, merge_spec};
 use crate::controller::stores::Stores;
 use crate::plan::write::status_write;
@@ -33,7 +33,8 @@ pub(crate) async fn take(
     let Some(view) = ctx.stores.rollout.view() else {
         // A leader that has not read the stored revisions yet must not give the newest one to every group.
         let has_policy = ctx.stores.boundaries.get().rollout().is_some();
-        return Ok(has_policy.then(|| Action::requeue(CACHE_LAG_DELAY)));
+        let interval = ctx.planner.settings.timing.poll_interval.unsigned_abs();
+        return Ok(has_policy.then(|| Action::requeue(interval)));
     };
     let Some(mut choice) = decide(group, &view, ctx, now) else { return Ok(None) };
     let (own, is_needed) = match &choice.0 {

@@ -349,3 +349,22 @@ fn locked_config_map_opens_no_wave() {
     world.run(10);
     assert_eq!(world.images(), ["ami-2", "ami-1", "ami-1"]);
 }
+
+/// An edit that follows another one within a poll must not make the first one something to go back to.
+#[test]
+fn revision_whose_roll_out_never_began_is_not_what_groups_go_back_to() {
+    let mut world = two_waves();
+    for image in ["ami-2", "ami-3"] {
+        world.image = image.into();
+        world.store();
+    }
+    world.group("c").bad_images.insert("ami-2".into());
+    // The content of the second edit comes back: it was never complete, so it goes through the waves.
+    world.image = "ami-2".into();
+    world.groups.push(Group { nodes: vec![], ..group("new") });
+    world.settle();
+    assert_eq!((world.images()[..3].to_vec(), world.phase("r4")), (vec!["ami-1".to_owned(); 3], RolloutPhase::Halted));
+    assert!(world.groups[1].log.is_empty() && world.groups[2].log.is_empty(), "no other tenant is touched");
+    assert_eq!(world.groups[3].status.boundaries_revision, world.groups[1].status.boundaries_revision);
+    assert_eq!(world.phase("r2"), RolloutPhase::Superseded);
+}

@@ -148,7 +148,8 @@ impl World {
         self.groups.iter().filter(|group| !group.deleted).map(image).collect()
     }
 
-    fn store(&mut self) {
+    /// Stores the content of the ConfigMap, as its watch does.
+    pub(super) fn store(&mut self) {
         let data = self.data();
         let history = History {
             needed: self.groups.iter().filter_map(|group| group.status.boundaries_revision.clone()).collect(),
