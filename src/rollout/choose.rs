@@ -12,7 +12,7 @@ use crate::boundaries::WithoutRotation;
 pub(crate) enum Choice {
     /// It is planned with this content.
     Use {
-        /// The content; `None` when nobody knows which one the group has.
+        /// The content; `None` when it is unknown which one the group has.
         content: Option<Stored>,
         /// Why it does not take the target now; `None` when it has it, or needs nothing of it.
         waits: Option<Wait>,
@@ -317,7 +317,7 @@ fn order_against(input: &ChoiceInput) -> Option<Wait> {
     Some(Wait { reason, message })
 }
 
-/// A group of which nobody knows what it has: nothing is made from a guess. It takes the target in its turn.
+/// A group whose content is unknown: nothing is made from a guess. It takes the target in its turn.
 fn choose_unknown(input: &ChoiceInput) -> Choice {
     let ChoiceInput { view, group, .. } = input;
     let recorded = group.status.boundaries_revision.as_deref().unwrap_or_default();

@@ -201,7 +201,7 @@ mod tests {
         assert_eq!((stored.len(), sorted(&stored).last().unwrap().spec.number), (DEFAULT_HISTORY, 13));
     }
 
-    /// Somebody else may create an object of this kind; it is neither used nor deleted, and its name is left to it.
+    /// A person may create an object of this kind; it is neither used nor deleted, and its name is left to it.
     #[test]
     fn objects_of_others_are_left_alone() {
         let mut foreign = BoundariesRevision::new("r7", BoundariesRevisionSpec { number: 3, ..Default::default() });

@@ -182,7 +182,7 @@ fn has_soaked(input: &ProgressInput, wave: &Wave, found: &WaveSurvey, status: &W
 }
 
 /// Whether more groups of a wave have failed than it allows. Groups of a wave that is not open yet count as well, if they
-/// cannot use the revision: that is known before their wave opens, but halts nobody before it.
+/// cannot use the revision: that is known before their wave opens, but halts the roll-out only then.
 fn has_failed(view: &RolloutView, waves: &[WaveStatus], survey: &Survey) -> bool {
     view.policy.waves.iter().zip(waves).zip(&survey.waves).any(|((wave, status), found)| {
         let is_open = status.state != Some(WaveState::Waiting);

@@ -202,7 +202,7 @@ fn waiting(group: &GroupFacts, wait: &Wait) -> Standing {
     }
 }
 
-/// Whether the group is blocked by this already, with the content that it has: a mistake of its tenant halts nobody else.
+/// Whether the group is blocked by this already, with the content that it has: a mistake of its tenant does not halt the roll-out.
 fn is_stalled_by(group: &GroupFacts, reason: &str) -> bool {
     group.status.conditions.iter().any(|found| {
         [condition::STALLED, condition::FIELDS_REJECTED].contains(&found.r#type.as_str())

@@ -56,7 +56,7 @@ pub struct NodeView {
     pub cordoned: bool,
     /// Disruption record of this group or of another one.
     pub disruption: Option<DisruptionRecord>,
-    /// Disruption record of an InstanceGroup that no longer exists. It is nobody's: the group of the node's instance
+    /// Disruption record of an InstanceGroup that no longer exists. It has no owner: the group of the node's instance
     /// takes the drain over or uncordons the node.
     pub orphaned_disruption: Option<DisruptionRecord>,
     /// Surge record of this group or of another one.

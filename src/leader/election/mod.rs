@@ -62,7 +62,7 @@ pub(crate) fn identity() -> String {
 enum LeadershipState {
     Always,
     LeaderUntil(Instant),
-    /// Another process holds the Lease until then, unless it renews it; `None` when nobody is known to hold it.
+    /// Another process holds the Lease until then, unless it renews it; `None` when no holder is known.
     Standby(Option<Instant>),
 }
 

@@ -95,7 +95,7 @@ fn resume_tries_the_failed_group_again() {
     world.settle();
     world.group("c").bad_images.clear();
     world.settle();
-    assert_eq!(world.phase("r2"), RolloutPhase::Halted, "nobody ordered it to go on");
+    assert_eq!(world.phase("r2"), RolloutPhase::Halted, "no person ordered it to go on");
     world.revision("r2").spec.orders.retries = 1;
     world.settle();
     assert_eq!((world.images(), world.phase("r2")), (vec!["ami-2".to_owned(); 3], RolloutPhase::Complete));
@@ -285,7 +285,7 @@ fn wave_of_deleted_groups_passes() {
     assert_eq!((world.images(), world.phase("r2")), (vec!["ami-2".to_owned(); 2], RolloutPhase::Complete));
 }
 
-/// A tenant that breaks its own group halts nobody.
+/// A tenant that breaks its own group does not halt the roll-out.
 #[test]
 fn failure_after_an_edit_of_the_tenant_is_its_own() {
     let mut world = two_waves();
@@ -336,7 +336,7 @@ fn group_whose_revision_is_gone_changes_nothing_until_its_turn() {
     assert_eq!(world.images(), ["ami-3"; 3]);
 }
 
-/// A lock of everything must not let the waves pass as if nobody were in them.
+/// A lock of everything must not let the waves pass as if they were empty.
 #[test]
 fn locked_config_map_opens_no_wave() {
     let mut world = two_waves();
