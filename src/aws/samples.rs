@@ -59,5 +59,5 @@ pub(crate) fn cluster(name: &str) -> Cluster {
 /// A subnet or security group in the VPC `vpc-1`.
 pub(crate) fn network_object(id: &str) -> NetworkObject {
     let zone = Some("us-west-2a".into());
-    NetworkObject { id: id.into(), name: None, vpc: "vpc-1".into(), zone, assigns_ipv6: None }
+    NetworkObject { id: id.into(), name: None, vpc: "vpc-1".into(), zone, ipv4_cidr: None, assigns_ipv6: None }
 }

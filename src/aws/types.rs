@@ -215,6 +215,8 @@ pub struct NetworkObject {
     pub vpc: String,
     /// Availability zone of a subnet; `None` for a security group.
     pub zone: Option<String>,
+    /// IPv4 range of a subnet in CIDR notation; `None` for a security group and for a subnet that has only IPv6.
+    pub ipv4_cidr: Option<String>,
     /// Whether a subnet gives an IPv6 address to each new instance; `None` for a security group, and if EC2 did not tell it.
     pub assigns_ipv6: Option<bool>,
 }

@@ -21,6 +21,9 @@ CUSTOM_RANGE = "192.168.0.0/16"
 IPV6_BLOCK = "2600:1f14:abc:de00::/64"
 CLUSTERS = {
     "range": {"version": "1.32", "kubernetesNetworkConfig": {"serviceIpv4Cidr": CUSTOM_RANGE}},
+    # Of the two ranges that EKS assigns, a Windows node in a VPC of 10.0.0.0/16 assumes the second one.
+    "first": {"version": "1.32", "kubernetesNetworkConfig": {"serviceIpv4Cidr": "10.100.0.0/16"}},
+    "second": {"version": "1.32", "kubernetesNetworkConfig": {"serviceIpv4Cidr": "172.20.0.0/16"}},
     "six": {"version": "1.32", "kubernetesNetworkConfig": {"ipFamily": "ipv6"}, "accessConfig": {"authenticationMode": "API"}},
     "oldest": {"version": "1.30", "accessConfig": {"authenticationMode": "API"}},
     "newest": {"version": "1.36", "accessConfig": {"authenticationMode": "API_AND_CONFIG_MAP"}},
@@ -43,6 +46,8 @@ CASES = {
     "range-al2": Case(AMAZON_LINUX_2, "range"),
     "range-al2023": Case(AMAZON_LINUX, "range"),
     "range-windows": Case(WINDOWS, "range"),
+    "first-windows": Case(WINDOWS, "first"),
+    "second-windows": Case(WINDOWS, "second"),
     "six-al2": Case(AMAZON_LINUX_2, "six"),
     "six-al2023": Case(AMAZON_LINUX, "six"),
     "six-bottlerocket": Case(BOTTLEROCKET, "six"),

@@ -87,7 +87,7 @@ pub fn scaling_group(name: &str) -> ScalingGroup {
 /// A subnet or security group in the VPC `vpc-1`.
 pub fn network_object(id: &str) -> NetworkObject {
     let zone = Some("us-west-2a".into());
-    NetworkObject { id: id.into(), name: None, vpc: "vpc-1".into(), zone, assigns_ipv6: None }
+    NetworkObject { id: id.into(), name: None, vpc: "vpc-1".into(), zone, ipv4_cidr: None, assigns_ipv6: None }
 }
 
 /// The violations of the schema, and the errors of the parser about other fields.

@@ -55,6 +55,7 @@ fn references(desired: &DesiredSpec) -> References {
             name: Some(name.clone()),
             vpc: "vpc-1".into(),
             zone: None,
+            ipv4_cidr: None,
             assigns_ipv6: None,
         };
         names.iter().map(one).collect()

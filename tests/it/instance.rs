@@ -37,6 +37,7 @@ fn test_references() -> References {
             name: Some(id.into()),
             vpc: "vpc-1".into(),
             zone: None,
+            ipv4_cidr: None,
             assigns_ipv6: None,
         }]
     };
@@ -465,6 +466,10 @@ fn in_cluster(service_cidr: &str, version: &str, configuration: &str, annotation
     let cluster = Cluster { service_cidr: service_cidr.into(), is_ipv6, version: version.into(), ..common::cluster() };
     let mut references = References { cluster: Some(cluster), ..test_references() };
     references.subnets[0].assigns_ipv6 = Some(true);
+    in_network(references, configuration, annotations)
+}
+
+fn in_network(references: References, configuration: &str, annotations: &[(&str, &str)]) -> ResolvedGroup {
     let desired = parse_desired(configuration, annotations).expect("a spec");
     resolve(desired, &references, NameForm::Plain).unwrap_or_else(|problems| panic!("{}", join_messages(&problems)))
 }
@@ -512,6 +517,41 @@ fn user_data_has_the_service_range_of_every_cluster() {
             None => assert!(!last.contains("-ServiceCIDR"), "{last}"),
         }
     }
+}
+
+/// The bootstrap script of Windows assumes one of two ranges by the ranges of the VPC. The pods of a node with the wrong one
+/// resolve no Services. Groups whose nodes have the right one keep their version.
+#[test]
+fn windows_nodes_are_told_a_range_that_the_bootstrap_script_does_not_assume() {
+    let group = |service_cidr: &str, vpc_ranges: &[&str]| {
+        let cluster = Cluster { service_cidr: service_cidr.into(), ..common::cluster() };
+        let subnet =
+            |range: &&str| NetworkObject { ipv4_cidr: Some((*range).into()), ..common::network_object("subnet-9") };
+        let mut references = References { cluster: Some(cluster), ..test_references() };
+        references.subnets.extend(vpc_ranges.iter().map(subnet));
+        in_network(references, "{}", &[("os-family", "windows")])
+    };
+    let (first, second) = ("10.100.0.0/16", "172.20.0.0/16");
+    for (service_cidr, vpc_ranges, is_told) in [
+        (second, &["100.64.0.0/19", "10.0.1.0/24"][..], false),
+        (first, &["100.64.0.0/19", "10.0.1.0/24"], true),
+        (first, &["172.31.0.0/20"], false),
+        (second, &["172.31.0.0/20"], true),
+        (second, &["110.0.0.0/20"], true),
+        (first, &[], false),
+        (second, &[], false),
+        ("10.96.0.0/16", &[], true),
+    ] {
+        let (group, unknown) = (group(service_cidr, vpc_ranges), group(service_cidr, &[]));
+        let text = user_data_text(&group);
+        assert_eq!(text.contains(&format!("-ServiceCIDR '{service_cidr}'")), is_told, "{service_cidr} {vpc_ranges:?}");
+        if !is_told {
+            assert_eq!(text, user_data_text(&unknown));
+            assert_eq!(group.fingerprint.hash, unknown.fingerprint.hash);
+        }
+    }
+    let broken = group(first, &["10.0.1.0/24"]);
+    assert_ne!(broken.fingerprint.hash, group(first, &[]).fingerprint.hash, "its nodes are replaced");
 }
 
 /// Only nodes that need another range get another version.

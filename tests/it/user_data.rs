@@ -583,7 +583,7 @@ prop_compose! {
     ) -> BootstrapInput {
         BootstrapInput {
             cluster, endpoint, ca_base64, labels, taints, max_pods, container_runtime,
-            bootstrap_arguments: bootstrap_arguments.into(), service_cidr: "10.100.0.0/16".into(),
+            bootstrap_arguments: bootstrap_arguments.into(), service_cidr: "10.100.0.0/16".into(), assumed_service_cidr: None,
             mounts: Vec::new(), stages: Vec::new(), waits_for_service: false,
         }
     }

@@ -129,8 +129,10 @@ class Kubelets:
         if spec.ca is not None and spec.ca != self.simulator.ca_data:
             raise InvalidUserData("x509: certificate signed by unknown authority")
         service_range, kind = clusters.service_range(cluster), INSTANCE_TYPES[instance.instance_type]
-        ipv6_address = networks.ipv6_address(instance, self.simulator.ec2.get_subnet(instance.subnet_id))
-        problem = networks.network_problem(spec, service_range, kind, ipv6_address)
+        subnet = self.simulator.ec2.get_subnet(instance.subnet_id)
+        ipv6_address = networks.ipv6_address(instance, subnet)
+        vpc_ranges = networks.vpc_ranges(self.simulator.ec2.get_vpc(subnet.vpc_id))
+        problem = networks.network_problem(spec, service_range, kind, ipv6_address, vpc_ranges)
         if problem:
             raise InvalidUserData(problem)
         kubelet.address = ipv6_address if ":" in service_range else instance.private_ip

@@ -7,19 +7,26 @@ resolve no names. Here it does not join.
 
 from __future__ import annotations
 
+import dataclasses
 import ipaddress
 from typing import Any
 
 from localcloud.aws.nodes.user_data import NodeSpec
 
 
-def network_problem(spec: NodeSpec, service_range: str, instance_type: dict[str, Any], ipv6_address: str | None) -> str | None:
+def network_problem(
+    spec: NodeSpec,
+    service_range: str,
+    instance_type: dict[str, Any],
+    ipv6_address: str | None,
+    vpc_ranges: tuple[str, ...] = (),
+) -> str | None:
     """Why a node with these settings cannot join a cluster with this service range, or None.
 
-    Without a DNS address, a node joins. On Windows, its pods then ask 10.100.0.10 or 172.20.0.10 for names, whatever the
-    cluster's range is: the bootstrap script decides by the IP address of the primary interface (Amazon EKS User Guide,
-    "Create nodes with optimized Windows AMIs", -DNSClusterIP).
+    A Windows node that is given the API server's endpoint and no range assumes one by the IPv4 ranges of its VPC.
     """
+    if spec.family == "windows" and spec.endpoint and not spec.service_range:
+        spec = dataclasses.replace(spec, service_range=windows_service_range(vpc_ranges))
     network = ipaddress.ip_network(service_range)
     family = f"ipv{network.version}"
     if spec.ip_family not in (None, family):
@@ -33,6 +40,19 @@ def network_problem(spec: NodeSpec, service_range: str, instance_type: dict[str,
     if family == "ipv6" and ipv6_address is None:
         return "the instance has no IPv6 address"
     return None
+
+
+def windows_service_range(vpc_ranges: tuple[str, ...]) -> str:
+    """What Start-EKSBootstrap.ps1 assumes (its Initialize-DefaultValues, and -ServiceCIDR in "Create nodes with optimized
+    Windows AMIs", Amazon EKS User Guide). Without the endpoint, the script asks EKS.
+    """
+    return "172.20.0.0/16" if any(each.startswith("10.") for each in vpc_ranges) else "10.100.0.0/16"
+
+
+def vpc_ranges(vpc: Any) -> tuple[str, ...]:
+    """The IPv4 ranges that the instance metadata names in vpc-ipv4-cidr-blocks."""
+    blocks = vpc.get_cidr_block_association_set(ipv6=False)
+    return tuple(each["cidr_block"] for each in blocks if each["cidr_block_state"]["state"] == "associated")
 
 
 def ipv6_address(instance: Any, subnet: Any) -> str | None:

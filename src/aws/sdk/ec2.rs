@@ -141,6 +141,7 @@ impl Ec2 for Sdk {
             name: name_tag(subnet.tags()),
             vpc: owned_text(subnet.vpc_id()),
             zone: subnet.availability_zone().map(str::to_owned),
+            ipv4_cidr: subnet.cidr_block().map(str::to_owned),
             assigns_ipv6: subnet.assign_ipv6_address_on_creation(),
         };
         Ok(found.iter().map(object).collect())
@@ -162,6 +163,7 @@ impl Ec2 for Sdk {
             name: name_tag(group.tags()),
             vpc: owned_text(group.vpc_id()),
             zone: None,
+            ipv4_cidr: None,
             assigns_ipv6: None,
         };
         Ok(found.iter().map(object).collect())

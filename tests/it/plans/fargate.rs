@@ -49,6 +49,7 @@ fn references() -> References {
         name: Some(format!("name-of-{id}")),
         vpc: "vpc-1".into(),
         zone: None,
+        ipv4_cidr: None,
         assigns_ipv6: None,
     };
     References {

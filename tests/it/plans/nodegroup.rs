@@ -555,6 +555,7 @@ fn references_are_checked_before_creation() {
         name: None,
         vpc: vpc.into(),
         zone: None,
+        ipv4_cidr: None,
         assigns_ipv6: None,
     };
     let references = resolve::References {

@@ -236,11 +236,29 @@ def test_a_node_needs_the_network_of_its_cluster(spec, service_range, kind, addr
     assert (found is None) if reason is None else (reason in found)
 
 
-def test_a_windows_node_joins_without_a_dns_address():
+@pytest.mark.parametrize(
+    ("service_range", "vpc_range", "fits"),
+    [
+        ("172.20.0.0/16", "10.0.0.0/16", True),
+        ("10.100.0.0/16", "10.0.0.0/16", False),
+        ("10.100.0.0/16", "172.31.0.0/16", True),
+        ("172.20.0.0/16", "192.168.0.0/16", False),
+        ("10.96.0.0/16", "10.0.0.0/16", False),
+    ],
+)
+def test_a_windows_node_assumes_its_service_range_by_its_vpc(service_range, vpc_range, fits):
     """Amazon EKS User Guide, "Create nodes with optimized Windows AMIs": -DNSClusterIP is optional, and defaults to the address
-    of one of the two ranges that EKS assigns. With another range, the node is Ready and its pods resolve no Services."""
-    spec = parse(powershell(START + "-EKSClusterName c"), "windows")
+    of one of the two ranges that EKS assigns. With another range, the pods of a real node resolve no Services. A script that
+    is not given the endpoint asks EKS (awslabs/amazon-eks-ami, "Windows AMI Bootstrap Script should support ServiceCidr")."""
+    kind, asks_eks = INSTANCE_TYPES["m5.large"], "-EKSClusterName c"
+    spec = parse(powershell(f"{START}{asks_eks} -APIServerEndpoint https://a -Base64ClusterCA Yg=="), "windows")
     assert (spec.dns, spec.service_range) == (None, None)
-    assert network_problem(spec, "10.96.0.0/16", INSTANCE_TYPES["m5.large"], None) is None
+    found = network_problem(spec, service_range, kind, None, ("100.64.0.0/16", vpc_range))
+    assert (found is None) if fits else ("the service range" in found)
+    assert network_problem(parse(powershell(START + asks_eks), "windows"), service_range, kind, None, (vpc_range,)) is None
+
+
+def test_a_windows_node_needs_the_dns_address_of_its_cluster():
+    """Amazon EKS User Guide, "Create nodes with optimized Windows AMIs": -DNSClusterIP overrides the address."""
     wrong = NodeSpec("windows", "c", ip_family="ipv4", dns="10.100.0.10")
     assert "the DNS address" in network_problem(wrong, "10.96.0.0/16", INSTANCE_TYPES["m5.large"], None)

@@ -107,6 +107,7 @@ fn bootstrap_fields(family: &str, boot: &BootstrapInput) -> BTreeMap<&'static st
         endpoint,
         ca_base64,
         service_cidr,
+        assumed_service_cidr,
         labels,
         taints,
         max_pods,
@@ -118,7 +119,8 @@ fn bootstrap_fields(family: &str, boot: &BootstrapInput) -> BTreeMap<&'static st
     } = boot;
     let labels: BTreeMap<_, _> = labels.iter().filter(|(k, _)| *k != crate::api::names::label::IMAGE).collect();
     // Only Windows nodes of such a cluster have it in their user data.
-    let windows_dns = (family == OsFamily::Windows.as_str()).then(|| custom_dns_address(service_cidr));
+    let windows_dns =
+        (family == OsFamily::Windows.as_str()).then(|| custom_dns_address(service_cidr, *assumed_service_cidr));
     let stages: Vec<_> = stages
         .iter()
         .map(|s| json!({"name": s.name, "stage": format!("{:?}", s.kind), "data": s.data.expose()}))

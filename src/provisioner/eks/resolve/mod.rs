@@ -21,13 +21,13 @@ use super::ipv6;
 use super::launch_template::fingerprint::Fingerprint;
 use super::names::managed_policy_arns;
 use super::references::References;
-use super::user_data::{self, BootstrapInput, IgnoredField, OsFamily};
+use super::user_data::{self, BootstrapInput, IgnoredField, OsFamily, assumed_service_cidr};
 use crate::api::names::label;
 use crate::api::spec_error::SpecError;
 use crate::auth::JoinAuth;
 use crate::auth::access_entries::{self, JoinMethod};
 use crate::auth::aws_auth::AuthEntry;
-use crate::aws::{AccessEntryType, Cluster, InstanceType, NewAccessEntry, Tag, TemplateData};
+use crate::aws::{AccessEntryType, Cluster, InstanceType, NetworkObject, NewAccessEntry, Tag, TemplateData};
 use crate::ownership::ownership_tags;
 use crate::plan::Reason;
 use crate::provisioner::broken_fields::{BrokenFields, Part};
@@ -151,7 +151,8 @@ pub fn resolve_with_errors(
         resolve_role(&mut broken, &desired, &names, &account, env.existing_profile.as_ref(), recorded);
     let own_role =
         if broken.contains(Part::Role) { role_arn == derived_role_arn } else { desired.existing_role.is_none() };
-    let boot = bootstrap_input(&desired, cluster, &image_id, pod_limit(&mut launch_problems, &desired, env));
+    let max_pods = pod_limit(&mut launch_problems, &desired, env);
+    let boot = bootstrap_input(&desired, cluster, &env.subnets, &image_id, max_pods);
     let mut render_problems = Vec::new();
     let (user_data, ignored_fields) = render_user_data(&mut render_problems, &desired, &boot);
     // The parser reports broken inputs of user data with their paths.
@@ -263,7 +264,16 @@ fn resolve_image(problems: &mut Vec<SpecError>, desired: &DesiredSpec, env: &Ref
     }
 }
 
-fn bootstrap_input(desired: &DesiredSpec, cluster: &Cluster, image_id: &str, max_pods: Option<u32>) -> BootstrapInput {
+fn bootstrap_input(
+    desired: &DesiredSpec,
+    cluster: &Cluster,
+    subnets: &[NetworkObject],
+    image_id: &str,
+    max_pods: Option<u32>,
+) -> BootstrapInput {
+    let assumes = desired.os_family == OsFamily::Windows && !desired.discovers_endpoint;
+    // The VPC's own ranges are not read; each subnet is in one of them.
+    let vpc_ranges = || subnets.iter().filter_map(|subnet| subnet.ipv4_cidr.as_deref());
     let mut labels = desired.labels.clone();
     labels.insert(label::IMAGE.into(), image_id.into());
     let unless_discovered = |text: &String| if desired.discovers_endpoint { String::new() } else { text.clone() };
@@ -277,6 +287,7 @@ fn bootstrap_input(desired: &DesiredSpec, cluster: &Cluster, image_id: &str, max
         } else {
             cluster.service_cidr.clone()
         },
+        assumed_service_cidr: if assumes { assumed_service_cidr(vpc_ranges()) } else { None },
         labels,
         taints: desired.taints.clone(),
         max_pods,

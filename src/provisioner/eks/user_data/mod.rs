@@ -36,7 +36,7 @@ use limits::MAX_UNCOMPRESSED_BYTES;
 pub use os_family::OsFamily;
 pub(crate) use os_family::WindowsRelease;
 pub use stages::{Stage, StageKind, effective_family};
-pub(crate) use windows::custom_dns_address;
+pub(crate) use windows::{assumed_service_cidr, custom_dns_address};
 
 /// A field that the OS family does not support. It is left out and reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]

@@ -13,6 +13,14 @@ use super::validate::dns_address;
 /// The service ranges that EKS assigns by default (Amazon EKS API Reference, "KubernetesNetworkConfigRequest").
 const DEFAULT_RANGES: [&str; 2] = ["10.100.0.0/16", "172.20.0.0/16"];
 
+/// The service range that the bootstrap script assumes in a VPC with these IPv4 ranges, if it is given the endpoint and no
+/// range: 172.20.0.0/16 if a range begins with `10.` ("Start-EKSBootstrap.ps1", Initialize-DefaultValues; it "should maintain
+/// close parity with" bootstrap.sh of amazon-eks-ami, which has the same rule). `None` if no range is known.
+pub(crate) fn assumed_service_cidr<'a>(vpc_ranges: impl Iterator<Item = &'a str>) -> Option<&'static str> {
+    let has_ten = vpc_ranges.map(|range| range.starts_with("10.")).reduce(|any, is_ten| any || is_ten)?;
+    Some(DEFAULT_RANGES[usize::from(has_ten)])
+}
+
 /// Finds the bootstrap script, and whether the instance launches into a warm pool. The first two variables have the names
 /// of AWS's own templates, and scripts of later stages may use them.
 const PREAMBLE: &str = r#"$EKSBinDir = "$env:ProgramFiles\Amazon\EKS"
@@ -57,9 +65,13 @@ pub(super) fn encode(input: &BootstrapInput, stages: &[DecodedStage]) -> Result<
 /// The address of the cluster's DNS service, if the bootstrap script would not find it: without the parameters, the script
 /// uses one of the two ranges that EKS assigns by default ("Start-EKSBootstrap.ps1", Amazon EKS User Guide, "Create nodes
 /// with optimized Windows AMIs").
-pub(crate) fn custom_dns_address(service_cidr: &str) -> Option<String> {
+pub(crate) fn custom_dns_address(service_cidr: &str, assumed: Option<&str>) -> Option<String> {
+    let is_found = match assumed {
+        Some(assumed) => service_cidr == assumed,
+        None => DEFAULT_RANGES.contains(&service_cidr),
+    };
     match validate::service_cidr_address(service_cidr) {
-        Ok(Some(IpAddr::V4(base))) if !DEFAULT_RANGES.contains(&service_cidr) => Some(dns_address(base)),
+        Ok(Some(IpAddr::V4(base))) if !is_found => Some(dns_address(base)),
         _ => None,
     }
 }
@@ -79,7 +91,7 @@ fn ends_script(data: &[u8]) -> bool {
 
 /// The parameters of the bootstrap script. The other output streams are redirected into EC2Launch's log.
 fn bootstrap_parameters(input: &BootstrapInput) -> String {
-    let dns = custom_dns_address(&input.service_cidr);
+    let dns = custom_dns_address(&input.service_cidr, input.assumed_service_cidr);
     let range = if dns.is_some() { input.service_cidr.as_str() } else { "" };
     // containerd is the only runtime, and the scripts of the AMIs have no parameter for it.
     let parameters = [
