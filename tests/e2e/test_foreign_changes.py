@@ -6,6 +6,8 @@ import re
 import textwrap
 import time
 
+import pytest
+
 from e2e.harness import AWS_AUTH, OWNERSHIP, tags_of
 
 FOREIGN_ROLES = """\
@@ -217,3 +219,25 @@ def test_a_change_of_cluster_does_not_move_the_group(tenant, unique):
         group.wait_ready(nodes=1)
     finally:
         eks.delete_cluster(name=unique)
+
+
+@pytest.mark.private
+def test_a_node_that_an_autoscaler_adds_is_noticed_when_it_joins(own_cloud, start_controller, make_tenant):
+    """cluster-autoscaler calls SetDesiredCapacity, and AWS sends no event. Until the controller looks at the group, nobody
+    finds the node by the labels of its group, and no condition counts it."""
+    cloud = own_cloud()
+    controller = start_controller(cloud, "--resync-period", "1h")
+    tenant = make_tenant(cloud=cloud, controller=controller)
+    group, other = (tenant.group(name, size=(1, 3)).wait_ready(nodes=1) for name in ("web", "other"))
+
+    def labeled():
+        return [node["metadata"]["labels"].get(OWNERSHIP + "InstanceGroup") for node in group.nodes()]
+
+    group.wait(lambda _: labeled() == ["web"], what="the label of the first node")
+    mark = cloud.log_position()
+    cloud.boto("autoscaling").set_desired_capacity(AutoScalingGroupName=group.scaling_group, DesiredCapacity=3)
+    group.wait(lambda _: labeled() == ["web"] * 3, what="the labels of the nodes that an autoscaler added")
+    group.wait(lambda g: g.status()["nodes"]["ready"] == 3, what="a status that counts them")
+    reads = [e for e in cloud.aws_events(mark) if e["kind"] == "call" and e["operation"] == "DescribeInstances"]
+    assert len(reads) <= 2, "one call asks for all nodes that join together"
+    assert other.writes(mark) == []

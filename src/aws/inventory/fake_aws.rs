@@ -283,6 +283,13 @@ impl Ec2 for FakeAws {
     async fn private_dns_names(&self, ids: &[String]) -> AwsResult<Vec<(String, String)>> {
         Ok(ids.iter().map(|id| (id.clone(), format!("ip-of-{id}"))).collect())
     }
+    async fn scaling_groups_of(&self, ids: &[String]) -> AwsResult<Vec<(String, String)>> {
+        self.read("scaling groups of", ids, |d| {
+            let members = d.groups.values().flat_map(|group| group.instances.iter().map(|i| (&i.id, &group.name)));
+            members.filter(|(id, _)| ids.contains(id)).map(|(id, name)| (id.clone(), name.clone())).collect()
+        })
+        .await
+    }
     async fn instances_with_profiles(&self, arns: &[String]) -> AwsResult<Vec<String>> {
         self.read("instances with profiles", arns, |d| {
             d.instances.iter().filter(|(_, profile)| arns.contains(profile)).map(|(id, _)| id.clone()).collect()

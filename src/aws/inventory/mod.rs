@@ -22,7 +22,7 @@ mod readers;
 mod tests;
 mod writes;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -206,6 +206,12 @@ impl Inventory {
         };
         let found = try_join_all(ids.iter().map(launch)).await?;
         Ok(found.into_iter().filter_map(|(id, launch)| Some((id, launch?))).collect())
+    }
+
+    /// The names of the scaling groups that these instances are in; not cached. At most 100 instances.
+    pub(crate) async fn scaling_groups_of(&self, ids: &[String]) -> AwsResult<BTreeSet<String>> {
+        let found = self.aws.ec2.scaling_groups_of(ids).await?;
+        Ok(found.into_iter().map(|(_, name)| name).collect())
     }
 
     /// An instance profile by name, without its tags and the tags of its role.

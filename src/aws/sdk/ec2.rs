@@ -14,6 +14,9 @@ use crate::aws::{
 };
 
 const SERVICE: &str = "EC2";
+/// The tag by which EC2 Auto Scaling marks its instances (Amazon EC2 Auto Scaling User Guide, "Tag Auto Scaling groups and
+/// instances").
+const SCALING_GROUP_TAG: &str = "aws:autoscaling:groupName";
 
 pub(super) struct Sdk(pub Client);
 
@@ -221,6 +224,14 @@ impl Ec2 for Sdk {
             Some((i.instance_id()?.to_owned(), name.to_owned()))
         };
         Ok(self.describe_instances(ids).await?.iter().filter_map(name).collect())
+    }
+
+    async fn scaling_groups_of(&self, ids: &[String]) -> AwsResult<Vec<(String, String)>> {
+        let group = |i: &sdk::Instance| {
+            let name = i.tags().iter().find(|tag| tag.key() == Some(SCALING_GROUP_TAG))?.value()?;
+            Some((i.instance_id()?.to_owned(), name.to_owned()))
+        };
+        Ok(self.describe_instances(ids).await?.iter().filter_map(group).collect())
     }
 
     async fn instances_with_profiles(&self, profile_arns: &[String]) -> AwsResult<Vec<String>> {

@@ -1,6 +1,7 @@
 //! The watches of the API server. Each one fills a cache and enqueues the groups that a change affects.
 
 pub(crate) mod boundaries;
+mod joined_nodes;
 pub(crate) mod spot_recommendations;
 
 use std::sync::Arc;
@@ -132,8 +133,18 @@ pub(crate) async fn nodes(client: Client, trigger: Trigger) {
     let stream = watcher(Api::<Node>::all(client), watch_config()).default_backoff().modify(nodes::trim);
     let mut stream = std::pin::pin!(stream);
     let ctx = trigger.context().clone();
+    let (sender, receiver) = tokio::sync::mpsc::unbounded_channel();
+    tokio::spawn(joined_nodes::enqueue_groups(receiver, trigger.clone()));
     while let Some(event) = next_event(&mut stream, "nodes").await {
-        let changed = ctx.planner.node_index.apply(&event);
+        let index = &ctx.planner.node_index;
+        let (was_synced, is_known) = (index.is_synced(), joined_nodes::is_known(&event, index));
+        let changed = index.apply(&event);
+        for instance in joined_nodes::joined(&event, was_synced, is_known, &changed) {
+            if ctx.planner.inventory.group_of_instance(&instance).is_none() {
+                // Its receiver ends with the process.
+                let _ = sender.send(instance);
+            }
+        }
         let groups: std::collections::BTreeSet<_> =
             changed.iter().filter_map(|i| ctx.planner.inventory.group_of_instance(i)).collect();
         trigger.enqueue_keys(groups.iter().flat_map(|name| ctx.stores.group_index.with_scaling_group(name)));
