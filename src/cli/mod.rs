@@ -17,6 +17,7 @@ pub mod preflight;
 pub mod reconcile;
 pub mod release;
 pub mod render;
+mod revisions;
 mod rights;
 pub mod rollout;
 pub mod run;

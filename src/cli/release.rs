@@ -68,7 +68,7 @@ async fn check_group(snapshot: &ClusterSnapshot, stored: &GroupObject) -> anyhow
         let why = GroupPlan::invalid_object(id.clone()).message;
         return Ok((id, String::new(), Release::Skipped(why)));
     };
-    let (planning, _) = snapshot.plan(group, Timestamp::now()).await?;
+    let planning = snapshot.plan(group, Timestamp::now()).await?.planning;
     let status = group.status.clone().unwrap_or_default();
     let release = match (planning.snapshot, planning.plan.outcome) {
         (Some(snapshot), _) => snapshot.release(&status),

@@ -3,11 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::api::{BoundariesRevision, BoundariesRevisionStatus, RolloutOrders, RolloutPhase, WaveState};
+use crate::api::names::annotation;
+use crate::api::{
+    BoundariesRevision, BoundariesRevisionStatus, RevisionSource, RolloutOrders, RolloutPhase, WaveState,
+};
 use crate::boundaries::active::{ActiveBoundaries, BoundariesSource};
 use crate::boundaries::{Boundaries, ROLLOUT_KEY, RolloutPolicy};
 
-use super::history::{sorted, was_complete};
+use super::history::{Current, History, HistoryStep, next_step, sorted, was_complete};
 
 /// A stored revision, parsed.
 #[derive(Clone, Debug)]
@@ -107,6 +110,28 @@ impl RolloutView {
             orders: object.spec.orders.clone(),
             status,
         })
+    }
+
+    /// The roll-out that a content of the live ConfigMap begins, or has begun. `before` is the content in force until then.
+    pub(crate) fn of_content(
+        revisions: &[BoundariesRevision],
+        before: Option<&BTreeMap<String, String>>,
+        data: &BTreeMap<String, String>,
+        active: &Arc<ActiveBoundaries>,
+    ) -> Option<Self> {
+        let mut all = revisions.to_vec();
+        let (current, history) = (Current { data, from: RevisionSource::default() }, History::default());
+        while let Some(HistoryStep::Create(missing)) = next_step(&all, before, &current, &history, "") {
+            all.push(*missing);
+        }
+        Self::new(&all, active, None)
+    }
+
+    /// The same while a lock of the ConfigMap keeps it from every further group. It is not the lock of each group, which its
+    /// wave would not wait for.
+    pub(crate) fn locked(mut self) -> Self {
+        self.config_problem = Some(format!("the ConfigMap has the annotation {}", annotation::LOCK_UPGRADES));
+        self
     }
 
     /// The phase; `Assessing` before anything is recorded.

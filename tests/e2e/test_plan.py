@@ -24,10 +24,15 @@ CALLS = {
 """The calls that steps make of AWS; steps that are not here write to Kubernetes."""
 
 
+def run(cloud, *arguments):
+    """Runs a command of the program."""
+    program = os.environ.get("INSTANCE_MANAGER_BIN", support.REPOSITORY / "target" / "debug" / "instance-manager")
+    return subprocess.run([str(program), *map(str, arguments)], env={**cloud.environment, "AWS_ACCESS_KEY_ID": PLANNER}, capture_output=True, text=True)
+
+
 def plan(cloud, *arguments):
     """Runs `plan`; returns its exit code, its output and what it said beside it."""
-    program = os.environ.get("INSTANCE_MANAGER_BIN", support.REPOSITORY / "target" / "debug" / "instance-manager")
-    done = subprocess.run([str(program), "plan", *map(str, arguments)], env={**cloud.environment, "AWS_ACCESS_KEY_ID": PLANNER}, capture_output=True, text=True)
+    done = run(cloud, "plan", *arguments)
     return done.returncode, done.stdout, done.stderr
 
 

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from localcloud.tests import support
-from e2e import harness, logs, rotation
+from e2e import harness, logs, rotation, test_plan
 
 REVISIONS = f"{harness.GROUPS}/namespaces/instance-manager/boundariesrevisions"
 DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/boundariesrevisions.instancemgr.keikoproj.io"
@@ -145,8 +145,30 @@ def test_a_bad_image_halts_in_the_canary_and_goes_back_by_itself(make_fleet):
     assert phase(revisions(cloud)[found["metadata"]["name"]]) == "Superseded"
 
 
+def check_commands(fleet, path):
+    """`plan` and `explain` show what a group that waits has, and `plan --config` in which order a change reaches the groups."""
+    cloud, other = fleet.cloud, fleet.others[0]
+    code, found = test_plan.planned(cloud, other.key)
+    (answer,), place = found["groups"], found["groups"][0]["rollout"]
+    assert (code, answer["change"], place["revision"], place["reason"]) == (test_plan.NOTHING, "unchanged", "r1", "Paused")
+    assert place["effect"] == {"kind": "rotate", "nodes": 2}
+    _, text, _ = test_plan.plan(cloud, other.key)
+    assert "the roll-out of r2 is paused" in text and "r2 replaces 2 nodes" in text, text
+    explained = test_plan.run(cloud, "explain", other.key)
+    assert fleet.old in explained.stdout and fleet.new not in explained.stdout and "the group has r1" in explained.stderr + explained.stdout
+    third = rotation.images(cloud)[2]
+    change = {"annotationSelector": "e2e", "defaults": {"spec": {"eks": {"configuration": {"image": third}}}}}
+    file = test_plan.new_config(cloud, path, lambda data: data.update(conditionals=yaml.safe_dump([change])))
+    code, found = test_plan.planned(cloud, "--config", file, "-A")
+    wave = {wave["name"]: (wave["groups"], wave["nodes"]) for wave in found["rollout"]["waves"]}
+    assert code == test_plan.SOMETHING and wave == {"canary": (1, 2), "rest": (2, 4)}
+    assert (found["rollout"]["revision"], found["rollout"]["supersedes"]) == ("r3", "r2")
+    _, text, _ = test_plan.plan(cloud, "--config", file, "-A")
+    assert "canary  1 group, 2 nodes, then 1s of soak" in text and "rest    2 groups, 4 nodes" in text, text
+
+
 @pytest.mark.private
-def test_people_pause_abort_and_undo(make_fleet):
+def test_people_pause_abort_and_undo(make_fleet, tmp_path):
     """A person who has doubts must be able to stop a change in the middle, and to take it back."""
     fleet = make_fleet(policy(soak="1s"))
     cloud = fleet.cloud
@@ -158,6 +180,7 @@ def test_people_pause_abort_and_undo(make_fleet):
     time.sleep(8)
     assert [e for e in cloud.aws_events(mark) if e["kind"] == "call" and "Terminate" in e["operation"]] == []
     assert fleet.others[0].has_condition("RolloutPending", reason="Paused")
+    check_commands(fleet, tmp_path / "new.yaml")
     order(cloud, name, paused=False)
     wait_revision(cloud, lambda r: phase(r) == "Complete", "the end of the roll-out")
     fleet.canary.wait(lambda _: fleet.settled(fleet.new), ROLLOUT, "the new image everywhere")

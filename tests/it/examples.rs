@@ -54,6 +54,20 @@ const EXAMPLES: [(&str, &[&str]); 16] = [
     ("crd-workflow", &["examples/crd-workflow.yaml"]),
 ];
 
+/// The two files must not drift apart: an admin moves from one to the other.
+#[test]
+fn boundaries_with_waves_are_the_basic_ones() {
+    let data = |file: &str| {
+        let text = std::fs::read_to_string(root(file)).expect("the file can be read");
+        let map: serde_yaml::Value = serde_yaml::from_str(&text).expect("a ConfigMap");
+        map["data"].as_mapping().expect("data").clone()
+    };
+    let mut waves = data("boundaries/waves.yaml");
+    assert!(waves.remove("rollout").is_some());
+    assert_eq!(merged(&["boundaries/waves.yaml", "examples/short.yaml"]).groups.len(), 1);
+    assert_eq!(waves, data("boundaries/basic.yaml"));
+}
+
 #[test]
 fn examples_are_complete_after_merge() {
     for (name, files) in EXAMPLES {
@@ -110,7 +124,7 @@ fn examples_say_which_boundaries_they_go_with() {
 fn every_example_file_is_tested() {
     for (directory, known) in [
         ("examples", EXAMPLES.map(|(name, _)| name).to_vec()),
-        ("boundaries", vec!["basic", "architectures", "strict"]),
+        ("boundaries", vec!["basic", "architectures", "strict", "waves"]),
     ] {
         let files =
             std::fs::read_dir(root(directory)).expect("the directory can be read").flatten().map(|entry| entry.path());

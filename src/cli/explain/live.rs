@@ -10,11 +10,12 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use crate::api::InstanceGroup;
-use crate::api::names::{CONFIG_MAP, LAST_KNOWN_GOOD_CONFIG_MAP};
-use crate::boundaries::active::{BoundariesSource, select_active};
+use crate::api::names::{CONFIG_MAP, LAST_KNOWN_GOOD_CONFIG_MAP, condition};
+use crate::boundaries::active::{BoundariesSource, ConfigMapData, select_active};
 use crate::cli::args::{ConnectionArgs, GroupRef, NamespaceArgs};
 use crate::cli::group_error;
 use crate::cli::input::{InputArgs, LoadResult, load_objects};
+use crate::cli::revisions::stored_revisions;
 use crate::cli::rights::{RightsCheck, get_config_map};
 use crate::k8s::{KubeError, call};
 
@@ -90,6 +91,17 @@ pub(super) async fn read(place: Place<'_>, group: &GroupRef) -> anyhow::Result<L
             }
             BoundariesSource::NotConfigured | BoundariesSource::Unknown => None,
         };
+        let data = match own_revision(&client, place.config_namespace, &stored, &active.revision).await {
+            OwnRevision::Other { data, note } => {
+                notes.push(note);
+                Some(data)
+            }
+            OwnRevision::Newest => data,
+            OwnRevision::Unknown(why) => {
+                notes.push(why);
+                data
+            }
+        };
         objects.extend(data.map(|data| json!({"kind": "ConfigMap", "metadata": {"name": CONFIG_MAP}, "data": data})));
     }
     let mut result = load_objects(objects);
@@ -97,6 +109,43 @@ pub(super) async fn read(place: Place<'_>, group: &GroupRef) -> anyhow::Result<L
         problem.location = format!("{namespace}/{name}");
     }
     Ok(LiveGroup { result, notes })
+}
+
+/// Which content of the boundaries a group has.
+enum OwnRevision {
+    /// That of the ConfigMap.
+    Newest,
+    /// An older one: the newest has not reached the group yet, or was taken back.
+    Other { data: ConfigMapData, note: String },
+    /// Another one than the newest, which cannot be read.
+    Unknown(String),
+}
+
+/// Reads the revision that the group's status names, if it is not the newest one.
+async fn own_revision(client: &Client, config_namespace: &str, stored: &Value, newest: &str) -> OwnRevision {
+    let hash = stored["status"]["boundariesRevision"].as_str().unwrap_or_default();
+    if hash.is_empty() || hash == newest {
+        return OwnRevision::Newest;
+    }
+    let shown = "what is shown is the newest content of the ConfigMap";
+    let why = match stored_revisions(client, config_namespace).await {
+        Ok(found) => match found.into_iter().flatten().rev().find(|revision| revision.spec.hash == hash) {
+            Some(revision) => {
+                let name = revision.metadata.name.unwrap_or_default();
+                let conditions = stored["status"]["conditions"].as_array().into_iter().flatten();
+                let mut pending =
+                    conditions.filter(|found| found["type"] == condition::ROLLOUT_PENDING && found["status"] == "True");
+                let why = pending.next().and_then(|found| found["message"].as_str());
+                let why = why.map(|why| format!(": {why}")).unwrap_or_default();
+                let note =
+                    format!("the group has {name} of the boundaries, and not the newest content of the ConfigMap{why}");
+                return OwnRevision::Other { data: revision.spec.data, note };
+            }
+            None => "that revision is not stored any more".to_owned(),
+        },
+        Err(error) => error.to_string(),
+    };
+    OwnRevision::Unknown(format!("the group was planned with another content of the boundaries ({why}); {shown}"))
 }
 
 /// The object as it is stored, also where it does not match its schema.

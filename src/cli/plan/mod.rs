@@ -4,6 +4,7 @@ mod budgets;
 mod duration;
 mod estimate;
 pub(crate) mod report;
+mod rollout;
 pub(crate) mod snapshot;
 mod text;
 
@@ -52,6 +53,8 @@ pub async fn run(args: PlanArgs) -> anyhow::Result<ExitCode> {
     duration::forecast(&snapshot.planner, &mut plans).await;
     let mut report = PlanReport::new(plans, &snapshot.active_boundaries());
     report.notes.clone_from(&snapshot.notes);
+    report.rollout = snapshot
+        .file_rollout(report.groups.iter().filter_map(|plan| Some((plan.group.as_str(), plan.rollout.as_ref()?))));
     print_report(&report, &args, file_given)
 }
 
@@ -96,7 +99,7 @@ async fn plan_group(
         Err(_) => GroupPlan::invalid_object(key),
         Ok(group) => {
             let group_plan = |result| match result {
-                Ok((planning, lock)) => GroupPlan::new(group, planning, lock, &snapshot.planner, now),
+                Ok(planned) => GroupPlan::new(group, planned, &snapshot.planner, now),
                 Err(error) => GroupPlan::unknown(key.clone(), &error),
             };
             let live = snapshot.plan_live(group, now).await.map(group_plan);

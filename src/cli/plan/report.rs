@@ -4,9 +4,11 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::estimate::{self, MINUTES_PER_BATCH, MeasuredJoin};
+use super::rollout::{GroupRollout, RolloutPlan};
+use super::snapshot::PlannedGroup;
 use crate::api::{CurrentState, GroupObject, InstanceGroup};
 use crate::boundaries::active::{ActiveBoundaries, BoundariesSource};
-use crate::controller::planner::{ObserveError, Planner, Planning};
+use crate::controller::planner::{ObserveError, Planner};
 use crate::controller::report::INVALID_OBJECT;
 use crate::plan::{ObjectStep, Outcome, Phase, Plan, PlannedStep, Step};
 use crate::provisioner::{NodeReplacement, PlanContext, Projection};
@@ -96,6 +98,9 @@ pub(crate) struct GroupPlan {
     pub nodes_to_remove: usize,
     /// Values that the tenant set and that the boundaries replaced, or that have no effect.
     pub overridden: Vec<String>,
+    /// Its place in the roll-out; absent without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rollout: Option<GroupRollout>,
     /// What causes the change, if a file replaces the ConfigMap.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cause: Option<Cause>,
@@ -128,16 +133,11 @@ pub(crate) struct GroupPlan {
 
 impl GroupPlan {
     /// Built from the result of the planner.
-    pub(crate) fn new(
-        group: &InstanceGroup,
-        planning: Planning,
-        lock: Option<String>,
-        planner: &Planner,
-        now: Timestamp,
-    ) -> Self {
+    pub(crate) fn new(group: &InstanceGroup, planned: PlannedGroup, planner: &Planner, now: Timestamp) -> Self {
+        let PlannedGroup { planning, lock, rollout } = planned;
         let status = group.status.clone().unwrap_or_default();
         let overridden = planning.boundaries.iter().flat_map(|b| &b.overridden).map(ToString::to_string).collect();
-        let mut plan = GroupPlan { overridden, ..Self::empty(planning.plan.group.clone()) };
+        let mut plan = GroupPlan { overridden, rollout, ..Self::empty(planning.plan.group.clone()) };
         let mut outcome = planning.plan.outcome.clone();
         if let Some(snapshot) = &planning.snapshot {
             let context = PlanContext {
@@ -197,6 +197,7 @@ impl GroupPlan {
             blocked_by: None,
             nodes_to_remove: 0,
             overridden: Vec::new(),
+            rollout: None,
             cause: None,
             replaced_anyway: Vec::new(),
             blocked_drains: Vec::new(),
@@ -332,6 +333,9 @@ pub(crate) struct PlanReport {
     /// Why the last known good boundaries are in force; absent when the live ConfigMap is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_known_good: Option<String>,
+    /// How the file that replaces the ConfigMap would reach the groups; absent when it reaches all at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rollout: Option<RolloutPlan>,
     /// What the caller lacks the rights for, and what that means for the plans.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
@@ -361,7 +365,14 @@ impl PlanReport {
             | BoundariesSource::RevisionMissing(why) => Some(why.clone()),
             BoundariesSource::Unknown | BoundariesSource::Live | BoundariesSource::NotConfigured => None,
         };
-        PlanReport { groups, totals, boundaries_revision: active.revision.clone(), last_known_good, notes: Vec::new() }
+        PlanReport {
+            groups,
+            totals,
+            boundaries_revision: active.revision.clone(),
+            last_known_good,
+            rollout: None,
+            notes: Vec::new(),
+        }
     }
 
     /// 1 if AWS or the API server did not answer for a group, 2 if something would change, otherwise 0.

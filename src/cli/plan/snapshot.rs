@@ -13,18 +13,21 @@ use kube::runtime::watcher::Event;
 use kube::{Client, ResourceExt};
 use serde::de::DeserializeOwned;
 
-use crate::api::InstanceGroup;
+use super::rollout::{GroupRollout, RolloutPlan};
 use crate::api::names::{CONFIG_MAP, LAST_KNOWN_GOOD_CONFIG_MAP};
+use crate::api::{BoundariesRevision, InstanceGroup};
 use crate::auth::aws_auth::MapRoles;
 use crate::aws::inventory::Inventory;
 use crate::aws::sdk::{self, CallObserver};
-use crate::boundaries::active::{ActiveBoundaries, ConfigMapData, select_active};
+use crate::boundaries::active::{ActiveBoundaries, BoundariesSource, ConfigMapData, select_active};
 use crate::cli::args::{ClusterArgs, Target};
 use crate::cli::input::ConfigFile;
+use crate::cli::revisions::stored_revisions;
 use crate::cli::rights::{RightsCheck, get_config_map};
 use crate::cli::settings::settings;
 use crate::controller::GroupObject;
 use crate::controller::planner::{ObserveError, Planner, Planning};
+use crate::controller::rollout::decide_with_forecast;
 use crate::controller::stores::Stores;
 use crate::controller::watches::spot_recommendations;
 use crate::index::nodes;
@@ -32,6 +35,7 @@ use crate::index::nodes::NodeIndex;
 use crate::index::process_state::ProcessState;
 use crate::k8s::{KubeClient, KubeError, call};
 use crate::lock::is_locked;
+use crate::rollout::{Choice, RolloutView};
 use crate::settings::Timing;
 use crate::util::lookup::Lookup;
 
@@ -116,19 +120,33 @@ impl ClusterSnapshot {
         let stores = stores();
         let notes = objects.notes;
         let snapshot = ClusterSnapshot { planner, region: connected.region, client, stores, live_stores, notes };
-        snapshot.load_boundaries(objects.config_map, objects.last_known_good.as_ref(), config);
+        snapshot.load_boundaries(objects.config_map, objects.last_known_good.as_ref(), &objects.revisions, config);
         Ok(snapshot)
     }
 
     /// Loads the live boundaries, or those of a file. Applying a file keeps the annotations of the live ConfigMap, so its
     /// lock counts as well.
-    fn load_boundaries(&self, live: Option<ConfigMap>, stored: Option<&ConfigMapData>, config: Option<ConfigFile>) {
+    fn load_boundaries(
+        &self,
+        live: Option<ConfigMap>,
+        stored: Option<&ConfigMapData>,
+        revisions: &[BoundariesRevision],
+        config: Option<ConfigFile>,
+    ) {
         let live_annotations = live.as_ref().map(|map| map.annotations().clone()).unwrap_or_default();
         let live_data = live.map(|map| map.data.unwrap_or_default());
         let were_configured = self.stores.groups.state().iter().any(|stored| had_boundaries(stored));
         let activate = |stores: &Stores, data: Option<&ConfigMapData>, locked: bool| {
             let (active, _) = select_active(data, stored, were_configured);
+            let active = Arc::new(active);
             *stores.config_map_locked.write().expect("lock is not poisoned") = locked;
+            let view = match (&active.source, data) {
+                (BoundariesSource::Live, Some(data)) => {
+                    RolloutView::of_content(revisions, live_data.as_ref(), data, &active)
+                }
+                _ => RolloutView::new(revisions, &active, None),
+            };
+            stores.rollout.set_view(view.map(|view| Arc::new(if locked { view.locked() } else { view })));
             stores.boundaries.set(active);
         };
         let is_live_locked = is_locked(&live_annotations);
@@ -171,12 +189,8 @@ impl ClusterSnapshot {
         Ok(groups)
     }
 
-    /// The plan that the controller would make, and the lock that applies to the group.
-    pub(crate) async fn plan(
-        &self,
-        group: &InstanceGroup,
-        now: Timestamp,
-    ) -> Result<(Planning, Option<String>), ObserveError> {
+    /// The plan that the controller would make.
+    pub(crate) async fn plan(&self, group: &InstanceGroup, now: Timestamp) -> Result<PlannedGroup, ObserveError> {
         self.plan_with(&self.stores, group, now).await
     }
 
@@ -185,7 +199,7 @@ impl ClusterSnapshot {
         &self,
         group: &InstanceGroup,
         now: Timestamp,
-    ) -> Option<Result<(Planning, Option<String>), ObserveError>> {
+    ) -> Option<Result<PlannedGroup, ObserveError>> {
         Some(self.plan_with(self.live_stores.as_ref()?, group, now).await)
     }
 
@@ -194,15 +208,56 @@ impl ClusterSnapshot {
         stores: &Stores,
         group: &InstanceGroup,
         now: Timestamp,
-    ) -> Result<(Planning, Option<String>), ObserveError> {
-        let context = stores.group_context(group, &self.planner);
+    ) -> Result<PlannedGroup, ObserveError> {
+        let rollout = match stores.rollout.view() {
+            Some(view) => {
+                let decided = decide_with_forecast(group, &view, stores, &self.planner, now).await;
+                decided.map(|decided| (view, decided))
+            }
+            None => None,
+        };
+        let mut context = stores.group_context(group, &self.planner);
+        if let Some((view, decided)) = &rollout {
+            let is_file = self.live_stores.is_some() && std::ptr::eq(stores, &raw const self.stores);
+            let taken = match &decided.choice {
+                // What the file means to the group in the end.
+                _ if is_file => Some(&view.target),
+                Choice::Take(take) => Some(&take.content),
+                Choice::Use { .. } => None,
+            };
+            if let Some(content) = taken {
+                context.active_boundaries = content.active.clone();
+                context.revision_wait = None;
+            }
+        }
         let mut planning = self.planner.plan(group, &context, MAX_CACHE_AGE, now).await?;
         // The first plan found a name conflict. Plan again with hashed names, as the controller does in its next reconcile.
         if self.planner.process_state.name_conflicts(&planning.plan.group) > 0 {
             planning = self.planner.plan(group, &context, MAX_CACHE_AGE, now).await?;
         }
-        Ok((planning, context.lock))
+        let rollout = rollout.map(|(view, decided)| GroupRollout::new(&view, &decided));
+        Ok(PlannedGroup { planning, lock: context.lock, rollout })
     }
+
+    /// How the file that replaces the live ConfigMap would reach the planned groups. `None` without a file, or without a
+    /// policy in it.
+    pub(crate) fn file_rollout<'a>(
+        &self,
+        groups: impl Iterator<Item = (&'a str, &'a GroupRollout)>,
+    ) -> Option<RolloutPlan> {
+        let live = self.live_stores.as_ref()?.rollout.view();
+        Some(RolloutPlan::new(&*self.stores.rollout.view()?, live.as_deref(), groups))
+    }
+}
+
+/// The plan of one group.
+pub(crate) struct PlannedGroup {
+    /// What the controller would do.
+    pub planning: Planning,
+    /// The lock that applies to the group.
+    pub lock: Option<String>,
+    /// Its place in the roll-out; `None` without one.
+    pub rollout: Option<GroupRollout>,
 }
 
 fn had_boundaries(stored: &GroupObject) -> bool {
@@ -218,6 +273,7 @@ struct ClusterObjects {
     aws_auth: Option<ConfigMap>,
     config_map: Option<ConfigMap>,
     last_known_good: Option<ConfigMapData>,
+    revisions: Vec<BoundariesRevision>,
     notes: Vec<String>,
 }
 
@@ -246,6 +302,16 @@ impl ClusterObjects {
         if let Some(missing) = rights.missing() {
             return Err(missing.into());
         }
+        let revisions = match stored_revisions(client, config_namespace).await {
+            Ok(found) => found.unwrap_or_default(),
+            Err(KubeError::Forbidden { .. }) => {
+                notes.push(format!(
+                    "you may not list BoundariesRevisions in {config_namespace}: groups that wait for their wave of a roll-out are planned with the newest boundaries"
+                ));
+                Vec::new()
+            }
+            Err(error) => return Err(error.into()),
+        };
         Ok(ClusterObjects {
             groups: groups.unwrap_or_default(),
             namespaces: namespaces.unwrap_or_default(),
@@ -253,6 +319,7 @@ impl ClusterObjects {
             aws_auth,
             config_map,
             last_known_good: stored.map(|map| map.data.unwrap_or_default()),
+            revisions,
             notes,
         })
     }

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::estimate::{ASSUMED_DRAIN, MINUTES_PER_BATCH};
 use super::report::{Cause, ChangeKind, GroupPlan, PlanReport};
+use super::rollout::GroupRollout;
 use crate::plan::{Drift, PlannedStep};
 use crate::util::duration;
 
@@ -23,18 +24,30 @@ pub(crate) fn render(report: &PlanReport, file: Option<&str>) -> String {
     if !report.groups.is_empty() {
         out.push('\n');
     }
-    out + &totals(report)
+    out += &totals(report);
+    if let (Some(rollout), Some(file)) = (&report.rollout, file) {
+        out.push('\n');
+        out += &rollout.render(file);
+    }
+    out
 }
 
 fn write_group(out: &mut String, group: &GroupPlan, widest: usize, file: Option<&str>) -> std::fmt::Result {
-    let file = file.unwrap_or("the file");
+    let file_name = file.unwrap_or("the file");
     let cause = match group.cause {
         None => String::new(),
-        Some(Cause::File) => format!(" (caused by {file})"),
-        Some(Cause::Before) => format!(" (under way before; not caused by {file})"),
-        Some(Cause::Both) => format!(" (caused in part by {file}; the rest is under way before)"),
+        Some(Cause::File) => format!(" (caused by {file_name})"),
+        Some(Cause::Before) => format!(" (under way before; not caused by {file_name})"),
+        Some(Cause::Both) => format!(" (caused in part by {file_name}; the rest is under way before)"),
     };
     writeln!(out, "{:widest$}  {}{cause}", group.group, headline(group))?;
+    for line in group.rollout.iter().filter(|_| file.is_none()).flat_map(GroupRollout::describe) {
+        writeln!(out, "  {line}")?;
+    }
+    if let (Some(rollout), true, Some(_)) = (&group.rollout, group.has_changes, file) {
+        writeln!(out, "  in wave {} ({} of {})", rollout.wave, rollout.position, rollout.waves)?;
+    }
+    let file = file.unwrap_or("the file");
     for (title, steps) in [("", &group.steps), ("later", &group.later_steps)] {
         let shown: Vec<_> = steps.iter().filter(|s| !s.step.is_status_write()).collect();
         if !title.is_empty() && !shown.is_empty() {

@@ -65,10 +65,11 @@ async fn check_group(
     let Ok(group) = &stored.0 else {
         return (check(Finding::Missing, GroupPlan::invalid_object(id.clone()).message), None);
     };
-    let (planning, lock) = match snapshot.plan(group, now).await {
+    let planned = match snapshot.plan(group, now).await {
         Ok(found) => found,
         Err(error) => return (check(Finding::Unknown, error.to_string()), None),
     };
+    let planning = &planned.planning;
     let found = planning.snapshot.as_ref().map(|s| (s.cluster().to_owned(), s.launch_template().cloned()));
     let adopted = planning
         .plan
@@ -76,7 +77,7 @@ async fn check_group(
         .iter()
         .find(|update| update.condition_type == condition::ADOPTED && update.status);
     let adopted = adopted.map(|update| update.message.clone());
-    let plan = GroupPlan::new(group, planning, lock, &snapshot.planner, now);
+    let plan = GroupPlan::new(group, planned, &snapshot.planner, now);
     let nodes = plan.nodes_to_rotate.len();
     let (finding, message) = match plan.change {
         ChangeKind::Unchanged => (Finding::Ok, "unchanged".to_owned()),

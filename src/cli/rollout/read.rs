@@ -6,12 +6,12 @@ use serde_json::Value;
 
 use crate::api::BoundariesRevision;
 use crate::cli::args::{OutputFormat, RevisionsArgs};
-use crate::k8s::{KubeApi, KubeClient};
+use crate::cli::revisions::stored_revisions;
 use crate::rollout::sorted;
 
 /// The stored revisions.
 pub(super) async fn stored(client: Client, namespace: &str) -> anyhow::Result<Vec<BoundariesRevision>> {
-    let stored = KubeClient::new(client, "instance-manager").boundaries_revisions(namespace).await?;
+    let stored = stored_revisions(&client, namespace).await?;
     stored.context(
         "the cluster has no BoundariesRevisions; install their definition: instance-manager crd | kubectl apply -f -",
     )

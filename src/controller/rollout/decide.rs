@@ -36,6 +36,8 @@ pub(crate) struct Decided {
     pub inputs: String,
     /// What the target would do to the group.
     pub forecast: Forecast,
+    /// The index of the group's wave.
+    pub wave: usize,
 }
 
 impl Stores {
@@ -91,6 +93,7 @@ impl Stores {
             now,
         });
         look(&facts, &choice);
-        Decided { choice, inputs, forecast }
+        let wave = facts.wave(view);
+        Decided { choice, inputs, forecast, wave }
     }
 }

@@ -2,6 +2,7 @@
 //! records how far it is. What is decided is pure and stands in `rollout/`.
 
 mod decide;
+mod forecast;
 mod turn;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -12,11 +13,12 @@ use kube::ResourceExt;
 use serde_json::json;
 use tokio::time::Instant;
 
+pub(crate) use self::decide::Decided;
 use self::decide::namespace_texts;
+pub(crate) use self::forecast::decide_with_forecast;
 pub(crate) use self::turn::{settle, take};
 use super::context::{Context, publish_event};
 use super::trigger::Trigger;
-use crate::api::names::annotation;
 use crate::api::{
     BoundariesRevisionStatus, InstanceGroup, RolloutCounts, RolloutPhase, WaveState, WaveStatus, diff_merge_patch,
 };
@@ -76,13 +78,7 @@ pub(crate) async fn refresh(
     let stored = ctx.planner.kube.boundaries_revisions(&ctx.config_namespace).await?.unwrap_or_default();
     let known = ctx.stores.rollout.view();
     let view = RolloutView::new(&stored, active, known.as_deref());
-    Ok(view.map(|mut view| {
-        // A lock of everything is not the lock of each group, which its wave would not wait for.
-        if ctx.stores.is_config_map_locked() {
-            view.config_problem = Some(format!("the ConfigMap has the annotation {}", annotation::LOCK_UPGRADES));
-        }
-        Arc::new(view)
-    }))
+    Ok(view.map(|view| Arc::new(if ctx.stores.is_config_map_locked() { view.locked() } else { view })))
 }
 
 async fn follow(ctx: &Arc<Context>, trigger: &Trigger, memory: &mut Memory) -> Result<(), KubeError> {

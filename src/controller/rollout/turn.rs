@@ -11,16 +11,17 @@ use kube::runtime::reflector::ObjectRef;
 use serde_json::json;
 
 use super::decide::namespace_texts;
-use crate::api::names::condition;
+use super::forecast::decide_with_forecast;
+
 use crate::api::{InstanceGroup, RolloutRecord, diff_merge_patch, rfc3339};
 use crate::boundaries::active::{ActiveBoundaries, BoundariesSource};
 use crate::controller::context::{Context, Error, event_target, publish_event};
-use crate::controller::planner::{GroupContext, Planner, Planning, merge_spec};
+use crate::controller::planner::{GroupContext, Planner, Planning};
 use crate::controller::stores::Stores;
 use crate::plan::write::status_write;
 use crate::plan::{Event, Outcome};
-use crate::provisioner::{PlanContext, group_id};
-use crate::rollout::{Choice, Forecast, RolloutView, Stored, Take, TakeReason, Wait};
+
+use crate::rollout::{Choice, RolloutView, Take, TakeReason, Wait};
 
 /// Finds out what the target of the roll-out means for the group, and records that the group takes another content. The
 /// reconcile ends then: the next one plans with that content.
@@ -36,34 +37,13 @@ pub(crate) async fn take(
         let interval = ctx.planner.settings.timing.poll_interval.unsigned_abs();
         return Ok(has_policy.then(|| Action::requeue(interval)));
     };
-    let Some(mut choice) = decide(group, &view, ctx, now) else { return Ok(None) };
-    let (own, is_needed) = match &choice.0 {
-        Choice::Use { content, .. } => {
-            (content.clone(), content.as_ref().is_some_and(|own| own.hash != view.target.hash))
-        }
-        // A new leader knows no forecast: a group that cannot use the target must not take it because its wave is open.
-        Choice::Take(take) => (None, take.record.wave.is_some()),
+    let Some(decided) = decide_with_forecast(group, &view, &ctx.stores, &ctx.planner, now).await else {
+        return Ok(None);
     };
-    if is_needed && choice.2 == Forecast::Unknown && group.metadata.deletion_timestamp.is_none() {
-        let forecast = forecast(group, own.as_ref(), &view, ctx, now).await;
-        ctx.stores.rollout.set_forecast(key, choice.1, forecast);
-        let Some(again) = decide(group, &view, ctx, now) else { return Ok(None) };
-        choice = again;
-    }
-    match choice.0 {
+    match decided.choice {
         Choice::Use { .. } => Ok(None),
         Choice::Take(take) => record(group, key, &view, take, ctx, now).await.map(Some),
     }
-}
-
-type Decision = (Choice, String, Forecast);
-
-fn decide(group: &InstanceGroup, view: &RolloutView, ctx: &Context, now: Timestamp) -> Option<Decision> {
-    let namespace = ctx.stores.namespaces.get(&ObjectRef::new(&group.namespace().unwrap_or_default()))?;
-    let texts = namespace_texts(&namespace);
-    let timing = &ctx.planner.settings.timing;
-    let decided = ctx.stores.decide(group, view, &texts, timing, now, |_, _| {});
-    Some((decided.choice, decided.inputs, decided.forecast))
 }
 
 /// Why the same record is written again and again.
@@ -132,78 +112,6 @@ fn take_event(view: &RolloutView, take: &Take, before: &Option<String>) -> Event
             "RevisionReturned",
             format!("goes back to {name}: {} failed on this group: {failure}", view.target.name),
         ),
-    }
-}
-
-/// What the target would do to a group that has another content. It reads as a reconcile does, and writes nothing.
-async fn forecast(
-    group: &InstanceGroup,
-    own: Option<&Stored>,
-    view: &RolloutView,
-    ctx: &Context,
-    now: Timestamp,
-) -> Forecast {
-    let planner = &ctx.planner;
-    let with = |content: &Stored| GroupContext {
-        active_boundaries: content.active.clone(),
-        lock: None,
-        ..ctx.stores.group_context(group, planner)
-    };
-    let target = with(&view.target);
-    if own.is_some_and(|own| has_same_effect(group, &with(own), &target)) {
-        return Forecast::Untouched;
-    }
-    let max_age = planner.settings.resync_period.mul_f64(0.5);
-    match planner.plan(group, &target, max_age, now).await {
-        Ok(planning) => forecast_of(group, &planning, planner, now),
-        // What AWS does not answer is not known.
-        Err(_) => Forecast::Unknown,
-    }
-}
-
-fn has_same_effect(group: &InstanceGroup, own: &GroupContext, target: &GroupContext) -> bool {
-    let id = group_id(group);
-    let policy =
-        |context: &GroupContext| context.active_boundaries.boundaries.as_ref().map(|found| found.policy.clone());
-    match (merge_spec(group, &id, own), merge_spec(group, &id, target)) {
-        (Ok((own_spec, _)), Ok((target_spec, _))) => {
-            own_spec.spec == target_spec.spec
-                && own_spec.annotations == target_spec.annotations
-                && policy(own) == policy(target)
-        }
-        _ => false,
-    }
-}
-
-/// What a plan that was made with the target means.
-fn forecast_of(group: &InstanceGroup, planning: &Planning, planner: &Planner, now: Timestamp) -> Forecast {
-    let rejected = planning.plan.condition_updates.iter();
-    let rejected = rejected.rev().find(|update| update.condition_type == condition::FIELDS_REJECTED && update.status);
-    match (&planning.plan.outcome, rejected) {
-        (_, Some(update)) if planning.failure_reason.is_some() => {
-            return Forecast::Blocked { reason: update.reason.clone(), message: update.message.clone() };
-        }
-        (Outcome::Blocked { reason, message, .. }, _) if planning.failure_reason.is_some() => {
-            return Forecast::Blocked { reason: reason.to_string(), message: message.clone() };
-        }
-        _ => {}
-    }
-    let Some(snapshot) = &planning.snapshot else { return Forecast::Unknown };
-    let status = group.status.clone().unwrap_or_default();
-    let context = PlanContext {
-        status: &status,
-        lock: None,
-        settings: &planner.settings,
-        ineffective_writes: &Default::default(),
-        refusal: &Default::default(),
-        now,
-    };
-    let projection = snapshot.simulate(&planning.plan, &context);
-    // The next nodes of a group without nodes would be the first with the new content: they wait for the wave as well.
-    let is_empty = status.nodes.as_ref().is_none_or(|nodes| nodes.desired == 0);
-    match projection.replacements.len() + projection.scale_in {
-        0 if !is_empty => Forecast::InPlace,
-        nodes => Forecast::Rotates(nodes),
     }
 }
 
