@@ -183,3 +183,48 @@ fn plan_is_for_one_group_or_for_all() {
 fn command_line_definition_is_valid() {
     Cli::command().debug_assert();
 }
+
+/// Every command except `run` with its names, such as `rollout status`.
+fn commands(command: &clap::Command, name: &str) -> Vec<(String, clap::Command)> {
+    let mut all = Vec::new();
+    for sub in command.get_subcommands().filter(|sub| !["run", "help"].contains(&sub.get_name())) {
+        let name = format!("{name} {}", sub.get_name());
+        all.push((name.clone(), sub.clone()));
+        all.extend(commands(sub, &name));
+    }
+    all
+}
+
+/// A reader copies the example, so it must be one that the command accepts.
+#[test]
+fn each_command_has_examples_that_parse() {
+    use clap::CommandFactory;
+
+    for (name, command) in commands(&Cli::command(), "instance-manager") {
+        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        let lines = help.lines().map(str::trim).filter(|line| line.starts_with("instance-manager"));
+        let examples: Vec<_> = lines.collect();
+        assert!(!examples.is_empty(), "{name} has no example");
+        for example in examples {
+            let arguments =
+                example.split(" #").next().and_then(|text| text.split(['>', '|']).next()).expect("a command");
+            assert!(arguments.starts_with(&name), "{arguments}: an example of {name}");
+            let parsed = parse(arguments.split_whitespace().map(OsString::from));
+            assert!(parsed.is_ok(), "{arguments}: {parsed:?}");
+        }
+    }
+}
+
+/// The short text of a command replaces the long text of its arguments, and with it the exit statuses.
+#[test]
+fn help_of_commands_that_judge_says_their_exit_statuses() {
+    use clap::CommandFactory;
+
+    for (name, command) in commands(&Cli::command(), "instance-manager") {
+        let judges = ["plan", "preflight", "release", "reconcile", "render", "explain", "lint", "admission", "wait"];
+        if judges.contains(&command.get_name()) {
+            let long = command.get_long_about().map(ToString::to_string).unwrap_or_default();
+            assert!(long.contains("Exit status: 0 "), "{name}: {long}");
+        }
+    }
+}
