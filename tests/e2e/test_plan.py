@@ -76,6 +76,8 @@ def test_the_plan_matches_what_is_applied(own_cloud, start_controller, make_tena
     tenant = make_tenant(cloud=cloud, controller=harness.Controller(cloud))
     old, new = rotation.images(cloud)[:2]
     tenant.set_defaults(image=old)
+    # Kubernetes tells times in whole seconds.
+    cloud.control("POST", "delays", join=3.0)
     group = tenant.group("web", size=(2, 3), tags=[{"key": "team", "value": "a"}], suspendProcesses=["AZRebalance"])
     other = tenant.group("calm", size=(1, 2))
 
@@ -104,6 +106,7 @@ def test_the_plan_matches_what_is_applied(own_cloud, start_controller, make_tena
     assert "lock-upgrades" in calm["blockedBy"] and "blockedBy" not in web
     text = plan(cloud, "-A", "--config", file)[1]
     assert "rotates 2 nodes" in text and f"image: {old} -> {new}" in text
+    assert f"{web['measuredJoin']} from launch to Ready, as measured on 2 of these nodes" in text and web["estimatedMinutes"] < 10
 
     seen, instances = cloud.log_position(), group.instances()
     cloud.kubectl("apply", "--server-side", "--force-conflicts", "-n", "instance-manager", "-f", file)

@@ -55,6 +55,12 @@ def test_preflight_checks_a_keiko_cluster_without_changing_it(own_cloud, unique)
     policy = json.loads(command(cloud, "preflight", "--policy")[1])
     assert len(policy) == 5
     assert cloud["account"] in json.dumps(policy) and "ACCOUNT" not in json.dumps(policy)
+    without_keys = {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}
+    code, found = preflight(cloud, "--as", CONTROLLER, **without_keys)
+    assert code == SOMETHING and only(found["aws"], "missing")[0].startswith("no AWS credentials: ") and "rights" in found
+    for arguments in (("plan", "-A"), ("preflight", "--policy")):
+        code, out, err = command(cloud, *arguments, **without_keys)
+        assert (code, out) == (REFUSED, "") and err.startswith("error: no AWS credentials: "), err
     assert keiko_loader.differences(before, group.snapshot()) == {} and group.writes_since(mark) == []
 
 
@@ -114,7 +120,7 @@ def test_the_printed_policies_are_complete_and_a_missing_action_is_reported(own_
 
 @pytest.mark.private
 def test_without_policy_simulation_preflight_uses_ec2_dry_runs(own_cloud, unique):
-    """The controller's own role may not ask IAM what it may do; without dry runs nothing at all would be known."""
+    """A person may not ask IAM about the controller's role; without dry runs nothing at all would be known."""
     cloud = own_cloud(config=None)
     keiko_loader.load_all(cloud, {"plain": keiko_groups.plain(keiko_loader.Site.of(cloud, unique))[0]})
     (template,) = cloud.boto("ec2").describe_launch_templates()["LaunchTemplates"]
