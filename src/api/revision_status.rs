@@ -123,6 +123,9 @@ pub struct WaveStatus {
     /// With a percentage: the largest number that the hash of a group's UID may have.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub cut: Option<i64>,
+    /// The percentage that this number was derived from.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub percent: Option<i64>,
     /// Affected groups of the wave.
     #[serde(deserialize_with = "lenient")]
     pub groups: i64,

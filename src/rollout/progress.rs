@@ -43,11 +43,14 @@ pub(crate) fn advance(input: &ProgressInput) -> Progress {
     let mut ready = vec![];
     let mut phase = after_orders(input, &mut status);
     if phase == RolloutPhase::Assessing && is_assessed(input, &status) {
-        set_cuts(view, survey, &mut status.waves);
         phase = RolloutPhase::Rolling;
     }
     if phase == RolloutPhase::Rolling && !view.is_way_back() {
-        ready = step_waves(input, &mut status.waves);
+        // The survey counted the groups by the bounds of before.
+        let are_counted = !set_cuts(view, survey, &mut status.waves);
+        if are_counted {
+            ready = step_waves(input, &mut status.waves);
+        }
         if has_failed(view, &status.waves, survey) {
             phase = match view.policy.on_failure {
                 OnFailure::Halt => RolloutPhase::Halted,
@@ -117,8 +120,10 @@ fn waves(view: &RolloutView, survey: &Survey) -> Vec<WaveStatus> {
 }
 
 /// The bound of each wave with a percentage: it takes that share, rounded up, of the affected groups that its selectors
-/// match and that no wave before takes. A bound is never lowered.
-fn set_cuts(view: &RolloutView, survey: &Survey, waves: &mut [WaveStatus]) {
+/// match and that no wave before takes. A bound is set once for each percentage, and never lowered: groups that are created
+/// later would otherwise begin the wave again and again. Returns whether one was set.
+fn set_cuts(view: &RolloutView, survey: &Survey, waves: &mut [WaveStatus]) -> bool {
+    let mut is_set = false;
     let mut left: Vec<(i64, u32)> = survey.affected.clone();
     left.sort_unstable();
     let last = waves.len().saturating_sub(1);
@@ -128,13 +133,19 @@ fn set_cuts(view: &RolloutView, survey: &Survey, waves: &mut [WaveStatus]) {
             left.retain(|(_, bits)| !matches(*bits));
             continue;
         };
+        let is_recorded = status.cut.is_some() && status.percent == Some(i64::from(percent));
+        if is_recorded || status.state == Some(WaveState::Passed) {
+            left.retain(|(hash, bits)| !(matches(*bits) && status.cut.is_some_and(|cut| *hash <= cut)));
+            continue;
+        }
         let candidates: Vec<i64> = left.iter().filter(|(_, bits)| matches(*bits)).map(|(hash, _)| *hash).collect();
         let size = (candidates.len() * percent as usize).div_ceil(100);
         let bound = size.checked_sub(1).and_then(|at| candidates.get(at)).copied().unwrap_or(-1);
         let cut = status.cut.unwrap_or(-1).max(bound);
-        status.cut = Some(cut);
+        (status.cut, status.percent, is_set) = (Some(cut), Some(i64::from(percent)), true);
         left.retain(|(hash, bits)| !(matches(*bits) && *hash <= cut));
     }
+    is_set
 }
 
 /// Opens, soaks and passes the waves, and returns those that pass if the next look agrees.

@@ -244,6 +244,50 @@ fn percentage_takes_the_same_groups_each_time_and_at_least_one() {
     }
 }
 
+/// A share of the groups protects the others only if they wait for it.
+#[test]
+fn wave_with_a_percentage_is_waited_for() {
+    let mut groups: Vec<Group> = (0..20).map(|index| group(&format!("g{index}"))).collect();
+    groups.push(canary("c"));
+    for policy in [
+        "waves: [{name: some, percent: 10, soak: 10m}, {name: rest}]",
+        "waves: [{name: canary, namespaces: 'rollout/wave = canary'}, {name: some, percent: 10, soak: 10m}, {name: rest}]",
+        "waves: [{name: some, percent: 10, soak: 10m}, {name: half, percent: 50, soak: 10m}, {name: rest}]",
+    ] {
+        let mut world = World::new(policy, groups.clone());
+        world.image = "ami-2".into();
+        let state = |world: &World| world.waves("r2").into_iter().find(|wave| wave.0 == "some").map(|wave| wave.1);
+        world.run_until(|world| state(world) == Some(WaveState::Soaking));
+        world.run(20);
+        let early = world.groups.iter().filter(|group| !group.log.is_empty()).count();
+        assert_eq!((early, state(&world)), (3, Some(WaveState::Soaking)), "{policy}");
+        world.settle();
+        assert_eq!(world.phase("r2"), RolloutPhase::Complete);
+    }
+}
+
+/// An admin who sees that a tenth went well raises the share, instead of waiting.
+#[test]
+fn percentage_may_be_raised_while_its_wave_is_open() {
+    let policy = |percent: usize| format!("waves: [{{name: some, percent: {percent}, soak: 10m}}, {{name: rest}}]");
+    let mut world = World::new(&policy(10), (0..20).map(|index| group(&format!("g{index}"))).collect());
+    world.image = "ami-2".into();
+    let early = |world: &World| world.groups.iter().filter(|group| !group.log.is_empty()).count();
+    world.run_until(|world| early(world) == 2);
+    world.policy = Some(policy(50));
+    world.run(10);
+    assert_eq!((early(&world), world.waves("r2")[0].1), (10, WaveState::Soaking));
+    world.policy = Some(policy(5));
+    world.run(10);
+    assert_eq!(
+        (early(&world), world.waves("r2")[0].1),
+        (10, WaveState::Soaking),
+        "what has begun is not taken out of the wave"
+    );
+    world.settle();
+    assert_eq!(world.phase("r2"), RolloutPhase::Complete);
+}
+
 #[test]
 fn new_group_begins_with_what_its_wave_has() {
     let mut world = two_waves();
@@ -367,4 +411,158 @@ fn revision_whose_roll_out_never_began_is_not_what_groups_go_back_to() {
     assert!(world.groups[1].log.is_empty() && world.groups[2].log.is_empty(), "no other tenant is touched");
     assert_eq!(world.groups[3].status.boundaries_revision, world.groups[1].status.boundaries_revision);
     assert_eq!(world.phase("r2"), RolloutPhase::Superseded);
+}
+
+/// A platform team bounds how many groups of a wave replace nodes at once.
+#[test]
+fn at_once_bounds_the_groups_that_replace_nodes() {
+    let groups = (0..5).map(|number| group(&format!("g{number}"))).collect();
+    let mut world = World::new("waves: [{name: all, atOnce: 2}]", groups);
+    world.image = "ami-2".into();
+    let mut most = 0;
+    for _ in 0..200 {
+        world.poll();
+        let mixed =
+            world.groups.iter().filter(|group| group.status.rollout.as_ref().is_some_and(|r| r.settled.is_none()));
+        most = most.max(mixed.count());
+    }
+    assert_eq!((most, world.images(), world.phase("r2")), (2, vec!["ami-2".to_owned(); 5], RolloutPhase::Complete));
+}
+
+/// One tenant's budget that allows no eviction must not keep a security fix from all others, and its group follows later.
+#[test]
+fn stuck_group_is_listed_and_not_waited_for() {
+    let mut world = World::new(CANARY, vec![canary("c"), canary("d"), group("a")]);
+    world.group("c").blocked = true;
+    world.image = "ami-2".into();
+    world.run(30);
+    assert_eq!(world.waves("r2")[0].1, WaveState::Open, "it may still go on");
+    world.group("c").stuck = true;
+    world.settle();
+    assert_eq!(
+        (world.images(), world.phase("r2")),
+        (["ami-1", "ami-2", "ami-2"].map(str::to_owned).to_vec(), RolloutPhase::Complete)
+    );
+    let behind = world.revision("r2").status.clone().expect("a status").behind;
+    assert_eq!((behind[0].group.as_str(), behind[0].reason.as_str()), ("team/c", "Stuck"));
+    (world.group("c").blocked, world.group("c").stuck) = (false, false);
+    world.settle();
+    assert_eq!(world.images(), ["ami-2"; 3]);
+}
+
+/// A clock that is set forward must not shorten a soak, and one that is set back must not make it endless.
+#[test]
+fn soak_lasts_as_long_as_both_clocks_say() {
+    let mut world = two_waves();
+    world.image = "ami-2".into();
+    world.run_until(|world| world.waves("r2").first().is_some_and(|wave| wave.1 == WaveState::Soaking));
+    world.soaked = Some(jiff::SignedDuration::from_mins(1));
+    world.now += jiff::SignedDuration::from_hours(1);
+    world.run(5);
+    assert_eq!(world.waves("r2")[0].1, WaveState::Soaking, "the process saw one minute of ten");
+    world.now -= jiff::SignedDuration::from_hours(2);
+    world.soaked = Some(jiff::SignedDuration::from_mins(20));
+    world.run(5);
+    assert_eq!(world.waves("r2")[0].1, WaveState::Soaking, "by the wall clock, the soak has not begun");
+    world.now += jiff::SignedDuration::from_hours(2);
+    world.settle();
+    assert_eq!((world.images(), world.phase("r2")), (vec!["ami-2".to_owned(); 3], RolloutPhase::Complete));
+}
+
+/// The status is read by people and stored by etcd: a cluster of thousands of groups must not fill it.
+#[test]
+fn status_lists_at_most_fifty_groups() {
+    let policy = "waves: [{name: all, maxFailures: 100%}]";
+    let mut groups: Vec<Group> = (0..80).map(|number| group(&format!("g{number}"))).collect();
+    groups.iter_mut().for_each(|group| {
+        group.unusable_images.insert("ami-2".into());
+    });
+    let mut world = World::new(policy, groups);
+    world.image = "ami-2".into();
+    world.settle();
+    let status = world.revision("r2").status.clone().expect("a status");
+    assert_eq!((status.behind.len(), status.groups.expect("counts").failed), (50, 80));
+    assert!(serde_json::to_string(&status).expect("JSON").len() < 64 * 1024);
+}
+
+/// An admin edits the policy while a change is under way.
+#[test]
+fn waves_may_be_renamed_reordered_and_removed_in_the_middle() {
+    for later in [
+        "waves: [{name: early, namespaces: 'rollout/wave = canary', soak: 10m}, {name: rest}]",
+        "waves: [{name: rest, soak: 10m}]",
+        "waves: [{name: new, groups: 'no = one', soak: 1h}, {name: canary, namespaces: 'rollout/wave = canary', soak: 10m}, {name: rest}]",
+        "waves: [{name: canary, namespaces: 'rollout/wave = canary', percent: 1, soak: 10m}, {name: rest}]",
+    ] {
+        let mut world = two_waves();
+        world.image = "ami-2".into();
+        world.run_until(|world| world.waves("r2").first().is_some_and(|wave| wave.1 == WaveState::Open));
+        world.policy = Some(later.to_owned());
+        world.run(10);
+        let settled = world.waves("r2").iter().all(|wave| wave.1 == WaveState::Passed);
+        assert!(!settled, "{later}: nothing has soaked");
+        world.settle();
+        assert_eq!(
+            (world.images(), world.phase("r2")),
+            (vec!["ami-2".to_owned(); 3], RolloutPhase::Complete),
+            "{later}"
+        );
+    }
+}
+
+/// A person who clears the status by hand makes the roll-out begin again; no group takes anything out of turn.
+#[test]
+fn cleared_status_begins_with_the_first_wave_again() {
+    let mut world = two_waves();
+    world.image = "ami-2".into();
+    world.run_until(|world| world.waves("r2").first().is_some_and(|wave| wave.1 == WaveState::Soaking));
+    world.revision("r2").status = None;
+    world.run(4);
+    assert_eq!(world.images(), ["ami-2", "ami-1", "ami-1"]);
+    world.settle();
+    assert_eq!((world.images(), world.phase("r2")), (vec!["ami-2".to_owned(); 3], RolloutPhase::Complete));
+}
+
+/// A group that fails with the revision that it goes back to as well must not go back and forth.
+#[test]
+fn group_that_fails_with_both_revisions_goes_back_once() {
+    let mut world = two_waves();
+    world.group("c").bad_images.extend(["ami-1".into(), "ami-2".into()]);
+    world.image = "ami-2".into();
+    world.settle();
+    assert_eq!(world.phase("r2"), RolloutPhase::Halted);
+    let taken = world.groups[0].log.iter().filter(|did| matches!(did, Did::Took { .. })).count();
+    assert_eq!(taken, 2, "{:?}", world.groups[0].log);
+}
+
+/// Orders that name what does not exist are no order.
+#[test]
+fn orders_about_unknown_waves_and_groups_change_nothing() {
+    let mut world = two_waves();
+    world.image = "ami-2".into();
+    world.store();
+    let orders = &mut world.revision("r2").spec.orders;
+    (orders.skipped, orders.without) = (vec!["no-such-wave".into()], vec!["team/no-such-group".into()]);
+    world.run(10);
+    assert_eq!(world.images(), ["ami-2", "ami-1", "ami-1"]);
+    world.settle();
+    assert_eq!(world.images(), ["ami-2"; 3]);
+}
+
+/// A namespace that becomes a canary after that wave passed, and one that stops being one while its wave is open.
+#[test]
+fn group_follows_the_wave_that_selects_it_until_it_takes_the_revision() {
+    let mut world = two_waves();
+    world.image = "ami-2".into();
+    world.run_until(|world| world.waves("r2").first().is_some_and(|wave| wave.1 == WaveState::Soaking));
+    world.group("c").namespace.clear();
+    world.group("a").namespace.insert("rollout/wave".into(), "canary".into());
+    world.run(8);
+    assert_eq!(
+        world.images(),
+        ["ami-2", "ami-2", "ami-1"],
+        "the new canary goes at once, the old one stays in its wave"
+    );
+    world.settle();
+    assert_eq!((world.images(), world.phase("r2")), (vec!["ami-2".to_owned(); 3], RolloutPhase::Complete));
 }

@@ -20,6 +20,11 @@ enum Act {
     Delete(usize),
     Create(usize),
     TenantEdit(usize),
+    Policy(usize),
+    ConfigProblem(bool),
+    Clock(i64),
+    ClearStatus,
+    Block(usize, bool),
     Restart,
 }
 
@@ -36,11 +41,17 @@ fn act() -> impl Strategy<Value = Act> {
         1 => (0..6usize).prop_map(Act::Delete),
         1 => (0..100usize).prop_map(Act::Create),
         1 => (0..6usize).prop_map(Act::TenantEdit),
+        1 => (0..POLICIES.len()).prop_map(Act::Policy),
+        1 => any::<bool>().prop_map(Act::ConfigProblem),
+        1 => (-7200..7200i64).prop_map(Act::Clock),
+        1 => Just(Act::ClearStatus),
+        1 => (0..6usize, any::<bool>()).prop_map(|(index, blocks)| Act::Block(index, blocks)),
         2 => Just(Act::Restart),
     ]
 }
 
-const POLICIES: [&str; 4] = [
+const POLICIES: [&str; 5] = [
+    "waves: [{name: w0, percent: 50, atOnce: 1}, {name: w2, atOnce: 1}]",
     "waves: [{name: w0, namespaces: 'wave = 0', soak: 5m}, {name: w1, namespaces: 'wave = 1', soak: 2m}, {name: w2}]",
     "{onFailure: return, waves: [{name: w0, percent: 20, soak: 3m}, {name: w1, percent: 50}, {name: w2}]}",
     "waves: [{name: w0, namespaces: 'wave = 0', maxFailures: 1}, {name: w1, percent: 50, maxFailures: 50%}, {name: w2, maxFailures: 100%}]",
@@ -80,6 +91,11 @@ fn apply(world: &mut World, act: &Act, made: &mut usize) {
             world.groups.push(new);
         }
         Act::TenantEdit(index) => world.groups[index % count].generation += 1,
+        Act::Policy(number) => world.policy = Some(POLICIES[*number].to_owned()),
+        Act::ConfigProblem(holds) => world.config_problem = holds.then(|| "it is broken".to_owned()),
+        Act::Clock(seconds) => world.now += jiff::SignedDuration::from_secs(*seconds),
+        Act::ClearStatus => world.revision(&target).status = None,
+        Act::Block(index, blocks) => world.groups[index % count].blocked = *blocks,
         Act::Restart => world.restart(),
     }
 }
@@ -127,7 +143,8 @@ proptest! {
             }
         }
         // People take their brakes away, and a good change follows.
-        world.groups.iter_mut().for_each(|group| group.locked = false);
+        world.groups.iter_mut().for_each(|group| (group.locked, group.blocked) = (false, false));
+        world.config_problem = None;
         world.image = "ami-9".into();
         world.poll();
         world.settle();

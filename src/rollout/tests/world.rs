@@ -35,6 +35,10 @@ pub(super) struct Group {
     /// Images that the group cannot use.
     pub unusable_images: BTreeSet<String>,
     pub locked: bool,
+    /// Whether a budget blocks every drain.
+    pub blocked: bool,
+    /// Whether its latest look was as many polls without progress as the patience allows.
+    pub stuck: bool,
     pub deleted: bool,
     /// What happened, for the judges.
     pub log: Vec<Did>,
@@ -67,6 +71,10 @@ pub(super) struct World {
     known: Option<Arc<RolloutView>>,
     known_policy: Option<String>,
     pub writes: usize,
+    /// How long this process saw the waves soak by its monotonic clock; `None` when they began before it.
+    pub soaked: Option<SignedDuration>,
+    /// How many groups of each wave replace nodes.
+    running: Vec<usize>,
 }
 
 pub(super) fn group(name: &str) -> Group {
@@ -81,6 +89,8 @@ pub(super) fn group(name: &str) -> Group {
         bad_images: BTreeSet::new(),
         unusable_images: BTreeSet::new(),
         locked: false,
+        blocked: false,
+        stuck: false,
         deleted: false,
         log: vec![],
     }
@@ -102,6 +112,8 @@ impl World {
             known: None,
             known_policy: None,
             writes: 0,
+            soaked: None,
+            running: vec![],
         };
         world.run(20);
         assert_eq!(world.phase("r1"), RolloutPhase::Complete, "{:?}", world.revisions[0].status);
@@ -240,6 +252,12 @@ impl World {
         }
         match choice {
             Choice::Take(take) => {
+                if let Some(index) =
+                    view.policy.waves.iter().position(|wave| Some(&wave.name) == take.record.wave.as_ref())
+                    && let Some(running) = self.running.get_mut(index)
+                {
+                    *running += 1;
+                }
                 let image = image_of(&take.content);
                 group.status.boundaries_revision = Some(take.content.hash.clone());
                 group.status.rollout = Some(take.record);
@@ -247,7 +265,7 @@ impl World {
                 self.writes += 1;
             }
             Choice::Use { content: Some(content), hold, .. } => {
-                let is_locked = hold.is_some() || group.locked;
+                let is_locked = hold.is_some() || group.locked || group.blocked;
                 group.rotate(&content, is_locked, now);
             }
             Choice::Use { content: None, .. } => {}
@@ -264,7 +282,10 @@ impl World {
             view,
             group: facts,
             merged_hash: &merged_hash,
-            has_room: &|_| true,
+            has_room: &|wave| {
+                let limit = view.policy.waves[wave].at_once;
+                limit.is_none_or(|limit| self.running.get(wave).copied().unwrap_or_default() < limit)
+            },
             failure_delay: FAILURE_DELAY,
             now: self.now,
         };
@@ -278,14 +299,16 @@ impl World {
             if !self.groups[index].deleted {
                 let (choice, forecast) = self.decide(index, &view);
                 let lock = self.groups[index].locked.then_some("the annotation lock-upgrades");
-                survey.add(&view, &self.groups[index].facts(&forecast, lock), &choice, false);
+                let group = &self.groups[index];
+                survey.add(&view, &group.facts(&forecast, lock), &choice, group.stuck);
             }
         }
+        self.running = survey.waves.iter().map(|wave| wave.rolling).collect();
         let progress = advance(&ProgressInput {
             view: &view,
             survey: &survey,
             assessment_limit: SignedDuration::from_mins(10),
-            soaked: &|_| None,
+            soaked: &|_| self.soaked,
             was_ready: &|wave| self.ready.iter().any(|ready| ready == wave),
             now: self.now,
         });
