@@ -5,6 +5,7 @@ namespaces of its own. Those marked `private` start clouds and controllers of th
 """
 
 import contextlib
+import itertools
 import json
 import os
 
@@ -16,6 +17,23 @@ from e2e.cloud_pool import CloudPool
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "private: starts clouds and controllers of its own")
+    config.addinivalue_line("markers", "long: takes more than a minute, most of it spent waiting")
+
+
+def pytest_collection_modifyitems(items):
+    """Deals the long tests to the beginnings of the workers' shares. One that began last would run alone.
+
+    `--dist worksteal` gives each worker an equal share of neighbors (xdist/scheduler/worksteal.py, check_schedule).
+    """
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 1))
+    long = [item for item in items if item.get_closest_marker("long")]
+    rest = iter([item for item in items if not item.get_closest_marker("long")])
+    dealt = []
+    for worker in range(workers):
+        share = (len(items) - len(dealt)) // (workers - worker)
+        mine = long[worker::workers]
+        dealt += mine + list(itertools.islice(rest, max(0, share - len(mine))))
+    items[:] = dealt + list(rest)
 
 
 @pytest.fixture(scope="session")

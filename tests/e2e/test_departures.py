@@ -1,5 +1,7 @@
 """Instances that leave a scaling group without the controller: who looks for them finds out why."""
 
+import pytest
+
 from e2e import rotation
 
 
@@ -8,6 +10,7 @@ def lost(group):
     return [e.get("message") or e.get("note") for e in group.events() if e["reason"] == "InstanceLost"]
 
 
+@pytest.mark.long
 def test_each_instance_that_others_take_away_is_told_once_with_the_cause(tenant, controller):
     """Without this, nobody learns who terminated an instance once its replacement is there."""
     old, new = rotation.images(tenant.cloud)[:2]

@@ -324,6 +324,7 @@ def test_a_failed_profile_is_reported_and_created_again(own_cloud, start_control
     assert cloud.snapshot()["fargate"] == {}
 
 
+@pytest.mark.long
 @pytest.mark.private
 def test_crashes_leave_no_duplicates_and_nothing_after_deletion(own_cloud, start_controller):
     """Killed after a write whose answer it never got: the next one finds what there is, and makes nothing twice."""
@@ -406,6 +407,7 @@ def test_a_missing_role_blocks_only_its_own_group(own_cloud, start_controller):
     one.wait_ready()
 
 
+@pytest.mark.long
 @pytest.mark.private
 def test_a_changed_trust_policy_of_the_own_role_is_reported_after_some_minutes(own_cloud, start_controller):
     """At first EKS may not know a new role; one that it rejects for minutes must be reported, because only a user can repair it."""

@@ -55,6 +55,7 @@ def calls(cloud, operation, after):
     return [e for e in cloud.aws_events(after) if logs.is_controller_call(e) and e["operation"] == operation]
 
 
+@pytest.mark.long
 @pytest.mark.private
 def test_a_rotation_goes_on_when_its_permission_is_restored(own_cloud, start_controller, make_tenant):
     """Each try of a denied termination evicts pods, so the controller would wait for five minutes to an hour instead."""

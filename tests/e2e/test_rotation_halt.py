@@ -79,6 +79,7 @@ def test_a_lock_on_the_config_map_stops_every_rotation(own_cloud, start_controll
     check_lock(make_tenant(cloud=cloud, controller=controller), "ConfigMap")
 
 
+@pytest.mark.long
 def test_evictions_on_a_dead_kubelet_are_waited_for_until_its_timeout(tenant):
     """Without this, pods that can never end would hold a dead node, or a short network problem would cost pods."""
     new_image = rotation.images(tenant.cloud)[1]
@@ -100,6 +101,7 @@ def test_evictions_on_a_dead_kubelet_are_waited_for_until_its_timeout(tenant):
     assert rotation.terminated(group)[0] == dead, "who is unavailable already goes first"
 
 
+@pytest.mark.long
 @pytest.mark.private
 def test_many_lost_nodes_stop_every_rotation_until_they_return(own_cloud, start_controller, make_tenant):
     """Without this, a fault of the network would be answered by terminating the nodes that it hides."""

@@ -134,6 +134,7 @@ def test_recorded_groups_of_the_keiko_controller_are_taken_over_without_a_rotati
     take_over(cloud, start_controller, keiko_loader.load_all(cloud, named))
 
 
+@pytest.mark.long
 def test_constructed_groups_of_the_keiko_controller_are_taken_over_without_a_rotation(own_cloud, start_controller, unique):
     """The same for what no recording shows."""
     cloud = own_cloud(config=None)
