@@ -222,6 +222,7 @@ impl RolloutPlan {
         if self.at_once > 0 {
             rows.push(("at once", format!("{}, in place", count(self.at_once, "group"))));
         }
+        let last = self.waves.last().map(|wave| wave.name.as_str()).unwrap_or_default();
         for wave in &self.waves {
             let mut text = match (wave.groups, wave.nodes) {
                 (0, _) => "no group".to_owned(),
@@ -229,9 +230,7 @@ impl RolloutPlan {
                 (groups, nodes) => format!("{}, {}", count(groups, "group"), count(nodes, "node")),
             };
             if let Some(percent) = wave.percent {
-                text = format!(
-                    "{percent} % of the affected groups that its selectors match; they are counted in the last wave here"
-                );
+                text = format!("{percent} % of the affected groups, which are counted in {last} here");
             }
             let soak = wave.soak.as_ref().map(|soak| format!(", then {soak} of soak")).unwrap_or_default();
             rows.push((&wave.name, text + &soak));

@@ -5,12 +5,12 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::Api;
+use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
 use super::read::{missing, serialized, stored};
-use crate::api::BoundariesRevision;
 use crate::api::names::CONFIG_MAP;
+use crate::api::{BoundariesRevision, RolloutPhase};
 use crate::boundaries::{Boundaries, content_hash};
 use crate::cli::args::{HistoryArgs, OutputFormat};
 use crate::cli::output::print;
@@ -51,32 +51,53 @@ pub(super) async fn run(args: HistoryArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Which revision is in force.
+/// Which revision is in force: the one that groups begin with, and that a failed group goes back to.
 struct InForce {
     number: Option<i64>,
-    /// Why it is not the content of the ConfigMap.
+    /// Why it is not the content of the ConfigMap, or what is under way.
     why: Option<String>,
 }
 
 fn in_force(revisions: &[&BoundariesRevision], live: Option<&BTreeMap<String, String>>) -> InForce {
-    let number = revisions.last().map(|newest| newest.spec.number);
+    let newest = revisions.last();
+    let phase = newest.and_then(|newest| newest.status.as_ref()).and_then(|status| status.phase);
+    let stable = newest.and_then(|newest| newest.status.as_ref()?.stable.clone());
+    let stable = revisions.iter().find(|revision| stable.is_some() && revision.metadata.name == stable);
+    let name = newest.map(|newest| newest.name_any()).unwrap_or_default();
+    let (number, rollout) = match (phase, stable) {
+        (Some(RolloutPhase::Assessing | RolloutPhase::Rolling | RolloutPhase::Halted), Some(stable)) => (
+            Some(stable.spec.number),
+            Some(format!("{name} reaches the groups in waves: instance-manager rollout status")),
+        ),
+        (Some(RolloutPhase::Returning | RolloutPhase::Aborted), Some(stable)) => {
+            (Some(stable.spec.number), Some(format!("{name} was taken back; revert the ConfigMap instance-manager")))
+        }
+        _ => (newest.map(|newest| newest.spec.number), None),
+    };
     let why = match live.map(|live| (live, Boundaries::parse(live))) {
         None => Some("the ConfigMap instance-manager is missing".to_owned()),
         Some((_, Err(error))) => Some(format!("the ConfigMap instance-manager is invalid: {error}")),
         Some((live, Ok(_))) if revisions.last().is_none_or(|newest| newest.spec.hash != content_hash(live)) => {
             Some("the controller has not stored the content of the ConfigMap instance-manager yet".to_owned())
         }
-        Some((_, Ok(_))) => None,
+        Some((_, Ok(_))) => rollout,
     };
     InForce { number, why }
 }
 
 fn list(revisions: &[&BoundariesRevision], in_force: &InForce) -> String {
-    let header = ["REVISION", "SINCE", "BY", "CHANGE"].map(str::to_owned);
+    let header = ["REVISION", "PHASE", "SINCE", "BY", "CHANGE"].map(str::to_owned);
     let rows = revisions.iter().rev().map(|revision| {
         let mark = if in_force.number == Some(revision.spec.number) { "*" } else { "" };
         let from = &revision.spec.from;
-        [format!("r{}{mark}", revision.spec.number), since(revision), or_dash(&from.manager), or_dash(&from.change)]
+        let phase = revision.status.as_ref().and_then(|status| status.phase).map(|phase| phase.to_string());
+        [
+            format!("r{}{mark}", revision.spec.number),
+            phase.unwrap_or_else(|| "-".to_owned()),
+            since(revision),
+            or_dash(&from.manager),
+            or_dash(&from.change),
+        ]
     });
     let mut text = table(&[header].into_iter().chain(rows).collect::<Vec<_>>(), "");
     match &in_force.why {
@@ -132,6 +153,7 @@ fn documents(revisions: &[&BoundariesRevision], in_force: &InForce) -> Value {
             "revision": spec.number,
             "hash": spec.hash,
             "since": since(revision),
+            "phase": revision.status.as_ref().and_then(|status| status.phase),
             "inForce": in_force.number == Some(spec.number),
             "from": spec.from,
         })
@@ -167,7 +189,7 @@ mod tests {
         let revisions = [&first, &second];
         let text = list(&revisions, &in_force(&revisions, Some(&data("ami-2"))));
         let lines: Vec<_> = text.lines().collect();
-        assert_eq!(lines[1], "r2*       2026-08-21T08:02:11Z  argocd-controller  image: \"ami-1\" -> \"ami-2\"");
+        assert_eq!(lines[1], "r2*       -      2026-08-21T08:02:11Z  argocd-controller  image: \"ami-1\" -> \"ami-2\"");
         assert!(lines[2].starts_with("r1  ") && lines[2].ends_with('-'), "{text}");
         assert_eq!(lines.last(), Some(&"* is in force"));
         let broken = [("defaults".to_owned(), "{".to_owned())].into();
@@ -181,6 +203,26 @@ mod tests {
                 text.lines().last().is_some_and(|line| line.starts_with("* is in force: ") && line.contains(why)),
                 "{text}"
             );
+        }
+    }
+
+    /// A person who goes back must not take what was taken back for what runs.
+    #[test]
+    fn revision_that_is_rolling_or_was_taken_back_is_not_in_force() {
+        for (phase, number, words) in [
+            ("Rolling", 1, "r2 reaches the groups in waves"),
+            ("Halted", 1, "r2 reaches the groups in waves"),
+            ("Aborted", 1, "r2 was taken back; revert"),
+            ("Complete", 2, "* is in force"),
+        ] {
+            let (first, mut second) = (revision(1, "ami-1", ""), revision(2, "ami-2", ""));
+            second.status = serde_json::from_value(json!({"phase": phase, "stable": "r1"})).ok();
+            let revisions = [&first, &second];
+            let found = in_force(&revisions, Some(&data("ami-2")));
+            assert_eq!(found.number, Some(number), "{phase}");
+            let text = list(&revisions, &found);
+            assert!(text.contains(&format!("r{number}* ")) && text.contains(words), "{text}");
+            assert!(text.lines().nth(1).is_some_and(|line| line.contains(phase)), "{text}");
         }
     }
 

@@ -64,6 +64,9 @@ fn describe(revision: &BoundariesRevision, policy: Option<&RolloutPolicy>) -> St
     if let Some(message) = halted.and_then(|found| found.message.as_ref()) {
         text += &format!("  halted  {}\n", escape_control(message));
     }
+    if phase == RolloutPhase::Complete && status.waves.iter().all(|wave| wave.state != Some(WaveState::Passed)) {
+        return text + "\n  all groups took it at once: it is the first revision, or what they had before\n";
+    }
     let header = ["WAVE", "STATE", "GROUPS", "DONE", "FAILED", "OPENED", "DONE AT", "PASSED"].map(str::to_owned);
     let rows = status.waves.iter().map(|wave| row(wave, policy, &or_dash));
     text += "\n";
@@ -107,9 +110,8 @@ fn state(revision: &BoundariesRevision, status: &BoundariesRevisionStatus, polic
             format!(": wave {} ({} of {count}) {what}", wave.name, index + 1)
         }
         (RolloutPhase::Rolling, None) => ": the last groups change".to_owned(),
-        (RolloutPhase::Returning | RolloutPhase::Aborted, _) => {
-            format!(": groups return to {stable}; revert the ConfigMap")
-        }
+        (RolloutPhase::Returning, _) => format!(": groups return to {stable}; revert the ConfigMap"),
+        (RolloutPhase::Aborted, _) => format!(": groups are back on {stable}; revert the ConfigMap"),
         (RolloutPhase::Halted | RolloutPhase::Complete | RolloutPhase::Superseded, _) => String::new(),
     }
 }
