@@ -30,7 +30,7 @@ spec:
 WINDOWS_SCRIPT = """<powershell>
 [string]$EKSBootstrapScriptFile = "$env:ProgramFiles\\Amazon\\EKS\\Start-EKSBootstrap.ps1"
 & $EKSBootstrapScriptFile -EKSClusterName "{cluster}" -Base64ClusterCA "{ca}" -APIServerEndpoint "{endpoint}" `
-  -KubeletExtraArgs "{flags}" 3>&1 4>&1 5>&1 6>&1
+  -ServiceCIDR "{cidr}" -KubeletExtraArgs "{flags}" 3>&1 4>&1 5>&1 6>&1
 </powershell>
 """
 BOTTLEROCKET_SETTINGS = """[settings.kubernetes]

@@ -52,7 +52,7 @@ max-pods = 42
 WINDOWS = """<powershell>
   [string]$EKSBootstrapScriptFile = "$env:ProgramFiles\\Amazon\\EKS\\Start-EKSBootstrap.ps1"
   & $EKSBootstrapScriptFile -EKSClusterName '{cluster}' -Base64ClusterCA {ca} -APIServerEndpoint '{endpoint}' `
-    -KubeletExtraArgs '--node-labels={labels} --register-with-taints=team=a:NoSchedule --max-pods=42' 3>&1 4>&1 5>&1 6>&1
+    -ServiceCIDR 10.96.0.0/16 -KubeletExtraArgs '--node-labels={labels} --register-with-taints=team=a:NoSchedule --max-pods=42' 3>&1 4>&1 5>&1 6>&1
 </powershell>
 """
 USER_DATA = {"amazonlinux2": AL2, "amazonlinux2023": AL2023, "bottlerocket": BOTTLEROCKET, "windows": WINDOWS}
