@@ -52,7 +52,9 @@ pub(crate) async fn observe(
     let recorded_kind = recorded_join.and_then(|join| join.access_entry.clone()).filter(|found| kind.allows(found));
     let fresh = join_method.needs_fresh_read(&auth_entry, owns_auth_entry || own_role);
     let same_role = status.nodes_instance_role_arn.as_ref() == Some(principal);
-    let queries_entry = join_method.queries_access_entry(&auth_entry, owns_auth_entry, recorded);
+    // An entry that was seen last may be gone: another group of the role removed it. The status must not name it forever.
+    let was_seen = recorded || recorded_kind.is_some();
+    let queries_entry = join_method.queries_access_entry(&auth_entry, owns_auth_entry, was_seen);
     let allows_windows = queries_entry && *kind == AccessEntryType::Ec2Linux && o.map_roles.allows_windows(principal);
     let access_entry = if !queries_entry {
         AccessEntryState::NotQueried
@@ -122,4 +124,63 @@ pub(crate) async fn remaining_access_entry(
 /// Whether the group's role was last seen with an access entry. Groups that join through aws-auth cost no EKS calls.
 pub(crate) fn has_access_entry(status: &InstanceGroupStatus) -> bool {
     status.join.as_ref().is_some_and(|join| join.access_entry.is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::api::JoinStatus;
+    use crate::auth::aws_auth::MapRoles;
+    use crate::aws::inventory::fake_aws::FakeAws;
+    use crate::aws::inventory::{CacheConfig, Inventory};
+    use crate::index::groups::GroupIndex;
+    use crate::index::nodes::NodeIndex;
+    use crate::index::process_state::ProcessState;
+    use crate::k8s::{KubeClient, fake};
+
+    /// Another group of the role may remove the entry. Without a look, the status would name it until the role changes.
+    #[tokio::test]
+    async fn access_entry_that_was_seen_last_is_looked_for_again() {
+        for (seen, expected) in [(None, AccessEntryState::NotQueried), (Some("EC2_LINUX"), AccessEntryState::Absent)] {
+            let observer = Observer {
+                inventory: &Inventory::with_config(Arc::new(FakeAws::default()).aws(), CacheConfig::default()),
+                kube: &KubeClient::new(fake::client(|call| panic!("unexpected call: {call:?}")), "test"),
+                node_index: &NodeIndex::default(),
+                process_state: &ProcessState::default(),
+                map_roles: &MapRoles::default(),
+                group_index: &GroupIndex::default(),
+                max_cache_age: Duration::ZERO,
+                shared_max_cache_age: Duration::ZERO,
+                now: Timestamp::UNIX_EPOCH,
+            };
+            let role = "arn:aws:iam::1:role/given";
+            let entry = NewAccessEntry {
+                cluster: "demo".into(),
+                principal: role.into(),
+                kind: AccessEntryType::Ec2Linux,
+                tags: vec![],
+                own_role: false,
+            };
+            let status = InstanceGroupStatus {
+                nodes_instance_role_arn: Some(role.into()),
+                join: Some(JoinStatus { aws_auth: true, access_entry: seen.map(str::to_owned), role_id: None }),
+                ..InstanceGroupStatus::default()
+            };
+            let query = JoinQuery {
+                group_key: "team/web",
+                join_method: JoinMethod::AwsAuth { remove_other: true },
+                aws_auth_entry: &AuthEntry::for_nodes(role, false),
+                access_entry: &entry,
+                own_role: false,
+                role_id: None,
+            };
+            let found = observe(&observer, query, &status).await.expect("an answer");
+            assert_eq!(found.access_entry, expected, "{seen:?}");
+        }
+    }
 }
