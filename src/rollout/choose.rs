@@ -378,7 +378,7 @@ fn take(input: &ChoiceInput, content: Stored, why: TakeReason) -> Choice {
             _ => carried.as_ref().and_then(|old| old.wave.clone()),
         },
         previous: came_from,
-        since: Some(rfc3339(input.now)),
+        since: Some(rfc3339(group.since(input.now))),
         generation: Some(group.generation),
         settled: carried.and_then(|old| old.settled.clone()),
         failure: failure.or_else(|| refused.as_ref().and(old.failure)),

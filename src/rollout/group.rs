@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::view::{RolloutView, Stored};
 use crate::api::names::condition;
-use crate::api::{InstanceGroupStatus, RolloutRecord};
+use crate::api::{Condition, InstanceGroupStatus, RolloutRecord};
 use crate::boundaries::Wave;
 use crate::boundaries::selector::AnnotationSelector;
 use crate::plan::Reason;
@@ -122,6 +122,16 @@ impl GroupFacts<'_> {
         matches(&wave.namespaces, self.namespace_texts) && matches(&wave.groups, self.annotations)
     }
 
+    /// From when on a problem of the group is that of a revision which it takes now: later than those that it has already.
+    pub(crate) fn since(&self, now: Timestamp) -> Timestamp {
+        let has_begun_now = |found: &Condition| {
+            let begun: Option<Timestamp> = found.last_transition_time.as_deref().and_then(|text| text.parse().ok());
+            found.is_true() && begun.is_some_and(|begun| begun.as_second() == now.as_second())
+        };
+        let is_same_second = self.status.conditions.iter().any(has_begun_now);
+        if is_same_second { now + SignedDuration::from_secs(1) } else { now }
+    }
+
     /// Why the revision that the group took fails on it; `None` while it does not. A problem that began before, or with a
     /// later edit of its tenant, is not the revision's.
     pub(crate) fn failure(&self, now: Timestamp, delay: SignedDuration) -> Option<String> {
@@ -142,8 +152,8 @@ impl GroupFacts<'_> {
                 _ => false,
             };
             let message = found.message.as_deref().unwrap_or_default();
-            // The API server's times have whole seconds.
-            let begun_after = begun.as_second() >= since.as_second();
+            // The API server's times have whole seconds. One that lies ahead was written before the clock went back.
+            let begun_after = (since.as_second()..=now.as_second()).contains(&begun.as_second());
             (fails && begun_after).then(|| format!("{reason}: {message}"))
         })
     }

@@ -8,7 +8,7 @@ use crate::api::{
     BoundariesRevision, BoundariesRevisionStatus, RevisionSource, RolloutOrders, RolloutPhase, WaveState,
 };
 use crate::boundaries::active::{ActiveBoundaries, BoundariesSource};
-use crate::boundaries::{Boundaries, ROLLOUT_KEY, RolloutPolicy};
+use crate::boundaries::{Boundaries, ROLLOUT_KEY, RolloutPolicy, Wave};
 
 use super::history::{Current, History, HistoryStep, next_step, sorted, was_complete};
 
@@ -145,11 +145,17 @@ impl RolloutView {
         self.stable.as_ref().is_none_or(|stable| stable.hash == self.target.hash)
     }
 
-    /// The recorded state of the wave at `index`.
+    /// The state of the wave at `index`. One that was open before the policy was edited waits for a wave that is before it now.
     pub(crate) fn wave_state(&self, index: usize) -> WaveState {
-        let name = self.policy.waves.get(index).map(|wave| wave.name.as_str()).unwrap_or_default();
-        let recorded = self.status.waves.iter().find(|wave| wave.name == name);
-        recorded.and_then(|wave| wave.state).unwrap_or_default()
+        let recorded = |wave: &Wave| {
+            let found = self.status.waves.iter().find(|status| status.name == wave.name);
+            found.and_then(|status| status.state).unwrap_or_default()
+        };
+        let waves = &self.policy.waves;
+        match waves.get(index) {
+            Some(wave) if waves[..index].iter().all(|before| recorded(before) == WaveState::Passed) => recorded(wave),
+            Some(_) | None => WaveState::Waiting,
+        }
     }
 
     /// Whether people ordered not to wait for the wave.

@@ -1,6 +1,7 @@
 //! The cases that people ask about, one by one.
 
 use super::world::{Did, Group, World, group};
+use crate::api::names::condition;
 use crate::api::{RolloutPhase, WaveState};
 use crate::rollout::TakeReason;
 
@@ -155,9 +156,11 @@ fn revert_in_git_waits_for_no_wave() {
 #[test]
 fn newest_revision_wins_and_groups_step_back_from_what_they_had_not_begun() {
     let mut world = two_waves();
+    world.group("c").blocked = true;
     world.image = "ami-2".into();
     world.run_until(|world| !world.groups[0].taken().is_empty());
     world.revision("r2").spec.orders.paused = true;
+    world.group("c").blocked = false;
     world.run(2);
     world.image = "ami-3".into();
     world.settle();
@@ -342,6 +345,27 @@ fn failure_after_an_edit_of_the_tenant_is_its_own() {
     assert_ne!(world.phase("r2"), RolloutPhase::Halted);
 }
 
+/// A clock that goes back would otherwise make a failure of the revision before look like one of the newest.
+#[test]
+fn failure_of_the_revision_before_is_not_blamed_on_the_newest() {
+    for seconds in [0, 15, 30, 45, 600] {
+        let mut world = two_waves();
+        world.policy = Some(format!("{{onFailure: return, {CANARY}}}"));
+        world.run(2);
+        world.group("c").bad_images.insert("ami-2".into());
+        world.image = "ami-2".into();
+        world.run_until(|world| is_halted(&world.groups[0]));
+        world.image = "ami-3".into();
+        world.now -= jiff::SignedDuration::from_secs(seconds);
+        world.settle();
+        assert_eq!(world.phase("r3"), RolloutPhase::Complete, "after {seconds} s");
+    }
+}
+
+fn is_halted(group: &Group) -> bool {
+    group.status.conditions.iter().any(|found| found.r#type == condition::ROTATION_HALTED && found.is_true())
+}
+
 #[test]
 fn skipped_wave_is_not_waited_for() {
     let mut world = two_waves();
@@ -511,6 +535,28 @@ fn waves_may_be_renamed_reordered_and_removed_in_the_middle() {
 }
 
 /// A person who clears the status by hand makes the roll-out begin again; no group takes anything out of turn.
+#[test]
+fn open_wave_waits_for_one_that_is_put_before_it() {
+    let mut world =
+        World::new("waves: [{name: canary, namespaces: 'rollout/wave = canary'}, {name: rest, atOnce: 1}]", {
+            vec![
+                canary("c"),
+                group("a"),
+                group("b"),
+                Group { annotations: [("early".into(), "yes".into())].into(), ..group("e") },
+            ]
+        });
+    world.image = "ami-2".into();
+    world.run_until(|world| world.groups.iter().skip(1).any(|group| !group.taken().is_empty()));
+    world.policy =
+        Some(CANARY.replace("{name: rest}", "{name: early, groups: early, soak: 10m}, {name: rest, atOnce: 1}"));
+    world.run(8);
+    let taken = world.groups.iter().filter(|group| !group.taken().is_empty()).count();
+    assert_eq!((taken, world.waves("r2")[1].1), (3, WaveState::Soaking), "{:?}", world.waves("r2"));
+    world.settle();
+    assert_eq!((world.images(), world.phase("r2")), (vec!["ami-2".to_owned(); 4], RolloutPhase::Complete));
+}
+
 #[test]
 fn cleared_status_begins_with_the_first_wave_again() {
     let mut world = two_waves();

@@ -242,14 +242,23 @@ impl World {
         self.follow();
     }
 
-    /// One reconcile of a group: it takes a content, or replaces one node for the one that it has.
+    /// One reconcile of a group: it replaces one node for the content that it has. One that records another content is
+    /// followed at once by one that plans with it.
     pub(super) fn reconcile(&mut self, index: usize, view: &RolloutView) {
+        if self.groups[index].deleted {
+            return;
+        }
+        if self.reconcile_once(index, view) {
+            self.reconcile_once(index, view);
+        }
+    }
+
+    /// Returns whether the group took another content.
+    fn reconcile_once(&mut self, index: usize, view: &RolloutView) -> bool {
         let (choice, _) = self.decide(index, view);
         let now = self.now;
         let group = &mut self.groups[index];
-        if group.deleted {
-            return;
-        }
+        let takes = matches!(choice, Choice::Take(_));
         match choice {
             Choice::Take(take) => {
                 if let Some(index) =
@@ -270,6 +279,7 @@ impl World {
             }
             Choice::Use { content: None, .. } => {}
         }
+        takes
     }
 
     fn decide(&self, index: usize, view: &RolloutView) -> (Choice, Forecast) {
