@@ -25,6 +25,11 @@ impl QuotaGrants {
         request
     }
 
+    /// A request as `decide` would decide it now. Nothing is remembered.
+    pub(crate) fn forecast(&self, decide: impl FnOnce(&HashMap<String, u64>) -> (QuotaRequest, bool)) -> QuotaRequest {
+        decide(&self.0.lock().expect("lock is not poisoned")).0
+    }
+
     /// Forgets a deleted group.
     pub(crate) fn forget(&self, key: &str) {
         self.0.lock().expect("lock is not poisoned").remove(key);

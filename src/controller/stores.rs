@@ -15,7 +15,7 @@ use crate::api::InstanceGroup;
 use crate::api::names::annotation;
 use crate::api::{has_resources, held_nodes};
 use crate::auth::aws_auth::MapRoles;
-use crate::boundaries::active::BoundariesCell;
+use crate::boundaries::active::{ActiveBoundaries, BoundariesCell};
 use crate::boundaries::{NamespaceUsage, QuotaClaim, QuotaRequest};
 use crate::controller::planner::{GroupContext, Planner};
 use crate::controller::queue::QueuedGroups;
@@ -43,6 +43,12 @@ fn held_claim(stored: &GroupObject) -> QuotaClaim {
         Err(invalid) => (invalid.status.as_ref(), invalid.held_nodes),
     };
     QuotaClaim { exists: status.is_some_and(has_resources), held_nodes, requested_nodes: 0 }
+}
+
+/// Whether a quota of the context's boundaries limits the group's namespace.
+fn has_quota(group: &InstanceGroup, context: &GroupContext) -> bool {
+    let boundaries = context.active_boundaries.boundaries.as_ref();
+    boundaries.is_some_and(|found| found.policy.has_quota(&group.namespace().unwrap_or_default()))
 }
 
 /// The caches that the watches fill.
@@ -119,11 +125,35 @@ impl Stores {
         self.namespaces.get(&ObjectRef::new(&group.namespace().unwrap_or_default())).is_some()
     }
 
-    /// The cached state that the plan of one group depends on.
+    /// The cached state that the plan of one group depends on, with the revision of the boundaries that the group has. What
+    /// a quota allows the group is remembered.
     pub(crate) fn group_context(&self, group: &InstanceGroup, planner: &Planner) -> GroupContext {
+        let mut context = self.cached_context(group);
+        self.apply_rollout(group, planner, &mut context);
+        let key = key(&GroupObject(Ok(group.clone())));
+        context.quota_request = has_quota(group, &context)
+            .then(|| self.quota_grants.decide(&key, |granted| self.quota_request(group, planner, &context, granted)));
+        context
+    }
+
+    /// The same with another content of the boundaries, to find out what it would mean. Nothing is remembered as allowed.
+    pub(crate) fn group_context_with(
+        &self,
+        group: &InstanceGroup,
+        planner: &Planner,
+        content: &Arc<ActiveBoundaries>,
+    ) -> GroupContext {
+        let mut context = GroupContext { active_boundaries: content.clone(), ..self.cached_context(group) };
+        context.quota_request = has_quota(group, &context)
+            .then(|| self.quota_grants.forecast(|granted| self.quota_request(group, planner, &context, granted)));
+        context
+    }
+
+    /// Everything but what depends on the group's revision.
+    fn cached_context(&self, group: &InstanceGroup) -> GroupContext {
         let namespace = group.namespace().unwrap_or_default();
         let annotations = self.namespaces.get(&ObjectRef::new(&namespace)).map(|n| n.annotations().clone());
-        let mut context = GroupContext {
+        GroupContext {
             lock: self.locks(group, annotations.as_ref()).describe(),
             namespace_annotations: annotations,
             active_boundaries: self.boundaries.get(),
@@ -132,46 +162,47 @@ impl Stores {
             recommendations: self.recommendations.clone(),
             quota_request: None,
             revision_wait: None,
-        };
-        self.apply_rollout(group, planner, &mut context);
-        context.quota_request = self.quota_request(group, planner, &context);
-        context
+        }
     }
 
-    /// What a group asks of the quota of its namespace. Older groups that ask for more come first.
-    fn quota_request(&self, group: &InstanceGroup, planner: &Planner, context: &GroupContext) -> Option<QuotaRequest> {
+    /// What a group asks of the quota of its namespace, and whether it is allowed. Older groups that ask for more come first.
+    fn quota_request(
+        &self,
+        group: &InstanceGroup,
+        planner: &Planner,
+        context: &GroupContext,
+        granted: &HashMap<String, u64>,
+    ) -> (QuotaRequest, bool) {
         let namespace = group.namespace().unwrap_or_default();
-        let policy = &context.active_boundaries.boundaries.as_ref()?.policy;
-        if !policy.has_quota(&namespace) {
-            return None;
-        }
+        let allows = |request: &QuotaRequest| {
+            let boundaries = context.active_boundaries.boundaries.as_ref();
+            boundaries.is_none_or(|found| found.policy.allows(&namespace, request))
+        };
         let own = GroupObject(Ok(group.clone()));
-        let request = self.quota_grants.decide(&key(&own), |granted| {
-            // Read here: a group that was decided on meanwhile must be among them.
-            let keys = self.group_index.in_namespace(&namespace);
-            let names = keys.iter().map(|key| key.rsplit('/').next().unwrap_or_default());
-            let others = names.filter(|name| *name != group.name_any());
-            let others: Vec<_> =
-                others.filter_map(|name| self.groups.get(&ObjectRef::new(name).within(&namespace))).collect();
-            let claim = |stored: &GroupObject| with_grant(held_claim(stored), granted.get(&key(stored)));
-            let mut usage = NamespaceUsage::held(others.iter().map(|other| claim(other)).chain([claim(&own)]));
-            let mut older: Vec<_> = others.iter().filter(|other| created_before(other.as_ref(), group)).collect();
-            older.sort_by_key(|other| (other.creation_timestamp(), other.name_any()));
-            for other in older {
-                let requested_nodes = match &other.0 {
-                    Ok(other) => planner.requested_nodes(other, context),
-                    Err(invalid) => invalid.requested_nodes,
-                };
-                let request = usage.request(QuotaClaim { requested_nodes, ..claim(other) });
-                if policy.allows(&namespace, &request) {
-                    usage = request.usage;
-                }
+        // Read here: a group that was decided on meanwhile must be among them.
+        let keys = self.group_index.in_namespace(&namespace);
+        let names = keys.iter().map(|key| key.rsplit('/').next().unwrap_or_default());
+        let others = names.filter(|name| *name != group.name_any());
+        let others: Vec<_> =
+            others.filter_map(|name| self.groups.get(&ObjectRef::new(name).within(&namespace))).collect();
+        let claim = |stored: &GroupObject| with_grant(held_claim(stored), granted.get(&key(stored)));
+        let mut usage = NamespaceUsage::held(others.iter().map(|other| claim(other)).chain([claim(&own)]));
+        let mut older: Vec<_> = others.iter().filter(|other| created_before(other.as_ref(), group)).collect();
+        older.sort_by_key(|other| (other.creation_timestamp(), other.name_any()));
+        for other in older {
+            let requested_nodes = match &other.0 {
+                Ok(other) => planner.requested_nodes(other, context),
+                Err(invalid) => invalid.requested_nodes,
+            };
+            let request = usage.request(QuotaClaim { requested_nodes, ..claim(other) });
+            if allows(&request) {
+                usage = request.usage;
             }
-            let requested_nodes = planner.requested_nodes(group, context);
-            let request = usage.request(QuotaClaim { requested_nodes, ..claim(&own) });
-            (request, policy.allows(&namespace, &request))
-        });
-        Some(request)
+        }
+        let requested_nodes = planner.requested_nodes(group, context);
+        let request = usage.request(QuotaClaim { requested_nodes, ..claim(&own) });
+        let is_allowed = allows(&request);
+        (request, is_allowed)
     }
 
     /// The entries of aws-auth; empty without the ConfigMap.

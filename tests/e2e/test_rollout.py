@@ -169,6 +169,37 @@ def check_commands(fleet, path):
     assert "canary  1 group, 2 nodes, then 1s of soak" in text and "rest    2 groups, 4 nodes" in text, text
 
 
+def check_quota(fleet, path):
+    """The quotas of a change count in its plan, and not those that the group has until then."""
+    cloud, tenant = fleet.cloud, fleet.tenants[1]
+    fleet.controller.kill()
+    second = tenant.group("second", size=(1, 1))
+    quotas = yaml.safe_dump({"quotas": {tenant.namespace: {"maxGroups": 1}}})
+    file = test_plan.new_config(cloud, path, lambda data: data.update(policy=quotas))
+    _, text, _ = test_plan.plan(cloud, "--config", file, second.key)
+    assert f"policy.quotas[{tenant.namespace}]" in text, text
+    second.delete()
+    fleet.controller.start()
+    second.wait_gone()
+
+
+@pytest.mark.private
+@pytest.mark.long
+def test_a_wave_with_a_percentage_holds_the_others_back(make_fleet):
+    """A share of the groups is early; all others wait for them, although no selector tells them apart."""
+    waves_of = [{"name": "early", "percent": 30, "soak": "15s"}, {"name": "rest"}]
+    fleet = make_fleet(yaml.safe_dump({"waves": waves_of}))
+    cloud, mark = fleet.cloud, fleet.cloud.log_position()
+    set_image(cloud, fleet.new)
+    wait_revision(cloud, lambda r: waves(r).get("early") == "Soaking", "the soak of the early wave")
+    (early,) = [group for group in fleet.groups if group.writes(mark)]
+    assert launched_images(early) == {fleet.new}
+    found = wait_revision(cloud, lambda r: phase(r) == "Complete", "the end of the roll-out")
+    early.wait(lambda _: fleet.settled(fleet.new), ROLLOUT, "the new image everywhere")
+    rest = min(first_change(group, mark) for group in fleet.groups if group is not early)
+    assert found["status"]["waves"][0]["groups"] == 1 and found["status"]["waves"][0]["passed"][:19] <= rest
+
+
 @pytest.mark.private
 @pytest.mark.long
 def test_people_pause_abort_and_undo(make_fleet, tmp_path):
@@ -184,6 +215,7 @@ def test_people_pause_abort_and_undo(make_fleet, tmp_path):
     assert [e for e in cloud.aws_events(mark) if e["kind"] == "call" and "Terminate" in e["operation"]] == []
     assert fleet.others[0].has_condition("RolloutPending", reason="Paused")
     check_commands(fleet, tmp_path / "new.yaml")
+    check_quota(fleet, tmp_path / "quota.yaml")
     order(cloud, name, paused=False)
     wait_revision(cloud, lambda r: phase(r) == "Complete", "the end of the roll-out")
     fleet.canary.wait(lambda _: fleet.settled(fleet.new), ROLLOUT, "the new image everywhere")

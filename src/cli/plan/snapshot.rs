@@ -216,20 +216,17 @@ impl ClusterSnapshot {
             }
             None => None,
         };
-        let mut context = stores.group_context(group, &self.planner);
-        if let Some((view, decided)) = &rollout {
-            let is_file = self.live_stores.is_some() && std::ptr::eq(stores, &raw const self.stores);
-            let taken = match &decided.choice {
-                // What the file means to the group in the end.
-                _ if is_file => Some(&view.target),
-                Choice::Take(take) => Some(&take.content),
-                Choice::Use { .. } => None,
-            };
-            if let Some(content) = taken {
-                context.active_boundaries = content.active.clone();
-                context.revision_wait = None;
-            }
-        }
+        let is_file = self.live_stores.is_some() && std::ptr::eq(stores, &raw const self.stores);
+        let taken = rollout.as_ref().and_then(|(view, decided)| match &decided.choice {
+            // What the file means to the group in the end.
+            _ if is_file => Some(&view.target),
+            Choice::Take(take) => Some(&take.content),
+            Choice::Use { .. } => None,
+        });
+        let context = match taken {
+            Some(content) => stores.group_context_with(group, &self.planner, &content.active),
+            None => stores.group_context(group, &self.planner),
+        };
         let mut planning = self.planner.plan(group, &context, MAX_CACHE_AGE, now).await?;
         // The first plan found a name conflict. Plan again with hashed names, as the controller does in its next reconcile.
         if self.planner.process_state.name_conflicts(&planning.plan.group) > 0 {

@@ -50,11 +50,8 @@ async fn forecast(
     planner: &Planner,
     now: Timestamp,
 ) -> Forecast {
-    let with = |content: &Stored| GroupContext {
-        active_boundaries: content.active.clone(),
-        lock: None,
-        ..stores.group_context(group, planner)
-    };
+    let with =
+        |content: &Stored| GroupContext { lock: None, ..stores.group_context_with(group, planner, &content.active) };
     let target = with(&view.target);
     if own.is_some_and(|own| has_same_effect(group, &with(own), &target)) {
         return Forecast::Untouched;
