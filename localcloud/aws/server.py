@@ -27,7 +27,7 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--cluster-version", default="1.32")
     parser.add_argument("--region", default="us-west-2")
     parser.add_argument("--iam", default="", help="endpoint of the simulated AWS of another region, which keeps IAM for both")
-    parser.add_argument("--service-cidr", default="10.96.0.0/16")
+    parser.add_argument("--service-cidr", default="172.20.0.0/16")
     parser.add_argument("--authentication-mode", choices=("CONFIG_MAP", "API_AND_CONFIG_MAP", "API"), default="CONFIG_MAP")
     return parser.parse_args(arguments)
 

@@ -114,6 +114,6 @@ class Settings:
     """The endpoint of the region that keeps IAM; empty for this one."""
     cluster_name: str = "demo"
     cluster_version: str = "1.32"
-    service_cidr: str = "10.96.0.0/16"
+    service_cidr: str = "172.20.0.0/16"
     authentication_mode: str = "CONFIG_MAP"
     account: str = ACCOUNT

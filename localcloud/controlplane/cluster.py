@@ -112,7 +112,7 @@ class Cluster:
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-account-key-file={key}",
             f"--service-account-signing-key-file={key}",
-            "--service-cluster-ip-range=10.96.0.0/16",
+            "--service-cluster-ip-range=172.20.0.0/16",
             f"--audit-policy-file={HERE / 'audit-policy.yaml'}",
             f"--audit-log-path={self.audit_log}",
             "--audit-log-maxsize=0",

@@ -21,7 +21,8 @@ CUSTOM_RANGE = "192.168.0.0/16"
 IPV6_BLOCK = "2600:1f14:abc:de00::/64"
 CLUSTERS = {
     "range": {"version": "1.32", "kubernetesNetworkConfig": {"serviceIpv4Cidr": CUSTOM_RANGE}},
-    # Of the two ranges that EKS assigns, a Windows node in a VPC of 10.0.0.0/16 assumes the second one.
+    # Of the two ranges that EKS assigns, a Windows node in a VPC of 10.0.0.0/16 assumes the second one, which the local
+    # cloud's own cluster has.
     "first": {"version": "1.32", "kubernetesNetworkConfig": {"serviceIpv4Cidr": "10.100.0.0/16"}},
     "second": {"version": "1.32", "kubernetesNetworkConfig": {"serviceIpv4Cidr": "172.20.0.0/16"}},
     "six": {"version": "1.32", "kubernetesNetworkConfig": {"ipFamily": "ipv6"}, "accessConfig": {"authenticationMode": "API"}},

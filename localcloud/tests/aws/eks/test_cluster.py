@@ -15,7 +15,7 @@ def test_describe_cluster_returns_vpc_endpoint_and_authentication_mode(aws, simu
     assert (cluster["status"], cluster["version"]) == ("ACTIVE", simulator.cluster_version)
     assert cluster["resourcesVpcConfig"]["vpcId"] == simulator.vpc
     assert cluster["resourcesVpcConfig"]["subnetIds"] == simulator.subnets
-    assert cluster["kubernetesNetworkConfig"]["serviceIpv4Cidr"] == "10.96.0.0/16"
+    assert cluster["kubernetesNetworkConfig"]["serviceIpv4Cidr"] == "172.20.0.0/16"
     assert cluster["accessConfig"]["authenticationMode"] == "CONFIG_MAP"
     assert base64.b64decode(cluster["certificateAuthority"]["data"])
     assert client_error(aws.eks.describe_cluster, name="no-such")[0] == "ResourceNotFoundException"

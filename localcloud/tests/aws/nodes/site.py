@@ -13,7 +13,7 @@ from localcloud.tests.aws.support import NUMBERS, TRUST, Control, events, wait_u
 AL2 = """#!/bin/bash
 set -o xtrace
 /etc/eks/bootstrap.sh {cluster} --use-max-pods false --b64-cluster-ca {ca} --apiserver-endpoint {endpoint} \\
-  --dns-cluster-ip 10.96.0.10 --kubelet-extra-args '--node-labels={labels} --register-with-taints=team=a:NoSchedule --max-pods=42'
+  --dns-cluster-ip 172.20.0.10 --kubelet-extra-args '--node-labels={labels} --register-with-taints=team=a:NoSchedule --max-pods=42'
 echo done
 """
 AL2023 = """MIME-Version: 1.0
@@ -33,7 +33,7 @@ Content-Type: application/node.eks.aws
 apiVersion: node.eks.aws/v1alpha1
 kind: NodeConfig
 spec:
-  cluster: {{name: {cluster}, apiServerEndpoint: "{endpoint}", certificateAuthority: {ca}, cidr: 10.96.0.0/16}}
+  cluster: {{name: {cluster}, apiServerEndpoint: "{endpoint}", certificateAuthority: {ca}, cidr: 172.20.0.0/16}}
   kubelet:
     flags: ["--node-labels={labels}", "--register-with-taints=team=a:NoSchedule"]
 --BOUNDARY--
@@ -52,7 +52,7 @@ max-pods = 42
 WINDOWS = """<powershell>
   [string]$EKSBootstrapScriptFile = "$env:ProgramFiles\\Amazon\\EKS\\Start-EKSBootstrap.ps1"
   & $EKSBootstrapScriptFile -EKSClusterName '{cluster}' -Base64ClusterCA {ca} -APIServerEndpoint '{endpoint}' `
-    -ServiceCIDR 10.96.0.0/16 -KubeletExtraArgs '--node-labels={labels} --register-with-taints=team=a:NoSchedule --max-pods=42' 3>&1 4>&1 5>&1 6>&1
+    -ServiceCIDR 172.20.0.0/16 -KubeletExtraArgs '--node-labels={labels} --register-with-taints=team=a:NoSchedule --max-pods=42' 3>&1 4>&1 5>&1 6>&1
 </powershell>
 """
 USER_DATA = {"amazonlinux2": AL2, "amazonlinux2023": AL2023, "bottlerocket": BOTTLEROCKET, "windows": WINDOWS}
