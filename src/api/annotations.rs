@@ -9,6 +9,7 @@ use super::enums::{OsFamily, ProvisionerKind, UserDataStage};
 use super::names::annotation;
 use super::redact::display_value;
 use super::schema::closest_match;
+use crate::util::calendar::parse_window;
 
 const PREFIX: &str = "instancemgr.keikoproj.io/";
 
@@ -24,13 +25,16 @@ const SWITCHES: [&str; 7] = [
 ];
 
 /// Annotations with other values, which the parts that read them check.
-const OTHERS: [&str; 6] = [
+const OTHERS: [&str; 9] = [
     annotation::CONFIRM_DELETION,
     annotation::DEFAULT_LABELS,
     annotation::OS_FAMILY,
     annotation::CUSTOM_NETWORKING_HOST_PODS,
     annotation::ROTATE_AT,
     annotation::RECONCILE_NOW,
+    annotation::DEFER_UNTIL,
+    annotation::APPROVE_REVISION,
+    annotation::WINDOW,
 ];
 
 /// The annotations of a group that the controller reads.
@@ -40,7 +44,13 @@ pub(crate) fn group_annotations() -> impl Iterator<Item = &'static str> {
 }
 
 /// Annotations that the controller reads from a Namespace.
-const ON_NAMESPACE: [&str; 2] = [annotation::CONFIG_EXCLUDED, annotation::LOCK_UPGRADES];
+const ON_NAMESPACE: [&str; 5] = [
+    annotation::CONFIG_EXCLUDED,
+    annotation::LOCK_UPGRADES,
+    annotation::DEFER_UNTIL,
+    annotation::APPROVE_REVISION,
+    annotation::WINDOW,
+];
 
 /// Annotations that only the provisioner `eks` reads.
 const OF_SCALING_GROUPS: [&str; 8] = [
@@ -154,6 +164,18 @@ fn problem(key: &str, value: &str) -> Option<String> {
         return (!is_understood && !is_false)
             .then(|| format!("{key} {shown} has no effect; use \"true\" or \"false\""));
     }
+    let trimmed = value.trim();
+    let wrong = match key {
+        _ if trimmed.is_empty() => None,
+        annotation::DEFER_UNTIL if trimmed.parse::<jiff::Timestamp>().is_err() => {
+            Some(format!("{trimmed:?} is no time; write it like \"2026-09-05T06:00:00Z\""))
+        }
+        annotation::WINDOW => parse_window(trimmed).err(),
+        _ => None,
+    };
+    if let Some(wrong) = wrong {
+        return Some(format!("{key} has no effect: {wrong}"));
+    }
     Some(match unknown_name(key)? {
         Some(near) => format!("{key} is not a known annotation; did you mean {near}?"),
         None => format!("{key} is not a known annotation; remove it"),
@@ -257,7 +279,8 @@ mod tests {
             let value = |key: &str| match key {
                 annotation::OS_FAMILY => "bottlerocket",
                 annotation::DEFAULT_LABELS => "a=b",
-                annotation::ROTATE_AT => "2026-01-31T08:00:00Z",
+                annotation::ROTATE_AT | annotation::DEFER_UNTIL => "2026-01-31T08:00:00Z",
+                annotation::WINDOW => "sat 02:00-06:00 UTC",
                 _ => "true",
             };
             let annotations = group_annotations().map(|key| (key.to_owned(), value(key).to_owned())).collect();
@@ -271,10 +294,13 @@ mod tests {
     #[test]
     fn annotations_of_groups_are_reported_on_a_namespace() {
         let on_namespace = |key: &str| ignored_on_namespace(&[(key.to_owned(), "true".to_owned())].into());
-        for key in [annotation::CONFIG_EXCLUDED, annotation::LOCK_UPGRADES] {
+        for key in [annotation::CONFIG_EXCLUDED, annotation::LOCK_UPGRADES, annotation::APPROVE_REVISION] {
             assert_eq!(on_namespace(key), [""; 0], "{key}");
         }
-        for key in group_annotations().filter(|key| *key != annotation::LOCK_UPGRADES) {
+        for (key, words) in [(annotation::DEFER_UNTIL, "is no time"), (annotation::WINDOW, "is not a window")] {
+            assert!(on_namespace(key)[0].contains(words), "{key}: {:?}", on_namespace(key));
+        }
+        for key in group_annotations().filter(|key| !ON_NAMESPACE.contains(key)) {
             assert_eq!(on_namespace(key), [format!("{key} has no effect on a Namespace; set it on the InstanceGroup")]);
         }
     }

@@ -51,6 +51,12 @@ pub(crate) mod annotation {
     pub(crate) const PROTECT_DELETION: &str = "instancemgr.keikoproj.io/protect-deletion";
     /// Group: its own name confirms the deletion of a protected group.
     pub(crate) const CONFIRM_DELETION: &str = "instancemgr.keikoproj.io/confirm-deletion";
+    /// Group or Namespace: time in RFC 3339 until which a revision of the boundaries is put off.
+    pub(crate) const DEFER_UNTIL: &str = "instancemgr.keikoproj.io/defer-until";
+    /// Group or Namespace: number, name, hash or release of the revision that is wanted now.
+    pub(crate) const APPROVE_REVISION: &str = "instancemgr.keikoproj.io/approve-revision";
+    /// Group or Namespace: "sat-sun 02:00-06:00 Europe/Berlin"; the tenant's own window for roll-outs.
+    pub(crate) const WINDOW: &str = "instancemgr.keikoproj.io/window";
     /// Node: record of a disruption in progress.
     pub(crate) const DISRUPTION: &str = "instancemgr.keikoproj.io/disruption";
     /// Node: time in RFC 3339 before which its drain, which timed out or was stopped by someone else, is not repeated.

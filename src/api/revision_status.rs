@@ -17,6 +17,10 @@ pub struct RolloutOrders {
     /// Whether the revision is taken back: all groups go back to the revision that they came from.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub aborted: bool,
+    /// Names of waves that an admin approved; `*` names all.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub approved: Vec<String>,
     /// Names of waves that the following waves do not wait for; `*` names all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
@@ -144,6 +148,9 @@ pub struct WaveStatus {
     /// Time in RFC 3339 at which the wave passed.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub passed: Option<String>,
+    /// What the wave waits for: an approval, a delay, or a time at which nodes may be replaced.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
 }
 
 /// State of a wave.

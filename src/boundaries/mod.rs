@@ -16,7 +16,9 @@ pub(crate) mod path;
 mod policy;
 mod provenance;
 mod quota;
+mod rollout_fields;
 mod rollout_policy;
+mod rollout_times;
 mod section;
 pub(crate) mod selector;
 #[cfg(test)]
@@ -34,4 +36,4 @@ pub(crate) use parse::{CONFIG_MAP_KEYS, ROLLOUT_KEY, content_hash};
 pub(crate) use policy::{Policy, PolicyViolation};
 pub(crate) use provenance::Source;
 pub(crate) use quota::{NamespaceUsage, QuotaClaim, QuotaRequest};
-pub(crate) use rollout_policy::{DEFAULT_HISTORY, OnFailure, RolloutPolicy, Wave, WithoutRotation};
+pub(crate) use rollout_policy::{Approval, DEFAULT_HISTORY, OnFailure, RolloutPolicy, Wave, WithoutRotation};

@@ -3,17 +3,34 @@
 
 use std::collections::BTreeMap;
 
-use jiff::SignedDuration;
-use serde_json::{Map, Value};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
 
 use super::error::{ConfigError, ConfigWarning};
+use super::policy::matches_glob;
+use super::rollout_fields::{exact_keys, number, one_of, parse_duration};
+use super::rollout_times::{
+    Deferral, Delay, parse_deferral, parse_delay, parse_freezes, parse_urgent_until, parse_windows,
+};
 use super::section::Section;
 use super::selector::AnnotationSelector;
-use crate::api::schema;
-use crate::util::duration;
+use crate::util::calendar::{self, Freeze, Window};
 
-const POLICY_KEYS: [&str; 6] = ["release", "waves", "onFailure", "withoutRotation", "patience", "history"];
-const WAVE_KEYS: [&str; 7] = ["name", "namespaces", "groups", "percent", "soak", "maxFailures", "atOnce"];
+const POLICY_KEYS: [&str; 11] = [
+    "release",
+    "waves",
+    "windows",
+    "freezes",
+    "deferral",
+    "delay",
+    "urgentUntil",
+    "onFailure",
+    "withoutRotation",
+    "patience",
+    "history",
+];
+const WAVE_KEYS: [&str; 9] =
+    ["name", "namespaces", "groups", "percent", "soak", "maxFailures", "atOnce", "approval", "windows"];
 
 /// The most waves of a policy: each is a line of the status.
 const MAX_WAVES: usize = 32;
@@ -25,6 +42,16 @@ pub(crate) struct RolloutPolicy {
     pub release: Option<String>,
     /// The waves in order; never empty. A group is in the first wave that selects it, and the last wave takes the rest.
     pub waves: Vec<Wave>,
+    /// When nodes may be replaced; empty for always.
+    pub windows: Vec<Window>,
+    /// When no nodes are replaced.
+    pub freezes: Vec<Freeze>,
+    /// How long tenants may put a revision off; the first that matches the namespace counts.
+    pub deferral: Vec<Deferral>,
+    /// How long after a revision's arrival its first wave opens; the first that matches the cluster counts.
+    pub delay: Vec<Delay>,
+    /// Until when waves, soaks, windows, freezes, deferrals, approvals and delays do not count.
+    pub urgent_until: Option<Timestamp>,
     /// What follows when more groups of a wave fail than it allows.
     pub on_failure: OnFailure,
     /// When groups take a revision that replaces none of their nodes.
@@ -52,6 +79,19 @@ pub(crate) struct Wave {
     pub max_failures: MaxFailures,
     /// How many groups of the wave may replace nodes at once; `None` for all of them.
     pub at_once: Option<usize>,
+    /// Whose approval it needs; `None` for nobody's.
+    pub approval: Option<Approval>,
+    /// When its nodes may be replaced, beside the windows of the policy; empty for always.
+    pub windows: Vec<Window>,
+}
+
+/// Whose approval a wave needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Approval {
+    /// An admin's, before it opens.
+    Admin,
+    /// That of each group's tenant, until the deadline of the deferral.
+    Tenants,
 }
 
 /// How many groups of a wave may fail.
@@ -105,6 +145,11 @@ impl RolloutPolicy {
         let policy = Self {
             release: Some(release).filter(|text| !text.is_empty()),
             waves: parse_waves(section, get("waves"), warnings)?,
+            windows: parse_windows(section, get("windows"), "windows")?,
+            freezes: parse_freezes(section, get("freezes"))?,
+            deferral: parse_deferral(section, get("deferral"))?,
+            delay: parse_delay(section, get("delay"))?,
+            urgent_until: parse_urgent_until(section, get("urgentUntil"))?,
             on_failure: one_of(
                 section,
                 get("onFailure"),
@@ -130,7 +175,39 @@ impl RolloutPolicy {
                 "write a duration such as 4h",
             ));
         }
+        policy.warn_about_approvals(section, warnings);
         Ok(Some(policy))
+    }
+
+    fn warn_about_approvals(&self, section: &Section, warnings: &mut Vec<ConfigWarning>) {
+        let index = self.waves.iter().position(|wave| wave.approval == Some(Approval::Tenants));
+        if let Some(index) = index.filter(|_| self.deferral.is_empty()) {
+            let remedy = || "set deferral, which says how long tenants may take".to_owned();
+            let path = format!("waves[{index}].approval");
+            section.warn(&path, "has no effect without deferral: the deadline is over at once", remedy, warnings);
+        }
+    }
+
+    /// How long tenants of a namespace may put a revision off from the opening of their wave; zero if not at all.
+    pub(crate) fn deferral_of(&self, namespace: &str) -> SignedDuration {
+        let found = self.deferral.iter().find(|deferral| matches_glob(&deferral.namespaces, namespace));
+        found.map(|deferral| deferral.max).unwrap_or_default()
+    }
+
+    /// How long after a revision's arrival its first wave opens in a cluster. Without the cluster's name, the longest counts.
+    pub(crate) fn delay_in(&self, cluster: Option<&str>) -> SignedDuration {
+        let found = match cluster {
+            Some(cluster) => self.delay.iter().find(|delay| matches_glob(&delay.clusters, cluster)),
+            None => self.delay.iter().max_by_key(|delay| delay.by),
+        };
+        found.map(|delay| delay.by).unwrap_or_default()
+    }
+
+    /// The waves whose windows and freezes leave no opening of half an hour within two weeks.
+    pub(crate) fn waves_without_opening(&self, now: Timestamp) -> Vec<&str> {
+        let opens =
+            |wave: &&Wave| calendar::opens_for_half_an_hour(&[&self.windows, &wave.windows], &self.freezes, now);
+        self.waves.iter().filter(|wave| !opens(wave)).map(|wave| wave.name.as_str()).collect()
     }
 }
 
@@ -179,6 +256,8 @@ fn parse_waves(section: &Section, value: &Value, warnings: &mut Vec<ConfigWarnin
             soak: SignedDuration::ZERO,
             max_failures: MaxFailures::Groups(0),
             at_once: None,
+            approval: None,
+            windows: vec![],
         });
     }
     Ok(waves)
@@ -211,74 +290,14 @@ fn parse_wave(section: &Section, item: &Value, at: &str) -> Result<Wave, ConfigE
         soak: parse_duration(section, get("soak"), &path("soak"), SignedDuration::ZERO)?,
         max_failures: parse_max_failures(section, get("maxFailures"), &path("maxFailures"))?,
         at_once: number(section, get("atOnce"), &path("atOnce"), 1..=100_000)?,
+        approval: one_of(
+            section,
+            get("approval"),
+            &path("approval"),
+            &[("admin", Some(Approval::Admin)), ("tenants", Some(Approval::Tenants))],
+        )?,
+        windows: parse_windows(section, get("windows"), &path("windows"))?,
         name,
-    })
-}
-
-/// A map whose keys are all known. Any other key is an error: the admin would wait for a brake that does not exist.
-fn exact_keys(section: &Section, value: &Value, at: &str, known: &[&str]) -> Result<Map<String, Value>, ConfigError> {
-    let mut found = Map::new();
-    let place = if at.is_empty() { "rollout" } else { at };
-    for (key, value) in section.map(value, at)? {
-        let path = if at.is_empty() { key.clone() } else { format!("{at}.{key}") };
-        let Some(name) = known.iter().find(|name| name.eq_ignore_ascii_case(key)) else {
-            let remedy = schema::closest_match(key, known.iter().copied())
-                .map_or_else(|| format!("use one of {}", known.join(", ")), |near| format!("did you mean {near:?}?"));
-            return Err(section.error(&path, &format!("is not a known key of {place}"), &remedy));
-        };
-        if found.insert((*name).to_owned(), value.clone()).is_some() {
-            return Err(section.error(&path, &format!("is a duplicate of {name}"), "remove the duplicate"));
-        }
-    }
-    Ok(found)
-}
-
-fn one_of<T: Copy + Default>(
-    section: &Section,
-    value: &Value,
-    path: &str,
-    words: &[(&str, T)],
-) -> Result<T, ConfigError> {
-    let text = section.text(value, path)?;
-    if text.is_empty() {
-        return Ok(T::default());
-    }
-    let found = words.iter().find(|(word, _)| word.eq_ignore_ascii_case(&text));
-    found.map(|(_, meaning)| *meaning).ok_or_else(|| {
-        let names: Vec<_> = words.iter().map(|(word, _)| *word).collect();
-        section.error(path, &format!("{text:?} is not a known value"), &format!("use one of {}", names.join(", ")))
-    })
-}
-
-fn parse_duration(
-    section: &Section,
-    value: &Value,
-    path: &str,
-    default: SignedDuration,
-) -> Result<SignedDuration, ConfigError> {
-    let text = section.text(value, path)?;
-    if text.is_empty() {
-        return Ok(default);
-    }
-    duration::parse(&text).filter(|duration| *duration <= SignedDuration::from_hours(24 * 366)).ok_or_else(|| {
-        let remedy = "write a duration of at most a year with its units, such as 90s, 2h or 24h";
-        section.error(path, &format!("{text:?} is not a valid duration"), remedy)
-    })
-}
-
-fn number(
-    section: &Section,
-    value: &Value,
-    path: &str,
-    range: std::ops::RangeInclusive<usize>,
-) -> Result<Option<usize>, ConfigError> {
-    if value.is_null() {
-        return Ok(None);
-    }
-    let found = value.as_u64().and_then(|number| usize::try_from(number).ok());
-    found.filter(|number| range.contains(number)).map(Some).ok_or_else(|| {
-        let remedy = format!("write a whole number from {} to {}", range.start(), range.end());
-        section.error(path, &format!("{value} is out of range"), &remedy)
     })
 }
 
@@ -352,6 +371,23 @@ mod tests {
             ("patience: 0s", 1, "patience: is zero"),
             ("history: 0", 1, "history: 0 is out of range"),
             ("[a]", 1, "is not a map"),
+            ("windows:\n- {days: [mon, tues day], from: '22:00', to: '04:00', zone: UTC}", 2, "windows[0].days[1]"),
+            ("windows:\n- {from: '22:00', to: '04:00'}", 2, "windows[0]: has no zone"),
+            ("windows:\n- {from: '22:00', to: '04:00', zone: Europe/Berln}", 2, "did you mean Europe/Berlin?"),
+            ("windows:\n- {from: '2200', to: '04:00', zone: UTC}", 2, "windows[0].from: \"2200\" is no time of day"),
+            ("windows:\n- {from: '22:00', zone: UTC}", 2, "windows[0]: has no time to"),
+            ("windows:\n- {days: [], from: '22:00', to: '04:00', zone: UTC}", 2, "windows[0].days: is empty"),
+            ("windows:\n- {hours: '22-04', zone: UTC}", 2, "hours: is not a known key of windows[0]"),
+            ("waves:\n- name: a\n  windows: [{from: '1:00'}]", 3, "waves[0].windows[0]"),
+            ("freezes:\n- {from: 2026-12-18, zone: UTC}", 2, "freezes[0]: has no day to"),
+            ("freezes:\n- {from: 2026-12-18, to: 2026-12-01, zone: UTC}", 2, "ends before it begins"),
+            ("freezes:\n- {from: 18.12.2026, to: 2026-12-01, zone: UTC}", 2, "is no day"),
+            ("deferral: 168h", 1, "deferral: is not a list"),
+            ("deferral:\n- {max: 1h}", 2, "deferral[0]: has no namespaces"),
+            ("deferral:\n- {namespaces: '*'}", 2, "deferral[0]: has no max"),
+            ("delay:\n- {clusters: '*', by: soon}", 2, "\"soon\" is not a valid duration"),
+            ("urgentUntil: tomorrow", 1, "is no time"),
+            ("waves:\n- name: a\n  approval: boss", 3, "use one of admin, tenants"),
         ] {
             let error = parse(text).expect_err(text);
             assert!(error.contains(words), "{text:?}: {error}");
@@ -364,6 +400,29 @@ mod tests {
         let (_, warnings) = parse("waves: [{name: a}, {name: b, percent: 10}]").expect("a policy");
         assert!(warnings.iter().any(|text| text.contains("waves[0]") && text.contains("selects every group")));
         assert!(warnings.iter().any(|text| text.contains("waves[1].percent") && text.contains("has no effect")));
+    }
+
+    /// A policy whose windows never meet would hold a security fix for ever, and say nothing.
+    #[test]
+    fn waves_that_never_open_are_found() {
+        let night = "{from: '22:00', to: '04:00', zone: UTC}";
+        let text = format!(
+            "windows: [{night}]\nwaves:\n- {{name: a, windows: [{{from: '12:00', to: '13:00', zone: UTC}}]}}\n- {{name: b}}"
+        );
+        let policy = parse(&text).expect("a policy").0.expect("a policy");
+        assert_eq!(policy.waves_without_opening("2026-08-20T12:00:00Z".parse().expect("a time")), ["a"]);
+        let (_, warnings) = parse("waves: [{name: a, approval: tenants}]").expect("a policy");
+        assert!(warnings[0].contains("waves[0].approval") && warnings[0].contains("without deferral"), "{warnings:?}");
+    }
+
+    #[test]
+    fn deferral_and_delay_are_those_of_the_first_match() {
+        let text = "deferral: [{namespaces: 'pci-*', max: 720h}, {namespaces: '*', max: 168h}]\ndelay: [{clusters: '*-dev', by: 0s}, {clusters: '*', by: 48h}]";
+        let policy = parse(text).expect("a policy").0.expect("a policy");
+        let hours = SignedDuration::from_hours;
+        assert_eq!((policy.deferral_of("pci-a"), policy.deferral_of("team-a")), (hours(720), hours(168)));
+        let delays = [Some("eu-dev"), Some("eu-prod"), None].map(|cluster| policy.delay_in(cluster));
+        assert_eq!(delays, [hours(0), hours(48), hours(48)]);
     }
 
     #[test]

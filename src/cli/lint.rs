@@ -6,6 +6,7 @@ use std::{
     process::ExitCode,
 };
 
+use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -15,7 +16,7 @@ use super::input::{
 use super::output;
 use crate::api::spec_error::SpecError;
 use crate::api::{GroupId, InstanceGroup, InstanceGroupSpec, ProvisionerKind, decode_spec_with_errors, group_id};
-use crate::boundaries::{Boundaries, MergedSpec, merge_empty_group, yaml};
+use crate::boundaries::{Boundaries, MergedSpec, ROLLOUT_KEY, merge_empty_group, yaml};
 use crate::provisioner::{eks, fargate, nodegroup};
 
 /// Check the ConfigMap of boundaries, for CI; needs no cluster
@@ -106,8 +107,21 @@ fn lint_file(path: &PathBuf, stdin: &mut dyn Read) -> anyhow::Result<Vec<Diagnos
             |new: &Unusable| found.iter().any(|old| old.location == new.0.location && old.message.contains(&new.1));
         let new: Vec<_> = unusable.into_iter().filter(|new| !is_known(new)).map(|(diagnostic, _)| diagnostic).collect();
         found.extend(new);
+        found.extend(never_opened(object, &boundaries));
     }
     Ok(found)
+}
+
+/// The waves whose windows and freezes leave no time to replace a node.
+fn never_opened(object: &ManifestObject, boundaries: &Boundaries) -> Option<Diagnostic> {
+    let policy = boundaries.rollout.as_ref()?;
+    let waves = policy.waves_without_opening(Timestamp::now()).join(", ");
+    let text = object.value["data"][ROLLOUT_KEY].as_str().unwrap_or_default();
+    let message = format!(
+        "{ROLLOUT_KEY}: windows and freezes leave no opening of half an hour within two weeks for the waves {waves}; let the windows of a wave and of the policy overlap, or end a freeze"
+    );
+    let location = location_in_key(object, ROLLOUT_KEY, yaml::locate(text, 0, "windows"));
+    (!waves.is_empty()).then_some(Diagnostic { location, message, warning: true })
 }
 
 /// A finding with the field that it is about.

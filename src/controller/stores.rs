@@ -156,6 +156,7 @@ impl Stores {
         GroupContext {
             lock: self.locks(group, annotations.as_ref()).describe(),
             namespace_annotations: annotations,
+            hold: None,
             active_boundaries: self.boundaries.get(),
             map_roles: self.map_roles(),
             group_index: self.group_index.clone(),

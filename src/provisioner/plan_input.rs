@@ -15,6 +15,8 @@ pub struct PlanContext<'a> {
     pub status: &'a InstanceGroupStatus,
     /// Which object carries `lock-upgrades`, for messages; `None` without a lock.
     pub lock: Option<&'a str>,
+    /// Why no node may be begun to be replaced, while what has begun is finished; `None` when nodes may be.
+    pub hold: Option<&'a str>,
     /// Settings of this process.
     pub settings: &'a Settings,
     /// Writes that this process repeated without effect.
@@ -42,6 +44,7 @@ impl<Resolved, State> Snapshot<Resolved, State> {
             observed: &self.observed,
             status: context.status,
             lock: context.lock,
+            hold: context.hold,
             config_retention: context.settings.config_retention,
             timing: &context.settings.timing,
             ineffective_writes: context.ineffective_writes,
@@ -61,6 +64,8 @@ pub struct PlanInput<'a, Resolved, State> {
     pub status: &'a InstanceGroupStatus,
     /// Which object carries `lock-upgrades`, for messages; `None` without a lock.
     pub lock: Option<&'a str>,
+    /// Why no node may be begun to be replaced, while what has begun is finished; `None` when nodes may be.
+    pub hold: Option<&'a str>,
     /// `--config-retention`: how many unused launch template versions are kept.
     pub config_retention: usize,
     /// Durations.

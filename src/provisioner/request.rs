@@ -39,6 +39,8 @@ pub(crate) struct PlanRequest<'a> {
     pub status: &'a InstanceGroupStatus,
     /// Which object carries `lock-upgrades`, for messages; `None` without a lock.
     pub lock: Option<&'a str>,
+    /// Why no node may be begun to be replaced, while what has begun is finished; `None` when nodes may be.
+    pub hold: Option<&'a str>,
     /// Recommendations about spot instances.
     pub recommendations: &'a Recommendations,
     /// The admin's policy; `None` without one.
@@ -76,6 +78,7 @@ impl<'a> PlanRequest<'a> {
         PlanContext {
             status: self.status,
             lock: self.lock,
+            hold: self.hold,
             settings: self.settings,
             ineffective_writes: self.ineffective_writes,
             refusal: self.refusal,

@@ -2,8 +2,10 @@
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::gates;
 use super::group::{Forecast, GroupFacts};
 use super::view::{RolloutView, Stored};
+use super::wait::{Hold, Wait, WaitReason};
 use crate::api::{RolloutPhase, RolloutRecord, WaveState, rfc3339};
 use crate::boundaries::WithoutRotation;
 
@@ -16,8 +18,8 @@ pub(crate) enum Choice {
         content: Option<Stored>,
         /// Why it does not take the target now; `None` when it has it, or needs nothing of it.
         waits: Option<Wait>,
-        /// Why no node of it is replaced now, as a phrase for messages; `None` when nodes may be.
-        hold: Option<String>,
+        /// Why no node of it is replaced now; `None` when nodes may be.
+        hold: Option<Hold>,
     },
     /// The group takes another content: that is recorded in its status before anything is made from it.
     Take(Take),
@@ -39,6 +41,8 @@ pub(crate) struct Take {
 pub(crate) enum TakeReason {
     /// Its wave is open.
     Wave(String),
+    /// Its tenant wants it now, ahead of this wave.
+    Approved(String),
     /// No node is replaced for it.
     InPlace,
     /// The ConfigMap went back to a content that was complete before.
@@ -51,67 +55,6 @@ pub(crate) enum TakeReason {
     Returned,
     /// The revision that the group took was superseded before a node was replaced for it.
     Superseded,
-}
-
-/// Why a group does not take the target now.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Wait {
-    /// In one word.
-    pub reason: WaitReason,
-    /// In a sentence.
-    pub message: String,
-}
-
-/// Why a group does not take the target now, in one word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display)]
-pub(crate) enum WaitReason {
-    /// The controller finds out what the target means for each group.
-    Assessing,
-    /// A wave before the group's has not passed.
-    WaveNotOpen,
-    /// As many groups of the wave replace nodes as may do so at once.
-    WaveBusy,
-    /// People paused the roll-out.
-    Paused,
-    /// Groups failed.
-    Halted,
-    /// The target is taken back.
-    TakenBack,
-    /// `lock-upgrades` is set.
-    Locked,
-    /// The target failed on this group before.
-    FailedBefore,
-    /// The group could not use it.
-    CannotUse,
-    /// An order leaves the group out.
-    LeftOut,
-    /// No node was replaced for as long as the policy's patience.
-    Stuck,
-    /// The live ConfigMap is broken, missing, or locked by `lock-upgrades`.
-    ConfigHolds,
-    /// The content that the group has is not stored.
-    RevisionUnknown,
-}
-
-impl WaitReason {
-    /// Whether the group's wave does not wait for it.
-    pub(crate) fn is_out(self) -> bool {
-        match self {
-            Self::Locked
-            | Self::FailedBefore
-            | Self::CannotUse
-            | Self::LeftOut
-            | Self::Stuck
-            | Self::RevisionUnknown => true,
-            Self::Assessing
-            | Self::WaveNotOpen
-            | Self::WaveBusy
-            | Self::Paused
-            | Self::Halted
-            | Self::TakenBack
-            | Self::ConfigHolds => false,
-        }
-    }
 }
 
 /// What the decision about a group depends on beside the roll-out and the group.
@@ -167,8 +110,7 @@ fn own_content(input: &ChoiceInput) -> Own {
     }
     let stable = || view.stable.clone().unwrap_or_else(|| view.target.clone());
     if group.status.is_unwritten() {
-        let is_open =
-            matches!(view.wave_state(group.wave(view)), WaveState::Open | WaveState::Soaking | WaveState::Passed);
+        let is_open = view.is_wave_open(group.wave(view), input.now) || gates::is_approved(view, group);
         let takes_new = matches!(view.phase(), RolloutPhase::Rolling | RolloutPhase::Complete) && is_open;
         return Own::Known(if takes_new { view.target.clone() } else { stable() });
     }
@@ -209,14 +151,15 @@ fn choose_on_target(input: &ChoiceInput, own: Stored) -> Choice {
     }
     // A tenant's own edit goes on while the roll-out is halted.
     let is_of_rollout = group.took(&own) && group.record().and_then(|r| r.generation) == Some(group.generation);
+    let stop = |what| Some(Hold { why: format!("the roll-out of {}, which is {what},", own.name), gives_back: true });
     let hold = if !is_of_rollout || group.is_settled() {
         None
     } else if phase == RolloutPhase::Halted {
-        Some(format!("the roll-out of {}, which is halted,", own.name))
+        stop("halted")
     } else if view.orders.paused && !matches!(phase, RolloutPhase::Returning | RolloutPhase::Aborted) {
-        Some(format!("the roll-out of {}, which is paused,", own.name))
+        stop("paused")
     } else {
-        None
+        gates::hold(view, group, input.now).map(|why| Hold { why, gives_back: false })
     };
     keep(Some(own), None, hold)
 }
@@ -258,8 +201,9 @@ fn choose_behind(input: &ChoiceInput, own: Stored) -> Choice {
     }
     let index = group.wave(view);
     let wave = &view.policy.waves[index];
-    match view.wave_state(index) {
-        WaveState::Waiting => {
+    let is_approved = gates::is_approved(view, group);
+    match (input.has_room)(index) {
+        _ if !is_approved && !view.is_wave_open(index, input.now) => {
             let (position, count) = (index + 1, view.policy.waves.len());
             let text = format!(
                 "{} reaches the group in wave {} ({position} of {count}), which is not open yet; until then it keeps {}",
@@ -267,16 +211,18 @@ fn choose_behind(input: &ChoiceInput, own: Stored) -> Choice {
             );
             wait(own, WaitReason::WaveNotOpen, text)
         }
-        WaveState::Open | WaveState::Soaking | WaveState::Passed if !(input.has_room)(index) => {
+        false => {
             let text = format!(
                 "as many groups of wave {} replace nodes for {} as its atOnce allows; until one is done the group keeps {}",
                 wave.name, view.target.name, own.name
             );
             wait(own, WaitReason::WaveBusy, text)
         }
-        WaveState::Open | WaveState::Soaking | WaveState::Passed => {
-            take(input, view.target.clone(), TakeReason::Wave(wave.name.clone()))
+        true if let Some(wait) = gates::wait(view, group, index, input.now) => keep(Some(own), Some(wait), None),
+        true if is_approved && view.wave_state(index) == WaveState::Waiting => {
+            take(input, view.target.clone(), TakeReason::Approved(wave.name.clone()))
         }
+        true => take(input, view.target.clone(), TakeReason::Wave(wave.name.clone())),
     }
 }
 
@@ -322,7 +268,8 @@ fn choose_unknown(input: &ChoiceInput) -> Choice {
     let ChoiceInput { view, group, .. } = input;
     let recorded = group.status.boundaries_revision.as_deref().unwrap_or_default();
     let index = group.wave(view);
-    let is_open = view.phase() == RolloutPhase::Complete || view.wave_state(index) != WaveState::Waiting;
+    let is_open = view.phase() == RolloutPhase::Complete
+        || (view.is_wave_open(index, input.now) && gates::wait(view, group, index, input.now).is_none());
     if order_against(input).is_none() && (view.is_way_back() || is_open) {
         return take(input, view.target.clone(), TakeReason::Wave(view.policy.waves[index].name.clone()));
     }
@@ -333,7 +280,7 @@ fn choose_unknown(input: &ChoiceInput) -> Choice {
     keep(None, Some(Wait { reason: WaitReason::RevisionUnknown, message }), None)
 }
 
-fn keep(content: Option<Stored>, waits: Option<Wait>, hold: Option<String>) -> Choice {
+fn keep(content: Option<Stored>, waits: Option<Wait>, hold: Option<Hold>) -> Choice {
     Choice::Use { content, waits, hold }
 }
 
@@ -356,9 +303,11 @@ fn take(input: &ChoiceInput, content: Stored, why: TakeReason) -> Choice {
         .recorded(view)
         .is_some_and(|own| group.took(own) && view.stable.as_ref().is_some_and(|stable| stable.hash != own.hash));
     let (carried, came_from) = match why {
-        TakeReason::Wave(_) if has_unproven => (None, old.previous.clone()),
+        TakeReason::Wave(_) | TakeReason::Approved(_) if has_unproven => (None, old.previous.clone()),
         TakeReason::InPlace if has_unproven => (Some(old.clone()), old.previous.clone()),
-        TakeReason::Wave(_) | TakeReason::InPlace => (None, group.status.boundaries_revision.clone()),
+        TakeReason::Wave(_) | TakeReason::Approved(_) | TakeReason::InPlace => {
+            (None, group.status.boundaries_revision.clone())
+        }
         // A way back is no step from which a group could go back again.
         TakeReason::WayBack
         | TakeReason::Included
@@ -374,7 +323,7 @@ fn take(input: &ChoiceInput, content: Stored, why: TakeReason) -> Choice {
     let record = RolloutRecord {
         revision: Some(if is_target { target.clone() } else { content.name.clone() }),
         wave: match &why {
-            TakeReason::Wave(wave) => Some(wave.clone()),
+            TakeReason::Wave(wave) | TakeReason::Approved(wave) => Some(wave.clone()),
             _ => carried.as_ref().and_then(|old| old.wave.clone()),
         },
         previous: came_from,

@@ -4,6 +4,7 @@
 
 mod change;
 mod choose;
+mod gates;
 mod group;
 mod history;
 mod progress;
@@ -11,11 +12,16 @@ mod survey;
 #[cfg(test)]
 mod tests;
 mod view;
+mod wait;
 
 pub(crate) use change::changes;
-pub(crate) use choose::{Choice, ChoiceInput, Take, TakeReason, Wait, choose};
+pub(crate) use choose::{Choice, ChoiceInput, Take, TakeReason, choose};
+pub(crate) use gates::urgent_until;
 pub(crate) use group::{Forecast, GroupFacts};
 pub(crate) use history::{Current, History, HistoryStep, next_step, sorted};
 pub(crate) use progress::{ProgressInput, advance};
 pub(crate) use survey::{Survey, WaveSurvey};
 pub(crate) use view::{RolloutView, Stored};
+pub(crate) use wait::Wait;
+#[cfg(test)]
+pub(crate) use wait::WaitReason;

@@ -154,9 +154,16 @@ fn step_waves(input: &ProgressInput, waves: &mut [WaveStatus]) -> Vec<String> {
     let can_open = !view.orders.paused && view.config_problem.is_none();
     for ((wave, found), status) in view.policy.waves.iter().zip(&input.survey.waves).zip(waves) {
         let is_busy = found.waiting > 0 || found.rolling > 0;
-        if status.state == Some(WaveState::Waiting) && is_next && can_open {
-            status.state = Some(WaveState::Open);
-            status.opened = Some(rfc3339(input.now));
+        let is_waiting = status.state == Some(WaveState::Waiting);
+        let is_urgent = view.urgent_until(input.now).is_some();
+        let is_due = can_open && (is_next || is_urgent);
+        status.why = None;
+        if is_waiting && is_due {
+            status.why = view.opening_waits_for(wave, input.now);
+            if status.why.is_none() {
+                status.state = Some(WaveState::Open);
+                status.opened = Some(rfc3339(input.now));
+            }
         }
         if status.state == Some(WaveState::Open) && !is_busy {
             status.state = Some(WaveState::Soaking);
@@ -168,6 +175,9 @@ fn step_waves(input: &ProgressInput, waves: &mut [WaveStatus]) -> Vec<String> {
             status.settled = None;
         }
         let is_open = matches!(status.state, Some(WaveState::Open | WaveState::Soaking));
+        if status.state == Some(WaveState::Open) && !is_urgent {
+            status.why = view.wave_is_closed(wave, input.now);
+        }
         if status.state == Some(WaveState::Soaking) && has_soaked(input, wave, found, status) {
             ready.push(wave.name.clone());
         }
@@ -184,7 +194,7 @@ fn step_waves(input: &ProgressInput, waves: &mut [WaveStatus]) -> Vec<String> {
 /// Whether the soak of a wave is over: on the wall clock, and on the monotonic one for what this process saw settle.
 fn has_soaked(input: &ProgressInput, wave: &Wave, found: &WaveSurvey, status: &WaveStatus) -> bool {
     // Nothing ran the revision, so there is nothing to watch.
-    if found.done == 0 {
+    if found.done == 0 || input.view.urgent_until(input.now).is_some() {
         return true;
     }
     let settled: Option<Timestamp> = status.settled.as_deref().and_then(|text| text.parse().ok());

@@ -2,9 +2,10 @@
 
 use jiff::Timestamp;
 
-use super::choose::{Choice, TakeReason, Wait, WaitReason};
+use super::choose::{Choice, TakeReason};
 use super::group::{Forecast, GroupFacts, uid_hash};
 use super::view::RolloutView;
+use super::wait::{Wait, WaitReason};
 use crate::api::names::condition;
 use crate::api::{GroupBehind, RolloutCounts};
 
@@ -41,6 +42,8 @@ pub(crate) struct WaveSurvey {
     pub waiting: usize,
     /// Those whose nodes are being replaced.
     pub rolling: usize,
+    /// Those of them that a window, a freeze, a pause or a halt holds.
+    pub paused: usize,
     /// Those all of whose nodes run the target.
     pub done: usize,
     /// Those on which it failed, or that cannot use it.
@@ -119,7 +122,10 @@ impl Survey {
         let mut behind = None;
         match standing {
             Standing::Waiting => wave.waiting += 1,
-            Standing::Rolling => wave.rolling += 1,
+            Standing::Rolling => {
+                wave.rolling += 1;
+                wave.paused += usize::from(matches!(choice, Choice::Use { hold: Some(_), .. }));
+            }
             Standing::Done(at) => {
                 wave.done += 1;
                 self.counts.done += 1;
@@ -156,7 +162,7 @@ fn standing(view: &RolloutView, group: &GroupFacts, choice: &Choice, is_stuck: b
     match choice {
         Choice::Take(take) => match &take.why {
             TakeReason::Failed(failure) => Standing::Failed(failure.clone()),
-            TakeReason::Wave(_) => Standing::Waiting,
+            TakeReason::Wave(_) | TakeReason::Approved(_) => Standing::Waiting,
             TakeReason::InPlace
             | TakeReason::WayBack
             | TakeReason::Included

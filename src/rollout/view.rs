@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use jiff::{SignedDuration, Timestamp};
+
 use crate::api::names::annotation;
 use crate::api::{
     BoundariesRevision, BoundariesRevisionStatus, RevisionSource, RolloutOrders, RolloutPhase, WaveState,
@@ -46,6 +48,10 @@ pub(crate) struct RolloutView {
     pub orders: RolloutOrders,
     /// What is recorded of its progress.
     pub status: BoundariesRevisionStatus,
+    /// When the target's object was created.
+    pub created: Option<Timestamp>,
+    /// How long after the target's arrival its first wave opens in this cluster.
+    pub delay: SignedDuration,
     /// Older revisions whose roll-out was under way when the target came, with their resourceVersion.
     pub superseded: Vec<(String, String)>,
     /// Why no group is given the target now: the live ConfigMap is broken, missing or locked.
@@ -54,11 +60,12 @@ pub(crate) struct RolloutView {
 
 impl RolloutView {
     /// The roll-out of `active`, which must be among the stored revisions. `None` without a policy, or when the content is
-    /// not stored yet. `known` supplies contents that were parsed before.
+    /// not stored yet. `known` supplies contents that were parsed before, and `cluster` is the cluster's name.
     pub(crate) fn new(
         revisions: &[BoundariesRevision],
         active: &Arc<ActiveBoundaries>,
         known: Option<&RolloutView>,
+        cluster: Option<&str>,
     ) -> Option<Self> {
         let sorted = sorted(revisions);
         let object = sorted.iter().rev().find(|revision| revision.spec.hash == active.revision)?;
@@ -96,6 +103,8 @@ impl RolloutView {
         stored.insert(target.hash.clone(), target.clone());
         Some(Self {
             uid: object.metadata.uid.clone().unwrap_or_default(),
+            created: object.metadata.creation_timestamp.as_ref().map(|at| at.0),
+            delay: policy.delay_in(cluster),
             resource_version: object.metadata.resource_version.clone().unwrap_or_default(),
             superseded: older.filter(was_under_way).filter_map(identity).collect(),
             config_problem: match &active.source {
@@ -118,13 +127,14 @@ impl RolloutView {
         before: Option<&BTreeMap<String, String>>,
         data: &BTreeMap<String, String>,
         active: &Arc<ActiveBoundaries>,
+        cluster: Option<&str>,
     ) -> Option<Self> {
         let mut all = revisions.to_vec();
         let (current, history) = (Current { data, from: RevisionSource::default() }, History::default());
         while let Some(HistoryStep::Create(missing)) = next_step(&all, before, &current, &history, "") {
             all.push(*missing);
         }
-        Self::new(&all, active, None)
+        Self::new(&all, active, None, cluster)
     }
 
     /// The same while a lock of the ConfigMap keeps it from every further group. It is not the lock of each group, which its

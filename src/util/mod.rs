@@ -1,7 +1,9 @@
-//! Small helpers without dependencies on the rest of the crate: digests, durations, escaping, lookups and redaction.
+//! Small helpers without dependencies on the rest of the crate: calendars, digests, durations, escaping, lookups and redaction.
 
+pub(crate) mod calendar;
 pub(crate) mod digest;
 pub mod duration;
 pub(crate) mod escape;
 pub mod lookup;
 pub(crate) mod redact;
+pub(crate) mod similar;

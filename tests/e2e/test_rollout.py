@@ -1,5 +1,6 @@
 """Roll-outs of an admin's change in waves: order, soak, halt, way back, orders, restarts."""
 
+import calendar
 import random
 import time
 
@@ -245,6 +246,43 @@ def test_a_killed_controller_ends_where_an_undisturbed_one_does(make_fleet, seed
     rest = min(first_change(group, mark) for group in fleet.others)
     assert found["status"]["waves"][0]["passed"][:19] <= rest
     assert max(group.max_unavailable_seen() for group in fleet.groups) == 1
+
+
+def next_minute(after):
+    """The hour and minute that begins at least so many seconds from now."""
+    return time.strftime("%H:%M", time.gmtime((time.time() + after) // 60 * 60 + 60))
+
+
+@pytest.mark.private
+@pytest.mark.long
+def test_windows_approvals_and_deferrals_decide_when(make_fleet):
+    """An admin's night, a change board and a tenant with a release of its own: none of them is overrun, and none holds it for ever."""
+    fleet = make_fleet(policy(soak="1s"))
+    cloud, (canary, late, other) = fleet.cloud, fleet.groups
+    mark, opens = cloud.log_position(), next_minute(20)
+    times = {
+        "windows": [{"from": opens, "to": next_minute(20 * 60), "zone": "UTC"}],
+        "deferral": [{"namespaces": "*", "max": "40s"}],
+        "waves": [{"name": "canary", "namespaces": "rollout/wave = canary"}, {"name": "rest", "approval": "admin"}],
+    }
+    cloud.edit_config_map(lambda data: data.update(rollout=yaml.safe_dump(times)))
+    cloud.patch(f"/api/v1/namespaces/{fleet.tenants[1].namespace}", {"metadata": {"annotations": {harness.PREFIX + "defer-until": "2099-01-01T00:00:00Z"}}})
+    set_image(cloud, fleet.new)
+    pending = canary.wait(lambda _: canary.has_condition("RolloutPending", reason="WindowClosed"), ROLLOUT, "the closed window")
+    assert f"T{opens}:00Z" in pending["message"] and canary.has_condition("Ready") and canary.writes(mark) == []
+    found = wait_revision(cloud, lambda r: waves(r).get("canary") == "Passed", "the canary wave")
+    assert found["status"]["waves"][0]["settled"][11:16] >= opens and launched_images(canary) == {fleet.new}
+    status = test_plan.run(cloud, "rollout", "status").stdout
+    assert "wave rest (2 of 2) waits for an approval: instance-manager rollout approve r2 --wave rest" in status, status
+    assert [late.writes(mark), other.writes(mark)] == [[], []]
+    approved = test_plan.run(cloud, "rollout", "approve", "2", "--wave", "rest")
+    assert approved.returncode == 0 and "wave rest is approved" in approved.stdout, approved
+    late.wait(lambda _: late.has_condition("RolloutPending", reason="Deferred"), ROLLOUT, "the deferral")
+    other.wait(lambda _: launched_images(other) == {fleet.new}, ROLLOUT, "the new image of the other group")
+    wait_revision(cloud, lambda r: phase(r) == "Complete", "the end, which waits for no tenant")
+    late.wait(lambda _: fleet.settled(fleet.new), ROLLOUT, "the end of the deferral")
+    seconds = [calendar.timegm(time.strptime(at[:19], "%Y-%m-%dT%H:%M:%S")) for at in (newest(cloud)["status"]["waves"][1]["opened"], first_change(late, mark))]
+    assert 39 <= seconds[1] - seconds[0] <= ROLLOUT, "the deadline is counted from the opening of the wave"
 
 
 @pytest.mark.private

@@ -24,6 +24,16 @@ fn samples_are_clean() {
     }
 }
 
+/// Such a roll-out waits for ever, and its admin would find out with the next security fix.
+#[test]
+fn windows_that_never_meet_are_a_warning() {
+    let text = "kind: ConfigMap\nmetadata: {name: instance-manager}\ndata:\n  rollout: |\n    windows:\n    - {from: '22:00', to: '04:00', zone: UTC}\n    waves:\n    - name: day\n      percent: 5\n      windows: [{from: '09:00', to: '17:00', zone: UTC}]\n    - name: rest\n";
+    let (status, found) = lint(text, &["-".into()]);
+    assert_eq!(status, 1);
+    let line = found.iter().find(|line| line.contains("leave no opening")).expect("a warning");
+    assert!(line.starts_with("<stdin>:6: warning: rollout: ") && line.contains("for the waves day;"), "{line}");
+}
+
 #[test]
 fn findings_name_file_line_and_field() {
     let text = r#"apiVersion: v1

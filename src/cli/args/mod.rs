@@ -19,8 +19,8 @@ use crate::telemetry::logging::LogFormat;
 pub(crate) use connection::Target;
 pub use connection::{ConnectionArgs, NamespaceArgs, ScopeArgs};
 pub use rollout::{
-    HistoryArgs, OrderArgs, RevisionsArgs, RolloutArgs, RolloutCommand, RolloutStatusArgs, RolloutWaitArgs, SkipArgs,
-    UndoArgs,
+    ApproveArgs, HistoryArgs, OrderArgs, RevisionsArgs, RolloutArgs, RolloutCommand, RolloutStatusArgs,
+    RolloutWaitArgs, SkipArgs, UndoArgs,
 };
 pub(crate) use values::{Awaited, GroupRef, ListenAddress, OutputFormat};
 use values::{parse_bool, parse_duration, parse_minutes, parse_scaling_configuration};

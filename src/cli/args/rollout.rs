@@ -39,6 +39,9 @@ pub enum RolloutCommand {
     #[command(after_help = "Examples:\n  instance-manager rollout skip 3 --wave canary\n  \
         instance-manager rollout skip 3 --group team-a/web")]
     Skip(SkipArgs),
+    /// Approve a wave that needs the approval of an admin, or all of them.
+    #[command(after_help = "Example:\n  instance-manager rollout approve 14 --wave general")]
+    Approve(ApproveArgs),
     /// Take back a revision that all groups have. Without --yes, it only says what would happen.
     #[command(after_help = "Example:\n  instance-manager rollout undo 3 --yes")]
     Undo(UndoArgs),
@@ -109,6 +112,22 @@ pub struct SkipArgs {
 
     /// Let all waves begin now
     #[arg(long, group = "what")]
+    pub all: bool,
+}
+
+/// Approve a wave.
+#[derive(Clone, Debug, Args)]
+#[command(group = clap::ArgGroup::new("which").required(true))]
+pub struct ApproveArgs {
+    #[command(flatten)]
+    pub order: OrderArgs,
+
+    /// Approve this wave
+    #[arg(long, value_name = "WAVE", group = "which")]
+    pub wave: Option<String>,
+
+    /// Approve all waves
+    #[arg(long, group = "which")]
     pub all: bool,
 }
 

@@ -134,7 +134,7 @@ pub(crate) struct GroupPlan {
 impl GroupPlan {
     /// Built from the result of the planner.
     pub(crate) fn new(group: &InstanceGroup, planned: PlannedGroup, planner: &Planner, now: Timestamp) -> Self {
-        let PlannedGroup { planning, lock, rollout } = planned;
+        let PlannedGroup { planning, lock, hold, rollout } = planned;
         let status = group.status.clone().unwrap_or_default();
         let overridden = planning.boundaries.iter().flat_map(|b| &b.overridden).map(ToString::to_string).collect();
         let mut plan = GroupPlan { overridden, rollout, ..Self::empty(planning.plan.group.clone()) };
@@ -143,6 +143,7 @@ impl GroupPlan {
             let context = PlanContext {
                 status: &status,
                 lock: lock.as_deref(),
+                hold: hold.as_deref(),
                 settings: &planner.settings,
                 ineffective_writes: &Default::default(),
                 refusal: &Default::default(),
@@ -150,7 +151,7 @@ impl GroupPlan {
             };
             let projection = snapshot.simulate(&planning.plan, &context);
             outcome = projection.outcome.clone();
-            plan.set_nodes(lock, projection);
+            plan.set_nodes(lock.or(hold), projection);
         } else if group.metadata.deletion_timestamp.is_some() {
             plan.nodes_to_remove = status.nodes.as_ref().map_or(0, |n| usize::try_from(n.desired).unwrap_or(0));
         }

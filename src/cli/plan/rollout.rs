@@ -5,7 +5,7 @@ use std::fmt::Write;
 use serde::Serialize;
 
 use crate::api::RolloutPhase;
-use crate::boundaries::WithoutRotation;
+use crate::boundaries::{Approval, Wave, WithoutRotation};
 use crate::controller::rollout::Decided;
 use crate::rollout::{Choice, Forecast, RolloutView};
 use crate::util::duration;
@@ -131,6 +131,9 @@ pub(crate) struct WavePlan {
     pub groups: usize,
     /// Their nodes that are replaced.
     pub nodes: usize,
+    /// What it needs before it opens, or when its nodes may be replaced, in words; empty without such a condition.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub needs: Vec<String>,
     /// How long it soaks; absent without a soak.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub soak: Option<String>,
@@ -162,9 +165,10 @@ impl RolloutPlan {
         live: Option<&RolloutView>,
         groups: impl Iterator<Item = (&'a str, &'a GroupRollout)>,
     ) -> Self {
-        let wave = |wave: &crate::boundaries::Wave| WavePlan {
+        let wave = |wave: &Wave| WavePlan {
             name: wave.name.clone(),
             percent: wave.percent,
+            needs: needs(view, wave),
             soak: (!wave.soak.is_zero()).then(|| duration::format(wave.soak)),
             ..WavePlan::default()
         };
@@ -233,7 +237,8 @@ impl RolloutPlan {
                 text = format!("{percent} % of the affected groups, which are counted in {last} here");
             }
             let soak = wave.soak.as_ref().map(|soak| format!(", then {soak} of soak")).unwrap_or_default();
-            rows.push((&wave.name, text + &soak));
+            let needs: String = wave.needs.iter().map(|needs| format!("; {needs}")).collect();
+            rows.push((&wave.name, text + &soak + &needs));
         }
         let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
         for (name, text) in rows {
@@ -244,6 +249,16 @@ impl RolloutPlan {
         }
         Ok(())
     }
+}
+
+/// What a wave needs beside the waves before it.
+fn needs(view: &RolloutView, wave: &Wave) -> Vec<String> {
+    let approval = wave.approval.map(|approval| match approval {
+        Approval::Admin => "needs an approval".to_owned(),
+        Approval::Tenants => "needs approvals of tenants, or the end of their deferral".to_owned(),
+    });
+    let windows = (!wave.windows.is_empty() || !view.policy.windows.is_empty()).then(|| "in its windows".to_owned());
+    approval.into_iter().chain(windows).collect()
 }
 
 fn count(number: usize, noun: &str) -> String {

@@ -136,15 +136,16 @@ impl ClusterSnapshot {
         let live_annotations = live.as_ref().map(|map| map.annotations().clone()).unwrap_or_default();
         let live_data = live.map(|map| map.data.unwrap_or_default());
         let were_configured = self.stores.groups.state().iter().any(|stored| had_boundaries(stored));
+        let cluster = self.planner.settings.cluster_name.clone();
         let activate = |stores: &Stores, data: Option<&ConfigMapData>, locked: bool| {
             let (active, _) = select_active(data, stored, were_configured);
             let active = Arc::new(active);
             *stores.config_map_locked.write().expect("lock is not poisoned") = locked;
             let view = match (&active.source, data) {
                 (BoundariesSource::Live, Some(data)) => {
-                    RolloutView::of_content(revisions, live_data.as_ref(), data, &active)
+                    RolloutView::of_content(revisions, live_data.as_ref(), data, &active, cluster.as_deref())
                 }
-                _ => RolloutView::new(revisions, &active, None),
+                _ => RolloutView::new(revisions, &active, None, cluster.as_deref()),
             };
             stores.rollout.set_view(view.map(|view| Arc::new(if locked { view.locked() } else { view })));
             stores.boundaries.set(active);
@@ -233,7 +234,7 @@ impl ClusterSnapshot {
             planning = self.planner.plan(group, &context, MAX_CACHE_AGE, now).await?;
         }
         let rollout = rollout.map(|(view, decided)| GroupRollout::new(&view, &decided));
-        Ok(PlannedGroup { planning, lock: context.lock, rollout })
+        Ok(PlannedGroup { planning, lock: context.lock, hold: context.hold, rollout })
     }
 
     /// How the file that replaces the live ConfigMap would reach the planned groups. `None` without a file, or without a
@@ -253,6 +254,8 @@ pub(crate) struct PlannedGroup {
     pub planning: Planning,
     /// The lock that applies to the group.
     pub lock: Option<String>,
+    /// What keeps its nodes from being replaced now, while what has begun is finished.
+    pub hold: Option<String>,
     /// Its place in the roll-out; `None` without one.
     pub rollout: Option<GroupRollout>,
 }

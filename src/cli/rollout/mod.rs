@@ -21,6 +21,7 @@ pub async fn run(args: RolloutArgs) -> anyhow::Result<ExitCode> {
         RolloutCommand::Pause(args) => order::pause(args).await,
         RolloutCommand::Resume(args) => order::resume(args).await,
         RolloutCommand::Abort(args) => order::abort(args).await,
+        RolloutCommand::Approve(args) => order::approve(args).await,
         RolloutCommand::Skip(args) => order::skip(args).await,
         RolloutCommand::Undo(args) => order::undo(args).await,
         RolloutCommand::Wait(args) => wait::run(args).await,

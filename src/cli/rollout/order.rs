@@ -4,13 +4,13 @@
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use kube::api::{Api, Patch, PatchParams};
+use kube::api::{Api, Patch, PatchParams, ValidationDirective};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
 use super::read::{NO_ROLLOUT, find};
 use crate::api::{BoundariesRevision, RolloutOrders, RolloutPhase};
-use crate::cli::args::{OrderArgs, SkipArgs, UndoArgs};
+use crate::cli::args::{ApproveArgs, OrderArgs, SkipArgs, UndoArgs};
 use crate::cli::output::print;
 use crate::k8s::call;
 
@@ -79,6 +79,29 @@ pub(super) async fn undo(args: UndoArgs) -> anyhow::Result<ExitCode> {
     .await
 }
 
+pub(super) async fn approve(args: ApproveArgs) -> anyhow::Result<ExitCode> {
+    let ApproveArgs { order: target, wave, all } = args;
+    order(&target, move |revision, orders| {
+        let name = revision.name_any();
+        let wave = if all { "*".to_owned() } else { wave.context("name a wave")? };
+        let waves = revision.status.iter().flat_map(|status| &status.waves);
+        let known: Vec<_> = waves.clone().map(|wave| wave.name.as_str()).collect();
+        if wave != "*" && !known.contains(&wave.as_str()) {
+            bail!("{name} has no wave {wave}; it has {}", known.join(", "));
+        }
+        let which = if wave == "*" { "every wave".to_owned() } else { format!("wave {wave}") };
+        if orders.approved.contains(&wave) {
+            return Ok((json!({}), format!("{name}: {which} is approved already")));
+        }
+        let approved: Vec<_> = orders.approved.iter().cloned().chain([wave]).collect();
+        Ok((
+            json!({"approved": approved}),
+            format!("{name}: {which} is approved; it opens when the waves before it have passed"),
+        ))
+    })
+    .await
+}
+
 pub(super) async fn skip(args: SkipArgs) -> anyhow::Result<ExitCode> {
     let SkipArgs { order: target, wave, group, all } = args;
     order(&target, move |revision, orders| {
@@ -133,7 +156,9 @@ async fn write(client: Client, revision: &BoundariesRevision, orders: Value) -> 
     let (namespace, name) = (revision.namespace().unwrap_or_default(), revision.name_any());
     let api: Api<BoundariesRevision> = Api::namespaced(client, &namespace);
     let patch = json!({"metadata": {"resourceVersion": revision.resource_version()}, "spec": {"orders": orders}});
-    let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+    // Without it, the API server drops an order that an older definition does not have, and says nothing.
+    let field_validation = Some(ValidationDirective::Strict);
+    let params = PatchParams { field_manager: Some(MANAGER.to_owned()), field_validation, ..PatchParams::default() };
     match call("patch", "boundariesrevisions", api.patch(&name, &params, &Patch::Merge(patch))).await {
         Err(error) if error.is_conflict() => {
             bail!("{name} was changed meanwhile; look at it again: instance-manager rollout status {name}")

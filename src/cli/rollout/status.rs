@@ -15,6 +15,7 @@ use crate::cli::args::{OutputFormat, RolloutStatusArgs};
 use crate::cli::output::print;
 use crate::cli::table::table;
 use crate::k8s::call;
+use crate::rollout::urgent_until;
 use crate::util::escape::escape_control;
 
 /// Runs the command.
@@ -27,7 +28,7 @@ pub(super) async fn run(args: RolloutStatusArgs) -> anyhow::Result<ExitCode> {
             let live = call("get", "configmaps", maps.get_opt(CONFIG_MAP)).await.ok().flatten();
             let live = live.and_then(|map| map.data?.remove(ROLLOUT_KEY));
             let policy = policy(live.as_ref().or(revision.spec.data.get(ROLLOUT_KEY)));
-            describe(&revision, policy.as_ref())
+            describe(&revision, policy.as_ref(), Timestamp::now())
         }
         format => {
             let document = json!({"revision": revision.spec.number, "from": revision.spec.from, "orders": revision.spec.orders, "status": revision.status});
@@ -44,7 +45,7 @@ fn policy(text: Option<&String>) -> Option<RolloutPolicy> {
 }
 
 /// What a person reads.
-fn describe(revision: &BoundariesRevision, policy: Option<&RolloutPolicy>) -> String {
+fn describe(revision: &BoundariesRevision, policy: Option<&RolloutPolicy>, now: Timestamp) -> String {
     let (name, from) = (revision.name_any(), &revision.spec.from);
     let Some(status) = revision.status.as_ref().filter(|status| status.phase.is_some()) else {
         return format!("{name}: {NO_ROLLOUT}\n");
@@ -58,6 +59,13 @@ fn describe(revision: &BoundariesRevision, policy: Option<&RolloutPolicy>) -> St
         text += &format!(
             "  groups  {} replace nodes: {} done, {} failed, {} not waited for; {} change without a new node, {} unchanged\n",
             groups.affected, groups.done, groups.failed, groups.held, groups.in_place, groups.untouched
+        );
+    }
+    let arrived = revision.metadata.creation_timestamp.as_ref().map(|at| at.0);
+    if let Some(until) = policy.and_then(|policy| urgent_until(policy, arrived)).filter(|until| now < *until) {
+        text += &format!(
+            "  urgent  until {}: waves, soaks, windows and deferrals do not count until then\n",
+            rfc3339(until)
         );
     }
     let halted = status.conditions.iter().find(|found| found.r#type == "Halted" && found.is_true());
@@ -100,8 +108,14 @@ fn state(revision: &BoundariesRevision, status: &BoundariesRevisionStatus, polic
         (RolloutPhase::Rolling, Some(index)) => {
             let (wave, count) = (&status.waves[index], status.waves.len());
             let what = match wave.state.unwrap_or_default() {
-                WaveState::Waiting => "opens next".to_owned(),
-                WaveState::Open => "is open".to_owned(),
+                WaveState::Waiting => match &wave.why {
+                    Some(why) => format!("waits for {}", escape_control(why)),
+                    None => "opens next".to_owned(),
+                },
+                WaveState::Open => match &wave.why {
+                    Some(why) => format!("is open, but {}", escape_control(why)),
+                    None => "is open".to_owned(),
+                },
                 WaveState::Soaking | WaveState::Passed => match passes(wave, policy) {
                     Some(at) => format!("soaks until {at}"),
                     None => "soaks".to_owned(),
@@ -168,7 +182,7 @@ mod tests {
     #[test]
     fn status_names_the_wave_its_end_and_the_groups_behind() {
         let policy = policy(Some(&"waves: [{name: canary, soak: 2h}, {name: general}]".to_owned()));
-        let text = describe(&revision(), policy.as_ref());
+        let text = describe(&revision(), policy.as_ref(), Timestamp::now());
         let first = text.lines().next().unwrap_or_default();
         assert_eq!(first, "r14  2026-08-20  Rolling: wave canary (1 of 2) soaks until 2026-08-21T10:41:00Z");
         for words in ["41 replace nodes: 3 done", "argocd-controller", "team-b/redis", "r13", "lock-upgrades"] {
@@ -180,13 +194,16 @@ mod tests {
     fn halted_and_paused_roll_outs_say_how_to_go_on() {
         let mut revision = revision();
         revision.spec.orders.paused = true;
-        assert!(describe(&revision, None).contains("paused; to go on: instance-manager rollout resume r14"));
+        assert!(
+            describe(&revision, None, Timestamp::now())
+                .contains("paused; to go on: instance-manager rollout resume r14")
+        );
         let status = revision.status.as_mut().expect("a status");
         status.phase = Some(RolloutPhase::Halted);
         status.conditions =
             vec![crate::api::Condition::new("Halted", true, "GroupsFailed", "team-c/gpu: ReplacementsNotReady")];
-        assert!(describe(&revision, None).contains("halted  team-c/gpu: ReplacementsNotReady"));
+        assert!(describe(&revision, None, Timestamp::now()).contains("halted  team-c/gpu: ReplacementsNotReady"));
         revision.status = None;
-        assert!(describe(&revision, None).contains("no key rollout"));
+        assert!(describe(&revision, None, Timestamp::now()).contains("no key rollout"));
     }
 }

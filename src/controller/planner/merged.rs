@@ -35,6 +35,8 @@ pub(crate) struct GroupContext {
     pub quota_request: Option<QuotaRequest>,
     /// Describes the lock (annotation `lock-upgrades`) that applies to the group, if there is one.
     pub lock: Option<String>,
+    /// Why no node may be begun to be replaced, while what has begun is finished; `None` when nodes may be.
+    pub hold: Option<String>,
     /// Recommendations about spot instances.
     pub recommendations: Arc<Recommendations>,
     /// Why the group does not take the newest revision of the boundaries now; `None` without a reason.

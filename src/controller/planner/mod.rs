@@ -177,6 +177,7 @@ impl Planner {
             sources: &sources,
             status: &status,
             lock: context.lock.as_deref(),
+            hold: context.hold.as_deref(),
             recommendations: &context.recommendations,
             policy: context.active_boundaries.boundaries.as_ref().map(|b| &b.policy),
             template_author: template_author(merged, context),

@@ -96,6 +96,7 @@ fn forecast_of(group: &InstanceGroup, planning: &Planning, planner: &Planner, no
     let context = PlanContext {
         status: &status,
         lock: None,
+        hold: None,
         settings: &planner.settings,
         ineffective_writes: &Default::default(),
         refusal: &Default::default(),

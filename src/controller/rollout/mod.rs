@@ -61,6 +61,8 @@ struct Memory {
     progress: HashMap<String, (i64, Instant)>,
     /// Groups that would take another content and were enqueued for it.
     enqueued: HashSet<String>,
+    /// Groups that a window, a freeze or an order held at the last look.
+    held: HashSet<String>,
     /// Whether it was reported that the ConfigMap has no policy any more.
     is_kept_policy_reported: bool,
     /// When the status was written last.
@@ -77,7 +79,8 @@ pub(crate) async fn refresh(
 ) -> Result<Option<Arc<RolloutView>>, KubeError> {
     let stored = ctx.planner.kube.boundaries_revisions(&ctx.config_namespace).await?.unwrap_or_default();
     let known = ctx.stores.rollout.view();
-    let view = RolloutView::new(&stored, active, known.as_deref());
+    let cluster = ctx.planner.settings.cluster_name.as_deref();
+    let view = RolloutView::new(&stored, active, known.as_deref(), cluster);
     Ok(view.map(|view| Arc::new(if ctx.stores.is_config_map_locked() { view.locked() } else { view })))
 }
 
@@ -189,12 +192,18 @@ fn survey(ctx: &Context, view: &RolloutView, memory: &mut Memory, now: Timestamp
             continue;
         };
         let key = super::group_key(&stored);
-        let is_held = view.orders.paused || view.config_problem.is_some() || view.phase() != RolloutPhase::Rolling;
-        let is_stuck = memory.is_stuck(group, &key, view.policy.patience, is_held);
         let timing = &ctx.planner.settings.timing;
         ctx.stores.decide(group, view, texts, timing, now, |facts, choice| {
+            let is_held = matches!(choice, Choice::Use { hold: Some(_), .. });
+            let stops = view.orders.paused || view.config_problem.is_some() || view.phase() != RolloutPhase::Rolling;
+            let is_stuck = memory.is_stuck(group, &key, view.policy.patience, is_held || stops);
             survey.add(view, facts, choice, is_stuck);
-            if matches!(choice, Choice::Take(_)) {
+            // A group goes on when a window opens.
+            let was_held = memory.held.remove(&key);
+            if is_held {
+                memory.held.insert(key.clone());
+            }
+            if (was_held && !is_held) || matches!(choice, Choice::Take(_)) {
                 takers.insert(key.clone());
             }
         });
@@ -205,8 +214,8 @@ fn survey(ctx: &Context, view: &RolloutView, memory: &mut Memory, now: Timestamp
 fn report_metrics(ctx: &Context, view: &RolloutView, survey: &Survey) {
     let sum = |count: fn(&WaveSurvey) -> usize| survey.waves.iter().map(count).sum::<usize>();
     let groups = [
-        ("waiting", sum(|wave| wave.waiting)),
-        ("rolling", sum(|wave| wave.rolling)),
+        ("waiting", sum(|wave| wave.waiting + wave.paused)),
+        ("rolling", sum(|wave| wave.rolling - wave.paused)),
         ("done", sum(|wave| wave.done)),
         ("failed", sum(|wave| wave.failed)),
         ("held", sum(|wave| wave.held)),

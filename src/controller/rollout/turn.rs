@@ -92,6 +92,10 @@ fn take_event(view: &RolloutView, take: &Take, before: &Option<String>) -> Event
     let from = from.map(|from| format!(" (before: {from})")).unwrap_or_default();
     match &take.why {
         TakeReason::Wave(wave) => Event::normal("RevisionTaken", format!("takes {name} in wave {wave}{from}")),
+        TakeReason::Approved(wave) => Event::normal(
+            "RevisionTaken",
+            format!("takes {name} ahead of wave {wave}{from}, because its tenant approved it"),
+        ),
         TakeReason::InPlace => {
             Event::normal("RevisionTaken", format!("takes {name}{from}; no node is replaced for it"))
         }
@@ -137,7 +141,10 @@ impl Stores {
             Some(content) => content.active,
             None => missing_revision(waits.as_ref()),
         };
-        context.lock = context.lock.take().or(hold);
+        match hold {
+            Some(hold) if hold.gives_back => context.lock = context.lock.take().or(Some(hold.why)),
+            hold => context.hold = hold.map(|hold| hold.why),
+        }
         context.revision_wait = waits;
     }
 }

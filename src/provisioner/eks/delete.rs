@@ -216,6 +216,7 @@ fn drain_decision(input: &DeleteInput, group: &ScalingGroup) -> rolling_update::
         max_unavailable_in_weight: false,
         candidates: Candidates::All,
         lock: None,
+        hold: None,
         precondition: None,
         was_halted: false,
         join_timeout: input.drain_timeout,

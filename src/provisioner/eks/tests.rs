@@ -148,6 +148,7 @@ impl GpuGroup {
             sources: &ValueSources::default(),
             status,
             lock: None,
+            hold: None,
             recommendations: &Recommendations::default(),
             policy: None,
             template_author: TemplateAuthor::default(),

@@ -32,7 +32,7 @@ pub(crate) fn create_replacement(
         return create::nodegroup(input, None, builder);
     }
     let drift: Vec<_> = reasons.iter().map(ToString::to_string).collect();
-    if let Some(lock) = input.lock {
+    if let Some(lock) = input.lock.or(input.hold) {
         super::update::plan_tags(input, last, false, builder);
         if !last.nodegroup.status.is_busy() {
             super::update::plan_config_update(input, last, builder);
@@ -200,6 +200,8 @@ fn rolling_update_input<'a>(
         max_surge: 0,
         candidates: Candidates::Outdated,
         lock: input.lock,
+        // The new nodes exist already: what has begun is finished.
+        hold: None,
         precondition: input.refusal.rotation_blocker(),
         was_halted: was_halted(input),
         join_timeout: input.resolved.desired.rolling_update.join_timeout,

@@ -212,7 +212,7 @@ pub(crate) fn plan_version_update(input: &PlanInput, current: &ObservedNodegroup
         return builder.set_outcome_once(Outcome::Blocked { reason: Reason::InvalidSpec, message, is_deleting: false });
     }
     let drift: Vec<_> = reasons.iter().map(ToString::to_string).collect();
-    if let Some(lock) = input.lock {
+    if let Some(lock) = input.lock.or(input.hold) {
         let message = format!(
             "{} of {} nodes are outdated ({}); replacement is blocked by {lock}",
             current.members.len(),

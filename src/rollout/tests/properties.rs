@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::world::{Did, Group, World, group};
+use crate::api::names::annotation;
 use crate::api::{RolloutPhase, WaveState};
 use crate::rollout::TakeReason;
 
@@ -25,6 +26,9 @@ enum Act {
     Clock(i64),
     ClearStatus,
     Block(usize, bool),
+    Tenant(usize, bool),
+    Approve,
+    Urgent,
     Restart,
 }
 
@@ -46,16 +50,21 @@ fn act() -> impl Strategy<Value = Act> {
         1 => (-7200..7200i64).prop_map(Act::Clock),
         1 => Just(Act::ClearStatus),
         1 => (0..6usize, any::<bool>()).prop_map(|(index, blocks)| Act::Block(index, blocks)),
+        1 => (0..6usize, any::<bool>()).prop_map(|(index, defers)| Act::Tenant(index, defers)),
+        1 => Just(Act::Approve),
+        1 => Just(Act::Urgent),
         2 => Just(Act::Restart),
     ]
 }
 
-const POLICIES: [&str; 5] = [
+const POLICIES: [&str; 7] = [
     "waves: [{name: w0, percent: 50, atOnce: 1}, {name: w2, atOnce: 1}]",
     "waves: [{name: w0, namespaces: 'wave = 0', soak: 5m}, {name: w1, namespaces: 'wave = 1', soak: 2m}, {name: w2}]",
     "{onFailure: return, waves: [{name: w0, percent: 20, soak: 3m}, {name: w1, percent: 50}, {name: w2}]}",
     "waves: [{name: w0, namespaces: 'wave = 0', maxFailures: 1}, {name: w1, percent: 50, maxFailures: 50%}, {name: w2, maxFailures: 100%}]",
     "withoutRotation: waves",
+    "{windows: [{from: '08:00', to: '08:30', zone: UTC}, {days: [sat], from: '22:00', to: '04:00', zone: Europe/Berlin}], deferral: [{namespaces: '*', max: 3h}], waves: [{name: w0, percent: 20, soak: 3m}, {name: w1, approval: tenants}, {name: w2}]}",
+    "{delay: [{clusters: '*', by: 20m}], waves: [{name: w0, percent: 50, windows: [{from: '00:00', to: '12:00', zone: UTC}]}, {name: w2, approval: admin}]}",
 ];
 
 fn some_group(number: usize) -> Group {
@@ -96,6 +105,22 @@ fn apply(world: &mut World, act: &Act, made: &mut usize) {
         Act::Clock(seconds) => world.now += jiff::SignedDuration::from_secs(*seconds),
         Act::ClearStatus => world.revision(&target).status = None,
         Act::Block(index, blocks) => world.groups[index % count].blocked = *blocks,
+        Act::Tenant(index, defers) => {
+            let (key, value) = match defers {
+                true => (annotation::DEFER_UNTIL, "2099-01-01T00:00:00Z".to_owned()),
+                false => (annotation::APPROVE_REVISION, target),
+            };
+            world.groups[index % count].annotations.insert(key.to_owned(), value);
+        }
+        Act::Approve => world.revision(&target).spec.orders.approved = vec!["*".to_owned()],
+        Act::Urgent => {
+            let until = format!("{{urgentUntil: {}, ", world.now + jiff::SignedDuration::from_mins(10));
+            let policy = world.policy.as_deref().unwrap_or_default();
+            let policy = if policy.starts_with('{') { policy.to_owned() } else { format!("{{{policy}}}") };
+            if !policy.contains("urgentUntil") {
+                world.policy = Some(policy.replacen('{', &until, 1));
+            }
+        }
         Act::Restart => world.restart(),
     }
 }
@@ -103,15 +128,16 @@ fn apply(world: &mut World, act: &Act, made: &mut usize) {
 /// Every group that takes a revision in its wave does so after all waves before it have passed; a group that a brake holds
 /// replaces no node.
 fn judge(before: &World, after: &World) -> Result<(), TestCaseError> {
+    let target = after.revisions.last().and_then(|found| found.metadata.name.clone()).unwrap_or_default();
+    let is_urgent = after.is_urgent();
     for (index, group) in after.groups.iter().enumerate() {
         let known = before.groups.get(index).map_or(0, |old| old.log.len());
         for did in &group.log[known..] {
             let Did::Took { why: TakeReason::Wave(name), .. } = did else { continue };
-            let target = after.revisions.last().and_then(|found| found.metadata.name.clone()).unwrap_or_default();
             let waves = after.waves(&target);
             let position = waves.iter().position(|(wave, _)| wave == name).unwrap_or_default();
             let open = waves[..position].iter().all(|(_, state)| *state == WaveState::Passed);
-            prop_assert!(open, "{} took {target} in {name} while {waves:?}", group.key);
+            prop_assert!(open || is_urgent, "{} took {target} in {name} while {waves:?}", group.key);
         }
     }
     Ok(())
@@ -143,6 +169,7 @@ proptest! {
             }
         }
         // People take their brakes away, and a good change follows.
+        world.policy = Some(POLICIES[0].to_owned());
         world.groups.iter_mut().for_each(|group| (group.locked, group.blocked) = (false, false));
         world.config_problem = None;
         world.image = "ami-9".into();

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::api::names::condition;
 use crate::api::{
@@ -13,7 +14,7 @@ use crate::boundaries::active::select_active;
 use crate::boundaries::{ROLLOUT_KEY, content_hash};
 use crate::rollout::{
     Choice, ChoiceInput, Current, Forecast, GroupFacts, History, HistoryStep, ProgressInput, RolloutView, Stored,
-    Survey, TakeReason, advance, choose, next_step,
+    Survey, TakeReason, WaitReason, advance, choose, next_step,
 };
 
 pub(super) const FAILURE_DELAY: SignedDuration = SignedDuration::from_secs(60);
@@ -35,6 +36,8 @@ pub(super) struct Group {
     /// Images that the group cannot use.
     pub unusable_images: BTreeSet<String>,
     pub locked: bool,
+    /// Why it does not take the target, at its latest pass.
+    pub waits: Option<WaitReason>,
     /// Whether a budget blocks every drain.
     pub blocked: bool,
     /// Whether its latest look was as many polls without progress as the patience allows.
@@ -89,6 +92,7 @@ pub(super) fn group(name: &str) -> Group {
         bad_images: BTreeSet::new(),
         unusable_images: BTreeSet::new(),
         locked: false,
+        waits: None,
         blocked: false,
         stuck: false,
         deleted: false,
@@ -173,6 +177,7 @@ impl World {
                 HistoryStep::Create(mut revision) => {
                     revision.metadata.resource_version = Some("1".into());
                     revision.metadata.uid = revision.metadata.name.clone();
+                    revision.metadata.creation_timestamp = Some(Time(self.now));
                     self.revisions.push(*revision);
                 }
                 HistoryStep::Delete { name, .. } => {
@@ -191,7 +196,7 @@ impl World {
             None => Arc::new(select_active(Some(&data), None, true).0),
         };
         self.known_policy.clone_from(&self.policy);
-        let view = RolloutView::new(&self.revisions, &active, self.known.as_deref());
+        let view = RolloutView::new(&self.revisions, &active, self.known.as_deref(), Some("prod"));
         let view = view.map(|view| Arc::new(RolloutView { config_problem: self.config_problem.clone(), ..view }));
         self.known.clone_from(&view);
         view
@@ -211,6 +216,25 @@ impl World {
             self.poll();
         }
         panic!("it does not happen: {:?}", self.revisions.last().and_then(|found| found.status.clone()));
+    }
+
+    /// Polls until a time has come.
+    pub(super) fn run_until_time(&mut self, time: Timestamp) {
+        while self.now < time {
+            self.now = (self.now + SignedDuration::from_mins(5)).min(time - POLL);
+            self.poll();
+        }
+    }
+
+    /// Whether waves do not count now.
+    pub(super) fn is_urgent(&self) -> bool {
+        self.known.as_ref().is_some_and(|view| view.urgent_until(self.now).is_some())
+    }
+
+    /// What a wave waits for, as its status says.
+    pub(super) fn why(&self, name: &str, wave: &str) -> Option<String> {
+        let found = self.revisions.iter().find(|revision| revision.metadata.name.as_deref() == Some(name));
+        found?.status.as_ref()?.waves.iter().find(|found| found.name == wave)?.why.clone()
     }
 
     /// Polls until nothing changes for a while; panics when that takes too long.
@@ -268,12 +292,14 @@ impl World {
                     *running += 1;
                 }
                 let image = image_of(&take.content);
+                group.waits = None;
                 group.status.boundaries_revision = Some(take.content.hash.clone());
                 group.status.rollout = Some(take.record);
                 group.log.push(Did::Took { image, why: take.why });
                 self.writes += 1;
             }
-            Choice::Use { content: Some(content), hold, .. } => {
+            Choice::Use { content: Some(content), hold, waits } => {
+                group.waits = waits.map(|wait| wait.reason);
                 let is_locked = hold.is_some() || group.locked || group.blocked;
                 group.rotate(&content, is_locked, now);
             }
@@ -411,7 +437,7 @@ impl Group {
     /// Images of the contents that it took because its wave was open.
     pub(super) fn taken(&self) -> Vec<&str> {
         let by_wave = self.log.iter().filter_map(|did| match did {
-            Did::Took { image, why: TakeReason::Wave(_) } => Some(image.as_str()),
+            Did::Took { image, why: TakeReason::Wave(_) | TakeReason::Approved(_) } => Some(image.as_str()),
             Did::Took { .. } | Did::Replaced { .. } => None,
         });
         by_wave.collect()

@@ -72,8 +72,17 @@ fn decide_steps(input: &RollingUpdateInput) -> RollingUpdateDecision {
     if decision.state == RotationState::InProgress {
         let leaving = continue_drains(input, &candidates, &mut decision);
         start_batch(input, &candidates, leaving, &mut decision);
+        if let Some(hold) = input.begins_held_by().filter(|_| !has_begun(input, &candidates)) {
+            decision.state = RotationState::Locked(hold.into());
+        }
     }
     decision
+}
+
+/// Whether the replacement of a candidate is under way.
+fn has_begun(input: &RollingUpdateInput, candidates: &[&NodeInstance]) -> bool {
+    let uid = input.group_uid;
+    candidates.iter().any(|m| m.disruption_of(uid).is_some() || m.is_in_standby(uid) || m.has_surge_record(uid))
 }
 
 fn select_candidates<'a>(input: &'a RollingUpdateInput) -> Vec<&'a NodeInstance> {
@@ -374,6 +383,9 @@ fn start_batch(
     let removes_all = input.candidates == Candidates::All;
     let replaces = input.candidates == Candidates::Outdated;
     let mut surging = if removes_all { 0 } else { surge::continue_surge(input, candidates, unavailable, decision) };
+    if input.begins_held_by().is_some() {
+        return;
+    }
     let waits_for_surge =
         |m: &NodeInstance| !removes_all && (m.is_in_standby(input.group_uid) || (replaces && is_surging(m)));
     for member in candidates.iter().filter(|m| m.disruption_of(input.group_uid).is_none() && !waits_for_surge(m)) {

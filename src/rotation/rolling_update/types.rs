@@ -28,6 +28,8 @@ pub(crate) struct RollingUpdateInput<'a> {
     pub candidates: Candidates,
     /// Which object carries `lock-upgrades`, for messages; `None` without a lock.
     pub lock: Option<&'a str>,
+    /// Why no outdated node may be begun, while what has begun is finished; `None` when nodes may be.
+    pub hold: Option<&'a str>,
     /// Why no node may be cordoned now; `None` when nodes may be.
     pub precondition: Option<(Reason, String)>,
     /// Whether the condition RotationHalted is already True for the desired version.
@@ -50,6 +52,11 @@ impl RollingUpdateInput<'_> {
     /// Pods and volumes of the member's node; `None` when they have not been observed.
     pub(super) fn drain_view(&self, member: &NodeInstance) -> Option<&DrainView> {
         self.drains.get(member.drain_key())
+    }
+
+    /// Why no candidate may be begun. Surplus nodes are removed because the tenant wants fewer.
+    pub(super) fn begins_held_by(&self) -> Option<&str> {
+        self.hold.filter(|_| self.candidates == Candidates::Outdated)
     }
 
     /// Whether the drain of the member ran into its timeout and is not retried yet.
@@ -108,7 +115,7 @@ pub(crate) enum RotationState {
     Idle,
     /// Candidates are being removed.
     InProgress,
-    /// `lock-upgrades` is set; the value names the object that carries it.
+    /// `lock-upgrades` is set, or a roll-out holds the group; the value names what does.
     Locked(String),
     /// A precondition is not met, so no node may be cordoned.
     Blocked(Reason, String),

@@ -138,6 +138,7 @@ pub(super) fn input<'a>(
         max_surge: 0,
         candidates: Candidates::Outdated,
         lock: None,
+        hold: None,
         precondition: None,
         was_halted: false,
         join_timeout: SignedDuration::from_mins(15),

@@ -131,6 +131,7 @@ impl Scenario {
             observed,
             status,
             lock: *lock,
+            hold: None,
             config_retention: 2,
             ineffective_writes: &Default::default(),
             refusal: &Default::default(),
@@ -1054,6 +1055,7 @@ fn plan_command_reports_old_profile_deletion_and_lock() {
         let context = PlanContext {
             status: &scenario.status,
             lock,
+            hold: None,
             settings: &settings,
             ineffective_writes: &Default::default(),
             refusal: &Default::default(),

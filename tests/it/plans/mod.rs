@@ -303,6 +303,7 @@ impl Scenario {
             observed: &self.state,
             status: &self.status,
             lock: self.lock,
+            hold: None,
             config_retention: 2,
             ineffective_writes,
             refusal: &self.refusal,

@@ -172,6 +172,7 @@ impl Scenario {
             observed: &state,
             status: &self.status,
             lock: self.lock,
+            hold: None,
             config_retention: 2,
             ineffective_writes: &Default::default(),
             refusal: &self.refusal,

@@ -104,6 +104,7 @@ fn decide_stop(
         max_surge: 0,
         candidates: Candidates::Surplus(0),
         lock,
+        hold: None,
         precondition: None,
         was_halted: false,
         join_timeout: SignedDuration::MAX,

@@ -67,6 +67,7 @@ pub(crate) fn rotate_nodes(input: &PlanInput, group: &ScalingGroup, builder: &mu
         max_surge: max_surge(rolling.max_surge, desired, &members),
         candidates,
         lock: input.lock,
+        hold: input.hold,
         precondition: precondition(input, group),
         was_halted: was_halted(input),
         join_timeout: rolling.join_timeout,
@@ -126,7 +127,7 @@ fn submission_blocker(input: &PlanInput, group: &ScalingGroup, outdated: usize) 
         input.observed.cluster_health.is_unhealthy().then(|| blocked(Reason::ClusterUnhealthy, message.into()))
     };
     let unmet = || precondition(input, group).map(|(reason, message)| blocked(reason, message));
-    input.lock.map(locked).or_else(unmet).or_else(unhealthy)
+    input.lock.or(input.hold).map(locked).or_else(unmet).or_else(unhealthy)
 }
 
 fn max_surge(amount: IntOrPercent, desired: usize, members: &[NodeInstance]) -> usize {

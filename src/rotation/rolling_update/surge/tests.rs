@@ -140,6 +140,7 @@ fn lock_uncordons_standby_nodes() {
         desired: 1,
         max_surge: 1,
         lock: Some("a lock"),
+        hold: None,
         ..input(&members, &Drains::new(), 1)
     });
     assert_eq!(step_summaries(&decision), ["uncordon node-a"]);

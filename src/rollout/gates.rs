@@ -1,0 +1,159 @@
+//! Who decides when, beside the waves: windows, freezes, tenants that put a revision off, and approvals.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::group::GroupFacts;
+use super::view::RolloutView;
+use super::wait::{Wait, WaitReason};
+use crate::api::names::annotation;
+use crate::api::{WaveState, rfc3339};
+use crate::boundaries::{Approval, RolloutPolicy, Wave};
+use crate::util::calendar::{Opening, Window, opening, parse_window};
+
+/// The longest time for which `urgentUntil` counts, from the arrival of a revision.
+const MAX_URGENCY: SignedDuration = SignedDuration::from_hours(7 * 24);
+
+impl RolloutView {
+    /// Until when waves, soaks, windows, freezes, deferrals, approvals and delays do not count; `None` when they count now.
+    pub(crate) fn urgent_until(&self, now: Timestamp) -> Option<Timestamp> {
+        urgent_until(&self.policy, self.arrived()).filter(|until| now < *until)
+    }
+
+    /// Whether groups of the wave at an index take the target.
+    pub(crate) fn is_wave_open(&self, index: usize, now: Timestamp) -> bool {
+        self.urgent_until(now).is_some() || self.wave_state(index) != WaveState::Waiting
+    }
+
+    /// When the target reached the cluster.
+    pub(crate) fn arrived(&self) -> Option<Timestamp> {
+        self.created.or_else(|| self.status.begun.as_deref()?.parse().ok())
+    }
+
+    /// Why a wave that is next does not open yet, beside the order of the waves.
+    pub(super) fn opening_waits_for(&self, wave: &Wave, now: Timestamp) -> Option<String> {
+        if self.urgent_until(now).is_some() {
+            return None;
+        }
+        let arrived = self.arrived().unwrap_or(now);
+        let delayed = arrived.checked_add(self.delay).ok().filter(|until| now < *until);
+        if let Some(until) = delayed {
+            return Some(format!("the delay of this cluster until {}", rfc3339(until)));
+        }
+        let is_approved = self.orders.approved.iter().any(|name| *name == wave.name || name == "*");
+        (wave.approval == Some(Approval::Admin) && !is_approved)
+            .then(|| format!("an approval: instance-manager rollout approve {} --wave {}", self.target.name, wave.name))
+    }
+
+    /// Why no node is replaced for an open wave now, and until when.
+    pub(super) fn wave_is_closed(&self, wave: &Wave, now: Timestamp) -> Option<String> {
+        let closed = closed(&[&self.policy.windows, &wave.windows], self, now)?;
+        Some(closed.1)
+    }
+}
+
+/// Until when a revision that arrived at a time is urgent; `None` when it never was.
+pub(crate) fn urgent_until(policy: &RolloutPolicy, arrived: Option<Timestamp>) -> Option<Timestamp> {
+    let until = policy.urgent_until?;
+    let latest = arrived.and_then(|at| at.checked_add(MAX_URGENCY).ok());
+    Some(latest.map_or(until, |latest| until.min(latest))).filter(|until| arrived.is_none_or(|at| at < *until))
+}
+
+/// What the tenant of a group says about the target, on the group or on its Namespace.
+fn said<'a>(group: &GroupFacts<'a>, key: &str) -> Option<&'a str> {
+    let text = group.annotations.get(key).or_else(|| group.namespace_annotations.get(key))?.trim();
+    (!text.is_empty()).then_some(text)
+}
+
+/// Whether the tenant wants the target now, ahead of its wave and of windows.
+pub(super) fn is_approved(view: &RolloutView, group: &GroupFacts) -> bool {
+    let target = &view.target;
+    said(group, annotation::APPROVE_REVISION).is_some_and(|text| {
+        text == target.name
+            || text == target.number.to_string()
+            || text == target.hash
+            || view.policy.release.as_deref() == Some(text)
+    })
+}
+
+/// Until when the tenant may put the target off; `None` when its wave is not open, or tenants of its namespace may not.
+fn deadline(view: &RolloutView, group: &GroupFacts, index: usize) -> Option<Timestamp> {
+    let max = view.policy.deferral_of(group.namespace);
+    let name = &view.policy.waves[index].name;
+    let opened = view.status.waves.iter().find(|wave| wave.name == *name)?.opened.as_deref()?;
+    let opened: Timestamp = opened.parse().ok()?;
+    opened.checked_add(max).ok().filter(|_| !max.is_zero())
+}
+
+/// Why the group does not take the target now, although its wave is open.
+pub(super) fn wait(view: &RolloutView, group: &GroupFacts, index: usize, now: Timestamp) -> Option<Wait> {
+    if view.urgent_until(now).is_some() {
+        return None;
+    }
+    let (target, is_approved) = (&view.target.name, is_approved(view, group));
+    let deadline = deadline(view, group, index).filter(|deadline| now < *deadline);
+    if let Some(deadline) = deadline.filter(|_| !is_approved) {
+        let until = said(group, annotation::DEFER_UNTIL).and_then(|text| text.parse::<Timestamp>().ok());
+        if let Some(until) = until.map(|until| until.min(deadline)).filter(|until| now < *until) {
+            let message = format!(
+                "{target} is put off by {} until {}; {} is the latest possible time",
+                annotation::DEFER_UNTIL,
+                rfc3339(until),
+                rfc3339(deadline)
+            );
+            return Some(Wait { reason: WaitReason::Deferred, message });
+        }
+        if view.policy.waves[index].approval == Some(Approval::Tenants) {
+            let message = format!(
+                "{target} waits until {} for an approval by its tenant: {}: {}",
+                rfc3339(deadline),
+                annotation::APPROVE_REVISION,
+                view.target.number
+            );
+            return Some(Wait { reason: WaitReason::ApprovalNeeded, message });
+        }
+    }
+    let (reason, why) = closing(view, group, index, now)?;
+    Some(Wait { reason, message: format!("{target} is not taken now: {why}") })
+}
+
+/// Why no node of the group is replaced for the target now, as a phrase for messages.
+pub(super) fn hold(view: &RolloutView, group: &GroupFacts, now: Timestamp) -> Option<String> {
+    let closing = match view.urgent_until(now) {
+        Some(_) => None,
+        // What was good before comes back at once.
+        None if view.is_way_back() => None,
+        None => closing(view, group, group.wave(view), now),
+    };
+    closing.map(|(_, why)| format!("the roll-out of {}: {why}", view.target.name))
+}
+
+fn closing(view: &RolloutView, group: &GroupFacts, index: usize, now: Timestamp) -> Option<(WaitReason, String)> {
+    if is_approved(view, group) {
+        return closed(&[], view, now);
+    }
+    let may_choose = deadline(view, group, index).is_some_and(|deadline| now < deadline);
+    let own = said(group, annotation::WINDOW).filter(|_| may_choose).and_then(|text| parse_window(text).ok());
+    let own: Vec<Window> = own.into_iter().collect();
+    match own.is_empty() {
+        true => closed(&[&view.policy.windows, &view.policy.waves[index].windows], view, now),
+        false => closed(&[&own], view, now),
+    }
+}
+
+fn closed(windows: &[&[Window]], view: &RolloutView, now: Timestamp) -> Option<(WaitReason, String)> {
+    if windows.iter().all(|list| list.is_empty()) && view.policy.freezes.is_empty() {
+        return None;
+    }
+    let again = |next: Option<Timestamp>| match next {
+        Some(next) => format!("until {}", rfc3339(next)),
+        None => "and its windows do not open within two weeks; see instance-manager lint".to_owned(),
+    };
+    match opening(windows, &view.policy.freezes, now) {
+        Opening::Open => None,
+        Opening::Closed { next } => Some((WaitReason::WindowClosed, format!("its window is closed {}", again(next)))),
+        Opening::Frozen { why, next } => {
+            let why = if why.is_empty() { String::new() } else { format!(" ({why})") };
+            Some((WaitReason::Frozen, format!("it is frozen{why} {}", again(next))))
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Why a group does not take the newest revision now, and why no node of it is replaced.
+
+/// Why a group does not take the target now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Wait {
+    /// In one word.
+    pub reason: WaitReason,
+    /// In a sentence.
+    pub message: String,
+}
+
+/// Why a group does not take the target now, in one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display)]
+pub(crate) enum WaitReason {
+    /// The controller finds out what the target means for each group.
+    Assessing,
+    /// A wave before the group's has not passed.
+    WaveNotOpen,
+    /// As many groups of the wave replace nodes as may do so at once.
+    WaveBusy,
+    /// People paused the roll-out.
+    Paused,
+    /// Groups failed.
+    Halted,
+    /// The target is taken back.
+    TakenBack,
+    /// `lock-upgrades` is set.
+    Locked,
+    /// The target failed on this group before.
+    FailedBefore,
+    /// The group could not use it.
+    CannotUse,
+    /// An order leaves the group out.
+    LeftOut,
+    /// No node was replaced for as long as the policy's patience.
+    Stuck,
+    /// The live ConfigMap is broken, missing, or locked by `lock-upgrades`.
+    ConfigHolds,
+    /// The content that the group has is not stored.
+    RevisionUnknown,
+    /// No window is open.
+    WindowClosed,
+    /// A freeze forbids it.
+    Frozen,
+    /// The tenant put it off.
+    Deferred,
+    /// The tenant has not approved it.
+    ApprovalNeeded,
+}
+
+impl WaitReason {
+    /// Whether the group's wave does not wait for it.
+    pub(crate) fn is_out(self) -> bool {
+        match self {
+            Self::Locked
+            | Self::FailedBefore
+            | Self::CannotUse
+            | Self::LeftOut
+            | Self::Stuck
+            | Self::Deferred
+            | Self::ApprovalNeeded
+            | Self::RevisionUnknown => true,
+            Self::Assessing
+            | Self::WaveNotOpen
+            | Self::WaveBusy
+            | Self::Paused
+            | Self::Halted
+            | Self::TakenBack
+            | Self::WindowClosed
+            | Self::Frozen
+            | Self::ConfigHolds => false,
+        }
+    }
+}
+
+/// Why no node of a group is replaced now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Hold {
+    /// A phrase for messages.
+    pub why: String,
+    /// Whether nodes in mid-drain are given back. Otherwise what has begun is finished.
+    pub gives_back: bool,
+}
