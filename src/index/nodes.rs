@@ -110,11 +110,22 @@ fn count_unready(nodes: &[NodeView]) -> usize {
     nodes.iter().filter(|node| node.has_become_unready()).count()
 }
 
+/// What an event changed.
+#[derive(Debug, Default)]
+pub(crate) struct NodeChanges {
+    /// The instances whose nodes changed in a way that a plan depends on.
+    pub changed: Vec<String>,
+    /// Those that have a Node for the first time. None is of the first list.
+    pub joined: Vec<String>,
+}
+
 impl NodeIndex {
-    /// Applies an event of the watch. Returns the instances whose nodes changed in a way that a plan depends on.
-    pub(crate) fn apply(&self, event: &Event<Node>) -> Vec<String> {
+    /// Applies an event of the watch.
+    pub(crate) fn apply(&self, event: &Event<Node>) -> NodeChanges {
         let mut inner = self.inner.lock().expect("lock is not poisoned");
-        match event {
+        let was_synced = inner.synced;
+        let mut joined = Vec::new();
+        let changed = match event {
             Event::Init => {
                 inner.relisted = Some(NodesByInstance::default());
                 Vec::new()
@@ -136,12 +147,15 @@ impl NodeIndex {
                 for (id, nodes) in gone {
                     nodes.iter().for_each(|node| inner.remember_lost(id, node));
                 }
+                let is_new = |id: &&String| was_synced && !old.nodes.contains_key(*id);
+                joined.extend(inner.nodes.nodes.keys().filter(is_new).cloned());
                 let known: BTreeSet<_> = inner.nodes.nodes.keys().chain(old.nodes.keys()).collect();
                 known.into_iter().filter(|id| !inner.nodes.same_nodes(&old, id)).cloned().collect()
             }
             Event::Apply(node) => {
-                let Some(id) = instance_id(node) else { return Vec::new() };
+                let Some(id) = instance_id(node) else { return NodeChanges::default() };
                 let mut new = node_view(node);
+                joined.extend((!inner.nodes.nodes.contains_key(&id)).then(|| id.clone()));
                 let old = inner.nodes.find(&id, &new.name);
                 carry_over(&mut new, old);
                 let unchanged = old.is_some_and(|old| same_state(old, &new));
@@ -149,13 +163,16 @@ impl NodeIndex {
                 if unchanged { Vec::new() } else { vec![id] }
             }
             Event::Delete(node) => {
-                let Some(id) = instance_id(node) else { return Vec::new() };
-                let Some(old) = inner.nodes.find(&id, &node.name_any()).cloned() else { return Vec::new() };
+                let Some(id) = instance_id(node) else { return NodeChanges::default() };
+                let Some(old) = inner.nodes.find(&id, &node.name_any()).cloned() else {
+                    return NodeChanges::default();
+                };
                 inner.nodes.remove(&id, &old.name);
                 inner.remember_lost(&id, &old);
                 vec![id]
             }
-        }
+        };
+        NodeChanges { changed, joined }
     }
 
     /// The oldest node of an instance, with the names of other Nodes that claim the same instance.
@@ -303,8 +320,8 @@ mod tests {
         for event in [Event::Init, Event::InitApply(node("a", false)), Event::InitDone] {
             index.apply(&event);
         }
-        assert!(index.apply(&Event::Apply(node("a", false))).is_empty());
-        assert_eq!(index.apply(&Event::Apply(node("a", true))), ["i-a"]);
+        assert!(index.apply(&Event::Apply(node("a", false))).changed.is_empty());
+        assert_eq!(index.apply(&Event::Apply(node("a", true))).changed, ["i-a"]);
         assert_eq!(index.cluster_health(), ClusterHealth { total: 1, unready: 0 });
     }
 
@@ -356,6 +373,22 @@ mod tests {
         assert_eq!((view("False").ready_reason.as_deref(), view("True").ready_reason), (Some("Because"), None));
     }
 
+    /// A node that an autoscaler adds would otherwise stay unnoticed until the next resync.
+    #[test]
+    fn first_node_of_an_instance_joins_once() {
+        let index = NodeIndex::default();
+        let joined = |event: Event<Node>| index.apply(&event).joined;
+        assert!(joined(Event::InitApply(node("a", true))).is_empty());
+        assert!(joined(Event::InitDone).is_empty(), "every group is read at the start");
+        assert_eq!(joined(Event::Apply(node("b", false))), ["i-b"]);
+        assert!(joined(Event::Apply(node("b", true))).is_empty());
+        // The watch broke, and a node joined meanwhile.
+        for known in ["a", "b", "c"] {
+            assert!(joined(Event::InitApply(node(known, false))).is_empty());
+        }
+        assert_eq!(joined(Event::InitDone), ["i-c"]);
+    }
+
     #[test]
     fn relist_is_swapped_in_atomically() {
         let index = NodeIndex::default();
@@ -367,7 +400,7 @@ mod tests {
         index.apply(&Event::Init);
         index.apply(&Event::InitApply(node("a", true)));
         assert!(index.get("i-b").is_some(), "half a list must not make nodes disappear");
-        assert_eq!(index.apply(&Event::InitDone), ["i-b"]);
+        assert_eq!(index.apply(&Event::InitDone).changed, ["i-b"]);
         assert!(index.get("i-b").is_none());
     }
 
@@ -392,18 +425,22 @@ mod tests {
         for nodes in [[&real, &duplicate], [&duplicate, &real]].map(|nodes| nodes.map(Clone::clone)) {
             let index = NodeIndex::default();
             for node in &nodes {
-                assert_eq!(index.apply(&Event::Apply(node.clone())), ["i-1"], "a duplicate is a relevant change");
+                assert_eq!(
+                    index.apply(&Event::Apply(node.clone())).changed,
+                    ["i-1"],
+                    "a duplicate is a relevant change"
+                );
             }
             assert_eq!((reported(&index), index.cluster_health().total), (Some(both.clone()), 2));
             let relist = |nodes: &[Node]| {
                 index.apply(&Event::Init);
                 nodes.iter().for_each(|node| _ = index.apply(&Event::InitApply(node.clone())));
-                index.apply(&Event::InitDone)
+                index.apply(&Event::InitDone).changed
             };
             assert!(relist(&nodes).is_empty() && reported(&index) == Some(both.clone()));
-            assert_eq!(index.apply(&Event::Delete(duplicate.clone())), ["i-1"]);
+            assert_eq!(index.apply(&Event::Delete(duplicate.clone())).changed, ["i-1"]);
             assert_eq!(reported(&index), Some(alone.clone()), "deleting the duplicate removes only its own entry");
-            assert!(index.apply(&Event::Delete(duplicate.clone())).is_empty());
+            assert!(index.apply(&Event::Delete(duplicate.clone())).changed.is_empty());
             assert_eq!(relist(&nodes), ["i-1"]);
             assert_eq!(relist(std::slice::from_ref(&real)), ["i-1"]);
             assert_eq!(reported(&index), Some(alone.clone()));

@@ -22,7 +22,7 @@ use super::trigger::Trigger;
 use crate::api::GroupObject;
 use crate::api::names::annotation;
 use crate::auth::aws_auth::{self, MapRoles};
-use crate::index::nodes;
+use crate::index::nodes::{self, NodeChanges};
 use crate::leader::other_controller::StatusWriters;
 use crate::plan::Event as PlanEvent;
 use crate::util::lookup::Lookup;
@@ -137,9 +137,8 @@ pub(crate) async fn nodes(client: Client, trigger: Trigger) {
     tokio::spawn(joined_nodes::enqueue_groups(receiver, trigger.clone()));
     while let Some(event) = next_event(&mut stream, "nodes").await {
         let index = &ctx.planner.node_index;
-        let (was_synced, is_known) = (index.is_synced(), joined_nodes::is_known(&event, index));
-        let changed = index.apply(&event);
-        for instance in joined_nodes::joined(&event, was_synced, is_known, &changed) {
+        let NodeChanges { changed, joined } = index.apply(&event);
+        for instance in joined {
             if ctx.planner.inventory.group_of_instance(&instance).is_none() {
                 // Its receiver ends with the process.
                 let _ = sender.send(instance);
