@@ -13,10 +13,11 @@ import time
 import requests
 
 from cloud import BINARY, Cloud, Controller, Failed
-from watch import Watch, condition, is_true
+from watch import Watch, condition, group_of, is_true
 
 HERE = pathlib.Path(__file__).resolve().parent
-OLD_IMAGE, NEW_IMAGE = "ami-02100000000000001", "ami-02100000000000002"
+OLD_IMAGE, NEW_IMAGE, THIRD_IMAGE = "ami-02100000000000001", "ami-02100000000000002", "ami-02100000000000003"
+REVISIONS = "/apis/instancemgr.keikoproj.io/v1alpha1/namespaces/instance-manager/boundariesrevisions"
 PODS, BUDGET = 6, 5
 
 phases = []
@@ -134,6 +135,56 @@ def node_image(node):
     return node["metadata"]["labels"].get("instancemgr.keikoproj.io/image")
 
 
+def with_waves(image):
+    """The ConfigMap with an image and the policy of demo/rollout.yaml."""
+    patience = "maxUnavailable: 1\n          joinTimeout: 10s"
+    text = file("boundaries.yaml").replace(OLD_IMAGE, image).replace("maxUnavailable: 1", patience)
+    return text + "  rollout: |\n" + textwrap.indent(file("rollout.yaml"), "    ")
+
+
+def rollout(*arguments):
+    """Prints a command about the roll-out and its output."""
+    print(f"  $ instance-manager rollout {' '.join(arguments)}", flush=True)
+    done = subprocess.run([BINARY, "rollout", *arguments], capture_output=True, text=True)
+    for line in done.stdout.splitlines():
+        print(f"    {line}")
+    if done.returncode != 0:
+        raise Failed(f"rollout {' '.join(arguments)}: {done.stderr}")
+
+
+def newest_phase(cloud):
+    """The phase of the newest revision of the boundaries."""
+    newest = max(cloud.items(REVISIONS), key=lambda item: item["spec"]["number"])
+    return newest.get("status", {}).get("phase")
+
+
+def stop_bad_change(cloud, watch):
+    """A bad image halts in the canary, which goes back by itself; no other tenant is touched."""
+    show(file("rollout.yaml"))
+    cloud.kubectl("label", "namespace", "team-shop", "rollout/wave=canary")
+    cloud.apply(with_waves(NEW_IMAGE))
+    watch.until(lambda groups: all_ready(groups) and newest_phase(cloud) == "Complete", "the policy")
+    nodes = {name for name, node in cloud.nodes().items() if group_of(node) == "web"}
+    bad = cloud.facts["amis"]["broken_never_joins"]
+    print(f"  - image: {NEW_IMAGE}\n  + image: {bad}, whose nodes never join", flush=True)
+    cloud.apply(with_waves(bad))
+    watch.until(lambda groups: newest_phase(cloud) == "Halted" and all_ready(groups), "the halt and the way back")
+    if nodes != {name for name, node in cloud.nodes().items() if group_of(node) == "web"}:
+        raise Failed("the bad image reached another tenant")
+    rollout("status")
+
+
+def roll_out(cloud, watch):
+    """The mended change goes through the waves, and a tenant puts it off."""
+    until = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 3600))
+    print(f"  team-search puts it off: kubectl annotate namespace team-search instancemgr.keikoproj.io/defer-until={until}")
+    cloud.kubectl("annotate", "namespace", "team-search", f"instancemgr.keikoproj.io/defer-until={until}")
+    cloud.apply(with_waves(THIRD_IMAGE))
+    watch.until(lambda groups: newest_phase(cloud) == "Complete" and all_ready(groups), "the end of the roll-out")
+    rollout("status")
+    rollout("history")
+
+
 def delete_group(cloud, watch):
     """Deletes one group and checks that nothing of it is left in AWS."""
     print("  $ kubectl delete instancegroup api --namespace team-shop")
@@ -200,6 +251,10 @@ def main():
         plan(cloud, new)
     with phase("admin: change that one line; nodes rotate, one at a time in each group"):
         rotate(cloud, watch, new)
+    with phase("admin: a bad image, with waves: it halts in the canary, which goes back by itself"):
+        stop_bad_change(cloud, watch)
+    with phase("admin: the mended image goes through the waves; a tenant puts it off"):
+        roll_out(cloud, watch)
     with phase("two tenants: a managed node group and a Fargate profile"):
         create_aws_managed(cloud, watch)
     with phase("tenant: delete a group; its nodes are drained and nothing is left in AWS"):

@@ -6,7 +6,7 @@ from cloud import Failed
 
 # Event reasons that are printed; `kubectl describe` shows all of them.
 PRINTED_REASONS = ("NodeDraining", "InstanceTerminated", "TemplateVersionCreated", "TenantValuesOverridden", "DrainBlocked",
-                   "InstanceGroupUpgradeFailed")
+                   "InstanceGroupUpgradeFailed", "RevisionTaken", "RevisionReturned")
 # The end of every node's name, which is not printed.
 DOMAIN = ".us-west-2.compute.internal"
 COLUMNS = "    time  group                 state               ready  updated  draining"
@@ -105,7 +105,7 @@ class Watch:
             if event.get("reason") in PRINTED_REASONS:
                 pods = f"; {len(self.pods())} pods ready" if event["reason"] == "NodeDraining" and event["regarding"]["name"] == "web" else ""
                 note = event.get("note", "")
-                if event["reason"] == "InstanceTerminated":
+                if event["reason"] == "InstanceTerminated" and "): " in note:
                     note = note.split("): ")[0].removesuffix(")") + ")"  # the reason was printed when the drain began
                 self._print(f"  {event['regarding']['name']}: {note}{pods}")
 

@@ -175,7 +175,7 @@ pub struct GroupBehind {
     pub group: String,
     /// Name of the BoundariesRevision that it has.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
-    pub on: Option<String>,
+    pub revision: Option<String>,
     /// Why, in one word.
     pub reason: String,
     /// Why, in a sentence.

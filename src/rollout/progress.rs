@@ -154,6 +154,7 @@ fn step_waves(input: &ProgressInput, waves: &mut [WaveStatus]) -> Vec<String> {
     let can_open = !view.orders.paused && view.config_problem.is_none();
     for ((wave, found), status) in view.policy.waves.iter().zip(&input.survey.waves).zip(waves) {
         let is_busy = found.waiting > 0 || found.rolling > 0;
+        let fails = found.failed > wave.max_failures.of(found.groups) && !view.is_skipped(&wave.name);
         let is_waiting = status.state == Some(WaveState::Waiting);
         let is_urgent = view.urgent_until(input.now).is_some();
         let is_due = can_open && (is_next || is_urgent);
@@ -165,7 +166,7 @@ fn step_waves(input: &ProgressInput, waves: &mut [WaveStatus]) -> Vec<String> {
                 status.opened = Some(rfc3339(input.now));
             }
         }
-        if status.state == Some(WaveState::Open) && !is_busy {
+        if status.state == Some(WaveState::Open) && !is_busy && !fails {
             status.state = Some(WaveState::Soaking);
             let at = found.last_settled.unwrap_or(input.now).min(input.now);
             status.settled = Some(rfc3339(at));

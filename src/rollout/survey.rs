@@ -145,12 +145,12 @@ impl Survey {
             Standing::Ignored | Standing::Untouched | Standing::InPlace | Standing::Moving => {}
         }
         if let Some((reason, message)) = behind.filter(|_| self.behind.len() < MAX_BEHIND) {
-            let on = match choice {
+            let revision = match choice {
                 Choice::Use { content, .. } => content.as_ref().map(|content| content.name.clone()),
                 Choice::Take(take) => Some(take.content.name.clone()),
             };
             let message = message.chars().take(300).collect();
-            self.behind.push(GroupBehind { group: group.key.to_owned(), on, reason, message });
+            self.behind.push(GroupBehind { group: group.key.to_owned(), revision, reason, message });
         }
     }
 }

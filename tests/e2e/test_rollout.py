@@ -140,6 +140,8 @@ def test_a_bad_image_halts_in_the_canary_and_goes_back_by_itself(make_fleet):
     assert f"{fleet.tenants[0].namespace}/web" in halted["message"] and "rollout resume" in halted["message"]
     canary.wait(lambda _: fleet.settled(fleet.old), ROLLOUT, "the way back")
     assert [group.writes(mark) for group in fleet.others] == [[], []]
+    (behind,) = newest(cloud)["status"]["behind"]
+    assert (behind["group"], behind["revision"], behind["reason"]) == (canary.key, "r1", "Failed") and waves(newest(cloud))["canary"] == "Open"
     assert canary.wait_event("RevisionReturned", "ReplacementsNotReady") and cloud.config_events("is halted")
     assert canary.status()["rollout"]["refused"] == found["metadata"]["name"]
     set_image(cloud, fleet.new)

@@ -36,6 +36,27 @@ fn every_field_has_a_description() {
     }
 }
 
+/// kubectl reads some words as booleans: a field of that name gets another one in the cluster, and its values are dropped.
+#[test]
+fn no_field_is_named_like_a_boolean() {
+    fn walk(value: &serde_json::Value, found: &mut Vec<String>) {
+        let words = ["y", "n", "yes", "no", "on", "off", "true", "false", "null"];
+        if let Some(properties) = value["properties"].as_object() {
+            found.extend(properties.keys().filter(|key| words.contains(&key.to_lowercase().as_str())).cloned());
+        }
+        match value {
+            serde_json::Value::Object(map) => map.values().for_each(|value| walk(value, found)),
+            serde_json::Value::Array(items) => items.iter().for_each(|value| walk(value, found)),
+            _ => {}
+        }
+    }
+    for (name, text) in api::crd_files() {
+        let mut found = vec![];
+        walk(&serde_yaml::from_str(&text).expect("the CRD is YAML"), &mut found);
+        assert_eq!(found, [""; 0], "{name}");
+    }
+}
+
 #[test]
 fn spec_has_no_required_fields() {
     let crd: serde_json::Value = serde_yaml::from_str(&api::crd_yaml()).expect("the CRD is YAML");

@@ -84,7 +84,7 @@ fn describe(revision: &BoundariesRevision, policy: Option<&RolloutPolicy>, now: 
         let rows = status.behind.iter().map(|group| {
             [
                 group.group.clone(),
-                or_dash(group.on.as_deref().unwrap_or_default()),
+                or_dash(group.revision.as_deref().unwrap_or_default()),
                 group.reason.clone(),
                 group.message.clone(),
             ]
@@ -172,7 +172,7 @@ mod tests {
                     {"name": "canary", "state": "Soaking", "groups": 3, "done": 3, "failed": 0, "opened": "2026-08-21T08:05:00Z", "settled": "2026-08-21T08:41:00Z"},
                     {"name": "general", "state": "Waiting", "groups": 38, "done": 0, "failed": 0},
                 ],
-                "behind": [{"group": "team-b/redis", "on": "r13", "reason": "Locked", "message": "the annotation lock-upgrades on the Namespace keeps the group from r14"}],
+                "behind": [{"group": "team-b/redis", "revision": "r13", "reason": "Locked", "message": "the annotation lock-upgrades on the Namespace keeps the group from r14"}],
             },
         });
         serde_json::from_value(object).expect("a revision")
