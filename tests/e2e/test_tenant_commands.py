@@ -124,15 +124,9 @@ def test_a_tenant_plans_with_the_rights_that_the_docs_name(person):
         for document in documents:
             if "rules" in document:
                 person.wait_until_allowed(document)
-        # Other tests change the ConfigMap of this cloud, and `explain` says so until the group has the newest content.
-        answers = []
-
-        def is_explained():
-            answers.append(person.run("explain", "web", "--context", "dev"))
-            return answers[-1][0] == 0
-
-        eventually(is_explained, harness.WAIT, "the newest content")
-        assert not answers[-1][2] and re.search(r"spec\.eks\.configuration\.clusterName +default", answers[-1][1]), answers
+        # Other tests change the ConfigMap of this cloud meanwhile, which makes no difference to the group.
+        code, out, err = person.run("explain", "web", "--context", "dev")
+        assert code == 0 and not err and re.search(r"spec\.eks\.configuration\.clusterName +default", out), out
         code, out, err = person.run("plan", f"{person.namespace}/web", aws=True)
         assert code == 0 and f"{person.namespace}/web  unchanged" in out, out + err
         assert f"other namespaces than {person.namespace}" in out

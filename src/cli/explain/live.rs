@@ -92,9 +92,15 @@ pub(super) async fn read(place: Place<'_>, group: &GroupRef) -> anyhow::Result<L
             BoundariesSource::NotConfigured | BoundariesSource::Unknown => None,
         };
         let data = match own_revision(&client, place.config_namespace, &stored, &active.revision).await {
-            OwnRevision::Other { data, note } => {
+            // The status keeps the revision of the latest change that made a difference to the group.
+            OwnRevision::Other { data: own, .. }
+                if data.as_ref().is_some_and(|newest| has_same_effect(&objects, &own, newest)) =>
+            {
+                data
+            }
+            OwnRevision::Other { data: own, note } => {
                 notes.push(note);
-                Some(data)
+                Some(own)
             }
             OwnRevision::Newest => data,
             OwnRevision::Unknown(why) => {
@@ -102,13 +108,28 @@ pub(super) async fn read(place: Place<'_>, group: &GroupRef) -> anyhow::Result<L
                 data
             }
         };
-        objects.extend(data.map(|data| json!({"kind": "ConfigMap", "metadata": {"name": CONFIG_MAP}, "data": data})));
+        objects.extend(data.map(|data| config_map(&data)));
     }
     let mut result = load_objects(objects);
     for problem in &mut result.diagnostics {
         problem.location = format!("{namespace}/{name}");
     }
     Ok(LiveGroup { result, notes })
+}
+
+fn config_map(data: &ConfigMapData) -> Value {
+    json!({"kind": "ConfigMap", "metadata": {"name": CONFIG_MAP}, "data": data})
+}
+
+/// Whether two contents of the boundaries make the same of a group. `objects` are the group and its Namespace.
+fn has_same_effect(objects: &[Value], one: &ConfigMapData, other: &ConfigMapData) -> bool {
+    let merged = |data: &ConfigMapData| {
+        let found = load_objects(objects.iter().cloned().chain([config_map(data)]).collect());
+        let merged = found.groups.into_iter().next().map(|group| group.merged);
+        merged.map(|merged| (merged.spec, merged.annotations))
+    };
+    let made = merged(one);
+    made.is_some() && made == merged(other)
 }
 
 /// Which content of the boundaries a group has.
@@ -188,6 +209,28 @@ mod tests {
         assert_eq!(group(&["src/cli"], None), None, "a path that exists");
         assert_eq!(group(&["a.yaml", "team/web"], None), None);
         assert_eq!(group(&["-"], None), None);
+    }
+
+    /// Every change of another tenant's defaults would otherwise be told as one that has not reached the group.
+    #[test]
+    fn contents_that_make_the_same_of_a_group_are_one() {
+        let spec = json!({"provisioner": "eks", "eks": {"minSize": 1, "maxSize": 2}});
+        let metadata = json!({"name": "web", "namespace": "team"});
+        let api_version = "instancemgr.keikoproj.io/v1alpha1";
+        let group = json!({"apiVersion": api_version, "kind": "InstanceGroup", "metadata": metadata, "spec": spec});
+        let data = |image: &str, of_others: &str| -> ConfigMapData {
+            let defaults = format!("spec: {{eks: {{configuration: {{image: {image}}}}}}}");
+            let conditional = format!(
+                "[{{annotationSelector: other, defaults: {{spec: {{eks: {{configuration: {{image: {of_others}}}}}}}}}}}]"
+            );
+            let boundaries = "restricted: [spec.eks.configuration.image]".to_owned();
+            [("boundaries", boundaries), ("defaults", defaults), ("conditionals", conditional)]
+                .map(|(key, text)| (key.to_owned(), text))
+                .into()
+        };
+        let same =
+            |other: &ConfigMapData| has_same_effect(std::slice::from_ref(&group), &data("ami-1", "ami-8"), other);
+        assert!(same(&data("ami-1", "ami-9")) && !same(&data("ami-2", "ami-8")));
     }
 
     #[test]
