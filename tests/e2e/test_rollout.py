@@ -2,6 +2,7 @@
 
 import calendar
 import random
+import re
 import time
 
 import pytest
@@ -169,7 +170,8 @@ def check_commands(fleet, path):
     assert code == test_plan.SOMETHING and wave == {"canary": (1, 2), "rest": (2, 4)}
     assert (found["rollout"]["revision"], found["rollout"]["supersedes"]) == ("r3", "r2")
     _, text, _ = test_plan.plan(cloud, "--config", file, "-A")
-    assert "canary  1 group, 2 nodes, then 1s of soak" in text and "rest    2 groups, 4 nodes" in text, text
+    assert re.search(r"canary  1 group, 2 nodes, about \d+m, then 1s of soak", text) and "rest    2 groups, 4 nodes" in text, text
+    assert re.search(r"ends about 20\S+Z, if nothing fails", text), text
 
 
 def check_quota(fleet, path):

@@ -5,6 +5,7 @@ mod duration;
 mod estimate;
 pub(crate) mod report;
 mod rollout;
+mod schedule;
 pub(crate) mod snapshot;
 mod text;
 
@@ -53,8 +54,9 @@ pub async fn run(args: PlanArgs) -> anyhow::Result<ExitCode> {
     duration::forecast(&snapshot.planner, &mut plans).await;
     let mut report = PlanReport::new(plans, &snapshot.active_boundaries());
     report.notes.clone_from(&snapshot.notes);
-    report.rollout = snapshot
-        .file_rollout(report.groups.iter().filter_map(|plan| Some((plan.group.as_str(), plan.rollout.as_ref()?))));
+    let groups = report.groups.iter();
+    let groups = groups.filter_map(|plan| Some((plan.group.as_str(), plan.rollout.as_ref()?, plan.estimated_minutes)));
+    report.rollout = snapshot.file_rollout(groups, now);
     print_report(&report, &args, file_given)
 }
 

@@ -2,9 +2,11 @@
 
 use std::fmt::Write;
 
+use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
-use crate::api::RolloutPhase;
+use super::schedule::schedule;
+use crate::api::{RolloutPhase, rfc3339};
 use crate::boundaries::{Approval, Wave, WithoutRotation};
 use crate::controller::rollout::Decided;
 use crate::rollout::{Choice, Forecast, RolloutView};
@@ -134,6 +136,9 @@ pub(crate) struct WavePlan {
     /// What it needs before it opens, or when its nodes may be replaced, in words; empty without such a condition.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub needs: Vec<String>,
+    /// An estimate of how long its groups take, in minutes; absent for nothing to do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub estimated_minutes: Option<usize>,
     /// How long it soaks; absent without a soak.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub soak: Option<String>,
@@ -154,16 +159,21 @@ pub(crate) struct RolloutPlan {
     pub at_once: usize,
     /// The waves, in their order.
     pub waves: Vec<WavePlan>,
+    /// An estimate of when the last wave has passed if it began now, nothing failed, and approvals came at once; absent
+    /// when the windows of a wave do not open.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ends: Option<String>,
     /// Groups that cannot use it, with the reason.
     pub cannot_use: Vec<String>,
 }
 
 impl RolloutPlan {
-    /// Counts the groups by wave. `groups` are their keys and places.
+    /// Counts the groups by wave. `groups` are their keys, places, and how many minutes each takes.
     pub(crate) fn new<'a>(
         view: &RolloutView,
         live: Option<&RolloutView>,
-        groups: impl Iterator<Item = (&'a str, &'a GroupRollout)>,
+        groups: impl Iterator<Item = (&'a str, &'a GroupRollout, Option<usize>)>,
+        now: Timestamp,
     ) -> Self {
         let wave = |wave: &Wave| WavePlan {
             name: wave.name.clone(),
@@ -182,11 +192,23 @@ impl RolloutPlan {
             is_way_back: view.is_way_back(),
             at_once: 0,
             waves: view.policy.waves.iter().map(wave).collect(),
+            ends: None,
             cannot_use: Vec::new(),
         };
-        for (key, group) in groups {
+        let mut minutes = vec![Vec::new(); plan.waves.len()];
+        for (key, group, takes) in groups {
             plan.count(key, group, view.policy.without_rotation);
+            if let Some(Effect::Rotate { .. }) = group.effect {
+                minutes[group.position - 1].extend(takes);
+            }
         }
+        let is_urgent = view.urgent_until(now).is_some();
+        let delay = if is_urgent { SignedDuration::ZERO } else { view.delay };
+        let schedule = schedule(&view.policy, &minutes, now.checked_add(delay).unwrap_or(now), is_urgent);
+        for (wave, minutes) in plan.waves.iter_mut().zip(schedule.minutes) {
+            wave.estimated_minutes = Some(minutes).filter(|minutes| *minutes > 0);
+        }
+        plan.ends = schedule.ends.map(rfc3339);
         plan
     }
 
@@ -236,6 +258,9 @@ impl RolloutPlan {
             if let Some(percent) = wave.percent {
                 text = format!("{percent} % of the affected groups, which are counted in {last} here");
             }
+            if let Some(minutes) = wave.estimated_minutes {
+                text += &format!(", about {}", about(minutes));
+            }
             let soak = wave.soak.as_ref().map(|soak| format!(", then {soak} of soak")).unwrap_or_default();
             let needs: String = wave.needs.iter().map(|needs| format!("; {needs}")).collect();
             rows.push((&wave.name, text + &soak + &needs));
@@ -243,6 +268,15 @@ impl RolloutPlan {
         let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
         for (name, text) in rows {
             writeln!(out, "  {name:width$}  {text}")?;
+        }
+        let needs = self.waves.iter().any(|wave| wave.needs.iter().any(|needs| needs.contains("approval")));
+        let unless = if needs { "if it is approved at once and nothing fails" } else { "if nothing fails" };
+        match &self.ends {
+            Some(ends) if self.waves.iter().any(|wave| wave.estimated_minutes.is_some()) => {
+                writeln!(out, "  ends about {ends}, {unless}")?;
+            }
+            Some(_) => {}
+            None => writeln!(out, "  never ends: the windows of a wave do not open within two weeks")?,
         }
         for group in &self.cannot_use {
             writeln!(out, "  cannot use it: {group}")?;
@@ -259,6 +293,11 @@ fn needs(view: &RolloutView, wave: &Wave) -> Vec<String> {
     });
     let windows = (!wave.windows.is_empty() || !view.policy.windows.is_empty()).then(|| "in its windows".to_owned());
     approval.into_iter().chain(windows).collect()
+}
+
+/// Minutes as `45m` or `2h05m`.
+pub(super) fn about(minutes: usize) -> String {
+    if minutes < 120 { format!("{minutes}m") } else { format!("{}h{:02}m", minutes / 60, minutes % 60) }
 }
 
 fn count(number: usize, noun: &str) -> String {

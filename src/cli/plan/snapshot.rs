@@ -241,10 +241,11 @@ impl ClusterSnapshot {
     /// policy in it.
     pub(crate) fn file_rollout<'a>(
         &self,
-        groups: impl Iterator<Item = (&'a str, &'a GroupRollout)>,
+        groups: impl Iterator<Item = (&'a str, &'a GroupRollout, Option<usize>)>,
+        now: Timestamp,
     ) -> Option<RolloutPlan> {
         let live = self.live_stores.as_ref()?.rollout.view();
-        Some(RolloutPlan::new(&*self.stores.rollout.view()?, live.as_deref(), groups))
+        Some(RolloutPlan::new(&*self.stores.rollout.view()?, live.as_deref(), groups, now))
     }
 }
 

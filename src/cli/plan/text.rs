@@ -5,6 +5,7 @@ use std::fmt::Write;
 use super::estimate::{ASSUMED_DRAIN, MINUTES_PER_BATCH};
 use super::report::{Cause, ChangeKind, GroupPlan, PlanReport};
 use super::rollout::GroupRollout;
+use super::rollout::about;
 use crate::plan::{Drift, PlannedStep};
 use crate::util::duration;
 
@@ -93,9 +94,7 @@ fn basis(group: &GroupPlan) -> String {
 
 fn write_forecast(out: &mut String, group: &GroupPlan) -> std::fmt::Result {
     if let Some(minutes) = group.estimated_minutes {
-        let duration =
-            if minutes < 120 { format!("{minutes}m") } else { format!("{}h{:02}m", minutes / 60, minutes % 60) };
-        writeln!(out, "  takes about {duration}{}", basis(group))?;
+        writeln!(out, "  takes about {}{}", about(minutes), basis(group))?;
     }
     if let Some(join) = &group.join_timeout {
         let drain = group.drain_timeout.as_ref().map_or_else(
