@@ -143,6 +143,60 @@ fn judge(before: &World, after: &World) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+/// Whether nodes may be replaced at a time, computed apart from the code: 22:00 to 04:00 in Berlin, beginning on working
+/// days, which is UTC+2 until 2026-10-25T01:00Z and UTC+1 after it; and not on 2026-10-27.
+fn may_replace(at: jiff::Timestamp) -> bool {
+    let autumn: jiff::Timestamp = "2026-10-25T01:00:00Z".parse().expect("a time");
+    let local = at.as_second() + if at < autumn { 7200 } else { 3600 };
+    let (day, hour) = (local.div_euclid(86400), local.rem_euclid(86400) / 3600);
+    // 1970-01-01 was a Thursday.
+    let is_working = |day: i64| (day + 3).rem_euclid(7) < 5;
+    let frozen = 20_753;
+    day != frozen && ((hour >= 22 && is_working(day)) || (hour < 4 && is_working(day - 1)))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4, ..ProptestConfig::default() })]
+
+    /// Across the end of summer time: whatever the admin changes and whenever, no group takes a change and no node is
+    /// begun for it outside of the windows; and each change arrives in the end.
+    #[test]
+    fn nothing_begins_outside_of_the_windows(
+        start in 0..(5 * 86400i64),
+        acts in prop::collection::vec((2..6usize, 60..40_000i64, 1..80usize), 1..4),
+    ) {
+        let berlin = "zone: Europe/Berlin";
+        let policy = format!(
+            "{{windows: [{{days: [mon, tue, wed, thu, fri], from: '22:00', to: '04:00', {berlin}}}], freezes: [{{from: 2026-10-27, to: 2026-10-27, {berlin}}}], waves: [{{name: w0, percent: 40, soak: 10m}}, {{name: w2, atOnce: 2}}]}}"
+        );
+        let mut world = World::new(&policy, (0..4).map(some_group).collect());
+        let begin: jiff::Timestamp = "2026-10-22T00:00:00Z".parse().expect("a time");
+        world.now = begin + jiff::SignedDuration::from_secs(start);
+        for (image, later, polls) in acts {
+            world.image = format!("ami-{image}");
+            world.now += jiff::SignedDuration::from_secs(later);
+            world.run(polls);
+        }
+        world.run_until_time("2026-10-31T12:00:00Z".parse().expect("a time"));
+        for group in &world.groups {
+            // The way back waits for no window.
+            let mut goes_forward = false;
+            for did in &group.log {
+                let at = match did {
+                    Did::Took { why, at, .. } => {
+                        goes_forward = matches!(why, TakeReason::Wave(_));
+                        at
+                    }
+                    Did::Replaced { at, .. } => at,
+                };
+                prop_assert!(!goes_forward || may_replace(*at), "{} did {did:?}", group.key);
+            }
+        }
+        let images = world.images();
+        prop_assert!(images.iter().all(|image| *image == world.image), "{images:?} instead of {}", world.image);
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 

@@ -51,9 +51,9 @@ pub(super) struct Group {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Did {
     /// It recorded that it takes a content.
-    Took { image: String, why: TakeReason },
+    Took { image: String, why: TakeReason, at: Timestamp },
     /// It replaced a node.
-    Replaced { from: String, to: String },
+    Replaced { from: String, to: String, at: Timestamp },
 }
 
 /// The cluster.
@@ -295,7 +295,7 @@ impl World {
                 group.waits = None;
                 group.status.boundaries_revision = Some(take.content.hash.clone());
                 group.status.rollout = Some(take.record);
-                group.log.push(Did::Took { image, why: take.why });
+                group.log.push(Did::Took { image, why: take.why, at: now });
                 self.writes += 1;
             }
             Choice::Use { content: Some(content), hold, waits } => {
@@ -418,7 +418,7 @@ impl Group {
         let unready = self.nodes.iter().position(|node| *node != image && self.bad_images.contains(node));
         let outdated = unready.or_else(|| self.nodes.iter().position(|node| *node != image).filter(|_| !is_bad));
         if let Some(index) = outdated.filter(|_| !is_locked) {
-            self.log.push(Did::Replaced { from: self.nodes[index].clone(), to: image.clone() });
+            self.log.push(Did::Replaced { from: self.nodes[index].clone(), to: image.clone(), at: now });
             self.nodes[index] = image.clone();
         }
         let count = |matches: bool| {
@@ -437,7 +437,7 @@ impl Group {
     /// Images of the contents that it took because its wave was open.
     pub(super) fn taken(&self) -> Vec<&str> {
         let by_wave = self.log.iter().filter_map(|did| match did {
-            Did::Took { image, why: TakeReason::Wave(_) | TakeReason::Approved(_) } => Some(image.as_str()),
+            Did::Took { image, why: TakeReason::Wave(_) | TakeReason::Approved(_), .. } => Some(image.as_str()),
             Did::Took { .. } | Did::Replaced { .. } => None,
         });
         by_wave.collect()
