@@ -94,47 +94,42 @@ impl Freeze {
 
 /// Whether nodes may be replaced: one window of each list must be open, unless the list is empty, and there is no freeze.
 pub(crate) fn opening(windows: &[&[Window]], freezes: &[Freeze], now: Timestamp) -> Opening {
-    let in_window = |at| windows.iter().all(|list| list.is_empty() || list.iter().any(|window| window.is_open(at)));
-    let frozen = |at| freezes.iter().find(|freeze| freeze.contains(at));
-    let next = || next_opening(windows, freezes, now, &|at| in_window(at) && frozen(at).is_none());
-    match frozen(now) {
-        Some(freeze) => Opening::Frozen { why: freeze.why.clone(), next: next() },
-        None if in_window(now) => Opening::Open,
-        None => Opening::Closed { next: next() },
+    if is_open(windows, freezes, now) {
+        return Opening::Open;
+    }
+    let next = next_opening(windows, freezes, now);
+    match freezes.iter().find(|freeze| freeze.contains(now)) {
+        Some(freeze) => Opening::Frozen { why: freeze.why.clone(), next },
+        None => Opening::Closed { next },
     }
 }
 
-fn next_opening(
-    windows: &[&[Window]],
-    freezes: &[Freeze],
-    now: Timestamp,
-    is_open: &dyn Fn(Timestamp) -> bool,
-) -> Option<Timestamp> {
+fn next_opening(windows: &[&[Window]], freezes: &[Freeze], now: Timestamp) -> Option<Timestamp> {
     let mut bases: Vec<Timestamp> = freezes.iter().filter_map(Freeze::end).filter(|end| *end > now).collect();
     bases.push(now);
     bases.sort_unstable();
     bases.into_iter().find_map(|base| {
-        if base > now && is_open(base) {
+        if base > now && is_open(windows, freezes, base) {
             return Some(base);
         }
         let of_day = |day| windows.iter().flat_map(|list| list.iter()).flat_map(move |w| w.beginnings(base, day));
-        (0..=HORIZON_DAYS).find_map(|day| of_day(day).filter(|at| *at > now && is_open(*at)).min())
+        let opens = |at: &Timestamp| *at > now && is_open(windows, freezes, *at);
+        (0..=HORIZON_DAYS).find_map(|day| of_day(day).filter(opens).min())
     })
 }
 
 /// Whether there is an opening of half an hour within two weeks.
 pub(crate) fn opens_for_half_an_hour(windows: &[&[Window]], freezes: &[Freeze], now: Timestamp) -> bool {
     let step = SignedDuration::from_mins(15);
-    let is_open = |at| opening_now(windows, freezes, at);
     let times = (0..14 * 24 * 4).filter_map(|steps| now.checked_add(step * steps).ok());
     let mut open = 0;
     times.into_iter().any(|at| {
-        open = if is_open(at) { open + 1 } else { 0 };
+        open = if is_open(windows, freezes, at) { open + 1 } else { 0 };
         open == 3
     })
 }
 
-fn opening_now(windows: &[&[Window]], freezes: &[Freeze], at: Timestamp) -> bool {
+fn is_open(windows: &[&[Window]], freezes: &[Freeze], at: Timestamp) -> bool {
     windows.iter().all(|list| list.is_empty() || list.iter().any(|window| window.is_open(at)))
         && !freezes.iter().any(|freeze| freeze.contains(at))
 }

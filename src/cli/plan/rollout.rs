@@ -133,9 +133,9 @@ pub(crate) struct WavePlan {
     pub groups: usize,
     /// Their nodes that are replaced.
     pub nodes: usize,
-    /// What it needs before it opens, or when its nodes may be replaced, in words; empty without such a condition.
+    /// What it needs beside the waves before it; empty for nothing.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub needs: Vec<String>,
+    pub needs: Vec<Need>,
     /// An estimate of how long its groups take, in minutes; absent for nothing to do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub estimated_minutes: Option<usize>,
@@ -178,7 +178,7 @@ impl RolloutPlan {
         let wave = |wave: &Wave| WavePlan {
             name: wave.name.clone(),
             percent: wave.percent,
-            needs: needs(view, wave),
+            needs: Need::of(view, wave),
             soak: (!wave.soak.is_zero()).then(|| duration::format(wave.soak)),
             ..WavePlan::default()
         };
@@ -262,15 +262,15 @@ impl RolloutPlan {
                 text += &format!(", about {}", about(minutes));
             }
             let soak = wave.soak.as_ref().map(|soak| format!(", then {soak} of soak")).unwrap_or_default();
-            let needs: String = wave.needs.iter().map(|needs| format!("; {needs}")).collect();
+            let needs: String = wave.needs.iter().map(|need| format!("; {}", need.describe())).collect();
             rows.push((&wave.name, text + &soak + &needs));
         }
         let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
         for (name, text) in rows {
             writeln!(out, "  {name:width$}  {text}")?;
         }
-        let needs = self.waves.iter().any(|wave| wave.needs.iter().any(|needs| needs.contains("approval")));
-        let unless = if needs { "if it is approved at once and nothing fails" } else { "if nothing fails" };
+        let needs_approval = self.waves.iter().any(|wave| wave.needs.iter().any(|need| need.is_approval()));
+        let unless = if needs_approval { "if it is approved at once and nothing fails" } else { "if nothing fails" };
         match &self.ends {
             Some(ends) if self.waves.iter().any(|wave| wave.estimated_minutes.is_some()) => {
                 writeln!(out, "  ends about {ends}, {unless}")?;
@@ -286,13 +286,38 @@ impl RolloutPlan {
 }
 
 /// What a wave needs beside the waves before it.
-fn needs(view: &RolloutView, wave: &Wave) -> Vec<String> {
-    let approval = wave.approval.map(|approval| match approval {
-        Approval::Admin => "needs an approval".to_owned(),
-        Approval::Tenants => "needs approvals of tenants, or the end of their deferral".to_owned(),
-    });
-    let windows = (!wave.windows.is_empty() || !view.policy.windows.is_empty()).then(|| "in its windows".to_owned());
-    approval.into_iter().chain(windows).collect()
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum Need {
+    /// The approval of an admin.
+    AdminApproval,
+    /// The approvals of its groups' tenants, or the end of their deferral.
+    TenantApprovals,
+    /// An open window.
+    Window,
+}
+
+impl Need {
+    fn of(view: &RolloutView, wave: &Wave) -> Vec<Self> {
+        let approval = wave.approval.map(|approval| match approval {
+            Approval::Admin => Self::AdminApproval,
+            Approval::Tenants => Self::TenantApprovals,
+        });
+        let has_windows = !wave.windows.is_empty() || !view.policy.windows.is_empty();
+        approval.into_iter().chain(has_windows.then_some(Self::Window)).collect()
+    }
+
+    fn is_approval(self) -> bool {
+        matches!(self, Self::AdminApproval | Self::TenantApprovals)
+    }
+
+    fn describe(self) -> &'static str {
+        match self {
+            Self::AdminApproval => "needs an approval",
+            Self::TenantApprovals => "needs approvals of tenants, or the end of their deferral",
+            Self::Window => "in its windows",
+        }
+    }
 }
 
 /// Minutes as `45m` or `2h05m`.
