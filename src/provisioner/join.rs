@@ -129,35 +129,20 @@ pub(crate) fn has_access_entry(status: &InstanceGroupStatus) -> bool {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::time::Duration;
-
-    use jiff::Timestamp;
 
     use super::*;
     use crate::api::JoinStatus;
-    use crate::auth::aws_auth::MapRoles;
+
     use crate::aws::inventory::fake_aws::FakeAws;
-    use crate::aws::inventory::{CacheConfig, Inventory};
-    use crate::index::groups::GroupIndex;
-    use crate::index::nodes::NodeIndex;
-    use crate::index::process_state::ProcessState;
-    use crate::k8s::{KubeClient, fake};
+
+    use crate::provisioner::observe::fake::FakeCluster;
 
     /// Another group of the role may remove the entry. Without a look, the status would name it until the role changes.
     #[tokio::test]
     async fn access_entry_that_was_seen_last_is_looked_for_again() {
         for (seen, expected) in [(None, AccessEntryState::NotQueried), (Some("EC2_LINUX"), AccessEntryState::Absent)] {
-            let observer = Observer {
-                inventory: &Inventory::with_config(Arc::new(FakeAws::default()).aws(), CacheConfig::default()),
-                kube: &KubeClient::new(fake::client(|call| panic!("unexpected call: {call:?}")), "test"),
-                node_index: &NodeIndex::default(),
-                process_state: &ProcessState::default(),
-                map_roles: &MapRoles::default(),
-                group_index: &GroupIndex::default(),
-                max_cache_age: Duration::ZERO,
-                shared_max_cache_age: Duration::ZERO,
-                now: Timestamp::UNIX_EPOCH,
-            };
+            let cluster = FakeCluster::new(&Arc::new(FakeAws::default()));
+            let observer = cluster.observer();
             let role = "arn:aws:iam::1:role/given";
             let entry = NewAccessEntry {
                 cluster: "demo".into(),

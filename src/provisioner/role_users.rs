@@ -109,33 +109,20 @@ pub(crate) async fn profile_user(o: &Observer<'_>, cluster: &str, role_arn: &str
 mod tests {
     use std::sync::Arc;
 
-    use jiff::Timestamp;
-
     use super::*;
-    use crate::auth::aws_auth::MapRoles;
+
     use crate::aws::inventory::fake_aws::FakeAws;
-    use crate::aws::inventory::{CacheConfig, Inventory};
+
     use crate::aws::samples::scaling_group;
     use crate::aws::{InstanceProfile, LaunchConfiguration, Role, ScalingGroup, Tag, TemplateData};
-    use crate::index::groups::GroupIndex;
-    use crate::index::nodes::NodeIndex;
-    use crate::index::process_state::ProcessState;
-    use crate::k8s::{KubeClient, fake};
+
+    use crate::provisioner::observe::fake::FakeCluster;
 
     const GIVEN: &str = "arn:aws:iam::1:role/given";
 
     async fn user_of(fake_aws: &Arc<FakeAws>, role_arn: &str) -> Option<String> {
-        let observer = Observer {
-            inventory: &Inventory::with_config(fake_aws.aws(), CacheConfig::default()),
-            kube: &KubeClient::new(fake::client(|call| panic!("unexpected call: {call:?}")), "test"),
-            node_index: &NodeIndex::default(),
-            process_state: &ProcessState::default(),
-            map_roles: &MapRoles::default(),
-            group_index: &GroupIndex::default(),
-            max_cache_age: Duration::ZERO,
-            shared_max_cache_age: Duration::ZERO,
-            now: Timestamp::UNIX_EPOCH,
-        };
+        let cluster = FakeCluster::new(fake_aws);
+        let observer = cluster.observer();
         node_user(&observer, role_arn, Some("lt-own")).await.expect("answers")
     }
 

@@ -1,6 +1,7 @@
 //! The hash of every example's launch template version. A released hash must never change: a change would replace all nodes.
 //! `UPDATE_GOLDEN=1 cargo test --test it` adds the hashes of new examples.
 
+use crate::aws::samples;
 use crate::common;
 
 use std::fmt::Write;
@@ -65,7 +66,7 @@ fn references(desired: &DesiredSpec) -> References {
             name: desired.cluster.clone(),
             arn: format!("arn:aws:eks:us-west-2:123456789012:cluster/{}", desired.cluster),
             endpoint: "https://example.com".into(),
-            ..common::cluster()
+            ..samples::cluster("demo")
         }),
         subnets: all(&desired.subnets),
         security_groups: all(&desired.security_groups),

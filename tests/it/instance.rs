@@ -1,5 +1,6 @@
 //! From the spec and the facts that AWS reports to launch template data, or to errors that name field and remedy.
 
+use crate::aws::samples;
 use crate::common;
 
 use std::collections::BTreeMap;
@@ -42,7 +43,7 @@ fn test_references() -> References {
         }]
     };
     References {
-        cluster: Some(common::cluster()),
+        cluster: Some(samples::cluster("demo")),
         subnets: network("s"),
         security_groups: network("g"),
         in_other_vpcs: vec![],
@@ -390,7 +391,7 @@ fn hooks_need_valid_target_and_unique_name() {
 #[test]
 fn network_object_of_other_vpc_is_reported() {
     let group = parse_desired("{subnets: [subnet-9], securityGroups: [g, sg-9]}", &[]).expect("a group");
-    let object = |id: &str| NetworkObject { vpc: "vpc-9".into(), ..common::network_object(id) };
+    let object = |id: &str| NetworkObject { vpc: "vpc-9".into(), ..samples::network_object(id) };
     let environment = References { in_other_vpcs: vec![object("subnet-9"), object("sg-9")], ..test_references() };
     let message = join_messages(&resolve(group, &environment, NameForm::Plain).unwrap_err());
     for (field, id) in [("subnets", "subnet-9"), ("securityGroups", "sg-9")] {
@@ -408,7 +409,7 @@ fn what_eks_does_not_tell_of_the_cluster_is_unknown() {
         references
     };
     let by_id = parse_desired("{subnets: [subnet-1], securityGroups: [sg-1]}", &[]).expect("a group");
-    let known = |id: &str| vec![common::network_object(id)];
+    let known = |id: &str| vec![samples::network_object(id)];
     let without_vpc = References {
         subnets: known("subnet-1"),
         security_groups: known("sg-1"),
@@ -463,7 +464,8 @@ fn licenses_and_host_groups_reach_the_template_and_must_be_arns() {
 /// A spec in a cluster with this service range, as EKS describes it.
 fn in_cluster(service_cidr: &str, version: &str, configuration: &str, annotations: &[(&str, &str)]) -> ResolvedGroup {
     let is_ipv6 = service_cidr.contains(':');
-    let cluster = Cluster { service_cidr: service_cidr.into(), is_ipv6, version: version.into(), ..common::cluster() };
+    let cluster =
+        Cluster { service_cidr: service_cidr.into(), is_ipv6, version: version.into(), ..samples::cluster("demo") };
     let mut references = References { cluster: Some(cluster), ..test_references() };
     references.subnets[0].assigns_ipv6 = Some(true);
     in_network(references, configuration, annotations)
@@ -524,9 +526,9 @@ fn user_data_has_the_service_range_of_every_cluster() {
 #[test]
 fn windows_nodes_are_told_a_range_that_the_bootstrap_script_does_not_assume() {
     let group = |service_cidr: &str, vpc_ranges: &[&str]| {
-        let cluster = Cluster { service_cidr: service_cidr.into(), ..common::cluster() };
+        let cluster = Cluster { service_cidr: service_cidr.into(), ..samples::cluster("demo") };
         let subnet =
-            |range: &&str| NetworkObject { ipv4_cidr: Some((*range).into()), ..common::network_object("subnet-9") };
+            |range: &&str| NetworkObject { ipv4_cidr: Some((*range).into()), ..samples::network_object("subnet-9") };
         let mut references = References { cluster: Some(cluster), ..test_references() };
         references.subnets.extend(vpc_ranges.iter().map(subnet));
         in_network(references, "{}", &[("os-family", "windows")])
@@ -594,7 +596,7 @@ fn ipv6_clusters_say_what_a_group_lacks() {
     assert_eq!(fields(&in_cluster("10.100.0.0/16", "1.33", "{}", &[linux])), Vec::<String>::new());
     // A subnet that EC2 says nothing about is not refused.
     for (assigns_ipv6, expected) in [(None, 0), (Some(true), 0), (Some(false), 1)] {
-        let cluster = Cluster { service_cidr: IPV6_RANGE.into(), is_ipv6: true, ..common::cluster() };
+        let cluster = Cluster { service_cidr: IPV6_RANGE.into(), is_ipv6: true, ..samples::cluster("demo") };
         let mut references = References { cluster: Some(cluster), ..test_references() };
         references.subnets[0].assigns_ipv6 = assigns_ipv6;
         let desired = parse_desired(WITH_CNI_POLICY, &[linux]).expect("a spec");
@@ -610,7 +612,7 @@ fn ipv6_clusters_say_what_a_group_lacks() {
 fn ipv6_clusters_need_nitro_based_types() {
     let xen = |name: &str| InstanceType { name: name.into(), is_xen: true, ..InstanceType::default() };
     let of = |range: &str, configuration: &str, references: References| {
-        let cluster = Cluster { service_cidr: range.into(), is_ipv6: range.contains(':'), ..common::cluster() };
+        let cluster = Cluster { service_cidr: range.into(), is_ipv6: range.contains(':'), ..samples::cluster("demo") };
         let references = References { cluster: Some(cluster), ..references };
         let desired = parse_desired(configuration, &[("os-family", "amazonlinux2023")]).expect("a spec");
         let group = resolve(desired, &references, NameForm::Plain).expect("a group");

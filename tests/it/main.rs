@@ -1,5 +1,6 @@
 //! The Rust integration tests as one crate, so that they are linked once.
 
+mod aws;
 mod aws_auth;
 mod cli;
 mod common;

@@ -1,5 +1,6 @@
 //! Purchase options in the spec: which values are valid, and which errors the others cause.
 
+use crate::aws::samples;
 use crate::common;
 
 use instance_manager::api::decode_spec;
@@ -134,8 +135,8 @@ fn unknown_and_incompatible_types_are_reported() {
     };
     let desired =
         parse("mixedInstancesPolicy: {instanceTypes: [{type: m5a.large}, {type: m6g.large}, {type: m5.huge}]}");
-    let cluster = common::cluster();
-    let object = |id: &str| vec![common::network_object(id)];
+    let cluster = samples::cluster("demo");
+    let object = |id: &str| vec![samples::network_object(id)];
     let references = References {
         cluster: Some(cluster),
         subnets: object("subnet-1"),

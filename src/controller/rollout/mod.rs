@@ -160,6 +160,12 @@ impl Memory {
         }
     }
 
+    /// Forgets the groups that were deleted.
+    fn retain(&mut self, keys: &HashSet<String>) {
+        self.held.retain(|key| keys.contains(key));
+        self.progress.retain(|key, _| keys.contains(key));
+    }
+
     /// Whether a group that replaces nodes has made no progress for so long.
     fn is_stuck(&mut self, group: &InstanceGroup, key: &str, patience: SignedDuration, is_held: bool) -> bool {
         let status = group.status.as_ref();
@@ -184,7 +190,9 @@ fn survey(ctx: &Context, view: &RolloutView, memory: &mut Memory, now: Timestamp
         let all = ctx.stores.namespaces.state();
         all.iter().map(|namespace| (namespace.name_any(), namespace_texts(namespace))).collect()
     };
-    for stored in ctx.stores.groups.state() {
+    let groups = ctx.stores.groups.state();
+    memory.retain(&groups.iter().map(|stored| super::group_key(stored)).collect());
+    for stored in groups {
         let Ok(group) = &stored.0 else { continue };
         let namespace = group.namespace().unwrap_or_default();
         let Some(texts) = texts.get(&namespace) else {

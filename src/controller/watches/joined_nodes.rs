@@ -19,23 +19,18 @@ const BATCH_SIZE: usize = 100;
 pub(super) async fn enqueue_groups(mut joined: UnboundedReceiver<String>, trigger: Trigger) {
     let mut pending = BTreeSet::new();
     loop {
-        let mut instances = Vec::new();
-        let receive = joined.recv_many(&mut instances, BATCH_SIZE);
-        let received = match pending.is_empty() {
-            true => Some(receive.await),
-            false => tokio::time::timeout(RETRY_INTERVAL, receive).await.ok(),
-        };
-        if received == Some(0) {
-            return;
+        if pending.is_empty() {
+            let Some(instance) = joined.recv().await else { return };
+            pending.insert(instance);
         }
         tokio::time::sleep(BATCH_WINDOW).await;
         while let Ok(instance) = joined.try_recv() {
-            instances.push(instance);
+            pending.insert(instance);
         }
-        pending.extend(instances);
         while let Some(batch) = next_batch(&mut pending) {
             if !enqueue_groups_of(&batch, &trigger).await {
                 pending.extend(batch);
+                tokio::time::sleep(RETRY_INTERVAL).await;
                 break;
             }
         }

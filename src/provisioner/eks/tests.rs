@@ -2,9 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
-use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::launch_template::default_volume;
@@ -13,23 +11,17 @@ use super::resolve::ResolvedGroup;
 use super::{Eks, desired, resolve};
 use crate::api::{DefaultVolume, decode_spec, group_id};
 use crate::api::{GroupId, InstanceGroup, InstanceGroupSpec, InstanceGroupStatus};
-use crate::auth::aws_auth::MapRoles;
 use crate::aws::inventory::fake_aws::{FakeAws, FakeState};
-use crate::aws::inventory::{CacheConfig, Inventory};
 use crate::aws::samples::{cluster, network_object, scaling_group};
 use crate::aws::{
     Accelerator, Image, InstanceProfile, InstanceType, LaunchTemplate, Role, ScalingGroup, TemplatePin, TemplateVersion,
 };
 use crate::boundaries::{Boundaries, MergedSpec, merge};
-use crate::index::groups::GroupIndex;
-use crate::index::nodes::NodeIndex;
-use crate::index::process_state::ProcessState;
 use crate::index::spot::Recommendations;
-use crate::k8s::{KubeClient, fake};
 use crate::plan::Refusal;
 use crate::provisioner::broken_fields::ValueSources;
 use crate::provisioner::name_form::NameForm;
-use crate::provisioner::observe::Observer;
+use crate::provisioner::observe::fake::FakeCluster;
 use crate::provisioner::{PlanRequest, PlanResult, Provisioner};
 use crate::rotation::crd::TemplateAuthor;
 use crate::settings::Settings;
@@ -121,22 +113,8 @@ impl GpuGroup {
 
     /// The steps of the plan.
     async fn plan(&self, fake: &Arc<FakeAws>, status: &InstanceGroupStatus) -> String {
-        let ages = CacheConfig {
-            batch_idle: Duration::from_millis(1),
-            prefetch_age: Duration::ZERO,
-            ..CacheConfig::default()
-        };
-        let observer = Observer {
-            inventory: &Inventory::with_config(fake.aws(), ages),
-            kube: &KubeClient::new(fake::client(|call| panic!("unexpected call: {call:?}")), "test"),
-            node_index: &NodeIndex::default(),
-            process_state: &ProcessState::default(),
-            map_roles: &MapRoles::parse(Some("")),
-            group_index: &GroupIndex::default(),
-            max_cache_age: Duration::ZERO,
-            shared_max_cache_age: Duration::ZERO,
-            now: Timestamp::UNIX_EPOCH,
-        };
+        let cluster = FakeCluster::new(fake);
+        let observer = cluster.observer();
         let settings = Settings::default();
         let request = PlanRequest {
             id: &self.id,

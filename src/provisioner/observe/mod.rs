@@ -1,6 +1,8 @@
 //! What every provisioner needs to observe a group, and the observation of nodes that are being drained. Each provisioner
 //! observes its own resources in its own folder.
 
+#[cfg(test)]
+pub(crate) mod fake;
 pub(crate) mod network;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -270,9 +272,9 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::aws::inventory::CacheConfig;
-    use crate::aws::inventory::fake_aws::FakeAws;
-    use crate::k8s::{KubeClient, fake};
+
+    use crate::k8s::fake;
+    use crate::provisioner::observe::fake::FakeCluster;
 
     #[test]
     fn volumes_are_being_detached_since_the_last_one_is() {
@@ -308,18 +310,8 @@ mod tests {
                 None => fake::failure(404, "NotFound", "no such node"),
             }
         });
-        let stub = Arc::new(FakeAws::default());
-        let observer = Observer {
-            inventory: &Inventory::with_config(stub.aws(), CacheConfig::default()),
-            kube: &KubeClient::new(client, "test"),
-            node_index: &NodeIndex::default(),
-            process_state: &ProcessState::default(),
-            map_roles: &MapRoles::default(),
-            group_index: &GroupIndex::default(),
-            max_cache_age: Duration::ZERO,
-            shared_max_cache_age: Duration::ZERO,
-            now: Timestamp::UNIX_EPOCH,
-        };
+        let cluster = FakeCluster::new(&Arc::default()).with_client(client);
+        let observer = cluster.observer();
         let names = node_names(&observer, &["i-1".into()]).await.expect("names");
         let (node, pods) = find_node(&observer, &names[0].0, &names[0].1).await.expect("answers");
         (node.map(|node| node.name), pods.into_iter().map(|view| view.pod.name).collect())
@@ -352,18 +344,8 @@ mod tests {
             "instancemgr.keikoproj.io/disruption": record, "instancemgr.keikoproj.io/surge": record,
         }}});
         let mut view = node_view(&serde_json::from_value(node).expect("a Node"));
-        let (stub, process_state) = (Arc::new(FakeAws::default()), ProcessState::default());
-        let observer = Observer {
-            inventory: &Inventory::with_config(stub.aws(), CacheConfig::default()),
-            kube: &KubeClient::new(client, "test"),
-            node_index: &NodeIndex::default(),
-            process_state: &process_state,
-            map_roles: &MapRoles::default(),
-            group_index: &GroupIndex::default(),
-            max_cache_age: Duration::ZERO,
-            shared_max_cache_age: Duration::ZERO,
-            now: Timestamp::UNIX_EPOCH,
-        };
+        let cluster = FakeCluster::new(&Arc::default()).with_client(client);
+        let observer = cluster.observer();
         find_orphaned_records(&observer, "own", vec![&mut view]).await?;
         let group = |record: Option<crate::rotation::DisruptionRecord>| record.map(|r| r.group);
         Ok([group(view.disruption), group(view.orphaned_disruption), view.surge.map(|s| s.group)])

@@ -74,19 +74,14 @@ fn is_known(name: &str, known: &[NetworkObject]) -> bool {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::time::Duration;
-
-    use jiff::Timestamp;
 
     use super::*;
-    use crate::auth::aws_auth::MapRoles;
+
     use crate::aws::inventory::fake_aws::FakeAws;
-    use crate::aws::inventory::{CacheConfig, Inventory};
+
     use crate::aws::samples::{cluster, network_object};
-    use crate::index::groups::GroupIndex;
-    use crate::index::nodes::NodeIndex;
-    use crate::index::process_state::ProcessState;
-    use crate::k8s::{KubeClient, fake};
+
+    use crate::provisioner::observe::fake::FakeCluster;
 
     /// Looks up a subnet and a security group by id, and one of each by Name tag.
     async fn look_up(vpc: Option<&str>) -> Network {
@@ -100,18 +95,8 @@ mod tests {
             data.subnets = vec![object("subnet-1", "one", "vpc-1"), object("subnet-2", "two", "vpc-1")];
             data.security_groups = vec![object("sg-1", "one", "vpc-1"), object("sg-2", "two", "vpc-2")];
         });
-        let ages = CacheConfig { batch_idle: Duration::from_millis(1), ..CacheConfig::default() };
-        let observer = Observer {
-            inventory: &Inventory::with_config(stub.aws(), ages),
-            kube: &KubeClient::new(fake::client(|call| panic!("unexpected call: {call:?}")), "test"),
-            node_index: &NodeIndex::default(),
-            process_state: &ProcessState::default(),
-            map_roles: &MapRoles::default(),
-            group_index: &GroupIndex::default(),
-            max_cache_age: Duration::ZERO,
-            shared_max_cache_age: Duration::ZERO,
-            now: Timestamp::UNIX_EPOCH,
-        };
+        let fake_cluster = FakeCluster::new(&stub);
+        let observer = fake_cluster.observer();
         let cluster = Cluster { vpc: vpc.map(str::to_owned), ..cluster("demo") };
         let names = |names: [&str; 2]| names.map(str::to_owned);
         let found = network(&observer, &cluster, &names(["subnet-1", "two"]), &names(["sg-1", "sg-2"])).await;

@@ -29,7 +29,7 @@ use jiff::SignedDuration;
 use proptest::prelude::*;
 use serde_json::Value;
 
-use super::{NOW, assert_golden, common, deep_merge, no_join_entries, timestamp};
+use super::{NOW, assert_golden, common, deep_merge, no_join_entries, samples, timestamp};
 
 const OTHER: &str = "eks-fargate: {selectors: [{namespace: team}, {namespace: prod-*}]}";
 
@@ -53,7 +53,7 @@ fn references() -> References {
         assigns_ipv6: None,
     };
     References {
-        cluster: Some(common::cluster()),
+        cluster: Some(samples::cluster("demo")),
         subnets: vec![subnet("subnet-1"), subnet("subnet-2")],
         in_other_vpcs: vec![],
     }

@@ -1,6 +1,7 @@
 //! Plans from desired and observed state, compared with golden files.
 //! `UPDATE_GOLDEN=1 cargo test --test it` regenerates them. A released hash in them must never change.
 
+use crate::aws::samples;
 use crate::common;
 
 use instance_manager::plan::EksStep;
@@ -63,7 +64,7 @@ fn deep_merge(into: &mut Value, from: &Value) {
 }
 
 fn references() -> References {
-    let network = |id: &str| vec![common::network_object(id)];
+    let network = |id: &str| vec![samples::network_object(id)];
     let role = Role {
         id: "AROA-given".into(),
         name: "given".into(),
@@ -72,7 +73,7 @@ fn references() -> References {
         ..Role::default()
     };
     References {
-        cluster: Some(common::cluster()),
+        cluster: Some(samples::cluster("demo")),
         subnets: network("subnet-1"),
         security_groups: network("sg-1"),
         in_other_vpcs: vec![],
@@ -195,7 +196,7 @@ fn converged_with(resolved: ResolvedGroup) -> Scenario {
     let instance = |id: &str| Instance {
         template: Some(pin.clone()),
         in_service_since: Some(timestamp(LONG_AGO)),
-        ..common::instance(id)
+        ..samples::instance(id)
     };
     state.scaling_group = Some(ScalingGroup {
         min: 2,
@@ -212,7 +213,7 @@ fn converged_with(resolved: ResolvedGroup) -> Scenario {
         }),
         tags: r.tags.clone(),
         instances: vec![instance("i-1"), instance("i-2")],
-        ..common::scaling_group(&r.names.scaling_group)
+        ..samples::scaling_group(&r.names.scaling_group)
     });
     state.template = Some(LaunchTemplate {
         id: "lt-1".into(),
@@ -1040,7 +1041,7 @@ fn any_scenario() -> impl Strategy<Value = Scenario> {
                 }
                 let template = Some(TemplatePin { id: "lt-1".into(), version: version.to_string() });
                 let in_service_since = Some(timestamp(LONG_AGO));
-                group.instances.push(Instance { state, template, in_service_since, ..common::instance(&id) });
+                group.instances.push(Instance { state, template, in_service_since, ..samples::instance(&id) });
             }
             scenario
         },

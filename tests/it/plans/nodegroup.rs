@@ -74,7 +74,7 @@ fn existing_nodegroup(resolved: &resolve::ResolvedGroup, first: usize) -> Observ
     let instance = |n: usize| Instance {
         template: Some(pin.clone()),
         in_service_since: Some(timestamp(LONG_AGO)),
-        ..common::instance(&format!("i-{n}"))
+        ..samples::instance(&format!("i-{n}"))
     };
     let instances: Vec<_> = (first..first + 2).map(instance).collect();
     let members = instances
@@ -88,7 +88,7 @@ fn existing_nodegroup(resolved: &resolve::ResolvedGroup, first: usize) -> Observ
         subnets: vec!["subnet-1".into()],
         template: Some(pin),
         instances,
-        ..common::scaling_group(&scaling_groups)
+        ..samples::scaling_group(&scaling_groups)
     }];
     ObservedNodegroup { nodegroup, scaling_groups, members }
 }
@@ -560,7 +560,7 @@ fn references_are_checked_before_creation() {
         assigns_ipv6: None,
     };
     let references = resolve::References {
-        cluster: Some(common::cluster()),
+        cluster: Some(samples::cluster("demo")),
         network_objects: vec![object("sg-1", "vpc-2")],
         is_role_missing: true,
     };

@@ -109,7 +109,7 @@ impl World {
                 instance_type,
                 template: group.template.clone(),
                 in_service_since: Some(timestamp(LONG_AGO)),
-                ..common::instance(&id)
+                ..samples::instance(&id)
             });
         }
     }

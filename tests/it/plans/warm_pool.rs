@@ -28,7 +28,7 @@ fn warm_instance(id: &str, version: &str, phase: WarmPhase) -> WarmInstance {
     let instance = Instance {
         state: InstanceState::Warmed,
         template: Some(TemplatePin { id: "lt-1".into(), version: version.into() }),
-        ..common::instance(id)
+        ..samples::instance(id)
     };
     WarmInstance { instance, phase }
 }

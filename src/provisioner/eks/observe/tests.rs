@@ -1,28 +1,22 @@
 //! Tests of observing a group, also when AWS returns incomplete data.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use jiff::Timestamp;
 use serde_json::json;
 
 use crate::api::names::condition;
 use crate::api::{Condition, InstanceGroup, InstanceGroupSpec, InstanceGroupStatus, decode_spec, group_id};
 use crate::auth::aws_auth::{self, AuthEntry};
 use crate::aws::inventory::fake_aws::FakeAws;
-use crate::aws::inventory::{CacheConfig, Inventory};
 use crate::aws::samples::{cluster, network_object, scaling_group};
 use crate::aws::{AwsErrorKind, InstanceProfile, LaunchTemplate, Role, ScalingGroup, TemplatePin, TemplateVersion};
-use crate::index::groups::GroupIndex;
-use crate::index::nodes::NodeIndex;
-use crate::index::process_state::ProcessState;
-use crate::k8s::{KubeClient, fake};
 use crate::provisioner::eks::observe::remaining_resources::remaining_resources;
 use crate::provisioner::eks::observed::ObservedState;
 use crate::provisioner::eks::references::References;
 use crate::provisioner::eks::resolve::{ResolvedGroup, resolve};
 use crate::provisioner::eks::{desired, ownership};
 use crate::provisioner::name_form::NameForm;
+use crate::provisioner::observe::fake::FakeCluster;
 use crate::provisioner::observe::{ObserveError, ObserveResult, Observer};
 
 /// The group `team/web` in the cluster `demo`, with a role that the controller creates.
@@ -63,20 +57,8 @@ async fn observe_group(
 
 /// Gives `read` an observer of a cluster without nodes and other groups.
 async fn with_observer<T>(stub: &Arc<FakeAws>, map_roles: &str, read: impl AsyncFnOnce(Observer<'_>) -> T) -> T {
-    let ages =
-        CacheConfig { batch_idle: Duration::from_millis(1), prefetch_age: Duration::ZERO, ..CacheConfig::default() };
-    let observer = Observer {
-        inventory: &Inventory::with_config(stub.aws(), ages),
-        kube: &KubeClient::new(fake::client(|call| panic!("unexpected call: {call:?}")), "test"),
-        node_index: &NodeIndex::default(),
-        process_state: &ProcessState::default(),
-        map_roles: &aws_auth::MapRoles::parse(Some(map_roles)),
-        group_index: &GroupIndex::default(),
-        max_cache_age: Duration::ZERO,
-        shared_max_cache_age: Duration::ZERO,
-        now: Timestamp::UNIX_EPOCH,
-    };
-    read(observer).await
+    let cluster = FakeCluster::new(stub).with_map_roles(map_roles);
+    read(cluster.observer()).await
 }
 
 /// GetInstanceProfile returns no tags of the role. If the role counted as foreign, the group would use hashed names from
