@@ -157,6 +157,23 @@ def test_an_existing_aws_auth_entry_is_kept(tenant, unique):
     assert traces(cloud, unique) == {("roles", unique), ("profiles", unique)}
 
 
+def test_an_instance_profile_that_a_person_created_again_is_kept(tenant):
+    """A scaling group refers to its profile by name: one that a person created under it later is not the group's to delete."""
+    cloud, group = tenant.cloud, tenant.group(size=(1, 1)).wait_ready(nodes=1)
+    iam, name = cloud.boto("iam"), group.scaling_group
+    iam.remove_role_from_instance_profile(InstanceProfileName=name, RoleName=name)
+    iam.delete_instance_profile(InstanceProfileName=name)
+    iam.create_instance_profile(InstanceProfileName=name)
+    group.annotate(reconcile_now="1")
+    conflict = group.wait_condition("Stalled")
+    assert name in conflict["message"], conflict
+    mark = cloud.log_position()
+    group.delete()
+    group.wait_gone()
+    assert traces(cloud, name) == {("profiles", name)}
+    assert not [write for write in group.writes(mark) if "InstanceProfile" in write["operation"]]
+
+
 def test_after_a_change_of_role_only_the_controllers_entry_is_removed(tenant, unique):
     """An admin's default sends groups to a role that everyone's nodes use: its entry is not ours to take with a group."""
     cloud, group = tenant.cloud, tenant.group(size=(1, 1)).wait_ready(nodes=1)
