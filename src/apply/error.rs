@@ -25,6 +25,9 @@ pub enum StepError {
     /// `lock-upgrades` was set after the plan was made.
     #[error("lock-upgrades is set on {0}")]
     Locked(LockHolder),
+    /// A window closed, or the roll-out was paused, after the plan was made.
+    #[error("{0}")]
+    Held(String),
     /// The node of an instance to be terminated was uncordoned after the plan was made.
     #[error("the node {0} was uncordoned by someone else")]
     NodeSchedulable(String),
@@ -71,7 +74,11 @@ impl StepError {
                 | AwsErrorKind::Other => None,
             },
             StepError::Kube(KubeError::Forbidden { .. }) => Some(Reason::MissingPermission),
-            StepError::Kube(_) | StepError::MayNotWrite | StepError::Locked(_) | StepError::NodeSchedulable(_) => None,
+            StepError::Kube(_)
+            | StepError::MayNotWrite
+            | StepError::Locked(_)
+            | StepError::Held(_)
+            | StepError::NodeSchedulable(_) => None,
             // Another group has just added an entry for the role. The next plan widens it, or reports the conflict.
             StepError::AwsAuth(AwsAuthError::Conflict { .. }) => None,
             StepError::AwsAuth(_) => Some(Reason::AuthConflict),

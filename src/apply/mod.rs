@@ -150,6 +150,9 @@ fn log_applied_step(id: &GroupId, planned: &PlannedStep) {
 fn log_failed_step(id: &GroupId, planned: &PlannedStep, error: &StepError, is_expected: bool) {
     let StepFields { node, instance, pod, resource, version } = planned.step.info().fields();
     let (group, step) = (id.key(), planned.step.name());
+    if matches!(error, StepError::Held(_)) {
+        return tracing::info!(group, step, node, instance, resource, %error, "the step waits for the roll-out");
+    }
     if is_expected {
         return tracing::info!(group, step, resource, %error, "waiting for IAM to propagate a new role or profile");
     }
@@ -160,6 +163,11 @@ impl ApplyRun<'_> {
     async fn apply_step(&mut self, step: &Step) -> StepResult {
         if step.is_disruptive() && !self.id.is_deleting() {
             self.check_locks().await?;
+        }
+        if step.begins_replacement()
+            && let Some(hold) = (self.ctx.hold)()
+        {
+            return Err(StepError::Held(hold));
         }
         // The last check, so that nothing is awaited between it and the write.
         if !(self.ctx.request_write)() {
@@ -191,8 +199,73 @@ impl ApplyRun<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use jiff::SignedDuration;
+    use serde_json::json;
+
     use super::*;
+    use crate::api::{InstanceGroup, InstanceGroupSpec, group_id};
     use crate::aws::AwsError;
+    use crate::aws::inventory::fake_aws::FakeAws;
+    use crate::aws::inventory::{CacheConfig, Inventory};
+    use crate::k8s::{KubeClient, fake};
+    use crate::lock::Locks;
+    use crate::plan::{NodeStep, PodRef, Reason, blocked_plan};
+
+    /// Applies steps while the roll-out holds the group for this reason. Returns the error and the writes.
+    async fn apply_held(steps: Vec<NodeStep>, hold: Option<&str>) -> (Option<String>, Vec<String>) {
+        let writes = Arc::new(Mutex::new(Vec::new()));
+        let seen = writes.clone();
+        let client = fake::client(move |call| {
+            if call.method != "GET" {
+                seen.lock().expect("lock is not poisoned").push(format!("{} {}", call.method, call.path));
+            }
+            let kind = if call.path.contains("/pods/") { "Pod" } else { "Node" };
+            (200, json!({"kind": kind, "apiVersion": "v1", "metadata": {"name": "any"}}))
+        });
+        let mut group = InstanceGroup::new("web", InstanceGroupSpec::default());
+        group.metadata.namespace = Some("team".into());
+        let id = group_id(&group);
+        let steps = steps.into_iter().map(|step| PlannedStep::new(step, Vec::new())).collect();
+        let plan = Plan { steps, ..blocked_plan(&id, Reason::InvalidSpec, String::new()) };
+        let applier = Applier {
+            inventory: &Inventory::with_config(Arc::new(FakeAws::default()).aws(), CacheConfig::default()),
+            kube: &KubeClient::new(client, "test"),
+            process_state: &ProcessState::default(),
+            aws_auth: &AwsAuthWriter::default(),
+            request_write: &|| true,
+            counted_locks: Locks::default(),
+            hold: &|| hold.map(str::to_owned),
+            config_namespace: "instance-manager",
+            spec: "",
+            retry_delay: SignedDuration::from_secs(60),
+            now: Timestamp::UNIX_EPOCH,
+        };
+        let applied = apply(&applier, &id, "1", &[], plan).await;
+        let writes = writes.lock().expect("lock is not poisoned").clone();
+        (applied.error.map(|error| error.to_string()), writes)
+    }
+
+    /// A window may close while the plan is made; a drain that has begun goes to its end.
+    #[tokio::test]
+    async fn no_node_is_begun_once_the_roll_out_holds_the_group() {
+        let text = |text: &str| text.to_owned();
+        let cordon = NodeStep::CordonNode {
+            node: text("n"),
+            resource_version: text("1"),
+            instance: text("i-1"),
+            template_version: text("2"),
+            was_cordoned: false,
+        };
+        let pod = PodRef { namespace: text("apps"), name: text("p"), uid: text("uid-p") };
+        let drain = NodeStep::ForceDelete { node: text("n"), pod };
+        let closed = Some("the window closed");
+        assert_eq!(apply_held(vec![cordon.clone()], closed).await, (closed.map(text), vec![]));
+        assert_eq!(apply_held(vec![drain], closed).await, (None, vec![text("DELETE /api/v1/namespaces/apps/pods/p")]));
+        let (error, writes) = apply_held(vec![cordon], None).await;
+        assert_eq!((error, writes.len()), (None, 1));
+    }
 
     /// A warning at the creation of each group teaches people to overlook warnings; one that never comes hides a profile
     /// that somebody deleted.

@@ -10,15 +10,18 @@ use crate::api::{InstanceGroup, group_id};
 use crate::apply::{Applied, Applier, apply};
 use crate::plan::Plan;
 
-/// Applies a plan. Returns `None` when this process may no longer write: the new leader then reports on the group.
+/// Applies a plan. `was_held` tells whether the roll-out held the group before it was planned, so that the plan begins no
+/// node. Returns `None` when this process may no longer write: the new leader then reports on the group.
 pub(super) async fn apply_plan(
     group: &InstanceGroup,
     plan: Plan,
     spec: &str,
+    was_held: bool,
     ctx: &Context,
     now: Timestamp,
 ) -> Option<Applied> {
     let request_write = || ctx.request_write();
+    let hold = || if was_held { None } else { ctx.stores.rollout_hold(group, &ctx.planner) };
     let applier = Applier {
         inventory: &ctx.planner.inventory,
         kube: ctx.planner.kube.as_ref(),
@@ -26,6 +29,7 @@ pub(super) async fn apply_plan(
         aws_auth: &ctx.aws_auth_writer,
         request_write: &request_write,
         counted_locks: ctx.stores.counted_locks(group),
+        hold: &hold,
         config_namespace: &ctx.config_namespace,
         retry_delay: ctx.planner.settings.timing.retry_delay,
         spec,

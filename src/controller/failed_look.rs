@@ -78,8 +78,14 @@ fn report_patch(
 /// Notes that the group could not be read, and reports it once that lasts.
 pub(super) async fn report(group: &InstanceGroup, key: &str, error: &Error, ctx: &Context, now: Timestamp) {
     let (Error::Observe(error), planner) = (error, &ctx.planner) else { return };
-    let since = planner.process_state.record_failed_look(key, now);
-    if now.duration_since(since) < planner.settings.timing.failed_look_delay {
+    // Other groups' calls may have failed for longer.
+    let failing_since = match error {
+        ObserveError::Aws(error) => error.failing_since,
+        ObserveError::Kube(_) => None,
+    };
+    let since = planner.process_state.record_failed_look(key, failing_since.unwrap_or(now).min(now));
+    // A look may take long to fail.
+    if Timestamp::now().duration_since(since) < planner.settings.timing.failed_look_delay {
         return;
     }
     ctx.metrics.set_group_unread(key, Some(reason(error).to_owned()));

@@ -76,6 +76,7 @@ async fn reconcile_group(stored: &GroupObject, ctx: &Arc<Context>) -> Result<Act
     if let Some(action) = rollout::take(group, &key, ctx, now).await? {
         return Ok(action);
     }
+    let was_held = ctx.stores.rollout_hold(group, &ctx.planner).is_some();
     let old_status = group.status.clone().unwrap_or_default();
     let asked = ctx.stores.reconcile_asked(group);
     let mut planned = match plan_with_fresh_reads(group, &key, asked.is_some(), ctx, now).await {
@@ -93,7 +94,7 @@ async fn reconcile_group(stored: &GroupObject, ctx: &Arc<Context>) -> Result<Act
     let spec = hold_back_repetitions(&mut planned, &key, ctx, now);
     revision_effects::observe(&key, &old_status, &mut planned, ctx);
     rollout::settle(group, &mut planned, now);
-    let Some(applied) = apply_plan(group, planned.plan, &spec, ctx, now).await else {
+    let Some(applied) = apply_plan(group, planned.plan, &spec, was_held, ctx, now).await else {
         return Ok(Action::await_change());
     };
     record_writes(&key, &applied, ctx, now);

@@ -19,6 +19,8 @@ pub struct AwsError {
     pub code: String,
     /// The message of AWS on one line, without the encoded authorization message, at most 1,024 characters.
     pub message: String,
+    /// Since when every attempt of this operation has failed, where it is throttled or not answered; `None` otherwise.
+    pub failing_since: Option<jiff::Timestamp>,
 }
 
 /// The class of an AWS error.
@@ -91,6 +93,7 @@ impl AwsError {
             kind: classify(service, code, message, status),
             code: if code.is_empty() { format!("HTTP {status}") } else { code.to_owned() },
             message: clean_message(message),
+            failing_since: None,
         }
     }
 
@@ -102,6 +105,7 @@ impl AwsError {
             kind: AwsErrorKind::Unavailable,
             code: code.to_owned(),
             message: clean_message(message),
+            failing_since: None,
         }
     }
 

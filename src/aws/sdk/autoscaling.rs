@@ -391,19 +391,52 @@ fn state(state: &str) -> InstanceState {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::time::{Duration, Instant};
+
     use super::*;
+    use crate::aws::sdk::CallObserver;
+    use crate::aws::sdk::call_metrics::CallCounter;
     use crate::aws::sdk::fake_http::FakeHttp;
+    use crate::aws::{AwsError, AwsErrorKind};
 
     fn sdk(http: &FakeHttp) -> Sdk {
-        let config = config::Builder::new()
+        Sdk(Client::from_conf(config(http).build()))
+    }
+
+    fn config(http: &FakeHttp) -> config::Builder {
+        config::Builder::new()
             .behavior_version(config::BehaviorVersion::latest())
             .region(config::Region::new("us-west-2"))
             .credentials_provider(config::Credentials::new("id", "secret", None, None, "test"))
             .retry_config(
                 RetryConfig::adaptive().with_max_attempts(3).with_initial_backoff(std::time::Duration::from_millis(1)),
             )
-            .http_client(http.client());
-        Sdk(Client::from_conf(config.build()))
+            .http_client(http.client())
+    }
+
+    struct NoObserver;
+
+    impl CallObserver for NoObserver {
+        fn record_call(&self, _: &'static str, _: &'static str, _: &'static str) {}
+    }
+
+    /// Its group says then what AWS said, and since when, without waiting for attempts of its own.
+    #[tokio::test]
+    async fn call_of_a_failing_operation_is_not_sent_and_fails_with_the_last_error() {
+        let http = FakeHttp::without_response();
+        let counter = CallCounter { observer: Arc::new(NoObserver), outages: Arc::default() };
+        let throttled = || AwsError::from_response("AutoScaling", "TerminateInstance", "Throttling", "slow down", 400);
+        let operation = ("autoscaling", "TerminateInstanceInAutoScalingGroup");
+        let before = Instant::now().checked_sub(Duration::from_secs(60)).expect("a machine that has run for a minute");
+        counter.outages.record(operation, Some(throttled()), before);
+        counter.outages.record(operation, Some(throttled()), Instant::now());
+        let sdk = Sdk(Client::from_conf(config(&http).interceptor(counter).build()));
+        let error = sdk.terminate_instance("i-1", false).await.expect_err("an error");
+        assert_eq!((error.kind, error.message.as_str()), (AwsErrorKind::Throttled, "slow down"));
+        assert!(error.failing_since.is_some() && http.requests().is_empty(), "{error}");
+        assert!(sdk.enter_standby("demo-team-web", "i-1").await.is_err());
+        assert_eq!(http.requests().len(), 1, "another operation is tried");
     }
 
     #[tokio::test]

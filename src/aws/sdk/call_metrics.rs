@@ -1,15 +1,20 @@
-//! Counts HTTP attempts by service, operation and outcome.
+//! Counts HTTP attempts by service, operation and outcome, and refuses attempts of operations that fail all the time.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use aws_smithy_runtime_api::box_error::BoxError;
-use aws_smithy_runtime_api::client::interceptors::context::FinalizerInterceptorContextRef;
+use aws_smithy_runtime_api::client::interceptors::context::{
+    BeforeTransmitInterceptorContextRef, FinalizerInterceptorContextRef,
+};
 use aws_smithy_runtime_api::client::interceptors::{Intercept, dyn_dispatch_hint};
 use aws_smithy_runtime_api::client::orchestrator::{HttpResponse, Metadata};
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::config_bag::ConfigBag;
 
-use crate::aws::error::{classify, iam_prefix};
+use super::outages::Outages;
+use crate::aws::AwsError;
+use crate::aws::error::iam_prefix;
 
 /// Observes every HTTP attempt of a call to AWS. Each retry is an attempt of its own.
 pub trait CallObserver: Send + Sync + 'static {
@@ -98,15 +103,23 @@ pub const OPERATIONS: &[(&str, &str)] = &[
     ("ssm", "GetParameters"),
 ];
 
+/// The label of all operations that are not in [`OPERATIONS`].
+pub(super) const OTHER_OPERATION: &str = "Other";
+
 /// The metric labels of a call. They are static, so that the number of time series is bounded.
 fn metric_labels(service: &str, operation: &str) -> (&'static str, &'static str) {
     let service = iam_prefix(service);
-    OPERATIONS.iter().find(|(s, o)| *s == service && *o == operation).copied().unwrap_or((service, "Other"))
+    OPERATIONS.iter().find(|(s, o)| *s == service && *o == operation).copied().unwrap_or((service, OTHER_OPERATION))
 }
 
-/// An interceptor that reports each attempt of a client.
+/// An interceptor that sees each attempt of a client.
 #[derive(Clone)]
-pub(super) struct CallCounter(pub Arc<dyn CallObserver>);
+pub(super) struct CallCounter {
+    /// Whom to tell of each attempt.
+    pub observer: Arc<dyn CallObserver>,
+    /// The operations that fail at the moment, of all clients.
+    pub outages: Arc<Outages>,
+}
 
 impl std::fmt::Debug for CallCounter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -120,6 +133,17 @@ impl Intercept for CallCounter {
         "CountCalls"
     }
 
+    fn read_before_attempt(
+        &self,
+        _context: &BeforeTransmitInterceptorContextRef<'_>,
+        _components: &RuntimeComponents,
+        config: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        let Some(call) = config.load::<Metadata>() else { return Ok(()) };
+        let operation = metric_labels(call.service(), call.name());
+        self.outages.refuse(operation, Instant::now()).map_or(Ok(()), |last_error| Err(last_error.into()))
+    }
+
     fn read_after_attempt(
         &self,
         context: &FinalizerInterceptorContextRef<'_>,
@@ -128,29 +152,50 @@ impl Intercept for CallCounter {
     ) -> Result<(), BoxError> {
         let Some(call) = config.load::<Metadata>() else { return Ok(()) };
         let (service, operation) = metric_labels(call.service(), call.name());
-        let outcome = match (context.output_or_error(), context.response()) {
-            (Some(Ok(_)), _) => "ok",
-            (_, Some(response)) => outcome(service, response),
-            (_, None) => "unavailable",
+        let error = match (context.output_or_error(), context.response()) {
+            (Some(Ok(_)), _) => None,
+            // The attempt was not made.
+            (Some(Err(error)), _) if error.is_interceptor_error() => return Ok(()),
+            (_, Some(response)) => Some(error(service, operation, response)),
+            (_, None) => Some(AwsError::no_response(service_name(service), operation, "NoResponse", NO_RESPONSE)),
         };
-        self.0.record_call(service, operation, outcome);
+        let outcome = error.as_ref().map_or("ok", |error| error.kind.outcome());
+        self.outages.record((service, operation), error, Instant::now());
+        self.observer.record_call(service, operation, outcome);
         Ok(())
     }
 }
 
-fn outcome(service: &str, response: &HttpResponse) -> &'static str {
-    let service = match service {
+/// What the message says of attempts that were not answered.
+const NO_RESPONSE: &str = "AWS does not answer";
+
+/// The common name of a service by the prefix of its IAM actions.
+fn service_name(prefix: &str) -> &'static str {
+    match prefix {
         "autoscaling" => "AutoScaling",
         "ec2" => "EC2",
         "iam" => "IAM",
         "eks" => "EKS",
         _ => "SSM",
-    };
+    }
+}
+
+fn error(service: &str, operation: &'static str, response: &HttpResponse) -> AwsError {
     let body = response.body().bytes().and_then(|b| std::str::from_utf8(b).ok()).unwrap_or_default();
     let code = response.headers().get("x-amzn-errortype").or_else(|| error_code_in(body)).unwrap_or_default();
     let code = code.split(':').next().unwrap_or_default();
     let message = body.get(..2048).unwrap_or(body);
-    classify(service, code, message, response.status().as_u16()).outcome()
+    let message = error_message_in(message).unwrap_or("AWS sent no message");
+    AwsError::from_response(service_name(service), operation, code, message, response.status().as_u16())
+}
+
+/// The message in the body of an XML (Query) or JSON response.
+fn error_message_in(body: &str) -> Option<&str> {
+    if let Some((_, rest)) = body.split_once("<Message>") {
+        return rest.split('<').next();
+    }
+    let (_, rest) = body.split_once("\"message\"").or_else(|| body.split_once("\"Message\""))?;
+    rest.split('"').nth(1)
 }
 
 /// The error code in the body of an XML (Query) or JSON response.
@@ -170,6 +215,10 @@ mod tests {
 
     fn response(status: u16, body: &'static str) -> HttpResponse {
         HttpResponse::new(status.try_into().expect("a valid status"), SdkBody::from(body))
+    }
+
+    fn outcome(service: &str, response: &HttpResponse) -> &'static str {
+        error(service, "AnyOperation", response).kind.outcome()
     }
 
     #[test]

@@ -26,6 +26,7 @@ where
     E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
 {
     move |error| match &error {
+        _ if let Some(refused) = refused_attempt(&error) => refused,
         SdkError::ServiceError(response) => {
             let meta = response.err();
             AwsError::from_response(
@@ -43,6 +44,18 @@ where
         },
         _ => AwsError::no_response(service, operation, "NoResponse", &error_chain(&error)),
     }
+}
+
+/// AWS's last error, if the attempt was not made because all attempts of the operation fail.
+fn refused_attempt(error: &(dyn std::error::Error + 'static)) -> Option<AwsError> {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if let Some(refused) = error.downcast_ref::<AwsError>() {
+            return Some(refused.clone());
+        }
+        cause = error.source();
+    }
+    None
 }
 
 /// The messages of an error and its causes. `Debug` output would include the whole response.

@@ -16,6 +16,7 @@ mod launch_configuration;
 mod launch_template;
 mod mixed_instances;
 mod nodegroup;
+mod outages;
 mod ssm;
 mod warm_pool;
 
@@ -93,7 +94,7 @@ fn timeouts() -> TimeoutConfig {
 
 /// Each service has its own retry partition, so that adaptive retries slow down only the throttled service.
 fn clients(config: &SdkConfig, observer: Arc<dyn CallObserver>) -> Aws {
-    let call_counter = call_metrics::CallCounter(observer);
+    let call_counter = call_metrics::CallCounter { observer, outages: Arc::default() };
     macro_rules! client {
         ($sdk:ident, $name:literal) => {
             $sdk::Client::from_conf(

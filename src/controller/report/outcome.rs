@@ -30,6 +30,10 @@ pub(super) fn reported_outcome(applied: &Applied) -> Outcome {
     if let StepError::Locked(holder) = error {
         return Outcome::Locked { message: format!("{step} is blocked by lock-upgrades on {holder}") };
     }
+    if let StepError::Held(why) = error {
+        let (phase, message) = (phase_of(&plan.outcome), format!("begins no node: {why}"));
+        return Outcome::Progressing { phase, message, recheck: Recheck::Poll };
+    }
     match error.stalled_reason() {
         Some(reason) => {
             let message = failed.map_or_else(|| error_message(error), |step| step_failure(step, error));
@@ -115,6 +119,7 @@ fn error_message(error: &StepError) -> String {
         StepError::AwsAuth(error) => error.to_string(),
         StepError::OwnershipConflict(_)
         | StepError::Locked(_)
+        | StepError::Held(_)
         | StepError::NodeSchedulable(_)
         | StepError::MayNotWrite => error.to_string(),
     }

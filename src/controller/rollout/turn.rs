@@ -123,14 +123,9 @@ impl Stores {
     /// Puts the content of this group's revision into its context, and why it does not take the newest one.
     pub(crate) fn apply_rollout(&self, group: &InstanceGroup, planner: &Planner, context: &mut GroupContext) {
         let Some(view) = self.rollout.view() else { return };
-        let Some(namespace) = self.namespaces.get(&ObjectRef::new(&group.namespace().unwrap_or_default())) else {
-            return;
-        };
-        let texts = namespace_texts(&namespace);
-        let timing = &planner.settings.timing;
-        let decided = self.decide(group, &view, &texts, timing, Timestamp::now(), |_, _| {});
+        let Some(choice) = self.choice(group, &view, planner) else { return };
         // A content that is about to be taken is used only after that is recorded.
-        let (content, waits, hold) = match decided.choice {
+        let (content, waits, hold) = match choice {
             Choice::Use { content, waits, hold } => (content, waits, hold),
             Choice::Take(_) => {
                 let recorded = group.status.as_ref().and_then(|status| status.boundaries_revision.as_deref());
@@ -146,6 +141,21 @@ impl Stores {
             hold => context.hold = hold.map(|hold| hold.why),
         }
         context.revision_wait = waits;
+    }
+
+    /// Why the roll-out begins no node of this group now; `None` where it holds nothing, and without a roll-out.
+    pub(crate) fn rollout_hold(&self, group: &InstanceGroup, planner: &Planner) -> Option<String> {
+        match self.choice(group, self.rollout.view()?.as_ref(), planner)? {
+            Choice::Use { hold, .. } => hold.map(|hold| hold.why),
+            Choice::Take(_) => None,
+        }
+    }
+
+    /// What the roll-out means for this group now; `None` while its Namespace is not known.
+    fn choice(&self, group: &InstanceGroup, view: &RolloutView, planner: &Planner) -> Option<Choice> {
+        let namespace = self.namespaces.get(&ObjectRef::new(&group.namespace().unwrap_or_default()))?;
+        let (texts, timing) = (namespace_texts(&namespace), &planner.settings.timing);
+        Some(self.decide(group, view, &texts, timing, Timestamp::now(), |_, _| {}).choice)
     }
 }
 

@@ -76,6 +76,16 @@ impl Step {
         self.info().creates_nodes()
     }
 
+    /// Whether it begins to replace or remove nodes, so that what holds a roll-out is asked once more right before it.
+    pub(crate) fn begins_replacement(&self) -> bool {
+        match self {
+            Step::Node(step) => matches!(step, NodeStep::CordonNode { .. } | NodeStep::RecordSurge { .. }),
+            Step::Nodegroup(NodegroupStep::CreateNodegroup(_)) | Step::Strategy(_) => true,
+            Step::Nodegroup(_) | Step::Fargate(_) => self.is_disruptive(),
+            Step::Object(_) | Step::Iam(_) | Step::Join(_) | Step::Eks(_) => false,
+        }
+    }
+
     /// Whether it takes an instance out of service.
     pub(crate) fn removes_instance(&self) -> bool {
         matches!(self, Step::Node(NodeStep::Terminate { .. } | NodeStep::EnterStandby { .. }))

@@ -1,0 +1,108 @@
+//! Operations that AWS throttles or does not answer. While every attempt of an operation fails, its calls end at once with
+//! AWS's last error, but for one attempt every few seconds. Without this, each reconcile would wait for all attempts of its
+//! own call before its group could say what is wrong, and all of them together would keep a throttled API throttled.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+
+use super::call_metrics::OTHER_OPERATION;
+use crate::aws::{AwsError, AwsErrorKind};
+
+/// How long every attempt of an operation must have failed before its calls end at once.
+const FAIL_FAST_AFTER: Duration = Duration::from_secs(20);
+/// How often one attempt is made meanwhile.
+const PROBE_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Prefix of the service's IAM actions, and operation.
+type Operation = (&'static str, &'static str);
+
+/// The operations whose attempts all fail at the moment.
+#[derive(Debug, Default)]
+pub(super) struct Outages(Mutex<HashMap<Operation, Outage>>);
+
+#[derive(Debug)]
+struct Outage {
+    begun: Instant,
+    next_probe: Instant,
+    last_error: AwsError,
+}
+
+impl Outages {
+    /// Records how an attempt ended. An answer of any other kind ends the outage: AWS works, and may still refuse a call.
+    pub(super) fn record(&self, operation: Operation, error: Option<AwsError>, now: Instant) {
+        if operation.1 == OTHER_OPERATION {
+            return;
+        }
+        let is_outage = |kind| matches!(kind, AwsErrorKind::Throttled | AwsErrorKind::Unavailable);
+        let mut outages = self.0.lock().expect("lock is not poisoned");
+        let Some(error) = error.filter(|error| is_outage(error.kind)) else {
+            outages.remove(&operation);
+            return;
+        };
+        let known = outages.get(&operation);
+        let begun = known.map_or(now, |outage| outage.begun);
+        let since = known.and_then(|outage| outage.last_error.failing_since).unwrap_or_else(Timestamp::now);
+        let last_error = AwsError { failing_since: Some(since), ..error };
+        outages.insert(operation, Outage { begun, next_probe: now + PROBE_INTERVAL, last_error });
+    }
+
+    /// The error that ends a call before its next attempt; `None` if the attempt may be made.
+    pub(super) fn refuse(&self, operation: Operation, now: Instant) -> Option<AwsError> {
+        let mut outages = self.0.lock().expect("lock is not poisoned");
+        let outage = outages.get_mut(&operation)?;
+        if now.duration_since(outage.begun) < FAIL_FAST_AFTER {
+            return None;
+        }
+        if now >= outage.next_probe {
+            // The attempt may take long, and others wait for the next one.
+            outage.next_probe = now + PROBE_INTERVAL;
+            return None;
+        }
+        Some(outage.last_error.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CALL: Operation = ("autoscaling", "DescribeAutoScalingGroups");
+
+    fn error(code: &str) -> AwsError {
+        AwsError::from_response("AutoScaling", CALL.1, code, "said AWS", 400)
+    }
+
+    /// A group says what is wrong after a minute only if its calls end before.
+    #[test]
+    fn calls_of_a_failing_operation_end_at_once_with_the_last_error() {
+        let (outages, start) = (Outages::default(), Instant::now());
+        let at = |seconds| start + Duration::from_secs(seconds);
+        outages.record(CALL, Some(error("Throttling")), at(0));
+        assert_eq!(outages.refuse(CALL, at(19)), None, "a short burst is retried as ever");
+        outages.record(CALL, Some(error("Throttling")), at(19));
+        let refused = outages.refuse(CALL, at(21)).expect("an error");
+        assert_eq!((refused.kind, refused.code.as_str()), (AwsErrorKind::Throttled, "Throttling"));
+        assert!(refused.failing_since.is_some());
+        assert_eq!(outages.refuse(("autoscaling", "DescribeWarmPool"), at(21)), None, "another operation");
+        // One attempt of all waiting calls is made, and not the next at the same time.
+        assert_eq!(outages.refuse(CALL, at(24)), None);
+        assert!(outages.refuse(CALL, at(25)).is_some());
+    }
+
+    /// Whatever AWS answers, it answers again.
+    #[test]
+    fn any_other_answer_ends_the_outage() {
+        for answer in [None, Some(error("ValidationError")), Some(error("AccessDenied"))] {
+            let (outages, start) = (Outages::default(), Instant::now());
+            let at = |seconds| start + Duration::from_secs(seconds);
+            outages.record(CALL, Some(error("Throttling")), at(0));
+            outages.record(CALL, Some(error("Throttling")), at(29));
+            assert!(outages.refuse(CALL, at(30)).is_some());
+            outages.record(CALL, answer, at(31));
+            assert_eq!(outages.refuse(CALL, at(32)), None);
+        }
+    }
+}
