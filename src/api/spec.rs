@@ -80,6 +80,20 @@ use super::{
         priority = 1
     ),
     printcolumn(
+        name = "Instance Type",
+        type_ = "string",
+        json_path = ".status.effective.instanceTypes[0]",
+        description = "instance type in use, the first of several",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Image",
+        type_ = "string",
+        json_path = ".status.effective.image",
+        description = "image in use",
+        priority = 1
+    ),
+    printcolumn(
         name = "Lifecycle",
         type_ = "string",
         json_path = ".status.lifecycle",
@@ -158,9 +172,9 @@ pub struct Strategy {
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
-    validation = Rule::new("!has(self.drainTimeout) || dyn(self.drainTimeout) == null || self.drainTimeout == '' || duration(self.drainTimeout) <= duration('168h')")
+    validation = Rule::new("!has(self.drainTimeout) || dyn(self.drainTimeout) == null || !self.drainTimeout.matches('^([0-9]+([.][0-9]+)?(ms|s|m|h))+$') || duration(self.drainTimeout) <= duration('168h')")
         .message("drainTimeout may be at most 168h; leave it out for no limit"),
-    validation = Rule::new("!has(self.joinTimeout) || dyn(self.joinTimeout) == null || self.joinTimeout == '' || duration(self.joinTimeout) <= duration('24h')")
+    validation = Rule::new("!has(self.joinTimeout) || dyn(self.joinTimeout) == null || !self.joinTimeout.matches('^([0-9]+([.][0-9]+)?(ms|s|m|h))+$') || duration(self.joinTimeout) <= duration('24h')")
         .message("joinTimeout may be at most 24h"),
     validation = Rule::new("!has(self.maxUnavailable) || dyn(self.maxUnavailable) == null || type(self.maxUnavailable) != int || self.maxUnavailable >= 0")
         .message("maxUnavailable may not be negative"),

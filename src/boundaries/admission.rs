@@ -12,6 +12,9 @@ use crate::api::names::{self, annotation};
 /// Name of the policy and of its binding.
 pub(crate) const POLICY_NAME: &str = "instance-manager-boundaries";
 
+/// The variable that is true in a namespace that is excluded from the boundaries.
+const IS_EXCLUDED: &str = "isExcluded";
+
 /// What happens to an InstanceGroup that sets a restricted field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AdmissionAction {
@@ -24,7 +27,6 @@ pub(crate) enum AdmissionAction {
 /// The policy and its binding. It concerns fields that are restricted: a tenant's value of any other field may be used.
 /// An update that does not change such a field passes, so that groups from before the policy can be edited.
 pub(crate) fn admission_policy(boundaries: &Boundaries, action: AdmissionAction) -> [Value; 2] {
-    let excluded = excluded(boundaries);
     let validations: Vec<_> = boundaries.restricted.iter().map(|path| validation(path, action)).collect();
     let (verb, failure) = match action {
         AdmissionAction::Warn => ("Warn", "Ignore"),
@@ -43,7 +45,8 @@ pub(crate) fn admission_policy(boundaries: &Boundaries, action: AdmissionAction)
                 "operations": ["CREATE", "UPDATE"],
                 "resources": ["instancegroups"],
             }]},
-            "matchConditions": [{"name": "namespace-is-not-excluded", "expression": format!("!({excluded})")}],
+            // A match condition cannot read the Namespace.
+            "variables": [{"name": IS_EXCLUDED, "expression": excluded(boundaries)}],
             "validations": validations,
         },
     });
@@ -67,7 +70,7 @@ fn validation(path: &Path, action: AdmissionAction) -> Value {
         AdmissionAction::Deny => "remove it",
     };
     let message = format!("{path} is decided by your cluster admin; {remedy}");
-    json!({"expression": expression(path), "message": message})
+    json!({"expression": format!("variables.{IS_EXCLUDED} || ({})", expression(path)), "message": message})
 }
 
 /// True while the field is absent, or is as it was before.
@@ -127,9 +130,9 @@ mod tests {
         Boundaries::parse(&data.into()).expect("boundaries").0
     }
 
-    fn condition(policy: &str) -> String {
+    fn exclusion(policy: &str) -> String {
         let [policy, _] = admission_policy(&parse("restricted: [spec.eks.minSize]", policy), AdmissionAction::Warn);
-        policy["spec"]["matchConditions"][0]["expression"].as_str().expect("an expression").to_owned()
+        policy["spec"]["variables"][0]["expression"].as_str().expect("an expression").to_owned()
     }
 
     /// A field with a dash, and a key with dots, are one step of a path each.
@@ -146,7 +149,9 @@ mod tests {
         assert_eq!(rules.len(), paths.len(), "a shared field may be set");
         let first = rules[1]["expression"].as_str().expect("an expression");
         let optional = r#"object[?"spec"][?"eks"][?"configuration"][?"labels"][?"a.b/c"]"#;
-        assert!(first.starts_with(&format!("!{optional}.hasValue()")), "{first}");
+        assert!(first.starts_with(&format!("variables.isExcluded || (!{optional}.hasValue()")), "{first}");
+        // The API server offers the Namespace to variables and validations, and to no match condition.
+        assert_eq!(policy["spec"]["matchConditions"], Value::Null);
         assert_eq!(
             (&policy["spec"]["failurePolicy"], &binding["spec"]["validationActions"]),
             (&json!("Ignore"), &json!(["Warn"]))
@@ -160,9 +165,9 @@ mod tests {
 
     #[test]
     fn exclusion_counts_where_the_policy_of_the_boundaries_allows_it() {
-        assert!(condition("").starts_with("!(namespaceObject.metadata") && !condition("").contains("matches"));
-        assert_eq!(condition("excludableNamespaces: []"), "!(false)");
-        let some = condition("excludableNamespaces: [kube-*, 'a.?']");
+        assert!(exclusion("").starts_with("namespaceObject.metadata") && !exclusion("").contains("matches"));
+        assert_eq!(exclusion("excludableNamespaces: []"), "false");
+        let some = exclusion("excludableNamespaces: [kube-*, 'a.?']");
         assert!(
             some.contains(r#"request.namespace.matches("^kube-.*$") || request.namespace.matches("^a\\..$")"#),
             "{some}"

@@ -199,7 +199,7 @@ impl Policy {
                         path: path.to_owned(),
                         value: format!("{asked} {unit}"),
                         rule: format!(
-                            "exceeds the limit of {max} {unit} that policy.quotas[{glob}] sets for the namespace, of which other groups of {namespace} have {others}"
+                            "is more than policy.quotas[{glob}] leaves: {namespace} may have {max} {unit}, and its other groups have {others}"
                         ),
                         remedy: match unit {
                             "nodes" => format!(

@@ -94,7 +94,7 @@ impl<'a> Finder<'a> {
         if kind == StrategyType::Managed {
             self.report(
                 "spec.strategy.type",
-                "the provisioner eks replaces nodes with rollingUpdate then; use rollingUpdate or crd",
+                "the provisioner eks has no such strategy and uses rollingUpdate; set rollingUpdate or crd",
             );
         }
         if kind == StrategyType::Crd {

@@ -42,13 +42,13 @@ fn message(error: &ObserveError, id: &GroupId, status: &InstanceGroupStatus, sin
     let reason = reason(error);
     let problem = match reason {
         condition::AWS_THROTTLED => "AWS has throttled the controller",
-        condition::AWS_UNAVAILABLE => "AWS has not answered the controller",
+        condition::AWS_UNAVAILABLE => "AWS has failed to answer the controller",
         _ => "the group cannot be read",
     };
     let observed = status.observed_generation.unwrap_or_default();
     let staleness = match observed == id.generation {
-        true => "the status is as old".to_owned(),
-        false => format!("the spec of generation {} was not looked at yet", id.generation),
+        true => "the status shows what was read before".to_owned(),
+        false => format!("the spec of generation {} has not been looked at yet", id.generation),
     };
     format!(
         "{problem} since {}: {error}; {staleness}, and nothing is changed meanwhile; the controller keeps trying; {}",

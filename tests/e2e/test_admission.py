@@ -104,6 +104,8 @@ def test_tenants_are_warned_of_exactly_the_fields_that_are_not_used(cloud, tmp_p
     excluded = {"instancemgr.keikoproj.io/config-excluded": "True"}
     assert send(cloud, "POST", namespace(cloud, "adm-free", **excluded), "web", image) == (201, "")
     assert "is decided by" in send(cloud, "POST", namespace(cloud, "adm-paid", **excluded), "web", image)[1]
+    # A namespace that could be excluded, and is not.
+    assert "is decided by" in send(cloud, "POST", namespace(cloud, "adm-free-not"), "web", image)[1]
 
 
 @pytest.mark.private

@@ -252,7 +252,7 @@ spec:
     for (error, expected) in errors.iter().zip([
         "roleName: \"admin\" is not allowed by",
         "managedPolicies[0]: \"AdministratorAccess\" is not allowed by",
-        "spec.eks.maxSize: 5 nodes exceeds the limit of 4",
+        "spec.eks.maxSize: 5 nodes is more than policy.quotas[sandbox-*] leaves: sandbox-a may have 4 nodes",
     ]) {
         assert!(error.contains(expected), "{error} {expected}");
     }

@@ -31,12 +31,14 @@ impl Instances {
             instance.in_service_since = self.in_service_since.get(&instance.id).copied();
             instance.was_in_service = self.was_in_service.contains(&instance.id);
         }
-        self.replace_members(&group.name, group.instances.iter().map(|i| i.id.clone()).collect())
+        // An empty group is kept: its next instance is not one that the first read showed.
+        let ids: HashSet<_> = group.instances.iter().map(|i| i.id.clone()).collect();
+        self.replace_members(&group.name, Some(ids))
     }
 
     /// Records that a group does not exist. Returns the IDs of its former instances.
     pub(crate) fn remove_group(&mut self, group: &str) -> Vec<String> {
-        self.replace_members(group, HashSet::new())
+        self.replace_members(group, None)
     }
 
     /// The group that an instance belonged to at the last read.
@@ -49,16 +51,16 @@ impl Instances {
         self.members.get(group).into_iter().flatten().cloned().collect()
     }
 
-    /// Replaces the instances of a group and returns the IDs of removed ones.
-    fn replace_members(&mut self, group: &str, ids: HashSet<String>) -> Vec<String> {
-        for id in &ids {
+    /// Replaces the instances of a group, or forgets the group, and returns the IDs of removed ones.
+    fn replace_members(&mut self, group: &str, ids: Option<HashSet<String>>) -> Vec<String> {
+        for id in ids.iter().flatten() {
             self.group_of.insert(id.clone(), group.to_owned());
         }
-        let before = if ids.is_empty() {
-            self.members.remove(group)
-        } else {
-            self.members.insert(group.to_owned(), ids.clone())
+        let before = match &ids {
+            Some(ids) => self.members.insert(group.to_owned(), ids.clone()),
+            None => self.members.remove(group),
         };
+        let ids = ids.unwrap_or_default();
         let removed: Vec<String> = before.unwrap_or_default().difference(&ids).cloned().collect();
         for id in &removed {
             self.group_of.remove(id);

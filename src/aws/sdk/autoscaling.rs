@@ -255,7 +255,7 @@ impl AutoScaling for Sdk {
 /// performed it although the response was lost. The next reconcile observes the group before it decides again. All other
 /// writes set an absolute value, name what they create or delete, or have a client token.
 fn one_attempt() -> config::Builder {
-    config::Builder::new().retry_config(RetryConfig::adaptive().with_max_attempts(1))
+    config::Builder::new().retry_config(RetryConfig::standard().with_max_attempts(1))
 }
 
 /// The resource type of scaling groups in tag calls.
@@ -410,7 +410,7 @@ mod tests {
             .region(config::Region::new("us-west-2"))
             .credentials_provider(config::Credentials::new("id", "secret", None, None, "test"))
             .retry_config(
-                RetryConfig::adaptive().with_max_attempts(3).with_initial_backoff(std::time::Duration::from_millis(1)),
+                RetryConfig::standard().with_max_attempts(3).with_initial_backoff(std::time::Duration::from_millis(1)),
             )
             .http_client(http.client())
     }

@@ -12,7 +12,7 @@ use aws_smithy_runtime_api::client::orchestrator::{HttpResponse, Metadata};
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::config_bag::ConfigBag;
 
-use super::outages::Outages;
+use super::outages::{OTHER_OPERATION, Outages};
 use crate::aws::AwsError;
 use crate::aws::error::iam_prefix;
 
@@ -102,9 +102,6 @@ pub const OPERATIONS: &[(&str, &str)] = &[
     ("iam", "UpdateAssumeRolePolicy"),
     ("ssm", "GetParameters"),
 ];
-
-/// The label of all operations that are not in [`OPERATIONS`].
-pub(super) const OTHER_OPERATION: &str = "Other";
 
 /// The metric labels of a call. They are static, so that the number of time series is bounded.
 fn metric_labels(service: &str, operation: &str) -> (&'static str, &'static str) {

@@ -58,7 +58,9 @@ pub(crate) async fn connect(observer: Arc<dyn CallObserver>, max_attempts: u32) 
     let config = aws_config::defaults(BehaviorVersion::latest())
         .region(region.clone())
         .app_name(AppName::new("instance-manager").expect("a valid application name"))
-        .retry_config(RetryConfig::adaptive().with_max_attempts(max_attempts.max(1)))
+        // Adaptive retries would let calls wait for tokens until they time out, and hide that AWS throttles them. Calls of an
+        // operation that fails all the time end at once instead: see `outages`.
+        .retry_config(RetryConfig::standard().with_max_attempts(max_attempts.max(1)))
         .timeout_config(timeouts())
         .load()
         .await;
@@ -92,7 +94,7 @@ fn timeouts() -> TimeoutConfig {
         .build()
 }
 
-/// Each service has its own retry partition, so that adaptive retries slow down only the throttled service.
+/// Each service has its own retry partition, so that failures of one service use up the retries of that one only.
 fn clients(config: &SdkConfig, observer: Arc<dyn CallObserver>) -> Aws {
     let call_counter = call_metrics::CallCounter { observer, outages: Arc::default() };
     macro_rules! client {

@@ -8,13 +8,15 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
-use super::call_metrics::OTHER_OPERATION;
 use crate::aws::{AwsError, AwsErrorKind};
 
 /// How long every attempt of an operation must have failed before its calls end at once.
 const FAIL_FAST_AFTER: Duration = Duration::from_secs(20);
 /// How often one attempt is made meanwhile.
 const PROBE_INTERVAL: Duration = Duration::from_secs(5);
+
+/// The name of all operations that have no metric of their own: nothing is known of each.
+pub(super) const OTHER_OPERATION: &str = "Other";
 
 /// Prefix of the service's IAM actions, and operation.
 type Operation = (&'static str, &'static str);

@@ -47,7 +47,7 @@ pub(super) fn requested_group(input: &InputArgs, place: Place<'_>) -> Option<Gro
     };
     let group: GroupRef = only.to_str()?.parse().ok()?;
     let names_cluster = place.connection.is_given() || place.namespace.namespace.is_some();
-    let is_group = names_cluster || (group.namespace.is_some() && input.config.is_none() && !is_file(only));
+    let is_group = names_cluster || (input.config.is_none() && !is_file(only));
     is_group.then_some(group)
 }
 
@@ -204,7 +204,7 @@ mod tests {
     fn files_and_groups_are_told_apart() {
         assert_eq!(group(&["team/web"], None), Some((Some("team".into()), "web".into())));
         assert_eq!(group(&["web"], Some("team")), Some((None, "web".into())));
-        assert_eq!(group(&["web"], None), None, "a file that may be missing");
+        assert_eq!(group(&["web"], None), Some((None, "web".into())), "in the kubeconfig's namespace");
         assert_eq!(group(&["team/web.yaml"], None), None, "a file that does not exist");
         assert_eq!(group(&["src/cli"], None), None, "a path that exists");
         assert_eq!(group(&["a.yaml", "team/web"], None), None);

@@ -62,7 +62,7 @@ fn write_group(out: &mut String, group: &GroupPlan, widest: usize, file: Option<
     if !group.nodes_to_rotate.is_empty() {
         let at_once = group.max_unavailable.map(|n| format!(", at most {n} unavailable at once")).unwrap_or_default();
         writeln!(out, "  nodes to be replaced{at_once}:")?;
-        let name = |r: &crate::provisioner::NodeReplacement| r.node.clone().unwrap_or_else(|| "(never joined)".into());
+        let name = |r: &crate::provisioner::NodeReplacement| r.node.clone().unwrap_or_else(|| "(no Node)".into());
         let width = group.nodes_to_rotate.iter().map(|l| name(l).len()).max().unwrap_or(0);
         for node in &group.nodes_to_rotate {
             let anyway = group.replaced_anyway.contains(&node.instance) && group.cause != Some(Cause::Before);

@@ -77,9 +77,10 @@ fn locked_conditions(message: &str, others: &[Outcome], ready: &Readiness) -> [C
         _ => (condition::LOCKED.to_owned(), String::new()),
     };
     let counts = Some(ready.message.as_str()).filter(|counts| !counts.is_empty());
-    let ready_message = counts.into_iter().chain([message]).collect::<Vec<_>>().join("; ");
+    let cause = Some(text.as_str()).filter(|text| !text.is_empty());
+    let ready_message = truncate(&counts.into_iter().chain(cause).chain([message]).collect::<Vec<_>>().join("; "));
     [
-        Condition::new(condition::READY, ready.all && problem.is_none(), condition::LOCKED, ready_message),
+        Condition::new(condition::READY, ready.all && problem.is_none(), &reason, ready_message),
         Condition::new(condition::RECONCILING, wait.is_some(), condition::LOCKED, wait.unwrap_or_default()),
         Condition::new(condition::STALLED, problem.is_some(), &reason, text),
     ]

@@ -188,7 +188,7 @@ fn drain_scaling_group(input: &DeleteInput, group: &ScalingGroup, builder: &mut 
         builder.events.push(Event::warning("DrainTimeout", message));
     }
     let has_steps = !decision.steps.is_empty();
-    builder.steps.extend(decision.steps.into_iter().map(PlannedStep::from));
+    builder.steps.extend(decision.steps.into_iter().map(|step| PlannedStep::new(step, reasons())));
     let live = input.members.iter().filter(|m| m.instance.state != InstanceState::Terminating).count();
     builder.status_update.fields = BTreeMap::from([(
         "nodes".into(),

@@ -281,7 +281,7 @@ fn update_scaling_group(
 fn pin_drift(group: &ScalingGroup, pin: &Pin) -> Option<Drift> {
     let to = match pin {
         Pin::Version { number, .. } => number.to_string(),
-        Pin::Made { .. } => "the new one".into(),
+        Pin::Made { .. } => "a new version".into(),
     };
     match &group.template {
         Some(from) => (from.version != to).then(|| Drift::new("template version", &from.version, to)),

@@ -207,8 +207,14 @@ fn backoff_message(input: &RollingUpdateInput, candidates: &[&NodeInstance]) -> 
         let at = input.drain_view(m)?.retry_drain_at?;
         Some(format!("{} at {}", m.drain_key(), rfc3339(at)))
     };
+    let remedy = match input.drain_policy.at_timeout == drain::AtTimeout::Delete {
+        true => {
+            "relax what blocks them; drainForce is set, so that the next drain deletes the remaining pods at drainTimeout"
+        }
+        false => "relax what blocks them, or set drainForce, which deletes the remaining pods at drainTimeout",
+    };
     format!(
-        "the drains of all candidates took longer than drainTimeout, or someone else uncordoned the nodes; drained again: {}; relax what blocks them, or set drainForce, which deletes the remaining pods at drainTimeout",
+        "each node to be replaced was drained for longer than drainTimeout, or uncordoned by someone else; drained again: {}; {remedy}",
         candidates.iter().filter_map(retry).collect::<Vec<_>>().join(", ")
     )
 }
@@ -234,9 +240,14 @@ fn uncordon_all(input: &RollingUpdateInput, state: &RotationState) -> Vec<NodeSt
     )
 }
 
+/// How many nodes a message names.
+const NAMED_NODES: usize = 3;
+
 fn unhealthy_message(input: &RollingUpdateInput) -> Option<String> {
     let ClusterHealth { total, unready } = input.cluster_health;
-    let own = input.members.iter().filter(|m| m.node.as_ref().is_some_and(|n| n.has_become_unready())).count();
+    let unready_members: Vec<_> =
+        input.members.iter().filter(|m| m.node.as_ref().is_some_and(|n| n.has_become_unready())).collect();
+    let own = unready_members.len();
     let joined = input.members.iter().filter(|m| m.node.is_some()).count();
     if input.cluster_health.is_unhealthy() {
         return Some(format!(
@@ -244,7 +255,12 @@ fn unhealthy_message(input: &RollingUpdateInput) -> Option<String> {
         ));
     }
     (own * 2 > joined && own > input.max_unavailable).then(|| {
-        format!("{own} of {joined} nodes of this group are not ready; no node is terminated until more nodes are ready")
+        let some: Vec<_> = unready_members.iter().take(NAMED_NODES).map(|m| node_health::describe(m)).collect();
+        let more = if own > NAMED_NODES { ", ..." } else { "" };
+        format!(
+            "{own} of {joined} nodes of this group are not ready ({}{more}); no node is terminated until more nodes are ready",
+            some.join(", ")
+        )
     })
 }
 

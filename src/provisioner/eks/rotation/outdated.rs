@@ -142,7 +142,7 @@ fn launch_drift(
     let reasons = match found {
         None => {
             let from = pin.map(|p| p.id.as_str()).or(instance.launch_configuration.as_deref()).unwrap_or_default();
-            let mut reasons = vec![Drift::new("template", from, "a version of this group's own template")];
+            let mut reasons = vec![Drift::new("template", from, own_template(state))];
             let held = state.launch_configuration.as_ref().filter(|_| instance.launch_configuration.is_some());
             reasons.extend(held.iter().flat_map(|data| drift::template_data_drift(data, &resolved.template_data)));
             reasons
@@ -154,6 +154,11 @@ fn launch_drift(
         Some(number) => drift::version_drift(state.versions.get(&number), resolved),
     };
     with_rotate_at(resolved, state, instance, reasons)
+}
+
+/// The template that the group's instances are launched from. The old one may be another tool's, or be gone.
+fn own_template(state: &ObservedState) -> &str {
+    state.template.as_ref().map_or("the group's own template", |template| template.id.as_str())
 }
 
 /// Adds `rotate-at` as a reason for an instance that was launched before it.
