@@ -8,6 +8,25 @@ use crate::util::escape::escape_control;
 /// The rule of [`SpecError::missing`].
 const REQUIRED_RULE: &str = "is required";
 
+/// A field that others are compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ComparedField {
+    /// Maximum size of a scaling group.
+    MaxSize,
+    /// Maximum size of a managed node group.
+    NodegroupMaxSize,
+}
+
+impl ComparedField {
+    /// Its dotted path in the InstanceGroup.
+    pub(crate) fn path(self) -> &'static str {
+        match self {
+            ComparedField::MaxSize => "spec.eks.maxSize",
+            ComparedField::NodegroupMaxSize => "spec.eks-managed.maxSize",
+        }
+    }
+}
+
 /// One error in a merged spec: where, which value, which rule, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SpecError {
@@ -24,6 +43,9 @@ pub struct SpecError {
     /// Where the cluster admin wrote the value; `None` for a value of the tenant.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub admin_source: Option<Box<str>>,
+    /// Another field that the rule compares this value with; `None` for most rules.
+    #[serde(skip)]
+    pub compared_with: Option<ComparedField>,
 }
 
 impl SpecError {
@@ -36,6 +58,7 @@ impl SpecError {
             rule: rule.into(),
             remedy: remedy.into(),
             admin_source: None,
+            compared_with: None,
         }
     }
 
@@ -58,7 +81,14 @@ impl SpecError {
             rule: message.to_string(),
             remedy: String::new(),
             admin_source: None,
+            compared_with: None,
         }
+    }
+
+    /// The same error, which compares the value with that of another field.
+    pub(crate) fn compared_with(mut self, field: ComparedField) -> Self {
+        self.compared_with = Some(field);
+        self
     }
 
     /// The same error with another reason.

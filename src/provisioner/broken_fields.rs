@@ -92,6 +92,12 @@ impl ValueSources {
         }
         for error in errors.iter_mut().filter(|error| !error.path.is_empty() && !error.value.is_empty()) {
             error.admin_source = self.0.admin_source(&error.path).map(|source| source.to_string().into());
+            // A tenant does not know a limit that is a default.
+            if let Some(source) = error.compared_with.take().and_then(|field| self.0.admin_source(field.path()))
+                && error.admin_source.is_none()
+            {
+                error.rule += &format!(", which is your cluster admin's: {source}");
+            }
         }
     }
 }
@@ -193,6 +199,7 @@ impl BrokenFields {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::spec_error::ComparedField;
     use crate::boundaries::{Boundaries, merge};
 
     #[test]
@@ -248,6 +255,14 @@ mod tests {
         assert_eq!(source_of("spec.eks.configuration.image"), default);
         assert_eq!(source_of("spec.eks.maxSize"), default);
         assert_eq!(source_of("spec.eks.minSize"), None, "it is the tenant's");
+        let rule = "is larger than spec.eks.maxSize (3)";
+        let mut errors =
+            [SpecError::invalid("spec.eks.minSize", 5, rule, "lower it").compared_with(ComparedField::MaxSize)];
+        (0..2).for_each(|_| sources.explain(&mut errors));
+        assert_eq!(
+            errors[0].to_string(),
+            "spec.eks.minSize `5` is larger than spec.eks.maxSize (3), which is your cluster admin's: default (shared.merge); lower it"
+        );
         assert_eq!(source_of("spec.eks.configuration.keyPairName"), None, "neither the tenant nor the admin set it");
         let mut broken = BrokenFields::classify(vec![], &sources, |_| None).expect("no errors");
         broken.push(

@@ -84,6 +84,9 @@ async fn check_group(
         ChangeKind::InPlace => (Finding::Ok, "changes in place; no node is replaced".to_owned()),
         ChangeKind::Create => (Finding::Note, "would be created".to_owned()),
         ChangeKind::Delete => (Finding::Note, "is being deleted".to_owned()),
+        ChangeKind::Rotate if let Some(lock) = &plan.blocked_by => {
+            (Finding::Note, format!("{nodes} nodes are outdated, and none is replaced: {lock}"))
+        }
         ChangeKind::Rotate => (
             Finding::Missing,
             format!(

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::api::spec_error::{SpecError, SpecErrors, non_empty, non_empty_items};
+use crate::api::spec_error::{ComparedField, SpecError, SpecErrors, non_empty, non_empty_items};
 use crate::api::{CapacityType, EksManagedConfiguration, InstanceGroupSpec, IntOrString, NodegroupTaintEffect};
 use crate::aws::nodegroup::{ImmutableFields, MaxUnavailable, NodegroupTaint};
 use crate::boundaries::MergedAnnotations;
@@ -107,7 +107,8 @@ fn parse_sizes(problems: &mut SpecErrors, min: Option<i64>, max: Option<i64>) ->
         wrong("spec.eks-managed.maxSize", max, rule, "use a number from 1 to 10000");
     } else if min > max {
         let rule = format!("is larger than spec.eks-managed.maxSize ({max})");
-        wrong("spec.eks-managed.minSize", min, rule, "raise maxSize or lower minSize");
+        let error = SpecError::invalid("spec.eks-managed.minSize", min, rule, "raise maxSize or lower minSize");
+        problems.push_error(error.compared_with(ComparedField::NodegroupMaxSize));
     }
     (min.clamp(0, 10_000) as i32, max.clamp(1, 10_000) as i32)
 }

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use super::names::{GroupNames, node_labels};
 use super::user_data::{OsFamily, Stage, StageKind, Taint, WindowsRelease, effective_family};
-use crate::api::spec_error::{SpecError, SpecErrors, non_empty, non_empty_items};
+use crate::api::spec_error::{ComparedField, SpecError, SpecErrors, non_empty, non_empty_items};
 use crate::api::{
     EksConfiguration, InstanceGroupSpec, Lifecycle, ScalingConfigurationKind, UserDataStage,
     names::{annotation, label},
@@ -144,12 +144,9 @@ fn sizes(problems: &mut SpecErrors, min: Option<i64>, max: Option<i64>) -> (i32,
         }
     }
     if min > max {
-        problems.push_error(SpecError::invalid(
-            "spec.eks.minSize",
-            min,
-            format!("is larger than spec.eks.maxSize ({max})"),
-            "raise maxSize or lower minSize",
-        ));
+        let rule = format!("is larger than spec.eks.maxSize ({max})");
+        let error = SpecError::invalid("spec.eks.minSize", min, rule, "raise maxSize or lower minSize");
+        problems.push_error(error.compared_with(ComparedField::MaxSize));
     }
     (min.clamp(0, 10_000) as i32, max.clamp(0, 10_000) as i32)
 }
