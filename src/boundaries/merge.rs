@@ -1,6 +1,7 @@
 //! The merge of the boundaries and an InstanceGroup into a merged spec.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 
@@ -63,7 +64,8 @@ pub fn merge(boundaries: &Boundaries, group: &Value, excluded: bool) -> Result<M
     let mut overridden = find_overridden(&tenant, &merged);
     overridden.extend(limit_annotation_labels(boundaries, &conditionals, tree, &mut merged)?);
     let hash = hash_spec(&merged);
-    Ok(build_merged_spec(&merged, overridden, hash))
+    let restricted = boundaries.restricted.clone();
+    Ok(MergedSpec { restricted, ..build_merged_spec(&merged, overridden, hash) })
 }
 
 /// What a group that sets nothing gets: from the defaults alone (`None`), and with each conditional alone (its index).
@@ -204,7 +206,7 @@ fn build_merged_spec(tree: &SourcedValue, overridden: Vec<OverriddenValue>, hash
     provenance.retain(|path, _| path != "metadata" && path != "metadata.annotations");
     let spec = value["spec"].take();
     let annotations = MergedAnnotations::new(string_map(&value["metadata"]["annotations"]));
-    let mut merged = MergedSpec { annotations, spec, provenance, overridden, hash };
+    let mut merged = MergedSpec { annotations, spec, provenance, overridden, hash, restricted: Arc::default() };
     let unused = find_unused(&merged);
     merged.overridden.extend(unused);
     merged

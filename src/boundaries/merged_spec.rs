@@ -1,11 +1,13 @@
 //! The result of the merge.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::Value;
 
 use super::overridden::OverriddenValue;
+use super::path::Path;
 use super::provenance::{Origin, Provenance, Source};
 use crate::api::names::annotation::is_true;
 use crate::api::redacted;
@@ -50,9 +52,17 @@ pub struct MergedSpec {
     pub overridden: Vec<OverriddenValue>,
     /// SHA-256, in hex, of the merged spec and the annotations that the controller reads; empty for an excluded group.
     pub hash: String,
+    /// The paths that tenants may not set; empty for an excluded group.
+    #[serde(skip)]
+    pub(crate) restricted: Arc<[Path]>,
 }
 
 impl MergedSpec {
+    /// Whether tenants may not set the value at a dotted path.
+    pub(crate) fn is_restricted(&self, path: &str) -> bool {
+        Path::parse(path).is_some_and(|path| self.restricted.iter().any(|above| above.covers(&path)))
+    }
+
     /// Where the cluster admin wrote the value at a path; `None` if the tenant wrote it or a part of it, or if there is
     /// none.
     pub(crate) fn admin_source(&self, path: &str) -> Option<Source> {
@@ -85,7 +95,7 @@ impl MergedSpec {
 
 impl std::fmt::Debug for MergedSpec {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { annotations, spec, provenance: _, overridden, hash } = self;
+        let Self { annotations, spec, provenance: _, overridden, hash, restricted: _ } = self;
         let mut parts = f.debug_struct("MergedSpec");
         parts.field("annotations", annotations).field("spec", &redacted(spec).to_string());
         parts.field("overridden", overridden).field("hash", hash).finish_non_exhaustive()

@@ -50,7 +50,7 @@ pub(super) const EXTENSIONS: [(&str, &[&str]); 5] = [
 /// The content of the admin's ConfigMap.
 #[derive(Clone, Default, PartialEq)]
 pub struct Boundaries {
-    pub(super) restricted: Vec<Path>,
+    pub(super) restricted: Arc<[Path]>,
     pub(super) replace: Vec<Path>,
     pub(super) merge: Vec<Path>,
     pub(super) merge_override: Vec<Path>,
@@ -107,7 +107,7 @@ impl Boundaries {
             replace: paths(&shared, "replace", Boundary::Replace)?,
             merge: paths(&shared, "merge", Boundary::Merge)?,
             merge_override: paths(&shared, "mergeOverride", Boundary::MergeOverride)?,
-            restricted: paths(&root, "restricted", Boundary::Restricted)?,
+            restricted: paths(&root, "restricted", Boundary::Restricted)?.into(),
             defaults: defaults.fragment(defaults.value.clone(), "", &mut warnings)?,
             conditionals: parse_conditionals(&conditionals, &mut warnings)?,
             policy: Policy::parse(&policy)?,
@@ -134,7 +134,7 @@ impl Boundaries {
 
     /// Every path that any boundary lists.
     fn all_paths(&self) -> impl Iterator<Item = &Path> {
-        [&self.restricted, &self.replace, &self.merge, &self.merge_override].into_iter().flatten()
+        [&self.restricted[..], &self.replace[..], &self.merge[..], &self.merge_override[..]].into_iter().flatten()
     }
 
     /// Whether any boundary names this path, a parent of it, or something below it.

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 
 use super::context::{Context, Error, EventLog, event_target, object_target, publish, publish_event};
-use super::report::Report;
+use super::report::{EndedProblem, Report};
 use crate::api::names::fail_reason;
 use crate::api::{InstanceGroup, InstanceGroupStatus};
 use crate::apply::{Applied, StepError};
@@ -57,8 +57,8 @@ pub(super) async fn update_status(
     for event in &report.transition_events {
         publish_event(&target, event, ctx).await;
     }
-    for problem in &report.ended_problems {
-        tracing::info!(group = key, condition = problem, "the problem ended: condition {problem} is False");
+    for EndedProblem { condition, reason } in &report.ended_problems {
+        tracing::info!(group = key, condition, reason, "the problem {reason} ended: condition {condition} is False");
     }
     if report.outcome == Some(Outcome::Deleted) && applied.error.is_none() {
         planner.process_state.set_finalized(key, &target.uid);

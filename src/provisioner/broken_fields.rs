@@ -85,7 +85,9 @@ impl ValueSources {
     /// Lets errors say whose value it is, and ask for a default where the boundaries dropped the tenant's value.
     pub(crate) fn explain(&self, errors: &mut [SpecError]) {
         for error in errors.iter_mut().filter(|error| error.is_missing()) {
-            if self.0.overridden.iter().any(|o| o.path == error.path && o.unused_because.is_none()) {
+            if self.0.is_restricted(&error.path)
+                || self.0.overridden.iter().any(|o| o.path == error.path && o.unused_because.is_none())
+            {
                 error.rule = "is required, and tenants may not set it".into();
                 error.remedy = "ask your cluster admin for a default".into();
             }
@@ -230,6 +232,19 @@ mod tests {
             BrokenFields::classify(errors[..1].to_vec(), &ValueSources::default(), parts)
                 .is_ok_and(|b| b.contains(Part::Tags))
         );
+    }
+
+    /// A tenant who is told to set it would set it in vain.
+    #[test]
+    fn missing_field_that_is_restricted_is_asked_of_the_admin() {
+        let config = [("boundaries".to_owned(), "restricted: [spec.eks.configuration]".to_owned())];
+        let (boundaries, _) = Boundaries::parse(&config.into()).expect("boundaries");
+        let group = serde_json::json!({"metadata": {}, "spec": {"eks": {"minSize": 5}}});
+        let sources = ValueSources::new(merge(&boundaries, &group, false).expect("a merged spec").into());
+        let mut errors = ["spec.eks.configuration.subnets", "spec.eks.maxSize"].map(SpecError::missing);
+        sources.explain(&mut errors);
+        assert!(errors[0].to_string().ends_with("tenants may not set it; ask your cluster admin for a default"));
+        assert!(errors[1].to_string().contains("set it in the InstanceGroup"));
     }
 
     /// A tenant cannot correct what the admin wrote, and looks in vain for the field in the InstanceGroup.

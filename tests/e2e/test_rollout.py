@@ -290,6 +290,33 @@ def test_windows_approvals_and_deferrals_decide_when(make_fleet):
 
 
 @pytest.mark.private
+@pytest.mark.long
+def test_a_window_that_closes_lets_what_has_begun_end(make_fleet):
+    """A night's rotation that runs into the day takes no further node, and leaves none half drained."""
+    fleet = make_fleet(policy(soak="1s"))
+    cloud, canary, tenant = fleet.cloud, fleet.canary, fleet.tenants[0]
+    rotation.block_drains(tenant, 2)
+    closes = next_minute(30)
+    windows = [{"from": next_minute(-12 * 3600), "to": closes, "zone": "UTC"}]
+    cloud.edit_config_map(lambda data: data.update(rollout=policy(soak="1s", windows=windows)))
+    old, mark = canary.instances(), cloud.log_position()
+    set_image(cloud, fleet.new)
+    rotation.wait_draining(canary)
+    assert time.strftime("%H:%M", time.gmtime()) != closes, "the window closed before the drain began"
+    support.eventually(lambda: time.strftime("%H:%M", time.gmtime()) == closes, 120, "the end of the window")
+    time.sleep(3)
+    rotation.allow_disruptions(tenant)
+    canary.wait(lambda g: len(rotation.terminated(g, mark)) == 1 and len(g.ready_nodes()) == 2, ROLLOUT, "the end of what had begun")
+    time.sleep(12)
+    (ended,) = rotation.terminated(canary, mark)
+    assert len(set(old) & set(canary.instances())) == 1 and ended in old and rotation.draining_nodes(canary) == []
+    assert any("window is closed" in c.get("message", "") for c in canary.status()["conditions"]), canary.status()
+    cloud.edit_config_map(lambda data: data.update(rollout=policy(soak="1s")))
+    canary.wait(lambda _: fleet.settled(fleet.new), ROLLOUT, "the rest, without windows")
+    assert max(group.max_unavailable_seen() for group in fleet.groups) == 1
+
+
+@pytest.mark.private
 def test_a_policy_needs_the_definition(own_cloud, start_controller, make_tenant):
     """An admin who asks for waves must not get all at once."""
     cloud = own_cloud()

@@ -27,6 +27,15 @@ use crate::rotation::crd::decide::state::SUBMITTED;
 /// What is wrong with a stored object that cannot be decoded, and how to find it.
 pub(crate) const INVALID_OBJECT: &str = "a field of the stored object has a type that its schema does not allow; compare it with `kubectl explain ig.spec --recursive`";
 
+/// A condition about a problem that is no longer True.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndedProblem {
+    /// Type of the condition.
+    pub condition: &'static str,
+    /// The reason it had: what the problem was.
+    pub reason: String,
+}
+
 /// The status patch and the events of one reconcile.
 #[derive(Debug, Default, PartialEq)]
 pub struct Report {
@@ -39,7 +48,7 @@ pub struct Report {
     /// Events on Nodes and pods, published with those of the steps.
     pub object_events: Vec<ObjectEvent>,
     /// Conditions about a problem that ended with this pass, for the log.
-    pub ended_problems: Vec<&'static str>,
+    pub ended_problems: Vec<EndedProblem>,
     /// The outcome of the reconcile: that of the plan, or of the step that failed. `None` without leadership.
     pub outcome: Option<Outcome>,
     /// The reason of the condition `Stalled`, if it is True.
@@ -103,8 +112,10 @@ pub fn report(
         let new = Condition { observed_generation: Some(plan.generation), ..new };
         let previous = conditions.iter().find(|c| c.r#type == new.r#type).cloned();
         set_condition(&mut conditions, new.clone(), now);
-        if !new.is_true() && previous.as_ref().is_some_and(Condition::is_true) {
-            ended_problems.extend(condition::PROBLEMS.into_iter().find(|problem| *problem == new.r#type));
+        if let Some(previous) = previous.as_ref().filter(|previous| previous.is_true() && !new.is_true()) {
+            let condition = condition::PROBLEMS.into_iter().find(|problem| *problem == new.r#type);
+            let reason = previous.reason.clone().unwrap_or_default();
+            ended_problems.extend(condition.map(|condition| EndedProblem { condition, reason }));
         }
         transition_events.extend(transition_event(previous.as_ref(), &new));
     };

@@ -206,8 +206,31 @@ pub(super) async fn next_event<T>(
     loop {
         match stream.try_next().await {
             Ok(event) => return event,
-            Err(error) => tracing::warn!(watch = watch_name, %error, "watch interrupted"),
+            Err(error) => log_interruption(watch_name, &error),
         }
+    }
+}
+
+/// Watches expire all the time, and begin again by themselves.
+fn log_interruption(watch: &str, error: &watcher::Error) {
+    let text = error_text(error);
+    match error {
+        watcher::Error::WatchError(status) if status.code == 410 => {
+            tracing::info!(watch, error = text, "the watch expired and begins again")
+        }
+        _ => tracing::warn!(watch, error = text, "watch interrupted"),
+    }
+}
+
+/// A failed watch in words. An error of the API server would be followed by its fields as Rust prints them.
+fn error_text(error: &watcher::Error) -> String {
+    use watcher::Error::{InitialListFailed, WatchError, WatchFailed, WatchStartFailed};
+    match error {
+        WatchError(status) => status.message.clone(),
+        InitialListFailed(kube::Error::Api(status))
+        | WatchStartFailed(kube::Error::Api(status))
+        | WatchFailed(kube::Error::Api(status)) => status.message.clone(),
+        other => other.to_string(),
     }
 }
 
@@ -221,7 +244,7 @@ pub(super) async fn next_object(
         match stream.next().await? {
             Ok(found) => return Some(found.into()),
             Err(error) => {
-                tracing::warn!(watch = watch_name, %error, "watch interrupted");
+                log_interruption(watch_name, &error);
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
         }
