@@ -28,8 +28,9 @@
     Changes or creates an AMI. `after_s` is the time until the kubelet of a `dies` AMI stops. Running instances
     keep their behavior.
 `POST /_local/instance` `{"id" or "ids": instance ids or node names,
-    "action": kubelet-dies / kubelet-recovers / unhealthy / terminate}`
-    Stops or restarts the kubelet, fails EC2's status check, or terminates the instance through EC2.
+    "action": kubelet-dies / kubelet-recovers / unhealthy / terminate / reclaim}`
+    Stops or restarts the kubelet, fails EC2's status check, terminates the instance through EC2, or takes a Spot Instance
+    back as EC2 does.
 `POST /_local/delays` `{"join": 5.0, ...}`
     Changes how long AWS and nodes take from now on, in seconds (see localcloud/aws/settings.py). Returns all delays.
 `POST /_local/ssm` `{"name", "value"}` sets a public parameter. A value of null removes it.
@@ -79,6 +80,8 @@ from localcloud.aws.iam import shared
 from localcloud.aws.snapshot import snapshot
 from localcloud.aws.ssm import public_parameters
 
+# Code and message of the StateReason (Amazon EC2 API Reference, StateReason; Amazon EC2 User Guide, "Spot Instance interruptions").
+SPOT_INTERRUPTION = ("Server.SpotInstanceTermination", "Server.SpotInstanceTermination: Spot instance termination")
 MESSAGES = {
     "InsufficientInstanceCapacity": "We currently do not have sufficient capacity in the Availability Zone you requested. "
     "Our system will be working on provisioning additional capacity. Launching EC2 instance failed.",
@@ -155,6 +158,8 @@ def change_instance(simulator: Any, identifier: str, action: str) -> None:
             simulator.engine.reconcile_soon(found[0])
         case "terminate" if found:
             simulator.engine.terminate_externally(identifier)
+        case "reclaim" if found:
+            simulator.engine.terminate_externally(identifier, SPOT_INTERRUPTION)
         case _:
             raise ValueError(f"{action!r} of {identifier}: no such action or no such instance")
 

@@ -116,7 +116,13 @@ class Engine(WarmPools):
             return
         for member in list(members):
             if member.health == "Unhealthy":
-                self.terminate(group, member, "in response to a health check: it has been marked as unhealthy")
+                self.terminate(group, member, f"in response to {self.failed_health_check(member)}")
+
+    def failed_health_check(self, member: Member) -> str:
+        """What AWS calls it (AWS re:Post knowledge center, "Why did Amazon EC2 Auto Scaling terminate an instance?")."""
+        if self.simulator.ec2.get_instance(member.id).state in ("pending", "running"):
+            return "a user health-check" if member.is_marked_unhealthy else "an EC2 instance status checks failure"
+        return "an EC2 health check indicating it has been terminated or stopped"
 
     def rebalance_in_progress(self, group: Group) -> bool:
         """Whether the instance that rebalancing launched is not in service yet."""

@@ -167,6 +167,7 @@ class GroupOperations:
         if params.get("HealthStatus") not in ("Healthy", "Unhealthy"):
             raise validation_error("Valid instance health states are: [Healthy, Unhealthy]")
         member.health = params["HealthStatus"]
+        member.is_marked_unhealthy = params["HealthStatus"] == "Unhealthy"
         engine(self).reconcile_soon(group)
         return EmptyResult()
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import Any
 from uuid import uuid4
 
+from moto.ec2.models.instances import StateReason
+
 from localcloud.aws.autoscaling import run_instance
 from localcloud.aws.autoscaling.model import (
     LAUNCHING,
@@ -25,6 +27,12 @@ from localcloud.aws.autoscaling.model import (
 MAX_ACTIVITIES = 500
 TERMINATED_RETENTION = 600.0
 """Time in seconds that EC2 still returns a terminated instance."""
+
+
+def terminate(instance: Any) -> None:
+    """The end of an EC2 instance. What EC2 ended keeps its reason when Auto Scaling terminates it too."""
+    instance.terminate()
+    instance.state_reason = getattr(instance, "ended_by_ec2", instance.state_reason)
 
 
 class Lifecycle:
@@ -170,7 +178,7 @@ class Lifecycle:
     def on_terminated(self, group: Group, member: Member, instance: Any) -> None:
         """EC2 has terminated the instance."""
         if instance.state != "terminated":
-            instance.terminate()
+            terminate(instance)
         (group.warm if member.warm else group.members).pop(member.id, None)
         self.finish(member.activity, "Successful")
         self.simulator.log.state("instance", member.id, group=group.name, state="gone", version=member.template.get("Version"))
@@ -178,10 +186,16 @@ class Lifecycle:
         self.simulator.timers.after(TERMINATED_RETENTION, lambda: run_instance.forget_instance(self.simulator, instance))
         self.reconcile_soon(group)
 
-    def terminate_externally(self, identifier: str) -> None:
-        """EC2's TerminateInstances on a member. The group replaces it at its next health check."""
+    def terminate_externally(self, identifier: str, state_reason: tuple[str, str] | None = None) -> None:
+        """EC2 terminates a member: TerminateInstances, or by itself with this StateReason (code and message).
+
+        The group replaces it at its next health check.
+        """
         group, member = self.member(identifier)
         instance = self.simulator.ec2.get_instance(identifier)
+        if state_reason:
+            code, message = state_reason
+            instance.ended_by_ec2 = instance.state_reason = StateReason(message, code)
         if instance.state not in ("shutting-down", "terminated"):
             instance._state.name, instance._state.code = "shutting-down", 32
             self.simulator.kubelets.on_shutting_down(identifier)
@@ -202,7 +216,7 @@ class Lifecycle:
     def finish_external_termination(self, instance: Any) -> None:
         """End an instance that its group may not replace. It stays a member, unhealthy."""
         if instance.state != "terminated":
-            instance.terminate()
+            terminate(instance)
             self.simulator.kubelets.on_terminated(instance.id)
 
     def activity(self, group: Group, description: str, cause: str) -> dict[str, Any]:

@@ -72,6 +72,8 @@ class Member:
     launched: datetime
     state: str = "Pending"
     health: str = "Healthy"
+    is_marked_unhealthy: bool = False
+    """By SetInstanceHealth, and not by a check of AWS."""
     protected: bool = False
     lifecycle_action: LifecycleAction | None = None
     pending_hooks: list[Hook] = field(default_factory=list)

@@ -146,6 +146,34 @@ def test_a_terminating_instance_is_replaced_immediately(aws, groups):
     assert state == "terminated"
 
 
+@pytest.mark.parametrize(
+    ("action", "cause", "code"),
+    [
+        ("terminate", "indicating it has been terminated or stopped", "Client.UserInitiatedShutdown"),
+        ("reclaim", "indicating it has been terminated or stopped", "Server.SpotInstanceTermination"),
+        ("unhealthy", "instance status checks failure", "Client.UserInitiatedShutdown"),
+        ("marked", "user health-check", "Client.UserInitiatedShutdown"),
+    ],
+)
+def test_a_lost_instance_has_its_cause_in_the_activity_and_its_reason_in_ec2(aws, control, groups, action, cause, code):
+    """AWS knowledge center, "Why did Amazon EC2 Auto Scaling terminate an instance?"; Amazon EC2 API Reference, StateReason."""
+    name = groups.make(1)
+    (old,) = groups.settle(name, 1)
+    if action == "marked":
+        aws.autoscaling.set_instance_health(InstanceId=old, HealthStatus="Unhealthy")
+    else:
+        control.post("instance", id=old, action=action)
+
+    def found():
+        return aws.ec2.describe_instances(InstanceIds=[old])["Reservations"][0]["Instances"][0]
+
+    wait_until(lambda: found()["State"]["Name"] == "terminated", "its end")
+    activities = aws.autoscaling.describe_scaling_activities(AutoScalingGroupName=name)["Activities"]
+    (termination,) = [a for a in activities if a["Description"] == f"Terminating EC2 instance: {old}"]
+    assert cause in termination["Cause"]
+    assert found()["StateReason"]["Code"] == code
+
+
 def test_termination_with_decrement_respects_the_minimum(aws, groups):
     """Amazon EC2 Auto Scaling API Reference, TerminateInstanceInAutoScalingGroup, ShouldDecrementDesiredCapacity."""
     name = groups.make(2, MaxSize=3)
