@@ -166,6 +166,9 @@ pub struct NodeCounts {
     /// Nodes that are being drained.
     #[serde(deserialize_with = "lenient")]
     pub draining: i64,
+    /// IDs of the instances that must be replaced, at most 100, for the provisioner eks.
+    #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
+    pub outdated_instances: Vec<String>,
 }
 
 /// Launch template version that nodes should run.

@@ -144,7 +144,7 @@ fn is_propagating(state: &ProcessState, group: &str, error: &StepError, now: Tim
 fn log_applied_step(id: &GroupId, planned: &PlannedStep) {
     let StepFields { node, instance, pod, resource, version } = planned.step.info().fields();
     let (group, step, reasons) = (id.key(), planned.step.name(), Some(planned.why()).filter(|why| !why.is_empty()));
-    tracing::info!(group, step, node, instance, pod, resource, version, reasons, "{}", planned.summary());
+    tracing::info!(group, step, node, instance, pod, resource, version, reasons, "{}", planned.step.info().log_text());
 }
 
 fn log_failed_step(id: &GroupId, planned: &PlannedStep, error: &StepError, is_expected: bool) {

@@ -31,7 +31,7 @@ pub use mixed_instances::{InstanceTypeOverride, InstancesDistribution, MixedPoli
 pub(crate) use nodegroup::NodegroupApi;
 pub use scaling_group::{
     Instance, InstanceLaunch, InstanceState, LifecycleHook, NewScalingGroup, ScalingActivity, ScalingGroup,
-    ScalingGroupChange, WarmInstance, WarmPhase, WarmPool, WarmSizes,
+    ScalingGroupChange, StateReason, WarmInstance, WarmPhase, WarmPool, WarmSizes,
 };
 pub use types::*;
 
@@ -147,6 +147,9 @@ pub(crate) trait Ec2: Send + Sync {
     async fn dry_run(&self, action: DryRun, template: Option<&LaunchTemplate>, tags: &[Tag]) -> AwsResult<()>;
     /// DescribeInstances for at most 100 instances: pairs of instance ID and how it was launched.
     async fn launches(&self, ids: &[String]) -> AwsResult<Vec<(String, InstanceLaunch)>>;
+    /// DescribeInstances for at most 100 instances: pairs of instance ID and why it last changed its state. Instances without
+    /// a reason are omitted, and terminated ones about an hour after their end.
+    async fn state_reasons(&self, ids: &[String]) -> AwsResult<Vec<(String, StateReason)>>;
     /// DescribeInstances for at most 100 instances: pairs of instance ID and private DNS name. An instance without a
     /// private DNS name is missing from the result.
     async fn private_dns_names(&self, ids: &[String]) -> AwsResult<Vec<(String, String)>>;

@@ -97,6 +97,27 @@ pub struct InstanceLaunch {
     pub subnet: String,
 }
 
+/// Why EC2 last changed the state of an instance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StateReason {
+    /// For example `Client.UserInitiatedShutdown` (Amazon EC2 API Reference, StateReason).
+    pub code: String,
+    /// The words of EC2.
+    pub message: String,
+}
+
+impl StateReason {
+    /// Whether EC2 took the Spot Instance back.
+    pub(crate) fn is_spot_interruption(&self) -> bool {
+        matches!(self.code.as_str(), "Server.SpotInstanceTermination" | "Server.SpotInstanceShutdown")
+    }
+
+    /// Whether EC2 did it, and nobody asked for it.
+    pub(crate) fn is_by_ec2(&self) -> bool {
+        self.code.starts_with("Server.")
+    }
+}
+
 /// Sizes of a warm pool. AWS keeps `max` minus the desired capacity of the group in the pool, but at least `min`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct WarmSizes {

@@ -18,6 +18,7 @@ use crate::controller::{GroupObject, group_key};
 use crate::leader::election::LeaderConfig;
 use crate::plan::Outcome;
 use crate::provisioner::Release;
+use crate::util::counted::counted;
 
 /// Runs the command. Exit status: 0 when every group is released, 2 when a dry run found something to do or a group could
 /// not be read, 1 when it refuses.
@@ -55,7 +56,8 @@ pub async fn run(args: ReleaseArgs) -> anyhow::Result<ExitCode> {
     let skipped = releases.iter().filter(|(.., release)| matches!(release, Release::Skipped(_))).count();
     if skipped > 0 {
         output::print_error(&format!(
-            "{skipped} groups cannot be read and may still be pinned; fix them, and run this again"
+            "{} cannot be read and may still be pinned; correct the cause, and run this again",
+            counted(skipped, "group")
         ));
     }
     Ok(ExitCode::from(if skipped > 0 || (args.dry_run && changed > 0) { 2 } else { 0 }))

@@ -57,6 +57,13 @@ fn message(error: &ObserveError, id: &GroupId, status: &InstanceGroupStatus, sin
     )
 }
 
+/// The condition `Ready` with this reason, because `kubectl get` shows its reason. What stalls the group stays.
+fn ready_with_reason(conditions: &[Condition], reason: &str) -> Option<Condition> {
+    let is_stalled = conditions.iter().any(|c| c.r#type == condition::STALLED && c.is_true());
+    let ready = conditions.iter().find(|c| c.r#type == condition::READY).filter(|_| !is_stalled)?;
+    Some(Condition { reason: Some(reason.to_owned()), ..ready.clone() })
+}
+
 /// The new condition, and the patch that writes it; no patch when the condition stands already.
 fn report_patch(
     error: &ObserveError,
@@ -72,6 +79,9 @@ fn report_patch(
     let before = json!(status);
     let mut after = status.clone();
     set_condition(&mut after.conditions, new.clone(), &rfc3339(now));
+    if let Some(ready) = ready_with_reason(&status.conditions, reason(error)) {
+        set_condition(&mut after.conditions, ready, &rfc3339(now));
+    }
     (new, diff_merge_patch(&before, &json!(after)))
 }
 
@@ -168,6 +178,7 @@ mod tests {
             assert_eq!(patch.as_object().map(|fields| fields.len()), Some(1), "the rest of the status stays: {patch}");
             let after: InstanceGroupStatus = serde_json::from_value(patch).expect("a status");
             assert!(after.conditions[0].is_true(), "the nodes run on");
+            assert!(after.conditions[0].has_reason(expected), "kubectl get shows the reason of Ready");
             assert_eq!(report_patch(&error, &id(4), &after_report(&after), since, now).1, None, "it is written once");
         }
         let (condition, _) = report_patch(&aws_error("Throttling", 400), &id(3), &status(), since, now);

@@ -77,7 +77,7 @@ fn attacks() -> Vec<(&'static str, Value)> {
 }
 
 /// Fields that name no resource, or only what belongs to a resource of the group itself.
-const NAME_NO_OTHER_RESOURCE: [&str; 54] = [
+const NAME_NO_OTHER_RESOURCE: [&str; 55] = [
     "boundariesRevision",
     "conditions",
     "configMD5",
@@ -105,6 +105,7 @@ const NAME_NO_OTHER_RESOURCE: [&str; 54] = [
     "managed.roleRegion",
     "managed.tags",
     "managed.taints",
+    "nodes.outdatedInstances",
     "provisioner",
     "rejectedByRevision",
     "rollout.failure",

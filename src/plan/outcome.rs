@@ -38,6 +38,16 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// What the group waits for, or why it is blocked; `None` for one that needs nothing.
+    pub(crate) fn message(&self) -> Option<&str> {
+        match self {
+            Outcome::Progressing { message, .. } | Outcome::Blocked { message, .. } | Outcome::Locked { message } => {
+                Some(message)
+            }
+            Outcome::Converged | Outcome::Deleted => None,
+        }
+    }
+
     /// The reason of the condition `Stalled`; `None` for a group that needs no manual intervention.
     pub(crate) fn stalled_reason(&self) -> Option<Reason> {
         match self {

@@ -69,12 +69,6 @@ impl PlannedStep {
     pub(crate) fn why(&self) -> String {
         self.reasons.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
     }
-
-    /// What the step does, for the log: the words of its event, or its name and what it changes.
-    pub(crate) fn summary(&self) -> String {
-        let info = self.step.info();
-        info.event("").map_or_else(|| format!("{} {}", info.name(), info.subject()), |event| event.message)
-    }
 }
 
 /// Status fields that a plan sets, other than conditions.

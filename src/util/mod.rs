@@ -1,6 +1,7 @@
-//! Small helpers without dependencies on the rest of the crate: calendars, digests, durations, escaping, lookups and redaction.
+//! Small helpers without dependencies on the rest of the crate: calendars, counted nouns, digests, durations, escaping, lookups and redaction.
 
 pub(crate) mod calendar;
+pub(crate) mod counted;
 pub(crate) mod digest;
 pub mod duration;
 pub(crate) mod escape;

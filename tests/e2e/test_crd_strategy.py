@@ -98,7 +98,7 @@ def test_success_is_not_accepted_while_old_nodes_remain(tenant):
     name = fake.wait_submitted()
     fake.set_phase(name, "completed")
     stalled = group.wait_condition("Stalled", reason="StrategyFailed")
-    assert name in stalled["message"] and "1 nodes are outdated" in stalled["message"]
+    assert name in stalled["message"] and "1 node is outdated" in stalled["message"]
     fake.delete(name)
     assert fake.wait_submitted() == name
     fake.replace_nodes()
@@ -137,7 +137,7 @@ def test_a_lock_holds_the_submission(tenant):
     group.annotate(lock_upgrades="true")
     strategies.change(tenant)
     group.wait_state("Locked")
-    assert fake.resources() == [] and "1 nodes are outdated" in group.has_condition("Locked")["message"]
+    assert fake.resources() == [] and "1 node is outdated" in group.has_condition("Locked")["message"]
     group.annotate(lock_upgrades=None)
     fake.wait_submitted()
 

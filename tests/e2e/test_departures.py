@@ -27,11 +27,16 @@ def test_each_instance_that_others_take_away_is_told_once_with_the_cause(tenant,
     group.cloud.control("POST", "instance", id=second, action="terminate")
     assert "health check" in (group.wait_event("InstanceLost", second).get("note") or "")
     group.wait_ready(nodes=1)
-    assert len(lost(group)) == 2
+    (third,) = group.instances()
+    group.cloud.control("POST", "instance", id=third, action="reclaim")
+    reclaimed = group.wait_event("InstanceLost", third)
+    assert (reclaimed["type"], "reclaimed the Spot Instance" in (reclaimed.get("note") or "")) == ("Warning", True)
+    group.wait_ready(nodes=1)
+    assert len(lost(group)) == 3
     assert second in controller.tail("InstanceLost"), "hours later, only the log knows"
 
     # What the controller terminates has its own event.
     tenant.set_defaults(image=new)
     group.wait_event("RotationCompleted")
     group.wait_ready(nodes=1)
-    assert len(lost(group)) == 2
+    assert len(lost(group)) == 3

@@ -122,7 +122,9 @@ fn events_come_with_transitions() {
     };
     let ready = nodes(&InstanceGroupStatus::default(), true);
     assert_eq!(reasons(&ready), ["InstanceGroupNodesReady"]);
-    assert_eq!(reasons(&nodes(&status_after(&ready), false)), ["InstanceGroupNodesNotReady"]);
+    let lost = nodes(&status_after(&ready), false);
+    assert_eq!(reasons(&lost), ["InstanceGroupNodesNotReady"]);
+    assert!(lost.transition_events[0].message.contains("in progress"), "which node: {:?}", lost.transition_events);
 }
 
 #[test]

@@ -296,6 +296,9 @@ impl Ec2 for FakeAws {
         })
         .await
     }
+    async fn state_reasons(&self, _: &[String]) -> AwsResult<Vec<(String, StateReason)>> {
+        Ok(Vec::new())
+    }
     async fn launches(&self, ids: &[String]) -> AwsResult<Vec<(String, InstanceLaunch)>> {
         let launch = InstanceLaunch { time: Timestamp::UNIX_EPOCH, subnet: "subnet-1".into() };
         self.read("launches", &[], |_| ids.iter().map(|id| (id.clone(), launch.clone())).collect()).await

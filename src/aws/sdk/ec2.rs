@@ -10,7 +10,7 @@ use crate::aws::error::none_if_not_found;
 use crate::aws::fargate::RouteTable;
 use crate::aws::{
     Accelerator, AwsError, AwsResult, DryRun, Ec2, Image, InstanceLaunch, InstanceType, LaunchTemplate, NetworkObject,
-    NetworkQuery, NewTemplate, NewVersion, Tag, TemplateVersion,
+    NetworkQuery, NewTemplate, NewVersion, StateReason, Tag, TemplateVersion,
 };
 
 const SERVICE: &str = "EC2";
@@ -216,6 +216,14 @@ impl Ec2 for Sdk {
             Some((i.instance_id()?.to_owned(), launch))
         };
         Ok(self.describe_instances(ids).await?.iter().filter_map(launch).collect())
+    }
+
+    async fn state_reasons(&self, ids: &[String]) -> AwsResult<Vec<(String, StateReason)>> {
+        let reason = |i: &sdk::Instance| {
+            let (code, message) = (i.state_reason()?.code()?, i.state_reason()?.message().unwrap_or_default());
+            Some((i.instance_id()?.to_owned(), StateReason { code: code.to_owned(), message: message.to_owned() }))
+        };
+        Ok(self.describe_instances(ids).await?.iter().filter_map(reason).collect())
     }
 
     async fn private_dns_names(&self, ids: &[String]) -> AwsResult<Vec<(String, String)>> {

@@ -10,6 +10,7 @@ use crate::api::{RolloutPhase, rfc3339};
 use crate::boundaries::{Approval, Wave, WithoutRotation};
 use crate::controller::rollout::Decided;
 use crate::rollout::{Choice, Forecast, RolloutView};
+use crate::util::counted::counted;
 use crate::util::duration;
 
 /// What the newest revision means for a group that has another one.
@@ -50,7 +51,7 @@ impl Effect {
             Self::Unknown => format!("it is not known what {revision} means for the group: AWS did not answer"),
             Self::Untouched => format!("{revision} changes nothing of the group"),
             Self::InPlace => format!("{revision} changes the group in place"),
-            Self::Rotate { nodes } => format!("{revision} replaces {}", count(*nodes, "node")),
+            Self::Rotate { nodes } => format!("{revision} replaces {}", counted(*nodes, "node")),
             Self::CannotUse { message } => format!("the group cannot use {revision}: {message}"),
         }
     }
@@ -246,14 +247,14 @@ impl RolloutPlan {
         writeln!(out, "{file} becomes {}{superseded}, and reaches the groups in waves:", self.revision)?;
         let mut rows = Vec::new();
         if self.at_once > 0 {
-            rows.push(("at once", format!("{}, in place", count(self.at_once, "group"))));
+            rows.push(("at once", format!("{}, in place", counted(self.at_once, "group"))));
         }
         let last = self.waves.last().map(|wave| wave.name.as_str()).unwrap_or_default();
         for wave in &self.waves {
             let mut text = match (wave.groups, wave.nodes) {
                 (0, _) => "no group".to_owned(),
-                (groups, 0) => count(groups, "group"),
-                (groups, nodes) => format!("{}, {}", count(groups, "group"), count(nodes, "node")),
+                (groups, 0) => counted(groups, "group"),
+                (groups, nodes) => format!("{}, {}", counted(groups, "group"), counted(nodes, "node")),
             };
             if let Some(percent) = wave.percent {
                 text = format!("{percent} % of the affected groups, which are counted in {last} here");
@@ -323,8 +324,4 @@ impl Need {
 /// Minutes as `45m` or `2h05m`.
 pub(super) fn about(minutes: usize) -> String {
     if minutes < 120 { format!("{minutes}m") } else { format!("{}h{:02}m", minutes / 60, minutes % 60) }
-}
-
-fn count(number: usize, noun: &str) -> String {
-    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }

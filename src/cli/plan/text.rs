@@ -7,6 +7,7 @@ use super::report::{Cause, ChangeKind, GroupPlan, PlanReport};
 use super::rollout::GroupRollout;
 use super::rollout::about;
 use crate::plan::{Drift, PlannedStep};
+use crate::util::counted::counted;
 use crate::util::duration;
 
 /// Renders all groups and the totals. `file` is the ConfigMap that replaces the live one.
@@ -165,7 +166,7 @@ fn totals(report: &PlanReport) -> String {
     .into_iter()
     .flatten()
     .collect();
-    let groups = if t.groups == 1 { "1 group".to_owned() } else { format!("{} groups", t.groups) };
+    let groups = counted(t.groups, "group");
     let removed = count(t.nodes_to_remove, "nodes removed").map(|n| format!("; {n}")).unwrap_or_default();
     let list = if parts.is_empty() { String::new() } else { format!(": {}", parts.join(", ")) };
     format!("{groups}{list}{removed}. Nothing has been changed.\n")

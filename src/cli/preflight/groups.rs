@@ -13,6 +13,7 @@ use crate::cli::args::{PreflightArgs, Target};
 use crate::cli::plan::report::{ChangeKind, GroupPlan};
 use crate::cli::plan::snapshot::ClusterSnapshot;
 use crate::controller::{GroupObject, group_key};
+use crate::util::counted::{are, counted};
 
 /// The checks of all groups, and what they found for the IAM checks.
 pub(crate) struct GroupChecks {
@@ -85,12 +86,13 @@ async fn check_group(
         ChangeKind::Create => (Finding::Note, "would be created".to_owned()),
         ChangeKind::Delete => (Finding::Note, "is being deleted".to_owned()),
         ChangeKind::Rotate if let Some(lock) = &plan.blocked_by => {
-            (Finding::Note, format!("{nodes} nodes are outdated, and none is replaced: {lock}"))
+            (Finding::Note, format!("{} outdated, and none is replaced: {lock}", are(nodes, "node")))
         }
         ChangeKind::Rotate => (
             Finding::Missing,
             format!(
-                "{nodes} nodes would be replaced; set the annotation lock-upgrades, or let the rotation finish first"
+                "{} would be replaced; set the annotation lock-upgrades, or let the rotation finish first",
+                counted(nodes, "node")
             ),
         ),
         ChangeKind::Blocked => {

@@ -15,6 +15,7 @@ use crate::boundaries::yaml;
 use crate::cli::args::Target;
 use crate::cli::plan::snapshot::ClusterSnapshot;
 use crate::k8s::FIELD_MANAGER;
+use crate::util::counted::counted;
 
 /// The minimum minor version of Kubernetes 1: from this one on, validation rules can compare an update with the stored object.
 const MIN_MINOR_VERSION: u32 = 30;
@@ -192,7 +193,7 @@ pub(crate) async fn status_writers(client: &Client, namespace: &str, snapshot: &
             } else {
                 format!("field manager {manager}")
             };
-            let message = format!("{writer} wrote the status of {groups} groups, last at {last}");
+            let message = format!("{writer} wrote the status of {}, last at {last}", counted(groups, "group"));
             Check::new("writers", Finding::Note, message)
         })
         .collect();

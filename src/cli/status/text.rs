@@ -53,7 +53,7 @@ pub(super) fn group(details: &GroupDetails, now: Timestamp) -> String {
     for section in [
         conditions(&status, now),
         resources(&status),
-        nodes(&details.nodes, now),
+        nodes(&details.nodes, &status, now),
         drains(&details.pods_to_evict),
         events(details, now),
     ] {
@@ -74,7 +74,7 @@ fn headline(group: &InstanceGroup, status: &InstanceGroupStatus) -> String {
             .expect("writing to a String does not fail");
     }
     if let Some(nodes) = &status.nodes {
-        let NodeCounts { desired, ready, updated, outdated, draining } = nodes;
+        let NodeCounts { desired, ready, updated, outdated, draining, .. } = nodes;
         out += &format!(
             "  {ready} of {desired} nodes are ready (updated: {updated}, outdated: {outdated}, draining: {draining})\n"
         );
@@ -147,22 +147,41 @@ fn resources(status: &InstanceGroupStatus) -> String {
     titled("Resources", &table(&rows, "  "))
 }
 
-fn nodes(nodes: &Readable<Vec<Node>>, now: Timestamp) -> String {
+/// The nodes, and the instances without a Node.
+fn nodes(nodes: &Readable<Vec<Node>>, status: &InstanceGroupStatus, now: Timestamp) -> String {
     let found = match nodes {
         Ok(found) => found,
         Err(why) => return titled("Nodes", &format!("  not shown: {why}\n")),
     };
-    if found.is_empty() {
+    let outdated = status.nodes.as_ref().map(|nodes| nodes.outdated_instances.as_slice()).unwrap_or_default();
+    let state = |instance: &String, state: String| {
+        let outdated = Some("outdated".to_owned()).filter(|_| outdated.contains(instance));
+        outdated.into_iter().chain(Some(state).filter(|state| !state.is_empty())).collect::<Vec<_>>().join(", ")
+    };
+    let of_nodes = found.iter().map(|node| {
+        let instance = instance_of(node);
+        let age = node.creation_timestamp().map(|at| since(at.0, now)).unwrap_or_default();
+        let state = state(&instance, node_state(node, now));
+        [node.name_any(), instance, ready_state(node, now), age, state]
+    });
+    let without_node = status.joining.iter().filter(|(id, _)| found.iter().all(|node| instance_of(node) != **id));
+    let of_others = without_node.map(|(instance, since_text)| {
+        let waited = since_text.parse().map(|at| format!(" for {}", since(at, now))).unwrap_or_default();
+        let state = state(instance, format!("not joined{waited}"));
+        ["(no Node)".to_owned(), instance.clone(), String::new(), String::new(), state]
+    });
+    let rows: Vec<_> = of_nodes.chain(of_others).collect();
+    if rows.is_empty() {
         return titled("Nodes", "  none with the labels of this group\n");
     }
     let header = ["NODE", "INSTANCE", "READY", "AGE", "STATE"].map(str::to_owned);
-    let rows = found.iter().map(|node| {
-        let provider = node.spec.as_ref().and_then(|spec| spec.provider_id.clone()).unwrap_or_default();
-        let instance = provider.rsplit('/').next().unwrap_or_default().to_owned();
-        let age = node.creation_timestamp().map(|at| since(at.0, now)).unwrap_or_default();
-        [node.name_any(), instance, ready_state(node, now), age, node_state(node, now)]
-    });
     titled("Nodes", &table(&[header].into_iter().chain(rows).collect::<Vec<_>>(), "  "))
+}
+
+/// The ID of the instance that a node runs on.
+fn instance_of(node: &Node) -> String {
+    let provider = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()).unwrap_or_default();
+    provider.rsplit('/').next().unwrap_or_default().to_owned()
 }
 
 /// The Ready condition of a node; with its time unless the node is ready.

@@ -167,9 +167,9 @@ pub fn report(
     if matches!(outcome, Outcome::Progressing { phase: Phase::Rotating, .. }) {
         transition_events.retain(|e| e.reason != event::NODES_READY && e.reason != event::NODES_NOT_READY);
     }
-    let counts = ready_message(&status);
-    for event in transition_events.iter_mut().filter(|e| e.reason == event::NODES_NOT_READY && !counts.is_empty()) {
-        event.message.clone_from(&counts);
+    let lost = missing_nodes(&outcome, others, ready_message(&status));
+    for event in transition_events.iter_mut().filter(|e| e.reason == event::NODES_NOT_READY && !lost.is_empty()) {
+        event.message.clone_from(&lost);
     }
     status["conditions"] = json!(conditions);
     let patch = status_patch(&before, status, old);
@@ -184,6 +184,19 @@ fn reported_others(applied: &Applied) -> &[Outcome] {
     match applied.error {
         None => &applied.plan.other_outcomes,
         Some(_) => &[],
+    }
+}
+
+/// Which nodes are not ready: what the group waits for names them. A lock hides it behind the other outcomes.
+fn missing_nodes(outcome: &Outcome, others: &[Outcome], counts: String) -> String {
+    let wait = match outcome {
+        Outcome::Locked { .. } => others.iter().find_map(Outcome::message),
+        _ => outcome.message(),
+    };
+    match wait {
+        Some(wait) if wait.starts_with(&counts) => truncate(wait),
+        Some(wait) => truncate(&format!("{counts}; {wait}")),
+        None => counts,
     }
 }
 

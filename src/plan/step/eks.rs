@@ -6,6 +6,7 @@ use super::info::{StepFields, StepInfo};
 use crate::api::names::event;
 use crate::aws::{LifecycleHook, NewScalingGroup, NewTemplate, NewVersion, ScalingGroupChange, Tag, WarmSizes};
 use crate::plan::event::Event;
+use crate::util::counted::counted;
 
 /// Which launch template version a scaling group is pinned to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -141,7 +142,18 @@ impl StepInfo for EksStep {
             EksStep::ReplaceWarmInstance { instance, .. } => Some(instance.clone()),
             _ => None,
         };
-        StepFields { resource: Some(self.subject()), instance, version, ..StepFields::default() }
+        let resource = match self {
+            EksStep::CreateGroup { group, .. } => group.name.clone(),
+            EksStep::PutWarmPool { group, .. }
+            | EksStep::SuspendProcesses { group, .. }
+            | EksStep::ResumeProcesses { group, .. }
+            | EksStep::EnableMetrics { group, .. }
+            | EksStep::DisableMetrics { group, .. }
+            | EksStep::PutHook { group, .. }
+            | EksStep::DeleteHook { group, .. } => group.clone(),
+            _ => self.subject(),
+        };
+        StepFields { resource: Some(resource), instance, version, ..StepFields::default() }
     }
 
     fn event(&self, reasons: &str) -> Option<Event> {
@@ -185,6 +197,19 @@ impl StepInfo for EksStep {
             | EksStep::DeleteTemplate { .. }
             | EksStep::TagTemplate { .. }
             | EksStep::DeleteGroup { .. } => None,
+        }
+    }
+
+    fn log_text(&self) -> String {
+        match self {
+            EksStep::CreateTemplate(template) => format!("created the launch template {}", template.name),
+            EksStep::DeleteTemplateVersions { template, numbers } => {
+                format!("deleted {} of the launch template {template}", counted(numbers.len(), "unused version"))
+            }
+            EksStep::DeleteTemplate { template } => format!("deleted the launch template {template}"),
+            EksStep::TagTemplate { template, .. } => format!("tagged the launch template {template}"),
+            EksStep::DeleteGroup { group } => format!("deleted the scaling group {group}"),
+            _ => self.event("").map(|event| event.message).unwrap_or_default(),
         }
     }
 

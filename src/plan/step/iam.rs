@@ -58,15 +58,11 @@ impl StepInfo for IamStep {
     fn event(&self, reasons: &str) -> Option<Event> {
         match self {
             // Its only reason is that the role did not exist.
-            IamStep::CreateRole(role) => {
-                Some(Event::normal("RoleCreated", format!("created the IAM role {}", role.name)))
-            }
+            IamStep::CreateRole(_) => Some(Event::normal("RoleCreated", self.log_text())),
             IamStep::AttachPolicy { role, .. } | IamStep::DetachPolicy { role, .. } if !reasons.is_empty() => {
                 Some(Event::with_reasons("RoleUpdated", format!("changed the policies of {role}"), reasons))
             }
-            IamStep::UpdateTrustPolicy { role, .. } => {
-                Some(Event::with_reasons("RoleUpdated", format!("changed the trust policy of {role}"), reasons))
-            }
+            IamStep::UpdateTrustPolicy { .. } => Some(Event::with_reasons("RoleUpdated", self.log_text(), reasons)),
             IamStep::AttachPolicy { .. }
             | IamStep::DetachPolicy { .. }
             | IamStep::CreateProfile { .. }
@@ -76,6 +72,26 @@ impl StepInfo for IamStep {
             | IamStep::DeleteRole { .. }
             | IamStep::TagRole { .. }
             | IamStep::TagProfile { .. } => None,
+        }
+    }
+
+    fn log_text(&self) -> String {
+        match self {
+            IamStep::CreateRole(role) => format!("created the IAM role {}", role.name),
+            IamStep::UpdateTrustPolicy { role, .. } => format!("changed the trust policy of {role}"),
+            IamStep::AttachPolicy { role, policy } => format!("attached {policy} to the role {role}"),
+            IamStep::DetachPolicy { role, policy } => format!("detached {policy} from the role {role}"),
+            IamStep::CreateProfile { profile, .. } => format!("created the instance profile {profile}"),
+            IamStep::AddRoleToProfile { profile, role } => {
+                format!("added the role {role} to the instance profile {profile}")
+            }
+            IamStep::RemoveRoleFromProfile { profile, role } => {
+                format!("removed the role {role} from the instance profile {profile}")
+            }
+            IamStep::DeleteProfile { profile } => format!("deleted the instance profile {profile}"),
+            IamStep::DeleteRole { role } => format!("deleted the IAM role {role}"),
+            IamStep::TagRole { role, .. } => format!("tagged the IAM role {role}"),
+            IamStep::TagProfile { profile, .. } => format!("tagged the instance profile {profile}"),
         }
     }
 }

@@ -28,6 +28,11 @@ pub trait StepInfo {
     /// The event that `kubectl describe` shows once the step is done; `reasons` is empty when the step has none.
     fn event(&self, reasons: &str) -> Option<Event>;
 
+    /// What the step did, for the log: the words of its event. A step without an event has words of its own.
+    fn log_text(&self) -> String {
+        self.event("").map_or_else(|| format!("{} {}", self.name(), self.subject()), |event| event.message)
+    }
+
     /// The event on the Node or pod that the step changes. `group` is `namespace/name` of the InstanceGroup.
     fn object_event(&self, _group: &str, _reasons: &str) -> Option<ObjectEvent> {
         None

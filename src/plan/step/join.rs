@@ -39,21 +39,26 @@ impl StepInfo for JoinStep {
     }
 
     fn event(&self, reasons: &str) -> Option<Event> {
-        let authorized = |text| Some(Event::normal("NodeRoleAuthorized", text));
-        let revoked = |text| (!reasons.is_empty()).then(|| Event::with_reasons("NodeRoleRevoked", text, reasons));
+        match self {
+            JoinStep::PutAwsAuthEntry(_) | JoinStep::WidenAwsAuthEntry(_) | JoinStep::PutAccessEntry(_) => {
+                Some(Event::normal("NodeRoleAuthorized", self.log_text()))
+            }
+            JoinStep::RemoveAwsAuthEntry(_) | JoinStep::RemoveAccessEntry { .. } => {
+                (!reasons.is_empty()).then(|| Event::with_reasons("NodeRoleRevoked", self.log_text(), reasons))
+            }
+        }
+    }
+
+    fn log_text(&self) -> String {
         match self {
             JoinStep::PutAwsAuthEntry(entry) | JoinStep::WidenAwsAuthEntry(entry) => {
-                authorized(format!("nodes with the role {} can join through kube-system/aws-auth", entry.role_arn))
+                format!("nodes with the role {} can join through kube-system/aws-auth", entry.role_arn)
             }
             JoinStep::PutAccessEntry(entry) => {
-                authorized(format!("nodes with the role {} can join through an access entry", entry.principal))
+                format!("nodes with the role {} can join through an access entry", entry.principal)
             }
-            JoinStep::RemoveAwsAuthEntry(entry) => {
-                revoked(format!("removed {} from kube-system/aws-auth", entry.role_arn))
-            }
-            JoinStep::RemoveAccessEntry { principal, .. } => {
-                revoked(format!("removed the access entry of {principal}"))
-            }
+            JoinStep::RemoveAwsAuthEntry(entry) => format!("removed {} from kube-system/aws-auth", entry.role_arn),
+            JoinStep::RemoveAccessEntry { principal, .. } => format!("removed the access entry of {principal}"),
         }
     }
 }

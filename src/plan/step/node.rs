@@ -142,6 +142,19 @@ impl StepInfo for NodeStep {
         }
     }
 
+    fn log_text(&self) -> String {
+        match self {
+            NodeStep::RecordSurge { node, instance, .. } => {
+                format!("{node} ({instance}) enters standby next, until its replacement is Ready")
+            }
+            NodeStep::ClearSurge { node } => format!("{node} does not enter standby"),
+            NodeStep::Evict { pod, node, is_unmanaged: false } => {
+                format!("evicted {}/{} from {node}", pod.namespace, pod.name)
+            }
+            _ => self.event("").map(|event| event.message).unwrap_or_default(),
+        }
+    }
+
     fn object_event(&self, group: &str, reasons: &str) -> Option<ObjectEvent> {
         let with_reasons = |reason, text| Event::with_reasons(reason, text, reasons);
         Some(match self {

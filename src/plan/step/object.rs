@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::Value;
 
-use super::info::StepInfo;
+use super::info::{StepFields, StepInfo};
 use crate::plan::event::Event;
 
 /// One write to the InstanceGroup.
@@ -35,5 +35,21 @@ impl StepInfo for ObjectStep {
 
     fn event(&self, _: &str) -> Option<Event> {
         None
+    }
+
+    fn log_text(&self) -> String {
+        match self {
+            ObjectStep::AddFinalizer => "added the controller's finalizer to the InstanceGroup".into(),
+            ObjectStep::RemoveFinalizer => "removed the controller's finalizer from the InstanceGroup".into(),
+            ObjectStep::UpdateStatus { status } => {
+                let fields: Vec<_> =
+                    status.as_object().into_iter().flatten().map(|(field, _)| field.as_str()).collect();
+                format!("recorded {} in the status", fields.join(", "))
+            }
+        }
+    }
+
+    fn fields(&self) -> StepFields {
+        StepFields::default()
     }
 }

@@ -33,6 +33,7 @@ use crate::rotation::rolling_update::report::{duplicate_provider_id, pod_names};
 use crate::rotation::rolling_update::{Candidates, decide};
 use crate::rotation::{ClusterHealth, Drains, NodeInstance};
 use crate::settings::Timing;
+use crate::util::counted::counted;
 
 /// Everything that the plan of a deletion depends on.
 pub struct DeleteInput<'a> {
@@ -196,7 +197,7 @@ fn drain_scaling_group(input: &DeleteInput, group: &ScalingGroup, builder: &mut 
                "draining": input.members.iter().filter(|m| m.disruption_of(&input.id.uid).is_some()).count()}),
     )]);
     let pool = if group.warm_pool.is_some() { " and the warm pool" } else { "" };
-    let mut message = format!("{} instances{pool} still exist", input.members.len());
+    let mut message = format!("{}{pool} still to be terminated", counted(input.members.len(), "instance"));
     if !decision.waiting_for.is_empty() {
         message += &format!("; waiting for {}", decision.waiting_for.join("; "));
     }

@@ -18,6 +18,7 @@ use crate::rotation::rolling_update;
 use crate::rotation::rolling_update::report::report;
 use crate::rotation::rolling_update::{Candidates, RollingUpdateDecision, RotationState, decide};
 use crate::rotation::{NodeInstance, NodeView};
+use crate::util::counted::are;
 
 /// Creates the replacement with the desired size of the node groups that it replaces.
 /// Returns the step that creates it; `None` if something prevents the creation, and the outcome says what.
@@ -38,7 +39,8 @@ pub(crate) fn create_replacement(
             super::update::plan_config_update(input, last, builder);
         }
         let nodes: usize = outgoing.iter().map(|group| group.members.len()).sum();
-        let message = format!("{nodes} nodes are outdated ({}); replacement is blocked by {lock}", drift.join("; "));
+        let message =
+            format!("{} outdated ({}); replacement is blocked by {lock}", are(nodes, "node"), drift.join("; "));
         builder.set_outcome_once(Outcome::Locked { message });
         health::report_readiness(input, last, builder);
         return None;

@@ -11,6 +11,7 @@ use crate::plan::reason::Reason;
 use crate::rotation::crd::kind::ResourceKind;
 pub use crate::rotation::crd::status_matcher::ResourcePhase;
 use crate::rotation::crd::status_matcher::StatusMatcher;
+use crate::util::counted::are;
 
 /// An existing resource.
 #[derive(Clone, Debug, PartialEq)]
@@ -264,7 +265,7 @@ fn resource_present(input: &CrdStrategyInput, resource: &StrategyResource) -> Cr
         ResourcePhase::Active(status) => {
             let phase = describe_phase(status);
             let (path, outdated) = (&input.status_matcher.path, input.outdated);
-            let message = format!("{resource_name}, which {phase} in {path}; {outdated} nodes are outdated");
+            let message = format!("{resource_name}, which {phase} in {path}; {} outdated", are(outdated, "node"));
             with_progress(input, waiting(message), state::SUBMITTED, resource)
         }
         // A resource that ended before the nodes became outdated has not replaced them.
@@ -283,8 +284,8 @@ fn resource_present(input: &CrdStrategyInput, resource: &StrategyResource) -> Cr
         ),
         ResourcePhase::Succeeded => {
             let message = format!(
-                "{resource_name} reported success, but {} nodes are outdated; find out why, then delete it to submit it again",
-                input.outdated
+                "{resource_name} reported success, but {} outdated; find out why, then delete it to submit it again",
+                are(input.outdated, "node")
             );
             blocked(Reason::StrategyFailed, message)
         }
@@ -325,8 +326,8 @@ fn resource_failed(
         return in_progress(actions, message);
     }
     let message = format!(
-        "{resource_name} failed (after {retries} retries), and {} nodes are outdated; find out why, then delete it to retry the upgrade",
-        input.outdated
+        "{resource_name} failed (after {retries} retries), and {} outdated; find out why, then delete it to retry the upgrade",
+        are(input.outdated, "node")
     );
     with_progress(input, blocked(Reason::StrategyFailed, message), state::FAILED, resource)
 }
@@ -360,7 +361,7 @@ impl StrategyResource {
     pub(crate) fn describe_left_behind(&self, outdated: usize) -> String {
         let resource_name = self.display_name();
         if self.is_deleting {
-            return format!("{resource_name} to be deleted; {outdated} nodes are outdated");
+            return format!("{resource_name} to be deleted; {} outdated", are(outdated, "node"));
         }
         let phase = match &self.phase {
             ResourcePhase::Active(status) => describe_phase(status),
@@ -370,7 +371,8 @@ impl StrategyResource {
         };
         let StrategyResource { kind: ResourceKind { group, plural, .. }, namespace, name, .. } = self;
         format!(
-            "{resource_name}, which was submitted before spec.strategy was changed and {phase}; {outdated} nodes are outdated; wait until it ends, or delete it (kubectl delete {plural}.{group} -n {namespace} {name})"
+            "{resource_name}, which was submitted before spec.strategy was changed and {phase}; {} outdated; wait until it ends, or delete it (kubectl delete {plural}.{group} -n {namespace} {name})",
+            are(outdated, "node")
         )
     }
 
@@ -387,7 +389,10 @@ fn apply_concurrency_policy(input: &CrdStrategyInput) -> Option<CrdStrategyDecis
         ConcurrencyPolicy::Allow => None,
         ConcurrencyPolicy::Forbid => {
             let outdated = input.outdated;
-            Some(waiting(format!("{resource_name} to end (concurrencyPolicy forbid); {outdated} nodes are outdated")))
+            Some(waiting(format!(
+                "{resource_name} to end (concurrencyPolicy forbid); {} outdated",
+                are(outdated, "node")
+            )))
         }
         ConcurrencyPolicy::Replace => {
             let actions: Vec<_> = others.iter().filter(|r| !r.is_deleting).map(|r| delete_action(r)).collect();

@@ -236,6 +236,16 @@ fn resource_that_somebody_deleted_is_told() {
     assert_eq!(told(&known().plan()), [""; 0]);
     let without_group = known().with(remove_scaling_group).plan();
     assert!(told(&without_group)[0].starts_with("the scaling group demo-team-web is made again"));
+    let without_template = known().with(|s| {
+        let tags = s.resolved.ownership_tags.clone();
+        let profile = s.state.instance_profile.as_mut().expect("a profile");
+        profile.role.as_mut().expect("a role").tags.clone_from(&tags);
+        profile.tags = tags;
+        s.state.template = None;
+        s.state.versions.clear();
+    });
+    let message = &told(&without_template.plan())[0];
+    assert!(message.contains("nodes that were launched from it are outdated"), "a rotation follows: {message}");
     let without_both = known().with(remove_scaling_group).with(|s| {
         s.state.template = None;
         s.state.versions.clear();

@@ -20,6 +20,19 @@ async fn versions_are_listed_in_bulk_at_startup() {
     assert_eq!(fake.calls("versions"), 2);
 }
 
+/// A node that never joins would be reported as one that the controller found in service when it started.
+#[tokio::test]
+async fn first_instance_of_an_empty_group_was_not_in_service_before() {
+    let (fake, inventory) = inventory_with_fake_aws();
+    for (instances, expected) in [(vec![], vec![]), (vec![instance("i-1", InstanceState::InService)], vec![false])] {
+        fake.update(|d| {
+            d.groups.insert("g".into(), ScalingGroup { instances, ..group("g") });
+        });
+        let found = inventory.group("g", NO_CACHE).await.unwrap().unwrap();
+        assert_eq!(found.instances.iter().map(|i| i.was_in_service).collect::<Vec<_>>(), expected);
+    }
+}
+
 #[tokio::test]
 async fn in_service_time_is_kept_until_instance_is_removed() {
     let (fake, inventory) = inventory_with_fake_aws();

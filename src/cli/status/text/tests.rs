@@ -21,7 +21,8 @@ fn rotating_group() -> InstanceGroup {
             "activeScalingGroupName": "demo-team-a-web",
             "currentMin": 1,
             "currentMax": 3,
-            "nodes": { "desired": 3, "ready": 2, "updated": 1, "outdated": 2, "draining": 1 },
+            "nodes": { "desired": 3, "ready": 2, "updated": 1, "outdated": 2, "draining": 1, "outdatedInstances": ["i-0a", "i-0c"] },
+            "joining": { "i-0a": "2026-01-02T11:59:00Z", "i-0b": "2026-01-02T11:58:00Z" },
             "effective": {
                 "image": "ami-2", "instanceTypes": ["m5.large", "m5a.large"], "zones": ["us-west-2a"],
                 "versions": { "4": 2, "5": 1 },
@@ -76,7 +77,10 @@ fn rotating_group_shows_its_versions_its_draining_node_and_the_budget_that_block
         assert!(text.contains(expected), "{expected:?} is missing in:\n{text}");
     }
     let node = text.lines().find(|line| line.contains("i-0a")).expect("a line of the node");
-    assert!(node.contains("Unknown for 40s") && node.contains("draining for 5m"), "{node}");
+    assert!(node.contains("Unknown for 40s") && node.contains("outdated, draining for 5m"), "{node}");
+    let starting = text.lines().find(|line| line.contains("i-0b")).expect("a line of the instance without a Node");
+    assert!(starting.contains("(no Node)") && starting.contains("not joined for 2m"), "{starting}");
+    assert_eq!(text.matches("i-0a").count(), 1, "{text}");
     assert!(!text.contains("not shown"), "conditions without a problem are left out:\n{text}");
 }
 

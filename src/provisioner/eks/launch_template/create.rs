@@ -61,7 +61,9 @@ pub(crate) fn ensure_version(input: &PlanInput, builder: &mut PlanBuilder) -> Op
         builder.events.extend(launch_warnings(r));
         let recorded = input.status.template.as_ref().is_some_and(|recorded| recorded.id.is_some());
         if recorded && input.status.nodes.is_some() {
-            builder.events.push(made_again(&format!("the launch template {}", r.names.template)));
+            let has_nodes = input.observed.scaling_group.as_ref().is_some_and(|group| !group.instances.is_empty());
+            let consequence = if has_nodes { ", and the nodes that were launched from it are outdated" } else { "" };
+            builder.events.push(made_again(&format!("the launch template {}", r.names.template), consequence));
         }
         return Some(EnsuredVersion { pin: Pin::Made { hash }, step: Some(EksStep::CreateTemplate(template).into()) });
     };

@@ -20,7 +20,7 @@ use super::ownership;
 use super::resolve::ResolvedGroup;
 use super::role::region::claim_of;
 use super::rotation::outdated;
-use super::scaling_group::departures::{Departure, explained};
+use super::scaling_group::departures::{self, Departure, explained};
 use super::scaling_group::subnets;
 use crate::api::InstanceGroupStatus;
 use crate::api::names::condition;
@@ -317,7 +317,12 @@ async fn read_departures(o: &Observer<'_>, key: &str, group: &ScalingGroup) -> V
         return Vec::new();
     }
     let activities = o.inventory.activities(&group.name).await.unwrap_or_default();
-    let found = explained(left, &activities);
+    let mut found = explained(left, &activities);
+    // Auto Scaling does not tell a reclaimed Spot Instance from one that a person terminated in EC2.
+    let explained: Vec<_> =
+        found.iter().take(departures::MAX_EVENTS).map(|departure| departure.instance.clone()).collect();
+    let reasons = o.inventory.aws().ec2.state_reasons(&explained).await.unwrap_or_default();
+    departures::add_state_reasons(&mut found, reasons.into_iter().collect());
     o.process_state.departures(key, |known| found.iter().for_each(|one| known.record_reported(&one.instance, o.now)));
     found
 }

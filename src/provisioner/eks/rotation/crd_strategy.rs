@@ -21,6 +21,7 @@ use crate::rotation::crd::resource;
 use crate::rotation::crd::resource::{RenderTarget, RenderedResource, ResourceKind};
 use crate::rotation::crd::template_context::{TemplateSource, plain_words, template_context};
 use crate::rotation::crd::{CrdUpgrade, template};
+use crate::util::counted::are;
 use crate::util::digest::sha256_hex;
 use crate::util::redact::Redacted;
 
@@ -109,8 +110,11 @@ pub(crate) fn plan_strategy(
         }
         // Only a simulation has not read the resources.
         None => {
-            return builder
-                .set_outcome_once(waiting(format!("{outdated} nodes are outdated; {} replaces them", crd.crd_name)));
+            return builder.set_outcome_once(waiting(format!(
+                "{} outdated; {} replaces them",
+                are(outdated, "node"),
+                crd.crd_name
+            )));
         }
         Some(StrategyState::Refused(problem)) => {
             return builder.set_outcome_once(blocked(problem.reason, problem.to_string()));

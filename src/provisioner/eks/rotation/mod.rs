@@ -20,6 +20,7 @@ use crate::rotation::rolling_update;
 use crate::rotation::rolling_update::report::report;
 use crate::rotation::rolling_update::settings::IntOrPercent;
 use crate::rotation::rolling_update::{Candidates, RotationState, decide};
+use crate::util::counted::are;
 
 /// Replaces outdated nodes, or removes surplus nodes.
 pub(crate) fn rotate_nodes(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuilder) {
@@ -119,8 +120,9 @@ pub(crate) fn rotate_nodes(input: &PlanInput, group: &ScalingGroup, builder: &mu
 /// Why no resource may be submitted now; the same reasons prevent a cordon.
 fn submission_blocker(input: &PlanInput, group: &ScalingGroup, outdated: usize) -> Option<Outcome> {
     let blocked = |reason, message| Outcome::Blocked { reason, message, is_deleting: false };
-    let locked =
-        |lock| Outcome::Locked { message: format!("{outdated} nodes are outdated; replacement is blocked by {lock}") };
+    let locked = |lock| Outcome::Locked {
+        message: format!("{} outdated; replacement is blocked by {lock}", are(outdated, "node")),
+    };
     let unhealthy = || {
         let message =
             "too many nodes of the cluster are not ready; no upgrade is submitted until more of them are ready";
@@ -162,6 +164,9 @@ fn precondition(input: &PlanInput, group: &ScalingGroup) -> Option<(Reason, Stri
     input.observed.instance_refresh_active.then(|| (Reason::ProcessSuspended, message.into()))
 }
 
+/// How many outdated instances the status names.
+const MAX_OUTDATED_INSTANCES: usize = 100;
+
 fn count_nodes(input: &PlanInput, group: &ScalingGroup, members: &[NodeInstance], builder: &mut PlanBuilder) {
     let uid = &input.resolved.desired.id.uid;
     let live: Vec<_> = members
@@ -171,14 +176,17 @@ fn count_nodes(input: &PlanInput, group: &ScalingGroup, members: &[NodeInstance]
         })
         .collect();
     let count = |test: &dyn Fn(&&&NodeInstance) -> bool| live.iter().filter(test).map(|m| m.weight()).sum::<usize>();
-    builder.status_update.fields.insert(
-        "nodes".into(),
-        json!({
-            "desired": group.desired,
-            "ready": count(&|m| m.is_ready()),
-            "updated": count(&|m| m.reasons.is_empty()),
-            "outdated": count(&|m| !m.reasons.is_empty()),
-            "draining": members.iter().filter(|m| m.disruption_of(uid).is_some()).map(NodeInstance::weight).sum::<usize>(),
-        }),
-    );
+    let mut counts = json!({
+        "desired": group.desired,
+        "ready": count(&|m| m.is_ready()),
+        "updated": count(&|m| m.reasons.is_empty()),
+        "outdated": count(&|m| !m.reasons.is_empty()),
+        "draining": members.iter().filter(|m| m.disruption_of(uid).is_some()).map(NodeInstance::weight).sum::<usize>(),
+    });
+    let outdated = live.iter().filter(|m| !m.reasons.is_empty()).map(|m| m.instance.id.as_str());
+    let outdated: Vec<_> = outdated.take(MAX_OUTDATED_INSTANCES).collect();
+    if !outdated.is_empty() {
+        counts["outdatedInstances"] = json!(outdated);
+    }
+    builder.status_update.fields.insert("nodes".into(), counts);
 }

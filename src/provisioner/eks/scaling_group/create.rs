@@ -6,8 +6,8 @@ use crate::plan::{EksStep, Event, Phase, Pin, PlanBuilder, waiting};
 use crate::provisioner::eks::input::PlanInput;
 
 /// The event about a resource that was deleted outside of the controller.
-pub(crate) fn made_again(what: &str) -> Event {
-    let message = format!("{what} is made again because it was gone; CloudTrail names who deleted it");
+pub(crate) fn made_again(what: &str, consequence: &str) -> Event {
+    let message = format!("{what} is made again because it was gone{consequence}; CloudTrail names who deleted it");
     Event::warning("ResourceMadeAgain", message)
 }
 
@@ -30,7 +30,7 @@ pub(crate) fn create_scaling_group(input: &PlanInput, pin: Pin, builder: &mut Pl
     let name = group.name.clone();
     // The status counts nodes once the scaling group has been observed.
     if input.status.nodes.is_some() {
-        builder.events.push(made_again(&format!("the scaling group {name}")));
+        builder.events.push(made_again(&format!("the scaling group {name}"), ""));
     }
     builder.push(EksStep::CreateGroup { group, pin });
     if !desired.suspended_processes.is_empty() {

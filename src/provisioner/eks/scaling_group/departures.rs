@@ -1,10 +1,12 @@
 //! Reports instances that left the scaling group without the controller, and why.
 
-use crate::aws::ScalingActivity;
+use std::collections::HashMap;
+
+use crate::aws::{ScalingActivity, StateReason};
 use crate::plan::Event;
 
 /// How many instances have an event of their own in one pass.
-const MAX_EVENTS: usize = 10;
+pub(crate) const MAX_EVENTS: usize = 10;
 
 /// An instance that left the scaling group without the controller.
 #[derive(Clone, Debug, PartialEq)]
@@ -13,23 +15,58 @@ pub struct Departure {
     pub instance: String,
     /// What Auto Scaling did with it.
     pub activity: ScalingActivity,
+    /// Why EC2 ended the instance; `None` if EC2 does not say.
+    pub state_reason: Option<StateReason>,
 }
+
+impl Departure {
+    fn event(&self) -> Event {
+        let Departure { instance, activity, state_reason } = self;
+        match state_reason {
+            Some(reason) if reason.is_spot_interruption() => {
+                let text = format!(
+                    "EC2 reclaimed the Spot Instance {instance} ({}). Auto Scaling launches a replacement; more instance types and \
+                     zones make this rarer",
+                    reason.code
+                );
+                Event::warning(INSTANCE_LOST, text)
+            }
+            Some(reason) if reason.is_by_ec2() => {
+                let text = format!("EC2 ended {instance}: {} ({})", reason.message.trim_end_matches('.'), reason.code);
+                Event::warning(INSTANCE_LOST, text)
+            }
+            Some(_) | None => {
+                let (done, cause) = (activity.description.trim_end_matches('.'), activity.cause.trim_end_matches('.'));
+                let text = format!(
+                    "{instance} left the scaling group without the controller. AWS says: {done}: {cause}. CloudTrail names the \
+                     caller, if a person or a tool did it"
+                );
+                Event::normal(INSTANCE_LOST, text)
+            }
+        }
+    }
+}
+
+const INSTANCE_LOST: &str = "InstanceLost";
 
 /// The departures whose cause AWS says, of the instances that left.
 pub(crate) fn explained(left: Vec<String>, activities: &[ScalingActivity]) -> Vec<Departure> {
     let find = |instance: &String| activities.iter().find(|activity| activity.removes(instance)).cloned();
-    left.into_iter().filter_map(|instance| find(&instance).map(|activity| Departure { instance, activity })).collect()
+    let departure = |instance| Some(Departure { activity: find(&instance)?, instance, state_reason: None });
+    left.into_iter().filter_map(departure).collect()
+}
+
+/// Adds why EC2 ended the instances.
+pub(crate) fn add_state_reasons(departures: &mut [Departure], mut reasons: HashMap<String, StateReason>) {
+    for departure in departures {
+        departure.state_reason = reasons.remove(&departure.instance);
+    }
 }
 
 /// The events about them: one for each, and of many the rest together.
 pub(crate) fn events(departures: &[Departure]) -> Vec<Event> {
     let (single, rest) = departures.split_at(departures.len().min(MAX_EVENTS));
-    let one = |Departure { instance, activity }: &Departure| {
-        let (done, cause) = (activity.description.trim_end_matches('.'), activity.cause.trim_end_matches('.'));
-        let text = format!("{instance} left the scaling group without the controller. AWS says: {done}: {cause}");
-        Event::normal("InstanceLost", text)
-    };
-    let mut events: Vec<_> = single.iter().map(one).collect();
+    let mut events: Vec<_> = single.iter().map(Departure::event).collect();
     if !rest.is_empty() {
         let names: Vec<_> = rest.iter().take(MAX_EVENTS).map(|departure| departure.instance.as_str()).collect();
         let text = format!(
@@ -37,7 +74,7 @@ pub(crate) fn events(departures: &[Departure]) -> Vec<Event> {
             rest.len(),
             names.join(", ")
         );
-        events.push(Event::normal("InstanceLost", text));
+        events.push(Event::normal(INSTANCE_LOST, text));
     }
     events
 }
@@ -45,6 +82,7 @@ pub(crate) fn events(departures: &[Departure]) -> Vec<Event> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::EventKind;
 
     fn activity(description: &str, cause: &str) -> ScalingActivity {
         ScalingActivity {
@@ -81,10 +119,35 @@ mod tests {
         assert!(message.contains("Detaching") && !message.contains("erminat"), "{message}");
     }
 
+    /// Auto Scaling says the same of both: that its health check found the instance terminated.
+    #[test]
+    fn reclaimed_spot_instance_is_told_from_one_that_a_person_terminated() {
+        let activities =
+            [activity("Terminating EC2 instance: i-1", CAUSE), activity("Terminating EC2 instance: i-2", CAUSE)];
+        let mut found = explained(vec!["i-1".into(), "i-2".into()], &activities);
+        let reason = |code: &str| StateReason { code: code.into(), message: "words of EC2.".into() };
+        let reasons = [("i-1", "Server.SpotInstanceTermination"), ("i-2", "Client.UserInitiatedShutdown")];
+        add_state_reasons(&mut found, reasons.map(|(id, code)| (id.to_owned(), reason(code))).into());
+        let [spot, person] = events(&found).try_into().expect("two events");
+        assert_eq!((spot.kind, person.kind), (EventKind::Warning, EventKind::Normal));
+        assert!(
+            spot.message.contains("reclaimed the Spot Instance i-1") && !person.message.contains("Spot"),
+            "{spot:?}"
+        );
+        assert!(person.message.contains("CloudTrail"), "{person:?}");
+        found[0].state_reason = Some(reason("Server.ScheduledStop"));
+        let message = &events(&found)[0].message;
+        assert!(message.contains("EC2 ended i-1: words of EC2 (Server.ScheduledStop)"), "{message}");
+    }
+
     #[test]
     fn loss_of_many_instances_does_not_flood_the_events() {
         let departures: Vec<_> = (0..100)
-            .map(|number| Departure { instance: format!("i-{number}"), activity: activity("Terminating", CAUSE) })
+            .map(|number| Departure {
+                instance: format!("i-{number}"),
+                activity: activity("Terminating", CAUSE),
+                state_reason: None,
+            })
             .collect();
         let events = events(&departures);
         assert_eq!(events.len(), MAX_EVENTS + 1);
