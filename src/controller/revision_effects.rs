@@ -100,7 +100,9 @@ async fn publish(revision: String, ctx: Arc<Context>) {
             None
         }
     };
-    let event = tally.event(ctx.stores.groups.state().len());
+    let stored = kube.boundaries_revisions(namespace).await.ok().flatten().unwrap_or_default();
+    let stored = stored.iter().filter(|stored| stored.spec.hash == revision).max_by_key(|stored| stored.spec.number);
+    let event = tally.event(ctx.stores.groups.state().len(), stored.and_then(|stored| stored.metadata.name.as_deref()));
     publish_event_once(&ctx.boundaries_target().await, &event, once, &ctx).await;
     if let Err(error) = kube.set_reported_rejections(namespace, &revision).await {
         tracing::warn!(%error, "cannot record which rejections were reported");

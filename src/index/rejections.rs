@@ -42,16 +42,17 @@ impl Rejections {
 }
 
 impl Tally {
-    /// The event on the ConfigMap.
-    pub(crate) fn event(&self, groups: usize) -> Event {
+    /// The event on the ConfigMap. `stored` is the name under which the revision is stored, if it is.
+    pub(crate) fn event(&self, groups: usize, stored: Option<&str>) -> Event {
         let mut by_reason: BTreeMap<&str, usize> = BTreeMap::new();
         self.invalid.values().for_each(|reason| *by_reason.entry(reason).or_default() += 1);
         let counts: Vec<_> =
             by_reason.iter().map(|(reason, count)| format!("{count} of {groups} groups ({reason})")).collect();
         let example: String = self.example.chars().take(500).collect();
+        let (name, hash) = (stored.unwrap_or(&self.revision), &self.revision);
+        let hash = if stored.is_some() { format!(" ({hash})") } else { String::new() };
         let message = format!(
-            "revision {} makes {} invalid; correct the ConfigMap, or apply its previous revision; for example {example}",
-            self.revision,
+            "revision {name}{hash} makes {} invalid; correct the ConfigMap, or apply its previous revision; for example {example}",
             counts.join(" and ")
         );
         Event::warning("GroupsRejected", message)
@@ -78,11 +79,13 @@ mod tests {
         assert!(effects.count("r1", "team/a", rejection("InvalidSpec")));
         assert!(!effects.count("r1", "team/b", rejection("InvalidSpec")));
         assert!(!effects.count("r1", "team/c", rejection("PolicyViolation")));
-        let event = effects.tally("r1").expect("the tally").event(7);
+        let event = effects.tally("r1").expect("the tally").event(7, None);
         assert_eq!(
             event.message,
             "revision r1 makes 2 of 7 groups (InvalidSpec) and 1 of 7 groups (PolicyViolation) invalid; correct the ConfigMap, or apply its previous revision; for example team/a: spec.a `x` is wrong"
         );
+        let stored = effects.tally("r1").expect("the tally").event(7, Some("r14"));
+        assert!(stored.message.starts_with("revision r14 (r1) makes"), "as rollout history names it: {stored:?}");
         assert!(effects.count("r2", "team/a", rejection("InvalidSpec")), "another revision has its own summary");
         assert!(effects.tally("r1").is_none());
     }

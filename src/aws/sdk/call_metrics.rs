@@ -13,8 +13,8 @@ use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::config_bag::ConfigBag;
 
 use super::outages::{OTHER_OPERATION, Outages};
-use crate::aws::AwsError;
 use crate::aws::error::iam_prefix;
+use crate::aws::{AwsError, AwsErrorKind};
 
 /// Observes every HTTP attempt of a call to AWS. Each retry is an attempt of its own.
 pub trait CallObserver: Send + Sync + 'static {
@@ -157,6 +157,12 @@ impl Intercept for CallCounter {
             (_, None) => Some(AwsError::no_response(service_name(service), operation, "NoResponse", NO_RESPONSE)),
         };
         let outcome = error.as_ref().map_or("ok", |error| error.kind.outcome());
+        // The other errors end the call, and are logged with what it was made for.
+        if let Some(error) =
+            error.as_ref().filter(|error| matches!(error.kind, AwsErrorKind::Throttled | AwsErrorKind::Unavailable))
+        {
+            tracing::info!(service, operation, %error, "an attempt failed: the call is repeated up to --max-api-retries");
+        }
         self.outages.record((service, operation), error, Instant::now());
         self.observer.record_call(service, operation, outcome);
         Ok(())
