@@ -64,6 +64,9 @@ pub struct BoundariesRevisionStatus {
     /// The first groups that do not have the revision although their wave is open or passed, with the reason.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub behind: Vec<GroupBehind>,
+    /// What is used of the budget of the key `rollout`, while groups wait for it.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub budget: Option<RolloutBudget>,
     /// Conditions: Progressing, Halted and Complete.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
@@ -111,6 +114,43 @@ pub struct RolloutCounts {
     #[serde(deserialize_with = "lenient")]
     pub untouched: i64,
     /// Nodes that have to be replaced, as far as it is known.
+    #[serde(deserialize_with = "lenient")]
+    pub nodes: i64,
+}
+
+/// What is used of the budget of a roll-out.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RolloutBudget {
+    /// The limits of the budget.
+    #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
+    pub limits: Vec<BudgetLimit>,
+    /// The groups with most unavailable nodes, whatever the cause.
+    #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
+    pub users: Vec<BudgetUser>,
+}
+
+/// What is used of a limit of the budget.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BudgetLimit {
+    /// What is limited: nodes, surge, or zone and the name of a zone.
+    pub of: String,
+    /// How many nodes are unavailable, or stand by.
+    #[serde(deserialize_with = "lenient")]
+    pub used: i64,
+    /// How many may be.
+    #[serde(deserialize_with = "lenient")]
+    pub limit: i64,
+}
+
+/// A group that uses the budget.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BudgetUser {
+    /// NAMESPACE/NAME of the group.
+    pub group: String,
+    /// How many of its nodes are unavailable.
     #[serde(deserialize_with = "lenient")]
     pub nodes: i64,
 }

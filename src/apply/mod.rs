@@ -165,7 +165,7 @@ impl ApplyRun<'_> {
             self.check_locks().await?;
         }
         if step.begins_replacement()
-            && let Some(hold) = (self.ctx.hold)()
+            && let Some(hold) = (self.ctx.hold)(step)
         {
             return Err(StepError::Held(hold));
         }
@@ -236,7 +236,7 @@ mod tests {
             aws_auth: &AwsAuthWriter::default(),
             request_write: &|| true,
             counted_locks: Locks::default(),
-            hold: &|| hold.map(str::to_owned),
+            hold: &|_| hold.map(str::to_owned),
             config_namespace: "instance-manager",
             spec: "",
             retry_delay: SignedDuration::from_secs(60),

@@ -31,9 +31,9 @@ pub(crate) struct Applier<'a> {
     pub request_write: &'a (dyn Fn() -> bool + Sync),
     /// Which of the locks count under the boundaries and the policy, if they are set.
     pub counted_locks: Locks,
-    /// Asks why the roll-out begins no node of the group, right before one is begun. `None`: it holds nothing, or the plan
-    /// was made while it held, and begins none.
-    pub hold: &'a (dyn Fn() -> Option<String> + Sync),
+    /// Asks why the roll-out does not let a step begin nodes of the group, right before it does. `None`: it holds nothing,
+    /// or the plan was made while it held, and begins none.
+    pub hold: &'a (dyn Fn(&Step) -> Option<String> + Sync),
     /// Namespace of the ConfigMap that can carry `lock-upgrades`.
     pub config_namespace: &'a str,
     /// How long a node is not drained again after its drain ran into `drainTimeout`.

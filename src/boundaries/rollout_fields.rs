@@ -1,5 +1,7 @@
 //! Fields of the key `rollout`: typed, with an error that names line, field and remedy.
 
+use std::fmt;
+
 use jiff::SignedDuration;
 use serde_json::{Map, Value};
 
@@ -81,4 +83,65 @@ pub(super) fn number(
         let remedy = format!("write a whole number from {} to {}", range.start(), range.end());
         section.error(path, &format!("{value} is out of range"), &remedy)
     })
+}
+
+/// A number of things, or a share of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Amount {
+    /// This number.
+    Number(usize),
+    /// This share, rounded down.
+    Percent(u32),
+}
+
+impl Amount {
+    /// The number of so many.
+    pub(crate) fn of(self, all: usize) -> usize {
+        match self {
+            Self::Number(number) => number,
+            Self::Percent(percent) => all.saturating_mul(percent as usize) / 100,
+        }
+    }
+}
+
+impl fmt::Display for Amount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => write!(f, "{number}"),
+            Self::Percent(percent) => write!(f, "{percent}%"),
+        }
+    }
+}
+
+/// A number of things, or a percentage of them; `None` when it is absent.
+pub(super) fn parse_amount(
+    section: &Section,
+    value: &Value,
+    path: &str,
+    things: &str,
+) -> Result<Option<Amount>, ConfigError> {
+    let percent = value.as_str().and_then(|text| text.strip_suffix('%')).and_then(|digits| digits.parse::<u32>().ok());
+    match (value, percent) {
+        (Value::Null, _) => Ok(None),
+        (_, Some(percent)) if percent <= 100 => Ok(Some(Amount::Percent(percent))),
+        (Value::Number(_), _) if let Some(number) = value.as_u64().and_then(|number| usize::try_from(number).ok()) => {
+            Ok(Some(Amount::Number(number)))
+        }
+        _ => {
+            let message = format!("{value} is neither a number of {things} nor a percentage");
+            Err(section.error(path, &message, "write a number such as 1, or a percentage from 0% to 100%"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentages_are_rounded_down() {
+        assert_eq!(Amount::Percent(50).of(3), 1);
+        assert_eq!(Amount::Percent(10).of(2), 0);
+        assert_eq!(Amount::Number(2).of(1), 2);
+    }
 }

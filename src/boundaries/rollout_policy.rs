@@ -8,7 +8,8 @@ use serde_json::Value;
 
 use super::error::{ConfigError, ConfigWarning};
 use super::policy::matches_glob;
-use super::rollout_fields::{exact_keys, number, one_of, parse_duration};
+use super::rollout_budget::Budget;
+use super::rollout_fields::{Amount, exact_keys, number, one_of, parse_amount, parse_duration};
 use super::rollout_times::{
     Deferral, Delay, parse_deferral, parse_delay, parse_freezes, parse_urgent_until, parse_windows,
 };
@@ -16,12 +17,13 @@ use super::section::Section;
 use super::selector::AnnotationSelector;
 use crate::util::calendar::{self, Freeze, Window};
 
-const POLICY_KEYS: [&str; 11] = [
+const POLICY_KEYS: [&str; 12] = [
     "release",
     "waves",
     "windows",
     "freezes",
     "deferral",
+    "budget",
     "delay",
     "urgentUntil",
     "onFailure",
@@ -48,6 +50,8 @@ pub(crate) struct RolloutPolicy {
     pub freezes: Vec<Freeze>,
     /// How long tenants may put a revision off; the first that matches the namespace counts.
     pub deferral: Vec<Deferral>,
+    /// How many nodes of the cluster may be unavailable at once.
+    pub budget: Budget,
     /// How long after a revision's arrival its first wave opens; the first that matches the cluster counts.
     pub delay: Vec<Delay>,
     /// Until when waves, soaks, windows, freezes, deferrals, approvals and delays do not count.
@@ -76,7 +80,7 @@ pub(crate) struct Wave {
     /// How long the groups must have run the revision before the next wave opens.
     pub soak: SignedDuration,
     /// How many groups of the wave may fail before the roll-out halts.
-    pub max_failures: MaxFailures,
+    pub max_failures: Amount,
     /// How many groups of the wave may replace nodes at once; `None` for all of them.
     pub at_once: Option<usize>,
     /// Whose approval it needs; `None` for nobody's.
@@ -92,25 +96,6 @@ pub(crate) enum Approval {
     Admin,
     /// That of each group's tenant, until the deadline of the deferral.
     Tenants,
-}
-
-/// How many groups of a wave may fail.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum MaxFailures {
-    /// This number.
-    Groups(usize),
-    /// This share of the wave's groups, rounded down.
-    Percent(u32),
-}
-
-impl MaxFailures {
-    /// The number for a wave of so many groups.
-    pub(crate) fn of(self, groups: usize) -> usize {
-        match self {
-            Self::Groups(number) => number,
-            Self::Percent(percent) => groups.saturating_mul(percent as usize) / 100,
-        }
-    }
 }
 
 /// What follows when more groups of a wave fail than it allows. A group that fails goes back in either case.
@@ -148,6 +133,7 @@ impl RolloutPolicy {
             windows: parse_windows(section, get("windows"), "windows")?,
             freezes: parse_freezes(section, get("freezes"))?,
             deferral: parse_deferral(section, get("deferral"))?,
+            budget: Budget::parse(section, get("budget"), warnings)?,
             delay: parse_delay(section, get("delay"))?,
             urgent_until: parse_urgent_until(section, get("urgentUntil"))?,
             on_failure: one_of(
@@ -254,7 +240,7 @@ fn parse_waves(section: &Section, value: &Value, warnings: &mut Vec<ConfigWarnin
             groups: None,
             percent: None,
             soak: SignedDuration::ZERO,
-            max_failures: MaxFailures::Groups(0),
+            max_failures: Amount::Number(0),
             at_once: None,
             approval: None,
             windows: vec![],
@@ -288,7 +274,8 @@ fn parse_wave(section: &Section, item: &Value, at: &str) -> Result<Wave, ConfigE
         groups: selector("groups")?,
         percent: percent.and_then(|percent| u32::try_from(percent).ok()),
         soak: parse_duration(section, get("soak"), &path("soak"), SignedDuration::ZERO)?,
-        max_failures: parse_max_failures(section, get("maxFailures"), &path("maxFailures"))?,
+        max_failures: parse_amount(section, get("maxFailures"), &path("maxFailures"), "groups")?
+            .unwrap_or(Amount::Number(0)),
         at_once: number(section, get("atOnce"), &path("atOnce"), 1..=100_000)?,
         approval: one_of(
             section,
@@ -299,21 +286,6 @@ fn parse_wave(section: &Section, item: &Value, at: &str) -> Result<Wave, ConfigE
         windows: parse_windows(section, get("windows"), &path("windows"))?,
         name,
     })
-}
-
-fn parse_max_failures(section: &Section, value: &Value, path: &str) -> Result<MaxFailures, ConfigError> {
-    let percent = value.as_str().and_then(|text| text.strip_suffix('%')).and_then(|digits| digits.parse::<u32>().ok());
-    match (value, percent) {
-        (Value::Null, _) => Ok(MaxFailures::Groups(0)),
-        (_, Some(percent)) if percent <= 100 => Ok(MaxFailures::Percent(percent)),
-        (Value::Number(_), _) if let Some(groups) = value.as_u64().and_then(|number| usize::try_from(number).ok()) => {
-            Ok(MaxFailures::Groups(groups))
-        }
-        _ => {
-            let message = format!("{value} is neither a number of groups nor a percentage");
-            Err(section.error(path, &message, "write a number such as 1, or a percentage from 0% to 100%"))
-        }
-    }
 }
 
 #[cfg(test)]
@@ -370,6 +342,13 @@ mod tests {
             ("withoutRotation: never", 1, "use one of atOnce, waves"),
             ("patience: 0s", 1, "patience: is zero"),
             ("history: 0", 1, "history: 0 is out of range"),
+            ("budget: 5%", 1, "budget: is not a map"),
+            ("budget: {nodes: 0}", 1, "budget.nodes: 0 would let no node go; write at least 1"),
+            ("budget: {nodes: 0%}", 1, "budget.nodes: 0% would let no node go"),
+            ("budget: {nodes: many}", 1, "budget.nodes: \"many\" is neither a number of nodes nor a percentage"),
+            ("budget: {zone: 101%}", 1, "budget.zone: \"101%\" is neither a number of nodes nor a percentage"),
+            ("budget: {surge: 5%}", 1, "budget.surge: \"5%\" is out of range"),
+            ("budget: {zones: 5%}", 1, "did you mean \"zone\"?"),
             ("[a]", 1, "is not a map"),
             ("windows:\n- {days: [mon, tues day], from: '22:00', to: '04:00', zone: UTC}", 2, "windows[0].days[1]"),
             ("windows:\n- {from: '22:00', to: '04:00'}", 2, "windows[0]: has no zone"),
@@ -413,6 +392,8 @@ mod tests {
         assert_eq!(policy.waves_without_opening("2026-08-20T12:00:00Z".parse().expect("a time")), ["a"]);
         let (_, warnings) = parse("waves: [{name: a, approval: tenants}]").expect("a policy");
         assert!(warnings[0].contains("waves[0].approval") && warnings[0].contains("without deferral"), "{warnings:?}");
+        let (_, warnings) = parse("budget: {zone: 5%}").expect("a policy");
+        assert!(warnings[0].contains("budget.zone") && warnings[0].contains("set budget.nodes"), "{warnings:?}");
     }
 
     #[test]
@@ -423,12 +404,5 @@ mod tests {
         assert_eq!((policy.deferral_of("pci-a"), policy.deferral_of("team-a")), (hours(720), hours(168)));
         let delays = [Some("eu-dev"), Some("eu-prod"), None].map(|cluster| policy.delay_in(cluster));
         assert_eq!(delays, [hours(0), hours(48), hours(48)]);
-    }
-
-    #[test]
-    fn failures_in_percent_are_rounded_down() {
-        assert_eq!(MaxFailures::Percent(50).of(3), 1);
-        assert_eq!(MaxFailures::Percent(10).of(2), 0);
-        assert_eq!(MaxFailures::Groups(2).of(1), 2);
     }
 }

@@ -8,7 +8,7 @@ use super::planner::Planning;
 use super::report;
 use crate::api::{InstanceGroup, group_id};
 use crate::apply::{Applied, Applier, apply};
-use crate::plan::Plan;
+use crate::plan::{Plan, Step};
 
 /// Applies a plan. `was_held` tells whether the roll-out held the group before it was planned, so that the plan begins no
 /// node. Returns `None` when this process may no longer write: the new leader then reports on the group.
@@ -21,7 +21,12 @@ pub(super) async fn apply_plan(
     now: Timestamp,
 ) -> Option<Applied> {
     let request_write = || ctx.request_write();
-    let hold = || if was_held { None } else { ctx.stores.rollout_hold(group, &ctx.planner) };
+    let (stores, planner) = (&ctx.stores, &ctx.planner);
+    let hold = |step: &Step| match was_held {
+        true => None,
+        false => stores.rollout_hold(group, planner).or_else(|| stores.take_of_budget(group, planner, step)),
+    };
+    stores.rollout.record_usage(&group_id(group).key(), plan.node_usage.clone());
     let applier = Applier {
         inventory: &ctx.planner.inventory,
         kube: ctx.planner.kube.as_ref(),

@@ -82,6 +82,7 @@ async fn reconcile_group(stored: &GroupObject, ctx: &Arc<Context>) -> Result<Act
     let mut planned = match plan_with_fresh_reads(group, &key, asked.is_some(), ctx, now).await {
         Ok(planned) => planned,
         Err(error) => {
+            ctx.stores.rollout.record_usage(&key, None);
             failed_look::report(group, &key, &error, ctx, now).await;
             return Err(error);
         }

@@ -157,6 +157,7 @@ impl Stores {
             lock: self.locks(group, annotations.as_ref()).describe(),
             namespace_annotations: annotations,
             hold: None,
+            allowance: None,
             active_boundaries: self.boundaries.get(),
             map_roles: self.map_roles(),
             group_index: self.group_index.clone(),

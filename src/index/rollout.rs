@@ -2,8 +2,11 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, RwLock};
+use std::time::Instant;
 
-use crate::rollout::{Forecast, RolloutView};
+use crate::boundaries::Budget;
+use crate::plan::{Allowance, NodeUsage, Step};
+use crate::rollout::{Forecast, Ledger, RolloutView};
 
 /// The roll-out, as all reconciles share it.
 #[derive(Default)]
@@ -13,6 +16,8 @@ pub(crate) struct RolloutState {
     forecasts: Mutex<HashMap<String, (String, Forecast)>>,
     /// How many groups of each wave replace nodes.
     running: Mutex<Vec<usize>>,
+    /// What all groups use of the budget; empty without one.
+    ledger: Mutex<Ledger>,
 }
 
 impl RolloutState {
@@ -40,6 +45,7 @@ impl RolloutState {
     /// Drops what is known of a group that is gone.
     pub(crate) fn forget(&self, key: &str) {
         self.forecasts.lock().expect("lock is not poisoned").remove(key);
+        self.with_ledger(|ledger| ledger.forget(key));
     }
 
     /// Sets how many groups of each wave replace nodes.
@@ -47,8 +53,12 @@ impl RolloutState {
         *self.running.lock().expect("lock is not poisoned") = running;
     }
 
-    /// Counts a group that takes the target in its wave, until the next look counts all of them.
-    pub(crate) fn count_taken(&self, wave: usize) {
+    /// Counts a group that takes the target in its wave, until the next look counts all of them, and its first node, until
+    /// its next plan does.
+    pub(crate) fn count_taken(&self, wave: usize, key: &str) {
+        if self.budget().is_some() {
+            self.with_ledger(|ledger| ledger.announce(key, Instant::now()));
+        }
         if let Some(running) = self.running.lock().expect("lock is not poisoned").get_mut(wave) {
             *running += 1;
         }
@@ -59,5 +69,48 @@ impl RolloutState {
         let limit = view.policy.waves.get(wave).and_then(|wave| wave.at_once);
         let running = self.running.lock().expect("lock is not poisoned").get(wave).copied().unwrap_or_default();
         limit.is_none_or(|limit| running < limit)
+    }
+
+    /// Reads or changes what the groups use of the budget.
+    pub(crate) fn with_ledger<T>(&self, act: impl FnOnce(&mut Ledger) -> T) -> T {
+        act(&mut self.ledger.lock().expect("lock is not poisoned"))
+    }
+
+    /// Records what a plan saw of a group's nodes; `None` when it did not get to them.
+    pub(crate) fn record_usage(&self, key: &str, usage: Option<NodeUsage>) {
+        if self.budget().is_some() {
+            self.with_ledger(|ledger| ledger.record(key, usage, Instant::now()));
+        }
+    }
+
+    /// Takes what a step needs of the budget. Returns why not, if the budget does not leave it.
+    pub(crate) fn take(&self, key: &str, step: &Step) -> Option<String> {
+        let budget = self.budget()?;
+        let instance = step.info().fields().instance;
+        if instance.is_none() && !step.begins_batch() {
+            return None;
+        }
+        let takes = |ledger: &mut Ledger| ledger.take(&budget, key, instance.as_deref(), Instant::now());
+        (!self.with_ledger(takes)).then(|| format!("{budget}, which is used up"))
+    }
+
+    /// How many nodes a group may take, or why its batch has to wait; `None` without a budget.
+    pub(crate) fn allowance(&self, key: &str) -> Option<Result<Allowance, String>> {
+        let budget = self.budget()?;
+        self.with_ledger(|ledger| match ledger.holds_batch(&budget, key) {
+            true => Some(Err(format!("{budget}, which is used up"))),
+            false => ledger.allowance(&budget).map(Ok),
+        })
+    }
+
+    /// Why a group may not begin to replace nodes now, although its wave is open.
+    pub(crate) fn budget_used_up(&self, view: &RolloutView, key: &str) -> Option<String> {
+        let budget = &view.policy.budget;
+        let is_used_up = budget.is_set() && self.with_ledger(|ledger| ledger.is_used_up(budget, key));
+        is_used_up.then(|| budget.to_string())
+    }
+
+    fn budget(&self) -> Option<Budget> {
+        Some(self.view()?.policy.budget).filter(Budget::is_set)
     }
 }

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::drift::Drift;
 use super::event::{ConditionUpdate, Event};
+use super::node_usage::NodeUsage;
 use super::outcome::{Outcome, Phase, Recheck, with_others};
 use super::reason::Reason;
 use super::refusal::Refusal;
@@ -52,6 +53,8 @@ pub struct PlanBuilder {
     pub status_update: StatusUpdate,
     /// See [`Plan::evictions_end`].
     pub evictions_end: Option<Timestamp>,
+    /// See [`Plan::node_usage`].
+    pub node_usage: Option<NodeUsage>,
     /// Outcomes that [`PlanBuilder::set_outcome_once`] dropped because an earlier one differs, in call order. Some of
     /// them become [`Plan::other_outcomes`].
     pub ignored_outcomes: Vec<Outcome>,
@@ -157,6 +160,7 @@ impl PlanBuilder {
             condition_updates: self.condition_updates,
             events: self.events,
             evictions_end: self.evictions_end,
+            node_usage: self.node_usage,
             recheck_at,
         }
     }

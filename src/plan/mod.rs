@@ -6,6 +6,7 @@
 mod builder;
 pub(crate) mod drift;
 pub(crate) mod event;
+pub(crate) mod node_usage;
 pub(crate) mod outcome;
 pub(crate) mod reason;
 pub(crate) mod refusal;
@@ -17,6 +18,7 @@ pub(crate) use builder::blocked_plan;
 pub use builder::{PlanBuilder, waiting};
 pub use drift::Drift;
 pub use event::{ConditionUpdate, Event, EventKind, EventObject, ObjectEvent};
+pub use node_usage::{Allowance, BATCH, Begin, NodeUsage, ZoneUsage};
 pub use outcome::{Outcome, Phase, Recheck};
 pub use reason::Reason;
 pub use refusal::Refusal;

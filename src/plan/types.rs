@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::drift::Drift;
 use super::event::{ConditionUpdate, Event};
+use super::node_usage::NodeUsage;
 use super::outcome::Outcome;
 use super::step::Step;
 
@@ -34,6 +35,9 @@ pub struct Plan {
     /// When instances are terminated although budgets block evictions, because the group is being deleted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub evictions_end: Option<Timestamp>,
+    /// What the group takes of the budget of a roll-out; `None` when the plan did not get to its nodes.
+    #[serde(skip)]
+    pub node_usage: Option<NodeUsage>,
     /// When the group needs another pass even if nothing changes before then.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recheck_at: Option<Timestamp>,

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 
 use crate::api::InstanceGroupStatus;
-use crate::plan::{Refusal, Write};
+use crate::plan::{Allowance, Refusal, Write};
 use crate::settings::{Settings, Timing};
 
 /// What a plan depends on besides the desired and the observed state.
@@ -17,6 +17,8 @@ pub struct PlanContext<'a> {
     pub lock: Option<&'a str>,
     /// Why no node may be begun to be replaced, while what has begun is finished; `None` when nodes may be.
     pub hold: Option<&'a str>,
+    /// How many nodes may be begun to be replaced; `None` for any number.
+    pub allowance: Option<&'a Allowance>,
     /// Settings of this process.
     pub settings: &'a Settings,
     /// Writes that this process repeated without effect.
@@ -45,6 +47,7 @@ impl<Resolved, State> Snapshot<Resolved, State> {
             status: context.status,
             lock: context.lock,
             hold: context.hold,
+            allowance: context.allowance,
             config_retention: context.settings.config_retention,
             timing: &context.settings.timing,
             ineffective_writes: context.ineffective_writes,
@@ -66,6 +69,8 @@ pub struct PlanInput<'a, Resolved, State> {
     pub lock: Option<&'a str>,
     /// Why no node may be begun to be replaced, while what has begun is finished; `None` when nodes may be.
     pub hold: Option<&'a str>,
+    /// How many nodes may be begun to be replaced; `None` for any number.
+    pub allowance: Option<&'a Allowance>,
     /// `--config-retention`: how many unused launch template versions are kept.
     pub config_retention: usize,
     /// Durations.

@@ -13,7 +13,7 @@ use crate::api::{GroupId, InstanceGroupSpec, InstanceGroupStatus};
 use crate::aws::InstanceState;
 use crate::boundaries::{MergedAnnotations, Policy};
 use crate::index::spot::Recommendations;
-use crate::plan::{Event, ObjectStep, Outcome, Plan, PlanBuilder, Reason, Refusal, Write, blocked_plan};
+use crate::plan::{Allowance, Event, ObjectStep, Outcome, Plan, PlanBuilder, Reason, Refusal, Write, blocked_plan};
 use crate::rotation::NodeInstance;
 use crate::rotation::crd::TemplateAuthor;
 use crate::settings::Settings;
@@ -41,6 +41,8 @@ pub(crate) struct PlanRequest<'a> {
     pub lock: Option<&'a str>,
     /// Why no node may be begun to be replaced, while what has begun is finished; `None` when nodes may be.
     pub hold: Option<&'a str>,
+    /// How many nodes may be begun to be replaced; `None` for any number.
+    pub allowance: Option<&'a Allowance>,
     /// Recommendations about spot instances.
     pub recommendations: &'a Recommendations,
     /// The admin's policy; `None` without one.
@@ -79,6 +81,7 @@ impl<'a> PlanRequest<'a> {
             status: self.status,
             lock: self.lock,
             hold: self.hold,
+            allowance: self.allowance,
             settings: self.settings,
             ineffective_writes: self.ineffective_writes,
             refusal: self.refusal,

@@ -67,6 +67,8 @@ pub(crate) struct ChoiceInput<'a> {
     pub merged_hash: &'a dyn Fn(&Stored) -> Option<String>,
     /// Whether the wave at an index has room for another group that replaces nodes.
     pub has_room: &'a dyn Fn(usize) -> bool,
+    /// The budget, as a phrase for messages, if it leaves no node to a group that begins now.
+    pub budget_used_up: &'a dyn Fn() -> Option<String>,
     /// How long a group must have failed.
     pub failure_delay: SignedDuration,
     /// The time of the decision.
@@ -150,9 +152,8 @@ fn choose_on_target(input: &ChoiceInput, own: Stored) -> Choice {
         (Some(_) | None, _) => {}
     }
     // A tenant's own edit goes on while the roll-out is halted.
-    let is_of_rollout = group.took(&own) && group.record().and_then(|r| r.generation) == Some(group.generation);
     let stop = |what| Some(Hold { why: format!("the roll-out of {}, which is {what},", own.name), gives_back: true });
-    let hold = if !is_of_rollout || group.is_settled() {
+    let hold = if !group.is_rolling(&own) {
         None
     } else if phase == RolloutPhase::Halted {
         stop("halted")
@@ -219,6 +220,13 @@ fn choose_behind(input: &ChoiceInput, own: Stored) -> Choice {
             wait(own, WaitReason::WaveBusy, text)
         }
         true if let Some(wait) = gates::wait(view, group, index, input.now) => keep(Some(own), Some(wait), None),
+        true if let Some(budget) = (input.budget_used_up)() => {
+            let (target, own_name) = (&view.target.name, &own.name);
+            let text = format!(
+                "{target} is not taken now: {budget} leaves no node to a group that begins; until then it keeps {own_name}"
+            );
+            wait(own, WaitReason::BudgetUsedUp, text)
+        }
         true if is_approved && view.wave_state(index) == WaveState::Waiting => {
             take(input, view.target.clone(), TakeReason::Approved(wave.name.clone()))
         }

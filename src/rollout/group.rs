@@ -71,6 +71,12 @@ impl GroupFacts<'_> {
         self.record().is_some_and(|record| record.revision.as_deref() == Some(&target.name)) && self.has(&target.hash)
     }
 
+    /// Whether nodes of it are replaced because it took this revision by the roll-out, and not for an edit of its tenant.
+    pub(crate) fn is_rolling(&self, own: &Stored) -> bool {
+        let generation = self.record().and_then(|record| record.generation);
+        self.took(own) && generation == Some(self.generation) && !self.is_settled()
+    }
+
     /// Whether a content excludes its namespace, so that the group is not merged.
     pub(crate) fn is_excluded_by(&self, content: &Stored) -> bool {
         content.active.excludes(self.namespace, self.namespace_annotations)

@@ -2,6 +2,7 @@
 //!
 //! The code is pure. `controller/revisions.rs` and `controller/rollout/` read and write the resources.
 
+mod budget;
 mod change;
 mod choose;
 mod gates;
@@ -14,6 +15,7 @@ mod tests;
 mod view;
 mod wait;
 
+pub(crate) use budget::Ledger;
 pub(crate) use change::changes;
 pub(crate) use choose::{Choice, ChoiceInput, Take, TakeReason, choose};
 pub(crate) use gates::urgent_until;

@@ -39,6 +39,7 @@ pub(crate) fn advance(input: &ProgressInput) -> Progress {
     status.begun.get_or_insert_with(|| rfc3339(input.now));
     status.groups = Some(survey.counts);
     status.behind = survey.behind.clone();
+    status.budget = survey.budget.clone();
     status.waves = waves(view, survey);
     let mut ready = vec![];
     let mut phase = after_orders(input, &mut status);
@@ -178,6 +179,9 @@ fn step_waves(input: &ProgressInput, waves: &mut [WaveStatus]) -> Vec<String> {
         let is_open = matches!(status.state, Some(WaveState::Open | WaveState::Soaking));
         if status.state == Some(WaveState::Open) && !is_urgent {
             status.why = view.wave_is_closed(wave, input.now);
+        }
+        if status.state == Some(WaveState::Open) && status.why.is_none() && is_busy && input.survey.budget.is_some() {
+            status.why = Some(format!("{} leaves no node now", view.policy.budget));
         }
         if status.state == Some(WaveState::Soaking) && has_soaked(input, wave, found, status) {
             ready.push(wave.name.clone());

@@ -7,7 +7,7 @@ use super::group::{Forecast, GroupFacts, uid_hash};
 use super::view::RolloutView;
 use super::wait::{Wait, WaitReason};
 use crate::api::names::condition;
-use crate::api::{GroupBehind, RolloutCounts};
+use crate::api::{GroupBehind, RolloutBudget, RolloutCounts};
 
 /// The most groups that the status lists as behind.
 const MAX_BEHIND: usize = 50;
@@ -31,6 +31,10 @@ pub(crate) struct Survey {
     pub affected: Vec<(i64, u32)>,
     /// Groups on which the target failed, with the failure.
     pub failures: Vec<(String, String)>,
+    /// Whether groups do not begin because the budget leaves them no node.
+    pub begins_wait: bool,
+    /// What is used of the budget, while groups wait for it.
+    pub budget: Option<RolloutBudget>,
 }
 
 /// The affected groups of one wave.
@@ -86,6 +90,8 @@ impl Survey {
     /// Counts a group. `is_stuck`: it has made no progress for as long as the policy's patience.
     pub(crate) fn add(&mut self, view: &RolloutView, group: &GroupFacts, choice: &Choice, is_stuck: bool) {
         let standing = standing(view, group, choice, is_stuck);
+        let is_over = |wait: &Wait| wait.reason == WaitReason::BudgetUsedUp;
+        self.begins_wait |= matches!(choice, Choice::Use { waits: Some(wait), .. } if is_over(wait));
         let is_known = *group.forecast != Forecast::Unknown || group.has(&view.target.hash);
         if standing != Standing::Ignored && !is_known {
             self.unknown += 1;

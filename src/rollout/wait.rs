@@ -46,6 +46,8 @@ pub(crate) enum WaitReason {
     Deferred,
     /// The tenant has not approved it.
     ApprovalNeeded,
+    /// As many nodes of the cluster are unavailable as the budget allows.
+    BudgetUsedUp,
 }
 
 impl WaitReason {
@@ -68,6 +70,7 @@ impl WaitReason {
             | Self::TakenBack
             | Self::WindowClosed
             | Self::Frozen
+            | Self::BudgetUsedUp
             | Self::ConfigHolds => false,
         }
     }

@@ -110,21 +110,21 @@ def changed_spec(body):
     return spec if "kind" not in (body or {}) else {"unschedulable": False, **spec}
 
 
-def max_unavailable_seen(events, audit, group):
-    """The most nodes that were unavailable right after an act of the controller took away one that was available.
+def max_unavailable_seen(events, audit, *groups):
+    """The most nodes of these groups together that were unavailable right after the controller took away an available one.
 
     available = InService, its Node Ready and not cordoned; unavailable = desired - available. What died by itself, or
     what an autoscaler asked for, counts as unavailable, but raises the figure only when the controller takes more.
     """
-    seen, desired = 0, 0
+    seen, desired = 0, dict.fromkeys(groups, 0)
     state, node_of, ready, cordoned = {}, {}, set(), set()
 
     def available():
         return {i for i, s in state.items() if s == "InService" and node_of.get(i) in ready and node_of.get(i) not in cordoned}
 
-    timeline = [(timestamp(e), 0, e) for e in events_of_group(events, group)]
-    timeline += [(when, 1, (node, on, user)) for when, node, on, user in cordons(audit)]
-    for _, kind, event in sorted(timeline, key=lambda entry: entry[:2]):
+    timeline = [(timestamp(e), 0, e, group) for group in groups for e in events_of_group(events, group)]
+    timeline += [(when, 1, (node, on, user), None) for when, node, on, user in cordons(audit)]
+    for _, kind, event, group in sorted(timeline, key=lambda entry: entry[:2]):
         before, is_disruption = available(), False
         if kind == 1:
             node, on, user = event
@@ -132,9 +132,9 @@ def max_unavailable_seen(events, audit, group):
             is_disruption = on and user == CONTROLLER
         elif event["kind"] == "call":
             params = event.get("params", {})
-            desired = int(params.get("DesiredCapacity", desired))
+            desired[group] = int(params.get("DesiredCapacity", desired[group]))
         elif event["object"] == "instance":
-            desired = event.get("desired", desired)
+            desired[group] = event.get("desired", desired[group])
             state[event["id"]] = event["state"]
             is_disruption = event["state"] == "Terminating"
         elif event["object"] == "node":
@@ -143,7 +143,7 @@ def max_unavailable_seen(events, audit, group):
             if event["state"] == "gone":
                 cordoned.discard(event["id"])
         if is_disruption and len(available()) < len(before):
-            seen = max(seen, desired - len(available()))
+            seen = max(seen, sum(desired.values()) - len(available()))
     return seen
 
 

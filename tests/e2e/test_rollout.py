@@ -317,6 +317,30 @@ def test_a_window_that_closes_lets_what_has_begun_end(make_fleet):
 
 
 @pytest.mark.private
+@pytest.mark.long
+def test_the_budget_holds_over_all_groups_and_says_who_uses_it_up(make_fleet):
+    """Each group keeps to its maxUnavailable, and together they would take half of the cluster."""
+    fleet = make_fleet(yaml.safe_dump({"budget": {"nodes": 1}}))
+    cloud, (first, *_) = fleet.cloud, fleet.groups
+    rotation.block_drains(fleet.tenants[0], 2)
+    set_image(cloud, fleet.new)
+    # A drain that a PodDisruptionBudget holds uses the budget up: the others wait, and say for what.
+    waits = lambda group: group.has_condition("RolloutPending", reason="BudgetUsedUp") or "nodes 1" in str(group.status()["conditions"])  # noqa: E731
+    support.eventually(lambda: rotation.draining_nodes(first) or any(len(launched_images(g)) == 2 for g in fleet.others), ROLLOUT, "the first node")
+    if rotation.draining_nodes(first):
+        for group in fleet.others:
+            group.wait(waits, ROLLOUT, "the reason of the wait")
+            assert group.has_condition("Ready"), group.status()
+        status = test_plan.run(cloud, "rollout", "status").stdout
+        assert f"1 of 1 (nodes); unavailable nodes: {first.namespace}/{first.name} 1" in status, status
+    rotation.allow_disruptions(fleet.tenants[0])
+    first.wait(lambda _: fleet.settled(fleet.new), 2 * ROLLOUT, "the new image everywhere")
+    wait_revision(cloud, lambda r: phase(r) == "Complete", "the end of the roll-out")
+    names = [group.scaling_group for group in fleet.groups]
+    assert logs.max_unavailable_seen(cloud.aws_events(), cloud.audit(), *names) == 1
+
+
+@pytest.mark.private
 def test_a_policy_needs_the_definition(own_cloud, start_controller, make_tenant):
     """An admin who asks for waves must not get all at once."""
     cloud = own_cloud()

@@ -27,6 +27,7 @@ fn plan(outcome: Outcome) -> Plan {
         condition_updates: vec![],
         events: vec![],
         evictions_end: None,
+        node_usage: None,
         recheck_at: None,
     }
 }

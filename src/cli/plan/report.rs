@@ -144,6 +144,7 @@ impl GroupPlan {
                 status: &status,
                 lock: lock.as_deref(),
                 hold: hold.as_deref(),
+                allowance: None,
                 settings: &planner.settings,
                 ineffective_writes: &Default::default(),
                 refusal: &Default::default(),

@@ -61,6 +61,12 @@ fn describe(revision: &BoundariesRevision, policy: Option<&RolloutPolicy>, now: 
             groups.affected, groups.done, groups.failed, groups.held, groups.in_place, groups.untouched
         );
     }
+    if let Some(budget) = &status.budget {
+        let limits = budget.limits.iter().map(|limit| format!("{} of {} ({})", limit.used, limit.limit, limit.of));
+        let users = budget.users.iter().map(|user| format!("{} {}", user.group, user.nodes)).collect::<Vec<_>>();
+        let limits = limits.collect::<Vec<_>>().join(", ");
+        text += &format!("  budget  {limits}; unavailable nodes: {}\n", escape_control(&or_dash(&users.join(", "))));
+    }
     let arrived = revision.metadata.creation_timestamp.as_ref().map(|at| at.0);
     if let Some(until) = policy.and_then(|policy| urgent_until(policy, arrived)).filter(|until| now < *until) {
         text += &format!(
@@ -172,6 +178,7 @@ mod tests {
                     {"name": "canary", "state": "Soaking", "groups": 3, "done": 3, "failed": 0, "opened": "2026-08-21T08:05:00Z", "settled": "2026-08-21T08:41:00Z"},
                     {"name": "general", "state": "Waiting", "groups": 38, "done": 0, "failed": 0},
                 ],
+                "budget": {"limits": [{"of": "nodes", "used": 44, "limit": 44}], "users": [{"group": "team-a/db", "nodes": 20}]},
                 "behind": [{"group": "team-b/redis", "revision": "r13", "reason": "Locked", "message": "the annotation lock-upgrades on the Namespace keeps the group from r14"}],
             },
         });
@@ -185,7 +192,14 @@ mod tests {
         let text = describe(&revision(), policy.as_ref(), Timestamp::now());
         let first = text.lines().next().unwrap_or_default();
         assert_eq!(first, "r14  2026-08-20  Rolling: wave canary (1 of 2) soaks until 2026-08-21T10:41:00Z");
-        for words in ["41 replace nodes: 3 done", "argocd-controller", "team-b/redis", "r13", "lock-upgrades"] {
+        for words in [
+            "41 replace nodes: 3 done",
+            "argocd-controller",
+            "team-b/redis",
+            "r13",
+            "lock-upgrades",
+            "44 of 44 (nodes); unavailable nodes: team-a/db 20",
+        ] {
             assert!(text.contains(words), "{words} is missing in\n{text}");
         }
     }

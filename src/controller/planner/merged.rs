@@ -16,7 +16,7 @@ use crate::boundaries::{Boundaries, MergedSpec, QuotaRequest, merge};
 use crate::controller::report::BoundariesSummary;
 use crate::index::groups::GroupIndex;
 use crate::index::spot::Recommendations;
-use crate::plan::ConditionUpdate;
+use crate::plan::{Allowance, ConditionUpdate};
 use crate::provisioner::GroupId;
 use crate::rollout::Wait;
 
@@ -37,6 +37,8 @@ pub(crate) struct GroupContext {
     pub lock: Option<String>,
     /// Why no node may be begun to be replaced, while what has begun is finished; `None` when nodes may be.
     pub hold: Option<String>,
+    /// How many nodes may be begun to be replaced; `None` for any number.
+    pub allowance: Option<Allowance>,
     /// Recommendations about spot instances.
     pub recommendations: Arc<Recommendations>,
     /// Why the group does not take the newest revision of the boundaries now; `None` without a reason.

@@ -178,6 +178,7 @@ impl Planner {
             status: &status,
             lock: context.lock.as_deref(),
             hold: context.hold.as_deref(),
+            allowance: context.allowance.as_ref(),
             recommendations: &context.recommendations,
             policy: context.active_boundaries.boundaries.as_ref().map(|b| &b.policy),
             template_author: template_author(merged, context),

@@ -38,6 +38,8 @@ pub(crate) struct Decided {
     pub forecast: Forecast,
     /// The index of the group's wave.
     pub wave: usize,
+    /// Whether its nodes are replaced within the budget of the roll-out.
+    pub is_rolling: bool,
 }
 
 impl Stores {
@@ -89,11 +91,13 @@ impl Stores {
             group: facts,
             merged_hash: &merged_hash,
             has_room: &has_room,
+            budget_used_up: &|| self.rollout.budget_used_up(view, &key),
             failure_delay,
             now,
         });
         look(&facts, &choice);
         let wave = facts.wave(view);
-        Decided { choice, inputs, forecast, wave }
+        let is_rolling = matches!(&choice, Choice::Use { content: Some(own), .. } if facts.is_rolling(own));
+        Decided { choice, inputs, forecast, wave, is_rolling }
     }
 }

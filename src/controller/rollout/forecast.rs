@@ -97,6 +97,7 @@ fn forecast_of(group: &InstanceGroup, planning: &Planning, planner: &Planner, no
         status: &status,
         lock: None,
         hold: None,
+        allowance: None,
         settings: &planner.settings,
         ineffective_writes: &Default::default(),
         refusal: &Default::default(),

@@ -1,6 +1,7 @@
 //! Follows the roll-out of the newest revision of the boundaries: reads what is stored, looks where the groups stand, and
 //! records how far it is. What is decided is pure and stands in `rollout/`.
 
+mod budget;
 mod decide;
 mod forecast;
 mod turn;
@@ -98,6 +99,8 @@ async fn follow(ctx: &Arc<Context>, trigger: &Trigger, memory: &mut Memory) -> R
     if memory.target != view.target.name {
         *memory = Memory { target: view.target.name.clone(), ..Memory::default() };
     }
+    // A new leader must not begin nodes before it has counted those that are unavailable.
+    budget::expect_groups(ctx, &view);
     ctx.stores.rollout.set_view(Some(view.clone()));
     if view.is_kept_policy && !std::mem::replace(&mut memory.is_kept_policy_reported, true) {
         let message = format!(
@@ -107,7 +110,8 @@ async fn follow(ctx: &Arc<Context>, trigger: &Trigger, memory: &mut Memory) -> R
         publish_event(&ctx.boundaries_target().await, &Event::warning("RolloutPolicyKept", message), ctx).await;
     }
     let now = Timestamp::now();
-    let (survey, takers) = survey(ctx, &view, memory, now);
+    let (mut survey, takers) = survey(ctx, &view, memory, now);
+    survey.budget = budget::status(ctx, &view, survey.begins_wait);
     ctx.stores.rollout.set_running(survey.waves.iter().map(|wave| wave.rolling).collect());
     report_metrics(ctx, &view, &survey);
     let soaked = |wave: &str| {
@@ -138,6 +142,7 @@ async fn follow(ctx: &Arc<Context>, trigger: &Trigger, memory: &mut Memory) -> R
     memory.enqueued.retain(|key| takers.contains(key));
     let new: Vec<String> = takers.into_iter().filter(|key| memory.enqueued.insert(key.clone())).collect();
     trigger.enqueue_keys(new);
+    trigger.enqueue_keys(budget::woken(ctx, &view));
     Ok(())
 }
 
@@ -204,7 +209,8 @@ fn survey(ctx: &Context, view: &RolloutView, memory: &mut Memory, now: Timestamp
         ctx.stores.decide(group, view, texts, timing, now, |facts, choice| {
             let is_held = matches!(choice, Choice::Use { hold: Some(_), .. });
             let stops = view.orders.paused || view.config_problem.is_some() || view.phase() != RolloutPhase::Rolling;
-            let is_stuck = memory.is_stuck(group, &key, view.policy.patience, is_held || stops);
+            let waits_for_budget = ctx.stores.rollout.with_ledger(|ledger| ledger.is_waiting(&key));
+            let is_stuck = memory.is_stuck(group, &key, view.policy.patience, is_held || waits_for_budget || stops);
             survey.add(view, facts, choice, is_stuck);
             // A group goes on when a window opens.
             let was_held = memory.held.remove(&key);
@@ -228,7 +234,9 @@ fn report_metrics(ctx: &Context, view: &RolloutView, survey: &Survey) {
         ("failed", sum(|wave| wave.failed)),
         ("held", sum(|wave| wave.held)),
     ];
+    let limits = ctx.stores.rollout.with_ledger(|ledger| budget::limits(ledger, &view.policy.budget));
     ctx.metrics.set_rollout(&view.target.name, &view.phase().to_string(), &groups);
+    ctx.metrics.set_rollout_budget(&limits);
 }
 
 /// Whether something changed that people or groups wait for, and not counts alone.
@@ -237,7 +245,7 @@ fn is_transition(before: &BoundariesRevisionStatus, after: &BoundariesRevisionSt
         let waves: Vec<_> =
             status.waves.iter().map(|wave| WaveStatus { groups: 0, done: 0, failed: 0, ..wave.clone() }).collect();
         let counts: Option<RolloutCounts> = None;
-        BoundariesRevisionStatus { waves, groups: counts, behind: vec![], ..status.clone() }
+        BoundariesRevisionStatus { waves, groups: counts, behind: vec![], budget: None, ..status.clone() }
     };
     essence(before) != essence(after)
 }

@@ -10,17 +10,16 @@ use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
 use serde_json::json;
 
-use super::decide::namespace_texts;
+use super::decide::{Decided, namespace_texts};
 use super::forecast::decide_with_forecast;
 
-use crate::api::{InstanceGroup, RolloutRecord, diff_merge_patch, rfc3339};
+use crate::api::{InstanceGroup, RolloutRecord, diff_merge_patch, group_id, rfc3339};
 use crate::boundaries::active::{ActiveBoundaries, BoundariesSource};
 use crate::controller::context::{Context, Error, event_target, publish_event};
 use crate::controller::planner::{GroupContext, Planner, Planning};
 use crate::controller::stores::Stores;
 use crate::plan::write::status_write;
-use crate::plan::{Event, Outcome};
-
+use crate::plan::{Event, Outcome, Step};
 use crate::rollout::{Choice, RolloutView, Take, TakeReason, Wait};
 
 /// Finds out what the target of the roll-out means for the group, and records that the group takes another content. The
@@ -79,7 +78,7 @@ async fn record(
     if let Some(wave) = &take.record.wave
         && let Some(index) = view.policy.waves.iter().position(|known| known.name == *wave)
     {
-        ctx.stores.rollout.count_taken(index);
+        ctx.stores.rollout.count_taken(index, key);
     }
     publish_event(&event_target(&group.metadata), &take_event(view, &take, &before.boundaries_revision), ctx).await;
     Ok(Action::requeue(Duration::ZERO))
@@ -123,7 +122,7 @@ impl Stores {
     /// Puts the content of this group's revision into its context, and why it does not take the newest one.
     pub(crate) fn apply_rollout(&self, group: &InstanceGroup, planner: &Planner, context: &mut GroupContext) {
         let Some(view) = self.rollout.view() else { return };
-        let Some(choice) = self.choice(group, &view, planner) else { return };
+        let Some(Decided { choice, is_rolling, .. }) = self.decided(group, &view, planner) else { return };
         // A content that is about to be taken is used only after that is recorded.
         let (content, waits, hold) = match choice {
             Choice::Use { content, waits, hold } => (content, waits, hold),
@@ -141,21 +140,36 @@ impl Stores {
             hold => context.hold = hold.map(|hold| hold.why),
         }
         context.revision_wait = waits;
+        match self.rollout.allowance(&group_id(group).key()).filter(|_| is_rolling) {
+            Some(Ok(allowance)) => context.allowance = Some(allowance),
+            // What takes several nodes at once waits as for a window.
+            Some(Err(why)) => context.hold = context.hold.take().or(Some(why)),
+            None => {}
+        }
     }
 
     /// Why the roll-out begins no node of this group now; `None` where it holds nothing, and without a roll-out.
     pub(crate) fn rollout_hold(&self, group: &InstanceGroup, planner: &Planner) -> Option<String> {
-        match self.choice(group, self.rollout.view()?.as_ref(), planner)? {
+        match self.decided(group, self.rollout.view()?.as_ref(), planner)?.choice {
             Choice::Use { hold, .. } => hold.map(|hold| hold.why),
             Choice::Take(_) => None,
         }
     }
 
+    /// Takes what a step needs of the budget of the roll-out. Returns why not, if the budget does not leave it.
+    pub(crate) fn take_of_budget(&self, group: &InstanceGroup, planner: &Planner, step: &Step) -> Option<String> {
+        let decided = self.decided(group, self.rollout.view()?.as_ref(), planner)?;
+        if !decided.is_rolling {
+            return None;
+        }
+        self.rollout.take(&group_id(group).key(), step)
+    }
+
     /// What the roll-out means for this group now; `None` while its Namespace is not known.
-    fn choice(&self, group: &InstanceGroup, view: &RolloutView, planner: &Planner) -> Option<Choice> {
+    fn decided(&self, group: &InstanceGroup, view: &RolloutView, planner: &Planner) -> Option<Decided> {
         let namespace = self.namespaces.get(&ObjectRef::new(&group.namespace().unwrap_or_default()))?;
         let (texts, timing) = (namespace_texts(&namespace), &planner.settings.timing);
-        Some(self.decide(group, view, &texts, timing, Timestamp::now(), |_, _| {}).choice)
+        Some(self.decide(group, view, &texts, timing, Timestamp::now(), |_, _| {}))
     }
 }
 

@@ -86,6 +86,15 @@ impl Step {
         }
     }
 
+    /// Whether it lets AWS, or the strategy `crd`, replace nodes, as many at once as they may.
+    pub(crate) fn begins_batch(&self) -> bool {
+        matches!(
+            self,
+            Step::Nodegroup(NodegroupStep::CreateNodegroup(_) | NodegroupStep::UpdateNodegroupVersion { .. })
+                | Step::Strategy(StrategyStep::CreateStrategyResource { .. })
+        )
+    }
+
     /// Whether it takes an instance out of service.
     pub(crate) fn removes_instance(&self) -> bool {
         matches!(self, Step::Node(NodeStep::Terminate { .. } | NodeStep::EnterStandby { .. }))

@@ -218,6 +218,7 @@ fn drain_decision(input: &DeleteInput, group: &ScalingGroup) -> rolling_update::
         candidates: Candidates::All,
         lock: None,
         hold: None,
+        allowance: None,
         precondition: None,
         was_halted: false,
         join_timeout: input.drain_timeout,

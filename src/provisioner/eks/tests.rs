@@ -127,6 +127,7 @@ impl GpuGroup {
             status,
             lock: None,
             hold: None,
+            allowance: None,
             recommendations: &Recommendations::default(),
             policy: None,
             template_author: TemplateAuthor::default(),

@@ -4,10 +4,10 @@
 use super::drift::immutable_drift;
 use super::input::PlanInput;
 use super::observed::ObservedNodegroup;
-use super::{create, health};
+use super::{create, health, usage};
 use crate::api::names::condition;
 use crate::aws::InstanceState;
-use crate::aws::nodegroup::{MaxUnavailable, NodegroupStatus};
+use crate::aws::nodegroup::NodegroupStatus;
 use crate::plan::NodegroupStep;
 use crate::plan::{
     ConditionUpdate, NodeStep, Outcome, Phase, PlanBuilder, PlannedStep, Reason, UncordonReason, waiting,
@@ -87,7 +87,7 @@ pub(crate) fn drain_outgoing(
     let outgoing_nodes = members.len() - current.members.len();
     let mut decision = decide(&rolling_update_input(input, current, &members, outgoing_nodes));
     if outgoing.is_empty() {
-        return report(&members, decision, 0, builder);
+        return report(&members, decision, None, builder);
     }
     decision.steps.retain(|step| !matches!(step, NodeStep::Terminate { .. }));
     let has_started = !decision.steps.is_empty() || has_disruption_record(input, &members[current.members.len()..]);
@@ -101,7 +101,7 @@ pub(crate) fn drain_outgoing(
         return health::check_readiness(input, current, builder);
     }
     if outgoing_nodes > 0 || !decision.steps.is_empty() {
-        return report(&members, decision, 0, builder);
+        return report(&members, decision, None, builder);
     }
     delete_outgoing(input, current, outgoing, builder);
 }
@@ -183,11 +183,7 @@ fn rolling_update_input<'a>(
     outgoing_nodes: usize,
 ) -> rolling_update::RollingUpdateInput<'a> {
     let desired = usize::try_from(current.desired_size()).unwrap_or(0);
-    let max_unavailable = match input.resolved.desired.max_unavailable {
-        None => 1,
-        Some(MaxUnavailable::Count(n)) => usize::try_from(n).unwrap_or(1),
-        Some(MaxUnavailable::Percent(n)) => (desired * usize::try_from(n).unwrap_or(1)).div_ceil(100).max(1),
-    };
+    let max_unavailable = usage::at_once(input.resolved.desired.max_unavailable, desired);
     // No old node is drained until every new node is Ready.
     let ready = current.ready_nodes() >= current.desired_size();
     let has_started = has_disruption_record(input, &members[current.members.len()..]);
@@ -204,6 +200,7 @@ fn rolling_update_input<'a>(
         lock: input.lock,
         // The new nodes exist already: what has begun is finished.
         hold: None,
+        allowance: None,
         precondition: input.refusal.rotation_blocker(),
         was_halted: was_halted(input),
         join_timeout: input.resolved.desired.rolling_update.join_timeout,

@@ -51,7 +51,7 @@ pub(crate) fn node_counts(input: &PlanInput, serving: &ObservedNodegroup, outgoi
 }
 
 /// Whether an instance runs an older template version than its scaling group.
-fn runs_old_template(group: &ObservedNodegroup, member: &NodeInstance) -> bool {
+pub(crate) fn runs_old_template(group: &ObservedNodegroup, member: &NodeInstance) -> bool {
     let pinned = group.scaling_groups.iter().find_map(|scaling| scaling.template.as_ref());
     matches!((pinned, &member.instance.template), (Some(pinned), Some(own)) if pinned.version_number().is_some() && pinned != own)
 }

@@ -19,6 +19,7 @@ pub(crate) mod record;
 pub mod resolve;
 pub(crate) mod simulate;
 pub(crate) mod update;
+mod usage;
 
 use async_trait::async_trait;
 

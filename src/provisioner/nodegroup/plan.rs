@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::input::PlanInput;
 use super::observed::{ObservedNodegroup, Partition, partition};
 use super::record::record;
-use super::{adopt, blue_green, create, health, update};
+use super::{adopt, blue_green, create, health, update, usage};
 use crate::api::EffectiveValues;
 use crate::aws::nodegroup::{Nodegroup, NodegroupStatus};
 use crate::plan::{Outcome, Phase, Plan, PlanBuilder, StatusUpdate, waiting};
@@ -35,6 +35,8 @@ pub fn plan(input: &PlanInput) -> Plan {
             None
         }
     };
+    let serving = partitioned.current.or(partitioned.outgoing.last().copied());
+    builder.node_usage = serving.map(|group| usage::node_usage(input, group));
     if creation.is_some() || !input.observed.nodegroups.is_empty() {
         let created = creation.as_ref().map(|_| &input.resolved.name);
         record(input, &partitioned, created, &mut builder);

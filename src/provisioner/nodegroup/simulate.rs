@@ -3,8 +3,8 @@
 use super::drift::{immutable_drift, is_unchanged_since_adoption, version_drift};
 use super::input::Snapshot;
 use super::observed::{ObservedNodegroup, partition};
+use super::usage;
 use crate::api::InstanceGroupStatus;
-use crate::aws::nodegroup::MaxUnavailable;
 use crate::plan::{Drift, Plan};
 use crate::provisioner::{NodeReplacement, PlanContext, PlanSnapshot, Projection, Release};
 
@@ -30,15 +30,11 @@ impl PlanSnapshot for Snapshot {
                 replacements.extend(node_replacements(current, &reasons));
             }
         }
-        let at_once = match self.resolved.desired.max_unavailable {
-            None => 1,
-            Some(MaxUnavailable::Count(n)) => usize::try_from(n).unwrap_or(1),
-            Some(MaxUnavailable::Percent(n)) => (replacements.len() * usize::try_from(n).unwrap_or(1)).div_ceil(100),
-        };
+        let at_once = usage::at_once(self.resolved.desired.max_unavailable, replacements.len());
         Projection {
             steps: Vec::new(),
             outcome: first.outcome.clone(),
-            max_unavailable: at_once.max(1),
+            max_unavailable: at_once,
             replacements,
             limits: None,
             scale_in: self.surplus(context),

@@ -3,7 +3,7 @@
 use super::world::{Did, Group, World, group};
 use crate::api::names::condition;
 use crate::api::{RolloutPhase, WaveState};
-use crate::rollout::TakeReason;
+use crate::rollout::{TakeReason, WaitReason};
 
 const CANARY: &str = "waves: [{name: canary, namespaces: 'rollout/wave = canary', soak: 10m}, {name: rest}]";
 
@@ -451,6 +451,29 @@ fn at_once_bounds_the_groups_that_replace_nodes() {
         most = most.max(mixed.count());
     }
     assert_eq!((most, world.images(), world.phase("r2")), (2, vec!["ami-2".to_owned(); 5], RolloutPhase::Complete));
+}
+
+/// What others break must not be made worse, and a group that waits for the budget is neither failed nor stuck.
+#[test]
+fn group_does_not_begin_while_the_budget_is_used_up() {
+    let mut world = World::new("{budget: {nodes: 5%}, waves: [{name: all}]}", vec![group("a"), group("b")]);
+    world.image = "ami-2".into();
+    world.budget_used_up = true;
+    world.run(60);
+    assert_eq!(world.images(), ["ami-1"; 2]);
+    assert_eq!(world.group("a").waits, Some(WaitReason::BudgetUsedUp));
+    assert_eq!((world.phase("r2"), world.waves("r2")[0].1), (RolloutPhase::Rolling, WaveState::Open));
+    let writes = world.writes;
+    world.run(60);
+    assert_eq!(world.writes, writes, "nothing is written while groups wait");
+    world.revision("r2").spec.orders.aborted = true;
+    world.settle();
+    assert_eq!((world.images(), world.phase("r2")), (vec!["ami-1".to_owned(); 2], RolloutPhase::Aborted));
+    world.revision("r2").spec.orders.aborted = false;
+    world.revision("r2").spec.orders.retries = 1;
+    world.budget_used_up = false;
+    world.settle();
+    assert_eq!(world.images(), ["ami-2"; 2]);
 }
 
 /// One tenant's budget that allows no eviction must not keep a security fix from all others, and its group follows later.

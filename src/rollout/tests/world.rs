@@ -78,6 +78,8 @@ pub(super) struct World {
     pub soaked: Option<SignedDuration>,
     /// How many groups of each wave replace nodes.
     running: Vec<usize>,
+    /// Whether nodes that are unavailable for another reason use the budget up.
+    pub budget_used_up: bool,
 }
 
 pub(super) fn group(name: &str) -> Group {
@@ -118,6 +120,7 @@ impl World {
             writes: 0,
             soaked: None,
             running: vec![],
+            budget_used_up: false,
         };
         world.run(20);
         assert_eq!(world.phase("r1"), RolloutPhase::Complete, "{:?}", world.revisions[0].status);
@@ -322,6 +325,7 @@ impl World {
                 let limit = view.policy.waves[wave].at_once;
                 limit.is_none_or(|limit| self.running.get(wave).copied().unwrap_or_default() < limit)
             },
+            budget_used_up: &|| self.budget_used_up.then(|| view.policy.budget.to_string()),
             failure_delay: FAILURE_DELAY,
             now: self.now,
         };

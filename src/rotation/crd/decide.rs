@@ -129,6 +129,12 @@ pub(crate) fn is_unfinished(status: &InstanceGroupStatus) -> bool {
     matches!(state, Some(state::SUBMITTED | state::RETRYING | state::FAILED | state::GONE))
 }
 
+/// Whether the status records a resource that replaces nodes.
+pub(crate) fn is_at_work(status: &InstanceGroupStatus) -> bool {
+    let state = status.strategy_progress.as_ref().and_then(|p| p.state.as_deref());
+    matches!(state, Some(state::SUBMITTED | state::RETRYING))
+}
+
 /// The resource that was submitted last, if the status records that it has not succeeded yet.
 pub(crate) fn last_submitted(status: &InstanceGroupStatus) -> Option<PreviousResource<'_>> {
     let progress = status.strategy_progress.as_ref().filter(|_| is_unfinished(status))?;

@@ -16,7 +16,7 @@ use jiff::SignedDuration;
 
 use crate::api::rfc3339;
 use crate::aws::InstanceState;
-use crate::plan::{NodeStep, UncordonReason};
+use crate::plan::{Allowance, Begin, NodeStep, UncordonReason};
 use crate::rotation::drain::{self, DrainAction};
 use crate::rotation::members::{ClusterHealth, NodeInstance};
 use crate::rotation::node_health;
@@ -72,11 +72,24 @@ fn decide_steps(input: &RollingUpdateInput) -> RollingUpdateDecision {
     if decision.state == RotationState::InProgress {
         let leaving = continue_drains(input, &candidates, &mut decision);
         start_batch(input, &candidates, leaving, &mut decision);
-        if let Some(hold) = input.begins_held_by().filter(|_| !has_begun(input, &candidates)) {
-            decision.state = RotationState::Locked(hold.into());
-        }
+        report_hold(input, &candidates, &mut decision);
     }
     decision
+}
+
+/// Says what a roll-out holds: the whole group, or the next node of one that has begun.
+fn report_hold(input: &RollingUpdateInput, candidates: &[&NodeInstance], decision: &mut RollingUpdateDecision) {
+    let has_begun = !decision.begins.is_empty() || has_begun(input, candidates);
+    let is_used_up = |budget: &String| format!("{budget}, which is used up");
+    match (input.begins_held_by(), decision.waits_for_budget.as_ref()) {
+        (Some(hold), _) if !has_begun => decision.state = RotationState::Locked(hold.into()),
+        // Nodes that are not available are replaced at any time.
+        (None, Some(budget)) if !has_begun && decision.steps.is_empty() && decision.waiting_for.is_empty() => {
+            decision.state = RotationState::Locked(is_used_up(budget));
+        }
+        (None, Some(budget)) => decision.waiting_for.push(is_used_up(budget)),
+        (Some(_) | None, _) => {}
+    }
 }
 
 /// Whether the replacement of a candidate is under way.
@@ -402,13 +415,15 @@ fn start_batch(
     if input.begins_held_by().is_some() {
         return;
     }
+    let mut allowance = input.allowance.filter(|_| replaces).cloned();
     let waits_for_surge =
         |m: &NodeInstance| !removes_all && (m.is_in_standby(input.group_uid) || (replaces && is_surging(m)));
     for member in candidates.iter().filter(|m| m.disruption_of(input.group_uid).is_none() && !waits_for_surge(m)) {
         let healthy = member.is_available();
         if healthy && replaces && input.max_surge > 0 {
             let free = member.node.as_ref().is_some_and(|n| n.disruption.is_none() && n.surge.is_none());
-            if surging < input.max_surge && free && !input.is_in_drain_backoff(member) {
+            let may_surge = surging < input.max_surge && free && !input.is_in_drain_backoff(member);
+            if may_surge && is_allowed(allowance.as_mut(), member, Begin::Surge, decision) {
                 decision.steps.extend(surge::start_surge(input, member));
                 surging += 1;
             }
@@ -429,6 +444,10 @@ fn start_batch(
         if !removes_all && (input.is_in_drain_backoff(member) || member.foreign_record(input.group_uid).is_some()) {
             continue;
         }
+        let begin = || Begin::Drain(member.instance.zone.clone());
+        if healthy && !is_allowed(allowance.as_mut(), member, begin(), decision) {
+            continue;
+        }
         match input.cordon_step(member) {
             Some(step) => decision.steps.push(step),
             None if remove_without_node(input, member, decision) => leaving += 1,
@@ -441,6 +460,22 @@ fn start_batch(
     if !removes_all {
         decision.waiting_for.extend(input.members.iter().filter_map(|m| foreign_record_message(input, m)));
     }
+}
+
+/// Whether the budget of a roll-out leaves this node.
+fn is_allowed(
+    allowance: Option<&mut Allowance>,
+    member: &NodeInstance,
+    begin: Begin,
+    decision: &mut RollingUpdateDecision,
+) -> bool {
+    let Some(allowance) = allowance else { return true };
+    if allowance.take(&begin) {
+        decision.begins.insert(member.instance.id.clone(), begin);
+        return true;
+    }
+    decision.waits_for_budget = Some(allowance.budget.clone());
+    false
 }
 
 /// What a rotation waits for when another InstanceGroup claims a node of this group.

@@ -4,16 +4,16 @@ use super::types::{RollingUpdateDecision, RotationState};
 use crate::api::names::condition;
 use crate::aws::InstanceState;
 use crate::plan::{
-    ConditionUpdate, Event, NodeStep, Outcome, Phase, PlanBuilder, PlannedStep, PodRef, Reason, Recheck,
+    ConditionUpdate, Drift, Event, NodeStep, Outcome, Phase, PlanBuilder, PlannedStep, PodRef, Reason, Recheck,
 };
 use crate::rotation::members::NodeInstance;
 
 /// Adds the steps of a rotation to the plan, with its conditions and its outcome. `surplus` is the number of nodes above
-/// `maxSize`; with 0 the candidates are outdated nodes.
+/// `maxSize`, and why they are; without it the candidates are outdated nodes.
 pub(crate) fn report(
     members: &[NodeInstance],
     decision: RollingUpdateDecision,
-    surplus: usize,
+    surplus: Option<(usize, Drift)>,
     builder: &mut PlanBuilder,
 ) {
     let outdated = members.iter().filter(|m| !m.reasons.is_empty()).count();
@@ -24,7 +24,14 @@ pub(crate) fn report(
             | NodeStep::Terminate { instance, .. } => instance,
             _ => return Vec::new(),
         };
-        members.iter().find(|m| m.instance.id == *id).map(|m| m.reasons.clone()).unwrap_or_default()
+        let member = members.iter().find(|m| m.instance.id == *id);
+        match &surplus {
+            // One in standby was replaced, and is not surplus.
+            Some((_, reason)) if member.is_some_and(|m| m.instance.state != InstanceState::Standby) => {
+                vec![reason.clone()]
+            }
+            Some(_) | None => member.map(|m| m.reasons.clone()).unwrap_or_default(),
+        }
     };
     builder.condition_updates.extend(duplicate_provider_id(&decision));
     let has_steps = !decision.steps.is_empty();
@@ -52,11 +59,9 @@ pub(crate) fn report(
         builder.events.push(Event::warning("DrainTimeout", message));
     }
     let blocked = |reason, message| Outcome::Blocked { reason, message, is_deleting: false };
-    let progress = if surplus > 0 { format!("maxSize is exceeded by {surplus}") } else { progress(members) };
-    let summary = if surplus > 0 {
-        format!("maxSize is exceeded by {surplus}")
-    } else {
-        format!("{outdated} of {} nodes are outdated", members.len())
+    let (progress, summary) = match &surplus {
+        Some((nodes, _)) => (format!("maxSize is exceeded by {nodes}"), format!("maxSize is exceeded by {nodes}")),
+        None => (progress(members), format!("{outdated} of {} nodes are outdated", members.len())),
     };
     match decision.state {
         RotationState::Idle if has_steps => builder.set_outcome_once(Outcome::Progressing {

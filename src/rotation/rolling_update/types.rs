@@ -1,8 +1,10 @@
 //! Input and decision of a rolling update, and what its parts share.
 
+use std::collections::BTreeMap;
+
 use jiff::{SignedDuration, Timestamp};
 
-use crate::plan::{NodeStep, PodRef, Reason};
+use crate::plan::{Allowance, Begin, NodeStep, PodRef, Reason};
 use crate::rotation::drain::DrainPolicy;
 use crate::rotation::members::{ClusterHealth, DrainView, Drains, NodeInstance};
 
@@ -30,6 +32,8 @@ pub(crate) struct RollingUpdateInput<'a> {
     pub lock: Option<&'a str>,
     /// Why no outdated node may be begun, while what has begun is finished; `None` when nodes may be.
     pub hold: Option<&'a str>,
+    /// How many available outdated nodes may be begun; `None` for any number.
+    pub allowance: Option<&'a Allowance>,
     /// Why no node may be cordoned now; `None` when nodes may be.
     pub precondition: Option<(Reason, String)>,
     /// Whether the condition RotationHalted is already True for the desired version.
@@ -105,6 +109,10 @@ pub(crate) struct RollingUpdateDecision {
     pub abandoned_pods: Vec<PodRef>,
     /// Candidates that several Nodes claim, one sentence each; they are left unchanged.
     pub duplicate_provider_ids: Vec<String>,
+    /// The available nodes that are begun, by instance.
+    pub begins: BTreeMap<String, Begin>,
+    /// The budget that keeps further nodes from being begun now.
+    pub waits_for_budget: Option<String>,
 }
 
 /// State of a rotation.

@@ -2,6 +2,7 @@
 
 mod batches;
 mod blockers;
+mod budget;
 mod drains;
 mod properties;
 mod records;
@@ -139,6 +140,7 @@ pub(super) fn input<'a>(
         candidates: Candidates::Outdated,
         lock: None,
         hold: None,
+        allowance: None,
         precondition: None,
         was_halted: false,
         join_timeout: SignedDuration::from_mins(15),

@@ -14,7 +14,7 @@ use prometheus::{
     TextEncoder, exponential_buckets,
 };
 
-use crate::api::NodeCounts;
+use crate::api::{BudgetLimit, NodeCounts};
 use crate::telemetry::process::ProcessMetrics;
 
 /// The value of `controller` and of `name` in the series that controller-runtime would serve.
@@ -58,6 +58,7 @@ pub(crate) struct Metrics {
     boundaries_valid: IntGauge,
     rollout_phase: IntGaugeVec,
     rollout_groups: IntGaugeVec,
+    rollout_budget_nodes: IntGaugeVec,
     boundaries_warnings: IntGauge,
     roles: IntGauge,
     roles_without_access_entry: IntGauge,
@@ -150,6 +151,11 @@ impl Metrics {
                 "instance_manager_rollout_groups",
                 "Groups whose nodes the newest revision replaces, by state.",
                 &["revision", "state"],
+            )?,
+            rollout_budget_nodes: build.gauges(
+                "instance_manager_rollout_budget_nodes",
+                "Nodes that count against a limit of the roll-out's budget (kind used), and how many may (kind limit).",
+                &["of", "kind"],
             )?,
             boundaries_valid: build.gauge(
                 "instance_manager_boundaries_valid",
@@ -349,6 +355,15 @@ impl Metrics {
     pub(crate) fn forget_rollout(&self) {
         self.rollout_phase.reset();
         self.rollout_groups.reset();
+        self.rollout_budget_nodes.reset();
+    }
+
+    /// Sets what is used of the budget of the roll-out.
+    pub(crate) fn set_rollout_budget(&self, limits: &[BudgetLimit]) {
+        for BudgetLimit { of, used, limit } in limits {
+            self.rollout_budget_nodes.with_label_values(&[of.as_str(), "used"]).set(*used);
+            self.rollout_budget_nodes.with_label_values(&[of.as_str(), "limit"]).set(*limit);
+        }
     }
 
     /// Sets the number of roles that groups use, and for how many of them at least one group has not observed an access entry.

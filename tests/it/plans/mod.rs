@@ -305,6 +305,7 @@ impl Scenario {
             status: &self.status,
             lock: self.lock,
             hold: None,
+            allowance: None,
             config_retention: 2,
             ineffective_writes,
             refusal: &self.refusal,

@@ -173,6 +173,7 @@ impl Scenario {
             status: &self.status,
             lock: self.lock,
             hold: None,
+            allowance: None,
             config_retention: 2,
             ineffective_writes: &Default::default(),
             refusal: &self.refusal,

@@ -80,7 +80,7 @@ mod tests {
             aws_auth: &aws_auth,
             request_write: &|| true,
             counted_locks: Locks::default(),
-            hold: &|| None,
+            hold: &|_| None,
             config_namespace: "instance-manager",
             spec: "",
             retry_delay: SignedDuration::from_secs(60),

@@ -105,6 +105,7 @@ fn decide_stop(
         candidates: Candidates::Surplus(0),
         lock,
         hold: None,
+        allowance: None,
         precondition: None,
         was_halted: false,
         join_timeout: SignedDuration::MAX,

@@ -4,6 +4,7 @@ pub mod crd_strategy;
 pub(crate) mod interrupted;
 pub(crate) mod outdated;
 pub(crate) mod template_origin;
+mod usage;
 
 use serde_json::json;
 
@@ -26,6 +27,7 @@ use crate::util::counted::are;
 pub(crate) fn rotate_nodes(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuilder) {
     let members = outdated::members(input.resolved, input.observed, input.status);
     count_nodes(input, group, &members, builder);
+    let mut usage = usage::node_usage(input, group, &members);
     if scale_in::removes_last(group) {
         return builder
             .set_outcome_once(waiting(Phase::Modifying, "waiting for Auto Scaling to terminate the last node"));
@@ -69,6 +71,7 @@ pub(crate) fn rotate_nodes(input: &PlanInput, group: &ScalingGroup, builder: &mu
         candidates,
         lock: input.lock,
         hold: input.hold,
+        allowance: input.allowance,
         precondition: precondition(input, group),
         was_halted: was_halted(input),
         join_timeout: rolling.join_timeout,
@@ -85,10 +88,13 @@ pub(crate) fn rotate_nodes(input: &PlanInput, group: &ScalingGroup, builder: &mu
         cluster_health: input.observed.cluster_health,
         now: input.now,
     });
+    let shrinks = || Drift::new("maxSize", group.max, input.resolved.desired.max_size);
     if let Some(step) = scale_in::pace_terminations(input, group, &mut decision.steps) {
-        let reason = Drift::new("maxSize", group.max, input.resolved.desired.max_size);
-        builder.push_with_reasons(step, vec![reason]);
+        builder.push_with_reasons(step, vec![shrinks()]);
     }
+    usage.is_waiting = decision.waits_for_budget.is_some();
+    usage.begins = std::mem::take(&mut decision.begins);
+    builder.node_usage = Some(usage);
     if decision.eviction_blocked {
         // The reason of a blocked drain stays reported while another drain continues.
         let blocked = input.status.conditions.iter().find(|c| c.r#type == condition::DRAIN_BLOCKED && c.is_true());
@@ -106,7 +112,7 @@ pub(crate) fn rotate_nodes(input: &PlanInput, group: &ScalingGroup, builder: &mu
     let in_standby = |m: &NodeInstance| m.is_in_standby(&input.resolved.desired.id.uid);
     let has_outdated = members.iter().any(|m| !m.reasons.is_empty() && !in_standby(m));
     if !(candidates == Candidates::Surplus(0) && only_waits && has_outdated) {
-        report(&members, decision, surplus, builder);
+        report(&members, decision, (surplus > 0).then(|| (surplus, shrinks())), builder);
     }
     if let Some(outcome) = superseded {
         builder.set_outcome_once(outcome);

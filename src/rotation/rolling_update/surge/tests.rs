@@ -141,6 +141,7 @@ fn lock_uncordons_standby_nodes() {
         max_surge: 1,
         lock: Some("a lock"),
         hold: None,
+        allowance: None,
         ..input(&members, &Drains::new(), 1)
     });
     assert_eq!(step_summaries(&decision), ["uncordon node-a"]);

@@ -1,0 +1,80 @@
+//! `rollout.budget`: how many nodes of the cluster may be unavailable at once while groups take a revision.
+
+use std::fmt;
+
+use serde_json::Value;
+
+use super::error::{ConfigError, ConfigWarning};
+use super::rollout_fields::{Amount, exact_keys, number, parse_amount};
+use super::section::Section;
+
+const BUDGET_KEYS: [&str; 3] = ["nodes", "zone", "surge"];
+
+/// How many nodes may be unavailable, or stand by, while groups take a revision. Nodes that are unavailable for another
+/// reason count as well, but only what a revision asks for waits for the budget.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Budget {
+    /// Of all nodes of all groups; `None` for any number. At least one always may be.
+    pub nodes: Option<Amount>,
+    /// Of the nodes of all groups in one zone; `None` for any number. At least one always may be.
+    pub zone: Option<Amount>,
+    /// How many nodes may stand by at once beside their replacements, for `maxSurge`; `None` for any number.
+    pub surge: Option<usize>,
+}
+
+/// A phrase for messages, without a number that changes.
+impl fmt::Display for Budget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let nodes = self.nodes.map(|amount| format!("nodes {amount}"));
+        let zone = self.zone.map(|amount| format!("zone {amount}"));
+        let surge = self.surge.map(|limit| format!("surge {limit}"));
+        let parts: Vec<_> = [nodes, zone, surge].into_iter().flatten().collect();
+        write!(f, "the budget of the roll-out ({})", parts.join(", "))
+    }
+}
+
+impl Budget {
+    /// Whether it limits anything.
+    pub(crate) fn is_set(&self) -> bool {
+        *self != Self::default()
+    }
+
+    pub(super) fn parse(
+        section: &Section,
+        value: &Value,
+        warnings: &mut Vec<ConfigWarning>,
+    ) -> Result<Self, ConfigError> {
+        if value.is_null() {
+            return Ok(Self::default());
+        }
+        let root = exact_keys(section, value, "budget", &BUDGET_KEYS)?;
+        let get = |name: &str| root.get(name).unwrap_or(&Value::Null);
+        let amount = |key: &str| {
+            let path = format!("budget.{key}");
+            let found = parse_amount(section, get(key), &path, "nodes")?;
+            match found {
+                Some(Amount::Number(0) | Amount::Percent(0)) => {
+                    let message =
+                        format!("{} would let no node go", found.map(|found| found.to_string()).unwrap_or_default());
+                    let remedy = "write at least 1, or 1%; to stop a roll-out: instance-manager rollout pause";
+                    Err(section.error(&path, &message, remedy))
+                }
+                Some(_) | None => Ok(found),
+            }
+        };
+        let budget = Self {
+            nodes: amount("nodes")?,
+            zone: amount("zone")?,
+            surge: number(section, get("surge"), "budget.surge", 1..=100_000)?,
+        };
+        if budget.zone.is_some() && budget.nodes.is_none() {
+            let message = "limits only the nodes that the controller replaces one by one";
+            let remedy = || {
+                "set budget.nodes as well: EKS and the strategy crd choose the zones of their nodes themselves"
+                    .to_owned()
+            };
+            section.warn("budget.zone", message, remedy, warnings);
+        }
+        Ok(budget)
+    }
+}

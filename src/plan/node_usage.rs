@@ -1,0 +1,86 @@
+//! What a group takes of the budget of a roll-out, and what the budget leaves to it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Stands among the instances for the nodes of a batch.
+pub const BATCH: &str = "batch";
+
+/// The nodes of a group, as a plan saw them, and those that the plan takes for a roll-out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeUsage {
+    /// How many nodes the group is to have.
+    pub desired: usize,
+    /// How many of them are not available.
+    pub unavailable: usize,
+    /// Its nodes by zone, as far as their zones are known.
+    pub zones: BTreeMap<String, ZoneUsage>,
+    /// How many of its nodes stand by beside their replacements.
+    pub surging: usize,
+    /// The instances that have been taken, or that are leaving, and [`BATCH`] while a batch is replaced.
+    pub taken: BTreeSet<String>,
+    /// The nodes that this plan takes for the roll-out, by instance.
+    pub begins: BTreeMap<String, Begin>,
+    /// How many nodes a step takes at once that lets AWS, or the strategy `crd`, replace them; `None` where the controller
+    /// takes them one by one.
+    pub batch: Option<usize>,
+    /// Whether the plan would take another node if the budget left one.
+    pub is_waiting: bool,
+}
+
+/// The nodes of a group in one zone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ZoneUsage {
+    /// All of them.
+    pub nodes: usize,
+    /// Those that are not available.
+    pub unavailable: usize,
+}
+
+/// How a plan takes a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Begin {
+    /// It is drained, in this zone, and is unavailable from then on.
+    Drain(String),
+    /// It stands by until its replacement is Ready.
+    Surge,
+}
+
+/// How many nodes a group may take now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Allowance {
+    /// The budget that limits them, as a phrase for messages. It has no number that changes.
+    pub budget: String,
+    /// In all zones together; `None` for any number.
+    pub nodes: Option<usize>,
+    /// By zone; `None` for any number. One may be taken in a zone that is not listed, because no other node is there.
+    pub zones: Option<BTreeMap<String, usize>>,
+    /// How many more nodes may stand by; `None` for any number.
+    pub surge: Option<usize>,
+}
+
+impl Allowance {
+    /// Takes a node, if that is allowed.
+    pub(crate) fn take(&mut self, begin: &Begin) -> bool {
+        match begin {
+            Begin::Surge => take_one(self.surge.as_mut()),
+            Begin::Drain(zone) => {
+                let of_zone = self.zones.as_mut().map(|zones| zones.entry(zone.clone()).or_insert(1));
+                if self.nodes == Some(0) || of_zone.as_ref().is_some_and(|left| **left == 0) {
+                    return false;
+                }
+                take_one(self.nodes.as_mut()) && take_one(of_zone)
+            }
+        }
+    }
+}
+
+fn take_one(left: Option<&mut usize>) -> bool {
+    match left {
+        None => true,
+        Some(0) => false,
+        Some(left) => {
+            *left -= 1;
+            true
+        }
+    }
+}

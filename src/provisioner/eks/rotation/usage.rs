@@ -1,0 +1,53 @@
+//! What the group uses of the budget of a roll-out.
+
+use crate::aws::{InstanceState, ScalingGroup};
+use crate::plan::{BATCH, NodeUsage};
+use crate::provisioner::eks::input::PlanInput;
+use crate::rotation::NodeInstance;
+use crate::rotation::crd::decide;
+
+use super::crd_strategy;
+
+/// The nodes of the group as the budget counts them. A missing node is unavailable, and in no zone.
+pub(super) fn node_usage(input: &PlanInput, group: &ScalingGroup, members: &[NodeInstance]) -> NodeUsage {
+    let uid = &input.resolved.desired.id.uid;
+    let heaviest = members.iter().map(NodeInstance::weight).max().unwrap_or(1);
+    let nodes_of = |units: usize| units.div_ceil(heaviest);
+    let desired = usize::try_from(group.desired).unwrap_or(0);
+    let available: usize = members.iter().filter(|m| m.is_available()).map(NodeInstance::weight).sum();
+    let short = desired.saturating_sub(available);
+    let mut usage = NodeUsage { desired: nodes_of(desired), unavailable: nodes_of(short), ..NodeUsage::default() };
+    for member in members {
+        let is_leaving = member.instance.state == InstanceState::Terminating;
+        let is_surging = member.has_surge_record(uid) && !is_leaving;
+        let counts = match member.instance.state {
+            InstanceState::InService | InstanceState::Pending => true,
+            // One that is terminated without a replacement lacks nowhere.
+            InstanceState::Terminating => short > 0,
+            InstanceState::Standby | InstanceState::Warmed | InstanceState::Other => false,
+        };
+        if counts {
+            let zone = usage.zones.entry(member.instance.zone.clone()).or_default();
+            zone.nodes += 1;
+            zone.unavailable += usize::from(!member.is_available() && !is_surging);
+        }
+        usage.surging += usize::from(is_surging);
+        if is_leaving || is_surging || member.disruption_of(uid).is_some() {
+            usage.taken.insert(member.instance.id.clone());
+        }
+    }
+    if input.resolved.desired.crd_strategy.is_some() {
+        add_batch(input, members, &mut usage);
+    }
+    usage
+}
+
+/// The resource of the strategy `crd` takes as many nodes at once as it likes.
+fn add_batch(input: &PlanInput, members: &[NodeInstance], usage: &mut NodeUsage) {
+    let outdated = crd_strategy::outdated_count(members);
+    usage.batch = Some(outdated);
+    if decide::is_at_work(input.status) {
+        usage.taken.insert(BATCH.to_owned());
+        usage.unavailable = usage.unavailable.max(outdated);
+    }
+}

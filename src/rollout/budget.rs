@@ -1,0 +1,286 @@
+//! How many nodes of the cluster are unavailable, and who takes the next one: `rollout.budget`.
+//!
+//! What each group's latest plan saw is on record. What was taken since then counts until a plan sees it, so that groups
+//! which are reconciled at the same time do not take the same node of the budget.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::{Duration, Instant};
+
+use crate::boundaries::{Amount, Budget};
+use crate::plan::node_usage::{Allowance, BATCH, Begin, NodeUsage, ZoneUsage};
+
+/// How long a node counts as taken although no plan sees it: the write may have failed.
+const UNSEEN_LIMIT: Duration = Duration::from_secs(120);
+
+/// Stands among the instances for the first node that a group will take.
+const ANNOUNCED: &str = "announced";
+
+/// What all groups use of the budget.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ledger {
+    groups: HashMap<String, Entry>,
+    /// The groups that would take a node if the budget left one.
+    waiting: BTreeSet<String>,
+    all: ZoneUsage,
+    zones: BTreeMap<String, ZoneUsage>,
+    surging: usize,
+    /// Unavailable nodes of groups that were not planned yet: each may be in any zone.
+    unplaced: usize,
+}
+
+/// What one group uses.
+#[derive(Clone, Debug, Default)]
+struct Entry {
+    usage: NodeUsage,
+    /// Whether `usage` comes from the status alone, because this process has not planned the group yet.
+    is_unplanned: bool,
+    taken: Vec<Taken>,
+}
+
+/// A node that was taken.
+#[derive(Clone, Debug)]
+struct Taken {
+    instance: String,
+    /// `None` for a batch of several nodes.
+    begin: Option<Begin>,
+    nodes: usize,
+    stage: Stage,
+}
+
+/// How far a node is that was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// No plan has seen it yet.
+    Unseen(Instant),
+    /// The latest plan saw it: it counts there.
+    Seen,
+    /// It is gone, and its replacement is missing: it counts there, but in no zone.
+    Gone,
+}
+
+/// What is used of a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Used {
+    /// How many nodes are unavailable, or stand by.
+    pub nodes: usize,
+    /// How many may be.
+    pub limit: usize,
+}
+
+impl Entry {
+    /// What the group adds to the sums: to all nodes, by zone, to those that stand by, and to those of unknown zones.
+    fn sums(&self) -> (ZoneUsage, BTreeMap<&str, ZoneUsage>, usize, usize) {
+        let NodeUsage { desired, unavailable, zones, surging, .. } = &self.usage;
+        let mut all = ZoneUsage { nodes: *desired, unavailable: *unavailable };
+        let mut by_zone: BTreeMap<&str, ZoneUsage> =
+            zones.iter().map(|(zone, usage)| (zone.as_str(), *usage)).collect();
+        let mut surging = *surging;
+        for taken in &self.taken {
+            let is_unseen = matches!(taken.stage, Stage::Unseen(_));
+            match &taken.begin {
+                Some(Begin::Surge) => surging += usize::from(is_unseen),
+                Some(Begin::Drain(zone)) => {
+                    all.unavailable += usize::from(is_unseen);
+                    by_zone.entry(zone).or_default().unavailable += usize::from(taken.stage != Stage::Seen);
+                }
+                None => all.unavailable += if is_unseen { taken.nodes } else { 0 },
+            }
+        }
+        (all, by_zone, surging, if self.is_unplanned { *unavailable } else { 0 })
+    }
+
+    /// Follows what was taken before in what a plan saw.
+    fn update(&mut self, usage: NodeUsage, now: Instant) {
+        let in_zones: usize = usage.zones.values().map(|zone| zone.unavailable).sum();
+        let mut missing = usage.unavailable.saturating_sub(in_zones);
+        // The latest first: it is the likeliest whose replacement is missing.
+        for taken in self.taken.iter_mut().rev() {
+            let is_seen = usage.taken.contains(&taken.instance);
+            taken.stage = match taken.stage {
+                _ if is_seen => Stage::Seen,
+                Stage::Unseen(since) => Stage::Unseen(since),
+                Stage::Seen | Stage::Gone => Stage::Gone,
+            };
+            if taken.stage == Stage::Gone {
+                let is_missing = missing > 0 && taken.begin.is_some();
+                missing -= usize::from(is_missing);
+                taken.nodes = usize::from(is_missing);
+            }
+        }
+        self.taken.retain(|taken| match taken.stage {
+            Stage::Unseen(since) => taken.instance != ANNOUNCED && now.duration_since(since) < UNSEEN_LIMIT,
+            Stage::Seen => true,
+            Stage::Gone => taken.nodes > 0,
+        });
+        self.usage = usage;
+        self.is_unplanned = false;
+    }
+}
+
+impl Ledger {
+    /// Adds a group that was not planned yet, with the nodes of its status. One that is known stays as it is.
+    pub(crate) fn expect(&mut self, key: &str, desired: usize, unavailable: usize) {
+        if !self.groups.contains_key(key) {
+            let usage = NodeUsage { desired, unavailable, ..NodeUsage::default() };
+            self.change(key, |entry| *entry = Entry { usage, is_unplanned: true, taken: vec![] });
+        }
+    }
+
+    /// Records what a plan saw of a group; `None` when it did not get to the nodes, so that those of before count.
+    pub(crate) fn record(&mut self, key: &str, usage: Option<NodeUsage>, now: Instant) {
+        match usage.as_ref().is_some_and(|usage| usage.is_waiting) {
+            true => _ = self.waiting.insert(key.to_owned()),
+            // A group that cannot go on must not keep the others from beginning.
+            false => _ = self.waiting.remove(key),
+        }
+        if let Some(usage) = usage {
+            self.change(key, |entry| entry.update(usage, now));
+        }
+    }
+
+    /// Records that a group will take a node as soon as it is planned with what it takes.
+    pub(crate) fn announce(&mut self, key: &str, now: Instant) {
+        let taken = Taken { instance: ANNOUNCED.to_owned(), begin: None, nodes: 1, stage: Stage::Unseen(now) };
+        self.change(key, |entry| entry.taken.push(taken));
+    }
+
+    /// Takes a node of a group, or with `None` its batch, as the latest plan has it. Returns whether the budget leaves it.
+    pub(crate) fn take(&mut self, budget: &Budget, key: &str, instance: Option<&str>, now: Instant) -> bool {
+        let Some(entry) = self.groups.get(key) else { return true };
+        let begin = instance.and_then(|instance| entry.usage.begins.get(instance)).cloned();
+        let name = instance.unwrap_or(BATCH);
+        let nodes = match (instance, &begin) {
+            (Some(_), Some(_)) => 1,
+            // It is taken for another reason, or is not available anyway.
+            (Some(_), None) => return true,
+            (None, _) => entry.usage.batch.unwrap_or_default(),
+        };
+        if nodes == 0 || entry.taken.iter().any(|taken| taken.instance == name) {
+            return true;
+        }
+        let is_left = match &begin {
+            Some(begin) => self.allowance(budget).is_none_or(|mut allowance| allowance.take(begin)),
+            None => self.leaves_batch(budget, nodes),
+        };
+        if is_left {
+            let taken = Taken { instance: name.to_owned(), begin, nodes, stage: Stage::Unseen(now) };
+            self.change(key, |entry| entry.taken.push(taken));
+        }
+        is_left
+    }
+
+    /// What the budget leaves; `None` when it limits nothing.
+    pub(crate) fn allowance(&self, budget: &Budget) -> Option<Allowance> {
+        let left = |used: Used| used.limit.saturating_sub(used.nodes);
+        budget.is_set().then(|| Allowance {
+            budget: budget.to_string(),
+            nodes: self.nodes(budget).map(left),
+            zones: budget.zone.map(|_| self.zones(budget).map(|(zone, used)| (zone.to_owned(), left(used))).collect()),
+            surge: self.surge(budget).map(left),
+        })
+    }
+
+    /// Whether the batch of a group would have to wait.
+    pub(crate) fn holds_batch(&self, budget: &Budget, key: &str) -> bool {
+        let Some(entry) = self.groups.get(key) else { return false };
+        let is_at_work = entry.usage.taken.contains(BATCH) || entry.taken.iter().any(|taken| taken.instance == BATCH);
+        entry.usage.batch.is_some_and(|nodes| !is_at_work && !self.leaves_batch(budget, nodes))
+    }
+
+    /// Whether a group that begins now would have to wait: groups that have begun go first.
+    pub(crate) fn is_used_up(&self, budget: &Budget, key: &str) -> bool {
+        let others_wait = self.waiting.iter().any(|waiting| waiting != key);
+        budget.is_set() && (others_wait || self.nodes(budget).is_some_and(|used| used.nodes >= used.limit))
+    }
+
+    /// Whether the group would take another node if the budget left one.
+    pub(crate) fn is_waiting(&self, key: &str) -> bool {
+        self.waiting.contains(key)
+    }
+
+    /// The groups that would take a node if the budget left one.
+    pub(crate) fn waiting(&self) -> &BTreeSet<String> {
+        &self.waiting
+    }
+
+    /// The groups that use most of it, with their number of nodes.
+    pub(crate) fn largest(&self, count: usize) -> Vec<(&str, usize)> {
+        let mut all: Vec<_> =
+            self.groups.iter().map(|(key, entry)| (key.as_str(), entry.sums().0.unavailable)).collect();
+        all.retain(|(_, nodes)| *nodes > 0);
+        all.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(b.0)));
+        all.truncate(count);
+        all
+    }
+
+    /// What is used of `budget.nodes`; `None` without it.
+    pub(crate) fn nodes(&self, budget: &Budget) -> Option<Used> {
+        budget.nodes.map(|amount| Used { nodes: self.all.unavailable, limit: limit(amount, self.all.nodes) })
+    }
+
+    /// What is used of `budget.zone`, by zone.
+    pub(crate) fn zones(&self, budget: &Budget) -> impl Iterator<Item = (&str, Used)> {
+        let zones = budget.zone.into_iter().flat_map(|amount| self.zones.iter().map(move |zone| (amount, zone)));
+        zones.map(|(amount, (zone, usage))| {
+            let nodes = usage.unavailable + self.unplaced;
+            (zone.as_str(), Used { nodes, limit: limit(amount, usage.nodes) })
+        })
+    }
+
+    /// What is used of `budget.surge`; `None` without it.
+    pub(crate) fn surge(&self, budget: &Budget) -> Option<Used> {
+        budget.surge.map(|limit| Used { nodes: self.surging, limit })
+    }
+
+    /// Whether any limit leaves a node.
+    pub(crate) fn leaves_any(&self, budget: &Budget) -> bool {
+        let leaves = |used: Used| used.nodes < used.limit;
+        let mut zones = self.zones(budget).peekable();
+        let in_zones = zones.peek().is_none() || zones.any(|(_, used)| leaves(used));
+        self.nodes(budget).is_none_or(leaves) && in_zones && self.surge(budget).is_none_or(leaves)
+    }
+
+    /// Drops a group that is gone.
+    pub(crate) fn forget(&mut self, key: &str) {
+        self.change(key, |entry| *entry = Entry::default());
+        self.groups.remove(key);
+        self.waiting.remove(key);
+    }
+
+    /// A batch that is larger than the budget goes when nothing else is unavailable.
+    fn leaves_batch(&self, budget: &Budget, nodes: usize) -> bool {
+        self.nodes(budget).is_none_or(|used| used.nodes == 0 || used.nodes + nodes <= used.limit)
+    }
+
+    fn change(&mut self, key: &str, change: impl FnOnce(&mut Entry)) {
+        let mut entry = self.groups.remove(key).unwrap_or_default();
+        self.add(&entry, |sum, part| sum.saturating_sub(part));
+        change(&mut entry);
+        self.add(&entry, usize::saturating_add);
+        self.zones.retain(|_, usage| usage.nodes + usage.unavailable > 0);
+        self.groups.insert(key.to_owned(), entry);
+    }
+
+    fn add(&mut self, entry: &Entry, add: impl Fn(usize, usize) -> usize) {
+        let (all, zones, surging, unplaced) = entry.sums();
+        let sum = |sum: ZoneUsage, part: ZoneUsage| ZoneUsage {
+            nodes: add(sum.nodes, part.nodes),
+            unavailable: add(sum.unavailable, part.unavailable),
+        };
+        self.all = sum(self.all, all);
+        for (zone, usage) in zones {
+            let known = self.zones.entry(zone.to_owned()).or_default();
+            *known = sum(*known, usage);
+        }
+        self.surging = add(self.surging, surging);
+        self.unplaced = add(self.unplaced, unplaced);
+    }
+}
+
+/// The limit of so many nodes: at least one, so that a small cluster gets on.
+fn limit(amount: Amount, nodes: usize) -> usize {
+    amount.of(nodes).max(1)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,254 @@
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn budget(nodes: Option<Amount>, zone: Option<Amount>, surge: Option<usize>) -> Budget {
+    Budget { nodes, zone, surge }
+}
+
+const ONE: Budget = Budget { nodes: Some(Amount::Number(1)), zone: None, surge: None };
+
+/// A group of so many available nodes in one zone, whose plan takes one of them.
+fn usage(nodes: usize, zone: &str, begins: &str) -> NodeUsage {
+    NodeUsage {
+        desired: nodes,
+        zones: [(zone.to_owned(), ZoneUsage { nodes, unavailable: 0 })].into(),
+        begins: [(begins.to_owned(), Begin::Drain(zone.to_owned()))].into(),
+        ..NodeUsage::default()
+    }
+}
+
+/// The same once a plan sees the node being drained.
+fn draining(nodes: usize, zone: &str, instance: &str) -> NodeUsage {
+    NodeUsage {
+        desired: nodes,
+        unavailable: 1,
+        zones: [(zone.to_owned(), ZoneUsage { nodes, unavailable: 1 })].into(),
+        taken: [instance.to_owned()].into(),
+        ..NodeUsage::default()
+    }
+}
+
+/// Two groups whose plans were made at the same time must not take the last node of the budget both.
+#[test]
+fn groups_that_are_reconciled_at_once_share_one_budget() {
+    let (mut ledger, now) = (Ledger::default(), Instant::now());
+    ledger.record("team/a", Some(usage(3, "a", "i-a")), now);
+    ledger.record("team/b", Some(usage(3, "a", "i-b")), now);
+    assert_eq!(ledger.allowance(&ONE).expect("a budget").nodes, Some(1), "each plan takes one");
+    assert!(ledger.take(&ONE, "team/a", Some("i-a"), now));
+    assert!(ledger.take(&ONE, "team/a", Some("i-a"), now), "the same node again");
+    assert!(!ledger.take(&ONE, "team/b", Some("i-b"), now), "the budget is used up");
+    // A stale cache still shows the node as available.
+    ledger.record("team/a", Some(usage(3, "a", "i-other")), now);
+    assert!(!ledger.take(&ONE, "team/b", Some("i-b"), now));
+    ledger.record("team/a", Some(draining(3, "a", "i-a")), now);
+    assert!(!ledger.take(&ONE, "team/b", Some("i-b"), now));
+    ledger.record("team/a", Some(usage(3, "a", "i-a2")), now);
+    assert!(ledger.take(&ONE, "team/b", Some("i-b"), now), "its replacement is available");
+}
+
+#[test]
+fn node_whose_cordon_failed_is_given_back() {
+    let (mut ledger, now) = (Ledger::default(), Instant::now());
+    ledger.record("team/a", Some(usage(3, "a", "i-a")), now);
+    ledger.record("team/b", Some(usage(3, "a", "i-b")), now);
+    assert!(ledger.take(&ONE, "team/a", Some("i-a"), now));
+    let later = now + UNSEEN_LIMIT;
+    ledger.record("team/a", Some(usage(3, "a", "i-a")), later);
+    assert!(ledger.take(&ONE, "team/b", Some("i-b"), later));
+}
+
+/// What others break counts, but a node that is not available is replaced at any time: otherwise it would stay broken.
+#[test]
+fn broken_nodes_count_and_are_replaced_all_the_same() {
+    let (mut ledger, now) = (Ledger::default(), Instant::now());
+    ledger.record("team/broken", Some(NodeUsage { desired: 3, unavailable: 2, ..NodeUsage::default() }), now);
+    ledger.record("team/b", Some(usage(3, "a", "i-b")), now);
+    let two = budget(Some(Amount::Number(2)), None, None);
+    assert!(!ledger.take(&two, "team/b", Some("i-b"), now));
+    assert!(ledger.take(&two, "team/broken", Some("i-not-ready"), now), "it is not among those that begin");
+    assert_eq!(ledger.largest(3), [("team/broken", 2)]);
+    ledger.forget("team/broken");
+    assert!(ledger.take(&two, "team/b", Some("i-b"), now));
+}
+
+#[test]
+fn small_cluster_gets_on_and_a_large_batch_goes_alone() {
+    let (mut ledger, now) = (Ledger::default(), Instant::now());
+    let percent = budget(Some(Amount::Percent(5)), Some(Amount::Percent(5)), None);
+    ledger.record("team/a", Some(usage(3, "a", "i-a")), now);
+    assert!(ledger.take(&percent, "team/a", Some("i-a"), now), "5 % of 3 nodes is one");
+    let batch = |taken: bool| NodeUsage {
+        desired: 9,
+        unavailable: if taken { 4 } else { 0 },
+        batch: Some(4),
+        taken: if taken { [BATCH.to_owned()].into() } else { BTreeSet::new() },
+        ..NodeUsage::default()
+    };
+    ledger.record("team/managed", Some(batch(false)), now);
+    assert!(ledger.holds_batch(&percent, "team/managed") && !ledger.take(&percent, "team/managed", None, now));
+    ledger.record("team/a", Some(usage(3, "a", "i-a2")), now + UNSEEN_LIMIT);
+    assert!(!ledger.holds_batch(&percent, "team/managed") && ledger.take(&percent, "team/managed", None, now));
+    assert!(!ledger.take(&percent, "team/a", Some("i-a2"), now));
+    ledger.record("team/managed", Some(batch(true)), now);
+    assert!(!ledger.holds_batch(&percent, "team/managed"), "it is at work");
+    assert!(!ledger.take(&percent, "team/a", Some("i-a2"), now));
+}
+
+/// After a restart of the controller, a node in mid-drain may be in any zone until its group is planned.
+#[test]
+fn zones_of_groups_that_were_not_planned_yet_are_unknown() {
+    let (mut ledger, now) = (Ledger::default(), Instant::now());
+    let one = budget(None, Some(Amount::Number(1)), None);
+    ledger.expect("team/a", 3, 1);
+    ledger.record("team/b", Some(usage(3, "b", "i-b")), now);
+    assert!(!ledger.take(&one, "team/b", Some("i-b"), now));
+    ledger.record("team/a", Some(draining(3, "a", "i-a")), now);
+    ledger.expect("team/a", 3, 3);
+    assert!(ledger.take(&one, "team/b", Some("i-b"), now), "it is in another zone");
+    ledger.record("team/c", Some(usage(3, "a", "i-c")), now);
+    assert!(!ledger.take(&one, "team/c", Some("i-c"), now));
+}
+
+/// Between the termination of a node and the launch of its replacement nothing of it is in the zone.
+#[test]
+fn missing_replacement_counts_in_the_zone_of_its_node() {
+    let (mut ledger, now) = (Ledger::default(), Instant::now());
+    let one = budget(None, Some(Amount::Number(1)), None);
+    ledger.record("team/a", Some(usage(3, "a", "i-a")), now);
+    ledger.record("team/c", Some(usage(3, "a", "i-c")), now);
+    assert!(ledger.take(&one, "team/a", Some("i-a"), now));
+    ledger.record("team/a", Some(draining(3, "a", "i-a")), now);
+    let mut gone = usage(2, "a", "i-a2");
+    (gone.desired, gone.unavailable) = (3, 1);
+    ledger.record("team/a", Some(gone), now);
+    assert!(!ledger.take(&one, "team/c", Some("i-c"), now));
+    ledger.record("team/a", Some(usage(3, "a", "i-a2")), now);
+    assert!(ledger.take(&one, "team/c", Some("i-c"), now));
+}
+
+#[test]
+fn nodes_that_stand_by_have_a_limit_of_their_own() {
+    let (mut ledger, now) = (Ledger::default(), Instant::now());
+    let one = budget(None, None, Some(1));
+    let surges = |instance: &str| {
+        let begins = [(instance.to_owned(), Begin::Surge)].into();
+        NodeUsage { desired: 3, begins, ..NodeUsage::default() }
+    };
+    ledger.record("team/a", Some(surges("i-a")), now);
+    ledger.record("team/b", Some(surges("i-b")), now);
+    assert!(ledger.take(&one, "team/a", Some("i-a"), now) && !ledger.take(&one, "team/b", Some("i-b"), now));
+    ledger.record("team/b", Some(usage(3, "a", "i-b")), now);
+    assert!(ledger.take(&one, "team/b", Some("i-b"), now), "a drain has another limit");
+}
+
+/// Groups that have begun go first: half-rotated groups help nobody. One that cannot go on holds nobody back.
+#[test]
+fn groups_begin_after_those_that_wait() {
+    let (mut ledger, now) = (Ledger::default(), Instant::now());
+    let two = budget(Some(Amount::Number(2)), None, None);
+    assert!(!ledger.is_used_up(&two, "team/b"));
+    ledger.record("team/a", Some(NodeUsage { is_waiting: true, ..usage(9, "a", "i-a") }), now);
+    assert!(ledger.is_used_up(&two, "team/b") && !ledger.is_used_up(&two, "team/a"));
+    assert!(!ledger.is_used_up(&Budget::default(), "team/b"), "there is no budget");
+    ledger.record("team/a", None, now);
+    assert!(!ledger.is_used_up(&two, "team/b"), "its plan did not get to its nodes");
+    ledger.announce("team/b", now);
+    ledger.announce("team/c", now);
+    assert!(ledger.is_used_up(&two, "team/d"), "two groups are about to begin");
+    ledger.record("team/b", Some(usage(3, "a", "i-b")), now);
+    assert!(!ledger.is_used_up(&two, "team/d"), "the node that it begins counts when it takes it");
+}
+
+/// What happens to one of the groups.
+#[derive(Clone, Debug)]
+enum Act {
+    /// Its plan sees its nodes.
+    Plan(usize),
+    /// It takes the node that its latest plan begins.
+    Take(usize),
+    /// The oldest of its drained nodes is replaced.
+    Replace(usize),
+    Wait(u64),
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        3 => (0..4usize).prop_map(Act::Plan),
+        3 => (0..4usize).prop_map(Act::Take),
+        1 => (0..4usize).prop_map(Act::Replace),
+        1 => (0..90u64).prop_map(Act::Wait),
+    ]
+}
+
+#[derive(Default)]
+struct Group {
+    /// The zone of each node, and whether it is being drained.
+    nodes: Vec<(String, String, bool)>,
+    made: usize,
+}
+
+proptest! {
+    /// Neither the fleet nor a zone has more nodes in drain than the budget allows, whatever order the groups are planned in.
+    #[test]
+    fn budget_is_never_exceeded(
+        acts in proptest::collection::vec(act(), 1..120),
+        nodes in proptest::option::of(1..4usize),
+        zone in proptest::option::of(1..3usize),
+    ) {
+        let budget = budget(nodes.map(Amount::Number), zone.map(Amount::Number), None);
+        let (mut ledger, mut now) = (Ledger::default(), Instant::now());
+        let zones = ["a", "b"];
+        let mut groups: Vec<Group> = (0..4).map(|_| Group::default()).collect();
+        for (index, group) in groups.iter_mut().enumerate() {
+            group.nodes = (0..4).map(|n| (format!("i-{index}-{n}"), zones[n % 2].to_owned(), false)).collect();
+            group.made = 4;
+        }
+        for act in acts {
+            match act {
+                Act::Wait(seconds) => now += Duration::from_secs(seconds),
+                Act::Plan(index) => {
+                    let mut usage = NodeUsage { desired: 4, ..NodeUsage::default() };
+                    for (instance, zone, drains) in &groups[index].nodes {
+                        let found = usage.zones.entry(zone.clone()).or_default();
+                        found.nodes += 1;
+                        found.unavailable += usize::from(*drains);
+                        usage.unavailable += usize::from(*drains);
+                        match drains {
+                            true => _ = usage.taken.insert(instance.clone()),
+                            false => _ = usage.begins.insert(instance.clone(), Begin::Drain(zone.clone())),
+                        }
+                    }
+                    ledger.record(&format!("g{index}"), Some(usage), now);
+                }
+                Act::Take(index) => {
+                    let free = groups[index].nodes.iter().position(|(_, _, drains)| !drains);
+                    let Some(free) = free else { continue };
+                    let key = format!("g{index}");
+                    // A node that no plan began yet is not taken.
+                    let instance = groups[index].nodes[free].0.clone();
+                    let begins = ledger.groups.get(&key).is_some_and(|entry| entry.usage.begins.contains_key(&instance));
+                    if begins && ledger.take(&budget, &key, Some(&instance), now) {
+                        groups[index].nodes[free].2 = true;
+                    }
+                }
+                Act::Replace(index) => {
+                    let group = &mut groups[index];
+                    if let Some(drained) = group.nodes.iter().position(|(_, _, drains)| *drains) {
+                        group.made += 1;
+                        group.nodes[drained] = (format!("i-{index}-{}", group.made), group.nodes[drained].1.clone(), false);
+                    }
+                }
+            }
+            let drains = |zone: Option<&str>| {
+                let all = groups.iter().flat_map(|group| &group.nodes);
+                all.filter(|(_, found, drains)| *drains && zone.is_none_or(|zone| zone == found)).count()
+            };
+            prop_assert!(nodes.is_none_or(|limit| drains(None) <= limit));
+            prop_assert!(zone.is_none_or(|limit| zones.iter().all(|zone| drains(Some(zone)) <= limit)));
+        }
+    }
+}
