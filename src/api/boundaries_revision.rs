@@ -71,7 +71,7 @@ use super::revision_status::{BoundariesRevisionStatus, RolloutOrders};
     )
 )]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("self.number == oldSelf.number && self.hash == oldSelf.hash && self.data == oldSelf.data && self.from == oldSelf.from").message("a revision cannot be changed, but for its orders; change the ConfigMap instance-manager"))]
+#[x_kube(validation = Rule::new("self.number == oldSelf.number && self.hash == oldSelf.hash && self.data == oldSelf.data && self.from == oldSelf.from && has(self.images) == has(oldSelf.images) && (!has(self.images) || self.images == oldSelf.images)").message("a revision cannot be changed, but for its orders; change the ConfigMap instance-manager"))]
 pub struct BoundariesRevisionSpec {
     /// Order of arrival, from 1. The name of the object is r and this number.
     #[schemars(range(min = 1))]
@@ -82,6 +82,11 @@ pub struct BoundariesRevisionSpec {
     /// The keys of the ConfigMap that the controller reads: boundaries, defaults, conditionals, policy, rollout. Each text
     /// has at most 1 MiB.
     pub data: BTreeMap<String, String>,
+    /// AMI IDs that image aliases stand for, such as amazonlinux2023/x86_64/recommended. A new image of AWS is a revision
+    /// with the same data.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 500))]
+    pub images: BTreeMap<String, String>,
     /// Where the content came from.
     pub from: RevisionSource,
     /// What people order about the roll-out of this revision.
@@ -117,6 +122,7 @@ impl fmt::Debug for BoundariesRevisionSpec {
         f.debug_struct("BoundariesRevisionSpec")
             .field("number", &self.number)
             .field("hash", &self.hash)
+            .field("images", &self.images)
             .field("from", &self.from)
             .finish_non_exhaustive()
     }

@@ -1,5 +1,7 @@
 //! Orders of people about the roll-out of a revision of the boundaries, and its status.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -64,6 +66,9 @@ pub struct BoundariesRevisionStatus {
     /// The first groups that do not have the revision although their wave is open or passed, with the reason.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub behind: Vec<GroupBehind>,
+    /// AMI IDs of image aliases that groups first met under this revision.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "BTreeMap::is_empty")]
+    pub images: BTreeMap<String, String>,
     /// What is used of the budget of the key `rollout`, while groups wait for it.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub budget: Option<RolloutBudget>,

@@ -15,7 +15,7 @@ use crate::api::InstanceGroup;
 use crate::api::names::annotation;
 use crate::api::{has_resources, held_nodes};
 use crate::auth::aws_auth::MapRoles;
-use crate::boundaries::active::{ActiveBoundaries, BoundariesCell};
+use crate::boundaries::active::BoundariesCell;
 use crate::boundaries::{NamespaceUsage, QuotaClaim, QuotaRequest};
 use crate::controller::planner::{GroupContext, Planner};
 use crate::controller::queue::QueuedGroups;
@@ -24,6 +24,7 @@ use crate::index::groups::GroupIndex;
 use crate::index::rollout::RolloutState;
 use crate::index::spot::Recommendations;
 use crate::lock::{Locks, is_locked};
+use crate::rollout::Stored;
 use crate::util::lookup::Lookup;
 
 /// Whether `group` takes precedence in a namespace quota: older groups count first.
@@ -141,9 +142,10 @@ impl Stores {
         &self,
         group: &InstanceGroup,
         planner: &Planner,
-        content: &Arc<ActiveBoundaries>,
+        content: &Stored,
     ) -> GroupContext {
-        let mut context = GroupContext { active_boundaries: content.clone(), ..self.cached_context(group) };
+        let (active_boundaries, images) = (content.active.clone(), Some(content.images.clone()));
+        let mut context = GroupContext { active_boundaries, images, ..self.cached_context(group) };
         context.quota_request = has_quota(group, &context)
             .then(|| self.quota_grants.forecast(|granted| self.quota_request(group, planner, &context, granted)));
         context
@@ -158,6 +160,7 @@ impl Stores {
             namespace_annotations: annotations,
             hold: None,
             allowance: None,
+            images: None,
             active_boundaries: self.boundaries.get(),
             map_roles: self.map_roles(),
             group_index: self.group_index.clone(),

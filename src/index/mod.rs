@@ -6,6 +6,7 @@ pub(crate) mod departures;
 pub(crate) mod drain_clocks;
 pub mod groups;
 pub(crate) mod holds;
+pub(crate) mod image_aliases;
 pub(crate) mod nodes;
 pub(crate) mod process_state;
 pub(crate) mod profile_queue;

@@ -15,12 +15,15 @@ use super::drain_clocks::DrainClocks;
 use super::holds::{Answer, Holds, Permission};
 use super::refusals::{PassResult, Refusals};
 use super::write_memory::WriteMemory;
+use crate::index::image_aliases::ImageAliases;
 use crate::plan::{Refusal, Write};
 
 /// Clocks and counters by group and by node.
 #[derive(Default)]
 pub struct ProcessState {
     inner: Mutex<Inner>,
+    /// The image aliases that groups use.
+    pub(crate) image_aliases: ImageAliases,
 }
 
 #[derive(Default)]

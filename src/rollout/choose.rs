@@ -179,7 +179,7 @@ fn choose_behind(input: &ChoiceInput, own: Stored) -> Choice {
     if let Some(wait) = order_against(input) {
         return keep(Some(own), Some(wait), None);
     }
-    if view.is_way_back() || previous.is_some_and(|previous| previous.hash == view.target.hash) {
+    if view.is_way_back() || previous.is_some_and(|previous| previous.content == view.target.content) {
         return take(input, view.target.clone(), TakeReason::WayBack);
     }
     let is_assessing = view.phase() == RolloutPhase::Assessing;
@@ -242,7 +242,7 @@ fn order_against(input: &ChoiceInput) -> Option<Wait> {
     let refused = group.record().filter(|record| record.refused.as_ref() == Some(target) && !retried(record));
     let (reason, message) = match view.phase() {
         RolloutPhase::Returning | RolloutPhase::Aborted => {
-            (WaitReason::TakenBack, format!("{target} was taken back; revert it in the ConfigMap"))
+            (WaitReason::TakenBack, format!("{target} was taken back; {}", view.remedy_of_return()))
         }
         _ if view.orders.without.iter().any(|key| key == group.key) => {
             (WaitReason::LeftOut, format!("an order of {target} leaves the group out (orders.without)"))

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::change::describe_change;
+use super::images::{carried, identity};
 use crate::api::{BoundariesRevision, BoundariesRevisionSpec, RevisionSource, RolloutPhase};
 use crate::boundaries::{CONFIG_MAP_KEYS, DEFAULT_HISTORY, ROLLOUT_KEY, content_hash};
 
@@ -58,7 +59,7 @@ pub(crate) fn next_step(
     let sorted = sorted(stored);
     let newest = sorted.last();
     let hash = content_hash(current.data);
-    if newest.is_some_and(|newest| newest.spec.hash == hash) {
+    if newest.is_some_and(|newest| has_texts(newest, &hash)) {
         return surplus(&sorted, history);
     }
     let first = before.filter(|before| newest.is_none() && content_hash(before) != hash);
@@ -70,19 +71,28 @@ pub(crate) fn next_step(
         let change = describe_change(&newest.spec.data, data);
         from.change = if change.is_empty() { "no value; the text alone".to_owned() } else { change };
     }
+    let (name, number) = next_name(stored);
+    let images = carried(&sorted, data);
+    let hash = identity(&content_hash(data), &images);
+    let spec =
+        BoundariesRevisionSpec { number, hash, data: known_keys(data), images, from, orders: Default::default() };
+    let mut revision = BoundariesRevision::new(&name, spec);
+    revision.metadata.namespace = Some(namespace.to_owned());
+    Some(HistoryStep::Create(Box::new(revision)))
+}
+
+/// The name and the number of the next revision.
+pub(super) fn next_name(stored: &[BoundariesRevision]) -> (String, i64) {
     // A name may be taken by an object that the controller did not make, whatever its spec says.
     let taken = stored.iter().flat_map(|revision| [Some(revision.spec.number), number_in_name(revision)]).flatten();
     let number = taken.max().unwrap_or_default() + 1;
-    let spec = BoundariesRevisionSpec {
-        number,
-        hash: content_hash(data),
-        data: known_keys(data),
-        from,
-        orders: Default::default(),
-    };
-    let mut revision = BoundariesRevision::new(&format!("r{number}"), spec);
-    revision.metadata.namespace = Some(namespace.to_owned());
-    Some(HistoryStep::Create(Box::new(revision)))
+    (format!("r{number}"), number)
+}
+
+/// Whether a revision has the texts with this hash, whatever its image aliases stand for.
+pub(crate) fn has_texts(revision: &BoundariesRevision, hash: &str) -> bool {
+    let spec = &revision.spec;
+    if spec.images.is_empty() { spec.hash == hash } else { content_hash(&spec.data) == hash }
 }
 
 /// The revisions by number, oldest first. An object whose name is not that of its number is not one of the controller's.
@@ -124,7 +134,7 @@ pub(super) fn was_complete(revision: &BoundariesRevision) -> bool {
     }
 }
 
-fn known_keys(data: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+pub(super) fn known_keys(data: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let is_known = |key: &str| key == ROLLOUT_KEY || CONFIG_MAP_KEYS.contains(&key);
     let known = data.iter().filter(|(key, _)| is_known(key));
     known.map(|(key, text)| (key.clone(), text.clone())).collect()

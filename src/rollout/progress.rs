@@ -237,9 +237,7 @@ fn set_conditions(input: &ProgressInput, status: &mut BoundariesRevisionStatus, 
             let why = if why.is_empty() { "by order".to_owned() } else { why };
             (
                 "TakenBack",
-                format!(
-                    "{name} is in the ConfigMap and was taken back ({why}); {stable} is in force: revert the ConfigMap"
-                ),
+                format!("{name} was taken back ({why}), and {stable} is in force; {}", input.view.remedy_of_return()),
             )
         }
         _ => ("NotHalted", String::new()),

@@ -10,9 +10,10 @@ use crate::api::{
     BoundariesRevision, BoundariesRevisionStatus, RevisionSource, RolloutOrders, RolloutPhase, WaveState,
 };
 use crate::boundaries::active::{ActiveBoundaries, BoundariesSource};
-use crate::boundaries::{Boundaries, ROLLOUT_KEY, RolloutPolicy, Wave};
+use crate::boundaries::{Boundaries, ROLLOUT_KEY, RolloutPolicy, Wave, content_hash};
 
-use super::history::{Current, History, HistoryStep, next_step, sorted, was_complete};
+use super::history::{Current, History, HistoryStep, has_texts, next_step, sorted, was_complete};
+use super::images::{Images, identity, images_by_name, own_images};
 
 /// A stored revision, parsed.
 #[derive(Clone, Debug)]
@@ -25,6 +26,12 @@ pub(crate) struct Stored {
     pub hash: String,
     /// The content.
     pub active: Arc<ActiveBoundaries>,
+    /// What image aliases stand for.
+    pub images: Arc<Images>,
+    /// Identity of the texts and of all images that it knows, those included that were first met under it.
+    pub content: String,
+    /// Identity of the texts.
+    pub texts: String,
 }
 
 /// The roll-out under way, or the one that ended last.
@@ -68,7 +75,8 @@ impl RolloutView {
         cluster: Option<&str>,
     ) -> Option<Self> {
         let sorted = sorted(revisions);
-        let object = sorted.iter().rev().find(|revision| revision.spec.hash == active.revision)?;
+        let object = sorted.iter().rev().find(|revision| has_texts(revision, &active.revision))?;
+        let images = images_by_name(&sorted);
         let status = object.status.clone().unwrap_or_default();
         let (policy, is_kept_policy) = match active.boundaries.as_ref().and_then(|found| found.rollout.clone()) {
             Some(policy) => (policy, false),
@@ -83,9 +91,24 @@ impl RolloutView {
                 None => parse(revision)?,
             };
             let name = revision.metadata.name.clone().unwrap_or_default();
-            Some(Stored { name, number: revision.spec.number, hash: hash.clone(), active: content })
+            let images = images.get(&name).cloned().unwrap_or_default();
+            let (texts, own) = (content_hash(&revision.spec.data), own_images(revision));
+            Some(Stored {
+                name,
+                number: revision.spec.number,
+                hash: hash.clone(),
+                active: content,
+                images,
+                content: identity(&texts, &own),
+                texts,
+            })
         };
-        let target = Stored { active: active.clone(), ..parsed(object)? };
+        let mut target = parsed(object)?;
+        target.active = match target.hash == active.revision {
+            true => active.clone(),
+            // A group's status names the texts together with the images.
+            false => Arc::new(ActiveBoundaries { revision: target.hash.clone(), ..(**active).clone() }),
+        };
         let older = sorted.iter().rev().filter(|revision| revision.spec.number < target.number);
         let stable = older.clone().filter(|revision| was_complete(revision)).find_map(|revision| parsed(revision));
         let was_under_way = |revision: &&&BoundariesRevision| match &revision.status {
@@ -152,7 +175,20 @@ impl RolloutView {
     /// Whether groups take the target as soon as it is known to be another one than theirs: it has no predecessor, or it
     /// has the content that was complete before, which makes it a way back.
     pub(crate) fn is_way_back(&self) -> bool {
-        self.stable.as_ref().is_none_or(|stable| stable.hash == self.target.hash)
+        self.stable.as_ref().is_none_or(|stable| stable.content == self.target.content)
+    }
+
+    /// Whether the target differs from what was complete before only in what image aliases stand for.
+    pub(crate) fn is_image_change(&self) -> bool {
+        self.stable.as_ref().is_some_and(|stable| stable.texts == self.target.texts) && !self.is_way_back()
+    }
+
+    /// What a person does about a target that was taken back.
+    pub(crate) fn remedy_of_return(&self) -> &'static str {
+        match self.is_image_change() {
+            true => "name an AMI in the ConfigMap, or wait for the next image of AWS",
+            false => "revert the ConfigMap",
+        }
     }
 
     /// The state of the wave at `index`. One that was open before the policy was edited waits for a wave that is before it now.
@@ -191,7 +227,7 @@ fn kept_policy(revision: &BoundariesRevision) -> Option<Arc<RolloutPolicy>> {
 
 fn parse(revision: &BoundariesRevision) -> Option<Arc<ActiveBoundaries>> {
     let (boundaries, _) = Boundaries::parse(&revision.spec.data).ok()?;
-    let revision = boundaries.revision();
+    let revision = revision.spec.hash.clone();
     let source = BoundariesSource::Live;
     Some(Arc::new(ActiveBoundaries { boundaries: Some(Arc::new(boundaries)), revision, source, warnings: vec![] }))
 }

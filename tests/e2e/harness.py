@@ -78,7 +78,7 @@ class Cloud(support.Cloud):
         with _MAKING_CLIENTS:
             return _aws_client(service, self["aws_endpoint"], self["region"], key)
 
-    def control(self, method, name, **body):
+    def control(self, method, name, /, **body):
         """Asks the simulator's control endpoint, see localcloud/aws/control.py."""
         answer = support.session().request(method, f"{self['control']}/{name}", json=body, timeout=60)
         assert answer.ok, answer.text

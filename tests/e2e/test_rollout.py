@@ -340,6 +340,44 @@ def test_the_budget_holds_over_all_groups_and_says_who_uses_it_up(make_fleet):
     assert logs.max_unavailable_seen(cloud.aws_events(), cloud.audit(), *names) == 1
 
 
+def publish(cloud, image):
+    """AWS publishes an image: it is the recommended one of Amazon Linux 2023 from now on."""
+    version = cloud.boto("eks").describe_cluster(name=cloud["cluster_name"])["cluster"]["version"]
+    path = f"/aws/service/eks/optimized-ami/{version}/amazon-linux-2023/x86_64/standard/recommended/image_id"
+    cloud.control("POST", "ssm", name=path, value=image)
+
+
+@pytest.mark.private
+@pytest.mark.long
+def test_a_new_image_of_aws_reaches_groups_in_waves(make_fleet):
+    """`image: latest` of 9,000 tenants must not replace every node of the cluster on the day on which AWS publishes an image."""
+    fleet = make_fleet(policy(soak="40s"))
+    cloud, (canary, other, _) = fleet.cloud, fleet.groups
+    alias, mark = "amazon-linux-2023/x86_64/standard/recommended", cloud.log_position()
+    publish(cloud, fleet.old)
+    set_image(cloud, "latest")
+    found = wait_revision(cloud, lambda r: phase(r) == "Complete" and r["status"].get("images"), "the images of the revision")
+    assert found["status"]["images"] == {alias: fleet.old} and found["metadata"]["name"] == "r2"
+    assert fleet.settled(fleet.old), "the same image by another name replaces nothing"
+    publish(cloud, fleet.new)
+    found = wait_revision(cloud, lambda r: waves(r).get("canary") == "Soaking", "the soak of the canary")
+    assert (found["metadata"]["name"], found["spec"]["images"], found["spec"]["from"]["manager"]) == ("r3", {alias: fleet.new}, "AWS")
+    assert launched_images(canary) == {fleet.new}
+    # A group that waits launches the image that it has, also with a controller that is new.
+    fleet.controller.kill()
+    fleet.controller.start()
+    other.patch_spec(eks={"minSize": 3})
+    other.wait_ready(nodes=3)
+    assert launched_images(other) == {fleet.old}
+    assert waves(newest(cloud))["canary"] == "Soaking", "the soak was too short for this test"
+    other.wait(lambda _: fleet.settled(fleet.new), ROLLOUT, "the new image everywhere")
+    found = wait_revision(cloud, lambda r: phase(r) == "Complete", "the end of the roll-out")
+    rest = min(first_change(group, mark) for group in fleet.others)
+    assert found["status"]["waves"][0]["passed"][:19] <= rest and len(revisions(cloud)) == 3
+    shown = test_plan.run(cloud, "rollout", "history", "--revision", "3").stdout
+    assert f"image {alias}: {fleet.old} -> {fleet.new}" in shown and "by AWS" in shown, shown
+
+
 @pytest.mark.private
 def test_a_policy_needs_the_definition(own_cloud, start_controller, make_tenant):
     """An admin who asks for waves must not get all at once."""

@@ -225,7 +225,7 @@ impl ClusterSnapshot {
             Choice::Use { .. } => None,
         });
         let context = match taken {
-            Some(content) => stores.group_context_with(group, &self.planner, &content.active),
+            Some(content) => stores.group_context_with(group, &self.planner, content),
             None => stores.group_context(group, &self.planner),
         };
         let mut planning = self.planner.plan(group, &context, MAX_CACHE_AGE, now).await?;

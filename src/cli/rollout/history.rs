@@ -16,7 +16,7 @@ use crate::cli::args::{HistoryArgs, OutputFormat};
 use crate::cli::output::print;
 use crate::cli::table::table;
 use crate::k8s;
-use crate::rollout::{changes, sorted};
+use crate::rollout::{changes, has_texts, image_changes, sorted};
 use crate::util::escape::escape_control;
 
 /// Runs the command.
@@ -77,7 +77,7 @@ fn in_force(revisions: &[&BoundariesRevision], live: Option<&BTreeMap<String, St
     let why = match live.map(|live| (live, Boundaries::parse(live))) {
         None => Some("the ConfigMap instance-manager is missing".to_owned()),
         Some((_, Err(error))) => Some(format!("the ConfigMap instance-manager is invalid: {error}")),
-        Some((live, Ok(_))) if revisions.last().is_none_or(|newest| newest.spec.hash != content_hash(live)) => {
+        Some((live, Ok(_))) if revisions.last().is_none_or(|newest| !has_texts(newest, &content_hash(live))) => {
             Some("the controller has not stored the content of the ConfigMap instance-manager yet".to_owned())
         }
         Some((_, Ok(_))) => rollout,
@@ -115,7 +115,7 @@ fn describe(revision: &BoundariesRevision, before: Option<&BoundariesRevision>) 
         None => text += "\nthe revision before is not stored\n",
         Some(before) => {
             text += &format!("\nchanged from r{}:\n", before.spec.number);
-            for change in changes(&before.spec.data, &spec.data) {
+            for change in changes(&before.spec.data, &spec.data).into_iter().chain(image_changes(before, revision)) {
                 text += &format!("  {}\n", escape_control(&change));
             }
         }
@@ -170,7 +170,8 @@ mod tests {
         let data = data(image);
         let from =
             RevisionSource { manager: "argocd-controller".into(), change: change.into(), ..RevisionSource::default() };
-        let spec = BoundariesRevisionSpec { number, hash: content_hash(&data), data, from, orders: Default::default() };
+        let hash = content_hash(&data);
+        let spec = BoundariesRevisionSpec { number, hash, data, from, ..BoundariesRevisionSpec::default() };
         let mut revision = BoundariesRevision::new(&format!("r{number}"), spec);
         revision.metadata.creation_timestamp = serde_json::from_value(json!("2026-08-21T08:02:11Z")).ok();
         revision

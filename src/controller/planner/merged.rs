@@ -18,6 +18,7 @@ use crate::index::groups::GroupIndex;
 use crate::index::spot::Recommendations;
 use crate::plan::{Allowance, ConditionUpdate};
 use crate::provisioner::GroupId;
+use crate::rollout::Images;
 use crate::rollout::Wait;
 
 /// The cached state that the plan of one group depends on.
@@ -39,6 +40,8 @@ pub(crate) struct GroupContext {
     pub hold: Option<String>,
     /// How many nodes may be begun to be replaced; `None` for any number.
     pub allowance: Option<Allowance>,
+    /// What image aliases stand for; `None` where they stand for what AWS says now.
+    pub images: Option<Arc<Images>>,
     /// Recommendations about spot instances.
     pub recommendations: Arc<Recommendations>,
     /// Why the group does not take the newest revision of the boundaries now; `None` without a reason.

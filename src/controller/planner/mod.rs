@@ -206,6 +206,7 @@ impl Planner {
             process_state: &self.process_state,
             map_roles: &context.map_roles,
             group_index: &context.group_index,
+            images: context.images.as_deref(),
             max_cache_age,
             // The annotation reconcile-now asks for the present state.
             shared_max_cache_age: if max_cache_age.is_zero() { Duration::ZERO } else { resync_period.mul_f64(0.5) },

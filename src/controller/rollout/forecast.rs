@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
+use serde_json::Value;
 
 use super::decide::{Decided, namespace_texts};
 use crate::api::InstanceGroup;
@@ -50,8 +51,7 @@ async fn forecast(
     planner: &Planner,
     now: Timestamp,
 ) -> Forecast {
-    let with =
-        |content: &Stored| GroupContext { lock: None, ..stores.group_context_with(group, planner, &content.active) };
+    let with = |content: &Stored| GroupContext { lock: None, ..stores.group_context_with(group, planner, content) };
     let target = with(&view.target);
     if own.is_some_and(|own| has_same_effect(group, &with(own), &target)) {
         return Forecast::Untouched;
@@ -72,10 +72,17 @@ fn has_same_effect(group: &InstanceGroup, own: &GroupContext, target: &GroupCont
         (Ok((own_spec, _)), Ok((target_spec, _))) => {
             own_spec.spec == target_spec.spec
                 && own_spec.annotations == target_spec.annotations
+                && (own.images == target.images || !uses_alias(&target_spec.spec))
                 && policy(own) == policy(target)
         }
         _ => false,
     }
+}
+
+/// Whether the image of a merged spec is one that a revision decides.
+fn uses_alias(spec: &Value) -> bool {
+    let image = spec.pointer("/eks/configuration/image").and_then(Value::as_str).unwrap_or_default();
+    !image.to_ascii_lowercase().starts_with("ami-")
 }
 
 /// What a plan that was made with the target means.

@@ -4,6 +4,7 @@
 mod budget;
 mod decide;
 mod forecast;
+mod images;
 mod turn;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -21,12 +22,13 @@ pub(crate) use self::turn::{settle, take};
 use super::context::{Context, publish_event};
 use super::trigger::Trigger;
 use crate::api::{
-    BoundariesRevisionStatus, InstanceGroup, RolloutCounts, RolloutPhase, WaveState, WaveStatus, diff_merge_patch,
+    BoundariesRevision, BoundariesRevisionStatus, InstanceGroup, RolloutCounts, RolloutPhase, WaveState, WaveStatus,
+    diff_merge_patch,
 };
-use crate::boundaries::active::ActiveBoundaries;
+use crate::boundaries::active::{ActiveBoundaries, BoundariesSource};
 use crate::k8s::{EventTarget, KubeError};
 use crate::plan::Event;
-use crate::rollout::{Choice, ProgressInput, RolloutView, Survey, WaveSurvey, advance};
+use crate::rollout::{Choice, Images, ProgressInput, RolloutView, Survey, WaveSurvey, advance};
 
 /// How often counts alone are written. A change of a phase or a wave is written at once.
 const COUNT_INTERVAL: SignedDuration = SignedDuration::from_secs(30);
@@ -64,6 +66,8 @@ struct Memory {
     enqueued: HashSet<String>,
     /// Groups that a window, a freeze or an order held at the last look.
     held: HashSet<String>,
+    /// The image aliases that the last look found to stand for other images.
+    moved_images: Images,
     /// Whether it was reported that the ConfigMap has no policy any more.
     is_kept_policy_reported: bool,
     /// When the status was written last.
@@ -78,16 +82,29 @@ pub(crate) async fn refresh(
     ctx: &Context,
     active: &Arc<ActiveBoundaries>,
 ) -> Result<Option<Arc<RolloutView>>, KubeError> {
+    Ok(read(ctx, active).await?.0)
+}
+
+/// The view of the roll-out, with the stored revisions.
+async fn read(
+    ctx: &Context,
+    active: &Arc<ActiveBoundaries>,
+) -> Result<(Option<Arc<RolloutView>>, Vec<BoundariesRevision>), KubeError> {
     let stored = ctx.planner.kube.boundaries_revisions(&ctx.config_namespace).await?.unwrap_or_default();
     let known = ctx.stores.rollout.view();
     let cluster = ctx.planner.settings.cluster_name.as_deref();
     let view = RolloutView::new(&stored, active, known.as_deref(), cluster);
-    Ok(view.map(|view| Arc::new(if ctx.stores.is_config_map_locked() { view.locked() } else { view })))
+    if view.is_none() && active.source == BoundariesSource::Live && active.rollout().is_none() {
+        images::release(ctx, active, &stored).await?;
+    }
+    let view = view.map(|view| Arc::new(if ctx.stores.is_config_map_locked() { view.locked() } else { view }));
+    Ok((view, stored))
 }
 
 async fn follow(ctx: &Arc<Context>, trigger: &Trigger, memory: &mut Memory) -> Result<(), KubeError> {
     let active = ctx.stores.boundaries.get();
-    let Some(view) = refresh(ctx, &active).await? else {
+    let (view, stored) = read(ctx, &active).await?;
+    let Some(view) = view else {
         // The policy was removed, and the roll-out has ended.
         if active.rollout().is_none() {
             ctx.stores.rollout.set_view(None);
@@ -118,7 +135,7 @@ async fn follow(ctx: &Arc<Context>, trigger: &Trigger, memory: &mut Memory) -> R
         let since = memory.soaks.get(wave)?;
         SignedDuration::try_from(since.elapsed()).ok()
     };
-    let progress = advance(&ProgressInput {
+    let mut progress = advance(&ProgressInput {
         view: &view,
         survey: &survey,
         assessment_limit: ctx.planner.settings.timing.assessment_limit,
@@ -126,6 +143,8 @@ async fn follow(ctx: &Arc<Context>, trigger: &Trigger, memory: &mut Memory) -> R
         was_ready: &|wave| memory.ready.iter().any(|ready| ready == wave),
         now,
     });
+    images::add_first_met(ctx, &view, &mut progress.status.images);
+    images::follow(ctx, &view, &stored, &mut memory.moved_images).await?;
     memory.ready = progress.ready;
     memory.note_soaks(&view.status, &progress.status, now);
     let changed = is_transition(&view.status, &progress.status);

@@ -131,9 +131,9 @@ impl Stores {
                 (recorded.and_then(|hash| view.stored.get(hash)).cloned().or(view.stable.clone()), None, None)
             }
         };
-        context.active_boundaries = match content {
-            Some(content) => content.active,
-            None => missing_revision(waits.as_ref()),
+        (context.active_boundaries, context.images) = match content {
+            Some(content) => (content.active, Some(content.images)),
+            None => (missing_revision(waits.as_ref()), None),
         };
         match hold {
             Some(hold) if hold.gives_back => context.lock = context.lock.take().or(Some(hold.why)),

@@ -63,6 +63,7 @@ impl FakeCluster {
             process_state: &self.process_state,
             map_roles: &self.map_roles,
             group_index: &self.group_index,
+            images: None,
             max_cache_age: Duration::ZERO,
             shared_max_cache_age: Duration::ZERO,
             now: Timestamp::UNIX_EPOCH,

@@ -49,6 +49,8 @@ pub struct Observer<'a> {
     pub map_roles: &'a MapRoles,
     /// Index of what groups share: roles, and entries in aws-auth that the controller added.
     pub group_index: &'a GroupIndex,
+    /// What image aliases stand for; `None` where they stand for what AWS says now.
+    pub images: Option<&'a BTreeMap<String, String>>,
     /// Maximum age of a cached read.
     pub max_cache_age: Duration,
     /// Maximum age of a read that is shared between groups.

@@ -63,10 +63,13 @@ pub(crate) async fn references(o: &Observer<'_>, wanted: &DesiredSpec) -> Observ
     }
     let found = environment.instance_type.as_present();
     if let Some((architecture, accelerator)) = found.and_then(|t| Some((t.architecture()?.to_owned(), t.accelerator))) {
-        let parameter = |accelerator| image_parameter(wanted, &architecture, accelerator, &cluster.version);
-        environment.image = image(o, parameter(accelerator)).await?;
+        let parameter = |accelerator, version: &str| image_parameter(wanted, &architecture, accelerator, version);
+        // The alias has no version: an upgrade of the control plane changes what it stands for, as a new image does.
+        let alias = |accelerator| parameter(accelerator, ANY_VERSION).map(|parameter| image_alias(&parameter));
+        let both = |accelerator| parameter(accelerator, &cluster.version).zip(alias(accelerator));
+        environment.image = image(o, both(accelerator)).await?;
         if accelerator.is_some() && wanted.image == ImageSource::Latest {
-            environment.standard_image = image(o, parameter(None)).await?;
+            environment.standard_image = image(o, both(None)).await?;
         }
     }
     environment.cluster = Some(cluster);
@@ -130,10 +133,30 @@ fn allow_denied<T>(read: Result<Option<T>, AwsError>) -> ObserveResult<Lookup<T>
     }
 }
 
-/// Reads a public parameter.
-async fn image(o: &Observer<'_>, parameter: Option<String>) -> ObserveResult<Option<(String, Option<String>)>> {
-    let Some(parameter) = parameter else { return Ok(None) };
+/// Stands in an image alias for the version of the control plane.
+const ANY_VERSION: &str = "*";
+
+/// What people read of a parameter: the same for every version of the control plane.
+fn image_alias(parameter: &str) -> String {
+    let path = parameter.strip_prefix("/aws/service/").unwrap_or(parameter);
+    let path = path.strip_prefix("eks/optimized-ami/").unwrap_or(path);
+    path.strip_suffix("/image_id").unwrap_or(path).replace("*/", "").replace("-*", "")
+}
+
+/// What a public parameter says, or what the revision of the group says that the alias stands for.
+async fn image(
+    o: &Observer<'_>,
+    parameter_and_alias: Option<(String, String)>,
+) -> ObserveResult<Option<(String, Option<String>)>> {
+    let Some((parameter, alias)) = parameter_and_alias else { return Ok(None) };
+    let known = o.images.and_then(|images| images.get(&alias));
+    if let Some(image) = known {
+        o.process_state.image_aliases.note(&alias, &parameter);
+        return Ok(Some((parameter, Some(image.clone()))));
+    }
     let found = o.inventory.ssm_image(&parameter, o.shared_max_cache_age).await.map_err(ObserveError::Aws)?;
+    let first_met = |image| o.process_state.image_aliases.first_met(&alias, &parameter, image);
+    let found = if o.images.is_some() { found.map(first_met) } else { found };
     Ok(Some((parameter, found)))
 }
 
@@ -196,10 +219,14 @@ fn image_parameter(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::api::{InstanceGroup, InstanceGroupSpec, group_id};
+    use crate::aws::inventory::fake_aws::FakeAws;
     use crate::boundaries::{Boundaries, merge};
     use crate::provisioner::eks::desired::parse_with_errors;
+    use crate::provisioner::observe::fake::FakeCluster;
 
     fn parameter(family: &str, image: &str, architecture: &str, accelerator: Option<Accelerator>) -> Option<String> {
         let annotations = serde_json::json!({"instancemgr.keikoproj.io/os-family": family});
@@ -235,5 +262,45 @@ mod tests {
         assert_eq!(parameter("amazonlinux2", "latest", "arm64", nvidia), None, "AWS publishes none");
         let release = parameter("amazonlinux2023", "ssm://release-1", "x86_64", nvidia).expect("a parameter");
         assert!(release.ends_with("/standard/release-1"), "a release names its own variant: {release}");
+    }
+
+    /// An upgrade of the control plane must not look like another alias: its groups would leave their revision's image.
+    #[test]
+    fn alias_is_the_same_for_every_version_of_the_control_plane() {
+        for (parameter, alias) in [
+            (
+                "/aws/service/eks/optimized-ami/*/amazon-linux-2023/arm64/nvidia/recommended/image_id",
+                "amazon-linux-2023/arm64/nvidia/recommended",
+            ),
+            ("/aws/service/eks/optimized-ami/*/amazon-linux-2/recommended/image_id", "amazon-linux-2/recommended"),
+            (
+                "/aws/service/bottlerocket/aws-k8s-*-nvidia/arm64/latest/image_id",
+                "bottlerocket/aws-k8s-nvidia/arm64/latest",
+            ),
+            (
+                "/aws/service/ami-windows-latest/Windows_Server-2022-English-Core-EKS_Optimized-*/image_id",
+                "ami-windows-latest/Windows_Server-2022-English-Core-EKS_Optimized",
+            ),
+        ] {
+            assert_eq!(image_alias(parameter), alias);
+        }
+    }
+
+    /// What a revision says is not asked of AWS. What no revision says is the same for all groups until one does.
+    #[tokio::test]
+    async fn revision_decides_what_an_alias_stands_for() {
+        let aws = Arc::new(FakeAws::default());
+        aws.update(|state| _ = state.parameters.insert("/p".into(), "ami-2".into()));
+        let cluster = FakeCluster::new(&aws);
+        let read = async |images: Option<&BTreeMap<String, String>>| {
+            let observer = Observer { images, ..cluster.observer() };
+            image(&observer, Some(("/p".into(), "alias".into()))).await.expect("an answer").expect("an image").1
+        };
+        let pinned = BTreeMap::from([("alias".to_owned(), "ami-1".to_owned())]);
+        assert_eq!(read(Some(&pinned)).await.as_deref(), Some("ami-1"));
+        assert_eq!(read(Some(&BTreeMap::new())).await.as_deref(), Some("ami-2"), "it is met first");
+        aws.update(|state| _ = state.parameters.insert("/p".into(), "ami-3".into()));
+        assert_eq!(read(Some(&BTreeMap::new())).await.as_deref(), Some("ami-2"));
+        assert_eq!(read(None).await.as_deref(), Some("ami-3"), "without a policy AWS decides");
     }
 }

@@ -1,0 +1,85 @@
+//! Follows what image aliases stand for: a new image of AWS becomes a revision of its own, which reaches groups in waves.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+
+use crate::api::{BoundariesRevision, rfc3339};
+use crate::boundaries::active::ActiveBoundaries;
+use crate::controller::context::Context;
+use crate::k8s::KubeError;
+use crate::rollout::{Images, RolloutView, may_move_images, moved, with_images, without_images};
+
+/// Stores a revision when aliases stand for other images by now, and two reads in a row agree. `seen` is what the look
+/// before this one found.
+pub(super) async fn follow(
+    ctx: &Arc<Context>,
+    view: &RolloutView,
+    stored: &[BoundariesRevision],
+    seen: &mut Images,
+) -> Result<(), KubeError> {
+    if !may_move_images(stored, view) || !ctx.request_write() {
+        seen.clear();
+        return Ok(());
+    }
+    let found = moved(stored, view, &answers(ctx, !seen.is_empty()).await);
+    let is_confirmed = !found.is_empty() && found == *seen;
+    seen.clone_from(&found);
+    if !is_confirmed {
+        return Ok(());
+    }
+    let live = ctx.stores.config_map.lock().await.as_present().and_then(|live| live.data.clone()).unwrap_or_default();
+    let Some(revision) = with_images(stored, view, &found, &live, rfc3339(Timestamp::now())) else { return Ok(()) };
+    seen.clear();
+    create(ctx, &revision).await
+}
+
+/// What AWS says that the aliases stand for which groups use. What it does not answer is not known, and has not changed.
+async fn answers(ctx: &Context, is_repeated: bool) -> Images {
+    let settings = &ctx.planner.settings;
+    let max_age = match is_repeated {
+        true => settings.timing.poll_interval.unsigned_abs(),
+        false => settings.resync_period.mul_f64(0.5),
+    };
+    let parameters = ctx.planner.process_state.image_aliases.parameters();
+    let reads = parameters.into_iter().map(|(alias, parameter)| async move {
+        let image = ctx.planner.inventory.ssm_image(&parameter, max_age).await.ok().flatten()?;
+        Some((alias, image))
+    });
+    futures::future::join_all(reads).await.into_iter().flatten().collect()
+}
+
+/// Adds what aliases stood for when groups first met them under the target.
+pub(super) fn add_first_met(ctx: &Context, view: &RolloutView, images: &mut Images) {
+    let first = ctx.planner.process_state.image_aliases.first();
+    images.extend(first.into_iter().filter(|(alias, _)| !view.target.images.contains_key(alias)));
+}
+
+/// Without the key `rollout`, aliases stand for what AWS says at the time. That is stored, so that a later policy does not
+/// begin with images of before.
+pub(super) async fn release(
+    ctx: &Context,
+    active: &ActiveBoundaries,
+    stored: &[BoundariesRevision],
+) -> Result<(), KubeError> {
+    ctx.planner.process_state.image_aliases.clear();
+    match without_images(stored, &active.revision).filter(|_| ctx.request_write()) {
+        Some(revision) => create(ctx, &revision).await,
+        None => Ok(()),
+    }
+}
+
+async fn create(ctx: &Context, revision: &BoundariesRevision) -> Result<(), KubeError> {
+    let _turn = ctx.stores.revision_turn.lock().await;
+    match ctx.planner.kube.create_boundaries_revision(revision).await {
+        // Another writer took the name meanwhile.
+        Err(error) if error.is_conflict() => Ok(()),
+        Ok(()) => {
+            let (name, change) = (revision.name_any(), &revision.spec.from.change);
+            tracing::info!(revision = %name, hash = %revision.spec.hash, "stored a revision of the boundaries: {change}");
+            Ok(())
+        }
+        other => other,
+    }
+}

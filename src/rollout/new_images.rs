@@ -1,0 +1,89 @@
+//! A new image of AWS is a revision like any other, so that it reaches the groups in waves.
+
+use std::collections::BTreeMap;
+
+use super::history::{has_texts, known_keys, next_name, sorted};
+use super::images::{Images, carried, describe, identity, is_taken_back, own_images};
+use super::view::RolloutView;
+use crate::api::{BoundariesRevision, BoundariesRevisionSpec, RevisionSource, RolloutPhase};
+use crate::boundaries::{ROLLOUT_KEY, content_hash};
+
+/// Whether a new image may become a revision now: not while a roll-out is under way, which it would begin anew, and not
+/// while texts of the ConfigMap are taken back, which it would bring again.
+pub(crate) fn may_move_images(stored: &[BoundariesRevision], view: &RolloutView) -> bool {
+    let is_newest =
+        sorted(stored).last().and_then(|newest| newest.metadata.name.clone()) == Some(view.target.name.clone());
+    let is_over = match view.phase() {
+        RolloutPhase::Complete => true,
+        RolloutPhase::Aborted => view.is_image_change(),
+        RolloutPhase::Assessing
+        | RolloutPhase::Rolling
+        | RolloutPhase::Halted
+        | RolloutPhase::Returning
+        | RolloutPhase::Superseded => false,
+    };
+    is_newest && is_over && !view.is_kept_policy && !view.orders.paused && view.config_problem.is_none()
+}
+
+/// The aliases that stand for another image by now than the target says. An image that was taken back is not tried again.
+pub(crate) fn moved(stored: &[BoundariesRevision], view: &RolloutView, answers: &Images) -> Images {
+    let refused = |alias: &str, image: &String| {
+        let taken_back = stored.iter().filter(|revision| is_taken_back(revision));
+        taken_back.into_iter().any(|revision| revision.spec.images.get(alias) == Some(image))
+    };
+    let target = &view.target.images;
+    let differs = |alias: &String, image: &String| target.get(alias).is_some_and(|known| known != image);
+    let moved = answers.iter().filter(|(alias, image)| differs(alias, image) && !refused(alias, image));
+    moved.map(|(alias, image)| (alias.clone(), image.clone())).collect()
+}
+
+/// The revision with the texts of the live ConfigMap in which some aliases stand for other images. `None` when the target
+/// is not stored, or has other texts.
+pub(crate) fn with_images(
+    stored: &[BoundariesRevision],
+    view: &RolloutView,
+    moved: &Images,
+    live: &BTreeMap<String, String>,
+    time: String,
+) -> Option<BoundariesRevision> {
+    let target = stored.iter().find(|revision| revision.metadata.name.as_ref() == Some(&view.target.name))?;
+    let data = Some(known_keys(live)).filter(|data| content_hash(data) == content_hash(&target.spec.data))?;
+    let mut images = carried(&sorted(stored), &data);
+    images.extend(moved.clone());
+    let known = |alias: &str| view.target.images.get(alias).map_or("none", String::as_str);
+    let changes = moved.iter().map(|(alias, image)| describe(alias, known(alias), image));
+    let from = RevisionSource {
+        manager: "AWS".into(),
+        time: Some(time),
+        change: changes.collect::<Vec<_>>().join(", "),
+        release: target.spec.from.release.clone(),
+        ..RevisionSource::default()
+    };
+    Some(next_revision(stored, target, data, images, from))
+}
+
+/// The revision with the texts of the newest one in which aliases stand for what AWS says at the time: there is no policy
+/// any more. `None` when that is so already.
+pub(crate) fn without_images(stored: &[BoundariesRevision], texts: &str) -> Option<BoundariesRevision> {
+    let sorted = sorted(stored);
+    let newest = sorted.last().filter(|newest| !own_images(newest).is_empty() && has_texts(newest, texts))?;
+    let change = "images follow their aliases at once, because the key rollout is gone".to_owned();
+    let mut data = newest.spec.data.clone();
+    data.remove(ROLLOUT_KEY);
+    Some(next_revision(stored, newest, data, Images::new(), RevisionSource { change, ..RevisionSource::default() }))
+}
+
+fn next_revision(
+    stored: &[BoundariesRevision],
+    like: &BoundariesRevision,
+    data: BTreeMap<String, String>,
+    images: Images,
+    from: RevisionSource,
+) -> BoundariesRevision {
+    let (name, number) = next_name(stored);
+    let hash = identity(&content_hash(&data), &images);
+    let spec = BoundariesRevisionSpec { number, hash, data, images, from, orders: Default::default() };
+    let mut revision = BoundariesRevision::new(&name, spec);
+    revision.metadata.namespace.clone_from(&like.metadata.namespace);
+    revision
+}

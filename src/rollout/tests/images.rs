@@ -1,0 +1,178 @@
+//! What image aliases stand for, from revision to revision.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use crate::api::{BoundariesRevision, RolloutPhase};
+use crate::boundaries::ROLLOUT_KEY;
+use crate::boundaries::active::select_active;
+use crate::rollout::{
+    Current, History, HistoryStep, Images, RolloutView, may_move_images, moved, next_step, with_images, without_images,
+};
+
+const ALIAS: &str = "amazon-linux-2023/x86_64/standard/recommended";
+
+fn data(instance_type: &str) -> BTreeMap<String, String> {
+    let defaults = format!("spec: {{eks: {{configuration: {{image: latest, instanceType: {instance_type}}}}}}}");
+    [("defaults".to_owned(), defaults), (ROLLOUT_KEY.to_owned(), "waves: [{name: all}]".to_owned())].into()
+}
+
+fn images(image: &str) -> Images {
+    [(ALIAS.to_owned(), image.to_owned())].into()
+}
+
+/// The stored revisions, and the texts of the ConfigMap.
+struct Cluster {
+    stored: Vec<BoundariesRevision>,
+    live: BTreeMap<String, String>,
+}
+
+impl Cluster {
+    /// The first revision is complete, and its groups met an image.
+    fn new() -> Self {
+        let mut cluster = Self { stored: vec![], live: data("a") };
+        cluster.store();
+        cluster.newest().status.get_or_insert_default().images = images("ami-1");
+        cluster.set_phase(RolloutPhase::Complete);
+        cluster
+    }
+
+    fn newest(&mut self) -> &mut BoundariesRevision {
+        self.stored.last_mut().expect("a revision")
+    }
+
+    fn add(&mut self, mut revision: BoundariesRevision) {
+        revision.metadata.resource_version = Some("1".into());
+        revision.metadata.creation_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+        self.stored.push(revision);
+    }
+
+    fn store(&mut self) {
+        let live = self.live.clone();
+        let current = Current { data: &live, from: Default::default() };
+        while let Some(HistoryStep::Create(revision)) =
+            next_step(&self.stored, None, &current, &History::default(), "im")
+        {
+            self.add(*revision);
+        }
+    }
+
+    fn set_phase(&mut self, phase: RolloutPhase) {
+        self.newest().status.get_or_insert_default().phase = Some(phase);
+    }
+
+    fn view(&self) -> RolloutView {
+        let active = Arc::new(select_active(Some(&self.live), None, true).0);
+        RolloutView::new(&self.stored, &active, None, None).expect("a roll-out")
+    }
+
+    /// AWS publishes an image, and the leader sees it.
+    fn publish(&mut self, image: &str) -> bool {
+        let view = self.view();
+        let found = moved(&self.stored, &view, &images(image));
+        let stores = may_move_images(&self.stored, &view) && !found.is_empty();
+        if stores {
+            let revision = with_images(&self.stored, &view, &found, &self.live, "2026-01-01T00:00:00Z".into());
+            self.add(revision.expect("a revision"));
+        }
+        stores
+    }
+}
+
+#[test]
+fn new_image_is_a_revision_of_the_same_texts() {
+    let mut cluster = Cluster::new();
+    assert!(!cluster.publish("ami-1"), "it is the image that groups have");
+    assert!(cluster.publish("ami-2"));
+    let view = cluster.view();
+    assert_eq!((view.target.name.as_str(), view.target.images[ALIAS].as_str()), ("r2", "ami-2"));
+    let stable = view.stable.clone().expect("r1");
+    assert_eq!((stable.name.as_str(), stable.images[ALIAS].as_str()), ("r1", "ami-1"), "groups that wait keep theirs");
+    assert_ne!(stable.hash, view.target.hash);
+    assert_eq!(view.target.active.revision, view.target.hash, "what the status of groups names");
+    assert!(view.is_image_change() && !view.is_way_back());
+    let from = &cluster.newest().spec.from;
+    assert_eq!(
+        (from.manager.as_str(), from.change.as_str()),
+        ("AWS", format!("image {ALIAS}: ami-1 -> ami-2").as_str())
+    );
+    assert!(!cluster.publish("ami-3"), "a roll-out that is under way is not begun anew");
+    cluster.set_phase(RolloutPhase::Complete);
+    assert!(cluster.publish("ami-3"));
+}
+
+/// An image that failed must not come again with the next poll, nor with the next change of the ConfigMap.
+#[test]
+fn image_that_was_taken_back_does_not_come_again() {
+    let mut cluster = Cluster::new();
+    assert!(cluster.publish("ami-2"));
+    cluster.set_phase(RolloutPhase::Aborted);
+    assert!(!cluster.publish("ami-2"));
+    assert_eq!(cluster.view().remedy_of_return(), "name an AMI in the ConfigMap, or wait for the next image of AWS");
+    cluster.live = data("b");
+    cluster.store();
+    assert_eq!(cluster.view().target.images[ALIAS], "ami-1");
+    cluster.set_phase(RolloutPhase::Complete);
+    assert!(!cluster.publish("ami-2"));
+    assert!(cluster.publish("ami-3"));
+}
+
+/// Texts that were taken back are in the ConfigMap still; a new image must not bring them to groups again.
+#[test]
+fn new_image_waits_until_texts_that_were_taken_back_are_reverted() {
+    let mut cluster = Cluster::new();
+    cluster.live = data("bad");
+    cluster.store();
+    cluster.set_phase(RolloutPhase::Aborted);
+    assert!(!cluster.publish("ami-2"));
+    assert_eq!(cluster.view().remedy_of_return(), "revert the ConfigMap");
+}
+
+/// The way back waits for no wave, so it must be known as one although the image was first met later.
+#[test]
+fn reverted_texts_with_the_same_images_are_a_way_back() {
+    let mut cluster = Cluster::new();
+    cluster.live = data("b");
+    cluster.store();
+    assert_eq!(cluster.view().target.images[ALIAS], "ami-1", "an edit of the ConfigMap keeps the images");
+    cluster.live = data("a");
+    cluster.store();
+    let view = cluster.view();
+    assert_eq!(view.target.name, "r3");
+    assert!(view.is_way_back());
+}
+
+/// A policy that comes back after months must not bring the images of before back.
+#[test]
+fn removed_policy_releases_the_images() {
+    let mut cluster = Cluster::new();
+    cluster.live.remove(ROLLOUT_KEY);
+    let texts = crate::boundaries::content_hash(&cluster.live);
+    let released = without_images(&cluster.stored, &texts).expect("a revision");
+    assert_eq!((released.spec.images.len(), released.spec.data.contains_key(ROLLOUT_KEY)), (0, false));
+    cluster.add(released);
+    assert!(without_images(&cluster.stored, &texts).is_none());
+    cluster.live = data("a");
+    cluster.store();
+    let view = cluster.view();
+    assert_eq!((view.target.name.as_str(), view.target.images.len()), ("r2", 0), "groups keep what they have by now");
+}
+
+/// A group that is behind, or meets an alias first, must get what the next newer revision says, and not what AWS says now.
+#[test]
+fn unknown_alias_stands_for_what_the_next_newer_revision_says() {
+    let mut cluster = Cluster::new();
+    cluster.newest().status.get_or_insert_default().images.clear();
+    cluster.live = data("b");
+    cluster.store();
+    cluster.newest().status.get_or_insert_default().images = images("ami-1");
+    cluster.set_phase(RolloutPhase::Complete);
+    assert!(cluster.publish("ami-2"));
+    let view = cluster.view();
+    let images: BTreeMap<&str, &str> =
+        view.stored.values().map(|stored| (stored.name.as_str(), stored.images[ALIAS].as_str())).collect();
+    assert_eq!(images, [("r1", "ami-1"), ("r2", "ami-1"), ("r3", "ami-2")].into());
+}
