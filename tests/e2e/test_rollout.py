@@ -363,6 +363,8 @@ def test_a_new_image_of_aws_reaches_groups_in_waves(make_fleet):
     found = wait_revision(cloud, lambda r: waves(r).get("canary") == "Soaking", "the soak of the canary")
     assert (found["metadata"]["name"], found["spec"]["images"], found["spec"]["from"]["manager"]) == ("r3", {alias: fleet.new}, "AWS")
     assert launched_images(canary) == {fleet.new}
+    answer = test_plan.planned(cloud, other.key)[1]["groups"][0]
+    assert answer["steps"] == [] and answer["rollout"]["revision"] == "r2" and answer["rollout"]["target"] == "r3", answer
     # A group that waits launches the image that it has, also with a controller that is new.
     fleet.controller.kill()
     fleet.controller.start()
