@@ -43,7 +43,7 @@ pub enum RolloutCommand {
     #[command(after_help = "Example:\n  instance-manager rollout approve 14 --wave general")]
     Approve(ApproveArgs),
     /// Take back a revision that all groups have. Without --yes, it only says what would happen.
-    #[command(after_help = "Example:\n  instance-manager rollout undo 3 --yes")]
+    #[command(after_help = "Examples:\n  instance-manager rollout undo\n  instance-manager rollout undo 3 --yes")]
     Undo(UndoArgs),
     /// Wait until a revision has reached all groups, or has passed a wave; for pipelines.
     ///
@@ -134,12 +134,16 @@ pub struct ApproveArgs {
 /// Take back a complete revision.
 #[derive(Clone, Debug, Args)]
 pub struct UndoArgs {
-    #[command(flatten)]
-    pub order: OrderArgs,
+    /// Number of the revision, as `rollout history` lists it: 3 or r3 [default: the newest]
+    #[arg(value_name = "REVISION", value_parser = parse_revision)]
+    pub revision: Option<i64>,
 
     /// Do it; without this flag, the command only says what would happen
     #[arg(long)]
     pub yes: bool,
+
+    #[command(flatten)]
+    pub revisions: RevisionsArgs,
 }
 
 /// Wait for a roll-out.

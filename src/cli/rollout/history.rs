@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
-use super::read::{missing, serialized, stored};
+use super::read::{missing, remedy, serialized, stored};
 use crate::api::names::CONFIG_MAP;
 use crate::api::{BoundariesRevision, RolloutPhase};
 use crate::boundaries::{Boundaries, content_hash};
@@ -70,7 +70,7 @@ fn in_force(revisions: &[&BoundariesRevision], live: Option<&BTreeMap<String, St
             Some(format!("{name} reaches the groups in waves: instance-manager rollout status")),
         ),
         (Some(RolloutPhase::Returning | RolloutPhase::Aborted), Some(stable)) => {
-            (Some(stable.spec.number), Some(format!("{name} was taken back; revert the ConfigMap instance-manager")))
+            (Some(stable.spec.number), newest.map(|newest| format!("{name} was taken back; {}", remedy(newest))))
         }
         _ => (newest.map(|newest| newest.spec.number), None),
     };
@@ -213,7 +213,7 @@ mod tests {
         for (phase, number, words) in [
             ("Rolling", 1, "r2 reaches the groups in waves"),
             ("Halted", 1, "r2 reaches the groups in waves"),
-            ("Aborted", 1, "r2 was taken back; revert"),
+            ("Aborted", 1, "r2 was taken back; the ConfigMap still holds it: revert it"),
             ("Complete", 2, "* is in force"),
         ] {
             let (first, mut second) = (revision(1, "ami-1", ""), revision(2, "ami-2", ""));

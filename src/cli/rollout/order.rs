@@ -8,9 +8,9 @@ use kube::api::{Api, Patch, PatchParams, ValidationDirective};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
-use super::read::{NO_ROLLOUT, find};
+use super::read::{NO_ROLLOUT, find, remedy};
 use crate::api::{BoundariesRevision, RolloutOrders, RolloutPhase};
-use crate::cli::args::{ApproveArgs, OrderArgs, SkipArgs, UndoArgs};
+use crate::cli::args::{ApproveArgs, OrderArgs, RevisionsArgs, SkipArgs, UndoArgs};
 use crate::cli::output::print;
 use crate::k8s::call;
 
@@ -50,17 +50,19 @@ pub(super) async fn abort(args: OrderArgs) -> anyhow::Result<ExitCode> {
     order(&args, |revision, _| {
         let name = revision.name_any();
         let stable = stable(revision)?;
-        let text = format!(
-            "{name} is taken back: every group returns to {stable}. The ConfigMap still holds {name}: revert it in Git"
-        );
+        let text = format!("{name} is taken back: every group returns to {stable}; {}", remedy(revision));
         Ok((json!({"aborted": true, "paused": false}), text))
     })
     .await
 }
 
 pub(super) async fn undo(args: UndoArgs) -> anyhow::Result<ExitCode> {
-    let is_confirmed = args.yes;
-    order(&args.order, |revision, _| {
+    let UndoArgs { revision, yes: is_confirmed, revisions } = args;
+    if revision.is_none() && is_confirmed {
+        // A newer one could come between the look and the order.
+        bail!("name the revision that --yes takes back; without --yes, the command shows the newest one");
+    }
+    order_for(&revisions, revision, |revision, _| {
         let name = revision.name_any();
         let stable = stable(revision)?;
         let groups = revision.status.as_ref().and_then(|status| status.groups).unwrap_or_default();
@@ -69,11 +71,8 @@ pub(super) async fn undo(args: UndoArgs) -> anyhow::Result<ExitCode> {
             groups.done, groups.in_place
         );
         match is_confirmed {
-            true => Ok((
-                json!({"aborted": true, "paused": false}),
-                format!("{effect}. The ConfigMap still holds {name}: revert it in Git"),
-            )),
-            false => Ok((json!({}), format!("{effect}: add --yes to do it"))),
+            true => Ok((json!({"aborted": true, "paused": false}), format!("{effect}; {}", remedy(revision)))),
+            false => Ok((json!({}), format!("{effect}; to do it: instance-manager rollout undo {name} --yes"))),
         }
     })
     .await
@@ -137,7 +136,16 @@ async fn order(
     args: &OrderArgs,
     decide: impl FnOnce(&BoundariesRevision, &RolloutOrders) -> anyhow::Result<(Value, String)>,
 ) -> anyhow::Result<ExitCode> {
-    let (client, revision) = find(&args.revisions, Some(args.revision)).await?;
+    order_for(&args.revisions, Some(args.revision), decide).await
+}
+
+/// The same for the revision with this number, or the newest one.
+async fn order_for(
+    revisions: &RevisionsArgs,
+    number: Option<i64>,
+    decide: impl FnOnce(&BoundariesRevision, &RolloutOrders) -> anyhow::Result<(Value, String)>,
+) -> anyhow::Result<ExitCode> {
+    let (client, revision) = find(revisions, number).await?;
     if phase(&revision).is_none() {
         bail!("{}: {NO_ROLLOUT}", revision.name_any());
     }

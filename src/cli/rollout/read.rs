@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::api::BoundariesRevision;
 use crate::cli::args::{OutputFormat, RevisionsArgs};
 use crate::cli::revisions::stored_revisions;
-use crate::rollout::sorted;
+use crate::rollout::{is_of_aws, sorted};
 
 /// The stored revisions.
 pub(super) async fn stored(client: Client, namespace: &str) -> anyhow::Result<Vec<BoundariesRevision>> {
@@ -32,6 +32,14 @@ pub(super) async fn find(args: &RevisionsArgs, number: Option<i64>) -> anyhow::R
 
 /// What is said of a revision without a roll-out.
 pub(super) const NO_ROLLOUT: &str = "every group took it at once, because the ConfigMap instance-manager has no key rollout; see Roll-outs in the documentation";
+
+/// What a person does about a revision that was taken back.
+pub(super) fn remedy(revision: &BoundariesRevision) -> &'static str {
+    match is_of_aws(revision) {
+        true => "name an AMI in the ConfigMap, or wait for the next image of AWS",
+        false => "the ConfigMap still holds it: revert it in Git",
+    }
+}
 
 /// Why a revision is not found.
 pub(super) fn missing(number: i64, revisions: &[&BoundariesRevision]) -> String {

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, ResourceExt};
 use serde_json::json;
 
-use super::read::{NO_ROLLOUT, find, serialized};
+use super::read::{NO_ROLLOUT, find, remedy, serialized};
 use crate::api::names::CONFIG_MAP;
 use crate::api::{BoundariesRevision, BoundariesRevisionStatus, RolloutPhase, WaveState, WaveStatus, rfc3339};
 use crate::boundaries::{Boundaries, ROLLOUT_KEY, RolloutPolicy};
@@ -130,8 +130,8 @@ fn state(revision: &BoundariesRevision, status: &BoundariesRevisionStatus, polic
             format!(": wave {} ({} of {count}) {what}", wave.name, index + 1)
         }
         (RolloutPhase::Rolling, None) => ": the last groups change".to_owned(),
-        (RolloutPhase::Returning, _) => format!(": groups return to {stable}; revert the ConfigMap"),
-        (RolloutPhase::Aborted, _) => format!(": groups are back on {stable}; revert the ConfigMap"),
+        (RolloutPhase::Returning, _) => format!(": groups return to {stable}; {}", remedy(revision)),
+        (RolloutPhase::Aborted, _) => format!(": groups are back on {stable}; {}", remedy(revision)),
         (RolloutPhase::Halted | RolloutPhase::Complete | RolloutPhase::Superseded, _) => String::new(),
     }
 }
