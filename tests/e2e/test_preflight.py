@@ -47,7 +47,7 @@ def test_preflight_checks_a_keiko_cluster_without_changing_it(own_cloud, unique)
     code, found = preflight(cloud, "--as", CONTROLLER)
     assert code == DONE
     assert [c["finding"] for area in ("kubernetes", "crd", "rights") for c in found[area]] == ["ok"] * 3
-    assert any("field manager manager wrote the status of 1 groups" in m for m in only(found["writers"], "note"))
+    assert any("field manager manager wrote the status of 1 group," in m for m in only(found["writers"], "note"))
     (message,) = only(found["groups"], "ok")
     assert message.startswith(f"{group.key}: adopted at template version 1") and "userData" in message
     assert "may do 10 of EC2's actions" in only(found["iam"], "ok")[0]
@@ -192,7 +192,7 @@ def test_groups_are_handed_back_only_when_they_are_settled(own_cloud, start_cont
     broken = tenant.group("broken", size=(1, 1), taints=harness.REPEATED_TAINTS)
     code, out, err = command(cloud, "release")
     assert code == SOMETHING and f"{broken.key}  skipped, because it cannot be read: InvalidSpec: " in out
-    assert "1 groups cannot be read" in err
+    assert "1 group cannot be read" in err
     broken.delete()
 
     # And forward again.

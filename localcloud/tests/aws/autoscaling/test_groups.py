@@ -282,4 +282,4 @@ def test_a_stopped_instance_is_replaced(aws, groups):
     wait_until(lambda: old not in [i["InstanceId"] for i in groups.show(group)["Instances"]], "the stopped instance to be replaced")
     groups.settle(group, 1)
     causes = [a["Cause"] for a in groups.activities(group) if a["Description"] == f"Terminating EC2 instance: {old}"]
-    assert len(causes) == 1 and "unhealthy" in causes[0]
+    assert len(causes) == 1 and "in response to an EC2 health check" in causes[0]
