@@ -103,6 +103,13 @@ impl RolloutState {
         })
     }
 
+    /// Records that a group takes no nodes for the roll-out now.
+    pub(crate) fn release(&self, key: &str) {
+        if self.budget().is_some() {
+            self.with_ledger(|ledger| ledger.release(key));
+        }
+    }
+
     /// Why a group may not begin to replace nodes now, although its wave is open.
     pub(crate) fn budget_used_up(&self, view: &RolloutView, key: &str) -> Option<String> {
         let budget = &view.policy.budget;

@@ -1,6 +1,6 @@
 //! Stored revisions of the boundaries.
 
-use kube::api::{Api, DeleteParams, ListParams, Patch, Preconditions};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions, ValidationDirective};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
@@ -31,6 +31,20 @@ pub(super) async fn list(client: &Client, namespace: &str) -> Result<Option<Vec<
 
 pub(super) async fn create(client: &Client, revision: &BoundariesRevision) -> Result<(), KubeError> {
     let (api, params) = (api(client, &revision.namespace().unwrap_or_default()), post_params());
+    if !revision.spec.images.is_empty() {
+        // The API server drops a field that an older definition does not have, and says nothing.
+        let params = PostParams { dry_run: true, ..params.clone() };
+        let stored = call("create", RESOURCE, api.create(&params, revision)).await?;
+        if stored.spec.images != revision.spec.images {
+            let message = "its definition has no spec.images: apply the CustomResourceDefinitions of this release";
+            return Err(KubeError::Invalid {
+                verb: "create",
+                resource: RESOURCE.into(),
+                message: message.to_owned(),
+                source: message.into(),
+            });
+        }
+    }
     call("create", RESOURCE, api.create(&params, revision)).await.map(drop)
 }
 
@@ -42,7 +56,9 @@ pub(super) async fn patch_status(
     status: Value,
 ) -> Result<(), KubeError> {
     let patch = Patch::Merge(json!({"metadata": {"resourceVersion": resource_version}, "status": status}));
-    let (api, params) = (api(client, namespace), patch_params());
+    // Otherwise a field that an older definition does not have would be written again and again.
+    let field_validation = Some(ValidationDirective::Strict);
+    let (api, params) = (api(client, namespace), PatchParams { field_validation, ..patch_params() });
     call("patch", "boundariesrevisions/status", api.patch_status(name, &params, &patch)).await.map(drop)
 }
 

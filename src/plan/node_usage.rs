@@ -23,8 +23,8 @@ pub struct NodeUsage {
     /// How many nodes a step takes at once that lets AWS, or the strategy `crd`, replace them; `None` where the controller
     /// takes them one by one.
     pub batch: Option<usize>,
-    /// Whether the plan would take another node if the budget left one.
-    pub is_waiting: bool,
+    /// How the plan would take further nodes if the budget left them.
+    pub waits_for: BTreeSet<Begin>,
 }
 
 /// The nodes of a group in one zone.
@@ -37,7 +37,7 @@ pub struct ZoneUsage {
 }
 
 /// How a plan takes a node.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Begin {
     /// It is drained, in this zone, and is unavailable from then on.
     Drain(String),

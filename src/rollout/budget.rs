@@ -19,8 +19,10 @@ const ANNOUNCED: &str = "announced";
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ledger {
     groups: HashMap<String, Entry>,
-    /// The groups that would take a node if the budget left one.
-    waiting: BTreeSet<String>,
+    /// The groups that would take a node if the budget left one, and how.
+    waiting: BTreeMap<String, BTreeSet<Begin>>,
+    /// The groups whose batch waits.
+    held: BTreeSet<String>,
     all: ZoneUsage,
     zones: BTreeMap<String, ZoneUsage>,
     surging: usize,
@@ -128,10 +130,10 @@ impl Ledger {
 
     /// Records what a plan saw of a group; `None` when it did not get to the nodes, so that those of before count.
     pub(crate) fn record(&mut self, key: &str, usage: Option<NodeUsage>, now: Instant) {
-        match usage.as_ref().is_some_and(|usage| usage.is_waiting) {
-            true => _ = self.waiting.insert(key.to_owned()),
+        match usage.as_ref().map(|usage| usage.waits_for.clone()).filter(|begins| !begins.is_empty()) {
+            Some(begins) => _ = self.waiting.insert(key.to_owned(), begins),
             // A group that cannot go on must not keep the others from beginning.
-            false => _ = self.waiting.remove(key),
+            None => _ = self.waiting.remove(key),
         }
         if let Some(usage) = usage {
             self.change(key, |entry| entry.update(usage, now));
@@ -180,27 +182,50 @@ impl Ledger {
         })
     }
 
-    /// Whether the batch of a group would have to wait.
-    pub(crate) fn holds_batch(&self, budget: &Budget, key: &str) -> bool {
+    /// Whether the batch of a group has to wait.
+    pub(crate) fn holds_batch(&mut self, budget: &Budget, key: &str) -> bool {
         let Some(entry) = self.groups.get(key) else { return false };
         let is_at_work = entry.usage.taken.contains(BATCH) || entry.taken.iter().any(|taken| taken.instance == BATCH);
-        entry.usage.batch.is_some_and(|nodes| !is_at_work && !self.leaves_batch(budget, nodes))
+        let holds = entry.usage.batch.is_some_and(|nodes| !is_at_work && !self.leaves_batch(budget, nodes));
+        match holds {
+            true => _ = self.held.insert(key.to_owned()),
+            false => _ = self.held.remove(key),
+        }
+        holds
+    }
+
+    /// Records that a group takes no nodes for the roll-out now, whatever it did before.
+    pub(crate) fn release(&mut self, key: &str) {
+        self.held.remove(key);
+        self.waiting.remove(key);
     }
 
     /// Whether a group that begins now would have to wait: groups that have begun go first.
     pub(crate) fn is_used_up(&self, budget: &Budget, key: &str) -> bool {
-        let others_wait = self.waiting.iter().any(|waiting| waiting != key);
+        let others_wait = self.waiting.keys().chain(&self.held).any(|waiting| waiting != key);
         budget.is_set() && (others_wait || self.nodes(budget).is_some_and(|used| used.nodes >= used.limit))
     }
 
-    /// Whether the group would take another node if the budget left one.
+    /// Whether the group would go on if the budget left nodes.
     pub(crate) fn is_waiting(&self, key: &str) -> bool {
-        self.waiting.contains(key)
+        self.waiting.contains_key(key) || self.held.contains(key)
     }
 
-    /// The groups that would take a node if the budget left one.
-    pub(crate) fn waiting(&self) -> &BTreeSet<String> {
-        &self.waiting
+    /// Whether any group would go on if the budget left nodes.
+    pub(crate) fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty() || !self.held.is_empty()
+    }
+
+    /// The groups that can go on, because the budget leaves what they wait for.
+    pub(crate) fn woken(&self, budget: &Budget) -> Vec<String> {
+        let allowance = self.allowance(budget);
+        let goes_on = |begins: &BTreeSet<Begin>| {
+            begins.iter().any(|begin| allowance.clone().is_none_or(|mut allowance| allowance.take(begin)))
+        };
+        let batch = |key: &&String| self.groups.get(*key).and_then(|entry| entry.usage.batch).unwrap_or_default();
+        let nodes = self.waiting.iter().filter(|(_, begins)| goes_on(begins)).map(|(key, _)| key);
+        let batches = self.held.iter().filter(|key| self.leaves_batch(budget, batch(key)));
+        nodes.chain(batches).cloned().collect()
     }
 
     /// The groups that use most of it, with their number of nodes.
@@ -232,19 +257,11 @@ impl Ledger {
         budget.surge.map(|limit| Used { nodes: self.surging, limit })
     }
 
-    /// Whether any limit leaves a node.
-    pub(crate) fn leaves_any(&self, budget: &Budget) -> bool {
-        let leaves = |used: Used| used.nodes < used.limit;
-        let mut zones = self.zones(budget).peekable();
-        let in_zones = zones.peek().is_none() || zones.any(|(_, used)| leaves(used));
-        self.nodes(budget).is_none_or(leaves) && in_zones && self.surge(budget).is_none_or(leaves)
-    }
-
     /// Drops a group that is gone.
     pub(crate) fn forget(&mut self, key: &str) {
         self.change(key, |entry| *entry = Entry::default());
         self.groups.remove(key);
-        self.waiting.remove(key);
+        self.release(key);
     }
 
     /// A batch that is larger than the budget goes when nothing else is unavailable.

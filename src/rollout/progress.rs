@@ -180,9 +180,6 @@ fn step_waves(input: &ProgressInput, waves: &mut [WaveStatus]) -> Vec<String> {
         if status.state == Some(WaveState::Open) && !is_urgent {
             status.why = view.wave_is_closed(wave, input.now);
         }
-        if status.state == Some(WaveState::Open) && status.why.is_none() && is_busy && input.survey.budget.is_some() {
-            status.why = Some(format!("{} leaves no node now", view.policy.budget));
-        }
         if status.state == Some(WaveState::Soaking) && has_soaked(input, wave, found, status) {
             ready.push(wave.name.clone());
         }

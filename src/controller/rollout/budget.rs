@@ -31,10 +31,9 @@ pub(super) fn expect_groups(ctx: &Context, view: &RolloutView) {
 /// The groups that go on, because the budget leaves nodes again.
 pub(super) fn woken(ctx: &Context, view: &RolloutView) -> Vec<String> {
     let budget = &view.policy.budget;
-    ctx.stores.rollout.with_ledger(|ledger| match ledger.leaves_any(budget) {
-        true => ledger.waiting().iter().take(MAX_WOKEN).cloned().collect(),
-        false => vec![],
-    })
+    let mut woken = ctx.stores.rollout.with_ledger(|ledger| ledger.woken(budget));
+    woken.truncate(MAX_WOKEN);
+    woken
 }
 
 /// What is used of the budget, while groups wait for it. Otherwise it is not written: the number of unavailable nodes of a
@@ -42,7 +41,7 @@ pub(super) fn woken(ctx: &Context, view: &RolloutView) -> Vec<String> {
 pub(super) fn status(ctx: &Context, view: &RolloutView, begins_wait: bool) -> Option<RolloutBudget> {
     let budget = &view.policy.budget;
     ctx.stores.rollout.with_ledger(|ledger| {
-        (begins_wait || !ledger.waiting().is_empty()).then(|| RolloutBudget {
+        (begins_wait || ledger.has_waiting()).then(|| RolloutBudget {
             limits: limits(ledger, budget),
             users: ledger.largest(MAX_USERS).into_iter().map(|(group, nodes)| user(group, nodes)).collect(),
         })

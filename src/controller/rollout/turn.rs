@@ -140,7 +140,11 @@ impl Stores {
             hold => context.hold = hold.map(|hold| hold.why),
         }
         context.revision_wait = waits;
-        match self.rollout.allowance(&group_id(group).key()).filter(|_| is_rolling) {
+        let key = group_id(group).key();
+        if !is_rolling {
+            return self.rollout.release(&key);
+        }
+        match self.rollout.allowance(&key) {
             Some(Ok(allowance)) => context.allowance = Some(allowance),
             // What takes several nodes at once waits as for a window.
             Some(Err(why)) => context.hold = context.hold.take().or(Some(why)),

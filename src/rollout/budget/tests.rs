@@ -151,16 +151,44 @@ fn groups_begin_after_those_that_wait() {
     let (mut ledger, now) = (Ledger::default(), Instant::now());
     let two = budget(Some(Amount::Number(2)), None, None);
     assert!(!ledger.is_used_up(&two, "team/b"));
-    ledger.record("team/a", Some(NodeUsage { is_waiting: true, ..usage(9, "a", "i-a") }), now);
+    ledger.record(
+        "team/a",
+        Some(NodeUsage { waits_for: [Begin::Drain("a".into())].into(), ..usage(9, "a", "i-a") }),
+        now,
+    );
     assert!(ledger.is_used_up(&two, "team/b") && !ledger.is_used_up(&two, "team/a"));
     assert!(!ledger.is_used_up(&Budget::default(), "team/b"), "there is no budget");
     ledger.record("team/a", None, now);
     assert!(!ledger.is_used_up(&two, "team/b"), "its plan did not get to its nodes");
+    ledger.record("team/managed", Some(NodeUsage { batch: Some(2), ..usage(9, "b", "") }), now);
+    ledger.record("team/broken", Some(NodeUsage { desired: 3, unavailable: 1, ..NodeUsage::default() }), now);
+    assert!(ledger.holds_batch(&two, "team/managed") && ledger.is_used_up(&two, "team/b"), "a batch waits as well");
+    assert!(ledger.is_waiting("team/managed"), "it is not stuck");
+    ledger.release("team/managed");
+    assert!(!ledger.is_used_up(&two, "team/b"), "it takes no part any more");
+    ledger.forget("team/broken");
     ledger.announce("team/b", now);
     ledger.announce("team/c", now);
     assert!(ledger.is_used_up(&two, "team/d"), "two groups are about to begin");
     ledger.record("team/b", Some(usage(3, "a", "i-b")), now);
     assert!(!ledger.is_used_up(&two, "team/d"), "the node that it begins counts when it takes it");
+}
+
+/// A group that waits sleeps: it is woken when the budget leaves what it waits for, and not before.
+#[test]
+fn groups_are_woken_when_they_can_go_on() {
+    let (mut ledger, now) = (Ledger::default(), Instant::now());
+    let limits = budget(Some(Amount::Number(2)), Some(Amount::Number(1)), Some(1));
+    let waits = |begin: Begin| NodeUsage { waits_for: [begin].into(), ..usage(3, "b", "") };
+    ledger.record("team/a", Some(draining(3, "a", "i-a")), now);
+    ledger.record("team/in-a", Some(waits(Begin::Drain("a".into()))), now);
+    ledger.record("team/in-b", Some(waits(Begin::Drain("b".into()))), now);
+    ledger.record("team/surging", Some(NodeUsage { surging: 1, ..waits(Begin::Surge) }), now);
+    ledger.record("team/managed", Some(NodeUsage { batch: Some(2), ..usage(3, "c", "") }), now);
+    assert!(ledger.holds_batch(&limits, "team/managed"));
+    assert_eq!(ledger.woken(&limits), ["team/in-b"]);
+    ledger.record("team/a", Some(usage(3, "a", "i-a2")), now);
+    assert_eq!(ledger.woken(&limits), ["team/in-a", "team/in-b", "team/managed"]);
 }
 
 /// What happens to one of the groups.

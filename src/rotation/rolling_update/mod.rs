@@ -80,14 +80,15 @@ fn decide_steps(input: &RollingUpdateInput) -> RollingUpdateDecision {
 /// Says what a roll-out holds: the whole group, or the next node of one that has begun.
 fn report_hold(input: &RollingUpdateInput, candidates: &[&NodeInstance], decision: &mut RollingUpdateDecision) {
     let has_begun = !decision.begins.is_empty() || has_begun(input, candidates);
-    let is_used_up = |budget: &String| format!("{budget}, which is used up");
-    match (input.begins_held_by(), decision.waits_for_budget.as_ref()) {
+    let budget = input.allowance.filter(|_| !decision.waits_for.is_empty());
+    let used_up = budget.map(|allowance| format!("{}, which is used up", allowance.budget));
+    match (input.begins_held_by(), used_up) {
         (Some(hold), _) if !has_begun => decision.state = RotationState::Locked(hold.into()),
         // Nodes that are not available are replaced at any time.
-        (None, Some(budget)) if !has_begun && decision.steps.is_empty() && decision.waiting_for.is_empty() => {
-            decision.state = RotationState::Locked(is_used_up(budget));
+        (None, Some(used_up)) if !has_begun && decision.steps.is_empty() && decision.waiting_for.is_empty() => {
+            decision.state = RotationState::Locked(used_up);
         }
-        (None, Some(budget)) => decision.waiting_for.push(is_used_up(budget)),
+        (None, Some(used_up)) => decision.waiting_for.push(used_up),
         (Some(_) | None, _) => {}
     }
 }
@@ -474,7 +475,7 @@ fn is_allowed(
         decision.begins.insert(member.instance.id.clone(), begin);
         return true;
     }
-    decision.waits_for_budget = Some(allowance.budget.clone());
+    decision.waits_for.insert(begin);
     false
 }
 

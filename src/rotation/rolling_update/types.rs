@@ -1,6 +1,6 @@
 //! Input and decision of a rolling update, and what its parts share.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -111,8 +111,8 @@ pub(crate) struct RollingUpdateDecision {
     pub duplicate_provider_ids: Vec<String>,
     /// The available nodes that are begun, by instance.
     pub begins: BTreeMap<String, Begin>,
-    /// The budget that keeps further nodes from being begun now.
-    pub waits_for_budget: Option<String>,
+    /// How further nodes would be begun if the budget left them.
+    pub waits_for: BTreeSet<Begin>,
 }
 
 /// State of a rotation.

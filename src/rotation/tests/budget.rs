@@ -38,7 +38,7 @@ fn zones_have_limits_of_their_own() {
     let left = allowance(None, &[("zone-a", 0), ("zone-b", 1)], None);
     let decision = decide(&RollingUpdateInput { allowance: Some(&left), ..input(&members, &Drains::new(), 3) });
     assert_eq!(decision.begins, [("b".to_owned(), Begin::Drain("zone-b".into()))].into());
-    assert!(decision.waits_for_budget.is_some());
+    assert_eq!(decision.waits_for, [Begin::Drain("zone-a".into()), Begin::Drain("zone-b".into())].into());
 }
 
 /// Otherwise broken nodes would use the budget up for ever.

@@ -92,7 +92,7 @@ pub(crate) fn rotate_nodes(input: &PlanInput, group: &ScalingGroup, builder: &mu
     if let Some(step) = scale_in::pace_terminations(input, group, &mut decision.steps) {
         builder.push_with_reasons(step, vec![shrinks()]);
     }
-    usage.is_waiting = decision.waits_for_budget.is_some();
+    usage.waits_for = std::mem::take(&mut decision.waits_for);
     usage.begins = std::mem::take(&mut decision.begins);
     builder.node_usage = Some(usage);
     if decision.eviction_blocked {
