@@ -13,6 +13,7 @@ use crate::api::InstanceGroupStatus;
 use crate::api::names::condition;
 use crate::index::rejections::Rejection;
 use crate::plan::Outcome;
+use crate::rollout::has_texts;
 
 /// How many polls in a row must find no further group before the summary is published.
 const QUIET_POLLS: u32 = 1;
@@ -101,7 +102,7 @@ async fn publish(revision: String, ctx: Arc<Context>) {
         }
     };
     let stored = kube.boundaries_revisions(namespace).await.ok().flatten().unwrap_or_default();
-    let stored = stored.iter().filter(|stored| stored.spec.hash == revision).max_by_key(|stored| stored.spec.number);
+    let stored = stored.iter().filter(|stored| has_texts(stored, &revision)).max_by_key(|stored| stored.spec.number);
     let event = tally.event(ctx.stores.groups.state().len(), stored.and_then(|stored| stored.metadata.name.as_deref()));
     publish_event_once(&ctx.boundaries_target().await, &event, once, &ctx).await;
     if let Err(error) = kube.set_reported_rejections(namespace, &revision).await {

@@ -82,7 +82,7 @@ fn has_same_effect(group: &InstanceGroup, own: &GroupContext, target: &GroupCont
 /// Whether the image of a merged spec is one that a revision decides.
 fn uses_alias(spec: &Value) -> bool {
     let image = spec.pointer("/eks/configuration/image").and_then(Value::as_str).unwrap_or_default();
-    !image.to_ascii_lowercase().starts_with("ami-")
+    !image.is_empty() && !image.to_ascii_lowercase().starts_with("ami-")
 }
 
 /// What a plan that was made with the target means.
@@ -116,5 +116,20 @@ fn forecast_of(group: &InstanceGroup, planning: &Planning, planner: &Planner, no
     match projection.replacements.len() + projection.scale_in {
         0 if !is_empty => Forecast::InPlace,
         nodes => Forecast::Rotates(nodes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// A new image of AWS must not write to groups whose image it does not decide.
+    #[test]
+    fn only_groups_that_name_an_alias_follow_it() {
+        let eks = |image: &str| json!({"eks": {"configuration": {"image": image}}});
+        assert!(uses_alias(&eks("latest")) && uses_alias(&eks("ssm://release-1")));
+        assert!(!uses_alias(&eks("ami-1")) && !uses_alias(&json!({"eks-managed": {}})));
     }
 }
