@@ -28,6 +28,11 @@ def session():
     return _thread.session
 
 
+def poll_interval(waited):
+    """How long to wait before the next look, given how long a test has waited: 0.1 s at first, 0.5 s after ten seconds."""
+    return min(0.5, 0.1 + waited / 25)
+
+
 def eventually(check, timeout=60, message=None):
     """Poll until `check()` is truthy, and return its result. On timeout, fail with its last result."""
     start = time.monotonic()
@@ -35,7 +40,7 @@ def eventually(check, timeout=60, message=None):
         waited = time.monotonic() - start
         if waited > timeout:
             pytest.fail(f"{message or 'the expected state'} did not come within {timeout} s; last: {answer!r}")
-        time.sleep(0.1 if waited < 2 else 0.25)
+        time.sleep(poll_interval(waited))
     return answer
 
 

@@ -407,14 +407,13 @@ class Group:
 
     def events(self):
         """The events on it, oldest first."""
-        found = self.cloud.get(f"/api/v1/namespaces/{self.tenant.namespace}/events?fieldSelector=involvedObject.name={self.name}")["items"]
-        found += self.cloud.get(f"/apis/events.k8s.io/v1/namespaces/{self.tenant.namespace}/events")["items"]
-        mine = {e["metadata"]["uid"]: e for e in found if (e.get("involvedObject") or e.get("regarding"))["name"] == self.name}
-        return sorted(mine.values(), key=lambda e: e["metadata"]["creationTimestamp"])
+        path = f"/apis/events.k8s.io/v1/namespaces/{self.tenant.namespace}/events"
+        found = self.cloud.get(f"{path}?fieldSelector=regarding.name={self.name}")["items"]
+        return sorted(found, key=lambda e: e["metadata"]["creationTimestamp"])
 
     def _event(self, reason, text=""):
         """The last event with that reason whose message holds `text`, or None. Tests wait: an event follows its condition."""
-        found = [e for e in self.events() if e["reason"] == reason and text in (e.get("message") or e.get("note") or "")]
+        found = [e for e in self.events() if e["reason"] == reason and text in (e.get("note") or "")]
         return found[-1] if found else None
 
     def asg(self):
@@ -476,11 +475,12 @@ class Group:
 
     def wait(self, predicate, timeout=WAIT, what="the expected state"):
         """Waits until `predicate(self)` gives something true, and returns that; failing, shows what there is."""
-        deadline = time.monotonic() + timeout
+        start = time.monotonic()
         while not (answer := predicate(self)):
-            if time.monotonic() > deadline:
+            waited = time.monotonic() - start
+            if waited > timeout:
                 pytest.fail(f"{what} of {self.key} did not come within {timeout} s; last: {answer!r}\n{self.diagnostics()}", pytrace=True)
-            time.sleep(0.25)
+            time.sleep(support.poll_interval(waited))
         return answer
 
     def wait_ready(self, nodes=None, timeout=WAIT):
