@@ -332,7 +332,7 @@ def test_the_budget_holds_over_all_groups_and_says_who_uses_it_up(make_fleet):
             group.wait(waits, ROLLOUT, "the reason of the wait")
             assert group.has_condition("Ready"), group.status()
         status = test_plan.run(cloud, "rollout", "status").stdout
-        assert f"1 of 1 (nodes); unavailable nodes: {first.namespace}/{first.name} 1" in status, status
+        assert f"1 of 1 (nodes); unavailable nodes: {first.key} 1" in status, status
     rotation.allow_disruptions(fleet.tenants[0])
     first.wait(lambda _: fleet.settled(fleet.new), 2 * ROLLOUT, "the new image everywhere")
     wait_revision(cloud, lambda r: phase(r) == "Complete", "the end of the roll-out")

@@ -1,0 +1,101 @@
+"""Waves hold managed node groups and the strategy crd as they hold scaling groups; Fargate profiles have no nodes to hold."""
+
+import pytest
+import yaml
+
+from e2e import harness, logs, managed, rotation, strategies, test_fargate
+from e2e.managed import RELEASES
+from e2e.test_rollout import ROLLOUT, first_change, launched_images, newest, phase, policy, wait_revision, waves
+
+EKS, MANAGED = {"e2e-kind": "eks"}, {"e2e-kind": "managed"}
+
+
+def set_nodes(cloud, image, release, role):
+    """The admin's change: an image for scaling groups, a release for managed node groups."""
+    managed_nodes = {"releaseVersion": release, "nodeRole": role}
+    defaults = [
+        {"annotationSelector": "e2e-kind = eks", "defaults": {"spec": {"eks": {"configuration": {"image": image}}}}},
+        {"annotationSelector": "e2e-kind = managed", "defaults": {"spec": {"eks-managed": {"configuration": managed_nodes}}}},
+    ]
+    cloud.edit_config_map(lambda data: data.update(conditionals=yaml.safe_dump(defaults)))
+
+
+def with_restricted_release(boundaries):
+    """The boundaries, in which the admin also decides the release of managed node groups."""
+    found = yaml.safe_load(boundaries)
+    found["restricted"].append("spec.eks-managed.configuration.releaseVersion")
+    return yaml.safe_dump(found)
+
+
+class MixedFleet:
+    """A canary of the provisioner eks, and in the second wave one group each of what replaces nodes in another way."""
+
+    def __init__(self, cloud, start_controller, make_tenant, rollout):
+        self.cloud = cloud
+        strategies.install(cloud, strategies.ROLLING_UPGRADE)
+        self.images, self.role = rotation.images(cloud), cloud.make_role("managed-nodes")
+        cloud.edit_config_map(lambda data: data.update(rollout=rollout, boundaries=with_restricted_release(data["boundaries"])))
+        self.set(0)
+        self.controller = start_controller(cloud, "--resync-period", "10s")
+        tenants = [make_tenant(cloud=cloud, controller=self.controller) for _ in range(4)]
+        cloud.patch(f"/api/v1/namespaces/{tenants[0].namespace}", {"metadata": {"labels": {"rollout/wave": "canary"}}})
+        self.canary = tenants[0].group(annotations=EKS, size=(1, 3))
+        tenants[1].apply(managed.manifest(tenants[1], size=(1, 3), annotations=MANAGED))
+        self.managed = managed.Managed(tenants[1], "web")
+        self.crd = tenants[2].group(annotations=EKS, spec={"strategy": strategies.rolling_upgrade()}, size=(2, 4))
+        self.upgrades = strategies.StrategyController(self.crd, strategies.ROLLING_UPGRADE)
+        self.fargate = tenants[3].apply(test_fargate.manifest(tenants[3]))
+        self.tenants = tenants
+        for group, nodes in ((self.canary, 1), (self.managed, 1), (self.crd, 2), (self.fargate, None)):
+            group.wait_ready(nodes=nodes, timeout=ROLLOUT)
+
+    def set(self, number):
+        """Gives every group another image or release."""
+        set_nodes(self.cloud, self.images[number], RELEASES[number], self.role)
+
+    def updates(self, mark):
+        """The updates of the managed node group's release."""
+        return self.managed.calls("UpdateNodegroupVersion", after=mark)
+
+
+@pytest.mark.private
+@pytest.mark.long
+def test_waves_hold_managed_node_groups_and_the_crd_strategy(own_cloud, start_controller, make_tenant):
+    """EKS and upgrade-manager replace nodes by themselves: what starts them must wait for its wave."""
+    fleet = MixedFleet(own_cloud(), start_controller, make_tenant, policy(soak="12s"))
+    cloud, mark = fleet.cloud, fleet.cloud.log_position()
+    fleet.set(1)
+    wait_revision(cloud, lambda r: waves(r).get("canary") == "Soaking", "the soak of the canary")
+    assert launched_images(fleet.canary) == {fleet.images[1]}
+    for group in (fleet.managed, fleet.crd):
+        pending = group.has_condition("RolloutPending", reason="WaveNotOpen")
+        assert pending and group.has_condition("Ready"), group.status()
+    assert fleet.updates(mark) == [] and fleet.upgrades.resources() == [] and fleet.crd.writes(mark) == []
+    assert waves(newest(cloud))["canary"] == "Soaking", "the soak was too short for this test"
+    name = fleet.upgrades.wait_submitted()
+    fleet.upgrades.set_phase(name, "running")
+    fleet.upgrades.replace_nodes()
+    fleet.upgrades.set_phase(name, "completed")
+    found = wait_revision(cloud, lambda r: phase(r) == "Complete", "the end of the roll-out")
+    assert fleet.managed.nodegroup()["releaseVersion"] == RELEASES[1] and launched_images(fleet.crd) == {fleet.images[1]}
+    passed = found["status"]["waves"][0]["passed"][:19]
+    assert passed <= first_change(fleet.crd, mark) and passed <= min(logs.timestamp(call) for call in fleet.updates(mark))[:19]
+    assert len(fleet.updates(mark)) == 1 and fleet.upgrades.created() == [name]
+    assert not fleet.fargate.has_condition("RolloutPending") and len(test_fargate.profiles(fleet.fargate)) == 1
+    assert [e for e in fleet.fargate.tenant.aws_events(mark) if logs.is_controller_call(e) and "FargateProfile" in e["operation"] and not e["operation"].startswith(("Describe", "List"))] == []
+
+
+@pytest.mark.private
+@pytest.mark.long
+def test_an_abort_lets_no_waiting_group_begin_and_names_what_cannot_go_back(own_cloud, start_controller, make_tenant):
+    """After an abort, a RollingUpgrade or an update of EKS that begins all the same would replace every node of the group."""
+    fleet = MixedFleet(own_cloud(), start_controller, make_tenant, policy(soak="300s"))
+    cloud, mark = fleet.cloud, fleet.cloud.log_position()
+    fleet.set(1)
+    found = wait_revision(cloud, lambda r: waves(r).get("canary") == "Soaking", "the soak of the canary")
+    cloud.patch(f"{harness.GROUPS}/namespaces/instance-manager/boundariesrevisions/{found['metadata']['name']}", {"spec": {"orders": {"aborted": True}}})
+    wait_revision(cloud, lambda r: phase(r) == "Aborted", "the way back")
+    assert launched_images(fleet.canary) == {fleet.images[0]}
+    assert fleet.updates(mark) == [] and fleet.upgrades.created() == [] and fleet.crd.writes(mark) == []
+    for group in (fleet.managed, fleet.crd):
+        assert group.has_condition("RolloutPending", reason="TakenBack") and group.has_condition("Ready"), group.status()
