@@ -4,6 +4,7 @@ Run by `make bench`, which starts a new local cloud. The controller runs with it
 BENCH_PROFILE=release measures target/release instead of target/debug; INSTANCE_MANAGER_BIN selects another binary.
 BENCH=features adds one group for each feature (features.yaml). Their number of reads is limited.
 BENCH=scale measures the CPU time of one reconcile with 20, 300 and 1,000 groups (BENCH_SCALES).
+BENCH=rollout measures one change of the image with and without waves, for 2,000 groups (rollout.py).
 BENCH=others measures a managed node group and a Fargate profile instead (others.yaml), reconciled once a minute.
 """
 
@@ -26,13 +27,13 @@ from localcloud.tests import support  # noqa: E402
 from e2e import harness  # noqa: E402
 from localcloud.controlplane import processes  # noqa: E402
 
-GROUPS = int(os.environ.get("BENCH_GROUPS", "20"))
+GROUPS = int(os.environ.get("BENCH_GROUPS", "2000" if os.environ.get("BENCH") == "rollout" else "20"))
 QUIET_SECONDS = int(os.environ.get("BENCH_QUIET_SECONDS", "300"))
 TIMEOUT = 1800
 API = "/apis/instancemgr.keikoproj.io/v1alpha1/namespaces/bench/instancegroups"
 CONTROLLER = "system:serviceaccount:instance-manager:instance-manager"
 BENCH = os.environ.get("BENCH", "")
-FEATURES, OTHERS, SCALE = BENCH == "features", BENCH == "others", BENCH == "scale"
+FEATURES, OTHERS, SCALE, ROLLOUT = (BENCH == name for name in ("features", "others", "scale", "rollout"))
 SCALES = [int(groups) for groups in os.environ.get("BENCH_SCALES", "20,300,1000").split(",")]
 SCALE_GOALS = {"CPU ms a reconcile": 5, "slope": 1.1}
 INSTANCE_TYPE_CALLS = ("ec2:DescribeInstanceTypes", "ec2:DescribeInstanceTypeOfferings")
@@ -249,6 +250,7 @@ def show(title, figures, goals, counted):
 
 
 def main():
+    sys.modules["bench"] = sys.modules["__main__"]
     cloud = harness.Cloud.shared()
     groups, what = prepare(cloud)
     requests.post(f"{cloud['control']}/reset-log", timeout=10)
@@ -256,6 +258,10 @@ def main():
     support.eventually(controller.ready, message="the controller to be ready")
     if SCALE:
         return 0 if scale(cloud, controller) else 1
+    if ROLLOUT:
+        import rollout
+
+        return 0 if rollout.measure(cloud, controller) else 1
     figures = build(cloud, controller, groups)
     # Count the last calls and writes that follow the change to Ready.
     time.sleep(20)

@@ -1,0 +1,112 @@
+"""Measures one change of the image that reaches every group at once, and the same change in three waves."""
+
+import json
+import sys
+import time
+
+import requests
+import yaml
+
+import bench
+from e2e import harness
+
+SOAK = 120
+"""How long the first two waves soak, in seconds. Half of the first soak is measured."""
+POLL = 15
+"""How often the controller looks at the roll-out, in seconds."""
+POLICY = yaml.safe_dump({
+    "waves": [
+        {"name": "canary", "percent": 5, "soak": f"{SOAK}s"},
+        {"name": "early", "percent": 30, "soak": f"{SOAK}s"},
+        {"name": "rest"},
+    ]
+})
+GOALS = {
+    "AWS writes with / without waves": 1,
+    "writes in a minute of soak": 0,
+    "CPU ms a poll of the roll-out": 20,
+    "KiB of the revision's status": 256,
+    "memory with / without waves": 1.05,
+}
+REVISIONS = f"{harness.GROUPS}/namespaces/instance-manager/boundariesrevisions"
+
+
+def measure(cloud, controller):
+    """Creates the groups and changes their image twice. Returns whether the goals are met."""
+    images = cloud["amis"]["amazonlinux2023"]
+    groups = [bench.group(number) for number in range(bench.GROUPS)]
+    bench.build(cloud, controller, groups)
+    time.sleep(30)
+    at_once = change(cloud, controller, images[1])
+    cloud.edit_config_map(lambda data: data.update(rollout=POLICY))
+    wait(cloud, lambda: newest(cloud).get("status", {}).get("phase") == "Complete", "the first revision with the policy")
+    idle = minute(cloud, controller)
+    soak = {}
+    in_waves = change(cloud, controller, images[2], lambda: soak or measure_soak(cloud, controller, soak))
+    wait(cloud, lambda: newest(cloud)["status"]["phase"] == "Complete", "the end of the roll-out")
+    figures = {
+        "AWS writes with / without waves": in_waves["writes"] / at_once["writes"],
+        "writes in a minute of soak": soak["writes"],
+        "CPU ms a poll of the roll-out": 1000 * (soak["cpu"] - idle["cpu"]) / (60 / POLL),
+        "KiB of the revision's status": len(json.dumps(newest(cloud)["status"])) / 1024,
+        "memory with / without waves": in_waves["peak"] / at_once["peak"],
+    }
+    for name, found in (("at once", at_once), ("in waves", in_waves)):
+        print(f"  {name:9} {found['seconds']:.0f} s, {found['reads']} reads and {found['writes']} writes of AWS, {found['cpu']:.1f} CPU seconds, {found['peak']:.0f} MB at most")
+    print(f"  a minute: idle {idle['cpu']:.2f}, soaking {soak['cpu']:.2f} CPU seconds")
+    return bench.show(f"a new image for {len(groups)} groups of one node", figures, GOALS, {"reads": {}, "writes": {}})
+
+
+def newest(cloud):
+    """The newest revision of the boundaries."""
+    return max(cloud.get(REVISIONS)["items"], key=lambda item: item["spec"]["number"])
+
+
+def wait(cloud, is_so, what):
+    """Waits for something; ends the program when that takes too long."""
+    started = time.monotonic()
+    while not is_so():
+        if time.monotonic() - started > 2 * bench.TIMEOUT:
+            sys.exit(f"{what} did not come: {json.dumps(newest(cloud).get('status'), indent=1)}")
+        time.sleep(1)
+
+
+def change(cloud, controller, image, meanwhile=lambda: None):
+    """Gives the groups another image, and measures until every node has it."""
+    requests.post(f"{cloud['control']}/reset-log", timeout=10)
+    started, cpu = time.monotonic(), controller.cpu()
+    old = yaml.safe_load(cloud.get(harness.CONFIG)["data"]["defaults"])["spec"]["eks"]["configuration"]["image"]
+    cloud.edit_config_map(lambda data: data.update(defaults=data["defaults"].replace(old, image)))
+
+    def is_done():
+        meanwhile()
+        return all(has_image(item, image) for item in cloud.get(bench.API)["items"])
+
+    wait(cloud, is_done, f"{image} on every node")
+    print(f"  {image} on every node after {time.monotonic() - started:.0f} s", flush=True)
+    time.sleep(20)
+    counted = bench.calls(cloud)["total"]
+    return {"reads": counted["reads"], "writes": counted["writes"], "seconds": time.monotonic() - started, "cpu": controller.cpu() - cpu, "peak": controller.peak()}
+
+
+def has_image(item, image):
+    """Whether all nodes of a group run an image, and it is Ready."""
+    status = item.get("status", {})
+    return status.get("effective", {}).get("image") == image and status.get("nodes", {}).get("outdated") == 0 and bench.is_ready(item)
+
+
+def measure_soak(cloud, controller, soak):
+    """Measures a minute of the soak of the first wave, as soon as it has begun."""
+    if next((wave.get("state") for wave in newest(cloud).get("status", {}).get("waves", [])), None) == "Soaking":
+        soak.update(minute(cloud, controller))
+
+
+def minute(cloud, controller):
+    """CPU seconds and writes of a minute that begins after what was under way has ended."""
+    time.sleep(20)
+    before, audited, cpu = bench.calls(cloud)["total"]["writes"], len(cloud.audit()), controller.cpu()
+    time.sleep(60)
+    written = bench.kube_writes(cloud, audited)
+    for event in written:
+        print(f"  written: {event['verb']} {event['requestURI']}")
+    return {"cpu": controller.cpu() - cpu, "writes": bench.calls(cloud)["total"]["writes"] - before + len(written)}
