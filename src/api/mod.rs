@@ -10,6 +10,7 @@
 pub(crate) mod annotations;
 pub(crate) mod boundaries_revision;
 pub mod conditions;
+pub(crate) mod definition;
 pub(crate) mod enums;
 pub(crate) mod fields;
 pub mod group_id;
@@ -32,6 +33,7 @@ pub(crate) mod validate;
 
 pub use boundaries_revision::{BoundariesRevision, BoundariesRevisionSpec, RevisionSource};
 pub use conditions::{Condition, rfc3339, set_condition};
+pub use definition::{crd_files, crd_yaml};
 pub use enums::{
     CapacityType, ConcurrencyPolicy, CurrentState, DefaultResult, FileSystem, HttpEndpoint, HttpTokens, InstancePool,
     Lifecycle, LifecycleTransition, NodegroupTaintEffect, OnDemandStrategy, OsFamily, ProvisionerKind,
@@ -61,21 +63,3 @@ pub use status_effective::EffectiveValues;
 pub use status_fargate::FargateStatus;
 pub use status_rollout::RolloutRecord;
 pub use validate::{FieldError, FieldErrorKind, check_spec, decode_spec, decode_spec_with_errors};
-
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::CustomResourceExt;
-
-/// The CustomResourceDefinitions as YAML, with their file names in `crds/`.
-pub fn crd_files() -> [(&'static str, String); 2] {
-    [("instancegroups.yaml", crd_yaml()), ("boundariesrevisions.yaml", definition_yaml(&BoundariesRevision::crd()))]
-}
-
-/// The CustomResourceDefinition of InstanceGroups as YAML, exactly as in `crds/instancegroups.yaml`.
-pub fn crd_yaml() -> String {
-    definition_yaml(&InstanceGroup::crd())
-}
-
-fn definition_yaml(crd: &CustomResourceDefinition) -> String {
-    let body = serde_yaml::to_string(crd).unwrap_or_else(|error| format!("# {error}\n"));
-    format!("# Generated from src/api by `instance-manager crd`; change the types, not this file.\n---\n{body}")
-}

@@ -294,7 +294,7 @@ pub struct TagSpecification {
 #[x_kube(
     validation = Rule::new("has(self.key) && dyn(self.key) != null && self.key != ''")
         .message("a taint needs a key"),
-    validation = Rule::new("has(self.effect) && dyn(self.effect) != null && self.effect in ['NoSchedule', 'PreferNoSchedule', 'NoExecute']")
+    validation = Rule::new("has(self.effect) && dyn(self.effect) != null && self.effect != '' && (self.effect in ['NoSchedule', 'PreferNoSchedule', 'NoExecute'] || !(self.effect.lowerAscii() in ['noschedule', 'prefernoschedule', 'noexecute']))")
         .message("the effect of a taint must be NoSchedule, PreferNoSchedule or NoExecute"),
 )]
 pub struct Taint {

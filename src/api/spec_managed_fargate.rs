@@ -87,7 +87,7 @@ pub struct EksManagedConfiguration {
     #[schemars(length(max = 200), inner(length(max = 255)))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subnets: Option<Vec<String>>,
-    /// AMI type, such as AL2_x86_64. By default EKS decides.
+    /// AMI type, such as AL2023_x86_64_STANDARD. By default EKS decides.
     #[schemars(length(max = 64))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ami_type: Option<String>,

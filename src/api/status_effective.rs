@@ -26,4 +26,8 @@ pub struct EffectiveValues {
     /// Number of instances by what they were launched from: a launch template version, or a launch configuration.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "BTreeMap::is_empty")]
     pub versions: BTreeMap<String, i64>,
+    /// What each instance was launched from, by its ID, while they were not all launched from the same; at most 100
+    /// instances.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "BTreeMap::is_empty")]
+    pub instance_versions: BTreeMap<String, String>,
 }

@@ -30,7 +30,7 @@ pub struct RolloutRecord {
     /// Name of the BoundariesRevision that failed on the group, which does not take it again by itself.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
-    /// Why it failed.
+    /// Why that BoundariesRevision failed on the group.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
     /// Value of orders.retries of that BoundariesRevision when it failed. The group tries again once it is larger.

@@ -212,12 +212,13 @@ fn check_text(schema: &Value, text: &str, value: &Value, path: &str, found: &mut
     }
 }
 
-/// The values of an enumeration's pattern.
-fn pattern_words(pattern: &str) -> Option<impl Iterator<Item = &str>> {
+/// The values of an enumeration's pattern; `None` for another pattern.
+pub(super) fn pattern_words(pattern: &str) -> Option<impl Iterator<Item = &str>> {
     Some(pattern.strip_prefix("(?i)^(")?.strip_suffix(")$")?.split('|'))
 }
 
-fn describe_pattern(pattern: &str) -> String {
+/// What a value must be to match a pattern of the schema.
+pub(super) fn describe_pattern(pattern: &str) -> String {
     match pattern {
         INT_OR_PERCENT => "a number or a percentage such as \"25%\"".to_owned(),
         DURATION => "a duration such as 90s, 15m or 1h30m".to_owned(),

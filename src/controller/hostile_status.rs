@@ -77,12 +77,13 @@ fn attacks() -> Vec<(&'static str, Value)> {
 }
 
 /// Fields that name no resource, or only what belongs to a resource of the group itself.
-const NAME_NO_OTHER_RESOURCE: [&str; 55] = [
+const NAME_NO_OTHER_RESOURCE: [&str; 56] = [
     "boundariesRevision",
     "conditions",
     "configMD5",
     "currentState",
     "effective.image",
+    "effective.instanceVersions",
     "effective.instanceTypes",
     "effective.subnets",
     "effective.versions",

@@ -57,6 +57,27 @@ fn no_field_is_named_like_a_boolean() {
     }
 }
 
+/// The API server quotes a pattern, which a person must decipher, and says what to write for a rule.
+#[test]
+fn no_field_is_checked_by_a_pattern_that_people_read() {
+    fn count(value: &serde_json::Value, key: &str) -> usize {
+        match value {
+            serde_json::Value::Object(map) => {
+                let own = usize::from(map.get(key).is_some_and(serde_json::Value::is_string));
+                own + map.values().map(|value| count(value, key)).sum::<usize>()
+            }
+            serde_json::Value::Array(items) => items.iter().map(|item| count(item, key)).sum(),
+            _ => 0,
+        }
+    }
+    let crd: serde_json::Value = serde_yaml::from_str(&api::crd_yaml()).expect("the CRD is YAML");
+    let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+    assert_eq!(count(schema, "pattern"), 0);
+    assert!(count(schema, "message") > 40);
+    let provisioner = &schema["properties"]["spec"]["properties"]["provisioner"]["x-kubernetes-validations"][0];
+    assert_eq!(provisioner["message"], "must be one of eks, eks-managed, eks-fargate, fargate");
+}
+
 #[test]
 fn spec_has_no_required_fields() {
     let crd: serde_json::Value = serde_yaml::from_str(&api::crd_yaml()).expect("the CRD is YAML");

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 
 use super::read::{DrainedPod, GroupDetails, Readable, is_drained};
-use crate::api::names::{annotation, condition};
+use crate::api::names::{annotation, condition, label};
 use crate::api::{Condition, InstanceGroup, InstanceGroupStatus, NodeCounts};
 use crate::cli::table::table;
 use crate::util::duration;
@@ -65,7 +65,11 @@ pub(super) fn group(details: &GroupDetails, now: Timestamp) -> String {
 }
 
 fn headline(group: &InstanceGroup, status: &InstanceGroupStatus) -> String {
-    let state = status.current_state.as_deref().unwrap_or("not observed: no controller has reconciled it yet");
+    let unobserved = match status.conditions.is_empty() {
+        true => "not observed: no controller has reconciled it yet",
+        false => "not observed yet; the conditions say why",
+    };
+    let state = status.current_state.as_deref().unwrap_or(unobserved);
     let mut out = format!("{}/{}: {state}\n", group.namespace().unwrap_or_default(), group.name_any());
     let generation = group.metadata.generation.unwrap_or_default();
     let observed = status.observed_generation.unwrap_or(-1);
@@ -162,20 +166,39 @@ fn nodes(nodes: &Readable<Vec<Node>>, status: &InstanceGroupStatus, now: Timesta
         let instance = instance_of(node);
         let age = node.creation_timestamp().map(|at| since(at.0, now)).unwrap_or_default();
         let state = state(&instance, node_state(node, now));
-        [node.name_any(), instance, ready_state(node, now), age, state]
+        let version = version_of(&instance, status);
+        [node.name_any(), instance, ready_state(node, now), age, version, image_of(node), state]
     });
     let without_node = status.joining.iter().filter(|(id, _)| found.iter().all(|node| instance_of(node) != **id));
     let of_others = without_node.map(|(instance, since_text)| {
         let waited = since_text.parse().map(|at| format!(" for {}", since(at, now))).unwrap_or_default();
         let state = state(instance, format!("not joined{waited}"));
-        ["(no Node)".to_owned(), instance.clone(), String::new(), String::new(), state]
+        let version = version_of(instance, status);
+        ["(no Node)".to_owned(), instance.clone(), String::new(), String::new(), version, String::new(), state]
     });
     let rows: Vec<_> = of_nodes.chain(of_others).collect();
     if rows.is_empty() {
         return titled("Nodes", "  none with the labels of this group\n");
     }
-    let header = ["NODE", "INSTANCE", "READY", "AGE", "STATE"].map(str::to_owned);
+    let header = ["NODE", "INSTANCE", "READY", "AGE", "VERSION", "IMAGE", "STATE"].map(str::to_owned);
     titled("Nodes", &table(&[header].into_iter().chain(rows).collect::<Vec<_>>(), "  "))
+}
+
+/// What an instance was launched from: the version of the launch template, or the launch configuration. Empty when the
+/// status does not say, as for managed node groups.
+fn version_of(instance: &str, status: &InstanceGroupStatus) -> String {
+    let effective = status.effective.as_ref();
+    let of_instance = effective.and_then(|values| values.instance_versions.get(instance));
+    let only_one = effective.and_then(|values| values.versions.keys().next().filter(|_| values.versions.len() == 1));
+    of_instance.or(only_one).cloned().unwrap_or_default()
+}
+
+/// The ID of the image that a node was launched from, by the label of this controller or of EKS.
+fn image_of(node: &Node) -> String {
+    [label::IMAGE, label::NODEGROUP_IMAGE]
+        .into_iter()
+        .find_map(|key| node.labels().get(key).cloned())
+        .unwrap_or_default()
 }
 
 /// The ID of the instance that a node runs on.

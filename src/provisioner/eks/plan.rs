@@ -12,6 +12,7 @@ use super::observed;
 use super::record::record;
 use super::role::create::ensure_role;
 use super::role::{previous_roles, region, unused};
+use super::rotation::MAX_LISTED_INSTANCES;
 use super::rotation::template_origin;
 use super::scaling_group::create::create_scaling_group;
 use super::scaling_group::{attributes, departures, hooks, mixed_instances, readiness, scale_in, subnets, weights};
@@ -216,14 +217,20 @@ fn effective_values(input: &PlanInput) -> EffectiveValues {
         values.subnets.clone_from(&r.subnets);
         values.zones.clone_from(&r.zones);
     }
-    values.versions = BTreeMap::new();
+    (values.versions, values.instance_versions) = (BTreeMap::new(), BTreeMap::new());
     let instances = input.observed.scaling_group.iter().flat_map(|group| &group.instances);
     // No event starts a reconcile when an instance that leaves is gone.
     for instance in instances.filter(|instance| instance.state != InstanceState::Terminating) {
         let launched_from =
             instance.template.as_ref().map(|pin| &pin.version).or(instance.launch_configuration.as_ref());
-        *values.versions.entry(launched_from.cloned().unwrap_or_else(|| "unknown".into())).or_default() += 1;
+        let launched_from = launched_from.cloned().unwrap_or_else(|| "unknown".into());
+        *values.versions.entry(launched_from.clone()).or_default() += 1;
+        values.instance_versions.insert(instance.id.clone(), launched_from);
     }
+    if values.versions.len() == 1 {
+        values.instance_versions.clear();
+    }
+    values.instance_versions = values.instance_versions.into_iter().take(MAX_LISTED_INSTANCES).collect();
     values
 }
 

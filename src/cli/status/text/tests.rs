@@ -25,7 +25,7 @@ fn rotating_group() -> InstanceGroup {
             "joining": { "i-0a": "2026-01-02T11:59:00Z", "i-0b": "2026-01-02T11:58:00Z" },
             "effective": {
                 "image": "ami-2", "instanceTypes": ["m5.large", "m5a.large"], "zones": ["us-west-2a"],
-                "versions": { "4": 2, "5": 1 },
+                "versions": { "4": 2, "5": 1 }, "instanceVersions": { "i-0a": "4", "i-0b": "5", "i-0c": "4" },
             },
             "conditions": [
                 condition("Ready", "False", "Rotating", "rotating: 1 of 3 done"),
@@ -42,6 +42,7 @@ fn draining_node() -> Node {
         "metadata": {
             "name": "ip-10-0-0-1", "creationTimestamp": "2026-01-01T12:00:00Z",
             "annotations": { annotation::DISRUPTION: "{\"since\":\"2026-01-02T11:55:00Z\"}" },
+            "labels": { label::IMAGE: "ami-1" },
         },
         "spec": { "providerID": "aws:///us-west-2a/i-0a", "unschedulable": true },
         "status": { "conditions": [{ "type": "Ready", "status": "Unknown", "lastTransitionTime": "2026-01-02T11:59:20Z" }] },
@@ -78,8 +79,10 @@ fn rotating_group_shows_its_versions_its_draining_node_and_the_budget_that_block
     }
     let node = text.lines().find(|line| line.contains("i-0a")).expect("a line of the node");
     assert!(node.contains("Unknown for 40s") && node.contains("outdated, draining for 5m"), "{node}");
+    assert!(node.contains(" 4 ") && node.contains("ami-1"), "version and image of the node: {node}");
     let starting = text.lines().find(|line| line.contains("i-0b")).expect("a line of the instance without a Node");
     assert!(starting.contains("(no Node)") && starting.contains("not joined for 2m"), "{starting}");
+    assert!(starting.contains(" 5 "), "the version of an instance without a Node: {starting}");
     assert_eq!(text.matches("i-0a").count(), 1, "{text}");
     assert!(!text.contains("not shown"), "conditions without a problem are left out:\n{text}");
 }

@@ -170,8 +170,8 @@ fn precondition(input: &PlanInput, group: &ScalingGroup) -> Option<(Reason, Stri
     input.observed.instance_refresh_active.then(|| (Reason::ProcessSuspended, message.into()))
 }
 
-/// How many outdated instances the status names.
-const MAX_OUTDATED_INSTANCES: usize = 100;
+/// How many instances a list of the status names.
+pub(crate) const MAX_LISTED_INSTANCES: usize = 100;
 
 fn count_nodes(input: &PlanInput, group: &ScalingGroup, members: &[NodeInstance], builder: &mut PlanBuilder) {
     let uid = &input.resolved.desired.id.uid;
@@ -190,7 +190,7 @@ fn count_nodes(input: &PlanInput, group: &ScalingGroup, members: &[NodeInstance]
         "draining": members.iter().filter(|m| m.disruption_of(uid).is_some()).map(NodeInstance::weight).sum::<usize>(),
     });
     let outdated = live.iter().filter(|m| !m.reasons.is_empty()).map(|m| m.instance.id.as_str());
-    let outdated: Vec<_> = outdated.take(MAX_OUTDATED_INSTANCES).collect();
+    let outdated: Vec<_> = outdated.take(MAX_LISTED_INSTANCES).collect();
     if !outdated.is_empty() {
         counts["outdatedInstances"] = json!(outdated);
     }
