@@ -19,7 +19,8 @@ use crate::controller::stores::Stores;
 use crate::controller::trigger::Trigger;
 use crate::controller::watches::{boundaries, spot_recommendations};
 use crate::controller::{
-    Context, GroupObject, access_migration, error_policy, permission_probes, reconcile, rollout, watches, write_gate,
+    Context, GroupObject, access_migration, aws_outages, error_policy, permission_probes, reconcile, rollout, watches,
+    write_gate,
 };
 use crate::index::nodes::NodeIndex;
 use crate::index::process_state::ProcessState;
@@ -94,6 +95,7 @@ pub async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     tokio::spawn(spot_recommendations::watch(client.clone(), trigger.clone(), max_age));
     tokio::spawn(boundaries::watch(client, trigger.clone()));
     tokio::spawn(access_migration::run(ctx.clone()));
+    tokio::spawn(aws_outages::run(ctx.clone(), connected.outages));
     tokio::spawn(permission_probes::run(ctx.clone()));
     tokio::spawn(rollout::run(ctx.clone(), trigger.clone()));
     let workers = tokio::spawn(run_workers(ctx.clone(), queue, args.max_workers, stopping));

@@ -29,7 +29,8 @@ fn identity(error: &ObserveError) -> String {
     }
 }
 
-fn remedy(reason: &str) -> &'static str {
+/// What a person can do about a reason.
+pub(super) fn remedy(reason: &str) -> &'static str {
     match reason {
         condition::AWS_THROTTLED => "find what else uses up the API rate of the account, or lower --max-workers",
         condition::AWS_UNAVAILABLE => "see AWS's health dashboard, and the controller's network and VPC endpoints",
@@ -57,11 +58,17 @@ fn message(error: &ObserveError, id: &GroupId, status: &InstanceGroupStatus, sin
     )
 }
 
-/// The condition `Ready` with this reason, because `kubectl get` shows its reason. What stalls the group stays.
-fn ready_with_reason(conditions: &[Condition], reason: &str) -> Option<Condition> {
-    let is_stalled = conditions.iter().any(|c| c.r#type == condition::STALLED && c.is_true());
-    let ready = conditions.iter().find(|c| c.r#type == condition::READY).filter(|_| !is_stalled)?;
-    Some(Condition { reason: Some(reason.to_owned()), ..ready.clone() })
+/// The condition `Ready` with the reason of the new condition, because `kubectl get` shows its reason. What stalls the
+/// group stays. A group that was never read is not ready.
+fn ready_with_reason(conditions: &[Condition], new: &Condition) -> Option<Condition> {
+    if conditions.iter().any(|c| c.r#type == condition::STALLED && c.is_true()) {
+        return None;
+    }
+    let (reason, message) = (new.reason.as_deref().unwrap_or_default(), new.message.clone().unwrap_or_default());
+    Some(match conditions.iter().find(|c| c.r#type == condition::READY) {
+        Some(ready) => Condition { reason: Some(reason.to_owned()), ..ready.clone() },
+        None => Condition::new(condition::READY, false, reason, message),
+    })
 }
 
 /// The new condition, and the patch that writes it; no patch when the condition stands already.
@@ -79,7 +86,7 @@ fn report_patch(
     let before = json!(status);
     let mut after = status.clone();
     set_condition(&mut after.conditions, new.clone(), &rfc3339(now));
-    if let Some(ready) = ready_with_reason(&status.conditions, reason(error)) {
+    if let Some(ready) = ready_with_reason(&status.conditions, &new) {
         set_condition(&mut after.conditions, ready, &rfc3339(now));
     }
     (new, diff_merge_patch(&before, &json!(after)))
@@ -187,6 +194,17 @@ mod tests {
 
     fn after_report(patched: &InstanceGroupStatus) -> InstanceGroupStatus {
         InstanceGroupStatus { observed_generation: Some(3), ..patched.clone() }
+    }
+
+    /// `kubectl get` would show a group that was created in an outage without a word.
+    #[test]
+    fn group_that_was_never_read_is_not_ready_with_the_reason() {
+        let error = aws_error("Throttling", 400);
+        let (_, patch) =
+            report_patch(&error, &id(1), &InstanceGroupStatus::default(), Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH);
+        let after: InstanceGroupStatus = serde_json::from_value(patch.expect("a patch")).expect("a status");
+        let ready = after.conditions.iter().find(|c| c.r#type == condition::READY).expect("a condition");
+        assert!(!ready.is_true() && ready.has_reason("AWSThrottled"), "{ready:?}");
     }
 
     /// AWS puts the ID of the request into some messages.

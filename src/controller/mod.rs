@@ -2,6 +2,7 @@
 
 pub(crate) mod access_migration;
 mod apply_plan;
+pub(crate) mod aws_outages;
 pub(crate) mod context;
 mod denials;
 mod failed_look;

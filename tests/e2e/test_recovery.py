@@ -203,6 +203,8 @@ def test_failed_reads_are_not_taken_for_absence(own_cloud, start_controller, act
             told = stays.wait_condition("Reconciling", reason=reason)
             assert " Describe" in told["message"] and "since 20" in told["message"] and stays.has_condition("Ready")
             stays.wait_event(reason, " Describe")
+            on_config_map = lambda reason, text: [e for e in cloud.config_events(text) if e["reason"] == reason]
+            eventually(lambda: on_config_map(reason, " Describe"), WAIT, "the event for the admin")
             mark_of_retries = cloud.log_position()
             eventually(lambda: len([e for e in cloud.aws_events(mark_of_retries) if e.get("fault") == action]) >= 4, WAIT, "retries")
             assert stays.condition("Reconciling") == told, "one write says it, not one for each try"
@@ -210,6 +212,8 @@ def test_failed_reads_are_not_taken_for_absence(own_cloud, start_controller, act
     goes.wait_gone()
     stays.wait(lambda g: g.has_condition("Reconciling", "False"), what="an end of the condition")
     stays.wait_ready(nodes=1)
+    if reason:
+        eventually(lambda: on_config_map("AWSAvailable", "again"), WAIT, "the event about the end")
     assert goes.asg() is None and stays.writes(mark) == []
 
 

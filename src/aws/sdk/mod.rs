@@ -35,6 +35,7 @@ use super::Aws;
 
 pub use call_metrics::{CallObserver, OPERATIONS};
 pub(crate) use credentials::ConnectError;
+pub(crate) use outages::Outages;
 
 /// The clients of the AWS services, and their region.
 #[derive(Clone)]
@@ -45,6 +46,8 @@ pub(crate) struct AwsConnection {
     pub region: String,
     /// Why the credentials could not be loaded, where a later try may succeed.
     pub credentials_error: Option<ConnectError>,
+    /// The operations that AWS throttles or does not answer.
+    pub outages: Arc<Outages>,
 }
 
 /// Creates the clients with the SDK's default credential chain: environment, profiles, web identity, container and pod
@@ -68,7 +71,9 @@ pub(crate) async fn connect(observer: Arc<dyn CallObserver>, max_attempts: u32) 
         Err(error @ ConnectError::NoCredentials { .. }) => return Err(error),
         other => other.err(),
     };
-    Ok(AwsConnection { aws: clients(&config, observer), region: region.to_string(), credentials_error })
+    let outages = Arc::new(Outages::default());
+    let aws = clients(&config, observer, outages.clone());
+    Ok(AwsConnection { aws, region: region.to_string(), credentials_error, outages })
 }
 
 /// The SDK's default region chain, with shorter timeouts for the instance metadata service, which does not respond
@@ -95,8 +100,8 @@ fn timeouts() -> TimeoutConfig {
 }
 
 /// Each service has its own retry partition, so that failures of one service use up the retries of that one only.
-fn clients(config: &SdkConfig, observer: Arc<dyn CallObserver>) -> Aws {
-    let call_counter = call_metrics::CallCounter { observer, outages: Arc::default() };
+fn clients(config: &SdkConfig, observer: Arc<dyn CallObserver>, outages: Arc<Outages>) -> Aws {
+    let call_counter = call_metrics::CallCounter { observer, outages };
     macro_rules! client {
         ($sdk:ident, $name:literal) => {
             $sdk::Client::from_conf(

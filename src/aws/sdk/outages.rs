@@ -23,11 +23,12 @@ type Operation = (&'static str, &'static str);
 
 /// The operations whose attempts all fail at the moment.
 #[derive(Debug, Default)]
-pub(super) struct Outages(Mutex<HashMap<Operation, Outage>>);
+pub(crate) struct Outages(Mutex<HashMap<Operation, Outage>>);
 
 #[derive(Debug)]
 struct Outage {
     begun: Instant,
+    last_failed: Instant,
     next_probe: Instant,
     last_error: AwsError,
 }
@@ -48,7 +49,17 @@ impl Outages {
         let begun = known.map_or(now, |outage| outage.begun);
         let since = known.and_then(|outage| outage.last_error.failing_since).unwrap_or_else(Timestamp::now);
         let last_error = AwsError { failing_since: Some(since), ..error };
-        outages.insert(operation, Outage { begun, next_probe: now + PROBE_INTERVAL, last_error });
+        outages.insert(operation, Outage { begun, last_failed: now, next_probe: now + PROBE_INTERVAL, last_error });
+    }
+
+    /// The last error of each operation whose attempts have all failed for at least so long, with the time of the last
+    /// attempt; the longest outage first.
+    pub(crate) fn lasting(&self, at_least: Duration) -> Vec<(AwsError, Instant)> {
+        let outages = self.0.lock().expect("lock is not poisoned");
+        let mut found: Vec<_> =
+            outages.values().filter(|outage| outage.last_failed.duration_since(outage.begun) >= at_least).collect();
+        found.sort_by_key(|outage| outage.begun);
+        found.into_iter().map(|outage| (outage.last_error.clone(), outage.last_failed)).collect()
     }
 
     /// The error that ends a call before its next attempt; `None` if the attempt may be made.
@@ -92,6 +103,23 @@ mod tests {
         // One attempt of all waiting calls is made, and not the next at the same time.
         assert_eq!(outages.refuse(CALL, at(24)), None);
         assert!(outages.refuse(CALL, at(25)).is_some());
+    }
+
+    /// One failed attempt is no outage, however long ago it was.
+    #[test]
+    fn outage_lasts_as_long_as_attempts_fail() {
+        let (outages, start) = (Outages::default(), Instant::now());
+        let (at, minute) = (|seconds| start + Duration::from_secs(seconds), Duration::from_secs(60));
+        outages.record(CALL, Some(error("Throttling")), at(0));
+        assert_eq!(outages.lasting(minute), []);
+        outages.record(CALL, Some(error("Throttling")), at(59));
+        assert_eq!(outages.lasting(minute), []);
+        outages.record(CALL, Some(error("Throttling")), at(60));
+        let lasting = outages.lasting(minute);
+        assert_eq!(lasting.len(), 1);
+        assert_eq!((lasting[0].0.operation, lasting[0].1), (CALL.1, at(60)));
+        outages.record(CALL, None, at(61));
+        assert_eq!(outages.lasting(minute), []);
     }
 
     /// Whatever AWS answers, it answers again.

@@ -1,0 +1,120 @@
+//! Publishes on the ConfigMap `instance-manager` that AWS throttles or does not answer the controller, and that it answers
+//! again.
+//!
+//! A group with nothing to do makes no call, so its status says nothing of an outage. It need not: the status is as it was,
+//! and nothing of the group waits. Writing a condition to each group would load the API server when AWS hiccups, and again
+//! when it recovers.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+
+use super::context::{Context, publish_event};
+use super::failed_look::remedy;
+use super::report::aws_failure;
+use crate::api::names::condition;
+use crate::api::rfc3339;
+use crate::aws::AwsError;
+use crate::aws::sdk::Outages;
+use crate::plan::Event;
+use crate::util::counted::counted;
+
+/// How often the event is repeated while attempts fail: the API server forgets an event after an hour.
+const REPEAT_AFTER: Duration = Duration::from_secs(30 * 60);
+
+/// Checks at every poll interval, and never returns. An outage is published once it has lasted as long as that of a group.
+pub(crate) async fn run(ctx: Arc<Context>, outages: Arc<Outages>) {
+    let timing = &ctx.planner.settings.timing;
+    let (poll, delay) = (timing.poll_interval.unsigned_abs(), timing.failed_look_delay.unsigned_abs());
+    let mut reported = None;
+    loop {
+        tokio::time::sleep(poll).await;
+        if !ctx.can_write() {
+            reported = None;
+            continue;
+        }
+        if let Some(event) = next_event(&mut reported, &outages.lasting(delay), Instant::now()) {
+            publish_event(&ctx.boundaries_target().await, &event, &ctx).await;
+        }
+    }
+}
+
+/// An outage that was published.
+#[derive(Clone, Copy, Debug)]
+struct Reported {
+    at: Instant,
+    since: Option<Timestamp>,
+}
+
+/// The event that is due. `lasting` has the operations that fail, the longest outage first, with the time of the last
+/// attempt.
+fn next_event(reported: &mut Option<Reported>, lasting: &[(AwsError, Instant)], now: Instant) -> Option<Event> {
+    let Some((longest, _)) = lasting.first() else {
+        let ended = reported.take()?;
+        let since = ended.since.map(|since| format!("; the outage began at {}", rfc3339(since))).unwrap_or_default();
+        return Some(Event::normal("AWSAvailable", format!("AWS answers the controller again{since}")));
+    };
+    // Nothing is known of an operation that is not called any more.
+    let fails_still = |at: Instant| lasting.iter().any(|(_, last_failed)| *last_failed > at);
+    if reported.is_some_and(|r| now.duration_since(r.at) < REPEAT_AFTER || !fails_still(r.at)) {
+        return None;
+    }
+    *reported = Some(Reported { at: now, since: longest.failing_since });
+    let reason = aws_failure(longest).unwrap_or(condition::READ_FAILED);
+    Some(Event::warning(reason, message(reason, longest, lasting.len() - 1)))
+}
+
+fn message(reason: &str, longest: &AwsError, others: usize) -> String {
+    let what = match reason {
+        condition::AWS_THROTTLED => "AWS has throttled every call of an operation",
+        _ => "AWS has failed every call of an operation",
+    };
+    let since = longest.failing_since.map(|since| format!(" since {}", rfc3339(since))).unwrap_or_default();
+    let others = match others {
+        0 => String::new(),
+        others => format!(", and {} more", counted(others, "operation")),
+    };
+    format!(
+        "{what}{since}: {longest}{others}; nodes run on; a group that must read or change something waits, and says so in its condition Reconciling; the status of the other groups is as old as their last reconcile; {}",
+        remedy(reason)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::EventKind;
+
+    fn outage(code: &str, last_failed: Instant) -> (AwsError, Instant) {
+        let error = AwsError::from_response("AutoScaling", "DescribeAutoScalingGroups", code, "slow down", 400);
+        (AwsError { failing_since: Some(Timestamp::UNIX_EPOCH), ..error }, last_failed)
+    }
+
+    /// Quiet groups say nothing of an outage: an admin who looks at the ConfigMap must learn of it, and of its end.
+    #[test]
+    fn outage_is_published_once_with_call_time_and_remedy_and_so_is_its_end() {
+        let (start, mut reported) = (Instant::now(), None);
+        assert_eq!(next_event(&mut reported, &[], start), None);
+        let event = next_event(&mut reported, &[outage("Throttling", start)], start).expect("an event");
+        assert_eq!((event.kind, event.reason.as_str()), (EventKind::Warning, "AWSThrottled"));
+        for word in ["1970-01-01T00:00:00Z", "DescribeAutoScalingGroups", "slow down", "--max-workers"] {
+            assert!(event.message.contains(word), "{word} is missing in {}", event.message);
+        }
+        let later = start + Duration::from_secs(60);
+        assert_eq!(next_event(&mut reported, &[outage("Throttling", later)], later), None);
+        let end = next_event(&mut reported, &[], later).expect("an event");
+        assert_eq!((end.kind, end.reason.as_str()), (EventKind::Normal, "AWSAvailable"));
+        assert_eq!(next_event(&mut reported, &[], later), None);
+    }
+
+    /// An event disappears after an hour, and an outage may last longer. A call that nobody makes any more is no outage.
+    #[test]
+    fn event_is_repeated_while_attempts_fail() {
+        let (start, mut reported) = (Instant::now(), None);
+        next_event(&mut reported, &[outage("Throttling", start)], start).expect("an event");
+        let later = start + REPEAT_AFTER;
+        assert_eq!(next_event(&mut reported, &[outage("Throttling", start)], later), None);
+        assert!(next_event(&mut reported, &[outage("Throttling", later)], later).is_some());
+    }
+}
