@@ -35,14 +35,18 @@ pub struct SpecError {
     /// Dotted path in the InstanceGroup; empty when `rule` is the whole message.
     pub path: String,
     /// The invalid value, never user data; empty when it is missing.
-    pub value: String,
+    pub value: Box<str>,
     /// The rule that the value violates.
     pub rule: String,
     /// What the user can do.
-    pub remedy: String,
+    pub remedy: Box<str>,
     /// Where the cluster admin wrote the value; `None` for a value of the tenant.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub admin_source: Option<Box<str>>,
+    /// The path as its author knows it, where the boundaries merged a list; `None` where `path` is right. The indexes of
+    /// `path` are those of the merged list, which nobody has written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub author_path: Option<Box<str>>,
     /// Another field that the rule compares this value with; `None` for most rules.
     #[serde(skip)]
     pub compared_with: Option<ComparedField>,
@@ -51,13 +55,15 @@ pub struct SpecError {
 impl SpecError {
     /// A value that violates a rule.
     pub fn invalid(path: &str, value: impl ToString, rule: impl Into<String>, remedy: impl Into<String>) -> Self {
+        let remedy: String = remedy.into();
         SpecError {
             reason: Reason::InvalidSpec,
             path: path.into(),
-            value: value.to_string(),
+            value: value.to_string().into(),
             rule: rule.into(),
             remedy: remedy.into(),
             admin_source: None,
+            author_path: None,
             compared_with: None,
         }
     }
@@ -77,10 +83,11 @@ impl SpecError {
         SpecError {
             reason: Reason::InvalidSpec,
             path: String::new(),
-            value: String::new(),
+            value: Box::default(),
             rule: message.to_string(),
-            remedy: String::new(),
+            remedy: Box::default(),
             admin_source: None,
+            author_path: None,
             compared_with: None,
         }
     }
@@ -100,19 +107,25 @@ impl SpecError {
 
 impl std::fmt::Display for SpecError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let path = escape_control(&self.path);
+        let path = escape_control(self.author_path.as_deref().unwrap_or(&self.path));
         if path.is_empty() {
-            f.write_str(&self.rule)
-        } else if self.value.is_empty() {
-            write!(f, "{path} {}; {}", self.rule, self.remedy)
-        } else {
-            write!(f, "{path} `{}` {}; {}", self.value, self.rule, self.remedy)?;
-            match &self.admin_source {
-                Some(source) => {
-                    write!(f, "; the value is your cluster admin's: {source} in the ConfigMap instance-manager")
-                }
-                None => Ok(()),
+            return f.write_str(&self.rule);
+        }
+        let author_of = match self.value.is_empty() {
+            true => {
+                write!(f, "{path} {}; {}", self.rule, self.remedy)?;
+                "it"
             }
+            false => {
+                write!(f, "{path} `{}` {}; {}", self.value, self.rule, self.remedy)?;
+                "the value"
+            }
+        };
+        match &self.admin_source {
+            Some(source) => {
+                write!(f, "; {author_of} is your cluster admin's: {source} in the ConfigMap instance-manager")
+            }
+            None => Ok(()),
         }
     }
 }

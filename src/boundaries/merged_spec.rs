@@ -12,6 +12,9 @@ use super::provenance::{Origin, Provenance, Source};
 use crate::api::names::annotation::is_true;
 use crate::api::redacted;
 
+/// The fields that people know an entry of a list by.
+const IDENTIFYING_FIELDS: [&str; 5] = ["name", "key", "type", "resourceType", "namespace"];
+
 /// Annotations of an InstanceGroup after the merge with the boundaries. Only the merge makes them, so that no annotation
 /// of a tenant takes effect past a boundary.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -76,6 +79,28 @@ impl MergedSpec {
         };
         let is_admin = |source: &Source| source.origin != Origin::Tenant;
         (is_admin(&first) && parts.all(|source| is_admin(&source))).then_some(first)
+    }
+
+    /// A path with the entry of a list as its author knows it; `None` where the index is that of the author's own list.
+    /// The entries of a list that the boundaries merged have other indexes than in the lists it was merged from: they are
+    /// named by what identifies them, as in `taints[key=team]`, or by the tenant's own index.
+    pub(crate) fn author_path(&self, path: &str) -> Option<String> {
+        let (list, rest) = path.split_once('[')?;
+        let (index, rest) = rest.split_once(']')?;
+        let index: usize = index.parse().ok()?;
+        let pointer = format!("/{}", list.strip_prefix("spec.")?.replace('.', "/"));
+        let items = self.spec.pointer(&pointer)?.as_array()?;
+        let is_tenants = |index: usize| self.admin_source(&format!("{list}[{index}]")).is_none();
+        if (0..items.len()).all(is_tenants) {
+            return None;
+        }
+        let item = items.get(index)?;
+        let identity = IDENTIFYING_FIELDS.iter().find_map(|field| {
+            let text = item[field].as_str().filter(|text| !text.is_empty() && text.len() <= 128)?;
+            Some(format!("{field}={text}"))
+        });
+        let own_index = || is_tenants(index).then(|| (0..index).filter(|other| is_tenants(*other)).count().to_string());
+        Some(format!("{list}[{}]{rest}", identity.or_else(own_index)?))
     }
 
     /// Whether the tenant set the value at a path, or a value that contains it.

@@ -92,8 +92,15 @@ impl ValueSources {
                 error.remedy = "ask your cluster admin for a default".into();
             }
         }
-        for error in errors.iter_mut().filter(|error| !error.path.is_empty() && !error.value.is_empty()) {
-            error.admin_source = self.0.admin_source(&error.path).map(|source| source.to_string().into());
+        for error in errors.iter_mut().filter(|error| !error.path.is_empty()) {
+            error.author_path = self.0.author_path(&error.path).map(Into::into);
+            // A value that is missing in an entry of a list is missing in what the author of the entry wrote.
+            let path = match (error.value.is_empty(), error.path.rfind(']')) {
+                (false, _) => error.path.as_str(),
+                (true, Some(end)) => &error.path[..=end],
+                (true, None) => continue,
+            };
+            error.admin_source = self.0.admin_source(path).map(|source| source.to_string().into());
             // A tenant does not know a limit that is a default.
             if let Some(source) = error.compared_with.take().and_then(|field| self.0.admin_source(field.path()))
                 && error.admin_source.is_none()
@@ -134,6 +141,22 @@ impl BrokenFields {
         let mut errors: Vec<_> = errors.into_iter().collect();
         self.1.explain(&mut errors);
         self.0.extend(errors.into_iter().map(|error| (parts, error)));
+    }
+
+    /// Like [`BrokenFields::extend`], without errors of fields that an error names already: those follow from it.
+    pub(crate) fn extend_unnamed(&mut self, parts: &'static [Part], errors: impl IntoIterator<Item = SpecError>) {
+        let new: Vec<_> = errors.into_iter().filter(|error| !self.names(&error.path)).collect();
+        self.extend(parts, new);
+    }
+
+    /// Whether an error is about the field at this path.
+    pub(crate) fn names(&self, path: &str) -> bool {
+        self.0.iter().any(|(_, error)| error.path == path)
+    }
+
+    /// All errors, after one that everything depends on.
+    pub(crate) fn errors_after(&self, first: SpecError) -> Vec<SpecError> {
+        [vec![first], self.errors()].concat()
     }
 
     /// Whether every field can be used.
@@ -286,6 +309,38 @@ mod tests {
         );
         let (_, message) = broken.problem_of(&[Part::Launch]).expect("an error");
         assert!(message.contains("admin's: default"), "errors that are found later say it, too: {message}");
+    }
+
+    /// A tenant who wrote one taint would look in vain for the third one.
+    #[test]
+    fn entry_of_a_merged_list_is_named_as_its_author_knows_it() {
+        let sources = |boundary: &str| {
+            let config = [
+                ("boundaries".to_owned(), format!("shared: {{{boundary}: [spec.eks.configuration.taints]}}")),
+                (
+                    "defaults".to_owned(),
+                    "spec: {eks: {configuration: {taints: [{key: a}, {effect: x}], subnets: [s]}}}".to_owned(),
+                ),
+            ];
+            let (boundaries, _) = Boundaries::parse(&config.into()).expect("boundaries");
+            let taints = serde_json::json!([{"effect": "b"}, {"key": "team", "effect": "c"}]);
+            let group = serde_json::json!({"metadata": {}, "spec": {"eks": {"configuration": {"taints": taints}}}});
+            ValueSources::new(merge(&boundaries, &group, false).expect("a merged spec").into())
+        };
+        let told = |sources: &ValueSources, field: &str, value: &str| {
+            let path = format!("spec.eks.configuration.taints{field}");
+            let mut errors = [SpecError::invalid(&path, value, "is wrong", "correct it")];
+            (0..2).for_each(|_| sources.explain(&mut errors));
+            assert_eq!(errors[0].path, path, "the code goes on with the path of the merged list");
+            errors[0].to_string().replacen("spec.eks.configuration.", "", 1)
+        };
+        let merged = sources("merge");
+        let admins = "; it is your cluster admin's: default (shared.merge) in the ConfigMap instance-manager";
+        assert_eq!(told(&merged, "[3].effect", "c"), "taints[key=team].effect `c` is wrong; correct it");
+        assert_eq!(told(&merged, "[2].key", ""), "taints[0].key is wrong; correct it", "the tenant's own index");
+        assert_eq!(told(&merged, "[0].effect", ""), format!("taints[key=a].effect is wrong; correct it{admins}"));
+        assert_eq!(told(&merged, "[1].key", ""), format!("taints[1].key is wrong; correct it{admins}"));
+        assert_eq!(told(&sources("replace"), "[1].key", "team"), "taints[1].key `team` is wrong; correct it");
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub(crate) fn repeated_taints(merged: &MergedSpec) -> Vec<SpecError> {
         let Some(earlier) = earlier.filter(|_| !is_equal_managed(section, &taints[..index], taint)) else { continue };
         let (key, effect) = identity(taint);
         let rule = format!(
-            "has the effect {effect} twice: in taints[{earlier}] from {} and in taints[{index}] from {}; a node takes one",
+            "has the effect {effect} twice, once from {} and once from {}; a node takes one",
             source(earlier),
             source(index)
         );

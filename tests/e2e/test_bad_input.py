@@ -4,6 +4,9 @@ import random
 
 import pytest
 
+from e2e import managed
+from e2e.test_fargate import manifest as fargate_manifest
+
 WRONG = [
     ({"image": "ubuntu"}, {}, "spec.eks.configuration.image", "ubuntu"),
     ({"instanceType": "large please"}, {}, "spec.eks.configuration.instanceType", "large please"),
@@ -39,6 +42,23 @@ def test_an_invalid_value_is_reported_with_its_field(tenant, configuration, eks,
     group.delete()
     group.wait_gone()
     assert group.writes() == []
+
+
+def test_all_mistakes_of_a_new_group_are_reported_at_once(tenant):
+    """Who corrects one field must not learn of the next one in another round: what cannot be parsed hides nothing that must be looked up."""
+    tenant.set_defaults(image="ami-0123456789abcdeff", instanceType="large please", subnets=["no-such-subnet"])
+    message = tenant.group().wait_condition("Stalled")["message"]
+    for path in ("image `ami-0123456789abcdeff`", "instanceType `large please`", "subnets `no-such-subnet`"):
+        assert f"spec.eks.configuration.{path}" in message, message
+    missing = f"arn:aws:iam::123456789012:role/{tenant.unique}-missing"
+    group = managed.apply(tenant, "managed", role_arn=missing, subnets=["no-such-subnet"], taints=[{"key": "a" * 64, "effect": "NO_SCHEDULE"}])
+    message = group.wait_condition("Stalled")["message"]
+    for path in (f"nodeRole `{missing}`", "subnets `no-such-subnet`", "taints[0].key"):
+        assert f"spec.eks-managed.configuration.{path}" in message, message
+    wrong = fargate_manifest(tenant, "pods", subnets=["demo-public-a"], selectors=[{"namespace": "No_Namespace"}])
+    message = tenant.apply(wrong).wait_condition("Stalled")["message"]
+    for path in ("subnets", "selectors[0].namespace"):
+        assert f"spec.eks-fargate.{path}" in message, message
 
 
 def test_a_subnet_of_another_vpc_is_reported_with_its_vpc(tenant, shared):

@@ -46,14 +46,18 @@ pub(super) fn decode(
     };
     let (spec, errors) = api::validate::decode_spec_with_errors(&merged.spec).map_err(problems)?;
     let name = spec.provisioner.clone().unwrap_or_default();
-    if name.is_empty() {
-        return Err(vec![SpecError::missing("spec.provisioner")]);
+    let errors = problems(errors);
+    if let Some(kind) = ProvisionerKind::parse(&name) {
+        return Ok((spec, errors, dispatch::for_kind(kind)));
     }
-    let Some(kind) = ProvisionerKind::parse(&name) else {
+    let problem = if name.is_empty() {
+        SpecError::missing("spec.provisioner")
+    } else {
         let remedy = "use eks, eks-managed or eks-fargate";
-        return Err(vec![SpecError::invalid("spec.provisioner", name, "is an unknown provisioner", remedy)]);
+        SpecError::invalid("spec.provisioner", name, "is an unknown provisioner", remedy)
     };
-    Ok((spec, problems(errors), dispatch::for_kind(kind)))
+    let others = errors.into_iter().filter(|error| error.path != problem.path);
+    Err([problem.clone()].into_iter().chain(others).collect())
 }
 
 /// What the admin's policy does not allow in a merged spec.
@@ -154,6 +158,20 @@ mod tests {
 
     fn with_status(status: serde_json::Value) -> InstanceGroupStatus {
         serde_json::from_value(status).expect("a status")
+    }
+
+    /// Who corrects the provisioner must not learn of the other mistakes in a second round.
+    #[test]
+    fn provisioner_error_is_reported_with_the_others_and_once() {
+        let paths_of = |provisioner: serde_json::Value| {
+            let spec = json!({ "provisioner": provisioner, "strategy": { "type": "rolling" } });
+            let merged = merge(&Boundaries::default(), &json!({ "spec": spec }), true).expect("a merged spec");
+            let errors = decode(&merged).err().expect("the spec is rejected");
+            errors.into_iter().map(|error| error.path).collect::<Vec<_>>()
+        };
+        for provisioner in [json!(null), json!("gke")] {
+            assert_eq!(paths_of(provisioner), ["spec.provisioner", "spec.strategy.type"]);
+        }
     }
 
     #[test]

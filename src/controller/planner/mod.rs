@@ -160,12 +160,12 @@ impl Planner {
         let status = group.status.clone().unwrap_or_default();
         let problem = provisioner_changed(&status, provisioner_kind(&merged.spec))
             .or_else(|| cluster_changed(id, &status, merged, provisioner));
-        if let Some(problem) = problem {
-            return Ok(Planning::rejected(id, [vec![problem], errors].concat(), &sources));
-        }
         let PolicyErrors { violations, exceeded_quotas } = policy_errors(id, merged, context);
         errors.extend(repeated_taints(merged));
         errors.extend(violations);
+        if let Some(problem) = problem {
+            return Ok(Planning::rejected(id, [vec![problem], errors].concat(), &sources));
+        }
         let quota_request = context.quota_request.filter(|_| exceeded_quotas.is_empty());
         let request = PlanRequest {
             id,

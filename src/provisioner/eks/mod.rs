@@ -109,11 +109,9 @@ impl Provisioner for Eks {
             o.process_state.set_name_conflict(&id.key(), &resolved.names.role);
             form = next;
         };
-        if !resolved.broken.contains(Part::Launch)
-            && let Some(facts) = observe::references::launch_facts(o, &resolved, &observed, status).await?
-        {
+        if let Some(facts) = observe::references::launch_facts(o, &resolved, &observed, status).await? {
             let problems = launch_template::launch_checks::spec_errors(&resolved, &facts);
-            resolved.broken.extend(&[Part::Launch], problems);
+            resolved.broken.extend_unnamed(&[Part::Launch], problems);
         }
         if observed.scaling_group.is_none() && !resolved.broken.is_empty() {
             return Ok(PlanResult::Rejected(resolved.broken.errors()));
@@ -286,7 +284,7 @@ fn desired_spec(
     }
     desired.discovers_endpoint = settings.windows_discovers_endpoint && desired.os_family == OsFamily::Windows;
     match cluster_mismatch(settings, resolve::CLUSTER_FIELD, &desired.cluster) {
-        Some(problem) => Err(vec![problem]),
+        Some(problem) => Err(broken.errors_after(problem)),
         None => Ok((desired, broken)),
     }
 }

@@ -33,6 +33,7 @@ use super::{
     DeleteRequest, GroupId, PlanRequest, PlanResult, Provisioner, StopRequest, cluster_mismatch, plan_rejected_spec,
 };
 use crate::api::InstanceGroupStatus;
+use crate::api::spec_error::SpecError;
 use crate::ownership::ownership_tags;
 use crate::plan::{Plan, Reason};
 use crate::provisioner::name_form::NameForm;
@@ -59,7 +60,7 @@ impl Provisioner for Fargate {
             Err(problems) => return Ok(PlanResult::Rejected(problems)),
         };
         if let Some(problem) = cluster_mismatch(settings, CLUSTER_FIELD, &desired.cluster) {
-            return Ok(PlanResult::Rejected(vec![problem]));
+            return Ok(PlanResult::Rejected(broken.errors_after(problem)));
         }
         let references = observe::references(o, &desired).await?;
         match resolve::resolve_with_errors(desired.clone(), broken, &references, NameForm::Plain) {
@@ -68,7 +69,10 @@ impl Provisioner for Fargate {
         }
         let (resolved, observed) = loop {
             let found = resolve_and_observe(o, desired.clone(), broken.clone(), &references, status).await?;
-            let Some((resolved, observed)) = found else { return Ok(PlanResult::Rejected(broken.errors())) };
+            let Some((resolved, observed)) = found else {
+                broken.extend_unnamed(&[Part::Immutable], public_subnet_errors(o, &desired, &references).await);
+                return Ok(PlanResult::Rejected(broken.errors()));
+            };
             if broken.contains(Part::Immutable) {
                 break (resolved, observed);
             }
@@ -140,6 +144,22 @@ impl Provisioner for Fargate {
 
     fn recorded_cluster(&self, _: &GroupId, status: &InstanceGroupStatus) -> Option<String> {
         ownership::recorded_cluster(status).cloned()
+    }
+}
+
+/// The public subnets of a new group, which are reported beside errors of its fields. What cannot be read is not reported:
+/// it must not hide the others.
+async fn public_subnet_errors(
+    o: &Observer<'_>,
+    desired: &DesiredSpec,
+    references: &resolve::References,
+) -> Vec<SpecError> {
+    let resolved = resolve::resolve_with_errors(desired.clone(), BrokenFields::default(), references, NameForm::Plain);
+    let Ok(resolved) = resolved else { return Vec::new() };
+    let Some(vpc) = resolved.vpc.as_ref().filter(|_| !resolved.subnets.is_empty()) else { return Vec::new() };
+    match o.inventory.route_tables(vpc).await {
+        Ok(Some(tables)) => resolve::public_subnet_errors(&resolved, &tables),
+        Ok(None) | Err(_) => Vec::new(),
     }
 }
 

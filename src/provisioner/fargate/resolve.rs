@@ -105,7 +105,7 @@ pub fn resolve(desired: DesiredSpec, references: &References, form: NameForm) ->
 /// resolved.
 ///
 /// # Errors
-/// The cluster does not exist.
+/// The cluster does not exist; with the errors of the parser.
 pub fn resolve_with_errors(
     desired: DesiredSpec,
     mut broken: BrokenFields,
@@ -115,7 +115,8 @@ pub fn resolve_with_errors(
     let Some(cluster) = &references.cluster else {
         let (path, rule) = (format!("{SPEC_PATH}.clusterName"), "does not match a cluster in this account and region");
         let remedy = "correct it, or check the controller's region";
-        return Err(vec![SpecError::invalid(&path, &desired.cluster, rule, remedy).with_reason(Reason::NotFound)]);
+        let problem = SpecError::invalid(&path, &desired.cluster, rule, remedy).with_reason(Reason::NotFound);
+        return Err(broken.errors_after(problem));
     };
     let join_method =
         join_method(desired.join_auth, cluster, &format!("{SPEC_PATH}.clusterName")).unwrap_or_else(|problem| {

@@ -53,11 +53,13 @@ impl Provisioner for EksManaged {
         };
         let network = observe::network(o, &desired).await?;
         if network.is_cluster_missing {
-            return Ok(PlanResult::Rejected(vec![resolve::cluster_not_found(&desired)]));
+            return Ok(PlanResult::Rejected(broken.errors_after(resolve::cluster_not_found(&desired))));
         }
         broken.extend(&[Part::Immutable], resolve::resolve_names(&mut desired, &network));
         let (resolved, observed) = loop {
             let Some(resolved) = resolve_in_force(o, desired.clone(), broken.clone(), request.status).await? else {
+                let resolved = resolve::build_resolved(desired, broken.clone());
+                broken.extend_unnamed(&[Part::Immutable], observe::errors_in_references(o, &resolved).await);
                 return Ok(PlanResult::Rejected(broken.errors()));
             };
             let observed = observe::observed_state(o, &resolved, request.status, request.lock).await?;
@@ -175,7 +177,7 @@ fn parse_desired(request: &PlanRequest) -> Result<(DesiredSpec, BrokenFields), V
     let (desired, errors) = desired::parse_with_errors(request.id, request.annotations, &request.spec);
     let broken = request.broken_fields(errors, in_force::dependent_parts)?;
     match cluster_mismatch(request.settings, CLUSTER_FIELD, &desired.cluster) {
-        Some(problem) => Err(vec![problem]),
+        Some(problem) => Err(broken.errors_after(problem)),
         None => Ok((desired, broken)),
     }
 }

@@ -12,6 +12,7 @@ use super::observed::{ObservedNodegroup, ObservedState, partition};
 use super::ownership::{Owner, owner_of};
 use super::resolve::{self, ClusterNetwork, References, ResolvedGroup};
 use crate::api::InstanceGroupStatus;
+use crate::api::spec_error::SpecError;
 use crate::aws::nodegroup::{Nodegroup, NodegroupName, NodegroupStatus};
 use crate::aws::{AwsErrorKind, AwsResult};
 use crate::plan::Drift;
@@ -216,13 +217,24 @@ async fn references(o: &Observer<'_>, resolved: &ResolvedGroup) -> ObserveResult
     let ids = shape.subnets.iter().chain(&shape.security_groups);
     let found = try_join_all(ids.map(|id| o.inventory.network_object(id))).await.map_err(ObserveError::Aws)?;
     let network_objects = found.into_iter().flatten().collect();
-    let name = desired::role_name(&shape.node_role).unwrap_or_default();
-    let is_role_missing = match o.inventory.aws().iam.get_role(name).await {
-        Ok(found) => found.is_none(),
-        Err(error) if error.kind == AwsErrorKind::Denied => false,
-        Err(error) => return Err(ObserveError::Aws(error)),
+    let is_role_missing = match desired::role_name(&shape.node_role) {
+        None => false,
+        Some(name) => match o.inventory.aws().iam.get_role(name).await {
+            Ok(found) => found.is_none(),
+            Err(error) if error.kind == AwsErrorKind::Denied => false,
+            Err(error) => return Err(ObserveError::Aws(error)),
+        },
     };
     Ok(References { cluster, network_objects, is_role_missing })
+}
+
+/// The errors in what a new node group would refer to, which are reported beside errors of its fields. What cannot be
+/// read is not reported: it must not hide the others.
+pub(super) async fn errors_in_references(o: &Observer<'_>, resolved: &ResolvedGroup) -> Vec<SpecError> {
+    match references(o, resolved).await {
+        Ok(found) => resolve::reference_errors(resolved, &found),
+        Err(_) => Vec::new(),
+    }
 }
 
 /// The required policies that are not attached to a role. The role may grant the same permissions by other policies.

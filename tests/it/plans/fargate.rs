@@ -797,8 +797,9 @@ fn public_subnets_are_rejected_before_creation() {
         subnets: subnets.iter().map(|s| (*s).to_owned()).collect(),
         has_internet_gateway,
     };
-    let paths =
-        |tables: &[RouteTable]| -> Vec<_> { public_subnet_errors(&r, tables).into_iter().map(|p| p.value).collect() };
+    let paths = |tables: &[RouteTable]| -> Vec<_> {
+        public_subnet_errors(&r, tables).into_iter().map(|p| p.value.into_string()).collect()
+    };
     assert_eq!(paths(&[]), Vec::<String>::new(), "route tables that could not be read cause no error");
     assert_eq!(paths(&[table(true, &[], true), table(false, &["subnet-1"], false)]), ["subnet-2"]);
     assert_eq!(paths(&[table(true, &[], false), table(false, &["subnet-1"], true)]), ["subnet-1"]);

@@ -52,7 +52,7 @@ pub fn spec_errors(resolved: &ResolvedGroup, facts: &LaunchFacts) -> Vec<SpecErr
         Lookup::Present(kind) => {
             problems.extend(image.and_then(|image| architecture(resolved, image, kind)));
             if resolved.is_ipv6 && resolved.desired.mixed_instances.is_none() {
-                problems.extend(ipv6::type_problem("spec.eks.configuration.instanceType", kind));
+                problems.extend(ipv6::type_problem(INSTANCE_TYPE, kind));
             }
         }
         Lookup::NotQueried => {}
@@ -71,7 +71,10 @@ pub fn spec_errors(resolved: &ResolvedGroup, facts: &LaunchFacts) -> Vec<SpecErr
     problems
 }
 
-const IMAGE: &str = "spec.eks.configuration.image";
+/// The field of the image.
+pub(crate) const IMAGE: &str = "spec.eks.configuration.image";
+/// The field of the instance type.
+pub(crate) const INSTANCE_TYPE: &str = "spec.eks.configuration.instanceType";
 
 fn architecture(resolved: &ResolvedGroup, image: &Image, kind: &InstanceType) -> Option<SpecError> {
     if image.architecture.is_empty() || kind.architectures.contains(&image.architecture) {

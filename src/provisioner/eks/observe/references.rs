@@ -99,13 +99,23 @@ pub(crate) async fn launch_facts(
     if !launch_checks::needs_launch_checks(resolved, state, status) {
         return Ok(None);
     }
-    let (image, instance_type) = tokio::join!(
-        o.inventory.image_by_id(&resolved.template_data.image_id),
-        o.inventory.instance_type(&resolved.template_data.instance_type)
-    );
-    let is_launched_now =
-        outdated::current_launch_data(state).is_some_and(|data| data.image_id == resolved.template_data.image_id);
-    Ok(Some(LaunchFacts { image: allow_denied(image)?, instance_type: allow_denied(instance_type)?, is_launched_now }))
+    let data = &resolved.template_data;
+    // A value that cannot be right is not looked up; the other one is, so that both are reported at once.
+    let image = async {
+        match resolved.broken.names(launch_checks::IMAGE) || data.image_id.is_empty() {
+            true => Ok(Lookup::NotQueried),
+            false => allow_denied(o.inventory.image_by_id(&data.image_id).await),
+        }
+    };
+    let instance_type = async {
+        match resolved.broken.names(launch_checks::INSTANCE_TYPE) {
+            true => Ok(Lookup::NotQueried),
+            false => allow_denied(o.inventory.instance_type(&data.instance_type).await),
+        }
+    };
+    let (image, instance_type) = tokio::join!(image, instance_type);
+    let is_launched_now = outdated::current_launch_data(state).is_some_and(|now| now.image_id == data.image_id);
+    Ok(Some(LaunchFacts { image: image?, instance_type: instance_type?, is_launched_now }))
 }
 
 /// The default volume, if the group's image needs another one than the usual. The image is read only for a new version.

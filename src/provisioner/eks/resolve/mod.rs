@@ -105,7 +105,7 @@ pub fn resolve(desired: DesiredSpec, env: &References, form: NameForm) -> Result
 /// Resolves a spec. [`ResolvedGroup::broken`] has the errors of the parser (`broken`) and of what cannot be resolved.
 ///
 /// # Errors
-/// The cluster does not exist.
+/// The cluster does not exist; with the errors of the parser.
 pub fn resolve_with_errors(
     desired: DesiredSpec,
     mut broken: BrokenFields,
@@ -113,7 +113,7 @@ pub fn resolve_with_errors(
     form: NameForm,
     recorded: &RecordedRole,
 ) -> Result<ResolvedGroup, Vec<SpecError>> {
-    let cluster = env.cluster.as_ref().ok_or_else(|| vec![unknown_cluster(&desired)])?;
+    let cluster = env.cluster.as_ref().ok_or_else(|| broken.errors_after(unknown_cluster(&desired)))?;
     let join_method = join_method(desired.join_auth, cluster, CLUSTER_FIELD).unwrap_or_else(|problem| {
         broken.push(&[Part::Join], problem);
         // The cluster's own mode says which entries have an effect. None is changed.

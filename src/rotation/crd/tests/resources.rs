@@ -155,7 +155,7 @@ fn only_the_admin_may_submit_scripts() {
         ("preDrain: {script: [canary]}", "spec.preDrain.script"),
     ] {
         let problem = submit(hooks, "", TemplateAuthor::Tenant).expect_err(hooks);
-        assert_eq!((problem.reason, problem.value.as_str()), (Reason::PolicyViolation, path), "{hooks}");
+        assert_eq!((problem.reason, &*problem.value), (Reason::PolicyViolation, path), "{hooks}");
         assert!(!problem.to_string().contains("canary"), "{problem}");
         assert!(submit(hooks, "strategyScripts: [other]", TemplateAuthor::Tenant).is_err(), "{hooks}");
         assert!(submit(hooks, "strategyScripts: [te*]", TemplateAuthor::Tenant).is_ok(), "{hooks}");
