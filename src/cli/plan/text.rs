@@ -95,7 +95,8 @@ fn basis(group: &GroupPlan) -> String {
 
 fn write_forecast(out: &mut String, group: &GroupPlan) -> std::fmt::Result {
     if let Some(minutes) = group.estimated_minutes {
-        writeln!(out, "  takes about {}{}", about(minutes), basis(group))?;
+        let condition = if group.blocked_drains.is_empty() { "" } else { ", once the drains below can end," };
+        writeln!(out, "  takes about {}{condition}{}", about(minutes), basis(group))?;
     }
     if let Some(join) = &group.join_timeout {
         let drain = group.drain_timeout.as_ref().map_or_else(
@@ -108,7 +109,7 @@ fn write_forecast(out: &mut String, group: &GroupPlan) -> std::fmt::Result {
         let owner = blocked.owner.as_ref().map(|owner| format!(" ({owner})")).unwrap_or_default();
         writeln!(
             out,
-            "  drain of {} will not end: pod {}{owner} is under PodDisruptionBudget {}, {}, which can never allow an eviction; add replicas or relax the budget, or set drainForce with drainTimeout",
+            "  drain of {} will not end: pod {}{owner} is under PodDisruptionBudget {}, {}, which can never allow an eviction; relax the budget, add replicas (which helps if the budget has a number as minAvailable), or set drainForce with drainTimeout",
             blocked.node, blocked.pod, blocked.budget, blocked.limit
         )?;
     }

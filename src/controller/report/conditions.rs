@@ -173,11 +173,11 @@ fn blocked_message(blocked: &BlockedEviction) -> String {
     }
     if blocked.unschedulable.is_empty() {
         return format!(
-            "eviction of pod {pod} is blocked by {budgets}; retrying; relax the budget, add replicas, or set drainForce and drainTimeout, which delete the pods after that time"
+            "eviction of pod {pod} is blocked by {budgets}; retrying; relax the budget, add replicas (which helps if the budget has a number as minAvailable), or set drainForce and drainTimeout, which delete the pods after that time"
         );
     }
     format!(
-        "eviction of pod {pod} is blocked by {budgets}, and evicted pods are unschedulable: {}; add capacity (raise maxSize), or free capacity",
+        "eviction of pod {pod} is blocked by {budgets}, and evicted pods are unschedulable: {}; add capacity (set maxSurge so that replacements join first, raise minSize, or let the autoscaler add nodes), or free capacity",
         blocked.unschedulable.join(", ")
     )
 }

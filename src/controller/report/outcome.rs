@@ -104,9 +104,10 @@ fn phase_of(outcome: &Outcome) -> Phase {
     }
 }
 
-/// The message for a step that was refused.
+/// The message for a step that was refused: what was to be done to which object, and why it is not.
 pub(crate) fn step_failure(step: &Step, error: &StepError) -> String {
-    format!("{}: {}", step.name(), error_message(error))
+    let action = format!("{} {}", step.name(), step.info().subject());
+    format!("{}: {}", action.trim_end(), error_message(error))
 }
 
 fn error_message(error: &StepError) -> String {
@@ -127,7 +128,9 @@ fn error_message(error: &StepError) -> String {
 
 /// The message for a call that AWS denied.
 pub(crate) fn missing_iam_action(action: &str, error: &str) -> String {
-    format!("the controller may not {action}; add the action to its IAM role ({error})")
+    format!(
+        "the controller may not {action}; add the action to its IAM role, and the controller goes on by itself ({error})"
+    )
 }
 
 /// The message for a call that the API server forbids.

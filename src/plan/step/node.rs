@@ -65,7 +65,9 @@ impl std::fmt::Display for UncordonReason {
             UncordonReason::Locked => "replacement is blocked by lock-upgrades",
             UncordonReason::RotationHalted => "the rotation is halted",
             UncordonReason::GroupRejected => "the rotation stopped, because the InstanceGroup is rejected",
-            UncordonReason::RotationBlocked => "the rotation is blocked",
+            UncordonReason::RotationBlocked => {
+                "the rotation is blocked, and the condition Stalled of the InstanceGroup says why"
+            }
             UncordonReason::DrainTimeout => "the drain took longer than drainTimeout",
             UncordonReason::UncordonedByOthers => {
                 "someone else uncordoned it, so its drain ended; it is drained again later"

@@ -235,7 +235,7 @@ fn resource_that_somebody_deleted_is_told() {
     };
     assert_eq!(told(&known().plan()), [""; 0]);
     let without_group = known().with(remove_scaling_group).plan();
-    assert!(told(&without_group)[0].starts_with("the scaling group demo-team-web is made again"));
+    assert!(told(&without_group)[0].starts_with("the scaling group demo-team-web was deleted, and not by this"));
     let without_template = known().with(|s| {
         let tags = s.resolved.ownership_tags.clone();
         let profile = s.state.instance_profile.as_mut().expect("a profile");
@@ -245,7 +245,9 @@ fn resource_that_somebody_deleted_is_told() {
         s.state.versions.clear();
     });
     let message = &told(&without_template.plan())[0];
-    assert!(message.contains("nodes that were launched from it are outdated"), "a rotation follows: {message}");
+    for word in ["2 nodes launched from the deleted one are outdated", "lock-upgrades=true", "DeleteLaunchTemplate"] {
+        assert!(message.contains(word), "a rotation follows, and can be stopped: {message}");
+    }
     let without_both = known().with(remove_scaling_group).with(|s| {
         s.state.template = None;
         s.state.versions.clear();

@@ -1,6 +1,7 @@
 //! Creates the launch template, or a version of it that holds what the spec asks for.
 
 use crate::api::ScalingConfigurationKind;
+use crate::api::names::annotation;
 use crate::aws::{LaunchTemplate, NewTemplate, NewVersion};
 use crate::ownership::has_foreign_tags;
 use crate::plan::{Drift, EksStep, Event, Outcome, Pin, PlanBuilder, PlannedStep, Reason};
@@ -8,6 +9,7 @@ use crate::provisioner::eks::input::PlanInput;
 use crate::provisioner::eks::resolve::ResolvedGroup;
 use crate::provisioner::eks::scaling_group::create::made_again;
 use crate::provisioner::eks::user_data::OsFamily;
+use crate::util::counted::counted;
 use crate::util::digest::client_token;
 
 /// What the launch template adds to the plan of an existing scaling group.
@@ -61,9 +63,8 @@ pub(crate) fn ensure_version(input: &PlanInput, builder: &mut PlanBuilder) -> Op
         builder.events.extend(launch_warnings(r));
         let recorded = input.status.template.as_ref().is_some_and(|recorded| recorded.id.is_some());
         if recorded && input.status.nodes.is_some() {
-            let has_nodes = input.observed.scaling_group.as_ref().is_some_and(|group| !group.instances.is_empty());
-            let consequence = if has_nodes { ", and the nodes that were launched from it are outdated" } else { "" };
-            builder.events.push(made_again(&format!("the launch template {}", r.names.template), consequence));
+            let what = format!("the launch template {}", r.names.template);
+            builder.events.push(made_again(&what, "DeleteLaunchTemplate", &consequence_of_new_template(input)));
         }
         return Some(EnsuredVersion { pin: Pin::Made { hash }, step: Some(EksStep::CreateTemplate(template).into()) });
     };
@@ -80,6 +81,25 @@ pub(crate) fn ensure_version(input: &PlanInput, builder: &mut PlanBuilder) -> Op
     }
     let step = EksStep::PutTemplateVersion { template: found.id.clone(), version: new_version(input, Some(found)) };
     Some(EnsuredVersion { pin: Pin::Made { hash }, step: Some(step.into()) })
+}
+
+/// What another launch template means for the nodes, and how a person stops it: nothing tells any more what the nodes of
+/// the deleted one were launched with.
+fn consequence_of_new_template(input: &PlanInput) -> String {
+    let nodes = input.observed.scaling_group.as_ref().map_or(0, |group| group.instances.len());
+    let outdated = format!(
+        "; {} launched from the deleted one {} outdated",
+        counted(nodes, "node"),
+        if nodes == 1 { "is" } else { "are" }
+    );
+    match (nodes, input.lock) {
+        (0, _) => String::new(),
+        (_, Some(lock)) => format!("{outdated}, and lock-upgrades on {lock} blocks their replacement"),
+        (_, None) => format!(
+            "{outdated} and will be replaced with the group's strategy; to keep the old nodes, set the annotation {}=true on the InstanceGroup",
+            annotation::LOCK_UPGRADES
+        ),
+    }
 }
 
 /// A version with the desired content: the first one of a new template, or the next one of an existing template.

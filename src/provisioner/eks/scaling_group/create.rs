@@ -5,9 +5,11 @@ use crate::aws::{NewScalingGroup, TemplatePin};
 use crate::plan::{EksStep, Event, Phase, Pin, PlanBuilder, waiting};
 use crate::provisioner::eks::input::PlanInput;
 
-/// The event about a resource that was deleted outside of the controller.
-pub(crate) fn made_again(what: &str, consequence: &str) -> Event {
-    let message = format!("{what} is made again because it was gone{consequence}; CloudTrail names who deleted it");
+/// The event about a resource that was deleted outside of the controller; `call` is the API call that deletes it.
+pub(crate) fn made_again(what: &str, call: &str, consequence: &str) -> Event {
+    let message = format!(
+        "{what} was deleted, and not by this controller, which creates it again{consequence}; CloudTrail names who called {call}"
+    );
     Event::warning("ResourceMadeAgain", message)
 }
 
@@ -30,7 +32,11 @@ pub(crate) fn create_scaling_group(input: &PlanInput, pin: Pin, builder: &mut Pl
     let name = group.name.clone();
     // The status counts nodes once the scaling group has been observed.
     if input.status.nodes.is_some() {
-        builder.events.push(made_again(&format!("the scaling group {name}"), ""));
+        builder.events.push(made_again(
+            &format!("the scaling group {name}"),
+            "DeleteAutoScalingGroup",
+            " with new nodes",
+        ));
     }
     builder.push(EksStep::CreateGroup { group, pin });
     if !desired.suspended_processes.is_empty() {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use jiff::SignedDuration;
 use serde_json::json;
 
-use crate::api::CurrentState;
+use crate::api::{CurrentState, rfc3339};
 use crate::aws::{Instance, InstanceState, ScalingActivity, ScalingGroup};
 use crate::plan::{Outcome, Phase, PlanBuilder, Reason, waiting};
 use crate::provisioner::eks::input::PlanInput;
@@ -45,7 +45,7 @@ pub(crate) fn check_readiness(input: &PlanInput, group: &ScalingGroup, builder: 
     if let Some(message) = launch_suspended(input, group, missing) {
         builder.set_outcome_once(blocked(Reason::ProcessSuspended, message));
     }
-    if let Some((reason, message)) = launch_failure(input) {
+    if let Some((reason, message)) = launch_failure(input, group, missing) {
         builder.set_outcome_once(blocked(reason, message));
     }
     let unready = unready_nodes(&members, limits(input), join_entry(input), input.now);
@@ -128,7 +128,7 @@ fn phase(input: &PlanInput) -> Phase {
 }
 
 /// Why instances fail to launch, from the scaling activities.
-fn launch_failure(input: &PlanInput) -> Option<(Reason, String)> {
+fn launch_failure(input: &PlanInput, group: &ScalingGroup, missing: i64) -> Option<(Reason, String)> {
     let mut launches = input.observed.activities.iter().filter(|a| !a.is_termination());
     let failed = launches.find(|a| a.is_finished()).filter(|last| last.has_failed())?;
     let reason = launch_failure_reason(failed);
@@ -139,10 +139,14 @@ fn launch_failure(input: &PlanInput) -> Option<(Reason, String)> {
     }
     let (types, zones) = (instance_types(input), failed_zones(input));
     let zones = if zones.is_empty() { String::new() } else { format!(" in {}", zones.join(", ")) };
+    let since = failed_launches(input).filter_map(|a| a.started).min();
+    let since = since.map(|since| format!(" since {}", rfc3339(since))).unwrap_or_default();
+    let shortage =
+        if missing == 0 { String::new() } else { format!("{missing} of {} instances are missing: ", group.desired) };
     // AWS's messages are sentences; another clause follows.
     let (message, remedy) = (failed.message.as_str(), launch_remedy(reason));
     let message = if remedy.is_empty() { message } else { message.trim_end_matches('.') };
-    Some((reason, format!("{types} failed to launch{zones}: {message}{remedy}")))
+    Some((reason, format!("{shortage}{types} failed to launch{zones}{since}: {message}{remedy}")))
 }
 
 /// What to do about a failed launch, after AWS's own words.
@@ -169,11 +173,14 @@ fn instance_types(input: &PlanInput) -> String {
     }
 }
 
-/// The zones of the launches that failed since the last one that did not.
-fn failed_zones<'a>(input: &PlanInput<'a>) -> Vec<&'a str> {
+/// The launches that failed since the last one that did not.
+fn failed_launches<'a>(input: &PlanInput<'a>) -> impl Iterator<Item = &'a ScalingActivity> {
     let launches = input.observed.activities.iter().filter(|a| !a.is_termination() && a.is_finished());
-    let failed = launches.take_while(|a| a.has_failed());
-    failed.filter_map(|a| a.zone.as_deref()).collect::<BTreeSet<_>>().into_iter().collect()
+    launches.take_while(|a| a.has_failed())
+}
+
+fn failed_zones<'a>(input: &PlanInput<'a>) -> Vec<&'a str> {
+    failed_launches(input).filter_map(|a| a.zone.as_deref()).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 fn launch_failure_reason(activity: &ScalingActivity) -> Reason {
