@@ -52,6 +52,7 @@ def parse():
     parser.add_argument("--seed", type=int, help="the first seed; with --minutes also those after it")
     parser.add_argument("--count", type=int, default=0, help="how many seeds")
     parser.add_argument("--variants", type=int, default=1, help="how often each seed's world is played, each time with other perturbations")
+    parser.add_argument("--size", type=int, default=int(os.environ.get("SIZE", "0")), help="how many groups each seed's world has, instead of 7 to 10")
     parser.add_argument("--minutes", type=float, default=0, help="begin no seed after so many minutes")
     parser.add_argument("--fixed", action="store_true", help="the seeds in campaign/seeds.txt, and the scenarios in campaign/regressions")
     parser.add_argument("--replay", nargs="*", default=[], help="files with scenarios")
@@ -78,8 +79,8 @@ def work_of(options):
         seeds = []
     for seed in seeds:
         for variant in range(1, options.variants + 1):
-            name = f"seed-{seed}" + (f".{variant}" if variant > 1 else "")
-            yield name, scenarios.generate(seed, disturb=not options.undisturbed, only=options.only, variant=variant)
+            name = f"seed-{seed}" + (f"-of-{options.size}" if options.size else "") + (f".{variant}" if variant > 1 else "")
+            yield name, scenarios.generate(seed, disturb=not options.undisturbed, only=options.only, variant=variant, size=options.size or None)
 
 
 class Plays:

@@ -21,7 +21,12 @@ import textwrap
 
 from campaign import aspects, perturbations
 
-NAMES = ["alpha", "bravo", "charlie", "delta", "echo", "foxtrot", "golf", "hotel", "india", "juliett", "kilo", "lima"]
+NAMES = [
+    "alpha", "bravo", "charlie", "delta", "echo", "foxtrot", "golf", "hotel", "india", "juliett", "kilo", "lima", "mike", "november", "oscar", "papa",
+    "quebec", "romeo", "sierra", "tango", "uniform", "victor", "whiskey", "xray", "yankee", "zulu",
+]  # fmt: skip
+USUAL_SIZE = 8.5
+"""How many groups a scenario of no given size has, on average."""
 TAKEN_OVER = {
     "plain": "plain", "given": "given_role", "aged": "old_versions", "al2023": "node_config", "hooks": "hooks", "cheap": "never_spot",
     "old-way": "launch_configuration", "mixed": "mixed", "warm": "warm_pool",
@@ -67,15 +72,17 @@ spec:
 """
 
 
-def generate(seed, disturb=True, only=None, variant=1):
+def generate(seed, disturb=True, only=None, variant=1, size=None):
     """The scenario of a seed, without perturbations unless `disturb`, or with those whose name holds the text `only`.
 
-    Variants of a seed have the same world and changes, and other perturbations.
+    Variants of a seed have the same world and changes, and other perturbations. With `size`, the scenario has so many groups:
+    each has as many changes as in a scenario of the usual size, and the whole takes no longer, because more happens at once.
     """
     found = {name: each for name, each in perturbations.load().items() if only is None or only in name}
     chance = random.Random(seed)
     admin = draw_admin(chance)
-    names = NAMES[: chance.randint(7, 10)]
+    names = NAMES[: size or chance.randint(7, 10)]
+    factor = (size or USUAL_SIZE) / USUAL_SIZE
     # One group of each provisioner, and any others.
     drawn = chance.choices(sorted(aspects.WEIGHTS), [aspects.WEIGHTS[name] for name in sorted(aspects.WEIGHTS)], k=len(names) - 2)
     shapes = ["managed", "fargate", *drawn]
@@ -89,13 +96,14 @@ def generate(seed, disturb=True, only=None, variant=1):
     if scenario["mode"] != "API" and chance.random() < 0.4:
         scenario["taken over"] = {name: TAKEN_OVER[name] for name in chance.sample(sorted(TAKEN_OVER), chance.choice([1, 2, 3]))}
         shape_of |= {name: chance.choice(["plain", "mixed", "warm"]) for name in scenario["taken over"]}
-    for _ in range(chance.randint(12, 18)):
+    for _ in range(round(chance.randint(12, 18) * factor)):
         scenario["events"] += draw_step(chance, shape_of, choices, present, admin)
     for name in sorted(set(scenario["taken over"]) - set(present)):
         scenario["events"].insert(chance.randrange(len(scenario["events"])), draw_change(chance, name, shape_of, choices, present))
     # Drawn apart: another set of perturbations leaves the world and its changes as they are.
     key = f"{seed}/perturbations" + (f"/{variant}" if variant > 1 else "")
-    return with_perturbations(scenario, random.Random(key), found) if disturb else scenario
+    scenario = with_perturbations(scenario, random.Random(key), found) if disturb else scenario
+    return hastened(scenario, factor) if size else scenario
 
 
 def draw_admin(chance):
@@ -160,6 +168,15 @@ def with_perturbations(scenario, chance, registry):
             found = chance.choice(fitting)
             events.append({"kind": "perturbation", "name": found.name, "arguments": found.arguments(chance, scenario), "trigger": trigger(chance)})
     return {**scenario, "events": events}
+
+
+def hastened(scenario, factor):
+    """The scenario with its waits of a given length so many times shorter."""
+
+    def shorter(trigger):
+        return {"after": round(trigger["after"] / factor, 2)} if "after" in trigger else trigger
+
+    return {**scenario, "events": [{**event, "trigger": shorter(event["trigger"])} for event in scenario["events"]]}
 
 
 def without_perturbations(scenario):

@@ -28,6 +28,22 @@ def test_variants_of_a_seed_share_their_world():
         assert scenario.without_perturbations(one) == scenario.without_perturbations(other)
 
 
+def test_a_larger_world_has_as_much_per_group_and_takes_no_longer():
+    """More lives are played in the same time, and each is disturbed as much as in a world of the usual size."""
+    usual, large = ([scenario.generate(seed, size=size) for seed in range(40)] for size in (None, 24))
+
+    def per_group(worlds, kind):
+        return sum(event["kind"] == kind for one in worlds for event in one["events"]) / sum(len(one["groups"]) for one in worlds)
+
+    def waits(worlds):
+        return sum(event["trigger"].get("after", 0) for one in worlds for event in one["events"])
+
+    assert all(len(one["groups"]) == 24 for one in large)
+    for kind in ("transition", "perturbation"):
+        assert abs(per_group(large, kind) - per_group(usual, kind)) < 0.25 * per_group(usual, kind)
+    assert abs(waits(large) - waits(usual)) < 0.25 * waits(usual)
+
+
 def test_the_last_spec_of_each_group_is_valid():
     """The end state of a spec that nobody can realize proves nothing."""
     for seed in range(50):

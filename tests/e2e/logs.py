@@ -2,9 +2,12 @@
 
 import functools
 import json
+import os
 import threading
 
 CONTROLLER = "system:serviceaccount:instance-manager:instance-manager"
+LONGEST_LINE = 2**21
+"""More bytes than a line of a log has: an object in Kubernetes has at most 1.5 MiB."""
 ENDED = ("Terminating", "Terminating:Wait", "Terminating:Proceed", "gone")
 
 
@@ -25,6 +28,12 @@ class Log:
         self._position = 0
         self._lines = []
         self._lock = threading.Lock()
+
+    def skip(self):
+        """Leaves out what has been written so far, without reading it."""
+        with self._lock, open(self._path, "rb") as file:
+            begin = file.seek(max(0, os.path.getsize(self._path) - LONGEST_LINE))
+            self._position = begin + file.read().rfind(b"\n") + 1
 
     def lines(self):
         """All complete lines. A line that is still being written is left for later."""
