@@ -11,7 +11,7 @@ import sys
 import time
 import traceback
 
-from campaign import controller, oracles
+from campaign import controller, oracles, rollouts
 from campaign import scenario as scenarios
 from campaign.shrink import shrink_scenario
 from campaign.totals import Totals, disturbed, revision
@@ -53,6 +53,7 @@ def parse():
     parser.add_argument("--count", type=int, default=0, help="how many seeds")
     parser.add_argument("--variants", type=int, default=1, help="how often each seed's world is played, each time with other perturbations")
     parser.add_argument("--size", type=int, default=int(os.environ.get("SIZE", "0")), help="how many groups each seed's world has, instead of 7 to 10")
+    parser.add_argument("--rollouts", action="store_true", help="worlds in which changes of the ConfigMap reach the groups in waves")
     parser.add_argument("--minutes", type=float, default=0, help="begin no seed after so many minutes")
     parser.add_argument("--fixed", action="store_true", help="the seeds in campaign/seeds.txt, and the scenarios in campaign/regressions")
     parser.add_argument("--replay", nargs="*", default=[], help="files with scenarios")
@@ -79,8 +80,10 @@ def work_of(options):
         seeds = []
     for seed in seeds:
         for variant in range(1, options.variants + 1):
-            name = f"seed-{seed}" + (f"-of-{options.size}" if options.size else "") + (f".{variant}" if variant > 1 else "")
-            yield name, scenarios.generate(seed, disturb=not options.undisturbed, only=options.only, variant=variant, size=options.size or None)
+            kind = "rollout" if options.rollouts else f"seed-of-{options.size}" if options.size else "seed"
+            name = f"{kind}-{seed}" + (f".{variant}" if variant > 1 else "")
+            how = {"disturb": not options.undisturbed, "only": options.only, "variant": variant}
+            yield name, rollouts.generate(seed, **how) if options.rollouts else scenarios.generate(seed, **how, size=options.size or None)
 
 
 class Plays:

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from campaign import aspects, perturbations, strangers, upgrade_manager
+from campaign import aspects, perturbations, rollouts, strangers, upgrade_manager
 from campaign import controller as processes
 from campaign import scenario as scenarios
 from campaign.clock import Clock
@@ -20,6 +20,9 @@ from e2e.proxy import Proxy
 
 NAMESPACE = "camp"
 GROUPS = f"{harness.GROUPS}/namespaces/{NAMESPACE}/instancegroups"
+REVISIONS = f"{harness.GROUPS}/namespaces/instance-manager/boundariesrevisions"
+RESUME = 10
+"""How often a person has a roll-out tried again that halted, in seconds."""
 SETTLE = 60
 """How long a settle in the middle of a scenario may take, in seconds: faults may be at work."""
 IDLE = 4
@@ -37,7 +40,7 @@ class Stage:
         self.directory.mkdir(parents=True, exist_ok=True)
         self._pool, self._undo, self.journal = pool, [], []
         self.present, self.bad, self.controllers = {}, set(), []
-        self._upgrade_manager = None
+        self._upgrade_manager, self._resumed = None, 0
         self.config = scenario["config"]
         self.registry = perturbations.load()
         self.cloud = pool.take("--authentication-mode", scenario["mode"])
@@ -50,6 +53,19 @@ class Stage:
     def path(self, name):
         """The path of an InstanceGroup of the scenario."""
         return f"{GROUPS}/{name}"
+
+    def revisions(self):
+        """The stored revisions of the ConfigMap, oldest first; none of a controller without roll-outs."""
+        return sorted((self.cloud.get(REVISIONS) or {"items": []})["items"], key=lambda revision: revision["spec"]["number"])
+
+    def newest_revision(self):
+        """The newest stored revision, or None."""
+        return (self.revisions() or [None])[-1]
+
+    @staticmethod
+    def revision_path(name):
+        """The path of a stored revision."""
+        return f"{REVISIONS}/{name}"
 
     def start(self, beside=False):
         """Starts a controller, and waits until it leads; with `beside` another one runs already, and nothing is awaited."""
@@ -301,10 +317,41 @@ class Stage:
             self.registry[event["name"]](self, **event["arguments"])
             self.note("perturbed", name=event["name"])
 
-    def settle(self, patience):
-        """Waits until every group is as it should be and nothing has been written for a while; whether it came to that."""
+    def settle(self, patience, resume=False):
+        """Waits until every group is as it should be and nothing has been written for a while; whether it came to that.
+
+        With `resume`, a person has a roll-out tried again that halts.
+        """
         silence = Silence(self._writes)
-        return bool(self.wait_until(lambda: silence.seconds() >= self.settings["quiet"] and not self.unsettled(), patience))
+
+        def is_settled():
+            if silence.seconds() < self.settings["quiet"]:
+                return False
+            if resume:
+                self._resume_rollout()
+            return not self.unsettled()
+
+        return bool(self.wait_until(is_settled, patience))
+
+    def _resume_rollout(self):
+        """What `instance-manager rollout resume` does, if the roll-out halted, was taken back, or failed on groups."""
+        found = self.newest_revision() if rollouts.has_rollout(self.scenario) else None
+        status = (found or {}).get("status", {})
+        is_halted = status.get("phase") in ("Halted", "Returning", "Aborted") or (status.get("groups") or {}).get("failed")
+        if not is_halted or time.monotonic() < self._resumed + RESUME:
+            return
+        self._resumed = time.monotonic()
+        name, retries = found["metadata"]["name"], found["spec"].get("orders", {}).get("retries") or 0
+        self.note("resumed", revision=name, phase=status["phase"])
+        orders = {"paused": False, "aborted": False, "retries": retries + 1}
+        Person(self, None).patch(self.revision_path(name), {"spec": {"orders": orders}})
+
+    def _open_rollout(self):
+        """What is open of the newest roll-out, or None."""
+        found = self.newest_revision() if rollouts.has_rollout(self.scenario) else None
+        status = (found or {}).get("status", {})
+        is_done = found is None or (status.get("phase") == "Complete" and not (status.get("groups") or {}).get("failed"))
+        return None if is_done else {"state": f"{found['metadata']['name']} is {status.get('phase')}", "conditions": status}
 
     def unsettled(self):
         """Groups that are not done: {name: what there is}."""
@@ -316,6 +363,8 @@ class Stage:
                 found[name] = {"state": "being deleted", "conditions": status.get("conditions")}
             elif name not in self.bad and (status.get("currentState") != "Ready" or not _is_seen(items[name])):
                 found[name] = {"state": status.get("currentState"), "conditions": status.get("conditions")}
+        if rollout := self._open_rollout():
+            found["the roll-out"] = rollout
         return found
 
     def _end(self):
@@ -328,10 +377,10 @@ class Stage:
         if not any(c.running for c in self.controllers):
             self.start()
         self.note("final")
-        self.settle(self.settings["patience"])
+        self.settle(self._patience(), resume=True)
         if self._fill_empty_groups():
             self.wait(self.settings["resync"])
-            self.settle(self.settings["patience"])
+            self.settle(self._patience(), resume=True)
         unsettled = self.unsettled()
         end = self._picture()
         self.note("end", unsettled=unsettled)
@@ -341,6 +390,10 @@ class Stage:
         world = {"subnets": self.cloud["subnets"], "security_group": self.cloud["security_group"], "strangers": self.strangers}
         run = {"settings": self.settings, "scenario": self.scenario, "journal": self.journal, "end": end, "left": left}
         return {**run, "world": world, "aws": self._writes.aws(), "audit": self._writes.audit()}
+
+    def _patience(self):
+        """How long the end of a run is awaited, in seconds: the waves of a roll-out come one after the other."""
+        return self.settings["patience"] * (3 if rollouts.has_rollout(self.scenario) else 1)
 
     def _fill_empty_groups(self):
         """Asks for a node in each group that may be empty and is, as an autoscaler does: there is something to compare then."""

@@ -10,12 +10,13 @@ import json
 from campaign.oracles.ends import doubled, end_state, leaks, quiet, repetition, stuck
 from campaign.oracles.nodes import availability, drained, evicted, needless_rotation, scaled_in
 from campaign.oracles.others import finalizer, invalid_requests, strangers_kept
+from campaign.oracles.rollouts import revisions, rollout_budget, waves
 from campaign.oracles.run import Run
 from e2e import logs
 
 ORACLES = (
     stuck, quiet, repetition, leaks, doubled, strangers_kept, invalid_requests, finalizer, drained, evicted, scaled_in, availability,
-    needless_rotation,
+    needless_rotation, waves, rollout_budget, revisions,
 )  # fmt: skip
 
 

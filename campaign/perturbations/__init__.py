@@ -13,6 +13,7 @@ class Perturbation:
 
     def __init__(self, name, act, needs, allows, when, choices):
         self.name, self._act, self.needs, self.allows = name, act, needs, frozenset(allows)
+        self.module = act.__module__
         self._when, self._choices, self._draw = when, choices, self._draw_arguments
         self._names = [parameter for parameter in inspect.signature(act).parameters if parameter != "stage"]
 

@@ -1,0 +1,236 @@
+"""Oracles about roll-outs: in which order an admin's change reaches the groups, how many nodes it takes, and what is stored."""
+
+import json
+
+import yaml
+
+from campaign import rollouts
+from campaign.oracles.run import GRACE, between, in_force
+from e2e import logs
+
+CHOSEN_BY_PEOPLE = ("lock", "group left out of a roll-out")
+"""Perturbations with which people keep groups from a change: nobody waits for those groups."""
+SLACK = 1.5
+"""Seconds by which a soak may look shorter: what is recorded of it has whole seconds."""
+
+
+class Change:
+    """The time in which the admin's image is one that it never was before."""
+
+    def __init__(self, image, begin, end, policy):
+        self.image, self.begin, self.end, self.policy = image, begin, end, policy
+
+
+def configs(told):
+    """(moment, data of the ConfigMap), oldest first."""
+    return [(told.moment("begin"), told.run["scenario"]["config"])] + [(e["time"], e["config"]) for e in told.journal if e["what"] == "config"]
+
+
+def image_of(config):
+    """The image that the admin's defaults name."""
+    return yaml.safe_load(config["defaults"])["spec"]["eks"]["configuration"]["image"]
+
+
+def changes(told):
+    """The admin's images that are new, each with its time; without the first one, which no group had another one before."""
+    found, seen = [], set()
+    for when, config in configs(told):
+        image = image_of(config)
+        if found and found[-1].image == image:
+            continue
+        if found:
+            found[-1].end = min(found[-1].end, when)
+        if image not in seen:
+            found.append(Change(image, when, "9", rollouts.policy_of(config)))
+        seen.add(image)
+    return [change for change in found[1:] if change.policy]
+
+
+def takes_its_image(spec):
+    """Whether a group with this spec has the admin's image."""
+    return spec is not None and spec["provisioner"] == "eks" and "image" not in spec["eks"].get("configuration", {})
+
+
+class Nodes:
+    """The instances of all groups: from which image each was launched, when, and when it was no longer in service."""
+
+    def __init__(self, told):
+        self.image_of, self.launched, self.ended, self.of_group = {}, {}, {}, {}
+        for line in told.aws:
+            if line["kind"] != "state" or line["object"] != "instance" or not (group := told.group_in(line.get("group") or "")):
+                continue
+            instance, when = line["id"], logs.timestamp(line)
+            if instance not in self.launched:
+                data = told.template((line.get("template"),), line.get("version"), when) or {}
+                self.image_of[instance], self.launched[instance] = data.get("ImageId"), when
+                self.of_group.setdefault(group, []).append(instance)
+            if line["state"] in logs.ENDED:
+                self.ended.setdefault(instance, when)
+
+def waves(told):
+    """A change reaches no group behind the first wave before all groups of that wave run it, and have run it for the soak."""
+    used = {e["name"] for e in told.run["scenario"]["events"] if e["kind"] == "perturbation"}
+    if used & set(CHOSEN_BY_PEOPLE) or not rollouts.has_rollout(told.run["scenario"]):
+        return
+    nodes = Nodes(told)
+    for change in changes(told):
+        first = change.policy["waves"][0]
+        # Groups without progress are not waited for, and some may fail.
+        if first["name"] != "canary" or "patience" in change.policy or "maxFailures" in first:
+            continue
+        canaries = [name for name in told.names if is_canary(told, name, change)]
+        # A process that began later has only the wall clock.
+        soak = 0 if "clock jumps" in used else max(0, int(first["soak"].rstrip("s")) - SLACK)
+        for group in set(told.names) - set(canaries):
+            begun = first_version(told, group, change)
+            if begun is None or not takes_its_image(in_force(told.specs(group), logs.timestamp(begun))):
+                continue
+            for canary in canaries:
+                yield from late(told, nodes, change, canary, begun, soak)
+
+
+def late(told, nodes, change, canary, begun, soak):
+    """A canary that had nodes of another image when another group began, or within the soak before."""
+    when = logs.timestamp(begun)
+    if not exists_unchanged(told, canary, when):
+        return
+    old = [i for i in nodes.of_group.get(canary, ()) if nodes.launched[i] < change.begin and nodes.image_of[i] not in (None, change.image)]
+    left = [i for i in old if change.begin < nodes.ended.get(i, "9") and (nodes.ended.get(i, "9") > when or between(nodes.ended[i], when) < soak)]
+    if left:
+        yield canary, f"{told.group_of(begun)} of a later wave began with {change.image} while {', '.join(left)} of the first wave ran another image, or less than {soak} s after", [begun]
+
+
+def is_canary(told, name, change):
+    """Whether a group of the first wave was there when the change came, and takes its image from it."""
+    group = next((e["to"] for e in told.journal if e["what"] == "apply" and e["group"] == name), None)
+    is_early = group is not None and group["annotations"].get(rollouts.WAVE) == "canary"
+    return is_early and takes_its_image(in_force(told.specs(name), change.begin))
+
+
+def exists_unchanged(told, name, when):
+    """Whether a group was neither deleted nor given a spec that nobody can realize: such groups are not waited for."""
+    told_of = [e for e in told.journal if e.get("group") == name and e["time"] <= when]
+    return not any(e["what"] == "delete" or e.get("bad") for e in told_of)
+
+
+def first_version(told, group, change):
+    """The call that made the group's first template version with the change, while the change was in force; or None."""
+    for line in told.calls():
+        if line["operation"] in ("CreateLaunchTemplate", "CreateLaunchTemplateVersion") and change.begin < logs.timestamp(line) < change.end:
+            if (line["params"].get("LaunchTemplateData") or {}).get("ImageId") == change.image and told.group_of(line) == group:
+                return line
+    return None
+
+
+def rollout_budget(told):
+    """The controller takes no node for a change while more nodes of all groups are unavailable than the budget allows."""
+    if not rollouts.has_rollout(told.run["scenario"]):
+        return
+    nodes, known = Nodes(told), changes(told)
+    for when, group, instances, unavailable, desired in taken_nodes(told):
+        change = next((c for c in known if c.begin < when < c.end), None)
+        if change and all(is_taken_for(told, nodes, change, group, instance, when) for instance in instances):
+            allowed = budget_at(told, when, desired)
+            if allowed is not None and unavailable > allowed:
+                yield group, f"{unavailable} of {desired} nodes were unavailable after it took {', '.join(instances)} for {change.image}, and the budget is {allowed}", []
+
+
+def is_taken_for(told, nodes, change, group, instance, when):
+    """Whether a node was taken because of a change: what a tenant changes waits for no budget, nor does a group that goes back."""
+    is_old = nodes.launched[instance] < change.begin and nodes.image_of[instance] not in (None, change.image)
+    is_edited = any(change.begin < at <= when for at, _ in told.specs(group))
+    begun = is_old and not is_edited and takes_its_image(in_force(told.specs(group), when)) and first_version(told, group, change)
+    return bool(begun) and logs.timestamp(begun) < when
+
+
+def budget_at(told, when, desired):
+    """The largest budget of nodes that was in force lately; None if there was none at some time."""
+    known = configs(told)
+    current = [config for at, config in known if at <= when][-1:]
+    recent = [config for at, config in known if at <= when and between(at, when) < GRACE] + current
+    before = [config for at, config in known if at <= when and between(at, when) >= GRACE][-1:]
+    found = [((rollouts.policy_of(config) or {}).get("budget") or {}).get("nodes") for config in recent + before]
+    if None in found:
+        return None
+    return max(max(1, desired * int(v[:-1]) // 100 if isinstance(v, str) else v) for v in found)
+
+
+class Fleet:
+    """The nodes of all scaling groups, as the log tells of them line by line."""
+
+    def __init__(self, told):
+        self._told = told
+        self._state, self.group_of, self._node_of, self._ready, self._cordoned = {}, {}, {}, set(), set()
+        self.desired, self._wanted, self._lost, self.available = {}, [], {}, set()
+        self._terminated = {e["params"]["InstanceId"] for e in told.calls() if e["operation"] == "TerminateInstanceInAutoScalingGroup"}
+
+    def follow(self, when, event):
+        """Takes the next event; returns the available nodes that the controller took with it."""
+        is_ours = self._cordon(*event) if isinstance(event, tuple) else self._change(when, event)
+        now = {i for i, s in self._state.items() if s == "InService" and self._node_of.get(i) in self._ready - self._cordoned}
+        gone, self.available = self.available - now, now
+        if not is_ours:
+            self._lost |= dict.fromkeys(gone, when)
+        return gone if is_ours else set()
+
+    def _cordon(self, node, is_on, user):
+        self._cordoned.add(node) if is_on else self._cordoned.discard(node)
+        return is_on and user == self._told.user
+
+    def _change(self, when, line):
+        if line["object"] == "node":
+            self._node_of[line["instance"]] = line["id"]
+            self._ready.add(line["id"]) if line["state"] == "ready" else self._ready.discard(line["id"])
+            if line["state"] == "gone":
+                self._cordoned.discard(line["id"])
+            return False
+        if (group := self._told.group_in(line.get("group") or "")) is None:
+            return False
+        self._state[line["id"]], self.group_of[line["id"]] = line["state"], group
+        if "desired" in line and self.desired.get(group) != line["desired"]:
+            self.desired[group] = line["desired"]
+            self._wanted.append((when, group, line["desired"]))
+        return line["state"] == "Terminating" and line["id"] in self._terminated
+
+    def unavailable(self, when):
+        """How many nodes of all groups are missing that the controller must have noticed."""
+        return sum(max(0, self._least(group, when) - self._present(group, when)) for group in self.present_groups(when))
+
+    def present_groups(self, when):
+        """The groups that have not been deleted."""
+        return [group for group in self.desired if in_force(self._told.specs(group), when) is not None]
+
+    def _least(self, group, when):
+        recent = [count for at, name, count in self._wanted if name == group and between(at, when) < GRACE]
+        return min([*recent, self.desired[group]])
+
+    def _present(self, group, when):
+        recent = [i for i, at in self._lost.items() if i not in self.available and between(at, when) < GRACE]
+        return sum(self.group_of[i] == group for i in [*self.available, *recent])
+
+
+def taken_nodes(told):
+    """(moment, group, instances, unavailable nodes of all groups, desired nodes) of each time the controller took available nodes."""
+    timeline = [(logs.timestamp(e), 0, e) for e in told.aws if e["kind"] == "state" and e["object"] in ("instance", "node")]
+    timeline += [(when, 1, (node, is_on, user)) for when, node, is_on, user in logs.cordons(told.audit)]
+    fleet = Fleet(told)
+    for when, _, event in sorted(timeline, key=lambda entry: entry[:2]):
+        if gone := fleet.follow(when, event):
+            desired = sum(fleet.desired[group] for group in fleet.present_groups(when))
+            yield when, fleet.group_of[min(gone)], sorted(gone), fleet.unavailable(when), desired
+
+
+def revisions(told):
+    """One content is stored once, and each revision has a number of its own."""
+    made = [e for e in told.writes() if e["verb"] == "create" and e["objectRef"]["resource"] == "boundariesrevisions"]
+    specs = [(e, (e.get("requestObject") or {}).get("spec") or {}) for e in made]
+    for (_, before), (event, spec) in zip(specs, specs[1:]):
+        if content(before) == content(spec):
+            yield None, f"the content of revision {before.get('number')} was stored again as {spec.get('number')}", [event]
+        if spec.get("number") <= before.get("number"):
+            yield None, f"revision {spec.get('number')} was stored after {before.get('number')}", [event]
+
+
+def content(spec):
+    """What a revision is identified by: the policy of its roll-out is no part of it."""
+    return json.dumps([{key: text for key, text in spec.get("data", {}).items() if key != "rollout"}, spec.get("images")], sort_keys=True)
