@@ -14,6 +14,9 @@ from campaign import scenario as scenarios
 
 WAVE = "campaign/wave"
 SIZE = (6, 8)
+IMAGES = aspects.IMAGES["amazonlinux2023"]
+KEYS = ["image", "image", "instance_type", "owner", "pool"]
+"""Which of the admin's defaults changes after the first two images."""
 SHAPES = {"plain": 5, "mixed": 1, "warm": 1, "managed": 1, "fargate": 1}
 """How often each shape is drawn. Weights are left out: a budget counts nodes."""
 EARLY_SHAPES = ("plain", "plain", "mixed", "warm")
@@ -30,13 +33,14 @@ def generate(seed, disturb=True, only=None, variant=1):
     shape_of = {name: chance.choice(EARLY_SHAPES) if name in early else chance.choices(list(SHAPES), SHAPES.values())[0] for name in names}
     choices = {name: draw_group(chance, shape_of[name], "canary" if name in early else None) for name in names}
     groups = {name: aspects.compose(name, shape_of[name], choices[name]) for name in names}
-    admin, policy = scenarios.draw_admin(chance), draw_policy(chance)
+    admin, policy = {**scenarios.draw_admin(chance), "image": IMAGES[0]}, draw_policy(chance)
     scenario = {"seed": f"{seed} (roll-out)", "mode": chance.choice(scenarios.MODES), "config": config_of(admin, policy), "groups": groups, "taken over": {}, "events": []}
     present = dict(groups)
-    for _ in range(chance.randint(8, 12)):
-        scenario["events"] += draw_step(chance, shape_of, choices, present, admin, policy)
-    # Something rolls out at the end of each.
-    scenario["events"] += [change_of_admin(chance, admin, policy, ["image"])]
+    for number in range(chance.choice([3, 4])):
+        # The first two images are new, so that the order in which they reach the groups can be judged.
+        scenario["events"].append(change_of_admin(chance, admin, policy, ["image"] if number < 2 else KEYS))
+        for _ in range(chance.randint(2, 5)):
+            scenario["events"] += draw_step(chance, shape_of, choices, present, admin, policy)
     key = f"{seed}/roll-out/perturbations" + (f"/{variant}" if variant > 1 else "")
     return with_perturbations(scenario, random.Random(key), found) if disturb else scenario
 
@@ -83,36 +87,40 @@ def config_of(admin, policy):
     return {**scenarios.config_of(admin), "rollout": yaml.safe_dump(policy)}
 
 
+def trigger(chance):
+    """When an event happens, after the one before: a roll-out takes longer than a change of one group."""
+    return chance.choice([{"after": chance.choice([0, 1, 3, 8])}, {"writes": chance.randint(1, 12)}, {"writes": chance.randint(1, 4)}])
+
+
 def draw_step(chance, shape_of, choices, present, admin, policy):
     """The next events; all arguments but the first two follow them."""
-    kind = chance.choices(["admin", "policy", "change", "bad", "delete", "settle"], [6, 1, 4, 1, 1, 2])[0]
-    if kind == "settle":
-        return [{"kind": "settle", "trigger": {"after": 0}}]
-    if kind == "admin":
-        return [change_of_admin(chance, admin, policy, ["image", "image", "image", "instance_type", "owner", "pool"])]
+    kind = chance.choices(["policy", "change", "bad", "delete", "settle", "wait"], [1, 4, 1, 1, 2, 4])[0]
+    if kind in ("settle", "wait"):
+        return [{"kind": kind, "trigger": {"after": chance.choice([2, 5, 10]) if kind == "wait" else 0}}]
     if kind == "policy":
         policy["budget"] = draw_budget(chance)
-        return [{"kind": "config", "config": config_of(admin, policy), "trigger": scenarios.trigger(chance)}]
+        return [{"kind": "config", "config": config_of(admin, policy), "trigger": trigger(chance)}]
     name = chance.choice(sorted(shape_of))
     before = present.get(name)
     if kind == "delete" and before:
         present.pop(name)
         again = change_of_group(chance, name, shape_of, choices, present)
-        return [{"kind": "delete", "group": name, "trigger": scenarios.trigger(chance)}, again]
+        return [{"kind": "delete", "group": name, "trigger": trigger(chance)}, again]
     last = change_of_group(chance, name, shape_of, choices, present)
     if kind == "bad" and before:
         bad = aspects.spoil(chance, before)
-        return [{"kind": "transition", "group": name, "to": bad, "bad": True, "trigger": scenarios.trigger(chance)}, last]
+        return [{"kind": "transition", "group": name, "to": bad, "bad": True, "trigger": trigger(chance)}, last]
     return [last]
 
 
 def change_of_admin(chance, admin, policy, keys):
     """The ConfigMap with another value of one of the admin's defaults."""
-    key = chance.choice(keys)
-    before = admin[key]
-    while admin[key] == before:
+    key, before = chance.choice(keys), dict(admin)
+    if keys == ["image"]:
+        admin["image"] = IMAGES[IMAGES.index(admin["image"]) + 1]
+    while admin == before:
         admin[key] = scenarios.draw_admin(chance)[key]
-    return {"kind": "config", "config": config_of(admin, policy), "trigger": scenarios.trigger(chance)}
+    return {"kind": "config", "config": config_of(admin, policy), "trigger": trigger(chance)}
 
 
 def change_of_group(chance, name, shape_of, choices, present):
@@ -122,7 +130,7 @@ def change_of_group(chance, name, shape_of, choices, present):
     if "wave" in before:
         choices[name]["sizes"] = before["sizes"]
     present[name] = aspects.compose(name, shape, choices[name])
-    return {"kind": "transition", "group": name, "to": present[name], "trigger": scenarios.trigger(chance)}
+    return {"kind": "transition", "group": name, "to": present[name], "trigger": trigger(chance)}
 
 
 def with_perturbations(scenario, chance, registry):
@@ -134,7 +142,7 @@ def with_perturbations(scenario, chance, registry):
         events.append(event)
         if event["kind"] != "settle" and fitting and chance.random() < 0.6:
             found = chance.choice(close if close and chance.random() < 0.5 else fitting)
-            events.append({"kind": "perturbation", "name": found.name, "arguments": found.arguments(chance, scenario), "trigger": scenarios.trigger(chance)})
+            events.append({"kind": "perturbation", "name": found.name, "arguments": found.arguments(chance, scenario), "trigger": trigger(chance)})
     return {**scenario, "events": events}
 
 

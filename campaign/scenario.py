@@ -10,6 +10,7 @@ the controller's k-th write to AWS or the API server since the event before), an
     {"kind": "config", "config": <data>}
     {"kind": "delete", "group": name}
     {"kind": "settle"}
+    {"kind": "wait"}
     {"kind": "perturbation", "name": ..., "arguments": {...}}
 
 A transition of a group that was deleted creates it again. The last spec of every group is valid.

@@ -310,6 +310,8 @@ class Stage:
             self.present.pop(event["group"], None)
             self.cloud.api("DELETE", self.path(event["group"]))
             self._move_workload(event["group"])
+        elif kind == "wait":
+            self.note("waited")
         elif kind == "settle":
             self.note("settle", done=self.settle(SETTLE))
         else:
