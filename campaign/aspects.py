@@ -262,8 +262,8 @@ def others(shape):
     return [name for name, (provisioner, _) in SHAPES.items() if provisioner == SHAPES[shape][0] and name not in KEPT_SHAPES]
 
 
-def compose(name, shape, choices):
-    """The annotations and spec that the choices come to."""
+def compose(name, shape, choices, role=None):
+    """The annotations and spec that the choices come to; `role` ends the names of a given role and profile, instead of the group's."""
     provisioner = SHAPES[shape][0]
     found = {"annotations": {}, "strategy": {}, "configuration": {}, "eks": {}, "eks-managed": {}, "eks-fargate": {}}
     for fragments in choices.values():
@@ -273,7 +273,7 @@ def compose(name, shape, choices):
     pool = {"pool": name}
     if provisioner == "eks":
         configuration["labels"] = {**configuration.get("labels", {}), **pool}
-        configuration |= {key: PEOPLE + name for key, value in configuration.items() if value == PEOPLE}
+        configuration |= {key: PEOPLE + (role or name) for key, value in configuration.items() if value == PEOPLE}
     elif provisioner == "eks-managed":
         configuration["nodeLabels"] = {**configuration.get("nodeLabels", {}), **pool}
         configuration["nodeRole"] = f"arn:aws:iam::123456789012:role/{PEOPLE}{name}"

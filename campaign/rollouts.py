@@ -34,7 +34,7 @@ def generate(seed, disturb=True, only=None, variant=1):
     choices = {name: draw_group(chance, shape_of[name], "canary" if name in early else None) for name in names}
     groups = {name: aspects.compose(name, shape_of[name], choices[name]) for name in names}
     admin, policy = {**scenarios.draw_admin(chance), "image": IMAGES[0]}, draw_policy(chance)
-    scenario = {"seed": f"{seed} (roll-out)", "mode": chance.choice(scenarios.MODES), "config": config_of(admin, policy), "groups": groups, "taken over": {}, "events": []}
+    scenario = {"seed": f"{seed} (roll-out)", "mode": chance.choice(scenarios.MODES), "config": config_of(admin, policy), "groups": groups, "taken over": {}, "wide": True, "events": []}
     present = dict(groups)
     for number in range(chance.choice([3, 4])):
         # The first two images are new, so that the order in which they reach the groups can be judged.

@@ -8,6 +8,7 @@ the controller's k-th write to AWS or the API server since the event before), an
 
     {"kind": "transition", "group": name, "to": <group>}  applied; `"bad": true` if nobody can realize it
     {"kind": "config", "config": <data>}
+    {"kind": "mode", "mode": <the cluster's next authentication mode>}
     {"kind": "delete", "group": name}
     {"kind": "settle"}
     {"kind": "wait"}
@@ -33,6 +34,10 @@ TAKEN_OVER = {
     "old-way": "launch_configuration", "mixed": "mixed", "warm": "warm_pool",
 }  # fmt: skip
 """Names of groups that are taken over, and their states."""
+SHARED = "shared"
+"""Ends the name of the role that several groups are given."""
+STEPS = ["CONFIG_MAP", "API_AND_CONFIG_MAP", "API"]
+"""The authentication modes of a cluster: EKS changes one to the next, and never back."""
 MODES = ["CONFIG_MAP", "CONFIG_MAP", "API", "API_AND_CONFIG_MAP"]
 BOUNDARIES = """
 restricted:
@@ -90,7 +95,10 @@ def generate(seed, disturb=True, only=None, variant=1, size=None):
     chance.shuffle(shapes)
     shape_of = dict(zip(names, shapes, strict=True))
     choices = {name: aspects.draw_group(chance, shape_of[name]) for name in names}
-    groups = {name: aspects.compose(name, shape_of[name], choices[name]) for name in names}
+    # Drawn apart: scenarios of the usual size stay what they are.
+    more = random.Random(f"{seed}/wide")
+    shared = draw_shared(more, shape_of) if size else set()
+    groups = {name: compose(name, shape_of, choices, shared) for name in names}
     scenario = {"seed": seed, "mode": chance.choice(MODES), "config": config_of(admin), "groups": groups, "taken over": {}, "events": []}
     present = dict(groups)
     # Their nodes joined by aws-auth.
@@ -98,13 +106,42 @@ def generate(seed, disturb=True, only=None, variant=1, size=None):
         scenario["taken over"] = {name: TAKEN_OVER[name] for name in chance.sample(sorted(TAKEN_OVER), chance.choice([1, 2, 3]))}
         shape_of |= {name: chance.choice(["plain", "mixed", "warm"]) for name in scenario["taken over"]}
     for _ in range(round(chance.randint(12, 18) * factor)):
-        scenario["events"] += draw_step(chance, shape_of, choices, present, admin)
+        scenario["events"] += draw_step(chance, shape_of, choices, present, admin, shared)
     for name in sorted(set(scenario["taken over"]) - set(present)):
-        scenario["events"].insert(chance.randrange(len(scenario["events"])), draw_change(chance, name, shape_of, choices, present))
+        scenario["events"].insert(chance.randrange(len(scenario["events"])), draw_change(chance, name, shape_of, choices, present, shared))
+    if size:
+        scenario = widened(scenario, more)
     # Drawn apart: another set of perturbations leaves the world and its changes as they are.
     key = f"{seed}/perturbations" + (f"/{variant}" if variant > 1 else "")
     scenario = with_perturbations(scenario, random.Random(key), found) if disturb else scenario
     return hastened(scenario, factor) if size else scenario
+
+
+def compose(name, shape_of, choices, shared):
+    """A group as its choices have it; those in `shared` have one given role, if they have one."""
+    return aspects.compose(name, shape_of[name], choices[name], SHARED if name in shared else None)
+
+
+def draw_shared(chance, shape_of):
+    """A third of the Auto Scaling groups."""
+    names = [name for name, shape in sorted(shape_of.items()) if aspects.SHAPES[shape][0] == "eks"]
+    return set(chance.sample(names, len(names) // 3))
+
+
+def widened(scenario, chance):
+    """The scenario of a wide world: the cluster may begin to read access entries, and no longer aws-auth, while it lasts."""
+    scenario = {**scenario, "wide": True, "events": list(scenario["events"])}
+    steps = STEPS[STEPS.index(scenario["mode"]) + 1 :]
+    if chance.random() < 0.5:
+        places = sorted(chance.sample(range(len(scenario["events"])), len(steps)), reverse=True)
+        for place, mode in zip(places, reversed(steps), strict=True):
+            scenario["events"].insert(place, {"kind": "mode", "mode": mode, "trigger": trigger(chance)})
+    return scenario
+
+
+def is_wide(scenario):
+    """Whether more may happen in it than in the scenarios of the fixed seeds."""
+    return scenario.get("wide", False)
 
 
 def draw_admin(chance):
@@ -127,7 +164,7 @@ def trigger(chance):
     return chance.choice([{"after": 0}, {"after": chance.choice([0.5, 1, 2, 4])}, {"writes": chance.randint(1, 6)}, {"writes": chance.randint(1, 3)}])
 
 
-def draw_step(chance, shape_of, choices, present, admin):
+def draw_step(chance, shape_of, choices, present, admin, shared):
     """The next events; `choices`, `present` (the groups as they are now) and `admin` follow them."""
     name = chance.choice(sorted(shape_of))
     kind = chance.choices(["change", "shape", "bad", "config", "delete", "again", "settle"], [10, 4, 2, 2, 1, 1, 3])[0]
@@ -141,7 +178,7 @@ def draw_step(chance, shape_of, choices, present, admin):
     if kind == "shape":
         shape_of[name] = chance.choice(aspects.others(shape_of[name]))
         choices.pop(name, None)
-    last = draw_change(chance, name, shape_of, choices, present)
+    last = draw_change(chance, name, shape_of, choices, present, shared)
     if kind == "bad" and before:
         bad = aspects.spoil(chance, before)
         return [{"kind": "transition", "group": name, "to": bad, "bad": True, "trigger": trigger(chance)}, last]
@@ -151,11 +188,11 @@ def draw_step(chance, shape_of, choices, present, admin):
     return [last]
 
 
-def draw_change(chance, name, shape_of, choices, present):
+def draw_change(chance, name, shape_of, choices, present, shared):
     """A transition of a group to a spec near its present one, or to any of its shape if it has none."""
     known, shape = choices.get(name), shape_of[name]
     choices[name] = aspects.redraw(chance, shape, known) if known else aspects.draw_group(chance, shape)
-    present[name] = aspects.compose(name, shape, choices[name])
+    present[name] = compose(name, shape_of, choices, shared)
     return {"kind": "transition", "group": name, "to": present[name], "trigger": trigger(chance)}
 
 
@@ -187,7 +224,7 @@ def without_perturbations(scenario):
 
 def fresh(scenario):
     """The world in which every group is made with its last spec, and nothing happens to it."""
-    groups, config = dict(scenario["groups"]), scenario["config"]
+    groups, config, mode = dict(scenario["groups"]), scenario["config"], scenario["mode"]
     for event in scenario["events"]:
         if event["kind"] == "transition":
             groups[event["group"]] = event["to"]
@@ -195,14 +232,16 @@ def fresh(scenario):
             groups.pop(event["group"], None)
         elif event["kind"] == "config":
             config = event["config"]
-    return {**scenario, "config": config, "groups": groups, "taken over": {}, "events": []}
+        elif event["kind"] == "mode":
+            mode = event["mode"]
+    return {**scenario, "mode": mode, "config": config, "groups": groups, "taken over": {}, "events": []}
 
 
 def transitions(scenario):
     """How many changes it has, by kind: of specs, to specs that nobody can realize, of the ConfigMap, deletions."""
     found = collections.Counter()
     for event in scenario["events"]:
-        if event["kind"] in ("config", "delete"):
+        if event["kind"] in ("config", "delete", "mode"):
             found[event["kind"]] += 1
         elif event["kind"] == "transition":
             found["bad spec" if event.get("bad") else "spec"] += 1

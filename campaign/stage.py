@@ -4,6 +4,7 @@ import contextlib
 import datetime
 import json
 import pathlib
+import re
 import signal
 import time
 
@@ -212,12 +213,11 @@ class Stage:
 
     def _make_what_specs_name(self):
         """Roles, a key pair, and the controller of the crd strategy, which specs of the scenario name."""
-        text = {name: json.dumps(scenarios.specs(self.scenario, name)) for name in scenarios.names(self.scenario)}
-        for name in text:
-            if aspects.PEOPLE + name in text[name]:
-                self.cloud.make_role(aspects.PEOPLE + name)
+        text = json.dumps([scenarios.specs(self.scenario, name) for name in scenarios.names(self.scenario)])
+        for name in sorted(set(re.findall(rf"\b{aspects.PEOPLE}\w+", text))):
+            self.cloud.make_role(name)
         self.cloud.boto("ec2").create_key_pair(KeyName=aspects.KEY_PAIR)
-        if any('"crd"' in found for found in text.values()):
+        if '"crd"' in text:
             self._upgrade_manager = upgrade_manager.UpgradeManager(self.cloud, NAMESPACE)
 
     def _load_taken_over(self):
@@ -305,6 +305,9 @@ class Stage:
         elif kind == "config":
             self.note("config", config=event["config"])
             self.configure(event["config"])
+        elif kind == "mode":
+            self.note("mode", mode=event["mode"])
+            self.cloud.boto("eks").update_cluster_config(name="demo", accessConfig={"authenticationMode": event["mode"]})
         elif kind == "delete":
             self.note("delete", group=event["group"])
             self.present.pop(event["group"], None)

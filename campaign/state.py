@@ -5,6 +5,7 @@ import re
 
 import yaml
 
+from campaign.aspects import PEOPLE
 from e2e import logs
 
 NAMESPACE = "camp"
@@ -67,6 +68,13 @@ def group_state(run, group):
         "nodes": distinct(node_state(node) for node in nodes),
     }
     return masked(value, run["world"])
+
+
+def given_roles(run):
+    """The roles of people, named by specs, that may join in the end: by aws-auth or an access entry."""
+    picture = run["end"]
+    arns = [entry["rolearn"] for entry in yaml.safe_load(picture["kubernetes"]["map_roles"] or "[]") or []]
+    return {arn for arn in [*arns, *picture["aws"]["access"]] if f"/{PEOPLE}" in arn}
 
 
 def scaling_group(thing, picture):

@@ -13,16 +13,22 @@ REPEATED = (8, 10)
 
 def end_state(told, reference):
     """The end equals that of the reference run."""
+    has_new_mode = reference["scenario"].get("mode") != told.run["scenario"].get("mode")
     for group in sorted({name for name in told.names if told.specs(name)}):
         one, other = state.group_state(reference, group), state.group_state(told.run, group)
-        if group in told.run["scenario"].get("taken over", ()):
+        if has_new_mode or group in told.run["scenario"].get("taken over", ()):
             one, other = _any_access(one), _any_access(other)
         for path, wanted, found in state.differences(one, other):
             yield group, f"{path} is {text(found)}, and {text(wanted)} in the reference", []
 
 
+    for role in sorted(state.given_roles(reference) ^ state.given_roles(told.run)):
+        if not told.run["scenario"].get("taken over"):
+            yield None, f"{role} may join in one of the run and the reference", []
+
+
 def _any_access(found):
-    """A role that could join before a takeover keeps its entry in aws-auth, and a new one may get an access entry."""
+    """A role that could join before a takeover, or before the cluster read access entries, keeps its entry in aws-auth."""
     joins = bool(found["access entries"] or found["aws-auth"])
     return {**found, "access entries": [], "aws-auth": [], "joins": joins}
 
@@ -72,6 +78,9 @@ def leaks(told):
     for arn in left["aws"]["access"]:
         if arn.rpartition("/")[2] not in left["aws"]["roles"]:
             yield None, f"left after all deletions: the access entry of the role {arn}, which is gone", []
+    if not told.has_hands() and not told.run["scenario"].get("taken over"):
+        for role in state.given_roles({"end": left}):
+            yield None, f"left after all deletions: the entry of {role}", []
     for kind in ("fargate", "nodegroups"):
         for name in left["aws"][kind]:
             yield None, f"left after all deletions: {kind} {name}", []

@@ -146,10 +146,12 @@ def needless_rotation(told):
     """A node is not replaced by one that is the same."""
     pinned = {}
     joined = {e["instance"] for e in told.aws if e["kind"] == "state" and e["object"] == "node" and e["state"] == "ready"}
-    state_of, launched_at = {}, {}
+    state_of, launched_at, stood_by = {}, {}, set()
     for line in told.aws:
         if line["kind"] == "state" and line["object"] == "instance":
             state_of[line["id"]] = line
+            if line["state"] == "Standby":
+                stood_by.add(line["id"])
             launched_at.setdefault(line["id"], logs.timestamp(line))
         if line["kind"] == "state" and line["object"] == "node":
             state_of[line["instance"], "node"] = line["state"]
@@ -163,6 +165,9 @@ def needless_rotation(told):
         elif told.is_ours(line) and line["operation"] == "TerminateInstanceInAutoScalingGroup" and params.get("ShouldDecrementDesiredCapacity") == "false":
             was = state_of.get(params["InstanceId"])
             if was is None or params["InstanceId"] not in joined or state_of.get((params["InstanceId"], "node")) != "ready":
+                continue
+            # Its replacement runs already, so it goes even if what it runs is wanted again.
+            if params["InstanceId"] in stood_by:
                 continue
             template, version = pinned.get(was["group"], (None, None))
             names, when = (template, was.get("template")), logs.timestamp(line)

@@ -4,12 +4,15 @@ import json
 import re
 from datetime import datetime
 
+from campaign import perturbations, state
 from campaign import scenario as scenarios
-from campaign import state
 from e2e import logs
 
 GRACE = 20
 """Seconds in which a controller need not have seen that a node was lost by somebody else, or that more were asked for."""
+
+WITHOUT_HANDS = ("aws", "clock", "network", "process")
+"""Modules of perturbations that change nothing by hand."""
 
 
 class Run:
@@ -23,6 +26,12 @@ class Run:
         self._templates = _templates(self.aws)
         longest = sorted(self.names, key=len, reverse=True)
         self._named = re.compile(rf"\b{state.NAMESPACE}-({'|'.join(longest)})\b")
+
+    def has_hands(self):
+        """Whether people changed something by hand."""
+        registry = perturbations.load()
+        used = [registry[e["name"]].module for e in self.run["scenario"]["events"] if e["kind"] == "perturbation"]
+        return any(module.rpartition(".")[2] not in WITHOUT_HANDS for module in used)
 
     def group_in(self, text):
         """The group that a text names, or None."""

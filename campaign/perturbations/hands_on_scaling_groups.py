@@ -46,7 +46,7 @@ def purchase_options_edited(stage, group, options):
     edit_template(stage, group, lambda now: now, options)
 
 
-@perturbation("subnets edited", needs="eks", count=[1, 2, 3])
+@perturbation("subnets edited", needs="eks", allows=("needless_rotation",), count=[1, 2, 3])
 def subnets_edited(stage, group, count):
     """AWS moves nodes without a drain; then the spec's subnets are back."""
     edit(stage, group, VPCZoneIdentifier=",".join(stage.cloud["subnets"][:count]))

@@ -239,6 +239,14 @@ def test_what_aws_shrinks_for_somebody_else_is_not_judged():
     assert "scaled_in" not in found(story.run())
 
 
+def test_a_node_in_standby_goes_although_the_old_value_is_back():
+    """Its replacement runs already."""
+    story = Story()
+    story.instance(0, "Standby")
+    the_same_again(story)
+    assert "needless_rotation" not in found(story.run())
+
+
 def test_a_template_that_is_made_again_counts_its_versions_again():
     """Version 1 is then another one, and nodes of the old one are replaced."""
     story = Story()

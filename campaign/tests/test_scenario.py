@@ -2,7 +2,8 @@
 
 import json
 
-from campaign import scenario, shrink, totals
+from campaign import rollouts, scenario, shrink, totals
+from campaign.oracles.rollouts import image_of
 
 
 def test_a_seed_gives_the_same_scenario():
@@ -42,6 +43,27 @@ def test_a_larger_world_has_as_much_per_group_and_takes_no_longer():
     for kind in ("transition", "perturbation"):
         assert abs(per_group(large, kind) - per_group(usual, kind)) < 0.25 * per_group(usual, kind)
     assert abs(waits(large) - waits(usual)) < 0.25 * waits(usual)
+
+
+def test_a_wide_world_has_shared_roles_and_clusters_that_change_their_authentication():
+    """EKS changes the mode one step forward, and each world comes to the one that its reference has."""
+    wide = [scenario.generate(seed, size=12) for seed in range(60)]
+    assert sum("people-shared" in json.dumps(one["groups"]) for one in wide) > 20
+    changed = [[one["mode"], *(event["mode"] for event in one["events"] if event["kind"] == "mode")] for one in wide]
+    assert sum(len(modes) > 1 for modes in changed) > 10
+    for one, modes in zip(wide, changed, strict=True):
+        first = scenario.STEPS.index(modes[0])
+        assert modes == scenario.STEPS[first : first + len(modes)] and scenario.fresh(one)["mode"] == modes[-1]
+
+
+def test_a_rollout_begins_with_images_that_are_new():
+    """Only of those it can be told which group has taken them."""
+    for seed in range(30):
+        one = rollouts.generate(seed)
+        images = [image_of(event["config"]) for event in one["events"] if event["kind"] == "config"]
+        assert len(dict.fromkeys([image_of(one["config"]), *images])) >= 3
+        assert any(rollouts.WAVE in group["annotations"] for group in one["groups"].values())
+        assert json.loads(json.dumps(one)) == rollouts.generate(seed)
 
 
 def test_the_last_spec_of_each_group_is_valid():
