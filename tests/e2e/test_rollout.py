@@ -51,7 +51,7 @@ def waves(revision):
 
 def wait_revision(cloud, predicate, what):
     """Waits for a state of the newest revision, and returns it."""
-    support.eventually(lambda: predicate(newest(cloud)), ROLLOUT, what)
+    support.eventually(lambda: revisions(cloud) and predicate(newest(cloud)), ROLLOUT, what)
     return newest(cloud)
 
 
@@ -378,6 +378,22 @@ def test_a_new_image_of_aws_reaches_groups_in_waves(make_fleet):
     assert found["status"]["waves"][0]["passed"][:19] <= rest and len(revisions(cloud)) == 3
     shown = test_plan.run(cloud, "rollout", "history", "--revision", "3").stdout
     assert f"image {alias}: {fleet.old} -> {fleet.new}" in shown and "by AWS" in shown, shown
+
+
+@pytest.mark.private
+def test_a_revision_that_a_person_deletes_is_stored_again(own_cloud, start_controller):
+    """No wave would open and no order could be given until the next edit."""
+    cloud = own_cloud()
+    old, new = rotation.images(cloud)[:2]
+    cloud.edit_config_map(lambda data: data.update(rollout=policy(soak="1s")))
+    set_image(cloud, old)
+    start_controller(cloud)
+    wait_revision(cloud, lambda r: phase(r) == "Complete", "the first content")
+    set_image(cloud, new)
+    found = wait_revision(cloud, lambda r: r["metadata"]["name"] == "r2" and phase(r) == "Complete", "the roll-out")
+    cloud.api("DELETE", f"{REVISIONS}/r2")
+    again = wait_revision(cloud, lambda r: r["spec"] == found["spec"] and phase(r) == "Complete", "the same revision")
+    assert again["metadata"]["uid"] != found["metadata"]["uid"] and set(revisions(cloud)) == {"r1", "r2"}
 
 
 @pytest.mark.private
