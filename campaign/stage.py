@@ -9,6 +9,7 @@ import signal
 import time
 
 import pytest
+import requests
 
 from campaign import aspects, perturbations, rollouts, strangers, upgrade_manager
 from campaign import controller as processes
@@ -166,7 +167,9 @@ class Stage:
             each.expected = False
             self.note("ended by itself", controller=each.key, code=each.process.returncode)
         if ended and not any(each.expected for each in self.controllers):
-            self._free_lease()
+            # While the API server is away, the next one waits until the lease has expired.
+            with contextlib.suppress(requests.ConnectionError):
+                self._free_lease()
             self.start(beside=True)
 
     def note(self, what, **more):
@@ -441,8 +444,12 @@ class Stage:
         if self._upgrade_manager:
             with contextlib.suppress(pytest.fail.Exception):
                 self._upgrade_manager.stop()
-        with contextlib.suppress(AssertionError):
+        try:
             self._pool.give_back(self.cloud)
+        except AssertionError:
+            pass
+        except requests.RequestException:
+            self.cloud.control_plane.stop()
         logs.log.cache_clear()
 
 

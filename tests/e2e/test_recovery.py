@@ -327,6 +327,21 @@ def test_a_leader_crash_during_a_rotation_repeats_no_step(own_cloud, start_contr
     assert_each_drained_once(group, old)
 
 
+def test_a_label_that_the_api_server_did_not_take_is_set_later(own_cloud, start_controller, make_tenant):
+    """Nothing about a healthy node changes for minutes, and until then tools that select it by its role do not find it."""
+    cloud = own_cloud()
+    proxy = Proxy(cloud)
+    controller = start_controller(cloud, *SOON, kubeconfig=proxy.kubeconfig)
+    # The node's next events come before the controller tries again.
+    conflicts = proxy.fault(method="PATCH", path="/nodes/", status=409, count=4)
+    group = make_tenant(cloud=cloud, controller=controller).group("web", size=(1, 1)).wait_ready(nodes=1)
+    labels = lambda: group.ready_nodes()[0]["metadata"]["labels"]  # noqa: E731
+    wanted = ("kubernetes.io/role", "instancegroups.keikoproj.io/InstanceGroup")
+    eventually(lambda: all(labels().get(key) == "web" for key in wanted), WAIT, "the labels")
+    proxy.end_fault(conflicts)
+    proxy.stop()
+
+
 def test_a_paused_leader_writes_nothing_after_it_resumes(own_cloud, start_controller):
     """Without this, two leaders would each take the nodes that may be unavailable."""
     cloud = own_cloud()
