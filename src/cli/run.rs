@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use futures::{FutureExt, StreamExt};
-use kube::runtime::controller::{Config, applier};
+use futures::StreamExt;
+use kube::runtime::controller::applier;
 use kube::runtime::reflector;
 use tokio::sync::watch;
 
@@ -18,6 +18,7 @@ use crate::controller::planner::Planner;
 use crate::controller::stores::Stores;
 use crate::controller::trigger::Trigger;
 use crate::controller::watches::{boundaries, spot_recommendations};
+use crate::controller::workers::Workers;
 use crate::controller::{
     Context, GroupObject, access_migration, aws_outages, error_policy, permission_probes, reconcile, rollout, watches,
     write_gate,
@@ -136,19 +137,21 @@ fn start_election(
 async fn run_workers(
     ctx: Arc<Context>,
     queue: futures::channel::mpsc::UnboundedReceiver<kube::runtime::reflector::ObjectRef<GroupObject>>,
-    workers: u16,
+    max_workers: u16,
     mut stopping: watch::Receiver<bool>,
 ) {
     wait_until_synced(&ctx).await;
     tracing::info!("caches synced");
-    let store = ctx.stores.groups.clone();
+    let (store, workers) = (ctx.stores.groups.clone(), Workers::new(max_workers));
+    let waiting = workers.clone();
     let stop = async move {
         let _ = stopping.wait_for(|stop| *stop).await;
+        waiting.stop();
     };
     let queue = queue.map(Ok::<_, std::convert::Infallible>).take_until(stop);
-    let config = Config::default().concurrency(workers);
-    let reconcile = |stored, ctx| reconcile(stored, ctx).boxed();
-    applier(reconcile, error_policy, ctx, store, queue, config).for_each(|_| std::future::ready(())).await;
+    let groups = store.clone();
+    let reconcile = move |stored, ctx| workers.run(stored, groups.clone(), |stored| reconcile(stored, ctx));
+    applier(reconcile, error_policy, ctx, store, queue, Workers::config()).for_each(|_| std::future::ready(())).await;
 }
 
 async fn wait_until_synced(ctx: &Context) {

@@ -27,6 +27,7 @@ mod status_update;
 pub(crate) mod stores;
 pub(crate) mod trigger;
 pub(crate) mod watches;
+pub(crate) mod workers;
 pub(crate) mod write_gate;
 
 use std::sync::Arc;
