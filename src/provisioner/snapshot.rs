@@ -82,6 +82,10 @@ pub trait PlanSnapshot: Send + Sync {
     fn has_broken_fields(&self) -> bool;
     /// Simulates the passes after `first`.
     fn simulate(&self, first: &Plan, context: &PlanContext) -> Projection;
+    /// Whether the group launches nodes of its own, even if it has none now. A Fargate profile does not.
+    fn has_nodes(&self) -> bool {
+        true
+    }
     /// The group's own launch template; `None` without one.
     fn launch_template(&self) -> Option<&LaunchTemplate> {
         None

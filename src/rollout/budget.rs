@@ -109,13 +109,19 @@ impl Entry {
                 taken.nodes = usize::from(is_missing);
             }
         }
+        self.end_announcement();
         self.taken.retain(|taken| match taken.stage {
-            Stage::Unseen(since) => taken.instance != ANNOUNCED && now.duration_since(since) < UNSEEN_LIMIT,
+            Stage::Unseen(since) => now.duration_since(since) < UNSEEN_LIMIT,
             Stage::Seen => true,
             Stage::Gone => taken.nodes > 0,
         });
         self.usage = usage;
         self.is_unplanned = false;
+    }
+
+    /// The group was planned with what it takes, so that its nodes count from now on, and not the first one in advance.
+    fn end_announcement(&mut self) {
+        self.taken.retain(|taken| taken.instance != ANNOUNCED);
     }
 }
 
@@ -135,8 +141,11 @@ impl Ledger {
             // A group that cannot go on must not keep the others from beginning.
             None => _ = self.waiting.remove(key),
         }
-        if let Some(usage) = usage {
-            self.change(key, |entry| entry.update(usage, now));
+        match usage {
+            Some(usage) => self.change(key, |entry| entry.update(usage, now)),
+            // It takes no node, however long it stays so: a Fargate profile, or a group whose reads AWS denies.
+            None if self.groups.contains_key(key) => self.change(key, Entry::end_announcement),
+            None => {}
         }
     }
 

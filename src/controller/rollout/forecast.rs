@@ -112,7 +112,7 @@ fn forecast_of(group: &InstanceGroup, planning: &Planning, planner: &Planner, no
     };
     let projection = snapshot.simulate(&planning.plan, &context);
     // The next nodes of a group without nodes would be the first with the new content: they wait for the wave as well.
-    let is_empty = status.nodes.as_ref().is_none_or(|nodes| nodes.desired == 0);
+    let is_empty = snapshot.has_nodes() && status.nodes.as_ref().is_none_or(|nodes| nodes.desired == 0);
     match projection.replacements.len() + projection.scale_in {
         0 if !is_empty => Forecast::InPlace,
         nodes => Forecast::Rotates(nodes),

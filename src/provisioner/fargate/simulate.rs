@@ -24,6 +24,10 @@ impl PlanSnapshot for Snapshot {
         !self.resolved.broken.is_empty()
     }
 
+    fn has_nodes(&self) -> bool {
+        false
+    }
+
     fn simulate(&self, first: &Plan, context: &PlanContext) -> Projection {
         let (mut snapshot, mut status, mut last) = (self.clone(), context.status.clone(), first.clone());
         let mut steps = Vec::new();

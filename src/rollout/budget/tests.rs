@@ -61,6 +61,20 @@ fn node_whose_cordon_failed_is_given_back() {
     assert!(ledger.take(&ONE, "team/b", Some("i-b"), later));
 }
 
+/// A group whose plan does not get to its nodes would use the budget up for ever, and no other group would go on.
+#[test]
+fn group_that_takes_no_node_after_all_gives_the_budget_back() {
+    let (mut ledger, now) = (Ledger::default(), Instant::now());
+    ledger.record("team/b", Some(usage(3, "a", "i-b")), now);
+    ledger.announce("team/fargate", now);
+    assert!(ledger.is_used_up(&ONE, "team/b"), "the first node of a group that takes the revision");
+    ledger.record("team/fargate", None, now);
+    assert!(!ledger.is_used_up(&ONE, "team/b") && ledger.take(&ONE, "team/b", Some("i-b"), now));
+    // A node that was taken counts on, although its group's reads are denied since.
+    ledger.record("team/b", None, now + UNSEEN_LIMIT);
+    assert!(ledger.is_used_up(&ONE, "team/c"));
+}
+
 /// What others break counts, but a node that is not available is replaced at any time: otherwise it would stay broken.
 #[test]
 fn broken_nodes_count_and_are_replaced_all_the_same() {
