@@ -1,11 +1,15 @@
 //! Stores each content of the ConfigMap `instance-manager` as a BoundariesRevision, if that kind is installed.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
 
-use crate::api::{RevisionSource, rfc3339};
+use super::context::Context;
+use crate::api::{GroupObject, RevisionSource, rfc3339};
+use crate::boundaries::active::ActiveBoundaries;
+use crate::boundaries::{DEFAULT_HISTORY, content_hash};
 use crate::k8s::{KubeApi, KubeError};
 use crate::rollout::{Current, History, HistoryStep, next_step};
 
@@ -49,6 +53,37 @@ pub(crate) async fn store(
     Ok(())
 }
 
+/// What of the history is kept: what the policy says, and what the status of a group names.
+pub(crate) fn history(active: &ActiveBoundaries, ctx: &Context) -> History {
+    let policy = active.rollout();
+    let named = |stored: &Arc<GroupObject>| {
+        let status = stored.0.as_ref().ok()?.status.clone()?;
+        Some([status.boundaries_revision, status.rollout.and_then(|record| record.previous)])
+    };
+    History {
+        release: policy.and_then(|policy| policy.release.clone()).unwrap_or_default(),
+        kept: policy.map_or(DEFAULT_HISTORY, |policy| policy.history),
+        needed: ctx.stores.groups.state().iter().filter_map(named).flatten().flatten().collect(),
+    }
+}
+
+/// Stores the content in force again, which a person deleted. Its roll-out begins again with the first wave.
+///
+/// # Errors
+/// The API server did not answer, or denied a call.
+pub(crate) async fn store_again(active: &ActiveBoundaries, ctx: &Context) -> Result<(), KubeError> {
+    let live = ctx.stores.config_map.lock().await.clone();
+    let data = |live: &ConfigMap| live.data.clone().unwrap_or_default();
+    // While an edit is being loaded, the ConfigMap may be ahead.
+    let Some(live) = live.as_present().filter(|live| content_hash(&data(live)) == active.revision) else {
+        return Ok(());
+    };
+    let (kube, namespace) = (ctx.planner.kube.as_ref(), &ctx.config_namespace);
+    let _turn = ctx.stores.revision_turn.lock().await;
+    let is_in_force = || ctx.can_write() && ctx.stores.boundaries.get().revision == active.revision;
+    store(kube, namespace, live, None, &history(active, ctx), is_in_force).await
+}
+
 /// Who wrote the data of the ConfigMap last, and when, as the API server tells it.
 fn source(live: &ConfigMap) -> RevisionSource {
     let writers = live.managed_fields().iter().filter(|entry| {
@@ -67,7 +102,7 @@ fn source(live: &ConfigMap) -> RevisionSource {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
+    use std::sync::Mutex;
 
     use serde_json::json;
 

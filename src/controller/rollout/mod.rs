@@ -20,6 +20,7 @@ use self::decide::namespace_texts;
 pub(crate) use self::forecast::decide_with_forecast;
 pub(crate) use self::turn::{settle, take};
 use super::context::{Context, publish_event};
+use super::revisions;
 use super::trigger::Trigger;
 use crate::api::{
     BoundariesRevision, BoundariesRevisionStatus, InstanceGroup, RolloutCounts, RolloutPhase, WaveState, WaveStatus,
@@ -105,11 +106,14 @@ async fn follow(ctx: &Arc<Context>, trigger: &Trigger, memory: &mut Memory) -> R
     let active = ctx.stores.boundaries.get();
     let (view, stored) = read(ctx, &active).await?;
     let Some(view) = view else {
-        // The policy was removed, and the roll-out has ended.
         if active.rollout().is_none() {
+            // The policy was removed, and the roll-out has ended.
             ctx.stores.rollout.set_view(None);
             ctx.metrics.forget_rollout();
             trigger.enqueue_all();
+        } else if active.source == BoundariesSource::Live {
+            // Otherwise no wave would open until the next edit.
+            revisions::store_again(&active, ctx).await?;
         }
         return Ok(());
     };

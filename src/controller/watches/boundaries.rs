@@ -12,8 +12,8 @@ use kube::{Api, Client, ResourceExt};
 use super::next_object;
 use crate::api::names::{CONFIG_MAP, LAST_KNOWN_GOOD_CONFIG_MAP};
 use crate::api::{BoundariesRevision, GroupObject};
+use crate::boundaries::ConfigError;
 use crate::boundaries::active::{ActiveBoundaries, BoundariesSource, ConfigMapData, select_active, without_live};
-use crate::boundaries::{ConfigError, DEFAULT_HISTORY};
 use crate::controller::context::{Context, config_map_target, publish_event};
 use crate::controller::planner::Planner;
 use crate::controller::revisions;
@@ -22,7 +22,7 @@ use crate::controller::trigger::Trigger;
 use crate::k8s::KubeError;
 use crate::lock::is_locked;
 use crate::plan::{Event, Write};
-use crate::rollout::{History, RolloutView};
+use crate::rollout::RolloutView;
 
 /// Watches the ConfigMap and never returns. Each edit is parsed once and enqueues every group.
 pub(crate) async fn watch(client: Client, trigger: Trigger) {
@@ -173,27 +173,13 @@ async fn store_now(
     let Some(live) = live else { return };
     let (kube, namespace) = (ctx.planner.kube.as_ref(), &ctx.config_namespace);
     let _turn = ctx.stores.revision_turn.lock().await;
-    let history = history(active, ctx);
+    let history = revisions::history(active, ctx);
     while let Err(error) = revisions::store(kube, namespace, live, before, &history, || ctx.can_write()).await {
         tracing::warn!(%error, "cannot store the boundaries as a BoundariesRevision");
         tokio::time::sleep(Duration::from_secs(2)).await;
         if !ctx.can_write() {
             return;
         }
-    }
-}
-
-/// What of the history is kept: what the policy says, and what the status of a group names.
-fn history(active: &ActiveBoundaries, ctx: &Context) -> History {
-    let policy = active.rollout();
-    let named = |stored: &Arc<GroupObject>| {
-        let status = stored.0.as_ref().ok()?.status.clone()?;
-        Some([status.boundaries_revision, status.rollout.and_then(|record| record.previous)])
-    };
-    History {
-        release: policy.and_then(|policy| policy.release.clone()).unwrap_or_default(),
-        kept: policy.map_or(DEFAULT_HISTORY, |policy| policy.history),
-        needed: ctx.stores.groups.state().iter().filter_map(named).flatten().flatten().collect(),
     }
 }
 
@@ -207,7 +193,7 @@ fn store_revision(live: Option<&ConfigMap>, before: Option<ConfigMapData>, revis
         // Without it, a content that is in force no longer could be stored after its successor.
         let _turn = ctx.stores.revision_turn.lock().await;
         let is_in_force = || ctx.request_write() && ctx.stores.boundaries.get().revision == revision;
-        let history = history(&ctx.stores.boundaries.get(), &ctx);
+        let history = revisions::history(&ctx.stores.boundaries.get(), &ctx);
         while let Err(error) = revisions::store(kube, namespace, &live, before.as_ref(), &history, is_in_force).await {
             tracing::warn!(%error, "cannot store the boundaries as a BoundariesRevision");
             tokio::time::sleep(delay).await;
