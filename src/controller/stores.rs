@@ -76,7 +76,8 @@ pub(crate) struct Stores {
     pub groups_synced: AtomicBool,
     /// Whether the first list of namespaces is complete.
     pub namespaces_synced: AtomicBool,
-    /// Nodes without the label `kubernetes.io/role`, with their role, that this process saw while it could not write.
+    /// Nodes without the label `kubernetes.io/role`, with their role, that this process saw while it could not write, or that
+    /// the API server did not take it for.
     pub label_backlog: Mutex<BTreeMap<String, String>>,
     /// Groups that were enqueued and whose reconcile has not started.
     pub queued: QueuedGroups,

@@ -188,15 +188,15 @@ impl NodeIndex {
         inner.lost.get(instance).filter(|_| !inner.nodes.nodes.contains_key(instance)).cloned()
     }
 
-    /// The names of these instances' nodes whose labels do not name the group `key`.
-    pub(crate) fn not_labeled(&self, instances: &[String], key: &str) -> Vec<String> {
+    /// The names of these instances' nodes, and whether their labels name the group `key`.
+    pub(crate) fn labeled(&self, instances: &[String], key: &str) -> Vec<(String, bool)> {
         let inner = self.inner.lock().expect("lock is not poisoned");
         // Of several Nodes that claim one instance, it is unknown which one is real.
         let nodes = instances.iter().filter_map(|instance| match inner.nodes.nodes.get(instance)?.as_slice() {
             [node] => Some(node),
             _ => None,
         });
-        nodes.filter(|node| node.labeled_group.as_deref() != Some(key)).map(|node| node.name.clone()).collect()
+        nodes.map(|node| (node.name.clone(), node.labeled_group.as_deref() == Some(key))).collect()
     }
 
     /// The nodes with a record of the InstanceGroup with this UID.
