@@ -56,7 +56,7 @@ pub use spec_eks::{
 };
 pub(crate) use spec_managed_fargate::{EksFargateSpec, EksManagedConfiguration};
 pub use status::{
-    AdoptedResources, DefaultVolume, InstanceGroupStatus, JoinStatus, ManagedAttributes, NodeCounts,
+    AdoptedResources, DefaultVolume, DeletedVersion, InstanceGroupStatus, JoinStatus, ManagedAttributes, NodeCounts,
     SpotRecommendation, StrategyProgress, TemplateStatus,
 };
 pub use status_effective::EffectiveValues;

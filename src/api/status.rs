@@ -200,6 +200,22 @@ pub struct TemplateStatus {
     /// Version for which `adoptedHash` was recorded.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub adopted_version: Option<String>,
+    /// The version that nodes were launched from before the launch template was deleted and created again. Its content
+    /// cannot be read any more, so nodes with the desired hash are known by it alone.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub deleted: Option<DeletedVersion>,
+}
+
+/// Version of a launch template that was deleted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DeletedVersion {
+    /// ID of the launch template.
+    pub id: String,
+    /// Version number.
+    pub version: String,
+    /// SHA-256, in hex, of the inputs of that version.
+    pub hash: String,
 }
 
 /// Default volume for an image.
@@ -219,6 +235,22 @@ impl TemplateStatus {
     /// one or none is on record.
     pub(crate) fn adopted_hash_of(&self, version: &str) -> Option<&str> {
         self.adopted_hash.as_deref().filter(|_| self.adopted_version.as_deref() == Some(version))
+    }
+
+    /// The hash on record for a version of a launch template that is not the group's any more; `None` when another version
+    /// or none is on record.
+    pub(crate) fn hash_of_deleted(&self, id: &str, version: &str) -> Option<&str> {
+        let pinned = self.as_deleted().filter(|pinned| pinned.id == id && pinned.version == version);
+        if pinned.is_some() {
+            return self.hash.as_deref();
+        }
+        let deleted = self.deleted.as_ref().filter(|deleted| deleted.id == id && deleted.version == version);
+        deleted.map(|deleted| deleted.hash.as_str())
+    }
+
+    /// The version on record, as one whose template was deleted.
+    pub(crate) fn as_deleted(&self) -> Option<DeletedVersion> {
+        Some(DeletedVersion { id: self.id.clone()?, version: self.version.clone()?, hash: self.hash.clone()? })
     }
 }
 

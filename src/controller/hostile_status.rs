@@ -77,7 +77,7 @@ fn attacks() -> Vec<(&'static str, Value)> {
 }
 
 /// Fields that name no resource, or only what belongs to a resource of the group itself.
-const NAME_NO_OTHER_RESOURCE: [&str; 56] = [
+const NAME_NO_OTHER_RESOURCE: [&str; 59] = [
     "boundariesRevision",
     "conditions",
     "configMD5",
@@ -129,6 +129,9 @@ const NAME_NO_OTHER_RESOURCE: [&str; 56] = [
     "template.adoptedVersion",
     "template.defaultVolume.device",
     "template.defaultVolume.image",
+    "template.deleted.hash",
+    "template.deleted.id",
+    "template.deleted.version",
     "template.hash",
     "template.lastReadyVersion",
     "template.version",

@@ -88,3 +88,37 @@ fn corrected_user_data_arrives_with_rotate_at() {
     });
     assert!(current.plan().steps.iter().all(|p| p.step.name() != "PutTemplateVersion"), "the user data is current");
 }
+
+/// A template that is deleted by mistake must not cost every node of the group: they run what is wanted.
+#[test]
+fn nodes_of_a_deleted_template_stay_while_they_run_the_desired_content() {
+    // The group launches another template of the same content since, and its nodes are those of the old one.
+    let deleted = |spec: &str| {
+        converged().with_spec(spec).with(|s| {
+            s.state.template.as_mut().expect("a template").id = "lt-2".into();
+            s.state.scaling_group.as_mut().expect("a group").template.as_mut().expect("a pin").id = "lt-2".into();
+        })
+    };
+    let is_planned = |s: &Scenario, name: &str| s.plan().steps.iter().any(|planned| planned.step.name() == name);
+    let plan = deleted("{}").plan();
+    assert_eq!((plan.steps, plan.outcome), (vec![], Outcome::Converged));
+    // Later passes find it in the record, until the last of these nodes is gone.
+    let recorded = plan.status_update.fields["template"].clone();
+    assert_eq!(recorded["deleted"]["id"], "lt-1");
+    let later = |spec: &str| {
+        deleted(spec).with(|s| s.status.template = serde_json::from_value(recorded.clone()).expect("a record"))
+    };
+    assert_eq!((later("{}").plan().steps, later("{}").plan().outcome), (vec![], Outcome::Converged));
+    let ended = later("{}").with_scaling_group(|g| {
+        g.instances.iter_mut().for_each(|i| i.template.as_mut().expect("a pin").id = "lt-2".into());
+    });
+    assert!(ended.plan().status_update.fields["template"].get("deleted").is_none());
+    // Other content is rolled out, and a version that is not on record is unknown.
+    let new_image = later(NEW_IMAGE).with(|s| {
+        let content = (Some(s.resolved.fingerprint.clone()), Some(s.resolved.template_data.clone()));
+        s.state.versions = [(1, ObservedVersion::new(content.0, content.1))].into();
+    });
+    assert!(is_planned(&new_image, "CordonNode"));
+    let unknown = deleted("{}").with(|s| s.status.template.as_mut().expect("a record").version = Some("7".into()));
+    assert!(is_planned(&unknown, "CordonNode"));
+}

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::json;
 
 use super::create::{self, TemplateContribution};
-use crate::aws::{ScalingGroup, TemplatePin};
+use crate::aws::{Instance, ScalingGroup, TemplatePin};
 use crate::plan::{Drift, EksStep, Pin, PlanBuilder, PlannedStep};
 use crate::provisioner::eks::input::PlanInput;
 use crate::provisioner::eks::observed;
@@ -74,11 +74,15 @@ fn unused_versions(input: &PlanInput, pin: &TemplatePin) -> Vec<i64> {
     used.extend(observed::version_number(pin, Some(template)));
     let recorded = input.status.template.as_ref();
     used.extend(recorded.and_then(|t| t.last_ready_version.as_ref()).and_then(|v| v.parse::<i64>().ok()));
-    let warm = input.observed.warm_instances.iter().flatten().map(|w| &w.instance);
-    let instances = input.observed.scaling_group.iter().flat_map(|g| &g.instances).chain(warm);
-    used.extend(instances.filter_map(|i| observed::version_number(i.template.as_ref()?, Some(template))));
+    used.extend(instances(input).filter_map(|i| observed::version_number(i.template.as_ref()?, Some(template))));
     let unused: Vec<_> = input.observed.versions.keys().rev().filter(|n| !used.contains(n)).copied().collect();
     unused.into_iter().skip(input.config_retention).collect()
+}
+
+/// The instances of the group and of its warm pool.
+fn instances<'a>(input: &'a PlanInput) -> impl Iterator<Item = &'a Instance> {
+    let warm = input.observed.warm_instances.iter().flatten().map(|w| &w.instance);
+    input.observed.scaling_group.iter().flat_map(|g| &g.instances).chain(warm)
 }
 
 fn record_version(input: &PlanInput, id: &str, number: i64, builder: &mut PlanBuilder) {
@@ -86,6 +90,13 @@ fn record_version(input: &PlanInput, id: &str, number: i64, builder: &mut PlanBu
     let old = input.status.template.clone().unwrap_or_default();
     let version = Some(number.to_string());
     let mut new = old.clone();
+    if old.id.as_deref().is_some_and(|old| old != id) {
+        new.deleted = old.as_deleted();
+    }
+    let is_deleted = |pin: &&TemplatePin| new.deleted.as_ref().is_some_and(|deleted| deleted.id == pin.id);
+    if !instances(input).filter_map(|instance| instance.template.as_ref()).any(|pin| is_deleted(&pin)) {
+        new.deleted = None;
+    }
     (new.id, new.version) = (Some(id.to_owned()), version.clone());
     new.default_volume.clone_from(&r.desired.default_volume);
     let own = input.observed.versions.get(&number).and_then(|v| v.fingerprint.as_ref());

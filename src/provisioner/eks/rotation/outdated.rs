@@ -139,7 +139,10 @@ fn launch_drift(
     let other = |pin: &&TemplatePin| state.template.as_ref().is_some_and(|t| t.id != pin.id && !pin.id.is_empty());
     let pin = instance.template.as_ref();
     let found = pin.filter(|pin| !other(pin)).and_then(|pin| version_number(pin, state.template.as_ref()));
+    let recorded = |pin: &TemplatePin| status.template.as_ref()?.hash_of_deleted(&pin.id, &pin.version);
     let reasons = match found {
+        // A person deleted the template that the instance was launched from, and it has the desired content.
+        None if pin.filter(other).and_then(recorded) == Some(desired) => Vec::new(),
         None => {
             let from = pin.map(|p| p.id.as_str()).or(instance.launch_configuration.as_deref()).unwrap_or_default();
             let mut reasons = vec![Drift::new("template", from, own_template(state))];
