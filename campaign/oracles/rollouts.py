@@ -1,6 +1,7 @@
 """Oracles about roll-outs: in which order an admin's change reaches the groups, how many nodes it takes, and what is stored."""
 
 import json
+import re
 
 import yaml
 
@@ -56,12 +57,16 @@ class Nodes:
 
     def __init__(self, told):
         self.image_of, self.launched, self.ended, self.of_group = {}, {}, {}, {}
+        pinned = {}
         for line in told.aws:
+            # Later versions are made by the template's id, which only the scaling group tells.
+            if line["kind"] == "call" and (found := re.search(r'"LaunchTemplateId": "([^"]+)"', line.params_text)) and told.group_of(line):
+                pinned[told.group_of(line)] = found[1]
             if line["kind"] != "state" or line["object"] != "instance" or not (group := told.group_in(line.get("group") or "")):
                 continue
             instance, when = line["id"], logs.timestamp(line)
             if instance not in self.launched:
-                data = told.template((line.get("template"),), line.get("version"), when) or {}
+                data = told.template((line.get("template"), pinned.get(group)), line.get("version"), when) or {}
                 self.image_of[instance], self.launched[instance] = data.get("ImageId"), when
                 self.of_group.setdefault(group, []).append(instance)
             if line["state"] in logs.ENDED:
@@ -97,7 +102,8 @@ def late(told, nodes, change, canary, begun, soak):
     old = [i for i in nodes.of_group.get(canary, ()) if nodes.launched[i] < change.begin and nodes.image_of[i] not in (None, change.image)]
     left = [i for i in old if change.begin < nodes.ended.get(i, "9") and (nodes.ended.get(i, "9") > when or between(nodes.ended[i], when) < soak)]
     if left:
-        yield canary, f"{told.group_of(begun)} of a later wave began with {change.image} while {', '.join(left)} of the first wave ran another image, or less than {soak} s after", [begun]
+        what = f"began with {change.image} while {', '.join(left)} of the first wave ran another image, or less than {soak} s after"
+        yield canary, f"{told.group_of(begun)} of a later wave {what}", [begun]
 
 
 def is_canary(told, name, change):
@@ -132,7 +138,8 @@ def rollout_budget(told):
         if change and all(is_taken_for(told, nodes, change, group, instance, when) for instance in instances):
             allowed = budget_at(told, when, desired)
             if allowed is not None and unavailable > allowed:
-                yield group, f"{unavailable} of {desired} nodes were unavailable after it took {', '.join(instances)} for {change.image}, and the budget is {allowed}", []
+                what = f"were unavailable after it took {', '.join(instances)} for {change.image}, and the budget is {allowed}"
+                yield group, f"{unavailable} of {desired} nodes {what}", []
 
 
 def is_taken_for(told, nodes, change, group, instance, when):
