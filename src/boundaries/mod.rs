@@ -38,5 +38,6 @@ pub(crate) use policy::{Policy, PolicyViolation};
 pub(crate) use provenance::Source;
 pub(crate) use quota::{NamespaceUsage, QuotaClaim, QuotaRequest};
 pub(crate) use rollout_budget::Budget;
+#[cfg(test)]
 pub(crate) use rollout_fields::Amount;
 pub(crate) use rollout_policy::{Approval, DEFAULT_HISTORY, OnFailure, RolloutPolicy, Wave, WithoutRotation};

@@ -102,6 +102,11 @@ impl Amount {
             Self::Percent(percent) => all.saturating_mul(percent as usize) / 100,
         }
     }
+
+    /// The same, but at least one, so that a small cluster gets on.
+    pub(crate) fn at_least_one(self, all: usize) -> usize {
+        self.of(all).max(1)
+    }
 }
 
 impl fmt::Display for Amount {

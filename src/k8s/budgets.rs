@@ -10,6 +10,101 @@ use kube::{Client, ResourceExt};
 
 use super::error::{KubeError, call};
 
+/// A budget with the numbers that decide about an eviction.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Budget {
+    /// Name.
+    pub name: String,
+    /// The limit that its author chose, such as `minAvailable 2`.
+    pub rule: String,
+    /// What Kubernetes counts; `None` before it has counted for the first time.
+    pub counts: Option<Counts>,
+    /// Whether Kubernetes has counted since the budget was changed last.
+    pub is_current: bool,
+    /// Whether pods that are not Ready may be evicted at any time (`unhealthyPodEvictionPolicy: AlwaysAllow`).
+    pub releases_unready: bool,
+    /// Whether it allows no eviction whatever the number of replicas.
+    pub forbids_all: bool,
+}
+
+/// What Kubernetes counts for a budget.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    /// How many pods may be evicted now.
+    pub allowed: i32,
+    /// How many pods are healthy.
+    pub healthy: i32,
+    /// How many pods have to be healthy.
+    pub needed: i32,
+    /// How many pods there are to be.
+    pub expected: i32,
+}
+
+/// That a budget allows no eviction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Denial {
+    /// Even if all of its pods are healthy.
+    Never,
+    /// Because too few of its pods are healthy.
+    Now,
+}
+
+impl From<&PodDisruptionBudget> for Budget {
+    fn from(budget: &PodDisruptionBudget) -> Self {
+        let (spec, status) = (budget.spec.as_ref(), budget.status.as_ref());
+        let max_unavailable = spec.and_then(|spec| spec.max_unavailable.as_ref());
+        let min_available = spec.and_then(|spec| spec.min_available.as_ref());
+        let is_percent =
+            |value: &IntOrString, percent: &str| matches!(value, IntOrString::String(text) if text == percent);
+        Self {
+            name: budget.name_any(),
+            rule: rule(budget),
+            counts: status.map(|status| Counts {
+                allowed: status.disruptions_allowed,
+                healthy: status.current_healthy,
+                needed: status.desired_healthy,
+                expected: status.expected_pods,
+            }),
+            is_current: status.is_some_and(|status| status.observed_generation == budget.metadata.generation),
+            releases_unready: spec.and_then(|spec| spec.unhealthy_pod_eviction_policy.as_deref())
+                == Some("AlwaysAllow"),
+            forbids_all: max_unavailable.is_some_and(|max| *max == IntOrString::Int(0) || is_percent(max, "0%"))
+                || min_available.is_some_and(|min| is_percent(min, "100%")),
+        }
+    }
+}
+
+impl Budget {
+    /// That it allows no eviction; `None` while it allows one, and while Kubernetes has not counted its pods.
+    pub(crate) fn denial(&self) -> Option<Denial> {
+        let counts = self.counts.filter(|counts| self.is_current && counts.expected > 0)?;
+        match counts {
+            Counts { needed, expected, .. } if needed >= expected => Some(Denial::Never),
+            Counts { allowed, .. } if allowed < 1 => Some(Denial::Now),
+            _ => None,
+        }
+    }
+
+    /// Whether the API server evicts pods that are not Ready, although the budget allows no eviction of others.
+    pub(crate) fn evicts_unready(&self) -> bool {
+        let is_met = |counts: Counts| counts.needed > 0 && counts.healthy >= counts.needed;
+        self.releases_unready || self.counts.is_some_and(is_met)
+    }
+
+    /// Its limit and the number of its pods, such as `minAvailable 2 of 3 pods`.
+    pub(crate) fn limit(&self) -> String {
+        let expected = self.counts.unwrap_or_default().expected;
+        format!("{} of {expected} {}", self.rule, if expected == 1 { "pod" } else { "pods" })
+    }
+
+    /// The budget with its numbers, and whether it can allow any eviction with the replicas that there are.
+    pub(crate) fn describe(&self) -> String {
+        let Some(Counts { healthy, needed, expected, .. }) = self.counts else { return self.name.clone() };
+        let never = if expected > 0 && needed >= expected { ": can never allow one" } else { "" };
+        format!("{} ({}; {healthy} of {expected} pods are healthy, {needed} are needed{never})", self.name, self.rule)
+    }
+}
+
 /// The budgets of a namespace, or of the cluster.
 ///
 /// # Errors
@@ -27,33 +122,21 @@ pub(crate) async fn list(client: &Client, namespace: Option<&str>) -> Result<Vec
 pub(crate) fn selecting<'a>(
     budgets: impl IntoIterator<Item = &'a PodDisruptionBudget>,
     labels: &BTreeMap<String, String>,
-) -> Vec<&'a PodDisruptionBudget> {
+) -> Vec<Budget> {
     let selects = |budget: &&PodDisruptionBudget| {
         let selector = budget.spec.as_ref().and_then(|spec| spec.selector.clone());
         selector.and_then(|selector| Selector::try_from(selector).ok()).is_some_and(|found| found.matches(labels))
     };
-    budgets.into_iter().filter(selects).collect()
+    budgets.into_iter().filter(selects).map(Budget::from).collect()
 }
 
-/// A budget with its numbers, and whether it can allow any eviction with the replicas that there are.
-pub(crate) fn describe(budget: &PodDisruptionBudget) -> String {
-    let name = budget.name_any();
-    let Some(status) = &budget.status else { return name };
-    let (healthy, expected, needed) = (status.current_healthy, status.expected_pods, status.desired_healthy);
-    let never = if expected > 0 && needed >= expected { ": can never allow one" } else { "" };
-    format!("{name} ({}; {healthy} of {expected} pods are healthy, {needed} are needed{never})", rule(budget))
-}
-
-/// The numbers of a budget that allows no eviction even if all of its pods are healthy; `None` for any other budget, and
-/// while Kubernetes has not counted its pods.
-pub(crate) fn never_allows(budget: &PodDisruptionBudget) -> Option<String> {
-    let status = budget.status.as_ref()?;
-    let is_current = status.observed_generation == budget.metadata.generation;
-    if !is_current || status.expected_pods == 0 || status.desired_healthy < status.expected_pods {
-        return None;
-    }
-    let pods = if status.expected_pods == 1 { "pod" } else { "pods" };
-    Some(format!("{} of {} {pods}", rule(budget), status.expected_pods))
+/// Whether two budgets of a namespace may select the same pod: no label has to have different values for them.
+pub(crate) fn may_overlap(a: &PodDisruptionBudget, b: &PodDisruptionBudget) -> bool {
+    let labels = |budget: &PodDisruptionBudget| {
+        Some(budget.spec.as_ref()?.selector.as_ref()?.match_labels.clone().unwrap_or_default())
+    };
+    let (Some(a), Some(b)) = (labels(a), labels(b)) else { return false };
+    a.iter().all(|(key, value)| b.get(key).is_none_or(|other| other == value))
 }
 
 /// The limit that the budget's author chose.
@@ -80,27 +163,46 @@ mod tests {
     }
 
     #[test]
-    fn only_budgets_that_allow_nothing_never_allow_an_eviction() {
-        let limit = |spec: Value, desired: i32, expected: i32, observed: i64| {
+    fn budget_denies_evictions_for_ever_or_until_its_pods_are_healthy() {
+        let denial = |spec: Value, desired: i32, expected: i32, observed: i64| {
             let status = json!({
                 "desiredHealthy": desired, "expectedPods": expected, "currentHealthy": 0,
                 "disruptionsAllowed": 0, "observedGeneration": observed,
             });
-            never_allows(&budget(spec, status))
+            let found = Budget::from(&budget(spec, status));
+            found.denial().map(|denial| (denial, found.limit(), found.forbids_all))
         };
-        assert_eq!(limit(json!({"minAvailable": 2}), 2, 2, 2).as_deref(), Some("minAvailable 2 of 2 pods"));
-        assert_eq!(limit(json!({"maxUnavailable": "0%"}), 1, 1, 2).as_deref(), Some("maxUnavailable 0% of 1 pod"));
-        assert_eq!(limit(json!({"minAvailable": 1}), 1, 2, 2), None, "it allows one when all are healthy");
-        assert_eq!(limit(json!({"minAvailable": 1}), 1, 0, 2), None, "it has no pods");
-        assert_eq!(limit(json!({"minAvailable": 2}), 2, 2, 1), None, "its pods are not counted yet");
+        let never = |limit: &str, forbids_all| Some((Denial::Never, limit.to_owned(), forbids_all));
+        assert_eq!(denial(json!({"minAvailable": 2}), 2, 2, 2), never("minAvailable 2 of 2 pods", false));
+        assert_eq!(denial(json!({"minAvailable": "100%"}), 2, 2, 2), never("minAvailable 100% of 2 pods", true));
+        assert_eq!(denial(json!({"maxUnavailable": "0%"}), 1, 1, 2), never("maxUnavailable 0% of 1 pod", true));
+        let now = Some((Denial::Now, "minAvailable 1 of 2 pods".to_owned(), false));
+        assert_eq!(denial(json!({"minAvailable": 1}), 1, 2, 2), now, "it allows one when all are healthy");
+        assert_eq!(denial(json!({"minAvailable": 1}), 1, 0, 2), None, "it has no pods");
+        assert_eq!(denial(json!({"minAvailable": 2}), 2, 2, 1), None, "its pods are not counted yet");
     }
 
     #[test]
     fn empty_selector_selects_all_pods_and_no_selector_none() {
         let labels = [("app".to_owned(), "web".to_owned())].into();
-        let all = [json!({"selector": {"matchLabels": {"app": "db"}}}), json!({"selector": {}}), json!({})];
-        let all: Vec<_> = all.into_iter().map(|spec| budget(spec, Value::Null)).collect();
-        let found: Vec<_> = selecting(&all, &labels).into_iter().map(|found| found.spec.clone()).collect();
-        assert_eq!(found, [all[1].spec.clone()]);
+        let named = |name: &str, spec: Value| {
+            let mut budget = budget(spec, Value::Null);
+            budget.metadata.name = Some(name.to_owned());
+            budget
+        };
+        let other = named("other", json!({"selector": {"matchLabels": {"app": "db"}}}));
+        let all = [other, named("all", json!({"selector": {}})), named("none", json!({}))];
+        let found: Vec<_> = selecting(&all, &labels).into_iter().map(|found| found.name).collect();
+        assert_eq!(found, ["all"]);
+    }
+
+    /// Pods need not be read where no pod can have both labels.
+    #[test]
+    fn budgets_with_different_values_of_a_label_do_not_overlap() {
+        let of = |labels: Value| budget(json!({"selector": {"matchLabels": labels}}), Value::Null);
+        assert!(!may_overlap(&of(json!({"app": "a"})), &of(json!({"app": "b"}))));
+        assert!(may_overlap(&of(json!({"app": "a"})), &of(json!({"app": "a", "tier": "db"}))));
+        assert!(may_overlap(&of(json!({"app": "a"})), &budget(json!({"selector": {}}), Value::Null)));
+        assert!(!may_overlap(&of(json!({"app": "a"})), &budget(json!({}), Value::Null)), "it selects nothing");
     }
 }

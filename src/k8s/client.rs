@@ -11,8 +11,9 @@ use kube::{Client, Config};
 use serde_json::Value;
 
 use super::{
-    AttachedVolume, AwsAuthMap, EventTarget, EvictOutcome, KubeApi, KubeError, KubeEvent, PodInfo, ReportedRejections,
-    UnschedulablePod, config_maps, groups, nodes, permissions, pods, revisions, strategy,
+    AttachedVolume, AwsAuthMap, DrainForecast, EventTarget, EvictOutcome, KubeApi, KubeError, KubeEvent, PodInfo,
+    ReportedRejections, UnschedulablePod, config_maps, drain_forecast, groups, nodes, permissions, pods, revisions,
+    strategy,
 };
 use crate::api::BoundariesRevision;
 use crate::lock::Locks;
@@ -120,6 +121,10 @@ impl KubeApi for KubeClient {
 
     async fn pods_on_node(&self, name: &str) -> Result<Vec<PodInfo>, KubeError> {
         pods::on_node(&self.client, name).await
+    }
+
+    async fn drain_forecast(&self, nodes: &BTreeSet<String>) -> Result<DrainForecast, KubeError> {
+        drain_forecast::read(&self.client, nodes).await
     }
 
     async fn evict(&self, namespace: &str, name: &str, uid: &str) -> Result<EvictOutcome, KubeError> {

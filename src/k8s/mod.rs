@@ -4,6 +4,7 @@
 pub(crate) mod budgets;
 mod client;
 mod config_maps;
+mod drain_forecast;
 mod error;
 #[cfg(test)]
 pub(crate) mod fake;
@@ -26,6 +27,7 @@ pub(crate) use crate::lock::Locks;
 use crate::plan::event::EventKind;
 use crate::rotation::crd::{DiscoveredKind, ResourceKind};
 pub(crate) use client::{KubeClient, connect_as};
+pub(crate) use drain_forecast::{DrainForecast, DrainObstacle, ObstacleKind};
 pub(crate) use error::KubeError;
 pub(crate) use error::{call, call_with_timeout};
 
@@ -207,6 +209,10 @@ pub trait KubeApi: Send + Sync {
 
     /// All pods bound to a Node, read fresh.
     async fn pods_on_node(&self, name: &str) -> Result<Vec<PodInfo>, KubeError>;
+
+    /// What will hold drains of these nodes up, as pods and budgets are now. Pods are read only in namespaces where a budget
+    /// allows no eviction, or where two may select the same pod.
+    async fn drain_forecast(&self, nodes: &BTreeSet<String>) -> Result<DrainForecast, KubeError>;
 
     /// Requests the eviction of the pod with this UID, with its own grace period.
     async fn evict(&self, namespace: &str, name: &str, uid: &str) -> Result<EvictOutcome, KubeError>;

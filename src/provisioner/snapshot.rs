@@ -36,6 +36,22 @@ pub struct Projection {
     pub limits: Option<ReplacementLimits>,
     /// Number of nodes that are removed without replacement, because the group is scaled in.
     pub scale_in: usize,
+    /// How many nodes run in addition while nodes are replaced.
+    pub extra_nodes: ExtraNodes,
+    /// Why the nodes could not go back to what they are now; `None` when they could.
+    pub no_way_back: Option<&'static str>,
+}
+
+/// How many nodes run in addition while nodes of a group are replaced. While they do, no node is missing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ExtraNodes {
+    /// None that the controller knows of: an old node goes before its replacement comes, or something else replaces it.
+    #[default]
+    None,
+    /// So many old nodes at once stand by until their replacements are Ready.
+    Surge(usize),
+    /// A second group of as many nodes, until the old nodes are drained.
+    SecondGroup,
 }
 
 /// How long the replacement of a node may take.

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
-use crate::boundaries::{Amount, Budget};
+use crate::boundaries::Budget;
 use crate::plan::node_usage::{Allowance, BATCH, Begin, NodeUsage, ZoneUsage};
 
 /// How long a node counts as taken although no plan sees it: the write may have failed.
@@ -249,7 +249,7 @@ impl Ledger {
 
     /// What is used of `budget.nodes`; `None` without it.
     pub(crate) fn nodes(&self, budget: &Budget) -> Option<Used> {
-        budget.nodes.map(|amount| Used { nodes: self.all.unavailable, limit: limit(amount, self.all.nodes) })
+        budget.nodes.map(|amount| Used { nodes: self.all.unavailable, limit: amount.at_least_one(self.all.nodes) })
     }
 
     /// What is used of `budget.zone`, by zone.
@@ -257,7 +257,7 @@ impl Ledger {
         let zones = budget.zone.into_iter().flat_map(|amount| self.zones.iter().map(move |zone| (amount, zone)));
         zones.map(|(amount, (zone, usage))| {
             let nodes = usage.unavailable + self.unplaced;
-            (zone.as_str(), Used { nodes, limit: limit(amount, usage.nodes) })
+            (zone.as_str(), Used { nodes, limit: amount.at_least_one(usage.nodes) })
         })
     }
 
@@ -301,11 +301,6 @@ impl Ledger {
         self.surging = add(self.surging, surging);
         self.unplaced = add(self.unplaced, unplaced);
     }
-}
-
-/// The limit of so many nodes: at least one, so that a small cluster gets on.
-fn limit(amount: Amount, nodes: usize) -> usize {
-    amount.of(nodes).max(1)
 }
 
 #[cfg(test)]

@@ -128,6 +128,16 @@ impl GroupFacts<'_> {
         matches(&wave.namespaces, self.namespace_texts) && matches(&wave.groups, self.annotations)
     }
 
+    /// Whether the group is blocked for this reason already, with the content that it has: a mistake of its tenant does not
+    /// halt the roll-out.
+    pub(crate) fn is_blocked_by(&self, reason: &str) -> bool {
+        self.status.conditions.iter().any(|found| {
+            [condition::STALLED, condition::FIELDS_REJECTED].contains(&found.r#type.as_str())
+                && found.is_true()
+                && found.has_reason(reason)
+        })
+    }
+
     /// From when on a problem of the group is that of a revision which it takes now: later than those that it has already.
     pub(crate) fn since(&self, now: Timestamp) -> Timestamp {
         let has_begun_now = |found: &Condition| {

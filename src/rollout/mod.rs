@@ -28,6 +28,4 @@ pub(crate) use new_images::{is_of_aws, may_move_images, moved, with_images, with
 pub(crate) use progress::{ProgressInput, advance};
 pub(crate) use survey::{Survey, WaveSurvey};
 pub(crate) use view::{RolloutView, Stored};
-pub(crate) use wait::Wait;
-#[cfg(test)]
-pub(crate) use wait::WaitReason;
+pub(crate) use wait::{Wait, WaitReason};

@@ -6,8 +6,8 @@ use serde::Serializer;
 use crate::settings::Timing;
 use crate::util::duration;
 
-/// Minutes that the replacement of one batch of nodes is assumed to take: to drain, to launch and to join.
-pub(crate) const MINUTES_PER_BATCH: usize = 5;
+/// How long the replacement of one batch of nodes is assumed to take: to drain, to launch and to join.
+pub(crate) const BATCH: SignedDuration = SignedDuration::from_mins(5);
 
 /// How long the drain of a node is assumed to take where the rest is measured.
 pub(crate) const ASSUMED_DRAIN: SignedDuration = SignedDuration::from_mins(2);

@@ -5,6 +5,7 @@ mod duration;
 mod estimate;
 pub(crate) mod report;
 mod rollout;
+mod rollout_text;
 mod schedule;
 pub(crate) mod snapshot;
 mod text;
@@ -50,13 +51,11 @@ pub async fn run(args: PlanArgs) -> anyhow::Result<ExitCode> {
     let now = Timestamp::now();
     let plans = stream::iter(groups).map(|stored| plan_group(&snapshot, stored, now)).buffered(MAX_CONCURRENT_PLANS);
     let mut plans: Vec<GroupPlan> = plans.collect().await;
-    budgets::forecast(&snapshot.client, &mut plans).await;
+    budgets::forecast(&snapshot.planner, &mut plans).await;
     duration::forecast(&snapshot.planner, &mut plans).await;
     let mut report = PlanReport::new(plans, &snapshot.active_boundaries());
     report.notes.clone_from(&snapshot.notes);
-    let groups = report.groups.iter();
-    let groups = groups.filter_map(|plan| Some((plan.group.as_str(), plan.rollout.as_ref()?, plan.estimated_minutes)));
-    report.rollout = snapshot.file_rollout(groups, now);
+    report.rollout = snapshot.file_rollout(report.groups.iter().filter_map(GroupPlan::share), now);
     print_report(&report, &args, file_given)
 }
 

@@ -1,17 +1,19 @@
 //! The output of `plan`: the kind of change, the steps and the nodes of each group, and totals.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
-use super::estimate::{self, MINUTES_PER_BATCH, MeasuredJoin};
-use super::rollout::{GroupRollout, RolloutPlan};
+use super::estimate::{self, BATCH, MeasuredJoin};
+use super::rollout::{GroupRollout, GroupShare, RolloutPlan};
+use super::schedule::Work;
 use super::snapshot::PlannedGroup;
 use crate::api::{CurrentState, GroupObject, InstanceGroup};
 use crate::boundaries::active::{ActiveBoundaries, BoundariesSource};
 use crate::controller::planner::{ObserveError, Planner};
 use crate::controller::report::INVALID_OBJECT;
+use crate::k8s::DrainObstacle;
 use crate::plan::{ObjectStep, Outcome, Phase, Plan, PlannedStep, Step};
-use crate::provisioner::{NodeReplacement, PlanContext, Projection};
+use crate::provisioner::{ExtraNodes, NodeReplacement, PlanContext, Projection};
 use crate::util::duration;
 
 /// The kind of change that a plan makes to a group.
@@ -44,23 +46,6 @@ pub(crate) enum Cause {
     Before,
     /// In part the file.
     Both,
-}
-
-/// A drain that a budget can never allow.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct BlockedDrain {
-    /// The node that would be drained.
-    pub node: String,
-    /// `namespace/name` of the pod.
-    pub pod: String,
-    /// Kind and name of what owns the pod; absent for a pod without an owner.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub owner: Option<String>,
-    /// Name of the budget.
-    pub budget: String,
-    /// Its numbers, for people.
-    pub limit: String,
 }
 
 /// The plan of one group.
@@ -107,12 +92,21 @@ pub(crate) struct GroupPlan {
     /// Instances that are replaced without the file as well.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub replaced_anyway: Vec<String>,
-    /// Drains that a PodDisruptionBudget can never allow.
+    /// Pods that will hold the drains of these nodes up, as pods and budgets are now.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub blocked_drains: Vec<BlockedDrain>,
+    pub blocked_drains: Vec<DrainObstacle>,
+    /// Pods on these nodes that no controller creates again, as `namespace/name`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unmanaged_pods: Vec<String>,
     /// Why drains cannot be forecast.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drains_unknown: Option<String>,
+    /// Why the nodes could not go back to what they are now; absent when they could.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub no_way_back: Option<&'static str>,
+    /// How many nodes run in addition while nodes are replaced.
+    #[serde(skip)]
+    pub extra_nodes: ExtraNodes,
     /// An estimate of how long the replacement takes, in minutes; absent when another controller replaces the nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub estimated_minutes: Option<usize>,
@@ -185,7 +179,8 @@ impl GroupPlan {
         GroupPlan { change: ChangeKind::Unknown, message, ..Self::empty(crate::controller::group_key(stored)) }
     }
 
-    fn empty(group: String) -> Self {
+    /// A plan that changes nothing.
+    pub(super) fn empty(group: String) -> Self {
         GroupPlan {
             group,
             change: ChangeKind::Unchanged,
@@ -203,7 +198,10 @@ impl GroupPlan {
             cause: None,
             replaced_anyway: Vec::new(),
             blocked_drains: Vec::new(),
+            unmanaged_pods: Vec::new(),
             drains_unknown: None,
+            no_way_back: None,
+            extra_nodes: ExtraNodes::None,
             estimated_minutes: None,
             measured_join: None,
             drain_timeout: None,
@@ -230,18 +228,38 @@ impl GroupPlan {
         self
     }
 
-    /// Estimates the duration from how long the present nodes took, instead of an assumption.
-    pub(crate) fn set_measured_join(&mut self, measured: MeasuredJoin) {
-        let Some(batches) = self.batches().and_then(|batches| i64::try_from(batches).ok()) else { return };
-        let minutes = measured.batch().as_secs().saturating_mul(batches).saturating_add(59) / 60;
-        self.estimated_minutes = usize::try_from(minutes).ok();
-        self.measured_join = Some(measured);
+    /// The Nodes that would be replaced.
+    pub(crate) fn replaced_nodes(&self) -> impl Iterator<Item = &String> {
+        self.nodes_to_rotate.iter().filter_map(|replaced| replaced.node.as_ref())
     }
 
-    /// In how many batches the nodes are replaced, if this controller replaces any.
-    fn batches(&self) -> Option<usize> {
-        let nodes = self.nodes_to_rotate.len();
-        self.max_unavailable.filter(|_| nodes > 0).map(|at_once| nodes.div_ceil(at_once))
+    /// Estimates the duration from how long the present nodes took, instead of an assumption.
+    pub(crate) fn set_measured_join(&mut self, measured: MeasuredJoin) {
+        self.measured_join = Some(measured);
+        self.estimated_minutes = self.work().map(|work| work.minutes());
+    }
+
+    /// What a roll-out means for the group; `None` without one.
+    pub(crate) fn share(&self) -> Option<GroupShare<'_>> {
+        Some(GroupShare {
+            group: &self.group,
+            place: self.rollout.as_ref()?,
+            work: self.work(),
+            no_way_back: self.no_way_back,
+            blocked_drains: &self.blocked_drains,
+        })
+    }
+
+    /// The replacement of the nodes, for the estimate of a roll-out; `None` when none is replaced.
+    fn work(&self) -> Option<Work> {
+        let nodes = Some(self.nodes_to_rotate.len()).filter(|nodes| *nodes > 0)?;
+        let batch = self.measured_join.as_ref().map_or(BATCH, MeasuredJoin::batch);
+        let work = match self.max_unavailable {
+            Some(at_once) => Work { nodes, at_once: at_once.min(nodes), batch, extra: self.extra_nodes },
+            // Another controller takes them, in its own time.
+            None => Work { nodes, at_once: nodes, batch: SignedDuration::ZERO, extra: ExtraNodes::None },
+        };
+        Some(work)
     }
 
     fn set_nodes(&mut self, lock: Option<String>, projection: Projection) {
@@ -251,8 +269,9 @@ impl GroupPlan {
             return;
         }
         self.max_unavailable = Some(projection.max_unavailable).filter(|max| *max > 0);
+        (self.extra_nodes, self.no_way_back) = (projection.extra_nodes, projection.no_way_back);
         let nodes = self.nodes_to_rotate.len();
-        self.estimated_minutes = self.batches().map(|batches| batches * MINUTES_PER_BATCH);
+        self.estimated_minutes = self.work().filter(|_| self.max_unavailable.is_some()).map(|work| work.minutes());
         if let Some(limits) = projection.limits.filter(|_| nodes > 0) {
             self.drain_timeout = limits.drain.map(duration::format);
             self.join_timeout = Some(duration::format(limits.join));

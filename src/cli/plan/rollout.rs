@@ -1,14 +1,15 @@
-//! The roll-out as `plan` shows it: which revision each group is on, and in which wave the next one reaches it.
-
-use std::fmt::Write;
+//! The roll-out as `plan` shows it: which revision each group is on, in which wave the next one reaches it, and what that
+//! takes. Pure.
 
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
-use super::schedule::schedule;
+use super::schedule::{Work, schedule};
 use crate::api::{RolloutPhase, rfc3339};
 use crate::boundaries::{Approval, Wave, WithoutRotation};
 use crate::controller::rollout::Decided;
+use crate::k8s::DrainObstacle;
+use crate::provisioner::ExtraNodes;
 use crate::rollout::{Choice, Forecast, RolloutView};
 use crate::util::counted::counted;
 use crate::util::duration;
@@ -29,20 +30,25 @@ pub(crate) enum Effect {
         nodes: usize,
     },
     /// The group cannot use it.
+    #[serde(rename_all = "camelCase")]
     CannotUse {
         /// What would be wrong.
         message: String,
+        /// Whether that counts as a failure of its wave: not where the group is blocked for the same reason now.
+        fails_wave: bool,
     },
 }
 
 impl Effect {
-    fn new(forecast: &Forecast) -> Self {
-        match forecast {
+    fn new(decided: &Decided) -> Self {
+        match &decided.forecast {
             Forecast::Unknown => Self::Unknown,
             Forecast::Untouched => Self::Untouched,
             Forecast::InPlace => Self::InPlace,
             Forecast::Rotates(nodes) => Self::Rotate { nodes: *nodes },
-            Forecast::Blocked { reason, message } => Self::CannotUse { message: format!("{reason}: {message}") },
+            Forecast::Blocked { reason, message } => {
+                Self::CannotUse { message: format!("{reason}: {message}"), fails_wave: decided.fails_wave }
+            }
         }
     }
 
@@ -52,7 +58,7 @@ impl Effect {
             Self::Untouched => format!("{revision} changes nothing of the group"),
             Self::InPlace => format!("{revision} changes the group in place"),
             Self::Rotate { nodes } => format!("{revision} replaces {}", counted(*nodes, "node")),
-            Self::CannotUse { message } => format!("the group cannot use {revision}: {message}"),
+            Self::CannotUse { message, .. } => format!("the group cannot use {revision}: {message}"),
         }
     }
 }
@@ -102,7 +108,7 @@ impl GroupRollout {
             takes,
             reason: waits.map(|wait| wait.reason.to_string()),
             waits: waits.map(|wait| wait.message.clone()),
-            effect: (is_behind || decided.forecast != Forecast::Unknown).then(|| Effect::new(&decided.forecast)),
+            effect: (is_behind || decided.forecast != Forecast::Unknown).then(|| Effect::new(decided)),
         }
     }
 
@@ -143,10 +149,54 @@ pub(crate) struct WavePlan {
     /// How long it soaks; absent without a soak.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub soak: Option<String>,
+    /// Groups that cannot use the revision, and count as failures.
+    pub failures: usize,
+    /// How many failures it allows.
+    pub max_failures: usize,
+    /// Pods that will hold drains of its groups up, as pods and budgets are now.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub would_block: Vec<GroupObstacle>,
+}
+
+impl WavePlan {
+    fn new(view: &RolloutView, wave: &Wave) -> Self {
+        Self {
+            name: wave.name.clone(),
+            percent: wave.percent,
+            needs: Need::of(view, wave),
+            soak: (!wave.soak.is_zero()).then(|| duration::format(wave.soak)),
+            ..Self::default()
+        }
+    }
+}
+
+/// What a roll-out means for one group.
+pub(crate) struct GroupShare<'a> {
+    /// `namespace/name`.
+    pub group: &'a str,
+    /// Its place in the roll-out.
+    pub place: &'a GroupRollout,
+    /// The replacement of its nodes; `None` when none is replaced.
+    pub work: Option<Work>,
+    /// Why its nodes could not go back to what they are now; `None` when they could.
+    pub no_way_back: Option<&'static str>,
+    /// Pods that will hold drains up.
+    pub blocked_drains: &'a [DrainObstacle],
+}
+
+/// A pod that will hold the drain of a group's node up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct GroupObstacle {
+    /// `namespace/name` of the group.
+    pub group: String,
+    /// The pod, and what holds it.
+    #[serde(flatten)]
+    pub obstacle: DrainObstacle,
 }
 
 /// How a ConfigMap from a file would reach the groups.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct RolloutPlan {
     /// The revision that it would be.
@@ -161,28 +211,33 @@ pub(crate) struct RolloutPlan {
     /// The waves, in their order.
     pub waves: Vec<WavePlan>,
     /// An estimate of when the last wave has passed if it began now, nothing failed, and approvals came at once; absent
-    /// when the windows of a wave do not open.
+    /// when the windows of a wave do not open, and when it halts before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ends: Option<String>,
+    /// The wave in which it would halt, because more groups cannot use it than the wave allows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub halts_in: Option<String>,
+    /// How many nodes it makes unavailable at once at most.
+    pub max_unavailable: usize,
+    /// For how many hours nodes run in addition, summed over these nodes; 0 without any.
+    pub extra_node_hours: f64,
+    /// Groups whose replacements run beside the old nodes.
+    pub extra_node_groups: usize,
     /// Groups that cannot use it, with the reason.
     pub cannot_use: Vec<String>,
+    /// Groups whose nodes could not go back to what they are now, with the reason.
+    pub no_way_back: Vec<String>,
 }
 
 impl RolloutPlan {
-    /// Counts the groups by wave. `groups` are their keys, places, and how many minutes each takes.
+    /// Counts the groups by wave. `nodes` is the number of nodes of all groups of the cluster.
     pub(crate) fn new<'a>(
         view: &RolloutView,
         live: Option<&RolloutView>,
-        groups: impl Iterator<Item = (&'a str, &'a GroupRollout, Option<usize>)>,
+        groups: impl Iterator<Item = GroupShare<'a>>,
+        nodes: usize,
         now: Timestamp,
     ) -> Self {
-        let wave = |wave: &Wave| WavePlan {
-            name: wave.name.clone(),
-            percent: wave.percent,
-            needs: Need::of(view, wave),
-            soak: (!wave.soak.is_zero()).then(|| duration::format(wave.soak)),
-            ..WavePlan::default()
-        };
         let is_under_way = |live: &&RolloutView| {
             matches!(live.phase(), RolloutPhase::Assessing | RolloutPhase::Rolling | RolloutPhase::Halted)
         };
@@ -192,97 +247,71 @@ impl RolloutPlan {
             supersedes: superseded.filter(|name| *name != view.target.name),
             is_way_back: view.is_way_back(),
             at_once: 0,
-            waves: view.policy.waves.iter().map(wave).collect(),
+            waves: view.policy.waves.iter().map(|wave| WavePlan::new(view, wave)).collect(),
             ends: None,
+            halts_in: None,
+            max_unavailable: 0,
+            extra_node_hours: 0.0,
+            extra_node_groups: 0,
             cannot_use: Vec::new(),
+            no_way_back: Vec::new(),
         };
-        let mut minutes = vec![Vec::new(); plan.waves.len()];
-        for (key, group, takes) in groups {
-            plan.count(key, group, view.policy.without_rotation);
-            if let Some(Effect::Rotate { .. }) = group.effect {
-                minutes[group.position - 1].extend(takes);
-            }
+        let mut work = vec![Vec::new(); plan.waves.len()];
+        for group in groups {
+            work[group.place.position - 1].extend(plan.count(&group, view.policy.without_rotation));
         }
-        let is_urgent = view.urgent_until(now).is_some();
-        let delay = if is_urgent { SignedDuration::ZERO } else { view.delay };
-        let schedule = schedule(&view.policy, &minutes, now.checked_add(delay).unwrap_or(now), is_urgent);
-        for (wave, minutes) in plan.waves.iter_mut().zip(schedule.minutes) {
-            wave.estimated_minutes = Some(minutes).filter(|minutes| *minutes > 0);
-        }
-        plan.ends = schedule.ends.map(rfc3339);
+        plan.find_halt(view);
+        plan.estimate(view, &work, nodes, now);
         plan
     }
 
-    fn count(&mut self, key: &str, group: &GroupRollout, without_rotation: WithoutRotation) {
-        let wave = &mut self.waves[group.position - 1];
-        match &group.effect {
+    /// Counts a group, and returns the replacement of its nodes if the revision asks for one.
+    fn count(&mut self, group: &GroupShare, without_rotation: WithoutRotation) -> Option<Work> {
+        let (key, place) = (group.group, group.place);
+        let wave = &mut self.waves[place.position - 1];
+        match &place.effect {
             Some(Effect::Rotate { nodes }) => {
                 wave.groups += 1;
                 wave.nodes += nodes;
+                let obstacle = |found: &DrainObstacle| GroupObstacle { group: key.to_owned(), obstacle: found.clone() };
+                wave.would_block.extend(group.blocked_drains.iter().map(obstacle));
+                self.no_way_back.extend(group.no_way_back.map(|why| format!("{key}: {why}")));
+                let has_extra = group.work.is_some_and(|work| work.extra != ExtraNodes::None);
+                self.extra_node_groups += usize::from(has_extra);
+                return group.work;
             }
             Some(Effect::InPlace) if without_rotation == WithoutRotation::AtOnce => self.at_once += 1,
             Some(Effect::InPlace | Effect::Unknown) => wave.groups += 1,
-            Some(Effect::CannotUse { message }) => self.cannot_use.push(format!("{key}: {message}")),
+            Some(Effect::CannotUse { message, fails_wave }) => {
+                wave.failures += usize::from(*fails_wave);
+                let keeps = place.revision.as_ref().map(|name| format!("; it keeps {name}")).unwrap_or_default();
+                let fails = if *fails_wave { format!(" and fails wave {}", place.wave) } else { String::new() };
+                self.cannot_use.push(format!("{key}: {message}{keeps}{fails}"));
+            }
             Some(Effect::Untouched) | None => {}
         }
+        None
     }
 
-    /// The table below the totals.
-    pub(crate) fn render(&self, file: &str) -> String {
-        let mut out = String::new();
-        self.write(&mut out, file).expect("writing to a String does not fail");
-        out
+    fn find_halt(&mut self, view: &RolloutView) {
+        for (wave, policy) in self.waves.iter_mut().zip(&view.policy.waves) {
+            wave.max_failures = policy.max_failures.of(wave.groups + wave.failures);
+        }
+        let halts = |wave: &&WavePlan| wave.failures > wave.max_failures;
+        self.halts_in = self.waves.iter().find(halts).filter(|_| !self.is_way_back).map(|wave| wave.name.clone());
     }
 
-    fn write(&self, out: &mut String, file: &str) -> std::fmt::Result {
-        let superseded = self.supersedes.as_ref().map(|name| format!(" and ends the roll-out of {name}"));
-        let superseded = superseded.unwrap_or_default();
-        if self.is_way_back {
-            return writeln!(
-                out,
-                "{file} becomes {}{superseded}. All groups take it at once: it is what they had before.",
-                self.revision
-            );
+    fn estimate(&mut self, view: &RolloutView, work: &[Vec<Work>], nodes: usize, now: Timestamp) {
+        let is_urgent = view.urgent_until(now).is_some();
+        let delay = if is_urgent { SignedDuration::ZERO } else { view.delay };
+        let schedule = schedule(&view.policy, work, nodes, now.checked_add(delay).unwrap_or(now), is_urgent);
+        for (wave, minutes) in self.waves.iter_mut().zip(schedule.minutes) {
+            wave.estimated_minutes = Some(minutes).filter(|minutes| *minutes > 0);
         }
-        writeln!(out, "{file} becomes {}{superseded}, and reaches the groups in waves:", self.revision)?;
-        let mut rows = Vec::new();
-        if self.at_once > 0 {
-            rows.push(("at once", format!("{}, in place", counted(self.at_once, "group"))));
-        }
-        let last = self.waves.last().map(|wave| wave.name.as_str()).unwrap_or_default();
-        for wave in &self.waves {
-            let mut text = match (wave.groups, wave.nodes) {
-                (0, _) => "no group".to_owned(),
-                (groups, 0) => counted(groups, "group"),
-                (groups, nodes) => format!("{}, {}", counted(groups, "group"), counted(nodes, "node")),
-            };
-            if let Some(percent) = wave.percent {
-                text = format!("{percent} % of the affected groups, which are counted in {last} here");
-            }
-            if let Some(minutes) = wave.estimated_minutes {
-                text += &format!(", about {}", about(minutes));
-            }
-            let soak = wave.soak.as_ref().map(|soak| format!(", then {soak} of soak")).unwrap_or_default();
-            let needs: String = wave.needs.iter().map(|need| format!("; {}", need.describe())).collect();
-            rows.push((&wave.name, text + &soak + &needs));
-        }
-        let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
-        for (name, text) in rows {
-            writeln!(out, "  {name:width$}  {text}")?;
-        }
-        let needs_approval = self.waves.iter().any(|wave| wave.needs.iter().any(|need| need.is_approval()));
-        let unless = if needs_approval { "if it is approved at once and nothing fails" } else { "if nothing fails" };
-        match &self.ends {
-            Some(ends) if self.waves.iter().any(|wave| wave.estimated_minutes.is_some()) => {
-                writeln!(out, "  ends about {ends}, {unless}")?;
-            }
-            Some(_) => {}
-            None => writeln!(out, "  never ends: the windows of a wave do not open within two weeks")?,
-        }
-        for group in &self.cannot_use {
-            writeln!(out, "  cannot use it: {group}")?;
-        }
-        Ok(())
+        self.ends = schedule.ends.filter(|_| self.halts_in.is_none()).map(rfc3339);
+        self.max_unavailable = schedule.unavailable;
+        // Minutes would claim more than an estimate knows.
+        self.extra_node_hours = (schedule.extra_seconds as f64 / 360.0).round() / 10.0;
     }
 }
 
@@ -308,11 +337,11 @@ impl Need {
         approval.into_iter().chain(has_windows.then_some(Self::Window)).collect()
     }
 
-    fn is_approval(self) -> bool {
+    pub(super) fn is_approval(self) -> bool {
         matches!(self, Self::AdminApproval | Self::TenantApprovals)
     }
 
-    fn describe(self) -> &'static str {
+    pub(super) fn describe(self) -> &'static str {
         match self {
             Self::AdminApproval => "needs an approval",
             Self::TenantApprovals => "needs approvals of tenants, or the end of their deferral",

@@ -1,47 +1,200 @@
-//! How long a roll-out takes: the estimates of its groups, laid over its waves, windows and soaks. Pure.
+//! How long a roll-out takes, and what it takes of the cluster: the work of its groups, laid over its waves, its budget,
+//! windows and soaks. Pure.
+
+use std::cmp::Reverse;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::boundaries::{RolloutPolicy, Wave};
+use crate::boundaries::{Budget, RolloutPolicy, Wave};
+use crate::provisioner::ExtraNodes;
 use crate::util::calendar::{Opening, opening};
 
 /// The longest roll-out that is estimated.
 const MAX_MINUTES: usize = 366 * 24 * 60;
 
-/// When a roll-out could begin and end, if nothing fails and all approvals are there.
+/// The replacement of one group's nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Work {
+    /// How many nodes are replaced.
+    pub nodes: usize,
+    /// How many of them may be unavailable at once.
+    pub at_once: usize,
+    /// How long a batch takes; zero where another controller decides.
+    pub batch: SignedDuration,
+    /// How many nodes run in addition meanwhile.
+    pub extra: ExtraNodes,
+}
+
+impl Work {
+    /// How long it takes, in whole minutes.
+    pub(crate) fn minutes(&self) -> usize {
+        let batches = self.nodes.div_ceil(self.batch_size().max(1));
+        let seconds = self.batch.as_secs().saturating_mul(i64::try_from(batches).unwrap_or(i64::MAX));
+        usize::try_from(seconds.saturating_add(59) / 60).unwrap_or_default()
+    }
+
+    /// How many nodes are unavailable at once: none while others run in addition.
+    fn unavailable(&self) -> usize {
+        if self.extra == ExtraNodes::None { self.at_once.min(self.nodes) } else { 0 }
+    }
+
+    /// How many nodes stand by at once for `maxSurge`.
+    fn surging(&self) -> usize {
+        match self.extra {
+            ExtraNodes::Surge(surge) => surge.min(self.nodes),
+            ExtraNodes::None | ExtraNodes::SecondGroup => 0,
+        }
+    }
+
+    fn batch_size(&self) -> usize {
+        if let ExtraNodes::Surge(surge) = self.extra { surge } else { self.at_once }
+    }
+
+    /// How long nodes run in addition, in seconds of one node.
+    fn extra_seconds(&self) -> i64 {
+        let minutes = i64::try_from(self.minutes()).unwrap_or(i64::MAX);
+        let each = match self.extra {
+            ExtraNodes::None => 0,
+            ExtraNodes::Surge(_) => self.batch.as_secs(),
+            ExtraNodes::SecondGroup => minutes.saturating_mul(60),
+        };
+        each.saturating_mul(i64::try_from(self.nodes).unwrap_or(i64::MAX))
+    }
+
+    /// The same within the limits of a budget: a group takes fewer nodes at once than it could.
+    fn within(self, limits: Limits) -> Self {
+        let at_once = limits.unavailable.filter(|_| self.extra == ExtraNodes::None);
+        let extra = match (self.extra, limits.surging) {
+            (ExtraNodes::Surge(surge), Some(limit)) => ExtraNodes::Surge(surge.min(limit)),
+            (extra, _) => extra,
+        };
+        Self { at_once: at_once.map_or(self.at_once, |limit| self.at_once.min(limit)), extra, ..self }
+    }
+}
+
+/// How many nodes of all groups together may be unavailable, or stand by; `None` for any number.
+#[derive(Clone, Copy, Debug, Default)]
+struct Limits {
+    unavailable: Option<usize>,
+    surging: Option<usize>,
+}
+
+/// When a roll-out could begin and end, if nothing fails and all approvals are there, and what it takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Schedule {
     /// Minutes of work in each wave, without waiting.
     pub minutes: Vec<usize>,
     /// When the last wave has passed; `None` when the windows of a wave do not open.
     pub ends: Option<Timestamp>,
+    /// How many nodes may be unavailable at once.
+    pub unavailable: usize,
+    /// Seconds for which nodes run in addition, summed over these nodes.
+    pub extra_seconds: i64,
 }
 
-/// Estimates a roll-out that begins at a time. `groups` are the minutes that each group of each wave takes; `is_urgent`
-/// means that neither the order of the waves nor windows count.
-pub(super) fn schedule(policy: &RolloutPolicy, groups: &[Vec<usize>], begins: Timestamp, is_urgent: bool) -> Schedule {
-    let minutes: Vec<usize> = policy.waves.iter().zip(groups).map(|(wave, groups)| work(wave, groups)).collect();
+/// Estimates a roll-out that begins at a time. `groups` is the work of each wave, and `nodes` the number of nodes of all
+/// groups of the cluster; `is_urgent` means that neither the order of the waves nor windows count.
+pub(super) fn schedule(
+    policy: &RolloutPolicy,
+    groups: &[Vec<Work>],
+    nodes: usize,
+    begins: Timestamp,
+    is_urgent: bool,
+) -> Schedule {
+    let Budget { nodes: limit, surge, .. } = policy.budget;
+    let limits = Limits { unavailable: limit.map(|amount| amount.at_least_one(nodes)), surging: surge };
+    let lanes = |(wave, groups): (&Wave, &Vec<Work>)| Lane {
+        at_once: wave.at_once.unwrap_or(usize::MAX),
+        groups: groups.iter().map(|work| work.within(limits)).collect(),
+    };
+    let lanes: Vec<Lane> = policy.waves.iter().zip(groups).map(lanes).collect();
+    let minutes: Vec<usize> = lanes.iter().map(|lane| run(std::slice::from_ref(lane), limits)).collect();
     let ends = match is_urgent {
-        true => begins.checked_add(span(minutes.iter().copied().max().unwrap_or_default())).ok(),
+        true => begins.checked_add(span(run(&lanes, limits))).ok(),
         false => policy.waves.iter().zip(&minutes).try_fold(begins, |at, (wave, minutes)| match minutes {
             0 => Some(at),
             minutes => end_of_work(policy, wave, at, *minutes)?.checked_add(wave.soak).ok(),
         }),
     };
-    Schedule { minutes, ends }
+    let of_waves = lanes.iter().map(Lane::unavailable);
+    let unavailable = if is_urgent { of_waves.sum() } else { of_waves.max().unwrap_or_default() };
+    Schedule {
+        minutes,
+        ends,
+        unavailable: limits.unavailable.map_or(unavailable, |limit| unavailable.min(limit)),
+        extra_seconds: groups.iter().flatten().map(Work::extra_seconds).fold(0, i64::saturating_add),
+    }
 }
 
-/// How long the groups of a wave take, of which only some may work at once: the longest begin.
-fn work(wave: &Wave, groups: &[usize]) -> usize {
-    let mut longest = groups.to_vec();
-    longest.sort_unstable_by(|a, b| b.cmp(a));
-    let mut slots = vec![0; wave.at_once.unwrap_or(groups.len()).clamp(1, groups.len().max(1))];
-    for minutes in longest {
-        if let Some(first) = slots.iter_mut().min() {
-            *first += minutes;
-        }
+/// The groups of a wave, of which only some may work at once.
+struct Lane {
+    at_once: usize,
+    groups: Vec<Work>,
+}
+
+impl Lane {
+    /// The most nodes that are unavailable at once.
+    fn unavailable(&self) -> usize {
+        let mut all: Vec<usize> = self.groups.iter().map(Work::unavailable).collect();
+        all.sort_unstable_by_key(|nodes| Reverse(*nodes));
+        all.iter().take(self.at_once).sum()
     }
-    slots.into_iter().max().unwrap_or_default()
+}
+
+/// What the groups that work take together.
+#[derive(Default)]
+struct Load {
+    /// How many groups of each lane work.
+    groups: Vec<usize>,
+    unavailable: usize,
+    surging: usize,
+}
+
+impl Load {
+    fn of(running: &[(usize, usize, Work)], lanes: usize) -> Self {
+        let mut load = Self { groups: vec![0; lanes], ..Self::default() };
+        running.iter().for_each(|(_, lane, work)| load.add(*lane, work));
+        load
+    }
+
+    fn add(&mut self, lane: usize, work: &Work) {
+        self.groups[lane] += 1;
+        self.unavailable += work.unavailable();
+        self.surging += work.surging();
+    }
+
+    /// Whether another group of a lane may begin. A group that takes more than a limit goes alone.
+    fn has_room(&self, lane: usize, at_once: usize, work: &Work, limits: Limits) -> bool {
+        let fits = |limit: Option<usize>, used: usize, takes: usize| {
+            limit.is_none_or(|limit| used == 0 || used + takes <= limit)
+        };
+        self.groups[lane] < at_once
+            && fits(limits.unavailable, self.unavailable, work.unavailable())
+            && fits(limits.surging, self.surging, work.surging())
+    }
+}
+
+/// How many minutes the groups of these waves take together: the longest begin, and others as soon as the limits leave room.
+fn run(lanes: &[Lane], limits: Limits) -> usize {
+    let all = lanes.iter().enumerate().flat_map(|(lane, found)| found.groups.iter().map(move |work| (lane, *work)));
+    let mut waiting: Vec<(usize, Work)> = all.collect();
+    waiting.sort_by_key(|(_, work)| Reverse(work.minutes()));
+    // The groups that work: when each ends, its lane, and its work.
+    let (mut running, mut now): (Vec<(usize, usize, Work)>, usize) = (Vec::new(), 0);
+    loop {
+        let mut load = Load::of(&running, lanes.len());
+        waiting.retain(|(lane, work)| {
+            let begins = load.has_room(*lane, lanes[*lane].at_once, work, limits);
+            if begins {
+                load.add(*lane, work);
+                running.push((now + work.minutes(), *lane, *work));
+            }
+            !begins
+        });
+        let Some(next) = running.iter().map(|(ends, ..)| *ends).min() else { return now };
+        now = next;
+        running.retain(|(ends, ..)| *ends > now);
+    }
 }
 
 fn end_of_work(policy: &RolloutPolicy, wave: &Wave, begins: Timestamp, minutes: usize) -> Option<Timestamp> {
@@ -68,18 +221,27 @@ mod tests {
     use super::*;
     use crate::boundaries::Boundaries;
 
-    fn ends(policy: &str, groups: &[Vec<usize>], is_urgent: bool) -> (Vec<usize>, Option<String>) {
+    /// So many nodes of a group, one after the other, at a minute each.
+    fn one_by_one(nodes: usize) -> Work {
+        Work { nodes, at_once: 1, batch: SignedDuration::from_mins(1), extra: ExtraNodes::None }
+    }
+
+    fn scheduled(policy: &str, groups: &[Vec<Work>], is_urgent: bool) -> Schedule {
         let data = [("rollout".to_owned(), policy.to_owned())].into();
         let policy = Boundaries::parse(&data).expect("a policy").0.rollout.expect("a policy");
         let begins = "2026-08-20T21:00:00Z".parse().expect("a time");
-        let found = schedule(&policy, groups, begins, is_urgent);
+        schedule(&policy, groups, 100, begins, is_urgent)
+    }
+
+    fn ends(policy: &str, groups: &[Vec<Work>], is_urgent: bool) -> (Vec<usize>, Option<String>) {
+        let found = scheduled(policy, groups, is_urgent);
         (found.minutes, found.ends.map(|at| at.to_string()))
     }
 
     #[test]
     fn work_goes_on_in_the_next_window_and_soaks_are_added() {
         let waves = "waves: [{name: a, percent: 5, soak: 2h}, {name: b, percent: 5}, {name: c, atOnce: 2}]";
-        let groups = [vec![30, 10], vec![], vec![60, 60, 60]];
+        let groups = [vec![one_by_one(30), one_by_one(10)], vec![], vec![one_by_one(60); 3]];
         assert_eq!(ends(waves, &groups, false), (vec![30, 0, 120], Some("2026-08-21T01:30:00Z".into())));
         let night = format!("windows: [{{from: '22:00', to: '23:00', zone: UTC}}]\n{waves}");
         // 30 minutes on the first night, the soak until half past midnight, and an hour on each of the next two nights.
@@ -87,5 +249,39 @@ mod tests {
         assert_eq!(ends(&night, &groups, true).1.as_deref(), Some("2026-08-20T23:00:00Z"), "urgent");
         let never = format!("freezes: [{{from: 2026-08-01, to: 9999-12-30, zone: UTC}}]\n{waves}");
         assert_eq!(ends(&never, &groups, false).1, None);
+    }
+
+    /// An admin who sets a budget of two nodes must not read that 50 groups are done in ten minutes.
+    #[test]
+    fn budget_makes_groups_wait_and_large_batches_smaller() {
+        let minutes = |policy: &str, groups: Vec<Work>| {
+            let found = scheduled(policy, &[groups], false);
+            (found.minutes[0], found.unavailable)
+        };
+        let several = || vec![one_by_one(10); 50];
+        assert_eq!(minutes("history: 10", several()), (10, 50));
+        assert_eq!(minutes("waves: [{name: a, atOnce: 5}]", several()), (100, 5));
+        assert_eq!(minutes("budget: {nodes: 2}", several()), (250, 2));
+        assert_eq!(minutes("budget: {nodes: 2%}", several()), (250, 2), "of all 100 nodes");
+        let batch = Work { at_once: 10, ..one_by_one(10) };
+        assert_eq!(minutes("budget: {nodes: 4}", vec![batch]), (3, 4), "batches of four");
+        // The short ones go beside the long one.
+        let mixed = [vec![one_by_one(10)], vec![one_by_one(2); 5]].concat();
+        assert_eq!(minutes("budget: {nodes: 2}", mixed), (10, 2));
+    }
+
+    /// Nodes that stand by cost money, and take nothing from anybody.
+    #[test]
+    fn nodes_in_addition_are_counted_in_hours_and_none_is_unavailable() {
+        let surge = Work { extra: ExtraNodes::Surge(3), batch: SignedDuration::from_mins(10), ..one_by_one(9) };
+        let found = |policy: &str, work: Work| {
+            let found = scheduled(policy, &[vec![work, work]], false);
+            (found.minutes[0], found.unavailable, found.extra_seconds / 60)
+        };
+        assert_eq!(found("history: 10", surge), (30, 0, 180));
+        assert_eq!(found("budget: {nodes: 1, surge: 3}", surge), (60, 0, 180), "one group after the other");
+        assert_eq!(found("budget: {surge: 1}", surge), (180, 0, 180), "and one node after the other");
+        let second = Work { extra: ExtraNodes::SecondGroup, ..one_by_one(9) };
+        assert_eq!(found("budget: {nodes: 1}", second), (9, 0, 2 * 9 * 9));
     }
 }

@@ -13,7 +13,7 @@ use kube::runtime::watcher::Event;
 use kube::{Client, ResourceExt};
 use serde::de::DeserializeOwned;
 
-use super::rollout::{GroupRollout, RolloutPlan};
+use super::rollout::{GroupRollout, GroupShare, RolloutPlan};
 use crate::api::names::{CONFIG_MAP, LAST_KNOWN_GOOD_CONFIG_MAP};
 use crate::api::{BoundariesRevision, InstanceGroup};
 use crate::auth::aws_auth::MapRoles;
@@ -241,11 +241,16 @@ impl ClusterSnapshot {
     /// policy in it.
     pub(crate) fn file_rollout<'a>(
         &self,
-        groups: impl Iterator<Item = (&'a str, &'a GroupRollout, Option<usize>)>,
+        shares: impl Iterator<Item = GroupShare<'a>>,
         now: Timestamp,
     ) -> Option<RolloutPlan> {
         let live = self.live_stores.as_ref()?.rollout.view();
-        Some(RolloutPlan::new(&*self.stores.rollout.view()?, live.as_deref(), groups, now))
+        let groups = self.stores.groups.state();
+        let desired =
+            |stored: &Arc<GroupObject>| stored.0.as_ref().ok()?.status.as_ref()?.nodes.as_ref().map(|n| n.desired);
+        let nodes: i64 = groups.iter().filter_map(desired).sum();
+        let nodes = usize::try_from(nodes).unwrap_or_default();
+        Some(RolloutPlan::new(&*self.stores.rollout.view()?, live.as_deref(), shares, nodes, now))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::estimate::{ASSUMED_DRAIN, MINUTES_PER_BATCH};
+use super::estimate::{ASSUMED_DRAIN, BATCH};
 use super::report::{Cause, ChangeKind, GroupPlan, PlanReport};
 use super::rollout::GroupRollout;
 use super::rollout::about;
@@ -29,7 +29,7 @@ pub(crate) fn render(report: &PlanReport, file: Option<&str>) -> String {
     out += &totals(report);
     if let (Some(rollout), Some(file)) = (&report.rollout, file) {
         out.push('\n');
-        out += &rollout.render(file);
+        out += &super::rollout_text::render(rollout, file);
     }
     out
 }
@@ -84,7 +84,8 @@ fn write_group(out: &mut String, group: &GroupPlan, widest: usize, file: Option<
 /// What the estimate of the duration rests on.
 fn basis(group: &GroupPlan) -> String {
     let Some(measured) = &group.measured_join else {
-        return format!(" if each batch needs {MINUTES_PER_BATCH}m to drain, launch and join, which is an assumption");
+        let batch = duration::format(BATCH);
+        return format!(" if each batch needs {batch} to drain, launch and join, which is an assumption");
     };
     let [join, batch, drain] = [measured.median, measured.batch(), ASSUMED_DRAIN].map(duration::format);
     let nodes = measured.nodes;
@@ -106,17 +107,29 @@ fn write_forecast(out: &mut String, group: &GroupPlan) -> std::fmt::Result {
         writeln!(out, "  limits: {drain}; the rotation halts if a node does not join within {join} (joinTimeout)")?;
     }
     for blocked in &group.blocked_drains {
-        let owner = blocked.owner.as_ref().map(|owner| format!(" ({owner})")).unwrap_or_default();
-        writeln!(
-            out,
-            "  drain of {} will not end: pod {}{owner} is under PodDisruptionBudget {}, {}, which can never allow an eviction; relax the budget, add replicas (which helps if the budget has a number as minAvailable), or set drainForce with drainTimeout",
-            blocked.node, blocked.pod, blocked.budget, blocked.limit
-        )?;
+        let owner = blocked.owner.as_deref().unwrap_or("no owner");
+        writeln!(out, "  blocks the drain of {}: pod {} ({owner}): {}", blocked.node, blocked.pod, blocked.describe())?;
+    }
+    if !group.unmanaged_pods.is_empty() {
+        let pods = listed(&group.unmanaged_pods, 5);
+        writeln!(out, "  not created again after their eviction, because they have no owner: {pods}")?;
     }
     if let Some(why) = &group.drains_unknown {
         writeln!(out, "  drains: unknown whether budgets allow them: {why}")?;
     }
+    if let Some(why) = &group.no_way_back {
+        writeln!(out, "  no way back: {why}")?;
+    }
     Ok(())
+}
+
+/// The first of some names, and how many there are beside them.
+pub(super) fn listed(names: &[String], first: usize) -> String {
+    let shown = names.iter().take(first).map(String::as_str).collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(first) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
 }
 
 fn headline(group: &GroupPlan) -> String {

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::events::v1::Event;
-use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt};
 
 use crate::api::InstanceGroup;
 use crate::api::names::{annotation, label};
 use crate::cli::rights::explain_denied;
-use crate::k8s::{KubeError, PodInfo, budgets, call};
+use crate::k8s::budgets::{self, Budget};
+use crate::k8s::{KubeError, PodInfo, call};
 
 /// What was read, or why the caller cannot read it.
 pub(super) type Readable<T> = Result<T, String>;
@@ -37,15 +37,6 @@ pub(super) struct DrainedPod {
     pub pod: String,
     /// The budgets that select it.
     pub budgets: Readable<Vec<Budget>>,
-}
-
-/// A PodDisruptionBudget, with the numbers that decide about an eviction.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Budget {
-    pub name: String,
-    pub allowed: i32,
-    pub healthy: i32,
-    pub desired_healthy: i32,
 }
 
 /// All groups of a namespace, or of the cluster.
@@ -113,8 +104,10 @@ async fn pods_to_evict(client: &Client, nodes: Vec<String>) -> Readable<Vec<Drai
                 let found = budgets::list(client, Some(&namespace)).await;
                 by_namespace.insert(namespace.clone(), found.map_err(|error| explain_denied(&error, Some(&namespace))));
             }
-            let of_pod: Readable<Vec<Budget>> =
-                by_namespace[&namespace].as_ref().map_err(Clone::clone).map(|all: &Vec<_>| budgets_of(pod, all));
+            let of_pod: Readable<Vec<Budget>> = by_namespace[&namespace]
+                .as_ref()
+                .map_err(Clone::clone)
+                .map(|all: &Vec<_>| budgets::selecting(all, pod.labels()));
             found.push(DrainedPod {
                 node: node.clone(),
                 pod: format!("{namespace}/{}", pod.name_any()),
@@ -123,17 +116,4 @@ async fn pods_to_evict(client: &Client, nodes: Vec<String>) -> Readable<Vec<Drai
         }
     }
     Ok(found)
-}
-
-fn budgets_of(pod: &Pod, budgets: &[PodDisruptionBudget]) -> Vec<Budget> {
-    let numbers = |budget: &PodDisruptionBudget| {
-        let status = budget.status.clone().unwrap_or_default();
-        Budget {
-            name: budget.name_any(),
-            allowed: status.disruptions_allowed,
-            healthy: status.current_healthy,
-            desired_healthy: status.desired_healthy,
-        }
-    };
-    budgets::selecting(budgets, pod.labels()).into_iter().map(numbers).collect()
 }

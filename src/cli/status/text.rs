@@ -245,8 +245,9 @@ fn drains(pods: &Readable<Vec<DrainedPod>>) -> String {
         let why = match budgets {
             Err(why) => format!("budgets not shown: {why}"),
             Ok(budgets) => {
-                let blocking = budgets.iter().filter(|budget| budget.allowed < 1).map(|budget| {
-                    let (name, healthy, needed) = (&budget.name, budget.healthy, budget.desired_healthy);
+                let numbers = budgets.iter().map(|budget| (&budget.name, budget.counts.unwrap_or_default()));
+                let blocking = numbers.filter(|(_, counts)| counts.allowed < 1).map(|(name, counts)| {
+                    let (healthy, needed) = (counts.healthy, counts.needed);
                     format!("blocked by PodDisruptionBudget {name}: {healthy} pods are healthy, it requires {needed}")
                 });
                 let blocking: Vec<_> = blocking.collect();

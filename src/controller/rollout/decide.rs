@@ -11,7 +11,7 @@ use kube::runtime::reflector::ObjectRef;
 use crate::api::{InstanceGroup, InstanceGroupStatus, group_id};
 use crate::controller::planner::{GroupContext, merge_spec};
 use crate::controller::stores::Stores;
-use crate::rollout::{Choice, ChoiceInput, Forecast, GroupFacts, RolloutView, Stored, choose};
+use crate::rollout::{Choice, ChoiceInput, Forecast, GroupFacts, RolloutView, Stored, WaitReason, choose};
 use crate::settings::Timing;
 
 /// Labels and annotations of a Namespace; an annotation wins over a label of its name.
@@ -40,6 +40,8 @@ pub(crate) struct Decided {
     pub wave: usize,
     /// Whether its nodes are replaced within the budget of the roll-out.
     pub is_rolling: bool,
+    /// Whether it counts as a failure of its wave, because it cannot use the target.
+    pub fails_wave: bool,
 }
 
 impl Stores {
@@ -98,6 +100,10 @@ impl Stores {
         look(&facts, &choice);
         let wave = facts.wave(view);
         let is_rolling = matches!(&choice, Choice::Use { content: Some(own), .. } if facts.is_rolling(own));
-        Decided { choice, inputs, forecast, wave, is_rolling }
+        let cannot_use =
+            matches!(&choice, Choice::Use { waits: Some(wait), .. } if wait.reason == WaitReason::CannotUse);
+        let is_new = |reason: &String| !facts.is_blocked_by(reason);
+        let fails_wave = cannot_use && matches!(&forecast, Forecast::Blocked { reason, .. } if is_new(reason));
+        Decided { choice, inputs, forecast, wave, is_rolling, fails_wave }
     }
 }

@@ -9,7 +9,7 @@ use kube::api::{Api, DeleteParams, ListParams};
 use kube::core::{ObjectMeta, Status};
 use kube::{Client, ResourceExt};
 
-use super::budgets;
+use super::budgets::{self, Budget};
 use super::error::call;
 use super::groups::PAGE_SIZE;
 use super::groups::post_params;
@@ -19,7 +19,7 @@ const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
 /// Grace period that the API server uses when a pod sets none.
 const DEFAULT_GRACE_SECONDS: i64 = 30;
 
-async fn list(pods: &Api<Pod>, fields: &str) -> Result<Vec<Pod>, KubeError> {
+pub(super) async fn list(pods: &Api<Pod>, fields: &str) -> Result<Vec<Pod>, KubeError> {
     let mut params = ListParams::default().fields(fields).limit(PAGE_SIZE);
     let mut all = Vec::new();
     loop {
@@ -83,7 +83,7 @@ impl PodInfo {
 }
 
 /// Status, reason and message of a pod's condition.
-fn condition<'a>(pod: &'a Pod, kind: &str) -> Option<(&'a str, &'a str, &'a str)> {
+pub(super) fn condition<'a>(pod: &'a Pod, kind: &str) -> Option<(&'a str, &'a str, &'a str)> {
     let conditions = pod.status.as_ref()?.conditions.as_ref()?;
     let found = conditions.iter().find(|condition| condition.type_ == kind)?;
     Some((&found.status, found.reason.as_deref().unwrap_or_default(), found.message.as_deref().unwrap_or_default()))
@@ -147,7 +147,7 @@ async fn explain_blocked_eviction(
         Err(_) => return EvictOutcome::Blocked { message, budgets: Vec::new() },
     };
     let all = budgets.unwrap_or_default();
-    let budgets = budgets::selecting(&all, labels).into_iter().map(budgets::describe).collect();
+    let budgets = budgets::selecting(&all, labels).iter().map(Budget::describe).collect();
     EvictOutcome::Blocked { message, budgets }
 }
 

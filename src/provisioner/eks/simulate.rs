@@ -15,7 +15,9 @@ use crate::aws::{
 };
 use crate::plan::{EksStep, Pin};
 use crate::plan::{IamStep, JoinStep, ObjectStep, Outcome, Plan, Recheck, Step};
-use crate::provisioner::{NodeReplacement, PlanContext, PlanSnapshot, Projection, Release, ReplacementLimits};
+use crate::provisioner::{
+    ExtraNodes, NodeReplacement, PlanContext, PlanSnapshot, Projection, Release, ReplacementLimits,
+};
 
 /// More reconciles than any group needs before it has to wait.
 const MAX_PASSES: usize = 8;
@@ -70,12 +72,13 @@ pub(crate) fn simulate(input: &PlanInput, first: &Plan) -> Projection {
     let (spec, group) = (&input.resolved.desired, &input.observed.scaling_group);
     let desired = group.as_ref().map_or(0, |g| g.desired);
     let heaviest = group.iter().flat_map(|g| &g.instances).map(|i| i.weight as usize).max().unwrap_or(1);
+    let nodes = usize::try_from(desired).unwrap_or(0);
     Projection {
         steps,
         outcome: last.outcome,
         max_unavailable: match spec.crd_strategy {
             Some(_) => 0,
-            None => spec.rolling_update.max_unavailable.resolve_nodes(usize::try_from(desired).unwrap_or(0), heaviest),
+            None => spec.rolling_update.max_unavailable.resolve_nodes(nodes, heaviest),
         },
         replacements,
         limits: spec.crd_strategy.is_none().then_some(ReplacementLimits {
@@ -83,6 +86,12 @@ pub(crate) fn simulate(input: &PlanInput, first: &Plan) -> Projection {
             join: spec.rolling_update.join_timeout,
         }),
         scale_in: usize::try_from(desired - spec.max_size).unwrap_or(0),
+        extra_nodes: match spec.rolling_update.max_surge.resolve_surge(nodes, heaviest) {
+            0 => ExtraNodes::None,
+            _ if spec.crd_strategy.is_some() => ExtraNodes::None,
+            surge => ExtraNodes::Surge(surge),
+        },
+        no_way_back: None,
     }
 }
 

@@ -10,7 +10,7 @@ use crate::aws::fargate::{FargateProfile, ProfileStatus};
 use crate::plan::FargateStep;
 use crate::plan::{IamStep, JoinStep, ObjectStep, Outcome, Plan, Recheck, Step};
 use crate::provisioner::Release;
-use crate::provisioner::{PlanContext, PlanSnapshot, Projection};
+use crate::provisioner::{ExtraNodes, PlanContext, PlanSnapshot, Projection};
 
 /// Upper bound of simulated reconciles; any group has to wait earlier.
 const MAX_PASSES: usize = 4;
@@ -51,6 +51,8 @@ impl PlanSnapshot for Snapshot {
             max_unavailable: 0,
             limits: None,
             scale_in: 0,
+            extra_nodes: ExtraNodes::None,
+            no_way_back: None,
         }
     }
 

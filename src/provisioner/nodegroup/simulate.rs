@@ -6,7 +6,10 @@ use super::observed::{ObservedNodegroup, partition};
 use super::usage;
 use crate::api::InstanceGroupStatus;
 use crate::plan::{Drift, Plan};
-use crate::provisioner::{NodeReplacement, PlanContext, PlanSnapshot, Projection, Release};
+use crate::provisioner::{ExtraNodes, NodeReplacement, PlanContext, PlanSnapshot, Projection, Release};
+
+/// UpdateNodegroupVersion in the EKS API reference: a node group cannot be rolled back.
+const NO_WAY_BACK: &str = "EKS does not take a node group back to an earlier version or releaseVersion";
 
 impl PlanSnapshot for Snapshot {
     fn cluster(&self) -> &str {
@@ -24,10 +27,13 @@ impl PlanSnapshot for Snapshot {
             .iter()
             .flat_map(|group| node_replacements(group, &immutable_drift(&self.resolved, &group.nodegroup)))
             .collect();
+        let extra_nodes = if replacements.is_empty() { ExtraNodes::None } else { ExtraNodes::SecondGroup };
+        let mut no_way_back = None;
         if let Some(current) = partitioned.current.filter(|_| !partitioned.is_adopting) {
             let reasons = version_drift(&self.resolved, &current.nodegroup);
             if !reasons.is_empty() && !is_unchanged_since_adoption(&self.resolved, context.status, &current.nodegroup) {
                 replacements.extend(node_replacements(current, &reasons));
+                no_way_back = Some(NO_WAY_BACK);
             }
         }
         let at_once = usage::at_once(self.resolved.desired.max_unavailable, replacements.len());
@@ -38,6 +44,8 @@ impl PlanSnapshot for Snapshot {
             replacements,
             limits: None,
             scale_in: self.surplus(context),
+            extra_nodes,
+            no_way_back,
         }
     }
 

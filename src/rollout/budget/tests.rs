@@ -3,6 +3,7 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 
 use super::*;
+use crate::boundaries::Amount;
 
 fn budget(nodes: Option<Amount>, zone: Option<Amount>, surge: Option<usize>) -> Budget {
     Budget { nodes, zone, surge }

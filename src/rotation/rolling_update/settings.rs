@@ -106,6 +106,11 @@ impl IntOrPercent {
         if of_desired { (self.resolve(desired) / heaviest.max(1)).max(1) } else { self.resolve(desired) }
     }
 
+    /// Like [`IntOrPercent::resolve_nodes`], but 0 stays 0: `maxSurge`.
+    pub(crate) fn resolve_surge(self, desired: usize, heaviest: usize) -> usize {
+        if self.resolve_allowing_zero(desired) == 0 { 0 } else { self.resolve_nodes(desired, heaviest) }
+    }
+
     /// Like [`IntOrPercent::resolve`], but 0 stays 0.
     pub fn resolve_allowing_zero(self, desired: usize) -> usize {
         if matches!(self, IntOrPercent::Count(0) | IntOrPercent::Percent(0)) { 0 } else { self.resolve(desired) }

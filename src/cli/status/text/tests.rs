@@ -1,7 +1,7 @@
 use serde_json::json;
 
-use super::super::read::Budget;
 use super::*;
+use crate::k8s::budgets::{Budget, Counts};
 
 fn now() -> Timestamp {
     "2026-01-02T12:00:00Z".parse().expect("a time")
@@ -51,7 +51,8 @@ fn draining_node() -> Node {
 }
 
 fn details() -> GroupDetails {
-    let budget = |allowed| Budget { name: "db".into(), allowed, healthy: 2, desired_healthy: 2 };
+    let counts = |allowed| Counts { allowed, healthy: 2, needed: 2, expected: 3 };
+    let budget = |allowed| Budget { name: "db".into(), counts: Some(counts(allowed)), ..Budget::default() };
     let pod = |name: &str, budgets| DrainedPod { node: "ip-10-0-0-1".into(), pod: format!("team-a/{name}"), budgets };
     GroupDetails {
         group: rotating_group(),

@@ -57,6 +57,7 @@ pub(crate) fn rotate_nodes(input: &PlanInput, group: &ScalingGroup, builder: &mu
         Candidates::Outdated
     };
     let desired = usize::try_from(group.desired).unwrap_or(0);
+    let heaviest = members.iter().map(NodeInstance::weight).max().unwrap_or(1);
     let version = group.template.as_ref().map(|t| t.version.clone()).or_else(|| group.launch_configuration.clone());
     let version = version.unwrap_or_default();
     let mut decision = decide(&rolling_update::RollingUpdateInput {
@@ -67,7 +68,7 @@ pub(crate) fn rotate_nodes(input: &PlanInput, group: &ScalingGroup, builder: &mu
         desired,
         max_unavailable: rolling.max_unavailable.resolve(desired),
         max_unavailable_in_weight: matches!(rolling.max_unavailable, IntOrPercent::Percent(_)),
-        max_surge: max_surge(rolling.max_surge, desired, &members),
+        max_surge: rolling.max_surge.resolve_surge(desired, heaviest),
         candidates,
         lock: input.lock,
         hold: input.hold,
@@ -136,11 +137,6 @@ fn submission_blocker(input: &PlanInput, group: &ScalingGroup, outdated: usize) 
     };
     let unmet = || precondition(input, group).map(|(reason, message)| blocked(reason, message));
     input.lock.or(input.hold).map(locked).or_else(unmet).or_else(unhealthy)
-}
-
-fn max_surge(amount: IntOrPercent, desired: usize, members: &[NodeInstance]) -> usize {
-    let heaviest = members.iter().map(NodeInstance::weight).max().unwrap_or(1);
-    if amount.resolve_allowing_zero(desired) == 0 { 0 } else { amount.resolve_nodes(desired, heaviest) }
 }
 
 fn was_halted(input: &PlanInput) -> bool {

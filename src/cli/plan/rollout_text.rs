@@ -1,0 +1,231 @@
+//! The roll-out in the text output of `plan`, below the totals.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use super::rollout::{RolloutPlan, WavePlan, about};
+use crate::k8s::DrainObstacle;
+use crate::util::counted::counted;
+
+/// How many lines of one kind are shown; `-o json` has all.
+const MAX_LINES: usize = 20;
+
+/// The table of the waves, and what stands in the way. `file` is the ConfigMap that replaces the live one.
+pub(super) fn render(plan: &RolloutPlan, file: &str) -> String {
+    let mut out = String::new();
+    write(&mut out, plan, file).expect("writing to a String does not fail");
+    out
+}
+
+fn write(out: &mut String, plan: &RolloutPlan, file: &str) -> std::fmt::Result {
+    let superseded = plan.supersedes.as_ref().map(|name| format!(" and ends the roll-out of {name}"));
+    let superseded = superseded.unwrap_or_default();
+    if plan.is_way_back {
+        return writeln!(
+            out,
+            "{file} becomes {}{superseded}. All groups take it at once: it is what they had before.",
+            plan.revision
+        );
+    }
+    writeln!(out, "{file} becomes {}{superseded}, and reaches the groups in waves:", plan.revision)?;
+    let mut rows = Vec::new();
+    if plan.at_once > 0 {
+        rows.push(("at once", format!("{}, in place", counted(plan.at_once, "group"))));
+    }
+    let last = plan.waves.last().map(|wave| wave.name.as_str()).unwrap_or_default();
+    rows.extend(plan.waves.iter().map(|wave| (wave.name.as_str(), wave_row(wave, last))));
+    let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
+    for (name, text) in rows {
+        writeln!(out, "  {name:width$}  {text}")?;
+    }
+    write_end(out, plan)?;
+    write_lines(out, &plan.cannot_use.iter().map(|group| format!("cannot use it: {group}")).collect::<Vec<_>>())?;
+    write_lines(out, &plan.no_way_back.iter().map(|group| format!("no way back: {group}")).collect::<Vec<_>>())?;
+    write_lines(out, &would_block(plan))
+}
+
+fn wave_row(wave: &WavePlan, last: &str) -> String {
+    let mut text = match (wave.groups, wave.nodes) {
+        (0, _) => "no group".to_owned(),
+        (groups, 0) => counted(groups, "group"),
+        (groups, nodes) => format!("{}, {}", counted(groups, "group"), counted(nodes, "node")),
+    };
+    if let Some(percent) = wave.percent {
+        text = format!("{percent} % of the affected groups, which are counted in {last} here");
+    }
+    if let Some(minutes) = wave.estimated_minutes {
+        text += &format!(", about {}", about(minutes));
+    }
+    let soak = wave.soak.as_ref().map(|soak| format!(", then {soak} of soak")).unwrap_or_default();
+    let needs: String = wave.needs.iter().map(|need| format!("; {}", need.describe())).collect();
+    text + &soak + &needs
+}
+
+/// When it ends, or why it does not, and what it takes of the cluster until then.
+fn write_end(out: &mut String, plan: &RolloutPlan) -> std::fmt::Result {
+    let needs_approval = plan.waves.iter().any(|wave| wave.needs.iter().any(|need| need.is_approval()));
+    let unless = if needs_approval { "if it is approved at once and nothing fails" } else { "if nothing fails" };
+    let has_work = plan.waves.iter().any(|wave| wave.estimated_minutes.is_some());
+    let halts = plan.waves.iter().find(|wave| Some(&wave.name) == plan.halts_in.as_ref());
+    match (&plan.ends, halts) {
+        (_, Some(wave)) => {
+            let (all, failures) = (counted(wave.groups + wave.failures, "group"), wave.failures);
+            let (name, allowed) = (&wave.name, wave.max_failures);
+            writeln!(
+                out,
+                "  would halt in wave {name}: {failures} of {all} cannot use it, and maxFailures allows {allowed}"
+            )?;
+        }
+        (Some(ends), None) if has_work => writeln!(out, "  ends about {ends}, {unless}")?,
+        (Some(_), None) => {}
+        (None, None) => writeln!(out, "  never ends: the windows of a wave do not open within two weeks")?,
+    }
+    let mut takes = Vec::new();
+    if plan.max_unavailable > 0 {
+        takes.push(format!("at most {} unavailable at once", counted(plan.max_unavailable, "node")));
+    }
+    if plan.extra_node_hours > 0.0 {
+        let groups = counted(plan.extra_node_groups, "group");
+        takes.push(format!(
+            "about {} extra node-hours ({groups} with maxSurge or a second node group)",
+            plan.extra_node_hours
+        ));
+    }
+    if takes.is_empty() { Ok(()) } else { writeln!(out, "  {}", takes.join("; ")) }
+}
+
+/// A line for each budget that holds the pods of an owner, by wave and group, with the first of these pods.
+fn would_block(plan: &RolloutPlan) -> Vec<String> {
+    let mut lines = Vec::new();
+    for wave in &plan.waves {
+        let mut found: BTreeMap<(&str, String, &str), Vec<&DrainObstacle>> = BTreeMap::new();
+        for blocked in &wave.would_block {
+            let key = (blocked.group.as_str(), blocked.obstacle.subject(), blocked.obstacle.budget.as_str());
+            found.entry(key).or_default().push(&blocked.obstacle);
+        }
+        lines.extend(found.into_iter().map(|((group, subject, _), pods)| {
+            let (first, more) = (pods[0], pods.len() - 1);
+            let more = if more > 0 { format!(" and {} more", counted(more, "pod")) } else { String::new() };
+            let pod = format!("pod {} on {}{more}", first.pod, first.node);
+            format!("would block in wave {}: {group}: {subject} ({pod}): {}", wave.name, first.describe())
+        }));
+    }
+    lines
+}
+
+fn write_lines(out: &mut String, lines: &[String]) -> std::fmt::Result {
+    for line in lines.iter().take(MAX_LINES) {
+        writeln!(out, "  {line}")?;
+    }
+    match lines.len().saturating_sub(MAX_LINES) {
+        0 => Ok(()),
+        more => writeln!(out, "  and {more} more of these: -o json has all"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::boundaries::active::select_active;
+    use crate::cli::plan::report::GroupPlan;
+    use crate::cli::plan::rollout::{Effect, GroupRollout};
+    use crate::k8s::ObstacleKind;
+    use crate::provisioner::{ExtraNodes, NodeReplacement};
+    use crate::rollout::RolloutView;
+
+    /// A group in a wave, of which so many nodes are replaced, one at a time.
+    fn group(key: &str, position: usize, nodes: usize) -> GroupPlan {
+        let wave = ["canary", "rest"][position - 1].to_owned();
+        let place = GroupRollout {
+            revision: Some("r1".into()),
+            target: "r2".into(),
+            wave,
+            position,
+            waves: 2,
+            takes: false,
+            reason: None,
+            waits: None,
+            effect: Some(Effect::Rotate { nodes }),
+        };
+        let node = |index: usize| NodeReplacement {
+            instance: format!("i-{index}"),
+            node: Some(format!("ip-{index}")),
+            reasons: vec![],
+        };
+        GroupPlan {
+            rollout: Some(place),
+            nodes_to_rotate: (0..nodes).map(node).collect(),
+            max_unavailable: Some(1),
+            ..GroupPlan::empty(key.into())
+        }
+    }
+
+    fn redis(index: usize) -> DrainObstacle {
+        DrainObstacle {
+            node: format!("ip-{index}"),
+            pod: format!("team-b/redis-{index}"),
+            owner: Some("StatefulSet redis".into()),
+            kind: ObstacleKind::Never,
+            budget: "redis".into(),
+            limit: "minAvailable 2 of 2 pods".into(),
+            remedy: "add replicas".into(),
+        }
+    }
+
+    fn text(rollout: &str, groups: &[GroupPlan]) -> String {
+        let map = |texts: &[(&str, &str)]| -> BTreeMap<String, String> {
+            texts.iter().map(|(key, text)| ((*key).to_owned(), (*text).to_owned())).collect()
+        };
+        let before = map(&[("rollout", rollout)]);
+        let data = map(&[("rollout", rollout), ("boundaries", "restricted: [spec.eks.configuration.image]")]);
+        let active = Arc::new(select_active(Some(&data), None, true).0);
+        let view = RolloutView::of_content(&[], Some(&before), &data, &active, None).expect("a roll-out");
+        let now = "2026-08-20T21:00:00Z".parse().expect("a time");
+        render(&RolloutPlan::new(&view, None, groups.iter().filter_map(GroupPlan::share), 100, now), "new.yaml")
+    }
+
+    /// What an admin decides by, before the change is committed.
+    #[test]
+    fn plan_says_what_a_roll_out_takes_where_it_halts_and_what_blocks() {
+        let cannot = Effect::CannotUse { message: "ImageNotFound: no such image".into(), fails_wave: true };
+        let mut win = group("team-x/win", 2, 0);
+        win.rollout.as_mut().expect("a place").effect = Some(cannot);
+        let surge = GroupPlan { extra_nodes: ExtraNodes::Surge(1), ..group("team-s/web", 2, 3) };
+        let pool = GroupPlan { no_way_back: Some("EKS says no"), ..group("team-m/pool", 2, 2) };
+        let blocked = GroupPlan { blocked_drains: vec![redis(0), redis(1)], ..group("team-b/redis", 2, 2) };
+        let groups = [group("team-a/web", 1, 4), surge, pool, blocked, win];
+        let waves = "waves: [{name: canary, soak: 2h}, {name: rest, maxFailures: 1}]";
+        let common = "  cannot use it: team-x/win: ImageNotFound: no such image; it keeps r1 and fails wave rest
+  no way back: team-m/pool: EKS says no
+  would block in wave rest: team-b/redis: StatefulSet team-b/redis (pod team-b/redis-0 on ip-0 and 1 pod more): PodDisruptionBudget redis, minAvailable 2 of 2 pods, can never allow an eviction; add replicas
+";
+        let expected = "new.yaml becomes r2, and reaches the groups in waves:
+  canary  1 group, 4 nodes, about 20m, then 2h of soak
+  rest    3 groups, 7 nodes, about 15m
+  ends about 2026-08-20T23:35:00Z, if nothing fails
+  at most 2 nodes unavailable at once; about 0.3 extra node-hours (1 group with maxSurge or a second node group)
+";
+        assert_eq!(text(waves, &groups), format!("{expected}{common}"));
+        let strict = text("waves: [{name: canary}, {name: rest}]\nbudget: {nodes: 1%}", &groups);
+        let halts = "would halt in wave rest: 1 of 4 groups cannot use it, and maxFailures allows 0";
+        assert!(strict.contains(halts) && !strict.contains("ends about"), "{strict}");
+        // One group after the other, and the one that surges beside them.
+        assert!(
+            strict.contains("rest    3 groups, 7 nodes, about 20m") && strict.contains("at most 1 node"),
+            "{strict}"
+        );
+    }
+
+    /// The list of all 2,000 groups would hide the rest of the plan.
+    #[test]
+    fn long_lists_are_cut() {
+        let groups: Vec<_> = (0..30)
+            .map(|index| GroupPlan { no_way_back: Some("EKS says no"), ..group(&format!("team/{index}"), 2, 1) })
+            .collect();
+        let shown = text("waves: [{name: canary}, {name: rest}]", &groups);
+        assert!(shown.matches("no way back").count() == 20 && shown.contains("and 10 more of these"), "{shown}");
+    }
+}
