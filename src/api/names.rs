@@ -134,6 +134,9 @@ pub(crate) mod condition {
     pub(crate) const DRAIN_BLOCKED: &str = "DrainBlocked";
     /// A newer revision of the boundaries has not reached the group; the message says why. It is no failure.
     pub(crate) const ROLLOUT_PENDING: &str = "RolloutPending";
+    /// Pods will hold up drains that a newer revision of the boundaries will ask for; the message names the owner of the
+    /// pods, the budget and the remedy. It is no failure.
+    pub(crate) const DRAIN_FORESEEN: &str = "DrainForeseen";
     /// The controller adopted existing resources; the message lists differences from a new group.
     pub(crate) const ADOPTED: &str = "Adopted";
 

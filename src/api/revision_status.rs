@@ -72,6 +72,9 @@ pub struct BoundariesRevisionStatus {
     /// What is used of the budget of the key `rollout`, while groups wait for it.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub budget: Option<RolloutBudget>,
+    /// The first groups whose turn comes next and whose drains pods will hold up, as pods and budgets are now.
+    #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
+    pub drains_foreseen: Vec<ForeseenDrain>,
     /// Conditions: Progressing, Halted and Complete.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
@@ -210,6 +213,16 @@ pub enum WaveState {
     Soaking,
     /// The next wave does not wait for it.
     Passed,
+}
+
+/// A group whose turn comes next and whose drains pods will hold up.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ForeseenDrain {
+    /// NAMESPACE/NAME of the group.
+    pub group: String,
+    /// The owner of the pods, the budget and the remedy.
+    pub message: String,
 }
 
 /// A group that does not have the revision although its wave is open or passed.

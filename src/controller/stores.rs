@@ -168,6 +168,7 @@ impl Stores {
             recommendations: self.recommendations.clone(),
             quota_request: None,
             revision_wait: None,
+            drain_foreseen: Lookup::NotQueried,
         }
     }
 

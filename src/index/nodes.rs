@@ -1,6 +1,6 @@
 //! Index of the cluster's nodes by EC2 instance, kept up to date by one watch.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Mutex;
 
 use jiff::{SignedDuration, Timestamp};
@@ -30,6 +30,8 @@ struct Inner {
     relisted: Option<NodesByInstance>,
     /// Nodes that were Ready and are gone, by instance. They only say in words why an instance has no node.
     lost: HashMap<String, LostNode>,
+    /// Names of nodes whose drain pods will hold up.
+    drain_last: BTreeSet<String>,
     synced: bool,
 }
 
@@ -179,7 +181,13 @@ impl NodeIndex {
     pub(crate) fn get(&self, instance: &str) -> Option<NodeView> {
         let inner = self.inner.lock().expect("lock is not poisoned");
         let (node, duplicates) = inner.nodes.nodes.get(instance)?.split_first()?;
-        Some(NodeView { duplicates: duplicates.iter().map(|n| n.name.clone()).collect(), ..node.clone() })
+        let drain_last = inner.drain_last.contains(&node.name);
+        Some(NodeView { drain_last, duplicates: duplicates.iter().map(|n| n.name.clone()).collect(), ..node.clone() })
+    }
+
+    /// Replaces the names of the nodes that rotations take last, because pods will hold their drains up.
+    pub(crate) fn set_drain_last(&self, nodes: BTreeSet<String>) {
+        self.inner.lock().expect("lock is not poisoned").drain_last = nodes;
     }
 
     /// The Node that an instance had, if it has none now.
@@ -197,6 +205,18 @@ impl NodeIndex {
             _ => None,
         });
         nodes.map(|node| (node.name.clone(), node.labeled_group.as_deref() == Some(key))).collect()
+    }
+
+    /// The names of the nodes whose labels name one of these groups, by group.
+    pub(crate) fn labeled(&self, keys: &BTreeSet<String>) -> BTreeMap<String, BTreeSet<String>> {
+        let inner = self.inner.lock().expect("lock is not poisoned");
+        let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for node in inner.nodes.nodes.values().flatten() {
+            if let Some(key) = node.labeled_group.as_ref().filter(|key| keys.contains(*key)) {
+                found.entry(key.clone()).or_default().insert(node.name.clone());
+            }
+        }
+        found
     }
 
     /// The nodes with a record of the InstanceGroup with this UID.
@@ -260,6 +280,7 @@ pub(crate) fn node_view(node: &Node) -> NodeView {
         orphaned_disruption: None,
         surge: parse_annotation::<SurgeRecord>(node, annotation::SURGE),
         drain_after: node.annotations().get(annotation::DRAIN_AFTER).and_then(|at| at.parse().ok()),
+        drain_last: false,
         labeled_group: labeled_group(node),
         created_at,
         duplicates: Vec::new(),

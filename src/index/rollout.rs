@@ -1,12 +1,13 @@
 //! What this process knows of the roll-out: the view of the last look, and what the target would do to each group.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Instant;
 
 use crate::boundaries::Budget;
 use crate::plan::{Allowance, NodeUsage, Step};
 use crate::rollout::{Forecast, Ledger, RolloutView};
+use crate::util::lookup::Lookup;
 
 /// The roll-out, as all reconciles share it.
 #[derive(Default)]
@@ -18,6 +19,26 @@ pub(crate) struct RolloutState {
     running: Mutex<Vec<usize>>,
     /// What all groups use of the budget; empty without one.
     ledger: Mutex<Ledger>,
+    /// What will hold up the drains of groups whose turn comes next; `None` before the first look.
+    foreseen: Mutex<Option<ForeseenDrains>>,
+}
+
+/// What will hold up the drains of groups whose turn comes next.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ForeseenDrains {
+    /// The message of the condition, by group.
+    pub known: BTreeMap<String, String>,
+    /// Groups whose turn comes next, and for which the API server did not answer.
+    pub unread: BTreeSet<String>,
+}
+
+impl ForeseenDrains {
+    fn of(&self, key: &str) -> Lookup<String> {
+        match self.known.get(key) {
+            None if self.unread.contains(key) => Lookup::NotQueried,
+            found => found.cloned().into(),
+        }
+    }
 }
 
 impl RolloutState {
@@ -40,6 +61,21 @@ impl RolloutState {
     /// Records what the target would do to a group.
     pub(crate) fn set_forecast(&self, key: &str, inputs: String, forecast: Forecast) {
         self.forecasts.lock().expect("lock is not poisoned").insert(key.to_owned(), (inputs, forecast));
+    }
+
+    /// What will hold up the drains of a group whose turn comes next.
+    pub(crate) fn foreseen(&self, key: &str) -> Lookup<String> {
+        self.foreseen.lock().expect("lock is not poisoned").as_ref().map_or(Lookup::NotQueried, |found| found.of(key))
+    }
+
+    /// Replaces what will hold up drains. Returns the groups for which it is something else now.
+    pub(crate) fn set_foreseen(&self, foreseen: ForeseenDrains) -> Vec<String> {
+        let mut known = self.foreseen.lock().expect("lock is not poisoned");
+        let before = known.take().unwrap_or_default();
+        let keys: BTreeSet<&String> = before.known.keys().chain(foreseen.known.keys()).collect();
+        let changed = keys.into_iter().filter(|key| before.of(key) != foreseen.of(key)).cloned().collect();
+        *known = Some(foreseen);
+        changed
     }
 
     /// Drops what is known of a group that is gone.

@@ -40,6 +40,7 @@ pub(crate) fn advance(input: &ProgressInput) -> Progress {
     status.groups = Some(survey.counts);
     status.behind = survey.behind.clone();
     status.budget = survey.budget.clone();
+    status.drains_foreseen = survey.drains_foreseen.clone();
     status.waves = waves(view, survey);
     let mut ready = vec![];
     let mut phase = after_orders(input, &mut status);

@@ -6,8 +6,7 @@ use super::choose::{Choice, TakeReason};
 use super::group::{Forecast, GroupFacts, uid_hash};
 use super::view::RolloutView;
 use super::wait::{Wait, WaitReason};
-use crate::api::names::condition;
-use crate::api::{GroupBehind, RolloutBudget, RolloutCounts};
+use crate::api::{ForeseenDrain, GroupBehind, RolloutBudget, RolloutCounts};
 
 /// The most groups that the status lists as behind.
 const MAX_BEHIND: usize = 50;
@@ -35,6 +34,8 @@ pub(crate) struct Survey {
     pub begins_wait: bool,
     /// What is used of the budget, while groups wait for it.
     pub budget: Option<RolloutBudget>,
+    /// Groups whose turn comes next and whose drains pods will hold up.
+    pub drains_foreseen: Vec<ForeseenDrain>,
 }
 
 /// The affected groups of one wave.
@@ -161,6 +162,17 @@ impl Survey {
     }
 }
 
+/// Whether the group replaces nodes for the target in its turn, and that comes next: its wave is open, or the next to open.
+pub(crate) fn comes_next(view: &RolloutView, group: &GroupFacts, choice: &Choice) -> bool {
+    let Choice::Use { waits: Some(wait), .. } = choice else { return false };
+    let takes_it_later = match wait.reason {
+        WaitReason::Deferred | WaitReason::ApprovalNeeded => true,
+        WaitReason::TakenBack => false,
+        reason => !reason.is_out(),
+    };
+    takes_it_later && matches!(group.forecast, Forecast::Rotates(_)) && group.wave(view) <= view.next_wave()
+}
+
 fn standing(view: &RolloutView, group: &GroupFacts, choice: &Choice, is_stuck: bool) -> Standing {
     if group.is_deleting || group.is_excluded(view) {
         return Standing::Ignored;
@@ -204,7 +216,7 @@ fn on_target(view: &RolloutView, group: &GroupFacts, is_stuck: bool) -> Standing
 
 fn waiting(group: &GroupFacts, wait: &Wait) -> Standing {
     match (wait.reason, group.forecast) {
-        (WaitReason::CannotUse, Forecast::Blocked { reason, .. }) if is_stalled_by(group, reason) => {
+        (WaitReason::CannotUse, Forecast::Blocked { reason, .. }) if group.is_blocked_by(reason) => {
             Standing::Held(wait.reason, wait.message.clone())
         }
         (WaitReason::CannotUse | WaitReason::FailedBefore, _) => Standing::Failed(wait.message.clone()),
@@ -212,13 +224,4 @@ fn waiting(group: &GroupFacts, wait: &Wait) -> Standing {
         (reason, _) if reason.is_out() => Standing::Held(reason, wait.message.clone()),
         _ => Standing::Waiting,
     }
-}
-
-/// Whether the group is blocked by this already, with the content that it has: a mistake of its tenant does not halt the roll-out.
-fn is_stalled_by(group: &GroupFacts, reason: &str) -> bool {
-    group.status.conditions.iter().any(|found| {
-        [condition::STALLED, condition::FIELDS_REJECTED].contains(&found.r#type.as_str())
-            && found.is_true()
-            && found.has_reason(reason)
-    })
 }

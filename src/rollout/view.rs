@@ -204,6 +204,12 @@ impl RolloutView {
         }
     }
 
+    /// The index of the wave that opens next; the last one when all are open.
+    pub(crate) fn next_wave(&self) -> usize {
+        let count = self.policy.waves.len();
+        (0..count).find(|index| self.wave_state(*index) == WaveState::Waiting).unwrap_or(count - 1)
+    }
+
     /// Whether people ordered not to wait for the wave.
     pub(crate) fn is_skipped(&self, wave: &str) -> bool {
         self.orders.skipped.iter().any(|name| name == wave || name == "*")

@@ -63,6 +63,8 @@ pub struct NodeView {
     pub surge: Option<SurgeRecord>,
     /// Until when a drain that ended early is not repeated.
     pub drain_after: Option<Timestamp>,
+    /// Whether pods are known to hold its drain up, so that the other nodes of the group go first.
+    pub drain_last: bool,
     /// The InstanceGroup in the node's labels, as `namespace/name`.
     pub labeled_group: Option<String>,
     /// When the Node was created, that is when it joined.

@@ -340,6 +340,40 @@ def test_the_budget_holds_over_all_groups_and_says_who_uses_it_up(make_fleet):
     assert logs.max_unavailable_seen(cloud.aws_events(), cloud.audit(), *names) == 1
 
 
+@pytest.mark.private
+@pytest.mark.long
+def test_drains_that_will_be_held_up_are_reported_during_the_soak(make_fleet, tmp_path):
+    """A budget that allows nothing must be found while there is time to mend it, and not by a drain that hangs at night."""
+    fleet = make_fleet(policy(soak="60s"))
+    cloud, canary, other, tenant = fleet.cloud, fleet.canary, fleet.others[0], fleet.tenants[1]
+    rotation.block_drains(tenant, 2)
+    change = {"annotationSelector": "e2e", "defaults": {"spec": {"eks": {"configuration": {"image": fleet.new}}}}}
+    file = test_plan.new_config(cloud, tmp_path / "new.yaml", lambda data: data.update(conditionals=yaml.safe_dump([change])))
+    _, found = test_plan.planned(cloud, "--config", file, "-A")
+    early, rest = found["rollout"]["waves"]
+    assert "wouldBlock" not in early and {(b["group"], b["kind"], b["budget"]) for b in rest["wouldBlock"]} == {(other.key, "never", "app")}
+    assert len(rest["wouldBlock"]) == 2 and found["rollout"]["maxUnavailable"] == 2, found["rollout"]
+    mark = cloud.log_position()
+    set_image(cloud, fleet.new)
+    wait_revision(cloud, lambda r: waves(r).get("canary") == "Soaking", "the soak of the canary")
+    foreseen = other.wait(lambda _: other.has_condition("DrainForeseen"), ROLLOUT, "the forecast")
+    for words in (f"ReplicaSet {tenant.namespace}/app-", "PodDisruptionBudget app, maxUnavailable 0 of 2 pods", "maxUnavailable: 1"):
+        assert words in foreseen["message"], foreseen
+    assert other.has_condition("Ready") and other.writes(mark) == [] and other.wait_event("DrainForeseen", "can never allow")
+    assert not any(group.condition("DrainForeseen") for group in (canary, fleet.others[1])), "their drains will not be held up"
+    status = lambda: test_plan.run(cloud, "rollout", "status").stdout  # noqa: E731
+    support.eventually(lambda: re.search(rf"{other.key} +drains for r2 \(wave rest\) will be held up", status()), ROLLOUT, "the line of rollout status")
+    # Another look that finds the same writes nothing.
+    before = other.get()["metadata"]["resourceVersion"]
+    time.sleep(12)
+    assert other.get()["metadata"]["resourceVersion"] == before
+    rotation.allow_disruptions(tenant)
+    other.wait(lambda _: other.has_condition("DrainForeseen", "False"), ROLLOUT, "the end of the forecast")
+    assert waves(newest(cloud))["canary"] == "Soaking", "the soak was too short for this test"
+    other.wait(lambda _: fleet.settled(fleet.new), 2 * ROLLOUT, "the new image everywhere")
+    assert "DRAIN FORESEEN" not in status()
+
+
 def publish(cloud, image):
     """AWS publishes an image: it is the recommended one of Amazon Linux 2023 from now on."""
     version = cloud.boto("eks").describe_cluster(name=cloud["cluster_name"])["cluster"]["version"]

@@ -98,6 +98,12 @@ fn describe(revision: &BoundariesRevision, policy: Option<&RolloutPolicy>, now: 
         text += "\n";
         text += &table(&[header].into_iter().chain(rows).collect::<Vec<_>>(), "  ");
     }
+    if !status.drains_foreseen.is_empty() {
+        let header = ["DRAIN FORESEEN", "WHY"].map(str::to_owned);
+        let rows = status.drains_foreseen.iter().map(|drain| [drain.group.clone(), drain.message.clone()]);
+        text += "\n";
+        text += &table(&[header].into_iter().chain(rows).collect::<Vec<_>>(), "  ");
+    }
     text
 }
 
@@ -180,6 +186,7 @@ mod tests {
                     {"name": "general", "state": "Waiting", "groups": 38, "done": 0, "failed": 0},
                 ],
                 "budget": {"limits": [{"of": "nodes", "used": 44, "limit": 44}], "users": [{"group": "team-a/db", "nodes": 20}]},
+                "drainsForeseen": [{"group": "team-c/db", "message": "drains for r14 (wave general) will be held up. StatefulSet team-c/db: PodDisruptionBudget db"}],
                 "behind": [{"group": "team-b/redis", "revision": "r13", "reason": "Locked", "message": "the annotation lock-upgrades on the Namespace keeps the group from r14"}],
             },
         });
@@ -200,6 +207,7 @@ mod tests {
             "r13",
             "lock-upgrades",
             "44 of 44 (nodes); unavailable nodes: team-a/db 20",
+            "team-c/db       drains for r14 (wave general) will be held up. StatefulSet team-c/db",
         ] {
             assert!(text.contains(words), "{words} is missing in\n{text}");
         }

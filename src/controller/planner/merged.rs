@@ -20,6 +20,7 @@ use crate::plan::{Allowance, ConditionUpdate};
 use crate::provisioner::GroupId;
 use crate::rollout::Images;
 use crate::rollout::Wait;
+use crate::util::lookup::Lookup;
 
 /// The cached state that the plan of one group depends on.
 #[derive(Clone, Default)]
@@ -46,6 +47,8 @@ pub(crate) struct GroupContext {
     pub recommendations: Arc<Recommendations>,
     /// Why the group does not take the newest revision of the boundaries now; `None` without a reason.
     pub revision_wait: Option<Wait>,
+    /// What will hold up the drains that this revision asks for.
+    pub drain_foreseen: Lookup<String>,
 }
 
 /// Why no boundaries are available; `None` when they are, or when groups run without.
@@ -101,6 +104,20 @@ pub(super) fn rollout_pending(group: &InstanceGroup, context: &GroupContext) -> 
         status: wait.is_some(),
         reason: wait.map_or_else(|| "NotPending".to_owned(), |wait| wait.reason.to_string()),
         message: wait.map(|wait| wait.message.clone()).unwrap_or_default(),
+    })
+}
+
+/// The condition about drains that will be held up. It is not set before there is one, and stays while that is unknown.
+pub(super) fn drain_foreseen(group: &InstanceGroup, context: &GroupContext) -> Option<ConditionUpdate> {
+    let conditions = group.status.iter().flat_map(|status| &status.conditions);
+    let exists = conditions.into_iter().any(|condition| condition.r#type == condition::DRAIN_FORESEEN);
+    let foreseen = context.drain_foreseen.as_present();
+    let is_known = context.drain_foreseen.is_queried();
+    (foreseen.is_some() || (exists && is_known)).then(|| ConditionUpdate {
+        condition_type: condition::DRAIN_FORESEEN,
+        status: foreseen.is_some(),
+        reason: if foreseen.is_some() { "EvictionBlocked" } else { "NotForeseen" }.to_owned(),
+        message: foreseen.cloned().unwrap_or_default(),
     })
 }
 

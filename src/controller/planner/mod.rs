@@ -17,7 +17,7 @@ use self::checks::{
     recorded_provisioner, template_author,
 };
 pub(crate) use self::merged::{GroupContext, merge_spec};
-use self::merged::{annotations_ignored, boundaries_unavailable, fingerprint, rollout_pending};
+use self::merged::{annotations_ignored, boundaries_unavailable, drain_foreseen, fingerprint, rollout_pending};
 use crate::api::names::fail_reason;
 use crate::api::spec_error::{self, SpecError, join_messages};
 use crate::api::{self, InstanceGroup, ProvisionerKind};
@@ -124,6 +124,7 @@ impl Planner {
         if let Some(why) = boundaries_unavailable(context) {
             let mut plan = plan::blocked_plan(id, Reason::BoundariesUnavailable, why);
             plan.condition_updates.extend(rollout_pending(group, context));
+            plan.condition_updates.extend(drain_foreseen(group, context));
             return Ok(Planning::blocked(plan, fail_reason::APPLY_DEFAULTS));
         }
         if id.is_deleting() {
@@ -140,6 +141,7 @@ impl Planner {
         let mut planning = self.plan_active(group, id, merged.clone(), context, observer).await?;
         planning.plan.condition_updates.extend(annotations_ignored(group, &merged, context));
         planning.plan.condition_updates.extend(rollout_pending(group, context));
+        planning.plan.condition_updates.extend(drain_foreseen(group, context));
         Ok(Planning { boundaries: Some(summary), ..planning })
     }
 

@@ -208,6 +208,7 @@ pub(super) fn transition_event(previous: Option<&Condition>, new: &Condition) ->
             kind @ (condition::ANNOTATIONS_IGNORED | condition::FIELDS_REJECTED | condition::WRITES_INEFFECTIVE),
             true,
         ) if !was_true || previous.is_none_or(|p| p.message != new.message) => Some(Event::warning(kind, message())),
+        (condition::DRAIN_FORESEEN, true) if !was_true => Some(Event::warning(condition::DRAIN_FORESEEN, message())),
         (condition::RESOURCES_RETAINED, true) if !was_true => {
             let reason = if reason == USED_IN_OTHER_REGION { "RoleRetained" } else { condition::RESOURCES_RETAINED };
             Some(Event::warning(reason, message()))

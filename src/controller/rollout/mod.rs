@@ -3,6 +3,7 @@
 
 mod budget;
 mod decide;
+mod drains;
 mod forecast;
 mod images;
 mod turn;
@@ -29,7 +30,7 @@ use crate::api::{
 use crate::boundaries::active::{ActiveBoundaries, BoundariesSource};
 use crate::k8s::{EventTarget, KubeError};
 use crate::plan::Event;
-use crate::rollout::{Choice, Images, ProgressInput, RolloutView, Survey, WaveSurvey, advance};
+use crate::rollout::{Choice, Images, ProgressInput, RolloutView, Survey, WaveSurvey, advance, comes_next};
 
 /// How often counts alone are written. A change of a phase or a wave is written at once.
 const COUNT_INTERVAL: SignedDuration = SignedDuration::from_secs(30);
@@ -71,6 +72,8 @@ struct Memory {
     moved_images: Images,
     /// Whether it was reported that the ConfigMap has no policy any more.
     is_kept_policy_reported: bool,
+    /// What was read of pods and budgets.
+    drains: drains::DrainWatch,
     /// When the status was written last.
     written_at: Option<Timestamp>,
 }
@@ -131,8 +134,11 @@ async fn follow(ctx: &Arc<Context>, trigger: &Trigger, memory: &mut Memory) -> R
         publish_event(&ctx.boundaries_target().await, &Event::warning("RolloutPolicyKept", message), ctx).await;
     }
     let now = Timestamp::now();
-    let (mut survey, takers) = survey(ctx, &view, memory, now);
+    let Look { mut survey, takers, next } = survey(ctx, &view, memory, now);
     survey.budget = budget::status(ctx, &view, survey.begins_wait);
+    let drains = drains::look(ctx, &view, &mut memory.drains, &next).await;
+    survey.drains_foreseen = drains.listed;
+    trigger.enqueue_keys(drains.changed);
     ctx.stores.rollout.set_running(survey.waves.iter().map(|wave| wave.rolling).collect());
     report_metrics(ctx, &view, &survey);
     let soaked = |wave: &str| {
@@ -211,9 +217,19 @@ impl Memory {
     }
 }
 
-/// Looks where each group stands. Returns the groups that would take another content.
-fn survey(ctx: &Context, view: &RolloutView, memory: &mut Memory, now: Timestamp) -> (Survey, HashSet<String>) {
-    let (mut survey, mut takers) = (Survey::new(view), HashSet::new());
+/// Where the groups stand.
+struct Look {
+    /// Counted by wave.
+    survey: Survey,
+    /// The groups that would take another content.
+    takers: HashSet<String>,
+    /// The groups that replace nodes for the target next, with the index of their wave.
+    next: BTreeMap<String, usize>,
+}
+
+/// Looks where each group stands.
+fn survey(ctx: &Context, view: &RolloutView, memory: &mut Memory, now: Timestamp) -> Look {
+    let (mut survey, mut takers, mut next) = (Survey::new(view), HashSet::new(), BTreeMap::new());
     let texts: BTreeMap<String, BTreeMap<String, String>> = {
         let all = ctx.stores.namespaces.state();
         all.iter().map(|namespace| (namespace.name_any(), namespace_texts(namespace))).collect()
@@ -235,6 +251,9 @@ fn survey(ctx: &Context, view: &RolloutView, memory: &mut Memory, now: Timestamp
             let waits_for_budget = ctx.stores.rollout.with_ledger(|ledger| ledger.is_waiting(&key));
             let is_stuck = memory.is_stuck(group, &key, view.policy.patience, is_held || waits_for_budget || stops);
             survey.add(view, facts, choice, is_stuck);
+            if comes_next(view, facts, choice) {
+                next.insert(key.clone(), facts.wave(view));
+            }
             // A group goes on when a window opens.
             let was_held = memory.held.remove(&key);
             if is_held {
@@ -245,7 +264,7 @@ fn survey(ctx: &Context, view: &RolloutView, memory: &mut Memory, now: Timestamp
             }
         });
     }
-    (survey, takers)
+    Look { survey, takers, next }
 }
 
 fn report_metrics(ctx: &Context, view: &RolloutView, survey: &Survey) {
@@ -268,7 +287,14 @@ fn is_transition(before: &BoundariesRevisionStatus, after: &BoundariesRevisionSt
         let waves: Vec<_> =
             status.waves.iter().map(|wave| WaveStatus { groups: 0, done: 0, failed: 0, ..wave.clone() }).collect();
         let counts: Option<RolloutCounts> = None;
-        BoundariesRevisionStatus { waves, groups: counts, behind: vec![], budget: None, ..status.clone() }
+        BoundariesRevisionStatus {
+            waves,
+            groups: counts,
+            behind: vec![],
+            budget: None,
+            drains_foreseen: vec![],
+            ..status.clone()
+        }
     };
     essence(before) != essence(after)
 }

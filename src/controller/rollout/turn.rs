@@ -141,6 +141,7 @@ impl Stores {
         }
         context.revision_wait = waits;
         let key = group_id(group).key();
+        context.drain_foreseen = self.rollout.foreseen(&key);
         if !is_rolling {
             return self.rollout.release(&key);
         }

@@ -151,18 +151,20 @@ fn select_surplus<'a>(
     selected
 }
 
-/// Orders candidates: unavailable ones first (no node, or not ready), then the oldest, round-robin over the zones.
+/// Orders candidates: unavailable ones first (no node, or not ready), last those whose drain will be held up; among these
+/// the oldest, round-robin over the zones.
 fn order_candidates(mut members: Vec<&NodeInstance>) -> Vec<&NodeInstance> {
-    members.sort_by_key(|m| (m.is_available(), m.node.as_ref().map(|n| n.created_at), m.instance.id.clone()));
-    let mut rounds: BTreeMap<(bool, &str), usize> = BTreeMap::new();
+    let rank = |m: &NodeInstance| (m.is_available(), m.is_available() && m.node.as_ref().is_some_and(|n| n.drain_last));
+    members.sort_by_key(|m| (rank(m), m.node.as_ref().map(|n| n.created_at), m.instance.id.clone()));
+    let mut rounds: BTreeMap<((bool, bool), &str), usize> = BTreeMap::new();
     let mut ranked: Vec<_> = (members.into_iter())
         .map(|m| {
-            let round = rounds.entry((m.is_available(), m.instance.zone.as_str())).or_default();
+            let round = rounds.entry((rank(m), m.instance.zone.as_str())).or_default();
             *round += 1;
-            (m.is_available(), *round, m)
+            (rank(m), *round, m)
         })
         .collect();
-    ranked.sort_by_key(|(available, round, _)| (*available, *round));
+    ranked.sort_by_key(|(rank, round, _)| (*rank, *round));
     ranked.into_iter().map(|(_, _, m)| m).collect()
 }
 

@@ -15,6 +15,15 @@ fn retained_instance_is_named() {
     assert!(named(&decide(&deletion).waiting_for), "a deletion waits for it too");
 }
 
+/// A drain that hangs would keep the nodes behind it from going, although nothing holds them.
+#[test]
+fn nodes_whose_drain_will_be_held_up_go_last() {
+    let held = |name: &str| node_instance(name).outdated().node(|n| n.drain_last = true);
+    let members = [held("a"), node_instance("b").outdated(), node_instance("c").outdated()];
+    assert_eq!(step_summaries(&rotate(&members, 2)), ["cordon b", "cordon c"]);
+    assert_eq!(step_summaries(&rotate(&members[..1], 1)), ["cordon a"]);
+}
+
 #[test]
 fn instance_without_a_node_has_time_to_join() {
     let steps = |candidates, age| {

@@ -44,6 +44,7 @@ pub(super) fn node_instance(name: &str) -> NodeInstance {
         drain_after: None,
         labeled_group: None,
         created_at: ago(7_060),
+        drain_last: false,
         duplicates: Vec::new(),
     };
     let instance = Instance { in_service_since: Some(ago(7_100)), ..instance(name) };

@@ -272,6 +272,7 @@ fn node(instance: &str) -> NodeView {
         drain_after: None,
         labeled_group: None,
         created_at: timestamp(LONG_AGO),
+        drain_last: false,
         duplicates: vec![],
     }
 }
