@@ -157,3 +157,24 @@ impl RolloutState {
         Some(self.view()?.policy.budget).filter(Budget::is_set)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Only groups for which something changed are reconciled, and what could not be read is not absent.
+    #[test]
+    fn foreseen_drains_name_the_groups_that_changed() {
+        let state = RolloutState::default();
+        let drains = |known: &[(&str, &str)], unread: &[&str]| ForeseenDrains {
+            known: known.iter().map(|(key, text)| ((*key).to_owned(), (*text).to_owned())).collect(),
+            unread: unread.iter().map(ToString::to_string).collect(),
+        };
+        assert_eq!(state.foreseen("a"), Lookup::NotQueried, "before the first look");
+        assert_eq!(state.set_foreseen(drains(&[("a", "x"), ("b", "y")], &[])), ["a", "b"]);
+        assert_eq!(state.set_foreseen(drains(&[("a", "x"), ("b", "z")], &[])), ["b"]);
+        assert_eq!((state.foreseen("b"), state.foreseen("c")), (Lookup::Present("z".into()), Lookup::Absent));
+        state.set_foreseen(drains(&[("a", "x")], &["b"]));
+        assert_eq!(state.foreseen("b"), Lookup::NotQueried);
+    }
+}

@@ -171,6 +171,25 @@ mod tests {
     use crate::boundaries::active::select_active;
     use crate::provisioner::group_id;
 
+    /// A new leader, or an API server that does not answer, must not tell a tenant that its budget is mended.
+    #[test]
+    fn foreseen_drains_stay_reported_while_they_are_unknown() {
+        let update = |exists: bool, drain_foreseen: Lookup<String>| {
+            let mut group = InstanceGroup::new("web", InstanceGroupSpec::default());
+            if exists {
+                let condition = crate::api::Condition::new(condition::DRAIN_FORESEEN, true, "EvictionBlocked", "redis");
+                group.status.get_or_insert_default().conditions.push(condition);
+            }
+            let context = GroupContext { drain_foreseen, ..GroupContext::default() };
+            super::drain_foreseen(&group, &context).map(|update| (update.status, update.message))
+        };
+        let redis = || Lookup::Present("redis".to_owned());
+        assert_eq!(update(false, redis()), Some((true, "redis".to_owned())));
+        assert_eq!(update(true, Lookup::NotQueried), None, "it is unknown");
+        assert_eq!(update(true, Lookup::Absent), Some((false, String::new())));
+        assert_eq!(update(false, Lookup::Absent), None, "it never was");
+    }
+
     /// An edit for another tenant, or a tool that changes an annotation, must not let held back writes start again.
     #[test]
     fn spec_fingerprint_changes_with_the_merged_spec_alone() {

@@ -5,7 +5,7 @@ use super::resolve::ResolvedGroup;
 use crate::provisioner::plan_input;
 
 /// The resolved group and its observed state.
-pub(crate) type Snapshot = plan_input::Snapshot<ResolvedGroup, ObservedState>;
+pub type Snapshot = plan_input::Snapshot<ResolvedGroup, ObservedState>;
 
 /// Everything that a plan depends on.
 pub type PlanInput<'a> = plan_input::PlanInput<'a, ResolvedGroup, ObservedState>;

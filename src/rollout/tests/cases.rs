@@ -27,6 +27,22 @@ fn change_reaches_the_canary_first_and_the_rest_after_the_soak() {
     assert_eq!(world.phase("r2"), RolloutPhase::Complete);
 }
 
+/// Tenants are told of drains that will hang while there is time to mend them, and only those whose turn comes.
+#[test]
+fn groups_of_the_next_wave_come_next_while_the_wave_before_is_under_way() {
+    let waves = "waves: [{name: canary, namespaces: 'rollout/wave = canary', soak: 10m}, {name: more, namespaces: 'rollout/wave = more'}, {name: rest}]";
+    let more = |name: &str| Group { namespace: [("rollout/wave".to_owned(), "more".to_owned())].into(), ..group(name) };
+    let mut world = World::new(waves, vec![canary("c"), more("m"), more("locked"), more("never"), group("a")]);
+    world.group("locked").locked = true;
+    world.group("never").unusable_images.insert("ami-2".into());
+    world.image = "ami-2".into();
+    world.run(10);
+    assert_eq!((world.waves("r2")[0].1, world.next()), (WaveState::Soaking, vec!["team/m".to_owned()]));
+    world.revision("r2").spec.orders.aborted = true;
+    world.run(10);
+    assert_eq!(world.next(), Vec::<String>::new(), "it was taken back");
+}
+
 /// A roll-out that waits must cost nothing: no status is written while it soaks.
 #[test]
 fn soak_writes_nothing() {

@@ -14,7 +14,7 @@ use crate::boundaries::active::select_active;
 use crate::boundaries::{ROLLOUT_KEY, content_hash};
 use crate::rollout::{
     Choice, ChoiceInput, Current, Forecast, GroupFacts, History, HistoryStep, ProgressInput, RolloutView, Stored,
-    Survey, TakeReason, WaitReason, advance, choose, next_step,
+    Survey, TakeReason, WaitReason, advance, choose, comes_next, next_step,
 };
 
 pub(super) const FAILURE_DELAY: SignedDuration = SignedDuration::from_secs(60);
@@ -330,6 +330,18 @@ impl World {
             now: self.now,
         };
         (choose(&input), forecast)
+    }
+
+    /// The groups that replace nodes for the target next.
+    pub(super) fn next(&mut self) -> Vec<String> {
+        let view = self.view().expect("a roll-out");
+        let is_next = |index: &usize| {
+            let (choice, forecast) = self.decide(*index, &view);
+            let group = &self.groups[*index];
+            let lock = group.locked.then_some("the annotation lock-upgrades");
+            comes_next(&view, &group.facts(&forecast, lock), &choice)
+        };
+        (0..self.groups.len()).filter(is_next).map(|index| self.groups[index].key.clone()).collect()
     }
 
     fn follow(&mut self) {

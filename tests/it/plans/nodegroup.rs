@@ -205,6 +205,33 @@ impl Scenario {
     }
 }
 
+/// Whoever commits a new version should know before that EKS cannot undo it.
+#[test]
+fn plan_says_what_runs_in_addition_and_what_has_no_way_back() {
+    use instance_manager::provisioner::nodegroup::input::Snapshot;
+    use instance_manager::provisioner::{ExtraNodes, PlanContext, PlanSnapshot as _};
+    let settings = instance_manager::settings::Settings::default();
+    let simulated = |spec: &str| {
+        let scenario = Scenario::converged("", spec);
+        let snapshot = Snapshot { resolved: scenario.resolved.clone(), observed: scenario.state.clone() };
+        let context = PlanContext {
+            status: &scenario.status,
+            lock: None,
+            hold: None,
+            allowance: None,
+            settings: &settings,
+            ineffective_writes: &Default::default(),
+            refusal: &Default::default(),
+            now: timestamp(NOW),
+        };
+        let projection = snapshot.simulate(&scenario.plan(), &context);
+        (projection.replacements.len(), projection.extra_nodes, projection.no_way_back.is_some())
+    };
+    assert_eq!(simulated(RELEASED), (2, ExtraNodes::None, true), "EKS replaces the nodes");
+    assert_eq!(simulated(C5), (2, ExtraNodes::SecondGroup, false));
+    assert_eq!(simulated(""), (0, ExtraNodes::None, false));
+}
+
 const C5: &str = "eks-managed: {configuration: {instanceType: c5.large}}";
 
 const RELEASED: &str = "eks-managed: {configuration: {version: '1.34', releaseVersion: 1.34.0-20250601}}";
