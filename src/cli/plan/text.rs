@@ -108,7 +108,8 @@ fn write_forecast(out: &mut String, group: &GroupPlan) -> std::fmt::Result {
     }
     for blocked in &group.blocked_drains {
         let owner = blocked.owner.as_deref().unwrap_or("no owner");
-        writeln!(out, "  blocks the drain of {}: pod {} ({owner}): {}", blocked.node, blocked.pod, blocked.describe())?;
+        let (node, pod, why) = (&blocked.node, &blocked.pod, blocked.describe());
+        writeln!(out, "  blocks the drain of {node}: pod {pod} ({owner}): {why}, or set drainForce with drainTimeout")?;
     }
     if !group.unmanaged_pods.is_empty() {
         let pods = listed(&group.unmanaged_pods, 5);
