@@ -195,7 +195,12 @@ async fn read_cached_node(o: &Observer<'_>, member: &NodeInstance) -> ObserveRes
 
 /// What one read of a Node does not tell: whether it was Ready before, and its duplicates.
 fn with_history(fresh: NodeView, cached: &NodeView) -> NodeView {
-    NodeView { was_ready: fresh.was_ready || cached.was_ready, duplicates: cached.duplicates.clone(), ..fresh }
+    NodeView {
+        was_ready: fresh.was_ready || cached.was_ready,
+        drain_last: cached.drain_last,
+        duplicates: cached.duplicates.clone(),
+        ..fresh
+    }
 }
 
 /// The names that the Nodes of instances can have: the private DNS name, or the instance ID.
