@@ -81,6 +81,8 @@ pub struct Timing {
     pub revision_failure_delay: SignedDuration,
     /// How long a roll-out may take to find out what its revision means for each group.
     pub assessment_limit: SignedDuration,
+    /// Interval at which Prometheus is asked each check of a roll-out.
+    pub check_interval: SignedDuration,
 }
 
 impl Default for Timing {
@@ -100,6 +102,7 @@ impl Default for Timing {
             startup_grace: SignedDuration::from_secs(30),
             revision_failure_delay: SignedDuration::from_mins(5),
             assessment_limit: SignedDuration::from_mins(10),
+            check_interval: SignedDuration::from_secs(30),
         }
     }
 }
@@ -123,6 +126,7 @@ impl Timing {
             startup_grace,
             revision_failure_delay,
             assessment_limit,
+            check_interval,
         } = self;
         Timing {
             poll_interval: scale(poll_interval),
@@ -139,6 +143,7 @@ impl Timing {
             startup_grace: scale(startup_grace),
             revision_failure_delay: scale(revision_failure_delay),
             assessment_limit: scale(assessment_limit),
+            check_interval: scale(check_interval),
         }
     }
 }

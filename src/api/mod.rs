@@ -46,8 +46,8 @@ pub(crate) use node_count::{has_resources, held_nodes, requested_nodes};
 pub use patch::{apply_merge_patch, diff_merge_patch};
 pub(crate) use redact::{display_value, redacted};
 pub use revision_status::{
-    BoundariesRevisionStatus, BudgetLimit, BudgetUser, ForeseenDrain, GroupBehind, RolloutBudget, RolloutCounts,
-    RolloutOrders, RolloutPhase, WaveState, WaveStatus,
+    BoundariesRevisionStatus, BudgetLimit, BudgetUser, CheckState, CheckStatus, ForeseenDrain, GroupBehind,
+    RolloutBudget, RolloutCounts, RolloutOrders, RolloutPhase, WaveState, WaveStatus,
 };
 pub use spec::{CrdStrategy, InstanceGroup, InstanceGroupSpec, RollingUpdate, Strategy};
 pub use spec_eks::{

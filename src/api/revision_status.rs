@@ -75,6 +75,9 @@ pub struct BoundariesRevisionStatus {
     /// The first groups whose turn comes next and whose drains pods will hold up, as pods and budgets are now.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub drains_foreseen: Vec<ForeseenDrain>,
+    /// The checks of the key `rollout`, while the roll-out is under way.
+    #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
+    pub checks: Vec<CheckStatus>,
     /// Conditions: Progressing, Halted and Complete.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
@@ -161,6 +164,35 @@ pub struct BudgetUser {
     /// How many of its nodes are unavailable.
     #[serde(deserialize_with = "lenient")]
     pub nodes: i64,
+}
+
+/// What Prometheus answers to a check.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct CheckStatus {
+    /// Name of the check.
+    pub name: String,
+    /// Ok, Failing or Unknown.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub state: Option<CheckState>,
+    /// Time in RFC 3339 at which the check was first found in this state.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub since: Option<String>,
+    /// Why the check is not ok.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+/// State of a check.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema, strum::Display)]
+pub enum CheckState {
+    /// The query has no result.
+    Ok,
+    /// The query has a result.
+    Failing,
+    /// There is no complete answer, so that no wave opens or passes.
+    #[default]
+    Unknown,
 }
 
 /// State of a wave.

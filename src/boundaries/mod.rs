@@ -17,6 +17,7 @@ mod policy;
 mod provenance;
 mod quota;
 mod rollout_budget;
+mod rollout_checks;
 mod rollout_fields;
 mod rollout_policy;
 mod rollout_times;
@@ -38,6 +39,7 @@ pub(crate) use policy::{Policy, PolicyViolation};
 pub(crate) use provenance::Source;
 pub(crate) use quota::{NamespaceUsage, QuotaClaim, QuotaRequest};
 pub(crate) use rollout_budget::Budget;
+pub(crate) use rollout_checks::{Check, Variable};
 #[cfg(test)]
 pub(crate) use rollout_fields::Amount;
 pub(crate) use rollout_policy::{Approval, DEFAULT_HISTORY, OnFailure, RolloutPolicy, Wave, WithoutRotation};

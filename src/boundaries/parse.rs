@@ -10,6 +10,7 @@ use super::{
     path::Path,
     policy::{FARGATE_SELECTORS_PATH, Policy, ROLE_LIST_PATH, ROLE_PATHS},
     provenance::Boundary,
+    rollout_checks::warn_about_checks,
     rollout_policy::RolloutPolicy,
     section::Section,
     selector::AnnotationSelector,
@@ -125,6 +126,23 @@ impl Boundaries {
             conditionals.warn_unreached(&conditional.defaults, &prefix, &listed, &mut warnings);
         }
         Ok((parsed, warnings))
+    }
+
+    /// Warnings about parts of `data`, from which this was parsed, that the flags of this process leave without effect:
+    /// whether there is a Prometheus to ask, and the name of a cluster.
+    pub(crate) fn flag_warnings(
+        &self,
+        data: &BTreeMap<String, String>,
+        has_prometheus: bool,
+        has_cluster: bool,
+    ) -> Vec<ConfigWarning> {
+        let mut warnings = vec![];
+        if let (Some(policy), Some(text)) = (&self.rollout, data.get(ROLLOUT_KEY))
+            && let Ok(section) = Section::parse(ROLLOUT_KEY, text, &mut vec![])
+        {
+            warn_about_checks(&section, &policy.checks, has_prometheus, has_cluster, &mut warnings);
+        }
+        warnings
     }
 
     /// Revision of the text, which changes with any of the four keys. Empty without a ConfigMap.

@@ -33,6 +33,26 @@ pub(super) fn exact_keys(
     Ok(found)
 }
 
+/// The name of an item of a list: at most 63 lower-case letters, digits and hyphens. `noun` says what the item is.
+pub(super) fn parse_name(
+    section: &Section,
+    item: &Map<String, Value>,
+    at: &str,
+    noun: &str,
+    example: &str,
+) -> Result<String, ConfigError> {
+    let path = format!("{at}.name");
+    let name = section.text(item.get("name").unwrap_or(&Value::Null), &path)?;
+    let is_word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    if name.is_empty() || name.len() > 63 || !name.chars().all(is_word) {
+        let place = if item.contains_key("name") { &path } else { at };
+        let remedy =
+            format!("name the {noun} with at most 63 lower-case letters, digits and hyphens, such as {example}");
+        return Err(section.error(place, "has no valid name", &remedy));
+    }
+    Ok(name)
+}
+
 /// One of some words, in any case; the default when it is absent.
 pub(super) fn one_of<T: Copy + Default>(
     section: &Section,

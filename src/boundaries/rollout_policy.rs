@@ -9,7 +9,8 @@ use serde_json::Value;
 use super::error::{ConfigError, ConfigWarning};
 use super::policy::matches_glob;
 use super::rollout_budget::Budget;
-use super::rollout_fields::{Amount, exact_keys, number, one_of, parse_amount, parse_duration};
+use super::rollout_checks::{Check, parse_checks};
+use super::rollout_fields::{Amount, exact_keys, number, one_of, parse_amount, parse_duration, parse_name};
 use super::rollout_times::{
     Deferral, Delay, parse_deferral, parse_delay, parse_freezes, parse_urgent_until, parse_windows,
 };
@@ -17,13 +18,14 @@ use super::section::Section;
 use super::selector::AnnotationSelector;
 use crate::util::calendar::{self, Freeze, Window};
 
-const POLICY_KEYS: [&str; 12] = [
+const POLICY_KEYS: [&str; 13] = [
     "release",
     "waves",
     "windows",
     "freezes",
     "deferral",
     "budget",
+    "checks",
     "delay",
     "urgentUntil",
     "onFailure",
@@ -52,6 +54,8 @@ pub(crate) struct RolloutPolicy {
     pub deferral: Vec<Deferral>,
     /// How many nodes of the cluster may be unavailable at once.
     pub budget: Budget,
+    /// Queries of Prometheus that must have no result.
+    pub checks: Vec<Check>,
     /// How long after a revision's arrival its first wave opens; the first that matches the cluster counts.
     pub delay: Vec<Delay>,
     /// Until when waves, soaks, windows, freezes, deferrals, approvals and delays do not count.
@@ -128,12 +132,13 @@ impl RolloutPolicy {
         let get = |name: &str| root.get(name).unwrap_or(&Value::Null);
         let release = section.text(get("release"), "release")?;
         let policy = Self {
-            release: Some(release).filter(|text| !text.is_empty()),
+            release: Some(release.clone()).filter(|text| !text.is_empty()),
             waves: parse_waves(section, get("waves"), warnings)?,
             windows: parse_windows(section, get("windows"), "windows")?,
             freezes: parse_freezes(section, get("freezes"))?,
             deferral: parse_deferral(section, get("deferral"))?,
             budget: Budget::parse(section, get("budget"), warnings)?,
+            checks: parse_checks(section, get("checks"), &release)?,
             delay: parse_delay(section, get("delay"))?,
             urgent_until: parse_urgent_until(section, get("urgentUntil"))?,
             on_failure: one_of(
@@ -253,13 +258,7 @@ fn parse_wave(section: &Section, item: &Value, at: &str) -> Result<Wave, ConfigE
     let root = exact_keys(section, item, at, &WAVE_KEYS)?;
     let get = |name: &str| root.get(name).unwrap_or(&Value::Null);
     let path = |name: &str| format!("{at}.{name}");
-    let name = section.text(get("name"), &path("name"))?;
-    let is_word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    if name.is_empty() || name.len() > 63 || !name.chars().all(is_word) {
-        let place = if root.contains_key("name") { path("name") } else { at.to_owned() };
-        let remedy = "name the wave with at most 63 lower-case letters, digits and hyphens, such as canary";
-        return Err(section.error(&place, "has no valid name", remedy));
-    }
+    let name = parse_name(section, &root, at, "wave", "canary")?;
     let selector = |key: &str| {
         let text = section.text(get(key), &path(key))?;
         let parsed = AnnotationSelector::parse(&text).map_err(|problem| {
@@ -366,6 +365,23 @@ mod tests {
             ("deferral:\n- {namespaces: '*'}", 2, "deferral[0]: has no max"),
             ("delay:\n- {clusters: '*', by: soon}", 2, "\"soon\" is not a valid duration"),
             ("urgentUntil: tomorrow", 1, "is no time"),
+            ("checks: node-errors", 1, "checks: is not a list"),
+            ("checks:\n- {query: up == 0}", 2, "checks[0]: has no valid name"),
+            ("checks:\n- {name: Node Errors, query: up == 0}", 2, "checks[0].name: has no valid name"),
+            ("checks:\n- {name: a}", 2, "checks[0]: has no query; write query: a PromQL expression"),
+            ("checks:\n- {name: a, query: ' '}", 2, "checks[0]: has no query"),
+            ("checks:\n- {name: a, query: up == 0, for: 5}", 2, "checks[0].for: \"5\" is not a valid duration"),
+            ("checks:\n- {name: a, query: up == 0, for: soon}", 2, "checks[0].for: \"soon\" is not a valid duration"),
+            ("checks:\n- {name: a, expr: up == 0}", 2, "expr: is not a known key of checks[0]"),
+            ("checks:\n- {name: a, query: up}\n- {name: a, query: up}", 3, "checks[1].name: a is also the name of"),
+            ("checks:\n- {name: a, query: 'x{r=\"$RELASE\"}'}", 2, "$RELASE is not a known variable; did you mean"),
+            ("checks:\n- {name: a, query: 'x{r=\"${RELEASE}\"}'}", 2, "checks[0].query: ${ is not a known variable"),
+            (
+                "checks:\n- {name: a, query: 'x{r=\"$RELEASE\"}'}",
+                2,
+                "uses $RELEASE, and the key rollout has no release",
+            ),
+            ("release: 'a\"b'\nchecks:\n- {name: a, query: 'x{r=\"$RELEASE\"}'}", 3, "are not replaced safely"),
             ("waves:\n- name: a\n  approval: boss", 3, "use one of admin, tenants"),
         ] {
             let error = parse(text).expect_err(text);
@@ -394,6 +410,24 @@ mod tests {
         assert!(warnings[0].contains("waves[0].approval") && warnings[0].contains("without deferral"), "{warnings:?}");
         let (_, warnings) = parse("budget: {zone: 5%}").expect("a policy");
         assert!(warnings[0].contains("budget.zone") && warnings[0].contains("set budget.nodes"), "{warnings:?}");
+    }
+
+    /// A check that nobody asks would hold each change, and an admin who believes in it would wait.
+    #[test]
+    fn checks_that_the_flags_leave_unanswered_are_warned_about() {
+        let text = "release: \"2026-08-20\"\nchecks:\n- {name: a, query: 'x{release=\"$RELEASE\"} > 1', for: 5m}\n- {name: b, query: 'y{c=\"$CLUSTER\"}'}";
+        let policy = parse(text).expect("a policy").0.expect("a policy");
+        assert_eq!(policy.checks[0].r#for, SignedDuration::from_mins(5));
+        let data = [("rollout".to_owned(), text.to_owned())].into();
+        let boundaries = Boundaries::parse(&data).expect("boundaries").0;
+        assert_eq!(boundaries.flag_warnings(&data, true, true), []);
+        let found = boundaries.flag_warnings(&data, false, false);
+        assert!(found[0].to_string().starts_with("rollout line 3: checks: cannot be asked"), "{}", found[0]);
+        assert!(found[0].remedy.contains("set that flag"), "{}", found[0]);
+        assert!(found[1].to_string().starts_with("rollout line 4: checks[1].query: uses $CLUSTER"), "{}", found[1]);
+        let many: Vec<_> = (0..17).map(|number| format!("- {{name: c{number}, query: up}}")).collect();
+        let error = parse(&format!("checks:\n{}", many.join("\n"))).expect_err("too many");
+        assert!(error.contains("checks: has 17 items; at most 16"), "{error}");
     }
 
     #[test]

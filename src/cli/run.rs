@@ -15,6 +15,7 @@ use super::settings::settings;
 use crate::aws::inventory::Inventory;
 use crate::aws::sdk::{self, CallObserver};
 use crate::controller::planner::Planner;
+use crate::controller::rollout::Prometheus;
 use crate::controller::stores::Stores;
 use crate::controller::trigger::Trigger;
 use crate::controller::watches::{boundaries, spot_recommendations};
@@ -75,6 +76,7 @@ pub async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
         write_refused: Default::default(),
         conflict_detector: ConflictDetector::new(args.resync_period, timing.startup_grace.unsigned_abs()),
         aws_auth_writer: Default::default(),
+        prometheus: connect_prometheus(&args)?,
         config_namespace: args.cluster.config_namespace.clone(),
         region: connected.region,
         own_role: Default::default(),
@@ -99,6 +101,7 @@ pub async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     tokio::spawn(aws_outages::run(ctx.clone(), connected.outages));
     tokio::spawn(permission_probes::run(ctx.clone()));
     tokio::spawn(rollout::run(ctx.clone(), trigger.clone()));
+    tokio::spawn(rollout::run_checks(ctx.clone()));
     let workers = tokio::spawn(run_workers(ctx.clone(), queue, args.max_workers, stopping));
     tokio::spawn(write_gate::run(leadership, ctx.clone(), trigger));
 
@@ -114,6 +117,13 @@ pub async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
         let _ = tokio::time::timeout(Duration::from_secs(2), server).await;
     }
     Ok(shutdown.exit_code)
+}
+
+fn connect_prometheus(args: &RunArgs) -> anyhow::Result<Option<Prometheus>> {
+    let Some(url) = args.prometheus_url.clone() else { return Ok(None) };
+    let connected =
+        Prometheus::new(url, args.prometheus_token_file.clone()).context("preparing the client of --prometheus-url")?;
+    Ok(Some(connected))
 }
 
 type ElectionTask = Option<tokio::task::JoinHandle<ElectionEnd>>;

@@ -11,6 +11,7 @@ use kube::core::ObjectMeta;
 use kube::runtime::reflector::ObjectRef;
 
 use super::planner::{ObserveError, Planner};
+use super::rollout::Prometheus;
 use super::stores::Stores;
 use crate::api::GroupObject;
 use crate::api::names::CONFIG_MAP;
@@ -44,6 +45,8 @@ pub(crate) struct Context {
     pub conflict_detector: ConflictDetector,
     /// The only writer of aws-auth in this process.
     pub aws_auth_writer: AwsAuthWriter,
+    /// Answers the checks of roll-outs; `None` without `--prometheus-url`.
+    pub prometheus: Option<Prometheus>,
     /// The region of the AWS clients.
     pub region: String,
     /// ARN of the controller's AWS role, once it was asked for.

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use crate::boundaries::Budget;
 use crate::plan::{Allowance, NodeUsage, Step};
-use crate::rollout::{Forecast, Ledger, RolloutView};
+use crate::rollout::{Checks, Forecast, Ledger, RolloutView};
 use crate::util::lookup::Lookup;
 
 /// The roll-out, as all reconciles share it.
@@ -21,6 +21,8 @@ pub(crate) struct RolloutState {
     ledger: Mutex<Ledger>,
     /// What will hold up the drains of groups whose turn comes next; `None` before the first look.
     foreseen: Mutex<Option<ForeseenDrains>>,
+    /// What Prometheus answered to the checks.
+    checks: Mutex<Checks>,
 }
 
 /// What will hold up the drains of groups whose turn comes next.
@@ -110,6 +112,11 @@ impl RolloutState {
     /// Reads or changes what the groups use of the budget.
     pub(crate) fn with_ledger<T>(&self, act: impl FnOnce(&mut Ledger) -> T) -> T {
         act(&mut self.ledger.lock().expect("lock is not poisoned"))
+    }
+
+    /// Reads or changes what is known of the checks.
+    pub(crate) fn with_checks<T>(&self, act: impl FnOnce(&mut Checks) -> T) -> T {
+        act(&mut self.checks.lock().expect("lock is not poisoned"))
     }
 
     /// Records what a plan saw of a group's nodes; `None` when it did not get to them.

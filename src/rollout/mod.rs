@@ -2,8 +2,10 @@
 //!
 //! The code is pure. `controller/revisions.rs` and `controller/rollout/` read and write the resources.
 
+mod answer;
 mod budget;
 mod change;
+mod checks;
 mod choose;
 mod gates;
 mod group;
@@ -17,8 +19,10 @@ mod tests;
 mod view;
 mod wait;
 
+pub(crate) use answer::{Answer, read_answer};
 pub(crate) use budget::Ledger;
 pub(crate) use change::changes;
+pub(crate) use checks::{CheckStanding, Checks, query};
 pub(crate) use choose::{Choice, ChoiceInput, Take, TakeReason, choose};
 pub(crate) use gates::urgent_until;
 pub(crate) use group::{Forecast, GroupFacts};

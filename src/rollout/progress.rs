@@ -2,9 +2,12 @@
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::checks::{CheckStanding, statuses};
 use super::survey::{Survey, WaveSurvey};
 use super::view::RolloutView;
-use crate::api::{BoundariesRevisionStatus, Condition, RolloutPhase, WaveState, WaveStatus, rfc3339, set_condition};
+use crate::api::{
+    BoundariesRevisionStatus, CheckState, Condition, RolloutPhase, WaveState, WaveStatus, rfc3339, set_condition,
+};
 use crate::boundaries::{OnFailure, Wave};
 
 /// What the progress depends on beside the roll-out and the groups.
@@ -17,6 +20,8 @@ pub(crate) struct ProgressInput<'a> {
     pub assessment_limit: SignedDuration,
     /// How long this process has seen a wave soak, by its monotonic clock; `None` when it began before this process.
     pub soaked: &'a dyn Fn(&str) -> Option<SignedDuration>,
+    /// How the checks of the policy stand; empty while they do not count.
+    pub checks: &'a [CheckStanding],
     /// Whether the look before this one found the same wave ready to pass.
     pub was_ready: &'a dyn Fn(&str) -> bool,
     /// The time of the decision.
@@ -53,7 +58,10 @@ pub(crate) fn advance(input: &ProgressInput) -> Progress {
         if are_counted {
             ready = step_waves(input, &mut status.waves);
         }
-        if has_failed(view, &status.waves, survey) {
+        // A person who resumes sees that it goes on, and that a check which still fails stops it again.
+        let is_resumed = view.phase() == RolloutPhase::Halted;
+        let check_fails = !is_resumed && failed_checks(input, &status.waves).next().is_some();
+        if has_failed(view, &status.waves, survey) || check_fails {
             phase = match view.policy.on_failure {
                 OnFailure::Halt => RolloutPhase::Halted,
                 OnFailure::Return => RolloutPhase::Returning,
@@ -69,6 +77,12 @@ pub(crate) fn advance(input: &ProgressInput) -> Progress {
     }
     status.phase = Some(phase);
     set_conditions(input, &mut status, phase);
+    status.checks = match phase {
+        RolloutPhase::Assessing | RolloutPhase::Rolling | RolloutPhase::Halted => {
+            statuses(&view.status.checks, input.checks, &rfc3339(input.now))
+        }
+        RolloutPhase::Returning | RolloutPhase::Complete | RolloutPhase::Aborted | RolloutPhase::Superseded => vec![],
+    };
     Progress { status, ready }
 }
 
@@ -163,7 +177,8 @@ fn step_waves(input: &ProgressInput, waves: &mut [WaveStatus]) -> Vec<String> {
         status.why = None;
         if is_waiting && is_due {
             status.why = view.opening_waits_for(wave, input.now);
-            if status.why.is_none() {
+            let may_open = is_urgent || view.is_skipped(&wave.name) || are_checks_ok(input);
+            if status.why.is_none() && may_open {
                 status.state = Some(WaveState::Open);
                 status.opened = Some(rfc3339(input.now));
             }
@@ -181,7 +196,8 @@ fn step_waves(input: &ProgressInput, waves: &mut [WaveStatus]) -> Vec<String> {
         if status.state == Some(WaveState::Open) && !is_urgent {
             status.why = view.wave_is_closed(wave, input.now);
         }
-        if status.state == Some(WaveState::Soaking) && has_soaked(input, wave, found, status) {
+        let is_soaking = status.state == Some(WaveState::Soaking);
+        if is_soaking && has_soaked(input, wave, found, status) && checks_let_pass(input, wave, found) {
             ready.push(wave.name.clone());
         }
         let passes = ready.contains(&wave.name) && (found.groups == 0 || (input.was_ready)(&wave.name));
@@ -205,6 +221,25 @@ fn has_soaked(input: &ProgressInput, wave: &Wave, found: &WaveSurvey, status: &W
     on_wall && (input.soaked)(&wave.name).is_none_or(|soaked| soaked >= wave.soak)
 }
 
+/// Whether a wave may open: a check that fails, or whose state is unknown, opens nothing.
+fn are_checks_ok(input: &ProgressInput) -> bool {
+    input.checks.iter().all(|check| check.state == CheckState::Ok)
+}
+
+/// Whether all checks have been ok for so long that a wave passes, whatever else holds.
+fn checks_let_pass(input: &ProgressInput, wave: &Wave, found: &WaveSurvey) -> bool {
+    // Without a node of the wave, the answers need not be about one.
+    let soaked = (input.soaked)(&wave.name).filter(|_| found.done > 0).map(SignedDuration::unsigned_abs);
+    input.checks.iter().all(|check| check.lets_pass(soaked))
+}
+
+/// The checks that have failed for so long that the roll-out stops. Before the first wave is open there is nothing to stop:
+/// it does not open.
+fn failed_checks<'a>(input: &ProgressInput<'a>, waves: &[WaveStatus]) -> impl Iterator<Item = &'a CheckStanding> {
+    let is_any_open = waves.iter().any(|wave| wave.state != Some(WaveState::Waiting));
+    input.checks.iter().filter(move |check| is_any_open && check.has_failed())
+}
+
 /// Whether more groups of a wave have failed than it allows. Groups of a wave that is not open yet count as well, if they
 /// cannot use the revision: that is known before their wave opens, but halts the roll-out only then.
 fn has_failed(view: &RolloutView, waves: &[WaveStatus], survey: &Survey) -> bool {
@@ -217,13 +252,19 @@ fn has_failed(view: &RolloutView, waves: &[WaveStatus], survey: &Survey) -> bool
 fn set_conditions(input: &ProgressInput, status: &mut BoundariesRevisionStatus, phase: RolloutPhase) {
     let (name, now) = (&input.view.target.name, rfc3339(input.now));
     let failures = || {
-        let listed = input.survey.failures.iter().take(3).map(|(group, why)| format!("{group}: {why}"));
-        listed.map(|text| text.chars().take(300).collect::<String>()).collect::<Vec<_>>().join("; ")
+        let groups = input.survey.failures.iter().take(3).map(|(group, why)| format!("{group}: {why}"));
+        let checks = failed_checks(input, &status.waves).take(3).map(|check| {
+            let why = check.message.as_deref().unwrap_or_default();
+            format!("the check {} fails: {why}", check.name)
+        });
+        let listed = groups.map(|text| text.chars().take(300).collect::<String>()).chain(checks);
+        listed.collect::<Vec<_>>().join("; ")
     };
     let is_halted = matches!(phase, RolloutPhase::Halted | RolloutPhase::Returning | RolloutPhase::Aborted);
+    let reason = if input.survey.failures.is_empty() { "CheckFailed" } else { "GroupsFailed" };
     let halted = match phase {
         RolloutPhase::Halted => (
-            "GroupsFailed",
+            reason,
             format!(
                 "{}; correct the ConfigMap, or try again: instance-manager rollout resume {name}, or go back: instance-manager rollout abort {name}",
                 failures()
@@ -248,10 +289,11 @@ fn set_conditions(input: &ProgressInput, status: &mut BoundariesRevisionStatus, 
         Condition::new("Halted", is_halted, halted.0, halted.1),
         Condition::new("Complete", phase == RolloutPhase::Complete, &phase.to_string(), ""),
     ];
-    // The message of a halt stays as it was when the groups failed: they go back, and their conditions end.
+    // The message of a halt stays as it was when it began: groups go back, and their conditions end.
     for new in conditions {
         let kept = status.conditions.iter().find(|old| old.r#type == new.r#type && old.status == new.status);
-        let keeps = new.r#type == "Halted" && new.is_true() && kept.is_some_and(|old| old.reason == new.reason);
+        let is_same = |old: &Condition| old.reason == new.reason || phase == RolloutPhase::Halted;
+        let keeps = new.r#type == "Halted" && new.is_true() && kept.is_some_and(is_same);
         if !keeps {
             set_condition(&mut status.conditions, new, &now);
         }

@@ -69,12 +69,12 @@ def launched_images(group):
 class Fleet:
     """A canary and two other tenants, each with one group, in a cloud of their own."""
 
-    def __init__(self, cloud, start_controller, make_tenant, rollout, **rolling):
+    def __init__(self, cloud, start_controller, make_tenant, rollout, flags=(), **rolling):
         self.cloud = cloud
         self.old, self.new = rotation.images(cloud)[:2]
         cloud.edit_config_map(lambda data: data.update(rollout=rollout))
         set_image(cloud, self.old)
-        self.controller = start_controller(cloud, "--resync-period", "10s")
+        self.controller = start_controller(cloud, "--resync-period", "10s", *flags)
         self.tenants = [make_tenant(cloud=cloud, controller=self.controller) for _ in range(3)]
         cloud.patch(f"/api/v1/namespaces/{self.tenants[0].namespace}", {"metadata": {"labels": {"rollout/wave": "canary"}}})
         strategy = {"type": "rollingUpdate", "rollingUpdate": {"maxUnavailable": 1, **rolling}}

@@ -10,6 +10,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use axum::http::Uri;
 use clap::{Args, Parser, Subcommand};
 
 use crate::api::ScalingConfigurationKind;
@@ -23,7 +24,7 @@ pub use rollout::{
     RolloutWaitArgs, SkipArgs, UndoArgs,
 };
 pub(crate) use values::{Awaited, GroupRef, ListenAddress, OutputFormat};
-use values::{parse_bool, parse_duration, parse_minutes, parse_scaling_configuration};
+use values::{parse_bool, parse_duration, parse_minutes, parse_prometheus_url, parse_scaling_configuration};
 
 /// Manages EKS worker nodes from InstanceGroups, within the boundaries that a cluster admin sets.
 #[derive(Debug, Parser)]
@@ -201,6 +202,15 @@ pub struct RunArgs {
     /// Interval at which an unchanged group is reconciled again, with a jitter of 20 %
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = parse_duration)]
     pub resync_period: Duration,
+
+    /// Address of the Prometheus server that answers the checks of roll-outs, such as http://prometheus.monitoring.svc:9090
+    /// [default: no checks]
+    #[arg(long, value_name = "URL", value_parser = parse_prometheus_url)]
+    pub prometheus_url: Option<Uri>,
+
+    /// File with a bearer token for that server; it is read for each query
+    #[arg(long, value_name = "FILE", requires = "prometheus_url")]
+    pub prometheus_token_file: Option<PathBuf>,
 
     /// Factor on the controller's waits and timeouts, for tests and demos
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, hide = true)]

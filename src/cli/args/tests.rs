@@ -97,6 +97,29 @@ fn flags_of_a_keiko_deployment_are_accepted() {
     assert!(cluster.disable_windows_cluster_ca_injection);
 }
 
+/// A password in a flag is in the Deployment, in `ps` and in the error of each failed call.
+#[test]
+fn prometheus_url_is_an_address_without_a_password() {
+    let parsed = |url: &str| parse(["instance-manager", "run", "--prometheus-url", url].map(Into::into).into_iter());
+    for url in ["http://localhost:9090", "https://thanos.example.com/prefix/", "http://[::1]:9090"] {
+        assert!(parsed(url).is_ok(), "{url}");
+    }
+    for (url, message) in [
+        ("https://admin:secret@prometheus", "--prometheus-token-file"),
+        ("http://prometheus/api/v1/query?query=up", "without /api/v1/query"),
+        ("prometheus:9090", "begins with http:// or https://"),
+        ("/prometheus", "begins with http:// or https://"),
+        ("ftp://prometheus", "begins with http:// or https://"),
+        ("http://a b", "expected a URL"),
+        ("", "expected a URL"),
+    ] {
+        let error = parsed(url).expect_err(url).to_string();
+        assert!(error.contains(message), "{url}: {error}");
+    }
+    let alone = ["instance-manager", "run", "--prometheus-token-file", "/token"].map(Into::into);
+    assert!(parse(alone.into_iter()).expect_err("no URL").to_string().contains("--prometheus-url"));
+}
+
 #[test]
 fn booleans_accept_the_spellings_of_go() {
     for (value, expected) in [

@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 use std::time::Duration;
 
+use axum::http::Uri;
 use clap::ValueEnum;
 
 use crate::api::ScalingConfigurationKind;
@@ -84,6 +85,22 @@ impl FromStr for GroupRef {
             }
             _ => Err("expected NAME or NAMESPACE/NAME".to_owned()),
         }
+    }
+}
+
+/// The address of a Prometheus server. An error does not repeat the text, which may hold a password.
+pub(super) fn parse_prometheus_url(text: &str) -> Result<Uri, String> {
+    let example = "such as http://prometheus.monitoring.svc:9090";
+    let url: Uri = text.parse().map_err(|_| format!("expected a URL, {example}"))?;
+    match (url.scheme_str(), url.authority()) {
+        (Some("http" | "https"), Some(authority)) if authority.as_str().contains('@') => {
+            Err("must not contain a password; use --prometheus-token-file".to_owned())
+        }
+        (Some("http" | "https"), Some(_)) if url.query().is_some() => {
+            Err("must not contain a query; give the address of the server, without /api/v1/query".to_owned())
+        }
+        (Some("http" | "https"), Some(_)) => Ok(url),
+        _ => Err(format!("expected a URL that begins with http:// or https://, {example}")),
     }
 }
 

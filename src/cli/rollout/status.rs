@@ -9,7 +9,9 @@ use serde_json::json;
 
 use super::read::{NO_ROLLOUT, find, remedy, serialized};
 use crate::api::names::CONFIG_MAP;
-use crate::api::{BoundariesRevision, BoundariesRevisionStatus, RolloutPhase, WaveState, WaveStatus, rfc3339};
+use crate::api::{
+    BoundariesRevision, BoundariesRevisionStatus, CheckState, CheckStatus, RolloutPhase, WaveState, WaveStatus, rfc3339,
+};
 use crate::boundaries::{Boundaries, ROLLOUT_KEY, RolloutPolicy};
 use crate::cli::args::{OutputFormat, RolloutStatusArgs};
 use crate::cli::output::print;
@@ -67,6 +69,10 @@ fn describe(revision: &BoundariesRevision, policy: Option<&RolloutPolicy>, now: 
         let limits = limits.collect::<Vec<_>>().join(", ");
         text += &format!("  budget  {limits}; unavailable nodes: {}\n", escape_control(&or_dash(&users.join(", "))));
     }
+    if !status.checks.is_empty() {
+        let checks = status.checks.iter().map(check).collect::<Vec<_>>();
+        text += &format!("  checks  {}\n", escape_control(&checks.join(", ")));
+    }
     let arrived = revision.metadata.creation_timestamp.as_ref().map(|at| at.0);
     if let Some(until) = policy.and_then(|policy| urgent_until(policy, arrived)).filter(|until| now < *until) {
         text += &format!(
@@ -122,17 +128,21 @@ fn state(revision: &BoundariesRevision, status: &BoundariesRevisionStatus, polic
             let what = match wave.state.unwrap_or_default() {
                 WaveState::Waiting => match &wave.why {
                     Some(why) => format!("waits for {}", escape_control(why)),
-                    None => "opens next".to_owned(),
+                    None => match unmet_check(status) {
+                        Some(check) => format!("waits for {check}"),
+                        None => "opens next".to_owned(),
+                    },
                 },
                 WaveState::Open => match &wave.why {
                     Some(why) => format!("is open, but {}", escape_control(why)),
                     None if status.budget.is_some() => "is open, but the budget leaves no node now".to_owned(),
                     None => "is open".to_owned(),
                 },
-                WaveState::Soaking | WaveState::Passed => match passes(wave, policy) {
-                    Some(at) => format!("soaks until {at}"),
-                    None => "soaks".to_owned(),
-                },
+                WaveState::Soaking | WaveState::Passed => {
+                    let until = passes(wave, policy).map(|at| format!(" until {at}")).unwrap_or_default();
+                    let check = unmet_check(status).map(|check| format!(", and waits for {check}"));
+                    format!("soaks{until}{}", check.unwrap_or_default())
+                }
             };
             format!(": wave {} ({} of {count}) {what}", wave.name, index + 1)
         }
@@ -141,6 +151,25 @@ fn state(revision: &BoundariesRevision, status: &BoundariesRevisionStatus, polic
         (RolloutPhase::Aborted, _) => format!(": groups are back on {stable}; {}", remedy(revision)),
         (RolloutPhase::Halted | RolloutPhase::Complete | RolloutPhase::Superseded, _) => String::new(),
     }
+}
+
+/// A check with its state, and why it is not ok.
+fn check(check: &CheckStatus) -> String {
+    let (name, state) = (&check.name, check.state.unwrap_or_default().to_string().to_lowercase());
+    let since = check.since.as_deref().unwrap_or("-");
+    match &check.message {
+        Some(why) => format!("{name} {state} since {since} ({why})"),
+        None => format!("{name} {state}"),
+    }
+}
+
+/// The first check that keeps waves from passing.
+fn unmet_check(status: &BoundariesRevisionStatus) -> Option<String> {
+    let unmet = |check: &&CheckStatus| check.state != Some(CheckState::Ok);
+    status.checks.iter().find(unmet).map(|check| match check.state.unwrap_or_default() {
+        CheckState::Failing => format!("the check {}, which fails", check.name),
+        CheckState::Ok | CheckState::Unknown => format!("the check {}, whose state is unknown", check.name),
+    })
 }
 
 /// When the soak of a wave ends.
@@ -211,6 +240,31 @@ mod tests {
         ] {
             assert!(text.contains(words), "{words} is missing in\n{text}");
         }
+    }
+
+    /// A roll-out that Prometheus holds up must say so, and not look as if it soaked.
+    #[test]
+    fn status_shows_the_checks_and_which_one_holds_the_wave() {
+        let mut revision = revision();
+        let status = revision.status.as_mut().expect("a status");
+        status.checks = serde_json::from_value(json!([
+            {"name": "node-errors", "state": "Ok", "since": "2026-08-21T08:00:00Z"},
+            {"name": "latency", "state": "Unknown", "since": "2026-08-21T09:00:00Z", "message": "HTTP 503"},
+        ]))
+        .expect("checks");
+        let policy = policy(Some(&"waves: [{name: canary, soak: 2h}, {name: general}]".to_owned()));
+        let text = describe(&revision, policy.as_ref(), Timestamp::now());
+        let held = "soaks until 2026-08-21T10:41:00Z, and waits for the check latency, whose state is unknown";
+        assert!(text.lines().next().is_some_and(|line| line.ends_with(held)), "{text}");
+        assert!(
+            text.contains("  checks  node-errors ok, latency unknown since 2026-08-21T09:00:00Z (HTTP 503)\n"),
+            "{text}"
+        );
+        let status = revision.status.as_mut().expect("a status");
+        status.waves[0].state = Some(WaveState::Waiting);
+        status.checks[1].state = Some(CheckState::Failing);
+        let text = describe(&revision, policy.as_ref(), Timestamp::now());
+        assert!(text.contains("wave canary (1 of 2) waits for the check latency, which fails"), "{text}");
     }
 
     #[test]

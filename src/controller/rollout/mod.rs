@@ -2,10 +2,12 @@
 //! records how far it is. What is decided is pure and stands in `rollout/`.
 
 mod budget;
+mod checks;
 mod decide;
 mod drains;
 mod forecast;
 mod images;
+mod prometheus;
 mod turn;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -16,9 +18,11 @@ use kube::ResourceExt;
 use serde_json::json;
 use tokio::time::Instant;
 
+pub(crate) use self::checks::run as run_checks;
 pub(crate) use self::decide::Decided;
 use self::decide::namespace_texts;
 pub(crate) use self::forecast::decide_with_forecast;
+pub(crate) use self::prometheus::Prometheus;
 pub(crate) use self::turn::{settle, take};
 use super::context::{Context, publish_event};
 use super::revisions;
@@ -30,9 +34,11 @@ use crate::api::{
 use crate::boundaries::active::{ActiveBoundaries, BoundariesSource};
 use crate::k8s::{EventTarget, KubeError};
 use crate::plan::Event;
-use crate::rollout::{Choice, Images, ProgressInput, RolloutView, Survey, WaveSurvey, advance, comes_next};
+use crate::rollout::{
+    CheckStanding, Choice, Images, ProgressInput, RolloutView, Survey, WaveSurvey, advance, comes_next,
+};
 
-/// How often counts alone are written. A change of a phase or a wave is written at once.
+/// How often counts, and the answers to checks, are written. A change of a phase or a wave is written at once.
 const COUNT_INTERVAL: SignedDuration = SignedDuration::from_secs(30);
 
 /// Follows the roll-out and never returns. Without the key `rollout` it does nothing.
@@ -140,7 +146,8 @@ async fn follow(ctx: &Arc<Context>, trigger: &Trigger, memory: &mut Memory) -> R
     survey.drains_foreseen = drains.listed;
     trigger.enqueue_keys(drains.changed);
     ctx.stores.rollout.set_running(survey.waves.iter().map(|wave| wave.rolling).collect());
-    report_metrics(ctx, &view, &survey);
+    let checks = checks::standings(ctx, &view);
+    report_metrics(ctx, &view, &survey, &checks);
     let soaked = |wave: &str| {
         let since = memory.soaks.get(wave)?;
         SignedDuration::try_from(since.elapsed()).ok()
@@ -150,6 +157,7 @@ async fn follow(ctx: &Arc<Context>, trigger: &Trigger, memory: &mut Memory) -> R
         survey: &survey,
         assessment_limit: ctx.planner.settings.timing.assessment_limit,
         soaked: &soaked,
+        checks: &checks,
         was_ready: &|wave| memory.ready.iter().any(|ready| ready == wave),
         now,
     });
@@ -267,7 +275,7 @@ fn survey(ctx: &Context, view: &RolloutView, memory: &mut Memory, now: Timestamp
     Look { survey, takers, next }
 }
 
-fn report_metrics(ctx: &Context, view: &RolloutView, survey: &Survey) {
+fn report_metrics(ctx: &Context, view: &RolloutView, survey: &Survey, checks: &[CheckStanding]) {
     let sum = |count: fn(&WaveSurvey) -> usize| survey.waves.iter().map(count).sum::<usize>();
     let groups = [
         ("waiting", sum(|wave| wave.waiting + wave.paused)),
@@ -279,9 +287,12 @@ fn report_metrics(ctx: &Context, view: &RolloutView, survey: &Survey) {
     let limits = ctx.stores.rollout.with_ledger(|ledger| budget::limits(ledger, &view.policy.budget));
     ctx.metrics.set_rollout(&view.target.name, &view.phase().to_string(), &groups);
     ctx.metrics.set_rollout_budget(&limits);
+    for check in checks {
+        ctx.metrics.set_rollout_check(&check.name, &check.state.to_string());
+    }
 }
 
-/// Whether something changed that people or groups wait for, and not counts alone.
+/// Whether something changed that people or groups wait for, and not counts or the answers to checks alone.
 fn is_transition(before: &BoundariesRevisionStatus, after: &BoundariesRevisionStatus) -> bool {
     let essence = |status: &BoundariesRevisionStatus| {
         let waves: Vec<_> =
@@ -293,6 +304,7 @@ fn is_transition(before: &BoundariesRevisionStatus, after: &BoundariesRevisionSt
             behind: vec![],
             budget: None,
             drains_foreseen: vec![],
+            checks: vec![],
             ..status.clone()
         }
     };
@@ -319,6 +331,7 @@ async fn write(
         tracing::info!(revision = %name, %phase, "the roll-out of the boundaries is {phase}");
         publish(ctx, view, status, phase).await;
     }
+    checks::publish(ctx, view, status, &revision_target(ctx, view)).await;
     for wave in &status.waves {
         let before = view.status.waves.iter().find(|old| old.name == wave.name).and_then(|old| old.state);
         if let Some(state) = wave.state.filter(|state| Some(*state) != before && *state != WaveState::Waiting) {
@@ -345,14 +358,18 @@ async fn publish(ctx: &Context, view: &RolloutView, status: &BoundariesRevisionS
         RolloutPhase::Aborted => Event::warning("RolloutAborted", format!("all groups went back: {why}")),
     };
     publish_event(&ctx.boundaries_target().await, &event, ctx).await;
-    let target = EventTarget {
+    publish_event(&revision_target(ctx, view), &event, ctx).await;
+}
+
+/// The target of the roll-out as the target of an event.
+fn revision_target(ctx: &Context, view: &RolloutView) -> EventTarget {
+    EventTarget {
         api_version: "instancemgr.keikoproj.io/v1alpha1".into(),
         kind: "BoundariesRevision".into(),
         namespace: Some(ctx.config_namespace.clone()),
-        name: name.clone(),
+        name: view.target.name.clone(),
         uid: view.uid.clone(),
-    };
-    publish_event(&target, &event, ctx).await;
+    }
 }
 
 /// Records that older revisions whose roll-out was under way were superseded.

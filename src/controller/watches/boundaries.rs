@@ -69,6 +69,7 @@ async fn reload(live: Option<&ConfigMap>, ctx: &Arc<Context>) {
     if active.rollout().is_some() && !is_served {
         active = without_live(NOT_SERVED.to_owned(), stored.as_ref());
     }
+    warn_about_flags(&mut active, data.as_ref(), ctx);
     let valid = matches!(active.source, BoundariesSource::Live | BoundariesSource::NotConfigured);
     let changed = {
         let old = ctx.stores.boundaries.get();
@@ -115,6 +116,15 @@ async fn reload(live: Option<&ConfigMap>, ctx: &Arc<Context>) {
     }
     // Set last: once the metric shows a revision, every new plan uses it.
     ctx.metrics.set_boundaries(Some(revision.as_str()).filter(|r| !r.is_empty()), valid, warnings);
+}
+
+/// Adds warnings about parts of the live ConfigMap that have no effect with the flags of this process.
+fn warn_about_flags(active: &mut ActiveBoundaries, data: Option<&ConfigMapData>, ctx: &Context) {
+    let data = data.filter(|_| active.source == BoundariesSource::Live);
+    if let (Some(boundaries), Some(data)) = (&active.boundaries, data) {
+        let has_cluster = ctx.planner.settings.cluster_name.is_some();
+        active.warnings.extend(boundaries.flag_warnings(data, ctx.prometheus.is_some(), has_cluster));
+    }
 }
 
 /// Why a ConfigMap with the key `rollout` is not used.

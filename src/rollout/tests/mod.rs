@@ -1,6 +1,7 @@
 //! Roll-outs played over simulated groups. What a group did is judged from its own record, not from the decisions.
 
 mod cases;
+mod checks;
 mod images;
 mod properties;
 mod times;

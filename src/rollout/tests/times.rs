@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::world::{Group, World, group};
 use crate::api::names::annotation;
-use crate::api::{RolloutPhase, WaveState};
+use crate::api::{CheckState, RolloutPhase, WaveState};
 use crate::rollout::WaitReason;
 
 const NIGHT: &str = "windows: [{from: '22:00', to: '04:00', zone: UTC}]";
@@ -208,6 +208,7 @@ fn each_example_reaches_every_group() {
         ("windows", include_str!("../../../examples/rollouts/windows.yaml")),
         ("regulated", include_str!("../../../examples/rollouts/regulated.yaml")),
         ("emergency", include_str!("../../../examples/rollouts/emergency.yaml")),
+        ("checks", include_str!("../../../examples/rollouts/checks.yaml")),
     ] {
         let map: serde_json::Value = serde_yaml::from_str(text).expect(name);
         let policy = map["data"]["rollout"].as_str().expect(name);
@@ -223,6 +224,8 @@ fn each_example_reaches_every_group() {
         ];
         let mut world = World::new("onFailure: halt", groups);
         world.policy = Some(policy.to_owned());
+        let ok = |name: &str| (name.to_owned(), CheckState::Ok);
+        world.answers = ["pods-pending", "critical-alerts"].map(ok).into();
         world.now = at("2026-11-23T12:00:00Z");
         world.image = "ami-2".into();
         world.run(4);

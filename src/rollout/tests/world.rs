@@ -2,23 +2,27 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::api::names::condition;
 use crate::api::{
-    BoundariesRevision, Condition, InstanceGroupStatus, NodeCounts, RolloutPhase, WaveState, rfc3339, set_condition,
+    BoundariesRevision, CheckState, Condition, InstanceGroupStatus, NodeCounts, RolloutPhase, WaveState, rfc3339,
+    set_condition,
 };
 use crate::boundaries::active::select_active;
 use crate::boundaries::{ROLLOUT_KEY, content_hash};
 use crate::rollout::{
-    Choice, ChoiceInput, Current, Forecast, GroupFacts, History, HistoryStep, ProgressInput, RolloutView, Stored,
-    Survey, TakeReason, WaitReason, advance, choose, comes_next, next_step,
+    Answer, CheckStanding, Checks, Choice, ChoiceInput, Current, Forecast, GroupFacts, History, HistoryStep,
+    ProgressInput, RolloutView, Stored, Survey, TakeReason, WaitReason, advance, choose, comes_next, next_step, query,
 };
 
 pub(super) const FAILURE_DELAY: SignedDuration = SignedDuration::from_secs(60);
 const POLL: SignedDuration = SignedDuration::from_secs(15);
+const CHECK_INTERVAL: Duration = Duration::from_secs(30);
+const MAX_AGE: Duration = Duration::from_secs(120);
 
 /// A simulated group.
 #[derive(Clone, Debug)]
@@ -80,6 +84,15 @@ pub(super) struct World {
     running: Vec<usize>,
     /// Whether nodes that are unavailable for another reason use the budget up.
     pub budget_used_up: bool,
+    /// What Prometheus answers to each check; without an answer it is unknown.
+    pub answers: BTreeMap<String, CheckState>,
+    /// The queries that Prometheus was asked.
+    pub asked: Vec<String>,
+    /// What it answered to which check and when.
+    pub answered: Vec<(Instant, String, CheckState)>,
+    checks: Checks,
+    /// The time of the monotonic clock.
+    pub monotonic: Instant,
 }
 
 pub(super) fn group(name: &str) -> Group {
@@ -121,6 +134,11 @@ impl World {
             soaked: None,
             running: vec![],
             budget_used_up: false,
+            answers: BTreeMap::new(),
+            asked: vec![],
+            answered: vec![],
+            checks: Checks::default(),
+            monotonic: Instant::now(),
         };
         world.run(20);
         assert_eq!(world.phase("r1"), RolloutPhase::Complete, "{:?}", world.revisions[0].status);
@@ -144,8 +162,12 @@ impl World {
     }
 
     pub(super) fn phase(&self, name: &str) -> RolloutPhase {
+        self.phase_of(name).expect("a phase")
+    }
+
+    pub(super) fn phase_of(&self, name: &str) -> Option<RolloutPhase> {
         let found = self.revisions.iter().find(|revision| revision.metadata.name.as_deref() == Some(name));
-        found.and_then(|found| found.status.as_ref()).and_then(|status| status.phase).expect("a phase")
+        found?.status.as_ref()?.phase
     }
 
     pub(super) fn waves(&self, name: &str) -> Vec<(String, WaveState)> {
@@ -190,7 +212,7 @@ impl World {
         }
     }
 
-    fn view(&mut self) -> Option<Arc<RolloutView>> {
+    pub(super) fn view(&mut self) -> Option<Arc<RolloutView>> {
         let data = self.data();
         let hash = content_hash(&data);
         let known = self.known.as_ref().filter(|known| known.target.hash == hash && self.policy == self.known_policy);
@@ -256,11 +278,41 @@ impl World {
     /// The leader is replaced: what it remembered is lost.
     pub(super) fn restart(&mut self) {
         self.ready.clear();
+        self.checks = Checks::default();
+    }
+
+    /// What the status says of a check.
+    pub(super) fn check(&self, revision: &str, name: &str) -> Option<CheckState> {
+        let found = self.revisions.iter().find(|found| found.metadata.name.as_deref() == Some(revision));
+        found?.status.as_ref()?.checks.iter().find(|check| check.name == name)?.state
+    }
+
+    /// Asks Prometheus what is due, and returns how the checks stand.
+    pub(super) fn ask(&mut self, view: &RolloutView) -> Vec<CheckStanding> {
+        let due = view.policy.checks.iter().filter(|_| view.asks_checks()).filter_map(|check| {
+            let query = query(view, check, Some("prod")).ok()?;
+            let is_due = self.checks.is_due(&check.name, &query, CHECK_INTERVAL, self.monotonic);
+            is_due.then_some((check.name.clone(), query))
+        });
+        for (name, query) in due.collect::<Vec<_>>() {
+            let state = self.answers.get(&name).copied().unwrap_or_default();
+            self.answered.push((self.monotonic, name.clone(), state));
+            let answer = match state {
+                CheckState::Unknown => Answer::unknown("connection refused"),
+                state => {
+                    Answer { state, message: (state == CheckState::Failing).then(|| "the query has a result".into()) }
+                }
+            };
+            self.checks.record(&name, &query, answer, self.monotonic, MAX_AGE);
+            self.asked.push(query);
+        }
+        self.checks.standings(view, Some("prod"), MAX_AGE, self.monotonic)
     }
 
     /// One poll: each group is reconciled, then the roll-out is looked at.
     pub(super) fn poll(&mut self) {
         self.now += POLL;
+        self.monotonic += POLL.unsigned_abs();
         self.store();
         let Some(view) = self.view() else { return };
         for index in 0..self.groups.len() {
@@ -356,11 +408,13 @@ impl World {
             }
         }
         self.running = survey.waves.iter().map(|wave| wave.rolling).collect();
+        let checks = self.ask(&view);
         let progress = advance(&ProgressInput {
             view: &view,
             survey: &survey,
             assessment_limit: SignedDuration::from_mins(10),
             soaked: &|_| self.soaked,
+            checks: &checks,
             was_ready: &|wave| self.ready.iter().any(|ready| ready == wave),
             now: self.now,
         });

@@ -59,6 +59,7 @@ pub(crate) struct Metrics {
     rollout_phase: IntGaugeVec,
     rollout_groups: IntGaugeVec,
     rollout_budget_nodes: IntGaugeVec,
+    rollout_check: IntGaugeVec,
     boundaries_warnings: IntGauge,
     roles: IntGauge,
     roles_without_access_entry: IntGauge,
@@ -156,6 +157,11 @@ impl Metrics {
                 "instance_manager_rollout_budget_nodes",
                 "Nodes that count against a limit of the roll-out's budget (kind used), and how many may (kind limit).",
                 &["of", "kind"],
+            )?,
+            rollout_check: build.gauges(
+                "instance_manager_rollout_check",
+                "The state of a check of the roll-out under way, always 1.",
+                &["name", "state"],
             )?,
             boundaries_valid: build.gauge(
                 "instance_manager_boundaries_valid",
@@ -356,6 +362,12 @@ impl Metrics {
         self.rollout_phase.reset();
         self.rollout_groups.reset();
         self.rollout_budget_nodes.reset();
+        self.rollout_check.reset();
+    }
+
+    /// Sets the state of a check of the roll-out.
+    pub(crate) fn set_rollout_check(&self, name: &str, state: &str) {
+        self.rollout_check.with_label_values(&[name, state]).set(1);
     }
 
     /// Sets what is used of the budget of the roll-out.

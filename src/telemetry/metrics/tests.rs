@@ -21,6 +21,7 @@ fn filled() -> Metrics {
     metrics.set_boundaries(Some("r2"), false, 0);
     metrics.set_rollout("r2", "Rolling", &[("waiting", 2)]);
     metrics.set_rollout_budget(&[crate::api::BudgetLimit { of: "nodes".into(), used: 3, limit: 5 }]);
+    metrics.set_rollout_check("node-errors", "Unknown");
     metrics.set_leader(true);
     metrics.set_max_workers(5);
     metrics.set_queue_depth(4);

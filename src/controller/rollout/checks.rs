@@ -1,0 +1,78 @@
+//! Asks Prometheus the checks of the roll-out under way, beside the looks at the groups.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::future::join_all;
+
+use crate::api::{BoundariesRevisionStatus, CheckState};
+use crate::controller::context::{Context, publish_event};
+use crate::k8s::EventTarget;
+use crate::plan::Event;
+use crate::rollout::{Answer, CheckStanding, Checks, RolloutView, query};
+
+/// After how many intervals an answer says nothing any more.
+const MAX_AGE: u32 = 4;
+
+/// Asks each check once in an interval while a roll-out is under way and this process leads, and never returns.
+pub(crate) async fn run(ctx: Arc<Context>) {
+    let timing = ctx.planner.settings.timing;
+    loop {
+        tokio::time::sleep(timing.poll_interval.unsigned_abs()).await;
+        match ctx.stores.rollout.view().filter(|view| ctx.can_write() && view.asks_checks()) {
+            Some(view) => ask(&ctx, &view).await,
+            None => ctx.stores.rollout.with_checks(|checks| *checks = Checks::default()),
+        }
+    }
+}
+
+async fn ask(ctx: &Context, view: &RolloutView) {
+    let (interval, cluster) = (interval(ctx), ctx.planner.settings.cluster_name.as_deref());
+    let asks = view.policy.checks.iter().filter_map(|check| {
+        let query = query(view, check, cluster).ok()?;
+        let asked = Instant::now();
+        let is_due = ctx.stores.rollout.with_checks(|checks| checks.is_due(&check.name, &query, interval, asked));
+        is_due.then_some(async move {
+            let answer = match &ctx.prometheus {
+                Some(prometheus) => prometheus.ask(&query).await,
+                None => Answer::unknown("the controller runs without --prometheus-url"),
+            };
+            let max_age = interval * MAX_AGE;
+            ctx.stores.rollout.with_checks(|checks| checks.record(&check.name, &query, answer, asked, max_age));
+        })
+    });
+    join_all(asks).await;
+}
+
+/// How the checks of the roll-out stand now.
+pub(super) fn standings(ctx: &Context, view: &RolloutView) -> Vec<CheckStanding> {
+    let (max_age, cluster) = (interval(ctx) * MAX_AGE, ctx.planner.settings.cluster_name.as_deref());
+    ctx.stores.rollout.with_checks(|checks| checks.standings(view, cluster, max_age, Instant::now()))
+}
+
+/// Publishes the checks that are not ok any more on `target`, the revision.
+pub(super) async fn publish(
+    ctx: &Context,
+    view: &RolloutView,
+    status: &BoundariesRevisionStatus,
+    target: &EventTarget,
+) {
+    for check in &status.checks {
+        let before = view.status.checks.iter().find(|old| old.name == check.name).and_then(|old| old.state);
+        let (name, why) = (&check.name, check.message.as_deref().unwrap_or_default());
+        let event = match check.state.unwrap_or_default() {
+            CheckState::Ok => continue,
+            state if before == Some(state) => continue,
+            CheckState::Failing => Event::warning("RolloutCheckFailing", format!("the check {name} fails: {why}")),
+            CheckState::Unknown => Event::warning(
+                "RolloutCheckUnknown",
+                format!("the state of the check {name} is unknown, so that no wave opens or passes: {why}"),
+            ),
+        };
+        publish_event(target, &event, ctx).await;
+    }
+}
+
+fn interval(ctx: &Context) -> Duration {
+    ctx.planner.settings.timing.check_interval.unsigned_abs()
+}

@@ -1,0 +1,296 @@
+//! Checks: what Prometheus answers, or does not answer, and what that does to a roll-out.
+
+use proptest::prelude::*;
+
+use super::world::{Group, World, group};
+use crate::api::{CheckState, RolloutPhase, WaveState};
+
+const CHECKED: &str = "{release: '2026-08-20', waves: [{name: canary, namespaces: 'rollout/wave = canary', soak: 10m}, {name: rest}], checks: [{name: errors, query: 'x{r=\"$RELEASE\",v=\"$REVISION\",c=\"$CLUSTER\"} > 5', for: 5m}]}";
+
+fn canary(name: &str) -> Group {
+    Group { namespace: [("rollout/wave".to_owned(), "canary".to_owned())].into(), ..group(name) }
+}
+
+/// A canary and another group, before the first answer of Prometheus.
+fn world(policy: &str) -> World {
+    World::new(policy, vec![canary("c"), group("a")])
+}
+
+fn answer(world: &mut World, state: CheckState) {
+    world.answers.insert("errors".to_owned(), state);
+}
+
+fn soaking(world: &World) -> bool {
+    world.waves("r2").first().is_some_and(|(_, state)| *state == WaveState::Soaking)
+}
+
+/// Case 26: Prometheus is down before the roll-out, during the soak, and after a restart.
+#[test]
+fn unknown_check_opens_nothing_passes_nothing_and_halts_nothing() {
+    let mut world = world(CHECKED);
+    world.image = "ami-2".into();
+    world.settle();
+    assert_eq!((world.images(), world.phase("r2")), (vec!["ami-1".to_owned(); 2], RolloutPhase::Rolling));
+    assert_eq!(world.check("r2", "errors"), Some(CheckState::Unknown));
+    answer(&mut world, CheckState::Ok);
+    world.run_until(soaking);
+    answer(&mut world, CheckState::Unknown);
+    world.settle();
+    assert_eq!(
+        (world.images(), world.phase("r2")),
+        (["ami-2", "ami-1"].map(str::to_owned).into(), RolloutPhase::Rolling)
+    );
+    answer(&mut world, CheckState::Ok);
+    world.settle();
+    assert_eq!((world.images(), world.phase("r2")), (vec!["ami-2".to_owned(); 2], RolloutPhase::Complete));
+    assert_eq!(world.check("r2", "errors"), None, "nothing is said of checks that nobody asks");
+}
+
+#[test]
+fn check_that_fails_for_its_time_halts_and_is_named() {
+    let mut world = world(CHECKED);
+    answer(&mut world, CheckState::Ok);
+    world.image = "ami-2".into();
+    world.run_until(soaking);
+    answer(&mut world, CheckState::Failing);
+    world.run(19);
+    assert_eq!((world.phase("r2"), world.check("r2", "errors")), (RolloutPhase::Rolling, Some(CheckState::Failing)));
+    world.settle();
+    assert_eq!(
+        (world.phase("r2"), world.images()),
+        (RolloutPhase::Halted, ["ami-2", "ami-1"].map(str::to_owned).into())
+    );
+    let halted = |world: &mut World| {
+        let status = world.revision("r2").status.clone().expect("a status");
+        let found = status.conditions.into_iter().find(|found| found.r#type == "Halted").expect("a condition");
+        (found.reason.unwrap_or_default(), found.message.unwrap_or_default())
+    };
+    let (reason, message) = halted(&mut world);
+    assert!(
+        reason == "CheckFailed" && message.starts_with("the check errors fails: the query has a result; "),
+        "{message}"
+    );
+    // The cause of the halt stays, although the check is ok again; a person decides.
+    answer(&mut world, CheckState::Ok);
+    world.settle();
+    assert_eq!((world.phase("r2"), halted(&mut world)), (RolloutPhase::Halted, (reason, message)));
+    world.revision("r2").spec.orders.retries = 1;
+    world.settle();
+    assert_eq!((world.images(), world.phase("r2")), (vec!["ami-2".to_owned(); 2], RolloutPhase::Complete));
+}
+
+#[test]
+fn check_that_fails_for_less_than_its_time_delays_the_next_wave_only() {
+    let mut world = world(CHECKED);
+    answer(&mut world, CheckState::Ok);
+    world.image = "ami-2".into();
+    world.run_until(soaking);
+    world.run(34);
+    answer(&mut world, CheckState::Failing);
+    world.run(4);
+    answer(&mut world, CheckState::Ok);
+    world.run(18);
+    assert!(soaking(&world), "the soak is over, but the check has not been ok for 5 minutes");
+    world.settle();
+    assert_eq!(world.phase("r2"), RolloutPhase::Complete);
+}
+
+/// A cluster that is unwell already is no reason to go back, but none to begin either.
+#[test]
+fn check_that_fails_before_the_first_wave_keeps_it_closed_and_halts_nothing() {
+    let mut world = world(&CHECKED.replacen('{', "{onFailure: return, ", 1));
+    answer(&mut world, CheckState::Failing);
+    world.image = "ami-2".into();
+    world.settle();
+    assert_eq!((world.phase("r2"), world.waves("r2")[0].1), (RolloutPhase::Rolling, WaveState::Waiting));
+    answer(&mut world, CheckState::Ok);
+    world.settle();
+    assert_eq!(world.phase("r2"), RolloutPhase::Complete);
+}
+
+#[test]
+fn failing_check_takes_all_groups_back_with_on_failure_return() {
+    let mut world = world(&CHECKED.replacen('{', "{onFailure: return, ", 1));
+    answer(&mut world, CheckState::Ok);
+    world.image = "ami-2".into();
+    world.run_until(soaking);
+    answer(&mut world, CheckState::Failing);
+    world.settle();
+    assert_eq!((world.images(), world.phase("r2")), (vec!["ami-1".to_owned(); 2], RolloutPhase::Aborted));
+    let status = world.revision("r2").status.clone().expect("a status");
+    let halted =
+        status.conditions.iter().find(|found| found.r#type == "Halted").and_then(|found| found.message.clone());
+    assert!(halted.is_some_and(|text| text.contains("the check errors fails")), "{status:?}");
+}
+
+/// The query is about the revision that rolls, and is asked twice a minute while it rolls, and not after it.
+#[test]
+fn query_has_the_values_of_the_roll_out_and_is_asked_while_it_is_under_way() {
+    let mut world = world(CHECKED);
+    answer(&mut world, CheckState::Ok);
+    assert_eq!(world.asked, [""; 0], "the first revision is no roll-out");
+    world.image = "ami-2".into();
+    world.run(40);
+    assert_eq!(world.asked[0], r#"x{r="2026-08-20",v="r2",c="prod"} > 5"#);
+    assert!(world.asked.len() <= 21, "{} queries in 10 minutes", world.asked.len());
+    world.settle();
+    assert_eq!(world.phase("r2"), RolloutPhase::Complete);
+    let asked = world.asked.len();
+    world.run(40);
+    assert_eq!(world.asked.len(), asked);
+}
+
+/// An admin who finds the check wrong must not wait for it.
+#[test]
+fn edited_check_counts_at_once_and_begins_anew() {
+    let mut world = world(CHECKED);
+    answer(&mut world, CheckState::Ok);
+    world.image = "ami-2".into();
+    world.run_until(soaking);
+    world.run(38);
+    // Another query under the same name was not ok yet.
+    world.policy = Some(CHECKED.replace("> 5", "> 6"));
+    world.run(15);
+    assert!(soaking(&world), "the new query has been ok for less than 5 minutes");
+    answer(&mut world, CheckState::Unknown);
+    world.run(40);
+    assert!(soaking(&world));
+    world.policy = Some(CHECKED.split(", checks").next().map(|text| format!("{text}}}")).expect("a policy"));
+    world.settle();
+    assert_eq!(world.phase("r2"), RolloutPhase::Complete);
+    // Without the whole key, the policy that the roll-out was stored with goes on.
+    world.policy = Some(CHECKED.to_owned());
+    world.image = "ami-3".into();
+    world.run(5);
+    world.policy = None;
+    world.settle();
+    assert_eq!((world.phase("r3"), world.images()), (RolloutPhase::Rolling, vec!["ami-2".to_owned(); 2]));
+}
+
+#[test]
+fn new_leader_asks_anew_before_a_wave_passes_and_writes_nothing_for_it() {
+    let mut world = world(CHECKED);
+    answer(&mut world, CheckState::Ok);
+    world.image = "ami-2".into();
+    world.run_until(soaking);
+    world.run(36);
+    let writes = world.writes;
+    world.restart();
+    world.run(15);
+    assert_eq!((soaking(&world), world.writes), (true, writes), "the new leader has seen it ok for 4 minutes");
+    world.settle();
+    assert_eq!(world.phase("r2"), RolloutPhase::Complete);
+}
+
+/// A security fix goes out although Prometheus is down; a check that fails stops it.
+#[test]
+fn urgent_change_waits_for_no_answer_but_halts() {
+    let urgent = |world: &World| {
+        let until = world.now + jiff::SignedDuration::from_hours(2);
+        CHECKED.replacen('{', &format!("{{urgentUntil: '{until}', "), 1)
+    };
+    let mut fix = world(CHECKED);
+    fix.policy = Some(urgent(&fix));
+    fix.image = "ami-2".into();
+    fix.run(20);
+    assert_eq!((fix.images(), fix.phase("r2")), (vec!["ami-2".to_owned(); 2], RolloutPhase::Rolling));
+    answer(&mut fix, CheckState::Failing);
+    fix.run(30);
+    assert_eq!(fix.phase("r2"), RolloutPhase::Halted);
+    let mut skipped = world(CHECKED);
+    skipped.image = "ami-2".into();
+    skipped.run(10);
+    skipped.revision("r2").spec.orders.skipped = vec!["*".to_owned()];
+    skipped.settle();
+    assert_eq!(skipped.phase("r2"), RolloutPhase::Complete, "a person ordered not to wait");
+}
+
+#[test]
+fn way_back_waits_for_no_check() {
+    let mut world = world(CHECKED);
+    answer(&mut world, CheckState::Ok);
+    world.image = "ami-2".into();
+    world.run_until(soaking);
+    answer(&mut world, CheckState::Failing);
+    world.image = "ami-1".into();
+    world.settle();
+    assert_eq!((world.images(), world.phase("r3")), (vec!["ami-1".to_owned(); 2], RolloutPhase::Complete));
+}
+
+/// A check without a value for one of its variables is never asked, and never ok.
+#[test]
+fn check_without_a_value_is_unknown() {
+    let mut world = world(&CHECKED.replace("release: '2026-08-20', ", "").replace("r=\"$RELEASE\",", ""));
+    answer(&mut world, CheckState::Ok);
+    world.image = "ami-2".into();
+    world.settle();
+    assert_eq!(world.phase("r2"), RolloutPhase::Complete);
+    let view = world.view().expect("a roll-out");
+    let (policy, query) = (view.policy.clone(), crate::rollout::query(&view, &view.policy.checks[0], None));
+    assert!(query.is_err_and(|why| why.contains("--cluster-name")), "{policy:?}");
+}
+
+/// How long each check of the property test must last, in seconds.
+const NEEDED: [(&str, u64); 2] = [("errors", 180), ("slow", 0)];
+
+/// Whether the latest answers to a check, over at least so many seconds, were all the same.
+fn lasts(world: &World, name: &str, state: CheckState, seconds: u64) -> bool {
+    let answers = world.answered.iter().rev().filter(|(_, known, _)| known == name);
+    let same = answers.take_while(|(_, _, known)| *known == state).map(|(at, ..)| *at).collect::<Vec<_>>();
+    let latest = same.first().filter(|at| world.monotonic.duration_since(**at).as_secs() <= 30);
+    latest.zip(same.last()).is_some_and(|(latest, first)| latest.duration_since(*first).as_secs() >= seconds)
+}
+
+fn some_state() -> impl Strategy<Value = CheckState> {
+    prop_oneof![4 => Just(CheckState::Ok), 2 => Just(CheckState::Unknown), 1 => Just(CheckState::Failing)]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    /// I7: whatever Prometheus answers and whenever, no wave opens or passes while the latest answer to a check is unknown
+    /// or fails, or while it has been ok for less than its time; and the roll-out halts only after it failed for that time.
+    #[test]
+    fn unknown_never_opens_passes_or_halts(
+        answers in prop::collection::vec((some_state(), some_state(), 1..60usize, 0..8usize), 1..14),
+        soak in 0..10usize,
+    ) {
+        let policy = format!(
+            "{{waves: [{{name: canary, namespaces: 'rollout/wave = canary', soak: {soak}m}}, {{name: w1, percent: 50}}, {{name: rest}}], checks: [{{name: errors, query: 'x > 1', for: 3m}}, {{name: slow, query: 'y > 1'}}]}}"
+        );
+        let mut world = World::new(&policy, vec![canary("c"), group("a"), group("b")]);
+        world.image = "ami-2".into();
+        for (errors, slow, polls, restarts) in answers {
+            world.answers = [("errors".to_owned(), errors), ("slow".to_owned(), slow)].into();
+            if restarts == 0 {
+                world.restart();
+            }
+            for _ in 0..polls {
+                let before = (world.waves("r2"), world.phase_of("r2"));
+                world.poll();
+                let all = |state, for_time: bool| NEEDED.iter().all(|(name, needed)| lasts(&world, name, state, if for_time { *needed } else { 0 }));
+                for (name, state) in world.waves("r2") {
+                    let old = before.0.iter().find(|(known, _)| *known == name).map(|(_, state)| *state);
+                    let old = old.unwrap_or_default();
+                    if old == WaveState::Waiting && state != old {
+                        prop_assert!(all(CheckState::Ok, false), "{name} opened after {:?}", world.answered);
+                    }
+                    if state == WaveState::Passed && state != old {
+                        prop_assert!(all(CheckState::Ok, true), "{name} passed after {:?}", world.answered);
+                    }
+                }
+                if world.phase("r2") == RolloutPhase::Halted && before.1 != Some(RolloutPhase::Halted) {
+                    let fails = NEEDED.iter().any(|(name, needed)| lasts(&world, name, CheckState::Failing, *needed));
+                    prop_assert!(fails, "halted after {:?}", world.answered);
+                }
+            }
+        }
+        // Once Prometheus answers again, and a person resumes, the roll-out ends.
+        world.answers = [("errors".to_owned(), CheckState::Ok), ("slow".to_owned(), CheckState::Ok)].into();
+        world.run(4);
+        world.revision("r2").spec.orders.retries = 9;
+        world.settle();
+        prop_assert_eq!(world.phase("r2"), RolloutPhase::Complete);
+        prop_assert_eq!(world.images(), vec!["ami-2".to_owned(); 3]);
+    }
+}
