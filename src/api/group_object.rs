@@ -8,7 +8,7 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-use super::{InstanceGroup, InstanceGroupStatus, held_nodes, requested_nodes};
+use super::{InstanceGroup, InstanceGroupStatus, NodeDemand, held_nodes};
 
 /// An InstanceGroup as the API server stores it. One that cannot be decoded does not stop the watch: the controller
 /// reports a condition on it, and still uses the names recorded in its status. kube's `DeserializeGuard` would lose
@@ -24,8 +24,8 @@ pub(crate) struct InvalidObject {
     pub metadata: ObjectMeta,
     /// Status of the object; empty when the object has none, `None` when the status cannot be decoded either.
     pub status: Option<InstanceGroupStatus>,
-    /// The maximum number of nodes that the spec asks for, as far as it can be read.
-    pub requested_nodes: u64,
+    /// What the spec asks for, as far as it can be read.
+    pub demand: NodeDemand,
     /// The nodes that the group has under a quota.
     pub held_nodes: u64,
 }
@@ -42,8 +42,8 @@ impl<'de> Deserialize<'de> for GroupObject {
             status => InstanceGroupStatus::deserialize(status).ok(),
         };
         let spec = &object["spec"];
-        let (requested, held) = (requested_nodes(spec), status.as_ref().map_or(0, |status| held_nodes(status, spec)));
-        let invalid = InvalidObject { metadata, status, requested_nodes: requested, held_nodes: held };
+        let (demand, held) = (NodeDemand::of(spec), status.as_ref().map_or(0, |status| held_nodes(status, spec)));
+        let invalid = InvalidObject { metadata, status, demand, held_nodes: held };
         Ok(GroupObject(Err(invalid)))
     }
 }

@@ -4,9 +4,52 @@ use serde_json::Value;
 
 use super::{InstanceGroupStatus, ProvisionerKind};
 
-/// The maximum number of instances that a spec asks for: its `maxSize`, a warm pool, and what a surge adds.
-pub(crate) fn requested_nodes(spec: &Value) -> u64 {
-    max_size(spec).saturating_add(extra_nodes(spec))
+/// What a spec asks for, for the quota of its namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct NodeDemand {
+    /// The maximum number of instances: `maxSize`, a warm pool, and what a surge adds. With instance weights, units of
+    /// capacity.
+    pub nodes: u64,
+    /// What a surge adds.
+    pub surge: u64,
+    /// The instance types that it lists, with their weights.
+    pub types: Vec<(String, u64)>,
+}
+
+impl NodeDemand {
+    /// What a spec asks for.
+    pub(crate) fn of(spec: &Value) -> Self {
+        Self { nodes: max_size(spec).saturating_add(extra_nodes(spec)), surge: surge(spec), types: types(spec) }
+    }
+
+    /// The most vCPUs that so many nodes can have, if all of them are of the listed type with which there are most. `None`
+    /// when those of a type are not known.
+    pub(crate) fn vcpus(&self, nodes: u64, of_type: &dyn Fn(&str) -> Option<u64>) -> Option<u64> {
+        if nodes == 0 {
+            return Some(0);
+        }
+        let with_type =
+            |(name, weight): &(String, u64)| Some(nodes.div_ceil((*weight).max(1)).saturating_mul(of_type(name)?));
+        let all: Option<Vec<u64>> = self.types.iter().map(with_type).collect();
+        all?.into_iter().max()
+    }
+}
+
+/// The instance types that a spec lists, each once, with their weights.
+fn types(spec: &Value) -> Vec<(String, u64)> {
+    let configuration = &spec[sized_section(spec)]["configuration"];
+    let listed = [&configuration["mixedInstancesPolicy"]["instanceTypes"], &configuration["instanceTypes"]];
+    let listed = listed.into_iter().filter_map(Value::as_array).flatten().filter_map(|item| {
+        let name = item.as_str().or(item["type"].as_str())?;
+        Some((name.to_owned(), item["weight"].as_u64().filter(|weight| *weight > 0).unwrap_or(1)))
+    });
+    let mut found: Vec<(String, u64)> = listed.collect();
+    if let Some(first) = configuration["instanceType"].as_str().filter(|first| !first.is_empty())
+        && found.iter().all(|(name, _)| name != first)
+    {
+        found.insert(0, (first.to_owned(), 1));
+    }
+    found
 }
 
 fn max_size(spec: &Value) -> u64 {
@@ -23,6 +66,15 @@ fn extra_nodes(spec: &Value) -> u64 {
     // A pool's maxSize counts the group's own instances too; -1 is the group's maxSize.
     let prepared = pool["maxSize"].as_u64().unwrap_or(0).saturating_sub(size);
     let pool = pool["minSize"].as_u64().unwrap_or(0).max(prepared);
+    pool.saturating_add(surge(spec))
+}
+
+/// The instances that a surge adds.
+fn surge(spec: &Value) -> u64 {
+    let size = max_size(spec);
+    if sized_section(spec) != "eks" {
+        return 0;
+    }
     let surge = match &spec["strategy"]["rollingUpdate"]["maxSurge"] {
         _ if spec["strategy"]["type"].as_str().is_some_and(|kind| kind.eq_ignore_ascii_case("crd")) => 0,
         Value::Number(count) => count.as_u64().unwrap_or(0),
@@ -32,7 +84,7 @@ fn extra_nodes(spec: &Value) -> u64 {
         },
         _ => 0,
     };
-    pool.saturating_add(surge.min(size))
+    surge.min(size)
 }
 
 /// The section of a spec that has the sizes.
@@ -71,6 +123,37 @@ pub(crate) fn has_resources(status: &InstanceGroupStatus) -> bool {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    fn requested_nodes(spec: &Value) -> u64 {
+        NodeDemand::of(spec).nodes
+    }
+
+    /// AWS's own quota is in vCPUs: a group may launch any of its types.
+    #[test]
+    fn vcpus_are_those_of_the_type_with_which_there_are_most() {
+        let of_type = |name: &str| match name {
+            "m5.large" => Some(2),
+            "m5.4xlarge" => Some(16),
+            _ => None,
+        };
+        let vcpus = |configuration: Value| {
+            let demand = NodeDemand::of(&json!({"eks": {"maxSize": 10, "configuration": configuration}}));
+            demand.vcpus(demand.nodes, &of_type)
+        };
+        let mixed =
+            |types: Value| json!({"instanceType": "m5.large", "mixedInstancesPolicy": {"instanceTypes": types}});
+        assert_eq!(vcpus(json!({"instanceType": "m5.large"})), Some(20));
+        assert_eq!(vcpus(mixed(json!([{"type": "m5.4xlarge"}]))), Some(160));
+        assert_eq!(
+            vcpus(mixed(json!([{"type": "m5.4xlarge", "weight": 8}, {"type": "m5.large", "weight": 1}]))),
+            Some(32)
+        );
+        assert_eq!(vcpus(mixed(json!([{"type": "x9.huge"}]))), None, "unknown is not zero");
+        assert_eq!(vcpus(json!({})), None);
+        let managed = json!({"provisioner": "eks-managed", "eks-managed": {"maxSize": 3, "configuration": {"instanceTypes": ["m5.large", "m5.4xlarge"]}}});
+        assert_eq!(NodeDemand::of(&managed).vcpus(3, &of_type), Some(48));
+        assert_eq!(NodeDemand::of(&json!({"provisioner": "eks-fargate"})).vcpus(0, &of_type), Some(0));
+    }
 
     #[test]
     fn requested_nodes_follow_the_provisioner() {

@@ -126,6 +126,12 @@ pub struct InstanceGroupStatus {
     /// Nodes that the group may run under the quota of its namespace, by the last spec that the quota allowed.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub quota_nodes: Option<i64>,
+    /// Nodes of a surge that the group may run under the quota of its namespace; with policy.quotas.maxSurge only.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub quota_surge: Option<i64>,
+    /// vCPUs that the nodes of the group may have under the quota of its namespace; with policy.quotas.maxVcpus only.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub quota_vcpus: Option<i64>,
     /// Revision of the ConfigMap from which the merged spec was built.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub boundaries_revision: Option<String>,

@@ -37,7 +37,7 @@ pub use parse::Boundaries;
 pub(crate) use parse::{CONFIG_MAP_KEYS, ROLLOUT_KEY, content_hash};
 pub(crate) use policy::{Policy, PolicyViolation};
 pub(crate) use provenance::Source;
-pub(crate) use quota::{NamespaceUsage, QuotaClaim, QuotaRequest};
+pub(crate) use quota::{NamespaceUsage, QuotaAmounts, QuotaClaim, QuotaLevel, QuotaRequest};
 pub(crate) use rollout_budget::Budget;
 pub(crate) use rollout_checks::{Check, Variable};
 #[cfg(test)]

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::error::{ConfigError, ConfigWarning};
 use super::merged_spec::MergedSpec;
-use super::quota::{NamespaceUsage, Quota, QuotaRequest};
+use super::quota::{NamespaceUsage, Quota, QuotaLevel, QuotaRequest};
 use super::section::Section;
 use crate::api::{display_value, names::annotation, node_count::sized_section, schema};
 
@@ -24,6 +24,9 @@ pub(crate) const ROLE_LIST_PATH: &str = "spec.eks.configuration.lifecycleHooks";
 
 /// The field that selects pods for Fargate, possibly in namespaces of other tenants.
 pub(crate) const FARGATE_SELECTORS_PATH: &str = "spec.eks-fargate.selectors";
+
+/// The field that says how many nodes a surge adds.
+const SURGE_PATH: &str = "spec.strategy.rollingUpdate.maxSurge";
 
 const POLICY_KEYS: [&str; 11] = [
     "roles",
@@ -189,37 +192,58 @@ impl Policy {
         namespace: &str,
         request: &QuotaRequest,
     ) -> Vec<PolicyViolation> {
-        let NamespaceUsage { groups, nodes } = request.usage;
+        let QuotaRequest { usage: NamespaceUsage { groups, amounts: all }, requested: asked, .. } = *request;
+        let section = sized_section(spec);
+        let sizes = format!("spec.{section}.maxSize");
+        let types =
+            if request.has_larger_nodes { format!("spec.{section}.configuration.instanceType") } else { sizes.clone() };
         let mut found = vec![];
         for (glob, quota) in self.quotas.iter().filter(|(glob, _)| matches_glob(glob, namespace)) {
-            let mut limit = |path: &str, unit: &str, (asked, all): (u64, u64), max: Option<u64>| {
-                if let Some(max) = max.filter(|max| all > *max) {
-                    let others = all.saturating_sub(asked);
-                    found.push(PolicyViolation {
-                        path: path.to_owned(),
-                        value: format!("{asked} {unit}"),
-                        rule: format!(
-                            "is more than policy.quotas[{glob}] leaves: {namespace} may have {max} {unit}, and its other groups have {others}"
-                        ),
-                        remedy: match unit {
-                            "nodes" => format!(
-                                "reduce it by {} (warmPool and maxSurge count, too), or ask your cluster admin for a higher quota",
-                                all - max
-                            ),
-                            _ => "delete another group, or ask your cluster admin for a higher quota".to_owned(),
-                        },
-                    });
+            let limits = [
+                (request.adds_group, "groups", "metadata.namespace", quota.max_groups, Some(1), Some(groups)),
+                (request.adds_nodes, "nodes", sizes.as_str(), quota.max_nodes, Some(asked.nodes), Some(all.nodes)),
+                (
+                    request.adds_surge,
+                    "nodes of a surge",
+                    SURGE_PATH,
+                    quota.max_surge,
+                    Some(asked.surge),
+                    Some(all.surge),
+                ),
+                (request.adds_vcpus, "vCPUs", types.as_str(), quota.max_vcpus, asked.vcpus, all.vcpus),
+            ];
+            for (adds, unit, path, max, asked, all) in limits {
+                let exceeded = max.filter(|max| adds && all.is_none_or(|all| all > *max));
+                if let Some(max) = exceeded {
+                    found.push(exceeded_quota(glob, namespace, unit, path, max, asked.zip(all)));
                 }
-            };
-            if request.adds_group {
-                limit("metadata.namespace", "groups", (1, groups), quota.max_groups);
-            }
-            if request.adds_nodes {
-                let path = format!("spec.{}.maxSize", sized_section(spec));
-                limit(&path, "nodes", (request.requested_nodes, nodes), quota.max_nodes);
             }
         }
         found
+    }
+
+    /// What is used of each limit of a namespace, and the smallest limit if several globs match it.
+    pub(crate) fn quota_levels(&self, namespace: &str, usage: &NamespaceUsage) -> Vec<QuotaLevel> {
+        let matching = || self.quotas.iter().filter(|(glob, _)| matches_glob(glob, namespace)).map(|(_, quota)| quota);
+        let amounts = usage.amounts;
+        let limits = [
+            ("groups", matching().filter_map(|quota| quota.max_groups).min(), Some(usage.groups)),
+            ("nodes", matching().filter_map(|quota| quota.max_nodes).min(), Some(amounts.nodes)),
+            ("surge", matching().filter_map(|quota| quota.max_surge).min(), Some(amounts.surge)),
+            ("vcpus", matching().filter_map(|quota| quota.max_vcpus).min(), amounts.vcpus),
+        ];
+        let level = |(resource, limit, used): (_, Option<u64>, _)| Some(QuotaLevel { resource, used, limit: limit? });
+        limits.into_iter().filter_map(level).collect()
+    }
+
+    /// Whether a quota of a namespace limits vCPUs, so that those of instance types must be known.
+    pub(crate) fn limits_vcpus(&self, namespace: &str) -> bool {
+        self.quotas.iter().any(|(glob, quota)| quota.max_vcpus.is_some() && matches_glob(glob, namespace))
+    }
+
+    /// Whether a quota of a namespace limits the nodes of surges.
+    pub(crate) fn limits_surge(&self, namespace: &str) -> bool {
+        self.quotas.iter().any(|(glob, quota)| quota.max_surge.is_some() && matches_glob(glob, namespace))
     }
 
     /// Checks the namespaces of Fargate selectors. A tenant may select pods of its own namespace and of namespaces that
@@ -348,6 +372,45 @@ fn unknown_key(section: &Section, key: &str) -> ConfigError {
     section.error(key, "is not a known policy key", &remedy)
 }
 
+/// A limit that a request exceeds. `counts` are what the group asks for and what the namespace would have; `None` when that
+/// is not known.
+fn exceeded_quota(
+    glob: &str,
+    namespace: &str,
+    unit: &str,
+    path: &str,
+    max: u64,
+    counts: Option<(u64, u64)>,
+) -> PolicyViolation {
+    let admin = "or ask your cluster admin for a higher quota";
+    let Some((asked, all)) = counts else {
+        return PolicyViolation {
+            path: path.to_owned(),
+            value: format!("an unknown number of {unit}"),
+            rule: format!(
+                "cannot be compared with policy.quotas[{glob}], by which {namespace} may have {max} {unit}: AWS does not know an instance type of its groups, or did not answer"
+            ),
+            remedy: "use instance types that AWS offers in the region, or wait until AWS answers".to_owned(),
+        };
+    };
+    let (others, over) = (all.saturating_sub(asked), all - max);
+    PolicyViolation {
+        path: path.to_owned(),
+        value: format!("{asked} {unit}"),
+        rule: format!(
+            "is more than policy.quotas[{glob}] leaves: {namespace} may have {max} {unit}, and its other groups have {others}"
+        ),
+        remedy: match unit {
+            "nodes" => format!("reduce it by {over} (warmPool and maxSurge count, too), {admin}"),
+            "nodes of a surge" => format!("reduce it by {over}, {admin}"),
+            "vCPUs" => format!(
+                "use {over} fewer, with smaller sizes or instance types (each node counts as the largest listed type), {admin}"
+            ),
+            _ => format!("delete another group, {admin}"),
+        },
+    }
+}
+
 fn parse_quota(section: &Section, value: &Value, path: &str) -> Result<Quota, ConfigError> {
     let mut quota = Quota::default();
     for (key, value) in section.map(value, path)? {
@@ -357,7 +420,12 @@ fn parse_quota(section: &Section, value: &Value, path: &str) -> Result<Quota, Co
         match key.to_ascii_lowercase().as_str() {
             "maxgroups" => quota.max_groups = Some(number()?),
             "maxnodes" => quota.max_nodes = Some(number()?),
-            _ => return Err(section.error(&path, "is not a known quota", "use maxGroups or maxNodes")),
+            "maxvcpus" => quota.max_vcpus = Some(number()?),
+            "maxsurge" => quota.max_surge = Some(number()?),
+            _ => {
+                let remedy = "use maxGroups, maxNodes, maxVcpus or maxSurge";
+                return Err(section.error(&path, "is not a known quota", remedy));
+            }
         }
     }
     Ok(quota)

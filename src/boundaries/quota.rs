@@ -3,11 +3,84 @@
 //! A quota refuses the group that asks for more than it has, never a group that only keeps, reduces or replaces its nodes.
 //! Of groups that ask for more at the same time the older ones come first, and what is refused does not count.
 
+use crate::api::{InstanceGroupStatus, NodeDemand, has_resources};
+
 /// Limits of a namespace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Quota {
     pub max_groups: Option<u64>,
     pub max_nodes: Option<u64>,
+    pub max_vcpus: Option<u64>,
+    pub max_surge: Option<u64>,
+}
+
+/// What a group, or the groups of a namespace, count for in a quota. Sums saturate: a size may be any number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct QuotaAmounts {
+    /// Nodes at the maximum size, with warm pools and surges.
+    pub nodes: u64,
+    /// The nodes among them that a surge adds.
+    pub surge: u64,
+    /// vCPUs of those nodes; `None` when those of an instance type are not known.
+    pub vcpus: Option<u64>,
+}
+
+/// Nothing.
+impl Default for QuotaAmounts {
+    fn default() -> Self {
+        Self { nodes: 0, surge: 0, vcpus: Some(0) }
+    }
+}
+
+impl QuotaAmounts {
+    /// What a spec asks for. `vcpus` gives those of an instance type.
+    pub(crate) fn requested(demand: &NodeDemand, vcpus: &dyn Fn(&str) -> Option<u64>) -> Self {
+        Self { nodes: demand.nodes, surge: demand.surge, vcpus: demand.vcpus(demand.nodes, vcpus) }
+    }
+
+    /// What a group has: what the quota allowed last, or what its status and its spec say. `nodes` are those that it has.
+    pub(crate) fn held(
+        status: &InstanceGroupStatus,
+        nodes: u64,
+        demand: &NodeDemand,
+        vcpus: &dyn Fn(&str) -> Option<u64>,
+    ) -> Self {
+        let number = |count: i64| u64::try_from(count).unwrap_or(0);
+        let allowed_nodes = status.quota_nodes.map_or(0, number).max(1);
+        let surge = match status.quota_surge {
+            Some(allowed) => number(allowed),
+            // Its status is older than the limit.
+            None if has_resources(status) => demand.surge,
+            None => 0,
+        };
+        let vcpus = match status.quota_vcpus.map(number) {
+            // Nodes beyond what is allowed now are still there.
+            Some(allowed) if nodes > allowed_nodes => {
+                let all = u128::from(allowed) * u128::from(nodes);
+                Some(u64::try_from(all.div_ceil(u128::from(allowed_nodes))).unwrap_or(u64::MAX))
+            }
+            Some(allowed) => Some(allowed),
+            None => demand.vcpus(nodes, vcpus),
+        };
+        Self { nodes, surge, vcpus }
+    }
+
+    /// The larger of two amounts, each by itself.
+    pub(crate) fn max(self, other: Self) -> Self {
+        Self {
+            nodes: self.nodes.max(other.nodes),
+            surge: self.surge.max(other.surge),
+            vcpus: self.vcpus.max(other.vcpus),
+        }
+    }
+
+    fn plus(self, other: Self) -> Self {
+        Self {
+            nodes: self.nodes.saturating_add(other.nodes),
+            surge: self.surge.saturating_add(other.surge),
+            vcpus: self.vcpus.zip(other.vcpus).map(|(one, two)| one.saturating_add(two)),
+        }
+    }
 }
 
 /// What one group counts for.
@@ -15,19 +88,19 @@ pub(super) struct Quota {
 pub(crate) struct QuotaClaim {
     /// Whether it has resources, so that it counts as a group whatever it asks for.
     pub exists: bool,
-    /// The nodes that it has.
-    pub held_nodes: u64,
-    /// The nodes that it asks for.
-    pub requested_nodes: u64,
+    /// What it has.
+    pub held: QuotaAmounts,
+    /// What it asks for.
+    pub requested: QuotaAmounts,
 }
 
-/// The usage of a namespace. Sums saturate: a size may be any number.
+/// The usage of a namespace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct NamespaceUsage {
     /// Number of groups.
     pub groups: u64,
-    /// Sum of their nodes.
-    pub nodes: u64,
+    /// The sum of what they count for.
+    pub amounts: QuotaAmounts,
 }
 
 impl NamespaceUsage {
@@ -35,28 +108,78 @@ impl NamespaceUsage {
     pub(crate) fn held(claims: impl Iterator<Item = QuotaClaim>) -> Self {
         claims.fold(Self::default(), |usage, claim| Self {
             groups: usage.groups.saturating_add(claim.exists.into()),
-            nodes: usage.nodes.saturating_add(claim.held_nodes),
+            amounts: usage.amounts.plus(claim.held),
         })
     }
 
     /// The request of a group whose claim is part of this usage.
     pub(crate) fn request(self, claim: QuotaClaim) -> QuotaRequest {
-        let more = claim.requested_nodes.saturating_sub(claim.held_nodes);
-        let usage =
-            Self { groups: self.groups.saturating_add((!claim.exists).into()), nodes: self.nodes.saturating_add(more) };
-        QuotaRequest { usage, adds_group: !claim.exists, adds_nodes: more > 0, requested_nodes: claim.requested_nodes }
+        let (held, requested) = (claim.held, claim.requested);
+        let adds_nodes = requested.nodes > held.nodes;
+        let (adds_vcpus, more_vcpus) = match (requested.vcpus, held.vcpus) {
+            (Some(requested), Some(held)) => (requested > held, Some(requested.saturating_sub(held))),
+            // Unknown is not more, as long as nothing else says so: the group only keeps what it has.
+            (None, None) => (adds_nodes, None),
+            (None, Some(_)) | (Some(_), None) => (true, None),
+        };
+        let more = QuotaAmounts {
+            nodes: requested.nodes.saturating_sub(held.nodes),
+            surge: requested.surge.saturating_sub(held.surge),
+            vcpus: more_vcpus,
+        };
+        let groups = self.groups.saturating_add((!claim.exists).into());
+        QuotaRequest {
+            before: self,
+            usage: Self { groups, amounts: self.amounts.plus(more) },
+            adds_group: !claim.exists,
+            adds_nodes,
+            adds_surge: more.surge > 0,
+            adds_vcpus,
+            has_larger_nodes: has_larger_nodes(requested, held),
+            requested,
+        }
+    }
+}
+
+/// Whether the vCPUs of each node grow, so that another instance type asks for more, and not the sizes alone.
+fn has_larger_nodes(requested: QuotaAmounts, held: QuotaAmounts) -> bool {
+    match (requested.vcpus, held.vcpus) {
+        (Some(new), Some(old)) => {
+            u128::from(new) * u128::from(held.nodes) > u128::from(old) * u128::from(requested.nodes)
+        }
+        (None, Some(_)) => true,
+        (_, None) => false,
     }
 }
 
 /// What a group asks of its namespace's quota.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct QuotaRequest {
+    /// The usage of the namespace without the request.
+    pub before: NamespaceUsage,
     /// The usage of the namespace if the request is allowed.
     pub usage: NamespaceUsage,
     /// The group is new.
     pub adds_group: bool,
     /// The group asks for more nodes than it has.
     pub adds_nodes: bool,
-    /// The nodes that the group asks for.
-    pub requested_nodes: u64,
+    /// The group asks for more nodes of a surge than it has.
+    pub adds_surge: bool,
+    /// The group asks for more vCPUs than it has, or it is not known whether it does.
+    pub adds_vcpus: bool,
+    /// Its nodes would have more vCPUs than they have.
+    pub has_larger_nodes: bool,
+    /// What the group asks for.
+    pub requested: QuotaAmounts,
+}
+
+/// What is used of a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct QuotaLevel {
+    /// What is limited: groups, nodes, surge or vcpus.
+    pub resource: &'static str,
+    /// How much the groups have; `None` when it is not known.
+    pub used: Option<u64>,
+    /// How much they may have.
+    pub limit: u64,
 }

@@ -13,12 +13,11 @@ use serde_json::{Value, json};
 
 use crate::{
     api::{
-        has_resources, held_nodes,
+        NodeDemand, has_resources, held_nodes,
         names::{self, DEFAULT_CONFIG_NAMESPACE},
-        requested_nodes,
         validate::{FieldErrorKind, find_errors},
     },
-    boundaries::{Boundaries, ConfigError, MergedSpec, NamespaceUsage, QuotaClaim, merge, yaml},
+    boundaries::{Boundaries, ConfigError, MergedSpec, NamespaceUsage, QuotaAmounts, QuotaClaim, merge, yaml},
     util::escape::escape_control,
 };
 
@@ -191,7 +190,7 @@ fn load_sources(sources: &[InputFile], namespace_excluded: bool) -> LoadResult {
         let in_namespace = of_kind("InstanceGroup").filter(|other| other.namespace() == object.namespace());
         usages
             .entry(object.namespace().to_owned())
-            .or_insert_with(|| NamespaceUsage::held(in_namespace.map(|other| held_claim(other))));
+            .or_insert_with(|| NamespaceUsage::held(in_namespace.map(|other| claim(other, &other.value["spec"]))));
     }
     for object in of_kind("InstanceGroup") {
         let is_excluded = namespaces
@@ -201,7 +200,7 @@ fn load_sources(sources: &[InputFile], namespace_excluded: bool) -> LoadResult {
         let is_excluded = is_excluded || namespace_excluded;
         let merged = merge_group(object, &boundaries, is_excluded, *usage, &mut result.diagnostics);
         let spec = merged.as_ref().map_or(&object.value["spec"], |group| &group.merged.spec);
-        let request = usage.request(QuotaClaim { requested_nodes: requested_nodes(spec), ..held_claim(object) });
+        let request = usage.request(claim(object, spec));
         if boundaries.policy.allows(object.namespace(), &request) {
             *usage = request.usage;
         }
@@ -397,11 +396,14 @@ pub(super) fn location_in_key(object: &ManifestObject, key: &str, line: Option<u
     }
 }
 
-/// What a group in a file counts for in a quota, without what it asks for.
-fn held_claim(object: &ManifestObject) -> QuotaClaim {
+/// What a group in a file counts for in a quota. Files do not say how many vCPUs an instance type has, so those are not
+/// checked.
+fn claim(object: &ManifestObject, spec: &Value) -> QuotaClaim {
     let status = serde_json::from_value(object.value["status"].clone()).unwrap_or_default();
-    let held_nodes = held_nodes(&status, &object.value["spec"]);
-    QuotaClaim { exists: has_resources(&status), held_nodes, requested_nodes: 0 }
+    let (demand, nodes) = (NodeDemand::of(spec), held_nodes(&status, &object.value["spec"]));
+    let vcpus = |_: &str| Some(0);
+    let held = QuotaAmounts { vcpus: Some(0), ..QuotaAmounts::held(&status, nodes, &demand, &vcpus) };
+    QuotaClaim { exists: has_resources(&status), held, requested: QuotaAmounts::requested(&demand, &vcpus) }
 }
 
 fn merge_group(
@@ -436,8 +438,8 @@ fn merge_group(
             problems.push(object.diagnostic(&finding.path, format!("{id}: {finding}"), false));
         }
     }
-    let claim = QuotaClaim { requested_nodes: requested_nodes(&merged.spec), ..held_claim(object) };
-    let violations = boundaries.policy.check(&merged, object.namespace(), &usage.request(claim));
+    let request = usage.request(claim(object, &merged.spec));
+    let violations = boundaries.policy.check(&merged, object.namespace(), &request);
     problems.extend(
         violations.iter().map(|violation| object.diagnostic(&violation.path, format!("{id}: {violation}"), false)),
     );

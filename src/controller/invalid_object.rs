@@ -37,7 +37,7 @@ async fn stop_invalid_rotation(stored: &GroupObject, ctx: &Context) -> Result<Ac
     };
     let metadata = invalid.metadata.clone();
     let group = InstanceGroup { metadata, spec: InstanceGroupSpec::default(), status: Some(status.clone()) };
-    let (id, context) = (group_id(&group), ctx.stores.group_context(&group, planner));
+    let (id, context) = (group_id(&group), ctx.stores.group_context(&group, planner).await);
     let observer = planner.observer(&context, requeue::max_cache_age(planner.settings.timing.poll_interval), now);
     let rejected = blocked_plan(&id, Reason::InvalidSpec, report::INVALID_OBJECT.to_owned());
     let plan = planner.stop_rotation(&id, &status, &context, &observer, rejected).await;

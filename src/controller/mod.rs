@@ -34,12 +34,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use kube::ResourceExt;
 use kube::runtime::controller::Action;
 use serde_json::json;
 
 pub(crate) use crate::api::GroupObject;
 use crate::api::{InstanceGroup, group_id, rfc3339};
-use crate::controller::planner::{ObserveError, Planning};
+use crate::controller::planner::{GroupContext, ObserveError, Planning};
 use crate::controller::report::report;
 use crate::plan::PlannedStep;
 use apply_plan::{apply_plan, hold_back_repetitions, record_writes};
@@ -110,6 +111,17 @@ async fn reconcile_group(stored: &GroupObject, ctx: &Arc<Context>) -> Result<Act
     Ok(requeue::next_action(&key, &applied, report.outcome.as_ref(), ctx))
 }
 
+/// Records what the groups of the namespace use of its quota.
+fn record_quota(group: &InstanceGroup, context: &GroupContext, ctx: &Context) {
+    let namespace = group.namespace().unwrap_or_default();
+    let policy = context.active_boundaries.boundaries.as_ref().map(|boundaries| &boundaries.policy);
+    let levels = policy.zip(context.quota_request).map(|(policy, request)| {
+        let usage = if policy.allows(&namespace, &request) { request.usage } else { request.before };
+        policy.quota_levels(&namespace, &usage)
+    });
+    ctx.metrics.set_quota(&namespace, &levels.unwrap_or_default());
+}
+
 /// Plans a group. If the plan disrupts nodes, it is made again from fresh reads before it is used.
 async fn plan_with_fresh_reads(
     group: &InstanceGroup,
@@ -119,7 +131,8 @@ async fn plan_with_fresh_reads(
     now: Timestamp,
 ) -> Result<Planning, Error> {
     let planner = &ctx.planner;
-    let context = ctx.stores.group_context(group, planner);
+    let context = ctx.stores.group_context(group, planner).await;
+    record_quota(group, &context, ctx);
     let fresh = requeue::max_cache_age(planner.settings.timing.poll_interval);
     let needs_fresh_reads = planner.process_state.is_progressing(key) || requeue::needs_fresh_reads(group);
     let max_age = if is_asked {

@@ -1,32 +1,31 @@
-//! The nodes that a quota has allowed in this process, which the status of a group may not record yet.
+//! What a quota has allowed in this process, which the status of a group may not record yet.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-use crate::boundaries::{QuotaClaim, QuotaRequest};
+use crate::boundaries::{QuotaAmounts, QuotaClaim, QuotaRequest};
 
-/// The allowed nodes, by the `namespace/name` of the group.
+/// What is allowed, by the `namespace/name` of the group.
 #[derive(Default)]
-pub(crate) struct QuotaGrants(Mutex<HashMap<String, u64>>);
+pub(crate) struct QuotaGrants(Mutex<Granted>);
+
+/// What is allowed to each group.
+pub(crate) type Granted = HashMap<String, QuotaAmounts>;
 
 impl QuotaGrants {
     /// Decides a request of the group `key`, and remembers it if `decide` allows it. Decisions are made one after the
     /// other: of two groups that are reconciled at the same time, the second sees what the first was allowed.
-    pub(crate) fn decide(
-        &self,
-        key: &str,
-        decide: impl FnOnce(&HashMap<String, u64>) -> (QuotaRequest, bool),
-    ) -> QuotaRequest {
+    pub(crate) fn decide(&self, key: &str, decide: impl FnOnce(&Granted) -> (QuotaRequest, bool)) -> QuotaRequest {
         let mut granted = self.0.lock().expect("lock is not poisoned");
         let (request, is_allowed) = decide(&granted);
         if is_allowed {
-            granted.insert(key.to_owned(), request.requested_nodes);
+            granted.insert(key.to_owned(), request.requested);
         }
         request
     }
 
     /// A request as `decide` would decide it now. Nothing is remembered.
-    pub(crate) fn forecast(&self, decide: impl FnOnce(&HashMap<String, u64>) -> (QuotaRequest, bool)) -> QuotaRequest {
+    pub(crate) fn forecast(&self, decide: impl FnOnce(&Granted) -> (QuotaRequest, bool)) -> QuotaRequest {
         decide(&self.0.lock().expect("lock is not poisoned")).0
     }
 
@@ -37,9 +36,9 @@ impl QuotaGrants {
 }
 
 /// A claim with what this process has allowed to the group since.
-pub(crate) fn with_grant(claim: QuotaClaim, granted: Option<&u64>) -> QuotaClaim {
+pub(crate) fn with_grant(claim: QuotaClaim, granted: Option<&QuotaAmounts>) -> QuotaClaim {
     match granted {
-        Some(nodes) => QuotaClaim { exists: true, held_nodes: claim.held_nodes.max(*nodes), ..claim },
+        Some(granted) => QuotaClaim { exists: true, held: claim.held.max(*granted), ..claim },
         None => claim,
     }
 }
@@ -52,6 +51,10 @@ mod tests {
     use super::*;
     use crate::boundaries::NamespaceUsage;
 
+    fn nodes(nodes: u64) -> QuotaAmounts {
+        QuotaAmounts { nodes, ..QuotaAmounts::default() }
+    }
+
     /// Each of two new groups fits into the quota alone. Neither status records anything yet, and none is older.
     #[test]
     fn of_two_groups_at_the_same_moment_one_fits() {
@@ -62,12 +65,12 @@ mod tests {
                 thread::spawn(move || {
                     start.wait();
                     let request = grants.decide(own, |granted| {
-                        let claim = QuotaClaim { requested_nodes: 6, ..QuotaClaim::default() };
+                        let claim = QuotaClaim { requested: nodes(6), ..QuotaClaim::default() };
                         let held = [other, own].map(|key| with_grant(QuotaClaim::default(), granted.get(key)));
                         let request = NamespaceUsage::held(held.into_iter()).request(claim);
-                        (request, request.usage.nodes <= 10)
+                        (request, request.usage.amounts.nodes <= 10)
                     });
-                    request.usage.nodes <= 10
+                    request.usage.amounts.nodes <= 10
                 })
             };
             let both = [create("team/a", "team/b"), create("team/b", "team/a")];
@@ -79,10 +82,10 @@ mod tests {
     #[test]
     fn deleted_group_holds_nothing() {
         let grants = QuotaGrants::default();
-        let request = |nodes| QuotaRequest { requested_nodes: nodes, ..QuotaRequest::default() };
+        let request = |count| QuotaRequest { requested: nodes(count), ..QuotaRequest::default() };
         grants.decide("team/a", |_| (request(3), true));
         grants.decide("team/b", |granted| {
-            assert_eq!(granted.get("team/a"), Some(&3));
+            assert_eq!(granted.get("team/a"), Some(&nodes(3)));
             (request(9), false)
         });
         grants.forget("team/a");

@@ -1,6 +1,6 @@
 //! The caches that the watches fill, shared by all reconciles.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
@@ -13,13 +13,13 @@ use serde_json::json;
 use crate::api::GroupObject;
 use crate::api::InstanceGroup;
 use crate::api::names::annotation;
-use crate::api::{has_resources, held_nodes};
+use crate::api::{NodeDemand, has_resources, held_nodes};
 use crate::auth::aws_auth::MapRoles;
 use crate::boundaries::active::BoundariesCell;
-use crate::boundaries::{NamespaceUsage, QuotaClaim, QuotaRequest};
+use crate::boundaries::{NamespaceUsage, QuotaAmounts, QuotaClaim, QuotaRequest};
 use crate::controller::planner::{GroupContext, Planner};
 use crate::controller::queue::QueuedGroups;
-use crate::controller::quota_grants::{QuotaGrants, with_grant};
+use crate::controller::quota_grants::{Granted, QuotaGrants, with_grant};
 use crate::index::groups::GroupIndex;
 use crate::index::rollout::RolloutState;
 use crate::index::spot::Recommendations;
@@ -37,13 +37,23 @@ fn key(stored: &GroupObject) -> String {
     format!("{}/{}", stored.namespace().unwrap_or_default(), stored.name_any())
 }
 
-/// What a group counts for in a quota, without what it asks for.
-fn held_claim(stored: &GroupObject) -> QuotaClaim {
-    let (status, held_nodes) = match &stored.0 {
+/// What a group asks for, as far as it can be read.
+fn demand(stored: &GroupObject, planner: &Planner, context: &GroupContext) -> Arc<NodeDemand> {
+    match &stored.0 {
+        Ok(group) => planner.demand(group, context),
+        Err(invalid) => Arc::new(invalid.demand.clone()),
+    }
+}
+
+/// What a group counts for in a quota.
+fn quota_claim(stored: &GroupObject, demand: &NodeDemand, vcpus: &dyn Fn(&str) -> Option<u64>) -> QuotaClaim {
+    let (status, nodes) = match &stored.0 {
         Ok(group) => (group.status.as_ref(), group.status.as_ref().map_or(0, |s| held_nodes(s, &json!(group.spec)))),
         Err(invalid) => (invalid.status.as_ref(), invalid.held_nodes),
     };
-    QuotaClaim { exists: status.is_some_and(has_resources), held_nodes, requested_nodes: 0 }
+    let held = status.map(|status| QuotaAmounts::held(status, nodes, demand, vcpus)).unwrap_or_default();
+    let exists = status.is_some_and(has_resources);
+    QuotaClaim { exists, held, requested: QuotaAmounts::requested(demand, vcpus) }
 }
 
 /// Whether a quota of the context's boundaries limits the group's namespace.
@@ -129,9 +139,10 @@ impl Stores {
 
     /// The cached state that the plan of one group depends on, with the revision of the boundaries that the group has. What
     /// a quota allows the group is remembered.
-    pub(crate) fn group_context(&self, group: &InstanceGroup, planner: &Planner) -> GroupContext {
+    pub(crate) async fn group_context(&self, group: &InstanceGroup, planner: &Planner) -> GroupContext {
         let mut context = self.cached_context(group);
         self.apply_rollout(group, planner, &mut context);
+        self.learn_types(group, planner, &context).await;
         let key = key(&GroupObject(Ok(group.clone())));
         context.quota_request = has_quota(group, &context)
             .then(|| self.quota_grants.decide(&key, |granted| self.quota_request(group, planner, &context, granted)));
@@ -139,7 +150,7 @@ impl Stores {
     }
 
     /// The same with another content of the boundaries, to find out what it would mean. Nothing is remembered as allowed.
-    pub(crate) fn group_context_with(
+    pub(crate) async fn group_context_with(
         &self,
         group: &InstanceGroup,
         planner: &Planner,
@@ -147,9 +158,32 @@ impl Stores {
     ) -> GroupContext {
         let (active_boundaries, images) = (content.active.clone(), Some(content.images.clone()));
         let mut context = GroupContext { active_boundaries, images, ..self.cached_context(group) };
+        self.learn_types(group, planner, &context).await;
         context.quota_request = has_quota(group, &context)
             .then(|| self.quota_grants.forecast(|granted| self.quota_request(group, planner, &context, granted)));
         context
+    }
+
+    /// Reads the instance types of a namespace whose vCPUs a quota limits, if they were not read before.
+    async fn learn_types(&self, group: &InstanceGroup, planner: &Planner, context: &GroupContext) {
+        let namespace = group.namespace().unwrap_or_default();
+        let boundaries = context.active_boundaries.boundaries.as_ref();
+        if !boundaries.is_some_and(|found| found.policy.limits_vcpus(&namespace)) {
+            return;
+        }
+        let own = Arc::new(GroupObject(Ok(group.clone())));
+        let demands = self.others(group).into_iter().chain([own]).map(|stored| demand(&stored, planner, context));
+        let types: BTreeSet<String> = demands.flat_map(|demand| demand.types.clone()).map(|(name, _)| name).collect();
+        planner.learn_types(types.into_iter().filter(|name| planner.vcpus(name).is_none())).await;
+    }
+
+    /// The other groups of a group's namespace.
+    fn others(&self, group: &InstanceGroup) -> Vec<Arc<GroupObject>> {
+        let namespace = group.namespace().unwrap_or_default();
+        let keys = self.group_index.in_namespace(&namespace);
+        let names = keys.iter().map(|key| key.rsplit('/').next().unwrap_or_default());
+        let others = names.filter(|name| *name != group.name_any());
+        others.filter_map(|name| self.groups.get(&ObjectRef::new(name).within(&namespace))).collect()
     }
 
     /// Everything but what depends on the group's revision.
@@ -178,7 +212,7 @@ impl Stores {
         group: &InstanceGroup,
         planner: &Planner,
         context: &GroupContext,
-        granted: &HashMap<String, u64>,
+        granted: &Granted,
     ) -> (QuotaRequest, bool) {
         let namespace = group.namespace().unwrap_or_default();
         let allows = |request: &QuotaRequest| {
@@ -187,27 +221,21 @@ impl Stores {
         };
         let own = GroupObject(Ok(group.clone()));
         // Read here: a group that was decided on meanwhile must be among them.
-        let keys = self.group_index.in_namespace(&namespace);
-        let names = keys.iter().map(|key| key.rsplit('/').next().unwrap_or_default());
-        let others = names.filter(|name| *name != group.name_any());
-        let others: Vec<_> =
-            others.filter_map(|name| self.groups.get(&ObjectRef::new(name).within(&namespace))).collect();
-        let claim = |stored: &GroupObject| with_grant(held_claim(stored), granted.get(&key(stored)));
+        let others = self.others(group);
+        let claim = |stored: &GroupObject| {
+            let claim = quota_claim(stored, &demand(stored, planner, context), &|name| planner.vcpus(name));
+            with_grant(claim, granted.get(&key(stored)))
+        };
         let mut usage = NamespaceUsage::held(others.iter().map(|other| claim(other)).chain([claim(&own)]));
         let mut older: Vec<_> = others.iter().filter(|other| created_before(other.as_ref(), group)).collect();
         older.sort_by_key(|other| (other.creation_timestamp(), other.name_any()));
         for other in older {
-            let requested_nodes = match &other.0 {
-                Ok(other) => planner.requested_nodes(other, context),
-                Err(invalid) => invalid.requested_nodes,
-            };
-            let request = usage.request(QuotaClaim { requested_nodes, ..claim(other) });
+            let request = usage.request(claim(other));
             if allows(&request) {
                 usage = request.usage;
             }
         }
-        let requested_nodes = planner.requested_nodes(group, context);
-        let request = usage.request(QuotaClaim { requested_nodes, ..claim(&own) });
+        let request = usage.request(claim(&own));
         let is_allowed = allows(&request);
         (request, is_allowed)
     }
@@ -360,8 +388,8 @@ mod tests {
                 "metadata": {"name": "a", "namespace": "team"}, "spec": spec, "status": status,
             });
             let stored: GroupObject = serde_json::from_value(object).unwrap();
-            let claim = held_claim(&stored);
-            (stored.0.is_ok(), claim.exists, claim.held_nodes)
+            let claim = quota_claim(&stored, &NodeDemand::default(), &|_| None);
+            (stored.0.is_ok(), claim.exists, claim.held.nodes)
         };
         let status = json!({"currentMax": 7, "nodes": {"desired": 5}});
         assert_eq!(claim(json!({"eks": {"maxSize": 9}}), status.clone()), (true, true, 7));

@@ -3,7 +3,7 @@
 //! `status.joining`, on the Node, and in the VolumeAttachments.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -15,6 +15,7 @@ use super::drain_clocks::DrainClocks;
 use super::holds::{Answer, Holds, Permission};
 use super::refusals::{PassResult, Refusals};
 use super::write_memory::WriteMemory;
+use crate::api::NodeDemand;
 use crate::index::image_aliases::ImageAliases;
 use crate::plan::{Refusal, Write};
 
@@ -81,8 +82,8 @@ struct GroupState {
     refusals: Refusals,
     /// Instances that leave the group.
     departures: Departures,
-    /// The nodes that the merged spec asks for, and a digest of what was merged.
-    requested_nodes: Option<(u64, u64)>,
+    /// What the merged spec asks for, and a digest of what was merged.
+    demand: Option<(u64, Arc<NodeDemand>)>,
 }
 
 /// Starts or ends a clock; returns for how long it has run.
@@ -313,15 +314,15 @@ impl ProcessState {
         self.group(group, |g| g.refusals.lasting(generation, now))
     }
 
-    /// The nodes that a group asks for; `merge` is only called when `inputs`, the digest of what is merged, is new.
-    pub(crate) fn requested_nodes(&self, group: &str, inputs: u64, merge: impl FnOnce() -> u64) -> u64 {
-        let known = self.group(group, |g| g.requested_nodes);
-        if let Some((_, nodes)) = known.filter(|(known, _)| *known == inputs) {
-            return nodes;
+    /// What a group asks for; `merge` is only called when `inputs`, the digest of what is merged, is new.
+    pub(crate) fn demand(&self, group: &str, inputs: u64, merge: impl FnOnce() -> NodeDemand) -> Arc<NodeDemand> {
+        let known = self.group(group, |g| g.demand.clone());
+        if let Some((_, demand)) = known.filter(|(known, _)| *known == inputs) {
+            return demand;
         }
-        let nodes = merge();
-        self.group(group, |g| g.requested_nodes = Some((inputs, nodes)));
-        nodes
+        let demand = Arc::new(merge());
+        self.group(group, |g| g.demand = Some((inputs, demand.clone())));
+        demand
     }
 
     /// The writes that belong to no group, to find those without effect.
@@ -379,10 +380,11 @@ mod tests {
     fn group_is_merged_again_only_after_a_change() {
         let (process_state, merges) = (ProcessState::default(), std::cell::Cell::new(0));
         let ask = |group: &str, inputs: u64| {
-            process_state.requested_nodes(group, inputs, || {
+            let merge = || {
                 merges.set(merges.get() + 1);
-                inputs * 10
-            })
+                NodeDemand { nodes: inputs * 10, ..NodeDemand::default() }
+            };
+            process_state.demand(group, inputs, merge).nodes
         };
         assert_eq!([ask("team/web", 1), ask("team/web", 1), ask("team/api", 2), ask("team/web", 3)], [10, 10, 20, 30]);
         assert_eq!(merges.get(), 3);

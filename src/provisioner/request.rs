@@ -70,8 +70,16 @@ impl<'a> PlanRequest<'a> {
     ) -> Result<BrokenFields, Vec<SpecError>> {
         let is_new = |error: &SpecError| self.errors.iter().all(|known| known.path != error.path);
         let errors = self.errors.iter().cloned().chain(parsed.into_iter().filter(is_new)).collect();
-        let mut broken = BrokenFields::classify(errors, self.sources, parts)?;
-        broken.extend(&[Part::Growth], self.exceeded_quotas.iter().cloned());
+        let mut broken = BrokenFields::classify(errors, self.sources, &parts)?;
+        for error in &self.exceeded_quotas {
+            // Another instance type asks for more than the group has: it keeps the present one as well.
+            let kept: &'static [Part] = match parts(&error.path) {
+                Some([Part::Launch]) => &[Part::Growth, Part::Launch],
+                Some([Part::Immutable]) => &[Part::Growth, Part::Immutable],
+                Some(_) | None => &[Part::Growth],
+            };
+            broken.push(kept, error.clone());
+        }
         Ok(broken)
     }
 

@@ -1,5 +1,8 @@
 """Tenants side by side: names that collide, values that are refused, namespaces that are excluded."""
 
+import pytest
+import yaml
+
 from e2e.harness import OWNERSHIP, PREFIX, tags_of
 
 
@@ -91,3 +94,27 @@ def test_an_overridden_tenant_value_is_reported(tenant):
     assert node["metadata"]["labels"][PREFIX + "image"] == tenant.cloud["amis"]["amazonlinux2023"][0]
     group.patch_spec(image=None)
     group.wait(lambda g: g.has_condition("BoundariesApplied", reason="Applied"), what="BoundariesApplied without a refusal")
+
+
+@pytest.mark.private
+def test_a_quota_of_vcpus_rejects_a_larger_type_and_a_surge(own_cloud, start_controller, make_tenant):
+    """Ten nodes may be ten of the largest: AWS's quota is in vCPUs, and one tenant must not use that of all others up."""
+    cloud = own_cloud()
+    quotas = {"quotas": {"*": {"maxVcpus": 8, "maxSurge": 1}}}
+    cloud.edit_config_map(lambda data: data.update(policy=yaml.safe_dump(quotas)))
+    controller = start_controller(cloud, "--resync-period", "10s")
+    tenant = make_tenant(cloud=cloud, controller=controller)
+    group = tenant.group(size=(1, 2), instanceType="m5.large").wait_ready(nodes=1)
+    group.wait(lambda g: g.status().get("quotaVcpus") == 4, what="what the quota allowed")
+    used = f'instance_manager_quota{{kind="used",namespace="{tenant.namespace}",resource="vcpus"}} 4'
+    assert used in controller.metrics() and used.replace("used", "limit").replace("} 4", "} 8") in controller.metrics()
+    mark = cloud.log_position()
+    group.patch_spec(instanceType="m5.4xlarge")
+    rejected = group.wait_condition("FieldsRejected", reason="PolicyViolation")
+    assert "spec.eks.configuration.instanceType: 32 vCPUs is more than policy.quotas[*] leaves" in rejected["message"], rejected
+    group.patch({"spec": {"strategy": {"rollingUpdate": {"maxSurge": 2}}, "eks": {"configuration": {"instanceType": "m5.large"}}}})
+    group.wait(lambda g: "maxSurge" in (g.has_condition("FieldsRejected") or {}).get("message", ""), what="the rejected surge")
+    assert group.writes(mark) == [] and group.status()["quotaVcpus"] == 4
+    group.patch({"spec": {"strategy": {"rollingUpdate": {"maxSurge": 0}}, "eks": {"configuration": {"instanceType": "m5.xlarge"}}}})
+    group.wait(lambda g: g.status().get("quotaVcpus") == 8 and g.state() == "Ready", what="the type that fits")
+    assert any(write["operation"] == "CreateLaunchTemplateVersion" for write in group.writes(mark))

@@ -99,6 +99,11 @@ impl Inventory {
         }
     }
 
+    /// An instance type that was read before.
+    pub(crate) fn known_instance_type(&self, name: &str) -> Option<InstanceType> {
+        self.instance_types.cached(name)
+    }
+
     /// If a type is not cached, adds `others` to the call that will read it. Other groups are expected to read them
     /// soon.
     pub(crate) fn prefetch_types(&self, name: &str, others: impl FnOnce() -> Vec<String>) {

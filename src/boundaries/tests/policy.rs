@@ -33,8 +33,8 @@ fn unrestricted_choices_are_warnings() {
 /// The request of a new group for this many nodes, beside so many older groups without nodes.
 fn request(older: usize, nodes: u64) -> QuotaRequest {
     let exists = QuotaClaim { exists: true, ..QuotaClaim::default() };
-    NamespaceUsage::held(std::iter::repeat_n(exists, older))
-        .request(QuotaClaim { requested_nodes: nodes, ..QuotaClaim::default() })
+    let requested = QuotaAmounts { nodes, ..QuotaAmounts::default() };
+    NamespaceUsage::held(std::iter::repeat_n(exists, older)).request(QuotaClaim { requested, ..QuotaClaim::default() })
 }
 
 fn violations_for(policy: &str, configuration: Value) -> Vec<String> {

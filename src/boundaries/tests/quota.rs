@@ -1,22 +1,31 @@
 //! Quotas: which request of which group is refused.
 
 use super::*;
+use crate::api::NodeDemand;
 
 fn policy(text: &str) -> Policy {
     parse(&[("policy", text)]).policy
+}
+
+fn nodes(nodes: u64) -> QuotaAmounts {
+    QuotaAmounts { nodes, ..QuotaAmounts::default() }
 }
 
 /// Which of these groups a quota refuses, in the order of their creation: (exists, has, asks).
 fn refused(policy: &Policy, groups: &[(bool, u64, u64)]) -> Vec<usize> {
     let claim = |(exists, held, requested): &(bool, u64, u64)| QuotaClaim {
         exists: *exists,
-        held_nodes: *held,
-        requested_nodes: *requested,
+        held: nodes(*held),
+        requested: nodes(*requested),
     };
-    let mut usage = NamespaceUsage::held(groups.iter().map(claim));
+    refused_claims(policy, &groups.iter().map(claim).collect::<Vec<_>>())
+}
+
+fn refused_claims(policy: &Policy, claims: &[QuotaClaim]) -> Vec<usize> {
+    let mut usage = NamespaceUsage::held(claims.iter().copied());
     let mut refused = vec![];
-    for (index, group) in groups.iter().enumerate() {
-        let request = usage.request(claim(group));
+    for (index, claim) in claims.iter().enumerate() {
+        let request = usage.request(*claim);
         match policy.allows("team", &request) {
             true => usage = request.usage,
             false => refused.push(index),
@@ -45,6 +54,102 @@ fn only_the_request_that_newly_exceeds_is_refused() {
         assert_eq!(refused(&ten, &groups), expected, "{why}");
         assert_eq!(refused(&policy("quotas: {other: {maxNodes: 0}}"), &groups), none);
     }
+}
+
+/// What one group has and asks for: nodes, nodes of a surge, and vCPUs.
+fn claim(exists: bool, held: (u64, u64, Option<u64>), requested: (u64, u64, Option<u64>)) -> QuotaClaim {
+    let amounts = |(nodes, surge, vcpus)| QuotaAmounts { nodes, surge, vcpus };
+    QuotaClaim { exists, held: amounts(held), requested: amounts(requested) }
+}
+
+/// AWS's own quotas count vCPUs, and a tenant who may have ten nodes could have ten of the largest.
+#[test]
+fn vcpus_and_surges_are_limited_by_the_same_rules() {
+    let none: [usize; 0] = [];
+    let limits = policy("quotas: {te*: {maxVcpus: 64, maxSurge: 3}}");
+    for (groups, expected, why) in [
+        (vec![claim(false, (0, 0, Some(0)), (8, 0, Some(64)))], vec![], "within the limit"),
+        (vec![claim(false, (0, 0, Some(0)), (9, 0, Some(72)))], vec![0], "too many vCPUs"),
+        (vec![claim(true, (4, 0, Some(8)), (4, 0, Some(384)))], vec![0], "a larger instance type, and no more nodes"),
+        (vec![claim(true, (4, 0, Some(384)), (4, 0, Some(384)))], vec![], "over the limit: it keeps what it has"),
+        (vec![claim(true, (4, 0, Some(384)), (4, 0, Some(192)))], vec![], "over the limit: it may shrink"),
+        (vec![claim(false, (0, 0, Some(0)), (1, 0, None))], vec![0], "unknown is not zero"),
+        (vec![claim(true, (4, 0, Some(8)), (4, 0, None))], vec![0], "another type, which nobody knows"),
+        (vec![claim(true, (4, 0, None), (4, 0, None))], vec![], "what is not known to grow is kept"),
+        (vec![claim(true, (4, 0, None), (5, 0, None))], vec![0], "more nodes of an unknown size"),
+        (
+            vec![claim(true, (1, 0, None), (1, 0, None)), claim(true, (1, 0, Some(2)), (2, 0, Some(4)))],
+            vec![1],
+            "beside a group of unknown size, nobody knows whether more fits",
+        ),
+        (
+            vec![claim(true, (1, 0, None), (1, 0, None)), claim(true, (2, 0, Some(4)), (1, 0, Some(2)))],
+            vec![],
+            "beside it, a group may shrink",
+        ),
+        (vec![claim(false, (0, 0, Some(0)), (9, 4, Some(18)))], vec![0], "too large a surge"),
+        (
+            vec![claim(true, (5, 2, Some(8)), (5, 2, Some(8))), claim(true, (3, 0, Some(6)), (5, 2, Some(10)))],
+            vec![1],
+            "the younger group asks for a surge",
+        ),
+        (vec![claim(true, (9, 5, Some(18)), (8, 4, Some(16)))], vec![], "over the limit: a smaller surge"),
+        (vec![claim(true, (u64::MAX, 0, Some(u64::MAX)), (u64::MAX, 0, Some(u64::MAX)))], vec![], "sums saturate"),
+    ] {
+        assert_eq!(refused_claims(&limits, &groups), expected, "{why}");
+        assert_eq!(refused_claims(&policy("quotas: {other: {maxVcpus: 0}}"), &groups), none);
+    }
+}
+
+/// A tenant must see which of its fields is the cause.
+#[test]
+fn exceeded_limit_names_the_field_that_asks_for_more() {
+    let limits = policy("quotas: {team: {maxVcpus: 64, maxSurge: 3}}");
+    let found = |claim: QuotaClaim, spec: Value| {
+        let request = NamespaceUsage::held([claim].into_iter()).request(claim);
+        limits.exceeded_quotas(&spec, "team", &request).iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let larger = claim(true, (4, 0, Some(8)), (4, 0, Some(384)));
+    assert_eq!(
+        found(larger, json!({"provisioner": "eks-managed"})),
+        [
+            "spec.eks-managed.configuration.instanceType: 384 vCPUs is more than policy.quotas[team] leaves: team may have 64 vCPUs, and its other groups have 0; use 320 fewer, with smaller sizes or instance types (each node counts as the largest listed type), or ask your cluster admin for a higher quota"
+        ]
+    );
+    let more = found(claim(true, (4, 0, Some(8)), (50, 0, Some(100))), json!({}));
+    assert!(more.len() == 1 && more[0].starts_with("spec.eks.maxSize: 100 vCPUs"), "{more:?}");
+    let unknown = found(claim(true, (4, 0, Some(8)), (4, 0, None)), json!({}));
+    assert!(unknown[0].contains("instanceType: an unknown number of vCPUs cannot be compared"), "{unknown:?}");
+    let surge = found(claim(true, (4, 0, Some(8)), (9, 5, Some(18))), json!({}));
+    assert!(surge[0].starts_with("spec.strategy.rollingUpdate.maxSurge: 5 nodes of a surge"), "{surge:?}");
+}
+
+#[test]
+fn group_holds_what_its_quota_allowed_last() {
+    let of_type = |name: &str| (name == "m5.large").then_some(2);
+    let demand = |nodes, surge| NodeDemand { nodes, surge, types: vec![("m5.large".into(), 1)] };
+    let held = |status: Value, nodes: u64, demand: &NodeDemand| {
+        let status = serde_json::from_value(status).expect("a status");
+        let QuotaAmounts { surge, vcpus, .. } = QuotaAmounts::held(&status, nodes, demand, &of_type);
+        (surge, vcpus)
+    };
+    assert_eq!(held(json!({}), 0, &demand(5, 2)), (0, Some(0)), "a new group");
+    assert_eq!(held(json!({"currentMax": 4}), 4, &demand(5, 2)), (2, Some(8)), "a status older than the limits");
+    let recorded = json!({"currentMax": 4, "quotaNodes": 4, "quotaSurge": 1, "quotaVcpus": 64});
+    assert_eq!(held(recorded.clone(), 4, &demand(4, 2)), (1, Some(64)));
+    assert_eq!(held(recorded, 6, &demand(4, 2)), (1, Some(96)), "nodes that leave count while they are there");
+    let unknown = NodeDemand { types: vec![("x9.huge".into(), 1)], ..demand(4, 0) };
+    assert_eq!(held(json!({"currentMax": 4}), 4, &unknown), (0, None));
+}
+
+#[test]
+fn levels_show_the_smallest_limit_of_each_resource() {
+    let limits = policy("quotas: {te*: {maxNodes: 10, maxVcpus: 64}, team: {maxNodes: 7}}");
+    let usage = NamespaceUsage::held([claim(true, (3, 0, None), (3, 0, None))].into_iter());
+    let levels = limits.quota_levels("team", &usage);
+    let found: Vec<_> = levels.iter().map(|level| (level.resource, level.used, level.limit)).collect();
+    assert_eq!(found, [("nodes", Some(3), 7), ("vcpus", None, 64)]);
+    assert_eq!(limits.quota_levels("other", &usage), []);
 }
 
 proptest::proptest! {

@@ -225,8 +225,8 @@ impl ClusterSnapshot {
             Choice::Use { .. } => None,
         });
         let context = match taken {
-            Some(content) => stores.group_context_with(group, &self.planner, content),
-            None => stores.group_context(group, &self.planner),
+            Some(content) => stores.group_context_with(group, &self.planner, content).await,
+            None => stores.group_context(group, &self.planner).await,
         };
         let mut planning = self.planner.plan(group, &context, MAX_CACHE_AGE, now).await?;
         // The first plan found a name conflict. Plan again with hashed names, as the controller does in its next reconcile.

@@ -1,13 +1,14 @@
 //! What a merged spec must satisfy before it is planned: the schema, the admin's policy, and what the group already has.
 
 use kube::ResourceExt;
+use serde_json::{Value, json};
 
 use super::merged::GroupContext;
 use crate::api::annotations::is_true_word;
 use crate::api::names::annotation;
 use crate::api::spec_error::SpecError;
 use crate::api::{self, InstanceGroup, InstanceGroupSpec, InstanceGroupStatus, ProvisionerKind};
-use crate::boundaries::{MergedAnnotations, MergedSpec, PolicyViolation};
+use crate::boundaries::{MergedAnnotations, MergedSpec, Policy, PolicyViolation, QuotaAmounts, QuotaRequest};
 use crate::controller::recorded_cluster;
 use crate::plan::Reason;
 use crate::provisioner::{GroupId, Provisioner, dispatch};
@@ -90,6 +91,28 @@ pub(super) fn policy_errors(id: &GroupId, merged: &MergedSpec, context: &GroupCo
             .map(problem)
             .collect(),
     }
+}
+
+/// What the status records of an allowed request: the nodes, and what else a quota of the namespace limits.
+pub(super) fn quota_record(
+    id: &GroupId,
+    request: &QuotaRequest,
+    status: &InstanceGroupStatus,
+    context: &GroupContext,
+) -> Vec<(String, Value)> {
+    let policy = context.active_boundaries.boundaries.as_ref().map(|boundaries| &boundaries.policy);
+    let limits = |limits: fn(&Policy, &str) -> bool| policy.is_some_and(|policy| limits(policy, &id.namespace));
+    let QuotaAmounts { nodes, surge, vcpus } = request.requested;
+    let surge = Some(surge).filter(|_| limits(Policy::limits_surge));
+    let vcpus = vcpus.filter(|_| limits(Policy::limits_vcpus));
+    let records = [
+        ("quotaNodes", Some(nodes), false),
+        ("quotaSurge", surge, status.quota_surge.is_some()),
+        ("quotaVcpus", vcpus, status.quota_vcpus.is_some()),
+    ];
+    // A record of a limit that is gone would count if it came back.
+    let written = records.into_iter().filter(|(_, value, is_recorded)| value.is_some() || *is_recorded);
+    written.map(|(field, value, _)| (field.to_owned(), json!(value))).collect()
 }
 
 /// Who wrote the template of the strategy `crd`.

@@ -9,20 +9,20 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::ResourceExt;
-use serde_json::json;
+use serde_json::{Value, json};
 
 pub(crate) use self::checks::kind_of;
 use self::checks::{
     PolicyErrors, cluster_changed, decode, deletion_protection, policy_errors, provisioner_changed, provisioner_kind,
-    recorded_provisioner, template_author,
+    quota_record, recorded_provisioner, template_author,
 };
 pub(crate) use self::merged::{GroupContext, merge_spec};
 use self::merged::{annotations_ignored, boundaries_unavailable, drain_foreseen, fingerprint, rollout_pending};
 use crate::api::names::fail_reason;
 use crate::api::spec_error::{self, SpecError, join_messages};
-use crate::api::{self, InstanceGroup, ProvisionerKind};
+use crate::api::{self, InstanceGroup, NodeDemand, ProvisionerKind};
 use crate::aws::inventory::Inventory;
-use crate::boundaries::{MergedSpec, QuotaRequest};
+use crate::boundaries::MergedSpec;
 use crate::controller::recorded_cluster;
 use crate::controller::report::BoundariesSummary;
 use crate::index::denials::DeniedCall;
@@ -66,12 +66,10 @@ pub(crate) struct Planning {
 }
 
 impl Planning {
-    /// The plan of a group that goes on. It counts as failed while fields of the spec cannot be used. `allowed` is what the
-    /// quota of the namespace allows; `None` without a quota, or when it rejects the request.
-    fn planned(mut plan: Plan, snapshot: Box<dyn PlanSnapshot>, allowed: Option<QuotaRequest>) -> Self {
-        if let Some(request) = allowed {
-            plan.status_update.fields.insert("quotaNodes".to_owned(), json!(request.requested_nodes));
-        }
+    /// The plan of a group that goes on. It counts as failed while fields of the spec cannot be used. `allowed` records what
+    /// the quota of the namespace allows; it is empty without a quota, or when it rejects the request.
+    fn planned(mut plan: Plan, snapshot: Box<dyn PlanSnapshot>, allowed: Vec<(String, Value)>) -> Self {
+        plan.status_update.fields.extend(allowed);
         let failure_reason = snapshot.has_broken_fields().then_some(fail_reason::RESOURCE_VALIDATION);
         Planning { plan, boundaries: None, failure_reason, snapshot: Some(snapshot), denied_read: None }
     }
@@ -169,6 +167,7 @@ impl Planner {
             return Ok(Planning::rejected(id, [vec![problem], errors].concat(), &sources));
         }
         let quota_request = context.quota_request.filter(|_| exceeded_quotas.is_empty());
+        let allowed = quota_request.map(|request| quota_record(id, &request, &status, context)).unwrap_or_default();
         let request = PlanRequest {
             id,
             is_new: status.is_unwritten(),
@@ -189,7 +188,7 @@ impl Planner {
             refusal: &self.process_state.lasting_refusal(&id.key(), id.generation, observer.now),
         };
         Ok(match provisioner.plan(observer, request).await? {
-            PlanResult::Planned(plan, snapshot) => Planning::planned(*plan, snapshot, quota_request),
+            PlanResult::Planned(plan, snapshot) => Planning::planned(*plan, snapshot, allowed),
             PlanResult::Rejected(problems) => Planning::rejected(id, problems, &sources),
         })
     }
@@ -216,21 +215,35 @@ impl Planner {
         }
     }
 
-    /// The maximum number of nodes that a group asks for, for the quota of its namespace. If it cannot be merged, its own
-    /// spec counts. A group is merged again only after a change, because every group of a namespace asks for all of them.
-    pub(crate) fn requested_nodes(&self, group: &InstanceGroup, context: &GroupContext) -> u64 {
+    /// What a group asks for, for the quota of its namespace. If it cannot be merged, its own spec counts. A group is merged
+    /// again only after a change, because every group of a namespace asks for all of them.
+    pub(crate) fn demand(&self, group: &InstanceGroup, context: &GroupContext) -> Arc<NodeDemand> {
         let inputs = fingerprint(&(
             (group.metadata.uid.as_deref(), group.metadata.generation, group.annotations()),
             (&context.active_boundaries.revision, &context.namespace_annotations),
         ));
-        self.process_state.requested_nodes(&group_id(group).key(), inputs, || Self::merged_nodes(group, context))
+        self.process_state.demand(&group_id(group).key(), inputs, || {
+            match merge_spec(group, &group_id(group), context) {
+                Ok((merged, _)) => NodeDemand::of(&merged.spec),
+                Err(_) => NodeDemand::of(&json!(group.spec)),
+            }
+        })
     }
 
-    fn merged_nodes(group: &InstanceGroup, context: &GroupContext) -> u64 {
-        match merge_spec(group, &group_id(group), context) {
-            Ok((merged, _)) => api::requested_nodes(&merged.spec),
-            Err(_) => api::requested_nodes(&json!(group.spec)),
-        }
+    /// The vCPUs of an instance type; `None` while it was not read, or when AWS does not know it.
+    pub(crate) fn vcpus(&self, instance_type: &str) -> Option<u64> {
+        let known = self.inventory.known_instance_type(instance_type)?;
+        known.vcpus.and_then(|vcpus| u64::try_from(vcpus).ok())
+    }
+
+    /// Reads instance types, so that their vCPUs are known. What AWS does not answer stays unknown.
+    pub(crate) async fn learn_types(&self, names: impl IntoIterator<Item = String>) {
+        let read = |name: String| async move {
+            if let Err(error) = self.inventory.instance_type(&name).await {
+                tracing::debug!(%error, instance_type = name, "cannot read an instance type for a quota");
+            }
+        };
+        futures::future::join_all(names.into_iter().map(read)).await;
     }
 
     /// Plans a deletion. It needs no valid spec if the status records the provisioner.
@@ -321,11 +334,10 @@ mod tests {
         let planning = |has_broken_fields, allowed| {
             Planning::planned(plan(), Box::new(StubSnapshot { has_broken_fields }), allowed)
         };
-        assert_eq!(planning(true, None).failure_reason, Some(fail_reason::RESOURCE_VALIDATION));
-        let allowed = QuotaRequest { requested_nodes: 7, ..QuotaRequest::default() };
-        let healthy = planning(false, Some(allowed));
+        assert_eq!(planning(true, vec![]).failure_reason, Some(fail_reason::RESOURCE_VALIDATION));
+        let healthy = planning(false, vec![("quotaNodes".to_owned(), json!(7))]);
         assert_eq!((healthy.failure_reason, &healthy.plan.status_update.fields["quotaNodes"]), (None, &json!(7)));
-        let refused = planning(true, None).plan.status_update.fields;
+        let refused = planning(true, vec![]).plan.status_update.fields;
         assert!(!refused.contains_key("quotaNodes"), "what the quota rejects is not recorded as allowed");
     }
 }

@@ -51,10 +51,12 @@ async fn forecast(
     planner: &Planner,
     now: Timestamp,
 ) -> Forecast {
-    let with = |content: &Stored| GroupContext { lock: None, ..stores.group_context_with(group, planner, content) };
-    let target = with(&view.target);
-    if own.is_some_and(|own| has_same_effect(group, &with(own), &target)) {
-        return Forecast::Untouched;
+    let target = GroupContext { lock: None, ..stores.group_context_with(group, planner, &view.target).await };
+    if let Some(own) = own {
+        let own = GroupContext { lock: None, ..stores.group_context_with(group, planner, own).await };
+        if has_same_effect(group, &own, &target) {
+            return Forecast::Untouched;
+        }
     }
     let max_age = planner.settings.resync_period.mul_f64(0.5);
     match planner.plan(group, &target, max_age, now).await {

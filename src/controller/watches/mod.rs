@@ -105,6 +105,10 @@ fn forget_group(key: &str, known: &mut std::collections::HashMap<String, Trigger
     ctx.stores.rollout.forget(key);
     ctx.planner.process_state.forget_group(key);
     ctx.metrics.forget_group(key);
+    let namespace = key.split('/').next().unwrap_or_default();
+    if ctx.stores.group_index.in_namespace(namespace).is_empty() {
+        ctx.metrics.set_quota(namespace, &[]);
+    }
 }
 
 /// Watches Namespaces, whose annotations can exclude groups from the boundaries or lock them.

@@ -15,6 +15,7 @@ use prometheus::{
 };
 
 use crate::api::{BudgetLimit, NodeCounts};
+use crate::boundaries::QuotaLevel;
 use crate::telemetry::process::ProcessMetrics;
 
 /// The value of `controller` and of `name` in the series that controller-runtime would serve.
@@ -60,6 +61,7 @@ pub(crate) struct Metrics {
     rollout_groups: IntGaugeVec,
     rollout_budget_nodes: IntGaugeVec,
     rollout_check: IntGaugeVec,
+    quota: IntGaugeVec,
     boundaries_warnings: IntGauge,
     roles: IntGauge,
     roles_without_access_entry: IntGauge,
@@ -162,6 +164,11 @@ impl Metrics {
                 "instance_manager_rollout_check",
                 "The state of a check of the roll-out under way, always 1.",
                 &["name", "state"],
+            )?,
+            quota: build.gauges(
+                "instance_manager_quota",
+                "What the groups of a namespace count for in its quota (kind used), and its limits (kind limit).",
+                &["namespace", "resource", "kind"],
             )?,
             boundaries_valid: build.gauge(
                 "instance_manager_boundaries_valid",
@@ -363,6 +370,21 @@ impl Metrics {
         self.rollout_groups.reset();
         self.rollout_budget_nodes.reset();
         self.rollout_check.reset();
+    }
+
+    /// Sets what is used of the quota of a namespace. Limits that are not listed have no series.
+    pub(crate) fn set_quota(&self, namespace: &str, levels: &[QuotaLevel]) {
+        let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+        for resource in ["groups", "nodes", "surge", "vcpus"] {
+            let level = levels.iter().find(|level| level.resource == resource);
+            let values = [("used", level.and_then(|level| level.used)), ("limit", level.map(|level| level.limit))];
+            for (kind, value) in values {
+                match value {
+                    Some(value) => self.quota.with_label_values(&[namespace, resource, kind]).set(number(value)),
+                    None => ignore_missing_series(self.quota.remove_label_values(&[namespace, resource, kind])),
+                }
+            }
+        }
     }
 
     /// Sets the state of a check of the roll-out.

@@ -22,6 +22,7 @@ fn filled() -> Metrics {
     metrics.set_rollout("r2", "Rolling", &[("waiting", 2)]);
     metrics.set_rollout_budget(&[crate::api::BudgetLimit { of: "nodes".into(), used: 3, limit: 5 }]);
     metrics.set_rollout_check("node-errors", "Unknown");
+    metrics.set_quota("team", &[QuotaLevel { resource: "vcpus", used: Some(8), limit: 64 }]);
     metrics.set_leader(true);
     metrics.set_max_workers(5);
     metrics.set_queue_depth(4);
@@ -64,6 +65,27 @@ fn every_documented_metric_is_served() {
     for family in ["process_cpu_seconds_total", "process_resident_memory_bytes"] {
         assert_eq!(lines(&text, family).len(), 1, "{family}");
     }
+}
+
+/// A namespace that a quota no longer selects must not look as if it had one.
+#[test]
+fn quota_has_series_for_its_limits_alone() {
+    let metrics = Metrics::new().unwrap();
+    let nodes = |used| QuotaLevel { resource: "nodes", used, limit: 10 };
+    metrics.set_quota("team", &[nodes(Some(7)), QuotaLevel { resource: "vcpus", used: None, limit: 64 }]);
+    assert_eq!(
+        lines(&metrics.encode().unwrap(), "instance_manager_quota"),
+        [
+            "instance_manager_quota{kind=\"limit\",namespace=\"team\",resource=\"nodes\"} 10",
+            "instance_manager_quota{kind=\"limit\",namespace=\"team\",resource=\"vcpus\"} 64",
+            "instance_manager_quota{kind=\"used\",namespace=\"team\",resource=\"nodes\"} 7",
+        ],
+        "unknown is not zero"
+    );
+    metrics.set_quota("other", &[nodes(Some(1))]);
+    metrics.set_quota("team", &[]);
+    let left = lines(&metrics.encode().unwrap(), "instance_manager_quota");
+    assert!(left.len() == 2 && left.iter().all(|line| line.contains("namespace=\"other\"")), "{left:?}");
 }
 
 /// An alert on a metric that never changes would never fire.
