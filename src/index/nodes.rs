@@ -208,7 +208,7 @@ impl NodeIndex {
     }
 
     /// The names of the nodes whose labels name one of these groups, by group.
-    pub(crate) fn labeled(&self, keys: &BTreeSet<String>) -> BTreeMap<String, BTreeSet<String>> {
+    pub(crate) fn names_by_group(&self, keys: &BTreeSet<String>) -> BTreeMap<String, BTreeSet<String>> {
         let inner = self.inner.lock().expect("lock is not poisoned");
         let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         for node in inner.nodes.nodes.values().flatten() {

@@ -51,7 +51,7 @@ pub(super) async fn look(
     let keys: BTreeSet<String> = next.keys().cloned().collect();
     let interval = ctx.planner.settings.resync_period;
     if watch.is_due(&keys, interval) && !keys.is_empty() {
-        let nodes = ctx.planner.node_index.labeled(&keys);
+        let nodes = ctx.planner.node_index.names_by_group(&keys);
         match ctx.planner.kube.drain_forecast(&nodes.values().flatten().cloned().collect()).await {
             Ok(forecast) => {
                 watch.update(&keys, &nodes, forecast);
