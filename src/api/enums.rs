@@ -65,6 +65,16 @@ string_enum! {
 }
 
 string_enum! {
+    /// `spec.strategy.rollingUpdate.inPlace[]`: what changes on running nodes without a rotation.
+    InPlaceField {
+        /// Labels of the Node.
+        Labels = "labels",
+        /// Taints of the Node.
+        Taints = "taints",
+    }
+}
+
+string_enum! {
     /// `spec.eks.type`: the resource that instances launch from.
     ScalingConfigurationKind {
         /// A launch template.

@@ -35,8 +35,8 @@ pub use boundaries_revision::{BoundariesRevision, BoundariesRevisionSpec, Revisi
 pub use conditions::{Condition, rfc3339, set_condition};
 pub use definition::{crd_files, crd_yaml};
 pub use enums::{
-    CapacityType, ConcurrencyPolicy, CurrentState, DefaultResult, FileSystem, HttpEndpoint, HttpTokens, InstancePool,
-    Lifecycle, LifecycleTransition, NodegroupTaintEffect, OnDemandStrategy, OsFamily, ProvisionerKind,
+    CapacityType, ConcurrencyPolicy, CurrentState, DefaultResult, FileSystem, HttpEndpoint, HttpTokens, InPlaceField,
+    InstancePool, Lifecycle, LifecycleTransition, NodegroupTaintEffect, OnDemandStrategy, OsFamily, ProvisionerKind,
     ScalingConfigurationKind, SpotStrategy, StrategyType, TaintEffect, Tenancy, UserDataStage,
 };
 pub(crate) use fields::IntOrString;

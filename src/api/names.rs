@@ -63,6 +63,8 @@ pub(crate) mod annotation {
     pub(crate) const DRAIN_AFTER: &str = "instancemgr.keikoproj.io/drain-after";
     /// Node: record that the controller put the node's instance into standby.
     pub(crate) const SURGE: &str = "instancemgr.keikoproj.io/surge";
+    /// Node: the labels and taints that the controller gave it after it had joined.
+    pub(crate) const IN_PLACE: &str = "instancemgr.keikoproj.io/in-place";
     /// Strategy resource: name of the scaling group that it upgrades.
     pub(crate) const UPGRADE_SCOPE: &str = "instancemgr.keikoproj.io/upgrade-scope";
     /// Strategy resource: name of the program that created it.

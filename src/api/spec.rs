@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    enums::{ProvisionerKind, StrategyType},
+    enums::{InPlaceField, ProvisionerKind, StrategyType},
     fields::{DURATION, IntOrString, int_or_percent},
     redact::redacted,
     spec_eks::EksSpec,
@@ -207,6 +207,12 @@ pub struct RollingUpdate {
     #[schemars(schema_with = "int_or_percent")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_surge: Option<IntOrString>,
+    /// What the controller changes on running nodes instead of replacing them, for the provisioner eks: labels, taints
+    /// or both. By default it replaces nodes for every change. An added taint with the effect NoExecute always replaces
+    /// nodes, and so do labels and taints whose keys are of kubernetes.io or k8s.io.
+    #[schemars(length(max = 10), inner(regex(pattern = InPlaceField::PATTERN)))]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_place: Option<Vec<String>>,
 }
 
 /// Settings of the strategy type crd, with which a custom resource of another controller replaces the nodes.

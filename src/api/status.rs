@@ -348,10 +348,10 @@ pub struct ManagedAttributes {
     /// where tags are missing.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub nodegroup_arns: Vec<String>,
-    /// Keys of labels on the managed node group.
+    /// Keys of labels on the managed node group, or of labels that change in place on the nodes of a scaling group.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub labels: Vec<String>,
-    /// Taints on the managed node group, as key:effect.
+    /// Taints on the managed node group, or taints that change in place on the nodes of a scaling group, as key:effect.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub taints: Vec<String>,
     /// ARNs of roles whose entry in kube-system/aws-auth the controller added.

@@ -6,6 +6,7 @@
 mod aws_auth;
 mod error;
 mod iam;
+mod in_place;
 mod join;
 mod node;
 mod object;
@@ -211,18 +212,31 @@ mod tests {
     use crate::aws::inventory::{CacheConfig, Inventory};
     use crate::k8s::{KubeClient, fake};
     use crate::lock::Locks;
-    use crate::plan::{NodeStep, PodRef, Reason, blocked_plan};
+    use crate::plan::{InPlaceChange, InPlaceRecord, NodeStep, PodRef, Reason, blocked_plan};
 
     /// Applies steps while the roll-out holds the group for this reason. Returns the error and the writes.
     async fn apply_held(steps: Vec<NodeStep>, hold: Option<&str>) -> (Option<String>, Vec<String>) {
+        let (applied, writes) = apply_steps(steps, hold, |call| {
+            let kind = if call.path.contains("/pods/") { "Pod" } else { "Node" };
+            (200, json!({"kind": kind, "apiVersion": "v1", "metadata": {"name": "any"}}))
+        })
+        .await;
+        (applied.error.map(|error| error.to_string()), writes)
+    }
+
+    /// Applies steps to an API server that answers like this. Returns the writes that it got.
+    async fn apply_steps(
+        steps: Vec<NodeStep>,
+        hold: Option<&str>,
+        answer: impl Fn(&fake::Call) -> (u16, serde_json::Value) + Clone + Send + Sync + 'static,
+    ) -> (Applied, Vec<String>) {
         let writes = Arc::new(Mutex::new(Vec::new()));
         let seen = writes.clone();
         let client = fake::client(move |call| {
             if call.method != "GET" {
                 seen.lock().expect("lock is not poisoned").push(format!("{} {}", call.method, call.path));
             }
-            let kind = if call.path.contains("/pods/") { "Pod" } else { "Node" };
-            (200, json!({"kind": kind, "apiVersion": "v1", "metadata": {"name": "any"}}))
+            answer(&call)
         });
         let mut group = InstanceGroup::new("web", InstanceGroupSpec::default());
         group.metadata.namespace = Some("team".into());
@@ -244,7 +258,39 @@ mod tests {
         };
         let applied = apply(&applier, &id, "1", &[], plan).await;
         let writes = writes.lock().expect("lock is not poisoned").clone();
-        (applied.error.map(|error| error.to_string()), writes)
+        (applied, writes)
+    }
+
+    /// The Node was read for the plan from a cache. Its name may be another instance's by now, and somebody else may
+    /// write to it between the read and the patch.
+    #[tokio::test]
+    async fn only_the_node_of_the_instance_changes_in_place_and_only_as_it_was_read() {
+        let change = InPlaceChange {
+            set_labels: [("team".to_owned(), "b".to_owned())].into(),
+            record: InPlaceRecord { instance: "i-1".into(), ..InPlaceRecord::default() },
+            ..InPlaceChange::default()
+        };
+        let step = || NodeStep::ChangeNodeInPlace { node: "n".into(), instance: "i-1".into(), change: change.clone() };
+        let node = |instance: &str| {
+            let spec = json!({"providerID": format!("aws:///us-west-2a/{instance}")});
+            json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n", "resourceVersion": "7"}, "spec": spec})
+        };
+        let (own, other) = (node("i-1"), node("i-2"));
+        let (applied, writes) = apply_steps(vec![step()], None, move |_| (200, other.clone())).await;
+        assert_eq!((applied.unchanged_steps, writes), (vec![0], vec![]), "the Node of another instance");
+        let gone = |_: &fake::Call| fake::failure(404, "NotFound", "gone");
+        let (applied, writes) = apply_steps(vec![step()], None, gone).await;
+        assert_eq!((applied.error.is_none(), applied.unchanged_steps, writes), (true, vec![0], vec![]));
+        let (node, patch) = (own.clone(), "PATCH /api/v1/nodes/n");
+        let (applied, writes) = apply_steps(vec![step()], None, move |_| (200, node.clone())).await;
+        assert_eq!((applied.error.is_none(), applied.unchanged_steps.len(), writes), (true, 0, vec![patch.to_owned()]));
+        let conflict = move |call: &fake::Call| match call.method.as_str() {
+            "GET" => (200, own.clone()),
+            _ => fake::failure(409, "Conflict", "changed"),
+        };
+        let (applied, writes) = apply_steps(vec![step()], None, conflict).await;
+        assert!(matches!(&applied.error, Some(StepError::Kube(error)) if error.is_conflict()), "{applied:?}");
+        assert_eq!(writes.len(), 1, "the next pass reads it again");
     }
 
     /// A window may close while the plan is made; a drain that has begun goes to its end.

@@ -4,10 +4,12 @@ use k8s_openapi::api::core::v1::Node;
 use serde_json::json;
 
 use super::error::StepError;
+use super::in_place::patch_for;
 use super::run::{Apply, ApplyRun, BlockedEviction, StepOutcome, StepResult, done, ignore_not_found};
 use crate::index::drain_clocks::DrainClocks;
+use crate::index::nodes::instance_id;
 use crate::k8s::EvictOutcome;
-use crate::plan::{NodeStep, PodRef, UncordonReason};
+use crate::plan::{InPlaceChange, NodeStep, PodRef, UncordonReason};
 use crate::rotation::{DisruptionRecord, SurgeRecord};
 
 impl Apply for NodeStep {
@@ -35,6 +37,9 @@ impl Apply for NodeStep {
                 kube.set_surge_record(node, Some(resource_version), Some(&record)).await.map_err(StepError::Kube)?;
             }
             NodeStep::ClearSurge { node } => kube.set_surge_record(node, None, None).await.map_err(StepError::Kube)?,
+            NodeStep::ChangeNodeInPlace { node, instance, change } => {
+                return run.change_in_place(node, instance, change).await;
+            }
             NodeStep::Evict { node, pod, .. } => return run.evict(node, pod).await,
             NodeStep::ForceDelete { pod, .. } => {
                 kube.delete_pod(&pod.namespace, &pod.name, &pod.uid, None).await.map_err(StepError::Kube)?
@@ -68,6 +73,21 @@ impl ApplyRun<'_> {
             false if !(self.ctx.request_write)() => Err(StepError::MayNotWrite),
             false => Ok(()),
         }
+    }
+
+    /// Changes labels and taints of a Node, from what the API server has now. A Node that is gone, or that became another
+    /// instance's, is left alone.
+    async fn change_in_place(&self, name: &str, instance: &str, change: &InPlaceChange) -> StepResult {
+        let node = self.ctx.kube.node(name).await.map_err(StepError::Kube)?;
+        let node = node.filter(|node| instance_id(node).as_deref() == Some(instance));
+        let Some(patch) = node.and_then(|node| patch_for(&node, change)) else {
+            return Ok(StepOutcome::Unchanged);
+        };
+        if !(self.ctx.request_write)() {
+            return Err(StepError::MayNotWrite);
+        }
+        self.ctx.kube.patch_node(name, patch).await.map_err(StepError::Kube)?;
+        Ok(StepOutcome::Applied)
     }
 
     async fn evict(&self, node: &str, pod: &PodRef) -> StepResult {

@@ -102,6 +102,10 @@ impl<'a> Finder<'a> {
                 &format!("{ROLLING}.maxSurge"),
                 "with the strategy crd, its resource replaces the nodes; remove it",
             );
+            self.report(
+                &format!("{ROLLING}.inPlace"),
+                "with the strategy crd, its resource replaces the nodes; remove it",
+            );
             let policy = self.text("spec.strategy.crd.concurrencyPolicy");
             if ConcurrencyPolicy::parse(policy).is_none() {
                 let why = "it is unknown and means forbid; use allow, forbid or replace";
@@ -245,6 +249,7 @@ impl<'a> Finder<'a> {
                 "EKS replaces the nodes of a managed node group; use spec.strategy.managed.maxUnavailable",
             ),
             ("maxSurge", "EKS replaces the nodes of a managed node group; remove it"),
+            ("inPlace", "EKS changes labels and taints of a managed node group in place; remove it"),
         ] {
             self.report(&format!("spec.strategy.rollingUpdate.{field}"), why);
         }

@@ -9,6 +9,7 @@ use kube::ResourceExt;
 use kube::runtime::watcher::Event;
 
 use crate::api::names::{annotation, label};
+use crate::plan::InPlaceRecord;
 use crate::rotation::{ClusterHealth, DisruptionRecord, LostNode, NodeView, SurgeRecord};
 
 /// After its creation, how long a node may take to report its first Ready condition.
@@ -240,7 +241,7 @@ impl NodeIndex {
 
 fn same_state(a: &NodeView, b: &NodeView) -> bool {
     let state = |n: &NodeView| (n.ready, n.kubelet_silent, n.cordoned);
-    state(a) == state(b) && (&a.disruption, &a.surge) == (&b.disruption, &b.surge)
+    state(a) == state(b) && (&a.disruption, &a.surge, &a.in_place) == (&b.disruption, &b.surge, &b.in_place)
 }
 
 /// Carries over what was observed about a node earlier.
@@ -279,6 +280,7 @@ pub(crate) fn node_view(node: &Node) -> NodeView {
         disruption: parse_annotation::<DisruptionRecord>(node, annotation::DISRUPTION),
         orphaned_disruption: None,
         surge: parse_annotation::<SurgeRecord>(node, annotation::SURGE),
+        in_place: parse_annotation::<InPlaceRecord>(node, annotation::IN_PLACE),
         drain_after: node.annotations().get(annotation::DRAIN_AFTER).and_then(|at| at.parse().ok()),
         drain_last: false,
         labeled_group: labeled_group(node),

@@ -119,6 +119,10 @@ impl KubeApi for KubeClient {
         nodes::label(&self.client, name, labels).await
     }
 
+    async fn patch_node(&self, name: &str, patch: Value) -> Result<(), KubeError> {
+        nodes::patch(&self.client, name, patch).await.map(drop)
+    }
+
     async fn pods_on_node(&self, name: &str) -> Result<Vec<PodInfo>, KubeError> {
         pods::on_node(&self.client, name).await
     }

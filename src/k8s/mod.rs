@@ -207,6 +207,9 @@ pub trait KubeApi: Send + Sync {
     /// Sets labels of a Node and keeps all others.
     async fn label_node(&self, name: &str, labels: &BTreeMap<String, String>) -> Result<(), KubeError>;
 
+    /// Merges `patch` into a Node. With a resourceVersion in it, only while the Node is still at it.
+    async fn patch_node(&self, name: &str, patch: Value) -> Result<(), KubeError>;
+
     /// All pods bound to a Node, read fresh.
     async fn pods_on_node(&self, name: &str) -> Result<Vec<PodInfo>, KubeError>;
 

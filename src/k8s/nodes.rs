@@ -14,7 +14,7 @@ use super::groups::{PAGE_SIZE, patch_params};
 use super::{AttachedVolume, CORDONED_BEFORE, KubeError};
 use crate::api::names::annotation;
 
-async fn patch(client: &Client, name: &str, patch: Value) -> Result<Node, KubeError> {
+pub(super) async fn patch(client: &Client, name: &str, patch: Value) -> Result<Node, KubeError> {
     let nodes: Api<Node> = Api::all(client.clone());
     let patch = Patch::Merge(patch);
     call("patch", "nodes", nodes.patch(name, &patch_params(), &patch)).await

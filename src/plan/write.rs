@@ -62,6 +62,9 @@ impl PlannedStep {
             Step::Node(NodeStep::UncordonNode { node, .. }) => vec![Write::new(node, "unschedulable", &ABSENT)],
             Step::Node(NodeStep::RecordSurge { node, .. }) => vec![Write::new(node, "surge", &PRESENT)],
             Step::Node(NodeStep::ClearSurge { node }) => vec![Write::new(node, "surge", &ABSENT)],
+            Step::Node(NodeStep::ChangeNodeInPlace { node, change, .. }) => {
+                vec![Write::new(node, "labels and taints", &serde_json::json!(change.record).to_string())]
+            }
             Step::Eks(step) => self.eks_writes(step),
             Step::Nodegroup(step) => self.nodegroup_writes(step),
             Step::Fargate(step) => self.fargate_writes(step),
@@ -145,6 +148,7 @@ impl PlannedStep {
                 | EksStep::DeleteHook { .. },
             )
             | Step::Iam(IamStep::TagRole { .. } | IamStep::TagProfile { .. })
+            | Step::Node(NodeStep::ChangeNodeInPlace { .. })
             | Step::Nodegroup(NodegroupStep::TagNodegroup { .. } | NodegroupStep::UntagNodegroup { .. })
             | Step::Fargate(FargateStep::TagFargateProfile { .. } | FargateStep::UntagFargateProfile { .. }) => {
                 Dependents::Nothing

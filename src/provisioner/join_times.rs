@@ -55,7 +55,7 @@ mod tests {
     /// An instance without a node that this process has observed since `since`.
     fn member(since: &str) -> NodeInstance {
         let instance = Instance { in_service_since: Some(at(since)), ..instance("i-1") };
-        NodeInstance { instance, node: None, lost_node: None, reasons: vec![] }
+        NodeInstance { instance, node: None, lost_node: None, reasons: vec![], in_place: None }
     }
 
     #[test]

@@ -33,7 +33,9 @@ use crate::rotation::rolling_update::RollingUpdateDecision;
 pub use plan_input::PlanContext;
 use request::plan_rejected_spec;
 pub(crate) use request::{DeleteRequest, PlanRequest, PlanResult, StopRequest, cluster_mismatch};
-pub use snapshot::{ExtraNodes, NodeReplacement, PlanSnapshot, Projection, Release, ReplacementLimits};
+pub use snapshot::{
+    ExtraNodes, NodeInPlaceChange, NodeReplacement, PlanSnapshot, Projection, Release, ReplacementLimits,
+};
 
 /// A provisioner: one way to create and manage the nodes of a group.
 #[async_trait]

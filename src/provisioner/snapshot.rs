@@ -21,6 +21,18 @@ pub struct NodeReplacement {
     pub reasons: Vec<Drift>,
 }
 
+/// A node that would change in place, and why.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct NodeInPlaceChange {
+    /// Id of the instance: `i-...`.
+    pub instance: String,
+    /// Name of its node; absent while it has not joined. It changes once it has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// What changes.
+    pub reasons: Vec<Drift>,
+}
+
 /// The projected course of later passes.
 #[derive(Clone, Debug)]
 pub struct Projection {
@@ -30,6 +42,8 @@ pub struct Projection {
     pub outcome: Outcome,
     /// Nodes that would be replaced.
     pub replacements: Vec<NodeReplacement>,
+    /// Nodes whose labels and taints would change in place.
+    pub in_place: Vec<NodeInPlaceChange>,
     /// How many nodes may be unavailable at once; 0 when another controller decides.
     pub max_unavailable: usize,
     /// The limits of each replacement; `None` when the controller does not replace the nodes itself.

@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::aws::{Instance, InstanceState};
-use crate::plan::PodRef;
+use crate::plan::{Drift, InPlaceChange, InPlaceRecord, PodRef};
 
 /// The disruption record in the annotation of a Node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,6 +65,8 @@ pub struct NodeView {
     pub drain_after: Option<Timestamp>,
     /// Whether pods are known to hold its drain up, so that the other nodes of the group go first.
     pub drain_last: bool,
+    /// The labels and taints that the controller gave it after it had joined.
+    pub in_place: Option<InPlaceRecord>,
     /// The InstanceGroup in the node's labels, as `namespace/name`.
     pub labeled_group: Option<String>,
     /// When the Node was created, that is when it joined.
@@ -104,8 +106,19 @@ pub struct NodeInstance {
     pub node: Option<NodeView>,
     /// The Node that it had, if the API server no longer has one.
     pub lost_node: Option<LostNode>,
-    /// Why it must be replaced; empty when it is current.
-    pub reasons: Vec<crate::plan::Drift>,
+    /// Why it must be replaced; empty when it is current, or when it is enough to change it in place.
+    pub reasons: Vec<Drift>,
+    /// What changes in place on its node; `None` for an instance that must be replaced.
+    pub in_place: Option<InPlaceUpdate>,
+}
+
+/// A change of labels and taints that makes a running node current.
+#[derive(Clone, Debug, PartialEq)]
+pub struct InPlaceUpdate {
+    /// What to write to the Node.
+    pub change: InPlaceChange,
+    /// Why.
+    pub reasons: Vec<Drift>,
 }
 
 impl NodeInstance {

@@ -13,5 +13,6 @@ pub(crate) mod verify;
 mod tests;
 
 pub use members::{
-    ClusterHealth, DisruptionRecord, DrainView, Drains, LostNode, NodeInstance, NodeView, PodView, SurgeRecord,
+    ClusterHealth, DisruptionRecord, DrainView, Drains, InPlaceUpdate, LostNode, NodeInstance, NodeView, PodView,
+    SurgeRecord,
 };

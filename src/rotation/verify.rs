@@ -46,6 +46,7 @@ pub(crate) fn unverified<'a>(
             NodeStep::UncordonNode { .. }
             | NodeStep::RecordSurge { .. }
             | NodeStep::ClearSurge { .. }
+            | NodeStep::ChangeNodeInPlace { .. }
             | NodeStep::EnterStandby { .. } => {}
         }
     }

@@ -35,7 +35,7 @@ fn configuration(spec: &InstanceGroupSpec) -> &EksConfiguration {
 }
 
 /// Each example with its ConfigMap, if it needs one.
-const EXAMPLES: [(&str, &[&str]); 16] = [
+const EXAMPLES: [(&str, &[&str]); 17] = [
     ("full", &["examples/full.yaml"]),
     ("short", &["boundaries/basic.yaml", "examples/short.yaml"]),
     ("conditionals", &["boundaries/architectures.yaml", "examples/conditionals.yaml"]),
@@ -47,6 +47,7 @@ const EXAMPLES: [(&str, &[&str]); 16] = [
     ("managed", &["examples/managed.yaml"]),
     ("mixed", &["examples/mixed.yaml"]),
     ("pool", &["examples/pool.yaml"]),
+    ("in-place", &["examples/in-place.yaml"]),
     ("spot", &["examples/spot.yaml"]),
     ("warm-pool", &["examples/warm-pool.yaml"]),
     ("fargate", &["examples/fargate.yaml"]),

@@ -15,6 +15,7 @@ const EFFECTS: &str = "
     strategy.type[rollingUpdate] ef
     strategy.rollingUpdate.maxUnavailable e
     strategy.rollingUpdate.maxSurge e
+    strategy.rollingUpdate.inPlace[] e
     strategy.rollingUpdate.drainTimeout em
     strategy.rollingUpdate.drainForce -
     strategy.rollingUpdate.joinTimeout em

@@ -13,7 +13,7 @@ use crate::controller::planner::{ObserveError, Planner};
 use crate::controller::report::INVALID_OBJECT;
 use crate::k8s::DrainObstacle;
 use crate::plan::{ObjectStep, Outcome, Phase, Plan, PlannedStep, Step};
-use crate::provisioner::{ExtraNodes, NodeReplacement, PlanContext, Projection};
+use crate::provisioner::{ExtraNodes, NodeInPlaceChange, NodeReplacement, PlanContext, Projection};
 use crate::util::duration;
 
 /// The kind of change that a plan makes to a group.
@@ -72,6 +72,9 @@ pub(crate) struct GroupPlan {
     /// Nodes that would be replaced, in the order in which AWS lists them.
     #[serde(rename = "rotate")]
     pub nodes_to_rotate: Vec<NodeReplacement>,
+    /// Nodes whose labels and taints would change in place.
+    #[serde(rename = "changeInPlace", skip_serializing_if = "Vec::is_empty")]
+    pub nodes_to_change: Vec<NodeInPlaceChange>,
     /// How many nodes may be unavailable at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_unavailable: Option<usize>,
@@ -190,6 +193,7 @@ impl GroupPlan {
             steps: Vec::new(),
             later_steps: Vec::new(),
             nodes_to_rotate: Vec::new(),
+            nodes_to_change: Vec::new(),
             max_unavailable: None,
             blocked_by: None,
             nodes_to_remove: 0,
@@ -265,6 +269,7 @@ impl GroupPlan {
     fn set_nodes(&mut self, lock: Option<String>, projection: Projection) {
         (self.later_steps, self.nodes_to_rotate, self.nodes_to_remove) =
             (projection.steps, projection.replacements, projection.scale_in);
+        self.nodes_to_change = projection.in_place;
         if self.nodes_to_rotate.is_empty() && self.nodes_to_remove == 0 {
             return;
         }

@@ -6,7 +6,8 @@ use super::estimate::{ASSUMED_DRAIN, BATCH};
 use super::report::{Cause, ChangeKind, GroupPlan, PlanReport};
 use super::rollout::GroupRollout;
 use super::rollout::about;
-use crate::plan::{Drift, PlannedStep};
+use crate::plan::in_place::describe_changes;
+use crate::plan::{Drift, NodeStep, PlannedStep, Step};
 use crate::util::counted::counted;
 use crate::util::duration;
 
@@ -51,7 +52,7 @@ fn write_group(out: &mut String, group: &GroupPlan, widest: usize, file: Option<
     }
     let file = file.unwrap_or("the file");
     for (title, steps) in [("", &group.steps), ("later", &group.later_steps)] {
-        let shown: Vec<_> = steps.iter().filter(|s| !s.step.is_status_write()).collect();
+        let shown: Vec<_> = steps.iter().filter(|s| is_listed(s)).collect();
         if !title.is_empty() && !shown.is_empty() {
             writeln!(out, "  {title}:")?;
         }
@@ -59,6 +60,9 @@ fn write_group(out: &mut String, group: &GroupPlan, widest: usize, file: Option<
         for planned in shown {
             writeln!(out, "  {:width$}  {}", planned.step.name(), describe_step(planned))?;
         }
+    }
+    for change in describe_changes(group.nodes_to_change.iter().map(|node| node.reasons.as_slice())) {
+        writeln!(out, "  in place: {change}")?;
     }
     if !group.nodes_to_rotate.is_empty() {
         let at_once = group.max_unavailable.map(|n| format!(", at most {n} unavailable at once")).unwrap_or_default();
@@ -151,6 +155,11 @@ fn headline(group: &GroupPlan) -> String {
         text += &format!(", removes {}", nodes(group.nodes_to_remove));
     }
     text
+}
+
+/// Whether a step has a line of its own. Changes of nodes in place are listed by what changes.
+fn is_listed(planned: &PlannedStep) -> bool {
+    !planned.step.is_status_write() && !matches!(planned.step, Step::Node(NodeStep::ChangeNodeInPlace { .. }))
 }
 
 fn describe_step(planned: &PlannedStep) -> String {

@@ -231,6 +231,7 @@ fn node_state(node: &Node, now: Timestamp) -> String {
         (None, Some(age)) => format!("standby for {age}"),
         (None, None) if is_drained(node) => "draining".into(),
         (None, None) if is_cordoned => "cordoned".into(),
+        (None, None) if node.annotations().contains_key(annotation::IN_PLACE) => "changed in place".into(),
         (None, None) => String::new(),
     }
 }

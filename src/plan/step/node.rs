@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::info::{StepFields, StepInfo};
 use crate::plan::event::{Event, EventObject, ObjectEvent};
+use crate::plan::in_place::InPlaceChange;
 
 /// One write to a node, to a pod on it, or to its instance.
 #[derive(Clone, Debug, PartialEq, Serialize, strum::IntoStaticStr)]
@@ -23,6 +24,8 @@ pub enum NodeStep {
     RecordSurge { node: String, resource_version: String, instance: String, template_version: String },
     /// Remove the surge record from a node whose instance is not in standby.
     ClearSurge { node: String },
+    /// Set and remove labels and taints of a running node and record them on it, in one update.
+    ChangeNodeInPlace { node: String, instance: String, change: InPlaceChange },
     /// EnterStandby without decrement: AWS launches a replacement, and the node keeps its pods until it is Ready.
     EnterStandby { scaling_group: String, instance: String, node: String },
     /// Evict a pod through the eviction API.
@@ -103,6 +106,7 @@ impl StepInfo for NodeStep {
         match self {
             NodeStep::CordonNode { node, instance, .. }
             | NodeStep::RecordSurge { node, instance, .. }
+            | NodeStep::ChangeNodeInPlace { node, instance, .. }
             | NodeStep::EnterStandby { node, instance, .. } => format!("{node} ({instance})"),
             NodeStep::ClearSurge { node } => node.clone(),
             NodeStep::UncordonNode { node, reason } => format!("{node}: {reason}"),
@@ -138,7 +142,9 @@ impl StepInfo for NodeStep {
                 "PodDeleted",
                 format!("deleted {}/{} from {node} after drainTimeout", pod.namespace, pod.name),
             )),
-            NodeStep::RecordSurge { .. }
+            // One event of the group tells of all nodes that change alike.
+            NodeStep::ChangeNodeInPlace { .. }
+            | NodeStep::RecordSurge { .. }
             | NodeStep::ClearSurge { .. }
             | NodeStep::Evict { is_unmanaged: false, .. } => None,
         }
@@ -150,6 +156,7 @@ impl StepInfo for NodeStep {
                 format!("{node} ({instance}) enters standby next, until its replacement is Ready")
             }
             NodeStep::ClearSurge { node } => format!("{node} does not enter standby"),
+            NodeStep::ChangeNodeInPlace { node, change, .. } => format!("changed {} of {node}", change.subject()),
             NodeStep::Evict { pod, node, is_unmanaged: false } => {
                 format!("evicted {}/{} from {node}", pod.namespace, pod.name)
             }
@@ -167,6 +174,10 @@ impl StepInfo for NodeStep {
             NodeStep::UncordonNode { node, reason } => {
                 let text = format!("InstanceGroup {group} uncordoned this node: {reason}");
                 ObjectEvent::on_node(node, Event::normal("NodeUncordoned", text))
+            }
+            NodeStep::ChangeNodeInPlace { node, change, .. } => {
+                let text = format!("InstanceGroup {group} changed {} of this node", change.subject());
+                ObjectEvent::on_node(node, with_reasons("NodeChangedInPlace", text))
             }
             NodeStep::EnterStandby { node, instance, .. } => {
                 let text = format!("InstanceGroup {group} put {instance} into standby until its replacement is Ready");
@@ -195,6 +206,7 @@ impl StepInfo for NodeStep {
         let (node, instance, pod) = match self {
             NodeStep::CordonNode { node, instance, .. }
             | NodeStep::RecordSurge { node, instance, .. }
+            | NodeStep::ChangeNodeInPlace { node, instance, .. }
             | NodeStep::EnterStandby { node, instance, .. } => (Some(node), Some(instance), None),
             NodeStep::UncordonNode { node, .. } | NodeStep::ClearSurge { node } => (Some(node), None, None),
             NodeStep::Evict { node, pod, .. } | NodeStep::ForceDelete { node, pod } => (Some(node), None, Some(pod)),
@@ -216,7 +228,7 @@ impl StepInfo for NodeStep {
             | NodeStep::Evict { .. }
             | NodeStep::ForceDelete { .. }
             | NodeStep::Terminate { .. } => true,
-            NodeStep::UncordonNode { .. } | NodeStep::ClearSurge { .. } => false,
+            NodeStep::UncordonNode { .. } | NodeStep::ClearSurge { .. } | NodeStep::ChangeNodeInPlace { .. } => false,
         }
     }
 }

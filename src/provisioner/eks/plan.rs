@@ -152,6 +152,7 @@ fn plan_existing(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuil
         region::plan_claim(input, builder);
         rotation::rotate_nodes(input, group, builder);
         builder.rotation_planned = true;
+        rotation::in_place_steps::change_nodes(input, builder);
         input.resolved.broken.outcome().into_iter().for_each(|outcome| builder.set_outcome_once(outcome));
         readiness::check_readiness(input, group, builder);
         scale_in::report_pending(input, group, builder);

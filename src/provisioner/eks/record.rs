@@ -7,6 +7,7 @@ use serde_json::json;
 use super::input::PlanInput;
 use super::join::role_join;
 use super::launch_configuration;
+use super::rotation::in_place;
 use super::scaling_group::subnets;
 use crate::api::ManagedAttributes;
 use crate::auth::access_entries::JoinPlan;
@@ -39,6 +40,7 @@ fn managed_attributes(input: &PlanInput, joined: &JoinPlan, old: &ManagedAttribu
         Some(g) => (tag_keys(&g.tags), g.suspended_processes.clone(), g.enabled_metrics.clone()),
         None => Default::default(),
     };
+    let (labels, taints) = in_place::recorded_attributes(input);
     let hooks = input.observed.lifecycle_hooks.iter().flatten().map(|h| h.name.clone()).collect();
     let present = |all: &[String]| all.iter().filter(|arn| **arn == r.role_arn).cloned().collect::<Vec<_>>();
     ManagedAttributes {
@@ -49,6 +51,8 @@ fn managed_attributes(input: &PlanInput, joined: &JoinPlan, old: &ManagedAttribu
             hooks,
         ),
         processes: desired_and_recorded(subnets::recorded_processes(input), &old.processes, processes),
+        labels,
+        taints,
         metrics: desired_and_recorded(r.desired.metrics.iter().cloned().collect(), &old.metrics, metrics),
         auth_entries: [
             joining.owned_auth_entries(joined, &r.role_arn, &present(&old.auth_entries)),

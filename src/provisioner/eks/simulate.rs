@@ -16,8 +16,9 @@ use crate::aws::{
 use crate::plan::{EksStep, Pin};
 use crate::plan::{IamStep, JoinStep, ObjectStep, Outcome, Plan, Recheck, Step};
 use crate::provisioner::{
-    ExtraNodes, NodeReplacement, PlanContext, PlanSnapshot, Projection, Release, ReplacementLimits,
+    ExtraNodes, NodeInPlaceChange, NodeReplacement, PlanContext, PlanSnapshot, Projection, Release, ReplacementLimits,
 };
+use crate::rotation::NodeInstance;
 
 /// More reconciles than any group needs before it has to wait.
 const MAX_PASSES: usize = 8;
@@ -65,10 +66,15 @@ pub(crate) fn simulate(input: &PlanInput, first: &Plan) -> Projection {
         steps.extend(last.steps.iter().cloned());
     }
     let members = outdated::members(&simulation.resolved, &simulation.observed, &simulation.status);
-    let outdated = members.into_iter().filter(|m| !m.reasons.is_empty());
-    let replacements: Vec<_> = outdated
-        .map(|m| NodeReplacement { instance: m.instance.id, node: m.node.map(|n| n.name), reasons: m.reasons })
-        .collect();
+    let (mut replacements, mut in_place) = (Vec::new(), Vec::new());
+    for NodeInstance { instance, node, reasons, in_place: update, .. } in members {
+        let (instance, node) = (instance.id, node.map(|node| node.name));
+        match update {
+            Some(update) => in_place.push(NodeInPlaceChange { instance, node, reasons: update.reasons }),
+            None if reasons.is_empty() => {}
+            None => replacements.push(NodeReplacement { instance, node, reasons }),
+        }
+    }
     let (spec, group) = (&input.resolved.desired, &input.observed.scaling_group);
     let desired = group.as_ref().map_or(0, |g| g.desired);
     let heaviest = group.iter().flat_map(|g| &g.instances).map(|i| i.weight as usize).max().unwrap_or(1);
@@ -81,6 +87,7 @@ pub(crate) fn simulate(input: &PlanInput, first: &Plan) -> Projection {
             None => spec.rolling_update.max_unavailable.resolve_nodes(nodes, heaviest),
         },
         replacements,
+        in_place,
         limits: spec.crd_strategy.is_none().then_some(ReplacementLimits {
             drain: spec.rolling_update.drain_timeout,
             join: spec.rolling_update.join_timeout,

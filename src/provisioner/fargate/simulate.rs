@@ -48,6 +48,7 @@ impl PlanSnapshot for Snapshot {
             steps,
             outcome: last.outcome,
             replacements: Vec::new(),
+            in_place: Vec::new(),
             max_unavailable: 0,
             limits: None,
             scale_in: 0,

@@ -191,6 +191,7 @@ pub(super) async fn read_members(
             node: o.node_index.get(&instance.id),
             lost_node: o.node_index.lost_node(&instance.id),
             reasons: Vec::new(),
+            in_place: None,
             instance,
         })
         .collect();

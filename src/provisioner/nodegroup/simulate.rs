@@ -42,6 +42,7 @@ impl PlanSnapshot for Snapshot {
             outcome: first.outcome.clone(),
             max_unavailable: at_once,
             replacements,
+            in_place: Vec::new(),
             limits: None,
             scale_in: self.surplus(context),
             extra_nodes,

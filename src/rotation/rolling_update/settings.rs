@@ -1,10 +1,12 @@
 //! Parses `spec.strategy.rollingUpdate`, for every provisioner that drains nodes.
 
+use std::collections::BTreeSet;
+
 use jiff::{SignedDuration, Timestamp};
 
 use crate::api::names::annotation;
 use crate::api::spec_error::{SpecError, SpecErrors, non_empty};
-use crate::api::{InstanceGroupSpec, IntOrString};
+use crate::api::{InPlaceField, InstanceGroupSpec, IntOrString};
 use crate::boundaries::MergedAnnotations;
 
 /// The strategy `rollingUpdate` with its defaults filled in.
@@ -22,6 +24,8 @@ pub struct RollingUpdate {
     pub join_timeout: SignedDuration,
     /// Nodes launched before this time are outdated.
     pub rotate_at: Option<Timestamp>,
+    /// What changes on running nodes, instead of making them outdated.
+    pub in_place: BTreeSet<InPlaceField>,
 }
 
 impl RollingUpdate {
@@ -69,8 +73,25 @@ impl RollingUpdate {
             drain_force: rolling.drain_force.unwrap_or(false),
             join_timeout,
             rotate_at,
+            in_place: parse_in_place(problems, rolling.in_place.as_deref().unwrap_or_default()),
         }
     }
+}
+
+fn parse_in_place(problems: &mut SpecErrors, given: &[String]) -> BTreeSet<InPlaceField> {
+    let mut found = BTreeSet::new();
+    for (index, name) in given.iter().enumerate().filter(|(_, name)| !name.is_empty()) {
+        match InPlaceField::parse(name) {
+            Some(field) => _ = found.insert(field),
+            None => problems.push_error(SpecError::invalid(
+                &format!("spec.strategy.rollingUpdate.inPlace[{index}]"),
+                name,
+                "cannot change on running nodes",
+                "use labels or taints",
+            )),
+        }
+    }
+    found
 }
 
 /// A number of nodes, or a percentage of the desired capacity.

@@ -42,13 +42,14 @@ pub(super) fn node_instance(name: &str) -> NodeInstance {
         orphaned_disruption: None,
         surge: None,
         drain_after: None,
+        in_place: None,
         labeled_group: None,
         created_at: ago(7_060),
         drain_last: false,
         duplicates: Vec::new(),
     };
     let instance = Instance { in_service_since: Some(ago(7_100)), ..instance(name) };
-    NodeInstance { instance, node: Some(node), lost_node: None, reasons: Vec::new() }
+    NodeInstance { instance, node: Some(node), lost_node: None, reasons: Vec::new(), in_place: None }
 }
 
 pub(super) trait NodeInstanceExt: Sized {

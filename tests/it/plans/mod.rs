@@ -270,6 +270,7 @@ fn node(instance: &str) -> NodeView {
         orphaned_disruption: None,
         surge: None,
         drain_after: None,
+        in_place: None,
         labeled_group: None,
         created_at: timestamp(LONG_AGO),
         drain_last: false,
@@ -780,6 +781,7 @@ mod role_region;
 
 mod given_role;
 
+mod in_place;
 mod interrupted;
 
 mod refused_values;
@@ -799,6 +801,7 @@ fn deletion_plans_match_golden_files() {
             node: scenario.state.nodes.get(&i.id).cloned(),
             lost_node: None,
             reasons: vec![],
+            in_place: None,
         })
         .collect();
     let empty = ScalingGroup {

@@ -79,7 +79,13 @@ fn existing_nodegroup(resolved: &resolve::ResolvedGroup, first: usize) -> Observ
     let instances: Vec<_> = (first..first + 2).map(instance).collect();
     let members = instances
         .iter()
-        .map(|i| NodeInstance { node: Some(node(&i.id)), lost_node: None, reasons: vec![], instance: i.clone() })
+        .map(|i| NodeInstance {
+            node: Some(node(&i.id)),
+            lost_node: None,
+            reasons: vec![],
+            in_place: None,
+            instance: i.clone(),
+        })
         .collect();
     let scaling_groups = vec![ScalingGroup {
         min: desired.min_size,

@@ -129,6 +129,7 @@ fn deletion_of_drained_nodes(weight: u32) -> Plan {
         node: Some(drained(&i.id)),
         lost_node: None,
         reasons: vec![],
+        in_place: None,
     };
     let members: Vec<_> = group.instances.iter().map(member).collect();
     let drains = ["node-i-1", "node-i-2"].map(|node| (node.to_owned(), DrainView::default())).into();

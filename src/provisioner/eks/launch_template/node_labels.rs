@@ -12,7 +12,7 @@ use serde_json::json;
 use super::fingerprint::{Fingerprint, part_digest};
 use crate::api::names::label;
 use crate::aws::TemplateData;
-use crate::plan::Drift;
+use crate::plan::{Drift, NodeAttributes, NodeTaint};
 use crate::provisioner::eks::user_data::{Taint, canonical_effect};
 
 /// The largest user data that is unpacked.
@@ -24,7 +24,7 @@ const MAX_SHOWN: usize = 5;
 /// What is shown for a side that cannot be read back.
 const UNREADABLE: &str = "others, which cannot be read back from the user data";
 
-type Labels = BTreeMap<String, String>;
+pub(crate) type Labels = BTreeMap<String, String>;
 
 /// The labels and taints that a version's user data gives to its nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,6 +41,33 @@ impl NodeSettings {
         let text = text(data).unwrap_or_default();
         Self { labels: labels(&text, print.parts.get("labels")), taints: taints(&text, print.parts.get("taints")) }
     }
+
+    /// Labels and taints, if both can be read back.
+    pub(crate) fn known(&self) -> Option<(&Labels, &[Taint])> {
+        Some((self.labels.as_ref()?, self.taints.as_deref()?))
+    }
+}
+
+/// Labels and taints as Kubernetes has them on a Node.
+pub(crate) fn attributes(labels: &Labels, taints: &[Taint]) -> NodeAttributes {
+    let taint = |taint: &Taint| NodeTaint {
+        key: taint.key.clone(),
+        value: taint.value.clone(),
+        effect: canonical_effect(&taint.effect).to_owned(),
+    };
+    NodeAttributes { labels: labels.clone(), taints: taints.iter().map(taint).collect() }
+}
+
+/// The differences of a node's attributes by key.
+pub(crate) fn attribute_drift(from: &NodeAttributes, to: &NodeAttributes) -> Vec<Drift> {
+    let taint = |NodeTaint { key, value, effect }: &NodeTaint| Taint {
+        key: key.clone(),
+        value: value.clone(),
+        effect: effect.clone(),
+    };
+    let list = |of: &NodeAttributes| of.taints.iter().map(taint).collect::<Vec<_>>();
+    let taints = (from.taints != to.taints).then(|| taint_drift(&list(from), &list(to)));
+    label_drift(&from.labels, &to.labels).into_iter().chain(taints).collect()
 }
 
 /// The differences of a part of the user data whose digests differ; `None` for a part other than `labels` and `taints`.

@@ -90,6 +90,7 @@ pub(crate) async fn members_with_drains(
         node: o.node_index.get(&i.id),
         lost_node: None,
         reasons: Vec::new(),
+        in_place: None,
         instance: i.clone(),
     };
     let mut members: Vec<_> = instances.iter().map(with_node).collect();

@@ -59,6 +59,8 @@ pub struct ResolvedGroup {
     pub type_pool: Option<InstanceTypePool>,
     /// The desired content of the launch template version.
     pub template_data: TemplateData,
+    /// The inputs of its user data.
+    pub bootstrap: BootstrapInput,
     /// Identifies the desired content in a version's description.
     pub fingerprint: Fingerprint,
     /// Fields that the OS family does not support.
@@ -184,6 +186,7 @@ pub fn resolve_with_errors(
         zones: zones_of(&subnets, env),
         subnets,
         template_data,
+        bootstrap: boot,
         ignored_fields,
         join_method,
         aws_auth_entry: AuthEntry::for_nodes(&role_arn, windows),

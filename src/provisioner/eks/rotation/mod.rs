@@ -1,6 +1,8 @@
 //! Plans the next steps of a rotation from the group's instances, and reports its progress.
 
 pub mod crd_strategy;
+pub(crate) mod in_place;
+pub(crate) mod in_place_steps;
 pub(crate) mod interrupted;
 pub(crate) mod outdated;
 pub(crate) mod template_origin;
@@ -181,7 +183,7 @@ fn count_nodes(input: &PlanInput, group: &ScalingGroup, members: &[NodeInstance]
     let mut counts = json!({
         "desired": group.desired,
         "ready": count(&|m| m.is_ready()),
-        "updated": count(&|m| m.reasons.is_empty()),
+        "updated": count(&|m| m.reasons.is_empty() && m.in_place.is_none()),
         "outdated": count(&|m| !m.reasons.is_empty()),
         "draining": members.iter().filter(|m| m.disruption_of(uid).is_some()).map(NodeInstance::weight).sum::<usize>(),
     });

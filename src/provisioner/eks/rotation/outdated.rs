@@ -8,7 +8,10 @@ use crate::provisioner::eks::launch_configuration;
 use crate::provisioner::eks::launch_template::drift;
 use crate::provisioner::eks::observed::{ObservedState, version_number};
 use crate::provisioner::eks::resolve::ResolvedGroup;
-use crate::provisioner::eks::rotation::template_origin::{TemplateOrigin, newest_adopted_version, pinned_version};
+use crate::provisioner::eks::rotation::in_place::InPlaceComparison;
+use crate::provisioner::eks::rotation::template_origin::{
+    TemplateOrigin, is_of_other_template, launch_version, newest_adopted_version, pinned_version,
+};
 use crate::provisioner::eks::scaling_group::subnets;
 use crate::rotation::NodeInstance;
 
@@ -91,25 +94,33 @@ pub(crate) fn members(
     status: &InstanceGroupStatus,
 ) -> Vec<NodeInstance> {
     let instances = state.scaling_group.iter().flat_map(|g| &g.instances);
-    instances
-        .map(|instance| NodeInstance {
-            node: state.nodes.get(&instance.id).cloned(),
-            lost_node: state.lost_nodes.get(&instance.id).cloned(),
-            reasons: instance_drift(resolved, state, status, instance),
-            instance: instance.clone(),
-        })
-        .collect()
+    let mut comparison = InPlaceComparison::new(resolved, state, status);
+    let member = |instance: &Instance| {
+        let node = state.nodes.get(&instance.id).cloned();
+        let mut reasons = launch_drift(resolved, state, status, instance);
+        let others = other_drift(resolved, state, status, instance);
+        let mut in_place = None;
+        if others.is_empty()
+            && let Some(difference) = comparison.compare(instance, node.as_ref())
+        {
+            (reasons, in_place) = (difference.outdated, difference.in_place);
+        }
+        reasons.extend(others);
+        let lost_node = state.lost_nodes.get(&instance.id).cloned();
+        NodeInstance { node, lost_node, reasons, in_place, instance: instance.clone() }
+    };
+    instances.map(member).collect()
 }
 
-/// Why an instance of the group or of its warm pool is to be replaced; empty when it is not.
-pub(crate) fn instance_drift(
+/// Why an instance of the warm pool is to be replaced; empty when it is not. It has no node that could change in place.
+pub(crate) fn warm_instance_drift(
     resolved: &ResolvedGroup,
     state: &ObservedState,
     status: &InstanceGroupStatus,
     instance: &Instance,
 ) -> Vec<Drift> {
     let mut reasons = launch_drift(resolved, state, status, instance);
-    reasons.extend(subnets::instance_drift(resolved, state, status, instance));
+    reasons.extend(other_drift(resolved, state, status, instance));
     reasons
 }
 
@@ -122,29 +133,22 @@ fn launch_drift(
 ) -> Vec<Drift> {
     // What nodes should be like is not known, so none is known to differ.
     if resolved.broken.contains(Part::Launch) {
-        return with_rotate_at(resolved, state, instance, Vec::new());
+        return Vec::new();
     }
     let of_group = state.scaling_group.as_ref().and_then(launch_configuration::current_name);
     // The controller creates no launch configurations, so each one in use existed at the adoption.
     if let Some(name) = of_group.filter(|_| instance.launch_configuration.is_some()) {
-        return with_rotate_at(
-            resolved,
-            state,
-            instance,
-            launch_configuration::configuration_drift(resolved, state, status, name),
-        );
+        return launch_configuration::configuration_drift(resolved, state, status, name);
     }
     let desired = &resolved.fingerprint.hash;
-    // Version numbers of another template say nothing about this one.
-    let other = |pin: &&TemplatePin| state.template.as_ref().is_some_and(|t| t.id != pin.id && !pin.id.is_empty());
-    let pin = instance.template.as_ref();
-    let found = pin.filter(|pin| !other(pin)).and_then(|pin| version_number(pin, state.template.as_ref()));
+    let other = instance.template.as_ref().filter(|pin| is_of_other_template(state, pin));
     let recorded = |pin: &TemplatePin| status.template.as_ref()?.hash_of_deleted(&pin.id, &pin.version);
-    let reasons = match found {
+    match launch_version(state, instance) {
         // A person deleted the template that the instance was launched from, and it has the desired content.
-        None if pin.filter(other).and_then(recorded) == Some(desired) => Vec::new(),
+        None if other.and_then(recorded) == Some(desired) => Vec::new(),
         None => {
-            let from = pin.map(|p| p.id.as_str()).or(instance.launch_configuration.as_deref()).unwrap_or_default();
+            let pin = instance.template.as_ref().map(|p| p.id.as_str());
+            let from = pin.or(instance.launch_configuration.as_deref()).unwrap_or_default();
             let mut reasons = vec![Drift::new("template", from, own_template(state))];
             let held = state.launch_configuration.as_ref().filter(|_| instance.launch_configuration.is_some());
             reasons.extend(held.iter().flat_map(|data| drift::template_data_drift(data, &resolved.template_data)));
@@ -155,8 +159,7 @@ fn launch_drift(
             Vec::new()
         }
         Some(number) => drift::version_drift(state.versions.get(&number), resolved),
-    };
-    with_rotate_at(resolved, state, instance, reasons)
+    }
 }
 
 /// The template that the group's instances are launched from. The old one may be another tool's, or be gone.
@@ -164,19 +167,21 @@ fn own_template(state: &ObservedState) -> &str {
     state.template.as_ref().map_or("the group's own template", |template| template.id.as_str())
 }
 
-/// Adds `rotate-at` as a reason for an instance that was launched before it.
-fn with_rotate_at(
+/// Why an instance is replaced whatever it was launched from: `rotate-at`, or its subnet leaves.
+fn other_drift(
     resolved: &ResolvedGroup,
     state: &ObservedState,
+    status: &InstanceGroupStatus,
     instance: &Instance,
-    mut reasons: Vec<Drift>,
 ) -> Vec<Drift> {
+    let mut reasons = Vec::new();
     if let Some(at) = resolved.desired.rolling_update.rotate_at {
         // Launch times are read only after `rotate-at`: before it, even the newest node would count as outdated.
         if let Some(launched) = state.launch_times.get(&instance.id).filter(|t| **t < at) {
             reasons.push(Drift::new("rotate-at", launched, at));
         }
     }
+    reasons.extend(subnets::instance_drift(resolved, state, status, instance));
     reasons
 }
 

@@ -4,6 +4,7 @@
 //! observation. The status then records the desired hash for it, so that a later change of the spec is noticed.
 
 use crate::api::{InstanceGroupStatus, TemplateStatus};
+use crate::aws::{Instance, TemplatePin};
 use crate::provisioner::eks::observed::{ObservedState, version_number};
 
 /// Who created a launch template version or launch configuration, and the content that it stands for.
@@ -106,4 +107,15 @@ pub(crate) fn newest_adopted_version(
 /// The number of the version that the group is pinned to.
 pub(crate) fn pinned_version(state: &ObservedState) -> Option<i64> {
     state.scaling_group.as_ref()?.template.as_ref().and_then(|pin| version_number(pin, state.template.as_ref()))
+}
+
+/// The version of the group's own template that an instance was launched from.
+pub(super) fn launch_version(state: &ObservedState, instance: &Instance) -> Option<i64> {
+    let pin = instance.template.as_ref().filter(|pin| !is_of_other_template(state, pin))?;
+    version_number(pin, state.template.as_ref())
+}
+
+/// Whether a pin refers to another template than the group's own. Its version numbers say nothing about this one.
+pub(super) fn is_of_other_template(state: &ObservedState, pin: &TemplatePin) -> bool {
+    state.template.as_ref().is_some_and(|t| t.id != pin.id && !pin.id.is_empty())
 }

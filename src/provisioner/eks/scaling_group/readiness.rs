@@ -34,7 +34,11 @@ pub(crate) fn check_readiness(input: &PlanInput, group: &ScalingGroup, builder: 
     }
     if all {
         let stays = |m: &&NodeInstance| m.instance.state != InstanceState::Terminating;
-        let current = members.iter().filter(stays).all(|m| m.reasons.is_empty());
+        // A node that changes in place proves nothing about a version that it was not launched from.
+        let is_launched_so = |m: &NodeInstance| {
+            m.reasons.is_empty() && m.in_place.is_none() && m.node.as_ref().is_none_or(|node| node.in_place.is_none())
+        };
+        let current = members.iter().filter(stays).all(is_launched_so);
         if current && let Some(template) = builder.status_update.fields.get_mut("template") {
             template["lastReadyVersion"] = template["version"].clone();
         }

@@ -212,7 +212,8 @@ fn outdated_instances<'a>(
 ) -> Vec<(&'a WarmInstance, Vec<Drift>)> {
     let stays = |warm: &&WarmInstance| warm.phase != WarmPhase::Leaving && warm.instance.healthy;
     let pool = state.warm_instances.iter().flatten().filter(stays);
-    let reasons = |warm: &'a WarmInstance| (warm, outdated::instance_drift(resolved, state, status, &warm.instance));
+    let reasons =
+        |warm: &'a WarmInstance| (warm, outdated::warm_instance_drift(resolved, state, status, &warm.instance));
     pool.map(reasons).filter(|(_, reasons)| !reasons.is_empty()).collect()
 }
 

@@ -1,0 +1,344 @@
+//! Labels and taints that change on running nodes (`inPlace`), and the differences that still replace nodes.
+
+use super::*;
+use instance_manager::plan::{InPlaceChange, InPlaceRecord, NodeStep, NodeTaint, ObjectStep, PlannedStep};
+use instance_manager::provisioner::eks::input::Snapshot;
+use instance_manager::provisioner::{PlanContext, PlanSnapshot as _};
+use instance_manager::rotation::rolling_update::settings::RollingUpdate;
+use instance_manager::settings::Settings;
+
+const BOTH: &str = "[labels, taints]";
+const OLD: &str = "labels: {team: a, tier: web}, taints: [{key: gpu, value: a, effect: NoSchedule}]";
+const NEW: &str = "labels: {team: b, zone: z}, taints: [{key: gpu, value: b, effect: NoSchedule}]";
+
+/// A spec with these fields of the configuration.
+fn spec(in_place: &str, configuration: &str) -> String {
+    format!(
+        "{{strategy: {{type: rollingUpdate, rollingUpdate: {{inPlace: {in_place}}}}}, eks: {{configuration: {{{configuration}}}}}}}"
+    )
+}
+
+/// A group whose spec changed: its scaling group launches the new version, and its nodes run the old one.
+fn changed_by(from: ResolvedGroup, to: ResolvedGroup) -> Scenario {
+    let hash = to.fingerprint.hash.clone();
+    converged_with(from)
+        .with(|s| s.resolved = to)
+        .with(add_desired_version)
+        .with_scaling_group(|g| g.template.as_mut().expect("a pin").version = "2".into())
+        .with(|s| {
+            let recorded = s.status.template.as_mut().expect("a record");
+            (recorded.version, recorded.hash) = (Some("2".into()), Some(hash));
+        })
+}
+
+fn changed(in_place: &str, from: &str, to: &str) -> Scenario {
+    changed_by(resolved(&spec("[]", from), &[]), resolved(&spec(in_place, to), &[]))
+}
+
+/// The changes of nodes in a plan, by the name of the node.
+fn changes(plan: &Plan) -> Vec<(String, InPlaceChange)> {
+    let change = |planned: &PlannedStep| match &planned.step {
+        Step::Node(NodeStep::ChangeNodeInPlace { node, change, .. }) => Some((node.clone(), change.clone())),
+        _ => None,
+    };
+    plan.steps.iter().filter_map(change).collect()
+}
+
+/// The outdated nodes, by the counts for the status.
+fn outdated(plan: &Plan) -> i64 {
+    plan.status_update.fields["nodes"]["outdated"].as_i64().expect("a number")
+}
+
+/// How many nodes are replaced, and how many change in place, as the command `plan` and the forecast of a roll-out say.
+fn projected(scenario: &Scenario) -> (usize, usize) {
+    let settings = Settings::default();
+    let context = PlanContext {
+        status: &scenario.status,
+        lock: None,
+        hold: None,
+        allowance: None,
+        settings: &settings,
+        ineffective_writes: &Default::default(),
+        refusal: &Default::default(),
+        now: timestamp(NOW),
+    };
+    let snapshot = Snapshot { resolved: scenario.resolved.clone(), observed: scenario.state.clone() };
+    let projection = snapshot.simulate(&scenario.plan(), &context);
+    (projection.replacements.len(), projection.in_place.len())
+}
+
+fn progress(plan: &Plan) -> &str {
+    match &plan.outcome {
+        Outcome::Progressing { message, .. } => message,
+        other => panic!("nothing is under way: {other:?}"),
+    }
+}
+
+fn is_cordoned(plan: &Plan) -> bool {
+    plan.steps.iter().any(|planned| planned.step.is_disruptive())
+}
+
+/// Writes the records of a plan to the nodes and to the status.
+fn with_records(scenario: Scenario) -> Scenario {
+    let plan = scenario.plan();
+    let written: BTreeMap<_, _> = changes(&plan).into_iter().collect();
+    scenario.with(|s| {
+        let mut status = json!(s.status);
+        for planned in &plan.steps {
+            if let Step::Object(ObjectStep::UpdateStatus { status: recorded }) = &planned.step {
+                instance_manager::api::apply_merge_patch(&mut status, recorded);
+            }
+        }
+        s.status = serde_json::from_value(status).expect("a status");
+        for node in s.state.nodes.values_mut() {
+            node.in_place = written.get(&node.name).map(|change| change.record.clone()).or(node.in_place.take());
+        }
+    })
+}
+
+#[test]
+fn plans_match_golden_files() {
+    let change = || changed(BOTH, OLD, NEW);
+    for (name, scenario) in [
+        ("in_place/new-version", converged_with(resolved(&spec(BOTH, OLD), &[])).with_spec(&spec(BOTH, NEW))),
+        ("in_place/changes-nodes", change()),
+        ("in_place/not-asked-for", changed("[]", OLD, NEW)),
+        ("in_place/done", with_records(change())),
+        ("in_place/locked", change().with(|s| s.lock = Some("the annotation lock-upgrades"))),
+    ] {
+        assert_golden(name, &scenario.plan());
+    }
+}
+
+/// Without this, a new label would replace each node of the group.
+#[test]
+fn labels_and_taints_change_without_a_rotation() {
+    let plan = changed(BOTH, OLD, NEW).plan();
+    let all = changes(&plan);
+    assert_eq!(all.iter().map(|(node, _)| node.as_str()).collect::<Vec<_>>(), ["node-i-1", "node-i-2"]);
+    assert!(!is_cordoned(&plan) && outdated(&plan) == 0);
+    assert_eq!(plan.status_update.fields["nodes"]["updated"], 0, "they are current once they are changed");
+    let message = "changing 2 nodes in place: labels[team]: a -> b, labels[tier]: web -> (none), \
+                   labels[zone]: (none) -> z, taints: gpu=a:NoSchedule -> gpu=b:NoSchedule on 2 nodes";
+    assert_eq!(progress(&plan), message);
+}
+
+#[test]
+fn changed_nodes_are_current_also_when_in_place_is_removed() {
+    let done = with_records(changed(BOTH, OLD, NEW));
+    let removed = done.clone().with(|s| s.resolved = resolved(&spec("[]", NEW), &[]));
+    for scenario in [done, removed] {
+        let plan = scenario.plan();
+        assert_eq!((changes(&plan).len(), is_cordoned(&plan), outdated(&plan)), (0, false, 0));
+        assert_eq!(plan.status_update.fields["nodes"]["updated"], 2);
+        assert_eq!(plan.outcome, Outcome::Converged);
+    }
+}
+
+/// The version that the nodes were launched from is the desired one again, and the nodes are not as it says.
+#[test]
+fn reverted_change_is_reverted_on_the_nodes() {
+    let reverted = |in_place: &str| {
+        with_records(changed(BOTH, OLD, NEW))
+            .with(|s| s.resolved = resolved(&spec(in_place, OLD), &[]))
+            .with_scaling_group(|g| g.template.as_mut().expect("a pin").version = "1".into())
+    };
+    let plan = reverted(BOTH).plan();
+    let all = changes(&plan);
+    assert_eq!((all.len(), is_cordoned(&plan)), (2, false));
+    let change = &all[0].1;
+    assert_eq!(json!(change.set_labels), json!({"team": "a", "tier": "web"}));
+    assert_eq!(json!(change.remove_labels), json!({"zone": "z"}));
+    assert_eq!(json!(change.set_taints), json!([{"key": "gpu", "value": "a", "effect": "NoSchedule"}]));
+    let plan = reverted("[]").plan();
+    assert!(is_cordoned(&plan) && outdated(&plan) == 2, "without inPlace they are replaced");
+}
+
+#[test]
+fn only_the_listed_fields_change_in_place() {
+    for (in_place, from, to, stays) in [
+        ("[labels]", "labels: {team: a}", "labels: {team: b}", true),
+        ("[labels]", OLD, NEW, false),
+        ("[taints]", "labels: {team: a}", "labels: {team: b}", false),
+        ("[taints]", "labels: {team: a}", "labels: {team: a}, taints: [{key: gpu, effect: NoSchedule}]", true),
+        ("[Taints, LABELS]", OLD, NEW, true),
+        ("[]", "labels: {team: a}", "labels: {team: b}", false),
+    ] {
+        let plan = changed(in_place, from, to).plan();
+        let found = (is_cordoned(&plan), changes(&plan).len());
+        assert_eq!(found, if stays { (false, 2) } else { (true, 0) }, "{in_place}: {from} -> {to}");
+    }
+}
+
+#[test]
+fn other_differences_still_replace_nodes() {
+    for to in [
+        "labels: {team: b}, image: ami-00000002",
+        "labels: {team: b}, bootstrapOptions: {maxPods: 20}",
+        "labels: {team: b}, userData: [{name: x, stage: PreBootstrap, data: echo hello}]",
+        "labels: {team: b}, tagSpecifications: [{resourceType: volume, tags: [{key: a, value: b}]}]",
+        "labels: {team: a}, taints: [{key: gpu, effect: NoExecute}]",
+        "labels: {team: a, node.kubernetes.io/web: ''}",
+        "labels: {team: b}, taints: [{key: node.kubernetes.io/x, effect: NoSchedule}]",
+        "labels: {team: b}, mixedInstancesPolicy: {spotRatio: 50, instanceTypes: [{type: m5a.large}]}",
+    ] {
+        assert_eq!(projected(&changed(BOTH, "labels: {team: a}", to)), (2, 0), "{to}");
+    }
+    let annotated = |role: &str| {
+        let annotations = [("default-labels", role)];
+        resolved(&spec(BOTH, "labels: {team: a}"), &annotations)
+    };
+    let role = changed_by(annotated("node.kubernetes.io/role=web"), annotated("node.kubernetes.io/role=api"));
+    assert_eq!(projected(&role), (2, 0), "a role label: {:#?}", role.plan().steps);
+    let rotated = changed(BOTH, OLD, NEW).with(|s| {
+        s.resolved.desired.rolling_update.rotate_at = Some(timestamp(NOW));
+        s.state.launch_times = [("i-1".to_owned(), timestamp(LONG_AGO))].into();
+    });
+    let plan = rotated.plan();
+    let nodes: Vec<_> = changes(&plan).into_iter().map(|(node, _)| node).collect();
+    assert_eq!((nodes, outdated(&plan)), (vec!["node-i-2".to_owned()], 1), "rotate-at replaces the other node");
+}
+
+/// An evicting taint that goes evicts nobody.
+#[test]
+fn removed_no_execute_taint_changes_in_place() {
+    let from = "taints: [{key: gpu, effect: NoExecute}, {key: gpu, effect: NoSchedule}]";
+    let plan = changed(BOTH, from, "taints: [{key: gpu, effect: NoSchedule}]").plan();
+    let all = changes(&plan);
+    assert_eq!(all.len(), 2);
+    assert_eq!(json!(all[0].1.remove_taints), json!([{"key": "gpu", "effect": "NoExecute"}]));
+}
+
+/// A new order is a new version, because the kubelet's arguments differ, and the same taints for a node.
+#[test]
+fn new_order_of_taints_changes_no_node() {
+    let (a, b) = ("{key: a, effect: NoSchedule}", "{key: b, effect: NoSchedule}");
+    let (from, to) = (format!("taints: [{a}, {b}]"), format!("taints: [{b}, {a}]"));
+    let plan = changed(BOTH, &from, &to).plan();
+    assert_eq!((changes(&plan).len(), outdated(&plan), &plan.outcome), (0, 0, &Outcome::Converged));
+    assert_eq!(outdated(&changed("[]", &from, &to).plan()), 2, "without inPlace the version decides");
+}
+
+/// What a node was launched with must be proven: otherwise a label that it never had would count as given.
+#[test]
+fn nodes_of_unproven_versions_are_replaced() {
+    type Damage = fn(&mut ObservedVersion);
+    let cases: [(&str, Damage); 4] = [
+        ("another controller's version", |v| *v = ObservedVersion::new(None, v.data.clone())),
+        ("user data that was not read", |v| *v = ObservedVersion::new(v.fingerprint.clone(), None)),
+        ("user data that cannot be read back", |v| {
+            let mut data = v.data.clone().expect("data");
+            data.user_data = String::from("b3RoZXI=").into();
+            *v = ObservedVersion::new(v.fingerprint.clone(), Some(data));
+        }),
+        ("a hash of other inputs", |v| {
+            let mut print = v.fingerprint.clone().expect("a fingerprint");
+            print.hash = "0".repeat(64);
+            *v = ObservedVersion::new(Some(print), v.data.clone());
+        }),
+    ];
+    for (name, change) in cases {
+        let plan = changed(BOTH, OLD, NEW).with(|s| change(s.state.versions.get_mut(&1).expect("a version"))).plan();
+        assert!(changes(&plan).is_empty() && outdated(&plan) == 2, "{name}: {:?}", plan.steps);
+    }
+    let other_template = changed(BOTH, OLD, NEW).with_scaling_group(|g| {
+        g.instances.iter_mut().for_each(|i| i.template.as_mut().expect("a pin").id = "lt-9".into())
+    });
+    assert_eq!(outdated(&other_template.plan()), 2);
+}
+
+/// A Node of the same name, made by the kubelet of a later instance, has what that instance was launched with.
+#[test]
+fn record_of_another_instance_does_not_count() {
+    let foreign = with_records(changed(BOTH, OLD, NEW)).with(|s| {
+        let record: &mut InPlaceRecord =
+            s.state.nodes.get_mut("i-1").expect("a node").in_place.as_mut().expect("a record");
+        record.instance = "i-0".into();
+    });
+    assert_eq!(changes(&foreign.plan()).into_iter().map(|(node, _)| node).collect::<Vec<_>>(), ["node-i-1"]);
+}
+
+/// A kubelet can write annotations of its own Node, but it cannot remove taints.
+#[test]
+fn forged_record_removes_nothing_of_others() {
+    let quarantine = NodeTaint { key: "quarantine".into(), value: String::new(), effect: "NoSchedule".into() };
+    let forged = with_records(changed(BOTH, OLD, NEW)).with(|s| {
+        let record = s.state.nodes.get_mut("i-1").expect("a node").in_place.as_mut().expect("a record");
+        record.labels.as_mut().expect("labels").insert("owner".into(), "security".into());
+        record.taints.as_mut().expect("taints").insert(quarantine.clone());
+    });
+    assert!(changes(&forged.plan()).is_empty());
+    let of_earlier_spec = forged.with(|s| {
+        let managed = s.status.managed.as_mut().expect("a record");
+        managed.labels.push("owner".into());
+        managed.taints.push("quarantine:NoSchedule".into());
+    });
+    let all = changes(&of_earlier_spec.plan());
+    assert_eq!(all.len(), 1);
+    assert_eq!(json!(all[0].1.remove_labels), json!({"owner": "security"}));
+    assert_eq!(all[0].1.remove_taints, [quarantine].into());
+}
+
+/// If the Node object is deleted, its kubelet makes it again with the labels of its launch.
+#[test]
+fn node_that_lost_its_record_is_changed_again() {
+    let lost =
+        with_records(changed(BOTH, OLD, NEW)).with(|s| s.state.nodes.get_mut("i-2").expect("a node").in_place = None);
+    assert_eq!(changes(&lost.plan()).into_iter().map(|(node, _)| node).collect::<Vec<_>>(), ["node-i-2"]);
+}
+
+#[test]
+fn nodes_that_have_not_joined_or_are_ambiguous_wait() {
+    let scenario = changed(BOTH, OLD, NEW).with(|s| {
+        s.state.nodes.remove("i-1");
+        s.state.nodes.get_mut("i-2").expect("a node").duplicates = vec!["other".into()];
+    });
+    let plan = scenario.plan();
+    assert_eq!((changes(&plan).len(), outdated(&plan)), (0, 0));
+    let message = progress(&plan);
+    assert!(message.contains("duplicate Nodes to be deleted (Nodes node-i-2, other all claim"), "{message}");
+}
+
+#[test]
+fn one_pass_changes_a_hundred_nodes() {
+    let scenario = changed(BOTH, OLD, NEW).with(|s| {
+        let ids: Vec<_> = (1..=150).map(|number| format!("i-{number}")).collect();
+        s.state.nodes = ids.iter().map(|id| (id.clone(), node(id))).collect();
+        let group = s.state.scaling_group.as_mut().expect("a group");
+        let first = group.instances[0].clone();
+        group.instances = ids.into_iter().map(|id| Instance { id, ..first.clone() }).collect();
+        (group.desired, group.max) = (150, 150);
+        s.resolved.desired.max_size = 150;
+    });
+    let plan = scenario.plan();
+    assert_eq!(changes(&plan).len(), 100);
+    assert!(plan.events[0].message.ends_with("on 100 nodes; 50 more nodes follow"), "{:?}", plan.events);
+    let rest = with_records(scenario).plan();
+    assert_eq!(changes(&rest).len(), 50);
+}
+
+/// With a roll-out, a change that takes no node of a group reaches it at once: the forecast counts the replacements.
+#[test]
+fn simulation_replaces_no_node() {
+    let before = |in_place: &str| converged_with(resolved(&spec("[]", OLD), &[])).with_spec(&spec(in_place, NEW));
+    assert_eq!((projected(&before(BOTH)), projected(&before("[]"))), ((0, 2), (2, 0)));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    /// The field alone changes no hash, and no plan of a group whose labels and taints do not differ.
+    #[test]
+    fn groups_whose_labels_and_taints_do_not_differ_have_the_same_plans(scenario in any_scenario()) {
+        let with_field = scenario.clone().with(|s| {
+            let field = resolved(&spec(BOTH, ""), &[]).desired.rolling_update.in_place;
+            let rolling = &mut s.resolved.desired.rolling_update;
+            *rolling = RollingUpdate { in_place: field, ..rolling.clone() };
+        });
+        let without_record = |scenario: &Scenario| {
+            let mut plan = scenario.plan();
+            plan.steps.retain(|planned| !matches!(planned.step, Step::Object(ObjectStep::UpdateStatus { .. })));
+            plan
+        };
+        prop_assert_eq!(without_record(&scenario), without_record(&with_field));
+    }
+}
