@@ -157,7 +157,7 @@ def test_conditionals_choose_image_and_type_by_annotation(own_cloud, start_contr
     }
 
 
-COMPLETE = {"pool": 1, "spot": 1, "mixed": 4, "crd-rolling-upgrade": 1, "crd-workflow": 1, "fargate": None, "managed": None}
+COMPLETE = {"pool": 1, "in-place": 1, "spot": 1, "mixed": 4, "crd-rolling-upgrade": 1, "crd-workflow": 1, "fargate": None, "managed": None}
 """Further files, each with the number of nodes that it begins with; None if the controller makes no nodes for it."""
 
 

@@ -1,0 +1,111 @@
+"""Labels and taints change on running nodes where the group asks for it, and everything else replaces them."""
+
+import json
+
+from e2e import logs, rotation
+
+RECORD = "instancemgr.keikoproj.io/in-place"
+TAINT = {"key": "dedicated", "value": "search", "effect": "NoSchedule"}
+
+
+def labels(tenant, **extra):
+    """The labels of a group in its spec; None removes one."""
+    return {**rotation.pool(tenant), **extra}
+
+
+def taints(node):
+    """A node's taints but for those of Kubernetes."""
+    return [t for t in node["spec"].get("taints", []) if not t["key"].startswith("node.kubernetes.io/")]
+
+
+def wait_changed(group, team, found_taints):
+    """Waits until the group is Ready and each of its nodes has this label and these taints."""
+    def changed(g):
+        nodes = g.nodes()
+        return nodes and all(n["metadata"]["labels"].get("team") == team and taints(n) == found_taints for n in nodes)
+    group.wait(changed, what=f"team={team} and {found_taints} on each node")
+    group.wait_ready()
+
+
+def node_patches(group, after=""):
+    """The controller's accepted writes to this group's nodes that change labels or taints, as (node, body)."""
+    names = rotation.node_names(group)
+    found = logs.audited_writes(group.cloud.audit(), "nodes", subresource="", user=logs.CONTROLLER)
+    found = [(e["objectRef"]["name"], e["requestObject"]) for e in found if logs.timestamp(e) > after]
+    return [(name, body) for name, body in found if name in names and RECORD in body["metadata"].get("annotations", {})]
+
+
+def node_events(tenant, node):
+    """The events on a Node."""
+    found = tenant.cloud.get("/apis/events.k8s.io/v1/namespaces/default/events")["items"]
+    return [e for e in found if e["regarding"].get("name") == node["metadata"]["name"]]
+
+
+def test_labels_and_taints_change_without_a_rotation_and_an_image_rotates_later(tenant):
+    """Without this, a new label would drain every node, or the nodes would lose what a person set on them."""
+    group = rotation.start_group(tenant, 2, inPlace=["labels", "taints"])
+    old, (first, second) = group.instances(), group.nodes()
+    place = f"/api/v1/nodes/{first['metadata']['name']}"
+    tenant.cloud.patch(place, {"metadata": {"labels": {"mine": "x"}}, "spec": {"taints": [{"key": "mine", "effect": "NoSchedule"}]}})
+    group.annotate(lock_upgrades="true")
+    group.patch_spec(labels=labels(tenant, team="search"), taints=[TAINT])
+    group.wait(lambda g: all(TAINT in taints(n) and n["metadata"]["labels"].get("team") == "search" for n in g.nodes()), what="the label and the taint on each node")
+    group.annotate(lock_upgrades=None)
+    group.wait_ready(nodes=2)
+    assert {"key": "mine", "effect": "NoSchedule"} in taints(tenant.cloud.get(place)), "a person's taint stays"
+    patched = node_patches(group)
+    assert sorted(name for name, _ in patched) == sorted(n["metadata"]["name"] for n in (first, second)), "one write for each node"
+    assert all("resourceVersion" in body["metadata"] for _, body in patched), "the list of taints is replaced as a whole"
+    assert group.pinned() == "2" and group.status()["nodes"] == {"desired": 2, "ready": 2, "updated": 2, "outdated": 0, "draining": 0}
+    assert group.wait_event("NodesChangedInPlace", "labels[team]: (none) -> search, taints: (none) -> dedicated=search:NoSchedule on ")
+    group.wait(lambda g: any(e["reason"] == "NodeChangedInPlace" and g.key in e["note"] for e in node_events(tenant, first)), what="the event on the Node")
+    changed_at = rotation.now_utc()
+    tenant.cloud.patch(place, {"spec": {"taints": None}})
+    group.patch_spec(labels={"team": None}, taints=[])
+    group.wait(lambda g: all("team" not in n["metadata"]["labels"] and not taints(n) for n in g.nodes()), what="nodes without them")
+    group.wait_ready(nodes=2)
+    assert tenant.cloud.get(place)["metadata"]["labels"]["mine"] == "x", "a person's label stays"
+    assert len(node_patches(group, changed_at)) == 2
+    assert rotation.terminated(group) == [] and rotation.cordons(group) == [] and sorted(group.instances()) == sorted(old)
+    new_image = rotation.images(tenant.cloud)[1]
+    tenant.set_defaults(image=new_image)
+    rotation.wait_rotated(group, old, 2, new_image)
+    assert group.max_unavailable_seen() == 1 and group.undrained() == {}
+    assert not any(RECORD in n["metadata"].get("annotations", {}) for n in group.nodes()), "new nodes start with the spec's labels"
+
+
+def test_a_scale_out_gets_new_labels_and_a_node_that_registers_again_is_changed_again(tenant):
+    """Without this, nodes of one group would differ until the next rotation."""
+    group = rotation.start_group(tenant, 1, inPlace=["labels"])
+    (node,) = group.nodes()
+    group.patch_spec(labels=labels(tenant, team="search"))
+    wait_changed(group, "search", [])
+    record = json.loads(group.nodes()[0]["metadata"]["annotations"][RECORD])
+    assert record["instance"] == group.instances()[0] and record["labels"]["team"] == "search" and "taints" not in record
+    tenant.cloud.boto("autoscaling").set_desired_capacity(AutoScalingGroupName=group.scaling_group, DesiredCapacity=2)
+    group.wait_ready(nodes=2)
+    wait_changed(group, "search", [])
+    assert len(node_patches(group)) == 1, "the new node was launched with the label"
+    # The kubelet of a Node that was deleted registers it with the labels of its launch, and without the record.
+    place = f"/api/v1/nodes/{node['metadata']['name']}"
+    tenant.cloud.patch(place, {"metadata": {"labels": {"team": None}, "annotations": {RECORD: None}}})
+    wait_changed(group, "search", [])
+    assert len(node_patches(group)) == 2 and rotation.terminated(group) == []
+
+
+def test_without_in_place_a_label_replaces_nodes(tenant):
+    """Without this, nodes would change although their group never asked for it."""
+    group = rotation.start_group(tenant, 1)
+    old = group.instances()
+    group.patch_spec(labels=labels(tenant, team="search"))
+    rotation.wait_rotated(group, old, 1, rotation.images(tenant.cloud)[0])
+    assert rotation.terminated(group) == old and node_patches(group) == []
+
+
+def test_an_evicting_taint_replaces_nodes_one_after_the_other(tenant):
+    """Without this, a NoExecute taint would evict the pods of all nodes at once, past their budget."""
+    group = rotation.start_group(tenant, 2, inPlace=["labels", "taints"])
+    old = group.instances()
+    group.patch_spec(labels=labels(tenant, team="search"), taints=[{**TAINT, "effect": "NoExecute"}])
+    rotation.wait_rotated(group, old, 2, rotation.images(tenant.cloud)[0])
+    assert group.max_unavailable_seen() == 1 and group.undrained() == {} and node_patches(group) == []
