@@ -111,7 +111,8 @@ def test_a_quota_of_vcpus_rejects_a_larger_type_and_a_surge(own_cloud, start_con
     mark = cloud.log_position()
     group.patch_spec(instanceType="m5.4xlarge")
     rejected = group.wait_condition("FieldsRejected", reason="PolicyViolation")
-    assert "spec.eks.configuration.instanceType: 32 vCPUs is more than policy.quotas[*] leaves" in rejected["message"], rejected
+    for text in ("spec.eks.configuration.instanceType `32 vCPUs` is more than policy.quotas[*] leaves", "may have 8 vCPUs"):
+        assert text in rejected["message"], rejected
     group.patch({"spec": {"strategy": {"rollingUpdate": {"maxSurge": 2}}, "eks": {"configuration": {"instanceType": "m5.large"}}}})
     group.wait(lambda g: "maxSurge" in (g.has_condition("FieldsRejected") or {}).get("message", ""), what="the rejected surge")
     assert group.writes(mark) == [] and group.status()["quotaVcpus"] == 4
