@@ -8,7 +8,7 @@ the controller's k-th write to AWS or the API server since the event before), an
 
     {"kind": "transition", "group": name, "to": <group>}  applied; `"bad": true` if nobody can realize it
     {"kind": "config", "config": <data>}
-    {"kind": "mode", "mode": <the cluster's next authentication mode>}
+    {"kind": "mode", "mode": <another authentication mode of the cluster>}
     {"kind": "delete", "group": name}
     {"kind": "settle"}
     {"kind": "wait"}
@@ -36,8 +36,6 @@ TAKEN_OVER = {
 """Names of groups that are taken over, and their states."""
 SHARED = "shared"
 """Ends the name of the role that several groups are given."""
-STEPS = ["CONFIG_MAP", "API_AND_CONFIG_MAP", "API"]
-"""The authentication modes of a cluster: EKS changes one to the next, and never back."""
 MODES = ["CONFIG_MAP", "CONFIG_MAP", "API", "API_AND_CONFIG_MAP"]
 BOUNDARIES = """
 restricted:
@@ -129,13 +127,15 @@ def draw_shared(chance, shape_of):
 
 
 def widened(scenario, chance):
-    """The scenario of a wide world: the cluster may begin to read access entries, and no longer aws-auth, while it lasts."""
+    """The scenario of a wide world: the cluster may begin to read access entries while it lasts.
+
+    It does not stop to read aws-auth: that takes the nodes of all groups away until the controller reads the cluster's mode
+    again, after ten minutes, and is to be done only when every role has an access entry.
+    """
     scenario = {**scenario, "wide": True, "events": list(scenario["events"])}
-    steps = STEPS[STEPS.index(scenario["mode"]) + 1 :]
-    if chance.random() < 0.5:
-        places = sorted(chance.sample(range(len(scenario["events"])), len(steps)), reverse=True)
-        for place, mode in zip(places, reversed(steps), strict=True):
-            scenario["events"].insert(place, {"kind": "mode", "mode": mode, "trigger": trigger(chance)})
+    if scenario["mode"] == "CONFIG_MAP" and chance.random() < 0.5:
+        event = {"kind": "mode", "mode": "API_AND_CONFIG_MAP", "trigger": trigger(chance)}
+        scenario["events"].insert(chance.randrange(len(scenario["events"])), event)
     return scenario
 
 

@@ -38,7 +38,7 @@ class FakeStage:
     """What a perturbation asks of a stage, on an AWS without Kubernetes."""
 
     def __init__(self, cloud):
-        self.cloud, self.undone, self.refused = cloud, [], []
+        self.cloud, self.undone, self.refused, self.present = cloud, [], [], {}
 
     def undo(self, function, after=None):
         """Keeps it for the end."""
