@@ -50,11 +50,17 @@ def test_a_changed_template_version_is_restored(tenant):
 def test_a_deleted_template_is_created_again(tenant):
     """EC2 answers a client token that it knows with the first result, even when that is deleted: no node could launch."""
     group = tenant.group(size=(1, 2)).wait_ready(nodes=1)
-    ec2, old = tenant.cloud.boto("ec2"), group.asg()["LaunchTemplate"]["LaunchTemplateId"]
+    ec2, old, node = tenant.cloud.boto("ec2"), group.asg()["LaunchTemplate"]["LaunchTemplateId"], group.instances()
     ec2.delete_launch_template(LaunchTemplateId=old)
     group.wait(lambda g: g.asg()["LaunchTemplate"]["LaunchTemplateId"] != old, what="another template")
     new = group.wait_ready(nodes=1).asg()["LaunchTemplate"]["LaunchTemplateId"]
     assert [t["LaunchTemplateId"] for t in ec2.describe_launch_templates(LaunchTemplateIds=[new])["LaunchTemplates"]] == [new]
+    # Its node runs what is wanted, and is replaced with the next change alone.
+    group.wait(lambda g: g.status()["template"].get("deleted", {}).get("id") == old, what="the record of the deleted template")
+    assert group.instances() == node and group.status()["nodes"]["outdated"] == 0
+    group.patch_spec(labels={"step": "b"})
+    group.wait(lambda g: g.instances() and g.instances() != node and len(g.ready_nodes()) == 1, what="another node")
+    group.wait(lambda g: "deleted" not in g.status()["template"], what="the end of the record")
     assert group.undrained() == {}
 
 
