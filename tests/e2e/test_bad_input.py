@@ -22,7 +22,7 @@ WRONG = [
     ({"instanceType": "m6g.large"}, {}, "spec.eks.configuration.image", "m6g.large supports arm64"),
     ({"image": "ami-04100000000000001"}, {}, "spec.eks.configuration.image", "Windows image"),
     ({"image": "ami-03100000000000001"}, {}, "spec.eks.configuration.image", "bottlerocket-aws-k8s-"),
-    ({"volumes": [{"name": "/dev/xvdb", "type": "io2", "size": 50}]}, {}, "spec.eks.configuration.volumes[0].iops", "io2"),
+    ({"volumes": [{"name": "/dev/xvdb", "type": "io2", "size": 50}]}, {}, "spec.eks.configuration.volumes[name=/dev/xvdb].iops", "io2"),
     ({"userData": [{"name": "setup", "stage": "NodeConfigYaml", "data": "spec: ["}]}, {}, "spec.eks.configuration.userData", "setup"),
     ({"userData": [{"name": "big", "stage": "PostBootstrap", "data": random.Random(1).randbytes(25000).hex(" ")}]}, {}, "spec.eks.configuration.userData", "big"),
     ({"userData": [{"name": "cut", "stage": "PreBootstrap", "data": "ZWNobyBwb3N0="}]}, {}, "spec.eks.configuration.userData", "cut"),

@@ -29,8 +29,8 @@ use std::time::Duration;
 use futures::future::{try_join, try_join_all};
 
 use super::{
-    AccessEntry, Aws, AwsResult, Cluster, Image, InstanceLaunch, InstanceProfile, LaunchConfiguration, LaunchTemplate,
-    LifecycleHook, NetworkObject, ScalingActivity, ScalingGroup, TemplateVersion, WarmInstance,
+    AccessEntry, Aws, AwsError, AwsResult, Cluster, Image, InstanceLaunch, InstanceProfile, LaunchConfiguration,
+    LaunchTemplate, LifecycleHook, NetworkObject, ScalingActivity, ScalingGroup, TemplateVersion, WarmInstance,
 };
 use batched_cache::{BatchedCache, MaxAge};
 use instances::Instances;
@@ -140,22 +140,32 @@ impl Inventory {
 
     /// The lifecycle hooks of a group, sorted by name.
     pub(crate) async fn hooks(&self, group: &str, max_age: Duration) -> AwsResult<Arc<Vec<LifecycleHook>>> {
-        Ok(self.hooks.get(group, max_age).await?.unwrap_or_default())
+        Ok(self.of_group(group, self.hooks.get(group, max_age).await)?.unwrap_or_default())
     }
 
     /// Whether an instance refresh is pending or in progress.
     pub(crate) async fn has_active_refresh(&self, group: &str) -> AwsResult<bool> {
-        Ok(self.refreshes.get(group, self.config.instance_refresh_ttl).await?.unwrap_or_default())
+        let answer = self.refreshes.get(group, self.config.instance_refresh_ttl).await;
+        Ok(self.of_group(group, answer)?.unwrap_or_default())
     }
 
     /// The latest scaling activities of a group, newest first.
     pub(crate) async fn activities(&self, group: &str) -> AwsResult<Arc<Vec<ScalingActivity>>> {
-        Ok(self.activities.get(group, self.config.activities_ttl).await?.unwrap_or_default())
+        Ok(self.of_group(group, self.activities.get(group, self.config.activities_ttl).await)?.unwrap_or_default())
     }
 
     /// The instances in a group's warm pool.
     pub(crate) async fn warm_pool(&self, group: &str, max_age: Duration) -> AwsResult<Arc<Vec<WarmInstance>>> {
-        Ok(self.warm_pools.get(group, max_age).await?.unwrap_or_default())
+        Ok(self.of_group(group, self.warm_pools.get(group, max_age).await)?.unwrap_or_default())
+    }
+
+    /// An answer about a scaling group. When AWS says that the group does not exist, the cached group is out of date: the
+    /// next pass reads it again.
+    fn of_group<T>(&self, group: &str, answer: AwsResult<T>) -> AwsResult<T> {
+        if answer.as_ref().is_err_and(AwsError::is_not_found) {
+            self.invalidate_group(group);
+        }
+        answer
     }
 
     /// A launch configuration by name. Its content never changes, so it is read once.

@@ -33,6 +33,30 @@ async fn first_instance_of_an_empty_group_was_not_in_service_before() {
     }
 }
 
+/// A person deletes a scaling group. What is read beside it says so first, and must not fail until the cache is too old.
+#[tokio::test]
+async fn group_that_aws_no_longer_knows_is_read_again() {
+    let (fake, inventory) = inventory_with_fake_aws();
+    fake.update(|d| {
+        d.groups.insert("g".into(), group("g"));
+    });
+    assert!(inventory.group("g", ANY_AGE).await.unwrap().is_some());
+    let gone = AwsError::from_response(
+        "AutoScaling",
+        "DescribeLifecycleHooks",
+        "ValidationError",
+        "AutoScalingGroup name not found - AutoScalingGroup 'g' not found",
+        400,
+    );
+    fake.update(|d| {
+        d.groups.clear();
+        d.failure = Some(gone);
+    });
+    assert!(inventory.hooks("g", NO_CACHE).await.is_err_and(|error| error.is_not_found()));
+    fake.update(|d| d.failure = None);
+    assert!(inventory.group("g", ANY_AGE).await.unwrap().is_none());
+}
+
 #[tokio::test]
 async fn in_service_time_is_kept_until_instance_is_removed() {
     let (fake, inventory) = inventory_with_fake_aws();
