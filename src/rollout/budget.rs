@@ -126,6 +126,11 @@ impl Entry {
 }
 
 impl Ledger {
+    /// Whether a group is counted, by its plan or by its status.
+    pub(crate) fn knows(&self, key: &str) -> bool {
+        self.groups.contains_key(key)
+    }
+
     /// Adds a group that was not planned yet, with the nodes of its status. One that is known stays as it is.
     pub(crate) fn expect(&mut self, key: &str, desired: usize, unavailable: usize) {
         if !self.groups.contains_key(key) {

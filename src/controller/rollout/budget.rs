@@ -17,15 +17,20 @@ pub(super) fn expect_groups(ctx: &Context, view: &RolloutView) {
         return ctx.stores.rollout.with_ledger(|ledger| *ledger = Ledger::default());
     }
     let groups = ctx.stores.groups.state();
-    ctx.stores.rollout.with_ledger(|ledger| {
-        for group in groups.iter().filter_map(|stored| stored.0.as_ref().ok()) {
-            let nodes = group.status.as_ref().and_then(|status| status.nodes.clone()).unwrap_or_default();
-            let count = |number: i64| usize::try_from(number).unwrap_or_default();
-            let (desired, ready) = (count(nodes.desired), count(nodes.ready));
-            let draining = count(nodes.draining);
-            ledger.expect(&group_id(group).key(), desired, desired.saturating_sub(ready).max(draining));
-        }
+    let unknown: Vec<_> = ctx.stores.rollout.with_ledger(|ledger| {
+        let groups = groups.iter().filter_map(|stored| stored.0.as_ref().ok());
+        groups.filter(|group| !ledger.knows(&group_id(group).key())).collect()
     });
+    for group in unknown {
+        let nodes = group.status.as_ref().and_then(|status| status.nodes.clone()).unwrap_or_default();
+        let count = |number: i64| usize::try_from(number).unwrap_or_default();
+        let (desired, ready, draining) = (count(nodes.desired), count(nodes.ready), count(nodes.draining));
+        // A process that ended right after it took a node did not write that into the status.
+        let uid = group.metadata.uid.as_deref().unwrap_or_default();
+        let recorded = ctx.planner.node_index.with_records_of(uid).len();
+        let unavailable = desired.saturating_sub(ready).max(draining).max(recorded);
+        ctx.stores.rollout.with_ledger(|ledger| ledger.expect(&group_id(group).key(), desired, unavailable));
+    }
 }
 
 /// The groups that go on, because the budget leaves nodes again.

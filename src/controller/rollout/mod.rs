@@ -35,7 +35,7 @@ use crate::boundaries::active::{ActiveBoundaries, BoundariesSource};
 use crate::k8s::{EventTarget, KubeError};
 use crate::plan::Event;
 use crate::rollout::{
-    CheckStanding, Choice, Images, ProgressInput, RolloutView, Survey, WaveSurvey, advance, comes_next,
+    CheckStanding, Choice, Images, Ledger, ProgressInput, RolloutView, Survey, WaveSurvey, advance, comes_next,
 };
 
 /// How often counts, and the answers to checks, are written. A change of a phase or a wave is written at once.
@@ -50,6 +50,7 @@ pub(crate) async fn run(ctx: Arc<Context>, trigger: Trigger) {
         let has_policy = ctx.stores.rollout.view().is_some() || ctx.stores.boundaries.get().rollout().is_some();
         if !ctx.can_write() || !has_policy {
             memory = Memory::default();
+            ctx.stores.rollout.with_ledger(|ledger| *ledger = Ledger::default());
             ctx.metrics.forget_rollout();
             continue;
         }
@@ -82,6 +83,14 @@ struct Memory {
     drains: drains::DrainWatch,
     /// When the status was written last.
     written_at: Option<Timestamp>,
+}
+
+/// Counts what the groups use of the budget that were not planned yet. Must be called before reconciles begin: a process
+/// that has counted nothing would take a node although its predecessor has just taken one.
+pub(crate) fn count_unavailable(ctx: &Context) {
+    if let Some(view) = ctx.stores.rollout.view() {
+        budget::expect_groups(ctx, &view);
+    }
 }
 
 /// Builds the view of the roll-out again from the stored revisions.
