@@ -45,8 +45,11 @@ def resources(picture, group):
     return {kind: things for kind, things in found.items() if things}
 
 
-def group_state(run, group):
-    """What there is of one group at the end of a run, ready to be compared with the same group of another run."""
+def group_state(run, group, content_of=None):
+    """What there is of one group at the end of a run, ready to be compared with the same group of another run.
+
+    `content_of(reference, instance)` tells from the log what a launch template version contained that is gone.
+    """
     picture = run["end"]
     mine = resources(picture, group)
     kubernetes = picture["kubernetes"]
@@ -57,7 +60,7 @@ def group_state(run, group):
     value = {
         "state": found and found.get("status", {}).get("currentState"),
         "finalizers": found and found["metadata"].get("finalizers"),
-        "scaling groups": [scaling_group(thing, picture) for thing in mine.get("groups", {}).values()],
+        "scaling groups": [scaling_group(thing, picture, content_of) for thing in mine.get("groups", {}).values()],
         "templates": [{"tags": thing["tags"]} for thing in mine.get("templates", {}).values()],
         "node groups": [node_group(thing) for thing in mine.get("nodegroups", {}).values()],
         "fargate profiles": list(mine.get("fargate", {}).values()),
@@ -77,7 +80,7 @@ def given_roles(run):
     return {arn for arn in [*arns, *picture["aws"]["access"]] if f"/{PEOPLE}" in arn}
 
 
-def scaling_group(thing, picture):
+def scaling_group(thing, picture, content_of=None):
     """A scaling group with what it launches. Its desired capacity is the autoscaler's; its instances only have to fit.
 
     That of a managed node group is EKS's own.
@@ -88,7 +91,7 @@ def scaling_group(thing, picture):
     mixed = json.loads(json.dumps(thing.get("MixedInstancesPolicy")))
     if mixed:
         mixed["LaunchTemplate"].pop("LaunchTemplateSpecification", None)
-    outdated = [i["LifecycleState"] for i in thing["Instances"] + thing["WarmPool"] if template_data(i.get("LaunchTemplate"), picture) != launched]
+    outdated = [i["LifecycleState"] for i in thing["Instances"] + thing["WarmPool"] if not runs(i, thing, picture, content_of)]
     return {
         **without(thing, *CHANCE_OF_SCALING_GROUPS),
         "MixedInstancesPolicy": mixed,
@@ -110,10 +113,23 @@ CHANCE_OF_SCALING_GROUPS = (
 )  # fmt: skip
 
 
+def runs(instance, thing, picture, content_of):
+    """Whether an instance was launched with what its scaling group launches now. The template of the instance may be gone."""
+    own = template_data(instance.get("LaunchTemplate"), picture)
+    if own is not None or content_of is None or not instance.get("LaunchTemplate"):
+        return own == launch_data(thing, picture)
+    return content_of(instance["LaunchTemplate"], instance["InstanceId"]) == content_of(pinned(thing), None)
+
+
+def pinned(thing):
+    """The reference of a scaling group to the launch template version that it launches."""
+    policy = thing.get("MixedInstancesPolicy") or {}
+    return policy.get("LaunchTemplate", {}).get("LaunchTemplateSpecification") or thing.get("LaunchTemplate")
+
+
 def launch_data(thing, picture):
     """The content of the launch template version that a scaling group launches."""
-    policy = thing.get("MixedInstancesPolicy") or {}
-    return template_data(policy.get("LaunchTemplate", {}).get("LaunchTemplateSpecification") or thing.get("LaunchTemplate"), picture)
+    return template_data(pinned(thing), picture)
 
 
 def template_data(reference, picture):

@@ -16,12 +16,13 @@ def end_state(told, reference):
     """The end equals that of the reference run."""
     has_new_mode = reference["scenario"].get("mode") != told.run["scenario"].get("mode")
     for group in sorted({name for name in told.names if told.specs(name)}):
-        one, other = state.group_state(reference, group), state.group_state(told.run, group)
+        one, other = state.group_state(reference, group), state.group_state(told.run, group, told.content_of)
         if has_new_mode or group in told.run["scenario"].get("taken over", ()):
             one, other = _any_access(one), _any_access(other)
+        if any("windows" in json.dumps(entry["to"]) for entry in told.journal if entry["what"] == "apply" and entry["group"] == group):
+            one, other = _any_family(one), _any_family(other)
         for path, wanted, found in state.differences(one, other):
             yield group, f"{path} is {text(found)}, and {text(wanted)} in the reference", []
-
 
     for role in sorted(state.given_roles(reference) ^ state.given_roles(told.run)):
         if not told.run["scenario"].get("taken over") and not is_of_node_group(told, role):
@@ -32,6 +33,13 @@ def _any_access(found):
     """A role that could join before a takeover, or before the cluster read access entries, keeps its entry in aws-auth."""
     joins = bool(found["access entries"] or found["aws-auth"])
     return {**found, "access entries": [], "aws-auth": [], "joins": joins}
+
+
+def _any_family(found):
+    """An entry that lets Windows nodes join lets Linux nodes join too, and stays when the group has no Windows nodes any more."""
+    entries = [{**entry, "groups": [g for g in entry["groups"] if g != "eks:kube-proxy-windows"]} for entry in found["aws-auth"]]
+    access = [{**entry, "type": entry["type"].replace("EC2_WINDOWS", "EC2_LINUX")} for entry in found["access entries"]]
+    return {**found, "aws-auth": entries, "access entries": access}
 
 
 def stuck(told):

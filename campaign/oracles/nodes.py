@@ -124,7 +124,7 @@ def _availability(told, group):
         gone = before - available()
         if not act:
             lost |= {instance: when for instance in gone}
-        if act and gone and when < told.deleted_at(group):
+        if act and gone and when < told.deleted_at(group) and not told.is_deleted(group, when):
             recently = [instance for instance, at in lost.items() if instance not in available() and between(at, when) < GRACE]
             wanted = min([count for at, count in desired if between(at, when) < GRACE] + [desired[-1][1]])
             unavailable = wanted - len(available()) - len(recently)
@@ -173,7 +173,7 @@ def needless_rotation(told):
             names, when = (template, was.get("template")), logs.timestamp(line)
             launched, wanted = told.template(names, was["version"], launched_at[params["InstanceId"]]), told.template(names, version, when)
             group = _group_of_node(told, params["InstanceId"])
-            if wanted and launched == wanted and group and not _moves(told, group, when):
+            if wanted and launched == wanted and group and not told.is_deleted(group, when) and not _moves(told, group, when):
                 yield group, f"{params['InstanceId']} was replaced, and what it was launched from (version {was['version']}) is what is wanted (version {version})", [was, line]
 
 

@@ -70,6 +70,12 @@ class Run:
         found = [data for at, name, number, data in self._templates if name in names and number == str(version) and at <= when]
         return found[-1] if found else None
 
+    def content_of(self, reference, instance):
+        """The content of a launch template version, given a reference to it, as it was when an instance launched, or is now."""
+        launched = (logs.timestamp(e) for e in self.aws if e["kind"] == "state" and e.get("id") == instance)
+        names = (reference.get("LaunchTemplateId"), reference.get("LaunchTemplateName"))
+        return self.template(names, reference["Version"], next(launched, "9"))
+
     def specs(self, group):
         """(moment, spec) of a group's specs, oldest first; a spec of None when it was deleted."""
         found = [(e["time"], e["to"]["spec"] if e["what"] == "apply" else None) for e in self.journal if e["what"] in ("apply", "delete") and e["group"] == group]
@@ -78,6 +84,13 @@ class Run:
     def deleted_at(self, group):
         """When the group was first deleted."""
         return next((when for when, spec in self.specs(group) if spec is None), "9")
+
+    def is_deleted(self, group, when):
+        """Whether the group is gone at a moment, or a person has just deleted it: by the stage's notes and the audit log."""
+        if in_force(self.specs(group), when) is None:
+            return True
+        deletions = [e for e in self.audit if e["verb"] == "delete" and (e.get("objectRef") or {}).get("resource") == "instancegroups"]
+        return any(0 <= between(logs.timestamp(e), when) < GRACE for e in deletions if e["objectRef"].get("name") == group)
 
     def provisioner(self, group):
         """The provisioner of a group."""

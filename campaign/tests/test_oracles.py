@@ -301,3 +301,63 @@ def test_a_role_that_joined_by_aws_auth_before_a_takeover():
 def test_names_are_not_taken_for_longer_ones():
     """A group owns what is named after it, and not what is named after a longer name."""
     assert state.owns("alpha", "demo-camp-alpha-20260101000000", {}) and not state.owns("alpha", "demo-camp-alphabet", {})
+
+
+def all_nodes_go(story):
+    """A deletion drains and terminates the nodes without lowering the capacity; nothing replaces them."""
+    for number in range(3):
+        story.cordon(number)
+        story.terminate(number)
+
+
+def test_a_deletion_is_no_rotation():
+    """The nodes of a deleted group go although they run what is wanted."""
+    story = Story()
+    story.note("delete", group="alpha")
+    all_nodes_go(story)
+    assert found(story.run()) == set()
+    story = Story()
+    story.write("delete", "instancegroups", "alpha", None, user="admin")
+    all_nodes_go(story)
+    assert found(story.run()) == set(), "a person deleted it"
+    story = Story()
+    story.write("delete", "instancegroups", "alpha", None, user="admin")
+    story.wait(60)
+    all_nodes_go(story)
+    assert {"needless_rotation", "availability"} <= found(story.run()), "a person created it again long ago"
+
+
+def test_a_node_of_a_launch_template_that_is_gone():
+    """It is outdated unless the log says that it was launched with what the group launches now."""
+    def end(image):
+        story = Story()
+        story.call("CreateLaunchTemplate", key="person", LaunchTemplateName="again", LaunchTemplateData={"ImageId": image})
+        launches = {"LaunchTemplateName": "again", "Version": "1"}
+        instance = {"InstanceId": "i-0", "LifecycleState": "InService", "LaunchTemplate": {"LaunchTemplateName": "alpha", "Version": "1"}}
+        story.end["aws"]["templates"]["again"] = {"id": "lt-2", "latest": 1, "default": 1, "tags": {}, "versions": {"1": {"data": {"image": image}}}}
+        story.end["aws"]["groups"][GROUP] = {
+            "AutoScalingGroupName": GROUP, "LaunchTemplate": launches, "Instances": [instance], "WarmPool": [], "SuspendedProcesses": [],
+            "VPCZoneIdentifier": "a", "MinSize": 1, "MaxSize": 1, "DesiredCapacity": 1, "LifecycleHooks": [],
+        }  # fmt: skip
+        return story.run()
+
+    def reference(image):
+        run = end(image)
+        run["end"]["aws"]["groups"][GROUP]["Instances"][0]["LaunchTemplate"] = {"LaunchTemplateName": "again", "Version": "1"}
+        return run
+
+    assert "end_state" not in found(end("ami-1"), reference("ami-1"))
+    assert "end_state" in found(end("ami-2"), reference("ami-2"))
+
+
+def test_an_entry_of_a_group_that_had_windows_nodes():
+    """It lets Linux nodes join too, and stays as it is."""
+    story = Story()
+    arn = f"arn:aws:iam::123456789012:role/{GROUP}"
+    one, other = Story().run(), story.run()
+    for run, more in ((one, ""), (other, "eks:kube-proxy-windows, ")):
+        run["end"]["aws"]["roles"][GROUP] = {"arn": arn, "policies": [], "tags": {}, "inline": {}, "trust": "{}"}
+        run["end"]["kubernetes"]["map_roles"] += f"- rolearn: {arn}\n  groups: [{more}system:nodes]\n"
+    assert "end_state" in found(other, one)
+    story.journal.insert(1, {"time": "2026", "what": "apply", "group": "alpha", "to": {**story.group, "annotations": {"os-family": "windows"}}})
+    assert "end_state" not in found(other, one)
