@@ -18,7 +18,7 @@ def end_state(told, reference):
     for group in sorted({name for name in told.names if told.specs(name)}):
         one, other = state.group_state(reference, group), state.group_state(told.run, group, told.content_of)
         if has_new_mode or group in told.run["scenario"].get("taken over", ()):
-            one, other = _any_access(one), _any_access(other)
+            one, other = _any_access(one, reference, group), _any_access(other, told.run, group)
         if any("windows" in json.dumps(entry["to"]) for entry in told.journal if entry["what"] == "apply" and entry["group"] == group):
             one, other = _any_family(one), _any_family(other)
         for path, wanted, found in state.differences(one, other):
@@ -29,16 +29,24 @@ def end_state(told, reference):
             yield None, f"{role} may join in one of the run and the reference", []
 
 
-def _any_access(found):
-    """A role that could join before a takeover, or before the cluster read access entries, keeps its entry in aws-auth."""
-    joins = bool(found["access entries"] or found["aws-auth"])
+def _any_access(found, run, group):
+    """A role that could join before a takeover, or before the cluster read access entries, keeps its entry in aws-auth.
+
+    The entry of a role of people is the group's if its spec names the role.
+    """
+    specs = [item["spec"] for item in run["end"]["kubernetes"]["groups"] if item["metadata"]["name"] == group]
+    named = {((spec.get("eks") or {}).get("configuration") or {}).get("roleName") for spec in specs}
+    joins = bool(found["access entries"] or found["aws-auth"] or any(arn.rpartition("/")[2] in named for arn in state.given_roles(run)))
     return {**found, "access entries": [], "aws-auth": [], "joins": joins}
 
 
 def _any_family(found):
     """An entry that lets Windows nodes join lets Linux nodes join too, and stays when the group has no Windows nodes any more."""
     entries = [{**entry, "groups": [g for g in entry["groups"] if g != "eks:kube-proxy-windows"]} for entry in found["aws-auth"]]
-    access = [{**entry, "type": entry["type"].replace("EC2_WINDOWS", "EC2_LINUX")} for entry in found["access entries"]]
+    access = [
+        {**entry, "type": entry["type"].replace("EC2_WINDOWS", "EC2_LINUX"), "kubernetesGroups": [g for g in entry["kubernetesGroups"] if "windows" not in g]}
+        for entry in found["access entries"]
+    ]
     return {**found, "aws-auth": entries, "access entries": access}
 
 

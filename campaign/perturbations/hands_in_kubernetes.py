@@ -86,7 +86,7 @@ def made_again_without_its_finalizer(stage, group, status):
     stage.wait_until(lambda: person.patch(stage.path(group), {"metadata": {"finalizers": None}}) is False, 20)
     kept = {key: found[key] for key in ("apiVersion", "kind", "spec")}
     made = {**kept, "metadata": {key: found["metadata"].get(key) for key in ("name", "namespace", "annotations")}}
-    stage.cloud.create(stage.path(group).rpartition("/")[0], made)
+    stage.cloud.server_side_apply(made)
     if status and "status" in found:
         person.patch(stage.path(group) + "/status", {"status": found["status"]})
 
@@ -142,11 +142,11 @@ def entries(text):
 
 @perturbation("ConfigMap deleted", later=LATER, copy=[True, False])
 def config_map_deleted(stage, later, copy):
-    """Perhaps with the copy of its last good revision. A person puts it back."""
+    """Perhaps with the copy of its last good revision: then nothing is changed, also no group is deleted, until a person puts it back."""
     stage.cloud.api("DELETE", CONFIG)
     if copy:
         stage.cloud.api("DELETE", CONFIG + "-last-good")
-    stage.undo(lambda: stage.configure(stage.config), after=later)
+    stage.undo(lambda: stage.configure(stage.config), after=later or 10 if copy else later)
 
 
 @perturbation("ConfigMap broken", later=LATER, data=[{"boundaries": "restricted: {"}, {"defaults": "spec: ["}, {"boundaries": None}, {"defaults": None}])

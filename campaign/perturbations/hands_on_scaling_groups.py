@@ -60,7 +60,7 @@ def settings_of_others_edited(stage, group, later, settings):
     """The spec says nothing of them, so they stay as they are set."""
     if before := Person(stage, group).scaling_group():
         edit(stage, group, **settings)
-        stage.undo(lambda: edit(stage, group, **{key: before[key] for key in settings}), after=later)
+        stage.undo(lambda: edit(stage, group, **{key: before[key] or False if key == "CapacityRebalance" else before[key] for key in settings}), after=later)
 
 
 @perturbation("scaling group deleted", needs="eks")

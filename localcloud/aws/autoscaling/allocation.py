@@ -41,10 +41,11 @@ def capacity(group: Group, members: Iterable[Member]) -> int:
     return sum(weight_of(group, member) for member in members)
 
 
-def on_demand_target(group: Group) -> int:
-    """The On-Demand part of the desired capacity: the base, and a share of the rest, rounded up."""
-    base = min(group.desired, group.distribution["OnDemandBaseCapacity"])
-    return base + -(-(group.desired - base) * group.distribution["OnDemandPercentageAboveBaseCapacity"] // 100)
+def on_demand_target(group: Group, total: int | None = None) -> int:
+    """The On-Demand part of a capacity, the desired one by default: the base, and a share of the rest, rounded up."""
+    total = group.desired if total is None else total
+    base = min(total, group.distribution["OnDemandBaseCapacity"])
+    return base + -(-(total - base) * group.distribution["OnDemandPercentageAboveBaseCapacity"] // 100)
 
 
 def on_demand(group: Group, members: Iterable[Member]) -> int:
@@ -53,8 +54,9 @@ def on_demand(group: Group, members: Iterable[Member]) -> int:
 
 
 def next_is_spot(group: Group) -> bool:
-    """Whether a mixed group launches a Spot Instance next. The On-Demand part is filled first."""
-    return on_demand(group, group.counted_members()) >= on_demand_target(group)
+    """Whether a mixed group launches a Spot Instance next. The On-Demand part is filled first, also above the desired capacity."""
+    members = group.counted_members()
+    return on_demand(group, members) >= on_demand_target(group, max(group.desired, capacity(group, members) + 1))
 
 
 def scale_in_spot_first(group: Group, members: list[Member]) -> bool | None:
