@@ -25,6 +25,10 @@ pub enum StepError {
     /// `lock-upgrades` was set after the plan was made.
     #[error("lock-upgrades is set on {0}")]
     Locked(LockHolder),
+    /// The InstanceGroup that was being deleted is gone, perhaps because a person removed its finalizer. Its name may be
+    /// another InstanceGroup's by now.
+    #[error("the InstanceGroup that was being deleted no longer exists")]
+    GroupGone,
     /// A window closed, or the roll-out was paused, after the plan was made.
     #[error("{0}")]
     Held(String),
@@ -76,6 +80,7 @@ impl StepError {
             StepError::Kube(KubeError::Forbidden { .. }) => Some(Reason::MissingPermission),
             StepError::Kube(_)
             | StepError::MayNotWrite
+            | StepError::GroupGone
             | StepError::Locked(_)
             | StepError::Held(_)
             | StepError::NodeSchedulable(_) => None,

@@ -1,7 +1,8 @@
 //! Applies a plan step by step and returns what was done.
 //!
-//! A failing step ends the pass. A step whose call is denied to many groups is tried by a few of them only. The right to write is checked before every step, and `lock-upgrades` before every disruptive
-//! step. A create that finds its name taken adopts the resource only if it carries the group's tags.
+//! A failing step ends the pass. A step whose call is denied to many groups is tried by a few of them only. The right to
+//! write is checked before every step, and `lock-upgrades` before every disruptive step. Before every step of a deletion,
+//! the API server is asked whether the group is still being deleted: its name may be a new group's by now. A create that finds its name taken adopts the resource only if it carries the group's tags.
 
 mod aws_auth;
 mod error;
@@ -162,8 +163,10 @@ fn log_failed_step(id: &GroupId, planned: &PlannedStep, error: &StepError, is_ex
 
 impl ApplyRun<'_> {
     async fn apply_step(&mut self, step: &Step) -> StepResult {
-        if step.is_disruptive() && !self.id.is_deleting() {
-            self.check_locks().await?;
+        match self.id.is_deleting() {
+            true => self.check_deletion().await?,
+            false if step.is_disruptive() => self.check_locks().await?,
+            false => {}
         }
         if step.begins_replacement()
             && let Some(hold) = (self.ctx.hold)(step)
@@ -184,6 +187,12 @@ impl ApplyRun<'_> {
             Step::Nodegroup(step) => step.apply(self).await,
             Step::Fargate(step) => step.apply(self).await,
         }
+    }
+
+    /// Asks the API server, not a cache, whether this group is still being deleted.
+    async fn check_deletion(&self) -> Result<(), StepError> {
+        let uid = self.ctx.kube.group_deletion(&self.id.namespace, &self.id.name).await.map_err(StepError::Kube)?;
+        if uid.as_deref() == Some(self.id.uid.as_str()) { Ok(()) } else { Err(StepError::GroupGone) }
     }
 
     /// Reads `lock-upgrades` from the objects themselves, not from a cache, right before a disruptive step.
@@ -230,6 +239,18 @@ mod tests {
         hold: Option<&str>,
         answer: impl Fn(&fake::Call) -> (u16, serde_json::Value) + Clone + Send + Sync + 'static,
     ) -> (Applied, Vec<String>) {
+        let mut group = InstanceGroup::new("web", InstanceGroupSpec::default());
+        group.metadata.namespace = Some("team".into());
+        apply_steps_to(&group, steps, hold, answer).await
+    }
+
+    /// Applies steps to this group, as [`apply_steps`] does.
+    async fn apply_steps_to(
+        group: &InstanceGroup,
+        steps: Vec<NodeStep>,
+        hold: Option<&str>,
+        answer: impl Fn(&fake::Call) -> (u16, serde_json::Value) + Clone + Send + Sync + 'static,
+    ) -> (Applied, Vec<String>) {
         let writes = Arc::new(Mutex::new(Vec::new()));
         let seen = writes.clone();
         let client = fake::client(move |call| {
@@ -238,9 +259,7 @@ mod tests {
             }
             answer(&call)
         });
-        let mut group = InstanceGroup::new("web", InstanceGroupSpec::default());
-        group.metadata.namespace = Some("team".into());
-        let id = group_id(&group);
+        let id = group_id(group);
         let steps = steps.into_iter().map(|step| PlannedStep::new(step, Vec::new())).collect();
         let plan = Plan { steps, ..blocked_plan(&id, Reason::InvalidSpec, String::new()) };
         let applier = Applier {
@@ -291,6 +310,38 @@ mod tests {
         let (applied, writes) = apply_steps(vec![step()], None, conflict).await;
         assert!(matches!(&applied.error, Some(StepError::Kube(error)) if error.is_conflict()), "{applied:?}");
         assert_eq!(writes.len(), 1, "the next pass reads it again");
+    }
+
+    /// A person takes the finalizer off, and Argo CD creates the group again: the nodes are the new group's.
+    #[tokio::test]
+    async fn nodes_of_a_group_that_was_created_again_are_not_taken_by_the_deletion_of_the_old_one() {
+        let mut group = InstanceGroup::new("web", InstanceGroupSpec::default());
+        group.metadata.namespace = Some("team".into());
+        group.metadata.uid = Some("uid-1".into());
+        group.metadata.deletion_timestamp =
+            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(Timestamp::UNIX_EPOCH));
+        let pod = PodRef { namespace: "apps".into(), name: "p".into(), uid: "uid-p".into() };
+        let steps = || vec![NodeStep::ForceDelete { node: "n".into(), pod: pod.clone() }];
+        let answer = |uid: &'static str, deleted: Option<&'static str>| {
+            move |call: &fake::Call| match call.path.contains("instancegroups") {
+                true => (
+                    200,
+                    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {"name": "web", "uid": uid, "deletionTimestamp": deleted}}),
+                ),
+                false => (200, json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "p"}})),
+            }
+        };
+        let at = Some("1970-01-01T00:00:00Z");
+        let (applied, writes) = apply_steps_to(&group, steps(), None, answer("uid-1", at)).await;
+        assert_eq!((applied.error.is_none(), writes.len()), (true, 1), "{:?}", applied.error);
+        for other in [answer("uid-2", None), answer("uid-2", at)] {
+            let (applied, writes) = apply_steps_to(&group, steps(), None, other).await;
+            assert!(matches!(applied.error, Some(StepError::GroupGone)), "{:?}", applied.error);
+            assert_eq!(writes, Vec::<String>::new());
+        }
+        let gone = |_: &fake::Call| fake::failure(404, "NotFound", "gone");
+        let (applied, writes) = apply_steps_to(&group, steps(), None, gone).await;
+        assert!(matches!(applied.error, Some(StepError::GroupGone)) && writes.is_empty(), "{applied:?}");
     }
 
     /// A window may close while the plan is made; a drain that has begun goes to its end.

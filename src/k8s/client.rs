@@ -159,6 +159,10 @@ impl KubeApi for KubeClient {
         groups::group_version(&self.client, namespace, name).await
     }
 
+    async fn group_deletion(&self, namespace: &str, name: &str) -> Result<Option<String>, KubeError> {
+        groups::group_deletion(&self.client, namespace, name).await
+    }
+
     async fn locks(&self, namespace: &str, group: &str, config_namespace: &str) -> Result<Locks, KubeError> {
         groups::locks(&self.client, namespace, group, config_namespace).await
     }

@@ -235,6 +235,9 @@ pub trait KubeApi: Send + Sync {
         owners: &BTreeSet<String>,
     ) -> Result<Vec<UnschedulablePod>, KubeError>;
 
+    /// UID of the InstanceGroup of this name if it is being deleted, read fresh; `None` when it is not, or does not exist.
+    async fn group_deletion(&self, namespace: &str, name: &str) -> Result<Option<String>, KubeError>;
+
     /// Reads lock-upgrades from the three objects themselves. On an error the caller must assume a lock. `NotFound`
     /// means that the group or its namespace no longer exists; a missing ConfigMap sets no lock.
     async fn locks(&self, namespace: &str, group: &str, config_namespace: &str) -> Result<Locks, KubeError>;

@@ -119,6 +119,7 @@ fn error_message(error: &StepError) -> String {
         StepError::Kube(error) => missing_kubernetes_permission(&error.to_string()),
         StepError::AwsAuth(error) => error.to_string(),
         StepError::OwnershipConflict(_)
+        | StepError::GroupGone
         | StepError::Locked(_)
         | StepError::Held(_)
         | StepError::NodeSchedulable(_)

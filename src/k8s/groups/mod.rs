@@ -214,6 +214,11 @@ pub(super) async fn group_version(client: &Client, namespace: &str, name: &str) 
     Ok(found.and_then(|group| group.resource_version()))
 }
 
+pub(super) async fn group_deletion(client: &Client, namespace: &str, name: &str) -> Result<Option<String>, KubeError> {
+    let found = call("get", "instancegroups", api(client, namespace).get_metadata_opt(name)).await?;
+    Ok(found.filter(|group| group.metadata.deletion_timestamp.is_some()).and_then(|group| group.uid()))
+}
+
 pub(super) async fn locks(
     client: &Client,
     namespace: &str,
