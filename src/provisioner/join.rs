@@ -113,7 +113,7 @@ pub(crate) async fn remaining_access_entry(
     is_own_role: bool,
 ) -> ObserveResult<Option<AccessEntry>> {
     let recorded = status.managed.as_ref().is_some_and(|m| m.access_entries.iter().any(|e| e == principal));
-    let known = recorded || is_own_role && has_access_entry(status);
+    let known = recorded || is_own_role && may_have_access_entry(o, cluster, status).await?;
     if !known || o.group_index.is_role_shared(principal, key) {
         return Ok(None);
     }
@@ -121,9 +121,18 @@ pub(crate) async fn remaining_access_entry(
     Ok(found.filter(|entry| is_own_role || access_entries::is_owned_by_cluster(&entry.tags, cluster)))
 }
 
-/// Whether the group's role was last seen with an access entry. Groups that join through aws-auth cost no EKS calls.
-pub(crate) fn has_access_entry(status: &InstanceGroupStatus) -> bool {
-    status.join.as_ref().is_some_and(|join| join.access_entry.is_some())
+/// Whether a role that is deleted may have an access entry: it was last seen with one, or the cluster reads them. While nodes
+/// join through aws-auth, nobody looks for the entry that EKS makes for a Fargate profile.
+pub(crate) async fn may_have_access_entry(
+    o: &Observer<'_>,
+    cluster: &str,
+    status: &InstanceGroupStatus,
+) -> ObserveResult<bool> {
+    if status.join.as_ref().is_some_and(|join| join.access_entry.is_some()) {
+        return Ok(true);
+    }
+    let found = o.inventory.cluster(cluster).await.map_err(ObserveError::Aws)?;
+    Ok(found.is_some_and(|cluster| cluster.authentication_mode != access_entries::CONFIG_MAP_MODE))
 }
 
 #[cfg(test)]
@@ -132,8 +141,9 @@ mod tests {
 
     use super::*;
     use crate::api::JoinStatus;
-
     use crate::aws::inventory::fake_aws::FakeAws;
+    use crate::aws::samples::cluster;
+    use crate::aws::{AccessEntry, Cluster};
 
     use crate::provisioner::observe::fake::FakeCluster;
 
@@ -166,6 +176,35 @@ mod tests {
             };
             let found = observe(&observer, query, &status).await.expect("an answer");
             assert_eq!(found.access_entry, expected, "{seen:?}");
+        }
+    }
+
+    /// EKS makes an entry for a Fargate profile, also while its pods join through aws-auth. Without a look, it would outlive
+    /// the role, and keep the next role of that name out.
+    #[tokio::test]
+    async fn entry_that_nobody_saw_goes_with_its_role_if_the_cluster_reads_entries() {
+        let aws = Arc::new(FakeAws::default());
+        let role = "arn:aws:iam::1:role/own";
+        aws.update(|state| {
+            for mode in ["CONFIG_MAP", "API_AND_CONFIG_MAP", "API"] {
+                let cluster = Cluster { authentication_mode: mode.into(), ..cluster(mode) };
+                state.clusters.insert(mode.into(), cluster);
+            }
+            let kind = "FARGATE_LINUX".into();
+            state.access_entries.push(AccessEntry { principal: role.into(), kind, created: None, tags: vec![] });
+        });
+        let status = InstanceGroupStatus::default();
+        for (name, is_own, found) in [
+            ("API_AND_CONFIG_MAP", true, true),
+            ("API", true, true),
+            ("API", false, false),
+            ("CONFIG_MAP", true, false),
+            ("gone", true, false),
+        ] {
+            let cluster = FakeCluster::new(&aws);
+            let observer = cluster.observer();
+            let entry = remaining_access_entry(&observer, "team/web", name, role, &status, is_own).await;
+            assert_eq!(entry.expect("an answer").is_some(), found, "{name} {is_own}");
         }
     }
 }

@@ -62,6 +62,9 @@ pub enum JoinMethod {
     Either,
 }
 
+/// The authenticationMode of a cluster that reads no access entries.
+pub(crate) const CONFIG_MAP_MODE: &str = "CONFIG_MAP";
+
 /// A value of `--join-auth` that the cluster's authenticationMode does not support.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct UnsupportedMode {

@@ -336,7 +336,10 @@ pub async fn remaining_resources(
     let is_kept = remaining.role_in_use.is_some()
         || remaining.previous_role.as_ref().is_some_and(|previous| previous.other_region.is_some());
     let deleted = own.filter(|_| !is_kept);
-    let seen = deleted.filter(|_| join::has_access_entry(status));
+    let seen = match deleted {
+        Some(_) if !join::may_have_access_entry(o, cluster, status).await? => None,
+        deleted => deleted,
+    };
     let recorded: BTreeSet<_> = managed.flat_map(|m| &m.access_entries).chain(seen).collect();
     let (access_roles, access_wait) =
         entries_to_remove(recorded, |arn| groups.deletion_order(arn, &groups.access_entry_users(arn, &key), &key));

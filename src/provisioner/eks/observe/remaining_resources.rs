@@ -152,7 +152,10 @@ pub async fn remaining_resources(
     let present = roles.into_iter().filter(|arn| previous_roles::aws_auth_entry(o, arn).is_some());
     let (auth_roles, auth_wait) =
         entries_to_remove(present, |arn| groups.deletion_order(arn, &groups.aws_auth_users(arn, &key), &key));
-    let seen = own.filter(|_| join::has_access_entry(status));
+    let seen = match own {
+        Some(_) if !join::may_have_access_entry(o, &ownership[0].value, status).await? => None,
+        own => own,
+    };
     let recorded: BTreeSet<_> = managed.flat_map(|m| &m.access_entries).chain(seen).collect();
     let (access_roles, access_wait) =
         entries_to_remove(recorded, |arn| groups.deletion_order(arn, &groups.access_entry_users(arn, &key), &key));
