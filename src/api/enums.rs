@@ -71,6 +71,8 @@ string_enum! {
         Labels = "labels",
         /// Taints of the Node.
         Taints = "taints",
+        /// Tags of the EC2 instance.
+        Tags = "tags",
     }
 }
 

@@ -207,9 +207,9 @@ pub struct RollingUpdate {
     #[schemars(schema_with = "int_or_percent")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_surge: Option<IntOrString>,
-    /// What the controller changes on running nodes instead of replacing them, for the provisioner eks: labels, taints
-    /// or both. By default it replaces nodes for every change. An added taint with the effect NoExecute always replaces
-    /// nodes, and so do labels and taints whose keys are of kubernetes.io or k8s.io.
+    /// What the controller changes on running nodes, for the provisioner eks: labels, taints, tags. By default, a change of
+    /// labels or taints replaces nodes, and a change of tags reaches only instances that are launched later. An added taint
+    /// with the effect NoExecute always replaces nodes, and so do labels and taints whose keys are of kubernetes.io or k8s.io.
     #[schemars(length(max = 10), inner(regex(pattern = InPlaceField::PATTERN)))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_place: Option<Vec<String>>,

@@ -319,6 +319,10 @@ pub struct ManagedAttributes {
     /// Keys of tags on the scaling group.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
+    /// Tags that the running instances have from the spec; only while tags change in place. Instances that are launched
+    /// get those of the scaling group.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub instance_tags: Option<BTreeMap<String, String>>,
     /// Names of lifecycle hooks.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub hooks: Vec<String>,
@@ -374,15 +378,20 @@ pub struct ManagedAttributes {
 }
 
 impl ManagedAttributes {
-    /// These attributes as a JSON merge patch over `stored`, complete, with null for each list that became empty.
+    /// These attributes as a JSON merge patch over `stored`, complete, with null for each list that became empty, and for
+    /// each key that an object lost.
     pub(crate) fn patch_from(&self, stored: &Self) -> Value {
-        let to_json = |managed: &Self| serde_json::to_value(managed).unwrap_or_default();
-        let mut patch = to_json(self);
-        for (key, _) in to_json(stored).as_object().into_iter().flatten() {
-            if patch.get(key).is_none() {
-                patch[key] = Value::Null;
+        fn remove_others(patch: &mut Value, stored: &Value) {
+            for (key, old) in stored.as_object().into_iter().flatten() {
+                match patch.get_mut(key) {
+                    Some(kept) => remove_others(kept, old),
+                    None => patch[key] = Value::Null,
+                }
             }
         }
+        let to_json = |managed: &Self| serde_json::to_value(managed).unwrap_or_default();
+        let mut patch = to_json(self);
+        remove_others(&mut patch, &to_json(stored));
         patch
     }
 }

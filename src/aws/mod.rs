@@ -126,6 +126,10 @@ pub(crate) trait Ec2: Send + Sync {
     async fn delete_template(&self, template_id: &str) -> AwsResult<()>;
     /// CreateTags on one resource, by its ID.
     async fn create_tags(&self, resource: &str, tags: &[Tag]) -> AwsResult<()>;
+    /// CreateTags on at most 1,000 instances.
+    async fn tag_instances(&self, ids: &[String], tags: &[Tag]) -> AwsResult<()>;
+    /// DeleteTags on at most 1,000 instances. A tag that has another value now stays.
+    async fn untag_instances(&self, ids: &[String], tags: &[Tag]) -> AwsResult<()>;
     /// DescribeSubnets, in pages of 1,000.
     async fn describe_subnets(&self, query: &NetworkQuery) -> AwsResult<Vec<NetworkObject>>;
     /// DescribeRouteTables of a VPC, in pages of 100.

@@ -77,7 +77,7 @@ fn attacks() -> Vec<(&'static str, Value)> {
 }
 
 /// Fields that name no resource, or only what belongs to a resource of the group itself.
-const NAME_NO_OTHER_RESOURCE: [&str; 59] = [
+const NAME_NO_OTHER_RESOURCE: [&str; 60] = [
     "boundariesRevision",
     "conditions",
     "configMD5",
@@ -98,6 +98,7 @@ const NAME_NO_OTHER_RESOURCE: [&str; 59] = [
     "lifecycle",
     "managed.adopted.summary",
     "managed.hooks",
+    "managed.instanceTags",
     "managed.labels",
     "managed.leavingSubnets",
     "managed.metrics",

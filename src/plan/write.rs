@@ -94,6 +94,10 @@ impl PlannedStep {
                 vec![Write { attribute: format!("{group} warmPool"), ..self.whole_step() }]
             }
             EksStep::DeleteWarmPool { group } => vec![Write::new(group, "warmPool", &ABSENT)],
+            EksStep::TagInstances { group, .. } => {
+                let tags = self.reasons.iter().map(|drift| (&drift.field, &drift.to));
+                tags.map(|(field, to)| Write::new(group, &format!("instances {field}"), to)).collect()
+            }
             EksStep::PutTags { .. } | EksStep::DeleteTags { .. } => self.reason_writes(),
             _ => vec![self.whole_step()],
         }
@@ -141,6 +145,7 @@ impl PlannedStep {
             Step::Eks(
                 EksStep::PutTags { .. }
                 | EksStep::DeleteTags { .. }
+                | EksStep::TagInstances { .. }
                 | EksStep::TagTemplate { .. }
                 | EksStep::EnableMetrics { .. }
                 | EksStep::DisableMetrics { .. }

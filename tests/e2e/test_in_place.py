@@ -1,4 +1,4 @@
-"""Labels and taints change on running nodes where the group asks for it, and everything else replaces them."""
+"""Labels, taints and tags change on running nodes where the group asks for it, and everything else replaces them."""
 
 import json
 
@@ -109,3 +109,33 @@ def test_an_evicting_taint_replaces_nodes_one_after_the_other(tenant):
     group.patch_spec(labels=labels(tenant, team="search"), taints=[{**TAINT, "effect": "NoExecute"}])
     rotation.wait_rotated(group, old, 2, rotation.images(tenant.cloud)[0])
     assert group.max_unavailable_seen() == 1 and group.undrained() == {} and node_patches(group) == []
+
+
+def tags_of(group):
+    """The tags of the group's instances, by instance."""
+    found = group.cloud.boto("ec2").describe_instances(InstanceIds=group.instances())
+    instances = [instance for reservation in found["Reservations"] for instance in reservation["Instances"]]
+    return {i["InstanceId"]: {tag["Key"]: tag["Value"] for tag in i["Tags"]} for i in instances}
+
+
+def test_tags_change_on_running_instances_and_those_of_others_stay(tenant):
+    """Without this, costs would go to the old team until the next rotation."""
+    group = rotation.start_group(tenant, 2, inPlace=["tags"])
+    old = sorted(group.instances())
+    ec2 = group.cloud.boto("ec2")
+    group.patch_spec(tags=[{"key": "cost", "value": "a"}, {"key": "stage", "value": "test"}])
+    group.wait(lambda g: all(t.get("cost") == "a" and t.get("stage") == "test" for t in tags_of(g).values()), what="both tags on each instance")
+    ec2.create_tags(Resources=old[:1], Tags=[{"Key": "stage", "Value": "a person's"}, {"Key": "mine", "Value": "x"}])
+    group.patch_spec(tags=[{"key": "cost", "value": "b"}])
+    group.wait(lambda g: all(t.get("cost") == "b" for t in tags_of(g).values()) and "stage" not in tags_of(g)[old[1]], what="the new tags on each instance")
+    group.wait_ready(nodes=2)
+    first = tags_of(group)[old[0]]
+    assert (first["stage"], first["mine"]) == ("a person's", "x") and first["instancegroups.keikoproj.io/InstanceGroup"] == group.name
+    assert group.wait_event("InstancesTagged", "tags[cost]: a -> b")
+    assert rotation.terminated(group) == [] and sorted(group.instances()) == old and rotation.cordons(group) == []
+    group.cloud.boto("autoscaling").set_desired_capacity(AutoScalingGroupName=group.scaling_group, DesiredCapacity=3)
+    group.wait_ready(nodes=3)
+    assert {t["cost"] for t in tags_of(group).values()} == {"b"}
+    calls = [e for e in group.cloud.aws_events() if e["kind"] == "call" and e["operation"] in ("CreateTags", "DeleteTags") and e["service"] == "ec2" and old[0] in json.dumps(e["params"])]
+    ours = [e["operation"] for e in calls if e["caller"]["key"] == "controller"]
+    assert ours == ["CreateTags", "CreateTags", "DeleteTags"], "one call for each change, whatever the number of instances"

@@ -25,6 +25,7 @@ from localcloud.aws.parameters import to_plain
 
 ARN = re.compile(r"arn:aws[\w-]*:iam::\d{12}:role/(?:.*/)?([\w+=,.@-]+)", re.ASCII)
 IF_EXISTS = "IfExists"
+FOR_ALL = "ForAllValues:"
 
 
 def install(simulator: Any) -> None:
@@ -113,17 +114,24 @@ def evaluate(statements: list[dict[str, Any]], action: str, resource: str, conte
         if not action_matches or not any(matches_wildcards(pattern, resource) for pattern in as_list(statement["Resource"])):
             continue
         conditions = [(op, key, as_list(v)) for op, keys in statement.get("Condition", {}).items() for key, v in keys.items()]
-        evaluation.missing |= {key for op, key, _ in conditions if key.lower() not in context and not op.endswith(IF_EXISTS)}
+        evaluation.missing |= {key for op, key, _ in conditions if key.lower() not in context and not op.endswith(IF_EXISTS) and not op.startswith(FOR_ALL)}
         if all(condition_holds(op, context.get(key.lower()), wanted) for op, key, wanted in conditions):
             evaluation.effects.add(statement["Effect"])
     return evaluation
 
 
 def condition_holds(operator: str, given: list[str] | None, wanted: list[str]) -> bool:
-    """Whether a condition holds. A missing context key matches only operators that end in IfExists."""
+    """Whether a condition holds. A missing context key matches only operators that end in IfExists or begin with ForAllValues.
+
+    IAM User Guide, "Multivalued context keys": ForAllValues is also true when the request has no such key.
+    """
+    if operator.startswith(FOR_ALL):
+        return all(condition_holds(operator.removeprefix(FOR_ALL), [value], wanted) for value in given or [])
     if given is None:
         return operator.endswith(IF_EXISTS)
     kind = operator.removesuffix(IF_EXISTS)
+    if kind == "StringNotLike":
+        return not any(matches_wildcards(pattern, value) for pattern in wanted for value in given)
     if kind == "StringEquals":
         return any(value in wanted for value in given)
     if kind in ("StringLike", "ArnLike", "ArnEquals"):

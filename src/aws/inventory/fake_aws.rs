@@ -40,6 +40,10 @@ pub(crate) struct FakeState {
     pub images: Vec<Image>,
     /// The instances of every warm pool.
     pub warm_instances: Vec<WarmInstance>,
+    /// Instances and the tags that were set on them, by call.
+    pub instance_tags: Vec<(Vec<String>, Vec<Tag>)>,
+    /// Instances and the tags that were removed from them, by call.
+    pub removed_instance_tags: Vec<(Vec<String>, Vec<Tag>)>,
     /// Instances that were set unhealthy, in order.
     pub unhealthy: Vec<String>,
     /// A read that contains this name fails with a validation error.
@@ -232,6 +236,14 @@ impl Ec2 for FakeAws {
     }
     async fn delete_template(&self, _: &str) -> AwsResult<()> {
         unimplemented!()
+    }
+    async fn tag_instances(&self, ids: &[String], tags: &[Tag]) -> AwsResult<()> {
+        self.update(|d| d.instance_tags.push((ids.to_vec(), tags.to_vec())));
+        Ok(())
+    }
+    async fn untag_instances(&self, ids: &[String], tags: &[Tag]) -> AwsResult<()> {
+        self.update(|d| d.removed_instance_tags.push((ids.to_vec(), tags.to_vec())));
+        Ok(())
     }
     async fn create_tags(&self, _: &str, _: &[Tag]) -> AwsResult<()> {
         unimplemented!()

@@ -55,6 +55,7 @@ pub const OPERATIONS: &[(&str, &str)] = &[
     ("ec2", "CreateTags"),
     ("ec2", "DeleteLaunchTemplate"),
     ("ec2", "DeleteLaunchTemplateVersions"),
+    ("ec2", "DeleteTags"),
     ("ec2", "DescribeImages"),
     ("ec2", "DescribeInstanceTypeOfferings"),
     ("ec2", "DescribeInstanceTypes"),

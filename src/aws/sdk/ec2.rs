@@ -135,6 +135,20 @@ impl Ec2 for Sdk {
         Ok(())
     }
 
+    async fn tag_instances(&self, ids: &[String], tags: &[Tag]) -> AwsResult<()> {
+        let tags = tags.iter().map(ec2_tag).collect();
+        let request = self.0.create_tags().set_resources(Some(ids.to_vec())).set_tags(Some(tags));
+        request.send().await.map_err(to_aws_error(SERVICE, "CreateTags"))?;
+        Ok(())
+    }
+
+    async fn untag_instances(&self, ids: &[String], tags: &[Tag]) -> AwsResult<()> {
+        let tags = tags.iter().map(ec2_tag).collect();
+        let request = self.0.delete_tags().set_resources(Some(ids.to_vec())).set_tags(Some(tags));
+        request.send().await.map_err(to_aws_error(SERVICE, "DeleteTags"))?;
+        Ok(())
+    }
+
     async fn describe_subnets(&self, query: &NetworkQuery) -> AwsResult<Vec<NetworkObject>> {
         let request = self.0.describe_subnets().filters(network_filter(query, "subnet-id"));
         let found = request.into_paginator().page_size(1000).items().send().try_collect().await;

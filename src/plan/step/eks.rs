@@ -73,6 +73,8 @@ pub enum EksStep {
     PutTags { group: String, tags: Vec<Tag> },
     /// DeleteTags.
     DeleteTags { group: String, keys: Vec<String> },
+    /// CreateTags and DeleteTags on the instances of the group, as AWS lists them right before.
+    TagInstances { group: String, set: Vec<Tag>, remove: Vec<Tag> },
     /// SuspendProcesses.
     SuspendProcesses { group: String, processes: Vec<String> },
     /// ResumeProcesses.
@@ -115,6 +117,7 @@ impl StepInfo for EksStep {
             EksStep::UpdateGroup { group, .. }
             | EksStep::PutTags { group, .. }
             | EksStep::DeleteTags { group, .. }
+            | EksStep::TagInstances { group, .. }
             | EksStep::DeleteWarmPool { group }
             | EksStep::DeleteGroup { group } => group.clone(),
             EksStep::PutWarmPool { group, sizes, .. } => {
@@ -177,6 +180,9 @@ impl StepInfo for EksStep {
             )),
             EksStep::PutTags { group, .. } | EksStep::DeleteTags { group, .. } => {
                 changed(format!("the tags of {group}"))
+            }
+            EksStep::TagInstances { group, .. } => {
+                with_reasons("InstancesTagged", format!("changed the tags of the instances of {group}"))
             }
             EksStep::UpdateGroup { group, .. } => changed(group.clone()),
             EksStep::SuspendProcesses { group, processes } => {

@@ -15,7 +15,9 @@ use super::role::{previous_roles, region, unused};
 use super::rotation::MAX_LISTED_INSTANCES;
 use super::rotation::template_origin;
 use super::scaling_group::create::create_scaling_group;
-use super::scaling_group::{attributes, departures, hooks, mixed_instances, readiness, scale_in, subnets, weights};
+use super::scaling_group::{
+    attributes, departures, hooks, instance_tags, mixed_instances, readiness, scale_in, subnets, weights,
+};
 use super::{adopt, launch_configuration, ownership, rotation, warm_pool};
 use crate::api::{EffectiveValues, StrategyType};
 use crate::auth::access_entries::JoinPlan;
@@ -112,7 +114,8 @@ fn plan_existing(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuil
         ));
     }
     record_join_times(input, builder);
-    builder.events.extend(departures::events(&input.observed.departures));
+    let is_replaced_by_resource = input.resolved.desired.crd_strategy.is_some();
+    builder.events.extend(departures::events(&input.observed.departures, is_replaced_by_resource));
     builder.condition_updates.extend(input.resolved.broken.condition(input.status));
     let broken = &input.resolved.broken;
     // Without the role of the spec, only the status names the role of the nodes. It gets no new entry by that.
@@ -153,6 +156,7 @@ fn plan_existing(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuil
         rotation::rotate_nodes(input, group, builder);
         builder.rotation_planned = true;
         rotation::in_place_steps::change_nodes(input, builder);
+        instance_tags::change(input, group, builder);
         input.resolved.broken.outcome().into_iter().for_each(|outcome| builder.set_outcome_once(outcome));
         readiness::check_readiness(input, group, builder);
         scale_in::report_pending(input, group, builder);

@@ -8,7 +8,7 @@ use super::input::PlanInput;
 use super::join::role_join;
 use super::launch_configuration;
 use super::rotation::in_place;
-use super::scaling_group::subnets;
+use super::scaling_group::{instance_tags, subnets};
 use crate::api::ManagedAttributes;
 use crate::auth::access_entries::JoinPlan;
 use crate::aws::Tag;
@@ -36,15 +36,24 @@ pub(crate) fn record(input: &PlanInput, joined: &JoinPlan, builder: &mut PlanBui
 fn managed_attributes(input: &PlanInput, joined: &JoinPlan, old: &ManagedAttributes) -> ManagedAttributes {
     let r = input.resolved;
     let joining = role_join(input);
+    // An answer of AWS may be older than the creation of what it does not show. So what was not seen stays recorded.
     let (tags, processes, metrics) = match &input.observed.scaling_group {
         Some(g) => (tag_keys(&g.tags), g.suspended_processes.clone(), g.enabled_metrics.clone()),
-        None => Default::default(),
+        None => (old.tags.clone(), old.processes.clone(), old.metrics.clone()),
     };
     let (labels, taints) = in_place::recorded_attributes(input);
-    let hooks = input.observed.lifecycle_hooks.iter().flatten().map(|h| h.name.clone()).collect();
+    let hooks = match input.observed.scaling_group {
+        Some(_) => input.observed.lifecycle_hooks.iter().flatten().map(|h| h.name.clone()).collect(),
+        None => old.hooks.clone(),
+    };
+    let policies = match (&input.observed.scaling_group, &input.observed.role) {
+        (None, None) => old.policies.clone(),
+        (Some(_), _) | (_, Some(_)) => input.observed.attached_policies.clone(),
+    };
     let present = |all: &[String]| all.iter().filter(|arn| **arn == r.role_arn).cloned().collect::<Vec<_>>();
     ManagedAttributes {
         tags: desired_and_recorded(tag_keys(&r.tags), &old.tags, tags),
+        instance_tags: instance_tags::recorded(input, old),
         hooks: desired_and_recorded(
             r.desired.lifecycle_hooks.iter().map(|h| h.name.clone()).collect(),
             &old.hooks,
@@ -66,11 +75,7 @@ fn managed_attributes(input: &PlanInput, joined: &JoinPlan, old: &ManagedAttribu
         .concat(),
         // While the spec names another role, the record says what the controller attached to its own.
         policies: match r.own_role {
-            true => desired_and_recorded(
-                r.managed_policies.clone(),
-                &old.policies,
-                input.observed.attached_policies.clone(),
-            ),
+            true => desired_and_recorded(r.managed_policies.clone(), &old.policies, policies),
             false => old.policies.clone(),
         },
         configurations: launch_configuration::recorded_configurations(input),

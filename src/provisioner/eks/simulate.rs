@@ -195,7 +195,7 @@ impl PlanSimulation {
             EksStep::DeleteTemplateVersions { numbers, .. } => {
                 self.observed.versions.retain(|n, _| !numbers.contains(n))
             }
-            EksStep::DeleteConfiguration { .. } => {}
+            EksStep::DeleteConfiguration { .. } | EksStep::TagInstances { .. } => {}
             EksStep::TagTemplate { tags, .. } => {
                 self.observed.template.iter_mut().for_each(|t| t.tags.extend(tags.iter().cloned()));
             }

@@ -26,7 +26,8 @@ pub(crate) fn managed_attributes(
     old: ManagedAttributes,
 ) -> ManagedAttributes {
     let r = input.resolved;
-    let exists = |key: &String| found.own.iter().any(|p| p.tags.iter().any(|t| t.key == *key));
+    // An answer of AWS may be older than the profile. So what was not seen stays recorded.
+    let exists = |key: &String| found.own.is_empty() || found.own.iter().any(|p| p.tags.iter().any(|t| t.key == *key));
     let recorded_tags = old.tags.into_iter().filter(exists);
     let mut tags: Vec<_> = recorded_tags.chain(r.tags.iter().map(|t| t.key.clone())).collect();
     tags.sort();

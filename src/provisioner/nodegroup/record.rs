@@ -56,9 +56,10 @@ fn managed_attributes(
     let arns_of_other_clusters = old.nodegroup_arns.iter().filter(|arn| !arn.contains(&arn_of_cluster)).cloned();
     let observed_arns = observed.iter().map(|group| group.nodegroup.arn.clone());
     let serving = partition.current.or(partition.outgoing.last().copied()).map(|group| &group.nodegroup);
-    let has_tag = |key: &String| serving.is_some_and(|n| n.tags.contains_key(key));
-    let has_label = |key: &String| serving.is_some_and(|n| n.labels.contains_key(key));
-    let has_taint = |key: &String| serving.is_some_and(|n| n.taints.iter().any(|t| update::taint_key(t) == *key));
+    // An answer of AWS may be older than the node group. So what was not seen stays recorded.
+    let has_tag = |key: &String| serving.is_none_or(|n| n.tags.contains_key(key));
+    let has_label = |key: &String| serving.is_none_or(|n| n.labels.contains_key(key));
+    let has_taint = |key: &String| serving.is_none_or(|n| n.taints.iter().any(|t| update::taint_key(t) == *key));
     ManagedAttributes {
         tags: desired_and_recorded(desired.tags.keys().cloned(), &old.tags, has_tag),
         labels: desired_and_recorded(desired.labels.keys().cloned(), &old.labels, has_label),

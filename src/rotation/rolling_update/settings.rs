@@ -87,7 +87,7 @@ fn parse_in_place(problems: &mut SpecErrors, given: &[String]) -> BTreeSet<InPla
                 &format!("spec.strategy.rollingUpdate.inPlace[{index}]"),
                 name,
                 "cannot change on running nodes",
-                "use labels or taints",
+                "use labels, taints or tags",
             )),
         }
     }

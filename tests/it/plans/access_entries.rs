@@ -33,10 +33,6 @@ fn entry(created: &str) -> AccessEntryState {
     })
 }
 
-fn step_names(plan: &Plan) -> Vec<&'static str> {
-    plan.steps.iter().map(|planned| planned.step.name()).collect()
-}
-
 /// The role was created just now, so it has not propagated in IAM.
 fn with_new_role(scenario: Scenario) -> Scenario {
     scenario.with(|s| s.state.instance_profile.as_mut().expect("a profile").created = Some(timestamp(NOW)))

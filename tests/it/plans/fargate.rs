@@ -29,7 +29,7 @@ use jiff::SignedDuration;
 use proptest::prelude::*;
 use serde_json::Value;
 
-use super::{NOW, assert_golden, common, deep_merge, no_join_entries, samples, timestamp};
+use super::{NOW, assert_golden, common, deep_merge, no_join_entries, samples, step_names, timestamp};
 
 const OTHER: &str = "eks-fargate: {selectors: [{namespace: team}, {namespace: prod-*}]}";
 
@@ -881,10 +881,6 @@ fn created_by_keiko_with_rejected_spec(extra: &str) -> Scenario {
         s.status = serde_json::from_value(serde_json::json!({ "currentState": "Error" })).expect("a status");
         s.observed.profiles[0].role_arn = s.resolved.role_arn.clone();
     })
-}
-
-fn step_names(plan: &Plan) -> Vec<&'static str> {
-    plan.steps.iter().map(|p| p.step.name()).collect()
 }
 
 /// The rejection replaces the state in which Keiko controller reported its profile. The profile must be deleted all the

@@ -8,10 +8,6 @@ use super::*;
 const GIVEN: &str = "eks: {configuration: {roleName: given}}";
 const EXTRA: &str = "arn:aws:iam::aws:policy/AmazonSSMManagedInstanceCore";
 
-fn step_names(plan: &Plan) -> Vec<&'static str> {
-    plan.steps.iter().map(|planned| planned.step.name()).collect()
-}
-
 /// The policies that the status records once the plan is applied.
 fn recorded_policies(scenario: &Scenario, plan: &Plan) -> Vec<String> {
     let mut status = json!(scenario.status);

@@ -342,3 +342,85 @@ proptest! {
         prop_assert_eq!(without_record(&scenario), without_record(&with_field));
     }
 }
+
+const TAGS: &str = "[tags]";
+
+/// The steps that tag instances, as (tags set, tags removed), each as key=value.
+fn tagged(plan: &Plan) -> Vec<(Vec<String>, Vec<String>)> {
+    let texts = |tags: &[Tag]| tags.iter().map(|tag| format!("{}={}", tag.key, tag.value)).collect();
+    let step = |planned: &PlannedStep| match &planned.step {
+        Step::Eks(EksStep::TagInstances { set, remove, .. }) => Some((texts(set), texts(remove))),
+        _ => None,
+    };
+    plan.steps.iter().filter_map(step).collect()
+}
+
+fn with_tags(in_place: &str, tags: &str) -> ResolvedGroup {
+    resolved(&spec(in_place, &format!("tags: [{tags}]")), &[])
+}
+
+/// Applies the plan to what the planner sees: the tags of the scaling group and the record in the status.
+fn after(scenario: Scenario) -> Scenario {
+    let plan = scenario.plan();
+    let patches = plan.steps.iter().filter_map(|planned| match &planned.step {
+        Step::Object(ObjectStep::UpdateStatus { status }) => status.get("managed").cloned(),
+        _ => None,
+    });
+    let patches: Vec<_> = patches.collect();
+    let tags = scenario.resolved.tags.clone();
+    scenario.with(|s| {
+        let mut managed = serde_json::to_value(s.status.managed.clone().unwrap_or_default()).expect("a record");
+        for patch in &patches {
+            instance_manager::api::apply_merge_patch(&mut managed, patch);
+        }
+        s.status.managed = Some(serde_json::from_value(managed).expect("a record"));
+        s.state.scaling_group.as_mut().expect("a group").tags = tags;
+    })
+}
+
+/// A cost report would show the old team until the next rotation.
+#[test]
+fn tags_of_running_instances_change_after_those_of_the_scaling_group() {
+    let old = "{key: cost, value: a}, {key: old, value: x}, {key: same, value: s}";
+    let settled = after(after(converged_with(with_tags(TAGS, old))));
+    assert_eq!(settled.plan().steps, [], "nothing differs");
+    let changed = settled
+        .with(|s| s.resolved = with_tags(TAGS, "{key: cost, value: b}, {key: same, value: s}, {key: new, value: n}"));
+    let plan = changed.plan();
+    assert!(tagged(&plan).is_empty(), "instances that are launched meanwhile must get the new tags first");
+    assert!(step_names(&plan).contains(&"PutTags") && step_names(&plan).contains(&"DeleteTags"), "{plan:?}");
+    let ready = after(changed);
+    let plan = ready.plan();
+    let expected = (vec!["cost=b".to_owned(), "new=n".to_owned()], vec!["old=x".to_owned()]);
+    assert_eq!(tagged(&plan), [expected], "only what differs is written");
+    assert!(progress(&plan).contains("tags[cost]: a -> b"), "{}", progress(&plan));
+    assert!(!is_cordoned(&plan) && outdated(&plan) == 0);
+    assert_eq!(after(after(ready)).plan().steps, [], "and it is written once");
+}
+
+/// Instances may have been launched before earlier changes of the tags.
+#[test]
+fn instances_get_all_tags_once_when_the_group_asks_for_it_first() {
+    let plain = after(converged_with(with_tags("[]", "{key: cost, value: a}, {key: old, value: x}")));
+    let status = |s: &Scenario| serde_json::to_value(&s.status.managed).expect("a record");
+    assert!(status(&plain).get("instanceTags").is_none(), "nothing is recorded without inPlace");
+    let asks = after(plain.with(|s| s.resolved = with_tags(TAGS, "{key: cost, value: a}")));
+    assert_eq!(tagged(&asks.plan()), [(vec!["cost=a".to_owned()], vec!["old=x".to_owned()])]);
+    let done = after(asks);
+    assert!(tagged(&done.plan()).is_empty());
+    let without = after(done.with(|s| s.resolved = with_tags("[]", "{key: cost, value: b}")));
+    assert!(tagged(&after(without.clone()).plan()).is_empty() && status(&without).get("instanceTags").is_none());
+}
+
+/// Whoever can write the status must not make instances lose the tags that say whose they are.
+#[test]
+fn recorded_tags_that_prove_ownership_are_not_removed() {
+    let forged = after(after(converged_with(with_tags(TAGS, "{key: cost, value: a}")))).with(|s| {
+        let managed = s.status.managed.as_mut().expect("a record");
+        let tags = managed.instance_tags.as_mut().expect("tags");
+        tags.extend(s.resolved.ownership_tags.iter().map(|tag| (tag.key.clone(), tag.value.clone())));
+        tags.insert("aws:autoscaling:groupName".into(), "demo-team-web".into());
+    });
+    let removed: Vec<_> = tagged(&forged.plan()).into_iter().flat_map(|(_, removed)| removed).collect();
+    assert_eq!(removed, Vec::<String>::new());
+}

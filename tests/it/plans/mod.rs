@@ -34,6 +34,11 @@ use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+/// The names of a plan's steps, in order.
+fn step_names(plan: &Plan) -> Vec<&'static str> {
+    plan.steps.iter().map(|planned| planned.step.name()).collect()
+}
+
 const NOW: &str = "2026-01-02T00:00:00Z";
 const LONG_AGO: &str = "2026-01-01T00:00:00Z";
 

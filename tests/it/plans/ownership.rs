@@ -1,17 +1,13 @@
 //! Ownership of resources with a group's derived names: the controller uses, changes and deletes only resources that are
 //! provably the group's.
 
-use instance_manager::plan::IamStep;
+use instance_manager::plan::{IamStep, ObjectStep};
 use instance_manager::provisioner::eks::observe::remaining_resources;
 use instance_manager::provisioner::eks::ownership::name_conflict;
 
 use super::*;
 
 const PREFIX: &str = "instancegroups.keikoproj.io/";
-
-fn step_names(plan: &Plan) -> Vec<&'static str> {
-    plan.steps.iter().map(|planned| planned.step.name()).collect()
-}
 
 /// A new group, and a role and an instance profile with its derived name that the controller did not create.
 fn found_by_name(extra: &str) -> Scenario {
@@ -244,10 +240,21 @@ fn resource_that_somebody_deleted_is_told() {
         s.state.template = None;
         s.state.versions.clear();
     });
-    let message = &told(&without_template.plan())[0];
+    let other_content = without_template.clone().with(|s| {
+        s.status.template.as_mut().expect("a record").hash = Some("other".into());
+    });
+    let message = &told(&other_content.plan())[0];
     for word in ["2 nodes launched from the deleted one are outdated", "lock-upgrades=true", "DeleteLaunchTemplate"] {
         assert!(message.contains(word), "a rotation follows, and can be stopped: {message}");
     }
+    let same_content = without_template.clone().with(|s| {
+        let pin = s.state.scaling_group.as_ref().expect("a group").instances[0].template.clone().expect("a version");
+        let recorded = s.status.template.as_mut().expect("a record");
+        (recorded.id, recorded.version) = (Some(pin.id), Some(pin.version));
+        recorded.hash = Some(s.resolved.fingerprint.hash.clone());
+    });
+    let message = &told(&same_content.plan())[0];
+    assert!(message.contains("DeleteLaunchTemplate") && !message.contains("outdated"), "the nodes stay: {message}");
     let without_both = known().with(remove_scaling_group).with(|s| {
         s.state.template = None;
         s.state.versions.clear();
@@ -256,4 +263,28 @@ fn resource_that_somebody_deleted_is_told() {
     assert!(messages.iter().any(|message| message.starts_with("the launch template demo-team-web-")), "{messages:?}");
     let new = without_both.with(|s| s.status = InstanceGroupStatus::default()).plan();
     assert_eq!(told(&new), [""; 0], "a new group");
+}
+
+/// An answer of AWS may be older than the scaling group. A controller that then forgot what it had set would leave it there
+/// for ever.
+#[test]
+fn record_of_what_was_set_outlives_an_answer_without_the_scaling_group() {
+    let metrics = "{eks: {configuration: {metricsCollection: [GroupMinSize], suspendProcesses: [AlarmNotification]}}}";
+    let set = converged_with(resolved(metrics, &[])).with(|s| s.status.managed = None);
+    let recorded = |plan: &Plan| {
+        let patch = plan.steps.iter().find_map(|planned| match &planned.step {
+            Step::Object(ObjectStep::UpdateStatus { status }) => status.get("managed").cloned(),
+            _ => None,
+        });
+        patch.unwrap_or_default()
+    };
+    let before = recorded(&set.plan());
+    assert_eq!(before["metrics"], json!(["GroupMinSize"]), "{before}");
+    let unseen = set.with(remove_scaling_group).with(|s| {
+        s.resolved = resolved("{}", &[]);
+        s.status.managed = Some(serde_json::from_value(before.clone()).expect("a record"));
+    });
+    let after = recorded(&unseen.plan());
+    let kept = |key: &str| after.get(key).is_none_or(|value| *value == before[key]);
+    assert!(kept("metrics") && kept("processes"), "{after}");
 }

@@ -6,10 +6,6 @@ use instance_manager::provisioner::role_region::iam_tags;
 
 use super::*;
 
-fn step_names(plan: &Plan) -> Vec<&'static str> {
-    plan.steps.iter().map(|planned| planned.step.name()).collect()
-}
-
 /// A converged group whose template lost its tags, and whose role and profile were read for theirs.
 fn stripped() -> Scenario {
     converged().with(|s| {

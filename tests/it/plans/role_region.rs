@@ -11,10 +11,6 @@ use super::*;
 const HERE: &str = "us-west-2";
 const ELSEWHERE: &str = "eu-west-1";
 
-fn step_names(plan: &Plan) -> Vec<&'static str> {
-    plan.steps.iter().map(|planned| planned.step.name()).collect()
-}
-
 /// A new group, and a role with its profile that a group of the same names created in a region (`None`: with an earlier
 /// release), and where AWS reports its last use.
 fn found(tagged: Option<&str>, last_used: Option<&str>) -> Scenario {

@@ -1,7 +1,7 @@
 //! Tags that AWS denied at the adoption are set once the controller has the permission.
 
 use instance_manager::api::conditions::Condition;
-use instance_manager::plan::{ObjectStep, PlannedStep};
+use instance_manager::plan::ObjectStep;
 
 use super::*;
 
@@ -18,10 +18,6 @@ fn untagged() -> Scenario {
             format!("{ADOPTION_MESSAGE}; not tagged, which blocks deletion: the controller's IAM role lacks tag");
         s.status.conditions.push(Condition::new("Adopted", true, "TaggingDenied", message));
     })
-}
-
-fn step_names(plan: &Plan) -> Vec<&'static str> {
-    plan.steps.iter().map(|PlannedStep { step, .. }| step.name()).collect()
 }
 
 fn adoption_conditions(plan: &Plan) -> Vec<(&str, &str)> {

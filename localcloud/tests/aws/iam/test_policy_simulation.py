@@ -72,6 +72,18 @@ def test_missing_context_keys_match_only_if_exists_operators(allowed):
     assert decisions(allowed(statements, ["ec2:CreateTags"], ContextEntries=[entry])) == ["implicitDeny"]
 
 
+def test_all_values_of_a_key_that_may_be_absent(allowed):
+    """IAM User Guide, "Multivalued context keys": ForAllValues is true if every value matches, and if the key is absent."""
+    statements = [statement(action="ec2:DeleteTags", **{"ForAllValues:StringNotLike": {"aws:TagKeys": ["own/*"]}})]
+
+    def ask(*keys):
+        entries = [{"ContextKeyName": "aws:TagKeys", "ContextKeyValues": list(keys), "ContextKeyType": "stringList"}] if keys else []
+        return decisions(allowed(statements, ["ec2:DeleteTags"], ContextEntries=entries))
+
+    assert ask() == ["allowed"] and ask("cost", "team") == ["allowed"]
+    assert ask("cost", "own/a") == ["implicitDeny"]
+
+
 def test_managed_policies_are_evaluated_and_the_role_must_exist(aws, name, allowed):
     """IAM API Reference, SimulatePrincipalPolicy: "all policies ... attached to the entity"; Errors: NoSuchEntity, InvalidInput."""
     policy = "arn:aws:iam::aws:policy/AmazonEC2ContainerRegistryReadOnly"

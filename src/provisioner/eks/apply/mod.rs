@@ -1,5 +1,6 @@
 //! Applies steps to scaling groups, launch templates and launch configurations.
 
+mod instance_tags;
 mod launch_template;
 mod warm_pool;
 
@@ -24,6 +25,9 @@ impl Apply for EksStep {
             EksStep::CreateGroup { group, pin } => return create_scaling_group(run, group, pin).await,
             EksStep::UpdateGroup { group, change, pin } => {
                 (group, asg.update_group(group, change, pin.as_ref().map(|p| resolve_pin(run, p)).as_ref()).await)
+            }
+            EksStep::TagInstances { group, set, remove } => {
+                return instance_tags::change(run, group, set, remove).await;
             }
             EksStep::PutTags { group, tags } => (group, asg.put_tags(group, tags).await),
             EksStep::DeleteTags { group, keys } => (group, asg.delete_tags(group, keys).await),

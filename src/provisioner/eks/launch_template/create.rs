@@ -2,7 +2,7 @@
 
 use crate::api::ScalingConfigurationKind;
 use crate::api::names::annotation;
-use crate::aws::{LaunchTemplate, NewTemplate, NewVersion};
+use crate::aws::{Instance, LaunchTemplate, NewTemplate, NewVersion, TemplatePin};
 use crate::ownership::has_foreign_tags;
 use crate::plan::{Drift, EksStep, Event, Outcome, Pin, PlanBuilder, PlannedStep, Reason};
 use crate::provisioner::eks::input::PlanInput;
@@ -83,10 +83,14 @@ pub(crate) fn ensure_version(input: &PlanInput, builder: &mut PlanBuilder) -> Op
     Some(EnsuredVersion { pin: Pin::Made { hash }, step: Some(step.into()) })
 }
 
-/// What another launch template means for the nodes, and how a person stops it: nothing tells any more what the nodes of
-/// the deleted one were launched with.
+/// What another launch template means for the nodes, and how a person stops it. Those of the recorded version stay while its
+/// content is desired; what others were launched with, nothing tells any more.
 fn consequence_of_new_template(input: &PlanInput) -> String {
-    let nodes = input.observed.scaling_group.as_ref().map_or(0, |group| group.instances.len());
+    let desired = input.resolved.fingerprint.hash.as_str();
+    let recorded = |pin: &TemplatePin| input.status.template.as_ref()?.hash_of_deleted(&pin.id, &pin.version);
+    let is_outdated = |instance: &&Instance| instance.template.as_ref().and_then(recorded) != Some(desired);
+    let instances = input.observed.scaling_group.iter().flat_map(|group| &group.instances);
+    let nodes = instances.filter(is_outdated).count();
     let outdated = format!(
         "; {} launched from the deleted one {} outdated",
         counted(nodes, "node"),

@@ -124,7 +124,7 @@ pub(crate) fn recorded_attributes(input: &PlanInput) -> (Vec<String>, Vec<String
 }
 
 /// What may change in place. With the strategy `crd`, its resource replaces the nodes.
-fn fields(resolved: &ResolvedGroup) -> BTreeSet<InPlaceField> {
+pub(crate) fn fields(resolved: &ResolvedGroup) -> BTreeSet<InPlaceField> {
     match resolved.desired.crd_strategy.is_some() || resolved.broken.contains(Part::Rotation) {
         true => BTreeSet::new(),
         false => resolved.desired.rolling_update.in_place.clone(),

@@ -20,6 +20,11 @@ pub struct Departure {
 }
 
 impl Departure {
+    /// Whether EC2 ended the instance, and neither a person nor a program.
+    fn is_by_ec2(&self) -> bool {
+        self.state_reason.as_ref().is_some_and(|reason| reason.is_spot_interruption() || reason.is_by_ec2())
+    }
+
     fn event(&self) -> Event {
         let Departure { instance, activity, state_reason } = self;
         match state_reason {
@@ -63,10 +68,13 @@ pub(crate) fn add_state_reasons(departures: &mut [Departure], mut reasons: HashM
     }
 }
 
-/// The events about them: one for each, and of many the rest together.
-pub(crate) fn events(departures: &[Departure]) -> Vec<Event> {
+/// The events about them: one for each, and of many the rest together. With `is_replaced_by_resource`, the resource of the
+/// strategy `crd` replaces nodes, so only those that EC2 ended are worth an event.
+pub(crate) fn events(departures: &[Departure], is_replaced_by_resource: bool) -> Vec<Event> {
+    let is_told = |departure: &&Departure| !is_replaced_by_resource || departure.is_by_ec2();
+    let departures: Vec<_> = departures.iter().filter(is_told).collect();
     let (single, rest) = departures.split_at(departures.len().min(MAX_EVENTS));
-    let mut events: Vec<_> = single.iter().map(Departure::event).collect();
+    let mut events: Vec<_> = single.iter().map(|departure| departure.event()).collect();
     if !rest.is_empty() {
         let names: Vec<_> = rest.iter().take(MAX_EVENTS).map(|departure| departure.instance.as_str()).collect();
         let text = format!(
@@ -107,7 +115,7 @@ mod tests {
         ];
         let found = explained(vec!["i-1".into(), "i-7".into()], &activities);
         assert_eq!(found.len(), 1, "no activity names i-7 yet");
-        let [event] = events(&found).try_into().expect("one event");
+        let [event] = events(&found, false).try_into().expect("one event");
         assert_eq!(event.reason, "InstanceLost");
         assert!(event.message.starts_with("i-1 left") && event.message.contains("EC2 health check"), "{event:?}");
     }
@@ -115,7 +123,7 @@ mod tests {
     #[test]
     fn detached_instance_is_not_called_terminated() {
         let found = explained(vec!["i-1".into()], &[activity("Detaching EC2 instance: i-1", "a user request")]);
-        let message = &events(&found)[0].message;
+        let message = &events(&found, false)[0].message;
         assert!(message.contains("Detaching") && !message.contains("erminat"), "{message}");
     }
 
@@ -128,15 +136,17 @@ mod tests {
         let reason = |code: &str| StateReason { code: code.into(), message: "words of EC2.".into() };
         let reasons = [("i-1", "Server.SpotInstanceTermination"), ("i-2", "Client.UserInitiatedShutdown")];
         add_state_reasons(&mut found, reasons.map(|(id, code)| (id.to_owned(), reason(code))).into());
-        let [spot, person] = events(&found).try_into().expect("two events");
+        let [spot, person] = events(&found, false).try_into().expect("two events");
         assert_eq!((spot.kind, person.kind), (EventKind::Warning, EventKind::Normal));
         assert!(
             spot.message.contains("reclaimed the Spot Instance i-1") && !person.message.contains("Spot"),
             "{spot:?}"
         );
         assert!(person.message.contains("CloudTrail"), "{person:?}");
+        let [event] = events(&found, true).try_into().expect("one event: a resource may have replaced the other one");
+        assert!(event.message.contains("i-1"), "{event:?}");
         found[0].state_reason = Some(reason("Server.ScheduledStop"));
-        let message = &events(&found)[0].message;
+        let message = &events(&found, false)[0].message;
         assert!(message.contains("EC2 ended i-1: words of EC2 (Server.ScheduledStop)"), "{message}");
     }
 
@@ -149,7 +159,7 @@ mod tests {
                 state_reason: None,
             })
             .collect();
-        let events = events(&departures);
+        let events = events(&departures, false);
         assert_eq!(events.len(), MAX_EVENTS + 1);
         assert!(events[MAX_EVENTS].message.contains("90 more") && events[MAX_EVENTS].message.contains("i-10"));
     }

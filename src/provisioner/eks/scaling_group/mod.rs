@@ -4,6 +4,7 @@ pub(crate) mod attributes;
 pub(crate) mod create;
 pub mod departures;
 pub(crate) mod hooks;
+pub(crate) mod instance_tags;
 pub(crate) mod mixed_instances;
 pub(crate) mod readiness;
 pub(crate) mod scale_in;

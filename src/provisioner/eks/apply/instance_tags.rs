@@ -1,0 +1,40 @@
+//! Changes the tags of the instances of a scaling group.
+
+use crate::apply::{ApplyRun, StepError, StepOutcome, StepResult};
+use crate::aws::{AwsErrorKind, InstanceState, Tag};
+
+/// Sets and removes tags on the instances that the scaling group and its warm pool have now. A tag whose value somebody
+/// changed is not removed.
+///
+/// The plan was made from an answer that may be older than the new tags of the scaling group: an instance that was launched
+/// before these has the old ones.
+pub(super) async fn change(run: &mut ApplyRun<'_>, group: &str, set: &[Tag], remove: &[Tag]) -> StepResult {
+    let inventory = run.ctx.inventory;
+    inventory.invalidate_group(group);
+    let found = inventory.group(group, std::time::Duration::ZERO).await.map_err(StepError::Aws)?;
+    let Some(found) = found else { return Ok(StepOutcome::Unchanged) };
+    let of_group = found.instances.iter().filter(|instance| instance.state != InstanceState::Terminating);
+    let mut ids: Vec<_> = of_group.map(|instance| instance.id.clone()).collect();
+    if found.warm_pool.is_some() {
+        match inventory.aws().autoscaling.describe_warm_pool(group).await {
+            Err(error) if error.kind == AwsErrorKind::NotFound => {}
+            answer => ids.extend(answer.map_err(StepError::Aws)?.into_iter().map(|warm| warm.instance.id)),
+        }
+    }
+    let ec2 = &inventory.aws().ec2;
+    for ids in ids.chunks(MAX_RESOURCES) {
+        if !(run.ctx.request_write)() {
+            return Err(StepError::MayNotWrite);
+        }
+        if !set.is_empty() {
+            ec2.tag_instances(ids, set).await.map_err(StepError::Aws)?;
+        }
+        if !remove.is_empty() {
+            ec2.untag_instances(ids, remove).await.map_err(StepError::Aws)?;
+        }
+    }
+    if ids.is_empty() { Ok(StepOutcome::Unchanged) } else { Ok(StepOutcome::Applied) }
+}
+
+/// How many instances one call names. EC2 accepts 1,000.
+const MAX_RESOURCES: usize = 500;
