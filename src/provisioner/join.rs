@@ -131,7 +131,8 @@ pub(crate) async fn may_have_access_entry(
     if status.join.as_ref().is_some_and(|join| join.access_entry.is_some()) {
         return Ok(true);
     }
-    let found = o.inventory.cluster(cluster).await.map_err(ObserveError::Aws)?;
+    // The cluster may read entries since a minute ago.
+    let found = o.inventory.fresh_cluster(cluster).await.map_err(ObserveError::Aws)?;
     Ok(found.is_some_and(|cluster| cluster.authentication_mode != access_entries::CONFIG_MAP_MODE))
 }
 

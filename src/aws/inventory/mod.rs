@@ -245,6 +245,11 @@ impl Inventory {
         self.clusters.get(name, MaxAge { present: self.config.network_ttl, absent: self.config.negative_ttl }).await
     }
 
+    /// An EKS cluster by name, as it is now.
+    pub(crate) async fn fresh_cluster(&self, name: &str) -> AwsResult<Option<Cluster>> {
+        self.clusters.get(name, MaxAge { present: Duration::ZERO, absent: Duration::ZERO }).await
+    }
+
     /// The subnets of a VPC.
     pub(crate) async fn subnets(&self, vpc: &str) -> AwsResult<Arc<Vec<NetworkObject>>> {
         Ok(self.subnets.get(vpc, self.config.network_ttl).await?.unwrap_or_default())
