@@ -174,7 +174,12 @@ def launch_template_deleted(stage, group):
 
 @perturbation("launch template made again by hand", needs="eks")
 def launch_template_made_again_by_hand(stage, group):
-    """With other content and without its tags. The scaling group refers to its name, so it is the group's all the same."""
+    """With other content and without its tags. The scaling group refers to its name, so it is the group's all the same.
+
+    After its deletion it would be the person's.
+    """
+    if "deletionTimestamp" in (stage.cloud.get(stage.path(group)) or {"metadata": {"deletionTimestamp": ""}})["metadata"]:
+        return
     person = Person(stage, group)
     for name, _ in person.each("templates"):
         person.do("ec2", "delete_launch_template", LaunchTemplateName=name)

@@ -47,6 +47,19 @@ def test_a_changed_template_version_is_restored(tenant):
     assert group.instances() == [first]
 
 
+def test_a_deleted_version_is_created_again_and_its_node_stays(tenant):
+    """Without this, nothing could be launched any more, and nobody would learn it before a node is missing."""
+    group = tenant.group(size=(1, 2)).wait_ready(nodes=1)
+    ec2, template, node = tenant.cloud.boto("ec2"), group.asg()["LaunchTemplate"]["LaunchTemplateId"], group.instances()
+    ec2.create_launch_template_version(LaunchTemplateId=template, SourceVersion="1", LaunchTemplateData={"InstanceType": "c5.large"})
+    ec2.modify_launch_template(LaunchTemplateId=template, DefaultVersion="2")
+    ec2.delete_launch_template_versions(LaunchTemplateId=template, Versions=["1"])
+    assert group.wait_event("ResourceMadeAgain", "version 1 of the launch template ")
+    group.wait(lambda g: g.pinned() == "3", what="the scaling group on a new version")
+    group.wait(lambda g: g.status()["template"].get("deleted", {}).get("version") == "1", what="the record of the deleted version")
+    assert group.wait_ready(nodes=1).instances() == node and group.status()["nodes"]["outdated"] == 0, "it runs what is wanted"
+
+
 def test_a_deleted_template_is_created_again(tenant):
     """EC2 answers a client token that it knows with the first result, even when that is deleted: no node could launch."""
     group = tenant.group(size=(1, 2)).wait_ready(nodes=1)

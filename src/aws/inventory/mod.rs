@@ -51,6 +51,8 @@ pub struct Inventory {
     warm_pools: Arc<BatchedCache<Arc<Vec<WarmInstance>>>>,
     templates: Arc<BatchedCache<LaunchTemplate>>,
     versions: Arc<BatchedCache<Arc<TemplateVersion>>>,
+    /// The default version of launch templates, by ID, when the versions in use were last known to exist.
+    default_versions: Mutex<HashMap<String, i64>>,
     launches: Arc<BatchedCache<InstanceLaunch>>,
     profiles: ListCache<InstanceProfile>,
     policies: ListCache<()>,
@@ -92,6 +94,7 @@ impl Inventory {
             launch_configurations: BatchedCache::new(CONFIGURATIONS, config, readers::launch_configurations(&aws)),
             templates: BatchedCache::new(TEMPLATES, config, readers::templates(&aws)),
             versions: BatchedCache::new(VERSIONS, config, readers::versions(&aws)),
+            default_versions: Mutex::default(),
             launches,
             profiles: ListCache::new(config, readers::profiles(&aws)),
             policies: ListCache::new(config, readers::policies(&aws)),
@@ -176,6 +179,19 @@ impl Inventory {
     /// A launch template by name. `None` only after AWS reported that it does not exist.
     pub(crate) async fn template(&self, name: &str, max_age: Duration) -> AwsResult<Option<LaunchTemplate>> {
         self.templates.get(name, max_age).await
+    }
+
+    /// Whether somebody made another version of a launch template the default one. This process never does, and EC2 deletes
+    /// no default version: the one in use may be gone, so it is read again.
+    pub(crate) fn has_new_default(&self, template: &LaunchTemplate) -> bool {
+        let mut known = self.default_versions.lock().unwrap_or_else(PoisonError::into_inner);
+        *known.entry(template.id.clone()).or_insert(template.default_version) != template.default_version
+    }
+
+    /// Records that the versions in use exist.
+    pub(crate) fn confirm_versions(&self, template: &LaunchTemplate) {
+        let mut known = self.default_versions.lock().unwrap_or_else(PoisonError::into_inner);
+        known.insert(template.id.clone(), template.default_version);
     }
 
     /// One version of a launch template. Versions never change, so each is read once.

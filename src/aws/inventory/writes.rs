@@ -66,6 +66,7 @@ impl Inventory {
 
     /// DeleteLaunchTemplate succeeded.
     pub(crate) fn remove_template(&self, template_id: &str) {
+        self.default_versions.lock().unwrap_or_else(PoisonError::into_inner).remove(template_id);
         let prefix = format!("{template_id}/");
         self.versions.remove_where(|key| key.starts_with(&prefix));
         if let Some(name) = self.templates.key_where(|t| t.id == template_id) {

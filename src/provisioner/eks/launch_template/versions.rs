@@ -11,6 +11,7 @@ use crate::provisioner::eks::input::PlanInput;
 use crate::provisioner::eks::observed;
 use crate::provisioner::eks::rotation::outdated;
 use crate::provisioner::eks::rotation::outdated::PinState;
+use crate::provisioner::eks::scaling_group::create::made_again;
 use crate::provisioner::eks::{adopt, launch_configuration, warm_pool};
 
 /// Maximum number of versions in one DeleteLaunchTemplateVersions (EC2 API reference).
@@ -47,6 +48,11 @@ pub(crate) fn plan_template(
         }
         PinState::New { reasons } => {
             builder.events.extend(create::launch_warnings(r));
+            let recorded = input.status.template.as_ref().and_then(|recorded| recorded.version.as_deref());
+            if recorded == Some(pin.version.as_str()) && is_version_deleted(input, recorded) {
+                let what = format!("version {} of the launch template {}", pin.version, pin.id);
+                builder.events.push(made_again(&what, "DeleteLaunchTemplateVersions", ""));
+            }
             new_version(input, &id, pin, reasons)
         }
     }
@@ -85,15 +91,28 @@ fn instances<'a>(input: &'a PlanInput) -> impl Iterator<Item = &'a Instance> {
     input.observed.scaling_group.iter().flat_map(|g| &g.instances).chain(warm)
 }
 
+/// Whether the recorded version of the group's template is gone, although instances run it: those in use are read.
+fn is_version_deleted(input: &PlanInput, recorded: Option<&str>) -> bool {
+    let number: Option<i64> = recorded.and_then(|version| version.parse().ok());
+    let is_used = |number: &i64| {
+        let versions = instances(input).filter_map(|i| i.template.as_ref()?.version_number());
+        versions.into_iter().any(|version| version == *number)
+    };
+    number.is_some_and(|number| is_used(&number) && !input.observed.versions.contains_key(&number))
+}
+
 fn record_version(input: &PlanInput, id: &str, number: i64, builder: &mut PlanBuilder) {
     let r = input.resolved;
     let old = input.status.template.clone().unwrap_or_default();
     let version = Some(number.to_string());
     let mut new = old.clone();
-    if old.id.as_deref().is_some_and(|old| old != id) {
+    let is_other = old.id.as_deref().is_some_and(|old| old != id);
+    if is_other || old.version != version && is_version_deleted(input, old.version.as_deref()) {
         new.deleted = old.as_deleted();
     }
-    let is_deleted = |pin: &&TemplatePin| new.deleted.as_ref().is_some_and(|deleted| deleted.id == pin.id);
+    let is_deleted = |pin: &&TemplatePin| {
+        new.deleted.as_ref().is_some_and(|deleted| (&deleted.id, &deleted.version) == (&pin.id, &pin.version))
+    };
     if !instances(input).filter_map(|instance| instance.template.as_ref()).any(|pin| is_deleted(&pin)) {
         new.deleted = None;
     }

@@ -350,7 +350,12 @@ async fn versions(
         pins.iter().filter(|p| p.id == template.id).filter_map(|p| version_number(p, Some(template))).collect();
     numbers.sort_unstable();
     numbers.dedup();
+    let may_be_gone = o.inventory.has_new_default(template);
+    if may_be_gone {
+        o.inventory.remove_versions(&template.id, &numbers);
+    }
     if let Some(t) = recorded
+        && !may_be_gone
         && let (Some(version), Some(hash)) = (t.version.as_ref().and_then(|v| v.parse().ok()), &t.hash)
         && *hash == resolved.fingerprint.hash
         && numbers.iter().all(|n| *n == version)
@@ -361,10 +366,14 @@ async fn versions(
         let fingerprint = Some(Fingerprint { hash: hash.clone(), parts: resolved.fingerprint.parts.clone() });
         return Ok([(version, ObservedVersion::new(fingerprint, None))].into());
     }
+    let in_use = numbers.clone();
     // A version that is created but not pinned yet is the latest one. Versions are immutable, so each is read once.
     numbers.push(template.latest_version);
     numbers.dedup();
     let read = o.inventory.versions(&template.id, &numbers).await.map_err(ObserveError::Aws)?;
+    if in_use.iter().all(|number| read.iter().any(|version| version.number == *number)) {
+        o.inventory.confirm_versions(template);
+    }
     let has_desired_content = |v: &Arc<crate::aws::TemplateVersion>| {
         Fingerprint::parse(v.description.as_deref()).is_some_and(|f| f.hash == resolved.fingerprint.hash)
     };

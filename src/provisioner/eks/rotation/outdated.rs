@@ -143,6 +143,7 @@ fn launch_drift(
     let desired = &resolved.fingerprint.hash;
     let other = instance.template.as_ref().filter(|pin| is_of_other_template(state, pin));
     let recorded = |pin: &TemplatePin| status.template.as_ref()?.hash_of_deleted(&pin.id, &pin.version);
+    let is_gone = |number: &i64| !state.versions.contains_key(number);
     match launch_version(state, instance) {
         // A person deleted the template that the instance was launched from, and it has the desired content.
         None if other.and_then(recorded) == Some(desired) => Vec::new(),
@@ -153,6 +154,10 @@ fn launch_drift(
             let held = state.launch_configuration.as_ref().filter(|_| instance.launch_configuration.is_some());
             reasons.extend(held.iter().flat_map(|data| drift::template_data_drift(data, &resolved.template_data)));
             reasons
+        }
+        // A person deleted only the version.
+        Some(number) if is_gone(&number) && instance.template.as_ref().and_then(recorded) == Some(desired) => {
+            Vec::new()
         }
         Some(number) if TemplateOrigin::of_version(state, status, number).has_content(desired) => Vec::new(),
         Some(number) if newest_adopted_version(state, status, desired).is_some_and(|newest| number <= newest) => {
