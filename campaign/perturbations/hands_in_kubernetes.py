@@ -52,7 +52,7 @@ def marks_of_nodes_wiped(stage, group, key):
     for node in person.nodes():
         path = f"/api/v1/nodes/{node['metadata']['name']}"
         if key == "label":
-            person.patch(path, {"metadata": {"labels": {"kubernetes.io/role": None, "node.kubernetes.io/role": None}}})
+            person.patch(path, {"metadata": {"labels": {"kubernetes.io/role": None}}})
         elif key in node["metadata"].get("annotations", {}):
             person.patch(path, {"metadata": {"annotations": {key: None}}, "spec": {"unschedulable": None}})
 

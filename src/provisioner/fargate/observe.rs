@@ -49,7 +49,7 @@ pub(crate) async fn observed_state(
     let is_role_ready = r.is_own_role
         && !o
             .inventory
-            .attached_policies(&r.names.role, policies, age.max(o.shared_max_cache_age))
+            .attached_policies(&r.names.role, policies, o.shared_max_cache_age)
             .await
             .map_err(aws)?
             .is_empty();
