@@ -92,6 +92,15 @@ def test_a_profile_runs_pods_and_is_deleted_with_its_role(fargate):
     assert role not in cloud.snapshot()["roles"] and role not in cloud.map_roles()
 
 
+def test_a_policy_that_a_person_took_from_the_role_comes_back(fargate):
+    """Without it, no pod of the profile starts; without a look at each resync, nobody would learn it for an hour."""
+    group = fargate.apply(manifest(fargate)).wait_ready()
+    attached = lambda: fargate.cloud.snapshot()["roles"][role_of(group)]["policies"]  # noqa: E731
+    (policy,) = attached()
+    fargate.cloud.boto("iam").detach_role_policy(RoleName=role_of(group), PolicyArn=policy)
+    group.wait(lambda _: attached() == [policy], what="the policy of the role")
+
+
 def test_the_example_gives_what_it_asks_for(fargate):
     """Some pods of a namespace, and all of others, by wildcards."""
     group = fargate.apply((support.REPOSITORY / "examples" / "fargate.yaml").read_text()).wait_ready()
