@@ -70,9 +70,13 @@ async fn check_group(snapshot: &ClusterSnapshot, stored: &GroupObject) -> anyhow
         let why = GroupPlan::invalid_object(id.clone()).message;
         return Ok((id, String::new(), Release::Skipped(why)));
     };
-    let planning = snapshot.plan(group, Timestamp::now()).await?.planning;
+    let planned = snapshot.plan(group, Timestamp::now()).await?;
+    let (planning, behind) = (planned.planning, planned.rollout.and_then(|rollout| rollout.behind()));
     let status = group.status.clone().unwrap_or_default();
     let release = match (planning.snapshot, planning.plan.outcome) {
+        _ if group.metadata.deletion_timestamp.is_none() && behind.is_some() => {
+            Release::BehindConfigMap(behind.unwrap_or_default())
+        }
         (Some(snapshot), _) => snapshot.release(&status),
         (None, _) if group.metadata.deletion_timestamp.is_some() => Release::NotNeeded("is being deleted"),
         (None, Outcome::Blocked { reason, message, .. }) => Release::Skipped(format!("{reason}: {message}")),
@@ -82,7 +86,10 @@ async fn check_group(snapshot: &ClusterSnapshot, stored: &GroupObject) -> anyhow
 }
 
 fn blocks_release(release: &Release) -> bool {
-    matches!(release, Release::RotationInProgress(_) | Release::PinnedToOlderVersion { .. })
+    matches!(
+        release,
+        Release::RotationInProgress(_) | Release::BehindConfigMap(_) | Release::PinnedToOlderVersion { .. }
+    )
 }
 
 fn describe(release: &Release, only_planned: bool) -> String {
@@ -95,6 +102,9 @@ fn describe(release: &Release, only_planned: bool) -> String {
         Release::Skipped(why) => format!("skipped, because it cannot be read: {why}"),
         Release::RotationInProgress(instance) => format!(
             "refused: {instance} is being replaced or is outdated; let the rotation finish, or restore the old value"
+        ),
+        Release::BehindConfigMap(what) => format!(
+            "refused: it {what}, which the Keiko controller would bring to every group at once; let the roll-out end, or revert the ConfigMap"
         ),
         Release::PinnedToOlderVersion { number, latest } => format!(
             "refused: it is pinned to version {number}, and $Latest is version {latest}; delete the newer versions, which no node runs"
@@ -122,4 +132,40 @@ pub(crate) async fn lease_holder(client: &Client, namespace: &str) -> anyhow::Re
     }
     tracing::debug!(holder, "Lease holder has not renewed in time");
     Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::plan::rollout::GroupRollout;
+
+    /// The Keiko controller knows no waves: it would bring what waits to every group at the same time.
+    #[test]
+    fn group_without_what_the_config_map_has_is_not_released() {
+        let group = |revision: Option<&str>, takes: bool| GroupRollout {
+            revision: revision.map(str::to_owned),
+            target: "r2".into(),
+            wave: "rest".into(),
+            position: 2,
+            waves: 2,
+            takes,
+            reason: None,
+            waits: None,
+            effect: None,
+        };
+        assert_eq!(group(Some("r2"), false).behind(), None);
+        for (revision, takes, words) in [
+            (Some("r1"), false, "has r1, and the ConfigMap has r2"),
+            (Some("r2"), true, "takes r2 now"),
+            (Some("r1"), true, "takes r1 now"),
+            (None, false, "has a revision that is not stored any more"),
+        ] {
+            let release = Release::BehindConfigMap(group(revision, takes).behind().expect(words));
+            assert!(
+                blocks_release(&release) && describe(&release, true).contains(words),
+                "{}",
+                describe(&release, true)
+            );
+        }
+    }
 }

@@ -95,6 +95,9 @@ pub enum Release {
     Skipped(String),
     /// Nodes are being replaced; the rotation must finish first.
     RotationInProgress(String),
+    /// The roll-out has not brought it what the ConfigMap has; the text says what it has. The Keiko controller would bring it
+    /// to all such groups at once.
+    BehindConfigMap(String),
     /// The pinned version is older than `$Latest`, so switching would change nodes.
     PinnedToOlderVersion {
         /// The pinned version.

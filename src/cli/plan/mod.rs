@@ -4,7 +4,7 @@ mod budgets;
 mod duration;
 mod estimate;
 pub(crate) mod report;
-mod rollout;
+pub(super) mod rollout;
 mod rollout_text;
 mod schedule;
 pub(crate) mod snapshot;

@@ -112,6 +112,16 @@ impl GroupRollout {
         }
     }
 
+    /// What the group has, if that is not what the ConfigMap has.
+    pub(crate) fn behind(&self) -> Option<String> {
+        match &self.revision {
+            Some(revision) if *revision == self.target && !self.takes => None,
+            Some(revision) if self.takes => Some(format!("takes {revision} now")),
+            Some(revision) => Some(format!("has {revision}, and the ConfigMap has {}", self.target)),
+            None => Some(format!("has a revision that is not stored any more, and the ConfigMap has {}", self.target)),
+        }
+    }
+
     /// The lines below the group; empty when the group has the newest revision.
     pub(crate) fn describe(&self) -> Vec<String> {
         let mut lines = Vec::new();
