@@ -30,6 +30,9 @@ pub struct RolloutRecord {
     /// Name of the BoundariesRevision that failed on the group, which does not take it again by itself.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
+    /// Hash of its content. A name is given again after its BoundariesRevision was deleted.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub refused_hash: Option<String>,
     /// Why that BoundariesRevision failed on the group.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,

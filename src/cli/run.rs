@@ -169,7 +169,6 @@ async fn wait_until_synced(ctx: &Context) {
     while stores.not_synced().is_some() || !ctx.planner.node_index.is_synced() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    rollout::count_unavailable(ctx);
 }
 
 async fn serve_http(

@@ -228,6 +228,11 @@ impl NodeIndex {
         nodes.filter(|node| node.record_uids().any(|uid| uid == group_uid)).cloned().collect()
     }
 
+    /// Whether a node has a record of the InstanceGroup with this UID.
+    pub(crate) fn has_records_of(&self, group_uid: &str) -> bool {
+        self.inner.lock().expect("lock is not poisoned").nodes.with_records.contains_key(group_uid)
+    }
+
     /// Whether the first list is complete.
     pub(crate) fn is_synced(&self) -> bool {
         self.inner.lock().expect("lock is not poisoned").synced

@@ -28,6 +28,8 @@ pub(crate) struct Ledger {
     surging: usize,
     /// Unavailable nodes of groups that were not planned yet: each may be in any zone.
     unplaced: usize,
+    /// Whether the groups that were not planned yet are among these.
+    is_counted: bool,
 }
 
 /// What one group uses.
@@ -131,10 +133,19 @@ impl Ledger {
         self.groups.contains_key(key)
     }
 
-    /// Adds a group that was not planned yet, with the nodes of its status. One that is known stays as it is.
-    pub(crate) fn expect(&mut self, key: &str, desired: usize, unavailable: usize) {
+    /// Whether the groups that were not planned yet are counted.
+    pub(crate) fn is_counted(&self) -> bool {
+        self.is_counted
+    }
+
+    /// Records that they are.
+    pub(crate) fn set_counted(&mut self) {
+        self.is_counted = true;
+    }
+
+    /// Adds a group that was not planned yet, with what is known of its nodes. One that is known stays as it is.
+    pub(crate) fn expect(&mut self, key: &str, usage: NodeUsage) {
         if !self.groups.contains_key(key) {
-            let usage = NodeUsage { desired, unavailable, ..NodeUsage::default() };
             self.change(key, |entry| *entry = Entry { usage, is_unplanned: true, taken: vec![] });
         }
     }

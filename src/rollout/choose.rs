@@ -170,7 +170,6 @@ fn choose_behind(input: &ChoiceInput, own: Stored) -> Choice {
     let ChoiceInput { view, group, .. } = input;
     let is_superseded = group.took(&own) && view.stable.as_ref().is_some_and(|stable| stable.hash != own.hash);
     let previous = group.record().and_then(|record| view.stored.get(record.previous.as_deref()?));
-    let has_replaced_none = group.status.nodes.as_ref().is_none_or(|nodes| nodes.updated == 0 && nodes.draining == 0);
     let taken_back = matches!(view.phase(), RolloutPhase::Returning | RolloutPhase::Aborted);
     if *group.forecast == Forecast::Untouched {
         let content = if taken_back { own } else { view.target.clone() };
@@ -193,7 +192,7 @@ fn choose_behind(input: &ChoiceInput, own: Stored) -> Choice {
         }
         Forecast::Unknown | Forecast::InPlace | Forecast::Rotates(_) | Forecast::Untouched => {}
     }
-    if let Some(previous) = previous.filter(|_| is_superseded && has_replaced_none && !group.is_settled()) {
+    if let Some(previous) = previous.filter(|_| is_superseded && group.has_replaced_none() && !group.is_settled()) {
         return take(input, previous.clone(), TakeReason::Superseded);
     }
     if is_assessing {
@@ -239,7 +238,7 @@ fn order_against(input: &ChoiceInput) -> Option<Wait> {
     let ChoiceInput { view, group, .. } = input;
     let target = &view.target.name;
     let retried = |record: &RolloutRecord| record.retries.unwrap_or_default() < view.orders.retries;
-    let refused = group.record().filter(|record| record.refused.as_ref() == Some(target) && !retried(record));
+    let refused = group.refused(&view.target).filter(|record| !retried(record));
     let (reason, message) = match view.phase() {
         RolloutPhase::Returning | RolloutPhase::Aborted => {
             (WaitReason::TakenBack, format!("{target} was taken back; {}", view.remedy_of_return()))
@@ -326,7 +325,7 @@ fn take(input: &ChoiceInput, content: Stored, why: TakeReason) -> Choice {
     let refused = match (&failure, is_target) {
         (Some(_), _) => Some(target.clone()),
         (None, true) => None,
-        (None, false) => old.refused.filter(|refused| refused == target),
+        (None, false) => group.refused(&view.target).and_then(|old| old.refused.clone()),
     };
     let record = RolloutRecord {
         revision: Some(if is_target { target.clone() } else { content.name.clone() }),
@@ -340,6 +339,7 @@ fn take(input: &ChoiceInput, content: Stored, why: TakeReason) -> Choice {
         settled: carried.and_then(|old| old.settled.clone()),
         failure: failure.or_else(|| refused.as_ref().and(old.failure)),
         retries: retries.or_else(|| refused.as_ref().and(old.retries)),
+        refused_hash: refused.as_ref().map(|_| view.target.hash.clone()),
         refused,
     };
     Choice::Take(Take { content, record, why })

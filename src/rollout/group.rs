@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::view::{RolloutView, Stored};
 use crate::api::names::condition;
-use crate::api::{Condition, InstanceGroupStatus, RolloutRecord};
+use crate::api::{Condition, InstanceGroupStatus, NodeCounts, RolloutRecord};
 use crate::boundaries::Wave;
 use crate::boundaries::selector::AnnotationSelector;
 use crate::plan::Reason;
@@ -58,6 +58,8 @@ pub(crate) struct GroupFacts<'a> {
     pub lock: Option<&'a str>,
     /// What the target would do to it.
     pub forecast: &'a Forecast,
+    /// Whether a record on one of its nodes says that the group replaces it.
+    pub has_marked_nodes: bool,
 }
 
 impl GroupFacts<'_> {
@@ -96,6 +98,21 @@ impl GroupFacts<'_> {
     /// Whether its status names this content.
     pub(crate) fn has(&self, hash: &str) -> bool {
         self.status.boundaries_revision.as_deref() == Some(hash)
+    }
+
+    /// Whether no node was replaced for the revision that it took last, and none is about to be.
+    pub(crate) fn has_replaced_none(&self) -> bool {
+        let is_untouched = |nodes: &NodeCounts| nodes.updated == 0 && nodes.draining == 0;
+        !self.has_marked_nodes && self.status.nodes.as_ref().is_none_or(is_untouched)
+    }
+
+    /// The record of a failure of this revision on it. One without a hash is of an earlier release.
+    pub(crate) fn refused(&self, target: &Stored) -> Option<&RolloutRecord> {
+        let is_same = |record: &&RolloutRecord| {
+            record.refused.as_ref() == Some(&target.name)
+                && record.refused_hash.as_ref().is_none_or(|hash| *hash == target.hash)
+        };
+        self.record().filter(is_same)
     }
 
     /// Whether all its nodes run the revision that it took last.

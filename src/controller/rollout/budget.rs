@@ -1,9 +1,13 @@
 //! The budget of the roll-out: what the groups use of it, and who goes on when it leaves a node again.
 
-use crate::api::{BudgetLimit, BudgetUser, RolloutBudget, group_id};
+use crate::api::{BudgetLimit, BudgetUser, NodeCounts, RolloutBudget, group_id};
 use crate::boundaries::Budget;
 use crate::controller::context::Context;
+use crate::controller::stores::Stores;
+use crate::index::nodes::NodeIndex;
+use crate::plan::NodeUsage;
 use crate::rollout::{Ledger, RolloutView};
+use crate::rotation::NodeView;
 
 /// The most groups that the status lists as those that use most of the budget.
 const MAX_USERS: usize = 5;
@@ -12,25 +16,35 @@ const MAX_USERS: usize = 5;
 const MAX_WOKEN: usize = 50;
 
 /// Counts the groups that were not planned yet, so that a new leader does not begin with an empty budget.
-pub(super) fn expect_groups(ctx: &Context, view: &RolloutView) {
+pub(super) fn expect_groups(stores: &Stores, nodes: &NodeIndex, view: &RolloutView) {
     if !view.policy.budget.is_set() {
-        return ctx.stores.rollout.with_ledger(|ledger| *ledger = Ledger::default());
+        return stores.rollout.with_ledger(|ledger| *ledger = Ledger::default());
     }
-    let groups = ctx.stores.groups.state();
-    let unknown: Vec<_> = ctx.stores.rollout.with_ledger(|ledger| {
+    // What is counted once stays, and so would a count without the records on the nodes.
+    if !nodes.is_synced() {
+        return;
+    }
+    let groups = stores.groups.state();
+    let unknown: Vec<_> = stores.rollout.with_ledger(|ledger| {
         let groups = groups.iter().filter_map(|stored| stored.0.as_ref().ok());
         groups.filter(|group| !ledger.knows(&group_id(group).key())).collect()
     });
     for group in unknown {
-        let nodes = group.status.as_ref().and_then(|status| status.nodes.clone()).unwrap_or_default();
-        let count = |number: i64| usize::try_from(number).unwrap_or_default();
-        let (desired, ready, draining) = (count(nodes.desired), count(nodes.ready), count(nodes.draining));
-        // A process that ended right after it took a node did not write that into the status.
-        let uid = group.metadata.uid.as_deref().unwrap_or_default();
-        let recorded = ctx.planner.node_index.with_records_of(uid).len();
-        let unavailable = desired.saturating_sub(ready).max(draining).max(recorded);
-        ctx.stores.rollout.with_ledger(|ledger| ledger.expect(&group_id(group).key(), desired, unavailable));
+        let counts = group.status.as_ref().and_then(|status| status.nodes.clone()).unwrap_or_default();
+        let records = nodes.with_records_of(group.metadata.uid.as_deref().unwrap_or_default());
+        stores.rollout.with_ledger(|ledger| ledger.expect(&group_id(group).key(), expected(&counts, &records)));
     }
+    stores.rollout.with_ledger(Ledger::set_counted);
+}
+
+/// What a group uses of the budget by its status and the records on its nodes: a process that ended right after it took a
+/// node did not write that into the status.
+fn expected(counts: &NodeCounts, records: &[NodeView]) -> NodeUsage {
+    let count = |number: i64| usize::try_from(number).unwrap_or_default();
+    let (desired, ready, draining) = (count(counts.desired), count(counts.ready), count(counts.draining));
+    let surging = records.iter().filter(|node| node.surge.is_some()).count();
+    let unavailable = desired.saturating_sub(ready).max(draining).max(records.len());
+    NodeUsage { desired, unavailable, surging, ..NodeUsage::default() }
 }
 
 /// The groups that go on, because the budget leaves nodes again.
@@ -68,4 +82,96 @@ fn user(group: &str, nodes: usize) -> BudgetUser {
 
 fn number(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use k8s_openapi::api::core::v1::Node;
+    use kube::runtime::{reflector, watcher::Event};
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::api::GroupObject;
+    use crate::api::names::annotation;
+    use crate::boundaries::active::select_active;
+    use crate::controller::rollout::count_unavailable;
+
+    const POLICY: &str = "budget: {nodes: 2, surge: 1}";
+
+    /// The caches of a process that has just synced: two groups, of one of which the predecessor took a node.
+    fn caches(policy: &str, record: &str) -> (Stores, NodeIndex) {
+        let group = |name: &str, ready: usize| -> GroupObject {
+            let metadata = json!({"name": name, "namespace": "team", "uid": format!("uid-{name}")});
+            let status = json!({"nodes": {"desired": 3, "ready": ready}});
+            let kind = json!({"apiVersion": "instancemgr.keikoproj.io/v1alpha1", "kind": "InstanceGroup"});
+            let mut object = json!({"metadata": metadata, "spec": {}, "status": status});
+            object.as_object_mut().expect("an object").extend(kind.as_object().expect("an object").clone());
+            serde_json::from_value(object).expect("a group")
+        };
+        let (groups, mut writer) = reflector::store();
+        writer.apply_watcher_event(&Event::Apply(group("a", 3)));
+        writer.apply_watcher_event(&Event::Apply(group("b", 2)));
+        let stores = Stores::new(groups, reflector::store().0);
+        let data = [("rollout".to_owned(), policy.to_owned())].into();
+        let active = Arc::new(select_active(Some(&data), None, true).0);
+        stores.rollout.set_view(RolloutView::of_content(&[], None, &data, &active, None).map(Arc::new));
+        let value: Value = json!({"group": "uid-a", "templateVersion": "2", "since": "2026-01-01T00:00:00Z"});
+        let node: Node = serde_json::from_value(json!({
+            "metadata": {"name": "n", "resourceVersion": "1", "annotations": {record: value.to_string()}},
+            "spec": {"providerID": "aws:///us-west-2a/i-1"},
+        }))
+        .expect("a node");
+        let nodes = NodeIndex::default();
+        for event in [Event::Init, Event::InitApply(node), Event::InitDone] {
+            nodes.apply(&event);
+        }
+        (stores, nodes)
+    }
+
+    fn used(stores: &Stores) -> Vec<(String, i64)> {
+        let budget = stores.rollout.view().expect("a roll-out").policy.budget.clone();
+        let limits = stores.rollout.with_ledger(|ledger| limits(ledger, &budget));
+        limits.into_iter().map(|limit| (limit.of, limit.used)).collect()
+    }
+
+    /// The predecessor may have ended right after it took a node: another one past the budget would be the successor's.
+    #[test]
+    fn new_leader_counts_what_its_predecessor_took_before_it_takes_a_node() {
+        let (stores, nodes) = caches(POLICY, annotation::DISRUPTION);
+        // While it stood by, it counted nothing.
+        stores.rollout.with_ledger(|ledger| *ledger = Ledger::default());
+        count_unavailable(&stores, &nodes);
+        assert_eq!(used(&stores), [("nodes".to_owned(), 2), ("surge".to_owned(), 0)]);
+        let view = stores.rollout.view().expect("a roll-out");
+        assert!(stores.rollout.budget_used_up(&view, "team/c").is_some());
+        // What a plan saw since then stays.
+        stores.rollout.record_usage("team/a", Some(NodeUsage { desired: 3, ..NodeUsage::default() }));
+        count_unavailable(&stores, &nodes);
+        assert_eq!(used(&stores)[0], ("nodes".to_owned(), 1));
+        // It lost the Lease, and has it again.
+        stores.rollout.with_ledger(|ledger| *ledger = Ledger::default());
+        count_unavailable(&stores, &nodes);
+        assert_eq!(used(&stores)[0], ("nodes".to_owned(), 2));
+    }
+
+    /// Only `maxSurge` makes nodes in addition; a restart must not allow as many again.
+    #[test]
+    fn new_leader_counts_nodes_that_stand_by() {
+        let (stores, nodes) = caches(POLICY, annotation::SURGE);
+        count_unavailable(&stores, &nodes);
+        assert_eq!(used(&stores)[1], ("surge".to_owned(), 1));
+    }
+
+    /// A count without the records on the nodes would stay.
+    #[test]
+    fn nothing_is_counted_before_the_nodes_are_known_or_without_a_budget() {
+        let (stores, _) = caches(POLICY, annotation::DISRUPTION);
+        count_unavailable(&stores, &NodeIndex::default());
+        assert!(!stores.rollout.with_ledger(|ledger| ledger.is_counted() || ledger.knows("team/a")));
+        let (stores, nodes) = caches("onFailure: halt", annotation::DISRUPTION);
+        count_unavailable(&stores, &nodes);
+        assert!(!stores.rollout.with_ledger(|ledger| ledger.knows("team/a")));
+    }
 }

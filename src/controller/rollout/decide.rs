@@ -9,10 +9,9 @@ use kube::core::PartialObjectMeta;
 use kube::runtime::reflector::ObjectRef;
 
 use crate::api::{InstanceGroup, InstanceGroupStatus, group_id};
-use crate::controller::planner::{GroupContext, merge_spec};
+use crate::controller::planner::{GroupContext, Planner, merge_spec};
 use crate::controller::stores::Stores;
 use crate::rollout::{Choice, ChoiceInput, Forecast, GroupFacts, RolloutView, Stored, WaitReason, choose};
-use crate::settings::Timing;
 
 /// Labels and annotations of a Namespace; an annotation wins over a label of its name.
 pub(super) fn namespace_texts(namespace: &PartialObjectMeta<Namespace>) -> BTreeMap<String, String> {
@@ -51,7 +50,7 @@ impl Stores {
         group: &InstanceGroup,
         view: &RolloutView,
         texts: &BTreeMap<String, String>,
-        timing: &Timing,
+        planner: &Planner,
         now: Timestamp,
         look: impl FnOnce(&GroupFacts, &Choice),
     ) -> Decided {
@@ -65,9 +64,10 @@ impl Stores {
         let inputs = forecast_inputs(group, recorded, &view.target);
         let forecast = self.rollout.forecast(&key, &inputs);
         let lock = self.own_lock(group, Some(annotations));
+        let uid = group.metadata.uid.as_deref().unwrap_or_default();
         let facts = GroupFacts {
             key: &key,
-            uid: group.metadata.uid.as_deref().unwrap_or_default(),
+            uid,
             generation: group.metadata.generation.unwrap_or_default(),
             is_deleting: group.metadata.deletion_timestamp.is_some(),
             status,
@@ -77,6 +77,7 @@ impl Stores {
             namespace_texts: texts,
             lock: lock.as_deref(),
             forecast: &forecast,
+            has_marked_nodes: planner.node_index.has_records_of(uid),
         };
         let merged_hash = |content: &Stored| {
             let context = GroupContext {
@@ -87,7 +88,7 @@ impl Stores {
             merge_spec(group, &group_id(group), &context).ok().map(|(merged, _)| merged.hash)
         };
         let has_room = |wave| self.rollout.has_room(view, wave);
-        let failure_delay = timing.revision_failure_delay;
+        let failure_delay = planner.settings.timing.revision_failure_delay;
         let choice = choose(&ChoiceInput {
             view,
             group: facts,

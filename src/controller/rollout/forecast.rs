@@ -24,8 +24,8 @@ pub(crate) async fn decide_with_forecast(
     now: Timestamp,
 ) -> Option<Decided> {
     let namespace = stores.namespaces.get(&ObjectRef::new(&group.namespace().unwrap_or_default()))?;
-    let (texts, timing) = (namespace_texts(&namespace), &planner.settings.timing);
-    let decide = || stores.decide(group, view, &texts, timing, now, |_, _| {});
+    let texts = namespace_texts(&namespace);
+    let decide = || stores.decide(group, view, &texts, planner, now, |_, _| {});
     let decided = decide();
     let (own, matters) = match &decided.choice {
         Choice::Use { content, .. } => {
@@ -123,9 +123,13 @@ fn forecast_of(group: &InstanceGroup, planning: &Planning, planner: &Planner, no
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
     use serde_json::json;
 
     use super::*;
+    use crate::boundaries::active::select_active;
 
     /// A new image of AWS must not write to groups whose image it does not decide.
     #[test]
@@ -133,5 +137,39 @@ mod tests {
         let eks = |image: &str| json!({"eks": {"configuration": {"image": image}}});
         assert!(uses_alias(&eks("latest")) && uses_alias(&eks("ssm://release-1")));
         assert!(!uses_alias(&eks("ami-1")) && !uses_alias(&json!({"eks-managed": {}})));
+    }
+
+    /// A field that moves from one list of the boundaries to another, or a default for others, replaces nothing; a policy that
+    /// forbids something is not the same, although the spec is.
+    #[test]
+    fn only_what_the_merge_makes_of_the_group_and_its_policy_count() {
+        let context = |boundaries: &str, more: &[(&str, &str)]| {
+            let more = more.iter().map(|(key, text)| ((*key).to_owned(), (*text).to_owned()));
+            let data = more.chain([("boundaries".to_owned(), boundaries.to_owned())]).collect();
+            let active_boundaries = Arc::new(select_active(Some(&data), None, true).0);
+            GroupContext { namespace_annotations: Some(BTreeMap::new()), active_boundaries, ..GroupContext::default() }
+        };
+        let (merge, restricted) =
+            ("shared: {merge: [spec.eks.configuration.tags]}", "restricted: [spec.eks.configuration.tags]");
+        let tagged = [("defaults", "spec: {eks: {configuration: {tags: [{key: a, value: b}]}}}")];
+        let group = |tags: Value| {
+            let object = json!({
+                "apiVersion": "instancemgr.keikoproj.io/v1alpha1", "kind": "InstanceGroup",
+                "metadata": {"name": "web", "namespace": "team"}, "spec": {"eks": {"configuration": {"tags": tags}}},
+            });
+            serde_json::from_value::<InstanceGroup>(object).expect("a group")
+        };
+        let (plain, own) = (group(json!([])), group(json!([{"key": "mine", "value": "x"}])));
+        let base = context(merge, &tagged);
+        assert!(has_same_effect(&plain, &base, &context(restricted, &tagged)), "it has no value of its own");
+        assert!(!has_same_effect(&own, &base, &context(restricted, &tagged)), "its own tag is refused");
+        let conditional =
+            "- annotationSelector: other\n  defaults: {spec: {eks: {configuration: {tags: [{key: c, value: d}]}}}}";
+        assert!(has_same_effect(&own, &base, &context(merge, &[tagged[0], ("conditionals", conditional)])));
+        let quota = "quotas: {team: {maxNodes: 1}}";
+        assert!(!has_same_effect(&own, &base, &context(merge, &[tagged[0], ("policy", quota)])), "a smaller quota");
+        let images = |image: &str| Some(Arc::new([("alias".to_owned(), image.to_owned())].into()));
+        let with = |image: &str| GroupContext { images: images(image), ..context(merge, &tagged) };
+        assert!(has_same_effect(&own, &with("ami-1"), &with("ami-2")), "it names no alias");
     }
 }

@@ -26,12 +26,14 @@ pub(crate) use self::prometheus::Prometheus;
 pub(crate) use self::turn::{settle, take};
 use super::context::{Context, publish_event};
 use super::revisions;
+use super::stores::Stores;
 use super::trigger::Trigger;
 use crate::api::{
     BoundariesRevision, BoundariesRevisionStatus, InstanceGroup, RolloutCounts, RolloutPhase, WaveState, WaveStatus,
     diff_merge_patch,
 };
 use crate::boundaries::active::{ActiveBoundaries, BoundariesSource};
+use crate::index::nodes::NodeIndex;
 use crate::k8s::{EventTarget, KubeError};
 use crate::plan::Event;
 use crate::rollout::{
@@ -85,11 +87,11 @@ struct Memory {
     written_at: Option<Timestamp>,
 }
 
-/// Counts what the groups use of the budget that were not planned yet. Must be called before reconciles begin: a process
+/// Counts what the groups use of the budget that were not planned yet, unless this process has done so since it leads: one
 /// that has counted nothing would take a node although its predecessor has just taken one.
-pub(crate) fn count_unavailable(ctx: &Context) {
-    if let Some(view) = ctx.stores.rollout.view() {
-        budget::expect_groups(ctx, &view);
+pub(crate) fn count_unavailable(stores: &Stores, nodes: &NodeIndex) {
+    if let Some(view) = stores.rollout.view().filter(|_| !stores.rollout.with_ledger(|ledger| ledger.is_counted())) {
+        budget::expect_groups(stores, nodes, &view);
     }
 }
 
@@ -139,7 +141,7 @@ async fn follow(ctx: &Arc<Context>, trigger: &Trigger, memory: &mut Memory) -> R
         *memory = Memory { target: view.target.name.clone(), ..Memory::default() };
     }
     // A new leader must not begin nodes before it has counted those that are unavailable.
-    budget::expect_groups(ctx, &view);
+    budget::expect_groups(&ctx.stores, &ctx.planner.node_index, &view);
     ctx.stores.rollout.set_view(Some(view.clone()));
     if view.is_kept_policy && !std::mem::replace(&mut memory.is_kept_policy_reported, true) {
         let message = format!(
@@ -261,8 +263,7 @@ fn survey(ctx: &Context, view: &RolloutView, memory: &mut Memory, now: Timestamp
             continue;
         };
         let key = super::group_key(&stored);
-        let timing = &ctx.planner.settings.timing;
-        ctx.stores.decide(group, view, texts, timing, now, |facts, choice| {
+        ctx.stores.decide(group, view, texts, &ctx.planner, now, |facts, choice| {
             let is_held = matches!(choice, Choice::Use { hold: Some(_), .. });
             let stops = view.orders.paused || view.config_problem.is_some() || view.phase() != RolloutPhase::Rolling;
             let waits_for_budget = ctx.stores.rollout.with_ledger(|ledger| ledger.is_waiting(&key));

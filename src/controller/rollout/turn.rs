@@ -10,6 +10,7 @@ use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
 use serde_json::json;
 
+use super::count_unavailable;
 use super::decide::{Decided, namespace_texts};
 use super::forecast::decide_with_forecast;
 
@@ -36,6 +37,8 @@ pub(crate) async fn take(
         let interval = ctx.planner.settings.timing.poll_interval.unsigned_abs();
         return Ok(has_policy.then(|| Action::requeue(interval)));
     };
+    // Of a new leader, this may be the first group of all.
+    count_unavailable(&ctx.stores, &ctx.planner.node_index);
     let Some(decided) = decide_with_forecast(group, &view, &ctx.stores, &ctx.planner, now).await else {
         return Ok(None);
     };
@@ -173,8 +176,8 @@ impl Stores {
     /// What the roll-out means for this group now; `None` while its Namespace is not known.
     fn decided(&self, group: &InstanceGroup, view: &RolloutView, planner: &Planner) -> Option<Decided> {
         let namespace = self.namespaces.get(&ObjectRef::new(&group.namespace().unwrap_or_default()))?;
-        let (texts, timing) = (namespace_texts(&namespace), &planner.settings.timing);
-        Some(self.decide(group, view, &texts, timing, Timestamp::now(), |_, _| {}))
+        let texts = namespace_texts(&namespace);
+        Some(self.decide(group, view, &texts, planner, Timestamp::now(), |_, _| {}))
     }
 }
 

@@ -106,7 +106,6 @@ async fn reload(live: Option<&ConfigMap>, ctx: &Arc<Context>) {
     let has_view = view.is_some();
     if has_view {
         ctx.stores.rollout.set_view(view);
-        rollout::count_unavailable(ctx);
     }
     ctx.stores.boundaries.set(active);
     if !has_view {

@@ -118,11 +118,12 @@ fn small_cluster_gets_on_and_a_large_batch_goes_alone() {
 fn zones_of_groups_that_were_not_planned_yet_are_unknown() {
     let (mut ledger, now) = (Ledger::default(), Instant::now());
     let one = budget(None, Some(Amount::Number(1)), None);
-    ledger.expect("team/a", 3, 1);
+    let of_status = |unavailable| NodeUsage { desired: 3, unavailable, ..NodeUsage::default() };
+    ledger.expect("team/a", of_status(1));
     ledger.record("team/b", Some(usage(3, "b", "i-b")), now);
     assert!(!ledger.take(&one, "team/b", Some("i-b"), now));
     ledger.record("team/a", Some(draining(3, "a", "i-a")), now);
-    ledger.expect("team/a", 3, 3);
+    ledger.expect("team/a", of_status(3));
     assert!(ledger.take(&one, "team/b", Some("i-b"), now), "it is in another zone");
     ledger.record("team/c", Some(usage(3, "a", "i-c")), now);
     assert!(!ledger.take(&one, "team/c", Some("i-c"), now));
@@ -204,6 +205,74 @@ fn groups_are_woken_when_they_can_go_on() {
     assert_eq!(ledger.woken(&limits), ["team/in-b"]);
     ledger.record("team/a", Some(usage(3, "a", "i-a2")), now);
     assert_eq!(ledger.woken(&limits), ["team/in-a", "team/in-b", "team/managed"]);
+}
+
+/// Workers that reconcile at the same moment share what is left, however many they are.
+#[test]
+fn five_groups_at_once_take_what_the_budget_leaves() {
+    let (mut ledger, now) = (Ledger::default(), Instant::now());
+    let two = budget(Some(Amount::Number(2)), None, None);
+    let keys: Vec<String> = (0..5).map(|number| format!("team/g{number}")).collect();
+    for key in &keys {
+        ledger.record(key, Some(usage(3, "a", key)), now);
+    }
+    let taken = keys.iter().filter(|key| ledger.take(&two, key, Some(key), now)).count();
+    assert_eq!((taken, ledger.nodes(&two)), (2, Some(Used { nodes: 2, limit: 2 })));
+}
+
+/// A percentage is one of the nodes that there are now: a cluster that shrinks at night has a smaller budget.
+#[test]
+fn percentage_follows_the_size_of_the_cluster() {
+    let (mut ledger, now) = (Ledger::default(), Instant::now());
+    let tenth = budget(Some(Amount::Percent(10)), None, None);
+    let limit = |ledger: &Ledger| ledger.nodes(&tenth).expect("a limit").limit;
+    ledger.record("team/a", Some(usage(40, "a", "i-a")), now);
+    ledger.record("team/b", Some(usage(3, "a", "i-b")), now);
+    assert_eq!(limit(&ledger), 4);
+    ledger.record("team/a", Some(usage(7, "a", "i-a")), now);
+    assert_eq!(limit(&ledger), 1);
+    ledger.record("team/a", Some(usage(2, "a", "i-a")), now);
+    assert_eq!(limit(&ledger), 1, "one node goes in the smallest cluster");
+    ledger.forget("team/a");
+    ledger.forget("team/b");
+    assert!(ledger.take(&tenth, "team/new", Some("i"), now), "nothing is known of it");
+}
+
+/// A zone that is down uses its own budget up, and what its groups need to come back is not held.
+#[test]
+fn zone_that_is_down_holds_the_others_only_as_far_as_the_budget_says() {
+    let (mut ledger, now) = (Ledger::default(), Instant::now());
+    let down = NodeUsage {
+        desired: 6,
+        unavailable: 3,
+        zones: [
+            ("a".to_owned(), ZoneUsage { nodes: 3, unavailable: 3 }),
+            ("b".to_owned(), ZoneUsage { nodes: 3, unavailable: 0 }),
+        ]
+        .into(),
+        begins: [("i-b".to_owned(), Begin::Drain("b".to_owned()))].into(),
+        ..NodeUsage::default()
+    };
+    for (nodes, zone, goes) in [(None, Some(1), true), (Some(3), Some(1), false), (Some(4), None, true)] {
+        let limits = budget(nodes.map(Amount::Number), zone.map(Amount::Number), None);
+        ledger.forget("team/a");
+        ledger.record("team/a", Some(down.clone()), now);
+        assert_eq!(ledger.take(&limits, "team/a", Some("i-b"), now), goes, "{limits:?}");
+        assert!(ledger.take(&limits, "team/a", Some("i-down"), now), "a node that is down is replaced at any time");
+    }
+}
+
+/// The rotation that a tenant asked for uses the budget up, and waits for nothing itself.
+#[test]
+fn rotation_of_a_tenant_counts_and_does_not_wait() {
+    let (mut ledger, now) = (Ledger::default(), Instant::now());
+    // Its plan was made without what the budget leaves, so that it begins nothing for the roll-out.
+    ledger.record("team/own", Some(NodeUsage { begins: [].into(), ..usage(3, "a", "") }), now);
+    assert!(ledger.take(&ONE, "team/own", Some("i-1"), now));
+    ledger.record("team/own", Some(draining(3, "a", "i-1")), now);
+    ledger.record("team/b", Some(usage(3, "a", "i-b")), now);
+    assert!(!ledger.take(&ONE, "team/b", Some("i-b"), now), "the roll-out waits");
+    assert!(ledger.take(&ONE, "team/own", Some("i-2"), now), "the tenant goes on");
 }
 
 /// What happens to one of the groups.

@@ -1,15 +1,9 @@
 //! The cases that people ask about, one by one.
 
-use super::world::{Did, Group, World, group};
+use super::world::{CANARY, Did, Group, World, canary, group};
 use crate::api::names::condition;
 use crate::api::{RolloutPhase, WaveState};
 use crate::rollout::{TakeReason, WaitReason};
-
-const CANARY: &str = "waves: [{name: canary, namespaces: 'rollout/wave = canary', soak: 10m}, {name: rest}]";
-
-fn canary(name: &str) -> Group {
-    Group { namespace: [("rollout/wave".to_owned(), "canary".to_owned())].into(), ..group(name) }
-}
 
 fn two_waves() -> World {
     World::new(CANARY, vec![canary("c"), group("a"), group("b")])

@@ -24,7 +24,7 @@ fn soaking(world: &World) -> bool {
     world.waves("r2").first().is_some_and(|(_, state)| *state == WaveState::Soaking)
 }
 
-/// Case 26: Prometheus is down before the roll-out, during the soak, and after a restart.
+/// Prometheus is down before the roll-out, during the soak, and after a restart.
 #[test]
 fn unknown_check_opens_nothing_passes_nothing_and_halts_nothing() {
     let mut world = world(CHECKED);
@@ -248,7 +248,7 @@ fn some_state() -> impl Strategy<Value = CheckState> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// I7: whatever Prometheus answers and whenever, no wave opens or passes while the latest answer to a check is unknown
+    /// Whatever Prometheus answers and whenever, no wave opens or passes while the latest answer to a check is unknown
     /// or fails, or while it has been ok for less than its time; and the roll-out halts only after it failed for that time.
     #[test]
     fn unknown_never_opens_passes_or_halts(

@@ -47,6 +47,8 @@ pub(super) struct Group {
     /// Whether its latest look was as many polls without progress as the patience allows.
     pub stuck: bool,
     pub deleted: bool,
+    /// Whether its first node enters standby.
+    pub marked: bool,
     /// What happened, for the judges.
     pub log: Vec<Did>,
 }
@@ -55,7 +57,7 @@ pub(super) struct Group {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Did {
     /// It recorded that it takes a content.
-    Took { image: String, why: TakeReason, at: Timestamp },
+    Took { image: String, number: i64, why: TakeReason, at: Timestamp },
     /// It replaced a node.
     Replaced { from: String, to: String, at: Timestamp },
 }
@@ -95,6 +97,14 @@ pub(super) struct World {
     pub monotonic: Instant,
 }
 
+/// A canary, which soaks for ten minutes, and the rest.
+pub(super) const CANARY: &str = "waves: [{name: canary, namespaces: 'rollout/wave = canary', soak: 10m}, {name: rest}]";
+
+/// A group of the wave `canary`.
+pub(super) fn canary(name: &str) -> Group {
+    Group { namespace: [("rollout/wave".to_owned(), "canary".to_owned())].into(), ..group(name) }
+}
+
 pub(super) fn group(name: &str) -> Group {
     Group {
         key: format!("team/{name}"),
@@ -111,6 +121,7 @@ pub(super) fn group(name: &str) -> Group {
         blocked: false,
         stuck: false,
         deleted: false,
+        marked: false,
         log: vec![],
     }
 }
@@ -146,7 +157,7 @@ impl World {
         world
     }
 
-    fn data(&self) -> BTreeMap<String, String> {
+    pub(super) fn data(&self) -> BTreeMap<String, String> {
         let defaults = format!(
             "spec: {{eks: {{configuration: {{image: {}, tags: [{{key: t, value: {}}}]}}}}}}",
             self.image, self.tag
@@ -168,6 +179,17 @@ impl World {
     pub(super) fn phase_of(&self, name: &str) -> Option<RolloutPhase> {
         let found = self.revisions.iter().find(|revision| revision.metadata.name.as_deref() == Some(name));
         found?.status.as_ref()?.phase
+    }
+
+    /// The number of the newest revision with a hash.
+    pub(super) fn number_of(&self, hash: &str) -> Option<i64> {
+        let found = self.revisions.iter().filter(|revision| revision.spec.hash == hash);
+        found.map(|revision| revision.spec.number).max()
+    }
+
+    /// The name of the newest revision.
+    pub(super) fn newest(&self) -> String {
+        self.revisions.last().and_then(|revision| revision.metadata.name.clone()).expect("a revision")
     }
 
     pub(super) fn waves(&self, name: &str) -> Vec<(String, WaveState)> {
@@ -267,7 +289,8 @@ impl World {
         for _ in 0..400 {
             let before = self.writes;
             let images = self.images();
-            self.run(40);
+            // Longer than the soaks of the tests.
+            self.run(50);
             if self.writes == before && self.images() == images {
                 return;
             }
@@ -350,12 +373,14 @@ impl World {
                 group.waits = None;
                 group.status.boundaries_revision = Some(take.content.hash.clone());
                 group.status.rollout = Some(take.record);
-                group.log.push(Did::Took { image, why: take.why, at: now });
+                group.log.push(Did::Took { image, number: take.content.number, why: take.why, at: now });
                 self.writes += 1;
             }
             Choice::Use { content: Some(content), hold, waits } => {
                 group.waits = waits.map(|wait| wait.reason);
-                let is_locked = hold.is_some() || group.locked || group.blocked;
+                // Its tenant decides alone.
+                let is_excluded = content.active.excludes("team", &group.namespace);
+                let is_locked = is_excluded || hold.is_some() || group.locked || group.blocked;
                 group.rotate(&content, is_locked, now);
             }
             Choice::Use { content: None, .. } => {}
@@ -435,14 +460,14 @@ impl World {
 }
 
 /// The image in the defaults of a content.
-fn image_of(content: &Stored) -> String {
+pub(super) fn image_of(content: &Stored) -> String {
     let boundaries = content.active.boundaries.as_ref().expect("boundaries");
     let empty = crate::boundaries::merge(boundaries, &serde_json::json!({"spec": {}}), false).expect("it merges");
     empty.spec["eks"]["configuration"]["image"].as_str().unwrap_or_default().to_owned()
 }
 
 impl Group {
-    fn facts<'a>(&'a self, forecast: &'a Forecast, lock: Option<&'a str>) -> GroupFacts<'a> {
+    pub(super) fn facts<'a>(&'a self, forecast: &'a Forecast, lock: Option<&'a str>) -> GroupFacts<'a> {
         GroupFacts {
             key: &self.key,
             uid: &self.uid,
@@ -455,6 +480,7 @@ impl Group {
             namespace_texts: &self.namespace,
             lock,
             forecast,
+            has_marked_nodes: self.marked,
         }
     }
 
@@ -478,8 +504,8 @@ impl Group {
         let image = image_of(content);
         if self.status.boundaries_revision.is_none() {
             self.status.boundaries_revision = Some(content.hash.clone());
-            self.status.config_md5 = Some(format!("{}/{}", content.hash, self.generation));
         }
+        self.status.config_md5 = Some(format!("{}/{}", content.hash, self.generation));
         self.status.observed_generation = Some(self.generation);
         let is_bad = self.nodes.iter().any(|node| *node == image && self.bad_images.contains(node));
         let halted = Condition::new(condition::ROTATION_HALTED, is_bad, "ReplacementsNotReady", "no node became Ready");
