@@ -69,7 +69,9 @@ pub(crate) fn advance(input: &ProgressInput) -> Progress {
         }
     }
     let is_passed = || status.waves.iter().all(|wave| wave.state == Some(WaveState::Passed));
-    if phase == RolloutPhase::Rolling && (view.is_way_back() || is_passed()) && survey.moving == 0 {
+    // A way back has no waves, but a pause or the ConfigMap may hold groups up.
+    let is_back = || view.is_way_back() && survey.waves.iter().all(|wave| wave.waiting == 0 && wave.rolling == 0);
+    if phase == RolloutPhase::Rolling && (is_back() || (!view.is_way_back() && is_passed())) && survey.moving == 0 {
         phase = RolloutPhase::Complete;
     }
     if phase == RolloutPhase::Returning && survey.on_target == 0 {

@@ -7,6 +7,7 @@ use super::group::{Forecast, GroupFacts, uid_hash};
 use super::view::RolloutView;
 use super::wait::{Wait, WaitReason};
 use crate::api::{ForeseenDrain, GroupBehind, RolloutBudget, RolloutCounts};
+use crate::boundaries::WithoutRotation;
 
 /// The most groups that the status lists as behind.
 const MAX_BEHIND: usize = 50;
@@ -128,7 +129,10 @@ impl Survey {
         wave.groups += 1;
         let mut behind = None;
         match standing {
-            Standing::Waiting => wave.waiting += 1,
+            Standing::Waiting => {
+                wave.waiting += 1;
+                behind = skipped_wait(view, index, choice);
+            }
             Standing::Rolling => {
                 wave.rolling += 1;
                 wave.paused += usize::from(matches!(choice, Choice::Use { hold: Some(_), .. }));
@@ -162,6 +166,16 @@ impl Survey {
     }
 }
 
+/// Why a group waits whose wave is not waited for: the roll-out may be over before its turn.
+fn skipped_wait(view: &RolloutView, index: usize, choice: &Choice) -> Option<(String, String)> {
+    match choice {
+        Choice::Use { waits: Some(wait), .. } if view.is_skipped(&view.policy.waves[index].name) => {
+            Some((wait.reason.to_string(), wait.message.clone()))
+        }
+        Choice::Use { .. } | Choice::Take(_) => None,
+    }
+}
+
 /// Whether the group replaces nodes for the target in its turn, and that comes next: its wave is open, or the next to open.
 pub(crate) fn comes_next(view: &RolloutView, group: &GroupFacts, choice: &Choice) -> bool {
     let Choice::Use { waits: Some(wait), .. } = choice else { return false };
@@ -187,7 +201,7 @@ fn standing(view: &RolloutView, group: &GroupFacts, choice: &Choice, is_stuck: b
             | TakeReason::Returned
             | TakeReason::Superseded => Standing::Moving,
         },
-        Choice::Use { waits: Some(wait), .. } => waiting(group, wait),
+        Choice::Use { waits: Some(wait), .. } => waiting(view, group, wait),
         Choice::Use { content: Some(content), waits: None, .. } if content.hash == view.target.hash => {
             on_target(view, group, is_stuck)
         }
@@ -214,13 +228,14 @@ fn on_target(view: &RolloutView, group: &GroupFacts, is_stuck: bool) -> Standing
     }
 }
 
-fn waiting(group: &GroupFacts, wait: &Wait) -> Standing {
+fn waiting(view: &RolloutView, group: &GroupFacts, wait: &Wait) -> Standing {
+    let goes_at_once = view.policy.without_rotation == WithoutRotation::AtOnce;
     match (wait.reason, group.forecast) {
         (WaitReason::CannotUse, Forecast::Blocked { reason, .. }) if group.is_blocked_by(reason) => {
             Standing::Held(wait.reason, wait.message.clone())
         }
         (WaitReason::CannotUse | WaitReason::FailedBefore, _) => Standing::Failed(wait.message.clone()),
-        (reason, Forecast::InPlace) if !reason.is_out() => Standing::Moving,
+        (reason, Forecast::InPlace) if goes_at_once && !reason.is_out() => Standing::Moving,
         (reason, _) if reason.is_out() => Standing::Held(reason, wait.message.clone()),
         _ => Standing::Waiting,
     }
