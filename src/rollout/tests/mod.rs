@@ -1,7 +1,10 @@
 //! Roll-outs played over simulated groups. What a group did is judged from its own record, not from the decisions.
 
 mod cases;
+mod changes;
 mod checks;
+mod failures;
+mod groups;
 mod images;
 mod properties;
 mod times;

@@ -1,8 +1,10 @@
 //! What holds whatever happens: random policies, groups, changes, orders and restarts.
 
+use std::collections::BTreeSet;
+
 use proptest::prelude::*;
 
-use super::world::{Did, Group, World, group};
+use super::world::{Did, Group, World, group, image_of};
 use crate::api::names::annotation;
 use crate::api::{RolloutPhase, WaveState};
 use crate::rollout::TakeReason;
@@ -125,19 +127,51 @@ fn apply(world: &mut World, act: &Act, made: &mut usize) {
     }
 }
 
-/// Every group that takes a revision in its wave does so after all waves before it have passed; a group that a brake holds
-/// replaces no node.
+/// Every group that takes a revision in its wave does so after all waves before it have passed, and never takes an older one
+/// by a wave; it makes nodes only from what it recorded; and a complete roll-out has each group, or lists it.
 fn judge(before: &World, after: &World) -> Result<(), TestCaseError> {
     let target = after.revisions.last().and_then(|found| found.metadata.name.clone()).unwrap_or_default();
     let is_urgent = after.is_urgent();
+    let view = after.clone().view();
     for (index, group) in after.groups.iter().enumerate() {
-        let known = before.groups.get(index).map_or(0, |old| old.log.len());
+        let old = before.groups.get(index);
+        let known = old.map_or(0, |old| old.log.len());
+        let had = old.and_then(|old| before.number_of(old.status.boundaries_revision.as_deref()?)).unwrap_or_default();
         for did in &group.log[known..] {
-            let Did::Took { why: TakeReason::Wave(name), .. } = did else { continue };
+            let recorded = group.status.boundaries_revision.as_deref().unwrap_or_default();
+            let (number, name) = match did {
+                Did::Replaced { to, .. } => {
+                    let of_record = view.as_ref().and_then(|view| view.stored.get(recorded)).map(image_of);
+                    prop_assert_eq!(
+                        of_record.as_ref(),
+                        Some(to),
+                        "{} made a node from what it did not record",
+                        group.key
+                    );
+                    continue;
+                }
+                Did::Took { number, why: TakeReason::Wave(name), .. } => (number, name),
+                Did::Took { number, why: TakeReason::Approved(_) | TakeReason::InPlace, .. } => {
+                    prop_assert!(*number >= had, "{} went from r{had} to r{number}", group.key);
+                    continue;
+                }
+                Did::Took { .. } => continue,
+            };
+            prop_assert!(*number >= had, "{} went from r{had} to r{number}", group.key);
             let waves = after.waves(&target);
             let position = waves.iter().position(|(wave, _)| wave == name).unwrap_or_default();
             let open = waves[..position].iter().all(|(_, state)| *state == WaveState::Passed);
             prop_assert!(open || is_urgent, "{} took {target} in {name} while {waves:?}", group.key);
+        }
+    }
+    let is_complete = |world: &World| world.phase_of(&target) == Some(RolloutPhase::Complete);
+    if is_complete(after) && !is_complete(before) {
+        let status = after.clone().revision(&target).status.clone().unwrap_or_default();
+        let is_listed = |group: &Group| status.behind.iter().any(|behind| behind.group == group.key);
+        let hash = view.map(|view| view.target.hash.clone());
+        for group in after.groups.iter().filter(|group| !group.deleted) {
+            let has_it = group.status.boundaries_revision == hash || group.waits.is_none();
+            prop_assert!(has_it || is_listed(group), "{} is neither on {target} nor listed: {status:?}", group.key);
         }
     }
     Ok(())
@@ -233,5 +267,47 @@ proptest! {
         prop_assert_eq!(world.phase(&target), RolloutPhase::Complete);
         let images = world.images();
         prop_assert!(images.iter().all(|image| image.is_empty() || image == "ami-9"), "{:?}", images);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+
+    /// Whenever leaders change: the roll-out ends where an undisturbed one ends, and no node is replaced once more for it.
+    #[test]
+    fn new_leaders_lose_no_node_and_begin_nothing_again(
+        policy in prop::sample::select(POLICIES[..5].to_vec()),
+        images in prop::collection::vec((2..5usize, 0..60usize), 1..4),
+        restarts in prop::collection::btree_set(0..300usize, 0..40),
+        bad in prop::option::of(2..5usize),
+    ) {
+        let play = |restarts: &BTreeSet<usize>| {
+            let mut world = World::new(policy, (0..5).map(some_group).collect());
+            world.groups[0].bad_images.extend(bad.map(|image| format!("ami-{image}")));
+            let mut polls = 0..;
+            for (image, count) in &images {
+                world.image = format!("ami-{image}");
+                for poll in polls.by_ref().take(count + 100) {
+                    if restarts.contains(&poll) {
+                        world.restart();
+                    }
+                    world.poll();
+                }
+            }
+            world.run(100);
+            world
+        };
+        let (calm, disturbed) = (play(&BTreeSet::new()), play(&restarts));
+        prop_assert_eq!(calm.images(), disturbed.images());
+        prop_assert_eq!(calm.phase(&calm.newest()), disturbed.phase(&disturbed.newest()));
+        for group in disturbed.groups.iter().filter(|_| bad.is_none()) {
+            for (name, _) in &images {
+                let name = format!("ami-{name}");
+                let made = group.log.iter().filter(|did| matches!(did, Did::Replaced { to, .. } if *to == name)).count();
+                // Once for each time that the ConfigMap has it.
+                let times = images.iter().filter(|(image, _)| format!("ami-{image}") == name).count();
+                prop_assert!(made <= times * group.nodes.len(), "{:?}", group.log);
+            }
+        }
     }
 }

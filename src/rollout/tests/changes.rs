@@ -1,0 +1,350 @@
+//! Changes that follow one another, and edits of the policy in the middle.
+
+use std::sync::Arc;
+
+use super::world::{CANARY, Did, Group, World, canary, group};
+use crate::api::names::annotation;
+use crate::api::{RolloutPhase, WaveState};
+use crate::boundaries::active::select_active;
+use crate::rollout::{RolloutView, TakeReason, WaitReason};
+
+fn two_waves() -> World {
+    World::new(CANARY, vec![canary("c"), group("a"), group("b")])
+}
+
+/// How often a group replaced a node by one with an image.
+fn replaced(group: &Group, image: &str) -> usize {
+    group.log.iter().filter(|did| matches!(did, Did::Replaced { to, .. } if to == image)).count()
+}
+
+fn is_soaking(world: &World, revision: &str) -> bool {
+    world.waves(revision).first().is_some_and(|(_, state)| *state == WaveState::Soaking)
+}
+
+/// Leads the change to ami-2 to a state in which the next change finds it.
+fn interrupted(state: &str) -> World {
+    let mut world = two_waves();
+    world.image = "ami-2".into();
+    match state {
+        "assessing" => world.store(),
+        "rotates" => world.run_until(|world| world.groups[0].nodes.contains(&"ami-2".to_owned())),
+        "soaks" => world.run_until(|world| is_soaking(world, "r2")),
+        "second wave" => world.run_until(|world| world.groups[1].nodes.contains(&"ami-2".to_owned())),
+        "is halted" => {
+            world.group("c").bad_images.insert("ami-2".into());
+            world.settle();
+            assert_eq!(world.phase("r2"), RolloutPhase::Halted);
+        }
+        "is paused" => {
+            world.run_until(|world| is_soaking(world, "r2"));
+            world.revision("r2").spec.orders.paused = true;
+            world.run(2);
+        }
+        "returns" => {
+            world.group("c").nodes = vec!["ami-1".into(); 6];
+            world.run_until(|world| is_soaking(world, "r2"));
+            world.revision("r2").spec.orders.aborted = true;
+            world.poll();
+            assert_eq!(world.phase("r2"), RolloutPhase::Returning);
+        }
+        "is aborted" => {
+            world.run_until(|world| is_soaking(world, "r2"));
+            world.revision("r2").spec.orders.aborted = true;
+            world.settle();
+            assert_eq!(world.phase("r2"), RolloutPhase::Aborted);
+        }
+        other => panic!("{other} is no state"),
+    }
+    world
+}
+
+const STATES: [&str; 8] =
+    ["assessing", "rotates", "soaks", "second wave", "is halted", "is paused", "returns", "is aborted"];
+
+/// An admin who mends a change must not have to wait for the one before, and the mended one is proved by the canary again.
+#[test]
+fn next_change_goes_through_its_waves_whatever_it_interrupts() {
+    for state in STATES {
+        let mut world = interrupted(state);
+        let before = world.groups.iter().map(|group| group.log.len()).collect::<Vec<_>>();
+        world.image = "ami-3".into();
+        world.run_until(|world| is_soaking(world, "r3"));
+        let others = &world.groups[1..];
+        assert!(others.iter().all(|group| !group.nodes.contains(&"ami-3".to_owned())), "{state}: the others wait");
+        let superseded = world.phase("r2");
+        assert!(matches!(superseded, RolloutPhase::Superseded | RolloutPhase::Aborted), "{state}: {superseded}");
+        world.settle();
+        assert_eq!(
+            (world.images(), world.phase("r3")),
+            (vec!["ami-3".to_owned(); 3], RolloutPhase::Complete),
+            "{state}"
+        );
+        for (group, known) in world.groups.iter().zip(before) {
+            let later =
+                group.log[known..].iter().filter(|did| matches!(did, Did::Replaced { to, .. } if to == "ami-3"));
+            assert_eq!(later.count(), group.nodes.len(), "{state}: each node of {} goes once", group.key);
+        }
+    }
+}
+
+/// Three edits in a row, one of them back to where it began: what counts is the newest.
+#[test]
+fn newest_of_several_changes_wins_and_a_way_back_needs_no_wave() {
+    for state in STATES {
+        let mut world = interrupted(state);
+        world.image = "ami-3".into();
+        world.run(3);
+        world.image = "ami-1".into();
+        world.run(12);
+        assert_eq!(
+            (world.images(), world.phase("r4")),
+            (vec!["ami-1".to_owned(); 3], RolloutPhase::Complete),
+            "{state}"
+        );
+    }
+    for state in STATES {
+        let mut world = interrupted(state);
+        world.image = "ami-3".into();
+        world.run(3);
+        world.image = "ami-4".into();
+        world.settle();
+        assert_eq!(
+            (world.images(), world.phase("r4")),
+            (vec!["ami-4".to_owned(); 3], RolloutPhase::Complete),
+            "{state}"
+        );
+    }
+}
+
+/// A group is left with two versions by a brake alone; what it began for an older change it ends before its turn.
+#[test]
+fn superseded_rotation_that_has_begun_is_finished() {
+    let mut world = two_waves();
+    world.group("a").nodes = vec!["ami-1".into(); 6];
+    world.image = "ami-2".into();
+    world.run_until(|world| world.groups[1].nodes.contains(&"ami-2".to_owned()));
+    world.image = "ami-3".into();
+    world.run_until(|world| is_soaking(world, "r3"));
+    world.run(6);
+    assert_eq!(world.images()[1], "ami-2", "it ended what it had begun, and waits for the canary");
+    world.settle();
+    assert_eq!((replaced(&world.groups[1], "ami-2"), replaced(&world.groups[1], "ami-3")), (6, 6));
+}
+
+/// A node that enters standby has a replacement already: a group that stepped back would replace it a second time.
+#[test]
+fn group_whose_first_node_enters_standby_does_not_step_back() {
+    for marked in [false, true] {
+        let mut world = two_waves();
+        world.group("a").blocked = true;
+        world.image = "ami-2".into();
+        world.run_until(|world| !world.groups[1].taken().is_empty());
+        world.group("a").marked = marked;
+        world.image = "ami-3".into();
+        world.run(3);
+        let steps_back =
+            world.groups[1].log.iter().any(|did| matches!(did, Did::Took { why: TakeReason::Superseded, .. }));
+        assert_eq!(steps_back, !marked);
+        (world.group("a").blocked, world.group("a").marked) = (false, false);
+        world.settle();
+        assert_eq!((world.images(), world.phase("r3")), (vec!["ami-3".to_owned(); 3], RolloutPhase::Complete));
+    }
+}
+
+/// Nodes that still run what comes back stay, and the others are replaced within the budget, which counts for a way back.
+#[test]
+fn revert_in_mid_rotation_replaces_only_what_was_replaced() {
+    let mut world = two_waves();
+    world.group("c").nodes = vec!["ami-1".into(); 6];
+    world.image = "ami-2".into();
+    world.run_until(|world| replaced(&world.groups[0], "ami-2") == 2);
+    world.image = "ami-1".into();
+    world.poll();
+    let made = replaced(&world.groups[0], "ami-2");
+    let group = &world.groups[0];
+    let record = group.status.rollout.as_ref().expect("a record");
+    assert_eq!(
+        (record.revision.as_deref(), record.generation),
+        (Some("r3"), Some(1)),
+        "its nodes go within the budget"
+    );
+    world.settle();
+    assert_eq!((made, replaced(&world.groups[0], "ami-1")), (2, 2), "{:?}", world.groups[0].log);
+    assert!(world.groups[1].log.is_empty() && world.groups[2].log.is_empty());
+}
+
+/// An edit of the ConfigMap that cannot be used must release nothing, and end nothing.
+#[test]
+fn broken_config_map_gives_the_change_to_no_further_group() {
+    let mut world = two_waves();
+    world.image = "ami-2".into();
+    world.run_until(|world| is_soaking(world, "r2"));
+    let (good, revisions) = (world.data(), world.revisions.clone());
+    let broken = [("rollout".to_owned(), "waves: 3".to_owned())].into_iter();
+    let broken = good.clone().into_iter().chain(broken).collect();
+    for live in [Some(&broken), None] {
+        let active = Arc::new(select_active(live, Some(&good), true).0);
+        let view = RolloutView::new(&revisions, &active, None, None).expect("the roll-out goes on");
+        assert_eq!((view.target.name.as_str(), view.policy.waves.len()), ("r2", 2));
+        let why = view.config_problem.expect("no further group takes it");
+        assert!(why.contains("ConfigMap"), "{why}");
+    }
+    let active = Arc::new(select_active(Some(&good), Some(&good), true).0);
+    let view = RolloutView::new(&revisions, &active, None, None).expect("a roll-out");
+    assert_eq!((view.target.name.as_str(), view.config_problem), ("r2", None), "the same text is the same revision");
+    world.config_problem = Some("it is broken".into());
+    world.run(100);
+    assert_eq!((world.images()[1].as_str(), world.groups[1].waits), ("ami-1", Some(WaitReason::ConfigHolds)));
+    assert_eq!(world.waves("r2")[1].1, WaveState::Waiting);
+    world.config_problem = None;
+    world.settle();
+    assert_eq!((world.images(), world.phase("r2")), (vec!["ami-2".to_owned(); 3], RolloutPhase::Complete));
+}
+
+/// Waves without groups have nothing to prove, and one group belongs to one wave, whatever else selects it.
+#[test]
+fn waves_without_groups_pass_and_overlapping_selectors_mean_the_first() {
+    let canaries = "namespaces: 'rollout/wave = canary'";
+    for (policy, canaries_first) in [
+        (
+            format!(
+                "waves: [{{name: none, groups: 'no = one', soak: 1h}}, {{name: canary, {canaries}, soak: 1m}}, {{name: rest}}]"
+            ),
+            true,
+        ),
+        (
+            format!("waves: [{{name: a, {canaries}, soak: 1m}}, {{name: b, {canaries}, soak: 48h}}, {{name: rest}}]"),
+            true,
+        ),
+        ("waves: [{name: none, groups: 'no = one', soak: 1h}, {name: rest}]".to_owned(), false),
+        ("waves: [{name: only, groups: 'no = one', soak: 1m}]".to_owned(), false),
+        ("waves: [{name: none, groups: 'no = one', percent: 50, soak: 1h}, {name: rest}]".to_owned(), false),
+    ] {
+        let mut world = World::new(&policy, vec![canary("c"), group("a"), group("b")]);
+        world.image = "ami-2".into();
+        world.run_until(|world| world.groups.iter().any(|group| !group.log.is_empty()));
+        let early = world.groups[1..].iter().all(|group| group.log.is_empty());
+        assert_eq!(early, canaries_first, "{policy}");
+        world.run(25);
+        assert_eq!(
+            (world.images(), world.phase("r2")),
+            (vec!["ami-2".to_owned(); 3], RolloutPhase::Complete),
+            "{policy}"
+        );
+    }
+}
+
+/// A wave that nobody of can go on must not hold the others for ever.
+#[test]
+fn wave_whose_groups_are_all_out_passes() {
+    for out in ["locked", "deferred", "excluded", "left out", "stuck"] {
+        let mut world = World::new(&format!("deferral: [{{namespaces: '*', max: 24h}}]\n{CANARY}"), {
+            vec![canary("c"), canary("d"), group("a")]
+        });
+        world.image = "ami-2".into();
+        world.store();
+        for name in ["c", "d"] {
+            let key = format!("team/{name}");
+            match out {
+                "locked" => world.group(name).locked = true,
+                "deferred" => {
+                    let until = "2099-01-01T00:00:00Z".to_owned();
+                    world.group(name).annotations.insert(annotation::DEFER_UNTIL.to_owned(), until);
+                }
+                "excluded" => {
+                    world.group(name).namespace.insert(annotation::CONFIG_EXCLUDED.to_owned(), "true".to_owned());
+                }
+                "stuck" => (world.group(name).blocked, world.group(name).stuck) = (true, true),
+                _ => world.revision("r2").spec.orders.without.push(key),
+            }
+        }
+        world.run(30);
+        assert_eq!(world.images(), ["ami-1", "ami-1", "ami-2"], "{out}");
+        assert_eq!(world.phase("r2"), RolloutPhase::Complete, "{out}");
+        let behind = world.revision("r2").status.clone().expect("a status").behind;
+        assert_eq!(behind.len(), if out == "excluded" { 0 } else { 2 }, "{out}: {behind:?}");
+    }
+}
+
+/// A wave that is taken out of the policy while it is open must not let the next one open before anything has soaked.
+#[test]
+fn deleted_waves_leave_the_order_of_the_others() {
+    let three = "waves: [{name: canary, namespaces: 'rollout/wave = canary', soak: 10m}, {name: half, percent: 50, soak: 10m}, {name: rest}]";
+    let groups = || vec![canary("c"), group("a"), group("b"), group("d"), group("e")];
+    for (later, state) in [
+        (CANARY, "half"),
+        ("waves: [{name: half, percent: 50, soak: 10m}, {name: rest}]", "canary"),
+        ("waves: [{name: rest}, {name: canary, namespaces: 'rollout/wave = canary', soak: 10m}]", "canary"),
+    ] {
+        let mut world = World::new(three, groups());
+        world.image = "ami-2".into();
+        let is_open =
+            |world: &World| world.waves("r2").iter().any(|(name, found)| name == state && *found == WaveState::Open);
+        world.run_until(is_open);
+        world.policy = Some(later.to_owned());
+        world.settle();
+        assert_eq!(
+            (world.images(), world.phase("r2")),
+            (vec!["ami-2".to_owned(); 5], RolloutPhase::Complete),
+            "{later}"
+        );
+    }
+}
+
+/// A change that every group takes without a rotation is over at once, and one whose roll-out waits keeps its place.
+#[test]
+fn changes_in_place_can_be_held_to_waves_as_well() {
+    let mut world = World::new(&format!("{{withoutRotation: waves, {CANARY}}}"), vec![canary("c"), group("a")]);
+    world.tag = "two".into();
+    world.run_until(|world| !world.groups[0].log.is_empty());
+    world.run(5);
+    let took = |group: &Group| group.log.iter().filter(|did| matches!(did, Did::Took { .. })).count();
+    assert_eq!((took(&world.groups[0]), took(&world.groups[1])), (1, 0));
+    world.settle();
+    assert_eq!((took(&world.groups[1]), world.phase("r2")), (1, RolloutPhase::Complete));
+}
+
+/// A pause holds a way back as well; it is not over before each group is back.
+#[test]
+fn way_back_is_complete_when_every_group_is_back() {
+    for held in ["paused", "config"] {
+        let mut world = two_waves();
+        world.image = "ami-2".into();
+        world.settle();
+        world.image = "ami-1".into();
+        world.store();
+        assert_eq!(world.phase_of("r3"), None);
+        match held {
+            "paused" => world.revision("r3").spec.orders.paused = true,
+            _ => world.config_problem = Some("it is broken".into()),
+        }
+        world.run(20);
+        let is_over = world.phase("r3") == RolloutPhase::Complete;
+        assert_eq!(is_over, world.images() == ["ami-1"; 3], "{held}: {:?}", world.images());
+        world.revision("r3").spec.orders.paused = false;
+        world.config_problem = None;
+        world.settle();
+        assert_eq!(
+            (world.images(), world.phase("r3")),
+            (vec!["ami-1".to_owned(); 3], RolloutPhase::Complete),
+            "{held}"
+        );
+    }
+}
+
+/// Whoever skips a wave must still be told who does not have the change, and why.
+#[test]
+fn groups_of_a_skipped_wave_that_wait_are_listed() {
+    let mut world = World::new(&format!("{{budget: {{nodes: 1}}, {CANARY}}}"), vec![canary("c"), group("a")]);
+    world.image = "ami-2".into();
+    world.store();
+    world.budget_used_up = true;
+    world.revision("r2").spec.orders.skipped = vec!["*".into()];
+    world.run(10);
+    assert_eq!((world.phase("r2"), world.images()), (RolloutPhase::Complete, vec!["ami-1".to_owned(); 2]));
+    let behind = world.revision("r2").status.clone().expect("a status").behind;
+    assert!(behind.len() == 2 && behind.iter().all(|behind| behind.reason == "BudgetUsedUp"), "{behind:?}");
+    world.budget_used_up = false;
+    world.settle();
+    assert_eq!(world.images(), ["ami-2"; 2]);
+}

@@ -1,0 +1,212 @@
+//! Groups on which a change fails, and what it means for the others.
+
+use proptest::prelude::*;
+
+use super::world::{CANARY, Did, FAILURE_DELAY, Group, World, canary, group};
+use crate::api::names::condition;
+use crate::api::{Condition, RolloutPhase, WaveState, rfc3339, set_condition};
+use crate::plan::Reason;
+use crate::rollout::WaitReason;
+
+fn soaking() -> World {
+    let mut world = World::new(CANARY, vec![canary("c"), group("a"), group("b")]);
+    world.image = "ami-2".into();
+    world.run_until(|world| world.waves("r2").first().is_some_and(|wave| wave.1 == WaveState::Soaking));
+    world
+}
+
+/// The soak is there to find what the rotation did not.
+#[test]
+fn failure_during_the_soak_halts_and_the_group_goes_back() {
+    let mut world = soaking();
+    world.group("c").bad_images.insert("ami-2".into());
+    world.settle();
+    assert_eq!((world.images(), world.phase("r2")), (vec!["ami-1".to_owned(); 3], RolloutPhase::Halted));
+    assert!(world.groups[1].log.is_empty() && world.groups[2].log.is_empty(), "no other tenant is touched");
+}
+
+/// An admin of many tenants accepts that a few of them break; each of these goes back all the same.
+#[test]
+fn wave_passes_with_as_many_failures_as_it_allows() {
+    for (allowed, groups, bad, halts) in [
+        ("1", 3, 1, false),
+        ("1", 3, 2, true),
+        ("50%", 2, 1, false),
+        ("49%", 2, 1, true),
+        ("100%", 2, 2, false),
+        ("0", 1, 1, true),
+    ] {
+        let policy = format!("waves: [{{name: first, groups: '!late', maxFailures: {allowed}}}, {{name: rest}}]");
+        let late = Group { annotations: [("late".to_owned(), "yes".to_owned())].into(), ..group("late") };
+        let mut all: Vec<Group> = (0..groups).map(|number| group(&format!("g{number}"))).collect();
+        all.push(late);
+        let mut world = World::new(&policy, all);
+        for number in 0..bad {
+            world.group(&format!("g{number}")).bad_images.insert("ami-2".into());
+        }
+        world.image = "ami-2".into();
+        world.settle();
+        let (phase, rest) = if halts { (RolloutPhase::Halted, "ami-1") } else { (RolloutPhase::Complete, "ami-2") };
+        assert_eq!(
+            (world.phase("r2"), world.images()[groups].as_str()),
+            (phase, rest),
+            "{allowed} of {groups}, {bad} fail"
+        );
+        let images = world.images();
+        assert!(images[..bad].iter().all(|image| image == "ami-1"), "{allowed}: failed groups go back: {images:?}");
+        let behind = world.revision("r2").status.clone().expect("a status").behind;
+        assert_eq!(behind.iter().filter(|behind| behind.reason == "Failed").count(), bad);
+    }
+}
+
+/// Two failures that are found in the same look are both named, and both groups go back.
+#[test]
+fn groups_that_fail_at_once_are_all_named() {
+    let mut world = World::new("waves: [{name: all, maxFailures: 1}]", vec![group("a"), group("b"), group("c")]);
+    for name in ["a", "b"] {
+        world.group(name).bad_images.insert("ami-2".into());
+    }
+    world.image = "ami-2".into();
+    world.settle();
+    assert_eq!(
+        (world.phase("r2"), &world.images()[..2]),
+        (RolloutPhase::Halted, &["ami-1".to_owned(), "ami-1".to_owned()][..])
+    );
+    let status = world.revision("r2").status.clone().expect("a status");
+    let halted =
+        status.conditions.iter().find(|found| found.r#type == "Halted").and_then(|found| found.message.clone());
+    let halted = halted.expect("a message");
+    assert!(halted.contains("team/a") && halted.contains("team/b"), "{halted}");
+}
+
+/// A change that no group can use must not replace a node anywhere.
+#[test]
+fn change_that_no_group_can_use_touches_nothing() {
+    let mut groups = vec![canary("c"), group("a"), group("b")];
+    groups.iter_mut().for_each(|group| _ = group.unusable_images.insert("ami-2".into()));
+    let mut world = World::new(CANARY, groups);
+    world.image = "ami-2".into();
+    world.settle();
+    assert_eq!(world.phase("r2"), RolloutPhase::Halted);
+    assert!(world.groups.iter().all(|group| group.log.is_empty() && group.waits.is_some()));
+    world.image = "ami-1".into();
+    world.settle();
+    assert_eq!(world.phase("r3"), RolloutPhase::Complete, "the revert has nothing to do");
+}
+
+/// A halt that lasts over a weekend stays one, whatever a group does meanwhile, and nothing is begun for it.
+#[test]
+fn halted_roll_out_waits_for_people() {
+    let mut world = soaking();
+    world.group("c").bad_images.insert("ami-2".into());
+    world.settle();
+    world.group("c").bad_images.clear();
+    world.group("a").generation += 1;
+    world.restart();
+    world.settle();
+    assert_eq!((world.phase("r2"), world.images()), (RolloutPhase::Halted, vec!["ami-1".to_owned(); 3]));
+    assert_eq!(
+        (world.groups[0].waits, world.groups[1].waits),
+        (Some(WaitReason::FailedBefore), Some(WaitReason::Halted))
+    );
+}
+
+/// Whoever deletes a revision by hand gives its name to the next one, which has not failed on any group.
+#[test]
+fn revision_with_the_name_of_one_that_failed_is_not_refused() {
+    let mut world = World::new(CANARY, vec![canary("c"), group("a")]);
+    world.group("c").bad_images.insert("ami-2".into());
+    world.image = "ami-2".into();
+    world.settle();
+    assert_eq!(world.groups[0].status.rollout.as_ref().and_then(|record| record.refused.as_deref()), Some("r2"));
+    // The same content failed on the group, whichever object holds it.
+    world.revisions.retain(|revision| revision.metadata.name.as_deref() != Some("r2"));
+    world.settle();
+    assert_eq!((world.phase("r2"), world.images()), (RolloutPhase::Halted, vec!["ami-1".to_owned(); 2]));
+    world.revisions.retain(|revision| revision.metadata.name.as_deref() != Some("r2"));
+    world.image = "ami-3".into();
+    world.settle();
+    assert_eq!((world.phase("r2"), world.images()), (RolloutPhase::Complete, vec!["ami-3".to_owned(); 2]));
+    assert_eq!(world.groups[0].status.rollout.as_ref().and_then(|record| record.refused_hash.clone()), None);
+}
+
+/// One tenant's budget holds up its own group alone, also when that is so for every group of a wave.
+#[test]
+fn stuck_groups_go_on_when_they_can() {
+    let mut world = World::new(CANARY, vec![canary("c"), canary("d"), group("a")]);
+    world.image = "ami-2".into();
+    for name in ["c", "d", "a"] {
+        (world.group(name).blocked, world.group(name).stuck) = (true, true);
+    }
+    world.settle();
+    assert_eq!((world.phase("r2"), world.images()), (RolloutPhase::Complete, vec!["ami-1".to_owned(); 3]));
+    let behind = world.revision("r2").status.clone().expect("a status").behind;
+    assert!(behind.len() == 3 && behind.iter().all(|behind| behind.reason == "Stuck"), "{behind:?}");
+    for name in ["c", "d", "a"] {
+        (world.group(name).blocked, world.group(name).stuck) = (false, false);
+    }
+    world.settle();
+    assert_eq!(world.images(), vec!["ami-2".to_owned(); 3]);
+}
+
+/// Only what the change can have caused takes a group back: not a cluster that is unwell, a budget, or missing capacity.
+#[test]
+fn only_problems_that_speak_against_the_change_are_failures() {
+    use strum::IntoEnumIterator;
+
+    for reason in Reason::iter() {
+        let mut world = soaking();
+        let now = world.now;
+        let stalled = Condition::new(condition::STALLED, true, &reason.to_string(), "it does not go on");
+        set_condition(&mut world.group("c").status.conditions, stalled, &rfc3339(now));
+        world.run(20);
+        let failed = reason.is_failure_of_revision();
+        assert_eq!(world.phase("r2") == RolloutPhase::Halted, failed, "{reason}");
+        assert_eq!(world.images()[0] == "ami-1", failed, "{reason}");
+    }
+}
+
+proptest! {
+    /// Whatever is wrong with a group, and since when: it fails only by a problem that began after it took the change,
+    /// without an edit of its tenant, that is not over, and that has lasted.
+    #[test]
+    fn group_fails_only_by_what_the_change_did(
+        began in -600..600i64,
+        age in 0..600i64,
+        is_true in any::<bool>(),
+        edited in any::<bool>(),
+        is_halt in any::<bool>(),
+    ) {
+        let mut world = soaking();
+        let group = world.group("c");
+        let record = group.status.rollout.clone().expect("a record");
+        let since: jiff::Timestamp = record.since.expect("a time").parse().expect("a time");
+        let at = since + jiff::SignedDuration::from_secs(began);
+        let (kind, reason) = match is_halt {
+            true => (condition::ROTATION_HALTED, "ReplacementsNotReady"),
+            false => (condition::STALLED, "LaunchFailed"),
+        };
+        set_condition(&mut group.status.conditions, Condition::new(kind, is_true, reason, ""), &rfc3339(at));
+        group.generation += i64::from(edited);
+        let now = at + jiff::SignedDuration::from_secs(age);
+        let forecast = Default::default();
+        let failure = group.facts(&forecast, None).failure(now, FAILURE_DELAY);
+        let lasts = is_halt || age >= FAILURE_DELAY.as_secs();
+        prop_assert_eq!(failure.is_some(), is_true && !edited && began >= 0 && lasts);
+    }
+}
+
+/// A group that went back keeps what it has for as long as the change is the newest, through restarts and looks.
+#[test]
+fn returned_group_is_left_alone() {
+    let mut world = soaking();
+    world.group("c").bad_images.insert("ami-2".into());
+    world.settle();
+    let taken = |world: &World| world.groups[0].log.iter().filter(|did| matches!(did, Did::Took { .. })).count();
+    assert_eq!(taken(&world), 2, "there and back");
+    for _ in 0..5 {
+        world.restart();
+        world.run(30);
+    }
+    assert_eq!(taken(&world), 2);
+}
