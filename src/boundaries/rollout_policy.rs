@@ -406,6 +406,13 @@ mod tests {
         );
         let policy = parse(&text).expect("a policy").0.expect("a policy");
         assert_eq!(policy.waves_without_opening("2026-08-20T12:00:00Z".parse().expect("a time")), ["a"]);
+        let frozen = format!(
+            "windows: [{{days: [sat], from: '22:00', to: '04:00', zone: UTC}}]\nfreezes:\n- {{from: 2026-08-22, to: 2026-09-06, zone: UTC}}\nwaves:\n- {{name: a}}\n- {{name: b, windows: [{night}]}}"
+        );
+        let policy = parse(&frozen).expect("a policy").0.expect("a policy");
+        let without = |now: &str| policy.waves_without_opening(now.parse().expect("a time"));
+        assert_eq!(without("2026-08-21T12:00:00Z"), ["a", "b"], "its windows are within the freeze");
+        assert_eq!(without("2026-08-30T12:00:00Z"), [""; 0], "the first Saturday after it is within two weeks");
         let (_, warnings) = parse("waves: [{name: a, approval: tenants}]").expect("a policy");
         assert!(warnings[0].contains("waves[0].approval") && warnings[0].contains("without deferral"), "{warnings:?}");
         let (_, warnings) = parse("budget: {zone: 5%}").expect("a policy");

@@ -107,6 +107,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::api::{BoundariesRevision, BoundariesRevisionSpec};
 
     /// The API server may refuse a call while it starts; the caller tries again. What is in force no longer is not stored.
     #[tokio::test]
@@ -130,6 +131,51 @@ mod tests {
         assert!(store(true).await.is_err(), "the caller must learn that it is not stored");
         assert!(store(false).await.is_ok());
         assert_eq!(*created.lock().unwrap(), ["r1"]);
+    }
+
+    /// Two processes that both believe to lead store one content once, and a name that is taken is no error.
+    #[tokio::test]
+    async fn content_that_another_process_stores_meanwhile_is_stored_once() {
+        for same_content in [true, false] {
+            let calls = Arc::new(Mutex::new(vec![]));
+            let log = calls.clone();
+            let data: BTreeMap<String, String> = [("defaults".to_owned(), "{}".to_owned())].into();
+            let theirs =
+                if same_content { data.clone() } else { [("defaults".to_owned(), "spec: {}".to_owned())].into() };
+            let client = crate::k8s::fake::client(move |call| {
+                let mut log = log.lock().unwrap();
+                if call.method == "POST" {
+                    log.push(call.body["metadata"]["name"].as_str().unwrap_or_default().to_owned());
+                    if log.len() == 1 {
+                        return crate::k8s::fake::failure(409, "AlreadyExists", "r1 exists");
+                    }
+                    return (201, call.body);
+                }
+                let other = |name: &str, number: i64, data: &BTreeMap<String, String>| {
+                    let (hash, data) = (content_hash(data), data.clone());
+                    json!(BoundariesRevision::new(
+                        name,
+                        BoundariesRevisionSpec { number, hash, data, ..Default::default() }
+                    ))
+                };
+                let mut items = vec![];
+                if !log.is_empty() {
+                    items.push(other("r1", 1, &theirs));
+                }
+                if log.len() == 2 {
+                    items.push(other("r2", 2, &[("defaults".to_owned(), "{}".to_owned())].into()));
+                }
+                (
+                    200,
+                    json!({"apiVersion": "instancemgr.keikoproj.io/v1alpha1", "kind": "BoundariesRevisionList", "metadata": {}, "items": items}),
+                )
+            });
+            let kube = crate::k8s::KubeClient::new(client, "test");
+            let live = ConfigMap { data: Some(data), ..ConfigMap::default() };
+            store(&kube, "im", &live, None, &History::default(), || true).await.expect("it is stored");
+            let expected: &[&str] = if same_content { &["r1"] } else { &["r1", "r2"] };
+            assert_eq!(*calls.lock().unwrap(), expected, "the same content: {same_content}");
+        }
     }
 
     #[test]

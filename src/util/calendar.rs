@@ -273,6 +273,50 @@ mod tests {
         assert!(matches!(always, Opening::Frozen { next: Some(next), .. } if next == at("2027-01-04T23:00:00Z")));
     }
 
+    /// A night that loses or gains an hour, the last of a month or a year, and zones that are not whole hours away.
+    #[test]
+    fn nights_at_the_edges_of_the_calendar_have_their_hours() {
+        let hours = |text: &str, from: &str, minutes: i64| {
+            let times = (0..minutes).map(|minute| at(from) + jiff::SignedDuration::from_mins(minute));
+            times.filter(|time| is_open(text, &time.to_string())).count()
+        };
+        // From noon to noon in Berlin: six hours, five when the clocks go forward, seven when they go back.
+        for (noon, minutes) in [
+            ("2026-08-20T10:00:00Z", 360),
+            ("2027-03-27T11:00:00Z", 300),
+            ("2026-10-24T10:00:00Z", 420),
+            ("2026-12-31T11:00:00Z", 360),
+            ("2028-02-28T11:00:00Z", 360),
+        ] {
+            assert_eq!(hours("22:00-04:00 Europe/Berlin", noon, 25 * 60), minutes, "{noon}");
+        }
+        assert_eq!(hours("22:00-04:00 America/New_York", "2026-10-31T16:00:00Z", 25 * 60), 420);
+        assert_eq!(hours("02:15-02:45 Europe/Berlin", "2027-03-27T11:00:00Z", 24 * 60), 0, "it never comes");
+        // The last day of a month that begins on another weekday.
+        assert!(is_open("sat 23:30-00:30 Asia/Kathmandu", "2026-10-31T18:20:00Z"));
+        assert!(!is_open("sun 23:30-00:30 Asia/Kathmandu", "2026-10-31T18:20:00Z"));
+        assert_eq!(
+            next("09:00-10:00 Australia/Lord_Howe", "2026-12-31T00:00:00Z").as_deref(),
+            Some("2026-12-31T22:00:00Z")
+        );
+    }
+
+    /// The database is part of the program, with the names that zones had before, so that no image of a container matters.
+    #[test]
+    fn zones_have_their_old_and_new_names() {
+        for (old, new) in
+            [("Europe/Kiev", "Europe/Kyiv"), ("Asia/Calcutta", "Asia/Kolkata"), ("US/Pacific", "America/Los_Angeles")]
+        {
+            for now in ["2026-01-15T12:00:00Z", "2026-07-15T12:00:00Z"] {
+                assert_eq!(
+                    next(&format!("03:00-04:00 {old}"), now),
+                    next(&format!("03:00-04:00 {new}"), now),
+                    "{old} is {new}"
+                );
+            }
+        }
+    }
+
     #[test]
     fn lists_of_windows_narrow_each_other() {
         let (all, wave) = ([window("mon-sun 20:00-06:00 UTC")], [window("sat-sun 04:00-08:00 UTC")]);
