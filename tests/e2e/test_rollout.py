@@ -414,6 +414,44 @@ def test_a_new_image_of_aws_reaches_groups_in_waves(make_fleet):
     assert f"image {alias}: {fleet.old} -> {fleet.new}" in shown and "by AWS" in shown, shown
 
 
+def set_label(cloud, image, team):
+    """The admin's label for the nodes of all groups of the test, beside their image."""
+    configuration = {"image": image, "labels": {"team": team}}
+    default = {"annotationSelector": "e2e", "defaults": {"spec": {"eks": {"configuration": configuration}}}}
+    return cloud.edit_config_map(lambda data: data.update(conditionals=yaml.safe_dump([default])))
+
+
+def teams(group):
+    """The label that each node has."""
+    return {node["metadata"]["labels"].get("team") for node in group.nodes()}
+
+
+@pytest.mark.private
+@pytest.mark.long
+def test_labels_change_on_running_nodes_in_waves_or_at_once(make_fleet):
+    """A label that breaks a scheduler must reach the canary first where the admin asks for it, and cost no node in any case."""
+    fleet = make_fleet(policy(soak="25s", withoutRotation="waves"), inPlace=["labels"])
+    cloud, (canary, other, _) = fleet.cloud, fleet.groups
+    old = [sorted(group.instances()) for group in fleet.groups]
+    set_label(cloud, fleet.old, "search")
+    wait_revision(cloud, lambda r: waves(r).get("canary") == "Soaking", "the soak of the canary")
+    assert teams(canary) == {"search"} and [teams(group) for group in fleet.others] == [{None}] * 2
+    assert other.has_condition("RolloutPending", reason="WaveNotOpen") and other.has_condition("Ready")
+    # What a group that waits launches has the labels of before.
+    cloud.boto("autoscaling").set_desired_capacity(AutoScalingGroupName=other.scaling_group, DesiredCapacity=3)
+    other.wait(lambda g: len(g.ready_nodes()) == 3, ROLLOUT, "the new node")
+    assert teams(other) == {None} and waves(newest(cloud))["canary"] == "Soaking", "the soak was too short for this test"
+    wait_revision(cloud, lambda r: phase(r) == "Complete", "the end of the roll-out")
+    other.wait(lambda _: all(teams(group) == {"search"} for group in fleet.groups), ROLLOUT, "the label everywhere")
+    # By default, what replaces no node reaches all groups at once.
+    cloud.edit_config_map(lambda data: data.update(rollout=policy(soak="300s")))
+    set_label(cloud, fleet.old, "ads")
+    other.wait(lambda _: all(teams(group) == {"ads"} for group in fleet.groups), ROLLOUT, "the label everywhere, without a wave")
+    wait_revision(cloud, lambda r: phase(r) == "Complete", "the end, without a soak")
+    assert all(set(before) <= set(group.instances()) for before, group in zip(old, fleet.groups))
+    assert [rotation.terminated(group) for group in fleet.groups] == [[], [], []]
+
+
 @pytest.mark.private
 def test_a_revision_that_a_person_deletes_is_stored_again(own_cloud, start_controller):
     """No wave would open and no order could be given until the next edit."""

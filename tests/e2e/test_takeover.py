@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from localcloud.tests import support
-from e2e import harness, keiko_groups, keiko_loader
+from e2e import harness, keiko_groups, keiko_loader, test_plan
 
 pytestmark = pytest.mark.private
 
@@ -176,6 +176,38 @@ def test_untagged_resources_are_deleted_with_their_group(own_cloud, start_contro
         group.wait_gone(2 * harness.WAIT)
     left = group.snapshot()
     assert [left[kind] for kind in ("scalingGroup", "template", "role", "profile")] == [None] * 4
+
+
+def test_groups_are_taken_over_and_given_back_with_a_roll_out(own_cloud, start_controller, unique):
+    """Waves are new to a group that is taken over. keikoproj/instance-manager knows none, so that a change which waits must not be left to it."""
+    cloud = own_cloud(config=None)
+    (group,) = keiko_loader.load_all(cloud, {"plain": keiko_groups.plain(keiko_loader.Site.of(cloud, unique))[0]}).values()
+    image = group.get()["spec"]["eks"]["configuration"]["image"]
+    data = {"boundaries": "restricted: [spec.eks.configuration.image]", "rollout": "waves: [{name: all, approval: admin}]"}
+    with_image = lambda image: {**data, "defaults": yaml.safe_dump({"spec": {"eks": {"configuration": {"image": image}}}})}  # noqa: E731
+    cloud.create(harness.CONFIG.rpartition("/")[0], {"metadata": {"name": "instance-manager"}, "data": with_image(image)})
+    group.wait(without_startup_taints, what="nodes without startup taints")
+    before, mark, nodes = group.snapshot(), group.mark(), sorted(group.instances())
+    controller = group.tenant.controller = start_controller(cloud)
+    group.wait(taken_over, what="its takeover")
+    assert forbidden_changes(group, before, mark) == []
+
+    new = next(each for each in keiko_loader.Site.of(cloud, unique).images["amazonlinux2"] if each != image)
+    cloud.edit_config_map(lambda live: live.update(with_image(new)))
+    group.wait(lambda g: g.has_condition("RolloutPending", reason="WaveNotOpen"), what="the change that waits")
+    controller.stop()
+    written = group.mark()
+    refused = test_plan.run(cloud, "release")
+    assert refused.returncode == 1 and "has r1, and the ConfigMap has r2" in refused.stdout, refused
+    assert group.writes_since(written) == []
+
+    cloud.edit_config_map(lambda live: live.update(with_image(image)))
+    controller = group.tenant.controller = start_controller(cloud)
+    group.wait(lambda g: g.has_condition("RolloutPending", "False") and g.state() == "Ready", what="the revert")
+    controller.stop()
+    released = test_plan.run(cloud, "release")
+    assert released.returncode == 0, released
+    assert sorted(group.instances()) == nodes
 
 
 def change_as_keiko(group, site):
