@@ -184,3 +184,24 @@ fn stable(revision: &BoundariesRevision) -> anyhow::Result<&str> {
     let stable = revision.status.as_ref().and_then(|status| status.stable.as_deref());
     stable.with_context(|| format!("{} is the first revision: there is none to go back to", revision.name_any()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::k8s::fake;
+
+    /// Of two people who order at the same time, the second one must look again, and undo nothing of the first.
+    #[tokio::test]
+    async fn order_after_an_old_look_changes_nothing() {
+        let client = fake::client(|call| {
+            let body = json!({"metadata": {"resourceVersion": "7"}, "spec": {"orders": {"paused": false}}});
+            assert_eq!((call.method.as_str(), call.body), ("PATCH", body));
+            fake::failure(409, "Conflict", "the object has been modified")
+        });
+        let mut revision = BoundariesRevision::new("r2", Default::default());
+        revision.metadata.namespace = Some("instance-manager".into());
+        revision.metadata.resource_version = Some("7".into());
+        let error = write(client, &revision, json!({"paused": false})).await.expect_err("a conflict");
+        assert!(error.to_string().starts_with("r2 was changed meanwhile"), "{error}");
+    }
+}
