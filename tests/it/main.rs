@@ -14,6 +14,7 @@ mod lint;
 mod mixed_instances;
 mod plans;
 mod purity;
+mod rbac;
 mod recipes;
 mod report;
 mod systemd;

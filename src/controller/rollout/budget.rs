@@ -131,7 +131,7 @@ mod tests {
     }
 
     fn used(stores: &Stores) -> Vec<(String, i64)> {
-        let budget = stores.rollout.view().expect("a roll-out").policy.budget.clone();
+        let budget = stores.rollout.view().expect("a roll-out").policy.budget;
         let limits = stores.rollout.with_ledger(|ledger| limits(ledger, &budget));
         limits.into_iter().map(|limit| (limit.of, limit.used)).collect()
     }
