@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, RwLock};
 
 use crate::api::names::annotation;
-use crate::boundaries::{Boundaries, ConfigError, ConfigWarning, RolloutPolicy, is_group_locked, merge_annotations};
+use crate::boundaries::{Boundaries, ConfigErrors, ConfigWarning, RolloutPolicy, is_group_locked, merge_annotations};
 use crate::lock::is_locked;
 
 /// The data of a ConfigMap.
@@ -134,23 +134,24 @@ impl BoundariesSource {
     }
 }
 
-/// Selects the active boundaries, and returns the error of the live ConfigMap if it is invalid. Pure.
+/// Selects the active boundaries, and returns the errors of the live ConfigMap if it is invalid. Pure.
 pub(crate) fn select_active(
     live: Option<&ConfigMapData>,
     last_known_good: Option<&ConfigMapData>,
     groups_had_boundaries: bool,
-) -> (ActiveBoundaries, Option<ConfigError>) {
-    let (cause, error) = match live.map(Boundaries::parse) {
+) -> (ActiveBoundaries, Option<ConfigErrors>) {
+    let (cause, errors) = match live.map(Boundaries::parse) {
         Some(Ok((boundaries, warnings))) => return (active(boundaries, BoundariesSource::Live, warnings), None),
-        Some(Err(error)) => (format!("the ConfigMap instance-manager is invalid: {error}"), Some(error)),
+        Some(Err(errors)) => (format!("the ConfigMap instance-manager is invalid: {errors}"), Some(errors)),
         None => ("the ConfigMap instance-manager is missing".to_owned(), None),
     };
+    let warnings = errors.as_ref().map(|errors| errors.warnings.clone()).unwrap_or_default();
     if let Some(Ok((boundaries, _))) = last_known_good.map(Boundaries::parse) {
-        return (active(boundaries, BoundariesSource::LastKnownGood(cause), Vec::new()), error);
+        return (active(boundaries, BoundariesSource::LastKnownGood(cause), warnings), errors);
     }
     let not_configured = live.is_none() && last_known_good.is_none() && !groups_had_boundaries;
     let source = if not_configured { BoundariesSource::NotConfigured } else { BoundariesSource::Unavailable(cause) };
-    (ActiveBoundaries { source, ..ActiveBoundaries::default() }, error)
+    (ActiveBoundaries { source, warnings, ..ActiveBoundaries::default() }, errors)
 }
 
 /// The active boundaries while the live ConfigMap cannot be used although it is valid. Pure.

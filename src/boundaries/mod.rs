@@ -28,7 +28,7 @@ mod tests;
 mod unused;
 pub(crate) mod yaml;
 
-pub use error::{ConfigError, ConfigWarning};
+pub use error::{ConfigError, ConfigErrors, ConfigWarning};
 pub use merge::merge;
 pub(crate) use merge::{is_group_locked, merge_annotations, merge_empty_group};
 pub use merged_spec::{MergedAnnotations, MergedSpec};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::{
-    error::{ConfigError, ConfigWarning, suggestion},
+    error::{ConfigError, ConfigErrors, ConfigWarning, ErrorList, suggestion},
     path::Path,
     policy::{FARGATE_SELECTORS_PATH, Policy, ROLE_LIST_PATH, ROLE_PATHS},
     provenance::Boundary,
@@ -84,37 +84,51 @@ impl Boundaries {
     /// Parses the ConfigMap's data. Missing and empty keys are allowed.
     ///
     /// # Errors
-    /// The first error; probable mistakes are returned as warnings.
-    pub fn parse(data: &BTreeMap<String, String>) -> Result<(Self, Vec<ConfigWarning>), ConfigError> {
-        let mut warnings = unknown_keys(data);
-        let mut read = |key: &'static str| Section::parse(key, data.get(key).map_or("", String::as_str), &mut warnings);
+    /// All errors of all keys; probable mistakes are returned as warnings.
+    pub fn parse(data: &BTreeMap<String, String>) -> Result<(Self, Vec<ConfigWarning>), ConfigErrors> {
+        let (mut warnings, mut errors) = (unknown_keys(data), ErrorList::default());
+        let mut read = |key: &'static str| {
+            let section = Section::parse(key, data.get(key).map_or("", String::as_str), &mut warnings);
+            errors.ok(section).unwrap_or_else(|| Section::empty(key))
+        };
         let (boundaries, defaults, conditionals, policy) =
-            (read("boundaries")?, read("defaults")?, read("conditionals")?, read("policy")?);
-        let rollout = read(ROLLOUT_KEY)?;
-        let root = boundaries.map(&boundaries.value, "")?;
-        let root = boundaries.keys(root, "", &["restricted", "shared"], &mut warnings)?;
-        let shared = boundaries.map(root.get("shared").unwrap_or(&Value::Null), "shared")?;
-        let shared = boundaries.keys(shared, "shared", &["merge", "mergeOverride", "replace"], &mut warnings)?;
+            (read("boundaries"), read("defaults"), read("conditionals"), read("policy"));
+        let rollout = read(ROLLOUT_KEY);
+        let empty = Map::new();
+        let root = errors.ok(boundaries.map(&boundaries.value, "")).unwrap_or(&empty);
+        let root = boundaries.keys(root, "", &["restricted", "shared"], &mut warnings, &mut errors);
+        let shared = root.get("shared").unwrap_or(&Value::Null);
+        let shared = errors.ok(boundaries.map(shared, "shared")).unwrap_or(&empty);
+        let known = ["merge", "mergeOverride", "replace"];
+        let shared = boundaries.keys(shared, "shared", &known, &mut warnings, &mut errors);
         let mut listed_paths = vec![];
         let mut paths = |from: &Map<String, Value>, name: &str, boundary: Boundary| {
             let list = from.get(name).unwrap_or(&Value::Null);
-            let found = boundaries.paths(list, boundary.as_str(), &mut warnings)?;
+            let found = errors.or_default(boundaries.paths(list, boundary.as_str(), &mut warnings));
             let place =
                 |(index, path): &(usize, Path)| (boundary, format!("{}[{index}]", boundary.as_str()), path.clone());
             listed_paths.extend(found.iter().map(place));
-            Ok(found.into_iter().map(|(_, path)| path).collect::<Vec<_>>())
+            found.into_iter().map(|(_, path)| path).collect::<Vec<_>>()
         };
+        let replace = paths(&shared, "replace", Boundary::Replace);
+        let merge = paths(&shared, "merge", Boundary::Merge);
+        let merge_override = paths(&shared, "mergeOverride", Boundary::MergeOverride);
+        let restricted = paths(&root, "restricted", Boundary::Restricted).into();
         let parsed = Self {
-            replace: paths(&shared, "replace", Boundary::Replace)?,
-            merge: paths(&shared, "merge", Boundary::Merge)?,
-            merge_override: paths(&shared, "mergeOverride", Boundary::MergeOverride)?,
-            restricted: paths(&root, "restricted", Boundary::Restricted)?.into(),
-            defaults: defaults.fragment(defaults.value.clone(), "", &mut warnings)?,
-            conditionals: parse_conditionals(&conditionals, &mut warnings)?,
-            policy: Policy::parse(&policy)?,
-            rollout: RolloutPolicy::parse(&rollout, &mut warnings)?.map(Arc::new),
+            replace,
+            merge,
+            merge_override,
+            restricted,
+            defaults: errors.or_default(defaults.fragment(defaults.value.clone(), "", &mut warnings)),
+            conditionals: errors.or_default(parse_conditionals(&conditionals, &mut warnings)),
+            policy: errors.or_default(Policy::parse(&policy)),
+            rollout: errors.or_default(RolloutPolicy::parse(&rollout, &mut warnings)).map(Arc::new),
             revision: content_hash(data),
         };
+        if errors.count() > 0 {
+            let keys: Vec<_> = CONFIG_MAP_KEYS.into_iter().chain([ROLLOUT_KEY]).collect();
+            return Err(errors.sorted(&keys, warnings));
+        }
         parsed.policy.warn_globs(&policy, &mut warnings);
         warn_clashes(&listed_paths, &boundaries, &mut warnings);
         parsed.warn_unrestricted(&mut warnings);
@@ -307,14 +321,15 @@ fn unknown_keys(data: &BTreeMap<String, String>) -> Vec<ConfigWarning> {
 fn parse_conditionals(
     section: &Section,
     warnings: &mut Vec<ConfigWarning>,
-) -> Result<Vec<ConditionalDefaults>, ConfigError> {
-    let mut found = vec![];
+) -> Result<Vec<ConditionalDefaults>, ErrorList> {
+    let (mut found, mut errors) = (vec![], ErrorList::default());
     for (index, item) in section.list(&section.value, "")?.iter().enumerate() {
         let at = format!("[{index}]");
-        let item = section.map(item, &at)?;
-        let item = section.keys(item, &at, &["annotationSelector", "defaults"], warnings)?;
+        let Some(item) = errors.ok(section.map(item, &at)) else { continue };
+        let item = section.keys(item, &at, &["annotationSelector", "defaults"], warnings, &mut errors);
         let selector_at = format!("{at}.annotationSelector");
-        let text = section.text(item.get("annotationSelector").unwrap_or(&Value::Null), &selector_at)?;
+        let text = section.text(item.get("annotationSelector").unwrap_or(&Value::Null), &selector_at);
+        let text = errors.or_default(text);
         let selector = AnnotationSelector::parse(&text).map_err(|problem| ConfigError {
             reason: fail_reason::APPLY_DEFAULTS,
             ..section.error(
@@ -322,12 +337,12 @@ fn parse_conditionals(
                 &format!("is not a valid selector: {problem}"),
                 "use the grammar of Kubernetes label selectors, such as 'a = b, c in (d, e), !f'",
             )
-        })?;
-        let defaults = item.get("defaults").cloned().unwrap_or_default();
-        found.push(ConditionalDefaults {
-            selector,
-            defaults: section.fragment(defaults, &format!("{at}.defaults."), warnings)?,
         });
+        let defaults = item.get("defaults").cloned().unwrap_or_default();
+        let defaults = section.fragment(defaults, &format!("{at}.defaults."), warnings);
+        if let (Some(selector), Some(defaults)) = (errors.ok(selector), errors.ok(defaults)) {
+            found.push(ConditionalDefaults { selector, defaults });
+        }
     }
-    Ok(found)
+    errors.into_result(found)
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::error::{ConfigError, ConfigWarning};
+use super::error::{ConfigError, ConfigWarning, ErrorList};
 use super::merged_spec::MergedSpec;
 use super::quota::{NamespaceUsage, Quota, QuotaLevel, QuotaRequest};
 use super::section::Section;
@@ -74,40 +74,45 @@ pub(crate) struct PolicyViolation {
 }
 
 impl Policy {
-    pub(super) fn parse(section: &Section) -> Result<Self, ConfigError> {
+    pub(super) fn parse(section: &Section) -> Result<Self, ErrorList> {
         let given = section.map(&section.value, "")?;
+        let mut errors = ErrorList::default();
         let mut root = Map::new();
         for (key, value) in given {
             // A misspelled list would allow values that the admin meant to forbid.
             let name = POLICY_KEYS.iter().find(|name| name.eq_ignore_ascii_case(key));
             let Some(name) = name else {
-                return Err(unknown_key(section, key));
+                errors.push(unknown_key(section, key));
+                continue;
             };
             if root.insert((*name).to_owned(), value.clone()).is_some() {
-                return Err(section.error(key, &format!("is a duplicate of {name}"), "remove the duplicate"));
+                errors.push(section.error(key, &format!("is a duplicate of {name}"), "remove the duplicate"));
             }
         }
-        let list = |name: &str| match root.get(name) {
-            None | Some(Value::Null) => Ok(None),
-            Some(value) => section.strings(value, name).map(Some),
-        };
         let mut quotas = vec![];
-        for (glob, value) in section.map(root.get("quotas").unwrap_or(&Value::Null), "quotas")? {
-            quotas.push((glob.clone(), parse_quota(section, value, &format!("quotas.{glob}"))?));
+        let given = section.map(root.get("quotas").unwrap_or(&Value::Null), "quotas");
+        for (glob, value) in errors.ok(given).into_iter().flatten() {
+            let quota = errors.or_default(parse_quota(section, value, &format!("quotas.{glob}")));
+            quotas.push((glob.clone(), quota));
         }
-        Ok(Self {
-            roles: list("roles")?,
-            managed_policies: list("managedPolicies")?,
-            strategy_kinds: list("strategyKinds")?,
-            strategy_namespaces: list("strategyNamespaces")?.unwrap_or_default(),
-            strategy_scripts: list("strategyScripts")?,
-            spot_recommendation_namespaces: list("spotRecommendationNamespaces")?,
-            excludable_namespaces: list("excludableNamespaces")?,
-            lockable_namespaces: list("lockableNamespaces")?,
-            protect_deletion: list("protectDeletion")?.unwrap_or_default(),
-            fargate_namespaces: list("fargateNamespaces")?,
+        let mut list = |name: &str| match root.get(name) {
+            None | Some(Value::Null) => None,
+            Some(value) => errors.ok(section.strings(value, name)),
+        };
+        let policy = Self {
+            roles: list("roles"),
+            managed_policies: list("managedPolicies"),
+            strategy_kinds: list("strategyKinds"),
+            strategy_namespaces: list("strategyNamespaces").unwrap_or_default(),
+            strategy_scripts: list("strategyScripts"),
+            spot_recommendation_namespaces: list("spotRecommendationNamespaces"),
+            excludable_namespaces: list("excludableNamespaces"),
+            lockable_namespaces: list("lockableNamespaces"),
+            protect_deletion: list("protectDeletion").unwrap_or_default(),
+            fargate_namespaces: list("fargateNamespaces"),
             quotas,
-        })
+        };
+        errors.into_result(policy)
     }
 
     /// Warns about globs that match nothing, and about wildcards where none are allowed. The policy would silently allow
@@ -411,24 +416,26 @@ fn exceeded_quota(
     }
 }
 
-fn parse_quota(section: &Section, value: &Value, path: &str) -> Result<Quota, ConfigError> {
-    let mut quota = Quota::default();
+fn parse_quota(section: &Section, value: &Value, path: &str) -> Result<Quota, ErrorList> {
+    let (mut quota, mut errors) = (Quota::default(), ErrorList::default());
     for (key, value) in section.map(value, path)? {
         let path = format!("{path}.{key}");
-        let number =
-            || value.as_u64().ok_or_else(|| section.error(&path, "is not a whole number", "write a whole number"));
+        let mut number = || {
+            let number = value.as_u64();
+            errors.ok(number.ok_or_else(|| section.error(&path, "is not a whole number", "write a whole number")))
+        };
         match key.to_ascii_lowercase().as_str() {
-            "maxgroups" => quota.max_groups = Some(number()?),
-            "maxnodes" => quota.max_nodes = Some(number()?),
-            "maxvcpus" => quota.max_vcpus = Some(number()?),
-            "maxsurge" => quota.max_surge = Some(number()?),
+            "maxgroups" => quota.max_groups = number(),
+            "maxnodes" => quota.max_nodes = number(),
+            "maxvcpus" => quota.max_vcpus = number(),
+            "maxsurge" => quota.max_surge = number(),
             _ => {
                 let remedy = "use maxGroups, maxNodes, maxVcpus or maxSurge";
-                return Err(section.error(&path, "is not a known quota", remedy));
+                errors.push(section.error(&path, "is not a known quota", remedy));
             }
         }
     }
-    Ok(quota)
+    errors.into_result(quota)
 }
 
 fn check_allowed(

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde_json::Value;
 
-use super::error::{ConfigError, ConfigWarning};
+use super::error::{ConfigWarning, ErrorList};
 use super::rollout_fields::{Amount, exact_keys, number, parse_amount};
 use super::section::Section;
 
@@ -43,12 +43,13 @@ impl Budget {
         section: &Section,
         value: &Value,
         warnings: &mut Vec<ConfigWarning>,
-    ) -> Result<Self, ConfigError> {
+    ) -> Result<Self, ErrorList> {
         if value.is_null() {
             return Ok(Self::default());
         }
-        let root = exact_keys(section, value, "budget", &BUDGET_KEYS)?;
-        let get = |name: &str| root.get(name).unwrap_or(&Value::Null);
+        let mut errors = ErrorList::default();
+        let root = exact_keys(section, value, "budget", &BUDGET_KEYS, &mut errors);
+        let get = |name: &str| root.get(name);
         let amount = |key: &str| {
             let path = format!("budget.{key}");
             let found = parse_amount(section, get(key), &path, "nodes")?;
@@ -63,10 +64,11 @@ impl Budget {
             }
         };
         let budget = Self {
-            nodes: amount("nodes")?,
-            zone: amount("zone")?,
-            surge: number(section, get("surge"), "budget.surge", 1..=100_000)?,
+            nodes: errors.or_default(amount("nodes")),
+            zone: errors.or_default(amount("zone")),
+            surge: errors.or_default(number(section, get("surge"), "budget.surge", 1..=100_000)),
         };
+        let budget = errors.into_result(budget)?;
         if budget.zone.is_some() && budget.nodes.is_none() {
             let message = "limits only the nodes that the controller replaces one by one";
             let remedy = || {

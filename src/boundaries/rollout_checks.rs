@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use jiff::SignedDuration;
 use serde_json::Value;
 
-use super::error::{ConfigError, ConfigWarning};
-use super::rollout_fields::{exact_keys, parse_duration, parse_name};
+use super::error::{ConfigWarning, ErrorList};
+use super::rollout_fields::{Fields, exact_keys, parse_duration, parse_name};
 use super::section::Section;
 use crate::api::schema;
 
@@ -105,37 +105,42 @@ fn is_safe_value(value: &str) -> bool {
     !value.is_empty() && value.chars().all(|c| c.is_ascii_alphanumeric() || "._-:".contains(c))
 }
 
-pub(super) fn parse_checks(section: &Section, value: &Value, release: &str) -> Result<Vec<Check>, ConfigError> {
+/// Parses the checks. `release` is `None` when it cannot be read, which is an error already.
+pub(super) fn parse_checks(section: &Section, value: &Value, release: Option<&str>) -> Result<Vec<Check>, ErrorList> {
     let items = section.list(value, "checks")?;
     if items.len() > MAX_CHECKS {
         let message = format!("has {} items; at most {MAX_CHECKS} are possible", items.len());
-        return Err(section.error("checks", &message, "join queries with `or`"));
+        return Err(section.error("checks", &message, "join queries with `or`").into());
     }
-    let (mut checks, mut names) = (vec![], BTreeMap::new());
+    let (mut checks, mut names, mut errors) = (vec![], BTreeMap::new(), ErrorList::default());
     for (index, item) in items.iter().enumerate() {
         let at = format!("checks[{index}]");
-        let check = parse_check(section, item, &at, release)?;
-        if let Some(first) = names.insert(check.name.clone(), index) {
-            let message = format!("{} is also the name of checks[{first}]", check.name);
-            return Err(section.error(&format!("{at}.name"), &message, "give each check a name of its own"));
+        let root = exact_keys(section, item, &at, &CHECK_KEYS, &mut errors);
+        let name = errors.or_default(parse_name(section, &root, &at, "check", "node-errors"));
+        if let Some(first) = names.insert(name.clone(), index).filter(|_| !name.is_empty()) {
+            let message = format!("{name} is also the name of checks[{first}]");
+            errors.push(section.error(&format!("{at}.name"), &message, "give each check a name of its own"));
         }
-        checks.push(check);
+        let query = errors.ok(parse_query(section, &root, &at, release));
+        let r#for =
+            errors.or_default(parse_duration(section, root.get("for"), &format!("{at}.for"), SignedDuration::ZERO));
+        checks.extend(query.map(|query| Check { name, query, r#for }));
     }
-    Ok(checks)
+    errors.into_result(checks)
 }
 
-fn parse_check(section: &Section, item: &Value, at: &str, release: &str) -> Result<Check, ConfigError> {
-    let root = exact_keys(section, item, at, &CHECK_KEYS)?;
-    let get = |name: &str| root.get(name).unwrap_or(&Value::Null);
-    let name = parse_name(section, &root, at, "check", "node-errors")?;
+fn parse_query(section: &Section, root: &Fields, at: &str, release: Option<&str>) -> Result<Query, ErrorList> {
     let path = format!("{at}.query");
-    let text = section.text(get("query"), &path)?;
+    if root.may_be_misspelled("query") {
+        return Err(ErrorList::default());
+    }
+    let text = section.text(root.get("query"), &path)?;
     if text.trim().is_empty() {
-        return Err(section.error(at, "has no query", "write query: a PromQL expression, such as 'up == 0'"));
+        return Err(section.error(at, "has no query", "write query: a PromQL expression, such as 'up == 0'").into());
     }
     if text.len() > MAX_QUERY {
         let message = format!("has {} bytes; at most {MAX_QUERY} are possible", text.len());
-        return Err(section.error(&path, &message, "move a part of it into a recording rule of Prometheus"));
+        return Err(section.error(&path, &message, "move a part of it into a recording rule of Prometheus").into());
     }
     let query = Query::parse(text.trim()).map_err(|unknown| {
         let known: Vec<String> =
@@ -145,16 +150,18 @@ fn parse_check(section: &Section, item: &Value, at: &str, release: &str) -> Resu
             .map_or_else(|| format!("use one of {}", known.join(", ")), |near| format!("did you mean {near:?}?"));
         section.error(&path, &format!("{unknown} is not a known variable"), &remedy)
     })?;
-    if query.uses(Variable::Release) && !is_safe_value(release) {
+    if let Some(release) = release
+        && query.uses(Variable::Release)
+        && !is_safe_value(release)
+    {
         let message = match release.is_empty() {
             true => "uses $RELEASE, and the key rollout has no release".to_owned(),
             false => format!("uses $RELEASE, and the release {release:?} has characters that are not replaced safely"),
         };
         let remedy = "write release with letters, digits and . _ - : only, such as 2026-08-20, or leave $RELEASE out";
-        return Err(section.error(&path, &message, remedy));
+        return Err(section.error(&path, &message, remedy).into());
     }
-    let r#for = parse_duration(section, get("for"), &format!("{at}.for"), SignedDuration::ZERO)?;
-    Ok(Check { name, query, r#for })
+    Ok(query)
 }
 
 /// Warnings about checks that this process cannot ask: no wave opens or passes.

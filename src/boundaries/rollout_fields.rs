@@ -5,50 +5,68 @@ use std::fmt;
 use jiff::SignedDuration;
 use serde_json::{Map, Value};
 
-use super::error::ConfigError;
+use super::error::{ConfigError, ErrorList};
 use super::section::Section;
 use crate::api::schema;
 use crate::util::duration;
 
+/// The known fields of a map.
+pub(super) struct Fields {
+    map: Map<String, Value>,
+    is_complete: bool,
+}
+
+impl Fields {
+    /// The value of a field; null when it is absent.
+    pub(super) fn get(&self, name: &str) -> &Value {
+        self.map.get(name).unwrap_or(&Value::Null)
+    }
+
+    /// Whether a field is absent because its key, or the map itself, is an error already.
+    pub(super) fn may_be_misspelled(&self, name: &str) -> bool {
+        !self.is_complete && !self.map.contains_key(name)
+    }
+}
+
 /// A map whose keys are all known. Any other key is an error: the admin would wait for a brake that does not exist.
-pub(super) fn exact_keys(
-    section: &Section,
-    value: &Value,
-    at: &str,
-    known: &[&str],
-) -> Result<Map<String, Value>, ConfigError> {
+pub(super) fn exact_keys(section: &Section, value: &Value, at: &str, known: &[&str], errors: &mut ErrorList) -> Fields {
     let mut found = Map::new();
+    let before = errors.count();
     let place = if at.is_empty() { "rollout" } else { at };
-    for (key, value) in section.map(value, at)? {
+    for (key, value) in errors.ok(section.map(value, at)).into_iter().flatten() {
         let path = if at.is_empty() { key.clone() } else { format!("{at}.{key}") };
         let Some(name) = known.iter().find(|name| name.eq_ignore_ascii_case(key)) else {
             let remedy = schema::closest_match(key, known.iter().copied())
                 .map_or_else(|| format!("use one of {}", known.join(", ")), |near| format!("did you mean {near:?}?"));
-            return Err(section.error(&path, &format!("is not a known key of {place}"), &remedy));
+            errors.push(section.error(&path, &format!("is not a known key of {place}"), &remedy));
+            continue;
         };
         if found.insert((*name).to_owned(), value.clone()).is_some() {
-            return Err(section.error(&path, &format!("is a duplicate of {name}"), "remove the duplicate"));
+            errors.push(section.error(&path, &format!("is a duplicate of {name}"), "remove the duplicate"));
         }
     }
-    Ok(found)
+    Fields { map: found, is_complete: errors.count() == before }
 }
 
 /// The name of an item of a list: at most 63 lower-case letters, digits and hyphens. `noun` says what the item is.
 pub(super) fn parse_name(
     section: &Section,
-    item: &Map<String, Value>,
+    item: &Fields,
     at: &str,
     noun: &str,
     example: &str,
-) -> Result<String, ConfigError> {
+) -> Result<String, ErrorList> {
+    if item.may_be_misspelled("name") {
+        return Ok(String::new());
+    }
     let path = format!("{at}.name");
-    let name = section.text(item.get("name").unwrap_or(&Value::Null), &path)?;
+    let name = section.text(item.get("name"), &path)?;
     let is_word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     if name.is_empty() || name.len() > 63 || !name.chars().all(is_word) {
-        let place = if item.contains_key("name") { &path } else { at };
+        let place = if item.map.contains_key("name") { &path } else { at };
         let remedy =
             format!("name the {noun} with at most 63 lower-case letters, digits and hyphens, such as {example}");
-        return Err(section.error(place, "has no valid name", &remedy));
+        return Err(section.error(place, "has no valid name", &remedy).into());
     }
     Ok(name)
 }

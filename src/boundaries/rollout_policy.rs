@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
-use super::error::{ConfigError, ConfigWarning};
+use super::error::{ConfigError, ConfigWarning, ErrorList};
 use super::policy::matches_glob;
 use super::rollout_budget::Budget;
 use super::rollout_checks::{Check, parse_checks};
@@ -124,48 +124,49 @@ pub(crate) enum WithoutRotation {
 
 impl RolloutPolicy {
     /// Parses the key; `None` when it is absent or empty.
-    pub(super) fn parse(section: &Section, warnings: &mut Vec<ConfigWarning>) -> Result<Option<Self>, ConfigError> {
+    pub(super) fn parse(section: &Section, warnings: &mut Vec<ConfigWarning>) -> Result<Option<Self>, ErrorList> {
         if section.value.is_null() {
             return Ok(None);
         }
-        let root = exact_keys(section, &section.value, "", &POLICY_KEYS)?;
-        let get = |name: &str| root.get(name).unwrap_or(&Value::Null);
-        let release = section.text(get("release"), "release")?;
+        let mut errors = ErrorList::default();
+        let root = exact_keys(section, &section.value, "", &POLICY_KEYS, &mut errors);
+        let get = |name: &str| root.get(name);
+        let release = errors.ok(section.text(get("release"), "release"));
+        let default_patience = SignedDuration::from_hours(4);
+        let patience = parse_duration(section, get("patience"), "patience", default_patience);
         let policy = Self {
-            release: Some(release.clone()).filter(|text| !text.is_empty()),
-            waves: parse_waves(section, get("waves"), warnings)?,
-            windows: parse_windows(section, get("windows"), "windows")?,
-            freezes: parse_freezes(section, get("freezes"))?,
-            deferral: parse_deferral(section, get("deferral"))?,
-            budget: Budget::parse(section, get("budget"), warnings)?,
-            checks: parse_checks(section, get("checks"), &release)?,
-            delay: parse_delay(section, get("delay"))?,
-            urgent_until: parse_urgent_until(section, get("urgentUntil"))?,
-            on_failure: one_of(
+            release: release.clone().filter(|text| !text.is_empty()),
+            waves: errors.or_default(parse_waves(section, get("waves"), warnings)),
+            windows: errors.or_default(parse_windows(section, get("windows"), "windows")),
+            freezes: errors.or_default(parse_freezes(section, get("freezes"))),
+            deferral: errors.or_default(parse_deferral(section, get("deferral"))),
+            budget: errors.or_default(Budget::parse(section, get("budget"), warnings)),
+            checks: errors.or_default(parse_checks(section, get("checks"), release.as_deref())),
+            delay: errors.or_default(parse_delay(section, get("delay"))),
+            urgent_until: errors.or_default(parse_urgent_until(section, get("urgentUntil"))),
+            on_failure: errors.or_default(one_of(
                 section,
                 get("onFailure"),
                 "onFailure",
                 &[("halt", OnFailure::Halt), ("return", OnFailure::Return)],
-            )?,
-            without_rotation: one_of(
+            )),
+            without_rotation: errors.or_default(one_of(
                 section,
                 get("withoutRotation"),
                 "withoutRotation",
                 &[("atOnce", WithoutRotation::AtOnce), ("waves", WithoutRotation::Waves)],
-            )?,
-            patience: parse_duration(section, get("patience"), "patience", SignedDuration::from_hours(4))?,
-            history: match number(section, get("history"), "history", 1..=100)? {
-                None => DEFAULT_HISTORY,
-                Some(history) => history,
-            },
+            )),
+            patience: errors.ok(patience).unwrap_or(default_patience),
+            history: errors.or_default(number(section, get("history"), "history", 1..=100)).unwrap_or(DEFAULT_HISTORY),
         };
         if policy.patience.is_zero() {
-            return Err(section.error(
+            errors.push(section.error(
                 "patience",
                 "is zero, so that no group could finish",
                 "write a duration such as 4h",
             ));
         }
+        let policy = errors.into_result(policy)?;
         policy.warn_about_approvals(section, warnings);
         Ok(Some(policy))
     }
@@ -205,20 +206,22 @@ impl RolloutPolicy {
 /// How many revisions are kept when the ConfigMap does not say it.
 pub(crate) const DEFAULT_HISTORY: usize = 10;
 
-fn parse_waves(section: &Section, value: &Value, warnings: &mut Vec<ConfigWarning>) -> Result<Vec<Wave>, ConfigError> {
+fn parse_waves(section: &Section, value: &Value, warnings: &mut Vec<ConfigWarning>) -> Result<Vec<Wave>, ErrorList> {
     let items = section.list(value, "waves")?;
     if items.len() > MAX_WAVES {
         let message = format!("has {} items; at most {MAX_WAVES} are possible", items.len());
-        return Err(section.error("waves", &message, "use fewer waves"));
+        return Err(section.error("waves", &message, "use fewer waves").into());
     }
     let mut waves: Vec<Wave> = vec![];
-    let mut names = BTreeMap::new();
+    let (mut names, mut errors) = (BTreeMap::new(), ErrorList::default());
     for (index, item) in items.iter().enumerate() {
         let at = format!("waves[{index}]");
-        let wave = parse_wave(section, item, &at)?;
-        if let Some(first) = names.insert(wave.name.clone(), index) {
+        let before = errors.count();
+        let wave = parse_wave(section, item, &at, &mut errors);
+        let is_usable = errors.count() == before;
+        if let Some(first) = names.insert(wave.name.clone(), index).filter(|_| !wave.name.is_empty()) {
             let message = format!("{} is also the name of waves[{first}]", wave.name);
-            return Err(section.error(&format!("{at}.name"), &message, "give each wave a name of its own"));
+            errors.push(section.error(&format!("{at}.name"), &message, "give each wave a name of its own"));
         }
         let is_last = index + 1 == items.len();
         for key in ["namespaces", "groups", "percent"].into_iter().filter(|key| is_last && item.get(key).is_some()) {
@@ -231,7 +234,7 @@ fn parse_waves(section: &Section, value: &Value, warnings: &mut Vec<ConfigWarnin
             );
         }
         let selects_all = wave.namespaces.is_none() && wave.groups.is_none() && wave.percent.is_none();
-        if selects_all && !is_last {
+        if selects_all && !is_last && is_usable {
             let message = "selects every group, so the waves behind it are empty";
             let remedy = || "set namespaces, groups or percent, or move it to the end".to_owned();
             section.warn(&at, message, remedy, warnings);
@@ -251,40 +254,41 @@ fn parse_waves(section: &Section, value: &Value, warnings: &mut Vec<ConfigWarnin
             windows: vec![],
         });
     }
-    Ok(waves)
+    errors.into_result(waves)
 }
 
-fn parse_wave(section: &Section, item: &Value, at: &str) -> Result<Wave, ConfigError> {
-    let root = exact_keys(section, item, at, &WAVE_KEYS)?;
-    let get = |name: &str| root.get(name).unwrap_or(&Value::Null);
+/// Parses a wave. Fields with errors have no meaning.
+fn parse_wave(section: &Section, item: &Value, at: &str, errors: &mut ErrorList) -> Wave {
+    let root = exact_keys(section, item, at, &WAVE_KEYS, errors);
+    let get = |name: &str| root.get(name);
     let path = |name: &str| format!("{at}.{name}");
-    let name = parse_name(section, &root, at, "wave", "canary")?;
     let selector = |key: &str| {
         let text = section.text(get(key), &path(key))?;
         let parsed = AnnotationSelector::parse(&text).map_err(|problem| {
             let remedy = "use the grammar of Kubernetes label selectors, such as 'a = b, c in (d, e), !f'";
             section.error(&path(key), &format!("is not a valid selector: {problem}"), remedy)
         })?;
-        Ok((!text.trim().is_empty()).then_some(parsed))
+        Ok::<_, ConfigError>((!text.trim().is_empty()).then_some(parsed))
     };
-    let percent = number(section, get("percent"), &path("percent"), 1..=100)?;
-    Ok(Wave {
-        namespaces: selector("namespaces")?,
-        groups: selector("groups")?,
+    let percent = errors.or_default(number(section, get("percent"), &path("percent"), 1..=100));
+    Wave {
+        name: errors.or_default(parse_name(section, &root, at, "wave", "canary")),
+        namespaces: errors.or_default(selector("namespaces")),
+        groups: errors.or_default(selector("groups")),
         percent: percent.and_then(|percent| u32::try_from(percent).ok()),
-        soak: parse_duration(section, get("soak"), &path("soak"), SignedDuration::ZERO)?,
-        max_failures: parse_amount(section, get("maxFailures"), &path("maxFailures"), "groups")?
+        soak: errors.or_default(parse_duration(section, get("soak"), &path("soak"), SignedDuration::ZERO)),
+        max_failures: errors
+            .or_default(parse_amount(section, get("maxFailures"), &path("maxFailures"), "groups"))
             .unwrap_or(Amount::Number(0)),
-        at_once: number(section, get("atOnce"), &path("atOnce"), 1..=100_000)?,
-        approval: one_of(
+        at_once: errors.or_default(number(section, get("atOnce"), &path("atOnce"), 1..=100_000)),
+        approval: errors.or_default(one_of(
             section,
             get("approval"),
             &path("approval"),
             &[("admin", Some(Approval::Admin)), ("tenants", Some(Approval::Tenants))],
-        )?,
-        windows: parse_windows(section, get("windows"), &path("windows"))?,
-        name,
-    })
+        )),
+        windows: errors.or_default(parse_windows(section, get("windows"), &path("windows"))),
+    }
 }
 
 #[cfg(test)]

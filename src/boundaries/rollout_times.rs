@@ -3,10 +3,10 @@
 use jiff::civil::{Date, Time};
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use super::error::ConfigError;
-use super::rollout_fields::{exact_keys, parse_duration};
+use super::error::{ConfigError, ErrorList};
+use super::rollout_fields::{Fields, exact_keys, parse_duration};
 use super::section::Section;
 use crate::util::calendar::{Freeze, Window, parse_day, parse_time, parse_zone};
 
@@ -37,21 +37,29 @@ pub(crate) struct Delay {
 struct Item<'a> {
     section: &'a Section<'a>,
     path: String,
-    fields: Map<String, Value>,
+    fields: Fields,
 }
 
 impl<'a> Item<'a> {
-    fn all(section: &'a Section, value: &Value, path: &str, keys: &[&str]) -> Result<Vec<Self>, ConfigError> {
-        let items = section.list(value, path)?.iter().enumerate();
-        let item = |(index, item): (usize, &Value)| {
+    /// Parses each item of a list.
+    fn all<T>(
+        section: &'a Section,
+        value: &Value,
+        path: &str,
+        keys: &[&str],
+        parse: impl Fn(&Self) -> Result<T, ErrorList>,
+    ) -> Result<Vec<T>, ErrorList> {
+        let (mut found, mut errors) = (vec![], ErrorList::default());
+        for (index, item) in section.list(value, path)?.iter().enumerate() {
             let path = format!("{path}[{index}]");
-            Ok(Self { section, fields: exact_keys(section, item, &path, keys)?, path })
-        };
-        items.map(item).collect()
+            let item = Self { section, fields: exact_keys(section, item, &path, keys, &mut errors), path };
+            found.extend(errors.ok(parse(&item)));
+        }
+        errors.into_result(found)
     }
 
     fn get(&self, key: &str) -> &Value {
-        self.fields.get(key).unwrap_or(&Value::Null)
+        self.fields.get(key)
     }
 
     fn path(&self, key: &str) -> String {
@@ -59,102 +67,130 @@ impl<'a> Item<'a> {
     }
 
     /// The text of a field that must not be absent. `noun` names it, and `example` is one.
-    fn required(&self, key: &str, noun: &str, example: &str) -> Result<String, ConfigError> {
+    fn required(&self, key: &str, noun: &str, example: &str) -> Result<String, ErrorList> {
         let text = self.section.text(self.get(key), &self.path(key))?;
+        if self.fields.may_be_misspelled(key) {
+            return Err(ErrorList::default());
+        }
         if text.trim().is_empty() {
             let remedy = format!("write {key}: {example}");
-            return Err(self.section.error(&self.path, &format!("has no {noun}"), &remedy));
+            return Err(self.section.error(&self.path, &format!("has no {noun}"), &remedy).into());
         }
         Ok(text.trim().to_owned())
     }
 
-    fn zone(&self) -> Result<TimeZone, ConfigError> {
+    fn zone(&self) -> Result<TimeZone, ErrorList> {
         let name = self.required("zone", "zone", "Europe/Berlin")?;
-        parse_zone(&name).map_err(|problem| self.section.error(&self.path("zone"), &problem, "write its IANA name"))
+        let zone = parse_zone(&name);
+        Ok(zone.map_err(|problem| self.section.error(&self.path("zone"), &problem, "write its IANA name"))?)
     }
 
-    fn time(&self, key: &str) -> Result<Time, ConfigError> {
+    fn time(&self, key: &str) -> Result<Time, ErrorList> {
         let text = self.required(key, &format!("time {key}"), "\"22:00\"")?;
-        parse_time(&text).ok_or_else(|| {
+        Ok(parse_time(&text).ok_or_else(|| {
             let message = format!("{text:?} is no time of day");
             self.section.error(&self.path(key), &message, "write hours and minutes in quotes, such as \"22:00\"")
-        })
+        })?)
     }
 
-    fn day(&self, key: &str) -> Result<Date, ConfigError> {
+    fn day(&self, key: &str) -> Result<Date, ErrorList> {
         let text = self.required(key, &format!("day {key}"), "2026-12-18")?;
-        text.parse().map_err(|_| {
+        Ok(text.parse().map_err(|_| {
             let message = format!("{text:?} is no day");
             self.section.error(&self.path(key), &message, "write year, month and day, such as 2026-12-18")
-        })
+        })?)
     }
 
-    fn window(&self) -> Result<Window, ConfigError> {
+    fn window(&self) -> Result<Window, ErrorList> {
+        let mut errors = ErrorList::default();
         let days = match self.get("days") {
-            Value::Null => [true; 7],
-            value => self.days(value)?,
+            Value::Null => Some([true; 7]),
+            value => errors.ok(self.days(value)),
         };
-        Ok(Window { days, from: self.time("from")?, to: self.time("to")?, zone: self.zone()? })
+        let (from, to, zone) = (errors.ok(self.time("from")), errors.ok(self.time("to")), errors.ok(self.zone()));
+        match (days, from, to, zone) {
+            (Some(days), Some(from), Some(to), Some(zone)) => Ok(Window { days, from, to, zone }),
+            _ => Err(errors),
+        }
     }
 
-    fn days(&self, value: &Value) -> Result<[bool; 7], ConfigError> {
+    fn days(&self, value: &Value) -> Result<[bool; 7], ErrorList> {
         let path = self.path("days");
-        let mut days = [false; 7];
+        let (mut days, mut errors) = ([false; 7], ErrorList::default());
         let names = self.section.list(value, &path)?;
         if names.is_empty() {
-            return Err(self.section.error(&path, "is empty, so the window never opens", "leave it out for every day"));
+            let message = "is empty, so the window never opens";
+            return Err(self.section.error(&path, message, "leave it out for every day").into());
         }
         for (index, name) in names.iter().enumerate() {
             let path = format!("{path}[{index}]");
-            let name = self.section.text(name, &path)?;
-            let day = parse_day(&name).ok_or_else(|| {
-                self.section.error(
-                    &path,
-                    &format!("{name:?} is no day of the week"),
-                    "write mon, tue, wed, thu, fri, sat or sun",
-                )
-            })?;
-            days[day] = true;
+            let day = self.section.text(name, &path).and_then(|name| {
+                parse_day(&name).ok_or_else(|| {
+                    self.section.error(
+                        &path,
+                        &format!("{name:?} is no day of the week"),
+                        "write mon, tue, wed, thu, fri, sat or sun",
+                    )
+                })
+            });
+            if let Some(day) = errors.ok(day) {
+                days[day] = true;
+            }
         }
-        Ok(days)
+        errors.into_result(days)
     }
 
-    fn freeze(&self) -> Result<Freeze, ConfigError> {
-        let (from, to) = (self.day("from")?, self.day("to")?);
-        if to < from {
+    fn freeze(&self) -> Result<Freeze, ErrorList> {
+        let mut errors = ErrorList::default();
+        let (from, to) = (errors.ok(self.day("from")), errors.ok(self.day("to")));
+        if let (Some(from), Some(to)) = (from, to)
+            && to < from
+        {
             let message = format!("ends before it begins: {to} is before {from}");
-            return Err(self.section.error(&self.path("to"), &message, "write the last frozen day"));
+            errors.push(self.section.error(&self.path("to"), &message, "write the last frozen day"));
         }
-        let why = self.section.text(self.get("why"), &self.path("why"))?;
-        Ok(Freeze { from, to, zone: self.zone()?, why })
+        let why = errors.or_default(self.section.text(self.get("why"), &self.path("why")));
+        match (from, to, errors.ok(self.zone())) {
+            (Some(from), Some(to), Some(zone)) => errors.into_result(Freeze { from, to, zone, why }),
+            _ => Err(errors),
+        }
     }
 
-    fn duration(&self, key: &str) -> Result<SignedDuration, ConfigError> {
+    fn duration(&self, key: &str) -> Result<SignedDuration, ErrorList> {
         self.required(key, key, "24h")?;
-        parse_duration(self.section, self.get(key), &self.path(key), SignedDuration::ZERO)
+        Ok(parse_duration(self.section, self.get(key), &self.path(key), SignedDuration::ZERO)?)
+    }
+
+    /// A duration for what a glob matches.
+    fn duration_of(&self, glob: &str, example: &str, key: &str) -> Result<(String, SignedDuration), ErrorList> {
+        let mut errors = ErrorList::default();
+        match (errors.ok(self.required(glob, glob, example)), errors.ok(self.duration(key))) {
+            (Some(glob), Some(duration)) => Ok((glob, duration)),
+            _ => Err(errors),
+        }
     }
 }
 
-pub(super) fn parse_windows(section: &Section, value: &Value, path: &str) -> Result<Vec<Window>, ConfigError> {
-    Item::all(section, value, path, &WINDOW_KEYS)?.iter().map(Item::window).collect()
+pub(super) fn parse_windows(section: &Section, value: &Value, path: &str) -> Result<Vec<Window>, ErrorList> {
+    Item::all(section, value, path, &WINDOW_KEYS, Item::window)
 }
 
-pub(super) fn parse_freezes(section: &Section, value: &Value) -> Result<Vec<Freeze>, ConfigError> {
-    Item::all(section, value, "freezes", &FREEZE_KEYS)?.iter().map(Item::freeze).collect()
+pub(super) fn parse_freezes(section: &Section, value: &Value) -> Result<Vec<Freeze>, ErrorList> {
+    Item::all(section, value, "freezes", &FREEZE_KEYS, Item::freeze)
 }
 
-pub(super) fn parse_deferral(section: &Section, value: &Value) -> Result<Vec<Deferral>, ConfigError> {
-    let deferral = |item: &Item| {
-        Ok(Deferral { namespaces: item.required("namespaces", "namespaces", "\"*\"")?, max: item.duration("max")? })
-    };
-    Item::all(section, value, "deferral", &DEFERRAL_KEYS)?.iter().map(deferral).collect()
+pub(super) fn parse_deferral(section: &Section, value: &Value) -> Result<Vec<Deferral>, ErrorList> {
+    Item::all(section, value, "deferral", &DEFERRAL_KEYS, |item| {
+        let (namespaces, max) = item.duration_of("namespaces", "\"*\"", "max")?;
+        Ok(Deferral { namespaces, max })
+    })
 }
 
-pub(super) fn parse_delay(section: &Section, value: &Value) -> Result<Vec<Delay>, ConfigError> {
-    let delay = |item: &Item| {
-        Ok(Delay { clusters: item.required("clusters", "clusters", "\"*-dev\"")?, by: item.duration("by")? })
-    };
-    Item::all(section, value, "delay", &DELAY_KEYS)?.iter().map(delay).collect()
+pub(super) fn parse_delay(section: &Section, value: &Value) -> Result<Vec<Delay>, ErrorList> {
+    Item::all(section, value, "delay", &DELAY_KEYS, |item| {
+        let (clusters, by) = item.duration_of("clusters", "\"*-dev\"", "by")?;
+        Ok(Delay { clusters, by })
+    })
 }
 
 pub(super) fn parse_urgent_until(section: &Section, value: &Value) -> Result<Option<Timestamp>, ConfigError> {

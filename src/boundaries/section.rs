@@ -1,9 +1,11 @@
 //! One key of the ConfigMap: typed access to its YAML, with line numbers for errors.
 
+use std::cell::Cell;
+
 use serde_json::{Map, Value, json};
 
 use super::{
-    error::{ConfigError, ConfigWarning, suggestion},
+    error::{ConfigError, ConfigWarning, ErrorList, MAX_ERRORS, suggestion},
     normalize::normalize,
     path::Path,
     yaml,
@@ -23,6 +25,8 @@ pub(super) struct Section<'a> {
     key: &'static str,
     text: &'a str,
     pub(super) value: Value,
+    /// How many more errors get a line. To look one up costs a pass through the text.
+    lines_left: Cell<usize>,
 }
 
 impl<'a> Section<'a> {
@@ -55,7 +59,12 @@ impl<'a> Section<'a> {
                 remedy: "write one YAML document".to_owned(),
             });
         }
-        Ok(Self { key, text, value: document.value })
+        Ok(Self { key, text, value: document.value, lines_left: Cell::new(MAX_ERRORS) })
+    }
+
+    /// A key that cannot be read, as if it were absent.
+    pub(super) fn empty(key: &'static str) -> Self {
+        Self { key, text: "", value: Value::Null, lines_left: Cell::new(0) }
     }
 
     pub(super) fn line_of(&self, path: &str) -> Option<usize> {
@@ -63,9 +72,11 @@ impl<'a> Section<'a> {
     }
 
     pub(super) fn error(&self, path: &str, message: &str, remedy: &str) -> ConfigError {
+        let lines_left = self.lines_left.get();
+        self.lines_left.set(lines_left.saturating_sub(1));
         ConfigError {
             key: self.key,
-            line: self.line_of(path),
+            line: (lines_left > 0).then(|| self.line_of(path)).flatten(),
             path: truncate(path),
             message: truncate(message),
             remedy: truncate(remedy),
@@ -123,13 +134,15 @@ impl<'a> Section<'a> {
         }
     }
 
-    pub(super) fn strings(&self, value: &Value, path: &str) -> Result<Vec<String>, ConfigError> {
+    pub(super) fn strings(&self, value: &Value, path: &str) -> Result<Vec<String>, ErrorList> {
         let items = self.list(value, path)?.iter().enumerate();
-        let texts = items.map(|(index, item)| {
+        let mut errors = ErrorList::default();
+        let texts = items.filter_map(|(index, item)| {
             let text = item.as_str().map(str::to_owned);
-            text.ok_or_else(|| self.error(&format!("{path}[{index}]"), "is not a string", "write a string"))
+            errors.ok(text.ok_or_else(|| self.error(&format!("{path}[{index}]"), "is not a string", "write a string")))
         });
-        texts.collect()
+        let texts = texts.collect();
+        errors.into_result(texts)
     }
 
     /// The paths of a list, each with its index there.
@@ -138,11 +151,11 @@ impl<'a> Section<'a> {
         value: &Value,
         at: &str,
         warnings: &mut Vec<ConfigWarning>,
-    ) -> Result<Vec<(usize, Path)>, ConfigError> {
-        let mut found = vec![];
+    ) -> Result<Vec<(usize, Path)>, ErrorList> {
+        let (mut found, mut errors) = (vec![], ErrorList::default());
         for (index, item) in self.list(value, at)?.iter().enumerate() {
             let at = format!("{at}[{index}]");
-            let text = &self.text(item, &at)?;
+            let Some(text) = &errors.ok(self.text(item, &at)) else { continue };
             match Path::parse(text) {
                 Some(path) => {
                     let name = path.to_string();
@@ -165,7 +178,7 @@ impl<'a> Section<'a> {
                 }
             }
         }
-        Ok(found)
+        errors.into_result(found)
     }
 
     /// A map whose known keys have their exact spelling. Keys are read in any case. A misspelled key is an error, because
@@ -177,7 +190,8 @@ impl<'a> Section<'a> {
         at: &str,
         known: &[&str],
         warnings: &mut Vec<ConfigWarning>,
-    ) -> Result<Map<String, Value>, ConfigError> {
+        errors: &mut ErrorList,
+    ) -> Map<String, Value> {
         let mut found = Map::new();
         for (key, value) in map {
             let path = if at.is_empty() { key.clone() } else { format!("{at}.{key}") };
@@ -187,12 +201,12 @@ impl<'a> Section<'a> {
                     self.warn(&path, &message, || "remove the duplicate".to_owned(), warnings);
                 }
             } else if let Some(name) = schema::misspelled(key, known.iter().copied()) {
-                return Err(self.error(&path, "is not a known key", &suggestion(Some(name))));
+                errors.push(self.error(&path, "is not a known key", &suggestion(Some(name))));
             } else {
                 self.warn(&path, "is not a known key and has no effect", || suggestion(None), warnings);
             }
         }
-        Ok(found)
+        found
     }
 
     pub(super) fn warn_unknown(
@@ -215,23 +229,27 @@ impl<'a> Section<'a> {
         mut value: Value,
         prefix: &str,
         warnings: &mut Vec<ConfigWarning>,
-    ) -> Result<Value, ConfigError> {
+    ) -> Result<Value, ErrorList> {
+        let mut errors = ErrorList::default();
         let root_path = prefix.trim_end_matches('.');
         let root = self.map(&value, root_path)?;
         self.warn_unknown(root, root_path, &["apiVersion", "kind", "metadata", "spec"], warnings);
-        self.map(&root.get("metadata").cloned().unwrap_or_default(), &format!("{prefix}metadata"))?;
-        let mut annotations = value["metadata"]["annotations"].take();
+        let metadata = root.get("metadata").unwrap_or(&Value::Null);
+        let metadata = errors.ok(self.map(metadata, &format!("{prefix}metadata")));
+        let mut annotations = metadata.and_then(|metadata| metadata.get("annotations")).cloned().unwrap_or_default();
         let map_of_strings = json!({"type": "object", "additionalProperties": {"type": "string"}});
         let mut notes = vec![];
         normalize(&map_of_strings, &mut annotations, "metadata.annotations", &mut notes);
         let at = format!("{prefix}metadata.annotations");
-        for (key, value) in self.map(&annotations, &at)? {
+        for (key, value) in errors.ok(self.map(&annotations, &at)).into_iter().flatten() {
             if !value.is_string() {
-                return Err(self.error(&format!("{at}.{key}"), "is not a string", "write a string"));
+                errors.push(self.error(&format!("{at}.{key}"), "is not a string", "write a string"));
             }
         }
         let mut spec = value["spec"].take();
-        self.map(&spec, &format!("{prefix}spec"))?;
+        if errors.ok(self.map(&spec, &format!("{prefix}spec"))).is_none() {
+            return Err(errors);
+        }
         normalize(schema::spec(), &mut spec, "spec", &mut notes);
         for note in notes {
             self.warn(&format!("{prefix}{}", note.path), &note.message, || note.remedy.to_owned(), warnings);
@@ -240,7 +258,7 @@ impl<'a> Section<'a> {
             let path = format!("{prefix}{}", finding.path);
             match finding.kind {
                 FieldErrorKind::WrongType => {
-                    return Err(self.error(&path, &format!("{} {}", finding.value, finding.rule), &finding.remedy));
+                    errors.push(self.error(&path, &format!("{} {}", finding.value, finding.rule), &finding.remedy));
                 }
                 FieldErrorKind::Rule | FieldErrorKind::Unknown => {
                     let message = format!("{} {}", finding.value, finding.rule);
@@ -248,7 +266,7 @@ impl<'a> Section<'a> {
                 }
             }
         }
-        Ok(json!({"metadata": {"annotations": annotations}, "spec": spec}))
+        errors.into_result(json!({"metadata": {"annotations": annotations}, "spec": spec}))
     }
 
     /// Warns about values in a fragment that have no effect, because no boundary lists their path.

@@ -17,7 +17,9 @@ use crate::{
         names::{self, DEFAULT_CONFIG_NAMESPACE},
         validate::{FieldErrorKind, find_errors},
     },
-    boundaries::{Boundaries, ConfigError, MergedSpec, NamespaceUsage, QuotaAmounts, QuotaClaim, merge, yaml},
+    boundaries::{
+        Boundaries, ConfigError, ConfigWarning, MergedSpec, NamespaceUsage, QuotaAmounts, QuotaClaim, merge, yaml,
+    },
     util::escape::escape_control,
 };
 
@@ -362,24 +364,31 @@ fn parse_boundaries(config_maps: Vec<&ManifestObject>, problems: &mut Vec<Diagno
     }
     match Boundaries::parse(&data) {
         Ok((boundaries, warnings)) => {
-            problems.extend(warnings.into_iter().map(|warning| Diagnostic {
-                location: location_in_key(object, &warning.key, warning.line),
-                message: format!("{}: {}: {}; {}", warning.key, warning.path, warning.message, warning.remedy),
-                warning: true,
-            }));
+            problems.extend(warnings.iter().map(|warning| warning_in_key(object, warning)));
             Some(boundaries)
         }
-        Err(error) => {
-            let ConfigError { key, line, ref path, ref message, ref remedy, .. } = error;
-            let path = if path.is_empty() { String::new() } else { format!("{path}: ") };
-            let location = location_in_key(object, key, line);
-            problems.push(Diagnostic {
-                location,
-                message: format!("{key}: {path}{message}; {remedy}"),
-                warning: false,
-            });
+        Err(found) => {
+            problems.extend(found.errors.iter().map(|error| {
+                let ConfigError { key, line, path, message, remedy, .. } = error;
+                let path = if path.is_empty() { String::new() } else { format!("{path}: ") };
+                Diagnostic {
+                    location: location_in_key(object, key, *line),
+                    message: format!("{key}: {path}{message}; {remedy}"),
+                    warning: false,
+                }
+            }));
+            problems.extend(found.omission().map(|omission| object.diagnostic("data", omission, false)));
+            problems.extend(found.warnings.iter().map(|warning| warning_in_key(object, warning)));
             None
         }
+    }
+}
+
+fn warning_in_key(object: &ManifestObject, warning: &ConfigWarning) -> Diagnostic {
+    Diagnostic {
+        location: location_in_key(object, &warning.key, warning.line),
+        message: format!("{}: {}: {}; {}", warning.key, warning.path, warning.message, warning.remedy),
+        warning: true,
     }
 }
 

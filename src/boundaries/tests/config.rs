@@ -78,7 +78,81 @@ fn config_errors_name_key_line_path_and_remedy() {
         assert_eq!((error.to_string().as_str(), error.reason()), (message, reason));
     }
     let error = Boundaries::parse(&data(&[("defaults", "spec: [\n")])).unwrap_err();
-    assert_eq!((error.key, error.reason()), ("defaults", "UnmarshalDefaults"));
+    assert_eq!((error.errors[0].key, error.reason()), ("defaults", "UnmarshalDefaults"));
+}
+
+/// Who corrects one mistake must not learn of the next one only after the next apply.
+#[test]
+fn errors_of_all_keys_are_listed_together_by_key_and_line() {
+    let found = Boundaries::parse(&data(&[
+        (
+            "rollout",
+            "patience: 0s\nwaves:\n- {name: a, soak: 90, percent: 0}\n- {nmae: a}\nwindows:\n- {from: '2200', to: x, zone: UTC}\nchecks:\n- {name: A B, qery: up}\nbudget: {nodes: 0, surge: 0}\n",
+        ),
+        ("policy", "roles: [[a], {}]\nmanagedPolcies: []\nquotas:\n  t: {maxGroups: many, maxNoddes: 3}\n"),
+        (
+            "conditionals",
+            "- annotationSelector: 'a b'\n  defaults:\n    spec: {eks: {maxSize: many}}\n- 3\n- defaults: {metadata: [x], spec: []}\n",
+        ),
+        (
+            "defaults",
+            "metadata: {annotations: {a: [b]}}\nspec:\n  eks:\n    minSize: three\n    configuration:\n      subnets: [[a]]\n      clustrName: x\n      securityGroups: {a: b}\n",
+        ),
+        ("boundaries", "restricted:\n- [3]\n- {}\nsharde: {}\nshared: [x]\n"),
+        ("boundries", ""),
+    ]))
+    .unwrap_err();
+    let places: Vec<_> =
+        found.errors.iter().map(|e| format!("{} {} {}", e.key, e.line.unwrap_or_default(), e.path)).collect();
+    assert_eq!(
+        places,
+        [
+            "boundaries 2 restricted[0]",
+            "boundaries 3 restricted[1]",
+            "boundaries 4 sharde",
+            "boundaries 5 shared",
+            "defaults 1 metadata.annotations.a",
+            "defaults 4 spec.eks.minSize",
+            "defaults 6 spec.eks.configuration.subnets[0]",
+            "defaults 8 spec.eks.configuration.securityGroups",
+            "conditionals 1 [0].annotationSelector",
+            "conditionals 3 [0].defaults.spec.eks.maxSize",
+            "conditionals 4 [1]",
+            "conditionals 5 [2].defaults.metadata",
+            "conditionals 5 [2].defaults.spec",
+            "policy 1 roles[0]",
+            "policy 1 roles[1]",
+            "policy 2 managedPolcies",
+            "policy 4 quotas.t.maxGroups",
+            "policy 4 quotas.t.maxNoddes",
+            "rollout 1 patience",
+            "rollout 3 waves[0].percent",
+            "rollout 3 waves[0].soak",
+            "rollout 4 waves[1].nmae",
+            "rollout 6 windows[0].from",
+            "rollout 6 windows[0].to",
+            "rollout 8 checks[0].qery",
+            "rollout 8 checks[0].name",
+            "rollout 9 budget.nodes",
+            "rollout 9 budget.surge",
+        ]
+    );
+    assert!(found.errors.iter().all(|error| !error.remedy.is_empty()));
+    let unknown: Vec<_> = found.warnings.iter().map(|warning| warning.path.as_str()).collect();
+    assert_eq!(unknown, ["", "spec.eks.configuration.clustrName"], "unknown fields are told in the same round");
+    let message = found.to_string();
+    assert!(message.contains("defaults line 4: spec.eks.minSize: \"three\" is not a whole number"), "{message}");
+    assert!(message.ends_with("There are 8 more errors; instance-manager lint shows them as these are corrected"));
+    let unreadable = Boundaries::parse(&data(&[("defaults", "spec: [\n"), ("policy", "role: []\n")])).unwrap_err();
+    assert_eq!(unreadable.errors.iter().map(|error| error.key).collect::<Vec<_>>(), ["defaults", "policy"]);
+}
+
+#[test]
+fn many_errors_are_counted_rather_than_listed() {
+    let text: String = (0..200).map(|number| format!("- [{number}]\n")).collect();
+    let found = Boundaries::parse(&data(&[("boundaries", &format!("restricted:\n{text}"))])).unwrap_err();
+    assert_eq!((found.errors.len(), found.omitted), (50, 150));
+    assert!(found.to_string().contains("There are 180 more errors"));
 }
 
 #[test]

@@ -12,7 +12,7 @@ use kube::{Api, Client, ResourceExt};
 use super::next_object;
 use crate::api::names::{CONFIG_MAP, LAST_KNOWN_GOOD_CONFIG_MAP};
 use crate::api::{BoundariesRevision, GroupObject};
-use crate::boundaries::ConfigError;
+use crate::boundaries::ConfigErrors;
 use crate::boundaries::active::{ActiveBoundaries, BoundariesSource, ConfigMapData, select_active, without_live};
 use crate::controller::context::{Context, config_map_target, publish_event};
 use crate::controller::planner::Planner;
@@ -61,7 +61,7 @@ async fn reload(live: Option<&ConfigMap>, ctx: &Arc<Context>) {
             .is_some_and(|m| !m.is_empty())
     };
     let were_configured = ctx.stores.groups.state().iter().any(has_merged_spec);
-    let (mut active, error) = select_active(data.as_ref(), stored.as_ref(), were_configured);
+    let (mut active, errors) = select_active(data.as_ref(), stored.as_ref(), were_configured);
     let is_served = match needs_revisions(&active, ctx) {
         true => read_revisions(&active, ctx).await.is_some(),
         false => true,
@@ -93,7 +93,7 @@ async fn reload(live: Option<&ConfigMap>, ctx: &Arc<Context>) {
             store_last_known_good(data, &ctx.planner, &ctx.config_namespace, Timestamp::now()).await;
         }
         if changed {
-            publish_boundaries_events(live, &active, error.as_ref(), ctx).await;
+            publish_boundaries_events(live, &active, errors.as_ref(), ctx).await;
         }
     }
     let (revision, warnings) = (active.revision.clone(), active.warnings.len());
@@ -249,29 +249,41 @@ async fn read_last_known_good(ctx: &Context) -> Option<ConfigMapData> {
 async fn publish_boundaries_events(
     live: Option<&ConfigMap>,
     active: &ActiveBoundaries,
-    error: Option<&ConfigError>,
+    errors: Option<&ConfigErrors>,
     ctx: &Context,
 ) {
     let target = config_map_target(&ctx.config_namespace, CONFIG_MAP, live);
+    for event in boundaries_events(active, errors) {
+        publish_event(&target, &event, ctx).await;
+    }
+}
+
+/// The events about the state of the boundaries. Each error has an event of its own: a message has a maximum length.
+fn boundaries_events(active: &ActiveBoundaries, errors: Option<&ConfigErrors>) -> Vec<Event> {
     let mut events: Vec<_> =
         active.warnings.iter().map(|w| Event::warning("BoundariesWarning", w.to_string())).collect();
-    match (&active.source, error) {
-        (BoundariesSource::LastKnownGood(why) | BoundariesSource::Unavailable(why), error) => {
+    match (&active.source, errors) {
+        (BoundariesSource::LastKnownGood(why) | BoundariesSource::Unavailable(why), errors) => {
             let effect = match &active.source {
                 BoundariesSource::LastKnownGood(_) => format!("revision {} stays in force", active.revision),
                 _ => "nothing is changed in AWS until it is there and valid".to_owned(),
             };
-            let reason = error.map_or("BoundariesMissing", |e| e.reason());
-            events.push(Event::warning(reason, format!("{why}; {effect}")))
+            let Some(errors) = errors else {
+                events.push(Event::warning("BoundariesMissing", format!("{why}; {effect}")));
+                return events;
+            };
+            let listed = errors.errors.iter().map(|error| (error.reason(), error.to_string()));
+            let omission = errors.omission().map(|omission| (errors.reason(), omission));
+            events.extend(listed.chain(omission).map(|(reason, error)| {
+                Event::warning(reason, format!("the ConfigMap instance-manager is invalid: {error}; {effect}"))
+            }));
         }
         (BoundariesSource::Live, _) => {
             events.push(Event::normal("BoundariesApplied", format!("revision {} is in force", active.revision)))
         }
         (BoundariesSource::NotConfigured | BoundariesSource::Unknown | BoundariesSource::RevisionMissing(_), _) => {}
     }
-    for event in events {
-        publish_event(&target, &event, ctx).await;
-    }
+    events
 }
 
 #[cfg(test)]
