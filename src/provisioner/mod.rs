@@ -25,8 +25,10 @@ pub(crate) mod taints;
 
 use async_trait::async_trait;
 
-use crate::api::InstanceGroupStatus;
+use crate::api::spec_error::SpecError;
 pub use crate::api::{GroupId, group_id};
+use crate::api::{InstanceGroupSpec, InstanceGroupStatus};
+use crate::boundaries::MergedAnnotations;
 use crate::plan::Plan;
 use crate::provisioner::observe::{ObserveResult, Observer};
 use crate::rotation::rolling_update::RollingUpdateDecision;
@@ -56,6 +58,8 @@ pub(crate) trait Provisioner: Sync {
     /// # Errors
     /// A read from AWS or Kubernetes failed.
     async fn stop_rotation(&self, o: &Observer<'_>, request: StopRequest<'_>) -> ObserveResult<RollingUpdateDecision>;
+    /// All errors of fields that can be told without a read.
+    fn field_errors(&self, id: &GroupId, annotations: &MergedAnnotations, spec: &InstanceGroupSpec) -> Vec<SpecError>;
     /// Dotted path of the field that names the cluster.
     fn cluster_field(&self) -> &'static str;
     /// The cluster of the resources that the status records for a group, created or about to be; `None` without any.

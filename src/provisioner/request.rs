@@ -62,7 +62,7 @@ impl<'a> PlanRequest<'a> {
     /// on a field.
     ///
     /// # Errors
-    /// All errors, if everything depends on one of the fields.
+    /// All errors and exceeded quotas, if everything depends on one of the fields.
     pub(crate) fn broken_fields(
         &self,
         parsed: Vec<SpecError>,
@@ -70,7 +70,8 @@ impl<'a> PlanRequest<'a> {
     ) -> Result<BrokenFields, Vec<SpecError>> {
         let is_new = |error: &SpecError| self.errors.iter().all(|known| known.path != error.path);
         let errors = self.errors.iter().cloned().chain(parsed.into_iter().filter(is_new)).collect();
-        let mut broken = BrokenFields::classify(errors, self.sources, &parts)?;
+        let classified = BrokenFields::classify(errors, self.sources, &parts);
+        let mut broken = classified.map_err(|errors| [errors, self.exceeded_quotas.clone()].concat())?;
         for error in &self.exceeded_quotas {
             // Another instance type asks for more than the group has: it keeps the present one as well.
             let kept: &'static [Part] = match parts(&error.path) {

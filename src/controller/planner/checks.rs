@@ -61,6 +61,24 @@ pub(super) fn decode(
     Err([problem.clone()].into_iter().chain(others).collect())
 }
 
+/// What the parser says about a spec that is rejected already, so that all of it can be corrected at once. Without a valid
+/// provisioner, the only section of the spec tells which one is meant.
+pub(super) fn field_errors(id: &GroupId, merged: &MergedSpec) -> Vec<SpecError> {
+    let Ok((spec, _)) = api::validate::decode_spec_with_errors(&merged.spec) else { return Vec::new() };
+    let has_section = |kind: &&ProvisionerKind| merged.spec[kind.as_str()].is_object();
+    let sections: Vec<_> = ProvisionerKind::ALL.iter().filter(has_section).collect();
+    match sections.as_slice() {
+        [kind] => dispatch::for_kind(**kind).field_errors(id, &merged.annotations, &spec),
+        _ => Vec::new(),
+    }
+}
+
+/// Adds errors of fields that no error names yet.
+pub(super) fn add_unnamed(errors: &mut Vec<SpecError>, more: Vec<SpecError>) {
+    let new: Vec<_> = more.into_iter().filter(|error| errors.iter().all(|known| known.path != error.path)).collect();
+    errors.extend(new);
+}
+
 /// What the admin's policy does not allow in a merged spec.
 #[derive(Default)]
 pub(super) struct PolicyErrors {
@@ -195,6 +213,29 @@ mod tests {
         for provisioner in [json!(null), json!("gke")] {
             assert_eq!(paths_of(provisioner), ["spec.provisioner", "spec.strategy.type"]);
         }
+    }
+
+    #[test]
+    fn spec_without_a_provisioner_is_checked_by_its_only_section() {
+        let id = group_id(&InstanceGroup::new("web", InstanceGroupSpec::default()));
+        let paths_of = |spec: serde_json::Value| {
+            let merged = merge(&Boundaries::default(), &json!({ "spec": spec }), true).expect("a merged spec");
+            let mut errors = decode(&merged).err().expect("the spec is rejected");
+            add_unnamed(&mut errors, field_errors(&id, &merged));
+            errors.into_iter().map(|error| error.path).collect::<Vec<_>>()
+        };
+        let eks = json!({ "minSize": 5, "maxSize": 3, "configuration": { "instanceType": "m5.large" } });
+        let found = paths_of(json!({ "eks": eks }));
+        assert_eq!(found[0], "spec.provisioner");
+        let missing = ["clusterName", "subnets", "securityGroups", "image"];
+        for path in missing
+            .map(|field| format!("spec.eks.configuration.{field}"))
+            .into_iter()
+            .chain(["spec.eks.minSize".into()])
+        {
+            assert_eq!(found.iter().filter(|found| **found == path).count(), 1, "{path}: {found:?}");
+        }
+        assert_eq!(paths_of(json!({ "eks": eks, "eks-fargate": {} })), ["spec.provisioner"], "either may be meant");
     }
 
     #[test]

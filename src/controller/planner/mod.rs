@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 
 pub(crate) use self::checks::kind_of;
 use self::checks::{
-    PolicyErrors, cluster_changed, decode, deletion_protection, policy_errors, provisioner_changed, provisioner_kind,
-    quota_record, recorded_provisioner, template_author,
+    PolicyErrors, add_unnamed, cluster_changed, decode, deletion_protection, field_errors, policy_errors,
+    provisioner_changed, provisioner_kind, quota_record, recorded_provisioner, template_author,
 };
 pub(crate) use self::merged::{GroupContext, merge_spec};
 use self::merged::{annotations_ignored, boundaries_unavailable, drain_foreseen, fingerprint, rollout_pending};
@@ -155,7 +155,11 @@ impl Planner {
         let merged = merged.as_ref();
         let (spec, mut errors, provisioner) = match decode(merged) {
             Ok(found) => found,
-            Err(problems) => return Ok(Planning::rejected(id, problems, &sources)),
+            Err(mut problems) => {
+                add_unnamed(&mut problems, field_errors(id, merged));
+                add_unnamed(&mut problems, policy_errors(id, merged, context).all());
+                return Ok(Planning::rejected(id, problems, &sources));
+            }
         };
         let status = group.status.clone().unwrap_or_default();
         let problem = provisioner_changed(&status, provisioner_kind(&merged.spec))
@@ -164,7 +168,10 @@ impl Planner {
         errors.extend(repeated_taints(merged));
         errors.extend(violations);
         if let Some(problem) = problem {
-            return Ok(Planning::rejected(id, [vec![problem], errors].concat(), &sources));
+            let mut problems = [vec![problem], errors].concat();
+            add_unnamed(&mut problems, provisioner.field_errors(id, &merged.annotations, &spec));
+            problems.extend(exceeded_quotas);
+            return Ok(Planning::rejected(id, problems, &sources));
         }
         let quota_request = context.quota_request.filter(|_| exceeded_quotas.is_empty());
         let allowed = quota_request.map(|request| quota_record(id, &request, &status, context)).unwrap_or_default();

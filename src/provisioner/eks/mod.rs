@@ -34,8 +34,9 @@ use jiff::Timestamp;
 use super::broken_fields::{BrokenFields, Part};
 use super::name_form::NameForm;
 use super::{DeleteRequest, GroupId, PlanRequest, PlanResult, Provisioner, StopRequest, cluster_mismatch};
-use crate::api::InstanceGroupStatus;
 use crate::api::spec_error::SpecError;
+use crate::api::{InstanceGroupSpec, InstanceGroupStatus};
+use crate::boundaries::MergedAnnotations;
 use crate::ownership::has_ownership_tags;
 use crate::plan::{ObjectStep, Outcome, Plan, PlanBuilder, PlannedStep};
 use crate::provisioner::limits::MAX_SCALING_GROUP_NAME;
@@ -223,6 +224,10 @@ impl Provisioner for Eks {
                 }
             }
         }
+    }
+
+    fn field_errors(&self, id: &GroupId, annotations: &MergedAnnotations, spec: &InstanceGroupSpec) -> Vec<SpecError> {
+        desired::parse_with_errors(id, annotations, spec).1
     }
 
     fn cluster_field(&self) -> &'static str {

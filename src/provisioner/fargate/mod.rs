@@ -32,8 +32,9 @@ use super::broken_fields::{BrokenFields, Part};
 use super::{
     DeleteRequest, GroupId, PlanRequest, PlanResult, Provisioner, StopRequest, cluster_mismatch, plan_rejected_spec,
 };
-use crate::api::InstanceGroupStatus;
 use crate::api::spec_error::SpecError;
+use crate::api::{InstanceGroupSpec, InstanceGroupStatus};
+use crate::boundaries::MergedAnnotations;
 use crate::ownership::ownership_tags;
 use crate::plan::{Plan, Reason};
 use crate::provisioner::name_form::NameForm;
@@ -136,6 +137,10 @@ impl Provisioner for Fargate {
 
     async fn stop_rotation(&self, _: &Observer<'_>, _: StopRequest<'_>) -> ObserveResult<RollingUpdateDecision> {
         Ok(RollingUpdateDecision::default())
+    }
+
+    fn field_errors(&self, id: &GroupId, _: &MergedAnnotations, spec: &InstanceGroupSpec) -> Vec<SpecError> {
+        desired::parse_with_errors(id, spec).1
     }
 
     fn cluster_field(&self) -> &'static str {

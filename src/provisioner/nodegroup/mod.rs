@@ -27,9 +27,10 @@ use super::broken_fields::{BrokenFields, Part};
 use super::{
     DeleteRequest, GroupId, PlanRequest, PlanResult, Provisioner, StopRequest, cluster_mismatch, plan_rejected_spec,
 };
-use crate::api::InstanceGroupStatus;
 use crate::api::spec_error::SpecError;
+use crate::api::{InstanceGroupSpec, InstanceGroupStatus};
 use crate::aws::nodegroup::NodegroupStatus;
+use crate::boundaries::MergedAnnotations;
 use crate::ownership::ownership_tags;
 use crate::plan::Plan;
 use crate::provisioner::observe::{ObserveError, ObserveResult, Observer, VerifiedNodes};
@@ -158,6 +159,10 @@ impl Provisioner for EksManaged {
             }
         }
         Ok(blue_green::stop_rotation(&members, &id.uid))
+    }
+
+    fn field_errors(&self, id: &GroupId, annotations: &MergedAnnotations, spec: &InstanceGroupSpec) -> Vec<SpecError> {
+        desired::parse_with_errors(id, annotations, spec).1
     }
 
     fn cluster_field(&self) -> &'static str {
