@@ -12,6 +12,7 @@ pub mod fargate;
 pub(crate) mod join;
 pub(crate) mod join_times;
 pub(crate) mod limits;
+pub(crate) mod made_again;
 pub mod name_form;
 pub mod nodegroup;
 pub(crate) mod observe;

@@ -10,7 +10,7 @@ use super::launch_template::create::{TemplateContribution, ensure_version, launc
 use super::launch_template::{tags, versions};
 use super::observed;
 use super::record::record;
-use super::role::create::ensure_role;
+use super::role::create::{ProfileWait, ensure_role};
 use super::role::{previous_roles, region, unused};
 use super::rotation::MAX_LISTED_INSTANCES;
 use super::rotation::template_origin;
@@ -26,7 +26,7 @@ use crate::ownership::ownership_conflict;
 use crate::plan::{Drift, ObjectStep, Outcome, Phase, Plan, PlanBuilder, Reason, Recheck, StatusUpdate, waiting};
 use crate::plan::{EksStep, Pin};
 use crate::provisioner::broken_fields::Part;
-use crate::provisioner::join_times;
+use crate::provisioner::{join_times, made_again};
 
 /// Plans one reconcile of a group that is not being deleted.
 pub fn plan(input: &PlanInput) -> Plan {
@@ -79,7 +79,8 @@ fn plan_new(input: &PlanInput, builder: &mut PlanBuilder) {
     }
     let joined = role_join(input).plan();
     record(input, &joined, builder);
-    let propagating = r.own_role && ensure_role(input, builder);
+    let propagating = r.own_role.then(|| ensure_role(input, builder)).flatten();
+    builder.events.extend(made_again::entries(&role_join(input), &joined, input.status));
     let conflict = joined.conflict.clone();
     authorize(JoinPlan { conflict: None, ..joined }, builder);
     if let Some(detail) = conflict {
@@ -95,13 +96,16 @@ fn plan_new(input: &PlanInput, builder: &mut PlanBuilder) {
         builder.events.extend(launch_configuration_unsupported(r));
     }
     builder.steps.extend(version.step);
-    if propagating {
+    if let Some(wait) = propagating {
         let recheck = Recheck::After(input.timing.iam_propagation);
-        return builder.set_outcome_once(Outcome::Progressing {
-            phase: Phase::Creating,
-            message: "waiting for the new instance profile to propagate in IAM".into(),
-            recheck,
-        });
+        let message = match wait {
+            ProfileWait::New => "waiting for the new instance profile to propagate in IAM".into(),
+            ProfileWait::Deleted => format!(
+                "the instance profile {} was deleted, and not by this controller; it is created again, and must propagate in IAM",
+                r.names.role
+            ),
+        };
+        return builder.set_outcome_once(Outcome::Progressing { phase: Phase::Creating, message, recheck });
     }
     create_scaling_group(input, version.pin, builder);
 }
@@ -123,6 +127,7 @@ fn plan_existing(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuil
     let joined = if keeps_entries { JoinPlan::default() } else { role_join(input).plan() };
     record(input, &joined, builder);
     record_spot_recommendation(input, builder);
+    builder.events.extend(made_again::entries(&role_join(input), &joined, input.status));
     authorize(joined, builder);
     if input.resolved.own_role && region::role_of_other_region(input).is_none() {
         ensure_role(input, builder);

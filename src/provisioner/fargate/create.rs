@@ -10,6 +10,7 @@ use crate::aws::Role;
 use crate::aws::fargate::{NewFargateProfile, ProfileStatus};
 use crate::plan::FargateStep;
 use crate::plan::{Outcome, Phase, Reason, waiting};
+use crate::provisioner::made_again::{being_deleted, made_again, was_ready};
 use crate::util::digest::client_token;
 
 /// Plans a new profile. It waits until its role has propagated in IAM and the group holds the cluster's profile slot.
@@ -36,6 +37,10 @@ pub(crate) fn profile(
     }
     if let Some(profile) = found.with_status(ProfileStatus::Deleting) {
         builder.slot.keep();
+        if was_ready(input.status) && is_recorded_as_current(input, &profile.name) {
+            let what = format!("the Fargate profile {}, and with it its pods,", profile.name);
+            builder.plan.events.push(being_deleted(&what, "DeleteFargateProfile"));
+        }
         let message =
             format!("the Fargate profile {} is being deleted; another profile is created after that", profile.name);
         return builder.plan.set_outcome_once(waiting(phase, message));
@@ -45,6 +50,12 @@ pub(crate) fn profile(
     }
     let name = if found.own.is_empty() { r.names.first_profile.clone() } else { r.names.replacement_name(&r.hash) };
     let outdated = found.own.iter().find(|p| p.status == ProfileStatus::Active);
+    if let Some(deleted) =
+        input.status.active_scaling_group_name.as_ref().filter(|_| found.own.is_empty() && was_ready(input.status))
+    {
+        let what = format!("the Fargate profile {deleted}");
+        builder.plan.events.push(made_again(&what, "DeleteFargateProfile", "; EKS deleted its pods with it"));
+    }
     let input = NewFargateProfile {
         cluster: r.desired.cluster.clone(),
         token: client_token(&[&name, &r.desired.id.uid, &r.hash, builder.slot.waiting_since()]),
@@ -65,4 +76,9 @@ pub(crate) fn profile(
         outdated.map(|old| immutable_drift(r, old)).unwrap_or_default(),
     );
     builder.plan.set_outcome_once(waiting(phase, format!("EKS is creating the Fargate profile {name}")));
+}
+
+/// Whether the status names a profile as the one that serves the group.
+fn is_recorded_as_current(input: &PlanInput, profile: &str) -> bool {
+    input.status.active_scaling_group_name.as_deref() == Some(profile)
 }

@@ -8,6 +8,7 @@ use super::role_owner::is_own_role;
 use crate::aws::{AccessEntry, NewRole};
 use crate::ownership::has_ownership_tags;
 use crate::plan::{Drift, Event, IamStep, JoinStep, Outcome, Phase, PlanBuilder, Reason, Recheck};
+use crate::provisioner::made_again::{detached, made_again, was_ready};
 use crate::provisioner::role_region::{RegionClaim, admits_profiles, region_claim};
 use crate::provisioner::role_users::KeptEntry;
 
@@ -27,12 +28,20 @@ pub(crate) fn repair(input: &PlanInput, builder: &mut FargatePlanBuilder) {
     let name = &r.names.role;
     match &input.observed.role {
         None => {
+            if was_ready(input.status) {
+                let consequence = "; its pods could not get new credentials until then";
+                builder.plan.events.push(made_again(&format!("the role {name}"), "DeleteRole", consequence));
+            }
             let role = NewRole { name: name.clone(), trust_policy: r.trust_policy.clone(), tags: r.iam_tags() };
             builder
                 .plan
                 .push_with_reasons(IamStep::CreateRole(role), vec![Drift::new("podExecutionRoleArn", "", &r.role_arn)]);
         }
-        Some(role) if has_ownership_tags(&role.tags, &r.ownership_tags) => {}
+        Some(role) if has_ownership_tags(&role.tags, &r.ownership_tags) => {
+            if was_ready(input.status) {
+                builder.plan.events.push(detached(&r.managed_policy, name));
+            }
+        }
         Some(_) if builder.adopts_role => {}
         Some(_) => {
             let message = format!(

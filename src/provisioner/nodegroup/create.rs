@@ -6,6 +6,7 @@ use crate::api::spec_error::join_messages;
 use crate::aws::nodegroup::{NewNodegroup, NodegroupName, NodegroupSizes};
 use crate::plan::NodegroupStep;
 use crate::plan::{Drift, Outcome, Phase, PlanBuilder, PlannedStep, Reason, waiting};
+use crate::provisioner::made_again::made_again;
 
 /// Plans a node group that matches the spec. `replacement` holds the desired size and the reasons if it replaces another.
 /// `None` if something prevents the creation; the outcome says what.
@@ -40,8 +41,23 @@ pub(crate) fn nodegroup(
         repair: desired.node_repair,
         tags,
     };
+    if phase == Phase::Creating {
+        builder.events.extend(
+            deleted_nodegroup(input)
+                .map(|name| made_again(&format!("the node group {name}"), "DeleteNodegroup", " with new nodes")),
+        );
+    }
     builder.set_outcome_once(waiting(phase, format!("EKS is creating the node group {}", r.name.nodegroup)));
     Some(PlannedStep::new(NodegroupStep::CreateNodegroup(nodegroup), reasons))
+}
+
+/// The node group of this cluster that was observed before and is gone: its ARN is recorded with its observation. The
+/// controller deletes none without another in its place.
+fn deleted_nodegroup(input: &PlanInput) -> Option<String> {
+    let arns = input.status.managed.as_ref().map(|managed| managed.nodegroup_arns.as_slice()).unwrap_or_default();
+    let of_cluster = format!(":nodegroup/{}/", input.resolved.desired.cluster);
+    let names = arns.iter().filter_map(|arn| arn.split_once(&of_cluster)?.1.split('/').next());
+    names.last().filter(|_| input.observed.nodegroups.is_empty()).map(str::to_owned)
 }
 
 /// The outcome that prevents the creation of a node group.

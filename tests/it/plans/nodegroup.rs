@@ -1050,3 +1050,20 @@ fn values_that_eks_always_refuses_are_rejected() {
         Vec::<String>::new()
     );
 }
+
+/// A creation alone reads as if the node group had never been there.
+#[test]
+fn node_group_that_somebody_deleted_is_told() {
+    let told = |scenario: &Scenario| -> Vec<String> {
+        let plan = scenario.plan();
+        let events = plan.events.iter().filter(|event| event.reason == "ResourceMadeAgain");
+        events.map(|event| event.message.clone()).collect()
+    };
+    let deleted = Scenario::converged("{}", "{}").with(|s| s.state.nodegroups.clear());
+    let events = told(&deleted);
+    assert!(events.len() == 1 && events[0].starts_with("the node group "), "{events:?}");
+    assert!(events[0].contains("with new nodes") && events[0].contains("DeleteNodegroup"), "{events:?}");
+    assert_eq!(told(&deleted.with_records()), [""; 0], "once");
+    assert_eq!(told(&Scenario::new(vec![], "{}")), [""; 0], "a new group");
+    assert_eq!(told(&Scenario::converged("{}", "{}")), [""; 0]);
+}

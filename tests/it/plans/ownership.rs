@@ -265,6 +265,92 @@ fn resource_that_somebody_deleted_is_told() {
     assert_eq!(told(&new), [""; 0], "a new group");
 }
 
+fn deletions_told(plan: &Plan) -> Vec<String> {
+    let events = plan.events.iter().filter(|event| event.reason == "ResourceMadeAgain");
+    events.map(|event| event.message.clone()).collect()
+}
+
+/// Without the event, a person reads that a new role was created, and looks for the cause in the controller.
+#[test]
+fn role_that_somebody_deleted_is_told_apart_from_a_new_one() {
+    let without_profile = |s: &mut Scenario| {
+        s.state.role = s.state.instance_profile.take().and_then(|profile| profile.role);
+        s.state.role.as_mut().expect("a role").tags.clone_from(&s.resolved.ownership_tags);
+    };
+    let without_both = |s: &mut Scenario| {
+        s.state.instance_profile = None;
+        s.state.attached_policies.clear();
+    };
+    let profile = deletions_told(&converged().with(without_profile).plan());
+    let words = ["the instance profile demo-team-web was deleted, and not by this controller", "DeleteInstanceProfile"];
+    assert!(profile.len() == 1 && words.iter().all(|word| profile[0].contains(word)), "{profile:?}");
+    assert!(profile[0].contains("instancemgr.keikoproj.io/rotate-at"), "the nodes need another profile: {profile:?}");
+    let both = deletions_told(&converged().with(without_both).plan());
+    assert!(both.len() == 2 && both[0].contains("the role demo-team-web was deleted"), "{both:?}");
+    // Another role was used before: nothing of the new one was there.
+    let switched = converged().with(without_both).with(|s| {
+        let version = s.state.versions.get_mut(&1).expect("a version");
+        version.data.as_mut().expect("its content").profile_arn = "arn:aws:iam::1:instance-profile/given".into();
+        s.status.nodes_instance_role_arn = Some("arn:aws:iam::1:role/given".into());
+    });
+    assert_eq!(deletions_told(&switched.plan()), [""; 0]);
+
+    // Nothing is left but the record.
+    let waiting_for = |scenario: &Scenario| match scenario.plan().outcome {
+        Outcome::Progressing { message, .. } => message,
+        other => panic!("{other:?}"),
+    };
+    let gone = converged().with(|s| {
+        let new = new_group(s.resolved.clone());
+        (s.state, s.lock) = (new.state, None);
+        s.status.nodes = Some(Default::default());
+        s.status.nodes_instance_role_arn = Some(s.resolved.role_arn.clone());
+    });
+    assert!(waiting_for(&gone).starts_with("the instance profile demo-team-web was deleted"), "{}", waiting_for(&gone));
+    let new = new_group(resolved("{}", &[]));
+    assert_eq!(waiting_for(&new), "waiting for the new instance profile to propagate in IAM");
+    assert_eq!(deletions_told(&new.plan()), [""; 0]);
+}
+
+/// What a group sets on its resources is told as well, but only if it was there: it is recorded before it is set.
+#[test]
+fn attribute_that_somebody_removed_is_told_if_it_was_there() {
+    use instance_manager::auth::access_entries::{AccessEntryState, JoinMethod};
+    use instance_manager::auth::aws_auth::AuthEntryState;
+    let ready = |s: &mut Scenario| {
+        s.status.conditions =
+            serde_json::from_value(json!([{ "type": "Ready", "status": "True" }])).expect("conditions");
+    };
+    let hook = "eks: {configuration: {lifecycleHooks: [{name: drain, lifecycle: launch}]}}";
+    let pool = "eks: {warmPool: {minSize: 1, maxSize: 4}}";
+    type Change = fn(&mut Scenario);
+    let removals: [(&str, Change, &str); 5] = [
+        (hook, |s| s.state.lifecycle_hooks = Some(vec![]), "DeleteLifecycleHook"),
+        (pool, |s| s.status.managed.as_mut().expect("a record").warm_pool = true, "DeleteWarmPool"),
+        ("{}", |s| _ = s.state.attached_policies.pop(), "DetachRolePolicy"),
+        ("{}", |s| s.state.join.auth_entry = AuthEntryState::Absent, "kube-system/aws-auth"),
+        (
+            "{}",
+            |s| {
+                s.resolved.join_method = JoinMethod::Both;
+                s.state.join.access_entry = AccessEntryState::Absent;
+                s.status.managed.as_mut().expect("a record").access_entries = vec![s.resolved.role_arn.clone()];
+            },
+            "DeleteAccessEntry",
+        ),
+    ];
+    for (extra, remove, call) in removals {
+        let removed = attributes::converged_after(extra).with(remove);
+        assert_eq!(deletions_told(&removed.plan()), [""; 0], "{call}: it may never have been there");
+        let told = deletions_told(&removed.with(ready).plan());
+        assert!(
+            told.len() == 1 && told[0].contains(call) && told[0].contains("not by this controller"),
+            "{call}: {told:?}"
+        );
+        assert_eq!(deletions_told(&converged().with(ready).with_spec(extra).plan()), [""; 0], "{call}: newly wanted");
+    }
+}
+
 /// An answer of AWS may be older than the scaling group. A controller that then forgot what it had set would leave it there
 /// for ever.
 #[test]

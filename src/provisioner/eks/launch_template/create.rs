@@ -7,8 +7,8 @@ use crate::ownership::has_foreign_tags;
 use crate::plan::{Drift, EksStep, Event, Outcome, Pin, PlanBuilder, PlannedStep, Reason};
 use crate::provisioner::eks::input::PlanInput;
 use crate::provisioner::eks::resolve::ResolvedGroup;
-use crate::provisioner::eks::scaling_group::create::made_again;
 use crate::provisioner::eks::user_data::OsFamily;
+use crate::provisioner::made_again::made_again;
 use crate::util::counted::counted;
 use crate::util::digest::client_token;
 

@@ -2,16 +2,9 @@
 
 use super::mixed_instances;
 use crate::aws::{NewScalingGroup, TemplatePin};
-use crate::plan::{EksStep, Event, Phase, Pin, PlanBuilder, waiting};
+use crate::plan::{EksStep, Phase, Pin, PlanBuilder, waiting};
 use crate::provisioner::eks::input::PlanInput;
-
-/// The event about a resource that was deleted outside of the controller; `call` is the API call that deletes it.
-pub(crate) fn made_again(what: &str, call: &str, consequence: &str) -> Event {
-    let message = format!(
-        "{what} was deleted, and not by this controller, which creates it again{consequence}; CloudTrail names who called {call}"
-    );
-    Event::warning("ResourceMadeAgain", message)
-}
+use crate::provisioner::made_again::made_again;
 
 /// Adds the steps that create the scaling group, pinned to a launch template version.
 pub(crate) fn create_scaling_group(input: &PlanInput, pin: Pin, builder: &mut PlanBuilder) {

@@ -10,6 +10,7 @@ use crate::aws::{InstanceState, LifecycleHook, ScalingGroup};
 use crate::plan::{Drift, EksStep, Outcome, Phase, PlanBuilder, waiting};
 use crate::provisioner::eks::input::PlanInput;
 use crate::provisioner::eks::launch_template::drift::{drops_fields, hook_drift};
+use crate::provisioner::made_again::{made_again, was_ready};
 
 /// Sets hooks that differ, and deletes those that only the controller had set. AWS allows 50 hooks, so room for new ones
 /// is made first.
@@ -28,6 +29,10 @@ pub(crate) fn plan_hooks(
     }
     for hook in &input.resolved.desired.lifecycle_hooks {
         let found = present.iter().find(|h| h.name == hook.name);
+        if found.is_none() && managed.hooks.contains(&hook.name) && was_ready(input.status) {
+            let what = format!("the lifecycle hook {}", hook.name);
+            builder.events.push(made_again(&what, "DeleteLifecycleHook", ""));
+        }
         let reasons = match found {
             None => vec![Drift::new(format!("lifecycleHooks[{}]", hook.name), "", "present")],
             Some(found) => hook_drift(found, hook),

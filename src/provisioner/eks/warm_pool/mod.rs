@@ -15,6 +15,7 @@ use crate::api::{InstanceGroupStatus, ManagedAttributes};
 use crate::aws::{ScalingGroup, WarmInstance, WarmPhase, WarmPool, WarmSizes};
 use crate::plan::EksStep;
 use crate::plan::{Drift, Outcome, Phase, PlanBuilder, PlannedStep, Reason, Recheck, Step, waiting};
+use crate::provisioner::made_again::{made_again, was_ready};
 use crate::rotation::rolling_update::report::rotation_halted;
 use crate::util::duration;
 
@@ -71,6 +72,10 @@ pub(crate) fn plan_pool(
             builder.set_outcome_once(weights_exclude_pool(group));
         }
         (Some(desired), found) => {
+            if found.is_none() && managed.warm_pool && was_ready(input.status) {
+                let what = format!("the warm pool of {}", group.name);
+                builder.events.push(made_again(&what, "DeleteWarmPool", " with new instances"));
+            }
             let reasons = pool_drift(found.as_ref(), desired);
             if !reasons.is_empty() {
                 builder.push_with_reasons(put_step(group, found.as_ref(), desired), reasons);

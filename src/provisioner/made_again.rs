@@ -1,0 +1,65 @@
+//! Events about resources that were deleted outside of the controller, which creates them again. A creation alone reads as
+//! if the resource had never been there, and nobody would look for who deleted it.
+
+use crate::api::InstanceGroupStatus;
+use crate::api::names::condition;
+use crate::auth::access_entries::{AccessEntryState, JoinPlan, JoinPlanner};
+use crate::auth::aws_auth::AuthEntryState;
+use crate::plan::{Event, JoinStep, Step};
+
+const REASON: &str = "ResourceMadeAgain";
+
+/// The event about a resource that was deleted; `call` is the API call that deletes it.
+pub(crate) fn made_again(what: &str, call: &str, consequence: &str) -> Event {
+    let message = format!(
+        "{what} was deleted, and not by this controller, which creates it again{consequence}; CloudTrail names who called {call}"
+    );
+    Event::warning(REASON, message)
+}
+
+/// The event about a resource whose deletion AWS has not finished.
+pub(crate) fn being_deleted(what: &str, call: &str) -> Event {
+    let message = format!(
+        "{what} is being deleted, and not by this controller, which creates it again once it is gone; CloudTrail names who called {call}"
+    );
+    Event::warning(REASON, message)
+}
+
+/// The event about a policy that was detached from the group's role.
+pub(crate) fn detached(policy: &str, role: &str) -> Event {
+    let message = format!(
+        "the policy {policy} was detached from the role {role}, and not by this controller, which attaches it again; CloudTrail names who called DetachRolePolicy"
+    );
+    Event::warning(REASON, message)
+}
+
+/// Whether the last pass left everything as desired. What the status records was there then: it is recorded before it is
+/// created, so the record alone does not prove that.
+pub(crate) fn was_ready(status: &InstanceGroupStatus) -> bool {
+    status.conditions.iter().any(|condition| condition.r#type == condition::READY && condition.is_true())
+}
+
+/// The events about entries of the role that the controller had made. An entry of a shared role may have been removed with
+/// another group.
+pub(crate) fn entries(planner: &JoinPlanner, joined: &JoinPlan, status: &InstanceGroupStatus) -> Vec<Event> {
+    let observed = planner.observed;
+    let Some(managed) = status.managed.as_ref().filter(|_| was_ready(status) && !observed.is_shared) else {
+        return Vec::new();
+    };
+    let role = &planner.auth_entry.role_arn;
+    let puts = |is_put: fn(&Step) -> bool| joined.steps.iter().any(|planned| is_put(&planned.step));
+    let had_auth_entry = managed.auth_entries.contains(role) && observed.auth_entry == AuthEntryState::Absent;
+    let had_access_entry = managed.access_entries.contains(role) && observed.access_entry == AccessEntryState::Absent;
+    let mut events = Vec::new();
+    if had_auth_entry && puts(|step| matches!(step, Step::Join(JoinStep::PutAwsAuthEntry(_)))) {
+        let message = format!(
+            "the entry of {role} in aws-auth was deleted, and not by this controller, which adds it again; nodes could not join until then; the audit log of the API server names who changed the ConfigMap kube-system/aws-auth"
+        );
+        events.push(Event::warning(REASON, message));
+    }
+    if had_access_entry && puts(|step| matches!(step, Step::Join(JoinStep::PutAccessEntry(_)))) {
+        let what = format!("the access entry of {role}");
+        events.push(made_again(&what, "DeleteAccessEntry", "; nodes could not join until then"));
+    }
+    events
+}
