@@ -77,7 +77,7 @@ fn attacks() -> Vec<(&'static str, Value)> {
 }
 
 /// Fields that name no resource, or only what belongs to a resource of the group itself.
-const NAME_NO_OTHER_RESOURCE: [&str; 60] = [
+const NAME_NO_OTHER_RESOURCE: [&str; 61] = [
     "boundariesRevision",
     "conditions",
     "configMD5",
@@ -113,6 +113,7 @@ const NAME_NO_OTHER_RESOURCE: [&str; 60] = [
     "rollout.failure",
     "rollout.previous",
     "rollout.refused",
+    "rollout.refusedHash",
     "rollout.revision",
     "rollout.settled",
     "rollout.since",

@@ -8,8 +8,9 @@ use std::time::Duration;
 use futures::future::try_join_all;
 
 use super::observe::{ObserveError, ObserveResult, Observer};
-use crate::aws::{Aws, AwsResult, TemplatePin, TemplateVersion};
+use crate::aws::{Aws, AwsResult, TemplateVersion};
 use crate::plan::Event;
+use crate::provisioner::eks::launch_template::fingerprint::Fingerprint;
 
 /// A join entry that the controller created and leaves to another user of its role.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,22 +75,31 @@ pub(crate) async fn node_user(
 }
 
 /// The versions of launch templates that something launches by: default and latest ones, and those that scaling groups pin
-/// by number.
+/// by number. A version that the controller made counts only if a scaling group refers to it: each InstanceGroup pins a
+/// number, and its template's default version stays the first one.
 async fn launchable_versions(aws: &Aws, own_template: Option<&str>) -> AwsResult<Vec<TemplateVersion>> {
     let mut versions = aws.ec2.default_versions().await?;
     versions.extend(aws.ec2.latest_versions().await?);
-    let is_known = |pin: &TemplatePin, number: i64| {
-        Some(pin.id.as_str()) == own_template || versions.iter().any(|v| v.template_id == pin.id && v.number == number)
-    };
     let mut pinned = BTreeMap::<String, BTreeSet<i64>>::new();
+    let mut floating = BTreeSet::new();
     for pin in aws.autoscaling.all_groups().await?.into_iter().filter_map(|group| group.template) {
-        if let Some(number) = pin.version.parse().ok().filter(|number| !is_known(&pin, *number)) {
-            pinned.entry(pin.id).or_default().insert(number);
+        match pin.version_number() {
+            Some(number) => _ = pinned.entry(pin.id).or_default().insert(number),
+            None => _ = floating.insert(pin.id),
         }
     }
-    for (template, numbers) in pinned {
-        let numbers: Vec<_> = numbers.into_iter().collect();
-        versions.extend(aws.ec2.describe_versions(&template, &numbers).await?);
+    versions.retain(|version| {
+        let is_pinned = || pinned.get(&version.template_id).is_some_and(|numbers| numbers.contains(&version.number));
+        Fingerprint::parse(version.description.as_deref()).is_none()
+            || floating.contains(&version.template_id)
+            || is_pinned()
+    });
+    for (template, mut numbers) in pinned {
+        numbers.retain(|number| !versions.iter().any(|v| v.template_id == template && v.number == *number));
+        if !numbers.is_empty() && Some(template.as_str()) != own_template {
+            let numbers: Vec<_> = numbers.into_iter().collect();
+            versions.extend(aws.ec2.describe_versions(&template, &numbers).await?);
+        }
     }
     versions.retain(|version| Some(version.template_id.as_str()) != own_template);
     Ok(versions)
@@ -114,7 +124,7 @@ mod tests {
     use crate::aws::inventory::fake_aws::FakeAws;
 
     use crate::aws::samples::scaling_group;
-    use crate::aws::{InstanceProfile, LaunchConfiguration, Role, ScalingGroup, Tag, TemplateData};
+    use crate::aws::{InstanceProfile, LaunchConfiguration, Role, ScalingGroup, Tag, TemplateData, TemplatePin};
 
     use crate::provisioner::observe::fake::FakeCluster;
 
@@ -199,5 +209,27 @@ mod tests {
             d.profiles.get_mut("nodes").expect("a profile").tags.push(tag);
         });
         assert_eq!(user_of(&karpenter, GIVEN).await.as_deref(), Some("Karpenter's EC2NodeClass default"));
+    }
+
+    /// The default version of a group's template stays the first one. The group may have changed its role since.
+    #[tokio::test]
+    async fn version_of_an_instance_group_counts_while_a_scaling_group_refers_to_it() {
+        let ours = |number, profile| {
+            let description = Some(format!("instance-manager sha256:{}", "0".repeat(64)));
+            TemplateVersion { description, ..numbered(number, profile) }
+        };
+        for (pin, user) in [
+            (Some("2"), None),
+            (None, None),
+            (Some("1"), Some("the launch template lt-1")),
+            (Some("$Default"), Some("the launch template lt-1")),
+        ] {
+            let aws = given_role();
+            aws.update(|d| {
+                d.versions = vec![ours(1, "nodes"), ours(2, "other")];
+                d.groups.extend(pin.map(|pin| ("nodes".to_owned(), group_pinned_to(pin))));
+            });
+            assert_eq!(user_of(&aws, GIVEN).await.as_deref(), user, "{pin:?}");
+        }
     }
 }

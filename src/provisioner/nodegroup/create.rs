@@ -56,8 +56,8 @@ pub(crate) fn nodegroup(
 fn deleted_nodegroup(input: &PlanInput) -> Option<String> {
     let arns = input.status.managed.as_ref().map(|managed| managed.nodegroup_arns.as_slice()).unwrap_or_default();
     let of_cluster = format!(":nodegroup/{}/", input.resolved.desired.cluster);
-    let names = arns.iter().filter_map(|arn| arn.split_once(&of_cluster)?.1.split('/').next());
-    names.last().filter(|_| input.observed.nodegroups.is_empty()).map(str::to_owned)
+    let mut names = arns.iter().filter_map(|arn| arn.split_once(&of_cluster)?.1.split('/').next());
+    names.next_back().filter(|_| input.observed.nodegroups.is_empty()).map(str::to_owned)
 }
 
 /// The outcome that prevents the creation of a node group.

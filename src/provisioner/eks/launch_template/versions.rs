@@ -11,8 +11,8 @@ use crate::provisioner::eks::input::PlanInput;
 use crate::provisioner::eks::observed;
 use crate::provisioner::eks::rotation::outdated;
 use crate::provisioner::eks::rotation::outdated::PinState;
-use crate::provisioner::eks::scaling_group::create::made_again;
 use crate::provisioner::eks::{adopt, launch_configuration, warm_pool};
+use crate::provisioner::made_again::made_again;
 
 /// Maximum number of versions in one DeleteLaunchTemplateVersions (EC2 API reference).
 const MAX_DELETED_VERSIONS: usize = 200;
