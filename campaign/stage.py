@@ -256,7 +256,7 @@ class Stage:
         self.bad.add(name) if bad else self.bad.discard(name)
         self.note("apply", group=name, to=group, bad=bad)
         # An object that is being deleted takes changes, and is gone with them. People wait, as `kubectl delete` does.
-        self.wait_until(lambda: not self._is_being_deleted(name), self.settings["patience"])
+        self.wait_until(lambda: not self.is_being_deleted(name), self.settings["patience"])
         if not bad:
             self._workload(name, group)
         try:
@@ -265,7 +265,8 @@ class Stage:
             assert bad, refused
             self.note("refused", group=name, message=str(refused))
 
-    def _is_being_deleted(self, name):
+    def is_being_deleted(self, name):
+        """Whether a group is there and has a deletion timestamp."""
         return "deletionTimestamp" in (self.cloud.get(self.path(name)) or {"metadata": {}})["metadata"]
 
     def _workload(self, name, group):

@@ -178,7 +178,7 @@ def launch_template_made_again_by_hand(stage, group):
 
     After its deletion it would be the person's.
     """
-    if "deletionTimestamp" in (stage.cloud.get(stage.path(group)) or {"metadata": {"deletionTimestamp": ""}})["metadata"]:
+    if stage.is_being_deleted(group):
         return
     person = Person(stage, group)
     for name, _ in person.each("templates"):

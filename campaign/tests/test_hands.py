@@ -49,6 +49,10 @@ class FakeStage:
         if what == "refused":
             self.refused.append(more)
 
+    def is_being_deleted(self, group):
+        """No group is, without Kubernetes."""
+        return False
+
     def wait(self, seconds):
         """Not here."""
 
