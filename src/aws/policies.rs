@@ -50,7 +50,9 @@ fn strings(value: &Value) -> Vec<String> {
 
 fn simulation(statement: &Value) -> PolicySimulation {
     let resource = strings(&statement["Resource"]).into_iter().next().filter(|resource| resource != "*");
+    // A negated condition names what the request must not have.
     let conditions = statement["Condition"].as_object().into_iter().flatten();
+    let conditions = conditions.filter(|(operator, _)| !operator.contains("Not"));
     let context = conditions.flat_map(|(_, keys)| keys.as_object().cloned().unwrap_or_default());
     PolicySimulation {
         actions: strings(&statement["Action"]),
@@ -79,5 +81,7 @@ mod tests {
             "arn:aws-cn:iam::42:instance-profile/blue-preflight"
         );
         assert_eq!(ask("s3:GetObject"), None);
+        let untagging = ask("ec2:DeleteTags").expect("the policies allow it");
+        assert!(untagging.context.iter().all(|(key, _)| key != "aws:TagKeys"), "the policy forbids these keys");
     }
 }
