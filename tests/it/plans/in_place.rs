@@ -424,3 +424,17 @@ fn recorded_tags_that_prove_ownership_are_not_removed() {
     let removed: Vec<_> = tagged(&forged.plan()).into_iter().flat_map(|(_, removed)| removed).collect();
     assert_eq!(removed, Vec::<String>::new());
 }
+
+/// An answer of AWS may be older than the scaling group. The instances would keep the old tags for ever.
+#[test]
+fn tags_of_instances_stay_recorded_while_the_scaling_group_is_not_seen() {
+    let settled = after(after(converged_with(with_tags(TAGS, "{key: cost, value: a}"))));
+    let before = settled.status.managed.as_ref().expect("a record").instance_tags.clone();
+    let changed = settled.with(|s| s.resolved = with_tags(TAGS, "{key: cost, value: b}")).with(remove_scaling_group);
+    let patches = changed.plan().steps.into_iter().filter_map(|planned| match planned.step {
+        Step::Object(ObjectStep::UpdateStatus { status }) => status["managed"].get("instanceTags").cloned(),
+        _ => None,
+    });
+    let patches: Vec<_> = patches.collect();
+    assert!(patches.iter().all(|tags| *tags == serde_json::json!(before)), "{patches:?}");
+}

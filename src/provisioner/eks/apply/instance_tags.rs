@@ -1,7 +1,7 @@
 //! Changes the tags of the instances of a scaling group.
 
 use crate::apply::{ApplyRun, StepError, StepOutcome, StepResult};
-use crate::aws::{AwsErrorKind, InstanceState, Tag};
+use crate::aws::{AwsError, AwsErrorKind, InstanceState, Tag};
 
 /// Sets and removes tags on the instances that the scaling group and its warm pool have now. A tag whose value somebody
 /// changed is not removed.
@@ -12,7 +12,12 @@ pub(super) async fn change(run: &mut ApplyRun<'_>, group: &str, set: &[Tag], rem
     let inventory = run.ctx.inventory;
     inventory.invalidate_group(group);
     let found = inventory.group(group, std::time::Duration::ZERO).await.map_err(StepError::Aws)?;
-    let Some(found) = found else { return Ok(StepOutcome::Unchanged) };
+    // The next step records the tags as set, so it must not follow.
+    let Some(found) = found else {
+        let message = format!("the scaling group {group} is not shown; its instances are tagged once it is");
+        let error = AwsError::from_response("AutoScaling", "DescribeAutoScalingGroups", "NotFound", &message, 404);
+        return Err(StepError::Aws(error));
+    };
     let of_group = found.instances.iter().filter(|instance| instance.state != InstanceState::Terminating);
     let mut ids: Vec<_> = of_group.map(|instance| instance.id.clone()).collect();
     if found.warm_pool.is_some() {

@@ -28,10 +28,11 @@ pub(crate) fn recorded(input: &PlanInput, old: &ManagedAttributes) -> Option<BTr
         return None;
     }
     let desired = desired(input.resolved);
-    let Some(group) = &input.observed.scaling_group else { return Some(desired) };
+    // An answer of AWS may be older than the scaling group: what its instances have stays recorded.
     if old.instance_tags.is_some() {
         return old.instance_tags.clone();
     }
+    let Some(group) = &input.observed.scaling_group else { return Some(desired) };
     let is_left =
         |tag: &&Tag| old.tags.contains(&tag.key) && !tag_map(&input.resolved.tags).contains_key(tag.key.as_str());
     let left = group.tags.iter().filter(is_left);
