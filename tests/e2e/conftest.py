@@ -17,21 +17,29 @@ from e2e.cloud_pool import CloudPool
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "private: starts clouds and controllers of its own")
-    config.addinivalue_line("markers", "long: takes more than a minute, most of it spent waiting")
+    config.addinivalue_line("markers", "long: takes most of a minute or more, most of it spent waiting")
+    config.addinivalue_line("markers", "together: one worker takes all cases of the test, whose fixtures take long")
 
 
+@pytest.hookimpl(trylast=True)  # after `-m` has deselected tests
 def pytest_collection_modifyitems(items):
     """Deals the long tests to the beginnings of the workers' shares. One that began last would run alone.
 
     `--dist worksteal` gives each worker an equal share of neighbors (xdist/scheduler/worksteal.py, check_schedule).
     """
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 1))
-    long = [item for item in items if item.get_closest_marker("long")]
-    rest = iter([item for item in items if not item.get_closest_marker("long")])
+    long = {}
+    for item in items:
+        if item.get_closest_marker("long"):
+            unit = item.nodeid.partition("[")[0] if item.get_closest_marker("together") else item.nodeid
+            long.setdefault(unit, []).append(item)
+    begun = [item for unit in long.values() for item in unit]
+    rest = iter([item for item in items if item not in begun])
+    units = sorted(long.values(), key=len, reverse=True)
     dealt = []
     for worker in range(workers):
         share = (len(items) - len(dealt)) // (workers - worker)
-        mine = long[worker::workers]
+        mine = [item for unit in units[worker::workers] for item in unit]
         dealt += mine + list(itertools.islice(rest, max(0, share - len(mine))))
     items[:] = dealt + list(rest)
 

@@ -107,6 +107,7 @@ def test_the_status_names_the_active_boundaries(tenant):
     assert group.status()["boundariesRevision"] and group.has_condition("BoundariesApplied", reason="Applied")
 
 
+@pytest.mark.long
 @pytest.mark.private
 def test_a_revision_that_rejects_groups_is_told_once_although_the_controller_restarts(own_cloud, start_controller, make_tenant):
     """An admin who sees nothing on the ConfigMap believes that the edit was fine; one who sees it with each restart looks away."""

@@ -224,6 +224,8 @@ def masked(stage, tenant, value):
     return logs.ordered(json.loads(text))
 
 
+@pytest.mark.long
+@pytest.mark.together
 @pytest.mark.parametrize("answer", ["delivered", "lost"])
 @pytest.mark.parametrize("name", POINTS)
 def test_a_crash_leaves_no_trace(stage, reference, name, answer):
@@ -233,6 +235,8 @@ def test_a_crash_leaves_no_trace(stage, reference, name, answer):
     assert differences(reference["end"], result["end"]) == []
 
 
+@pytest.mark.long
+@pytest.mark.together
 @pytest.mark.parametrize("answer", ["delivered", "lost"])
 @pytest.mark.parametrize("name", SURGE_POINTS)
 def test_a_crash_leaves_no_instance_in_standby(stage, surge_reference, name, answer):

@@ -311,6 +311,7 @@ def tenant_without_boundaries(cloud, controller):
     return Tenant(cloud, controller, annotations=EXCLUDED)
 
 
+@pytest.mark.long
 @pytest.mark.private
 def test_a_failed_profile_is_reported_and_created_again(own_cloud, start_controller):
     """EKS fails for a while: the reason must be seen, and nothing be left to do by hand."""
@@ -433,6 +434,7 @@ def test_a_changed_trust_policy_of_the_own_role_is_reported_after_some_minutes(o
     group.wait_ready()
 
 
+@pytest.mark.long
 @pytest.mark.private
 def test_settled_groups_cost_one_list_call_per_cluster(own_cloud, start_controller):
     """Profiles hardly change: looking at each of them again and again would cost more than they do."""

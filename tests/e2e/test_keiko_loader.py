@@ -53,6 +53,7 @@ def without_user_data(data):
     return {key: value for key, value in data.items() if not key.startswith("UserData")}
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not keiko_loader.recordings(), reason="there are no recordings")
 def test_recorded_groups_are_loaded_with_ready_nodes(bare):
     """A takeover is only tested where there is something to take over, down to nodes that joined by themselves."""
@@ -61,6 +62,7 @@ def test_recorded_groups_are_loaded_with_ready_nodes(bare):
         assert_as_recorded(group)
 
 
+@pytest.mark.long
 def test_constructed_groups_are_loaded_with_ready_nodes(bare, unique):
     """The same where there are no recordings."""
     for group in keiko_loader.load_all(bare, keiko_groups.all_states(keiko_loader.Site.of(bare, unique))).values():

@@ -22,6 +22,7 @@ def made(cloud, after, accepted):
     return [call["params"]["AutoScalingGroupName"] for call in calls if (call["status"] < 300) == accepted]
 
 
+@pytest.mark.long
 @pytest.mark.private
 def test_groups_that_lack_a_permission_try_once_a_period_and_go_on_together(own_cloud, start_controller, make_tenant):
     """A group that tried without a pause would use up AWS's rate for all; one that waits for long misses the restored right."""

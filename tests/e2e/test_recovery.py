@@ -52,6 +52,7 @@ def wait_reconciled_again(group, controller):
     eventually(lambda: total() >= before + 2, WAIT, f"another look at {group.key}")
 
 
+@pytest.mark.long
 def test_the_last_known_good_boundaries_stay_active(own_cloud, start_controller):
     """Without this, a slip in the ConfigMap would free every tenant, or rotate every node, or stop all work."""
     cloud = own_cloud()
@@ -125,6 +126,7 @@ def test_a_cluster_without_a_config_map_runs_without_boundaries(own_cloud, start
     assert group.condition("BoundariesApplied")["reason"] == "NoBoundaries" and not group.status().get("configMD5")
 
 
+@pytest.mark.long
 def test_without_permission_to_evict_nothing_is_terminated(own_cloud, start_controller):
     """Without this, a forgotten line in a Role would take nodes away under running pods."""
     cloud = own_cloud()
@@ -174,6 +176,7 @@ def test_an_action_that_aws_denies_blocks_only_the_groups_that_need_it(own_cloud
     first.wait_ready(nodes=1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("action", "reason", "retries"), [("throttle", "AWSThrottled", "12"), ("error5xx", "AWSUnavailable", "1"), ("deny", None, "1")])
 def test_failed_reads_are_not_taken_for_absence(own_cloud, start_controller, action, reason, retries):
     """Without this, everything would be made a second time, or a finalizer would go while instances still run.

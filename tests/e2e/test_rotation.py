@@ -98,6 +98,7 @@ def test_rotate_at_replaces_every_node_without_any_other_change(tenant):
     assert group.wait_event("NodeDraining", "rotate-at")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("obstacle", ["Launch", "Terminate", "refresh"])
 def test_nothing_is_cordoned_while_scaling_processes_are_suspended(tenant, obstacle):
     """Without this, a terminated node would never come back, or two parties would replace nodes at once."""

@@ -48,6 +48,7 @@ def test_a_drain_past_its_timeout_deletes_pods_when_drain_force_is_set(tenant):
     assert group.wait_event("PodDeleted", pod["metadata"]["name"])
 
 
+@pytest.mark.long
 def test_a_drain_past_its_timeout_uncordons_the_node_without_drain_force(tenant):
     """Without this, a node that cannot be drained would stay cordoned and empty."""
     new_image = rotation.images(tenant.cloud)[1]
@@ -87,6 +88,7 @@ def test_a_spec_that_becomes_invalid_leaves_no_node_cordoned_or_in_standby(tenan
     assert aside.undrained() == {} and aside.has_condition("Stalled", reason="InvalidSpec")
 
 
+@pytest.mark.long
 def test_a_node_that_someone_else_uncordons_is_given_back(tenant):
     """Without this, its pods would be evicted and scheduled back in a circle, and it would be terminated under new ones."""
     new_image = rotation.images(tenant.cloud)[1]

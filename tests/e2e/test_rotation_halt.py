@@ -11,6 +11,7 @@ TWO_POLLS = 7
 """Seconds in which the controller looks at a group at least twice: enough for it to do what it must not."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", ["never_joins", "not_ready", "dies"])
 def test_a_broken_image_halts_the_rotation_and_a_fixed_one_resumes_it(tenant, way):
     """Without this, a broken image would take down the whole group."""

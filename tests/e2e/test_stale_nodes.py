@@ -71,6 +71,7 @@ def test_a_node_that_the_watch_does_not_show_is_drained(frozen, removal):
     assert group.undrained() == {}
 
 
+@pytest.mark.long
 def test_an_instance_without_its_node_is_kept_while_pods_are_bound_to_it(frozen):
     """Without this, deleting a Node object by hand would let its running pods be killed."""
     tenant, _ = frozen
