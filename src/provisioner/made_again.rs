@@ -33,6 +33,14 @@ pub(crate) fn detached(policy: &str, role: &str) -> Event {
     Event::warning(REASON, message)
 }
 
+/// The event about a role that was taken out of the group's instance profile.
+pub(crate) fn removed_from_profile(role: &str, profile: &str) -> Event {
+    let message = format!(
+        "the role {role} was removed from the instance profile {profile}, and not by this controller, which adds it again; until then instances of the group get no credentials; CloudTrail names who called RemoveRoleFromInstanceProfile"
+    );
+    Event::warning(REASON, message)
+}
+
 /// Whether the last pass left everything as desired. What the status records was there then: it is recorded before it is
 /// created, so the record alone does not prove that.
 pub(crate) fn was_ready(status: &InstanceGroupStatus) -> bool {

@@ -10,7 +10,7 @@ use super::snapshot::PlanSnapshot;
 use crate::api::names::annotation;
 use crate::api::spec_error::{self, SpecError, join_messages};
 use crate::api::{GroupId, InstanceGroupSpec, InstanceGroupStatus};
-use crate::aws::InstanceState;
+use crate::aws::{InstanceState, NetworkObject};
 use crate::boundaries::{MergedAnnotations, Policy};
 use crate::index::spot::Recommendations;
 use crate::plan::{Allowance, Event, ObjectStep, Outcome, Plan, PlanBuilder, Reason, Refusal, Write, blocked_plan};
@@ -18,6 +18,7 @@ use crate::rotation::NodeInstance;
 use crate::rotation::crd::TemplateAuthor;
 use crate::settings::Settings;
 use crate::util::duration;
+use crate::util::similar::closest_match;
 
 /// A group to plan that is not being deleted.
 pub(crate) struct PlanRequest<'a> {
@@ -177,17 +178,42 @@ pub(crate) fn cluster_mismatch(settings: &Settings, path: &str, cluster: &str) -
     Some(SpecError::invalid(path, cluster, rule, "correct it, or remove it").with_reason(Reason::PolicyViolation))
 }
 
-/// The error for a subnet or security group that was not found while EKS does not tell the VPC of the cluster. An id, which
-/// begins with `prefix`, is looked up in all VPCs; a Name tag cannot be.
-pub(crate) fn vpc_unknown(path: &str, name: &str, prefix: &str) -> SpecError {
-    let problem = match name.starts_with(prefix) {
-        true => SpecError::invalid(path, name, "does not exist in this account and region", "correct it"),
-        false => {
-            let rule = "cannot be looked up by its Name tag, because EKS did not return the cluster's VPC";
-            SpecError::invalid(path, name, rule, "use an id, or check resourcesVpcConfig of the cluster")
-        }
-    };
-    problem.with_reason(Reason::NotFound)
+/// Where a subnet or a security group that a spec names was looked for.
+pub(crate) struct NetworkLookup<'a> {
+    /// The cluster's VPC; `None` if EKS did not tell it.
+    pub vpc: Option<&'a str>,
+    /// What the VPC has.
+    pub known: &'a [NetworkObject],
+    /// What the spec names by id and other VPCs have.
+    pub in_other_vpcs: &'a [NetworkObject],
+}
+
+impl NetworkLookup<'_> {
+    /// The error for a name that was not found. One that begins with `prefix` is an id, which is looked up in all VPCs; a
+    /// Name tag cannot be.
+    pub(crate) fn not_found(&self, path: &str, name: &str, prefix: &str) -> SpecError {
+        let other = self.in_other_vpcs.iter().find(|object| object.id == name && !object.vpc.is_empty());
+        let problem = match (self.vpc, other) {
+            (None, _) if name.starts_with(prefix) => {
+                SpecError::invalid(path, name, "does not exist in this account and region", "correct it")
+            }
+            (None, _) => {
+                let rule = "cannot be looked up by its Name tag, because EKS did not return the cluster's VPC";
+                SpecError::invalid(path, name, rule, "use an id, or check resourcesVpcConfig of the cluster")
+            }
+            (Some(vpc), Some(other)) => {
+                let rule = format!("is in {}, but the cluster's VPC is {vpc}", other.vpc);
+                SpecError::invalid(path, name, rule, format!("use one in {vpc}"))
+            }
+            (Some(_), None) => {
+                let names = self.known.iter().filter_map(|object| object.name.as_deref());
+                let near = closest_match(name, names).map(|near| format!("did you mean {near:?}?"));
+                let rule = "is neither an id nor a Name tag in the cluster's VPC";
+                SpecError::invalid(path, name, rule, near.as_deref().unwrap_or("correct it, or tag the resource"))
+            }
+        };
+        problem.with_reason(Reason::NotFound)
+    }
 }
 
 /// The deletion of a group whose status records no resources and whose spec is rejected. Resources with the names and

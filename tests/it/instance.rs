@@ -400,6 +400,18 @@ fn network_object_of_other_vpc_is_reported() {
     }
 }
 
+/// A tenant cannot list the subnets of the account, and finds a wrong letter nowhere else.
+#[test]
+fn misspelled_name_of_a_subnet_is_told_with_the_right_one() {
+    let group = parse_desired("{subnets: [private-us-west2-a], securityGroups: [web]}", &[]).expect("a group");
+    let named = |name: &str| NetworkObject { name: Some(name.into()), ..samples::network_object("subnet-1") };
+    let subnets = vec![named("public-us-east-1c"), named("private-us-west-2a")];
+    let environment = References { subnets, security_groups: vec![], ..test_references() };
+    let message = join_messages(&resolve(group, &environment, NameForm::Plain).unwrap_err());
+    assert!(message.contains("did you mean \"private-us-west-2a\"?"), "{message}");
+    assert!(message.contains("securityGroups `web`") && message.contains("or tag the resource"), "{message}");
+}
+
 /// EKS may answer without the VPC or the endpoint. That is unknown, and neither another VPC nor an empty endpoint.
 #[test]
 fn what_eks_does_not_tell_of_the_cluster_is_unknown() {

@@ -18,7 +18,7 @@ use crate::plan::Reason;
 use crate::provisioner::broken_fields::{BrokenFields, Part};
 use crate::provisioner::join::join_method;
 use crate::provisioner::name_form::NameForm;
-use crate::provisioner::request::vpc_unknown;
+use crate::provisioner::request::NetworkLookup;
 use crate::provisioner::role_region::iam_tags;
 use crate::util::digest::sha256_hex;
 
@@ -190,6 +190,8 @@ fn resolve_subnets(
     references: &References,
     cluster: &Cluster,
 ) -> Vec<String> {
+    let (known, in_other_vpcs) = (&references.subnets, &references.in_other_vpcs);
+    let lookup = NetworkLookup { vpc: cluster.vpc.as_deref(), known, in_other_vpcs };
     let mut ids = BTreeSet::new();
     for name in &desired.subnets {
         let named = |o: &&NetworkObject| match name.starts_with("subnet-") {
@@ -198,28 +200,11 @@ fn resolve_subnets(
         };
         let found: Vec<_> = references.subnets.iter().filter(named).collect();
         if found.is_empty() {
-            problems.push(subnet_not_found(name, references, cluster));
+            problems.push(lookup.not_found(&format!("{SPEC_PATH}.subnets"), name, "subnet-"));
         }
         ids.extend(found.into_iter().map(|o| o.id.clone()));
     }
     ids.into_iter().collect()
-}
-
-fn subnet_not_found(name: &str, references: &References, cluster: &Cluster) -> SpecError {
-    let path = format!("{SPEC_PATH}.subnets");
-    let other = references.in_other_vpcs.iter().find(|o| o.id == name);
-    let problem = match (&cluster.vpc, other.filter(|other| !other.vpc.is_empty())) {
-        (None, _) => return vpc_unknown(&path, name, "subnet-"),
-        (Some(vpc), Some(other)) => {
-            let rule = format!("is in {}, and the cluster's VPC is {vpc}", other.vpc);
-            SpecError::invalid(&path, name, rule, format!("use one of {vpc}"))
-        }
-        (Some(_), None) => {
-            let rule = "does not match a subnet id or Name tag in the cluster's VPC";
-            SpecError::invalid(&path, name, rule, "correct it, or tag the subnet")
-        }
-    };
-    problem.with_reason(Reason::NotFound)
 }
 
 /// Errors for public subnets, which EKS rejects: their route table has a route to an internet gateway (EKS API reference,

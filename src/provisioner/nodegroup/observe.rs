@@ -36,11 +36,12 @@ pub(crate) async fn network(o: &Observer<'_>, desired: &DesiredSpec) -> ObserveR
         return Ok(ClusterNetwork { is_cluster_missing: true, ..ClusterNetwork::default() });
     };
     let Some(vpc) = &cluster.vpc else {
-        return Ok(ClusterNetwork { is_vpc_unknown: true, ..ClusterNetwork::default() });
+        return Ok(ClusterNetwork::default());
     };
     let (subnets, groups) =
         tokio::try_join!(o.inventory.subnets(vpc), o.inventory.security_groups(vpc)).map_err(ObserveError::Aws)?;
     let found = |subnets: &[_], groups: &[_]| ClusterNetwork {
+        vpc: Some(vpc.clone()),
         subnets: subnets.to_vec(),
         security_groups: groups.to_vec(),
         ..ClusterNetwork::default()

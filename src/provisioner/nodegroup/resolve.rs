@@ -8,7 +8,7 @@ use crate::aws::{Cluster, NetworkObject, Tag};
 use crate::ownership::ownership_tags;
 use crate::plan::Reason;
 use crate::provisioner::broken_fields::BrokenFields;
-use crate::provisioner::request::vpc_unknown;
+use crate::provisioner::request::NetworkLookup;
 use crate::util::digest::sha256_hex;
 
 const SUBNET_PREFIX: &str = "subnet-";
@@ -38,8 +38,8 @@ pub struct ClusterNetwork {
     pub security_groups: Vec<NetworkObject>,
     /// Whether no cluster has that name.
     pub is_cluster_missing: bool,
-    /// Whether EKS did not tell the VPC of the cluster, so that no Name tag can be looked up.
-    pub is_vpc_unknown: bool,
+    /// The cluster's VPC; `None` if EKS did not tell it, so that no Name tag can be looked up.
+    pub vpc: Option<String>,
 }
 
 /// Whether the spec names a subnet or a security group by its Name tag.
@@ -79,6 +79,7 @@ fn resolve_ids(
     network: &ClusterNetwork,
 ) -> Vec<String> {
     let known = if prefix == SUBNET_PREFIX { &network.subnets } else { &network.security_groups };
+    let lookup = NetworkLookup { vpc: network.vpc.as_deref(), known, in_other_vpcs: &[] };
     let mut ids = Vec::new();
     for name in desired {
         let is = |o: &&NetworkObject| o.name.as_deref().is_some_and(|n| n.eq_ignore_ascii_case(name));
@@ -88,14 +89,7 @@ fn resolve_ids(
             known.iter().filter(is).map(|o| o.id.clone()).collect()
         };
         if found.is_empty() {
-            let field = format!("{CONFIGURATION_PATH}.{field}");
-            if network.is_vpc_unknown {
-                problems.push(vpc_unknown(&field, name, prefix));
-                continue;
-            }
-            let rule = "does not match an id or Name tag in the cluster's VPC";
-            let problem = SpecError::invalid(&field, name, rule, "correct it, or tag the resource");
-            problems.push(problem.with_reason(Reason::NotFound));
+            problems.push(lookup.not_found(&format!("{CONFIGURATION_PATH}.{field}"), name, prefix));
         }
         ids.extend(found);
     }

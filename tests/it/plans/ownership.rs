@@ -287,6 +287,16 @@ fn role_that_somebody_deleted_is_told_apart_from_a_new_one() {
     assert!(profile[0].contains("instancemgr.keikoproj.io/rotate-at"), "the nodes need another profile: {profile:?}");
     let both = deletions_told(&converged().with(without_both).plan());
     assert!(both.len() == 2 && both[0].contains("the role demo-team-web was deleted"), "{both:?}");
+    let taken_out = |s: &mut Scenario| {
+        let profile = s.state.instance_profile.as_mut().expect("a profile");
+        profile.tags.clone_from(&s.resolved.ownership_tags);
+        s.state.role = profile.role.take();
+        s.state.role.as_mut().expect("a role").tags.clone_from(&s.resolved.ownership_tags);
+    };
+    let removed = deletions_told(&converged().with(taken_out).plan());
+    let words =
+        ["was removed from the instance profile demo-team-web", "no credentials", "RemoveRoleFromInstanceProfile"];
+    assert!(removed.len() == 1 && words.iter().all(|word| removed[0].contains(word)), "{removed:?}");
     // Another role was used before: nothing of the new one was there.
     let switched = converged().with(without_both).with(|s| {
         let version = s.state.versions.get_mut(&1).expect("a version");

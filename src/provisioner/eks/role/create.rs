@@ -5,7 +5,7 @@ use crate::aws::NewRole;
 use crate::plan::{Drift, IamStep, PlanBuilder, PlannedStep};
 use crate::provisioner::eks::input::PlanInput;
 use crate::provisioner::eks::rotation::template_origin::pinned_version;
-use crate::provisioner::made_again::{detached, made_again, was_ready};
+use crate::provisioner::made_again::{detached, made_again, removed_from_profile, was_ready};
 
 /// What keeps other AWS services from referring to the instance profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +57,9 @@ pub(crate) fn ensure_role(input: &PlanInput, builder: &mut PlanBuilder) -> Optio
             IamStep::RemoveRoleFromProfile { profile: name.clone(), role: other.name.clone() },
             vec![Drift::new("instanceProfile", &other.name, name)],
         );
+    }
+    if had_profile && input.observed.role.is_some() && input.observed.instance_profile.is_some() {
+        builder.events.push(removed_from_profile(name, name));
     }
     builder.push(IamStep::AddRoleToProfile { profile: name.clone(), role: name.clone() });
     Some(if had_profile { ProfileWait::Deleted } else { ProfileWait::New })
