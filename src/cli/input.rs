@@ -36,7 +36,7 @@ pub struct InputArgs {
     /// Merge as in a Namespace with the annotation that excludes it from boundaries and defaults
     #[arg(long)]
     pub namespace_excluded: bool,
-    /// Output format
+    /// Output format; without it, `render` prints YAML, and `explain` text for people
     #[arg(short, long, value_name = "FORMAT", value_enum)]
     pub output: Option<ManifestFormat>,
 }
@@ -44,9 +44,9 @@ pub struct InputArgs {
 /// Output formats of `render` and `explain`.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ManifestFormat {
-    /// For people and for kubectl
+    /// YAML
     Yaml,
-    /// For programs
+    /// JSON
     Json,
 }
 

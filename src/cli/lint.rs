@@ -31,7 +31,7 @@ pub struct LintArgs {
     /// Files with the ConfigMap, each checked by itself; `-` reads standard input
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
-    /// Output format for programs; text without it
+    /// Output format; without it, text for people
     #[arg(short, long, value_name = "FORMAT", value_enum)]
     pub output: Option<ManifestFormat>,
 }
