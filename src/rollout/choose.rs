@@ -111,6 +111,9 @@ fn own_content(input: &ChoiceInput) -> Own {
         return Own::Excluded;
     }
     let stable = || view.stable.clone().unwrap_or_else(|| view.target.clone());
+    if group.has_lost_status && !group.is_deleting {
+        return Own::Unknown;
+    }
     if group.status.is_unwritten() {
         let is_open = view.is_wave_open(group.wave(view), input.now) || gates::is_approved(view, group);
         let takes_new = matches!(view.phase(), RolloutPhase::Rolling | RolloutPhase::Complete) && is_open;
@@ -280,10 +283,13 @@ fn choose_unknown(input: &ChoiceInput) -> Choice {
     if order_against(input).is_none() && (view.is_way_back() || is_open) {
         return take(input, view.target.clone(), TakeReason::Wave(view.policy.waves[index].name.clone()));
     }
-    let message = format!(
-        "the BoundariesRevision with the hash {recorded}, from which the group was made, is not stored any more; nothing is changed until the group takes {} in its wave",
-        view.target.name
-    );
+    let why = match recorded {
+        "" => "the group has nodes, but no status that says from which BoundariesRevision they were made".to_owned(),
+        hash => format!(
+            "the BoundariesRevision with the hash {hash}, from which the group was made, is not stored any more"
+        ),
+    };
+    let message = format!("{why}; nothing is changed until the group takes {} in its wave", view.target.name);
     keep(None, Some(Wait { reason: WaitReason::RevisionUnknown, message }), None)
 }
 

@@ -60,6 +60,8 @@ pub(crate) struct GroupFacts<'a> {
     pub forecast: &'a Forecast,
     /// Whether a record on one of its nodes says that the group replaces it.
     pub has_marked_nodes: bool,
+    /// Whether it has nodes, and no record of what was made of it: a backup brought it back without its status.
+    pub has_lost_status: bool,
 }
 
 impl GroupFacts<'_> {

@@ -453,6 +453,25 @@ def test_labels_change_on_running_nodes_in_waves_or_at_once(make_fleet):
 
 
 @pytest.mark.private
+@pytest.mark.long
+def test_a_group_that_a_backup_restored_without_its_status_waits_for_its_turn(make_fleet):
+    """Backups leave out statuses. A group that looks new, but has nodes, must not take a change ahead of its wave."""
+    fleet = make_fleet(policy(soak="25s"))
+    cloud, other = fleet.cloud, fleet.others[0]
+    set_image(cloud, fleet.new)
+    wait_revision(cloud, lambda r: waves(r).get("canary") == "Soaking", "the soak of the canary")
+    fleet.controller.stop()
+    cloud.patch(f"{other.path}/status", {"status": None})
+    mark, fleet.controller = cloud.log_position(), fleet.controller.start()
+    pending = other.wait(lambda g: g.has_condition("RolloutPending"), ROLLOUT, "the reason of the wait")
+    assert pending["reason"] == "RevisionUnknown" and "has nodes, but no status" in pending["message"], pending
+    assert other.writes(mark) == [] and waves(newest(cloud))["canary"] == "Soaking", "the soak was too short for this test"
+    other.wait(lambda _: fleet.settled(fleet.new), ROLLOUT, "the new image everywhere")
+    wait_revision(cloud, lambda r: phase(r) == "Complete", "the end of the roll-out")
+    assert max(group.max_unavailable_seen() for group in fleet.groups) == 1
+
+
+@pytest.mark.private
 def test_a_revision_that_a_person_deletes_is_stored_again(own_cloud, start_controller):
     """No wave would open and no order could be given until the next edit."""
     cloud = own_cloud()

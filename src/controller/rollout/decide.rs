@@ -8,7 +8,7 @@ use kube::ResourceExt;
 use kube::core::PartialObjectMeta;
 use kube::runtime::reflector::ObjectRef;
 
-use crate::api::{InstanceGroup, InstanceGroupStatus, group_id};
+use crate::api::{InstanceGroup, InstanceGroupStatus, group_id, has_resources};
 use crate::controller::planner::{GroupContext, Planner, merge_spec};
 use crate::controller::stores::Stores;
 use crate::rollout::{Choice, ChoiceInput, Forecast, GroupFacts, RolloutView, Stored, WaitReason, choose};
@@ -18,6 +18,12 @@ pub(super) fn namespace_texts(namespace: &PartialObjectMeta<Namespace>) -> BTree
     let mut texts = namespace.labels().clone();
     texts.extend(namespace.annotations().clone());
     texts
+}
+
+/// Whether a status says neither what the group was made from nor what was made of it.
+fn has_no_record(status: &InstanceGroupStatus) -> bool {
+    let is_empty = |text: &Option<String>| text.as_deref().unwrap_or_default().is_empty();
+    is_empty(&status.boundaries_revision) && is_empty(&status.config_md5) && !has_resources(status)
 }
 
 /// What a forecast depends on.
@@ -78,6 +84,8 @@ impl Stores {
             lock: lock.as_deref(),
             forecast: &forecast,
             has_marked_nodes: planner.node_index.has_records_of(uid),
+            has_lost_status: has_no_record(status)
+                && !planner.node_index.names_by_group(&[key.clone()].into()).is_empty(),
         };
         let merged_hash = |content: &Stored| {
             let context = GroupContext {

@@ -151,6 +151,42 @@ fn group_without_the_name_of_its_revision_keeps_what_makes_the_same_of_it() {
     assert_eq!((world.images(), world.phase("r2")), (vec!["ami-2".to_owned(); 3], RolloutPhase::Complete));
 }
 
+/// A backup brings resources back without their statuses: no node must be replaced by a guess of what it was made from.
+#[test]
+fn groups_that_a_backup_brings_back_without_a_status_replace_nothing() {
+    let mut world = two_waves();
+    for image in ["ami-2", "ami-3"] {
+        world.image = image.into();
+        world.settle();
+    }
+    world.groups.iter_mut().for_each(|group| (group.status, group.log) = Default::default());
+    world.revisions.iter_mut().for_each(|revision| revision.status = None);
+    world.settle();
+    let replaced = |group: &Group| group.log.iter().any(|did| matches!(did, Did::Replaced { .. }));
+    assert!(!world.groups.iter().any(replaced), "{:?}", world.groups[1].log);
+    assert_eq!((world.images(), world.phase("r3")), (vec!["ami-3".to_owned(); 3], RolloutPhase::Complete));
+}
+
+/// One group without its status takes the change in its turn, and not because it looks like a new one.
+#[test]
+fn group_that_lost_its_status_waits_for_its_turn() {
+    let mut world = two_waves();
+    world.image = "ami-2".into();
+    world.run_until(is_soaking);
+    world.group("a").status = Default::default();
+    world.run(5);
+    assert_eq!(
+        (world.images(), world.groups[1].waits),
+        (["ami-2", "ami-1", "ami-1"].map(str::to_owned).into(), Some(WaitReason::RevisionUnknown))
+    );
+    world.policy = Some(format!("freezes: [{{from: 2020-01-01, to: 2030-01-01, zone: UTC}}]\n{CANARY}"));
+    world.run(60);
+    assert_eq!(world.images()[1], "ami-1", "its wave is open, and it is frozen");
+    world.policy = Some(CANARY.to_owned());
+    world.settle();
+    assert_eq!((world.images(), world.phase("r2")), (vec!["ami-2".to_owned(); 3], RolloutPhase::Complete));
+}
+
 /// A Namespace moves to another wave while that waits, is open, or has passed.
 #[test]
 fn group_moves_with_the_labels_of_its_namespace() {

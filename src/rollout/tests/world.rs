@@ -383,7 +383,11 @@ impl World {
                 let is_locked = is_excluded || hold.is_some() || group.locked || group.blocked;
                 group.rotate(&content, is_locked, now);
             }
-            Choice::Use { content: None, .. } => {}
+            // The condition that says so is written.
+            Choice::Use { content: None, waits, .. } => {
+                group.waits = waits.map(|wait| wait.reason);
+                group.status.observed_generation = Some(group.generation);
+            }
         }
         takes
     }
@@ -481,6 +485,10 @@ impl Group {
             lock,
             forecast,
             has_marked_nodes: self.marked,
+            has_lost_status: self.status.boundaries_revision.is_none()
+                && self.status.config_md5.is_none()
+                && self.status.nodes.is_none()
+                && !self.nodes.is_empty(),
         }
     }
 
