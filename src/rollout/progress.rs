@@ -106,11 +106,22 @@ fn after_orders(input: &ProgressInput, status: &mut BoundariesRevisionStatus) ->
         // A person took the order to abort back.
         RolloutPhase::Returning | RolloutPhase::Aborted if retried && !view.orders.aborted => {
             status.retries = Some(view.orders.retries);
+            close_waves(&mut status.waves);
             RolloutPhase::Rolling
         }
         // An earlier revision that came back, because the ConfigMap went back to it.
-        RolloutPhase::Superseded => RolloutPhase::Assessing,
+        RolloutPhase::Superseded => {
+            close_waves(&mut status.waves);
+            RolloutPhase::Assessing
+        }
         other => other,
+    }
+}
+
+/// The waves begin again: groups have left the revision, and would all take it at once where its waves had passed.
+fn close_waves(waves: &mut [WaveStatus]) {
+    for wave in waves {
+        (wave.state, wave.opened, wave.settled, wave.passed) = (Some(WaveState::Waiting), None, None, None);
     }
 }
 

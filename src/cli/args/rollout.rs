@@ -27,6 +27,8 @@ pub enum RolloutCommand {
     #[command(after_help = "Example:\n  instance-manager rollout pause 3")]
     Pause(OrderArgs),
     /// Go on with a revision after a pause, a halt or an abort. Groups on which it failed try it again.
+    ///
+    /// After an abort it begins at the first wave.
     #[command(after_help = "Example:\n  instance-manager rollout resume 3")]
     Resume(OrderArgs),
     /// Take back a revision that is on its way: every group returns to the revision that it had before.

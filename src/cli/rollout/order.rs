@@ -41,7 +41,11 @@ pub(super) async fn resume(args: OrderArgs) -> anyhow::Result<ExitCode> {
         } else if !orders.paused {
             return Ok((json!({}), format!("{name} is neither paused nor halted")));
         }
-        Ok((patch, format!("{name} goes on; groups on which it failed take it again in their wave")))
+        let how = match phase {
+            Some(RolloutPhase::Returning | RolloutPhase::Aborted) => "begins again at the first wave",
+            _ => "goes on",
+        };
+        Ok((patch, format!("{name} {how}; groups on which it failed take it again in their wave")))
     })
     .await
 }

@@ -1,5 +1,6 @@
 //! The cases that people ask about, one by one.
 
+use super::groups::is_soaking;
 use super::world::{CANARY, Did, Group, World, canary, group};
 use crate::api::names::condition;
 use crate::api::{RolloutPhase, WaveState};
@@ -145,6 +146,28 @@ fn complete_change_can_be_taken_back() {
     world.revision("r2").spec.orders.aborted = true;
     world.settle();
     assert_eq!((world.images(), world.phase("r2")), (vec!["ami-1".to_owned(); 3], RolloutPhase::Aborted));
+}
+
+/// What people took back once must not come back to every group in the same minute.
+#[test]
+fn change_that_is_resumed_after_an_abort_begins_at_the_first_wave() {
+    for takes_back in ["complete", "soaking"] {
+        let mut world = two_waves();
+        world.image = "ami-2".into();
+        match takes_back {
+            "complete" => world.settle(),
+            _ => world.run_until(is_soaking),
+        }
+        world.revision("r2").spec.orders.aborted = true;
+        world.settle();
+        let orders = &mut world.revision("r2").spec.orders;
+        (orders.aborted, orders.retries) = (false, 1);
+        world.poll();
+        world.run_until(is_soaking);
+        assert_eq!(world.images(), ["ami-2", "ami-1", "ami-1"], "after it was {takes_back}");
+        world.settle();
+        assert_eq!((world.images(), world.phase("r2")), (vec!["ami-2".to_owned(); 3], RolloutPhase::Complete));
+    }
 }
 
 #[test]

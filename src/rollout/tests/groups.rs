@@ -17,7 +17,7 @@ fn at(text: &str) -> Timestamp {
     text.parse().expect("a time")
 }
 
-fn is_soaking(world: &World) -> bool {
+pub(super) fn is_soaking(world: &World) -> bool {
     world.waves("r2").first().is_some_and(|(_, state)| *state == WaveState::Soaking)
 }
 
