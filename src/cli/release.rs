@@ -158,7 +158,7 @@ mod tests {
             (Some("r1"), false, "has r1, and the ConfigMap has r2"),
             (Some("r2"), true, "takes r2 now"),
             (Some("r1"), true, "takes r1 now"),
-            (None, false, "has a revision that is not stored any more"),
+            (None, false, "has an unknown revision"),
         ] {
             let release = Release::BehindConfigMap(group(revision, takes).behind().expect(words));
             assert!(

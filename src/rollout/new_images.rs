@@ -46,6 +46,14 @@ pub(crate) fn moved(stored: &[BoundariesRevision], view: &RolloutView, answers: 
     moved.map(|(alias, image)| (alias.clone(), image.clone())).collect()
 }
 
+/// Whether two looks in a row found that aliases stand for the same other images. `seen` is what the look before this one
+/// found. SSM may give the old and the new image in turns while it changes.
+pub(crate) fn is_confirmed(found: &Images, seen: &mut Images) -> bool {
+    let is_same = !found.is_empty() && found == seen;
+    seen.clone_from(found);
+    is_same
+}
+
 /// The revision with the texts of the live ConfigMap in which some aliases stand for other images. `None` when the target
 /// is not stored, or has other texts.
 pub(crate) fn with_images(

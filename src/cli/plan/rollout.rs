@@ -118,7 +118,7 @@ impl GroupRollout {
             Some(revision) if *revision == self.target && !self.takes => None,
             Some(revision) if self.takes => Some(format!("takes {revision} now")),
             Some(revision) => Some(format!("has {revision}, and the ConfigMap has {}", self.target)),
-            None => Some(format!("has a revision that is not stored any more, and the ConfigMap has {}", self.target)),
+            None => Some(format!("has an unknown revision, and the ConfigMap has {}", self.target)),
         }
     }
 

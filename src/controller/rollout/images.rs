@@ -9,7 +9,7 @@ use crate::api::{BoundariesRevision, rfc3339};
 use crate::boundaries::active::ActiveBoundaries;
 use crate::controller::context::Context;
 use crate::k8s::KubeError;
-use crate::rollout::{Images, RolloutView, may_move_images, moved, with_images, without_images};
+use crate::rollout::{Images, RolloutView, is_confirmed, may_move_images, moved, with_images, without_images};
 
 /// Stores a revision when aliases stand for other images by now, and two reads in a row agree. `seen` is what the look
 /// before this one found.
@@ -24,9 +24,7 @@ pub(super) async fn follow(
         return Ok(());
     }
     let found = moved(stored, view, &answers(ctx, !seen.is_empty()).await);
-    let is_confirmed = !found.is_empty() && found == *seen;
-    seen.clone_from(&found);
-    if !is_confirmed {
+    if !is_confirmed(&found, seen) {
         return Ok(());
     }
     let live = ctx.stores.config_map.lock().await.as_present().and_then(|live| live.data.clone()).unwrap_or_default();

@@ -466,3 +466,20 @@ fn two_thousand_groups_fill_no_status_and_write_nothing_while_they_wait() {
     let status = world.revision("r2").status.clone().expect("a status");
     assert!(serde_json::to_string(&status).expect("JSON").len() < 256 * 1024);
 }
+
+/// An admin who edits often fills neither the history nor a status, and nothing of it outlives the last change.
+#[test]
+fn fifty_changes_one_after_the_other_leave_a_short_history() {
+    let groups: Vec<Group> = (0..200).map(|number| group(&format!("a-name-of-a-tenant-{number}"))).collect();
+    let mut world = World::new("waves: [{name: few, percent: 5, soak: 5m}, {name: rest}]", groups);
+    for number in 2..52 {
+        world.image = format!("ami-{number}");
+        world.run(2 + number % 3);
+        assert!(world.revisions.len() <= 16, "{} revisions are stored", world.revisions.len());
+        for revision in &world.revisions {
+            assert!(serde_json::to_string(&revision.status).expect("JSON").len() < 64 * 1024);
+        }
+    }
+    world.settle();
+    assert_eq!((world.phase("r51"), world.images()), (RolloutPhase::Complete, vec!["ami-51".to_owned(); 200]));
+}

@@ -10,7 +10,8 @@ use crate::api::{BoundariesRevision, RolloutPhase};
 use crate::boundaries::ROLLOUT_KEY;
 use crate::boundaries::active::select_active;
 use crate::rollout::{
-    Current, History, HistoryStep, Images, RolloutView, may_move_images, moved, next_step, with_images, without_images,
+    Current, History, HistoryStep, Images, RolloutView, is_confirmed, may_move_images, moved, next_step, with_images,
+    without_images,
 };
 
 const ALIAS: &str = "amazon-linux-2023/x86_64/standard/recommended";
@@ -175,4 +176,14 @@ fn unknown_alias_stands_for_what_the_next_newer_revision_says() {
     let images: BTreeMap<&str, &str> =
         view.stored.values().map(|stored| (stored.name.as_str(), stored.images[ALIAS].as_str())).collect();
     assert_eq!(images, [("r1", "ami-1"), ("r2", "ami-1"), ("r3", "ami-2")].into());
+}
+
+/// SSM's servers may answer with the old and the new image in turns while a parameter changes, or with none at all.
+#[test]
+fn new_image_counts_when_two_looks_in_a_row_find_it() {
+    let mut seen = Images::new();
+    let looks = ["ami-2", "ami-3", "ami-2", "", "ami-2", "ami-2"];
+    let confirmed = looks
+        .map(|image| is_confirmed(&Some(image).filter(|i| !i.is_empty()).map(images).unwrap_or_default(), &mut seen));
+    assert_eq!(confirmed, [false, false, false, false, false, true]);
 }

@@ -184,6 +184,6 @@ fn pod(name: &str) -> PodView {
     }
 }
 
-fn drains(node: &str, pods: Vec<PodView>) -> Drains {
+pub(super) fn drains(node: &str, pods: Vec<PodView>) -> Drains {
     [(node.to_owned(), DrainView { pods, ..DrainView::default() })].into()
 }

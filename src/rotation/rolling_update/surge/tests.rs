@@ -7,8 +7,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::plan::NodeStep;
-use crate::rotation::rolling_update::decide;
-use crate::rotation::tests::{NodeInstanceExt, UID, ago, input, node_instance, step_summaries};
+use crate::rotation::rolling_update::{RotationState, decide};
+use crate::rotation::tests::{NodeInstanceExt, UID, ago, drains, input, node_instance, step_summaries};
 use crate::rotation::{DrainView, Drains, NodeInstance, SurgeRecord};
 
 fn with_surge_record(member: NodeInstance) -> NodeInstance {
@@ -131,6 +131,31 @@ fn standby_nodes_are_drained_when_the_crd_strategy_takes_over() {
         decide_for(&[node_instance("a").outdated().state(InstanceState::Standby), node_instance("n")]).is_empty(),
         "an instance that a person put into standby"
     );
+}
+
+/// A window that closes must not leave a node in standby, whose replacement costs money, until it opens again.
+#[test]
+fn node_in_standby_is_replaced_to_its_end_when_a_window_closes() {
+    let pending = || node_instance("n").in_service_since(5).never_joined();
+    let old = || node_instance("b").outdated();
+    let cases = [
+        ("its replacement has not joined", vec![in_standby("a"), pending(), old()], vec![]),
+        ("its replacement is Ready", vec![in_standby("a"), node_instance("n"), old()], vec!["cordon a"]),
+        ("its record is written", vec![with_surge_record(node_instance("a").outdated()), old()], vec!["standby a"]),
+        ("it is drained", vec![in_standby("a").cordoned(), node_instance("n"), old()], vec!["terminate a"]),
+    ];
+    for (name, members, expected) in cases {
+        let drains = drains("node-a", vec![]);
+        let closed = RollingUpdateInput {
+            desired: 2,
+            max_surge: 2,
+            hold: Some("the roll-out of r2: its window is closed"),
+            ..input(&members, &drains, 2)
+        };
+        let decision = decide(&closed);
+        assert_eq!(step_summaries(&decision), expected, "{name}");
+        assert_eq!(decision.state, RotationState::InProgress, "{name}");
+    }
 }
 
 #[test]
