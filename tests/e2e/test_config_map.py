@@ -112,7 +112,7 @@ def test_the_status_names_the_active_boundaries(tenant):
 def test_a_revision_that_rejects_groups_is_told_once_although_the_controller_restarts(own_cloud, start_controller, make_tenant):
     """An admin who sees nothing on the ConfigMap believes that the edit was fine; one who sees it with each restart looks away."""
     cloud = own_cloud()
-    controller = start_controller(cloud, "--resync-period", "3s")
+    controller = start_controller(cloud, "--enable-leader-election=false", "--resync-period", "3s")
     tenant = make_tenant(cloud=cloud, controller=controller)
     groups = [tenant.group(f"g{number}", size=(0, 1)) for number in range(3)]
     for group in groups:

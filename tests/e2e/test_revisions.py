@@ -9,6 +9,7 @@ import yaml
 
 from localcloud.tests import support
 from e2e import harness
+from e2e.test_rollout_crashes import Crashes
 
 REVISIONS = f"{harness.GROUPS}/namespaces/instance-manager/boundariesrevisions"
 DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/boundariesrevisions.instancemgr.keikoproj.io"
@@ -99,6 +100,44 @@ def test_change_made_while_no_controller_ran_has_a_predecessor(cloud, start_cont
     start_controller(cloud)
     found = wait_for(cloud, {"r1", "r2"})
     assert "ami-00000001" in found["r1"]["data"]["defaults"] and "ami-00000002" in found["r2"]["data"]["defaults"]
+
+
+def created(cloud):
+    """The revisions that the API server let be created, in order: name and content."""
+    made = [e for e in cloud.audit() if e["verb"] == "create" and e["objectRef"].get("resource") == "boundariesrevisions"]
+    return [(e["requestObject"]["metadata"]["name"], e["requestObject"]["spec"]["hash"]) for e in made if e["responseStatus"]["code"] == 201]
+
+
+@pytest.mark.private
+def test_two_controllers_that_both_lead_store_each_content_once(cloud, start_controller):
+    """A paused leader may wake up beside its successor. A content with two numbers would be a change that is none."""
+    for _ in range(2):
+        start_controller(cloud, "--enable-leader-election=false")
+    wait_for(cloud, {"r1"})
+    for number in range(2, 6):
+        set_image(cloud, f"ami-0000000{number}")
+        wait_for(cloud, {f"r{n}" for n in range(1, number + 1)})
+    time.sleep(3)
+    made = created(cloud)
+    assert [name for name, _ in made] == ["r1", "r2", "r3", "r4", "r5"] and len({content for _, content in made}) == 5, made
+
+
+@pytest.mark.private
+def test_a_kill_at_each_write_of_the_history_loses_and_doubles_nothing(cloud, start_controller):
+    """A revision is stored, followed and one day deleted; whichever write is a process's last one, the next goes on there."""
+    cloud.edit_config_map(lambda data: data.update(rollout="waves: [{name: all}]\nhistory: 2\n"))
+    crashes = Crashes(cloud, start_controller)
+    phase = lambda name: next((r.get("status", {}).get("phase") for r in cloud.get(REVISIONS)["items"] if r["metadata"]["name"] == name), None)  # noqa: E731
+    for number in range(1, 6):
+        if number > 1:
+            set_image(cloud, f"ami-0000000{number}")
+        kept = {f"r{n}" for n in range(max(1, number - 1), number + 1)}
+        ended = lambda: phase(f"r{number}") == "Complete" and set(stored(cloud)) == kept  # noqa: B023, E731
+        crashes.until(ended, f"the end of the roll-out of r{number}, and {sorted(kept)}")
+    made = created(cloud)
+    assert [name for name, _ in made] == ["r1", "r2", "r3", "r4", "r5"] and len({content for _, content in made}) == 5, made
+    assert crashes.count >= 8, "the writes were not held: five are stored, and three deleted"
+    crashes.stop()
 
 
 @pytest.mark.private

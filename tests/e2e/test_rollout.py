@@ -74,7 +74,8 @@ class Fleet:
         self.old, self.new = rotation.images(cloud)[:2]
         cloud.edit_config_map(lambda data: data.update(rollout=rollout))
         set_image(cloud, self.old)
-        self.controller = start_controller(cloud, "--resync-period", "10s", *flags)
+        # Without a Lease, which a killed leader would hold for a while.
+        self.controller = start_controller(cloud, "--enable-leader-election=false", "--resync-period", "10s", *flags)
         self.tenants = [make_tenant(cloud=cloud, controller=self.controller) for _ in range(3)]
         cloud.patch(f"/api/v1/namespaces/{self.tenants[0].namespace}", {"metadata": {"labels": {"rollout/wave": "canary"}}})
         strategy = {"type": "rollingUpdate", "rollingUpdate": {"maxUnavailable": 1, **rolling}}
@@ -450,6 +451,29 @@ def test_labels_change_on_running_nodes_in_waves_or_at_once(make_fleet):
     wait_revision(cloud, lambda r: phase(r) == "Complete", "the end, without a soak")
     assert all(set(before) <= set(group.instances()) for before, group in zip(old, fleet.groups))
     assert [rotation.terminated(group) for group in fleet.groups] == [[], [], []]
+
+
+@pytest.mark.private
+@pytest.mark.long
+def test_plan_names_the_revision_that_each_group_takes_next(make_fleet):
+    """Whoever plans during a roll-out asks about the next minutes, and not about the content of the ConfigMap."""
+    fleet = make_fleet(policy(soak="60s"))
+    cloud, (canary, approved, waiting) = fleet.cloud, fleet.groups
+    set_image(cloud, fleet.new)
+    wait_revision(cloud, lambda r: waves(r).get("canary") == "Soaking", "the soak of the canary")
+    fleet.controller.stop()
+    approved.annotate(approve_revision="2")
+    _, answer = test_plan.planned(cloud, "--all-namespaces")
+    places = {plan["group"]: plan["rollout"] for plan in answer["groups"]}
+    found = [(places[group.key]["revision"], places[group.key]["takes"]) for group in fleet.groups]
+    assert found == [("r2", False), ("r2", True), ("r1", False)]
+    fleet.controller.start()
+    hashes = {name: revision["spec"]["hash"] for name, revision in revisions(cloud).items()}
+    has = lambda group: group.status().get("boundariesRevision") == hashes[places[group.key]["revision"]]  # noqa: E731
+    approved.wait(has, ROLLOUT, "the revision that was planned")
+    approved.wait(lambda group: launched_images(group) == {fleet.new}, ROLLOUT, "its nodes")
+    assert has(canary) and has(waiting) and launched_images(waiting) == {fleet.old}
+    assert waves(newest(cloud))["canary"] == "Soaking", "the soak was too short for this test"
 
 
 @pytest.mark.private

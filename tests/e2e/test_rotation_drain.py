@@ -3,6 +3,8 @@
 import json
 import time
 
+import pytest
+
 from e2e import rotation
 
 TWO_POLLS = 7
