@@ -62,11 +62,16 @@ def marks_of_nodes_wiped(stage, group, key):
 
 @perturbation("status wiped", part=["all", "managed", "conditions", "currentState"])
 def status_wiped(stage, group, part):
-    """As by a restore from a backup: it is written again, and no node is replaced."""
+    """As by a restore from a backup: it is written again, and no node is replaced.
+
+    Until then nobody knows of a thing that leaves the spec meanwhile whether the controller had made it.
+    """
     path = stage.path(group)
     found = stage.cloud.get(path) or {}
     wiped = dict.fromkeys(found.get("status", {})) if part == "all" else {part: None}
     Person(stage, group).patch(path + "/status", {"status": wiped})
+    if "managed" in wiped:
+        stage.wait_until(lambda: (stage.cloud.get(path) or {}).get("status", {}).get("managed"), 15)
 
 
 @perturbation("finalizer taken off")
