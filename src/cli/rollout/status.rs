@@ -55,6 +55,9 @@ fn describe(revision: &BoundariesRevision, policy: Option<&RolloutPolicy>, now: 
     let phase = status.phase.unwrap_or(RolloutPhase::Assessing);
     let release = if from.release.is_empty() { String::new() } else { format!("  {}", from.release) };
     let mut text = format!("{name}{release}  {phase}{}\n", state(revision, status, policy));
+    if let Some(order) = pending_order(revision, status, phase) {
+        text += &format!("  order   {order}, which the controller has not begun yet\n");
+    }
     let or_dash = |text: &str| if text.is_empty() { "-".to_owned() } else { escape_control(text).to_string() };
     text += &format!("  change  {}, by {}\n", or_dash(&from.change), or_dash(&from.manager));
     if let Some(groups) = status.groups {
@@ -111,6 +114,22 @@ fn describe(revision: &BoundariesRevision, policy: Option<&RolloutPolicy>, now: 
         text += &table(&[header].into_iter().chain(rows).collect::<Vec<_>>(), "  ");
     }
     text
+}
+
+/// What a person ordered and the recorded phase does not show yet: the controller looks every few seconds.
+fn pending_order(
+    revision: &BoundariesRevision,
+    status: &BoundariesRevisionStatus,
+    phase: RolloutPhase,
+) -> Option<&'static str> {
+    use RolloutPhase::{Aborted, Assessing, Complete, Halted, Returning, Rolling, Superseded};
+    let orders = &revision.spec.orders;
+    let is_retried = orders.retries > status.retries.unwrap_or_default();
+    match phase {
+        Assessing | Rolling | Halted | Complete if orders.aborted => status.stable.as_ref().map(|_| "an abort"),
+        Halted | Returning | Aborted if is_retried && !orders.aborted => Some("a resume"),
+        Assessing | Rolling | Halted | Returning | Complete | Aborted | Superseded => None,
+    }
 }
 
 /// What the roll-out waits for, in words.
@@ -239,6 +258,27 @@ mod tests {
             "team-c/db       drains for r14 (wave general) will be held up. StatefulSet team-c/db",
         ] {
             assert!(text.contains(words), "{words} is missing in\n{text}");
+        }
+    }
+
+    /// Who orders something and looks at once must not believe that it had no effect.
+    #[test]
+    fn status_shows_an_order_that_the_controller_has_not_begun() {
+        let shown = |phase: RolloutPhase, aborted: bool, retries: i64| {
+            let mut revision = revision();
+            (revision.spec.orders.aborted, revision.spec.orders.retries) = (aborted, retries);
+            revision.status.as_mut().expect("a status").phase = Some(phase);
+            describe(&revision, None, Timestamp::now())
+        };
+        let abort = "  order   an abort, which the controller has not begun yet\n";
+        let resume = "  order   a resume, which the controller has not begun yet\n";
+        assert!(shown(RolloutPhase::Rolling, true, 0).contains(abort));
+        assert!(shown(RolloutPhase::Halted, false, 1).contains(resume));
+        assert!(shown(RolloutPhase::Aborted, false, 1).contains(resume));
+        for (phase, aborted) in
+            [(RolloutPhase::Returning, true), (RolloutPhase::Aborted, true), (RolloutPhase::Rolling, false)]
+        {
+            assert!(!shown(phase, aborted, 0).contains("  order "), "{phase}");
         }
     }
 
