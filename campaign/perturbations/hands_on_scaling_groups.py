@@ -176,7 +176,7 @@ def launch_template_deleted(stage, group):
 def launch_template_made_again_by_hand(stage, group):
     """With other content and without its tags. The scaling group refers to its name, so it is the group's all the same.
 
-    After its deletion it would be the person's.
+    If the group were deleted before the controller has tagged it, it would be the person's.
     """
     if stage.is_being_deleted(group):
         return
@@ -184,6 +184,7 @@ def launch_template_made_again_by_hand(stage, group):
     for name, _ in person.each("templates"):
         person.do("ec2", "delete_launch_template", LaunchTemplateName=name)
         person.do("ec2", "create_launch_template", LaunchTemplateName=name, LaunchTemplateData={"InstanceType": "m5.large"})
+    stage.wait_until(lambda: all(template["tags"] for _, template in Person(stage, group).each("templates")), 20)
 
 
 @perturbation("template version deleted", needs="eks", number=["1", "latest"])
