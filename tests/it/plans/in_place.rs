@@ -3,7 +3,7 @@
 use super::*;
 use instance_manager::plan::{InPlaceChange, InPlaceRecord, NodeStep, NodeTaint, ObjectStep, PlannedStep};
 use instance_manager::provisioner::eks::input::Snapshot;
-use instance_manager::provisioner::{PlanContext, PlanSnapshot as _};
+use instance_manager::provisioner::{PlanContext, PlanSnapshot as _, Projection};
 use instance_manager::rotation::rolling_update::settings::RollingUpdate;
 use instance_manager::settings::Settings;
 
@@ -49,8 +49,8 @@ fn outdated(plan: &Plan) -> i64 {
     plan.status_update.fields["nodes"]["outdated"].as_i64().expect("a number")
 }
 
-/// How many nodes are replaced, and how many change in place, as the command `plan` and the forecast of a roll-out say.
-fn projected(scenario: &Scenario) -> (usize, usize) {
+/// What the command `plan` and the forecast of a roll-out say of a change.
+fn projection(scenario: &Scenario) -> Projection {
     let settings = Settings::default();
     let context = PlanContext {
         status: &scenario.status,
@@ -63,8 +63,22 @@ fn projected(scenario: &Scenario) -> (usize, usize) {
         now: timestamp(NOW),
     };
     let snapshot = Snapshot { resolved: scenario.resolved.clone(), observed: scenario.state.clone() };
-    let projection = snapshot.simulate(&scenario.plan(), &context);
+    snapshot.simulate(&scenario.plan(), &context)
+}
+
+/// How many nodes are replaced, and how many change in place.
+fn projected(scenario: &Scenario) -> (usize, usize) {
+    let projection = projection(scenario);
     (projection.replacements.len(), projection.in_place.len())
+}
+
+/// An admin who lowers the default of `maxSize` takes nodes away from tenants, which must reach them in waves.
+#[test]
+fn lowered_max_size_counts_as_a_change_that_removes_nodes() {
+    let of =
+        |desired, spec| projection(&converged().with_scaling_group(|g| g.desired = desired).with_spec(spec)).scale_in;
+    assert_eq!(of(4, "eks: {minSize: 1, maxSize: 1}"), 3);
+    assert_eq!(of(4, "eks: {minSize: 1, maxSize: 4}"), 0, "what runs is within the new size");
 }
 
 fn progress(plan: &Plan) -> &str {
