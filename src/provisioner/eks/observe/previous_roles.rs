@@ -26,7 +26,11 @@ pub(crate) async fn observe(
             || o.group_index.any_deleting(others)
             || !all_nodes_use_role(resolved, state, status, o.now)
     };
-    for arn in managed.auth_entries.into_iter().filter(|arn| *arn != resolved.role_arn) {
+    // The entry of the group's own role goes with that role, whoever made it: of a group that was taken over, no record says.
+    let has_own_role = !resolved.own_role && !managed.policies.is_empty();
+    let own = Some(&resolved.derived_role_arn).filter(|arn| has_own_role && !managed.auth_entries.contains(arn));
+    let own = own.filter(|arn| aws_auth_entry(o, arn).is_some()).cloned();
+    for arn in managed.auth_entries.into_iter().chain(own).filter(|arn| *arn != resolved.role_arn) {
         let entry = aws_auth_entry(o, &arn);
         let linux = AuthEntry::for_nodes(&arn, false);
         if entry.is_none() && o.map_roles.entry_state(&linux) == AuthEntryState::Absent {

@@ -141,12 +141,18 @@ async fn role_that_is_no_longer_used_is_read_in_the_pass_that_forgets_its_entry(
         "managed": {"authEntries": [own, resolved.role_arn], "policies": ["arn:aws:iam::aws:policy/one"]},
         "template": {"id": "lt-1", "version": "1", "hash": resolved.fingerprint.hash},
     });
-    let status = serde_json::from_value(status).expect("a status");
+    let status: InstanceGroupStatus = serde_json::from_value(status).expect("a status");
     let entry = |arn: &str| aws_auth::add_entries(None, &[AuthEntry::for_nodes(arn, false)]).unwrap().unwrap();
     let observed = observe_group(&stub, &resolved, &entry(&own), &status).await.expect("a state");
     assert!(observed.unused_role.is_none(), "its entry is removed first");
     let observed = observe_group(&stub, &resolved, &entry(&resolved.role_arn), &status).await.expect("a state");
     assert!(observed.unused_role.is_some_and(|unused| unused.role.is_some()), "nothing else is left of it");
+    // keikoproj/instance-manager made the entry of a group that was taken over. It would admit any role of that name.
+    let mut taken_over = status;
+    taken_over.managed.as_mut().expect("a record").auth_entries.retain(|arn| *arn != own);
+    let observed = observe_group(&stub, &resolved, &entry(&own), &taken_over).await.expect("a state");
+    assert_eq!(observed.previous_roles.unused_auth_entries, [AuthEntry::for_nodes(&own, false)]);
+    assert!(observed.unused_role.is_none(), "its entry is removed first");
 }
 
 /// Otherwise a group without capacity would report for a moment after each restart that its problem ended.
