@@ -3,7 +3,7 @@
 use super::groups::is_soaking;
 use super::world::{CANARY, Did, Group, World, canary, group};
 use crate::api::names::condition;
-use crate::api::{RolloutPhase, WaveState};
+use crate::api::{BoundariesRevisionStatus, RolloutPhase, WaveState};
 use crate::rollout::{TakeReason, WaitReason};
 
 fn two_waves() -> World {
@@ -146,6 +146,20 @@ fn complete_change_can_be_taken_back() {
     world.revision("r2").spec.orders.aborted = true;
     world.settle();
     assert_eq!((world.images(), world.phase("r2")), (vec!["ami-1".to_owned(); 3], RolloutPhase::Aborted));
+}
+
+/// In the first minute of a cluster, or of a takeover, the first revision has not reached every group. A change that
+/// comes then must not reach all of them at once.
+#[test]
+fn change_that_follows_before_the_first_revision_is_complete_goes_through_the_waves() {
+    let mut world = two_waves();
+    world.revision("r1").status =
+        Some(BoundariesRevisionStatus { phase: Some(RolloutPhase::Rolling), ..Default::default() });
+    world.image = "ami-2".into();
+    world.run_until(is_soaking);
+    assert_eq!(world.images(), ["ami-2", "ami-1", "ami-1"]);
+    world.settle();
+    assert_eq!((world.images(), world.phase("r2")), (vec!["ami-2".to_owned(); 3], RolloutPhase::Complete));
 }
 
 /// What people took back once must not come back to every group in the same minute.
