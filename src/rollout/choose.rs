@@ -90,7 +90,19 @@ pub(crate) fn choose(input: &ChoiceInput) -> Choice {
     }
     match own.hash == view.target.hash {
         true => choose_on_target(input, own),
-        false => choose_behind(input, own),
+        false => with_hold(input, choose_behind(input, own)),
+    }
+}
+
+/// A group that still replaces nodes for a revision which was superseded begins none outside of the windows either.
+fn with_hold(input: &ChoiceInput, choice: Choice) -> Choice {
+    let ChoiceInput { view, group, .. } = input;
+    match choice {
+        Choice::Use { content: Some(own), waits: Some(wait), hold: None } if group.is_rolling(&own) => {
+            let hold = gates::hold(view, group, input.now).map(|why| Hold { why, gives_back: false });
+            keep(Some(own), Some(wait), hold)
+        }
+        other => other,
     }
 }
 
