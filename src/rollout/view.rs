@@ -112,7 +112,7 @@ impl RolloutView {
         let older = sorted.iter().rev().filter(|revision| revision.spec.number < target.number);
         let complete = older.clone().filter(|revision| was_complete(revision)).find_map(|revision| parsed(revision));
         // Every group takes the first one at once. A change that follows before all have it goes through the waves as well.
-        let stable = complete.or_else(|| older.clone().last().and_then(|first| parsed(first)));
+        let stable = complete.or_else(|| older.clone().next_back().and_then(|first| parsed(first)));
         let was_under_way = |revision: &&&BoundariesRevision| match &revision.status {
             Some(status) if status.phase.is_some() => is_under_way(status),
             Some(_) | None => !was_complete(revision),
