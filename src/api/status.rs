@@ -2,7 +2,7 @@
 //! or program wrote must never stop the watch. Everything in it can be rebuilt, except the records that guard against
 //! acting twice.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -323,6 +323,10 @@ pub struct ManagedAttributes {
     /// get those of the scaling group.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub instance_tags: Option<BTreeMap<String, String>>,
+    /// Values of tags, by key, that a change of the running instances may have set which has begun and whose end is not
+    /// recorded.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "BTreeMap::is_empty")]
+    pub started_instance_tags: BTreeMap<String, BTreeSet<String>>,
     /// Names of lifecycle hooks.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub hooks: Vec<String>,

@@ -77,7 +77,7 @@ fn attacks() -> Vec<(&'static str, Value)> {
 }
 
 /// Fields that name no resource, or only what belongs to a resource of the group itself.
-const NAME_NO_OTHER_RESOURCE: [&str; 61] = [
+const NAME_NO_OTHER_RESOURCE: [&str; 62] = [
     "boundariesRevision",
     "conditions",
     "configMD5",
@@ -105,6 +105,7 @@ const NAME_NO_OTHER_RESOURCE: [&str; 61] = [
     "managed.pool",
     "managed.processes",
     "managed.roleRegion",
+    "managed.startedInstanceTags",
     "managed.tags",
     "managed.taints",
     "nodes.outdatedInstances",

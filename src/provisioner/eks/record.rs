@@ -54,6 +54,7 @@ fn managed_attributes(input: &PlanInput, joined: &JoinPlan, old: &ManagedAttribu
     ManagedAttributes {
         tags: desired_and_recorded(tag_keys(&r.tags), &old.tags, tags),
         instance_tags: instance_tags::recorded(input, old),
+        started_instance_tags: instance_tags::recorded_start(input, old),
         hooks: desired_and_recorded(
             r.desired.lifecycle_hooks.iter().map(|h| h.name.clone()).collect(),
             &old.hooks,

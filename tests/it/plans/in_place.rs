@@ -375,8 +375,23 @@ fn with_tags(in_place: &str, tags: &str) -> ResolvedGroup {
 
 /// Applies the plan to what the planner sees: the tags of the scaling group and the record in the status.
 fn after(scenario: Scenario) -> Scenario {
+    after_steps(scenario, |_| true)
+}
+
+/// The same up to the step that tags instances: what follows it is not written any more.
+fn interrupted(scenario: Scenario) -> Scenario {
+    let mut tagged = false;
+    after_steps(scenario, |step| {
+        tagged |= matches!(step, Step::Eks(EksStep::TagInstances { .. }));
+        !tagged
+    })
+}
+
+fn after_steps(scenario: Scenario, is_applied: impl FnMut(&Step) -> bool) -> Scenario {
+    let mut is_applied = is_applied;
     let plan = scenario.plan();
-    let patches = plan.steps.iter().filter_map(|planned| match &planned.step {
+    let applied = plan.steps.iter().take_while(|planned| is_applied(&planned.step));
+    let patches = applied.filter_map(|planned| match &planned.step {
         Step::Object(ObjectStep::UpdateStatus { status }) => status.get("managed").cloned(),
         _ => None,
     });
@@ -426,6 +441,28 @@ fn instances_get_all_tags_once_when_the_group_asks_for_it_first() {
     assert!(tagged(&after(without.clone()).plan()).is_empty() && status(&without).get("instanceTags").is_none());
 }
 
+/// The process may stop after it tagged the instances, or the spec may change before it recorded that: the write of the
+/// record is refused then. Instances would keep the tags of a spec that no one remembers.
+#[test]
+fn tags_of_a_change_whose_end_was_not_recorded_are_set_again_or_removed() {
+    let spec_has = |scenario: &Scenario, tags: &str| {
+        let resolved = with_tags(TAGS, tags);
+        after(scenario.clone().with(|s| s.resolved = resolved))
+    };
+    let settled = after(after(converged_with(with_tags(TAGS, "{key: cost, value: a}"))));
+    let changed = interrupted(spec_has(&settled, "{key: cost, value: b}, {key: stage, value: test}"));
+    let back = spec_has(&changed, "{key: cost, value: a}");
+    let expected = (vec!["cost=a".to_owned()], vec!["stage=test".to_owned()]);
+    assert_eq!(tagged(&back.plan()), [expected], "instances may have either");
+    assert_eq!(after(back).plan().steps, [], "and it is written once");
+
+    let twice = interrupted(spec_has(&changed, "{key: stage, value: live}"));
+    let removed = spec_has(&twice, "");
+    let all = ["cost=a", "cost=b", "stage=live", "stage=test"].map(str::to_owned).to_vec();
+    assert_eq!(tagged(&removed.plan()), [(vec![], all)], "each value that they may have is removed");
+    assert_eq!(after(removed).plan().steps, []);
+}
+
 /// Whoever can write the status must not make instances lose the tags that say whose they are.
 #[test]
 fn recorded_tags_that_prove_ownership_are_not_removed() {
@@ -434,6 +471,8 @@ fn recorded_tags_that_prove_ownership_are_not_removed() {
         let tags = managed.instance_tags.as_mut().expect("tags");
         tags.extend(s.resolved.ownership_tags.iter().map(|tag| (tag.key.clone(), tag.value.clone())));
         tags.insert("aws:autoscaling:groupName".into(), "demo-team-web".into());
+        managed.started_instance_tags = tags.iter().map(|(key, value)| (key.clone(), [value.clone()].into())).collect();
+        managed.started_instance_tags.remove("cost");
     });
     let removed: Vec<_> = tagged(&forged.plan()).into_iter().flat_map(|(_, removed)| removed).collect();
     assert_eq!(removed, Vec::<String>::new());

@@ -34,12 +34,39 @@ pub(super) async fn change(run: &mut ApplyRun<'_>, group: &str, set: &[Tag], rem
         if !set.is_empty() {
             ec2.tag_instances(ids, set).await.map_err(StepError::Aws)?;
         }
-        if !remove.is_empty() {
-            ec2.untag_instances(ids, remove).await.map_err(StepError::Aws)?;
+        for tags in with_unique_keys(remove) {
+            ec2.untag_instances(ids, &tags).await.map_err(StepError::Aws)?;
         }
     }
     if ids.is_empty() { Ok(StepOutcome::Unchanged) } else { Ok(StepOutcome::Applied) }
 }
 
+/// The tags in as many lists as a key has values: a call names a key once.
+fn with_unique_keys(tags: &[Tag]) -> Vec<Vec<Tag>> {
+    let mut lists: Vec<Vec<Tag>> = Vec::new();
+    for tag in tags {
+        let free = lists.iter_mut().find(|list| list.iter().all(|other| other.key != tag.key));
+        match free {
+            Some(list) => list.push(tag.clone()),
+            None => lists.push(vec![tag.clone()]),
+        }
+    }
+    lists
+}
+
 /// How many instances one call names. EC2 accepts 1,000.
 const MAX_RESOURCES: usize = 500;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn call_names_each_key_once() {
+        let tag = |key: &str, value: &str| Tag { key: key.into(), value: value.into() };
+        let tags = [tag("cost", "a"), tag("cost", "b"), tag("stage", "x")];
+        let lists = with_unique_keys(&tags);
+        assert_eq!(lists, [vec![tag("cost", "a"), tag("stage", "x")], vec![tag("cost", "b")]]);
+        assert_eq!(with_unique_keys(&[]), Vec::<Vec<Tag>>::new());
+    }
+}

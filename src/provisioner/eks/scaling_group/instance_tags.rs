@@ -1,10 +1,10 @@
 //! Tags of the spec that change on running instances (`inPlace: [tags]`).
 //!
 //! Auto Scaling gives an instance the tags that the scaling group has at its launch, and never changes them. So the scaling
-//! group gets the new tags first. The status says which tags the running instances have, and is written before anything
-//! changes and again afterwards: a new process goes on where the last one stopped.
+//! group gets the new tags first. The status says which tags the running instances have. Before a change it also says which
+//! values the change may set, until its end is recorded: the process may stop in between, or the spec may change again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::json;
 
@@ -39,34 +39,69 @@ pub(crate) fn recorded(input: &PlanInput, old: &ManagedAttributes) -> Option<BTr
     Some(left.map(|tag| (tag.key.clone(), tag.value.clone())).collect())
 }
 
+/// The values that a change may have set which has begun; none while tags do not change in place.
+pub(crate) fn recorded_start(input: &PlanInput, old: &ManagedAttributes) -> BTreeMap<String, BTreeSet<String>> {
+    let is_recorded = recorded(input, old).is_some();
+    if is_recorded { old.started_instance_tags.clone() } else { BTreeMap::new() }
+}
+
 /// Changes the tags of the running instances, once the scaling group has the new ones.
 pub(crate) fn change(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuilder) {
     let managed = input.status.managed.clone().unwrap_or_default();
     let Some(given) = recorded(input, &managed).filter(|_| !input.resolved.broken.contains(Part::Tags)) else { return };
     let desired = desired(input.resolved);
-    if given == desired || builder.has_changes() {
+    let started = &managed.started_instance_tags;
+    if (given == desired && started.is_empty()) || builder.has_changes() {
         return;
     }
-    let tag = |(key, value): (&String, &String)| Tag { key: key.clone(), value: value.clone() };
-    let set: Vec<_> = desired.iter().filter(|(key, value)| given.get(*key) != Some(*value)).map(tag).collect();
-    // Whoever can write the status could name tags that prove whose the instances are.
-    let is_of_group = |key: &str| input.resolved.tags.iter().any(|tag| tag.key == key) || key.starts_with("aws:");
-    let gone = given.iter().filter(|(key, _)| !desired.contains_key(*key) && !is_of_group(key));
-    let remove: Vec<_> = gone.map(tag).collect();
+    let (set, remove) = writes(&given, started, &desired, input.resolved);
     let name = |key: &str| format!("tags[{key}]");
     let changed =
         set.iter().map(|tag| Drift::new(name(&tag.key), given.get(&tag.key).map_or("", |old| old), &tag.value));
     let removed = remove.iter().map(|tag| Drift::new(name(&tag.key), &tag.value, ""));
     let reasons: Vec<_> = changed.chain(removed).collect();
     let words: Vec<_> = reasons.iter().map(ToString::to_string).collect();
-    let after = ManagedAttributes { instance_tags: Some(desired), ..managed.clone() };
+    let mut values = started.clone();
+    for tag in &set {
+        values.entry(tag.key.clone()).or_default().insert(tag.value.clone());
+    }
+    if values != *started {
+        builder.record_managed("startedInstanceTags", json!(values));
+    }
+    let record = |tags, started| ManagedAttributes {
+        instance_tags: Some(tags),
+        started_instance_tags: started,
+        ..ManagedAttributes::default()
+    };
+    let end = record(desired, BTreeMap::new()).patch_from(&record(given, values));
     builder.push_with_reasons(EksStep::TagInstances { group: group.name.clone(), set, remove }, reasons);
-    builder.push(ObjectStep::UpdateStatus { status: json!({ "managed": after.patch_from(&managed) }) });
+    builder.push(ObjectStep::UpdateStatus { status: json!({ "managed": end }) });
     builder.set_outcome_once(Outcome::Progressing {
         phase: Phase::Modifying,
         message: format!("changing tags of the instances in place: {}", words.join(", ")),
         recheck: Recheck::Immediately,
     });
+}
+
+/// The tags to set on instances that have `given`, or a value of `started`, and those to remove: a key may have several
+/// values.
+fn writes(
+    given: &BTreeMap<String, String>,
+    started: &BTreeMap<String, BTreeSet<String>>,
+    desired: &BTreeMap<String, String>,
+    resolved: &ResolvedGroup,
+) -> (Vec<Tag>, Vec<Tag>) {
+    let tag = |(key, value): (&String, &String)| Tag { key: key.clone(), value: value.clone() };
+    let may_differ = |key: &String, value: &String| {
+        given.get(key) != Some(value) || started.get(key).is_some_and(|values| values.iter().any(|v| v != value))
+    };
+    let set = desired.iter().filter(|(key, value)| may_differ(key, value)).map(tag).collect();
+    // Whoever can write the status could name tags that prove whose the instances are.
+    let is_of_group = |key: &str| resolved.tags.iter().any(|tag| tag.key == key) || key.starts_with("aws:");
+    let started = started.iter().flat_map(|(key, values)| values.iter().map(move |value| (key, value)));
+    let possible: BTreeSet<_> = given.iter().chain(started).collect();
+    let gone = possible.into_iter().filter(|(key, _)| !desired.contains_key(*key) && !is_of_group(key));
+    (set, gone.map(tag).collect())
 }
 
 /// The tags of the spec that instances are launched with. Those that prove ownership and name the group never change.
