@@ -16,6 +16,8 @@ IMAGES = {
 """Images that the simulated AWS publishes for x86_64, oldest first."""
 PEOPLE = "people-"
 """Roles and profiles that people made begin with it; a group's name follows."""
+SHARED = "shared"
+"""Follows in place of a group's name in the role that several groups are given."""
 KEY_PAIR = "operators"
 SUBNETS = ["demo-private-a", "demo-private-b", "demo-private-c"]
 TYPES = ["m5.large", "m5.xlarge", "m5a.large", "c5.large"]

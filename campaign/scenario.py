@@ -34,8 +34,6 @@ TAKEN_OVER = {
     "old-way": "launch_configuration", "mixed": "mixed", "warm": "warm_pool",
 }  # fmt: skip
 """Names of groups that are taken over, and their states."""
-SHARED = "shared"
-"""Ends the name of the role that several groups are given."""
 MODES = ["CONFIG_MAP", "CONFIG_MAP", "API", "API_AND_CONFIG_MAP"]
 BOUNDARIES = """
 restricted:
@@ -117,7 +115,7 @@ def generate(seed, disturb=True, only=None, variant=1, size=None):
 
 def compose(name, shape_of, choices, shared):
     """A group as its choices have it; those in `shared` have one given role, if they have one."""
-    return aspects.compose(name, shape_of[name], choices[name], SHARED if name in shared else None)
+    return aspects.compose(name, shape_of[name], choices[name], aspects.SHARED if name in shared else None)
 
 
 def draw_shared(chance, shape_of):

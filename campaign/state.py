@@ -5,7 +5,7 @@ import re
 
 import yaml
 
-from campaign.aspects import PEOPLE
+from campaign.aspects import PEOPLE, SHARED
 from e2e import logs
 
 NAMESPACE = "camp"
@@ -66,11 +66,16 @@ def group_state(run, group, content_of=None):
         "fargate profiles": list(mine.get("fargate", {}).values()),
         "roles": [{**without(thing, "arn"), "trust": json.loads(thing["trust"] or "{}")} for thing in mine.get("roles", {}).values()],
         "profiles": [without(thing, "arn") for thing in mine.get("profiles", {}).values()],
-        "access entries": [access_entry(thing) for thing in mine.get("access", {}).values()],
+        "access entries": [access_entry(thing) for arn, thing in mine.get("access", {}).items() if not is_shared(arn)],
         "aws-auth": entries,
         "nodes": distinct(node_state(node) for node in nodes),
     }
     return masked(value, run["world"])
+
+
+def is_shared(arn):
+    """Whether several groups are given this role. Its access entry has the tags of the group that came first."""
+    return arn.endswith(f"/{PEOPLE}{SHARED}")
 
 
 def given_roles(run):

@@ -298,6 +298,19 @@ def test_a_role_that_joined_by_aws_auth_before_a_takeover():
     assert "end_state" not in found(one, other)
 
 
+def test_the_access_entry_of_a_role_that_groups_share():
+    """Whichever group comes first makes it; that it is there counts."""
+    one, other = Story().run(), Story().run()
+    arn = "arn:aws:iam::123456789012:role/people-shared"
+    tags = {"instancegroups.keikoproj.io/Namespace": "camp", "instancegroups.keikoproj.io/InstanceGroup": "alpha"}
+    for run, group in ((one, "alpha"), (other, "bravo")):
+        entry = {"principalArn": arn, "type": "EC2_LINUX", "tags": {**tags, "instancegroups.keikoproj.io/InstanceGroup": group}}
+        run["end"]["aws"]["access"][arn] = entry
+    assert "end_state" not in found(one, other)
+    other["end"]["aws"]["access"].clear()
+    assert "end_state" in found(one, other)
+
+
 def test_names_are_not_taken_for_longer_ones():
     """A group owns what is named after it, and not what is named after a longer name."""
     assert state.owns("alpha", "demo-camp-alpha-20260101000000", {}) and not state.owns("alpha", "demo-camp-alphabet", {})
