@@ -2,6 +2,7 @@
 
 mod history;
 mod order;
+mod ordered_by;
 mod read;
 mod status;
 mod wait;

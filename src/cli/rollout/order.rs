@@ -1,5 +1,5 @@
-//! Orders of people about the roll-out of a revision. Each is one patch of `spec.orders`, which fails if the revision was
-//! changed meanwhile.
+//! Orders of people about the roll-out of a revision. Each is one patch of `spec.orders`, which fails if somebody else gave
+//! an order meanwhile.
 
 use std::process::ExitCode;
 
@@ -8,14 +8,15 @@ use kube::api::{Api, Patch, PatchParams, ValidationDirective};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
+use super::ordered_by::{field_manager, last_order, words};
 use super::read::{NO_ROLLOUT, find, remedy};
 use crate::api::{BoundariesRevision, RolloutOrders, RolloutPhase};
 use crate::cli::args::{ApproveArgs, OrderArgs, RevisionsArgs, SkipArgs, UndoArgs};
 use crate::cli::output::print;
 use crate::k8s::call;
 
-/// The field manager of the orders.
-const MANAGER: &str = "instance-manager-rollout";
+/// How often an order is written again because the controller wrote the status of the revision in between.
+const MAX_ATTEMPTS: usize = 5;
 
 pub(super) async fn pause(args: OrderArgs) -> anyhow::Result<ExitCode> {
     order(&args, |revision, orders| {
@@ -86,7 +87,7 @@ pub(super) async fn approve(args: ApproveArgs) -> anyhow::Result<ExitCode> {
     let ApproveArgs { order: target, wave, all } = args;
     order(&target, move |revision, orders| {
         let name = revision.name_any();
-        let wave = if all { "*".to_owned() } else { wave.context("name a wave")? };
+        let wave = if all { "*".to_owned() } else { wave.clone().context("name a wave")? };
         let waves = revision.status.iter().flat_map(|status| &status.waves);
         let known: Vec<_> = waves.clone().map(|wave| wave.name.as_str()).collect();
         if wave != "*" && !known.contains(&wave.as_str()) {
@@ -109,7 +110,7 @@ pub(super) async fn skip(args: SkipArgs) -> anyhow::Result<ExitCode> {
     let SkipArgs { order: target, wave, group, all } = args;
     order(&target, move |revision, orders| {
         let name = revision.name_any();
-        let wave = if all { Some("*".to_owned()) } else { wave };
+        let wave = if all { Some("*".to_owned()) } else { wave.clone() };
         if let Some(wave) = wave {
             let waves = revision.status.iter().flat_map(|status| &status.waves).map(|wave| wave.name.as_str());
             let known: Vec<_> = waves.collect();
@@ -126,7 +127,7 @@ pub(super) async fn skip(args: SkipArgs) -> anyhow::Result<ExitCode> {
             };
             return Ok((json!({"skipped": skipped}), format!("{name}: {which}")));
         }
-        let group = group.context("name a wave or a group")?;
+        let group = group.clone().context("name a wave or a group")?;
         let mut without = orders.without.clone();
         without.retain(|known| *known != group);
         without.push(group.clone());
@@ -138,7 +139,7 @@ pub(super) async fn skip(args: SkipArgs) -> anyhow::Result<ExitCode> {
 /// Reads the revision, and writes the orders that `decide` returns; an empty object is not written.
 async fn order(
     args: &OrderArgs,
-    decide: impl FnOnce(&BoundariesRevision, &RolloutOrders) -> anyhow::Result<(Value, String)>,
+    decide: impl Fn(&BoundariesRevision, &RolloutOrders) -> anyhow::Result<(Value, String)>,
 ) -> anyhow::Result<ExitCode> {
     order_for(&args.revisions, Some(args.revision), decide).await
 }
@@ -147,35 +148,61 @@ async fn order(
 async fn order_for(
     revisions: &RevisionsArgs,
     number: Option<i64>,
-    decide: impl FnOnce(&BoundariesRevision, &RolloutOrders) -> anyhow::Result<(Value, String)>,
+    decide: impl Fn(&BoundariesRevision, &RolloutOrders) -> anyhow::Result<(Value, String)>,
 ) -> anyhow::Result<ExitCode> {
     let (client, revision) = find(revisions, number).await?;
-    if phase(&revision).is_none() {
-        bail!("{}: {NO_ROLLOUT}", revision.name_any());
-    }
-    if phase(&revision) == Some(RolloutPhase::Superseded) {
-        bail!("{} is superseded by a newer revision; see instance-manager rollout status", revision.name_any());
-    }
-    let (orders, text) = decide(&revision, &revision.spec.orders)?;
-    if orders.as_object().is_some_and(|fields| !fields.is_empty()) {
-        write(client, &revision, orders).await?;
-    }
+    let text = give(client, revision, decide).await?;
     print(format!("{text}\n").as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }
 
-async fn write(client: Client, revision: &BoundariesRevision, orders: Value) -> anyhow::Result<()> {
-    let (namespace, name) = (revision.namespace().unwrap_or_default(), revision.name_any());
-    let api: Api<BoundariesRevision> = Api::namespaced(client, &namespace);
+/// Writes what `decide` makes of the revision, and returns its text. The controller writes the status of a revision every
+/// few seconds, which does not get in the way of an order.
+async fn give(
+    client: Client,
+    mut revision: BoundariesRevision,
+    decide: impl Fn(&BoundariesRevision, &RolloutOrders) -> anyhow::Result<(Value, String)>,
+) -> anyhow::Result<String> {
+    let name = revision.name_any();
+    let api: Api<BoundariesRevision> = Api::namespaced(client.clone(), &revision.namespace().unwrap_or_default());
+    let known = revision.spec.orders.clone();
+    for _ in 0..MAX_ATTEMPTS {
+        let phase = phase(&revision).with_context(|| format!("{name}: {NO_ROLLOUT}"))?;
+        if phase == RolloutPhase::Superseded {
+            bail!("{name} is superseded by a newer revision; see instance-manager rollout status");
+        }
+        let (orders, text) = decide(&revision, &known)?;
+        let is_empty = orders.as_object().is_some_and(serde_json::Map::is_empty);
+        if is_empty || is_written(&client, &api, &revision, orders).await? {
+            return Ok(text);
+        }
+        revision = call("get", "boundariesrevisions", api.get(&name)).await?;
+        if revision.spec.orders != known {
+            let by = last_order(&revision).map(|by| format!(" by {by}")).unwrap_or_default();
+            let now = Some(words(&revision)).filter(|words| !words.is_empty()).unwrap_or("none".into());
+            bail!(
+                "the orders of {name} were changed meanwhile{by}; they are now: {now}. Nothing else was changed; if your order still holds, give it again"
+            );
+        }
+    }
+    bail!("{name} was changed {MAX_ATTEMPTS} times while the order was given, which was not written; give it again")
+}
+
+/// Writes the orders; `false` if the revision was changed since it was read.
+async fn is_written(
+    client: &Client,
+    api: &Api<BoundariesRevision>,
+    revision: &BoundariesRevision,
+    orders: Value,
+) -> anyhow::Result<bool> {
     let patch = json!({"metadata": {"resourceVersion": revision.resource_version()}, "spec": {"orders": orders}});
     // Without it, the API server drops an order that an older definition does not have, and says nothing.
     let field_validation = Some(ValidationDirective::Strict);
-    let params = PatchParams { field_manager: Some(MANAGER.to_owned()), field_validation, ..PatchParams::default() };
-    match call("patch", "boundariesrevisions", api.patch(&name, &params, &Patch::Merge(patch))).await {
-        Err(error) if error.is_conflict() => {
-            bail!("{name} was changed meanwhile; look at it again: instance-manager rollout status {name}")
-        }
-        other => other.map(drop).map_err(Into::into),
+    let field_manager = Some(field_manager(client).await);
+    let params = PatchParams { field_manager, field_validation, ..PatchParams::default() };
+    match call("patch", "boundariesrevisions", api.patch(&revision.name_any(), &params, &Patch::Merge(patch))).await {
+        Err(error) if error.is_conflict() => Ok(false),
+        other => other.map(|_| true).map_err(Into::into),
     }
 }
 
@@ -194,18 +221,50 @@ mod tests {
     use super::*;
     use crate::k8s::fake;
 
+    fn revision(version: &str, paused: bool) -> BoundariesRevision {
+        let object = json!({
+            "apiVersion": "instancemgr.keikoproj.io/v1alpha1", "kind": "BoundariesRevision",
+            "metadata": {"name": "r2", "namespace": "im", "resourceVersion": version, "managedFields": [
+                {"manager": "instance-manager-rollout:jane", "time": "2026-08-21T08:00:00Z",
+                 "fieldsV1": {"f:spec": {"f:orders": {"f:paused": {}}}}}]},
+            "spec": {"number": 2, "hash": "x", "data": {}, "from": {}, "orders": {"paused": paused}},
+            "status": {"phase": "Rolling"},
+        });
+        serde_json::from_value(object).expect("a revision")
+    }
+
+    /// An API server with the revision at version 8, whose orders are paused or not. It accepts writes at version 8.
+    fn server(paused: bool) -> Client {
+        fake::client(move |call| match call.route() {
+            ("POST", _) => (201, json!({"status": {"userInfo": {"username": "joe"}}})),
+            ("GET", _) => (200, serde_json::to_value(revision("8", paused)).expect("JSON")),
+            ("PATCH", _) => {
+                assert!(call.query.contains("fieldManager=instance-manager-rollout%3Ajoe"), "{}", call.query);
+                match call.body["metadata"]["resourceVersion"].as_str() {
+                    Some("8") => (200, serde_json::to_value(revision("9", true)).expect("JSON")),
+                    _ => fake::failure(409, "Conflict", "the object has been modified"),
+                }
+            }
+            route => panic!("{route:?}"),
+        })
+    }
+
+    fn pause(_: &BoundariesRevision, _: &RolloutOrders) -> anyhow::Result<(Value, String)> {
+        Ok((json!({"paused": true}), "paused".to_owned()))
+    }
+
     /// Of two people who order at the same time, the second one must look again, and undo nothing of the first.
     #[tokio::test]
-    async fn order_after_an_old_look_changes_nothing() {
-        let client = fake::client(|call| {
-            let body = json!({"metadata": {"resourceVersion": "7"}, "spec": {"orders": {"paused": false}}});
-            assert_eq!((call.method.as_str(), call.body), ("PATCH", body));
-            fake::failure(409, "Conflict", "the object has been modified")
-        });
-        let mut revision = BoundariesRevision::new("r2", Default::default());
-        revision.metadata.namespace = Some("instance-manager".into());
-        revision.metadata.resource_version = Some("7".into());
-        let error = write(client, &revision, json!({"paused": false})).await.expect_err("a conflict");
-        assert!(error.to_string().starts_with("r2 was changed meanwhile"), "{error}");
+    async fn order_after_an_order_of_somebody_else_changes_nothing_and_names_them() {
+        let error = give(server(true), revision("7", false), pause).await.expect_err("a conflict").to_string();
+        for words in ["r2 were changed meanwhile by jane at 2026-08-21T08:00:00Z", "now: paused"] {
+            assert!(error.contains(words), "{error}");
+        }
+    }
+
+    /// The emergency stop must not fail because the controller wrote how far the roll-out is.
+    #[tokio::test]
+    async fn order_passes_a_write_of_the_status() {
+        assert_eq!(give(server(false), revision("7", false), pause).await.expect("an order"), "paused");
     }
 }

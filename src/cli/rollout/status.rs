@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, ResourceExt};
 use serde_json::json;
 
+use super::ordered_by::{last_order, words};
 use super::read::{NO_ROLLOUT, find, remedy, serialized};
 use crate::api::names::CONFIG_MAP;
 use crate::api::{
@@ -57,6 +58,11 @@ fn describe(revision: &BoundariesRevision, policy: Option<&RolloutPolicy>, now: 
     let mut text = format!("{name}{release}  {phase}{}\n", state(revision, status, policy));
     if let Some(order) = pending_order(revision, status, phase) {
         text += &format!("  order   {order}, which the controller has not begun yet\n");
+    }
+    let orders = words(revision);
+    if !orders.is_empty() {
+        let by = last_order(revision).map(|by| format!("; the last one by {by}")).unwrap_or_default();
+        text += &format!("  orders  {}\n", escape_control(&format!("{orders}{by}")));
     }
     let or_dash = |text: &str| if text.is_empty() { "-".to_owned() } else { escape_control(text).to_string() };
     text += &format!("  change  {}, by {}\n", or_dash(&from.change), or_dash(&from.manager));
