@@ -167,6 +167,17 @@ impl GroupFacts<'_> {
         if is_same_second { now + SignedDuration::from_secs(1) } else { now }
     }
 
+    /// Whether all its nodes ran the revision, and so few are not Ready that chance explains it: a reclaimed Spot Instance
+    /// or a broken machine.
+    fn lost_few_nodes(&self) -> bool {
+        let was_settled = self.record().is_some_and(|record| record.settled.is_some());
+        was_settled
+            && self.status.nodes.as_ref().is_some_and(|nodes| {
+                let lost = nodes.desired - nodes.ready;
+                lost < nodes.desired && (lost <= 1 || lost * 100 <= nodes.desired * LOST_BY_CHANCE_PERCENT)
+            })
+    }
+
     /// Why the revision that the group took fails on it; `None` while it does not. A problem that began before, or with a
     /// later edit of its tenant, is not the revision's.
     pub(crate) fn failure(&self, now: Timestamp, delay: SignedDuration) -> Option<String> {
@@ -181,8 +192,9 @@ impl GroupFacts<'_> {
             let fails = match found.r#type.as_str() {
                 condition::ROTATION_HALTED => true,
                 condition::STALLED => {
-                    Reason::of_name(reason).is_some_and(Reason::is_failure_of_revision)
-                        && now.duration_since(begun) >= delay
+                    let reason = Reason::of_name(reason).filter(|reason| reason.is_failure_of_revision());
+                    let is_chance = reason == Some(Reason::NodesNotReady) && self.lost_few_nodes();
+                    reason.is_some() && !is_chance && now.duration_since(begun) >= delay
                 }
                 _ => false,
             };
@@ -193,6 +205,9 @@ impl GroupFacts<'_> {
         })
     }
 }
+
+/// Which part of the nodes a group may lose during the soak without the revision being to blame.
+const LOST_BY_CHANCE_PERCENT: i64 = 5;
 
 /// The first 32 bits of the hash of a UID. The same groups are early in each roll-out, so that the others are not disturbed.
 pub(crate) fn uid_hash(uid: &str) -> i64 {

@@ -496,6 +496,52 @@ def test_a_group_that_a_backup_restored_without_its_status_waits_for_its_turn(ma
 
 
 @pytest.mark.private
+def test_a_change_that_a_group_cannot_use_is_not_given_to_it(make_fleet):
+    """A policy that forbids what tenants have must make the first of them wait with what it has, and halt before the rest."""
+    fleet = make_fleet(policy(soak="2s"))
+    cloud, wanted = fleet.cloud, "AmazonS3ReadOnlyAccess"
+    fleet.canary.patch_spec(managedPolicies=[wanted])
+    fleet.canary.wait_ready(nodes=2)
+    mark = cloud.log_position()
+    before = cloud.get(harness.CONFIG)["data"]
+    forbids = yaml.safe_dump({"managedPolicies": ["AmazonSSM*"]})
+    cloud.edit_config_map(lambda data: data.update(policy=forbids, conditionals=data["conditionals"].replace(fleet.old, fleet.new)))
+    found = wait_revision(cloud, lambda r: r["metadata"]["name"] == "r2" and phase(r) == "Halted", "the halt")
+    behind = {found["group"]: found["message"] for found in found["status"]["behind"]}
+    assert list(behind) == [fleet.canary.key] and wanted in behind[fleet.canary.key], found["status"]
+    own = revisions(cloud)["r1"]["spec"]["hash"]
+    for group in fleet.groups:
+        assert group.has_condition("Ready") and group.has_condition("Stalled", "False"), group.status()
+        assert group.status()["boundariesRevision"] == own and group.writes(mark) == []
+    cloud.edit_config_map(lambda data: (data.clear(), data.update(before)))
+    wait_revision(cloud, lambda r: r["metadata"]["name"] == "r3" and phase(r) == "Complete", "the revert")
+
+
+@pytest.mark.private
+@pytest.mark.long
+def test_a_lock_on_the_config_map_holds_the_change_over_a_downgrade(make_fleet):
+    """Releases without roll-outs know no waves: they would replace the nodes of every tenant at once."""
+    fleet = make_fleet(policy(soak="300s"))
+    cloud = fleet.cloud
+    set_image(cloud, fleet.new)
+    wait_revision(cloud, lambda r: waves(r).get("canary") == "Soaking", "the soak of the canary")
+    lock = "instancemgr.keikoproj.io/lock-upgrades"
+    cloud.patch(harness.CONFIG, {"metadata": {"annotations": {lock: "true"}}})
+    fleet.controller.kill()
+    # An older release reads neither the key nor the revisions.
+    cloud.edit_config_map(lambda data: data.pop("rollout"))
+    cloud.api("DELETE", DEFINITION)
+    support.eventually(lambda: cloud.api("GET", REVISIONS).status_code == 404, harness.WAIT, "no definition")
+    fleet.controller.start()
+    for group in fleet.others:
+        group.wait(lambda g: g.has_condition("Locked", "True"), what="the lock")
+        assert launched_images(group) == {fleet.old} and group.has_condition("Ready"), group.status()
+    assert [len(group.instances()) for group in fleet.groups] == [2, 2, 2] and launched_images(fleet.canary) == {fleet.new}
+    cloud.patch(harness.CONFIG, {"metadata": {"annotations": {lock: None}}})
+    fleet.canary.wait(lambda _: fleet.settled(fleet.new), ROLLOUT, "the new image everywhere")
+
+
+@pytest.mark.private
 def test_a_revision_that_a_person_deletes_is_stored_again(own_cloud, start_controller):
     """No wave would open and no order could be given until the next edit."""
     cloud = own_cloud()

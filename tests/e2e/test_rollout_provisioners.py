@@ -99,3 +99,22 @@ def test_an_abort_lets_no_waiting_group_begin_and_names_what_cannot_go_back(own_
     assert fleet.updates(mark) == [] and fleet.upgrades.created() == [] and fleet.crd.writes(mark) == []
     for group in (fleet.managed, fleet.crd):
         assert group.has_condition("RolloutPending", reason="TakenBack") and group.has_condition("Ready"), group.status()
+
+
+@pytest.mark.private
+@pytest.mark.long
+def test_a_node_group_that_eks_does_not_take_back_says_so_and_holds_nobody_up(own_cloud, start_controller, make_tenant):
+    """EKS refuses an earlier release. Trying it for ever, or waiting for it, would keep the other groups from their way back."""
+    fleet = MixedFleet(own_cloud(), start_controller, make_tenant, policy(soak="300s"))
+    cloud, mark = fleet.cloud, fleet.cloud.log_position()
+    cloud.patch(f"/api/v1/namespaces/{fleet.tenants[1].namespace}", {"metadata": {"labels": {"rollout/wave": "canary"}}})
+    fleet.set(1)
+    found = wait_revision(cloud, lambda r: waves(r).get("canary") == "Soaking", "the soak of the canary")
+    assert fleet.managed.nodegroup()["releaseVersion"] == RELEASES[1]
+    cloud.patch(f"{harness.GROUPS}/namespaces/instance-manager/boundariesrevisions/{found['metadata']['name']}", {"spec": {"orders": {"aborted": True}}})
+    fleet.canary.wait(lambda g: launched_images(g) == {fleet.images[0]} and g.state() == "Ready", ROLLOUT, "the way back")
+    fleet.managed.wait(lambda g: g.has_condition("Stalled"), ROLLOUT, "a word about the release")
+    wait_revision(cloud, lambda r: phase(r) == "Aborted", "the end of the way back")
+    stalled = fleet.managed.condition("Stalled")
+    assert stalled["reason"] == "RefusedByAws" and RELEASES[1] in stalled["message"] and RELEASES[0] in stalled["message"], stalled
+    assert len(fleet.updates(mark)) <= 3 and fleet.managed.nodegroup()["releaseVersion"] == RELEASES[1]

@@ -649,6 +649,11 @@ fn group_that_fails_with_both_revisions_goes_back_once() {
     assert_eq!(world.phase("r2"), RolloutPhase::Halted);
     let taken = world.groups[0].log.iter().filter(|did| matches!(did, Did::Took { .. })).count();
     assert_eq!(taken, 2, "{:?}", world.groups[0].log);
+    let status = world.revision("r2").status.clone().expect("a status");
+    let behind: Vec<_> = status.behind.iter().map(|behind| (behind.group.as_str(), behind.reason.as_str())).collect();
+    assert_eq!(behind, [("team/c", "Failed")], "the status lists it");
+    let halted = status.conditions.iter().find(|found| found.r#type == "Halted" && found.is_true());
+    assert!(halted.and_then(|found| found.message.as_ref()).is_some_and(|text| text.contains("team/c")), "{halted:?}");
 }
 
 /// Orders that name what does not exist are no order.

@@ -159,6 +159,7 @@ fn only_problems_that_speak_against_the_change_are_failures() {
         let now = world.now;
         let stalled = Condition::new(condition::STALLED, true, &reason.to_string(), "it does not go on");
         set_condition(&mut world.group("c").status.conditions, stalled, &rfc3339(now));
+        world.group("c").lost = 2;
         world.run(20);
         let failed = reason.is_failure_of_revision();
         assert_eq!(world.phase("r2") == RolloutPhase::Halted, failed, "{reason}");
@@ -209,4 +210,37 @@ fn returned_group_is_left_alone() {
         world.run(30);
     }
     assert_eq!(taken(&world), 2);
+}
+
+/// A Spot Instance that AWS takes back, or a machine that breaks, must not stop the roll-out of a whole fleet.
+#[test]
+fn few_lost_nodes_during_the_soak_are_chance_and_many_are_the_change() {
+    for (nodes, lost, halts) in
+        [(1, 1, true), (2, 1, false), (2, 2, true), (20, 1, false), (20, 2, true), (100, 5, false), (100, 6, true)]
+    {
+        let mut world =
+            World::new(CANARY, vec![Group { nodes: vec!["ami-1".into(); nodes], ..canary("c") }, group("a")]);
+        world.image = "ami-2".into();
+        world.run_until(|world| world.waves("r2").first().is_some_and(|wave| wave.1 == WaveState::Soaking));
+        let now = world.now;
+        let group = world.group("c");
+        group.lost = lost;
+        let stalled = Condition::new(condition::STALLED, true, "NodesNotReady", "the kubelet is silent");
+        set_condition(&mut group.status.conditions, stalled, &rfc3339(now));
+        world.run(20);
+        assert_eq!(world.phase("r2") == RolloutPhase::Halted, halts, "{lost} of {nodes}");
+    }
+}
+
+/// While the API server calls many nodes unhealthy, none of them says anything about the change.
+#[test]
+fn unhealthy_cluster_during_the_soak_is_no_failure() {
+    let mut world = soaking();
+    let now = world.now;
+    let group = world.group("c");
+    group.lost = 2;
+    let stalled = Condition::new(condition::STALLED, true, "ClusterUnhealthy", "9 of 10 nodes are not Ready");
+    set_condition(&mut group.status.conditions, stalled, &rfc3339(now));
+    world.settle();
+    assert_eq!((world.phase("r2"), world.images()), (RolloutPhase::Complete, vec!["ami-2".to_owned(); 3]));
 }

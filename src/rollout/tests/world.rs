@@ -47,6 +47,8 @@ pub(super) struct Group {
     /// Whether its latest look was as many polls without progress as the patience allows.
     pub stuck: bool,
     pub deleted: bool,
+    /// How many of its nodes are lost.
+    pub lost: i64,
     /// Whether its first node enters standby.
     pub marked: bool,
     /// What happened, for the judges.
@@ -121,6 +123,7 @@ pub(super) fn group(name: &str) -> Group {
         blocked: false,
         stuck: false,
         deleted: false,
+        lost: 0,
         marked: false,
         log: vec![],
     }
@@ -530,8 +533,13 @@ impl Group {
             i64::try_from(found).unwrap_or_default()
         };
         let desired = i64::try_from(self.nodes.len()).unwrap_or_default();
-        self.status.nodes =
-            Some(NodeCounts { desired, updated: count(true), outdated: count(false), ..Default::default() });
+        self.status.nodes = Some(NodeCounts {
+            desired,
+            ready: desired - self.lost,
+            updated: count(true),
+            outdated: count(false),
+            ..Default::default()
+        });
         let is_ready = outdated.is_none() && !is_bad;
         if let Some(record) = self.status.rollout.as_mut().filter(|record| record.settled.is_none() && is_ready) {
             record.settled = Some(rfc3339(now));
