@@ -100,6 +100,7 @@ def scaling_group(thing, picture, content_of=None):
     return {
         **without(thing, *CHANCE_OF_SCALING_GROUPS),
         "MixedInstancesPolicy": mixed,
+        "CapacityRebalance": bool(thing.get("CapacityRebalance")),
         "launches": launched,
         "SuspendedProcesses": sorted(process["ProcessName"] for process in thing["SuspendedProcesses"]),
         "subnets": sorted(thing["VPCZoneIdentifier"].split(",")),

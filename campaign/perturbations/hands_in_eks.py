@@ -49,20 +49,28 @@ def tags_of_eks_resources_taken_off(stage, group, kinds, later):
     {"taints": {"addOrUpdateTaints": [{"key": "theirs", "value": "1", "effect": "PREFER_NO_SCHEDULE"}]}}, {"updateConfig": {"maxUnavailable": 3}},
 ])  # fmt: skip
 def node_group_edited(stage, group, change):
-    """What the spec sets comes back, as one update. A label of another key stays, until the person takes it back."""
+    """What the spec sets comes back, as one update. A label or taint of another key stays, until the person takes it back."""
     person = Person(stage, group)
     for name, _ in person.each("nodegroups"):
         person.do("eks", "update_nodegroup_config", clusterName="demo", nodegroupName=name, **change)
         if added := change.get("labels", {}).get("addOrUpdateLabels"):
             stage.undo(lambda name=name, keys=set(added): take_labels_back(stage, group, name, keys))
+        if added := change.get("taints", {}).get("addOrUpdateTaints"):
+            stage.undo(lambda name=name, added=added: take_back(stage, group, name, taints={"removeTaints": added}))
 
 
 def take_labels_back(stage, group, name, keys):
     """Removes labels that the group's present spec does not have, as soon as EKS accepts an update."""
     spec = stage.present.get(group, {}).get("spec", {}).get("eks-managed", {})
     surplus = keys - set(spec.get("configuration", {}).get("nodeLabels", {}))
-    update = {"clusterName": "demo", "nodegroupName": name, "labels": {"removeLabels": sorted(surplus)}}
-    if surplus and any(found == name for found, _ in Person(stage, group).each("nodegroups")):
+    if surplus:
+        take_back(stage, group, name, labels={"removeLabels": sorted(surplus)})
+
+
+def take_back(stage, group, name, **change):
+    """Changes a node group as soon as EKS accepts an update."""
+    update = {"clusterName": "demo", "nodegroupName": name, **change}
+    if any(found == name for found, _ in Person(stage, group).each("nodegroups")):
         stage.wait_until(lambda: Person(stage, group).do("eks", "update_nodegroup_config", **update) is not None, 40)
 
 

@@ -86,9 +86,17 @@ def spot_interruption(stage, group):
 
 def change(stage, name, action):
     """Does something to the instance of a node, if it is still there."""
-    known = {found["node"] for found in stage.cloud.control("GET", "instances").values()}
-    if name in known:
-        stage.cloud.control("POST", "instance", id=name, action=action)
+
+    def is_there():
+        return name in {found["node"] for found in stage.cloud.control("GET", "instances").values()}
+
+    if is_there():
+        try:
+            stage.cloud.control("POST", "instance", id=name, action=action)
+        except AssertionError:
+            # It may have gone in this moment.
+            if is_there():
+                raise
 
 
 def terminate_broken(stage):

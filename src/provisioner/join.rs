@@ -91,6 +91,21 @@ pub(crate) async fn observe(
     })
 }
 
+/// Why the entry of a role that a deletion removes cannot be looked for, and the remedy; `None` when aws-auth can be read. The
+/// entry of a role that is deleted would admit any later role of that name.
+pub(crate) fn unreadable_aws_auth(o: &Observer<'_>, role_arn: &str, status: &InstanceGroupStatus) -> Option<String> {
+    let is_recorded = status.managed.iter().any(|managed| managed.auth_entries.iter().any(|arn| arn == role_arn));
+    let may_exist = is_recorded || status.join.as_ref().is_none_or(|join| join.aws_auth);
+    let problem = o.map_roles.problem().filter(|_| may_exist)?;
+    Some(format!("the entry of {role_arn} cannot be removed: {problem}"))
+}
+
+/// The outcome of a deletion that waits until aws-auth can be read.
+pub(crate) fn wait_for_aws_auth(problem: &str) -> Outcome {
+    let message = format!("{problem}; the rest of the group is deleted after that");
+    Outcome::Blocked { reason: Reason::AuthConflict, message, is_deleting: true }
+}
+
 /// The outcome of a deletion that waits for another group, which is being deleted too and may still need the entry.
 pub(crate) fn wait_for_group(other: &str) -> Outcome {
     let message = format!(

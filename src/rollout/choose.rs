@@ -94,16 +94,33 @@ pub(crate) fn choose(input: &ChoiceInput) -> Choice {
     }
 }
 
-/// A group that still replaces nodes for a revision which was superseded begins none outside of the windows either.
+/// A group that still replaces nodes for a revision which was superseded stops for the orders, failures and windows of the
+/// newest one. One that goes back, to what was good before, does not.
 fn with_hold(input: &ChoiceInput, choice: Choice) -> Choice {
-    let ChoiceInput { view, group, .. } = input;
+    let goes_back = input.group.record().is_some_and(|record| record.previous.is_none());
     match choice {
-        Choice::Use { content: Some(own), waits: Some(wait), hold: None } if group.is_rolling(&own) => {
-            let hold = gates::hold(view, group, input.now).map(|why| Hold { why, gives_back: false });
+        Choice::Use { content: Some(own), waits: Some(wait), hold: None }
+            if input.group.is_rolling(&own) && !goes_back =>
+        {
+            let hold = hold(input);
             keep(Some(own), Some(wait), hold)
         }
         other => other,
     }
+}
+
+/// Why a group that replaces nodes for a revision begins no further one.
+fn hold(input: &ChoiceInput) -> Option<Hold> {
+    let ChoiceInput { view, group, .. } = input;
+    let target = &view.target.name;
+    let stop = |what| Some(Hold { why: format!("the roll-out of {target}, which is {what},"), gives_back: true });
+    match view.phase() {
+        RolloutPhase::Halted => stop("halted"),
+        RolloutPhase::Returning | RolloutPhase::Aborted => None,
+        _ if view.orders.paused => stop("paused"),
+        _ => None,
+    }
+    .or_else(|| gates::hold(view, group, input.now).map(|why| Hold { why, gives_back: false }))
 }
 
 /// The content that a group has.
@@ -167,16 +184,7 @@ fn choose_on_target(input: &ChoiceInput, own: Stored) -> Choice {
         (Some(_) | None, _) => {}
     }
     // A tenant's own edit goes on while the roll-out is halted.
-    let stop = |what| Some(Hold { why: format!("the roll-out of {}, which is {what},", own.name), gives_back: true });
-    let hold = if !group.is_rolling(&own) {
-        None
-    } else if phase == RolloutPhase::Halted {
-        stop("halted")
-    } else if view.orders.paused && !matches!(phase, RolloutPhase::Returning | RolloutPhase::Aborted) {
-        stop("paused")
-    } else {
-        gates::hold(view, group, input.now).map(|why| Hold { why, gives_back: false })
-    };
+    let hold = if group.is_rolling(&own) { hold(input) } else { None };
     keep(Some(own), None, hold)
 }
 

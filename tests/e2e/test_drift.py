@@ -2,6 +2,8 @@
 
 import re
 
+import pytest
+
 from e2e.harness import OWNERSHIP, tags_of
 
 POLICY = "arn:aws:iam::aws:policy/AmazonEKS_CNI_Policy"
@@ -75,6 +77,24 @@ def test_a_deleted_template_is_created_again(tenant):
     group.wait(lambda g: g.instances() and g.instances() != node and len(g.ready_nodes()) == 1, what="another node")
     group.wait(lambda g: "deleted" not in g.status()["template"], what="the end of the record")
     assert group.undrained() == {}
+
+
+@pytest.mark.private
+def test_a_template_that_is_deleted_before_its_scaling_group_exists_is_created_again(own_cloud, start_controller, make_tenant):
+    """No status names it yet. With the token of the first creation, EC2 would name the deleted one for ever."""
+    cloud = own_cloud()
+    controller = start_controller(cloud, "--enable-leader-election=false")
+    tenant = make_tenant(cloud=cloud, controller=controller)
+    with cloud.fault(action="deny", service="autoscaling", operation="CreateAutoScalingGroup", count=-1):
+        group = tenant.group(size=(1, 2))
+        group.wait(lambda g: g.has_condition("Stalled"), what="the denied scaling group")
+        ec2 = cloud.boto("ec2")
+        (old,) = [t["LaunchTemplateId"] for t in ec2.describe_launch_templates()["LaunchTemplates"] if tenant.namespace in t["LaunchTemplateName"]]
+        ec2.delete_launch_template(LaunchTemplateId=old)
+        # The next process remembers nothing of it.
+        controller.kill()
+        controller.start()
+    assert group.wait_ready(nodes=1).asg()["LaunchTemplate"]["LaunchTemplateId"] != old
 
 
 def test_content_whose_version_is_deleted_gets_another_version(tenant):

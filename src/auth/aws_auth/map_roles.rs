@@ -41,6 +41,11 @@ impl MapRoles {
         }
     }
 
+    /// Why the text cannot be parsed, and the remedy. It may have any entry then.
+    pub(crate) fn problem(&self) -> Option<&str> {
+        self.0.as_ref().err().map(String::as_str)
+    }
+
     /// Whether a role has entries, and none of them is as the controller creates it; false when the text cannot be parsed.
     pub(crate) fn is_modified(&self, role_arn: &str) -> bool {
         let key = arn_key(role_arn);

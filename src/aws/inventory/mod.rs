@@ -30,7 +30,8 @@ use futures::future::{try_join, try_join_all};
 
 use super::{
     AccessEntry, Aws, AwsError, AwsResult, Cluster, Image, InstanceLaunch, InstanceProfile, LaunchConfiguration,
-    LaunchTemplate, LifecycleHook, NetworkObject, ScalingActivity, ScalingGroup, TemplateVersion, WarmInstance,
+    LaunchTemplate, LifecycleHook, NetworkObject, ScalingActivity, ScalingGroup, TemplatePin, TemplateVersion,
+    WarmInstance,
 };
 use batched_cache::{BatchedCache, MaxAge};
 use instances::Instances;
@@ -53,6 +54,8 @@ pub struct Inventory {
     versions: Arc<BatchedCache<Arc<TemplateVersion>>>,
     /// The default version of launch templates, by ID, when the versions in use were last known to exist.
     default_versions: Mutex<HashMap<String, i64>>,
+    /// The launch template version that EC2 answered a creation with last, by the template's name, or its ID if it existed.
+    made_versions: Mutex<HashMap<String, TemplatePin>>,
     launches: Arc<BatchedCache<InstanceLaunch>>,
     profiles: ListCache<InstanceProfile>,
     policies: ListCache<()>,
@@ -95,6 +98,7 @@ impl Inventory {
             templates: BatchedCache::new(TEMPLATES, config, readers::templates(&aws)),
             versions: BatchedCache::new(VERSIONS, config, readers::versions(&aws)),
             default_versions: Mutex::default(),
+            made_versions: Mutex::default(),
             launches,
             profiles: ListCache::new(config, readers::profiles(&aws)),
             policies: ListCache::new(config, readers::policies(&aws)),
@@ -186,6 +190,11 @@ impl Inventory {
     pub(crate) fn has_new_default(&self, template: &LaunchTemplate) -> bool {
         let mut known = self.default_versions.lock().unwrap_or_else(PoisonError::into_inner);
         *known.entry(template.id.clone()).or_insert(template.default_version) != template.default_version
+    }
+
+    /// The version that this process made last of a launch template with this name or ID. It may be gone since.
+    pub(crate) fn made_version(&self, template: &str) -> Option<TemplatePin> {
+        self.made_versions.lock().unwrap_or_else(PoisonError::into_inner).get(template).cloned()
     }
 
     /// Records that the versions in use exist.

@@ -5,7 +5,7 @@
 use std::sync::{Arc, PoisonError};
 
 use super::{Inventory, PROFILES, readers};
-use crate::aws::{InstanceProfile, LaunchTemplate, Role, TemplateVersion};
+use crate::aws::{InstanceProfile, LaunchTemplate, Role, TemplatePin, TemplateVersion};
 
 impl Inventory {
     /// A scaling group was created, updated or tagged, or one of its instances was changed.
@@ -59,6 +59,11 @@ impl Inventory {
         self.templates.update_where(|t| t.id == id, |t| t.latest_version = t.latest_version.max(number));
     }
 
+    /// The same, for the launch template with this name, or with this ID if it existed.
+    pub(crate) fn record_made_version(&self, template: &str, pin: TemplatePin) {
+        self.made_versions.lock().unwrap_or_else(PoisonError::into_inner).insert(template.to_owned(), pin);
+    }
+
     /// DeleteLaunchTemplateVersions succeeded.
     pub(crate) fn remove_versions(&self, template_id: &str, numbers: &[i64]) {
         self.versions.remove_where(|key| numbers.iter().any(|n| key == readers::version_key(template_id, *n)));
@@ -67,6 +72,7 @@ impl Inventory {
     /// DeleteLaunchTemplate succeeded.
     pub(crate) fn remove_template(&self, template_id: &str) {
         self.default_versions.lock().unwrap_or_else(PoisonError::into_inner).remove(template_id);
+        self.made_versions.lock().unwrap_or_else(PoisonError::into_inner).retain(|_, pin| pin.id != template_id);
         let prefix = format!("{template_id}/");
         self.versions.remove_where(|key| key.starts_with(&prefix));
         if let Some(name) = self.templates.key_where(|t| t.id == template_id) {

@@ -17,13 +17,13 @@ use crate::aws::{
 };
 use crate::ownership;
 use crate::ownership::{Ownership, classify_ownership, has_foreign_tags, has_ownership_tags, is_owned};
-use crate::plan::EksStep;
 use crate::plan::{
     Drift, Event, IamStep, JoinStep, ObjectStep, Outcome, Phase, Plan, PlanBuilder, PlannedStep, Reason, Recheck,
     waiting,
 };
+use crate::plan::{EksStep, NodeStep};
 use crate::provisioner::GroupId;
-use crate::provisioner::join::wait_for_group;
+use crate::provisioner::join::{wait_for_aws_auth, wait_for_group};
 use crate::provisioner::retained::{Retained, report_retained};
 use crate::provisioner::role_region::{OtherRegion, iam_tags, other_region};
 use crate::provisioner::role_users::KeptEntry;
@@ -78,6 +78,8 @@ pub struct DeleteInput<'a> {
     pub kept_entries: &'a [KeptEntry],
     /// Another group that has to be deleted first, because it removes a shared entry.
     pub wait_for: Option<&'a str>,
+    /// Why the group's entries in aws-auth cannot be looked for, if they may exist.
+    pub unreadable_aws_auth: Option<&'a str>,
     /// How long after the request evictions are waited for.
     pub drain_timeout: SignedDuration,
     /// Timeouts and delays; all nodes are drained at once.
@@ -189,7 +191,11 @@ fn drain_scaling_group(input: &DeleteInput, group: &ScalingGroup, builder: &mut 
         builder.events.push(Event::warning("DrainTimeout", message));
     }
     let has_steps = !decision.steps.is_empty();
-    builder.steps.extend(decision.steps.into_iter().map(|step| PlannedStep::new(step, reasons())));
+    // Its node may join while AWS answers the calls before: the next pass looks again, and drains it then.
+    let has_changes = builder.has_changes();
+    let may_join = |step: &NodeStep| has_changes && matches!(step, NodeStep::Terminate { node: None, .. });
+    let steps = decision.steps.into_iter().filter(|step| !may_join(step));
+    builder.steps.extend(steps.map(|step| PlannedStep::new(step, reasons())));
     let live = input.members.iter().filter(|m| m.instance.state != InstanceState::Terminating).count();
     builder.status_update.fields = BTreeMap::from([(
         "nodes".into(),
@@ -243,6 +249,9 @@ fn drain_decision(input: &DeleteInput, group: &ScalingGroup) -> rolling_update::
 fn delete_supporting_resources(input: &DeleteInput, builder: &mut PlanBuilder) {
     if let Some(other) = input.wait_for {
         return builder.set_outcome_once(wait_for_group(other));
+    }
+    if let Some(problem) = input.unreadable_aws_auth {
+        return builder.set_outcome_once(wait_for_aws_auth(problem));
     }
     for entry in input.aws_auth_entries {
         builder.push(JoinStep::RemoveAwsAuthEntry(entry.clone()));

@@ -182,6 +182,7 @@ impl Provisioner for Eks {
                 access_entries: &remaining.access_entries,
                 kept_entries: &remaining.kept_entries,
                 wait_for: remaining.wait_for.as_deref(),
+                unreadable_aws_auth: remaining.unreadable_aws_auth.as_deref(),
                 drain_timeout,
                 timing: &settings.timing,
                 now: o.now,

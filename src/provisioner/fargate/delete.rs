@@ -20,7 +20,7 @@ use crate::index::groups::QueuePosition;
 use crate::ownership::tagging_blocked;
 use crate::plan::FargateStep;
 use crate::plan::{Drift, Event, IamStep, JoinStep, ObjectStep, Outcome, Phase, Plan, PlanBuilder, waiting};
-use crate::provisioner::join::wait_for_group;
+use crate::provisioner::join::{wait_for_aws_auth, wait_for_group};
 use crate::provisioner::retained::{Retained, report_retained};
 use crate::provisioner::role_users::KeptEntry;
 use crate::provisioner::{GroupId, plan_rejected_spec};
@@ -52,6 +52,8 @@ pub struct DeleteInput<'a> {
     pub kept_entries: &'a [KeptEntry],
     /// Another group that must be deleted before a shared entry can be removed.
     pub wait_for: Option<&'a str>,
+    /// Why the group's entries in aws-auth cannot be looked for, if they may exist.
+    pub unreadable_aws_auth: Option<&'a str>,
     /// AWS denied tagging the adopted profile less than one resync period ago.
     pub tag_retry_pending: bool,
     /// The group's position in the cluster's queue for Fargate profile operations.
@@ -178,6 +180,9 @@ pub(crate) fn plan_nothing_to_delete(id: &GroupId) -> Plan {
 fn delete_supporting_resources(input: &DeleteInput, builder: &mut PlanBuilder) {
     if let Some(other) = input.wait_for {
         return builder.set_outcome_once(wait_for_group(other));
+    }
+    if let Some(problem) = input.unreadable_aws_auth {
+        return builder.set_outcome_once(wait_for_aws_auth(problem));
     }
     for entry in input.aws_auth_entries {
         builder.push(JoinStep::RemoveAwsAuthEntry(entry.clone()));

@@ -127,6 +127,7 @@ impl Provisioner for Fargate {
             access_entries: &remaining.access_entries,
             kept_entries: &remaining.kept_entries,
             wait_for: remaining.wait_for.as_deref(),
+            unreadable_aws_auth: remaining.unreadable_aws_auth.as_deref(),
             tag_retry_pending: o.process_state.is_tagging_in_backoff(&id.key(), o.shared_max_cache_age, o.now),
             queue_position: remaining.queue_position,
             status,

@@ -69,8 +69,12 @@ pub(crate) async fn observed_state(
         role_id: role_id.as_deref(),
     };
     let previous = recorded.filter(|arn| **arn != r.role_arn);
-    let (unused, kept_auth_entries) =
-        classify_previous_roles(o, &r.desired.id, previous, |arn, key| o.group_index.aws_auth_users(arn, key));
+    let is_aws_auth_readable = o.map_roles.problem().is_none();
+    // As long as it cannot be parsed, every entry may be there.
+    let (unused, kept_auth_entries) = match is_aws_auth_readable {
+        true => classify_previous_roles(o, &r.desired.id, previous, |arn, key| o.group_index.aws_auth_users(arn, key)),
+        false => (Vec::new(), previous.cloned().collect()),
+    };
     let mut unused_auth_entries: Vec<_> = unused.into_iter().filter_map(|arn| present_auth_entry(o, arn)).collect();
     let (mut unused_access_entries, kept_access_entries) = previous_access_entries(o, r, status).await?;
     let roles = unused_auth_entries.iter().map(|entry| &entry.role_arn);
@@ -113,7 +117,7 @@ pub(crate) async fn observed_state(
         o.process_state.set_role_region_checked(&key);
     }
     let had_own_role = status.managed.as_ref().is_some_and(|m| !m.policies.is_empty());
-    if had_own_role && !r.uses_derived_role() && !state.is_derived_role_shared {
+    if had_own_role && !r.uses_derived_role() && !state.is_derived_role_shared && is_aws_auth_readable {
         state.previous_role = read_own_role(o, &r.names.role, &r.ownership_tags, &r.region, status).await?;
     }
     Ok(state)
@@ -272,6 +276,8 @@ pub(crate) struct RemainingResources {
     pub kept_entries: Vec<KeptEntry>,
     /// Another group that must be deleted first.
     pub wait_for: Option<String>,
+    /// Why the group's entries in aws-auth cannot be looked for, if they may exist.
+    pub unreadable_aws_auth: Option<String>,
     /// The group's position in the cluster's queue for Fargate profile operations.
     pub queue_position: QueuePosition,
 }
@@ -301,6 +307,7 @@ pub async fn remaining_resources(
         access_entries: Vec::new(),
         kept_entries: Vec::new(),
         wait_for: None,
+        unreadable_aws_auth: None,
         queue_position: queue_position(o, id, cluster, status),
     };
     if let Some(profile) = &remaining.profiles.untagged {
@@ -330,6 +337,10 @@ pub async fn remaining_resources(
     let own = status.nodes_instance_role_arn.as_ref().filter(own);
     let (groups, key, managed) = (o.group_index, id.key(), status.managed.iter());
     let roles: BTreeSet<_> = managed.clone().flat_map(|m| &m.auth_entries).chain(own).collect();
+    let unreadable = roles.iter().copied().filter(|arn| join::unreadable_aws_auth(o, arn, status).is_some());
+    let (unreadable, _) =
+        entries_to_remove(unreadable, |arn| groups.deletion_order(arn, &groups.aws_auth_users(arn, &key), &key));
+    remaining.unreadable_aws_auth = unreadable.first().and_then(|arn| join::unreadable_aws_auth(o, arn, status));
     let present = roles.into_iter().filter(|arn| present_auth_entry(o, arn).is_some());
     let (auth_roles, auth_wait) =
         entries_to_remove(present, |arn| groups.deletion_order(arn, &groups.aws_auth_users(arn, &key), &key));

@@ -131,6 +131,39 @@ fn superseded_rotation_that_has_begun_is_finished() {
     assert_eq!((replaced(&world.groups[1], "ami-2"), replaced(&world.groups[1], "ami-3")), (6, 6));
 }
 
+/// Who pauses the newest revision, or sees it halt, believes that nothing more is replaced: a rotation for the revision before
+/// must not go on meanwhile.
+#[test]
+fn superseded_rotation_stops_for_a_pause_and_a_halt_of_the_newest() {
+    for is_paused in [true, false] {
+        let mut world = two_waves();
+        world.group("a").nodes = vec!["ami-1".into(); 60];
+        world.image = "ami-2".into();
+        world.run_until(|world| world.groups[1].nodes.contains(&"ami-2".to_owned()));
+        world.image = "ami-3".into();
+        match is_paused {
+            true => {
+                world.run(1);
+                world.revision("r3").spec.orders.paused = true;
+            }
+            false => {
+                world.group("c").bad_images.insert("ami-3".into());
+                world.run_until(|world| world.phase_of("r3") == Some(RolloutPhase::Halted));
+            }
+        }
+        world.run(2);
+        let before = replaced(&world.groups[1], "ami-2");
+        assert!(before < 60, "the test is too slow");
+        world.run(20);
+        assert_eq!(replaced(&world.groups[1], "ami-2"), before, "paused: {is_paused}");
+        world.group("c").bad_images.clear();
+        let orders = &mut world.revision("r3").spec.orders;
+        (orders.paused, orders.retries) = (false, 1);
+        world.settle();
+        assert_eq!(world.images(), ["ami-3"; 3]);
+    }
+}
+
 /// A node that enters standby has a replacement already: a group that stepped back would replace it a second time.
 #[test]
 fn group_whose_first_node_enters_standby_does_not_step_back() {

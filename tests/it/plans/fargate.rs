@@ -867,6 +867,7 @@ fn deletion_plan_from(
         access_entries: &[],
         kept_entries: &[],
         wait_for: scenario.after,
+        unreadable_aws_auth: None,
         queue_position: QueuePosition::default(),
         status: &scenario.status,
         timing: &Timing::default(),

@@ -127,6 +127,7 @@ fn entry_of_a_given_role_stays_for_other_nodes() {
             access_entries: &[],
             kept_entries: &entries,
             wait_for: None,
+            unreadable_aws_auth: None,
             timing: &timing,
             drain_timeout: Timing::default().deletion_drain_timeout,
             now: timestamp(NOW),

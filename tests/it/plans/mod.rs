@@ -165,6 +165,7 @@ fn new_group(resolved: ResolvedGroup) -> Scenario {
     let state = ObservedState {
         scaling_group: None,
         template: None,
+        made_version: None,
         orphaned_template: None,
         versions: BTreeMap::new(),
         launch_configuration: None,
@@ -852,6 +853,7 @@ fn deletion_plans_match_golden_files() {
         access_entries: &[],
         kept_entries: &[],
         wait_for: None,
+        unreadable_aws_auth: None,
         drain_timeout: SignedDuration::from_mins(30),
         timing: &timing,
         now: timestamp(NOW),
@@ -880,6 +882,11 @@ fn deletion_plans_match_golden_files() {
             && matches!(&plan.outcome, Outcome::Progressing { message, .. } if message.contains("team/db")),
         "{plan:?}"
     );
+    let problem = Some("mapRoles cannot be parsed");
+    let plan =
+        delete::plan_deletion(&delete::DeleteInput { unreadable_aws_auth: problem, ..input(None, &[], policies) });
+    let waits = matches!(&plan.outcome, Outcome::Blocked { reason: Reason::AuthConflict, message, .. } if message.starts_with("mapRoles cannot be parsed"));
+    assert!(plan.steps.is_empty() && waits, "{plan:?}");
     // The scaling group's tags were modified or removed. Its nodes still use the role and its join entry.
     let existing = || scenario.state.scaling_group.clone().expect("a group");
     let mut tags = existing().tags;

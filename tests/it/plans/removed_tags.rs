@@ -61,6 +61,7 @@ fn deletion(s: &Scenario, scaling_group: Option<&ScalingGroup>, adopted: &Adopte
         access_entries: &[],
         kept_entries: &[],
         wait_for: None,
+        unreadable_aws_auth: None,
         timing: &Timing::default(),
         drain_timeout: Timing::default().deletion_drain_timeout,
         now: timestamp(NOW),

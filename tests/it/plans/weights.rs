@@ -154,6 +154,7 @@ fn deletion_of_drained_nodes(weight: u32) -> Plan {
         access_entries: &[],
         kept_entries: &[],
         wait_for: None,
+        unreadable_aws_auth: None,
         drain_timeout: SignedDuration::from_mins(30),
         timing: &Timing::default(),
         now: timestamp(NOW),

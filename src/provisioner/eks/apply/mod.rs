@@ -90,7 +90,13 @@ async fn create_scaling_group(run: &ApplyRun<'_>, group: &NewScalingGroup, pin: 
                 .collect();
             run.adopt_if_owned(&group.name, error, found.map(|g| g.tags), &ownership)
         }
-        other => done(other),
+        other => {
+            if other.is_err() {
+                // Somebody may have deleted it since it was made or read.
+                inventory.invalidate_template_by_id(&input.template.id);
+            }
+            done(other)
+        }
     }
 }
 

@@ -118,7 +118,8 @@ pub(crate) fn new_version(input: &PlanInput, template: Option<&LaunchTemplate>) 
 
 /// The client token of the call that creates a version. EC2 answers a token that it knows with the first result, even if
 /// that was deleted since. So the token names what was observed: a retry after a lost response repeats it, and content
-/// that is wanted again later gets another one.
+/// that is wanted again later gets another one. It also names what this process made last, which somebody may have deleted
+/// before it was recorded.
 fn version_token(input: &PlanInput, template: Option<&LaunchTemplate>) -> String {
     let r = input.resolved;
     let pin = input.observed.scaling_group.as_ref().and_then(|group| group.template.as_ref());
@@ -126,7 +127,10 @@ fn version_token(input: &PlanInput, template: Option<&LaunchTemplate>) -> String
     let recorded = input.status.template.as_ref().and_then(|recorded| recorded.id.as_deref()).unwrap_or_default();
     let latest = template.map(|found| found.latest_version.to_string()).unwrap_or_default();
     let template = template.map_or(r.names.template.as_str(), |found| found.id.as_str());
-    client_token(&[template, &r.desired.id.uid, &r.fingerprint.hash, &latest, &pin, recorded])
+    let mut parts = vec![template, &r.desired.id.uid, &r.fingerprint.hash, &latest, &pin, recorded];
+    let made = input.observed.made_version.as_ref().map(|made| format!("{}/{}", made.id, made.version));
+    parts.extend(made.as_deref());
+    client_token(&parts)
 }
 
 /// Why groups of Amazon Linux 2 should move (EKS User Guide, "Guide to EKS AL2 & AL2-Accelerated AMIs transition features").

@@ -76,6 +76,8 @@ pub struct RemainingResources {
     pub kept_entries: Vec<KeptEntry>,
     /// Another group that has to be deleted first, because it removes a shared entry.
     pub wait_for: Option<String>,
+    /// Why the group's entries in aws-auth cannot be looked for, if they may exist.
+    pub unreadable_aws_auth: Option<String>,
     /// The recorded adopted resources, and those without tags that the empty scaling group proves to be the group's.
     pub adopted: AdoptedResources,
 }
@@ -124,6 +126,7 @@ pub async fn remaining_resources(
         access_entries: vec![],
         kept_entries: vec![],
         wait_for: None,
+        unreadable_aws_auth: None,
         adopted: status.managed.as_ref().and_then(|m| m.adopted.clone()).unwrap_or_default(),
         scaling_group,
     };
@@ -149,6 +152,10 @@ pub async fn remaining_resources(
     let managed = status.managed.iter();
     let roles: BTreeSet<_> = managed.clone().flat_map(|m| &m.auth_entries).chain(own).collect();
     let (groups, key) = (o.group_index, id.key());
+    let unreadable = roles.iter().copied().filter(|arn| join::unreadable_aws_auth(o, arn, status).is_some());
+    let (unreadable, _) =
+        entries_to_remove(unreadable, |arn| groups.deletion_order(arn, &groups.aws_auth_users(arn, &key), &key));
+    remaining.unreadable_aws_auth = unreadable.first().and_then(|arn| join::unreadable_aws_auth(o, arn, status));
     let present = roles.into_iter().filter(|arn| previous_roles::aws_auth_entry(o, arn).is_some());
     let (auth_roles, auth_wait) =
         entries_to_remove(present, |arn| groups.deletion_order(arn, &groups.aws_auth_users(arn, &key), &key));

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::api::names::condition;
 use crate::api::{Condition, InstanceGroup, InstanceGroupSpec, InstanceGroupStatus, decode_spec, group_id};
@@ -153,6 +153,33 @@ async fn role_that_is_no_longer_used_is_read_in_the_pass_that_forgets_its_entry(
     let observed = observe_group(&stub, &resolved, &entry(&own), &taken_over).await.expect("a state");
     assert_eq!(observed.previous_roles.unused_auth_entries, [AuthEntry::for_nodes(&own, false)]);
     assert!(observed.unused_role.is_none(), "its entry is removed first");
+    let observed = observe_group(&stub, &resolved, "- rolearn: {", &taken_over).await.expect("a state");
+    assert!(observed.unused_role.is_none(), "it may have an entry as long as aws-auth cannot be parsed");
+}
+
+/// A person breaks aws-auth and a group is deleted meanwhile. Its entry would stay for ever, and admit any role of that name.
+#[tokio::test]
+async fn deletion_waits_until_the_entries_of_its_roles_can_be_looked_for() {
+    let (stub, resolved) = (Arc::new(FakeAws::default()), resolved());
+    let (names, tags) = (&resolved.names, resolved.iam_tags());
+    let role = Role { name: names.role.clone(), arn: resolved.role_arn.clone(), tags, ..Role::default() };
+    let remaining = async |map_roles: &str, status: Value| {
+        let status = serde_json::from_value(status).expect("a status");
+        let observed = with_observer(&stub, map_roles, async |observer| {
+            remaining_resources(&observer, &resolved.desired.id, names, &resolved.ownership_tags, &status).await
+        });
+        observed.await.expect("what remains").unreadable_aws_auth
+    };
+    let recorded = json!({"managed": {"authEntries": ["arn:aws:iam::1:role/given"]}});
+    let (by_access_entry, taken_over) = (json!({"join": {"awsAuth": false, "accessEntry": "EC2_LINUX"}}), json!({}));
+    let broken = "- rolearn: {";
+    let found = remaining(broken, recorded.clone()).await.expect("a problem");
+    assert!(found.contains("arn:aws:iam::1:role/given") && found.contains("correct it by hand"), "{found}");
+    assert_eq!(remaining("", recorded).await, None, "it can be parsed, and has no entry");
+    assert_eq!(remaining(broken, taken_over.clone()).await, None, "there is no role that could have an entry");
+    stub.update(|d| _ = d.roles.insert(names.role.clone(), role));
+    assert!(remaining(broken, taken_over).await.is_some_and(|found| found.contains(&resolved.role_arn)));
+    assert_eq!(remaining(broken, by_access_entry).await, None, "its nodes joined by an access entry alone");
 }
 
 /// Otherwise a group without capacity would report for a moment after each restart that its problem ended.

@@ -29,7 +29,9 @@ pub(crate) async fn observe(
         || o.group_index.is_role_shared(arn, &key)
         || !o.group_index.aws_auth_users(arn, &key).is_empty()
         || !o.group_index.access_entry_users(arn, &key).is_empty()
-        || o.process_state.is_unused_role_kept(&key);
+        || o.process_state.is_unused_role_kept(&key)
+        // Its entry would stay, and admit any role of that name.
+        || o.map_roles.problem().is_some();
     if is_used || !all_nodes_use_role(resolved, state, status, o.now) {
         return Ok(None);
     }
