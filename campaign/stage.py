@@ -27,6 +27,8 @@ RESUME = 10
 """How often a person has a roll-out tried again that halted, in seconds."""
 SETTLE = 60
 """How long a settle in the middle of a scenario may take, in seconds: faults may be at work."""
+LATE = 75
+"""How long the last writes of a run may take that nothing waits for, in seconds."""
 IDLE = 4
 """How long a controller that has something to do may write nothing, in seconds: more than its poll interval."""
 START = 40
@@ -160,6 +162,10 @@ class Stage:
         for _, function in due:
             function()
 
+    def _undo_all(self):
+        while self._undo:
+            self._undo.pop()[1]()
+
     def _restart_ended(self):
         """Starts a controller again that ended by itself, for example without its lease, as a Deployment does."""
         ended = [each for each in self.controllers if each.expected and not each.running]
@@ -255,8 +261,11 @@ class Stage:
         self.present[name] = group
         self.bad.add(name) if bad else self.bad.discard(name)
         self.note("apply", group=name, to=group, bad=bad)
-        # An object that is being deleted takes changes, and is gone with them. People wait, as `kubectl delete` does.
-        self.wait_until(lambda: not self.is_being_deleted(name), self.settings["patience"])
+        # An object that is being deleted takes changes, and is gone with them. People wait, as `kubectl delete` does, and put
+        # right what holds it.
+        if not self.wait_until(lambda: not self.is_being_deleted(name), self.settings["patience"] / 3):
+            self._undo_all()
+            self.wait_until(lambda: not self.is_being_deleted(name), self.settings["patience"])
         if not bad:
             self._workload(name, group)
         try:
@@ -378,8 +387,7 @@ class Stage:
 
     def _end(self):
         """Takes every fault away, waits, and takes pictures: of the end, of a quiet while, and of what deletions leave."""
-        while self._undo:
-            self._undo.pop()[1]()
+        self._undo_all()
         self.clear_faults()
         self.proxy.clear()
         self._restart_ended()
@@ -390,6 +398,9 @@ class Stage:
         if self._fill_empty_groups():
             self.wait(self.settings["resync"])
             self.settle(self._patience(), resume=True)
+        # A join entry that another one took the place of goes a while later, and AWS may be late to say why an instance left.
+        silence = Silence(self._writes)
+        self.wait_until(lambda: silence.seconds() > self.settings["resync"], LATE)
         unsettled = self.unsettled()
         end = self._picture()
         self.note("end", unsettled=unsettled)
