@@ -306,6 +306,11 @@ class Stage:
         else:
             self.wait(trigger["after"])
 
+    def _wait_for_late_writes(self):
+        """A join entry that another one took the place of goes a while later, and AWS may be late to say why an instance left."""
+        silence = Silence(self._writes)
+        self.wait_until(lambda: silence.seconds() > 2 * self.settings["resync"], LATE)
+
     def _wait_for_writes(self, count):
         """Waits for the controller's next writes, or until it writes nothing any more."""
         target, silence = self._writes.count() + count, Silence(self._writes)
@@ -398,9 +403,8 @@ class Stage:
         if self._fill_empty_groups():
             self.wait(self.settings["resync"])
             self.settle(self._patience(), resume=True)
-        # A join entry that another one took the place of goes a while later, and AWS may be late to say why an instance left.
-        silence = Silence(self._writes)
-        self.wait_until(lambda: silence.seconds() > self.settings["resync"], LATE)
+        if self.scenario.get("wide"):
+            self._wait_for_late_writes()
         unsettled = self.unsettled()
         end = self._picture()
         self.note("end", unsettled=unsettled)

@@ -54,8 +54,8 @@ pub struct Inventory {
     versions: Arc<BatchedCache<Arc<TemplateVersion>>>,
     /// The default version of launch templates, by ID, when the versions in use were last known to exist.
     default_versions: Mutex<HashMap<String, i64>>,
-    /// The launch template version that EC2 answered a creation with last, by the template's name, or its ID if it existed.
-    made_versions: Mutex<HashMap<String, TemplatePin>>,
+    /// The launch template version with which AWS refused a scaling group last, by namespace/name of its InstanceGroup.
+    refused_pins: Mutex<HashMap<String, TemplatePin>>,
     launches: Arc<BatchedCache<InstanceLaunch>>,
     profiles: ListCache<InstanceProfile>,
     policies: ListCache<()>,
@@ -98,7 +98,7 @@ impl Inventory {
             templates: BatchedCache::new(TEMPLATES, config, readers::templates(&aws)),
             versions: BatchedCache::new(VERSIONS, config, readers::versions(&aws)),
             default_versions: Mutex::default(),
-            made_versions: Mutex::default(),
+            refused_pins: Mutex::default(),
             launches,
             profiles: ListCache::new(config, readers::profiles(&aws)),
             policies: ListCache::new(config, readers::policies(&aws)),
@@ -192,9 +192,9 @@ impl Inventory {
         *known.entry(template.id.clone()).or_insert(template.default_version) != template.default_version
     }
 
-    /// The version that this process made last of a launch template with this name or ID. It may be gone since.
-    pub(crate) fn made_version(&self, template: &str) -> Option<TemplatePin> {
-        self.made_versions.lock().unwrap_or_else(PoisonError::into_inner).get(template).cloned()
+    /// The launch template version with which AWS refused the scaling group of an InstanceGroup last. It may be gone.
+    pub(crate) fn refused_pin(&self, group: &str) -> Option<TemplatePin> {
+        self.refused_pins.lock().unwrap_or_else(PoisonError::into_inner).get(group).cloned()
     }
 
     /// Records that the versions in use exist.

@@ -59,9 +59,14 @@ impl Inventory {
         self.templates.update_where(|t| t.id == id, |t| t.latest_version = t.latest_version.max(number));
     }
 
-    /// The same, for the launch template with this name, or with this ID if it existed.
-    pub(crate) fn record_made_version(&self, template: &str, pin: TemplatePin) {
-        self.made_versions.lock().unwrap_or_else(PoisonError::into_inner).insert(template.to_owned(), pin);
+    /// AWS refused to create or update the scaling group of an InstanceGroup with this launch template version.
+    pub(crate) fn record_refused_pin(&self, group: &str, pin: &TemplatePin) {
+        self.refused_pins.lock().unwrap_or_else(PoisonError::into_inner).insert(group.to_owned(), pin.clone());
+    }
+
+    /// The launch template version of an InstanceGroup's scaling group exists.
+    pub(crate) fn forget_refused_pin(&self, group: &str) {
+        self.refused_pins.lock().unwrap_or_else(PoisonError::into_inner).remove(group);
     }
 
     /// DeleteLaunchTemplateVersions succeeded.
@@ -72,7 +77,6 @@ impl Inventory {
     /// DeleteLaunchTemplate succeeded.
     pub(crate) fn remove_template(&self, template_id: &str) {
         self.default_versions.lock().unwrap_or_else(PoisonError::into_inner).remove(template_id);
-        self.made_versions.lock().unwrap_or_else(PoisonError::into_inner).retain(|_, pin| pin.id != template_id);
         let prefix = format!("{template_id}/");
         self.versions.remove_where(|key| key.starts_with(&prefix));
         if let Some(name) = self.templates.key_where(|t| t.id == template_id) {

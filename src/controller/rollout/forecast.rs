@@ -12,7 +12,7 @@ use crate::controller::planner::{GroupContext, Planner, Planning, merge_spec};
 use crate::controller::stores::Stores;
 use crate::plan::Outcome;
 use crate::provisioner::{PlanContext, group_id};
-use crate::rollout::{Choice, Forecast, RolloutView, Stored};
+use crate::rollout::{Choice, Forecast, RolloutView, Stored, TakeReason};
 
 /// Decides which content a group has, and finds out before what the target would do to the group, if that matters and is
 /// not known. `None` while its Namespace is unknown.
@@ -31,8 +31,9 @@ pub(crate) async fn decide_with_forecast(
         Choice::Use { content, .. } => {
             (content.clone(), content.as_ref().is_some_and(|own| own.hash != view.target.hash))
         }
-        // A new leader knows no forecast: a group that cannot use the target must not take it because its wave is open.
-        Choice::Take(take) => (None, take.record.wave.is_some()),
+        // A new leader knows no forecast: a group that cannot use the target must not take it because its wave is open. One
+        // that steps back from a superseded revision is asked next what the target means for it.
+        Choice::Take(take) => (None, take.record.wave.is_some() || take.why == TakeReason::Superseded),
     };
     if !matters || decided.forecast != Forecast::Unknown || group.metadata.deletion_timestamp.is_some() {
         return Some(decided);

@@ -82,8 +82,8 @@ pub struct ObservedState {
     pub scaling_group: Option<ScalingGroup>,
     /// The launch template.
     pub template: Option<LaunchTemplate>,
-    /// The version that this process made last of the launch template, whether it still exists or not.
-    pub made_version: Option<TemplatePin>,
+    /// The launch template version with which AWS refused the scaling group last.
+    pub refused_pin: Option<TemplatePin>,
     /// An unused template from an attempt with names that belong to another group.
     pub orphaned_template: Option<LaunchTemplate>,
     /// The content of the launch configuration of the group or of its last instances; `None` when it was not read.

@@ -165,7 +165,7 @@ fn new_group(resolved: ResolvedGroup) -> Scenario {
     let state = ObservedState {
         scaling_group: None,
         template: None,
-        made_version: None,
+        refused_pin: None,
         orphaned_template: None,
         versions: BTreeMap::new(),
         launch_configuration: None,

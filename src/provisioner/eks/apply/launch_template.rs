@@ -5,7 +5,7 @@ use crate::aws::{AwsErrorKind, LaunchTemplate, NewTemplate, NewVersion, Tag, Tem
 
 pub(crate) async fn create_version(run: &mut ApplyRun<'_>, template: &str, version: &NewVersion) -> StepResult {
     let created = run.ctx.inventory.aws().ec2.create_version(template, version).await.map_err(StepError::Aws)?;
-    record_created_version(run, template, &version.description, created);
+    record_created_version(run, &version.description, created);
     Ok(StepOutcome::Applied)
 }
 
@@ -46,10 +46,12 @@ pub(crate) async fn create(run: &mut ApplyRun<'_>, input: &NewTemplate) -> StepR
                 tags: input.tags.clone(),
             };
             inventory.upsert_template(template);
-            record_created_version(run, &input.name, &input.version.description, version);
+            record_created_version(run, &input.version.description, version);
             Ok(StepOutcome::Applied)
         }
         Err(error) if error.kind == AwsErrorKind::AlreadyExists => {
+            // Reads may be older than the template. Another reason made AWS refuse the scaling group with it.
+            inventory.forget_refused_pin(&run.id.key());
             let found = inventory.template(&input.name, std::time::Duration::ZERO).await.map_err(StepError::Aws)?;
             run.adopt_if_owned(&input.name, error.clone(), found.map(|t| t.tags), &input.tags)?;
             // The template belongs to this group. The next reconcile observes it and its versions.
@@ -59,10 +61,10 @@ pub(crate) async fn create(run: &mut ApplyRun<'_>, input: &NewTemplate) -> StepR
     }
 }
 
-/// `template` is the name of a template that was created, or the ID of one that existed.
-fn record_created_version(run: &mut ApplyRun<'_>, template: &str, description: &str, version: TemplateVersion) {
-    let pin = TemplatePin { id: version.template_id.clone(), version: version.number.to_string() };
-    run.ctx.inventory.record_made_version(template, pin.clone());
-    run.created_versions.insert(description.to_owned(), pin);
+fn record_created_version(run: &mut ApplyRun<'_>, description: &str, version: TemplateVersion) {
+    run.created_versions.insert(
+        description.to_owned(),
+        TemplatePin { id: version.template_id.clone(), version: version.number.to_string() },
+    );
     run.ctx.inventory.upsert_version(version);
 }

@@ -24,7 +24,10 @@ impl Apply for EksStep {
             EksStep::TagTemplate { template, tags } => return launch_template::tag(run, template, tags).await,
             EksStep::CreateGroup { group, pin } => return create_scaling_group(run, group, pin).await,
             EksStep::UpdateGroup { group, change, pin } => {
-                (group, asg.update_group(group, change, pin.as_ref().map(|p| resolve_pin(run, p)).as_ref()).await)
+                let pin = pin.as_ref().map(|pin| resolve_pin(run, pin));
+                let response = asg.update_group(group, change, pin.as_ref()).await;
+                pin.iter().for_each(|pin| record_pin(run, pin, response.is_err()));
+                (group, response)
             }
             EksStep::TagInstances { group, set, remove } => {
                 return instance_tags::change(run, group, set, remove).await;
@@ -91,13 +94,16 @@ async fn create_scaling_group(run: &ApplyRun<'_>, group: &NewScalingGroup, pin: 
             run.adopt_if_owned(&group.name, error, found.map(|g| g.tags), &ownership)
         }
         other => {
-            if other.is_err() {
-                // Somebody may have deleted it since it was made or read.
-                inventory.invalidate_template_by_id(&input.template.id);
-            }
+            record_pin(run, &input.template, other.is_err());
             done(other)
         }
     }
+}
+
+/// Records whether AWS accepted a launch template version for the scaling group.
+fn record_pin(run: &ApplyRun<'_>, pin: &TemplatePin, is_refused: bool) {
+    let (inventory, key) = (run.ctx.inventory, run.id.key());
+    if is_refused { inventory.record_refused_pin(&key, pin) } else { inventory.forget_refused_pin(&key) }
 }
 
 /// Deletes a launch configuration. One that another scaling group uses is kept, which is not an error.

@@ -118,8 +118,8 @@ pub(crate) fn new_version(input: &PlanInput, template: Option<&LaunchTemplate>) 
 
 /// The client token of the call that creates a version. EC2 answers a token that it knows with the first result, even if
 /// that was deleted since. So the token names what was observed: a retry after a lost response repeats it, and content
-/// that is wanted again later gets another one. It also names what this process made last, which somebody may have deleted
-/// before it was recorded.
+/// that is wanted again later gets another one. It also names the version with which AWS refused the scaling group: somebody may
+/// have deleted it before it was recorded. That a read does not show it is no proof: the read may be older.
 fn version_token(input: &PlanInput, template: Option<&LaunchTemplate>) -> String {
     let r = input.resolved;
     let pin = input.observed.scaling_group.as_ref().and_then(|group| group.template.as_ref());
@@ -128,8 +128,8 @@ fn version_token(input: &PlanInput, template: Option<&LaunchTemplate>) -> String
     let latest = template.map(|found| found.latest_version.to_string()).unwrap_or_default();
     let template = template.map_or(r.names.template.as_str(), |found| found.id.as_str());
     let mut parts = vec![template, &r.desired.id.uid, &r.fingerprint.hash, &latest, &pin, recorded];
-    let made = input.observed.made_version.as_ref().map(|made| format!("{}/{}", made.id, made.version));
-    parts.extend(made.as_deref());
+    let refused = input.observed.refused_pin.as_ref().map(|pin| format!("{}/{}", pin.id, pin.version));
+    parts.extend(refused.as_deref());
     client_token(&parts)
 }
 

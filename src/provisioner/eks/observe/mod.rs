@@ -80,10 +80,9 @@ pub(crate) async fn observe(
         role_id: role_id.filter(|id| !id.is_empty()),
     };
     let join = join::observe(o, query, status).await?;
-    let made_version = o.inventory.made_version(template.as_ref().map_or(&names.template, |template| &template.id));
     let mut state = ObservedState {
         versions,
-        made_version,
+        refused_pin: o.inventory.refused_pin(&resolved.desired.id.key()),
         launch_configuration: configuration,
         template,
         orphaned_template,
