@@ -429,6 +429,12 @@ impl JoinPlanner<'_> {
         let of_deleted_role = matches!(&self.observed.access_entry, AccessEntryState::Present(RoleAccessEntry { role_id: Some(id), .. })
             if self.observed.role_id.as_ref() != Some(id));
         let role_id = self.observed.role_id.clone().filter(|_| access_entry.is_some() && !of_deleted_role);
-        Some(JoinStatus { aws_auth: self.observed.auth_entry == AuthEntryState::Present, access_entry, role_id })
+        let aws_auth = match &self.observed.auth_entry {
+            AuthEntryState::Present => true,
+            // The entry may be there as before.
+            AuthEntryState::Unparsable { .. } => recorded.is_none_or(|old| old.aws_auth),
+            AuthEntryState::Absent | AuthEntryState::Narrow { .. } | AuthEntryState::Conflict { .. } => false,
+        };
+        Some(JoinStatus { aws_auth, access_entry, role_id })
     }
 }

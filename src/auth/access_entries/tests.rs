@@ -332,6 +332,29 @@ fn role_id_is_recorded_once_its_entry_was_observed() {
     assert_eq!((recorded_role_id(Some("AROA2")), recorded_role_id(None)), (Some("AROA2".into()), Some("AROA2".into())));
 }
 
+/// A deletion would leave an entry behind that it believes absent, because somebody broke aws-auth shortly before.
+#[test]
+fn entry_stays_recorded_while_aws_auth_cannot_be_parsed() {
+    let (entry, access_entry) = (AuthEntry::for_nodes(ROLE, false), linux_entry());
+    let recorded = |auth_entry: AuthEntryState, old: bool| {
+        let planner = JoinPlanner {
+            method: JoinMethod::Either,
+            auth_entry: &entry,
+            access_entry: &access_entry,
+            observed: &observed_entries(auth_entry, AccessEntryState::Absent),
+            owns_role: true,
+            role_propagated: true,
+            handover_delay: SignedDuration::ZERO,
+            now: Timestamp::UNIX_EPOCH,
+        };
+        let old = JoinStatus { aws_auth: old, ..JoinStatus::default() };
+        planner.join_status(Some(&old)).map(|join| join.aws_auth)
+    };
+    let broken = || AuthEntryState::Unparsable { detail: "line 3".into() };
+    assert_eq!((recorded(broken(), true), recorded(broken(), false)), (Some(true), Some(false)));
+    assert_eq!(recorded(AuthEntryState::Absent, true), Some(false));
+}
+
 #[test]
 fn only_tags_of_this_cluster_prove_ownership() {
     let tags = |cluster: &str| -> Vec<Tag> {
