@@ -85,6 +85,46 @@ pub fn decode_spec_with_errors(spec: &Value) -> Result<(InstanceGroupSpec, Vec<F
     Ok((decoded, found))
 }
 
+/// Decodes a spec without its values of wrong types, to find what else is wrong with it. Not for a plan: what is left out
+/// would get defaults. Returns the paths that were left out, too.
+pub(crate) fn decode_fitting(spec: &Value) -> Option<(InstanceGroupSpec, Vec<String>)> {
+    let mut fitting = spec.clone();
+    let removed = remove_wrong_types(&mut fitting);
+    Some((InstanceGroupSpec::deserialize_from(&fitting)?, removed))
+}
+
+/// Removes values of wrong types from a spec, and returns their paths. A list that contains one is removed as a whole, so
+/// that the indexes of others stay.
+pub(crate) fn remove_wrong_types(spec: &mut Value) -> Vec<String> {
+    let (mut found, mut removed) = (check_spec(spec), vec![]);
+    found.retain(|error| error.kind == FieldErrorKind::WrongType);
+    remove_values(spec, "spec", &found, &mut removed);
+    removed
+}
+
+/// Removes the values that errors are about.
+fn remove_values(value: &mut Value, path: &str, errors: &[FieldError], removed: &mut Vec<String>) {
+    let is_wrong = |path: &str| errors.iter().any(|error| error.path == path);
+    match value {
+        Value::Object(map) => map.retain(|key, child| {
+            let path = format!("{path}.{key}");
+            let items = child.as_array().map(Vec::len).unwrap_or_default();
+            if is_wrong(&path) || (0..items).any(|index| is_wrong(&format!("{path}[{index}]"))) {
+                removed.push(path);
+                return false;
+            }
+            remove_values(child, &path, errors, removed);
+            true
+        }),
+        Value::Array(items) => {
+            for (index, item) in items.iter_mut().enumerate() {
+                remove_values(item, &format!("{path}[{index}]"), errors, removed);
+            }
+        }
+        _ => {}
+    }
+}
+
 impl InstanceGroupSpec {
     fn deserialize_from(spec: &Value) -> Option<Self> {
         if spec.is_null() { Some(Self::default()) } else { serde_json::from_value(spec.clone()).ok() }

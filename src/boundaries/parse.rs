@@ -74,7 +74,7 @@ impl std::fmt::Debug for Boundaries {
 }
 
 /// Defaults for groups whose annotations match a selector.
-#[derive(Clone, PartialEq)]
+#[derive(Clone, Default, PartialEq)]
 pub(super) struct ConditionalDefaults {
     pub selector: AnnotationSelector,
     pub defaults: Value,
@@ -86,6 +86,12 @@ impl Boundaries {
     /// # Errors
     /// All errors of all keys; probable mistakes are returned as warnings.
     pub fn parse(data: &BTreeMap<String, String>) -> Result<(Self, Vec<ConfigWarning>), ConfigErrors> {
+        let (parsed, found) = Self::parse_in_part(data);
+        Ok((parsed, found?))
+    }
+
+    /// Parses the ConfigMap's data without what is wrong in it, to find further mistakes; not for a group.
+    pub(crate) fn parse_in_part(data: &BTreeMap<String, String>) -> (Self, Result<Vec<ConfigWarning>, ConfigErrors>) {
         let (mut warnings, mut errors) = (unknown_keys(data), ErrorList::default());
         let mut read = |key: &'static str| {
             let section = Section::parse(key, data.get(key).map_or("", String::as_str), &mut warnings);
@@ -119,15 +125,15 @@ impl Boundaries {
             merge,
             merge_override,
             restricted,
-            defaults: errors.or_default(defaults.fragment(defaults.value.clone(), "", &mut warnings)),
-            conditionals: errors.or_default(parse_conditionals(&conditionals, &mut warnings)),
+            defaults: defaults.fragment(defaults.value.clone(), "", &mut warnings, &mut errors),
+            conditionals: parse_conditionals(&conditionals, &mut warnings, &mut errors),
             policy: errors.or_default(Policy::parse(&policy)),
             rollout: errors.or_default(RolloutPolicy::parse(&rollout, &mut warnings)).map(Arc::new),
             revision: content_hash(data),
         };
         if errors.count() > 0 {
             let keys: Vec<_> = CONFIG_MAP_KEYS.into_iter().chain([ROLLOUT_KEY]).collect();
-            return Err(errors.sorted(&keys, warnings));
+            return (parsed, Err(errors.sorted(&keys, warnings)));
         }
         parsed.policy.warn_globs(&policy, &mut warnings);
         warn_clashes(&listed_paths, &boundaries, &mut warnings);
@@ -139,7 +145,7 @@ impl Boundaries {
             let prefix = format!("[{index}].defaults.");
             conditionals.warn_unreached(&conditional.defaults, &prefix, &listed, &mut warnings);
         }
-        Ok((parsed, warnings))
+        (parsed, Ok(warnings))
     }
 
     /// Warnings about parts of `data`, from which this was parsed, that the flags of this process leave without effect:
@@ -321,12 +327,16 @@ fn unknown_keys(data: &BTreeMap<String, String>) -> Vec<ConfigWarning> {
 fn parse_conditionals(
     section: &Section,
     warnings: &mut Vec<ConfigWarning>,
-) -> Result<Vec<ConditionalDefaults>, ErrorList> {
-    let (mut found, mut errors) = (vec![], ErrorList::default());
-    for (index, item) in section.list(&section.value, "")?.iter().enumerate() {
+    errors: &mut ErrorList,
+) -> Vec<ConditionalDefaults> {
+    let mut found = vec![];
+    for (index, item) in errors.ok(section.list(&section.value, "")).into_iter().flatten().enumerate() {
         let at = format!("[{index}]");
-        let Some(item) = errors.ok(section.map(item, &at)) else { continue };
-        let item = section.keys(item, &at, &["annotationSelector", "defaults"], warnings, &mut errors);
+        let Some(item) = errors.ok(section.map(item, &at)) else {
+            found.push(ConditionalDefaults::default());
+            continue;
+        };
+        let item = section.keys(item, &at, &["annotationSelector", "defaults"], warnings, errors);
         let selector_at = format!("{at}.annotationSelector");
         let text = section.text(item.get("annotationSelector").unwrap_or(&Value::Null), &selector_at);
         let text = errors.or_default(text);
@@ -339,10 +349,10 @@ fn parse_conditionals(
             )
         });
         let defaults = item.get("defaults").cloned().unwrap_or_default();
-        let defaults = section.fragment(defaults, &format!("{at}.defaults."), warnings);
-        if let (Some(selector), Some(defaults)) = (errors.ok(selector), errors.ok(defaults)) {
-            found.push(ConditionalDefaults { selector, defaults });
-        }
+        let defaults = section.fragment(defaults, &format!("{at}.defaults."), warnings, errors);
+        // One with a wrong selector keeps the indexes of the others.
+        let selector = errors.ok(selector).unwrap_or_default();
+        found.push(ConditionalDefaults { selector, defaults });
     }
-    errors.into_result(found)
+    found
 }

@@ -14,7 +14,7 @@ use crate::api::{
     annotations,
     names::fail_reason,
     schema,
-    validate::{FieldErrorKind, find_errors},
+    validate::{FieldErrorKind, find_errors, remove_wrong_types},
 };
 
 /// Maximum number of warnings about a ConfigMap.
@@ -223,16 +223,18 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Parses a fragment of an InstanceGroup at `prefix`: `{metadata: {annotations}, spec}`.
+    /// Parses a fragment of an InstanceGroup at `prefix`: `{metadata: {annotations}, spec}`. Returns it without values of
+    /// wrong types, which are errors.
     pub(super) fn fragment(
         &self,
         mut value: Value,
         prefix: &str,
         warnings: &mut Vec<ConfigWarning>,
-    ) -> Result<Value, ErrorList> {
-        let mut errors = ErrorList::default();
+        errors: &mut ErrorList,
+    ) -> Value {
         let root_path = prefix.trim_end_matches('.');
-        let root = self.map(&value, root_path)?;
+        let empty = json!({"metadata": {"annotations": {}}, "spec": {}});
+        let Some(root) = errors.ok(self.map(&value, root_path)) else { return empty };
         self.warn_unknown(root, root_path, &["apiVersion", "kind", "metadata", "spec"], warnings);
         let metadata = root.get("metadata").unwrap_or(&Value::Null);
         let metadata = errors.ok(self.map(metadata, &format!("{prefix}metadata")));
@@ -246,9 +248,12 @@ impl<'a> Section<'a> {
                 errors.push(self.error(&format!("{at}.{key}"), "is not a string", "write a string"));
             }
         }
+        if let Some(map) = annotations.as_object_mut() {
+            map.retain(|_, value| value.is_string());
+        }
         let mut spec = value["spec"].take();
         if errors.ok(self.map(&spec, &format!("{prefix}spec"))).is_none() {
-            return Err(errors);
+            return empty;
         }
         normalize(schema::spec(), &mut spec, "spec", &mut notes);
         for note in notes {
@@ -266,7 +271,8 @@ impl<'a> Section<'a> {
                 }
             }
         }
-        errors.into_result(json!({"metadata": {"annotations": annotations}, "spec": spec}))
+        remove_wrong_types(&mut spec);
+        json!({"metadata": {"annotations": annotations}, "spec": spec})
     }
 
     /// Warns about values in a fragment that have no effect, because no boundary lists their path.

@@ -255,13 +255,24 @@ pub(super) fn find_boundaries<'o, 'f>(
     objects: &'o [ManifestObject<'f>],
     problems: &mut Vec<Diagnostic>,
 ) -> Option<(&'o ManifestObject<'f>, Boundaries)> {
+    let before = problems.len();
+    let found = find_boundaries_in_part(source, objects, problems)?;
+    problems[before..].iter().all(|problem| problem.warning).then_some(found)
+}
+
+/// The ConfigMap of a file with what can be used of its boundaries, to find more mistakes in it.
+pub(super) fn find_boundaries_in_part<'o, 'f>(
+    source: &InputFile,
+    objects: &'o [ManifestObject<'f>],
+    problems: &mut Vec<Diagnostic>,
+) -> Option<(&'o ManifestObject<'f>, Boundaries)> {
     let maps: Vec<_> = objects.iter().filter(|object| object.str_at("/kind") == "ConfigMap").collect();
     if maps.is_empty() && problems.iter().all(|problem| problem.warning) {
         let message = format!("the file contains no ConfigMap; add one named {}", names::CONFIG_MAP);
         problems.push(Diagnostic { location: source.name.clone(), message, warning: false });
     }
     let chosen = maps.iter().copied().max_by_key(|object| object.str_at("/metadata/name") == names::CONFIG_MAP);
-    let boundaries = parse_boundaries(maps, problems)?;
+    let (boundaries, _) = parse_in_part(maps, problems)?;
     Some((chosen?, boundaries))
 }
 
@@ -332,11 +343,16 @@ fn annotations(value: &Value) -> BTreeMap<String, String> {
 
 /// Parses the boundaries of the ConfigMap. Without a ConfigMap, they are empty; `None` after an error.
 fn parse_boundaries(config_maps: Vec<&ManifestObject>, problems: &mut Vec<Diagnostic>) -> Option<Boundaries> {
+    parse_in_part(config_maps, problems).filter(|(_, is_complete)| *is_complete).map(|(boundaries, _)| boundaries)
+}
+
+/// Parses what can be used of the boundaries of the ConfigMap, and says whether that is all of it; `None` without a text.
+fn parse_in_part(config_maps: Vec<&ManifestObject>, problems: &mut Vec<Diagnostic>) -> Option<(Boundaries, bool)> {
     let named: Vec<&ManifestObject> =
         config_maps.iter().copied().filter(|object| object.str_at("/metadata/name") == names::CONFIG_MAP).collect();
     let candidates = if named.is_empty() { config_maps } else { named };
     let object = match candidates.as_slice() {
-        [] => return Some(Boundaries::default()),
+        [] => return Some((Boundaries::default(), true)),
         [one] => *one,
         [_, second, ..] => {
             let message = format!(
@@ -362,11 +378,10 @@ fn parse_boundaries(config_maps: Vec<&ManifestObject>, problems: &mut Vec<Diagno
             }
         }
     }
-    match Boundaries::parse(&data) {
-        Ok((boundaries, warnings)) => {
-            problems.extend(warnings.iter().map(|warning| warning_in_key(object, warning)));
-            Some(boundaries)
-        }
+    let (boundaries, found) = Boundaries::parse_in_part(&data);
+    let is_complete = found.is_ok();
+    match found {
+        Ok(warnings) => problems.extend(warnings.iter().map(|warning| warning_in_key(object, warning))),
         Err(found) => {
             problems.extend(found.errors.iter().map(|error| {
                 let ConfigError { key, line, path, message, remedy, .. } = error;
@@ -379,9 +394,9 @@ fn parse_boundaries(config_maps: Vec<&ManifestObject>, problems: &mut Vec<Diagno
             }));
             problems.extend(found.omission().map(|omission| object.diagnostic("data", omission, false)));
             problems.extend(found.warnings.iter().map(|warning| warning_in_key(object, warning)));
-            None
         }
     }
+    Some((boundaries, is_complete))
 }
 
 fn warning_in_key(object: &ManifestObject, warning: &ConfigWarning) -> Diagnostic {

@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::input::{
-    Diagnostic, ManifestFormat, ManifestObject, find_boundaries, location_in_key, parse_objects, read_input,
+    Diagnostic, ManifestFormat, ManifestObject, find_boundaries_in_part, location_in_key, parse_objects, read_input,
 };
 use super::output;
 use crate::api::spec_error::SpecError;
@@ -100,7 +100,7 @@ fn lint_file(path: &PathBuf, stdin: &mut dyn Read) -> anyhow::Result<Vec<Diagnos
     let source = read_input(path, stdin)?;
     let mut found = vec![];
     let objects = parse_objects(&source, &mut found);
-    if let Some((object, boundaries)) = find_boundaries(&source, &objects, &mut found) {
+    if let Some((object, boundaries)) = find_boundaries_in_part(&source, &objects, &mut found) {
         let unusable = unusable_defaults(object, &boundaries);
         // The schema has a rule for some of these fields as well.
         let is_known =

@@ -180,24 +180,27 @@ impl BrokenFields {
         Self(found.cloned().collect(), ValueSources::default()).problem()
     }
 
+    /// Reason and message of all errors, without what the group keeps because of them; `None` when every field can be used.
+    pub(crate) fn rejection(&self) -> Option<(Reason, String)> {
+        let errors = self.errors();
+        (!errors.is_empty()).then(|| (first_reason(&errors), join_messages(&errors)))
+    }
+
     /// Reason and message of all errors; `None` without any.
     fn problem(&self) -> Option<(Reason, String)> {
-        let errors = self.errors();
+        let (reason, errors) = self.rejection()?;
         let mut kept: Vec<_> = self.0.iter().flat_map(|(parts, _)| *parts).copied().collect();
         kept.sort_unstable();
         let mut kept: Vec<_> = kept.into_iter().map(Part::kept).collect();
         kept.dedup();
         let message = match kept.split_last() {
-            None => join_messages(&errors),
+            None => errors,
             Some((last, rest)) => {
                 let rest = if rest.is_empty() { String::new() } else { format!("{} and ", rest.join(", ")) };
-                format!(
-                    "{}. Until then, the group keeps {rest}{last}; other changes are applied",
-                    join_messages(&errors)
-                )
+                format!("{errors}. Until then, the group keeps {rest}{last}; other changes are applied")
             }
         };
-        (!errors.is_empty()).then(|| (first_reason(&errors), message))
+        Some((reason, message))
     }
 
     /// The outcome of a group that is otherwise as desired; `None` when every field can be used.

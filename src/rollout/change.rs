@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::api::display_value;
 use crate::boundaries::{CONFIG_MAP_KEYS, yaml};
@@ -35,7 +35,11 @@ fn describe(path: &str, old: Option<&Value>, new: Option<&Value>) -> String {
         return format!("{name} changed");
     }
     let shown = |value: &Value| display_value(field_path(path), value);
+    // An item of a list of texts is its own name.
+    let is_named = |value: &Value| value.as_str().is_some_and(|text| path.ends_with(&format!("[{text}]")));
     match (old, new) {
+        (None, Some(new)) if is_named(new) => format!("+{name}"),
+        (Some(old), None) if is_named(old) => format!("-{name}"),
         (None, Some(new)) => format!("+{name}: {}", shown(new)),
         (Some(old), None) => format!("-{name}: {}", shown(old)),
         (Some(old), Some(new)) if shown(old) != shown(new) => format!("{name}: {} -> {}", shown(old), shown(new)),
@@ -77,7 +81,14 @@ fn collect(value: &Value, path: &str, found: &mut BTreeMap<String, Value>) {
         // Items are distinguished by what identifies them: an item that is put first changes none of the others.
         Value::Array(items) if !items.is_empty() => {
             for (index, item) in items.iter().enumerate() {
-                collect(item, &format!("{path}[{}]", item_name(item, index)), found);
+                let path = format!("{path}[{}]", item_name(item, index));
+                collect(item, &path, found);
+                // The field that names the item says nothing more, beside others.
+                if let (Value::Object(map), Some(key)) = (item, name_field(item))
+                    && map.len() > 1
+                {
+                    found.remove(&format!("{path}.{key}"));
+                }
             }
         }
         Value::Null => {}
@@ -86,14 +97,13 @@ fn collect(value: &Value, path: &str, found: &mut BTreeMap<String, Value>) {
 }
 
 fn item_name(item: &Value, index: usize) -> String {
-    let name = |map: &Map<String, Value>| {
-        ["name", "key", "annotationSelector"].iter().find_map(|key| map.get(*key)?.as_str().map(str::to_owned))
-    };
-    match item {
-        Value::Object(map) => name(map).unwrap_or_else(|| index.to_string()),
-        Value::String(text) => text.clone(),
-        _ => index.to_string(),
-    }
+    let name = name_field(item).map_or(item, |key| &item[key]);
+    name.as_str().map_or_else(|| index.to_string(), str::to_owned)
+}
+
+/// The field by which an item of a list is known.
+fn name_field(item: &Value) -> Option<&'static str> {
+    ["name", "key", "annotationSelector"].into_iter().find(|key| item[*key].is_string())
 }
 
 #[cfg(test)]
@@ -111,10 +121,7 @@ mod tests {
         let defaults = |old: &str, new: &str| change(&[("defaults", &eks(old))], &[("defaults", &eks(new))]);
         assert_eq!(defaults("image: ami-1", "image: ami-2"), "image: \"ami-1\" -> \"ami-2\"");
         assert_eq!(defaults("image: ami-1", "image: ami-1, instanceType: m5.large"), "+instanceType: \"m5.large\"");
-        assert_eq!(
-            defaults("image: a, tags: [{key: a, value: x}]", "image: a"),
-            "-tags[a].key: \"a\", -tags[a].value: \"x\""
-        );
+        assert_eq!(defaults("image: a, tags: [{key: a, value: x}]", "image: a"), "-tags[a].value: \"x\"");
         let reordered = "tags: [{key: b, value: y}, {key: a, value: x}]";
         assert_eq!(defaults("tags: [{key: a, value: x}, {key: b, value: y}]", reordered), "");
         assert_eq!(
@@ -133,7 +140,7 @@ mod tests {
         let path = "spec.eks.configuration.image";
         assert_eq!(
             change(&[], &[("boundaries", &format!("restricted: [{path}]"))]),
-            format!("+boundaries.restricted[{path}]: \"{path}\"")
+            format!("+boundaries.restricted[{path}]")
         );
         assert_eq!(change(&[("policy", "roles: ")], &[("policy", "# a comment")]), "");
         assert!(change(&[("policy", "{")], &[("policy", "roles: [a]")]).contains("+policy.roles[a]"));

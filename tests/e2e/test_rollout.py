@@ -509,6 +509,7 @@ def test_a_change_that_a_group_cannot_use_is_not_given_to_it(make_fleet):
     found = wait_revision(cloud, lambda r: r["metadata"]["name"] == "r2" and phase(r) == "Halted", "the halt")
     behind = {found["group"]: found["message"] for found in found["status"]["behind"]}
     assert list(behind) == [fleet.canary.key] and wanted in behind[fleet.canary.key], found["status"]
+    assert "other changes" not in behind[fleet.canary.key], "nothing of the new revision is applied"
     own = revisions(cloud)["r1"]["spec"]["hash"]
     for group in fleet.groups:
         assert group.has_condition("Ready") and group.has_condition("Stalled", "False"), group.status()

@@ -93,6 +93,42 @@ data:
     assert_eq!((status, found.last().map(String::as_str)), (1, Some("3 errors, 5 warnings")), "{found:#?}");
 }
 
+/// Who corrects a wrong type must not learn of the other mistakes in a second round.
+#[test]
+fn wrong_types_do_not_hide_unusable_values() {
+    let text = r#"kind: ConfigMap
+metadata: {name: instance-manager}
+data:
+  boundaries: |
+    {restricted: [spec.eks], shared: {replace: [spec.provisioner]}}
+  defaults: |
+    spec:
+      eks:
+        minSize: five
+        configuration:
+          image: ami-xyz!
+          subnets: [subnet-1, 7]
+          labels: {tier: [gold]}
+  conditionals: |
+    - no conditional
+    - annotationSelector: 'example.com/disk = fast'
+      defaults: {spec: {eks: {maxSize: many, configuration: {volumes: [{name: /dev/xvda, type: gp9}]}}}}
+"#;
+    let (status, found) = lint(text, &["-".into()]);
+    for expected in [
+        "<stdin>:9: defaults: spec.eks.minSize: \"five\" is not a whole number",
+        "<stdin>:13: defaults: spec.eks.configuration.labels.tier: ",
+        "<stdin>:11: defaults: spec.eks.configuration.image `ami-xyz!` is not a valid image",
+        "<stdin>:15: conditionals: [0]: is not a map",
+        "<stdin>:17: conditionals: [1].defaults.spec.eks.maxSize: \"many\" is not a whole number",
+        "<stdin>:17: conditionals: spec.eks.configuration.volumes[0].type `gp9` is not a volume type",
+    ] {
+        assert_eq!(found.iter().filter(|line| line.starts_with(expected)).count(), 1, "{expected}: {found:#?}");
+    }
+    let errors = found.iter().filter(|line| line.starts_with("<stdin>") && !line.contains(": warning: ")).count();
+    assert_eq!((status, errors), (1, 6), "each once: {found:#?}");
+}
+
 #[test]
 fn exit_status_tells_findings_from_unusable_input() {
     let clean = "kind: ConfigMap\ndata:\n  policy: |\n    {roles: [], managedPolicies: [], strategyKinds: [], fargateNamespaces: [], excludableNamespaces: []}\n";

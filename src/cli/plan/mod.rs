@@ -23,8 +23,11 @@ use super::input::ConfigFile;
 use super::output;
 use super::read_group;
 use super::rights::MissingRights;
+use crate::api::NodeDemand;
 use crate::boundaries::active::ActiveBoundaries;
+use crate::controller::planner::Planner;
 use crate::k8s::KubeError;
+use crate::provisioner::ExtraNodes;
 
 /// Limit of concurrent plans. More would only wait for the same batched reads.
 const MAX_CONCURRENT_PLANS: usize = 64;
@@ -55,7 +58,7 @@ pub async fn run(args: PlanArgs) -> anyhow::Result<ExitCode> {
     duration::forecast(&snapshot.planner, &mut plans).await;
     let mut report = PlanReport::new(plans, &snapshot.active_boundaries());
     report.notes.clone_from(&snapshot.notes);
-    report.rollout = snapshot.file_rollout(report.groups.iter().filter_map(GroupPlan::share), now);
+    report.rollout = snapshot.file_rollout(&report.groups, now);
     print_report(&report, &args, file_given)
 }
 
@@ -104,11 +107,22 @@ async fn plan_group(
                 Err(error) => GroupPlan::unknown(key.clone(), &error),
             };
             let live = snapshot.plan_live(group, now).await.map(group_plan);
-            let plan = group_plan(snapshot.plan(group, now).await);
+            let planned = snapshot.plan(group, now).await;
+            let demand = planned.as_ref().ok().map(|planned| planned.demand.clone());
+            let mut plan = group_plan(planned);
+            if let Some(demand) = demand.filter(|_| plan.extra_nodes != ExtraNodes::None) {
+                plan.node_vcpus = node_vcpus(&snapshot.planner, &demand).await;
+            }
             match live {
                 Some(live) => plan.compare_with_live(&live),
                 None => plan,
             }
         }
     }
+}
+
+/// The most vCPUs that one node of a group can have; `None` when AWS does not say.
+async fn node_vcpus(planner: &Planner, demand: &NodeDemand) -> Option<u64> {
+    planner.learn_types(demand.types.iter().map(|(name, _)| name.clone())).await;
+    demand.vcpus(1, &|name| planner.vcpus(name))
 }

@@ -1,5 +1,7 @@
 //! The output of `plan`: the kind of change, the steps and the nodes of each group, and totals.
 
+use std::collections::BTreeMap;
+
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
@@ -110,6 +112,12 @@ pub(crate) struct GroupPlan {
     /// How many nodes run in addition while nodes are replaced.
     #[serde(skip)]
     pub extra_nodes: ExtraNodes,
+    /// How many vCPUs a node of the group has at most; `None` when that is not known.
+    #[serde(skip)]
+    pub node_vcpus: Option<u64>,
+    /// How many of its nodes are in each zone.
+    #[serde(skip)]
+    pub zones: BTreeMap<String, usize>,
     /// An estimate of how long the replacement takes, in minutes; absent when another controller replaces the nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub estimated_minutes: Option<usize>,
@@ -131,10 +139,12 @@ pub(crate) struct GroupPlan {
 impl GroupPlan {
     /// Built from the result of the planner.
     pub(crate) fn new(group: &InstanceGroup, planned: PlannedGroup, planner: &Planner, now: Timestamp) -> Self {
-        let PlannedGroup { planning, lock, hold, rollout } = planned;
+        let PlannedGroup { planning, lock, hold, rollout, .. } = planned;
         let status = group.status.clone().unwrap_or_default();
         let overridden = planning.boundaries.iter().flat_map(|b| &b.overridden).map(ToString::to_string).collect();
-        let mut plan = GroupPlan { overridden, rollout, ..Self::empty(planning.plan.group.clone()) };
+        let zones = planning.plan.node_usage.iter().flat_map(|usage| &usage.zones);
+        let zones = zones.map(|(zone, usage)| (zone.clone(), usage.nodes)).collect();
+        let mut plan = GroupPlan { overridden, rollout, zones, ..Self::empty(planning.plan.group.clone()) };
         let mut outcome = planning.plan.outcome.clone();
         if let Some(snapshot) = &planning.snapshot {
             let context = PlanContext {
@@ -206,6 +216,8 @@ impl GroupPlan {
             drains_unknown: None,
             no_way_back: None,
             extra_nodes: ExtraNodes::None,
+            node_vcpus: None,
+            zones: BTreeMap::new(),
             estimated_minutes: None,
             measured_join: None,
             drain_timeout: None,
@@ -259,9 +271,11 @@ impl GroupPlan {
         let nodes = Some(self.nodes_to_rotate.len()).filter(|nodes| *nodes > 0)?;
         let batch = self.measured_join.as_ref().map_or(BATCH, MeasuredJoin::batch);
         let work = match self.max_unavailable {
-            Some(at_once) => Work { nodes, at_once: at_once.min(nodes), batch, extra: self.extra_nodes },
+            Some(at_once) => {
+                Work { nodes, at_once: at_once.min(nodes), batch, extra: self.extra_nodes, vcpus: self.node_vcpus }
+            }
             // Another controller takes them, in its own time.
-            None => Work { nodes, at_once: nodes, batch: SignedDuration::ZERO, extra: ExtraNodes::None },
+            None => Work { nodes, at_once: nodes, batch: SignedDuration::ZERO, extra: ExtraNodes::None, vcpus: None },
         };
         Some(work)
     }

@@ -4,7 +4,7 @@
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
-use super::schedule::{Work, schedule};
+use super::schedule::{Fleet, Work, schedule};
 use crate::api::{RolloutPhase, rfc3339};
 use crate::boundaries::{Approval, Wave, WithoutRotation};
 use crate::controller::rollout::Decided;
@@ -231,6 +231,9 @@ pub(crate) struct RolloutPlan {
     pub max_unavailable: usize,
     /// For how many hours nodes run in addition, summed over these nodes; 0 without any.
     pub extra_node_hours: f64,
+    /// The same, summed over the vCPUs of these nodes; absent when those are not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub extra_vcpu_hours: Option<f64>,
     /// Groups whose replacements run beside the old nodes.
     pub extra_node_groups: usize,
     /// Groups that cannot use it, with the reason.
@@ -240,12 +243,12 @@ pub(crate) struct RolloutPlan {
 }
 
 impl RolloutPlan {
-    /// Counts the groups by wave. `nodes` is the number of nodes of all groups of the cluster.
+    /// Counts the groups by wave.
     pub(crate) fn new<'a>(
         view: &RolloutView,
         live: Option<&RolloutView>,
         groups: impl Iterator<Item = GroupShare<'a>>,
-        nodes: usize,
+        fleet: &Fleet,
         now: Timestamp,
     ) -> Self {
         let is_under_way = |live: &&RolloutView| {
@@ -262,6 +265,7 @@ impl RolloutPlan {
             halts_in: None,
             max_unavailable: 0,
             extra_node_hours: 0.0,
+            extra_vcpu_hours: None,
             extra_node_groups: 0,
             cannot_use: Vec::new(),
             no_way_back: Vec::new(),
@@ -271,7 +275,7 @@ impl RolloutPlan {
             work[group.place.position - 1].extend(plan.count(&group, view.policy.without_rotation));
         }
         plan.find_halt(view);
-        plan.estimate(view, &work, nodes, now);
+        plan.estimate(view, &work, fleet, now);
         plan
     }
 
@@ -311,18 +315,23 @@ impl RolloutPlan {
         self.halts_in = self.waves.iter().find(halts).filter(|_| !self.is_way_back).map(|wave| wave.name.clone());
     }
 
-    fn estimate(&mut self, view: &RolloutView, work: &[Vec<Work>], nodes: usize, now: Timestamp) {
+    fn estimate(&mut self, view: &RolloutView, work: &[Vec<Work>], fleet: &Fleet, now: Timestamp) {
         let is_urgent = view.urgent_until(now).is_some();
         let delay = if is_urgent { SignedDuration::ZERO } else { view.delay };
-        let schedule = schedule(&view.policy, work, nodes, now.checked_add(delay).unwrap_or(now), is_urgent);
+        let schedule = schedule(&view.policy, work, fleet, now.checked_add(delay).unwrap_or(now), is_urgent);
         for (wave, minutes) in self.waves.iter_mut().zip(schedule.minutes) {
             wave.estimated_minutes = Some(minutes).filter(|minutes| *minutes > 0);
         }
         self.ends = schedule.ends.filter(|_| self.halts_in.is_none()).map(rfc3339);
         self.max_unavailable = schedule.unavailable;
-        // Minutes would claim more than an estimate knows.
-        self.extra_node_hours = (schedule.extra_seconds as f64 / 360.0).round() / 10.0;
+        self.extra_node_hours = hours(schedule.extra_seconds);
+        self.extra_vcpu_hours = schedule.extra_vcpu_seconds.map(hours);
     }
+}
+
+/// Seconds as hours with one decimal: minutes would claim more than an estimate knows.
+fn hours(seconds: i64) -> f64 {
+    (seconds as f64 / 360.0).round() / 10.0
 }
 
 /// What a wave needs beside the waves before it.

@@ -86,8 +86,9 @@ fn write_end(out: &mut String, plan: &RolloutPlan) -> std::fmt::Result {
     }
     if plan.extra_node_hours > 0.0 {
         let groups = counted(plan.extra_node_groups, "group");
+        let vcpus = plan.extra_vcpu_hours.map(|hours| format!(", at most {hours} vCPU-hours")).unwrap_or_default();
         takes.push(format!(
-            "about {} extra node-hours ({groups} with maxSurge or a second node group)",
+            "about {} extra node-hours{vcpus} ({groups} with maxSurge or a second node group)",
             plan.extra_node_hours
         ));
     }
@@ -132,6 +133,7 @@ mod tests {
     use crate::boundaries::active::select_active;
     use crate::cli::plan::report::GroupPlan;
     use crate::cli::plan::rollout::{Effect, GroupRollout};
+    use crate::cli::plan::schedule::Fleet;
     use crate::k8s::ObstacleKind;
     use crate::provisioner::{ExtraNodes, NodeReplacement};
     use crate::rollout::RolloutView;
@@ -184,7 +186,8 @@ mod tests {
         let active = Arc::new(select_active(Some(&data), None, true).0);
         let view = RolloutView::of_content(&[], Some(&before), &data, &active, None).expect("a roll-out");
         let now = "2026-08-20T21:00:00Z".parse().expect("a time");
-        render(&RolloutPlan::new(&view, None, groups.iter().filter_map(GroupPlan::share), 100, now), "new.yaml")
+        let fleet = Fleet { nodes: 100, ..Fleet::default() };
+        render(&RolloutPlan::new(&view, None, groups.iter().filter_map(GroupPlan::share), &fleet, now), "new.yaml")
     }
 
     /// What an admin decides by, before the change is committed.
@@ -193,7 +196,7 @@ mod tests {
         let cannot = Effect::CannotUse { message: "ImageNotFound: no such image".into(), fails_wave: true };
         let mut win = group("team-x/win", 2, 0);
         win.rollout.as_mut().expect("a place").effect = Some(cannot);
-        let surge = GroupPlan { extra_nodes: ExtraNodes::Surge(1), ..group("team-s/web", 2, 3) };
+        let surge = GroupPlan { extra_nodes: ExtraNodes::Surge(1), node_vcpus: Some(8), ..group("team-s/web", 2, 3) };
         let pool = GroupPlan { no_way_back: Some("EKS says no"), ..group("team-m/pool", 2, 2) };
         let blocked = GroupPlan { blocked_drains: vec![redis(0), redis(1)], ..group("team-b/redis", 2, 2) };
         let groups = [group("team-a/web", 1, 4), surge, pool, blocked, win];
@@ -206,7 +209,7 @@ mod tests {
   canary  1 group, 4 nodes, about 20m, then 2h of soak
   rest    3 groups, 7 nodes, about 15m
   ends about 2026-08-20T23:35:00Z, if nothing fails
-  at most 2 nodes unavailable at once; about 0.3 extra node-hours (1 group with maxSurge or a second node group)
+  at most 2 nodes unavailable at once; about 0.3 extra node-hours, at most 2 vCPU-hours (1 group with maxSurge or a second node group)
 ";
         assert_eq!(text(waves, &groups), format!("{expected}{common}"));
         let strict = text("waves: [{name: canary}, {name: rest}]\nbudget: {nodes: 1%}", &groups);

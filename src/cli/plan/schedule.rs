@@ -23,6 +23,8 @@ pub(crate) struct Work {
     pub batch: SignedDuration,
     /// How many nodes run in addition meanwhile.
     pub extra: ExtraNodes,
+    /// How many vCPUs one of these has at most; `None` when that is not known.
+    pub vcpus: Option<u64>,
 }
 
 impl Work {
@@ -61,6 +63,14 @@ impl Work {
         each.saturating_mul(i64::try_from(self.nodes).unwrap_or(i64::MAX))
     }
 
+    /// The same for their vCPUs; `None` when those are not known.
+    fn extra_vcpu_seconds(&self) -> Option<i64> {
+        match self.extra_seconds() {
+            0 => Some(0),
+            seconds => Some(seconds.saturating_mul(i64::try_from(self.vcpus?).unwrap_or(i64::MAX))),
+        }
+    }
+
     /// The same within the limits of a budget: a group takes fewer nodes at once than it could.
     fn within(self, limits: Limits) -> Self {
         let at_once = limits.unavailable.filter(|_| self.extra == ExtraNodes::None);
@@ -79,6 +89,26 @@ struct Limits {
     surging: Option<usize>,
 }
 
+/// The nodes of the cluster's groups, of which a budget is a share.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Fleet {
+    /// All of them.
+    pub nodes: usize,
+    /// Those in each zone; empty when the zones are not known.
+    pub zones: Vec<usize>,
+}
+
+impl Fleet {
+    /// What a budget leaves. The limit of each zone counts for all zones together: which zone's nodes a group takes first is
+    /// not known.
+    fn limits(&self, budget: &Budget) -> Limits {
+        let of_all = budget.nodes.map(|amount| amount.at_least_one(self.nodes));
+        let of_zones = budget.zone.filter(|_| !self.zones.is_empty());
+        let of_zones = of_zones.map(|amount| self.zones.iter().map(|nodes| amount.at_least_one(*nodes)).sum());
+        Limits { unavailable: of_all.into_iter().chain(of_zones).min(), surging: budget.surge }
+    }
+}
+
 /// When a roll-out could begin and end, if nothing fails and all approvals are there, and what it takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Schedule {
@@ -90,19 +120,20 @@ pub(super) struct Schedule {
     pub unavailable: usize,
     /// Seconds for which nodes run in addition, summed over these nodes.
     pub extra_seconds: i64,
+    /// The same, summed over their vCPUs; `None` when those are not known.
+    pub extra_vcpu_seconds: Option<i64>,
 }
 
-/// Estimates a roll-out that begins at a time. `groups` is the work of each wave, and `nodes` the number of nodes of all
-/// groups of the cluster; `is_urgent` means that neither the order of the waves nor windows count.
+/// Estimates a roll-out that begins at a time. `groups` is the work of each wave; `is_urgent` means that neither the order of
+/// the waves nor windows count.
 pub(super) fn schedule(
     policy: &RolloutPolicy,
     groups: &[Vec<Work>],
-    nodes: usize,
+    fleet: &Fleet,
     begins: Timestamp,
     is_urgent: bool,
 ) -> Schedule {
-    let Budget { nodes: limit, surge, .. } = policy.budget;
-    let limits = Limits { unavailable: limit.map(|amount| amount.at_least_one(nodes)), surging: surge };
+    let limits = fleet.limits(&policy.budget);
     let lanes = |(wave, groups): (&Wave, &Vec<Work>)| Lane {
         at_once: wave.at_once.unwrap_or(usize::MAX),
         groups: groups.iter().map(|work| work.within(limits)).collect(),
@@ -123,6 +154,7 @@ pub(super) fn schedule(
         ends,
         unavailable: limits.unavailable.map_or(unavailable, |limit| unavailable.min(limit)),
         extra_seconds: groups.iter().flatten().map(Work::extra_seconds).fold(0, i64::saturating_add),
+        extra_vcpu_seconds: groups.iter().flatten().map(Work::extra_vcpu_seconds).sum(),
     }
 }
 
@@ -223,14 +255,15 @@ mod tests {
 
     /// So many nodes of a group, one after the other, at a minute each.
     fn one_by_one(nodes: usize) -> Work {
-        Work { nodes, at_once: 1, batch: SignedDuration::from_mins(1), extra: ExtraNodes::None }
+        Work { nodes, at_once: 1, batch: SignedDuration::from_mins(1), extra: ExtraNodes::None, vcpus: None }
     }
 
     fn scheduled(policy: &str, groups: &[Vec<Work>], is_urgent: bool) -> Schedule {
         let data = [("rollout".to_owned(), policy.to_owned())].into();
         let policy = Boundaries::parse(&data).expect("a policy").0.rollout.expect("a policy");
         let begins = "2026-08-20T21:00:00Z".parse().expect("a time");
-        schedule(&policy, groups, 100, begins, is_urgent)
+        let fleet = Fleet { nodes: 100, zones: vec![60, 30, 10] };
+        schedule(&policy, groups, &fleet, begins, is_urgent)
     }
 
     fn ends(policy: &str, groups: &[Vec<Work>], is_urgent: bool) -> (Vec<usize>, Option<String>) {
@@ -263,6 +296,8 @@ mod tests {
         assert_eq!(minutes("waves: [{name: a, atOnce: 5}]", several()), (100, 5));
         assert_eq!(minutes("budget: {nodes: 2}", several()), (250, 2));
         assert_eq!(minutes("budget: {nodes: 2%}", several()), (250, 2), "of all 100 nodes");
+        assert_eq!(minutes("budget: {zone: 1}", several()), (170, 3), "one in each of three zones");
+        assert_eq!(minutes("budget: {zone: 10%, nodes: 50%}", several()), (50, 10), "six, three and one");
         let batch = Work { at_once: 10, ..one_by_one(10) };
         assert_eq!(minutes("budget: {nodes: 4}", vec![batch]), (3, 4), "batches of four");
         // The short ones go beside the long one.
@@ -276,8 +311,10 @@ mod tests {
         let surge = Work { extra: ExtraNodes::Surge(3), batch: SignedDuration::from_mins(10), ..one_by_one(9) };
         let found = |policy: &str, work: Work| {
             let found = scheduled(policy, &[vec![work, work]], false);
+            assert_eq!(found.extra_vcpu_seconds, work.vcpus.map(|_| found.extra_seconds * 4));
             (found.minutes[0], found.unavailable, found.extra_seconds / 60)
         };
+        found("history: 10", Work { vcpus: Some(4), ..surge });
         assert_eq!(found("history: 10", surge), (30, 0, 180));
         assert_eq!(found("budget: {nodes: 1, surge: 3}", surge), (60, 0, 180), "one group after the other");
         assert_eq!(found("budget: {surge: 1}", surge), (180, 0, 180), "and one node after the other");

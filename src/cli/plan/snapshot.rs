@@ -1,5 +1,6 @@
 //! Reads the cluster once, into the same caches that the controller's watches fill.
 
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,9 +14,11 @@ use kube::runtime::watcher::Event;
 use kube::{Client, ResourceExt};
 use serde::de::DeserializeOwned;
 
-use super::rollout::{GroupRollout, GroupShare, RolloutPlan};
+use super::report::GroupPlan;
+use super::rollout::{GroupRollout, RolloutPlan};
+use super::schedule::Fleet;
 use crate::api::names::{CONFIG_MAP, LAST_KNOWN_GOOD_CONFIG_MAP};
-use crate::api::{BoundariesRevision, InstanceGroup};
+use crate::api::{BoundariesRevision, InstanceGroup, NodeDemand};
 use crate::auth::aws_auth::MapRoles;
 use crate::aws::inventory::Inventory;
 use crate::aws::sdk::{self, CallObserver};
@@ -234,23 +237,30 @@ impl ClusterSnapshot {
             planning = self.planner.plan(group, &context, MAX_CACHE_AGE, now).await?;
         }
         let rollout = rollout.map(|(view, decided)| GroupRollout::new(&view, &decided));
-        Ok(PlannedGroup { planning, lock: context.lock, hold: context.hold, rollout })
+        let demand = self.planner.demand(group, &context);
+        Ok(PlannedGroup { planning, lock: context.lock, hold: context.hold, rollout, demand })
     }
 
-    /// How the file that replaces the live ConfigMap would reach the planned groups. `None` without a file, or without a
-    /// policy in it.
-    pub(crate) fn file_rollout<'a>(
-        &self,
-        shares: impl Iterator<Item = GroupShare<'a>>,
-        now: Timestamp,
-    ) -> Option<RolloutPlan> {
-        let live = self.live_stores.as_ref()?.rollout.view();
+    /// The nodes of all groups. The zones of groups that are not planned are taken to be those of the others.
+    fn fleet(&self, plans: &[GroupPlan]) -> Fleet {
         let groups = self.stores.groups.state();
         let desired =
             |stored: &Arc<GroupObject>| stored.0.as_ref().ok()?.status.as_ref()?.nodes.as_ref().map(|n| n.desired);
         let nodes: i64 = groups.iter().filter_map(desired).sum();
         let nodes = usize::try_from(nodes).unwrap_or_default();
-        Some(RolloutPlan::new(&*self.stores.rollout.view()?, live.as_deref(), shares, nodes, now))
+        let mut zones: BTreeMap<&str, usize> = BTreeMap::new();
+        plans.iter().flat_map(|plan| &plan.zones).for_each(|(zone, count)| *zones.entry(zone).or_default() += count);
+        let placed: usize = zones.values().sum();
+        let share = |count: usize| count * nodes.max(placed) / placed.max(1);
+        Fleet { nodes, zones: zones.into_values().map(share).collect() }
+    }
+
+    /// How the file that replaces the live ConfigMap would reach the planned groups. `None` without a file, or without a
+    /// policy in it.
+    pub(crate) fn file_rollout(&self, plans: &[GroupPlan], now: Timestamp) -> Option<RolloutPlan> {
+        let live = self.live_stores.as_ref()?.rollout.view();
+        let (fleet, shares) = (self.fleet(plans), plans.iter().filter_map(GroupPlan::share));
+        Some(RolloutPlan::new(&*self.stores.rollout.view()?, live.as_deref(), shares, &fleet, now))
     }
 }
 
@@ -264,6 +274,8 @@ pub(crate) struct PlannedGroup {
     pub hold: Option<String>,
     /// Its place in the roll-out; `None` without one.
     pub rollout: Option<GroupRollout>,
+    /// What its spec asks for.
+    pub demand: Arc<NodeDemand>,
 }
 
 fn had_boundaries(stored: &GroupObject) -> bool {

@@ -62,13 +62,18 @@ pub(super) fn decode(
 }
 
 /// What the parser says about a spec that is rejected already, so that all of it can be corrected at once. Without a valid
-/// provisioner, the only section of the spec tells which one is meant.
+/// provisioner, the only section of the spec tells which one is meant. Values of wrong types are left out; what their absence
+/// would cause is no error.
 pub(super) fn field_errors(id: &GroupId, merged: &MergedSpec) -> Vec<SpecError> {
-    let Ok((spec, _)) = api::validate::decode_spec_with_errors(&merged.spec) else { return Vec::new() };
+    let Some((spec, removed)) = api::validate::decode_fitting(&merged.spec) else { return Vec::new() };
+    let is_own = |error: &SpecError| !removed.contains(&error.path);
     let has_section = |kind: &&ProvisionerKind| merged.spec[kind.as_str()].is_object();
     let sections: Vec<_> = ProvisionerKind::ALL.iter().filter(has_section).collect();
     match sections.as_slice() {
-        [kind] => dispatch::for_kind(**kind).field_errors(id, &merged.annotations, &spec),
+        [kind] => {
+            let found = dispatch::for_kind(**kind).field_errors(id, &merged.annotations, &spec);
+            found.into_iter().filter(is_own).collect()
+        }
         _ => Vec::new(),
     }
 }
@@ -236,6 +241,33 @@ mod tests {
             assert_eq!(found.iter().filter(|found| **found == path).count(), 1, "{path}: {found:?}");
         }
         assert_eq!(paths_of(json!({ "eks": eks, "eks-fargate": {} })), ["spec.provisioner"], "either may be meant");
+    }
+
+    /// Who corrects a wrong type must not learn of the other mistakes in a second round.
+    #[test]
+    fn wrong_types_do_not_hide_other_errors() {
+        let id = group_id(&InstanceGroup::new("web", InstanceGroupSpec::default()));
+        let configuration = json!({ "image": "ami-xyz!", "instanceType": "m5.large", "subnets": ["subnet-1", 7],
+            "labels": { "tier": ["gold"] }, "volumes": [{ "name": "/dev/xvda", "type": "gp9", "size": "big" }] });
+        let eks = json!({ "minSize": "five", "maxSize": 3, "configuration": configuration });
+        let spec = json!({ "provisioner": "eks", "eks": eks });
+        let merged = merge(&Boundaries::default(), &json!({ "spec": spec }), true).expect("a merged spec");
+        let mut errors = decode(&merged).err().expect("the spec is rejected");
+        add_unnamed(&mut errors, field_errors(&id, &merged));
+        let mut found: Vec<_> = errors.iter().map(|error| error.path.trim_start_matches("spec.eks.")).collect();
+        found.sort_unstable();
+        let expected = [
+            "clusterName",
+            "image",
+            "labels.tier",
+            "securityGroups",
+            "subnets[1]",
+            "volumes[0].size",
+            "volumes[0].type",
+        ];
+        let expected: Vec<_> =
+            expected.map(|field| format!("configuration.{field}")).into_iter().chain(["minSize".into()]).collect();
+        assert_eq!(found, expected);
     }
 
     #[test]

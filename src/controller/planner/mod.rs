@@ -70,7 +70,7 @@ impl Planning {
     /// the quota of the namespace allows; it is empty without a quota, or when it rejects the request.
     fn planned(mut plan: Plan, snapshot: Box<dyn PlanSnapshot>, allowed: Vec<(String, Value)>) -> Self {
         plan.status_update.fields.extend(allowed);
-        let failure_reason = snapshot.has_broken_fields().then_some(fail_reason::RESOURCE_VALIDATION);
+        let failure_reason = snapshot.rejection().map(|_| fail_reason::RESOURCE_VALIDATION);
         Planning { plan, boundaries: None, failure_reason, snapshot: Some(snapshot), denied_read: None }
     }
 
@@ -325,8 +325,8 @@ mod tests {
         fn cluster(&self) -> &str {
             "demo"
         }
-        fn has_broken_fields(&self) -> bool {
-            self.has_broken_fields
+        fn rejection(&self) -> Option<(Reason, String)> {
+            self.has_broken_fields.then(|| (Reason::ImageNotFound, "no image".to_owned()))
         }
         fn simulate(&self, _: &Plan, _: &PlanContext) -> Projection {
             unimplemented!()

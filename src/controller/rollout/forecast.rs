@@ -7,7 +7,6 @@ use serde_json::Value;
 
 use super::decide::{Decided, namespace_texts};
 use crate::api::InstanceGroup;
-use crate::api::names::condition;
 use crate::controller::planner::{GroupContext, Planner, Planning, merge_spec};
 use crate::controller::stores::Stores;
 use crate::plan::Outcome;
@@ -90,13 +89,12 @@ fn uses_alias(spec: &Value) -> bool {
 
 /// What a plan that was made with the target means.
 fn forecast_of(group: &InstanceGroup, planning: &Planning, planner: &Planner, now: Timestamp) -> Forecast {
-    let rejected = planning.plan.condition_updates.iter();
-    let rejected = rejected.rev().find(|update| update.condition_type == condition::FIELDS_REJECTED && update.status);
-    match (&planning.plan.outcome, rejected) {
-        (_, Some(update)) if planning.failure_reason.is_some() => {
-            return Forecast::Blocked { reason: update.reason.clone(), message: update.message.clone() };
-        }
-        (Outcome::Blocked { reason, message, .. }, _) if planning.failure_reason.is_some() => {
+    // The group does not take the target, so what it would keep beside its rejected fields is not said.
+    if let Some((reason, message)) = planning.snapshot.as_ref().and_then(|snapshot| snapshot.rejection()) {
+        return Forecast::Blocked { reason: reason.to_string(), message };
+    }
+    match &planning.plan.outcome {
+        Outcome::Blocked { reason, message, .. } if planning.failure_reason.is_some() => {
             return Forecast::Blocked { reason: reason.to_string(), message: message.clone() };
         }
         _ => {}

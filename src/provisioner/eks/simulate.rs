@@ -14,7 +14,7 @@ use crate::aws::{
     InstanceProfile, LaunchTemplate, NewVersion, Role, ScalingGroup, ScalingGroupChange, TemplatePin, WarmPool,
 };
 use crate::plan::{EksStep, Pin};
-use crate::plan::{IamStep, JoinStep, ObjectStep, Outcome, Plan, Recheck, Step};
+use crate::plan::{IamStep, JoinStep, ObjectStep, Outcome, Plan, Reason, Recheck, Step};
 use crate::provisioner::{
     ExtraNodes, NodeInPlaceChange, NodeReplacement, PlanContext, PlanSnapshot, Projection, Release, ReplacementLimits,
 };
@@ -28,8 +28,8 @@ impl PlanSnapshot for Snapshot {
         &self.resolved.desired.cluster
     }
 
-    fn has_broken_fields(&self) -> bool {
-        !self.resolved.broken.is_empty()
+    fn rejection(&self) -> Option<(Reason, String)> {
+        self.resolved.broken.rejection()
     }
 
     fn launch_template(&self) -> Option<&LaunchTemplate> {

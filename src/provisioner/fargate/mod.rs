@@ -25,6 +25,8 @@ pub mod resolve;
 pub(crate) mod role;
 pub mod role_owner;
 pub(crate) mod simulate;
+#[cfg(test)]
+mod tests;
 
 use async_trait::async_trait;
 

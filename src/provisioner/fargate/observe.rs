@@ -335,6 +335,10 @@ pub async fn remaining_resources(
     // The entry of a role that is deleted is removed too, even if another controller wrote it.
     let own = |arn: &&String| all_names.iter().any(|names| arn.ends_with(&format!(":role/{}", names.role)));
     let own = status.nodes_instance_role_arn.as_ref().filter(own);
+    // A person may have removed the status.
+    let deleted = remaining.previous_role.as_ref().filter(|previous| previous.other_region.is_none());
+    let deleted = deleted.map(|previous| previous.role.arn.clone());
+    let own = own.or(deleted.as_ref());
     let (groups, key, managed) = (o.group_index, id.key(), status.managed.iter());
     let roles: BTreeSet<_> = managed.clone().flat_map(|m| &m.auth_entries).chain(own).collect();
     let unreadable = roles.iter().copied().filter(|arn| join::unreadable_aws_auth(o, arn, status).is_some());

@@ -8,7 +8,7 @@ use crate::auth::access_entries::{AccessEntryState, RoleAccessEntry};
 use crate::auth::aws_auth::AuthEntryState;
 use crate::aws::fargate::{FargateProfile, ProfileStatus};
 use crate::plan::FargateStep;
-use crate::plan::{IamStep, JoinStep, ObjectStep, Outcome, Plan, Recheck, Step};
+use crate::plan::{IamStep, JoinStep, ObjectStep, Outcome, Plan, Reason, Recheck, Step};
 use crate::provisioner::Release;
 use crate::provisioner::{ExtraNodes, PlanContext, PlanSnapshot, Projection};
 
@@ -20,8 +20,8 @@ impl PlanSnapshot for Snapshot {
         &self.resolved.desired.cluster
     }
 
-    fn has_broken_fields(&self) -> bool {
-        !self.resolved.broken.is_empty()
+    fn rejection(&self) -> Option<(Reason, String)> {
+        self.resolved.broken.rejection()
     }
 
     fn has_nodes(&self) -> bool {

@@ -5,7 +5,7 @@ use super::input::Snapshot;
 use super::observed::{ObservedNodegroup, partition};
 use super::usage;
 use crate::api::InstanceGroupStatus;
-use crate::plan::{Drift, Plan};
+use crate::plan::{Drift, Plan, Reason};
 use crate::provisioner::{ExtraNodes, NodeReplacement, PlanContext, PlanSnapshot, Projection, Release};
 
 /// UpdateNodegroupVersion in the EKS API reference: a node group cannot be rolled back.
@@ -16,8 +16,8 @@ impl PlanSnapshot for Snapshot {
         &self.resolved.desired.cluster
     }
 
-    fn has_broken_fields(&self) -> bool {
-        !self.resolved.broken.is_empty()
+    fn rejection(&self) -> Option<(Reason, String)> {
+        self.resolved.broken.rejection()
     }
 
     fn simulate(&self, first: &Plan, context: &PlanContext) -> Projection {

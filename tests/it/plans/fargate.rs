@@ -120,6 +120,7 @@ struct Scenario {
     status: InstanceGroupStatus,
     lock: Option<&'static str>,
     after: Option<&'static str>,
+    unreadable_aws_auth: Option<&'static str>,
     now: jiff::Timestamp,
 }
 
@@ -260,7 +261,15 @@ fn new_group(extra: &str) -> Scenario {
         queue_position: QueuePosition::default(),
     };
     let status = InstanceGroupStatus::default();
-    Scenario { resolved: resolved(extra), observed, status, lock: None, after: None, now: timestamp(NOW) }
+    Scenario {
+        resolved: resolved(extra),
+        observed,
+        status,
+        lock: None,
+        after: None,
+        unreadable_aws_auth: None,
+        now: timestamp(NOW),
+    }
 }
 
 /// A converged group.
@@ -867,7 +876,7 @@ fn deletion_plan_from(
         access_entries: &[],
         kept_entries: &[],
         wait_for: scenario.after,
-        unreadable_aws_auth: None,
+        unreadable_aws_auth: scenario.unreadable_aws_auth,
         queue_position: QueuePosition::default(),
         status: &scenario.status,
         timing: &Timing::default(),
@@ -974,6 +983,12 @@ fn deletion_removes_profiles_then_the_rest() {
     );
     let plan = deletion_plan(&scenario.clone().with(|s| s.after = Some("team/db")), &[], Some(&role));
     assert!(plan.steps.is_empty() && matches!(plan.outcome, Outcome::Progressing { phase: Phase::Deleting, .. }));
+    let plan = deletion_plan(
+        &scenario.clone().with(|s| s.unreadable_aws_auth = Some("mapRoles cannot be parsed")),
+        &[],
+        Some(&role),
+    );
+    assert!(plan.steps.is_empty() && blocked(&plan).0 == Reason::AuthConflict, "its entry would admit any later role");
     let with_foreign_policy = PreviousRole { inline_policies: vec!["foreign".into()], ..role };
     let plan = deletion_plan(&scenario, &[], Some(&with_foreign_policy));
     assert_eq!(blocked(&plan).0, Reason::OwnershipConflict);
