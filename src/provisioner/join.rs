@@ -1,5 +1,6 @@
 //! Observes how nodes with a role join the cluster: by the entry in aws-auth, and by the access entry if it is used.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::observe::{ObserveError, ObserveResult, Observer};
@@ -91,13 +92,30 @@ pub(crate) async fn observe(
     })
 }
 
-/// Why the entry of a role that a deletion removes cannot be looked for, and the remedy; `None` when aws-auth can be read. The
-/// entry of a role that is deleted would admit any later role of that name.
-pub(crate) fn unreadable_aws_auth(o: &Observer<'_>, role_arn: &str, status: &InstanceGroupStatus) -> Option<String> {
-    let is_recorded = status.managed.iter().any(|managed| managed.auth_entries.iter().any(|arn| arn == role_arn));
-    let may_exist = is_recorded || status.join.as_ref().is_none_or(|join| join.aws_auth);
-    let problem = o.map_roles.problem().filter(|_| may_exist)?;
-    Some(format!("the entry of {role_arn} cannot be removed: {problem}"))
+/// Why aws-auth cannot be parsed, and the remedy; `None` when it can, and in a cluster that does not read it.
+pub(crate) async fn aws_auth_problem(o: &Observer<'_>, cluster: &str) -> ObserveResult<Option<String>> {
+    let Some(problem) = o.map_roles.problem() else { return Ok(None) };
+    let found = o.inventory.fresh_cluster(cluster).await.map_err(ObserveError::Aws)?;
+    let is_read = found.is_none_or(|cluster| cluster.authentication_mode != access_entries::API_MODE);
+    Ok(is_read.then(|| problem.to_owned()))
+}
+
+/// Which of these roles may have an entry in aws-auth, which cannot be parsed. The entry of a role that is deleted would
+/// admit any later role of that name.
+pub(crate) fn with_unreadable_entry<'a>(
+    problem: Option<&String>,
+    roles: &BTreeSet<&'a String>,
+    status: &InstanceGroupStatus,
+) -> Vec<&'a String> {
+    let is_recorded = |arn: &String| status.managed.iter().any(|managed| managed.auth_entries.contains(arn));
+    let joined_by_it = status.join.as_ref().is_none_or(|join| join.aws_auth);
+    let may_exist = |arn: &&String| problem.is_some() && (joined_by_it || is_recorded(arn));
+    roles.iter().copied().filter(may_exist).collect()
+}
+
+/// Why the entry of a role that a deletion removes cannot be removed.
+pub(crate) fn unremovable_entry(role_arn: &str, problem: &str) -> String {
+    format!("the entry of {role_arn} cannot be removed: {problem}")
 }
 
 /// The outcome of a deletion that waits until aws-auth can be read.

@@ -38,6 +38,21 @@ def test_a_deletion_drains_and_leaves_nothing(tenant):
     assert not any(w["params"].get("ForceDelete") == "true" for w in group.writes())
 
 
+def test_a_deletion_goes_on_when_a_person_removes_the_status(tenant):
+    """Only the status names what the group has. Without a look at AWS, all of it would stay for ever."""
+    tenant.set_defaults(managedPolicies=["AmazonSSMManagedInstanceCore"])
+    group = rotation.start_group(tenant, 2)
+    arn = group.status()["nodesInstanceRoleArn"]
+    rotation.block_drains(tenant, 2)
+    group.delete()
+    group.wait(lambda g: all(node["spec"].get("unschedulable") for node in g.nodes()), what="the drains")
+    tenant.cloud.patch(group.path + "/status", {"status": dict.fromkeys(group.status())})
+    rotation.allow_disruptions(tenant, 2)
+    group.wait_gone()
+    assert traces(tenant.cloud, tenant.unique) == set() and arn not in tenant.cloud.map_roles()
+    assert group.undrained() == {}
+
+
 @pytest.mark.parametrize("standby_by", ["controller", "user"])
 def test_a_deletion_includes_standby_instances_and_drains_all_nodes(tenant, standby_by):
     """Instances in standby are not part of the desired capacity: counted, one would run on, or cost a node that is still being drained."""

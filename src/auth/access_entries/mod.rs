@@ -65,6 +65,9 @@ pub enum JoinMethod {
 /// The authenticationMode of a cluster that reads no access entries.
 pub(crate) const CONFIG_MAP_MODE: &str = "CONFIG_MAP";
 
+/// The authenticationMode of a cluster that does not read aws-auth.
+pub(crate) const API_MODE: &str = "API";
+
 /// A value of `--join-auth` that the cluster's authenticationMode does not support.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct UnsupportedMode {
@@ -81,13 +84,13 @@ pub(crate) struct UnsupportedMode {
 /// The cluster does not support what the flag requires.
 pub(crate) fn join_method(requested: JoinAuth, authentication_mode: &str) -> Result<JoinMethod, UnsupportedMode> {
     match (authentication_mode, requested) {
-        ("API", JoinAuth::Auto) => Ok(JoinMethod::AccessEntries { remove_other: false }),
+        (API_MODE, JoinAuth::Auto) => Ok(JoinMethod::AccessEntries { remove_other: false }),
         // The cluster does not read aws-auth in this mode.
-        ("API", JoinAuth::Both) => Ok(JoinMethod::AccessEntries { remove_other: false }),
-        ("API", JoinAuth::AccessEntries) | ("API_AND_CONFIG_MAP", JoinAuth::AccessEntries) => {
+        (API_MODE, JoinAuth::Both) => Ok(JoinMethod::AccessEntries { remove_other: false }),
+        (API_MODE, JoinAuth::AccessEntries) | ("API_AND_CONFIG_MAP", JoinAuth::AccessEntries) => {
             Ok(JoinMethod::AccessEntries { remove_other: true })
         }
-        ("API", JoinAuth::AwsAuth) => Err(UnsupportedMode {
+        (API_MODE, JoinAuth::AwsAuth) => Err(UnsupportedMode {
             rule: "accepts only access entries (authenticationMode API), but --join-auth is aws-auth".into(),
             remedy: "set --join-auth to auto or access-entries",
         }),

@@ -111,10 +111,27 @@ pub fn plan_deletion(input: &DeleteInput) -> Plan {
             Ownership::Untagged if uses_our_template(input, group) => block_on_ownership(input, group, &mut builder),
             Ownership::Untagged | Ownership::OtherGroup => delete_supporting_resources(input, &mut builder),
         },
+        None if may_be_unseen(input) => {
+            let message = "AWS does not show the scaling group, which may just have been created; looking for it again";
+            builder.set_outcome_once(waiting(Phase::Deleting, message));
+        }
         None => delete_supporting_resources(input, &mut builder),
     }
     builder.set_outcome_once(Outcome::Deleted);
     builder.build(input.id, None)
+}
+
+/// Whether a scaling group that AWS does not show may have been created right before the deletion: it needs the launch
+/// template, and no report has counted its nodes. An answer of AWS may be older than the creation, and nothing would delete
+/// the scaling group once the finalizer is gone.
+fn may_be_unseen(input: &DeleteInput) -> bool {
+    let recorded = recorded_template(input);
+    let is_ours =
+        |template: &&LaunchTemplate| is_owned(&template.id, &template.tags, recorded.as_ref(), input.ownership_tags);
+    let since = input.id.deletion_requested_at.map(|at| input.now.duration_since(at));
+    input.status.nodes.is_none()
+        && input.template.is_some_and(|template| is_ours(&template))
+        && since.is_some_and(|since| since < input.timing.poll_interval)
 }
 
 /// Blocks the deletion while nodes of a scaling group that may be this group's use its resources.

@@ -66,6 +66,10 @@ impl Provisioner for Eks {
         }
         let mut references = observe::references::references(o, &desired).await?;
         let mut form = recorded_form(&desired, &o.inventory.aws().region, status);
+        // The finalizer is set before anything is created, so a group with it had a status.
+        if status.active_scaling_group_name.is_none() && id.has_finalizer {
+            form = observe::unrecorded::form_in_use(o, &desired.cluster, id).await?.unwrap_or(form);
+        }
         let recorded_hash = status.template.as_ref().and_then(|template| template.hash.as_ref());
         if let Some(hash) = recorded_hash
             && let Some(standard) = standard_image_in_force(&desired, &broken, &references, form, status, hash)
@@ -142,9 +146,11 @@ impl Provisioner for Eks {
         let DeleteRequest { id, status, settings, .. } = request;
         let drain_timeout = request.drain_timeout().unwrap_or(settings.timing.deletion_drain_timeout);
         let region = &o.inventory.aws().region;
-        let Some(recorded) = remaining_resources::recorded_names(id, status, region) else {
-            return Ok(plan_nothing_to_delete(id));
+        let recorded = match remaining_resources::recorded_names(id, status, region) {
+            Some(recorded) => Some(recorded),
+            None => unrecorded_names(o, &request).await?,
         };
+        let Some(recorded) = recorded else { return Ok(plan_nothing_to_delete(id)) };
         let remaining_resources::RecordedNames { names, ownership_tags, has_derived_template_name, .. } = recorded;
         let mut remaining = remaining_resources::remaining_resources(o, id, &names, &ownership_tags, status).await?;
         if let Some(protected) = request.protected_plan(&remaining.members) {
@@ -153,6 +159,9 @@ impl Provisioner for Eks {
         let mut managed = status.managed.clone().unwrap_or_default();
         // Launch configurations have no tags: only the name proves the owner.
         managed.configurations.retain(|name| launch_configuration::has_derived_name(&names.scaling_group, name));
+        if status.managed.is_none() {
+            managed.policies = policies_of_spec(&request, region);
+        }
         let our_policies: Vec<_> = remaining
             .attached_policies
             .iter()
@@ -239,6 +248,32 @@ impl Provisioner for Eks {
         // The cluster's name does not depend on the region.
         remaining_resources::recorded_names(id, status, "").map(|recorded| recorded.cluster)
     }
+}
+
+/// The names of a group that is being deleted and whose status names no resources: AWS is asked whether it has any, in the
+/// cluster that the spec names.
+async fn unrecorded_names(
+    o: &Observer<'_>,
+    request: &DeleteRequest<'_>,
+) -> ObserveResult<Option<remaining_resources::RecordedNames>> {
+    let configuration = request.spec.as_ref().and_then(|spec| spec.eks.as_ref()?.configuration.as_ref());
+    let Some(cluster) = configuration.and_then(|found| found.cluster_name.as_ref()).filter(|name| !name.is_empty())
+    else {
+        return Ok(None);
+    };
+    // This controller makes nothing for another cluster.
+    if !request.id.has_finalizer || cluster_mismatch(request.settings, resolve::CLUSTER_FIELD, cluster).is_some() {
+        return Ok(None);
+    }
+    observe::unrecorded::names(o, cluster, request.id).await
+}
+
+/// The policies that the controller attaches for the spec. Without a status, nothing else names them.
+fn policies_of_spec(request: &DeleteRequest<'_>, region: &str) -> Vec<String> {
+    let configuration = request.spec.as_ref().and_then(|spec| spec.eks.as_ref()?.configuration.as_ref());
+    configuration
+        .and_then(|found| found.managed_policies.as_ref())
+        .map_or_else(Vec::new, |extra| names::managed_policy_arns(region, false, extra))
 }
 
 /// The references with the image without drivers, if the version with this hash launches it. Such a group is not rotated

@@ -27,7 +27,7 @@ async fn deletion_waits_until_the_entry_of_its_role_can_be_looked_for() {
     let name = ProfileNames::new("demo", &id, NameForm::Plain, "us-west-2").role;
     let arn = format!("arn:aws:iam::1:role/{name}");
     let role = Role { name: name.clone(), arn: arn.clone(), tags: tags.clone(), ..Role::default() };
-    let entry = AuthEntry::for_nodes(&arn, false);
+    let entry = AuthEntry::for_pods(&arn);
     let readable = aws_auth::add_entries(None, std::slice::from_ref(&entry)).unwrap().unwrap();
     let remaining = async |map_roles: &str, status: Value| -> RemainingResources {
         let status = serde_json::from_value(status).expect("a status");

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use kube::Client;
 
 use super::Observer;
+use crate::api::GroupObject;
 use crate::auth::aws_auth::MapRoles;
 use crate::aws::inventory::fake_aws::FakeAws;
 use crate::aws::inventory::{CacheConfig, Inventory};
@@ -52,6 +53,12 @@ impl FakeCluster {
     /// With this `mapRoles` in aws-auth.
     pub(crate) fn with_map_roles(self, text: &str) -> FakeCluster {
         FakeCluster { map_roles: MapRoles::parse(Some(text)), ..self }
+    }
+
+    /// With these other groups.
+    pub(crate) fn with_groups(self, groups: &[GroupObject]) -> FakeCluster {
+        groups.iter().for_each(|group| self.group_index.upsert(group));
+        self
     }
 
     /// An observer at the epoch.

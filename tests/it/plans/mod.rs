@@ -10,7 +10,8 @@ use std::path::Path;
 
 use instance_manager::api::spec_error::SpecError;
 use instance_manager::api::{
-    AdoptedResources, InstanceGroupStatus, ManagedAttributes, SpotRecommendation, decode_spec, decode_spec_with_errors,
+    AdoptedResources, GroupId, InstanceGroupStatus, ManagedAttributes, NodeCounts, SpotRecommendation, decode_spec,
+    decode_spec_with_errors,
 };
 use instance_manager::auth::access_entries::{AccessEntryState, ObservedEntries};
 use instance_manager::auth::aws_auth::AuthEntryState;
@@ -887,6 +888,22 @@ fn deletion_plans_match_golden_files() {
         delete::plan_deletion(&delete::DeleteInput { unreadable_aws_auth: problem, ..input(None, &[], policies) });
     let waits = matches!(&plan.outcome, Outcome::Blocked { reason: Reason::AuthConflict, message, .. } if message.starts_with("mapRoles cannot be parsed"));
     assert!(plan.steps.is_empty() && waits, "{plan:?}");
+    // AWS may not show a scaling group yet that was created right before the deletion.
+    let (at_once, unseen) = (
+        GroupId { deletion_requested_at: Some(timestamp(NOW)), ..r.desired.id.clone() },
+        InstanceGroupStatus { nodes: None, ..scenario.status.clone() },
+    );
+    let deletes = |status: &InstanceGroupStatus, seconds, template: Option<&LaunchTemplate>| {
+        let now = timestamp(NOW) + SignedDuration::from_secs(seconds);
+        let input = delete::DeleteInput { id: &at_once, status, now, template, ..input(None, &[], policies) };
+        !delete::plan_deletion(&input).steps.is_empty()
+    };
+    let (template, seen) = (
+        scenario.state.template.as_ref(),
+        InstanceGroupStatus { nodes: Some(NodeCounts::default()), ..unseen.clone() },
+    );
+    assert!(!deletes(&unseen, 5, template), "nothing would delete the scaling group once the finalizer is gone");
+    assert!(deletes(&unseen, 20, template) && deletes(&seen, 5, template) && deletes(&unseen, 5, None));
     // The scaling group's tags were modified or removed. Its nodes still use the role and its join entry.
     let existing = || scenario.state.scaling_group.clone().expect("a group");
     let mut tags = existing().tags;

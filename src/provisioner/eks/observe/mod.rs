@@ -6,10 +6,12 @@ pub(crate) mod references;
 pub mod remaining_resources;
 #[cfg(test)]
 mod tests;
+pub(crate) mod unrecorded;
 mod unused_role;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::launch_configuration;
 use super::launch_template::fingerprint::Fingerprint;
@@ -256,6 +258,11 @@ async fn orphaned_template(
 ) -> ObserveResult<Option<LaunchTemplate>> {
     let old = status.active_launch_template_name.as_ref().filter(|n| !n.is_empty() && **n != resolved.names.template);
     let Some(old) = old else { return Ok(None) };
+    // A scaling group that an old answer does not show may launch from it.
+    let group = o.inventory.group(&resolved.names.scaling_group, Duration::ZERO).await.map_err(ObserveError::Aws)?;
+    if group.is_some() {
+        return Ok(None);
+    }
     let found = o.inventory.template(old, o.shared_max_cache_age).await.map_err(ObserveError::Aws)?;
     Ok(found.filter(|t| has_ownership_tags(&t.tags, &resolved.ownership_tags)))
 }

@@ -152,10 +152,12 @@ pub async fn remaining_resources(
     let managed = status.managed.iter();
     let roles: BTreeSet<_> = managed.clone().flat_map(|m| &m.auth_entries).chain(own).collect();
     let (groups, key) = (o.group_index, id.key());
-    let unreadable = roles.iter().copied().filter(|arn| join::unreadable_aws_auth(o, arn, status).is_some());
-    let (unreadable, _) =
+    let problem = join::aws_auth_problem(o, &ownership[0].value).await?;
+    let unreadable = join::with_unreadable_entry(problem.as_ref(), &roles, status).into_iter();
+    let (unreadable, unreadable_wait) =
         entries_to_remove(unreadable, |arn| groups.deletion_order(arn, &groups.aws_auth_users(arn, &key), &key));
-    remaining.unreadable_aws_auth = unreadable.first().and_then(|arn| join::unreadable_aws_auth(o, arn, status));
+    let unremovable = unreadable.first().zip(problem.as_ref());
+    remaining.unreadable_aws_auth = unremovable.map(|(arn, problem)| join::unremovable_entry(arn, problem));
     let present = roles.into_iter().filter(|arn| previous_roles::aws_auth_entry(o, arn).is_some());
     let (auth_roles, auth_wait) =
         entries_to_remove(present, |arn| groups.deletion_order(arn, &groups.aws_auth_users(arn, &key), &key));
@@ -184,7 +186,7 @@ pub async fn remaining_resources(
         let entry = join::remaining_access_entry(o, &key, cluster, arn, status, is_own).await?;
         remaining.access_entries.extend(entry);
     }
-    remaining.wait_for = auth_wait.or(access_wait);
+    remaining.wait_for = auth_wait.or(unreadable_wait).or(access_wait);
     Ok(remaining)
 }
 

@@ -4,17 +4,22 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::api::names::condition;
-use crate::api::{Condition, InstanceGroup, InstanceGroupSpec, InstanceGroupStatus, decode_spec, group_id};
+use crate::api::names::{FINALIZER, condition};
+use crate::api::{Condition, GroupId, InstanceGroup, InstanceGroupSpec, InstanceGroupStatus, decode_spec, group_id};
 use crate::auth::aws_auth::{self, AuthEntry};
 use crate::aws::inventory::fake_aws::FakeAws;
 use crate::aws::samples::{cluster, network_object, scaling_group};
-use crate::aws::{AwsErrorKind, InstanceProfile, LaunchTemplate, Role, ScalingGroup, TemplatePin, TemplateVersion};
+use crate::aws::{
+    AwsErrorKind, Cluster, InstanceProfile, LaunchTemplate, Role, ScalingGroup, TemplatePin, TemplateVersion,
+};
+use crate::provisioner::eks::names::GroupNames;
 use crate::provisioner::eks::observe::remaining_resources::remaining_resources;
+use crate::provisioner::eks::observe::unrecorded;
 use crate::provisioner::eks::observed::ObservedState;
 use crate::provisioner::eks::references::References;
 use crate::provisioner::eks::resolve::{ResolvedGroup, resolve};
 use crate::provisioner::eks::{desired, ownership};
+use crate::provisioner::join;
 use crate::provisioner::name_form::NameForm;
 use crate::provisioner::observe::fake::FakeCluster;
 use crate::provisioner::observe::{ObserveError, ObserveResult, Observer};
@@ -180,6 +185,70 @@ async fn deletion_waits_until_the_entries_of_its_roles_can_be_looked_for() {
     stub.update(|d| _ = d.roles.insert(names.role.clone(), role));
     assert!(remaining(broken, taken_over).await.is_some_and(|found| found.contains(&resolved.role_arn)));
     assert_eq!(remaining(broken, by_access_entry).await, None, "its nodes joined by an access entry alone");
+}
+
+/// Two groups of one role are deleted while aws-auth is broken. If neither waited, the entry would stay for ever.
+#[tokio::test]
+async fn last_user_of_a_role_waits_for_the_others_while_aws_auth_cannot_be_parsed() {
+    let (stub, resolved) = (Arc::new(FakeAws::default()), resolved());
+    let given = "arn:aws:iam::1:role/given";
+    let status = json!({"managed": {"authEntries": [given]}});
+    let other = json!({
+        "apiVersion": "instancemgr.keikoproj.io/v1alpha1", "kind": "InstanceGroup", "spec": {}, "status": status,
+        "metadata": {
+            "name": "app", "namespace": "team", "deletionTimestamp": "2026-01-02T00:00:00Z", "finalizers": [FINALIZER],
+        },
+    });
+    let others = [serde_json::from_value(other).expect("a group")];
+    let status = serde_json::from_value(status).expect("a status");
+    let cluster = FakeCluster::new(&stub).with_map_roles("- rolearn: {").with_groups(&others);
+    let (id, names, tags) = (&resolved.desired.id, &resolved.names, &resolved.ownership_tags);
+    let found = remaining_resources(&cluster.observer(), id, names, tags, &status).await.expect("what remains");
+    assert_eq!(found.wait_for.as_deref(), Some("team/app"));
+}
+
+/// In the mode API nobody reads aws-auth, so what a person left there must not hold a deletion up.
+#[tokio::test]
+async fn cluster_that_does_not_read_aws_auth_needs_no_readable_one() {
+    let stub = Arc::new(FakeAws::default());
+    let problem = async |mode: &str| {
+        let found = Cluster { authentication_mode: mode.into(), ..cluster("demo") };
+        stub.update(|d| _ = d.clusters.insert("demo".into(), found));
+        let unreadable = FakeCluster::new(&stub).with_map_roles("- rolearn: {");
+        join::aws_auth_problem(&unreadable.observer(), "demo").await.expect("an answer").is_some()
+    };
+    assert!(problem("CONFIG_MAP").await && problem("API_AND_CONFIG_MAP").await && !problem("API").await);
+}
+
+/// A person removes the status, or a backup brings the group back without it. The group would get a second scaling group,
+/// and a deletion would leave everything.
+#[tokio::test]
+async fn resources_are_found_by_their_tags_when_the_status_does_not_name_them() {
+    let (stub, resolved) = (Arc::new(FakeAws::default()), resolved());
+    let id = &resolved.desired.id;
+    let cluster = FakeCluster::new(&stub);
+    let names = async || unrecorded::names(&cluster.observer(), "demo", id).await.expect("an answer").map(|n| n.names);
+    let form = async || unrecorded::form_in_use(&cluster.observer(), "demo", id).await.expect("an answer");
+    assert_eq!((names().await, form().await), (None, None));
+    let theirs = Role {
+        tags: crate::ownership::ownership_tags("demo", &GroupId { name: "api".into(), ..id.clone() }),
+        name: resolved.names.role.clone(),
+        ..Role::default()
+    };
+    stub.update(|d| _ = d.roles.insert(theirs.name.clone(), theirs.clone()));
+    assert_eq!(names().await, None, "another group's");
+    let ours = Role { tags: resolved.iam_tags(), ..theirs };
+    stub.update(|d| _ = d.roles.insert(ours.name.clone(), ours.clone()));
+    assert_eq!(names().await.map(|n| n.role), Some(resolved.names.role.clone()));
+    let hashed = GroupNames::new("demo", "team", "web");
+    let name = hashed.scaling_group_in(NameForm::Hashed, "us-west-2");
+    let group = ScalingGroup { tags: resolved.tags.clone(), ..scaling_group(&name) };
+    stub.update(|d| {
+        d.roles.clear();
+        d.groups.insert(name.clone(), group);
+    });
+    assert_eq!(names().await.map(|n| n.scaling_group), Some(name));
+    assert_eq!(form().await, Some(NameForm::Hashed));
 }
 
 /// Otherwise a group without capacity would report for a moment after each restart that its problem ended.

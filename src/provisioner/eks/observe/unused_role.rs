@@ -6,6 +6,7 @@ use crate::ownership::is_owned;
 use crate::provisioner::eks::observed::{ObservedState, UnusedRole};
 use crate::provisioner::eks::resolve::ResolvedGroup;
 use crate::provisioner::eks::role::previous_roles::all_nodes_use_role;
+use crate::provisioner::join;
 use crate::provisioner::observe::{ObserveError, ObserveResult, Observer};
 use crate::provisioner::role_region::other_region;
 
@@ -29,10 +30,12 @@ pub(crate) async fn observe(
         || o.group_index.is_role_shared(arn, &key)
         || !o.group_index.aws_auth_users(arn, &key).is_empty()
         || !o.group_index.access_entry_users(arn, &key).is_empty()
-        || o.process_state.is_unused_role_kept(&key)
-        // Its entry would stay, and admit any role of that name.
-        || o.map_roles.problem().is_some();
+        || o.process_state.is_unused_role_kept(&key);
     if is_used || !all_nodes_use_role(resolved, state, status, o.now) {
+        return Ok(None);
+    }
+    // Its entry would stay, and admit any role of that name.
+    if join::aws_auth_problem(o, &resolved.desired.cluster).await?.is_some() {
         return Ok(None);
     }
     let (iam, name, aws) = (&o.inventory.aws().iam, &resolved.names.role, ObserveError::Aws);
