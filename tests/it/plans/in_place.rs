@@ -461,6 +461,28 @@ fn tags_of_a_change_whose_end_was_not_recorded_are_set_again_or_removed() {
     let all = ["cost=a", "cost=b", "stage=live", "stage=test"].map(str::to_owned).to_vec();
     assert_eq!(tagged(&removed.plan()), [(vec![], all)], "each value that they may have is removed");
     assert_eq!(after(removed).plan().steps, []);
+
+    let again = spec_has(&interrupted(spec_has(&settled, "")), "{key: cost, value: a}");
+    assert_eq!(tagged(&again.plan()), [(vec!["cost=a".to_owned()], vec![])], "some instances may have lost it");
+    assert_eq!(after(again).plan().steps, []);
+}
+
+/// A typo in the strategy and a removed tag in one edit: the instances would keep the tag, and all others would be written
+/// again.
+#[test]
+fn tags_of_instances_stay_recorded_while_the_strategy_cannot_be_used() {
+    let settled = after(after(converged_with(with_tags(TAGS, "{key: cost, value: a}, {key: old, value: x}"))));
+    let managed = settled.status.managed.clone();
+    let broken = after(settled.with(|s| {
+        s.resolved = with_tags("[]", "{key: cost, value: a}");
+        let error = SpecError::invalid("spec.strategy.rollingUpdate.maxSurge", "x", "is wrong", "correct it");
+        s.resolved.broken.push(&[Part::Rotation], error);
+    }));
+    assert!(tagged(&broken.plan()).is_empty());
+    let record = |managed: &Option<ManagedAttributes>| managed.clone().map(|found| found.instance_tags);
+    assert_eq!(record(&broken.status.managed), record(&managed));
+    let mended = broken.with(|s| s.resolved = with_tags(TAGS, "{key: cost, value: a}"));
+    assert_eq!(tagged(&mended.plan()), [(vec![], vec!["old=x".to_owned()])]);
 }
 
 /// Whoever can write the status must not make instances lose the tags that say whose they are.

@@ -21,7 +21,7 @@ use crate::provisioner::eks::rotation::in_place;
 /// At first it is not known what the instances were launched with. Then only the tags that the spec no longer has are
 /// recorded, so that those are removed and all others are set.
 pub(crate) fn recorded(input: &PlanInput, old: &ManagedAttributes) -> Option<BTreeMap<String, String>> {
-    if input.resolved.broken.contains(Part::Tags) {
+    if is_broken(input) {
         return old.instance_tags.clone();
     }
     if !in_place::fields(input.resolved).contains(&InPlaceField::Tags) {
@@ -39,7 +39,12 @@ pub(crate) fn recorded(input: &PlanInput, old: &ManagedAttributes) -> Option<BTr
     Some(left.map(|tag| (tag.key.clone(), tag.value.clone())).collect())
 }
 
-/// The values that a change may have set which has begun; none while tags do not change in place.
+/// Whether a field cannot be used that decides the tags, or whether they change in place: what is recorded stays.
+fn is_broken(input: &PlanInput) -> bool {
+    input.resolved.broken.contains(Part::Tags) || input.resolved.broken.contains(Part::Rotation)
+}
+
+/// The values that a change may have set which has begun, or none for a key that it may have removed; empty while tags do not change in place.
 pub(crate) fn recorded_start(input: &PlanInput, old: &ManagedAttributes) -> BTreeMap<String, BTreeSet<String>> {
     let is_recorded = recorded(input, old).is_some();
     if is_recorded { old.started_instance_tags.clone() } else { BTreeMap::new() }
@@ -48,7 +53,7 @@ pub(crate) fn recorded_start(input: &PlanInput, old: &ManagedAttributes) -> BTre
 /// Changes the tags of the running instances, once the scaling group has the new ones.
 pub(crate) fn change(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuilder) {
     let managed = input.status.managed.clone().unwrap_or_default();
-    let Some(given) = recorded(input, &managed).filter(|_| !input.resolved.broken.contains(Part::Tags)) else { return };
+    let Some(given) = recorded(input, &managed).filter(|_| !is_broken(input)) else { return };
     let desired = desired(input.resolved);
     let started = &managed.started_instance_tags;
     if (given == desired && started.is_empty()) || builder.has_changes() {
@@ -64,6 +69,9 @@ pub(crate) fn change(input: &PlanInput, group: &ScalingGroup, builder: &mut Plan
     let mut values = started.clone();
     for tag in &set {
         values.entry(tag.key.clone()).or_default().insert(tag.value.clone());
+    }
+    for tag in &remove {
+        values.entry(tag.key.clone()).or_default();
     }
     if values != *started {
         builder.record_managed("startedInstanceTags", json!(values));
@@ -93,7 +101,8 @@ fn writes(
 ) -> (Vec<Tag>, Vec<Tag>) {
     let tag = |(key, value): (&String, &String)| Tag { key: key.clone(), value: value.clone() };
     let may_differ = |key: &String, value: &String| {
-        given.get(key) != Some(value) || started.get(key).is_some_and(|values| values.iter().any(|v| v != value))
+        given.get(key) != Some(value)
+            || started.get(key).is_some_and(|values| values.is_empty() || values.iter().any(|v| v != value))
     };
     let set = desired.iter().filter(|(key, value)| may_differ(key, value)).map(tag).collect();
     // Whoever can write the status could name tags that prove whose the instances are.
