@@ -58,7 +58,8 @@ pub async fn run(args: PlanArgs) -> anyhow::Result<ExitCode> {
     duration::forecast(&snapshot.planner, &mut plans).await;
     let mut report = PlanReport::new(plans, &snapshot.active_boundaries());
     report.notes.clone_from(&snapshot.notes);
-    report.rollout = snapshot.file_rollout(&report.groups, now);
+    let shares = report.groups.iter().filter_map(GroupPlan::share);
+    report.rollout = snapshot.file_rollout(shares, report.zones(), now);
     print_report(&report, &args, file_given)
 }
 

@@ -382,6 +382,14 @@ pub(crate) struct PlanReport {
 }
 
 impl PlanReport {
+    /// How many nodes the groups have in each zone.
+    pub(crate) fn zones(&self) -> BTreeMap<&str, usize> {
+        let mut zones = BTreeMap::new();
+        let all = self.groups.iter().flat_map(|group| &group.zones);
+        all.for_each(|(zone, nodes)| *zones.entry(zone.as_str()).or_default() += nodes);
+        zones
+    }
+
     /// Counts the groups and nodes.
     pub(crate) fn new(groups: Vec<GroupPlan>, active: &ActiveBoundaries) -> Self {
         let mut totals = Totals { groups: groups.len(), ..Totals::default() };

@@ -14,8 +14,7 @@ use kube::runtime::watcher::Event;
 use kube::{Client, ResourceExt};
 use serde::de::DeserializeOwned;
 
-use super::report::GroupPlan;
-use super::rollout::{GroupRollout, RolloutPlan};
+use super::rollout::{GroupRollout, GroupShare, RolloutPlan};
 use super::schedule::Fleet;
 use crate::api::names::{CONFIG_MAP, LAST_KNOWN_GOOD_CONFIG_MAP};
 use crate::api::{BoundariesRevision, InstanceGroup, NodeDemand};
@@ -241,15 +240,13 @@ impl ClusterSnapshot {
         Ok(PlannedGroup { planning, lock: context.lock, hold: context.hold, rollout, demand })
     }
 
-    /// The nodes of all groups. The zones of groups that are not planned are taken to be those of the others.
-    fn fleet(&self, plans: &[GroupPlan]) -> Fleet {
+    /// The nodes of all groups; `zones` has those of the planned ones. The zones of the others are taken to be the same.
+    fn fleet(&self, zones: BTreeMap<&str, usize>) -> Fleet {
         let groups = self.stores.groups.state();
         let desired =
             |stored: &Arc<GroupObject>| stored.0.as_ref().ok()?.status.as_ref()?.nodes.as_ref().map(|n| n.desired);
         let nodes: i64 = groups.iter().filter_map(desired).sum();
         let nodes = usize::try_from(nodes).unwrap_or_default();
-        let mut zones: BTreeMap<&str, usize> = BTreeMap::new();
-        plans.iter().flat_map(|plan| &plan.zones).for_each(|(zone, count)| *zones.entry(zone).or_default() += count);
         let placed: usize = zones.values().sum();
         let share = |count: usize| count * nodes.max(placed) / placed.max(1);
         Fleet { nodes, zones: zones.into_values().map(share).collect() }
@@ -257,9 +254,13 @@ impl ClusterSnapshot {
 
     /// How the file that replaces the live ConfigMap would reach the planned groups. `None` without a file, or without a
     /// policy in it.
-    pub(crate) fn file_rollout(&self, plans: &[GroupPlan], now: Timestamp) -> Option<RolloutPlan> {
-        let live = self.live_stores.as_ref()?.rollout.view();
-        let (fleet, shares) = (self.fleet(plans), plans.iter().filter_map(GroupPlan::share));
+    pub(crate) fn file_rollout<'a>(
+        &self,
+        shares: impl Iterator<Item = GroupShare<'a>>,
+        zones: BTreeMap<&str, usize>,
+        now: Timestamp,
+    ) -> Option<RolloutPlan> {
+        let (live, fleet) = (self.live_stores.as_ref()?.rollout.view(), self.fleet(zones));
         Some(RolloutPlan::new(&*self.stores.rollout.view()?, live.as_deref(), shares, &fleet, now))
     }
 }

@@ -31,6 +31,7 @@ use crate::index::process_state::ProcessState;
 use crate::k8s::KubeApi;
 use crate::plan::{self, Plan, Reason};
 use crate::provisioner::broken_fields::ValueSources;
+use crate::provisioner::made_again;
 pub(crate) use crate::provisioner::observe::ObserveError;
 use crate::provisioner::observe::{ObserveResult, Observer};
 use crate::provisioner::taints::repeated_taints;
@@ -137,6 +138,9 @@ impl Planner {
         };
         let merged = Arc::new(merged);
         let mut planning = self.plan_active(group, id, merged.clone(), context, observer).await?;
+        if !is_reported(group, &summary) {
+            made_again::drop_events(&mut planning.plan);
+        }
         planning.plan.condition_updates.extend(annotations_ignored(group, &merged, context));
         planning.plan.condition_updates.extend(rollout_pending(group, context));
         planning.plan.condition_updates.extend(drain_foreseen(group, context));
@@ -280,6 +284,14 @@ impl Planner {
         let plan = provisioner.plan_deletion(observer, request).await?;
         Ok(Planning { plan, boundaries: None, failure_reason: None, snapshot: None, denied_read: None })
     }
+}
+
+/// Whether the last report was about the same merged spec.
+fn is_reported(group: &InstanceGroup, summary: &BoundariesSummary) -> bool {
+    group.status.as_ref().is_some_and(|status| {
+        status.observed_generation == group.metadata.generation
+            && status.config_md5.as_deref().unwrap_or_default() == summary.hash
+    })
 }
 
 /// A blocked plan for a group that could not be read.
