@@ -68,7 +68,7 @@ def wait(cloud, is_so, what):
     while not is_so():
         if time.monotonic() - started > 2 * bench.TIMEOUT:
             sys.exit(f"{what} did not come: {json.dumps(newest(cloud).get('status'), indent=1)}")
-        time.sleep(1)
+        time.sleep(max(1, bench.GROUPS / 100))
 
 
 def change(cloud, controller, image, meanwhile=lambda: None):
