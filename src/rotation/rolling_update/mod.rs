@@ -196,16 +196,18 @@ fn uncordon_steps<'a>(
 
 /// Why the whole rotation makes no progress, if that is the case.
 fn blocker(input: &RollingUpdateInput, candidates: &[&NodeInstance]) -> Option<RotationState> {
-    if input.candidates != Candidates::All {
-        if let Some(lock) = input.lock {
-            return Some(RotationState::Locked(lock.into()));
-        }
-        if let Some((reason, message)) = &input.precondition {
-            return Some(RotationState::Blocked(*reason, message.clone()));
-        }
-        if let Some(message) = unhealthy_message(input) {
-            return Some(RotationState::Unhealthy(message));
-        }
+    // A deletion gives no node back, so nothing holds it, not even a drain that a rotation would retry later.
+    if input.candidates == Candidates::All {
+        return None;
+    }
+    if let Some(lock) = input.lock {
+        return Some(RotationState::Locked(lock.into()));
+    }
+    if let Some((reason, message)) = &input.precondition {
+        return Some(RotationState::Blocked(*reason, message.clone()));
+    }
+    if let Some(message) = unhealthy_message(input) {
+        return Some(RotationState::Unhealthy(message));
     }
     if input.candidates == Candidates::Outdated
         && let Some(message) = halt_message(input)

@@ -41,6 +41,29 @@ fn drain_backoff_does_not_keep_nodes_cordoned() {
     );
 }
 
+/// A group that is deleted minutes after a drain timed out has only `drainTimeout` to evict its pods. Waiting for the
+/// retry would use that time up, and the pods would end without one eviction.
+#[test]
+fn deletion_evicts_without_waiting_for_the_retry_of_a_drain() {
+    let in_backoff = DrainView {
+        pods: vec![pod("web")],
+        retry_drain_at: Some(now() + SignedDuration::from_mins(5)),
+        ..DrainView::default()
+    };
+    let views = Drains::from(["node-a", "node-b"].map(|node| (node.to_owned(), in_backoff.clone())));
+    let delete = |members: &[NodeInstance]| {
+        decide(&RollingUpdateInput { candidates: Candidates::All, ..input(members, &views, 1) })
+    };
+    let fresh = delete(&[node_instance("a"), node_instance("b")]);
+    assert_eq!(
+        (step_summaries(&fresh).join(", "), &fresh.state),
+        ("cordon a, cordon b".into(), &RotationState::InProgress)
+    );
+    let recorded = delete(&[node_instance("a").cordoned(), node_instance("b").cordoned()]);
+    let evicted = |step: &NodeStep| matches!(step, NodeStep::Evict { .. });
+    assert!(recorded.steps.len() == 2 && recorded.steps.iter().all(evicted), "{:?}", recorded.steps);
+}
+
 #[test]
 fn duplicate_provider_id_is_reported_and_skipped() {
     let with_duplicate = |m: NodeInstance| m.node(|n| n.duplicates = vec!["node-duplicate".into()]);
