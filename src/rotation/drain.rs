@@ -16,7 +16,7 @@ pub(crate) struct DrainPolicy {
     pub at_timeout: AtTimeout,
     /// Whether termination decrements the desired capacity. An instance in standby does not count in it.
     pub decrement_desired: bool,
-    /// After how long NotReady the kubelet counts as dead.
+    /// After how long without a report the kubelet counts as dead.
     pub dead_kubelet_after: SignedDuration,
     /// How long to wait for volumes to be detached.
     pub volume_detach_timeout: SignedDuration,
@@ -132,7 +132,8 @@ fn wait_for_volumes(view: &DrainView, policy: &DrainPolicy, now: Timestamp) -> D
     }
 }
 
-/// Whether the kubelet is dead and the pods' grace period is over: their eviction cannot complete anymore.
+/// Whether the kubelet is dead and the pods' grace period is over: their eviction cannot complete anymore. A kubelet that
+/// reports that its node is not ready still ends pods, so such a node is drained like any other.
 fn is_kubelet_dead(
     member: &NodeInstance,
     view: &DrainView,
@@ -142,5 +143,5 @@ fn is_kubelet_dead(
 ) -> bool {
     let grace = view.pods.iter().map(|p| p.grace_seconds).max().unwrap_or(0);
     let grace = SignedDuration::from_secs(grace.max(0)).min(MAX_DEAD_KUBELET_GRACE);
-    member.unready_for(now).is_some_and(|unready| unready >= policy.dead_kubelet_after) && elapsed >= grace
+    member.silent_for(now).is_some_and(|silent| silent >= policy.dead_kubelet_after) && elapsed >= grace
 }

@@ -189,9 +189,9 @@ impl NodeInstance {
         node.ready_changed_at.map(|since| now.duration_since(since))
     }
 
-    /// How long its node has not been ready; `None` when it is Ready or has not joined.
-    pub(crate) fn unready_for(&self, now: Timestamp) -> Option<SignedDuration> {
-        let node = self.node.as_ref().filter(|n| !n.ready)?;
+    /// How long its kubelet has not reported; `None` while it reports, and when it has not joined.
+    pub(crate) fn silent_for(&self, now: Timestamp) -> Option<SignedDuration> {
+        let node = self.node.as_ref().filter(|n| n.kubelet_silent)?;
         Some(now.duration_since(node.ready_changed_at.unwrap_or(node.created_at)))
     }
 }

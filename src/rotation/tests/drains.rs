@@ -146,11 +146,10 @@ fn deletion_timeout_counts_from_the_request() {
 fn drain_actions_follow_in_order() {
     let seconds = SignedDuration::from_secs;
     let limited = |at_timeout| DrainPolicy { timeout: Some(seconds(10)), at_timeout, ..policy() };
-    let (healthy, unready, dead) = (
-        node_instance("a").cordoned(),
-        node_instance("a").cordoned().unready_since(299),
-        node_instance("a").cordoned().unready_since(300),
-    );
+    let silent_since = |seconds| node_instance("a").cordoned().unready_since(seconds).node(|n| n.kubelet_silent = true);
+    let healthy = node_instance("a").cordoned();
+    let (silent, dead) = (silent_since(299), silent_since(300));
+    let not_ready = node_instance("a").cordoned().unready_since(7_000);
     let terminating = || PodView { is_terminating: true, ..pod("web") };
     let daemon = PodView { is_ignored: true, ..pod("daemon") };
     let finished = PodView { is_finished: true, ..pod("job") };
@@ -209,11 +208,20 @@ fn drain_actions_follow_in_order() {
         ),
         (
             "a kubelet is dead after five minutes",
-            &unready,
+            &silent,
             view(vec![PodView { grace_seconds: 0, ..terminating() }]),
             policy(),
             "wait",
         ),
+        (
+            "pods run on a node whose kubelet reports that it is not ready",
+            &not_ready,
+            view(vec![PodView { grace_seconds: 0, ..pod("web") }]),
+            policy(),
+            "evict",
+        ),
+        ("and their budgets hold", &not_ready, blocked(1, 1), policy(), "wait"),
+        ("without pods it is terminated", &not_ready, view(vec![]), policy(), "terminate"),
     ];
     for (name, member, view, policy, expected) in cases {
         let record = member.disruption_of(UID).expect("a record").clone();
