@@ -14,8 +14,9 @@ use crate::aws::InstanceState;
 use crate::plan::NodeStep;
 use crate::rotation::members::NodeInstance;
 
-/// Continues with the nodes that carry a surge record. Those not in standby yet enter it; each of those in standby is
-/// drained once its replacement has been Ready for `ready_hold`. Returns how many nodes count against `maxSurge`.
+/// Continues with the nodes that carry a surge record. Those not in standby yet enter it, or lose the record if `maxSurge`
+/// has become 0; each of those in standby is drained once its replacement has been Ready for `ready_hold`. Returns how many
+/// nodes count against `maxSurge`.
 pub(super) fn continue_surge(
     input: &RollingUpdateInput,
     candidates: &[&NodeInstance],
@@ -29,8 +30,8 @@ pub(super) fn continue_surge(
     for member in candidates.iter().filter(|m| m.has_surge_record(input.group_uid)) {
         if !member.is_in_standby(input.group_uid) {
             if member.is_available() && input.candidates == Candidates::Outdated {
-                surging += 1;
-                decision.steps.push(enter_standby_step(input, member));
+                surging += usize::from(input.max_surge > 0);
+                continue_record(input, member, decision);
             }
             continue;
         }
@@ -49,6 +50,18 @@ pub(super) fn continue_surge(
         decision.steps.extend(input.cordon_step(member));
     }
     surging
+}
+
+/// Continues with a record whose instance is not in standby. After `maxSurge` became 0, no instance enters standby anymore:
+/// the record is removed, and the node is drained like any other.
+fn continue_record(input: &RollingUpdateInput, member: &NodeInstance, decision: &mut RollingUpdateDecision) {
+    if input.max_surge > 0 {
+        decision.steps.push(enter_standby_step(input, member));
+    } else if never_entered_standby(input, member) {
+        decision.steps.extend(clear_step(member));
+    } else {
+        decision.waiting_for.push(format!("AWS to show whether {} is in standby", member.describe()));
+    }
 }
 
 /// Starts the surge of a healthy node: first the record, then EnterStandby.
@@ -80,12 +93,16 @@ pub(super) fn clear_unused_records<'a>(
     input: &RollingUpdateInput,
     members: impl Iterator<Item = &'a NodeInstance>,
 ) -> Vec<NodeStep> {
-    members
-        .filter(|m| m.has_surge_record(input.group_uid) && m.instance.state == InstanceState::InService)
-        .filter(|m| {
-            let record = m.node.as_ref().and_then(|node| node.surge.as_ref());
-            record.is_some_and(|record| input.now.duration_since(record.since) >= STANDBY_DELAY)
-        })
-        .filter_map(|m| Some(NodeStep::ClearSurge { node: m.node.as_ref()?.name.clone() }))
-        .collect()
+    members.filter(|m| never_entered_standby(input, m)).filter_map(clear_step).collect()
+}
+
+/// Whether the instance of a surge record is still in service, so long after it that EnterStandby was not called.
+fn never_entered_standby(input: &RollingUpdateInput, member: &NodeInstance) -> bool {
+    let record = member.node.as_ref().and_then(|node| node.surge.as_ref()).filter(|r| r.group == input.group_uid);
+    member.instance.state == InstanceState::InService
+        && record.is_some_and(|record| input.now.duration_since(record.since) >= STANDBY_DELAY)
+}
+
+fn clear_step(member: &NodeInstance) -> Option<NodeStep> {
+    Some(NodeStep::ClearSurge { node: member.node.as_ref()?.name.clone() })
 }

@@ -75,6 +75,27 @@ fn healthy_nodes_enter_standby_and_unhealthy_ones_are_replaced_immediately() {
             vec!["cordon a", "cordon b"],
         ),
         (
+            "maxSurge was removed before the node entered standby",
+            0,
+            2,
+            vec![with_surge_record(old("a")), node_instance("n")],
+            vec!["clear node-a"],
+        ),
+        (
+            "maxSurge was removed, and EnterStandby may not be visible yet",
+            0,
+            2,
+            vec![with_surge_record_since(old("a"), 119), node_instance("n")],
+            vec![],
+        ),
+        (
+            "maxSurge was removed, and the node with the record has become unready",
+            0,
+            2,
+            vec![with_surge_record(old("a")).unready_since(60), node_instance("n")],
+            vec!["cordon a"],
+        ),
+        (
             "a revert finds one in standby",
             1,
             1,
