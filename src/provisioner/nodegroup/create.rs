@@ -51,8 +51,8 @@ pub(crate) fn nodegroup(
     Some(PlannedStep::new(NodegroupStep::CreateNodegroup(nodegroup), reasons))
 }
 
-/// The node group of this cluster that was observed before and is gone: its ARN is recorded with its observation. The
-/// controller deletes none without another in its place.
+/// The node group of this cluster that was observed before and is gone: its ARN is recorded with its observation. Without
+/// another in its place, the controller deletes only one whose deletion somebody else began.
 fn deleted_nodegroup(input: &PlanInput) -> Option<String> {
     let arns = input.status.managed.as_ref().map(|managed| managed.nodegroup_arns.as_slice()).unwrap_or_default();
     let of_cluster = format!(":nodegroup/{}/", input.resolved.desired.cluster);

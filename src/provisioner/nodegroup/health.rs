@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::input::PlanInput;
 use super::observed::ObservedNodegroup;
 use crate::aws::InstanceState;
-use crate::aws::nodegroup::{Issue, NodegroupStatus, NodegroupUpdate, UpdateStatus};
+use crate::aws::nodegroup::{Issue, Nodegroup, NodegroupStatus, NodegroupUpdate, UpdateStatus};
 use crate::plan::{Outcome, Phase, PlanBuilder, Reason, waiting};
 use crate::rotation::NodeInstance;
 use crate::rotation::node_health::{Limits, unready_nodes};
@@ -101,17 +101,24 @@ pub(crate) fn update_failed(input: &PlanInput) -> Outcome {
 
 /// The outcome for a node group that EKS failed to create or delete.
 pub(crate) fn create_or_delete_failed(input: &PlanInput, group: &ObservedNodegroup) -> Outcome {
-    let name = &group.name().nodegroup;
     let issues = &group.nodegroup.issues;
-    let (verb, remedy) = match group.nodegroup.status {
-        NodegroupStatus::DeleteFailed => ("delete", "fix the cause; the deletion is retried"),
-        _ => ("create", "fix the cause, then delete the node group; it is recreated after that"),
+    let message = match group.nodegroup.status {
+        NodegroupStatus::DeleteFailed => {
+            format!("{}; fix the cause; the deletion is retried", deletion_failure(input, &group.nodegroup))
+        }
+        _ => format!(
+            "EKS failed to create the node group {}: {}; fix the cause, then delete the node group; it is recreated after that",
+            group.name().nodegroup,
+            issue_summary(input, issues)
+        ),
     };
     let reason = issues.first().and_then(|issue| issue_reason(&issue.code)).unwrap_or(Reason::Degraded);
-    blocked_outcome(
-        reason,
-        format!("EKS failed to {verb} the node group {name}: {}; {remedy}", issue_summary(input, issues)),
-    )
+    blocked_outcome(reason, message)
+}
+
+/// Why EKS could not delete a node group, without what follows from it.
+pub(crate) fn deletion_failure(input: &PlanInput, found: &Nodegroup) -> String {
+    format!("EKS failed to delete the node group {}: {}", found.name.nodegroup, issue_summary(input, &found.issues))
 }
 
 /// Sets the outcome of a group without pending changes: whether all nodes are Ready, and if not, why.

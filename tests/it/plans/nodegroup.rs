@@ -529,6 +529,32 @@ fn blocked_replacement_uncordons_old_nodes() {
     assert!(uncordoned(&refused) && refused.blocked().0 == Reason::MissingPermission);
 }
 
+/// A node group that somebody deletes is created again once it is gone. One whose deletion EKS could not finish would
+/// otherwise stay so for ever, while the status says that the deletion is retried.
+#[test]
+fn failed_deletion_of_the_wanted_nodegroup_is_retried() {
+    let failed = || {
+        Scenario::converged("", "").with_records().nodegroup(|n| {
+            n.status = NodegroupStatus::DeleteFailed;
+            n.issues = vec![issue("Ec2SecurityGroupDeletionFailure")];
+        })
+    };
+    assert_eq!(failed().step_names(), ["DeleteNodegroup"]);
+    let (reason, message) = failed().blocked();
+    assert!(reason == Reason::Degraded && message.contains("the deletion is retried"), "{message}");
+    let locked = failed().with(|s| s.lock = Some("a lock"));
+    assert_eq!(locked.step_names(), [""; 0]);
+    assert!(
+        matches!(locked.plan().outcome, Outcome::Locked { message } if message.contains("EKS failed to delete") && message.contains("a lock"))
+    );
+    let unhealthy = failed().with(|s| s.state.cluster_health = ClusterHealth { total: 4, unready: 3 });
+    assert_eq!((unhealthy.step_names(), unhealthy.blocked().0), (vec![], Reason::ClusterUnhealthy));
+    let untagged = failed().nodegroup(|n| n.tags.clear());
+    assert_eq!(untagged.step_names(), ["TagNodegroup"], "the shipped IAM policy denies its deletion");
+    let gone = failed().with(|s| s.state.nodegroups.clear());
+    assert!(gone.step_names().contains(&"CreateNodegroup"), "{:?}", gone.step_names());
+}
+
 /// Otherwise a node group would be left behind when the spec changes right after a creation that was retried.
 #[test]
 fn failed_creation_keeps_its_recorded_name() {
