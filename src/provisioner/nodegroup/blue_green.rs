@@ -101,9 +101,26 @@ pub(crate) fn drain_outgoing(
         return health::check_readiness(input, current, builder);
     }
     if outgoing_nodes > 0 || !decision.steps.is_empty() {
-        return report(&members, decision, None, builder);
+        report(&members, decision, None, builder);
+        if let Some(message) = remaining_message(outgoing, &members[current.members.len()..]) {
+            builder.set_outcome_once(waiting(Phase::Rotating, message));
+        }
+        return;
     }
     delete_outgoing(input, current, outgoing, builder);
+}
+
+/// What keeps the outgoing node groups while no node is drained: an instance that does not serve and is not gone.
+fn remaining_message(outgoing: &[&ObservedNodegroup], remaining: &[NodeInstance]) -> Option<String> {
+    let member = remaining.iter().find(|m| m.instance.state != InstanceState::InService)?;
+    let id = &member.instance.id;
+    let group = outgoing.iter().find(|group| group.members.iter().any(|m| m.instance.id == *id))?;
+    let wait = match member.instance.state {
+        InstanceState::Pending => "Pending, and is replaced when it is in service",
+        InstanceState::Standby => "in Standby: return it to service, so that it is replaced, or terminate it",
+        _ => "not in service, and waits for AWS",
+    };
+    Some(format!("the old node group {} still has {}, which is {wait}", group.name().nodegroup, member.describe()))
 }
 
 /// Uncordons the nodes that a group cordoned which cannot be planned anymore. Needs no valid spec.

@@ -6,7 +6,7 @@ use instance_manager::aws::nodegroup::{
 };
 use instance_manager::ownership;
 use instance_manager::plan::NodegroupStep;
-use instance_manager::plan::{NodeStep, ObjectStep, PodRef, Reason, Recheck, Step};
+use instance_manager::plan::{NodeStep, ObjectStep, Phase, PodRef, Reason, Recheck, Step};
 use instance_manager::provisioner::broken_fields::{BrokenFields, ValueSources};
 use instance_manager::provisioner::nodegroup::observed::{ObservedNodegroup, ObservedState};
 use instance_manager::provisioner::nodegroup::{delete, desired, drift, in_force, input, observed, plan, resolve};
@@ -553,6 +553,29 @@ fn failed_deletion_of_the_wanted_nodegroup_is_retried() {
     assert_eq!(untagged.step_names(), ["TagNodegroup"], "the shipped IAM policy denies its deletion");
     let gone = failed().with(|s| s.state.nodegroups.clear());
     assert!(gone.step_names().contains(&"CreateNodegroup"), "{:?}", gone.step_names());
+}
+
+/// Without a word, the group would be Ready for ever with a node group that nobody uses and everybody pays for.
+#[test]
+fn outgoing_nodegroup_with_an_instance_out_of_service_is_told() {
+    for (state, word) in [(InstanceState::Standby, "Standby"), (InstanceState::Pending, "Pending")] {
+        let scenario = with_drained_nodes(during_replacement(), false).with(|s| {
+            let member = &mut s.state.nodegroups[0].members[0];
+            member.instance.state = state;
+            let node = member.node.as_mut().expect("a node");
+            (node.cordoned, node.disruption) = (false, None);
+        });
+        let (name, id) = {
+            let old = &scenario.state.nodegroups[0];
+            (old.nodegroup.name.nodegroup.clone(), old.members[0].instance.id.clone())
+        };
+        let plan = scenario.plan();
+        let Outcome::Progressing { phase: Phase::Rotating, message, .. } = &plan.outcome else {
+            panic!("{state:?}: {:?}", plan.outcome)
+        };
+        assert!([name.as_str(), id.as_str(), word].iter().all(|part| message.contains(part)), "{message}");
+        assert!(!scenario.step_names().contains(&"DeleteNodegroup"), "{state:?}");
+    }
 }
 
 /// Otherwise a node group would be left behind when the spec changes right after a creation that was retried.
