@@ -13,7 +13,7 @@ use super::ownership::{Owner, owner_of};
 use super::resolve::{self, ClusterNetwork, References, ResolvedGroup};
 use crate::api::InstanceGroupStatus;
 use crate::api::spec_error::SpecError;
-use crate::aws::nodegroup::{Nodegroup, NodegroupName, NodegroupStatus};
+use crate::aws::nodegroup::{Nodegroup, NodegroupName};
 use crate::aws::{AwsErrorKind, AwsResult};
 use crate::plan::Drift;
 use crate::provisioner::observe::{ObserveError, ObserveResult, Observer};
@@ -98,11 +98,7 @@ pub(crate) async fn observed_state(
     observe::find_orphaned_records(o, &id.uid, all.filter_map(|m| m.node.as_mut()).collect()).await?;
     let members: Vec<_> = state.nodegroups.iter().flat_map(|group| group.members.iter().cloned()).collect();
     state.drains = observe::drain_views(o, &members, &id.uid).await?;
-    let is_busy = |group: &ObservedNodegroup| {
-        matches!(group.nodegroup.status, NodegroupStatus::Creating | NodegroupStatus::Updating)
-    };
-    let is_paused =
-        state.nodegroups.iter().any(is_busy) && members.iter().any(|member| member.disruption_of(&id.uid).is_some());
+    let is_paused = state.waits_for_eks(current.is_some(), &id.uid);
     state.pause = o.process_state.track_pause(&id.key(), is_paused, o.now);
     if state.nodegroups.iter().any(|group| !group.nodegroup.issues.is_empty()) {
         state.missing_policies =

@@ -81,6 +81,19 @@ impl ObservedState {
     pub fn lock_prevents_creation(&self, lock: Option<&str>) -> bool {
         lock.is_some() && self.nodegroups.iter().any(|group| !group.has_status(NodegroupStatus::Deleting))
     }
+
+    /// Whether nodes in the middle of their drain wait for EKS to finish its work on a node group. The deletion of a node
+    /// group keeps them waiting only without a current one, which nothing can be drained for.
+    pub fn waits_for_eks(&self, has_current: bool, group_uid: &str) -> bool {
+        let is_busy = |group: &ObservedNodegroup| match group.nodegroup.status {
+            NodegroupStatus::Creating | NodegroupStatus::Updating => true,
+            NodegroupStatus::Deleting => !has_current,
+            _ => false,
+        };
+        let is_draining =
+            |group: &ObservedNodegroup| group.members.iter().any(|m| m.disruption_of(group_uid).is_some());
+        self.nodegroups.iter().any(is_busy) && self.nodegroups.iter().any(is_draining)
+    }
 }
 
 /// The node groups, split into the current one and the outgoing ones.

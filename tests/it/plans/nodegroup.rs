@@ -578,6 +578,20 @@ fn outgoing_nodegroup_with_an_instance_out_of_service_is_told() {
     }
 }
 
+/// EKS takes minutes to hours to delete a node group. Nodes of the old one must not stay cordoned for that time.
+#[test]
+fn nodes_are_given_back_while_the_new_nodegroup_is_being_deleted() {
+    let deleting = with_drained_nodes(during_replacement(), true)
+        .with(|s| s.state.nodegroups[1].nodegroup.status = NodegroupStatus::Deleting);
+    assert!(deleting.state.waits_for_eks(false, "uid-1"));
+    assert!(!deleting.state.waits_for_eks(true, "uid-1"), "another node group serves");
+    assert!(!deleting.state.waits_for_eks(false, "uid-2"), "no node of this group is drained");
+    assert!(!during_replacement().state.waits_for_eks(false, "uid-1"));
+    assert!(!deleting.step_names().contains(&"UncordonNode"), "it may be short");
+    let long = deleting.with(|s| s.state.pause = Timing::default().pause_limit);
+    assert_eq!(long.step_names().iter().filter(|name| **name == "UncordonNode").count(), 2, "{:?}", long.step_names());
+}
+
 /// Otherwise a node group would be left behind when the spec changes right after a creation that was retried.
 #[test]
 fn failed_creation_keeps_its_recorded_name() {
