@@ -1,9 +1,11 @@
 //! Plans the creation of a node group.
 
 use super::input::PlanInput;
+use super::names::{is_recorded, nodegroup_in_arn};
+use super::ownership::{tag_difference, to_tags};
 use super::resolve::ResolvedGroup;
 use crate::api::spec_error::join_messages;
-use crate::aws::nodegroup::{NewNodegroup, NodegroupName, NodegroupSizes};
+use crate::aws::nodegroup::{NewNodegroup, Nodegroup, NodegroupName, NodegroupSizes};
 use crate::plan::NodegroupStep;
 use crate::plan::{Drift, Outcome, Phase, PlanBuilder, PlannedStep, Reason, waiting};
 use crate::provisioner::made_again::made_again;
@@ -55,15 +57,22 @@ pub(crate) fn nodegroup(
 /// another in its place, the controller deletes only one whose deletion somebody else began.
 fn deleted_nodegroup(input: &PlanInput) -> Option<String> {
     let arns = input.status.managed.as_ref().map(|managed| managed.nodegroup_arns.as_slice()).unwrap_or_default();
-    let of_cluster = format!(":nodegroup/{}/", input.resolved.desired.cluster);
-    let mut names = arns.iter().filter_map(|arn| arn.split_once(&of_cluster)?.1.split('/').next());
-    names.next_back().filter(|_| input.observed.nodegroups.is_empty()).map(str::to_owned)
+    let exists = |name: &NodegroupName| input.observed.disowned.iter().any(|found| found.name == *name);
+    let names = arns.iter().filter_map(|arn| nodegroup_in_arn(arn));
+    let mut gone = names.filter(|name| name.cluster == input.resolved.desired.cluster && !exists(name));
+    gone.next_back().filter(|_| input.observed.nodegroups.is_empty()).map(|name| name.nodegroup)
 }
 
 /// The outcome that prevents the creation of a node group.
 fn creation_blocker(input: &PlanInput, is_replacement: bool) -> Option<Outcome> {
     let (r, observed) = (input.resolved, input.observed);
     let blocked = |reason, message| Some(Outcome::Blocked { reason, message, is_deleting: false });
+    // The only node group of this group is there: a second one would double its nodes. One that is recorded under the
+    // wanted name was created beside the others, and is created again.
+    let is_only = !is_replacement && !is_recorded(&r.name, &r.desired.id, input.status);
+    if observed.disowned.iter().any(|found| is_only || found.name == r.name) {
+        return ownership_conflict(input);
+    }
     if let Some(existing) = &observed.name_conflict {
         let message = format!(
             "the node group {} already exists and does not carry this group's three tags; rename the InstanceGroup, or delete the node group",
@@ -82,6 +91,24 @@ fn creation_blocker(input: &PlanInput, is_replacement: bool) -> Option<Outcome> 
         let message = format!("the node group {} is being deleted; it is recreated after that", r.name.nodegroup);
         waiting(Phase::Modifying, message)
     })
+}
+
+/// The outcome while the tags of recorded node groups do not prove anymore that this group owns them.
+pub(crate) fn ownership_conflict(input: &PlanInput) -> Option<Outcome> {
+    let ownership = &input.resolved.ownership_tags;
+    let describe = |found: &Nodegroup| {
+        let name = &found.name.nodegroup;
+        format!(
+            "the node group {name}, which the status records: {}",
+            tag_difference(name, &to_tags(&found.tags), ownership)
+        )
+    };
+    let all: Vec<_> = input.observed.disowned.iter().map(describe).collect();
+    let message = format!(
+        "cannot verify the owner of {}; the controller leaves it as it is; restore its tags, or delete it",
+        all.join("; and of ")
+    );
+    (!all.is_empty()).then_some(Outcome::Blocked { reason: Reason::OwnershipConflict, message, is_deleting: false })
 }
 
 fn not_adopted_message(resolved: &ResolvedGroup, older: &NodegroupName) -> String {

@@ -18,6 +18,8 @@ pub mod plan;
 pub(crate) mod record;
 pub mod resolve;
 pub(crate) mod simulate;
+#[cfg(test)]
+mod tests;
 pub(crate) mod update;
 mod usage;
 

@@ -34,6 +34,18 @@ pub(crate) fn is_derived_name(name: &NodegroupName, id: &GroupId) -> bool {
     name.nodegroup == id.name || name.nodegroup.starts_with(&prefix)
 }
 
+/// Whether the status records a node group under a name that a controller derives for the group. Any other name in the
+/// status comes from somewhere else.
+pub(crate) fn is_recorded(name: &NodegroupName, id: &GroupId, status: &InstanceGroupStatus) -> bool {
+    is_derived_name(name, id) && recorded_nodegroups(status).any(|recorded| recorded == *name)
+}
+
+/// The node group in an ARN such as `arn:aws:eks:us-west-2:1:nodegroup/<cluster>/<name>/<id>`.
+pub(crate) fn nodegroup_in_arn(arn: &str) -> Option<NodegroupName> {
+    let mut parts = arn.split_once(":nodegroup/")?.1.split('/');
+    Some(NodegroupName::new(parts.next()?, parts.next()?))
+}
+
 /// The node groups recorded in status, in order of creation. All are in the cluster of the first one.
 pub(crate) fn recorded_nodegroups(status: &InstanceGroupStatus) -> impl Iterator<Item = NodegroupName> + '_ {
     let all =

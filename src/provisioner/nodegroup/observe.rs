@@ -134,7 +134,11 @@ async fn observe_nodegroup(
     state: &mut ObservedState,
 ) -> ObserveResult<()> {
     let Some(found) = read_nodegroup(o, name).await? else { return Ok(()) };
-    match classify_owner(o, resolved, status, &found) {
+    let owner = classify_owner(o, resolved, status, &found);
+    if owner == Owner::Others && names::is_recorded(&found.name, &resolved.desired.id, status) {
+        state.disowned.push(found.clone());
+    }
+    match owner {
         Owner::Ours | Owner::Found => {
             let desired_sizes = (resolved.desired.min_size, resolved.desired.max_size);
             // Read fresh, so that a desired size that the autoscaler has just set is not overwritten.

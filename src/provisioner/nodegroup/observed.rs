@@ -58,6 +58,9 @@ pub struct ObservedState {
     pub nodegroups: Vec<ObservedNodegroup>,
     /// The name that a new node group would get, if another owner's node group has it.
     pub name_conflict: Option<NodegroupName>,
+    /// Recorded node groups that EKS still has and whose tags do not prove anymore that this group owns them. They stay
+    /// recorded and are left unchanged.
+    pub disowned: Vec<Nodegroup>,
     /// A matching node group that is older than the InstanceGroup, if nothing is recorded.
     pub predating_nodegroup: Option<NodegroupName>,
     /// Errors in the references of a new node group; checked only if one is about to be created.

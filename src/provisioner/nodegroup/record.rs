@@ -1,11 +1,13 @@
 //! Records in the status which attributes the controller sets, before it sets them.
 
 use super::input::PlanInput;
+use super::names::nodegroup_in_arn;
 use super::observed::{ObservedNodegroup, Partition};
 use super::update;
 use crate::api::ManagedAttributes;
 use crate::aws::nodegroup::NodegroupName;
 use crate::plan::PlanBuilder;
+use crate::provisioner::made_again::was_ready;
 
 /// Records the attributes that this plan sets, the node group that it creates (`created`), and an adoption.
 pub(crate) fn record(
@@ -45,15 +47,20 @@ fn managed_attributes(
     let observed = &input.observed.nodegroups;
     let exists = |name: &str| observed.iter().any(|group| group.name().to_string() == name);
     let is_in_other_cluster = |name: &str| !name.starts_with(&format!("{}/", desired.cluster));
-    let mut nodegroups: Vec<_> =
-        old.nodegroups.iter().filter(|name| exists(name) || is_in_other_cluster(name)).cloned().collect();
+    let is_disowned = |name: &str| input.observed.disowned.iter().any(|found| found.name.to_string() == name);
+    let is_kept =
+        |name: &str| exists(name) || is_in_other_cluster(name) || is_disowned(name) || may_be_new(input, old, name);
+    let mut nodegroups: Vec<_> = old.nodegroups.iter().filter(|name| is_kept(name)).cloned().collect();
     for name in observed.iter().map(ObservedNodegroup::name).chain(created).map(ToString::to_string) {
         if !nodegroups.contains(&name) {
             nodegroups.push(name);
         }
     }
-    let arn_of_cluster = format!(":nodegroup/{}/", desired.cluster);
-    let arns_of_other_clusters = old.nodegroup_arns.iter().filter(|arn| !arn.contains(&arn_of_cluster)).cloned();
+    let is_kept_arn = |arn: &&String| match nodegroup_in_arn(arn) {
+        Some(name) => name.cluster != desired.cluster || is_disowned(&name.to_string()),
+        None => true,
+    };
+    let kept_arns = old.nodegroup_arns.iter().filter(is_kept_arn).cloned();
     let observed_arns = observed.iter().map(|group| group.nodegroup.arn.clone());
     let serving = partition.current.or(partition.outgoing.last().copied()).map(|group| &group.nodegroup);
     // An answer of AWS may be older than the node group. So what was not seen stays recorded.
@@ -65,9 +72,18 @@ fn managed_attributes(
         labels: desired_and_recorded(desired.labels.keys().cloned(), &old.labels, has_label),
         taints: desired_and_recorded(desired.taints.iter().map(update::taint_key), &old.taints, has_taint),
         nodegroups,
-        nodegroup_arns: arns_of_other_clusters.chain(observed_arns).collect(),
+        nodegroup_arns: kept_arns.chain(observed_arns).collect(),
         ..old.clone()
     }
+}
+
+/// Whether a recorded node group that EKS does not have may have been created just now. Its ARN is recorded once it was
+/// seen. One that was not seen stays until it was looked for twice: another name was recorded after it, or the group was
+/// Ready without it.
+fn may_be_new(input: &PlanInput, old: &ManagedAttributes, name: &str) -> bool {
+    let was_seen =
+        old.nodegroup_arns.iter().filter_map(|arn| nodegroup_in_arn(arn)).any(|seen| seen.to_string() == name);
+    !was_seen && old.nodegroups.last().is_some_and(|last| last == name) && !was_ready(input.status)
 }
 
 /// The desired keys, and the recorded keys that still exist, sorted.

@@ -592,6 +592,77 @@ fn nodes_are_given_back_while_the_new_nodegroup_is_being_deleted() {
     assert_eq!(long.step_names().iter().filter(|name| **name == "UncordonNode").count(), 2, "{:?}", long.step_names());
 }
 
+/// A person edits a tag of the old node group during a replacement. Its nodes would run on for ever, and nobody would know.
+#[test]
+fn outgoing_nodegroup_with_edited_tags_stays_recorded() {
+    let edited = during_replacement().with_records().with(|s| {
+        let mut old = s.state.nodegroups.remove(0).nodegroup;
+        old.tags.insert("instancegroups.keikoproj.io/Namespace".into(), "edited".into());
+        s.state.disowned.push(old);
+    });
+    let name = edited.state.disowned[0].name.clone();
+    assert_eq!(edited.step_names(), [""; 0], "its name and its ARN stay recorded, and nothing touches it");
+    let (reason, message) = edited.blocked();
+    assert_eq!(reason, Reason::OwnershipConflict);
+    assert!(
+        message.contains(&name.nodegroup) && message.contains("instancegroups.keikoproj.io/Namespace"),
+        "{message}"
+    );
+    let degraded = edited.clone().nodegroup(|n| n.status = NodegroupStatus::Degraded);
+    assert_eq!(degraded.blocked().0, Reason::Degraded, "the conflict hides no other problem");
+    let third = edited.clone().with(|s| s.resolved = resolve_spec(&spec_text("instanceType: m6i.large")));
+    let recorded = third.with_records().status.managed.expect("a record");
+    assert!(third.step_names().contains(&"CreateNodegroup"), "{:?}", third.step_names());
+    assert_eq!((recorded.nodegroups.len(), recorded.nodegroup_arns.len()), (3, 2), "{recorded:?}");
+    let gone = edited.with(|s| s.state.disowned.clear()).with_records().status.managed.expect("a record");
+    assert_eq!((gone.nodegroups.len(), gone.nodegroup_arns.len()), (1, 1), "it was seen before: {gone:?}");
+}
+
+/// A second node group would double the nodes, and the event would say that somebody deleted the first one.
+#[test]
+fn only_nodegroup_with_edited_tags_is_neither_replaced_nor_told_as_deleted() {
+    let edited = |spec: &str| {
+        Scenario::converged("", spec).with_records().with(|s| {
+            let mut only = s.state.nodegroups.remove(0).nodegroup;
+            only.tags.remove("instancegroups.keikoproj.io/Namespace");
+            s.state.disowned.push(only);
+        })
+    };
+    for spec in ["", C5] {
+        let scenario = edited(spec).with(|s| {
+            s.status.managed.as_mut().expect("a record").nodegroups.truncate(1);
+        });
+        assert_eq!(scenario.step_names(), [""; 0], "{spec}");
+        assert!(scenario.plan().events.is_empty(), "{spec}: {:?}", scenario.plan().events);
+        let (reason, message) = scenario.blocked();
+        assert!(reason == Reason::OwnershipConflict && message.contains("is missing"), "{message}");
+    }
+    // The new node group was recorded, and somebody deleted it: it does not wait for the tags of the old one.
+    let both = edited(C5).with(|s| {
+        let managed = s.status.managed.as_mut().expect("a record");
+        managed.nodegroup_arns.push(format!("arn:aws:eks:us-west-2:1:nodegroup/{}/id", s.resolved.name));
+    });
+    let events = both.plan().events;
+    assert!(both.step_names().contains(&"CreateNodegroup"), "{:?}", both.step_names());
+    assert!(events.len() == 1 && events[0].message.contains(&both.resolved.name.nodegroup), "{events:?}");
+}
+
+/// The answer to the first look after a creation may be older than the node group, and the spec may change right then.
+#[test]
+fn nodegroup_that_was_never_seen_leaves_the_record_after_two_looks() {
+    let created = Scenario::converged("", C5).with_records();
+    let name = created.resolved.name.to_string();
+    let records = |scenario: &Scenario| scenario.status.managed.as_ref().expect("a record").nodegroups.contains(&name);
+    let reverted = created.clone().with(|s| s.resolved = resolve_spec("")).with_records();
+    assert!(records(&created) && records(&reverted), "{:?}", reverted.status.managed);
+    let ready = reverted.clone().with(|s| {
+        s.status.conditions.push(instance_manager::api::Condition::new("Ready", true, "Ready", ""));
+    });
+    assert!(!records(&ready.with_records()), "the group was Ready without it");
+    let third = created.with(|s| s.resolved = resolve_spec(&spec_text("instanceType: m6i.large"))).with_records();
+    assert!(records(&third) && !records(&third.with_records()), "another one was recorded since");
+}
+
 /// Otherwise a node group would be left behind when the spec changes right after a creation that was retried.
 #[test]
 fn failed_creation_keeps_its_recorded_name() {
