@@ -7,9 +7,9 @@ use super::plan_builder::FargatePlanBuilder;
 use crate::api::names::condition;
 use crate::aws::Tag;
 use crate::aws::fargate::{FargateProfile, ProfileStatus};
-use crate::ownership::{has_foreign_tags, has_ownership_tags};
+use crate::ownership::{has_foreign_tags, has_ownership_tags, tagging_blocked};
 use crate::plan::FargateStep;
-use crate::plan::{ConditionUpdate, IamStep};
+use crate::plan::{ConditionUpdate, Drift, IamStep, Outcome};
 use crate::provisioner::role_region::{RegionClaim, region_claim};
 
 /// Tags an adopted profile and reports how it differs from the spec. Until the spec changes, the profile counts as up to
@@ -32,6 +32,31 @@ pub(crate) fn profile(input: &PlanInput, found: &ObservedProfiles, builder: &mut
         reason: "ResourcesAdopted".into(),
         message: adoption_message(input, profile),
     });
+}
+
+/// Tags the recorded profiles again whose tags were all removed. Returns the outcome while AWS denies tagging; it is retried
+/// after a delay.
+pub(crate) fn restore_tags(
+    input: &PlanInput,
+    found: &ObservedProfiles,
+    builder: &mut FargatePlanBuilder,
+) -> Option<Outcome> {
+    let r = input.resolved;
+    let lost: Vec<_> = found.lost_tags.iter().filter(|p| p.status != ProfileStatus::Deleting).collect();
+    if input.observed.tag_retry_pending {
+        return (!lost.is_empty()).then(|| tagging_blocked(true, false, false));
+    }
+    for profile in lost {
+        let reasons = r.ownership_tags.iter().map(|t| Drift::new(format!("tags.{}", t.key), "", &t.value)).collect();
+        let step = FargateStep::TagFargateProfile {
+            cluster: r.desired.cluster.clone(),
+            profile: profile.name.clone(),
+            arn: profile.arn.clone(),
+            tags: r.ownership_tags.clone(),
+        };
+        builder.plan.push_with_reasons(step, reasons);
+    }
+    None
 }
 
 /// Ends the adoption once the spec differs from the spec at adoption; the profile is then handled like any other.

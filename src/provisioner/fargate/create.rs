@@ -3,6 +3,7 @@
 use super::drift::immutable_drift;
 use super::input::PlanInput;
 use super::observed::ObservedProfiles;
+use super::ownership::ownership_conflict;
 use super::plan_builder::FargatePlanBuilder;
 use super::role;
 use super::role_owner::is_own_role;
@@ -21,6 +22,12 @@ pub(crate) fn profile(
     builder: &mut FargatePlanBuilder,
 ) {
     let r = input.resolved;
+    let name = if found.own.is_empty() { r.names.first_profile.clone() } else { r.names.replacement_name(&r.hash) };
+    // The group has a profile, or one has the name: a second one would serve the same pods.
+    if found.disowned.iter().any(|p| found.own.is_empty() || p.name == name) {
+        let conflict = ownership_conflict(found.disowned.iter().copied(), &r.ownership_tags, false);
+        return conflict.into_iter().for_each(|outcome| builder.plan.set_outcome_once(outcome));
+    }
     let phase = if found.own.is_empty() { Phase::Creating } else { Phase::Modifying };
     if let Some(detail) = conflict {
         let message = format!("{detail}; the Fargate profile is not created, because its pods could not start");
@@ -48,7 +55,6 @@ pub(crate) fn profile(
     if let Err(outcome) = builder.slot.acquire(phase) {
         return builder.plan.set_outcome_once(outcome);
     }
-    let name = if found.own.is_empty() { r.names.first_profile.clone() } else { r.names.replacement_name(&r.hash) };
     let outdated = found.own.iter().find(|p| p.status == ProfileStatus::Active);
     if let Some(deleted) =
         input.status.active_scaling_group_name.as_ref().filter(|_| found.own.is_empty() && was_ready(input.status))

@@ -71,7 +71,7 @@ pub fn plan(input: &DeleteInput) -> Plan {
     let mut builder = PlanBuilder::default();
     let mut slot = ProfileSlot::new(input.status.fargate.as_ref(), input.queue_position, input.timing, input.now);
     let mut recheck_at = None;
-    let RemainingProfiles { own, untagged, unverified } = input.profiles;
+    let RemainingProfiles { own, untagged, unverified, disowned } = input.profiles;
     match (untagged, unverified, own.as_slice()) {
         (Some(profile), ..) => tag_before_delete(input, profile, &mut builder),
         (None, Some(profile), _) => {
@@ -81,7 +81,10 @@ pub fn plan(input: &DeleteInput) -> Plan {
         _ if !ownership::has_created_resources(input.status) && !input.forbidden.is_empty() => {
             return plan_rejected_spec(input.id, input.forbidden);
         }
-        (None, None, []) => delete_supporting_resources(input, &mut builder),
+        (None, None, []) => match ownership::ownership_conflict(disowned, input.ownership_tags, true) {
+            Some(conflict) => builder.set_outcome_once(conflict),
+            None => delete_supporting_resources(input, &mut builder),
+        },
         (None, None, own) => recheck_at = delete_next_profile(input, own, &mut slot, &mut builder),
     }
     slot.status.cluster = Some(input.cluster.to_owned());

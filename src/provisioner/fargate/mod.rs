@@ -201,7 +201,10 @@ async fn resolve_and_observe(
         let has_conflict = ownership::name_conflict(&observed.profiles, names, &resolved.ownership_tags)
             || role_owner::role_of_other_region(&resolved, &observed, status).is_some()
             || o.process_state.has_name_conflict(&key, &[&names.first_profile, &names.role]);
-        let Some(next) = form.next().filter(|_| has_conflict) else { return Ok(Some((resolved, observed))) };
+        // The group has a profile with these names, whatever became of its tags.
+        let has_disowned = !observed::ObservedProfiles::classify(&resolved, &observed, status).disowned.is_empty();
+        let next = form.next().filter(|_| has_conflict && !has_disowned);
+        let Some(next) = next else { return Ok(Some((resolved, observed))) };
         o.process_state.set_name_conflict(&key, &names.role);
         form = next;
     }

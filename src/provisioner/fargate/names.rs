@@ -28,8 +28,17 @@ impl ProfileNames {
     /// Derives the names of a group in a region.
     pub(crate) fn new(cluster: &str, id: &GroupId, form: NameForm, region: &str) -> Self {
         let GroupId { namespace, name, .. } = id;
-        let number = fnv1a(&format!("{cluster}-{namespace}-{name}"));
         let hash = form.hashed_text(cluster, namespace, name, region).map(|text| hash_digits(&text));
+        Self::with_hash(cluster, namespace, name, hash)
+    }
+
+    /// Whether a group derives this profile name in the plain form, in which two groups can derive the same one.
+    pub(crate) fn is_plain(cluster: &str, namespace: &str, name: &str, profile: &str) -> bool {
+        Self::with_hash(cluster, namespace, name, None).covers(profile)
+    }
+
+    fn with_hash(cluster: &str, namespace: &str, name: &str, hash: Option<String>) -> Self {
+        let number = fnv1a(&format!("{cluster}-{namespace}-{name}"));
         let identity = || hash_digits(&format!("{cluster}/{namespace}/{name}"));
         let short = format!("fargate-{number}-{}", hash.clone().unwrap_or_else(identity));
         let mut first_profile = format!("fargate-{cluster}-{number}");

@@ -318,7 +318,8 @@ pub async fn remaining_resources(
         remaining.untagged_role = unclaimed.map(|role| role.name);
         return Ok(remaining);
     }
-    if !remaining.profiles.own.is_empty() || remaining.profiles.unverified.is_some() {
+    let RemainingProfiles { own, unverified, disowned, .. } = &remaining.profiles;
+    if !own.is_empty() || unverified.is_some() || !disowned.is_empty() {
         return Ok(remaining);
     }
     for names in &all_names {

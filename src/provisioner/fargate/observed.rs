@@ -1,7 +1,7 @@
 //! The observed state of a group: its profiles, its role, and its join entries.
 
 use super::drift::immutable_drift;
-use super::ownership::is_adoptable;
+use super::ownership::{RecordedOwner, is_adoptable};
 use super::resolve::ResolvedGroup;
 use crate::api::InstanceGroupStatus;
 use crate::auth::access_entries as join;
@@ -66,8 +66,12 @@ pub fn recorded_role_id<'s>(status: &'s InstanceGroupStatus, role_arn: &str) -> 
 
 /// The profiles of this group, classified by owner.
 pub(crate) struct ObservedProfiles<'a> {
-    /// Profiles that carry the group's tags, and the adopted one.
+    /// Profiles that carry the group's tags, the adopted one, and those that lost their tags.
     pub own: Vec<&'a FargateProfile>,
+    /// Recorded profiles whose three tags were all removed. They are tagged again.
+    pub lost_tags: Vec<&'a FargateProfile>,
+    /// Recorded profiles whose tags do not prove anymore that this group owns them. They stay recorded.
+    pub disowned: Vec<&'a FargateProfile>,
     /// The adopted profile, if it lacks the tags.
     pub untagged: Option<&'a FargateProfile>,
     /// A profile with the derived name that this group does not provably own. Set only if the group has no profile.
@@ -86,10 +90,21 @@ impl<'a> ObservedProfiles<'a> {
             is_adoptable(p, &r.names, r.desired.existing_role.as_deref(), &r.ownership_tags)
                 || (adopted && !has_foreign_tags(&p.tags, &r.ownership_tags))
         };
-        let untagged = first.filter(ours);
-        let own: Vec<_> =
-            state.profiles.iter().filter(|p| has_ownership_tags(&p.tags, &r.ownership_tags)).chain(untagged).collect();
-        ObservedProfiles { foreign_profile: first.filter(|_| own.is_empty()), own, untagged }
+        let recorded = status.fargate.as_ref().map_or(&[][..], |f| &f.profiles);
+        let roles: Vec<_> =
+            std::iter::once(&r.role_arn).chain(&status.nodes_instance_role_arn).map(String::as_str).collect();
+        let recorded_owner =
+            |p: &FargateProfile| RecordedOwner::of(p, recorded, &r.names.role, &roles, &r.ownership_tags);
+        // A recorded profile that was not adopted had the tags before.
+        let untagged = first.filter(ours).filter(|p| adopted || recorded_owner(p) != Some(RecordedOwner::Ours));
+        let of_owner = |owner: RecordedOwner| {
+            let others = state.profiles.iter().filter(|p| Some(&p.name) != untagged.map(|p| &p.name));
+            others.filter(|p| recorded_owner(p) == Some(owner)).collect::<Vec<_>>()
+        };
+        let (lost_tags, disowned) = (of_owner(RecordedOwner::Ours), of_owner(RecordedOwner::Unclear));
+        let tagged = state.profiles.iter().filter(|p| has_ownership_tags(&p.tags, &r.ownership_tags));
+        let own: Vec<_> = tagged.chain(untagged).chain(lost_tags.iter().copied()).collect();
+        ObservedProfiles { foreign_profile: first.filter(|_| own.is_empty()), own, lost_tags, disowned, untagged }
     }
 
     /// The active profile that matches the spec.

@@ -1,10 +1,15 @@
 //! Decides which group owns a Fargate profile, from its tags, its name and the group's records. Pure.
 
+use std::collections::BTreeMap;
+
 use super::names::ProfileNames;
 use crate::api::InstanceGroupStatus;
-use crate::aws::Tag;
+use crate::api::names::tag;
 use crate::aws::fargate::FargateProfile;
-use crate::ownership::{has_foreign_tags, has_ownership_tags};
+use crate::aws::{Tag, tag_map};
+use crate::ownership::{OWNERSHIP_TAG_KEYS, has_foreign_tags, has_ownership_tags};
+use crate::plan::{Outcome, Reason};
+use crate::provisioner::nodegroup::ownership::tag_difference;
 
 /// Evidence for the owner of a profile that has the derived name and no ownership tags.
 #[derive(Debug, Default)]
@@ -13,6 +18,8 @@ pub struct OwnershipEvidence<'a> {
     roles: Vec<&'a str>,
     /// Whether the profile was adopted.
     was_adopted: bool,
+    /// The profiles that the status records.
+    recorded: &'a [String],
     /// The role named by a rejected spec without a record. It is not proof: such a spec may name any role.
     rejected_spec_role: Option<&'a str>,
 }
@@ -25,6 +32,7 @@ impl<'a> OwnershipEvidence<'a> {
         let known = record.and(status.nodes_instance_role_arn.as_deref());
         OwnershipEvidence {
             roles: known.into_iter().chain(named.filter(|_| !is_rejected)).collect(),
+            recorded: record.map_or(&[], |record| &record.profiles),
             was_adopted: record.is_some_and(|record| record.adopted_hash.is_some()),
             rejected_spec_role: named.filter(|_| is_rejected && record.is_none()),
         }
@@ -48,8 +56,10 @@ pub(crate) fn has_created_resources(status: &InstanceGroupStatus) -> bool {
 pub struct RemainingProfiles {
     /// Profiles that carry the group's tags.
     pub own: Vec<FargateProfile>,
-    /// A profile without ownership tags that another controller created for this group.
+    /// A profile without ownership tags that another controller created for this group, or that lost its tags.
     pub untagged: Option<FargateProfile>,
+    /// Recorded profiles whose tags do not prove anymore that this group owns them.
+    pub disowned: Vec<FargateProfile>,
     /// A profile without ownership tags that only a rejected spec links to this group.
     pub unverified: Option<FargateProfile>,
 }
@@ -74,12 +84,80 @@ impl RemainingProfiles {
         let is_unverified = |p: &FargateProfile| {
             is_untagged(p) && !is_known(p) && evidence.rejected_spec_role == Some(p.role_arn.as_str())
         };
+        let recorded_owner =
+            |p: &FargateProfile| RecordedOwner::of(p, evidence.recorded, &names.role, &evidence.roles, ownership);
+        let is_lost = |p: &FargateProfile| recorded_owner(p) == Some(RecordedOwner::Ours);
+        let is_disowned = |p: &&FargateProfile| {
+            recorded_owner(p) == Some(RecordedOwner::Unclear) && !is_known(p) && !is_unverified(p)
+        };
         RemainingProfiles {
-            untagged: found.iter().find(|p| is_known(p)).cloned(),
+            untagged: found.iter().find(|p| is_known(p) || is_lost(p)).cloned(),
             unverified: found.iter().find(|p| is_unverified(p)).cloned(),
+            disowned: found.iter().filter(is_disowned).cloned().collect(),
             own: found.into_iter().filter(|p| has_ownership_tags(&p.tags, ownership)).collect(),
         }
     }
+}
+
+/// The owner of a profile that the status records and that does not carry the group's three tags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RecordedOwner {
+    /// All three tags were removed, and the profile has a role of the group. It is tagged again.
+    Ours,
+    /// The tags were edited, or nothing but the recorded name links the profile to the group. It is left as it is.
+    Unclear,
+}
+
+impl RecordedOwner {
+    /// Classifies a profile whose name the group derives. `None` for one that is not recorded or carries the group's tags,
+    /// and for the profile of another group that derives the same name. `own_role` is the name of the derived role, `roles`
+    /// are the ARNs of the roles that the group's profiles may have besides it.
+    pub(crate) fn of(
+        profile: &FargateProfile,
+        recorded: &[String],
+        own_role: &str,
+        roles: &[&str],
+        ownership: &[Tag],
+    ) -> Option<Self> {
+        let is_recorded = recorded.contains(&profile.name) && !has_ownership_tags(&profile.tags, ownership);
+        if !is_recorded || has_tags_of_namesake(profile, ownership) {
+            return None;
+        }
+        let has_tag = profile.tags.iter().any(|tag| OWNERSHIP_TAG_KEYS.contains(&tag.key.as_str()));
+        let role = profile.role_arn.rsplit_once('/').map_or("", |(_, name)| name);
+        let has_own_role = role == own_role || roles.contains(&profile.role_arn.as_str());
+        Some(if !has_tag && has_own_role { RecordedOwner::Ours } else { RecordedOwner::Unclear })
+    }
+}
+
+/// Whether the tags name another group that derives the profile's name too. A name that does not derive from the group in
+/// the tags means that the tags were edited.
+fn has_tags_of_namesake(profile: &FargateProfile, ownership: &[Tag]) -> bool {
+    let (held, own) = (tag_map(&profile.tags), tag_map(ownership));
+    let of = |tags: &BTreeMap<&str, &str>| {
+        let value = |key| tags.get(key).map(|value| (*value).to_owned());
+        Some((value(tag::NAMESPACE)?, value(tag::INSTANCE_GROUP)?))
+    };
+    let Some((namespace, name)) = of(&held).filter(|group| Some(group) != of(&own).as_ref()) else { return false };
+    own.get(tag::CLUSTER_NAME).is_some_and(|cluster| ProfileNames::is_plain(cluster, &namespace, &name, &profile.name))
+}
+
+/// The outcome while recorded profiles exist whose owner is unclear; `None` without any.
+pub(crate) fn ownership_conflict<'a>(
+    profiles: impl IntoIterator<Item = &'a FargateProfile>,
+    ownership: &[Tag],
+    is_deleting: bool,
+) -> Option<Outcome> {
+    let describe = |p: &FargateProfile| {
+        let why = tag_difference(&p.name, &p.tags, ownership);
+        format!("the Fargate profile {}, which the status records: {why}", p.name)
+    };
+    let all: Vec<_> = profiles.into_iter().map(describe).collect();
+    let message = format!(
+        "cannot verify the owner of {}; the controller leaves it and its role as they are; restore its tags, or delete it",
+        all.join("; and of ")
+    );
+    (!all.is_empty()).then_some(Outcome::Blocked { reason: Reason::OwnershipConflict, message, is_deleting })
 }
 
 /// Whether a profile without ownership tags was created for this group: it has the derived name, and either the role in

@@ -7,6 +7,7 @@ use super::health::profile_failed;
 use super::input::PlanInput;
 use super::join::join_planner;
 use super::observed::{ObservedProfiles, is_current};
+use super::ownership::ownership_conflict;
 use super::plan_builder::FargatePlanBuilder;
 use super::profile_slot::{ProfileSlot, Retry};
 use super::record::{managed_attributes, record};
@@ -31,14 +32,19 @@ pub fn plan(input: &PlanInput) -> Plan {
         recheck_at: None,
         adopts_role: false,
     };
+    let disowned = || found.disowned.iter().copied();
+    let conflict = ownership_conflict(disowned(), &input.resolved.ownership_tags, false);
     match found.foreign_profile {
-        Some(profile) => builder.plan.set_outcome_once(foreign_profile(profile)),
+        Some(profile) => {
+            let recorded = conflict.filter(|_| disowned().any(|p| p.name == profile.name));
+            builder.plan.set_outcome_once(recorded.unwrap_or_else(|| foreign_profile(profile)));
+        }
         None => {
             builder.plan.ensure_finalizer(&input.resolved.desired.id);
             builder.plan.condition_updates.extend(input.resolved.broken.condition(input.status));
             plan_profiles(input, &found, &mut builder);
             let broken = input.resolved.broken.outcome();
-            broken.into_iter().for_each(|outcome| builder.plan.set_outcome_once(outcome));
+            broken.into_iter().chain(conflict).for_each(|outcome| builder.plan.set_outcome_once(outcome));
             builder.next_status.fargate = Some(builder.slot.status.clone());
             record(input, &mut builder);
         }
@@ -58,6 +64,7 @@ fn foreign_profile(profile: &FargateProfile) -> Outcome {
 
 fn plan_profiles(input: &PlanInput, found: &ObservedProfiles, builder: &mut FargatePlanBuilder) {
     adopt::profile(input, found, builder);
+    let untagged = adopt::restore_tags(input, found, builder);
     let planner = join_planner(input);
     let keeps_entries = input.resolved.broken.contains(Part::Join);
     let joined = if keeps_entries { JoinPlan::default() } else { planner.plan() };
@@ -93,6 +100,9 @@ fn plan_profiles(input: &PlanInput, found: &ObservedProfiles, builder: &mut Farg
         Some(current) => plan_current(input, found, current, conflict, builder),
         None => create::profile(input, found, conflict, builder),
     }
+    if let Some(outcome) = untagged {
+        builder.plan.set_outcome_once(outcome);
+    }
 }
 
 /// Sets what is known before the profiles are planned. Later parts add the profile and the role that they create.
@@ -105,7 +115,7 @@ fn set_next_status(input: &PlanInput, found: &ObservedProfiles, joined: &JoinPla
     next.active_scaling_group_name.get_or_insert_with(|| r.names.first_profile.clone());
     next.managed = Some(managed_attributes(input, found, joined, next.managed.take().unwrap_or_default()));
     builder.slot.status.cluster = Some(r.desired.cluster.clone());
-    builder.slot.status.profiles = found.own.iter().map(|p| p.name.clone()).collect();
+    builder.slot.status.profiles = found.own.iter().chain(&found.disowned).map(|p| p.name.clone()).collect();
 }
 
 /// A matching profile is active: applies in-profile_id changes, then deletes outdated profiles.
@@ -133,10 +143,15 @@ fn plan_current(
         builder.plan.set_outcome_once(Outcome::Blocked { reason: Reason::AuthConflict, message, is_deleting: false });
     }
     let outdated: Vec<_> = found.own.iter().copied().filter(|p| p.name != current.name).collect();
+    let restores_tags = !found.lost_tags.is_empty() && !input.observed.tag_retry_pending;
     match outdated.first() {
-        // Pods of a deleted profile must be able to start with the current one.
-        Some(_) if builder.plan.outcome.is_none() => delete_outdated(input, &outdated, current, builder),
+        // Pods of a deleted profile must be able to start with the current one. Tags are restored first.
+        Some(_) if builder.plan.outcome.is_none() && !restores_tags => {
+            delete_outdated(input, &outdated, current, builder)
+        }
         Some(_) => {}
+        // A profile whose owner is unclear may need the previous role.
+        None if !found.disowned.is_empty() => {}
         None => {
             builder.slot.record_success();
             role::remove_unused(input, builder);

@@ -6,14 +6,56 @@ use serde_json::{Value, json};
 
 use super::names::ProfileNames;
 use super::observe::{RemainingResources, remaining_resources};
-use super::ownership::OwnershipEvidence;
+use super::ownership::{OwnershipEvidence, RecordedOwner};
 use crate::api::{InstanceGroup, InstanceGroupSpec, group_id};
 use crate::auth::aws_auth::{self, AuthEntry};
-use crate::aws::Role;
+use crate::aws::fargate::{FargateProfile, ProfileStatus};
 use crate::aws::inventory::fake_aws::FakeAws;
+use crate::aws::{Role, Tag};
 use crate::ownership::ownership_tags;
 use crate::provisioner::name_form::NameForm;
 use crate::provisioner::observe::fake::FakeCluster;
+
+/// Two groups can derive the same profile name. The recorded name of a profile whose creation failed, because it is the other
+/// group's, must not be held against this group.
+#[test]
+fn tags_tell_the_group_of_the_same_profile_name_from_edited_ones() {
+    let of = |namespace: &str, name: &str| {
+        let mut group = InstanceGroup::new(name, InstanceGroupSpec::default());
+        group.metadata.namespace = Some(namespace.into());
+        group_id(&group)
+    };
+    let (id, namesake) = (of("a-b", "c"), of("a", "b-c"));
+    let names = ProfileNames::new("demo", &id, NameForm::Plain, "us-west-2");
+    let ownership = ownership_tags("demo", &id);
+    let own_role = format!("arn:aws:iam::1:role/{}", names.role);
+    let owner = |name: &str, tags: &[Tag], role: &str, recorded: &[String]| {
+        let profile = FargateProfile {
+            name: name.into(),
+            arn: "arn".into(),
+            role_arn: role.into(),
+            subnets: vec![],
+            selectors: vec![],
+            status: ProfileStatus::Active,
+            issues: vec![],
+            tags: tags.to_vec(),
+        };
+        RecordedOwner::of(&profile, recorded, &names.role, &["arn:aws:iam::1:role/given"], &ownership)
+    };
+    for name in [names.first_profile.clone(), names.replacement_name("x")] {
+        let recorded = std::slice::from_ref(&name);
+        let (ours, unclear) = (Some(RecordedOwner::Ours), Some(RecordedOwner::Unclear));
+        let other = ownership_tags("demo", &of("x", "y"));
+        let given = "arn:aws:iam::1:role/given";
+        assert_eq!(owner(&name, &[], &own_role, &[]), None, "not recorded");
+        assert_eq!(owner(&name, &ownership, &own_role, recorded), None, "it has the tags");
+        assert_eq!(owner(&name, &ownership_tags("demo", &namesake), &own_role, recorded), None);
+        assert_eq!(owner(&name, &other, &own_role, recorded), unclear, "the other group derives another name");
+        assert_eq!(owner(&name, &ownership[..1], &own_role, recorded), unclear);
+        assert_eq!(owner(&name, &[], "arn:aws:iam::1:role/x", recorded), unclear, "with a role of others");
+        assert_eq!([&own_role[..], given].map(|role| owner(&name, &[], role, recorded)), [ours, ours]);
+    }
+}
 
 /// A person breaks aws-auth and a group is deleted meanwhile. The entry of its role would stay for ever, and admit any later
 /// role of that name.

@@ -1,5 +1,7 @@
 //! Plans for the provisioner `eks-fargate`: profiles, their role, and the queue for profile operations.
 
+mod edited_tags;
+
 use instance_manager::api::FargateStatus;
 use instance_manager::api::conditions::Condition;
 use instance_manager::api::spec_error::{SpecError, join_messages};
@@ -1135,6 +1137,7 @@ fn ambiguous_group_names_never_share_profiles() {
     // A group with a replacement profile keeps its names when another group gets the first name.
     let with_replacement = converged().with(|s| {
         s.observed.profiles[0].name = names.replacement_name("ours");
+        s.status.fargate.as_mut().expect("a record").profiles = vec![names.replacement_name("ours")];
         s.observed.profiles.push(foreign(names.first_profile.clone()));
     });
     assert!(!has_conflict(&with_replacement));
