@@ -7,12 +7,16 @@ use serde_json::{Value, json};
 use super::names::ProfileNames;
 use super::observe::{RemainingResources, remaining_resources};
 use super::ownership::{OwnershipEvidence, RecordedOwner};
+use super::resolve::References;
+use super::{desired, resolve_and_observe};
 use crate::api::{InstanceGroup, InstanceGroupSpec, group_id};
 use crate::auth::aws_auth::{self, AuthEntry};
 use crate::aws::fargate::{FargateProfile, ProfileStatus};
 use crate::aws::inventory::fake_aws::FakeAws;
+use crate::aws::samples::cluster;
 use crate::aws::{Role, Tag};
 use crate::ownership::ownership_tags;
+use crate::provisioner::broken_fields::BrokenFields;
 use crate::provisioner::name_form::NameForm;
 use crate::provisioner::observe::fake::FakeCluster;
 
@@ -54,6 +58,46 @@ fn tags_tell_the_group_of_the_same_profile_name_from_edited_ones() {
         assert_eq!(owner(&name, &ownership[..1], &own_role, recorded), unclear);
         assert_eq!(owner(&name, &[], "arn:aws:iam::1:role/x", recorded), unclear, "with a role of others");
         assert_eq!([&own_role[..], given].map(|role| owner(&name, &[], role, recorded)), [ours, ours]);
+    }
+}
+
+/// Names with a hash are for a group whose plain names another group has. A group that took them because somebody edited a
+/// tag would create a second profile and a second role.
+#[tokio::test]
+async fn edited_tags_do_not_change_the_names_of_a_group() {
+    let mut group = InstanceGroup::new("web", InstanceGroupSpec::default());
+    group.metadata.namespace = Some("team".into());
+    let id = group_id(&group);
+    let spec: InstanceGroupSpec = serde_json::from_value(json!({
+        "provisioner": "eks-fargate", "strategy": {"type": "managed"},
+        "eks-fargate": {"clusterName": "demo", "selectors": [{"namespace": "team"}]},
+    }))
+    .expect("a spec");
+    let desired = desired::parse(&id, &spec).expect("a valid spec");
+    let references = References { cluster: Some(cluster("demo")), ..References::default() };
+    let names = ProfileNames::new("demo", &id, NameForm::Plain, "us-west-2");
+    let mut tags = ownership_tags("demo", &id);
+    tags.pop();
+    let stub = Arc::new(FakeAws::default());
+    let profile = FargateProfile {
+        name: names.first_profile.clone(),
+        arn: "arn".into(),
+        role_arn: format!("arn:aws:iam::1:role/{}", names.role),
+        subnets: vec![],
+        selectors: desired.selectors.clone(),
+        status: ProfileStatus::Active,
+        issues: vec![],
+        tags,
+    };
+    stub.update(|d| _ = d.fargate.insert(profile.name.clone(), profile));
+    for (recorded, keeps) in [(vec![names.first_profile.clone()], true), (vec![], false)] {
+        let status = json!({"fargate": {"cluster": "demo", "profiles": recorded}});
+        let status = serde_json::from_value(status).expect("a status");
+        let fake = FakeCluster::new(&stub);
+        let broken = BrokenFields::default();
+        let found = resolve_and_observe(&fake.observer(), desired.clone(), broken, &references, &status).await;
+        let (resolved, _) = found.expect("the observed state").expect("a resolved group");
+        assert_eq!(resolved.names.first_profile == names.first_profile, keeps, "{recorded:?}");
     }
 }
 
