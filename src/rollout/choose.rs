@@ -99,11 +99,9 @@ pub(crate) fn choose(input: &ChoiceInput) -> Choice {
 fn with_hold(input: &ChoiceInput, choice: Choice) -> Choice {
     let goes_back = input.group.record().is_some_and(|record| record.previous.is_none());
     match choice {
-        Choice::Use { content: Some(own), waits: Some(wait), hold: None }
-            if input.group.is_rolling(&own) && !goes_back =>
-        {
+        Choice::Use { content: Some(own), waits, hold: None } if input.group.is_rolling(&own) && !goes_back => {
             let hold = hold(input);
-            keep(Some(own), Some(wait), hold)
+            keep(Some(own), waits, hold)
         }
         other => other,
     }
@@ -191,12 +189,16 @@ fn choose_on_target(input: &ChoiceInput, own: Stored) -> Choice {
 /// A group that has another content than the target.
 fn choose_behind(input: &ChoiceInput, own: Stored) -> Choice {
     let ChoiceInput { view, group, .. } = input;
-    let is_superseded = group.took(&own) && view.stable.as_ref().is_some_and(|stable| stable.hash != own.hash);
+    let is_superseded = group.is_unproven(view);
     let previous = group.record().and_then(|record| view.stored.get(record.previous.as_deref()?));
     let taken_back = matches!(view.phase(), RolloutPhase::Returning | RolloutPhase::Aborted);
     if *group.forecast == Forecast::Untouched {
-        let content = if taken_back { own } else { view.target.clone() };
-        return keep(Some(content), None, None);
+        return match is_superseded && !taken_back {
+            // What the group runs is not proved yet: its wave and its soak are those of the target from now on.
+            true => take(input, view.target.clone(), TakeReason::InPlace),
+            false if taken_back || group.is_on_its_way(&own) => keep(Some(own), None, None),
+            false => keep(Some(view.target.clone()), None, None),
+        };
     }
     if let Some(wait) = order_against(input) {
         return keep(Some(own), Some(wait), None);
@@ -331,10 +333,9 @@ fn take(input: &ChoiceInput, content: Stored, why: TakeReason) -> Choice {
         _ => None,
     };
     let retries = failure.is_some().then_some(view.orders.retries).filter(|retries| *retries > 0);
-    // A revision that was superseded before it was complete is nothing to go back to, and its soak goes on.
-    let has_unproven = group
-        .recorded(view)
-        .is_some_and(|own| group.took(own) && view.stable.as_ref().is_some_and(|stable| stable.hash != own.hash));
+    // A revision that was superseded before it was complete is nothing to go back to. Its soak goes on, and a failure that
+    // began with it is one of the target as well.
+    let has_unproven = group.is_unproven(view);
     let (carried, came_from) = match why {
         TakeReason::Wave(_) | TakeReason::Approved(_) if has_unproven => (None, old.previous.clone()),
         TakeReason::InPlace if has_unproven => (Some(old.clone()), old.previous.clone()),
@@ -360,9 +361,9 @@ fn take(input: &ChoiceInput, content: Stored, why: TakeReason) -> Choice {
             _ => carried.as_ref().and_then(|old| old.wave.clone()),
         },
         previous: came_from,
-        since: Some(rfc3339(group.since(input.now))),
-        generation: Some(group.generation),
-        settled: carried.and_then(|old| old.settled.clone()),
+        since: carried.as_ref().and_then(|old| old.since.clone()).or_else(|| Some(rfc3339(group.since(input.now)))),
+        generation: carried.as_ref().map_or(Some(group.generation), |old| old.generation),
+        settled: carried.and_then(|old| old.settled),
         failure: failure.or_else(|| refused.as_ref().and(old.failure)),
         retries: retries.or_else(|| refused.as_ref().and(old.retries)),
         refused_hash: refused.as_ref().map(|_| view.target.hash.clone()),

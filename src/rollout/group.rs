@@ -75,10 +75,30 @@ impl GroupFacts<'_> {
         self.record().is_some_and(|record| record.revision.as_deref() == Some(&target.name)) && self.has(&target.hash)
     }
 
+    /// Whether it took this revision by the roll-out, and not all its nodes run it yet.
+    pub(crate) fn is_on_its_way(&self, own: &Stored) -> bool {
+        self.took(own) && !self.is_settled()
+    }
+
     /// Whether nodes of it are replaced because it took this revision by the roll-out, and not for an edit of its tenant.
     pub(crate) fn is_rolling(&self, own: &Stored) -> bool {
         let generation = self.record().and_then(|record| record.generation);
-        self.took(own) && generation == Some(self.generation) && !self.is_settled()
+        self.is_on_its_way(own) && generation == Some(self.generation)
+    }
+
+    /// Whether the revision that it took was superseded before it was complete: nothing has proved it for other groups.
+    pub(crate) fn is_unproven(&self, view: &RolloutView) -> bool {
+        let is_unproven = |own: &Stored| {
+            let is_stable = view.stable.as_ref().is_none_or(|stable| stable.hash == own.hash);
+            self.took(own) && own.hash != view.target.hash && !own.is_complete && !is_stable
+        };
+        self.recorded(view).is_some_and(is_unproven)
+    }
+
+    /// Whether it replaces nodes for an unproven revision in its wave, or soaks with it: both go on with the target, if that
+    /// replaces no node.
+    pub(crate) fn goes_on_in_wave(&self, view: &RolloutView) -> bool {
+        self.is_unproven(view) && self.record().is_some_and(|record| record.wave.is_some())
     }
 
     /// Whether a content excludes its namespace, so that the group is not merged.

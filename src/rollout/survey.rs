@@ -195,6 +195,7 @@ fn standing(view: &RolloutView, group: &GroupFacts, choice: &Choice, is_stuck: b
         Choice::Take(take) => match &take.why {
             TakeReason::Failed(failure) => Standing::Failed(failure.clone()),
             TakeReason::Wave(_) | TakeReason::Approved(_) => Standing::Waiting,
+            TakeReason::InPlace if group.goes_on_in_wave(view) => Standing::Waiting,
             TakeReason::InPlace
             | TakeReason::WayBack
             | TakeReason::Included
@@ -205,6 +206,7 @@ fn standing(view: &RolloutView, group: &GroupFacts, choice: &Choice, is_stuck: b
         Choice::Use { content: Some(content), waits: None, .. } if content.hash == view.target.hash => {
             on_target(view, group, is_stuck)
         }
+        Choice::Use { .. } if *group.forecast == Forecast::Untouched => Standing::Untouched,
         Choice::Use { .. } => Standing::Ignored,
     }
 }
@@ -235,7 +237,9 @@ fn waiting(view: &RolloutView, group: &GroupFacts, wait: &Wait) -> Standing {
             Standing::Held(wait.reason, wait.message.clone())
         }
         (WaitReason::CannotUse | WaitReason::FailedBefore, _) => Standing::Failed(wait.message.clone()),
-        (reason, Forecast::InPlace) if goes_at_once && !reason.is_out() => Standing::Moving,
+        (reason, Forecast::InPlace) if goes_at_once && !reason.is_out() && !group.goes_on_in_wave(view) => {
+            Standing::Moving
+        }
         (reason, _) if reason.is_out() => Standing::Held(reason, wait.message.clone()),
         _ => Standing::Waiting,
     }

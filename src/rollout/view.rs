@@ -32,6 +32,8 @@ pub(crate) struct Stored {
     pub content: String,
     /// Identity of the texts.
     pub texts: String,
+    /// Whether its roll-out has ended with all groups.
+    pub is_complete: bool,
 }
 
 /// The roll-out under way, or the one that ended last.
@@ -101,6 +103,7 @@ impl RolloutView {
                 images,
                 content: identity(&texts, &own),
                 texts,
+                is_complete: was_complete(revision),
             })
         };
         let mut target = parsed(object)?;

@@ -7,5 +7,6 @@ mod failures;
 mod groups;
 mod images;
 mod properties;
+mod small_edits;
 mod times;
 mod world;

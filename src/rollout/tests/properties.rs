@@ -15,6 +15,7 @@ enum Act {
     Poll(usize),
     Image(usize),
     Tag(usize),
+    Comment(usize),
     Pause(bool),
     Abort,
     Retry,
@@ -39,6 +40,7 @@ fn act() -> impl Strategy<Value = Act> {
         8 => (1..40usize).prop_map(Act::Poll),
         3 => (1..5usize).prop_map(Act::Image),
         1 => (0..3usize).prop_map(Act::Tag),
+        1 => (0..3usize).prop_map(Act::Comment),
         1 => any::<bool>().prop_map(Act::Pause),
         1 => Just(Act::Abort),
         1 => Just(Act::Retry),
@@ -82,6 +84,7 @@ fn apply(world: &mut World, act: &Act, made: &mut usize) {
         Act::Poll(count) => world.run(*count),
         Act::Image(number) => world.image = format!("ami-{number}"),
         Act::Tag(number) => world.tag = format!("tag-{number}"),
+        Act::Comment(number) => world.comment = format!("note {number}"),
         Act::Pause(paused) => world.revision(&target).spec.orders.paused = *paused,
         Act::Abort => world.revision(&target).spec.orders.aborted = true,
         Act::Retry => {

@@ -73,6 +73,8 @@ pub(super) struct World {
     pub image: String,
     /// A default that replaces no node.
     pub tag: String,
+    /// A comment, which changes nothing of any group.
+    pub comment: String,
     /// Why the ConfigMap lets no group take anything.
     pub config_problem: Option<String>,
     pub groups: Vec<Group>,
@@ -137,6 +139,7 @@ impl World {
             policy: Some(policy.to_owned()),
             image: "ami-1".into(),
             tag: "one".into(),
+            comment: String::new(),
             config_problem: None,
             groups,
             revisions: vec![],
@@ -162,8 +165,8 @@ impl World {
 
     pub(super) fn data(&self) -> BTreeMap<String, String> {
         let defaults = format!(
-            "spec: {{eks: {{configuration: {{image: {}, tags: [{{key: t, value: {}}}]}}}}}}",
-            self.image, self.tag
+            "spec: {{eks: {{configuration: {{image: {}, tags: [{{key: t, value: {}}}]}}}}}} # {}",
+            self.image, self.tag, self.comment
         );
         let policy = self.policy.iter().map(|text| (ROLLOUT_KEY.to_owned(), text.clone()));
         let restricted = "restricted: [spec.eks.configuration.image, spec.eks.configuration.tags]".to_owned();
@@ -428,7 +431,8 @@ impl World {
         (0..self.groups.len()).filter(is_next).map(|index| self.groups[index].key.clone()).collect()
     }
 
-    fn follow(&mut self) {
+    /// One look at the roll-out.
+    pub(super) fn follow(&mut self) {
         let Some(view) = self.view() else { return };
         let mut survey = Survey::new(&view);
         for index in 0..self.groups.len() {
@@ -468,9 +472,13 @@ impl World {
 
 /// The image in the defaults of a content.
 pub(super) fn image_of(content: &Stored) -> String {
+    defaults_of(content)["eks"]["configuration"]["image"].as_str().unwrap_or_default().to_owned()
+}
+
+/// What a content makes of an empty group.
+fn defaults_of(content: &Stored) -> serde_json::Value {
     let boundaries = content.active.boundaries.as_ref().expect("boundaries");
-    let empty = crate::boundaries::merge(boundaries, &serde_json::json!({"spec": {}}), false).expect("it merges");
-    empty.spec["eks"]["configuration"]["image"].as_str().unwrap_or_default().to_owned()
+    crate::boundaries::merge(boundaries, &serde_json::json!({"spec": {}}), false).expect("it merges").spec
 }
 
 impl Group {
@@ -498,7 +506,7 @@ impl Group {
     fn forecast(&self, view: &RolloutView) -> Forecast {
         let target = image_of(&view.target);
         let own = self.status.boundaries_revision.as_deref().and_then(|hash| view.stored.get(hash));
-        if own.is_some_and(|own| own.hash == view.target.hash) {
+        if own.is_some_and(|own| own.hash == view.target.hash || defaults_of(own) == defaults_of(&view.target)) {
             return Forecast::Untouched;
         }
         if self.unusable_images.contains(&target) {
@@ -541,7 +549,9 @@ impl Group {
             ..Default::default()
         });
         let is_ready = outdated.is_none() && !is_bad;
-        if let Some(record) = self.status.rollout.as_mut().filter(|record| record.settled.is_none() && is_ready) {
+        let is_recorded = self.status.boundaries_revision.as_ref() == Some(&content.hash);
+        let unsettled = self.status.rollout.as_mut().filter(|record| record.settled.is_none());
+        if let Some(record) = unsettled.filter(|_| is_ready && is_recorded) {
             record.settled = Some(rfc3339(now));
         }
     }
