@@ -1,6 +1,7 @@
 //! What this process knows of the roll-out: the view of the last look, and what the target would do to each group.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Instant;
 
@@ -13,6 +14,8 @@ use crate::util::lookup::Lookup;
 #[derive(Default)]
 pub(crate) struct RolloutState {
     view: RwLock<Option<Arc<RolloutView>>>,
+    /// Whether the stored revisions may say something else by now than the view, because this process does not lead.
+    is_unread: AtomicBool,
     /// What the target would do to each group, with what that depends on.
     forecasts: Mutex<HashMap<String, (String, Forecast)>>,
     /// How many groups of each wave replace nodes.
@@ -52,6 +55,17 @@ impl RolloutState {
     /// Replaces the roll-out.
     pub(crate) fn set_view(&self, view: Option<Arc<RolloutView>>) {
         *self.view.write().expect("lock is not poisoned") = view;
+    }
+
+    /// Whether the stored revisions were read since this process leads. Without a view, only that tells that there is no
+    /// roll-out.
+    pub(crate) fn is_read(&self) -> bool {
+        !self.is_unread.load(Ordering::Acquire)
+    }
+
+    /// Sets whether the stored revisions were read since this process leads.
+    pub(crate) fn set_read(&self, is_read: bool) {
+        self.is_unread.store(!is_read, Ordering::Release);
     }
 
     /// What the target would do to a group, if that is known for `inputs`.

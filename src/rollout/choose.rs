@@ -191,7 +191,7 @@ fn choose_behind(input: &ChoiceInput, own: Stored) -> Choice {
     let ChoiceInput { view, group, .. } = input;
     let is_superseded = group.is_unproven(view);
     let previous = group.record().and_then(|record| view.stored.get(record.previous.as_deref()?));
-    let taken_back = matches!(view.phase(), RolloutPhase::Returning | RolloutPhase::Aborted);
+    let taken_back = view.is_taken_back();
     if *group.forecast == Forecast::Untouched {
         return match is_superseded && !taken_back {
             // What the group runs is not proved yet: its wave and its soak are those of the target from now on.

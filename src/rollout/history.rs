@@ -64,21 +64,46 @@ pub(crate) fn next_step(
     }
     let first = before.filter(|before| newest.is_none() && content_hash(before) != hash);
     let (data, mut from) = match first {
-        Some(before) => (before, RevisionSource::default()),
-        None => (current.data, current.from.clone()),
+        Some(before) => (known_keys(before), RevisionSource::default()),
+        None => (known_keys(current.data), current.from.clone()),
     };
+    let data = with_kept_policy(data, newest.copied());
     if let Some(newest) = newest {
-        let change = describe_change(&newest.spec.data, data);
+        let change = describe_change(&newest.spec.data, &data);
         from.change = if change.is_empty() { "no value; the text alone".to_owned() } else { change };
     }
     let (name, number) = next_name(stored);
-    let images = carried(&sorted, data);
-    let hash = identity(&content_hash(data), &images);
-    let spec =
-        BoundariesRevisionSpec { number, hash, data: known_keys(data), images, from, orders: Default::default() };
+    let images = carried(&sorted, &data);
+    let hash = identity(&content_hash(&data), &images);
+    let spec = BoundariesRevisionSpec { number, hash, data, images, from, orders: Default::default() };
     let mut revision = BoundariesRevision::new(&name, spec);
     revision.metadata.namespace = Some(namespace.to_owned());
     Some(HistoryStep::Create(Box::new(revision)))
+}
+
+/// The data of the next revision, with the policy of the newest one if the ConfigMap lost its own while that one's goes on.
+fn with_kept_policy(
+    mut data: BTreeMap<String, String>,
+    newest: Option<&BoundariesRevision>,
+) -> BTreeMap<String, String> {
+    let kept = newest.filter(|newest| keeps_policy(newest)).and_then(|newest| newest.spec.data.get(ROLLOUT_KEY));
+    if let Some(text) = kept.filter(|_| !data.contains_key(ROLLOUT_KEY)) {
+        data.insert(ROLLOUT_KEY.to_owned(), text.clone());
+    }
+    data
+}
+
+/// Whether the policy that a revision was stored with goes on when the ConfigMap has none any more: not all groups have taken
+/// it, or it was taken back. A change of the ConfigMap that lost the key must not reach every group at once.
+pub(super) fn keeps_policy(revision: &BoundariesRevision) -> bool {
+    let phase = revision.status.as_ref().and_then(|status| status.phase);
+    let has_ended = was_complete(revision) || phase == Some(RolloutPhase::Superseded);
+    revision.spec.data.contains_key(ROLLOUT_KEY) && !has_ended
+}
+
+/// Whether the policy of the newest stored revision goes on when the ConfigMap has none.
+pub(crate) fn policy_goes_on(stored: &[BoundariesRevision]) -> bool {
+    sorted(stored).last().is_some_and(|newest| keeps_policy(newest))
 }
 
 /// The name and the number of the next revision.

@@ -12,7 +12,7 @@ use crate::api::{
 use crate::boundaries::active::{ActiveBoundaries, BoundariesSource};
 use crate::boundaries::{Boundaries, ROLLOUT_KEY, RolloutPolicy, Wave, content_hash};
 
-use super::history::{Current, History, HistoryStep, has_texts, next_step, sorted, was_complete};
+use super::history::{Current, History, HistoryStep, has_texts, keeps_policy, next_step, sorted, was_complete};
 use super::images::{Images, identity, images_by_name, own_images};
 
 /// A stored revision, parsed.
@@ -83,7 +83,7 @@ impl RolloutView {
         let (policy, is_kept_policy) = match active.boundaries.as_ref().and_then(|found| found.rollout.clone()) {
             Some(policy) => (policy, false),
             // Without the key, a change under way would reach every group at once.
-            None if is_under_way(&status) => (kept_policy(object)?, true),
+            None if keeps_policy(object) => (kept_policy(object)?, true),
             None => return None,
         };
         let parsed = |revision: &BoundariesRevision| {
@@ -186,6 +186,11 @@ impl RolloutView {
     /// Whether the target differs from what was complete before only in what image aliases stand for.
     pub(crate) fn is_image_change(&self) -> bool {
         self.stable.as_ref().is_some_and(|stable| stable.texts == self.target.texts) && !self.is_way_back()
+    }
+
+    /// Whether groups go back from the target, or went back.
+    pub(crate) fn is_taken_back(&self) -> bool {
+        matches!(self.phase(), RolloutPhase::Returning | RolloutPhase::Aborted)
     }
 
     /// What a person does about a target that was taken back.

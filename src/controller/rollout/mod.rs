@@ -50,7 +50,12 @@ pub(crate) async fn run(ctx: Arc<Context>, trigger: Trigger) {
     loop {
         tokio::time::sleep(interval).await;
         let has_policy = ctx.stores.rollout.view().is_some() || ctx.stores.boundaries.get().rollout().is_some();
-        if !ctx.can_write() || !has_policy {
+        // A refusal goes on record: the boundaries are then loaded again.
+        let may_write = ctx.request_write();
+        if !may_write {
+            ctx.stores.rollout.set_read(false);
+        }
+        if !may_write || !has_policy {
             memory = Memory::default();
             ctx.stores.rollout.with_ledger(|ledger| *ledger = Ledger::default());
             ctx.metrics.forget_rollout();
@@ -144,9 +149,13 @@ async fn follow(ctx: &Arc<Context>, trigger: &Trigger, memory: &mut Memory) -> R
     budget::expect_groups(&ctx.stores, &ctx.planner.node_index, &view);
     ctx.stores.rollout.set_view(Some(view.clone()));
     if view.is_kept_policy && !std::mem::replace(&mut memory.is_kept_policy_reported, true) {
+        let name = &view.target.name;
+        let remedy = match view.is_taken_back() {
+            true => view.remedy_of_return().to_owned(),
+            false => format!("to end it now: instance-manager rollout skip {name} --all"),
+        };
         let message = format!(
-            "the ConfigMap has no key rollout any more; until the roll-out of {0} ends, the policy that {0} was stored with goes on",
-            view.target.name
+            "the ConfigMap has no key rollout any more; until a roll-out is complete, the policy that {name} was stored with goes on, for further changes as well; {remedy}"
         );
         publish_event(&ctx.boundaries_target().await, &Event::warning("RolloutPolicyKept", message), ctx).await;
     }

@@ -33,9 +33,9 @@ pub(crate) async fn take(
 ) -> Result<Option<Action>, Error> {
     let Some(view) = ctx.stores.rollout.view() else {
         // A leader that has not read the stored revisions yet must not give the newest one to every group.
-        let has_policy = ctx.stores.boundaries.get().rollout().is_some();
+        let may_wait = !ctx.stores.rollout.is_read() || ctx.stores.boundaries.get().rollout().is_some();
         let interval = ctx.planner.settings.timing.poll_interval.unsigned_abs();
-        return Ok(has_policy.then(|| Action::requeue(interval)));
+        return Ok(may_wait.then(|| Action::requeue(interval)));
     };
     // Of a new leader, this may be the first group of all.
     count_unavailable(&ctx.stores, &ctx.planner.node_index);

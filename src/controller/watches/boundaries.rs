@@ -22,7 +22,7 @@ use crate::controller::trigger::Trigger;
 use crate::k8s::KubeError;
 use crate::lock::is_locked;
 use crate::plan::{Event, Write};
-use crate::rollout::RolloutView;
+use crate::rollout::{RolloutView, policy_goes_on};
 
 /// Watches the ConfigMap and never returns. Each edit is parsed once and enqueues every group.
 pub(crate) async fn watch(client: Client, trigger: Trigger) {
@@ -62,10 +62,10 @@ async fn reload(live: Option<&ConfigMap>, ctx: &Arc<Context>) {
     };
     let were_configured = ctx.stores.groups.state().iter().any(has_merged_spec);
     let (mut active, errors) = select_active(data.as_ref(), stored.as_ref(), were_configured);
-    let is_served = match needs_revisions(&active, ctx) {
-        true => read_revisions(&active, ctx).await.is_some(),
-        false => true,
-    };
+    // Without the key `rollout`, a roll-out may still be under way.
+    let reads = ctx.request_write();
+    let revisions = if reads { read_revisions(ctx).await } else { None };
+    let is_served = !reads || revisions.is_some();
     if active.rollout().is_some() && !is_served {
         active = without_live(NOT_SERVED.to_owned(), stored.as_ref());
     }
@@ -80,7 +80,8 @@ async fn reload(live: Option<&ConfigMap>, ctx: &Arc<Context>) {
         tracing::info!(source, revision = %active.revision, why, "boundaries activated");
     }
     let is_live = active.source == BoundariesSource::Live;
-    let is_stored_first = is_live && active.rollout().is_some() && ctx.request_write();
+    let is_staged = active.rollout().is_some() || revisions.as_deref().is_some_and(policy_goes_on);
+    let is_stored_first = is_live && is_staged && ctx.request_write();
     if is_stored_first {
         // Before it becomes the last known good content, which a history begins with.
         store_now(live, stored.as_ref(), &active, ctx).await;
@@ -99,7 +100,7 @@ async fn reload(live: Option<&ConfigMap>, ctx: &Arc<Context>) {
     let (revision, warnings) = (active.revision.clone(), active.warnings.len());
     let active = Arc::new(active);
     // The groups must know that the new content waits for its wave before they see it.
-    let view = match is_served && needs_revisions(&active, ctx) {
+    let view = match reads && is_served {
         true => read_view(&active, ctx).await,
         false => None,
     };
@@ -111,6 +112,7 @@ async fn reload(live: Option<&ConfigMap>, ctx: &Arc<Context>) {
     if !has_view {
         ctx.stores.rollout.set_view(None);
     }
+    ctx.stores.rollout.set_read(reads);
     if is_live && !is_stored_first && ctx.request_write() {
         store_revision(live, stored, revision.clone(), ctx);
     }
@@ -130,23 +132,13 @@ fn warn_about_flags(active: &mut ActiveBoundaries, data: Option<&ConfigMapData>,
 /// Why a ConfigMap with the key `rollout` is not used.
 const NOT_SERVED: &str = "the ConfigMap instance-manager has the key rollout, for which the CustomResourceDefinition boundariesrevisions.instancemgr.keikoproj.io must be installed (instance-manager crd | kubectl apply -f -) and the controller needs its permissions; install them, or remove the key";
 
-/// Whether the stored revisions decide what the groups have: by the policy, or by the policy of a roll-out that is under
-/// way although the ConfigMap has none any more.
-fn needs_revisions(active: &ActiveBoundaries, ctx: &Context) -> bool {
-    let is_first = ctx.stores.boundaries.get().source == BoundariesSource::Unknown;
-    ctx.can_write() && (active.rollout().is_some() || ctx.stores.rollout.view().is_some() || is_first)
-}
-
-/// The stored revisions; `None` when the API server does not serve the kind, or does not allow it.
-async fn read_revisions(active: &ActiveBoundaries, ctx: &Context) -> Option<Vec<BoundariesRevision>> {
+/// The stored revisions; `None` when the API server does not serve the kind, or does not allow it. Retries until it answers:
+/// what is not known could be a roll-out that is under way.
+async fn read_revisions(ctx: &Context) -> Option<Vec<BoundariesRevision>> {
     loop {
         match ctx.planner.kube.boundaries_revisions(&ctx.config_namespace).await {
             Ok(stored) => return stored,
             Err(KubeError::Forbidden { .. }) => return None,
-            Err(error) if active.rollout().is_none() => {
-                tracing::warn!(%error, "cannot read the stored boundaries");
-                return None;
-            }
             Err(error) => {
                 tracing::warn!(%error, "cannot read the stored boundaries");
                 tokio::time::sleep(Duration::from_secs(2)).await;
@@ -160,10 +152,6 @@ async fn read_view(active: &Arc<ActiveBoundaries>, ctx: &Context) -> Option<Arc<
     while ctx.can_write() {
         match rollout::refresh(ctx, active).await {
             Ok(view) => return view,
-            Err(error) if active.rollout().is_none() => {
-                tracing::warn!(%error, "cannot read the stored boundaries");
-                return ctx.stores.rollout.view();
-            }
             Err(error) => {
                 tracing::warn!(%error, "cannot read the stored boundaries");
                 tokio::time::sleep(Duration::from_secs(2)).await;

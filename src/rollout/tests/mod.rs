@@ -6,6 +6,7 @@ mod checks;
 mod failures;
 mod groups;
 mod images;
+mod lost_key;
 mod properties;
 mod small_edits;
 mod times;

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use super::world::{Did, Group, World, group, image_of};
 use crate::api::names::annotation;
 use crate::api::{RolloutPhase, WaveState};
+use crate::boundaries::ROLLOUT_KEY;
 use crate::rollout::TakeReason;
 
 /// What happens between two polls.
@@ -25,6 +26,7 @@ enum Act {
     Create(usize),
     TenantEdit(usize),
     Policy(usize),
+    LoseKey,
     ConfigProblem(bool),
     Clock(i64),
     ClearStatus,
@@ -50,6 +52,7 @@ fn act() -> impl Strategy<Value = Act> {
         1 => (0..100usize).prop_map(Act::Create),
         1 => (0..6usize).prop_map(Act::TenantEdit),
         1 => (0..POLICIES.len()).prop_map(Act::Policy),
+        1 => Just(Act::LoseKey),
         1 => any::<bool>().prop_map(Act::ConfigProblem),
         1 => (-7200..7200i64).prop_map(Act::Clock),
         1 => Just(Act::ClearStatus),
@@ -106,6 +109,7 @@ fn apply(world: &mut World, act: &Act, made: &mut usize) {
         }
         Act::TenantEdit(index) => world.groups[index % count].generation += 1,
         Act::Policy(number) => world.policy = Some(POLICIES[*number].to_owned()),
+        Act::LoseKey => world.policy = None,
         Act::ConfigProblem(holds) => world.config_problem = holds.then(|| "it is broken".to_owned()),
         Act::Clock(seconds) => world.now += jiff::SignedDuration::from_secs(*seconds),
         Act::ClearStatus => world.revision(&target).status = None,
@@ -136,6 +140,13 @@ fn judge(before: &World, after: &World) -> Result<(), TestCaseError> {
     let target = after.revisions.last().and_then(|found| found.metadata.name.clone()).unwrap_or_default();
     let is_urgent = after.is_urgent();
     let view = after.clone().view();
+    let Some(view) = view else {
+        // Nothing waits for a wave any more.
+        let phase = before.phase_of(&target);
+        let has_key = after.revisions.last().is_some_and(|found| found.spec.data.contains_key(ROLLOUT_KEY));
+        prop_assert!(!has_key || phase == Some(RolloutPhase::Complete), "{target} is released, and was {phase:?}");
+        return Ok(());
+    };
     for (index, group) in after.groups.iter().enumerate() {
         let old = before.groups.get(index);
         let known = old.map_or(0, |old| old.log.len());
@@ -144,7 +155,7 @@ fn judge(before: &World, after: &World) -> Result<(), TestCaseError> {
             let recorded = group.status.boundaries_revision.as_deref().unwrap_or_default();
             let (number, name) = match did {
                 Did::Replaced { to, .. } => {
-                    let of_record = view.as_ref().and_then(|view| view.stored.get(recorded)).map(image_of);
+                    let of_record = view.stored.get(recorded).map(image_of);
                     prop_assert_eq!(
                         of_record.as_ref(),
                         Some(to),
@@ -171,7 +182,7 @@ fn judge(before: &World, after: &World) -> Result<(), TestCaseError> {
     if is_complete(after) && !is_complete(before) {
         let status = after.clone().revision(&target).status.clone().unwrap_or_default();
         let is_listed = |group: &Group| status.behind.iter().any(|behind| behind.group == group.key);
-        let hash = view.map(|view| view.target.hash.clone());
+        let hash = Some(view.target.hash.clone());
         for group in after.groups.iter().filter(|group| !group.deleted) {
             let has_it = group.status.boundaries_revision == hash || group.waits.is_none();
             prop_assert!(has_it || is_listed(group), "{} is neither on {target} nor listed: {status:?}", group.key);

@@ -75,6 +75,8 @@ pub(super) struct World {
     pub tag: String,
     /// A comment, which changes nothing of any group.
     pub comment: String,
+    /// Whether a poll found no roll-out, so that every group took what the ConfigMap has.
+    pub released: bool,
     /// Why the ConfigMap lets no group take anything.
     pub config_problem: Option<String>,
     pub groups: Vec<Group>,
@@ -140,6 +142,7 @@ impl World {
             image: "ami-1".into(),
             tag: "one".into(),
             comment: String::new(),
+            released: false,
             config_problem: None,
             groups,
             revisions: vec![],
@@ -343,11 +346,26 @@ impl World {
         self.now += POLL;
         self.monotonic += POLL.unsigned_abs();
         self.store();
-        let Some(view) = self.view() else { return };
+        let Some(view) = self.view() else { return self.release() };
         for index in 0..self.groups.len() {
             self.reconcile(index, &view);
         }
         self.follow();
+    }
+
+    /// Without a roll-out, every group has what the ConfigMap has.
+    fn release(&mut self) {
+        let data = self.data();
+        let active = Arc::new(select_active(Some(&data), None, true).0);
+        let newest = self.revisions.last().expect("a revision");
+        let (hash, name, number) = (newest.spec.hash.clone(), self.newest(), newest.spec.number);
+        let (content, texts, images) = (hash.clone(), content_hash(&data), Arc::default());
+        let stored = Stored { name, number, hash, active, images, content, texts, is_complete: true };
+        for group in self.groups.iter_mut().filter(|group| !group.deleted) {
+            group.status.boundaries_revision = Some(stored.hash.clone());
+            group.rotate(&stored, group.locked || group.blocked, self.now);
+        }
+        self.released = true;
     }
 
     /// One reconcile of a group: it replaces one node for the content that it has. One that records another content is
