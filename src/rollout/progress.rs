@@ -77,6 +77,11 @@ pub(crate) fn advance(input: &ProgressInput) -> Progress {
     if phase == RolloutPhase::Returning && survey.on_target == 0 {
         phase = RolloutPhase::Aborted;
     }
+    let has_stopped = matches!(phase, RolloutPhase::Halted | RolloutPhase::Returning) && phase != view.phase();
+    if has_stopped && view.orders.retries > 0 {
+        // An order to resume from before is no order about this stop.
+        status.retries = Some(view.orders.retries);
+    }
     status.phase = Some(phase);
     set_conditions(input, &mut status, phase);
     status.checks = match phase {
@@ -133,6 +138,8 @@ fn is_assessed(input: &ProgressInput, status: &BoundariesRevisionStatus) -> bool
 
 /// The waves of the policy with what is recorded of them by name, and the present counts.
 fn waves(view: &RolloutView, survey: &Survey) -> Vec<WaveStatus> {
+    let is_complete = view.phase() == RolloutPhase::Complete;
+    let first = if is_complete { WaveState::Passed } else { WaveState::Waiting };
     let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
     let status_of = |(wave, found): (&Wave, &WaveSurvey)| {
         let recorded = view.status.waves.iter().find(|status| status.name == wave.name).cloned();
@@ -141,7 +148,7 @@ fn waves(view: &RolloutView, survey: &Survey) -> Vec<WaveStatus> {
             groups: count(found.groups),
             done: count(found.done),
             failed: count(found.failed),
-            state: recorded.as_ref().and_then(|wave| wave.state).or(Some(WaveState::Waiting)),
+            state: recorded.as_ref().and_then(|wave| wave.state).or(Some(first)),
             ..recorded.unwrap_or_default()
         }
     };

@@ -13,7 +13,7 @@ use crate::boundaries::active::{ActiveBoundaries, BoundariesSource};
 use crate::boundaries::{Boundaries, ROLLOUT_KEY, RolloutPolicy, Wave, content_hash};
 
 use super::history::{Current, History, HistoryStep, has_texts, keeps_policy, next_step, sorted, was_complete};
-use super::images::{Images, identity, images_by_name, own_images};
+use super::images::{Images, identity, images_by_name, is_taken_back, own_images};
 
 /// A stored revision, parsed.
 #[derive(Clone, Debug)]
@@ -34,6 +34,17 @@ pub(crate) struct Stored {
     pub texts: String,
     /// Whether its roll-out has ended with all groups.
     pub is_complete: bool,
+}
+
+/// An older revision whose roll-out ends because another one came.
+#[derive(Clone, Debug)]
+pub(crate) struct Superseded {
+    /// Name.
+    pub name: String,
+    /// resourceVersion of its object.
+    pub resource_version: String,
+    /// The phase that is recorded.
+    pub phase: RolloutPhase,
 }
 
 /// The roll-out under way, or the one that ended last.
@@ -61,8 +72,8 @@ pub(crate) struct RolloutView {
     pub created: Option<Timestamp>,
     /// How long after the target's arrival its first wave opens in this cluster.
     pub delay: SignedDuration,
-    /// Older revisions whose roll-out was under way when the target came, with their resourceVersion.
-    pub superseded: Vec<(String, String)>,
+    /// Older revisions whose roll-out was under way when the target came.
+    pub superseded: Vec<Superseded>,
     /// Why no group is given the target now: the live ConfigMap is broken, missing or locked.
     pub config_problem: Option<String>,
 }
@@ -120,9 +131,15 @@ impl RolloutView {
             Some(status) if status.phase.is_some() => is_under_way(status),
             Some(_) | None => !was_complete(revision),
         };
-        let identity = |revision: &&BoundariesRevision| {
+        let ended = |revision: &&BoundariesRevision| {
             let metadata = &revision.metadata;
-            Some((metadata.name.clone()?, metadata.resource_version.clone()?))
+            // What people or failures took back is not forgotten.
+            let phase = if is_taken_back(revision) { RolloutPhase::Aborted } else { RolloutPhase::Superseded };
+            Some(Superseded {
+                name: metadata.name.clone()?,
+                resource_version: metadata.resource_version.clone()?,
+                phase,
+            })
         };
         let mut stored: BTreeMap<String, Stored> = BTreeMap::new();
         for revision in sorted.iter().filter_map(|revision| parsed(revision)) {
@@ -134,7 +151,7 @@ impl RolloutView {
             created: object.metadata.creation_timestamp.as_ref().map(|at| at.0),
             delay: policy.delay_in(cluster),
             resource_version: object.metadata.resource_version.clone().unwrap_or_default(),
-            superseded: older.filter(was_under_way).filter_map(identity).collect(),
+            superseded: older.filter(was_under_way).filter_map(ended).collect(),
             config_problem: match &active.source {
                 BoundariesSource::LastKnownGood(why) => Some(why.clone()),
                 _ => None,
@@ -202,7 +219,11 @@ impl RolloutView {
     }
 
     /// The state of the wave at `index`. One that was open before the policy was edited waits for a wave that is before it now.
+    /// When the roll-out is complete, all have passed, those included that came later.
     pub(crate) fn wave_state(&self, index: usize) -> WaveState {
+        if self.phase() == RolloutPhase::Complete {
+            return WaveState::Passed;
+        }
         let recorded = |wave: &Wave| {
             let found = self.status.waves.iter().find(|status| status.name == wave.name);
             found.and_then(|status| status.state).unwrap_or_default()

@@ -391,12 +391,12 @@ fn revision_target(ctx: &Context, view: &RolloutView) -> EventTarget {
     }
 }
 
-/// Records that older revisions whose roll-out was under way were superseded.
+/// Records that older revisions whose roll-out was under way were superseded, or taken back.
 async fn supersede(ctx: &Context, view: &RolloutView) -> Result<(), KubeError> {
-    for (name, resource_version) in &view.superseded {
-        let patch = json!({"phase": RolloutPhase::Superseded});
+    for old in &view.superseded {
+        let patch = json!({"phase": old.phase});
         let (kube, namespace) = (&ctx.planner.kube, &ctx.config_namespace);
-        kube.patch_revision_status(namespace, name, resource_version, patch).await?;
+        kube.patch_revision_status(namespace, &old.name, &old.resource_version, patch).await?;
     }
     Ok(())
 }

@@ -121,6 +121,23 @@ fn image_that_was_taken_back_does_not_come_again() {
     assert!(cluster.publish("ami-3"));
 }
 
+/// Whoever orders to go back, and mends something else before all groups are back, has taken the image back all the same.
+#[test]
+fn image_whose_return_is_cut_short_does_not_come_again() {
+    let mut cluster = Cluster::new();
+    assert!(cluster.publish("ami-2"));
+    cluster.set_phase(RolloutPhase::Returning);
+    cluster.live = data("b");
+    cluster.store();
+    for old in cluster.view().superseded {
+        let found = cluster.stored.iter_mut().find(|revision| revision.metadata.name.as_ref() == Some(&old.name));
+        found.expect("the revision").status.get_or_insert_default().phase = Some(old.phase);
+    }
+    cluster.set_phase(RolloutPhase::Complete);
+    assert!(!cluster.publish("ami-2"));
+    assert!(cluster.publish("ami-3"));
+}
+
 /// Texts that were taken back are in the ConfigMap still; a new image must not bring them to groups again.
 #[test]
 fn new_image_waits_until_texts_that_were_taken_back_are_reverted() {

@@ -482,8 +482,8 @@ impl World {
         let revision = self.revision(&target);
         revision.status = Some(progress.status);
         revision.metadata.resource_version = Some(version);
-        for (name, _) in &view.superseded {
-            self.revision(name).status.get_or_insert_default().phase = Some(RolloutPhase::Superseded);
+        for old in &view.superseded {
+            self.revision(&old.name).status.get_or_insert_default().phase = Some(old.phase);
         }
     }
 }
