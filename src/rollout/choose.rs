@@ -97,19 +97,23 @@ pub(crate) fn choose(input: &ChoiceInput) -> Choice {
 /// A group that still replaces nodes for a revision which was superseded stops for the orders, failures and windows of the
 /// newest one. One that goes back, to what was good before, does not.
 fn with_hold(input: &ChoiceInput, choice: Choice) -> Choice {
-    let goes_back = input.group.record().is_some_and(|record| record.previous.is_none());
+    let group = &input.group;
     match choice {
-        Choice::Use { content: Some(own), waits, hold: None } if input.group.is_rolling(&own) && !goes_back => {
-            let hold = hold(input);
+        Choice::Use { content: Some(own), waits, hold: None } if !group.goes_back() => {
+            let hold = hold(input, &own);
             keep(Some(own), waits, hold)
         }
         other => other,
     }
 }
 
-/// Why a group that replaces nodes for a revision begins no further one.
-fn hold(input: &ChoiceInput) -> Option<Hold> {
+/// Why a group that replaces nodes for a revision begins no further one. An edit of its tenant in the meantime frees it from
+/// windows, but not from people and failures that stop the change.
+fn hold(input: &ChoiceInput, own: &Stored) -> Option<Hold> {
     let ChoiceInput { view, group, .. } = input;
+    if !group.is_on_its_way(own) {
+        return None;
+    }
     let target = &view.target.name;
     let stop = |what| Some(Hold { why: format!("the roll-out of {target}, which is {what},"), gives_back: true });
     match view.phase() {
@@ -118,7 +122,11 @@ fn hold(input: &ChoiceInput) -> Option<Hold> {
         _ if view.orders.paused => stop("paused"),
         _ => None,
     }
-    .or_else(|| gates::hold(view, group, input.now).map(|why| Hold { why, gives_back: false }))
+    .or_else(|| {
+        let waits_for_windows = group.is_rolling(own) && !group.goes_back();
+        let why = gates::hold(view, group, input.now).filter(|_| waits_for_windows)?;
+        Some(Hold { why, gives_back: false })
+    })
 }
 
 /// The content that a group has.
@@ -181,8 +189,7 @@ fn choose_on_target(input: &ChoiceInput, own: Stored) -> Choice {
         }
         (Some(_) | None, _) => {}
     }
-    // A tenant's own edit goes on while the roll-out is halted.
-    let hold = if group.is_rolling(&own) { hold(input) } else { None };
+    let hold = hold(input, &own);
     keep(Some(own), None, hold)
 }
 

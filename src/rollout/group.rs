@@ -86,6 +86,11 @@ impl GroupFacts<'_> {
         self.is_on_its_way(own) && generation == Some(self.generation)
     }
 
+    /// Whether what it took last is a way back: a content that was good before, from which it does not go back again.
+    pub(crate) fn goes_back(&self) -> bool {
+        self.record().is_some_and(|record| record.previous.is_none() && record.wave.is_none())
+    }
+
     /// Whether the revision that it took was superseded before it was complete: nothing has proved it for other groups.
     pub(crate) fn is_unproven(&self, view: &RolloutView) -> bool {
         let is_unproven = |own: &Stored| {

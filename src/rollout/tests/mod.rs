@@ -7,6 +7,7 @@ mod failures;
 mod groups;
 mod images;
 mod lost_key;
+mod orders;
 mod properties;
 mod small_edits;
 mod times;

@@ -71,6 +71,20 @@ fn tenant_edit_and_way_back_wait_for_no_window() {
     assert_eq!(world.phase("r3"), RolloutPhase::Complete);
 }
 
+/// A revert that comes when the change is complete: the docs promise that it waits for no window.
+#[test]
+fn revert_of_a_complete_change_waits_for_no_window() {
+    let mut world = afternoon(&format!("{NIGHT}\n{WAVES}"));
+    world.now = at("2026-08-20T22:00:00Z");
+    world.image = "ami-2".into();
+    world.settle();
+    assert_eq!(world.phase("r2"), RolloutPhase::Complete);
+    world.now = at("2026-08-21T12:00:00Z");
+    world.image = "ami-1".into();
+    world.run(10);
+    assert_eq!((world.images(), world.phase("r3")), (vec!["ami-1".to_owned(); 2], RolloutPhase::Complete));
+}
+
 #[test]
 fn freeze_holds_also_those_who_approved() {
     let freeze = "freezes: [{from: 2026-08-20, to: 2026-08-21, zone: UTC, why: sale}]";
