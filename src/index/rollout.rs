@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use crate::boundaries::Budget;
 use crate::plan::{Allowance, NodeUsage, Step};
-use crate::rollout::{Checks, Forecast, Ledger, RolloutView};
+use crate::rollout::{Checks, Forecast, KnownForecast, Ledger, RolloutView};
 use crate::util::lookup::Lookup;
 
 /// The roll-out, as all reconciles share it.
@@ -16,8 +16,8 @@ pub(crate) struct RolloutState {
     view: RwLock<Option<Arc<RolloutView>>>,
     /// Whether the stored revisions may say something else by now than the view, because this process does not lead.
     is_unread: AtomicBool,
-    /// What the target would do to each group, with what that depends on.
-    forecasts: Mutex<HashMap<String, (String, Forecast)>>,
+    /// What the target would do to each group.
+    forecasts: Mutex<HashMap<String, KnownForecast>>,
     /// How many groups of each wave replace nodes.
     running: Mutex<Vec<usize>>,
     /// What all groups use of the budget; empty without one.
@@ -68,15 +68,15 @@ impl RolloutState {
         self.is_unread.store(!is_read, Ordering::Release);
     }
 
-    /// What the target would do to a group, if that is known for `inputs`.
-    pub(crate) fn forecast(&self, key: &str, inputs: &str) -> Forecast {
+    /// What the target would do to a group, if that is known for `inputs` and since the last of `retries` orders to resume.
+    pub(crate) fn forecast(&self, key: &str, inputs: &str, retries: i64) -> Forecast {
         let forecasts = self.forecasts.lock().expect("lock is not poisoned");
-        forecasts.get(key).filter(|(known, _)| known == inputs).map(|(_, found)| found.clone()).unwrap_or_default()
+        forecasts.get(key).map(|known| known.get(inputs, retries)).unwrap_or_default()
     }
 
     /// Records what the target would do to a group.
-    pub(crate) fn set_forecast(&self, key: &str, inputs: String, forecast: Forecast) {
-        self.forecasts.lock().expect("lock is not poisoned").insert(key.to_owned(), (inputs, forecast));
+    pub(crate) fn set_forecast(&self, key: &str, known: KnownForecast) {
+        self.forecasts.lock().expect("lock is not poisoned").insert(key.to_owned(), known);
     }
 
     /// What will hold up the drains of a group whose turn comes next.

@@ -219,7 +219,7 @@ fn choose_behind(input: &ChoiceInput, own: Stored) -> Choice {
             let text = format!("{} cannot be used: {reason}: {message}", view.target.name);
             return wait(own, WaitReason::CannotUse, text);
         }
-        Forecast::InPlace if view.policy.without_rotation == WithoutRotation::AtOnce => {
+        Forecast::InPlace if view.policy.without_rotation == WithoutRotation::AtOnce && !group.is_going_back(view) => {
             return take(input, view.target.clone(), TakeReason::InPlace);
         }
         Forecast::Unknown | Forecast::InPlace | Forecast::Rotates(_) | Forecast::Untouched => {}

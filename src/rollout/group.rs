@@ -33,6 +33,42 @@ pub(crate) enum Forecast {
     },
 }
 
+impl Forecast {
+    /// Whether it is asked for again: AWS may answer by now, and what stood against the target may be over, such as an image
+    /// that is not shared or a quota that is used up.
+    pub(crate) fn may_change(&self) -> bool {
+        match self {
+            Self::Unknown | Self::Blocked { .. } => true,
+            Self::Untouched | Self::InPlace | Self::Rotates(_) => false,
+        }
+    }
+
+    /// This forecast, or the one before it while this one is not known.
+    pub(crate) fn or(self, before: Self) -> Self {
+        if self == Self::Unknown { before } else { self }
+    }
+}
+
+/// A forecast that was made.
+#[derive(Clone, Debug)]
+pub(crate) struct KnownForecast {
+    /// What it depends on.
+    pub inputs: String,
+    /// The value of orders.retries at that time.
+    pub retries: i64,
+    /// The forecast.
+    pub forecast: Forecast,
+}
+
+impl KnownForecast {
+    /// The forecast, as far as it counts. What stood against the target counts until people order to try again: otherwise
+    /// the roll-out would halt for it in the same moment.
+    pub(crate) fn get(&self, inputs: &str, retries: i64) -> Forecast {
+        let is_retried = matches!(self.forecast, Forecast::Blocked { .. }) && self.retries != retries;
+        if self.inputs != inputs || is_retried { Forecast::Unknown } else { self.forecast.clone() }
+    }
+}
+
 /// One group, as the caches show it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GroupFacts<'a> {
@@ -89,6 +125,12 @@ impl GroupFacts<'_> {
     /// Whether what it took last is a way back: a content that was good before, from which it does not go back again.
     pub(crate) fn goes_back(&self) -> bool {
         self.record().is_some_and(|record| record.previous.is_none() && record.wave.is_none())
+    }
+
+    /// Whether it goes back, and not all its nodes run what was good before: some of them still run the target, so that taking
+    /// that again would seem to replace none.
+    pub(crate) fn is_going_back(&self, view: &RolloutView) -> bool {
+        self.goes_back() && self.recorded(view).is_some_and(|own| self.is_on_its_way(own))
     }
 
     /// Whether the revision that it took was superseded before it was complete: nothing has proved it for other groups.

@@ -25,7 +25,7 @@ pub(crate) use change::changes;
 pub(crate) use checks::{CheckStanding, Checks, query};
 pub(crate) use choose::{Choice, ChoiceInput, Take, TakeReason, choose};
 pub(crate) use gates::urgent_until;
-pub(crate) use group::{Forecast, GroupFacts};
+pub(crate) use group::{Forecast, GroupFacts, KnownForecast};
 pub(crate) use history::{Current, History, HistoryStep, has_texts, next_step, policy_goes_on, sorted};
 pub(crate) use images::{Images, image_changes};
 pub(crate) use new_images::{is_confirmed, is_of_aws, may_move_images, moved, with_images, without_images};

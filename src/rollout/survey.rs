@@ -232,14 +232,13 @@ fn on_target(view: &RolloutView, group: &GroupFacts, is_stuck: bool) -> Standing
 
 fn waiting(view: &RolloutView, group: &GroupFacts, wait: &Wait) -> Standing {
     let goes_at_once = view.policy.without_rotation == WithoutRotation::AtOnce;
+    let has_wave = group.goes_on_in_wave(view) || group.is_going_back(view);
     match (wait.reason, group.forecast) {
         (WaitReason::CannotUse, Forecast::Blocked { reason, .. }) if group.is_blocked_by(reason) => {
             Standing::Held(wait.reason, wait.message.clone())
         }
         (WaitReason::CannotUse | WaitReason::FailedBefore, _) => Standing::Failed(wait.message.clone()),
-        (reason, Forecast::InPlace) if goes_at_once && !reason.is_out() && !group.goes_on_in_wave(view) => {
-            Standing::Moving
-        }
+        (reason, Forecast::InPlace) if goes_at_once && !has_wave && !reason.is_out() => Standing::Moving,
         (reason, _) if reason.is_out() => Standing::Held(reason, wait.message.clone()),
         _ => Standing::Waiting,
     }

@@ -11,10 +11,10 @@ use crate::controller::planner::{GroupContext, Planner, Planning, merge_spec};
 use crate::controller::stores::Stores;
 use crate::plan::Outcome;
 use crate::provisioner::{PlanContext, group_id};
-use crate::rollout::{Choice, Forecast, RolloutView, Stored, TakeReason};
+use crate::rollout::{Choice, Forecast, KnownForecast, RolloutView, Stored, TakeReason};
 
 /// Decides which content a group has, and finds out before what the target would do to the group, if that matters and is
-/// not known. `None` while its Namespace is unknown.
+/// not known, or may have changed: once for each reconcile. `None` while its Namespace is unknown.
 pub(crate) async fn decide_with_forecast(
     group: &InstanceGroup,
     view: &RolloutView,
@@ -34,11 +34,12 @@ pub(crate) async fn decide_with_forecast(
         // that steps back from a superseded revision is asked next what the target means for it.
         Choice::Take(take) => (None, take.record.wave.is_some() || take.why == TakeReason::Superseded),
     };
-    if !matters || decided.forecast != Forecast::Unknown || group.metadata.deletion_timestamp.is_some() {
+    if !matters || !decided.forecast.may_change() || group.metadata.deletion_timestamp.is_some() {
         return Some(decided);
     }
-    let forecast = forecast(group, own.as_ref(), view, stores, planner, now).await;
-    stores.rollout.set_forecast(&group_id(group).key(), decided.inputs, forecast);
+    let forecast = forecast(group, own.as_ref(), view, stores, planner, now).await.or(decided.forecast);
+    let known = KnownForecast { inputs: decided.inputs, retries: view.orders.retries, forecast };
+    stores.rollout.set_forecast(&group_id(group).key(), known);
     Some(decide())
 }
 
@@ -58,7 +59,11 @@ async fn forecast(
             return Forecast::Untouched;
         }
     }
-    let max_age = planner.settings.resync_period.mul_f64(0.5);
+    // Whoever resumes has mended something, perhaps a moment ago.
+    let max_age = match view.orders.retries {
+        0 => planner.settings.resync_period.mul_f64(0.5),
+        _ => planner.settings.timing.poll_interval.unsigned_abs(),
+    };
     match planner.plan(group, &target, max_age, now).await {
         Ok(planning) => forecast_of(group, &planning, planner, now),
         // What AWS does not answer is not known.

@@ -6,7 +6,7 @@ use super::world::{CANARY, Did, FAILURE_DELAY, Group, World, canary, group};
 use crate::api::names::condition;
 use crate::api::{Condition, RolloutPhase, WaveState, rfc3339, set_condition};
 use crate::plan::Reason;
-use crate::rollout::WaitReason;
+use crate::rollout::{Forecast, WaitReason};
 
 fn soaking() -> World {
     let mut world = World::new(CANARY, vec![canary("c"), group("a"), group("b")]);
@@ -92,6 +92,54 @@ fn change_that_no_group_can_use_touches_nothing() {
     world.image = "ami-1".into();
     world.settle();
     assert_eq!(world.phase("r3"), RolloutPhase::Complete, "the revert has nothing to do");
+}
+
+/// An image that is shared, or a quota that is raised, after the halt: the order to resume must be enough.
+#[test]
+fn resume_asks_again_what_the_change_means_for_a_group_that_could_not_use_it() {
+    for is_looked_at_before in [true, false] {
+        let mut world = World::new(CANARY, vec![canary("c"), group("a")]);
+        world.group("c").unusable_images.insert("ami-2".into());
+        world.image = "ami-2".into();
+        world.settle();
+        assert_eq!(world.phase("r2"), RolloutPhase::Halted);
+        world.group("c").unusable_images.clear();
+        world.run(if is_looked_at_before { 4 } else { 0 });
+        world.revision("r2").spec.orders.retries = 1;
+        // The order is seen before the group is looked at again.
+        world.follow();
+        assert_eq!(world.phase("r2"), RolloutPhase::Rolling);
+        world.settle();
+        assert_eq!((world.phase("r2"), world.images()), (RolloutPhase::Complete, vec!["ami-2".to_owned(); 2]));
+    }
+}
+
+/// Where the wave allows its failure, the group follows by itself when the image is shared with its account.
+#[test]
+fn group_that_could_not_use_the_change_follows_when_it_can() {
+    let mut world = World::new("waves: [{name: all, maxFailures: 1}]", vec![group("a"), group("b")]);
+    world.group("a").unusable_images.insert("ami-2".into());
+    world.image = "ami-2".into();
+    world.settle();
+    assert_eq!((world.phase("r2"), world.groups[0].waits), (RolloutPhase::Complete, Some(WaitReason::CannotUse)));
+    world.group("a").unusable_images.clear();
+    world.settle();
+    assert_eq!(world.images(), ["ami-2"; 2]);
+}
+
+/// What AWS does not answer leaves what is known, and nothing is written for it.
+#[test]
+fn group_that_cannot_use_the_change_stays_so_while_aws_does_not_answer() {
+    let mut world = World::new(CANARY, vec![canary("c"), group("a")]);
+    world.group("c").unusable_images.insert("ami-2".into());
+    world.image = "ami-2".into();
+    world.settle();
+    world.group("c").answers = false;
+    let writes = world.writes;
+    world.run(20);
+    assert_eq!((world.writes, world.groups[0].waits), (writes, Some(WaitReason::Halted)));
+    let known = world.groups[0].known.as_ref().map(|known| &known.forecast);
+    assert!(matches!(known, Some(Forecast::Blocked { .. })), "{known:?}");
 }
 
 /// A halt that lasts over a weekend stays one, whatever a group does meanwhile, and nothing is begun for it.

@@ -16,7 +16,8 @@ use crate::boundaries::active::select_active;
 use crate::boundaries::{ROLLOUT_KEY, content_hash};
 use crate::rollout::{
     Answer, CheckStanding, Checks, Choice, ChoiceInput, Current, Forecast, GroupFacts, History, HistoryStep,
-    ProgressInput, RolloutView, Stored, Survey, TakeReason, WaitReason, advance, choose, comes_next, next_step, query,
+    KnownForecast, ProgressInput, RolloutView, Stored, Survey, TakeReason, WaitReason, advance, choose, comes_next,
+    next_step, query,
 };
 
 pub(super) const FAILURE_DELAY: SignedDuration = SignedDuration::from_secs(60);
@@ -39,6 +40,10 @@ pub(super) struct Group {
     pub bad_images: BTreeSet<String>,
     /// Images that the group cannot use.
     pub unusable_images: BTreeSet<String>,
+    /// Whether AWS answers when the controller asks what the target means for the group.
+    pub answers: bool,
+    /// What the controller knows of that.
+    pub known: Option<KnownForecast>,
     pub locked: bool,
     /// Why it does not take the target, at its latest pass.
     pub waits: Option<WaitReason>,
@@ -122,6 +127,8 @@ pub(super) fn group(name: &str) -> Group {
         nodes: vec!["ami-1".into(); 2],
         bad_images: BTreeSet::new(),
         unusable_images: BTreeSet::new(),
+        answers: true,
+        known: None,
         locked: false,
         waits: None,
         blocked: false,
@@ -310,6 +317,7 @@ impl World {
     /// The leader is replaced: what it remembered is lost.
     pub(super) fn restart(&mut self) {
         self.ready.clear();
+        self.groups.iter_mut().for_each(|group| group.known = None);
         self.checks = Checks::default();
     }
 
@@ -320,7 +328,7 @@ impl World {
     }
 
     /// Asks Prometheus what is due, and returns how the checks stand.
-    pub(super) fn ask(&mut self, view: &RolloutView) -> Vec<CheckStanding> {
+    pub(super) fn ask_checks(&mut self, view: &RolloutView) -> Vec<CheckStanding> {
         let due = view.policy.checks.iter().filter(|_| view.asks_checks()).filter_map(|check| {
             let query = query(view, check, Some("prod")).ok()?;
             let is_due = self.checks.is_due(&check.name, &query, CHECK_INTERVAL, self.monotonic);
@@ -381,6 +389,7 @@ impl World {
 
     /// Returns whether the group took another content.
     fn reconcile_once(&mut self, index: usize, view: &RolloutView) -> bool {
+        self.ask(index, view);
         let (choice, _) = self.decide(index, view);
         let now = self.now;
         let group = &mut self.groups[index];
@@ -416,9 +425,20 @@ impl World {
         takes
     }
 
+    /// Finds out what the target would do to a group, as each reconcile does.
+    fn ask(&mut self, index: usize, view: &RolloutView) {
+        let group = &mut self.groups[index];
+        let (inputs, retries) = (group.forecast_inputs(view), view.orders.retries);
+        let before = group.known_forecast(view);
+        if before.may_change() {
+            let forecast = if group.answers { group.forecast(view) } else { Forecast::Unknown };
+            group.known = Some(KnownForecast { inputs, retries, forecast: forecast.or(before) });
+        }
+    }
+
     fn decide(&self, index: usize, view: &RolloutView) -> (Choice, Forecast) {
         let group = &self.groups[index];
-        let forecast = group.forecast(view);
+        let forecast = group.known_forecast(view);
         let lock = group.locked.then_some("the annotation lock-upgrades");
         let facts = group.facts(&forecast, lock);
         let merged_hash = |content: &Stored| Some(format!("{}/{}", content.hash, group.generation));
@@ -462,7 +482,7 @@ impl World {
             }
         }
         self.running = survey.waves.iter().map(|wave| wave.rolling).collect();
-        let checks = self.ask(&view);
+        let checks = self.ask_checks(&view);
         let progress = advance(&ProgressInput {
             view: &view,
             survey: &survey,
@@ -519,6 +539,17 @@ impl Group {
                 && self.status.nodes.is_none()
                 && !self.nodes.is_empty(),
         }
+    }
+
+    fn forecast_inputs(&self, view: &RolloutView) -> String {
+        let settled = self.status.rollout.as_ref().and_then(|record| record.settled.as_ref());
+        let own = &self.status.boundaries_revision;
+        format!("{} {} {own:?} {settled:?} {}", self.uid, self.generation, view.target.hash)
+    }
+
+    fn known_forecast(&self, view: &RolloutView) -> Forecast {
+        let known = self.known.as_ref().map(|known| known.get(&self.forecast_inputs(view), view.orders.retries));
+        known.unwrap_or_default()
     }
 
     fn forecast(&self, view: &RolloutView) -> Forecast {
