@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use crate::boundaries::Budget;
 use crate::plan::{Allowance, NodeUsage, Step};
-use crate::rollout::{Checks, Forecast, KnownForecast, Ledger, RolloutView};
+use crate::rollout::{Checks, Forecast, KnownForecast, Ledger, RolloutView, Running};
 use crate::util::lookup::Lookup;
 
 /// The roll-out, as all reconciles share it.
@@ -19,7 +19,7 @@ pub(crate) struct RolloutState {
     /// What the target would do to each group.
     forecasts: Mutex<HashMap<String, KnownForecast>>,
     /// How many groups of each wave replace nodes.
-    running: Mutex<Vec<usize>>,
+    running: Mutex<Running>,
     /// What all groups use of the budget; empty without one.
     ledger: Mutex<Ledger>,
     /// What will hold up the drains of groups whose turn comes next; `None` before the first look.
@@ -100,27 +100,23 @@ impl RolloutState {
         self.with_ledger(|ledger| ledger.forget(key));
     }
 
-    /// Sets how many groups of each wave replace nodes.
-    pub(crate) fn set_running(&self, running: Vec<usize>) {
-        *self.running.lock().expect("lock is not poisoned") = running;
+    /// Reads or changes how many groups of each wave replace nodes.
+    pub(crate) fn with_running<T>(&self, act: impl FnOnce(&mut Running) -> T) -> T {
+        act(&mut self.running.lock().expect("lock is not poisoned"))
     }
 
-    /// Counts a group that takes the target in its wave, until the next look counts all of them, and its first node, until
-    /// its next plan does.
+    /// Counts a group that takes the target in its wave, until a look finds it with the target, and its first node, until its
+    /// next plan does.
     pub(crate) fn count_taken(&self, wave: usize, key: &str) {
         if self.budget().is_some() {
             self.with_ledger(|ledger| ledger.announce(key, Instant::now()));
         }
-        if let Some(running) = self.running.lock().expect("lock is not poisoned").get_mut(wave) {
-            *running += 1;
-        }
+        self.with_running(|running| running.take(wave, key));
     }
 
     /// Whether another group of the wave at an index may replace nodes.
     pub(crate) fn has_room(&self, view: &RolloutView, wave: usize) -> bool {
-        let limit = view.policy.waves.get(wave).and_then(|wave| wave.at_once);
-        let running = self.running.lock().expect("lock is not poisoned").get(wave).copied().unwrap_or_default();
-        limit.is_none_or(|limit| running < limit)
+        self.with_running(|running| running.has_room(view, wave))
     }
 
     /// Reads or changes what the groups use of the budget.

@@ -13,6 +13,7 @@ mod history;
 mod images;
 mod new_images;
 mod progress;
+mod running;
 mod survey;
 #[cfg(test)]
 mod tests;
@@ -30,6 +31,7 @@ pub(crate) use history::{Current, History, HistoryStep, has_texts, next_step, po
 pub(crate) use images::{Images, image_changes};
 pub(crate) use new_images::{is_confirmed, is_of_aws, may_move_images, moved, with_images, without_images};
 pub(crate) use progress::{ProgressInput, advance};
+pub(crate) use running::Running;
 pub(crate) use survey::{Survey, WaveSurvey, comes_next};
 pub(crate) use view::{RolloutView, Stored};
 pub(crate) use wait::{Wait, WaitReason};

@@ -1,5 +1,7 @@
 //! Where the groups stand in a roll-out: one look at all of them, counted by wave.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 
 use super::choose::{Choice, TakeReason};
@@ -23,6 +25,8 @@ pub(crate) struct Survey {
     pub unknown: usize,
     /// Groups that take a content in this moment, or whose nodes are being replaced outside of the waves.
     pub moving: usize,
+    /// Groups that do not have the target.
+    pub without_target: BTreeSet<String>,
     /// Groups that have the target and something to go back to.
     pub on_target: usize,
     /// Groups that are behind although their wave is open or passed.
@@ -97,6 +101,9 @@ impl Survey {
         let is_known = *group.forecast != Forecast::Unknown || group.has(&view.target.hash);
         if standing != Standing::Ignored && !is_known {
             self.unknown += 1;
+        }
+        if !group.has(&view.target.hash) {
+            self.without_target.insert(group.key.to_owned());
         }
         if group.has(&view.target.hash) && !group.is_deleting && !group.is_excluded(view) {
             self.on_target += 1;

@@ -29,7 +29,7 @@ use crate::cli::rights::{RightsCheck, get_config_map};
 use crate::cli::settings::settings;
 use crate::controller::GroupObject;
 use crate::controller::planner::{ObserveError, Planner, Planning};
-use crate::controller::rollout::decide_with_forecast;
+use crate::controller::rollout::{count_running, decide_with_forecast};
 use crate::controller::stores::Stores;
 use crate::controller::watches::spot_recommendations;
 use crate::index::nodes;
@@ -150,6 +150,7 @@ impl ClusterSnapshot {
                 _ => RolloutView::new(revisions, &active, None, cluster.as_deref()),
             };
             stores.rollout.set_view(view.map(|view| Arc::new(if locked { view.locked() } else { view })));
+            count_running(stores);
             stores.boundaries.set(active);
         };
         let is_live_locked = is_locked(&live_annotations);

@@ -37,7 +37,7 @@ use crate::index::nodes::NodeIndex;
 use crate::k8s::{EventTarget, KubeError};
 use crate::plan::Event;
 use crate::rollout::{
-    CheckStanding, Choice, Images, Ledger, ProgressInput, RolloutView, Survey, WaveSurvey, advance, comes_next,
+    CheckStanding, Choice, Images, Ledger, ProgressInput, RolloutView, Running, Survey, WaveSurvey, advance, comes_next,
 };
 
 /// How often counts, and the answers to checks, are written. A change of a phase or a wave is written at once.
@@ -58,6 +58,7 @@ pub(crate) async fn run(ctx: Arc<Context>, trigger: Trigger) {
         if !may_write || !has_policy {
             memory = Memory::default();
             ctx.stores.rollout.with_ledger(|ledger| *ledger = Ledger::default());
+            ctx.stores.rollout.with_running(|running| *running = Running::default());
             ctx.metrics.forget_rollout();
             continue;
         }
@@ -98,6 +99,19 @@ pub(crate) fn count_unavailable(stores: &Stores, nodes: &NodeIndex) {
     if let Some(view) = stores.rollout.view().filter(|_| !stores.rollout.with_ledger(|ledger| ledger.is_counted())) {
         budget::expect_groups(stores, nodes, &view);
     }
+}
+
+/// Counts the groups that replace nodes for the target, unless that was done since this process leads.
+pub(crate) fn count_running(stores: &Stores) {
+    let Some(view) = stores.rollout.view() else { return };
+    stores.rollout.with_running(|running| {
+        if !running.is_known(&view) {
+            let groups = stores.groups.state();
+            let groups = groups.iter().filter_map(|stored| stored.0.as_ref().ok());
+            let present = groups.filter(|group| group.metadata.deletion_timestamp.is_none());
+            running.count(&view, present.filter_map(|group| group.status.as_ref()));
+        }
+    });
 }
 
 /// Builds the view of the roll-out again from the stored revisions.
@@ -148,6 +162,7 @@ async fn follow(ctx: &Arc<Context>, trigger: &Trigger, memory: &mut Memory) -> R
     // A new leader must not begin nodes before it has counted those that are unavailable.
     budget::expect_groups(&ctx.stores, &ctx.planner.node_index, &view);
     ctx.stores.rollout.set_view(Some(view.clone()));
+    count_running(&ctx.stores);
     if view.is_kept_policy && !std::mem::replace(&mut memory.is_kept_policy_reported, true) {
         let name = &view.target.name;
         let remedy = match view.is_taken_back() {
@@ -165,7 +180,7 @@ async fn follow(ctx: &Arc<Context>, trigger: &Trigger, memory: &mut Memory) -> R
     let drains = drains::look(ctx, &view, &mut memory.drains, &next).await;
     survey.drains_foreseen = drains.listed;
     trigger.enqueue_keys(drains.changed);
-    ctx.stores.rollout.set_running(survey.waves.iter().map(|wave| wave.rolling).collect());
+    ctx.stores.rollout.with_running(|running| running.look(&view, &survey));
     let checks = checks::standings(ctx, &view);
     report_metrics(ctx, &view, &survey, &checks);
     let soaked = |wave: &str| {

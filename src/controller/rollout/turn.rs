@@ -10,9 +10,9 @@ use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
 use serde_json::json;
 
-use super::count_unavailable;
 use super::decide::{Decided, namespace_texts};
 use super::forecast::decide_with_forecast;
+use super::{count_running, count_unavailable};
 
 use crate::api::{InstanceGroup, RolloutRecord, diff_merge_patch, group_id, rfc3339};
 use crate::boundaries::active::{ActiveBoundaries, BoundariesSource};
@@ -39,6 +39,7 @@ pub(crate) async fn take(
     };
     // Of a new leader, this may be the first group of all.
     count_unavailable(&ctx.stores, &ctx.planner.node_index);
+    count_running(&ctx.stores);
     let Some(decided) = decide_with_forecast(group, &view, &ctx.stores, &ctx.planner, now).await else {
         return Ok(None);
     };

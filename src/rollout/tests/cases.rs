@@ -4,7 +4,7 @@ use super::groups::is_soaking;
 use super::world::{CANARY, Did, Group, World, canary, group};
 use crate::api::names::condition;
 use crate::api::{BoundariesRevisionStatus, RolloutPhase, WaveState};
-use crate::rollout::{TakeReason, WaitReason};
+use crate::rollout::{Running, Survey, TakeReason, WaitReason};
 
 fn two_waves() -> World {
     World::new(CANARY, vec![canary("c"), group("a"), group("b")])
@@ -498,6 +498,42 @@ fn at_once_bounds_the_groups_that_replace_nodes() {
         most = most.max(mixed.count());
     }
     assert_eq!((most, world.images(), world.phase("r2")), (2, vec!["ami-2".to_owned(); 5], RolloutPhase::Complete));
+}
+
+/// Each new leader would otherwise begin as many groups once more.
+#[test]
+fn at_once_bounds_the_groups_that_replace_nodes_when_leaders_change() {
+    let groups = (0..5).map(|number| Group { nodes: vec!["ami-1".into(); 4], ..group(&format!("g{number}")) });
+    let mut world = World::new("waves: [{name: all, atOnce: 2}]", groups.collect());
+    world.image = "ami-2".into();
+    let mut most = 0;
+    for number in 0..200 {
+        if number % 3 == 0 {
+            world.restart();
+        }
+        world.poll();
+        let is_mixed = |group: &&Group| group.status.rollout.as_ref().is_some_and(|r| r.settled.is_none());
+        most = most.max(world.groups.iter().filter(is_mixed).count());
+    }
+    assert_eq!((most, world.images(), world.phase("r2")), (2, vec!["ami-2".to_owned(); 5], RolloutPhase::Complete));
+}
+
+/// A look reads a cache that is behind for a moment, and before the first one nothing is known.
+#[test]
+fn group_whose_take_a_look_did_not_see_is_counted() {
+    let mut world = World::new("waves: [{name: all, atOnce: 1}]", vec![group("a"), group("b")]);
+    let view = world.view().expect("a roll-out");
+    let mut running = Running::default();
+    assert!(!running.has_room(&view, 0), "the groups were not counted");
+    running.count(&view, std::iter::empty());
+    assert!(running.has_room(&view, 0));
+    running.take(0, "team/a");
+    let mut survey = Survey::new(&view);
+    survey.without_target.insert("team/a".into());
+    running.look(&view, &survey);
+    assert!(!running.has_room(&view, 0), "the look was too early");
+    running.look(&view, &survey);
+    assert!(running.has_room(&view, 0), "it has gone back meanwhile");
 }
 
 /// What others break must not be made worse, and a group that waits for the budget is neither failed nor stuck.

@@ -16,8 +16,8 @@ use crate::boundaries::active::select_active;
 use crate::boundaries::{ROLLOUT_KEY, content_hash};
 use crate::rollout::{
     Answer, CheckStanding, Checks, Choice, ChoiceInput, Current, Forecast, GroupFacts, History, HistoryStep,
-    KnownForecast, ProgressInput, RolloutView, Stored, Survey, TakeReason, WaitReason, advance, choose, comes_next,
-    next_step, query,
+    KnownForecast, ProgressInput, RolloutView, Running, Stored, Survey, TakeReason, WaitReason, advance, choose,
+    comes_next, next_step, query,
 };
 
 pub(super) const FAILURE_DELAY: SignedDuration = SignedDuration::from_secs(60);
@@ -94,7 +94,7 @@ pub(super) struct World {
     /// How long this process saw the waves soak by its monotonic clock; `None` when they began before it.
     pub soaked: Option<SignedDuration>,
     /// How many groups of each wave replace nodes.
-    running: Vec<usize>,
+    running: Running,
     /// Whether nodes that are unavailable for another reason use the budget up.
     pub budget_used_up: bool,
     /// What Prometheus answers to each check; without an answer it is unknown.
@@ -159,7 +159,7 @@ impl World {
             known_policy: None,
             writes: 0,
             soaked: None,
-            running: vec![],
+            running: Running::default(),
             budget_used_up: false,
             answers: BTreeMap::new(),
             asked: vec![],
@@ -317,6 +317,7 @@ impl World {
     /// The leader is replaced: what it remembered is lost.
     pub(super) fn restart(&mut self) {
         self.ready.clear();
+        self.running = Running::default();
         self.groups.iter_mut().for_each(|group| group.known = None);
         self.checks = Checks::default();
     }
@@ -389,6 +390,9 @@ impl World {
 
     /// Returns whether the group took another content.
     fn reconcile_once(&mut self, index: usize, view: &RolloutView) -> bool {
+        if !self.running.is_known(view) {
+            self.running.count(view, self.groups.iter().filter(|group| !group.deleted).map(|group| &group.status));
+        }
         self.ask(index, view);
         let (choice, _) = self.decide(index, view);
         let now = self.now;
@@ -398,9 +402,8 @@ impl World {
             Choice::Take(take) => {
                 if let Some(index) =
                     view.policy.waves.iter().position(|wave| Some(&wave.name) == take.record.wave.as_ref())
-                    && let Some(running) = self.running.get_mut(index)
                 {
-                    *running += 1;
+                    self.running.take(index, &group.key);
                 }
                 let image = image_of(&take.content);
                 group.waits = None;
@@ -446,10 +449,7 @@ impl World {
             view,
             group: facts,
             merged_hash: &merged_hash,
-            has_room: &|wave| {
-                let limit = view.policy.waves[wave].at_once;
-                limit.is_none_or(|limit| self.running.get(wave).copied().unwrap_or_default() < limit)
-            },
+            has_room: &|wave| self.running.has_room(view, wave),
             budget_used_up: &|| self.budget_used_up.then(|| view.policy.budget.to_string()),
             failure_delay: FAILURE_DELAY,
             now: self.now,
@@ -481,7 +481,7 @@ impl World {
                 survey.add(&view, &group.facts(&forecast, lock), &choice, group.stuck);
             }
         }
-        self.running = survey.waves.iter().map(|wave| wave.rolling).collect();
+        self.running.look(&view, &survey);
         let checks = self.ask_checks(&view);
         let progress = advance(&ProgressInput {
             view: &view,

@@ -1,0 +1,66 @@
+//! How many groups of each wave replace nodes for the target, for the limit `atOnce`.
+
+use std::collections::BTreeMap;
+
+use super::survey::Survey;
+use super::view::RolloutView;
+use crate::api::InstanceGroupStatus;
+
+/// What this process knows of the groups that replace nodes. Nothing at first: a new leader must not begin further ones before
+/// it has counted those that its predecessor began.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Running {
+    /// Name of the target that all of this is about.
+    target: Option<String>,
+    /// How many groups of each wave the last look found.
+    waves: Vec<usize>,
+    /// Groups that took the target and that no look has found with it yet: their wave, and whether a look has missed them.
+    taken: BTreeMap<String, (usize, bool)>,
+}
+
+impl Running {
+    /// Whether the groups were counted for this target.
+    pub(crate) fn is_known(&self, view: &RolloutView) -> bool {
+        self.target.as_ref() == Some(&view.target.name)
+    }
+
+    /// Counts the groups by their statuses alone, before the first look.
+    pub(crate) fn count<'a>(&mut self, view: &RolloutView, statuses: impl Iterator<Item = &'a InstanceGroupStatus>) {
+        let waves = &view.policy.waves;
+        let mut found = vec![0; waves.len()];
+        for status in statuses {
+            let has_it = status.boundaries_revision.as_ref() == Some(&view.target.hash);
+            let Some(record) = status.rollout.as_ref().filter(|record| has_it && record.settled.is_none()) else {
+                continue;
+            };
+            if let Some(name) = record.wave.as_ref().filter(|_| record.revision.as_ref() == Some(&view.target.name)) {
+                let position = waves.iter().position(|wave| wave.name == *name);
+                found[position.unwrap_or(waves.len() - 1)] += 1;
+            }
+        }
+        *self = Self { target: Some(view.target.name.clone()), waves: found, taken: BTreeMap::new() };
+    }
+
+    /// Takes over what a look found. A group whose take it did not see yet stays counted until the next one.
+    pub(crate) fn look(&mut self, view: &RolloutView, survey: &Survey) {
+        if !self.is_known(view) {
+            self.taken.clear();
+        }
+        self.target = Some(view.target.name.clone());
+        self.waves = survey.waves.iter().map(|wave| wave.rolling).collect();
+        self.taken
+            .retain(|key, (_, is_missed)| survey.without_target.contains(key) && !std::mem::replace(is_missed, true));
+    }
+
+    /// Counts a group that takes the target in its wave.
+    pub(crate) fn take(&mut self, wave: usize, key: &str) {
+        self.taken.insert(key.to_owned(), (wave, false));
+    }
+
+    /// Whether another group of the wave at an index may replace nodes.
+    pub(crate) fn has_room(&self, view: &RolloutView, wave: usize) -> bool {
+        let Some(limit) = view.policy.waves.get(wave).and_then(|wave| wave.at_once) else { return true };
+        let taken = self.taken.values().filter(|(index, _)| *index == wave).count();
+        self.is_known(view) && self.waves.get(wave).copied().unwrap_or_default() + taken < limit
+    }
+}
