@@ -29,15 +29,15 @@ use super::revisions;
 use super::stores::Stores;
 use super::trigger::Trigger;
 use crate::api::{
-    BoundariesRevision, BoundariesRevisionStatus, InstanceGroup, RolloutCounts, RolloutPhase, WaveState, WaveStatus,
-    diff_merge_patch,
+    BoundariesRevision, BoundariesRevisionStatus, RolloutCounts, RolloutPhase, WaveState, WaveStatus, diff_merge_patch,
 };
 use crate::boundaries::active::{ActiveBoundaries, BoundariesSource};
 use crate::index::nodes::NodeIndex;
 use crate::k8s::{EventTarget, KubeError};
 use crate::plan::Event;
 use crate::rollout::{
-    CheckStanding, Choice, Images, Ledger, ProgressInput, RolloutView, Running, Survey, WaveSurvey, advance, comes_next,
+    CheckStanding, Choice, Images, Ledger, Patience, ProgressInput, RolloutView, Running, Survey, WaveSurvey, advance,
+    comes_next,
 };
 
 /// How often counts, and the answers to checks, are written. A change of a phase or a wave is written at once.
@@ -77,8 +77,8 @@ struct Memory {
     soaks: HashMap<String, Instant>,
     /// The waves that the last look found ready to pass.
     ready: Vec<String>,
-    /// How many nodes each group had replaced, and since when.
-    progress: HashMap<String, (i64, Instant)>,
+    /// How long each group has made no progress.
+    patience: Patience,
     /// Groups that would take another content and were enqueued for it.
     enqueued: HashSet<String>,
     /// Groups that a window, a freeze or an order held at the last look.
@@ -240,23 +240,7 @@ impl Memory {
     /// Forgets the groups that were deleted.
     fn retain(&mut self, keys: &HashSet<String>) {
         self.held.retain(|key| keys.contains(key));
-        self.progress.retain(|key, _| keys.contains(key));
-    }
-
-    /// Whether a group that replaces nodes has made no progress for so long.
-    fn is_stuck(&mut self, group: &InstanceGroup, key: &str, patience: SignedDuration, is_held: bool) -> bool {
-        let status = group.status.as_ref();
-        let record = status.and_then(|status| status.rollout.as_ref());
-        if is_held || record.is_none_or(|record| record.settled.is_some() || record.wave.is_none()) {
-            self.progress.remove(key);
-            return false;
-        }
-        let updated = status.and_then(|status| status.nodes.as_ref()).map_or(0, |nodes| nodes.updated);
-        let (known, since) = self.progress.entry(key.to_owned()).or_insert((updated, Instant::now()));
-        if *known != updated {
-            (*known, *since) = (updated, Instant::now());
-        }
-        SignedDuration::try_from(since.elapsed()).is_ok_and(|elapsed| elapsed >= patience)
+        self.patience.retain(keys);
     }
 }
 
@@ -291,7 +275,9 @@ fn survey(ctx: &Context, view: &RolloutView, memory: &mut Memory, now: Timestamp
             let is_held = matches!(choice, Choice::Use { hold: Some(_), .. });
             let stops = view.orders.paused || view.config_problem.is_some() || view.phase() != RolloutPhase::Rolling;
             let waits_for_budget = ctx.stores.rollout.with_ledger(|ledger| ledger.is_waiting(&key));
-            let is_stuck = memory.is_stuck(group, &key, view.policy.patience, is_held || waits_for_budget || stops);
+            let (patience, is_held_up) = (view.policy.patience.unsigned_abs(), is_held || waits_for_budget || stops);
+            let is_stuck =
+                memory.patience.is_stuck(&key, group.status.as_ref(), patience, is_held_up, Instant::now().into_std());
             survey.add(view, facts, choice, is_stuck);
             if comes_next(view, facts, choice) {
                 next.insert(key.clone(), facts.wave(view));

@@ -85,6 +85,31 @@ fn revert_of_a_complete_change_waits_for_no_window() {
     assert_eq!((world.images(), world.phase("r3")), (vec!["ami-1".to_owned(); 2], RolloutPhase::Complete));
 }
 
+/// One tenant's budget that allows no eviction must not hold a wave for ever, because its windows are short.
+#[test]
+fn group_is_stuck_although_each_window_is_shorter_than_the_patience() {
+    let window = "windows: [{from: '22:00', to: '23:00', zone: UTC}]";
+    let mut world = afternoon(&format!("patience: 90m\n{window}\n{WAVES}"));
+    world.group("c").blocked = true;
+    world.image = "ami-2".into();
+    world.run(4);
+    let sleep_until = |world: &mut World, time: Timestamp| {
+        world.monotonic += time.duration_since(world.now).unsigned_abs();
+        world.now = time;
+    };
+    sleep_until(&mut world, at("2026-08-20T22:00:00Z"));
+    world.run(236);
+    assert_eq!((world.groups[0].taken(), world.waves("r2")[0].1), (vec!["ami-2"], WaveState::Open));
+    sleep_until(&mut world, at("2026-08-21T12:00:00Z"));
+    world.run(4);
+    assert_eq!(world.waves("r2")[0].1, WaveState::Open, "while its window is closed, it could not go on");
+    sleep_until(&mut world, at("2026-08-21T22:00:00Z"));
+    world.run(236);
+    assert_eq!((world.images(), world.phase("r2")), (vec!["ami-1".into(), "ami-2".into()], RolloutPhase::Complete));
+    let behind = world.revision("r2").status.clone().expect("a status").behind;
+    assert_eq!((behind[0].group.as_str(), behind[0].reason.as_str()), ("team/c", "Stuck"));
+}
+
 #[test]
 fn freeze_holds_also_those_who_approved() {
     let freeze = "freezes: [{from: 2026-08-20, to: 2026-08-21, zone: UTC, why: sale}]";

@@ -16,8 +16,8 @@ use crate::boundaries::active::select_active;
 use crate::boundaries::{ROLLOUT_KEY, content_hash};
 use crate::rollout::{
     Answer, CheckStanding, Checks, Choice, ChoiceInput, Current, Forecast, GroupFacts, History, HistoryStep,
-    KnownForecast, ProgressInput, RolloutView, Running, Stored, Survey, TakeReason, WaitReason, advance, choose,
-    comes_next, next_step, query,
+    KnownForecast, Patience, ProgressInput, RolloutView, Running, Stored, Survey, TakeReason, WaitReason, advance,
+    choose, comes_next, next_step, query,
 };
 
 pub(super) const FAILURE_DELAY: SignedDuration = SignedDuration::from_secs(60);
@@ -95,6 +95,7 @@ pub(super) struct World {
     pub soaked: Option<SignedDuration>,
     /// How many groups of each wave replace nodes.
     running: Running,
+    patience: Patience,
     /// Whether nodes that are unavailable for another reason use the budget up.
     pub budget_used_up: bool,
     /// What Prometheus answers to each check; without an answer it is unknown.
@@ -160,6 +161,7 @@ impl World {
             writes: 0,
             soaked: None,
             running: Running::default(),
+            patience: Patience::default(),
             budget_used_up: false,
             answers: BTreeMap::new(),
             asked: vec![],
@@ -318,6 +320,7 @@ impl World {
     pub(super) fn restart(&mut self) {
         self.ready.clear();
         self.running = Running::default();
+        self.patience = Patience::default();
         self.groups.iter_mut().for_each(|group| group.known = None);
         self.checks = Checks::default();
     }
@@ -478,7 +481,11 @@ impl World {
                 let (choice, forecast) = self.decide(index, &view);
                 let lock = self.groups[index].locked.then_some("the annotation lock-upgrades");
                 let group = &self.groups[index];
-                survey.add(&view, &group.facts(&forecast, lock), &choice, group.stuck);
+                let stops = view.orders.paused || view.phase() != RolloutPhase::Rolling;
+                let is_held = stops || matches!(choice, Choice::Use { hold: Some(_), .. });
+                let (status, patience) = (Some(&group.status), view.policy.patience.unsigned_abs());
+                let is_stuck = self.patience.is_stuck(&group.key, status, patience, is_held, self.monotonic);
+                survey.add(&view, &group.facts(&forecast, lock), &choice, group.stuck || is_stuck);
             }
         }
         self.running.look(&view, &survey);
