@@ -142,7 +142,7 @@ fn judge(before: &World, after: &World) -> Result<(), TestCaseError> {
     let view = after.clone().view();
     let Some(view) = view else {
         // Nothing waits for a wave any more.
-        let phase = before.phase_of(&target);
+        let phase = after.phase_of(&target);
         let has_key = after.revisions.last().is_some_and(|found| found.spec.data.contains_key(ROLLOUT_KEY));
         prop_assert!(!has_key || phase == Some(RolloutPhase::Complete), "{target} is released, and was {phase:?}");
         return Ok(());
