@@ -47,14 +47,20 @@ pub struct InstanceTypeOverride {
     pub instance_type: String,
     /// Units of desired capacity that one instance counts as.
     pub weight: u32,
+    /// Whether another writer set fields that change what is launched: a launch template or an image of its own.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub has_foreign_fields: bool,
 }
 
 impl std::fmt::Display for InstanceTypeOverride {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if self.weight == 1 {
-            f.write_str(&self.instance_type)
-        } else {
-            write!(f, "{} x{}", self.instance_type, self.weight)
+        f.write_str(&self.instance_type)?;
+        if self.weight != 1 {
+            write!(f, " x{}", self.weight)?;
         }
+        if self.has_foreign_fields {
+            f.write_str(" with a launch template or image of its own")?;
+        }
+        Ok(())
     }
 }

@@ -13,6 +13,7 @@ pub(crate) mod profile_queue;
 pub(crate) mod refusals;
 pub(crate) mod rejections;
 pub(crate) mod rollout;
+pub(crate) mod seen_names;
 pub(crate) mod shared_entries;
 pub(crate) mod spot;
 pub(crate) mod write_memory;

@@ -14,6 +14,7 @@ use super::departures::Departures;
 use super::drain_clocks::DrainClocks;
 use super::holds::{Answer, Holds, Permission};
 use super::refusals::{PassResult, Refusals};
+use super::seen_names::SeenNames;
 use super::write_memory::WriteMemory;
 use crate::api::NodeDemand;
 use crate::index::image_aliases::ImageAliases;
@@ -60,6 +61,8 @@ struct GroupState {
     /// Since when the group could not be read, and the failure that its condition tells. It only decides when the
     /// failure is reported.
     failed_look: Option<(Timestamp, Option<String>)>,
+    /// What AWS showed of the attributes of the group.
+    seen_names: SeenNames,
     /// Consecutive failures.
     failures: u32,
     /// This controller's own writes of the object.
@@ -104,6 +107,18 @@ impl ProcessState {
     /// Records whether instances are missing; returns for how long they have been.
     pub(crate) fn track_shortage(&self, group: &str, is_short: bool, now: Timestamp) -> SignedDuration {
         self.group(group, |g| track(&mut g.shortage_since, is_short, now))
+    }
+
+    /// See [`SeenNames::look`].
+    pub(crate) fn look_for_names(
+        &self,
+        group: &str,
+        shown: BTreeSet<String>,
+        given_up: BTreeSet<String>,
+        delay: SignedDuration,
+        now: Timestamp,
+    ) -> BTreeSet<String> {
+        self.group(group, |g| g.seen_names.look(shown, given_up, delay, now))
     }
 
     /// Records whether EKS rejects the role of the group; returns for how long it has.

@@ -50,6 +50,7 @@ pub(super) fn from_sdk(policy: &sdk::MixedInstancesPolicy) -> MixedPolicy {
             .map(|o| InstanceTypeOverride {
                 instance_type: owned_text(o.instance_type()),
                 weight: parse_weight(o.weighted_capacity()),
+                has_foreign_fields: o.launch_template_specification().is_some() || o.image_id().is_some(),
             })
             .collect(),
         weighted: overrides.iter().any(|o| o.weighted_capacity().is_some()),
@@ -69,7 +70,8 @@ mod tests {
 
     #[test]
     fn policy_round_trips() {
-        let weighted = |name: &str, weight| InstanceTypeOverride { instance_type: name.into(), weight };
+        let weighted =
+            |name: &str, weight| InstanceTypeOverride { instance_type: name.into(), weight, has_foreign_fields: false };
         let distribution = InstancesDistribution {
             on_demand_strategy: "prioritized".into(),
             on_demand_base: 1,
@@ -82,6 +84,24 @@ mod tests {
         let policy = MixedPolicy { distribution, overrides, weighted: true };
         let template = sdk::LaunchTemplateSpecification::builder().launch_template_id("lt-1").version("3").build();
         assert_eq!(from_sdk(&to_sdk(&policy, template)), policy);
+    }
+
+    /// Its instances would be of another template for ever, and be replaced without end.
+    #[test]
+    fn override_with_a_template_of_its_own_differs() {
+        let found = |one: sdk::builders::LaunchTemplateOverridesBuilder| {
+            let template = sdk::LaunchTemplate::builder().overrides(one.instance_type("m5.large").build()).build();
+            from_sdk(&sdk::MixedInstancesPolicy::builder().launch_template(template).build()).overrides.remove(0)
+        };
+        let plain = found(sdk::LaunchTemplateOverrides::builder());
+        let own = sdk::LaunchTemplateSpecification::builder().launch_template_id("lt-2").build();
+        for one in [
+            sdk::LaunchTemplateOverrides::builder().launch_template_specification(own),
+            sdk::LaunchTemplateOverrides::builder().image_id("ami-2"),
+        ] {
+            let one = found(one);
+            assert!(one != plain && one.to_string() != plain.to_string(), "{one}");
+        }
     }
 
     #[test]

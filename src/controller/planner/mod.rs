@@ -221,6 +221,7 @@ impl Planner {
             images: context.images.as_deref(),
             max_cache_age,
             // The annotation reconcile-now asks for the present state.
+            consistency_delay: self.settings.timing.poll_interval * 2,
             shared_max_cache_age: if max_cache_age.is_zero() { Duration::ZERO } else { resync_period.mul_f64(0.5) },
             now,
         }

@@ -11,6 +11,7 @@ pub(crate) mod join;
 pub(crate) mod launch_configuration;
 pub mod launch_template;
 pub(crate) mod names;
+pub(crate) mod names_of_record;
 pub mod observe;
 pub mod observed;
 pub mod ownership;

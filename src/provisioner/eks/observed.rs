@@ -1,6 +1,6 @@
 //! The observed state of a group: its AWS resources, its nodes and its join entries.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 
 use jiff::{SignedDuration, Timestamp};
@@ -98,6 +98,9 @@ pub struct ObservedState {
     pub attached_policies: Vec<String>,
     /// Lifecycle hooks; `None` when they were not read.
     pub lifecycle_hooks: Option<Vec<LifecycleHook>>,
+    /// Recorded attributes that are no longer desired, and that AWS does not show, but may show soon; each with its kind in
+    /// front.
+    pub unseen_names: BTreeSet<String>,
     /// The instances of the warm pool; `None` when they were not read.
     pub warm_instances: Option<Vec<WarmInstance>>,
     /// How long no warm instance could be replaced, because others are still launching or terminating.

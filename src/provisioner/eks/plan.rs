@@ -163,12 +163,23 @@ fn plan_existing(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuil
         rotation::in_place_steps::change_nodes(input, builder);
         instance_tags::change(input, group, builder);
         input.resolved.broken.outcome().into_iter().for_each(|outcome| builder.set_outcome_once(outcome));
+        look_for_unseen_names(input, builder);
         readiness::check_readiness(input, group, builder);
         scale_in::report_pending(input, group, builder);
         weights::blocker(input, group).into_iter().for_each(|outcome| builder.set_outcome_once(outcome));
         hooks::report_pending(input, group, builder);
         region::report_foreign_role(input, builder);
     }
+}
+
+/// Looks once more for what was given up right after it was set: AWS may not show it yet, and it would stay.
+fn look_for_unseen_names(input: &PlanInput, builder: &mut PlanBuilder) {
+    if input.observed.unseen_names.is_empty() {
+        return;
+    }
+    let names: Vec<_> = input.observed.unseen_names.iter().map(String::as_str).collect();
+    let message = format!("looking again for what the spec gave up and AWS does not show: {}", names.join(", "));
+    builder.set_outcome_once(waiting(Phase::Modifying, message));
 }
 
 fn record_join_times(input: &PlanInput, builder: &mut PlanBuilder) {

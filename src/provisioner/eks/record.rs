@@ -7,6 +7,7 @@ use serde_json::json;
 use super::input::PlanInput;
 use super::join::role_join;
 use super::launch_configuration;
+use super::names_of_record::NameKind;
 use super::rotation::in_place;
 use super::scaling_group::{instance_tags, subnets};
 use crate::api::ManagedAttributes;
@@ -50,6 +51,15 @@ fn managed_attributes(input: &PlanInput, joined: &JoinPlan, old: &ManagedAttribu
         (None, None) => old.policies.clone(),
         (Some(_), _) | (_, Some(_)) => input.observed.attached_policies.clone(),
     };
+    let unseen = |kind: NameKind, recorded: &[String]| -> Vec<String> {
+        recorded.iter().filter(|name| input.observed.unseen_names.contains(&kind.named(name))).cloned().collect()
+    };
+    let (tags, hooks) =
+        ([tags, unseen(NameKind::Tag, &old.tags)].concat(), [hooks, unseen(NameKind::Hook, &old.hooks)].concat());
+    let processes = [processes, unseen(NameKind::Process, &old.processes)].concat();
+    let metrics = [metrics, unseen(NameKind::Metric, &old.metrics)].concat();
+    let policies = [policies, unseen(NameKind::Policy, &old.policies)].concat();
+    let is_pool_unseen = input.observed.unseen_names.contains(&NameKind::WarmPool.named(""));
     let present = |all: &[String]| all.iter().filter(|arn| **arn == r.role_arn).cloned().collect::<Vec<_>>();
     ManagedAttributes {
         tags: desired_and_recorded(tag_keys(&r.tags), &old.tags, tags),
@@ -81,7 +91,8 @@ fn managed_attributes(input: &PlanInput, joined: &JoinPlan, old: &ManagedAttribu
         },
         configurations: launch_configuration::recorded_configurations(input),
         warm_pool: r.desired.warm_pool.is_some()
-            || (old.warm_pool && input.observed.scaling_group.as_ref().is_some_and(|g| g.warm_pool.is_some())),
+            || (old.warm_pool
+                && (is_pool_unseen || input.observed.scaling_group.as_ref().is_some_and(|g| g.warm_pool.is_some()))),
         role_region: role_region(input, old),
         adopted: old.adopted.clone(),
         leaving_subnets: subnets::in_use(r, input.observed, input.status),

@@ -73,6 +73,7 @@ impl FakeCluster {
             images: None,
             max_cache_age: Duration::ZERO,
             shared_max_cache_age: Duration::ZERO,
+            consistency_delay: jiff::SignedDuration::ZERO,
             now: Timestamp::UNIX_EPOCH,
         }
     }

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use futures::future::try_join_all;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::auth::aws_auth::MapRoles;
 use crate::aws::inventory::Inventory;
@@ -55,6 +55,8 @@ pub struct Observer<'a> {
     pub max_cache_age: Duration,
     /// Maximum age of a read that is shared between groups.
     pub shared_max_cache_age: Duration,
+    /// How long AWS may not show what was created.
+    pub consistency_delay: SignedDuration,
     /// Reference time of this reconcile.
     pub now: Timestamp,
 }

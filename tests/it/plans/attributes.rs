@@ -243,3 +243,31 @@ fn hook_changes_in_place_while_an_instance_waits_in_it() {
     assert_eq!(hook_steps(&waiting), ["PutHook"]);
     assert_eq!(hook_steps(&waiting.with(|s| s.lock = Some("a test"))), ["PutHook"]);
 }
+
+/// The spec adds a tag and drops it at once, and AWS does not show it yet. Without its record, it would stay for ever.
+#[test]
+fn what_aws_may_show_later_stays_recorded_and_is_looked_for_again() {
+    let record = |plan: &Plan| {
+        let mut patches = plan.steps.iter().filter_map(|planned| match &planned.step {
+            Step::Object(ObjectStep::UpdateStatus { status }) => status["managed"].get("tags").cloned(),
+            _ => None,
+        });
+        patches.next_back()
+    };
+    let given_up = converged().with(|s| {
+        let managed = s.status.managed.get_or_insert_default();
+        managed.tags = s.resolved.tags.iter().map(|tag| tag.key.clone()).chain(["zone".to_owned()]).collect();
+        managed.tags.sort();
+        s.state.unseen_names = ["tag zone".to_owned()].into();
+    });
+    let plan = given_up.plan();
+    assert_eq!(record(&plan), None, "it stays");
+    assert!(
+        matches!(&plan.outcome, Outcome::Progressing { message, .. } if message.contains("tag zone")),
+        "{:?}",
+        plan.outcome
+    );
+    let gone = given_up.with(|s| s.state.unseen_names.clear());
+    let tags = record(&gone.plan()).expect("a record");
+    assert!(!tags.to_string().contains("zone"), "{tags}");
+}

@@ -175,6 +175,7 @@ fn new_group(resolved: ResolvedGroup) -> Scenario {
         role: None,
         attached_policies: vec![],
         lifecycle_hooks: None,
+        unseen_names: BTreeSet::new(),
         instance_refresh_active: false,
         activities: vec![],
         departures: vec![],
@@ -338,7 +339,7 @@ fn remove_scaling_group(s: &mut Scenario) {
 }
 
 fn type_override(name: &str) -> InstanceTypeOverride {
-    InstanceTypeOverride { instance_type: name.into(), weight: 1 }
+    InstanceTypeOverride { instance_type: name.into(), weight: 1, has_foreign_fields: false }
 }
 
 /// A group with an instance pool, whose policy lacks a type that AWS offers since.

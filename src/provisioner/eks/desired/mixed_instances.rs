@@ -68,7 +68,7 @@ pub(super) fn mixed(problems: &mut SpecErrors, c: &EksConfiguration) -> Option<M
         paths: Vec::new(),
         extend_with_similar,
     };
-    mixed.overrides.push(InstanceTypeOverride { instance_type: primary, weight: 1 });
+    mixed.overrides.push(InstanceTypeOverride { instance_type: primary, weight: 1, has_foreign_fields: false });
     mixed.paths.push("instanceType".into());
     check_weights(problems, policy);
     for (i, one) in listed.iter().enumerate() {
@@ -79,7 +79,11 @@ pub(super) fn mixed(problems: &mut SpecErrors, c: &EksConfiguration) -> Option<M
         if !(1..=999).contains(&weight) {
             problems.push_invalid(&format!("{at}.weight"), weight, "is out of range", "use 1 to 999");
         }
-        let one = InstanceTypeOverride { instance_type: name, weight: weight.clamp(1, 999) as u32 };
+        let one = InstanceTypeOverride {
+            instance_type: name,
+            weight: weight.clamp(1, 999) as u32,
+            has_foreign_fields: false,
+        };
         match mixed.overrides.iter().position(|t| t.instance_type == one.instance_type) {
             // The list contains the primary type too, and sets its weight.
             Some(0) => mixed.overrides[0].weight = one.weight,

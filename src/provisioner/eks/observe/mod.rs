@@ -9,7 +9,7 @@ mod tests;
 pub(crate) mod unrecorded;
 mod unused_role;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use super::launch_configuration;
 use super::launch_template::fingerprint::Fingerprint;
 use super::launch_template::tags;
 use super::names;
+use super::names_of_record;
 use super::observed::{ObservedState, ObservedVersion, version_number};
 use super::ownership;
 use super::resolve::ResolvedGroup;
@@ -92,6 +93,7 @@ pub(crate) async fn observe(
         role: None,
         attached_policies,
         lifecycle_hooks,
+        unseen_names: BTreeSet::new(),
         warm_instances: None,
         instance_refresh_active: false,
         activities: Vec::new(),
@@ -118,6 +120,7 @@ pub(crate) async fn observe(
     find_orphaned_records(o, &resolved.desired.id.uid, state.nodes.values_mut().collect()).await?;
     verify_role_ownership(o, resolved, status, &mut state).await?;
     observe_details(o, resolved, status, &mut state).await?;
+    state.unseen_names = unseen_names(o, resolved, status, &state);
     // Also without a scaling group: otherwise the record of previous roles would be lost when the group is created again.
     state.previous_roles = previous_roles::observe(o, resolved, &state, status).await?;
     state.unused_role = unused_role::observe(o, resolved, &state, status).await?;
@@ -206,13 +209,29 @@ async fn own_profile_and_policies(
     policies.extend(status.managed.iter().flat_map(|m| m.policies.clone()));
     policies.sort();
     policies.dedup();
+    // What is to be detached may have been attached a moment ago.
+    let has_more = policies.len() > resolved.managed_policies.len();
+    let max_age = if has_more { Duration::ZERO } else { o.shared_max_cache_age };
     let (profile, attached) = tokio::try_join!(
         o.inventory.profile(role, o.shared_max_cache_age),
-        o.inventory.attached_policies(role, &policies, o.shared_max_cache_age)
+        o.inventory.attached_policies(role, &policies, max_age)
     )
     .map_err(ObserveError::Aws)?;
     let attached = if all && profile.is_some() { all_attached_policies(o, role, attached).await } else { attached };
     Ok((profile, attached))
+}
+
+/// The recorded names that the spec gave up and that AWS does not show, although it may soon.
+fn unseen_names(
+    o: &Observer<'_>,
+    resolved: &ResolvedGroup,
+    status: &InstanceGroupStatus,
+    state: &ObservedState,
+) -> BTreeSet<String> {
+    let (Some(_), Some(managed)) = (&state.scaling_group, &status.managed) else { return BTreeSet::new() };
+    let (shown, desired) = (names_of_record::shown(state), names_of_record::desired(resolved));
+    let given_up = names_of_record::recorded(managed, resolved.own_role).difference(&desired).cloned().collect();
+    o.process_state.look_for_names(&resolved.desired.id.key(), shown, given_up, o.consistency_delay, o.now)
 }
 
 /// Every policy on the role. The additional ones are only reported, so an error is ignored.

@@ -58,7 +58,11 @@ fn policy_with_pool(input: &PlanInput, held: Option<&MixedPolicy>, refresh: bool
     let names = if refresh || in_force.is_empty() { &pool.offered_now } else { &in_force };
     // Pool types have the size of the primary type, and therefore its weight.
     let weight = overrides[0].weight;
-    overrides.extend(names.iter().map(|name| InstanceTypeOverride { instance_type: name.clone(), weight }));
+    overrides.extend(names.iter().map(|name| InstanceTypeOverride {
+        instance_type: name.clone(),
+        weight,
+        has_foreign_fields: false,
+    }));
     // keikoproj/instance-manager adds pool types in random order, so the order alone is no difference.
     if !refresh && present.len() == overrides.len() && overrides.iter().all(|o| present.contains(&o)) {
         overrides = present.into_iter().cloned().collect();

@@ -1,0 +1,61 @@
+//! Which names AWS shows among those that a group no longer wants.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::{SignedDuration, Timestamp};
+
+/// What the answers of AWS showed of one group. An answer may be older than a creation, so a name that it does not show may
+/// still appear: unless the answer before showed it, and it was removed since.
+#[derive(Clone, Default)]
+pub(crate) struct SeenNames {
+    shown: BTreeSet<String>,
+    missing_since: BTreeMap<String, Timestamp>,
+}
+
+impl SeenNames {
+    /// Takes in what an answer shows. Returns which of the names that were given up may still appear: those that were missed
+    /// for less than `delay`.
+    pub(crate) fn look(
+        &mut self,
+        shown: BTreeSet<String>,
+        given_up: BTreeSet<String>,
+        delay: SignedDuration,
+        now: Timestamp,
+    ) -> BTreeSet<String> {
+        let is_missed = |name: &String| {
+            !shown.contains(name) && (!self.shown.contains(name) || self.missing_since.contains_key(name))
+        };
+        let missed: BTreeSet<_> = given_up.into_iter().filter(is_missed).collect();
+        self.missing_since.retain(|name, _| missed.contains(name));
+        for name in &missed {
+            self.missing_since.entry(name.clone()).or_insert(now);
+        }
+        self.shown = shown;
+        let may_appear = |name: &String| now.duration_since(self.missing_since[name]) < delay;
+        missed.into_iter().filter(may_appear).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(all: &[&str]) -> BTreeSet<String> {
+        all.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    /// The spec adds a hook and drops it at once, and AWS does not show the hook yet: it would stay for ever.
+    #[test]
+    fn name_that_no_answer_showed_may_appear_for_a_while() {
+        let mut seen = SeenNames::default();
+        let (delay, at) = (SignedDuration::from_secs(30), |second| Timestamp::from_second(second).expect("a time"));
+        let mut look =
+            |shown: &[&str], given_up: &[&str], second| seen.look(names(shown), names(given_up), delay, at(second));
+        assert_eq!(look(&["a"], &["b"], 0), names(&["b"]));
+        assert_eq!(look(&["a", "b"], &["b"], 10), names(&[]), "it appeared, and is removed now");
+        assert_eq!(look(&["a"], &["b"], 20), names(&[]), "it was removed");
+        assert_eq!(look(&["a"], &["c"], 30), names(&["c"]));
+        assert_eq!(look(&["a"], &["c"], 59), names(&["c"]));
+        assert_eq!(look(&["a"], &["c"], 60), names(&[]), "it does not exist");
+    }
+}
