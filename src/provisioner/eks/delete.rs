@@ -8,7 +8,6 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
 use super::launch_configuration;
-use super::scaling_group::scale_in;
 use crate::api::names::{FINALIZER, tag};
 use crate::api::{AdoptedResources, InstanceGroupStatus};
 use crate::auth::aws_auth::AuthEntry;
@@ -251,8 +250,9 @@ fn drain_decision(input: &DeleteInput, group: &ScalingGroup) -> rolling_update::
             // A rotation may have begun the drain long before.
             timeout_since: input.id.deletion_requested_at,
             at_timeout: AtTimeout::Terminate,
-            // Launch is suspended, so nothing is launched for it. A decrement by the weight could end below zero.
-            decrement_desired: !scale_in::is_weighted(group),
+            // Launch is suspended, so nothing is launched for it. AWS may decrement once more when the call is repeated, because
+            // its answers may be older than the first one. It would then remove another node, which is not drained.
+            decrement_desired: false,
             dead_kubelet_after: input.timing.kubelet_timeout,
             volume_detach_timeout: input.timing.volume_detach_timeout,
         },
