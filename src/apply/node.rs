@@ -1,15 +1,19 @@
 //! Applies node steps: cordon, uncordon, evict, standby and terminate.
 
 use k8s_openapi::api::core::v1::Node;
-use serde_json::json;
+use kube::ResourceExt;
+use serde_json::{Value, json};
 
 use super::error::StepError;
 use super::in_place::patch_for;
-use super::run::{Apply, ApplyRun, BlockedEviction, StepOutcome, StepResult, done, ignore_not_found};
+use super::run::{Applier, Apply, ApplyRun, BlockedEviction, StepOutcome, StepResult, done, ignore_not_found};
+use crate::api::names::annotation;
+use crate::aws::{AwsError, AwsErrorKind};
 use crate::index::drain_clocks::DrainClocks;
-use crate::index::nodes::instance_id;
+use crate::index::nodes::{instance_id, parse_annotation};
 use crate::k8s::EvictOutcome;
 use crate::plan::{InPlaceChange, NodeStep, PodRef, UncordonReason};
+use crate::rotation::members::DECREMENT_INTERVAL;
 use crate::rotation::{DisruptionRecord, SurgeRecord};
 
 impl Apply for NodeStep {
@@ -22,6 +26,7 @@ impl Apply for NodeStep {
                     template_version: template_version.clone(),
                     since: run.ctx.now,
                     cordoned_before: *was_cordoned,
+                    terminated_at: None,
                 };
                 kube.cordon_node(node, resource_version, &json!(record)).await.map_err(StepError::Kube)?;
             }
@@ -50,11 +55,21 @@ impl Apply for NodeStep {
                 return done(result);
             }
             NodeStep::Terminate { scaling_group, instance, node, decrement_desired } => {
-                if let Some(node) = node {
-                    run.check_cordoned(node).await?;
+                let node = match node {
+                    Some(node) => run.check_cordoned(node).await?,
+                    None => None,
+                };
+                if *decrement_desired && !run.record_decrement(instance, node.as_ref()).await? {
+                    inventory.invalidate_group(scaling_group);
+                    return Ok(StepOutcome::Unchanged);
                 }
                 let result = inventory.aws().autoscaling.terminate_instance(instance, *decrement_desired).await;
                 inventory.invalidate_group(scaling_group);
+                if let (true, Err(error)) = (*decrement_desired, &result)
+                    && is_rejected(error)
+                {
+                    run.forget_decrement(instance, node.as_ref()).await;
+                }
                 return ignore_not_found(result);
             }
         }
@@ -64,14 +79,49 @@ impl Apply for NodeStep {
 
 impl ApplyRun<'_> {
     /// Reads the Node itself, not from a cache, right before its instance is terminated: pods may have been scheduled to
-    /// a node that someone uncordoned.
-    async fn check_cordoned(&self, name: &str) -> Result<(), StepError> {
+    /// a node that someone uncordoned. Returns the Node, if there still is one.
+    async fn check_cordoned(&self, name: &str) -> Result<Option<Node>, StepError> {
         let node = self.ctx.kube.node(name).await.map_err(StepError::Kube)?;
         let is_schedulable = |node: &Node| node.spec.as_ref().and_then(|spec| spec.unschedulable) != Some(true);
         match node.as_ref().is_some_and(is_schedulable) {
             true => Err(StepError::NodeSchedulable(name.to_owned())),
             false if !(self.ctx.request_write)() => Err(StepError::MayNotWrite),
-            false => Ok(()),
+            false => Ok(node),
+        }
+    }
+
+    /// Records that a termination which lowers the desired capacity is about to be sent: in this process, and on the Node
+    /// for the next one. Returns false when one was sent less than [`DECREMENT_INTERVAL`] ago. An instance without a Node is
+    /// known to this process only.
+    async fn record_decrement(&self, instance: &str, node: Option<&Node>) -> Result<bool, StepError> {
+        let Applier { kube, process_state, now, .. } = self.ctx;
+        let record = node.and_then(disruption_record);
+        let on_node = record.as_ref().and_then(|record| record.terminated_at);
+        let sent_at = on_node.max(process_state.decrement_sent_at(instance));
+        if sent_at.is_some_and(|at| now.duration_since(at) < DECREMENT_INTERVAL) {
+            return Ok(false);
+        }
+        if let (Some(node), Some(record)) = (node, record) {
+            let record = DisruptionRecord { terminated_at: Some(*now), ..record };
+            kube.patch_node(&node.name_any(), record_patch(node, &record)).await.map_err(StepError::Kube)?;
+            if !(self.ctx.request_write)() {
+                return Err(StepError::MayNotWrite);
+            }
+        }
+        process_state.record_decrement(instance, *now);
+        Ok(true)
+    }
+
+    /// Forgets a termination that AWS rejected, so that it is sent again once its cause is gone. If the Node cannot be
+    /// written, that takes [`DECREMENT_INTERVAL`].
+    async fn forget_decrement(&self, instance: &str, node: Option<&Node>) {
+        self.ctx.process_state.forget_decrement(instance);
+        let Some((node, record)) = node.and_then(|node| Some((node, disruption_record(node)?))) else { return };
+        let mut patch = record_patch(node, &record);
+        // The record itself has changed it.
+        patch["metadata"].as_object_mut().into_iter().for_each(|metadata| _ = metadata.remove("resourceVersion"));
+        if (self.ctx.request_write)() {
+            _ = self.ctx.kube.patch_node(&node.name_any(), patch).await;
         }
     }
 
@@ -119,5 +169,136 @@ impl ApplyRun<'_> {
         let owners = pods.into_iter().filter(|p| p.uid == pod.uid).filter_map(|p| p.owner_uid).collect();
         let unschedulable = self.ctx.kube.unschedulable_pods(&pod.namespace, &owners).await.unwrap_or_default();
         unschedulable.into_iter().map(|p| format!("{}/{}", p.namespace, p.name)).collect()
+    }
+}
+
+fn disruption_record(node: &Node) -> Option<DisruptionRecord> {
+    parse_annotation(node, annotation::DISRUPTION)
+}
+
+/// Writes the disruption record, only while the Node is as it was read.
+fn record_patch(node: &Node, record: &DisruptionRecord) -> Value {
+    json!({"metadata": {
+        "resourceVersion": node.resource_version(),
+        "annotations": {annotation::DISRUPTION: json!(record).to_string()},
+    }})
+}
+
+/// Whether AWS did not perform a call. After a lost answer, it may have.
+fn is_rejected(error: &AwsError) -> bool {
+    !matches!(error.kind, AwsErrorKind::Unavailable | AwsErrorKind::Other)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use jiff::{SignedDuration, Timestamp};
+
+    use super::*;
+    use crate::api::{InstanceGroup, InstanceGroupSpec, group_id};
+    use crate::apply::{Applied, AwsAuthWriter, apply};
+    use crate::aws::inventory::fake_aws::FakeAws;
+    use crate::aws::inventory::{CacheConfig, Inventory};
+    use crate::index::process_state::ProcessState;
+    use crate::k8s::{KubeClient, fake};
+    use crate::lock::Locks;
+    use crate::plan::{Plan, PlannedStep, Reason, blocked_plan};
+
+    /// AWS, and one drained node of the group.
+    struct World {
+        aws: Arc<FakeAws>,
+        node: Arc<Mutex<Value>>,
+    }
+
+    impl World {
+        fn new() -> Self {
+            let record = json!({"group": "uid-1", "templateVersion": "2", "since": "1970-01-01T00:00:00Z"}).to_string();
+            let node = json!({"kind": "Node", "apiVersion": "v1", "spec": {"unschedulable": true},
+                "metadata": {"name": "n", "resourceVersion": "7", "annotations": {annotation::DISRUPTION: record}}});
+            World { aws: Arc::default(), node: Arc::new(Mutex::new(node)) }
+        }
+
+        /// Terminates the instance `i-1` at this second.
+        async fn terminate(&self, process_state: &ProcessState, node: Option<&str>, second: i64) -> Applied {
+            let stored = self.node.clone();
+            let client = fake::client(move |call| {
+                if !call.path.contains("/nodes/") {
+                    let meta = json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {"name": "web"}});
+                    return (200, meta);
+                }
+                let mut node = stored.lock().expect("lock is not poisoned");
+                let record = &call.body["metadata"]["annotations"][annotation::DISRUPTION];
+                if record.is_string() {
+                    node["metadata"]["annotations"][annotation::DISRUPTION] = record.clone();
+                }
+                (200, node.clone())
+            });
+            let mut group = InstanceGroup::new("web", InstanceGroupSpec::default());
+            group.metadata.namespace = Some("team".into());
+            let id = group_id(&group);
+            let step = NodeStep::Terminate {
+                scaling_group: "asg".into(),
+                instance: "i-1".into(),
+                node: node.map(str::to_owned),
+                decrement_desired: true,
+            };
+            let steps = vec![PlannedStep::new(step, Vec::new())];
+            let plan = Plan { steps, ..blocked_plan(&id, Reason::InvalidSpec, String::new()) };
+            let applier = Applier {
+                inventory: &Inventory::with_config(self.aws.aws(), CacheConfig::default()),
+                kube: &KubeClient::new(client, "test"),
+                process_state,
+                aws_auth: &AwsAuthWriter::default(),
+                request_write: &|| true,
+                counted_locks: Locks::default(),
+                hold: &|_| None,
+                config_namespace: "instance-manager",
+                spec: "",
+                retry_delay: SignedDuration::from_secs(60),
+                now: Timestamp::from_second(second).expect("a time"),
+            };
+            apply(&applier, &id, "1", &[], plan).await
+        }
+
+        fn calls(&self) -> usize {
+            self.aws.data.lock().expect("lock is not poisoned").terminated.len()
+        }
+    }
+
+    /// AWS lowers the desired capacity with each call, and then removes a node that still has pods.
+    #[tokio::test]
+    async fn decrement_is_not_repeated_by_this_process_or_the_next_one() {
+        let (world, first, next) = (World::new(), ProcessState::default(), ProcessState::default());
+        assert_eq!(world.terminate(&first, Some("n"), 1000).await.unchanged_steps, [0usize; 0]);
+        for (process_state, node) in [(&first, Some("n")), (&first, None), (&next, Some("n"))] {
+            assert_eq!(world.terminate(process_state, node, 1004).await.unchanged_steps, [0], "no event claims it");
+        }
+        assert_eq!(world.calls(), 1);
+        world.terminate(&next, Some("n"), 1120).await;
+        assert_eq!(world.calls(), 2, "the first call had no effect");
+    }
+
+    #[tokio::test]
+    async fn decrement_of_an_instance_without_a_node_is_not_repeated() {
+        let (world, process_state) = (World::new(), ProcessState::default());
+        for second in [1000, 1002, 1119] {
+            world.terminate(&process_state, None, second).await;
+        }
+        assert_eq!(world.calls(), 1);
+    }
+
+    /// Otherwise a throttled call would delay each removal by minutes.
+    #[tokio::test]
+    async fn decrement_is_repeated_after_a_rejection_but_not_after_a_lost_answer() {
+        for (code, status, calls) in [("Throttling", 400, 2), ("InternalFailure", 500, 1)] {
+            let (world, process_state) = (World::new(), ProcessState::default());
+            let error = AwsError::from_response("AutoScaling", "TerminateInstance", code, "a message", status);
+            world.aws.update(|state| state.failure = Some(error));
+            assert!(world.terminate(&process_state, Some("n"), 1000).await.error.is_some());
+            world.aws.update(|state| state.failure = None);
+            world.terminate(&process_state, Some("n"), 1004).await;
+            assert_eq!(world.calls(), calls, "{code}");
+        }
     }
 }

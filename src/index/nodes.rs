@@ -294,7 +294,8 @@ pub(crate) fn node_view(node: &Node) -> NodeView {
     }
 }
 
-fn parse_annotation<T: serde::de::DeserializeOwned>(node: &Node, annotation: &str) -> Option<T> {
+/// A record of the controller in an annotation of a Node.
+pub(crate) fn parse_annotation<T: serde::de::DeserializeOwned>(node: &Node, annotation: &str) -> Option<T> {
     serde_json::from_str(node.annotations().get(annotation)?).ok()
 }
 

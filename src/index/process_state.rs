@@ -19,6 +19,7 @@ use super::write_memory::WriteMemory;
 use crate::api::NodeDemand;
 use crate::index::image_aliases::ImageAliases;
 use crate::plan::{Refusal, Write};
+use crate::rotation::members::DECREMENT_INTERVAL;
 
 /// Clocks and counters by group and by node.
 #[derive(Default)]
@@ -32,6 +33,9 @@ pub struct ProcessState {
 struct Inner {
     groups: HashMap<String, GroupState>,
     nodes: HashMap<String, DrainClocks>,
+    /// When a termination that lowers the desired capacity was last sent, by instance. The record on the Node says the same
+    /// to the next process.
+    decrements: HashMap<String, Timestamp>,
     /// UIDs in records on Nodes that no InstanceGroup has. A UID is never used again.
     unused_uids: HashSet<String>,
     /// Writes that belong to no group: role labels of nodes, and the stored boundaries.
@@ -244,6 +248,24 @@ impl ProcessState {
     /// The times of a node's drain.
     pub(crate) fn drain_clocks<T>(&self, node: &str, update: impl FnOnce(&mut DrainClocks) -> T) -> T {
         self.with(|inner| update(inner.nodes.entry(node.into()).or_default()))
+    }
+
+    /// When a termination of the instance that lowers the desired capacity was last sent.
+    pub(crate) fn decrement_sent_at(&self, instance: &str) -> Option<Timestamp> {
+        self.with(|inner| inner.decrements.get(instance).copied())
+    }
+
+    /// Records that a termination of the instance that lowers the desired capacity is about to be sent.
+    pub(crate) fn record_decrement(&self, instance: &str, now: Timestamp) {
+        self.with(|inner| {
+            inner.decrements.retain(|_, at| now.duration_since(*at) < DECREMENT_INTERVAL);
+            inner.decrements.insert(instance.into(), now);
+        });
+    }
+
+    /// Forgets a termination that AWS rejected.
+    pub(crate) fn forget_decrement(&self, instance: &str) {
+        self.with(|inner| inner.decrements.remove(instance));
     }
 
     /// Whether it is known that no InstanceGroup has this UID.

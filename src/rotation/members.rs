@@ -21,7 +21,15 @@ pub struct DisruptionRecord {
     /// Whether the node was already cordoned, so that reverting the drain leaves it cordoned.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cordoned_before: bool,
+    /// When a termination that lowers the desired capacity was last sent, so that no process repeats it at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub terminated_at: Option<Timestamp>,
 }
+
+/// How long a termination that lowers the desired capacity is not repeated. AWS may lower the capacity again with each call,
+/// and its answers may be older than the last one: they show the instance in service. Auto Scaling would then remove
+/// another node, which is not drained.
+pub(crate) const DECREMENT_INTERVAL: SignedDuration = SignedDuration::from_mins(2);
 
 /// The surge record in the annotation of a Node: the group put the instance into standby.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -140,6 +148,12 @@ impl NodeInstance {
     /// The disruption record on its node, if this group wrote it.
     pub(crate) fn disruption_of(&self, group_uid: &str) -> Option<&DisruptionRecord> {
         self.node.as_ref()?.disruption.as_ref().filter(|d| d.group == group_uid)
+    }
+
+    /// Whether a termination that lowers the desired capacity was sent so recently that AWS may not show it yet.
+    pub(crate) fn is_termination_sent(&self, group_uid: &str, now: Timestamp) -> bool {
+        let sent_at = self.disruption_of(group_uid).and_then(|record| record.terminated_at);
+        sent_at.is_some_and(|at| now.duration_since(at) < DECREMENT_INTERVAL)
     }
 
     /// Whether its node has the disruption record of an InstanceGroup that no longer exists.

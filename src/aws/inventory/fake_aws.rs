@@ -44,6 +44,8 @@ pub(crate) struct FakeState {
     pub instance_tags: Vec<(Vec<String>, Vec<Tag>)>,
     /// Instances and the tags that were removed from them, by call.
     pub removed_instance_tags: Vec<(Vec<String>, Vec<Tag>)>,
+    /// Instances that were terminated, in order.
+    pub terminated: Vec<String>,
     /// Instances that were set unhealthy, in order.
     pub unhealthy: Vec<String>,
     /// A read that contains this name fails with a validation error.
@@ -189,8 +191,10 @@ impl AutoScaling for FakeAws {
     async fn enter_standby(&self, _: &str, _: &str) -> AwsResult<()> {
         unimplemented!()
     }
-    async fn terminate_instance(&self, _: &str, _: bool) -> AwsResult<()> {
-        unimplemented!()
+    async fn terminate_instance(&self, instance: &str, _: bool) -> AwsResult<()> {
+        let mut data = self.data.lock().unwrap();
+        data.terminated.push(instance.to_owned());
+        data.failure.clone().map_or(Ok(()), Err)
     }
 }
 

@@ -333,6 +333,10 @@ fn continue_drains(
             return_uncordoned(input, member, decision);
             continue;
         }
+        if lowers_desired(input, member) && member.is_termination_sent(input.group_uid, input.now) {
+            decision.waiting_for.push(format!("{} to terminate", member.describe()));
+            continue;
+        }
         // Unknown pods are not absent pods.
         let Some(view) = input.drain_view(member) else {
             decision.waiting_for.push(format!("the pods on {} to be read", member.describe()));
@@ -389,9 +393,14 @@ fn terminate_step(input: &RollingUpdateInput, member: &NodeInstance) -> NodeStep
         scaling_group: input.scaling_group.into(),
         instance: member.instance.id.clone(),
         node: member.node.as_ref().map(|n| n.name.clone()),
-        // An instance in standby does not count in the desired capacity. A decrement would remove another instance.
-        decrement_desired: input.drain_policy.decrement_desired && member.instance.state != InstanceState::Standby,
+        decrement_desired: lowers_desired(input, member),
     }
+}
+
+/// Whether the termination of this member lowers the desired capacity. An instance in standby does not count in it, so a
+/// decrement would remove another instance.
+fn lowers_desired(input: &RollingUpdateInput, member: &NodeInstance) -> bool {
+    input.drain_policy.decrement_desired && member.instance.state != InstanceState::Standby
 }
 
 /// Cordons or terminates the next candidates, as many as may be unavailable.

@@ -90,6 +90,7 @@ impl NodeInstanceExt for NodeInstance {
                 template_version: "2".into(),
                 since: ago(20),
                 cordoned_before: false,
+                terminated_at: None,
             });
         })
     }

@@ -3,7 +3,13 @@
 use super::*;
 
 fn record(group: &str, cordoned_before: bool) -> DisruptionRecord {
-    DisruptionRecord { group: group.into(), template_version: "2".into(), since: ago(9_000), cordoned_before }
+    DisruptionRecord {
+        group: group.into(),
+        template_version: "2".into(),
+        since: ago(9_000),
+        cordoned_before,
+        terminated_at: None,
+    }
 }
 
 /// A node that an InstanceGroup cordoned which no longer exists.

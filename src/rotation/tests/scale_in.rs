@@ -57,3 +57,25 @@ fn surplus_takes_only_instances_within_the_weight() {
     assert_eq!(steps_for(4), ["cordon b", "cordon c"], "the lightest first");
     assert_eq!(steps_for(8).len(), 3);
 }
+
+/// An answer of AWS that is older than the termination shows the instance in service. AWS lowers the desired capacity with
+/// each call, and takes a node that still has pods.
+#[test]
+fn termination_that_aws_does_not_show_yet_is_not_repeated() {
+    let steps_after = |seconds: i64, decrement_desired, state| {
+        let sent = node_instance("a").cordoned().state(state).node(|n| {
+            n.disruption.as_mut().expect("a record").terminated_at = Some(ago(seconds));
+        });
+        let members = [sent, node_instance("b")];
+        let view = Drains::from([("node-a".into(), DrainView::default())]);
+        let drain_policy = DrainPolicy { decrement_desired, ..policy() };
+        let candidates = Candidates::Surplus(1);
+        let decision = decide(&RollingUpdateInput { candidates, drain_policy, ..input(&members, &view, 1) });
+        (step_summaries(&decision), decision.waiting_for)
+    };
+    let waits = (vec![], vec!["a (node-a) to terminate".to_owned()]);
+    assert_eq!(steps_after(3, true, InstanceState::InService), waits);
+    assert_eq!(steps_after(119, true, InstanceState::InService), waits, "and no other node is taken instead");
+    assert_eq!(steps_after(120, true, InstanceState::InService).0, ["terminate a"], "the call had no effect");
+    assert_eq!(steps_after(3, false, InstanceState::InService).0, ["terminate a"], "it lowers nothing");
+}

@@ -151,6 +151,7 @@ fn disruption_record(template_version: &str) -> DisruptionRecord {
         template_version: template_version.into(),
         since: timestamp(LONG_AGO),
         cordoned_before: false,
+        terminated_at: None,
     }
 }
 

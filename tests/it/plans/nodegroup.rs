@@ -274,6 +274,7 @@ fn with_drained_nodes(scenario: Scenario, has_pods: bool) -> Scenario {
                 template_version: s.resolved.name.nodegroup.clone(),
                 since: timestamp(NOW),
                 cordoned_before: false,
+                terminated_at: None,
             });
             let pod =
                 instance_manager::plan::PodRef { namespace: "team".into(), name: "app".into(), uid: "pod-1".into() };

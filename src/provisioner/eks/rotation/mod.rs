@@ -15,7 +15,7 @@ use super::scaling_group::scale_in;
 use super::warm_pool;
 use crate::api::names::condition;
 use crate::aws::{InstanceState, ScalingGroup};
-use crate::plan::{ConditionUpdate, Drift, Outcome, Phase, PlanBuilder, Reason, waiting};
+use crate::plan::{ConditionUpdate, Drift, NodeStep, Outcome, Phase, PlanBuilder, Reason, waiting};
 use crate::provisioner::broken_fields::Part;
 use crate::rotation::NodeInstance;
 use crate::rotation::drain::{AtTimeout, DrainPolicy};
@@ -91,6 +91,13 @@ pub(crate) fn rotate_nodes(input: &PlanInput, group: &ScalingGroup, builder: &mu
         cluster_health: input.observed.cluster_health,
         now: input.now,
     });
+    // With weights, the next decrement depends on what AWS shows of the last one.
+    let uid = &input.resolved.desired.id.uid;
+    let is_unseen =
+        |m: &NodeInstance| m.instance.state == InstanceState::InService && m.is_termination_sent(uid, input.now);
+    if scale_in::is_weighted(group) && members.iter().any(is_unseen) {
+        decision.steps.retain(|step| !matches!(step, NodeStep::Terminate { decrement_desired: true, .. }));
+    }
     let shrinks = || Drift::new("maxSize", group.max, input.resolved.desired.max_size);
     if let Some(step) = scale_in::pace_terminations(input, group, &mut decision.steps) {
         builder.push_with_reasons(step, vec![shrinks()]);
