@@ -62,8 +62,14 @@ def evicted(told):
 
 def scaled_in(told):
     """The controller does not make a group so small that AWS takes nodes that it chooses, and does not drain."""
-    desired, shrunk, ready = {}, {}, {}
+    desired, shrunk, ready, group_of, decremented = {}, {}, {}, {}, set()
     for line in told.aws:
+        if _decrements(told, line):
+            # The first call takes the instance itself; each other one takes one more.
+            instance = line["params"]["InstanceId"]
+            if instance in decremented:
+                shrunk[group_of.get(instance)] = line
+            decremented.add(instance)
         if line["kind"] == "call" and line["operation"] in ("UpdateAutoScalingGroup", "SetDesiredCapacity") and (line.get("status") or 500) < 300:
             params = line["params"]
             name = params["AutoScalingGroupName"]
@@ -72,10 +78,16 @@ def scaled_in(told):
         elif line["kind"] == "state" and line["object"] == "node":
             ready[line["instance"]] = line["state"] == "ready"
         elif line["kind"] == "state" and line["object"] == "instance":
-            name = line.get("group")
+            name = group_of[line["id"]] = line.get("group")
             if line["state"] == "Terminating" and line.get("why", "").startswith("shrinking the capacity") and shrunk.get(name) and ready.get(line["id"]):
                 yield told.group_in(name), f"{line['id']} was terminated because the group was made smaller than it was", [shrunk[name], line]
             desired[name] = line.get("desired", desired.get(name, 0))
+
+
+def _decrements(told, line):
+    """Whether the controller terminated an instance and lowered the desired capacity."""
+    is_done = line["kind"] == "call" and line["operation"] == "TerminateInstanceInAutoScalingGroup" and (line.get("status") or 500) < 300
+    return is_done and told.is_ours(line) and line["params"].get("ShouldDecrementDesiredCapacity") == "true"
 
 
 def _group_of_node_named(told, node):

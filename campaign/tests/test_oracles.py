@@ -137,6 +137,12 @@ def smaller_group(story):
     story.state(object="instance", id="i-0", group=GROUP, state="Terminating", desired=2, why="shrinking the capacity from 3 to 2")
 
 
+def repeated_decrement(story):
+    story.terminate(0, decrement="true")
+    story.terminate(0, decrement="true")
+    story.state(object="instance", id="i-1", group=GROUP, state="Terminating", desired=1, why="shrinking the capacity from 2 to 1")
+
+
 def second_role(story):
     story.call("CreateRole", RoleName=GROUP)
     story.call("CreateRole", RoleName=f"{GROUP}-12345678")
@@ -194,6 +200,7 @@ PLANTED = [
     (with_a_pod, "drained"),
     (deleted_pod, "evicted"),
     (smaller_group, "scaled_in"),
+    (repeated_decrement, "scaled_in"),
     (second_role, "doubled"),
     (the_same_again, "needless_rotation"),
     (late_write, "finalizer"),
@@ -236,6 +243,14 @@ def test_what_aws_shrinks_for_somebody_else_is_not_judged():
     story = Story()
     story.call("SetDesiredCapacity", key="person", AutoScalingGroupName=GROUP, DesiredCapacity="2")
     story.state(object="instance", id="i-0", group=GROUP, state="Terminating", desired=2, why="shrinking the capacity from 3 to 2")
+    assert "scaled_in" not in found(story.run())
+
+
+def test_a_node_that_the_controller_removes_itself_is_no_loss():
+    """Its own decrement takes the instance that it names."""
+    story = Story()
+    story.terminate(0, decrement="true")
+    story.state(object="instance", id="i-1", group=GROUP, state="Terminating", desired=1, why="shrinking the capacity from 2 to 1")
     assert "scaled_in" not in found(story.run())
 
 
