@@ -1,7 +1,7 @@
 //! Every attribute of a group: set at creation, added later, repaired after a manual change, and removed with its spec field.
 //! One golden file holds the steps of all cases.
 
-use instance_manager::aws::TagSpecification;
+use instance_manager::aws::{TagSpecification, WarmInstance, WarmPhase, WarmPool, WarmSizes};
 use instance_manager::plan::EksStep;
 use instance_manager::plan::{JoinStep, ObjectStep, PlannedStep, Step};
 
@@ -234,6 +234,33 @@ fn hook_is_kept_while_an_instance_waits_in_it() {
     });
     let Outcome::Progressing { message, .. } = waiting.plan().outcome else { panic!("not progressing") };
     assert!(message.contains("the lifecycle actions of i-3 are completed or time out"), "{message}");
+}
+
+/// AWS would end what a warm instance waits for: it would terminate one that a person prepares, or lose what another one is
+/// to leave behind.
+#[test]
+fn hook_is_kept_while_a_warm_instance_waits_in_it() {
+    let pool = || {
+        let sizes = WarmSizes { min: 1, max: None };
+        WarmPool { sizes, state: "Stopped".into(), reuse_on_scale_in: None, deleting: false }
+    };
+    let with_pool = || with_launch_hook("").with_scaling_group(|g| g.warm_pool = Some(pool()));
+    let warm = |phase, waits_in_hook| {
+        let instance = Instance { state: InstanceState::Warmed, waits_in_hook, ..samples::instance("i-8") };
+        with_pool().with(|s| s.state.warm_instances = Some(vec![WarmInstance { instance, phase }]))
+    };
+    assert_eq!(hook_steps(&warm(WarmPhase::Pending, true)), [""; 0]);
+    assert_eq!(hook_steps(&warm(WarmPhase::Pending, false)), ["DeleteHook"]);
+    assert_eq!(
+        hook_steps(&warm(WarmPhase::Leaving, true)),
+        ["DeleteHook"],
+        "it waits in a hook of the other transition"
+    );
+    assert_eq!(hook_steps(&with_pool()), [""; 0], "an unread pool may have instances that wait");
+    let Outcome::Progressing { message, .. } = warm(WarmPhase::Pending, true).plan().outcome else {
+        panic!("not progressing")
+    };
+    assert!(message.contains("the lifecycle actions of i-8 are completed or time out"), "{message}");
 }
 
 #[test]

@@ -37,6 +37,7 @@ impl World {
         world.group.state.nodes = created.state.nodes;
         world.group.state.attached_policies = created.state.attached_policies;
         world.group.state.lifecycle_hooks = Some(vec![]);
+        world.group.state.warm_instances = Some(vec![]);
         world.group.status = created.status;
         world.group.state.scaling_group.as_mut().expect("a group").max = 6;
         world.converge("{}", spec);

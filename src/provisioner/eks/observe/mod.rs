@@ -24,7 +24,7 @@ use super::resolve::ResolvedGroup;
 use super::role::region::claim_of;
 use super::rotation::outdated;
 use super::scaling_group::departures::{self, Departure, explained};
-use super::scaling_group::subnets;
+use super::scaling_group::{hooks, subnets};
 use crate::api::InstanceGroupStatus;
 use crate::api::names::condition;
 use crate::aws::{
@@ -306,8 +306,9 @@ async fn observe_details(
     }
     state.departures = read_departures(o, &resolved.desired.id.key(), &group).await;
     let warmed = status.template.as_ref().and_then(|t| t.warm_pool.clone());
-    let is_managed = resolved.desired.warm_pool.is_some() && group.warm_pool.is_some();
-    if is_managed && super::warm_pool::current_version_key(resolved, &group, status, o.now) != warmed {
+    let may_be_outdated = resolved.desired.warm_pool.is_some()
+        && super::warm_pool::current_version_key(resolved, &group, status, o.now) != warmed;
+    if group.warm_pool.is_some() && (may_be_outdated || hooks::ends_hook(resolved, state, status)) {
         state.warm_instances = Some(o.inventory.warm_pool(&group.name, o.max_cache_age).await.map_err(aws)?.to_vec());
     }
     let rotate_at_passed = resolved.desired.rolling_update.rotate_at.is_some_and(|at| at <= o.now);

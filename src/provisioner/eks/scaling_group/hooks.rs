@@ -2,14 +2,16 @@
 //!
 //! PutLifecycleHook changes a hook in place, but keeps the optional fields that the call leaves out. A hook that loses one
 //! is therefore deleted and created again. DeleteLifecycleHook completes the lifecycle actions of the hook: AWS terminates
-//! a launching instance, and no longer waits with the termination of another. So a hook is kept while an instance waits
-//! in a hook of its transition, and while a lock is set.
+//! a launching instance, and no longer waits with the termination of another. So a hook is kept while an instance of the
+//! group or of its warm pool waits in a hook of its transition, and while a lock is set.
 
-use crate::api::ManagedAttributes;
-use crate::aws::{InstanceState, LifecycleHook, ScalingGroup};
+use crate::api::{InstanceGroupStatus, ManagedAttributes};
+use crate::aws::{InstanceState, LifecycleHook, ScalingGroup, WarmPhase};
 use crate::plan::{Drift, EksStep, Outcome, Phase, PlanBuilder, waiting};
 use crate::provisioner::eks::input::PlanInput;
 use crate::provisioner::eks::launch_template::drift::{drops_fields, hook_drift};
+use crate::provisioner::eks::observed::ObservedState;
+use crate::provisioner::eks::resolve::ResolvedGroup;
 use crate::provisioner::made_again::{made_again, was_ready};
 
 /// Sets hooks that differ, and deletes those that only the controller had set. AWS allows 50 hooks, so room for new ones
@@ -23,7 +25,7 @@ pub(crate) fn plan_hooks(
     let Some(present) = &input.observed.lifecycle_hooks else { return };
     let delete = |hook: &LifecycleHook| EksStep::DeleteHook { group: group.name.clone(), hook: hook.name.clone() };
     let may_end = |hook: &LifecycleHook| blocker(input, group, hook).is_none();
-    for hook in removed_hooks(input, managed).filter(|hook| may_end(hook)) {
+    for hook in removed_hooks(input.resolved, input.observed, managed).filter(|hook| may_end(hook)) {
         let reasons = vec![Drift::new(format!("lifecycleHooks[{}]", hook.name), "present", "")];
         builder.push_with_reasons(delete(hook), reasons);
     }
@@ -54,24 +56,40 @@ pub(crate) fn plan_hooks(
 /// Reports hooks that are not removed or changed yet, when nothing else decides the outcome.
 pub(crate) fn report_pending(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuilder) {
     let managed = input.status.managed.clone().unwrap_or_default();
-    let present = input.observed.lifecycle_hooks.iter().flatten();
-    let changed = present.filter(|found| {
-        let desired = input.resolved.desired.lifecycle_hooks.iter().find(|hook| hook.name == found.name);
-        desired.is_some_and(|hook| ends_actions(found, hook))
-    });
-    if let Some(outcome) = removed_hooks(input, &managed).chain(changed).find_map(|hook| blocker(input, group, hook)) {
+    let mut ending = ending_hooks(input.resolved, input.observed, &managed);
+    if let Some(outcome) = ending.find_map(|hook| blocker(input, group, hook)) {
         builder.set_outcome_once(outcome);
     }
 }
 
+/// Whether the spec ends the lifecycle actions of a hook, so that the instances of the warm pool must be known.
+pub(crate) fn ends_hook(resolved: &ResolvedGroup, state: &ObservedState, status: &InstanceGroupStatus) -> bool {
+    let managed = status.managed.clone().unwrap_or_default();
+    ending_hooks(resolved, state, &managed).next().is_some()
+}
+
+/// The hooks whose lifecycle actions the spec ends.
+fn ending_hooks<'a>(
+    resolved: &'a ResolvedGroup,
+    state: &'a ObservedState,
+    managed: &'a ManagedAttributes,
+) -> impl Iterator<Item = &'a LifecycleHook> + 'a {
+    let changed = state.lifecycle_hooks.iter().flatten().filter(|found| {
+        let desired = resolved.desired.lifecycle_hooks.iter().find(|hook| hook.name == found.name);
+        desired.is_some_and(|hook| ends_actions(found, hook))
+    });
+    removed_hooks(resolved, state, managed).chain(changed)
+}
+
 /// The hooks that the controller set and the spec no longer has.
 fn removed_hooks<'a>(
-    input: &'a PlanInput,
+    resolved: &'a ResolvedGroup,
+    state: &'a ObservedState,
     managed: &'a ManagedAttributes,
 ) -> impl Iterator<Item = &'a LifecycleHook> + 'a {
     let is_desired =
-        |hook: &LifecycleHook| input.resolved.desired.lifecycle_hooks.iter().any(|desired| desired.name == hook.name);
-    let present = input.observed.lifecycle_hooks.iter().flatten();
+        |hook: &LifecycleHook| resolved.desired.lifecycle_hooks.iter().any(|desired| desired.name == hook.name);
+    let present = state.lifecycle_hooks.iter().flatten();
     present.filter(move |hook| managed.hooks.contains(&hook.name) && !is_desired(hook))
 }
 
@@ -88,11 +106,18 @@ fn blocker(input: &PlanInput, group: &ScalingGroup, hook: &LifecycleHook) -> Opt
         return Some(Outcome::Locked { message });
     }
     // AWS does not report which hook of a transition an instance waits in.
-    let state = match hook.transition.as_str() {
-        "autoscaling:EC2_INSTANCE_LAUNCHING" => InstanceState::Pending,
-        _ => InstanceState::Terminating,
+    let (state, phase) = match hook.transition.as_str() {
+        "autoscaling:EC2_INSTANCE_LAUNCHING" => (InstanceState::Pending, WarmPhase::Pending),
+        _ => (InstanceState::Terminating, WarmPhase::Leaving),
     };
-    let waits = group.instances.iter().filter(|i| i.waits_in_hook && i.state == state);
+    let warm = match (&group.warm_pool, &input.observed.warm_instances) {
+        (Some(_), None) => {
+            let message = format!("the lifecycle hook {name} is outdated; waiting for AWS to tell the warm instances");
+            return Some(waiting(Phase::Modifying, message));
+        }
+        (_, warm) => warm.iter().flatten().filter(|w| w.phase == phase).map(|w| &w.instance),
+    };
+    let waits = group.instances.iter().filter(|i| i.state == state).chain(warm).filter(|i| i.waits_in_hook);
     let waits: Vec<_> = waits.map(|i| i.id.as_str()).collect();
     (!waits.is_empty()).then(|| {
         let message = format!(

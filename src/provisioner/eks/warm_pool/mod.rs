@@ -151,6 +151,9 @@ fn display_sizes(sizes: &WarmSizes) -> String {
 /// Replaces outdated warm instances. Returns true while the rotation of nodes has to wait for the pool.
 pub(crate) fn rotate_pool(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuilder) -> bool {
     let (Some(pool), Some(_)) = (&input.observed.warm_instances, &group.warm_pool) else { return false };
+    if input.resolved.desired.warm_pool.is_none() {
+        return false;
+    }
     let old = outdated_instances(input.resolved, input.observed, input.status);
     if old.is_empty() {
         let version_key = current_version_key(input.resolved, group, input.status, input.now);
@@ -216,7 +219,8 @@ fn outdated_instances<'a>(
     status: &InstanceGroupStatus,
 ) -> Vec<(&'a WarmInstance, Vec<Drift>)> {
     let stays = |warm: &&WarmInstance| warm.phase != WarmPhase::Leaving && warm.instance.healthy;
-    let pool = state.warm_instances.iter().flatten().filter(stays);
+    let is_desired = resolved.desired.warm_pool.is_some();
+    let pool = state.warm_instances.iter().flatten().filter(|warm| is_desired && stays(warm));
     let reasons =
         |warm: &'a WarmInstance| (warm, outdated::warm_instance_drift(resolved, state, status, &warm.instance));
     pool.map(reasons).filter(|(_, reasons)| !reasons.is_empty()).collect()
