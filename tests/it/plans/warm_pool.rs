@@ -2,7 +2,7 @@
 
 use instance_manager::aws::{WarmInstance, WarmPhase, WarmPool, WarmSizes};
 use instance_manager::plan::EksStep;
-use instance_manager::plan::{NodeStep, Outcome, Reason, Step};
+use instance_manager::plan::{NodeStep, ObjectStep, Outcome, Reason, Step};
 
 use super::*;
 
@@ -241,4 +241,36 @@ fn weights_that_the_group_keeps_exclude_a_pool() {
         panic!("{:?}", kept.plan().outcome)
     };
     assert!(message.contains("has weights"), "{message}");
+}
+
+/// The spec goes back to the old image before the pool was replaced: instances of the new version would stay for ever,
+/// because the record says that the pool runs the old one.
+#[test]
+fn record_of_a_current_pool_ends_before_the_group_changes() {
+    let records = |plan: &Plan| {
+        let of = |step: &Step| match step {
+            Step::Object(ObjectStep::UpdateStatus { status }) => status["template"].get("warmPool").cloned(),
+            _ => None,
+        };
+        plan.steps.iter().filter_map(|planned| of(&planned.step)).collect::<Vec<_>>()
+    };
+    let pinned = converged_with_pool()
+        .with_spec("eks: {warmPool: {minSize: 1, maxSize: 4}, configuration: {image: ami-00000002}}");
+    let plan = pinned.plan();
+    let position = |name| plan.steps.iter().position(|planned| planned.step.name() == name);
+    assert!(position("UpdateStatus") < position("UpdateGroup") && position("UpdateGroup").is_some(), "{plan:?}");
+    assert_eq!(records(&plan), [Value::Null]);
+    let reported = plan.status_update.fields.get("template").and_then(|template| template.get("warmPool"));
+    assert_eq!(reported, None, "the report must not bring it back");
+    let converged = converged_with_pool().plan();
+    assert_eq!((records(&converged), &converged.status_update.fields["template"]["warmPool"]), (vec![], &"1".into()));
+}
+
+/// Someone else may pin another version, and go back to the first one.
+#[test]
+fn record_of_another_version_ends_while_the_pool_is_outdated() {
+    let outdated = with_outdated_pool(vec![warm_instance("i-8", "1", WarmPhase::Ready)]);
+    assert_eq!(outdated.plan().status_update.fields["template"].get("warmPool"), None);
+    let current = with_outdated_pool(vec![warm_instance("i-8", "2", WarmPhase::Ready)]);
+    assert_eq!(current.plan().status_update.fields["template"]["warmPool"], "2");
 }

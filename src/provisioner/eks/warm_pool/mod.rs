@@ -53,6 +53,25 @@ pub(crate) fn excluded_by(input: &PlanInput, group: &ScalingGroup) -> Option<&'s
     group.warm_pool.is_some().then_some(field)
 }
 
+/// Removes the record that the pool is current once that is no longer so, and before it ends. Otherwise a change that is
+/// reverted would find the old record, and instances of the pool that were launched meanwhile would stay.
+fn forget_current_pool(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuilder) {
+    let Some(recorded) = input.status.template.as_ref().and_then(|t| t.warm_pool.as_ref()) else { return };
+    let ends_it = |planned: &PlannedStep| match &planned.step {
+        Step::Eks(EksStep::UpdateGroup { change, pin, .. }) => pin.is_some() || change.subnets.is_some(),
+        _ => false,
+    };
+    let is_ending = builder.steps.iter().any(ends_it);
+    if !is_ending && current_version_key(input.resolved, group, input.status, input.now).as_ref() == Some(recorded) {
+        return;
+    }
+    let template = builder.status_update.fields.get_mut("template").and_then(|template| template.as_object_mut());
+    let in_status = template.map(|template| template.remove("warmPool")).is_some();
+    if is_ending || !in_status {
+        builder.recorded.get_or_insert_with(|| json!({}))["template"]["warmPool"] = json!(null);
+    }
+}
+
 /// Creates, changes or deletes the warm pool as the spec asks; a foreign pool is kept.
 pub(crate) fn plan_pool(
     input: &PlanInput,
@@ -60,6 +79,7 @@ pub(crate) fn plan_pool(
     managed: &ManagedAttributes,
     builder: &mut PlanBuilder,
 ) {
+    forget_current_pool(input, group, builder);
     match (&input.resolved.desired.warm_pool, &group.warm_pool) {
         (Some(_), Some(found)) if found.deleting => builder.set_outcome_once(waiting(
             Phase::Modifying,
