@@ -108,6 +108,18 @@ impl Context {
         }
     }
 
+    /// Drops what the process knows about a group that is gone, or that was created again.
+    pub(crate) fn forget_group(&self, key: &str) {
+        self.stores.quota_grants.forget(key);
+        self.stores.rollout.forget(key);
+        self.planner.process_state.forget_group(key);
+        self.metrics.forget_group(key);
+        let namespace = key.split('/').next().unwrap_or_default();
+        if self.stores.group_index.in_namespace(namespace).is_empty() {
+            self.metrics.set_quota(namespace, &[]);
+        }
+    }
+
     /// The ConfigMap `instance-manager` as the target of an event, with its UID if the watch has seen it.
     pub(super) async fn boundaries_target(&self) -> EventTarget {
         let live = self.stores.config_map.lock().await;

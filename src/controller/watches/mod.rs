@@ -1,135 +1,34 @@
 //! The watches of the API server. Each one fills a cache and enqueues the groups that a change affects.
 
 pub(crate) mod boundaries;
+mod groups;
 mod joined_nodes;
+mod namespaces;
 pub(crate) mod spot_recommendations;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures::{Stream, StreamExt, TryStreamExt};
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node};
-use kube::core::PartialObjectMeta;
-use kube::runtime::reflector::{ObjectRef, store::Writer};
+use k8s_openapi::api::core::v1::{ConfigMap, Node};
+use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watch_object, watcher};
-use kube::runtime::{WatchStreamExt, reflector};
-use kube::{Api, Client, Resource, ResourceExt};
+use kube::{Api, Client};
 
-use super::context::{Context, config_map_target, event_target, group_key, publish_event};
+pub(crate) use groups::groups;
+pub(crate) use namespaces::namespaces;
+
+use super::context::{Context, config_map_target, publish_event};
 use super::node_labels;
 use super::trigger::Trigger;
 use crate::api::GroupObject;
-use crate::api::names::annotation;
 use crate::auth::aws_auth::{self, MapRoles};
 use crate::index::nodes::{self, NodeChanges};
-use crate::leader::other_controller::StatusWriters;
 use crate::plan::Event as PlanEvent;
 use crate::util::lookup::Lookup;
 
 pub(super) fn watch_config() -> watcher::Config {
     watcher::Config::default().page_size(500)
-}
-
-/// The fields of a group whose change enqueues it. The status is not among them: the controller writes it itself.
-#[derive(Clone, PartialEq)]
-struct TriggerFields {
-    generation: Option<i64>,
-    is_deleting: bool,
-    annotations: std::collections::BTreeMap<String, String>,
-    finalizers: Vec<String>,
-}
-
-fn trigger_fields(stored: &GroupObject) -> TriggerFields {
-    let meta = stored.meta();
-    TriggerFields {
-        generation: meta.generation,
-        is_deleting: meta.deletion_timestamp.is_some(),
-        annotations: meta.annotations.clone().unwrap_or_default(),
-        finalizers: meta.finalizers.clone().unwrap_or_default(),
-    }
-}
-
-/// Watches InstanceGroups. Fills the store and the index, and observes who writes the status.
-pub(crate) async fn groups(client: Client, mut writer: Writer<GroupObject>, trigger: Trigger) {
-    let api: Api<GroupObject> = Api::all(client);
-    let mut known = std::collections::HashMap::new();
-    let stream = watcher(api, watch_config()).default_backoff();
-    let mut stream = std::pin::pin!(stream);
-    let mut listed = std::collections::BTreeSet::new();
-    while let Some(mut event) = next_event(&mut stream, "instancegroups").await {
-        if let Event::Apply(stored) | Event::InitApply(stored) = &mut event {
-            trim_group(stored, trigger.context());
-        }
-        writer.apply_watcher_event(&event);
-        let index = &trigger.context().stores.group_index;
-        match event {
-            Event::Init => listed.clear(),
-            Event::Apply(stored) | Event::InitApply(stored) => {
-                index.upsert(&stored);
-                listed.insert(group_key(&stored));
-                let fields = trigger_fields(&stored);
-                if known.insert(group_key(&stored), fields.clone()) != Some(fields) {
-                    trigger.enqueue(ObjectRef::from_obj(&stored));
-                }
-            }
-            Event::Delete(stored) => {
-                index.remove(&group_key(&stored));
-                forget_group(&group_key(&stored), &mut known, trigger.context());
-            }
-            Event::InitDone => {
-                index.retain(&listed).iter().for_each(|key| forget_group(key, &mut known, trigger.context()));
-                if !trigger.context().stores.groups_synced.load(Ordering::Acquire) {
-                    trigger.context().conflict_detector.initial_list_done();
-                }
-                trigger.context().stores.groups_synced.store(true, Ordering::Release);
-            }
-        }
-    }
-}
-
-/// Passes the writers of the status to the conflict detector, and drops fields that no reconcile reads.
-fn trim_group(stored: &mut GroupObject, ctx: &Context) {
-    stored.annotations_mut().remove("kubectl.kubernetes.io/last-applied-configuration");
-    let fields = stored.meta_mut().managed_fields.take().unwrap_or_default();
-    let status = stored.0.as_ref().ok().map(|group| &group.status);
-    let writers = StatusWriters::new(fields, &status);
-    ctx.conflict_detector.observe(&group_key(stored), writers, || event_target(stored.meta()));
-}
-
-/// Drops everything that the process knows about a deleted group.
-fn forget_group(key: &str, known: &mut std::collections::HashMap<String, TriggerFields>, ctx: &Context) {
-    known.remove(key);
-    ctx.conflict_detector.forget(key);
-    ctx.stores.quota_grants.forget(key);
-    ctx.stores.rollout.forget(key);
-    ctx.planner.process_state.forget_group(key);
-    ctx.metrics.forget_group(key);
-    let namespace = key.split('/').next().unwrap_or_default();
-    if ctx.stores.group_index.in_namespace(namespace).is_empty() {
-        ctx.metrics.set_quota(namespace, &[]);
-    }
-}
-
-/// Watches Namespaces, whose annotations can exclude groups from the boundaries or lock them.
-pub(crate) async fn namespaces(client: Client, writer: Writer<PartialObjectMeta<Namespace>>, trigger: Trigger) {
-    let stream = watcher(Api::<PartialObjectMeta<Namespace>>::all(client), watch_config())
-        .default_backoff()
-        .modify(|n| n.metadata.managed_fields = None);
-    let mut stream = std::pin::pin!(reflector(writer, stream));
-    let mut known = std::collections::HashMap::new();
-    while let Some(event) = next_event(&mut stream, "namespaces").await {
-        if let Event::InitDone = event {
-            trigger.context().stores.namespaces_synced.store(true, Ordering::Release);
-        }
-        let (Event::Apply(namespace) | Event::InitApply(namespace)) = event else { continue };
-        let value_of = |a: &str| namespace.annotations().get(a).cloned();
-        let annotations = (value_of(annotation::CONFIG_EXCLUDED), value_of(annotation::LOCK_UPGRADES));
-        let name = namespace.name_any();
-        if known.insert(name.clone(), annotations.clone()).is_some_and(|old| old != annotations) {
-            trigger.enqueue_keys(trigger.context().stores.group_index.in_namespace(&name));
-        }
-    }
 }
 
 /// Watches Nodes, and enqueues the group of each node that joins, changes its state or is deleted.
