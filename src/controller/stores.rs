@@ -76,6 +76,8 @@ pub(crate) struct Stores {
     pub rollout: RolloutState,
     /// The ConfigMap `instance-manager` as the watch last returned it.
     pub config_map: tokio::sync::Mutex<Lookup<ConfigMap>>,
+    /// Held while the boundaries are loaded from the ConfigMap.
+    pub reload_turn: tokio::sync::Mutex<()>,
     /// Whether the ConfigMap has the annotation `lock-upgrades`.
     pub config_map_locked: RwLock<bool>,
     /// Held by the task that stores a revision of the ConfigMap.
@@ -109,6 +111,7 @@ impl Stores {
             boundaries: BoundariesCell::default(),
             rollout: RolloutState::default(),
             config_map: tokio::sync::Mutex::default(),
+            reload_turn: tokio::sync::Mutex::default(),
             config_map_locked: RwLock::default(),
             revision_turn: tokio::sync::Mutex::default(),
             map_roles: RwLock::default(),

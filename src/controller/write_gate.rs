@@ -26,7 +26,7 @@ pub(crate) async fn run(mut leadership: watch::Receiver<Leadership>, ctx: Arc<Co
         let was_refused = ctx.take_write_refused();
         if gate.opens(ctx.can_write(), was_refused) {
             tracing::info!("writes enabled");
-            boundaries::reload_after_election(&ctx).await;
+            boundaries::reload(&ctx).await;
             trigger.enqueue_all();
             node_labels::copy_role_backlog(&ctx).await;
         }

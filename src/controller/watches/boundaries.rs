@@ -30,25 +30,36 @@ pub(crate) async fn watch(client: Client, trigger: Trigger) {
     let api: Api<ConfigMap> = Api::namespaced(client, &ctx.config_namespace);
     let mut stream = std::pin::pin!(watch_object(api, CONFIG_MAP));
     while let Some(live) = next_object(&mut stream, CONFIG_MAP).await {
-        reload(live.as_present(), &ctx).await;
-        trigger.enqueue_all();
         *ctx.stores.config_map.lock().await = live;
+        reload(&ctx).await;
+        trigger.enqueue_all();
     }
 }
 
-/// Loads the boundaries again after this process became able to write: the previous leader may not have stored the last
-/// known good revision or published the events.
-pub(crate) async fn reload_after_election(ctx: &Arc<Context>) {
-    let live = ctx.stores.config_map.lock().await.clone();
-    if live.is_queried() {
-        reload(live.as_present(), ctx).await;
-    }
-}
-
-async fn reload(live: Option<&ConfigMap>, ctx: &Arc<Context>) {
+/// Loads the boundaries from what the watch returned last, if it returned anything yet. Called for each edit, and after this
+/// process became able to write: the previous leader may not have stored the last known good revision or published the
+/// events. One call at a time, so that an older content never replaces a newer one.
+pub(crate) async fn reload(ctx: &Arc<Context>) {
+    let _turn = ctx.stores.reload_turn.lock().await;
     while !ctx.stores.groups_synced.load(Ordering::Acquire) {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
+    loop {
+        let live = ctx.stores.config_map.lock().await.clone();
+        if !live.is_queried() {
+            return;
+        }
+        let reads = ctx.request_write();
+        load(live.as_present(), reads, ctx).await;
+        // A process that leads by now, or no longer, has a view of the roll-out that is not its own.
+        if ctx.can_write() == reads {
+            return;
+        }
+    }
+}
+
+/// Loads the boundaries once. `reads`: whether this process could write when it began, so that it reads the stored revisions.
+async fn load(live: Option<&ConfigMap>, reads: bool, ctx: &Arc<Context>) {
     let locked = live.is_some_and(|map| is_locked(map.annotations()));
     *ctx.stores.config_map_locked.write().expect("lock is not poisoned") = locked;
     let data = live.map(|m| m.data.clone().unwrap_or_default());
@@ -63,7 +74,6 @@ async fn reload(live: Option<&ConfigMap>, ctx: &Arc<Context>) {
     let were_configured = ctx.stores.groups.state().iter().any(has_merged_spec);
     let (mut active, errors) = select_active(data.as_ref(), stored.as_ref(), were_configured);
     // Without the key `rollout`, a roll-out may still be under way.
-    let reads = ctx.request_write();
     let revisions = if reads { read_revisions(ctx).await } else { None };
     let is_served = !reads || revisions.is_some();
     if active.rollout().is_some() && !is_served {
@@ -283,6 +293,7 @@ mod tests {
     use super::*;
     use crate::aws::inventory::fake_aws::FakeAws;
     use crate::index::nodes::NodeIndex;
+    use crate::util::lookup::Lookup;
 
     /// Another writer puts back what it wants each second, and the ConfigMap `instance-manager` is edited as often.
     #[tokio::test]
@@ -314,5 +325,41 @@ mod tests {
         assert_eq!(*written.lock().unwrap(), repeated + 1, "another value is stored at once");
         store_last_known_good(&data("another revision"), &planner, "im", now).await;
         assert_eq!(*written.lock().unwrap(), repeated + 1, "it is stored already");
+    }
+    /// An admin takes back an edit while this process is elected: the edit that was taken back would stay in force.
+    #[tokio::test]
+    async fn boundaries_of_an_older_edit_never_replace_those_of_a_newer_one() {
+        let failures = Arc::new(Mutex::new(1));
+        let client = crate::k8s::fake::client(move |call| {
+            let mut failures = failures.lock().unwrap();
+            match call.route() {
+                ("GET", path) if path.ends_with(LAST_KNOWN_GOOD_CONFIG_MAP) && *failures > 0 => {
+                    *failures -= 1;
+                    crate::k8s::fake::failure(500, "InternalError", "try again")
+                }
+                ("GET", path) if path.ends_with("boundariesrevisions") => {
+                    (200, json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": []}))
+                }
+                ("GET", _) => crate::k8s::fake::failure(404, "NotFound", "there is none"),
+                _ => crate::k8s::fake::failure(403, "Forbidden", "not now"),
+            }
+        });
+        let ctx = crate::controller::fake::context(client).ctx;
+        ctx.stores.groups_synced.store(true, Ordering::Release);
+        let live = |boundaries: &str| {
+            let data = Some([("boundaries".to_owned(), boundaries.to_owned())].into());
+            Lookup::Present(ConfigMap { data, ..ConfigMap::default() })
+        };
+        let (older, newer) = ("restricted: [spec.eks.configuration.image]", "restricted: [spec.eks.maxSize]");
+        *ctx.stores.config_map.lock().await = live(older);
+        let edit = async {
+            // The older content waits for the API server.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            *ctx.stores.config_map.lock().await = live(newer);
+            reload(&ctx).await;
+        };
+        futures::join!(reload(&ctx), edit);
+        let data = [("boundaries".to_owned(), newer.to_owned())].into();
+        assert_eq!(ctx.stores.boundaries.get().revision, select_active(Some(&data), None, false).0.revision);
     }
 }
