@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use futures::StreamExt;
-use kube::runtime::controller::applier;
+use kube::runtime::controller::{self, applier};
 use kube::runtime::reflector;
 use tokio::sync::watch;
 
@@ -14,6 +14,7 @@ use super::args::RunArgs;
 use super::settings::settings;
 use crate::aws::inventory::Inventory;
 use crate::aws::sdk::{self, CallObserver};
+use crate::controller::context::group_key;
 use crate::controller::planner::Planner;
 use crate::controller::rollout::Prometheus;
 use crate::controller::stores::Stores;
@@ -160,8 +161,21 @@ async fn run_workers(
     };
     let queue = queue.map(Ok::<_, std::convert::Infallible>).take_until(stop);
     let groups = store.clone();
-    let reconcile = move |stored, ctx| workers.run(stored, groups.clone(), |stored| reconcile(stored, ctx));
-    applier(reconcile, error_policy, ctx, store, queue, Workers::config()).for_each(|_| std::future::ready(())).await;
+    let reconcile = move |stored: Arc<GroupObject>, ctx: Arc<Context>| {
+        let (key, shared) = (group_key(&stored), ctx.clone());
+        let leave = move || shared.stores.queued.remove(&key, &shared.metrics);
+        workers.run(stored, groups.clone(), |stored| reconcile(stored, ctx), leave)
+    };
+    let ended = applier(reconcile, error_policy, ctx.clone(), store, queue, Workers::config());
+    ended
+        .for_each(|result| {
+            if let Err(controller::Error::ObjectNotFound(gone)) = result {
+                let key = format!("{}/{}", gone.namespace.unwrap_or_default(), gone.name);
+                ctx.stores.queued.remove(&key, &ctx.metrics);
+            }
+            std::future::ready(())
+        })
+        .await;
 }
 
 async fn wait_until_synced(ctx: &Context) {

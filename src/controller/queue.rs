@@ -31,6 +31,13 @@ impl QueuedGroups {
         }
         metrics.set_queue_depth(queued.len());
     }
+
+    /// Records that a group will not be reconciled for its trigger, because it is gone or the process ends.
+    pub(crate) fn remove(&self, key: &str, metrics: &Metrics) {
+        let mut queued = self.0.lock().expect("lock is not poisoned");
+        queued.remove(key);
+        metrics.set_queue_depth(queued.len());
+    }
 }
 
 #[cfg(test)]
@@ -53,5 +60,16 @@ mod tests {
         queued.start("team/web", &metrics);
         assert_eq!((value("workqueue_queue_duration_seconds_count{"), value("workqueue_depth{")), (1.0, 0.0));
         assert!(value("workqueue_queue_duration_seconds_sum{") >= 0.005);
+    }
+    /// The depth would grow with each deleted group, until an alert tells of a backlog that is none.
+    #[test]
+    fn group_that_is_gone_leaves_the_queue_without_a_wait() {
+        let (queued, metrics) = (QueuedGroups::default(), Metrics::new().unwrap());
+        queued.add("team/web".into(), &metrics);
+        queued.remove("team/web", &metrics);
+        let text = metrics.encode().unwrap();
+        assert!(text.lines().any(|line| line.starts_with("workqueue_depth{") && line.ends_with(" 0")), "{text}");
+        let waits = |line: &str| line.starts_with("workqueue_queue_duration_seconds_count{") && !line.ends_with(" 0");
+        assert!(!text.lines().any(waits), "{text}");
     }
 }

@@ -33,12 +33,13 @@ impl Workers {
     }
 
     /// Runs `reconcile` when a worker is free, on the object as it is then. Without an object, or after [`Workers::stop`],
-    /// nothing is done.
+    /// `leave` is called instead.
     pub(crate) fn run<K, E, F>(
         &self,
         object: Arc<K>,
         store: Store<K>,
         reconcile: impl FnOnce(Arc<K>) -> F + Send + 'static,
+        leave: impl FnOnce() + Send + 'static,
     ) -> BoxFuture<'static, Result<Action, E>>
     where
         K: kube::Resource<DynamicType = ()> + Clone + Send + Sync + 'static,
@@ -48,10 +49,13 @@ impl Workers {
         let (workers, reference) = (self.0.clone(), ObjectRef::from_obj(object.as_ref()));
         drop(object);
         async move {
-            let Ok(_worker) = workers.acquire().await else { return Ok(Action::await_change()) };
-            match store.get(&reference) {
+            let worker = workers.acquire().await;
+            match store.get(&reference).filter(|_| worker.is_ok()) {
                 Some(object) => reconcile(object).await,
-                None => Ok(Action::await_change()),
+                None => {
+                    leave();
+                    Ok(Action::await_change())
+                }
             }
         }
         .boxed()
@@ -92,11 +96,12 @@ mod tests {
         let (all, count) = (reader.clone(), counts.clone());
         let reconcile = move |object: Arc<ConfigMap>, _: Arc<()>| {
             let count = count.clone();
-            workers.run(object, all.clone(), async move |object| {
+            let reconcile = async move |object: Arc<ConfigMap>| {
                 tokio::time::sleep(Duration::from_millis(2)).await;
                 *count.lock().unwrap().entry(object.metadata.name.clone().unwrap()).or_default() += 1;
                 Ok::<_, Infallible>(Action::requeue(Duration::from_millis(1)))
-            })
+            };
+            workers.run(object, all.clone(), reconcile, || {})
         };
         let queue = queue.map(Ok::<_, Infallible>);
         let error_policy = |_, _: &Infallible, _| Action::await_change();
@@ -119,5 +124,27 @@ mod tests {
         let workers = Workers::new(2);
         workers.stop();
         assert_eq!(reconciles(workers, OBJECTS).await, BTreeMap::new());
+    }
+    /// Its key would count as queued for ever.
+    #[tokio::test]
+    async fn object_deleted_while_it_waits_for_a_worker_leaves_the_queue() {
+        let (reader, mut writer) = store::<ConfigMap>();
+        let metadata = ObjectMeta { name: Some("group".into()), ..ObjectMeta::default() };
+        let object = Arc::new(ConfigMap { metadata, ..ConfigMap::default() });
+        let left = Arc::new(Mutex::new(0));
+        let run = |workers: &Workers| {
+            let left = left.clone();
+            let reconcile = async |_| Ok::<_, Infallible>(Action::await_change());
+            workers.run(object.clone(), reader.clone(), reconcile, move || *left.lock().unwrap() += 1)
+        };
+        let workers = Workers::new(1);
+        run(&workers).await.unwrap();
+        assert_eq!(*left.lock().unwrap(), 1, "it is gone");
+        writer.apply_watcher_event(&Event::Apply(object.as_ref().clone()));
+        run(&workers).await.unwrap();
+        assert_eq!(*left.lock().unwrap(), 1, "it is reconciled");
+        workers.stop();
+        run(&workers).await.unwrap();
+        assert_eq!(*left.lock().unwrap(), 2, "the process ends");
     }
 }

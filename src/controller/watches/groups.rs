@@ -125,6 +125,7 @@ impl GroupWatch {
         let ctx = self.trigger.context();
         self.known.remove(key);
         ctx.conflict_detector.forget(key);
+        ctx.stores.queued.remove(key, &ctx.metrics);
         ctx.forget_group(key);
     }
 }
