@@ -55,8 +55,9 @@ impl Apply for NodeStep {
                 return done(result);
             }
             NodeStep::Terminate { scaling_group, instance, node, decrement_desired } => {
-                let node = match node {
-                    Some(node) => run.check_cordoned(node).await?,
+                let name = node;
+                let node = match name {
+                    Some(name) => run.check_cordoned(name).await?,
                     None => None,
                 };
                 if *decrement_desired && !run.record_decrement(instance, node.as_ref()).await? {
@@ -70,7 +71,11 @@ impl Apply for NodeStep {
                 {
                     run.forget_decrement(instance, node.as_ref()).await;
                 }
-                return ignore_not_found(result);
+                let outcome = ignore_not_found(result)?;
+                if let Some(name) = name {
+                    process_state.forget_node(name);
+                }
+                return Ok(outcome);
             }
         }
         Ok(StepOutcome::Applied)

@@ -13,7 +13,7 @@ use futures::{Stream, StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watch_object, watcher};
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt};
 
 pub(crate) use groups::groups;
 pub(crate) use namespaces::namespaces;
@@ -41,6 +41,9 @@ pub(crate) async fn nodes(client: Client, trigger: Trigger) {
     while let Some(event) = next_event(&mut stream, "nodes").await {
         let index = &ctx.planner.node_index;
         let NodeChanges { changed, joined } = index.apply(&event);
+        if let Event::Delete(node) = &event {
+            ctx.planner.process_state.forget_node(&node.name_any());
+        }
         for instance in joined {
             if ctx.planner.inventory.group_of_instance(&instance).is_none() {
                 // Its receiver ends with the process.
