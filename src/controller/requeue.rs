@@ -113,9 +113,8 @@ pub(crate) fn next_action(key: &str, applied: &Applied, outcome: Option<&Outcome
                     process_state.own_writes(key, OwnWrites::record_conflict);
                 }
                 let resync = planner.settings.resync_period;
-                Action::requeue(match time_to_turn(key, process_state) {
-                    // Meanwhile the status stays current.
-                    Some(turn) if error.denied_call().is_some() => turn.min(jitter(resync)),
+                Action::requeue(match time_to_turn(key, process_state, resync) {
+                    Some(turn) if error.denied_call().is_some() => turn,
                     _ => delay_after_step(error, failures, propagation, resync),
                 })
             }
@@ -148,7 +147,10 @@ pub(crate) fn next_action(key: &str, applied: &Applied, outcome: Option<&Outcome
         Some(Outcome::Blocked { reason: Reason::MissingPermission, .. }) => {
             let period = planner.settings.resync_period.min(PERMISSION_RECHECK);
             let delay = || resync_delay(period, applied.plan.recheck_at, Timestamp::now());
-            (false, Action::requeue(time_to_turn(key, process_state).unwrap_or_else(delay)))
+            (
+                false,
+                Action::requeue(time_to_turn(key, process_state, planner.settings.resync_period).unwrap_or_else(delay)),
+            )
         }
         Some(Outcome::Blocked { .. }) => (false, resync()),
     };
@@ -156,10 +158,11 @@ pub(crate) fn next_action(key: &str, applied: &Applied, outcome: Option<&Outcome
     action
 }
 
-/// The time until a group may try a denied call again; `None` when it does not wait for its turn.
-fn time_to_turn(key: &str, process_state: &ProcessState) -> Option<Duration> {
+/// The time until a group may try a denied call again, or until it is looked at because its status must stay current; `None`
+/// when it does not wait for its turn.
+fn time_to_turn(key: &str, process_state: &ProcessState, resync: Duration) -> Option<Duration> {
     let wait = process_state.denials(|denials| denials.time_to_turn(key, Timestamp::now()))?;
-    Some(wait.unsigned_abs() + Duration::from_millis(20))
+    Some((wait.unsigned_abs() + Duration::from_millis(20)).min(jitter(resync)))
 }
 
 /// Whether a plan changed what the status records. It was made from the old record, so the next pass may find more to do.

@@ -65,7 +65,17 @@ pub(crate) struct Denials {
 struct Waiting {
     call: DeniedCall,
     attempt: Attempt,
+    /// When the group was given its turn.
+    given_at: Timestamp,
     turn: Timestamp,
+}
+
+impl Waiting {
+    /// Whether the turn is still to come. A clock that was set back, past the time at which the turn was given, ends the wait:
+    /// the group would wait for as long as it was set back.
+    fn is_early(&self, now: Timestamp) -> bool {
+        self.given_at <= now && now < self.turn
+    }
 }
 
 /// A denied operation.
@@ -74,6 +84,8 @@ struct Operation {
     waiting: usize,
     /// The last turn that a group was given.
     last_turn: Timestamp,
+    /// When a group was given a turn the last time.
+    given_at: Timestamp,
 }
 
 impl Denials {
@@ -92,11 +104,17 @@ impl Denials {
         now: Timestamp,
     ) {
         let name = call.operation();
-        if self.groups.get(group).is_some_and(|w| w.call.operation() == name && w.attempt == attempt && now < w.turn) {
+        if self.groups.get(group).is_some_and(|w| w.call.operation() == name && w.attempt == attempt && w.is_early(now))
+        {
             return;
         }
         self.remove(group);
-        let operation = self.operations.entry(name).or_insert(Operation { waiting: 0, last_turn: now });
+        let operation = self.operations.entry(name).or_insert(Operation { waiting: 0, last_turn: now, given_at: now });
+        if now < operation.given_at {
+            // The clock was set back.
+            operation.last_turn = now;
+        }
+        operation.given_at = now;
         operation.waiting += 1;
         let next = now.saturating_add(period).unwrap_or(now);
         let turn = if operation.waiting <= TRIES_PER_PERIOD {
@@ -106,7 +124,7 @@ impl Denials {
             operation.last_turn.saturating_add(spacing).unwrap_or(next).max(next)
         };
         operation.last_turn = operation.last_turn.max(turn);
-        self.groups.insert(group.to_owned(), Waiting { call, attempt, turn });
+        self.groups.insert(group.to_owned(), Waiting { call, attempt, given_at: now, turn });
     }
 
     /// Ends the wait of a group whose pass ended without a denial, or that is gone. If the group had waited, it returns the
@@ -134,12 +152,13 @@ impl Denials {
 
     /// The denied call of an attempt that is not made before the group's turn.
     pub(crate) fn held_call(&self, group: &str, attempt: &Attempt, now: Timestamp) -> Option<&DeniedCall> {
-        self.groups.get(group).filter(|w| w.attempt == *attempt && now < w.turn).map(|waiting| &waiting.call)
+        self.groups.get(group).filter(|w| w.attempt == *attempt && w.is_early(now)).map(|waiting| &waiting.call)
     }
 
     /// How long a group waits for its turn; `None` when it does not wait.
     pub(crate) fn time_to_turn(&self, group: &str, now: Timestamp) -> Option<SignedDuration> {
-        Some(self.groups.get(group)?.turn.duration_since(now).max(SignedDuration::ZERO))
+        let waiting = self.groups.get(group)?;
+        Some(if waiting.is_early(now) { waiting.turn.duration_since(now) } else { SignedDuration::ZERO })
     }
 }
 
@@ -260,6 +279,22 @@ mod tests {
         assert_eq!(denials.time_to_turn("team/b", at(20)), None);
         deny(&mut denials, "team/a", 20);
         assert_eq!(denials.time_to_turn("team/a", at(20)), Some(SignedDuration::from_secs(30)), "it keeps its turn");
+    }
+
+    /// Time synchronization may correct a clock by hours. The groups would neither try nor be looked at for as long.
+    #[test]
+    fn clock_that_is_set_back_delays_no_group() {
+        let mut denials = Denials::default();
+        let keys: Vec<_> = (0..TRIES_PER_PERIOD * 2).map(|index| format!("team/g{index}")).collect();
+        keys.iter().for_each(|key| deny(&mut denials, key, 0));
+        let hour_before = |second: i64| at(second - 3600);
+        for key in &keys {
+            assert_eq!(denials.time_to_turn(key, hour_before(0)), Some(SignedDuration::ZERO));
+            assert_eq!(denials.held_call(key, &attempt("1"), hour_before(0)), None);
+            deny(&mut denials, key, -3600);
+            let wait = denials.time_to_turn(key, hour_before(0)).expect("it waits again");
+            assert!((PERIOD..=PERIOD * 3).contains(&wait), "{key} waits {wait:#}");
+        }
     }
 
     /// A deleted group must not take the turn of another one with it.

@@ -31,6 +31,12 @@ struct Written {
 }
 
 impl Written {
+    /// When the value may be written again. A clock that was set back since makes it due: the wait would be as long as the
+    /// clock was set back.
+    fn due(&self, resync: Duration, now: Timestamp) -> Option<Timestamp> {
+        if now < self.at { Some(now) } else { self.at.checked_add(self.delay(resync)).ok() }
+    }
+
     /// How long the same value is not written again: one second, doubled with each write, the resync period at most.
     fn delay(&self, resync: Duration) -> SignedDuration {
         let delay = Duration::from_secs(1u64 << self.times.saturating_sub(1).min(16));
@@ -70,9 +76,9 @@ impl WriteMemory {
     }
 
     /// When the write may be repeated; `None` when it is not a repetition.
-    fn due(&self, write: &Write, resync: Duration) -> Option<Timestamp> {
+    fn due(&self, write: &Write, resync: Duration, now: Timestamp) -> Option<Timestamp> {
         let written = self.writes.get(&write.attribute).filter(|written| written.value == write.value)?;
-        written.at.checked_add(written.delay(resync)).ok()
+        written.due(resync, now)
     }
 
     fn is_ineffective(&self, write: &Write) -> bool {
@@ -89,7 +95,7 @@ impl WriteMemory {
     /// Whether a write outside of a plan may be done now.
     pub(crate) fn is_due(&mut self, write: &Write, resync: Duration, now: Timestamp) -> bool {
         self.forget_old(resync, now);
-        self.due(write, resync).is_none_or(|due| due <= now)
+        self.due(write, resync, now).is_none_or(|due| due <= now)
     }
 
     /// Takes the steps out of a plan that repeat a difference too early, and adapts when the plan is made again. Returns
@@ -108,7 +114,7 @@ impl WriteMemory {
         let (mut steps_end, mut joins_end) = (false, false);
         for mut planned in std::mem::take(&mut plan.steps) {
             let writes: Vec<_> = planned.writes().into_iter().map(|write| last_value(write, &values)).collect();
-            let dues: Option<Vec<_>> = writes.iter().map(|write| self.due(write, resync)).collect();
+            let dues: Option<Vec<_>> = writes.iter().map(|write| self.due(write, resync, now)).collect();
             let due = dues.unwrap_or_default().into_iter().min();
             let is_ineffective = due.is_some() && writes.iter().all(|write| self.is_ineffective(write));
             if due.is_some_and(|due| due > now) {
@@ -152,7 +158,7 @@ impl WriteMemory {
     /// each time.
     fn is_event_due(&self, event: &Event, resync: Duration, now: Timestamp) -> bool {
         let published = self.events.get(&event_digest(event));
-        published.is_none_or(|published| published.at.checked_add(published.delay(resync)).is_ok_and(|due| due <= now))
+        published.is_none_or(|published| published.due(resync, now).is_some_and(|due| due <= now))
     }
 
     /// Records the events that were published with a plan.

@@ -446,3 +446,12 @@ fn memory_is_bounded_and_forgets() {
     assert!(memory.condition(true).is_none());
     assert!(!memory.condition(false).expect("a condition").status);
 }
+
+/// The status would stay as it is for as long as the clock was set back.
+#[test]
+fn clock_that_is_set_back_makes_a_repeated_write_due() {
+    let (mut memory, write) = (WriteMemory::default(), || status_write(&json!({"currentState": "Ready"})));
+    memory.record_write(write(), String::new, at(0));
+    assert!(!memory.is_due(&write(), RESYNC, at(999)) && memory.is_due(&write(), RESYNC, at(1000)));
+    assert!(memory.is_due(&write(), RESYNC, at(-3_600_000)));
+}
