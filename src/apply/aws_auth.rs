@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 
 use super::error::StepError;
 use crate::auth::aws_auth::{self, AuthEntry, AwsAuthError};
-use crate::k8s::{KubeApi, KubeError};
+use crate::k8s::KubeApi;
 
 /// One change of `mapRoles`.
 #[derive(Clone, Debug)]
@@ -41,9 +41,17 @@ pub(crate) struct AwsAuthWriter {
 impl AwsAuthWriter {
     /// Writes one edit to the ConfigMap. Returns when it is written, and whether it changed the map.
     ///
+    /// An edit may wait for other writes and for a read, in which the Lease may expire. So `request_write` is asked again.
+    ///
     /// # Errors
-    /// The API server's error for the write of this edit, or the reason why the map cannot be edited.
-    pub(crate) async fn submit(&self, kube: &dyn KubeApi, edit: AwsAuthEdit) -> Result<bool, StepError> {
+    /// The API server's error for the write of this edit, the reason why the map cannot be edited, or that this process may
+    /// not write any more.
+    pub(crate) async fn submit(
+        &self,
+        kube: &dyn KubeApi,
+        edit: AwsAuthEdit,
+        request_write: &(dyn Fn() -> bool + Sync),
+    ) -> Result<bool, StepError> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let (sender, mut receiver) = oneshot::channel();
         self.pending.lock().expect("lock is not poisoned").push(PendingEdit { id, edit, reply: sender });
@@ -53,7 +61,7 @@ impl AwsAuthWriter {
             return result.map_err(StepError::AwsAuth);
         }
         let batch = std::mem::take(&mut *self.pending.lock().expect("lock is not poisoned"));
-        match write_batch(kube, &batch).await {
+        match write_batch(kube, &batch, request_write).await {
             Ok(outcomes) => {
                 for (pending, outcome) in batch.into_iter().zip(outcomes) {
                     // The receiver is gone if its task was cancelled.
@@ -65,15 +73,23 @@ impl AwsAuthWriter {
                 // The other edits stay pending: their own tasks write them and get their own result.
                 let others = batch.into_iter().filter(|pending| pending.id != id && !pending.reply.is_closed());
                 self.pending.lock().expect("lock is not poisoned").extend(others);
-                Err(StepError::Kube(error))
+                Err(error)
             }
         }
     }
 }
 
 /// Reads the map without a cache, applies every edit that is valid, and replaces exactly the version that was read.
-async fn write_batch(kube: &dyn KubeApi, batch: &[PendingEdit]) -> Result<Vec<EditResult>, KubeError> {
-    let map = kube.aws_auth().await?;
+async fn write_batch(
+    kube: &dyn KubeApi,
+    batch: &[PendingEdit],
+    request_write: &(dyn Fn() -> bool + Sync),
+) -> Result<Vec<EditResult>, StepError> {
+    // Those who waited behind a refused write do not each read the map.
+    if !request_write() {
+        return Err(StepError::MayNotWrite);
+    }
+    let map = kube.aws_auth().await.map_err(StepError::Kube)?;
     let before = map.as_ref().and_then(|m| m.map_roles.as_deref());
     let mut document = match aws_auth::parse(before) {
         Ok(document) => document,
@@ -95,11 +111,13 @@ async fn write_batch(kube: &dyn KubeApi, batch: &[PendingEdit]) -> Result<Vec<Ed
             Err(error) => Err(error),
         });
     }
-    match &map {
-        _ if document.text == before.unwrap_or_default() => {}
-        Some(map) => kube.update_aws_auth(&map.resource_version, &document.text).await?,
-        None => kube.create_aws_auth(&document.text).await?,
-    }
+    let written = match &map {
+        _ if document.text == before.unwrap_or_default() => Ok(()),
+        _ if !request_write() => return Err(StepError::MayNotWrite),
+        Some(map) => kube.update_aws_auth(&map.resource_version, &document.text).await,
+        None => kube.create_aws_auth(&document.text).await,
+    };
+    written.map_err(StepError::Kube)?;
     Ok(outcomes)
 }
 
@@ -148,7 +166,7 @@ mod tests {
         let (kube, state) = fake_api_server(0);
         let writer = AwsAuthWriter::default();
         let names = ["a", "b", "c", "d"];
-        let edits = names.map(|n| writer.submit(kube.as_ref(), AwsAuthEdit::Put(entry(n))));
+        let edits = names.map(|n| writer.submit(kube.as_ref(), AwsAuthEdit::Put(entry(n)), &|| true));
         assert!(futures::future::join_all(edits).await.into_iter().all(|r| r.is_ok()));
         let (data, writes, _) = state.lock().expect("lock is not poisoned").clone();
         let text = data["mapRoles"].as_str().unwrap_or_default();
@@ -164,7 +182,7 @@ mod tests {
         let edits = edits.into_iter().chain([AwsAuthEdit::Remove(entry("b"))]);
         let pending = edits.map(|edit| PendingEdit { id: 0, edit, reply: oneshot::channel().0 });
         let before = PARSED.with(std::cell::Cell::get);
-        let outcomes = write_batch(kube.as_ref(), &pending.collect::<Vec<_>>()).await.expect("a write");
+        let outcomes = write_batch(kube.as_ref(), &pending.collect::<Vec<_>>(), &|| true).await.expect("a write");
         assert_eq!(outcomes, [true, true, true, false, true].map(Ok));
         assert_eq!(PARSED.with(std::cell::Cell::get) - before, 5, "the text that was read, and each changed one");
     }
@@ -173,7 +191,7 @@ mod tests {
     async fn conflict_fails_one_edit_and_the_others_are_written() {
         let (kube, state) = fake_api_server(1);
         let writer = AwsAuthWriter::default();
-        let edits = ["a", "b", "c"].map(|n| writer.submit(kube.as_ref(), AwsAuthEdit::Put(entry(n))));
+        let edits = ["a", "b", "c"].map(|n| writer.submit(kube.as_ref(), AwsAuthEdit::Put(entry(n)), &|| true));
         let failed = futures::future::join_all(edits).await.into_iter().filter(|r| r.is_err()).count();
         assert_eq!(failed, 1);
         let text = state.lock().expect("lock is not poisoned").0["mapRoles"].to_string();
@@ -186,19 +204,19 @@ mod tests {
         let (kube, state) = fake_api_server(0);
         let writer = AwsAuthWriter::default();
         let windows = AuthEntry::for_nodes("arn:aws:iam::1:role/a", true);
-        let edits = [entry("a"), windows.clone()].map(|e| writer.submit(kube.as_ref(), AwsAuthEdit::Put(e)));
+        let edits = [entry("a"), windows.clone()].map(|e| writer.submit(kube.as_ref(), AwsAuthEdit::Put(e), &|| true));
         let results = futures::future::join_all(edits).await;
         assert!(matches!(results[0], Ok(true)), "{results:?}");
         assert!(matches!(results[1], Err(StepError::AwsAuth(AwsAuthError::Conflict { .. }))), "{results:?}");
         for changed in [true, false] {
-            let widened = writer.submit(kube.as_ref(), AwsAuthEdit::Widen(windows.clone())).await;
+            let widened = writer.submit(kube.as_ref(), AwsAuthEdit::Widen(windows.clone()), &|| true).await;
             assert_eq!(widened.expect("the entry is widened"), changed);
         }
         let data = state.lock().expect("lock is not poisoned").0.clone();
         let text = data["mapRoles"].as_str().unwrap_or_default();
         assert!(text.starts_with("# ours") && text.contains("eks:kube-proxy-windows"), "{text}");
         assert_eq!(text.matches("rolearn").count(), 1, "{text}");
-        let linux = writer.submit(kube.as_ref(), AwsAuthEdit::Put(entry("a"))).await;
+        let linux = writer.submit(kube.as_ref(), AwsAuthEdit::Put(entry("a")), &|| true).await;
         assert!(!linux.expect("Linux nodes can join"), "nothing was written");
     }
 
@@ -207,9 +225,26 @@ mod tests {
         let (kube, state) = fake_api_server(0);
         let writer = AwsAuthWriter::default();
         for changed in [true, false] {
-            let written = writer.submit(kube.as_ref(), AwsAuthEdit::Put(entry("a"))).await;
+            let written = writer.submit(kube.as_ref(), AwsAuthEdit::Put(entry("a")), &|| true).await;
             assert_eq!(written.expect("the entry is written"), changed);
         }
         assert_eq!(state.lock().expect("lock is not poisoned").1, 1);
+    }
+    /// The next leader may have decided otherwise about the entry by then.
+    #[tokio::test]
+    async fn process_that_loses_the_lease_while_an_edit_waits_does_not_write() {
+        let (kube, state) = fake_api_server(0);
+        let writer = AwsAuthWriter::default();
+        let asked = AtomicU64::new(0);
+        let is_leader_until_the_read = || asked.fetch_add(1, Ordering::Relaxed) == 0;
+        let edits = ["a", "b"].map(|name| AwsAuthEdit::Put(entry(name)));
+        let edits = edits.map(|edit| writer.submit(kube.as_ref(), edit, &is_leader_until_the_read));
+        let results = futures::future::join_all(edits).await;
+        assert!(results.iter().all(|result| matches!(result, Err(StepError::MayNotWrite))), "{results:?}");
+        assert_eq!(state.lock().expect("lock is not poisoned").1, 0, "no write");
+        let later = writer.submit(kube.as_ref(), AwsAuthEdit::Put(entry("c")), &|| true).await;
+        assert!(later.expect("a leader writes"));
+        let text = state.lock().expect("lock is not poisoned").0["mapRoles"].to_string();
+        assert_eq!(text.matches("rolearn").count(), 1, "the refused edits are not written later: {text}");
     }
 }

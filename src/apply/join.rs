@@ -21,7 +21,7 @@ impl Apply for JoinStep {
 
 impl ApplyRun<'_> {
     async fn edit_aws_auth(&self, edit: AwsAuthEdit) -> StepResult {
-        let changed = self.ctx.aws_auth.submit(self.ctx.kube, edit).await?;
+        let changed = self.ctx.aws_auth.submit(self.ctx.kube, edit, self.ctx.request_write).await?;
         Ok(if changed { StepOutcome::Applied } else { StepOutcome::Unchanged })
     }
 
