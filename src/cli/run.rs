@@ -107,13 +107,17 @@ pub async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     tokio::spawn(write_gate::run(leadership, ctx.clone(), trigger));
 
     let shutdown = wait_for_exit(election, &ctx.restart).await;
-    // Wait for the step in progress; after the Lease is released, another process may become leader immediately.
     let _ = stop.send(true);
-    if tokio::time::timeout(Duration::from_secs(20), workers).await.is_err() {
+    if shutdown.is_lease_lost {
+        // Another process may lead by now: steps in progress end with this process.
+        return Ok(shutdown.exit_code);
+    }
+    // Wait for the step in progress; after the Lease is released, another process may become leader immediately.
+    let is_idle = tokio::time::timeout(Duration::from_secs(20), workers).await.is_ok();
+    if !is_idle {
         tracing::warn!("shutdown timed out, reconciles abandoned");
     }
-    let _ = stop_election.send(true);
-    shutdown.wait_for_lease_release().await;
+    shutdown.end_election(stop_election, is_idle).await;
     if let Some(server) = server {
         let _ = tokio::time::timeout(Duration::from_secs(2), server).await;
     }
@@ -220,17 +224,23 @@ async fn serve_http(
 struct Shutdown {
     exit_code: ExitCode,
     election: ElectionTask,
+    is_lease_lost: bool,
 }
 
 impl Shutdown {
-    async fn wait_for_lease_release(&self) {
-        if let Some(election) = &self.election {
-            for _ in 0..50 {
-                if election.is_finished() {
-                    return;
-                }
-                tokio::time::sleep(Duration::from_millis(100)).await;
+    /// Releases the Lease if no step is in progress. Otherwise the Lease is kept until it expires: the next leader must not
+    /// begin while the write of a step may still arrive.
+    async fn end_election(&self, stop: watch::Sender<bool>, is_idle: bool) {
+        let Some(election) = &self.election else { return };
+        if !is_idle {
+            return election.abort();
+        }
+        let _ = stop.send(true);
+        for _ in 0..50 {
+            if election.is_finished() {
+                return;
             }
+            tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
 }
@@ -263,8 +273,38 @@ async fn wait_for_exit(election: ElectionTask, restart: &tokio::sync::Notify) ->
         }
         () = lease_lost => {
             tracing::error!("Lease lost, exiting");
-            return Shutdown { exit_code: ExitCode::FAILURE, election: None };
+            return Shutdown { exit_code: ExitCode::FAILURE, election: None, is_lease_lost: true };
         }
     };
-    Shutdown { exit_code, election }
+    Shutdown { exit_code, election, is_lease_lost: false }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    /// Whether an election that stops like the real one releases the Lease.
+    async fn releases_lease(is_idle: bool) -> bool {
+        let (stop, mut stopping) = watch::channel(false);
+        let released = Arc::new(AtomicBool::new(false));
+        let record = released.clone();
+        let election = tokio::spawn(async move {
+            let _ = stopping.wait_for(|stop| *stop).await;
+            record.store(true, Ordering::Release);
+            ElectionEnd::Released
+        });
+        let shutdown = Shutdown { exit_code: ExitCode::SUCCESS, election: Some(election), is_lease_lost: false };
+        shutdown.end_election(stop, is_idle).await;
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        released.load(Ordering::Acquire)
+    }
+
+    /// The next leader would terminate a node while the abandoned step of this process terminates another one.
+    #[tokio::test]
+    async fn lease_is_not_released_while_a_step_is_in_progress() {
+        assert!(releases_lease(true).await);
+        assert!(!releases_lease(false).await);
+    }
 }
