@@ -36,6 +36,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::ResourceExt;
 use kube::runtime::controller::Action;
+use kube::runtime::reflector::ObjectRef;
 use serde_json::json;
 
 pub(crate) use crate::api::GroupObject;
@@ -52,17 +53,31 @@ use status_update::{record_metrics, update_status};
 
 /// Reconciles one group. Each reconcile is its own task, so that groups are reconciled on all cores.
 pub(crate) async fn reconcile(stored: Arc<GroupObject>, ctx: Arc<Context>) -> Result<Action, Error> {
-    let task_ctx = ctx.clone();
-    tokio::spawn(async move { reconcile_group(&stored, &task_ctx).await }).await.unwrap_or_else(|panic| {
+    let (task_object, task_ctx) = (stored.clone(), ctx.clone());
+    let task = tokio::spawn(async move { reconcile_group(&task_object, &task_ctx).await });
+    let result = task.await.unwrap_or_else(|panic| {
         tracing::error!(%panic, "reconcile panicked");
         Ok(Action::requeue(Duration::from_secs(60)))
-    })
+    });
+    forget_if_gone(&stored, &ctx);
+    result
 }
 
 /// Requeues a group after a failed reconcile, with exponential backoff per group.
 pub(crate) fn error_policy(stored: Arc<GroupObject>, error: &Error, ctx: Arc<Context>) -> Action {
     let (planner, key) = (&ctx.planner, group_key(&stored));
-    requeue::after_error(&key, error, &ctx.metrics, &planner.process_state, planner.settings.resync_period)
+    let (process_state, resync) = (&planner.process_state, planner.settings.resync_period);
+    let action = requeue::after_error(&key, error, &ctx.metrics, process_state, resync);
+    forget_if_gone(&stored, &ctx);
+    action
+}
+
+/// Drops what a pass recorded that outlived its group: the watch has dropped the rest before, and nothing would drop this.
+fn forget_if_gone(stored: &GroupObject, ctx: &Context) {
+    let current = ctx.stores.groups.get(&ObjectRef::from_obj(stored));
+    if current.is_none_or(|current| current.uid() != stored.uid()) {
+        ctx.forget_group(&group_key(stored));
+    }
 }
 
 async fn reconcile_group(stored: &GroupObject, ctx: &Arc<Context>) -> Result<Action, Error> {
@@ -167,6 +182,8 @@ async fn plan_with_fresh_reads(
 
 #[cfg(test)]
 mod tests {
+    use kube::runtime::watcher::Event;
+
     use super::*;
     use crate::aws::inventory::fake_aws::FakeAws;
     use crate::index::nodes::NodeIndex;
@@ -180,5 +197,28 @@ mod tests {
         let shared = |age| planner.observer(&context, age, Timestamp::UNIX_EPOCH).shared_max_cache_age;
         assert_eq!(shared(Duration::ZERO), Duration::ZERO);
         assert_eq!(shared(Duration::from_secs(12)), Duration::from_secs(150));
+    }
+    /// Its series would be exported until the process restarts, and an alert about it would never end.
+    #[tokio::test]
+    async fn pass_that_outlives_its_group_leaves_no_series() {
+        let mut test = fake::context(crate::k8s::fake::client(|call| panic!("unexpected call: {call:?}")));
+        let mut store = test.groups.take().expect("the writer of the store");
+        let stored = fake::group_object("web", "1");
+        let fail = || {
+            let conflict = crate::k8s::KubeError::Conflict {
+                verb: "patch",
+                resource: "instancegroups/status".into(),
+                source: "test".into(),
+            };
+            error_policy(Arc::new(stored.clone()), &Error::Status(conflict), test.ctx.clone());
+            let has_series = test.ctx.metrics.encode().unwrap().contains("team/web");
+            (has_series, test.ctx.planner.process_state.record_failure("team/web"))
+        };
+        store.apply_watcher_event(&Event::Apply(stored.clone()));
+        assert_eq!(fail(), (true, 2), "a group that is there");
+        store.apply_watcher_event(&Event::Apply(fake::group_object("web", "2")));
+        assert_eq!(fail(), (false, 1), "another group has its name");
+        store.apply_watcher_event(&Event::Delete(fake::group_object("web", "2")));
+        assert_eq!(fail(), (false, 1), "it is gone");
     }
 }
