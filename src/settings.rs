@@ -83,6 +83,10 @@ pub struct Timing {
     pub assessment_limit: SignedDuration,
     /// Interval at which Prometheus is asked each check of a roll-out.
     pub check_interval: SignedDuration,
+    /// How long a termination that lowers the desired capacity is not repeated. AWS may lower the capacity again with each
+    /// call, and its answers may be older than the last one: they show the instance in service. Auto Scaling would then
+    /// remove another node, which is not drained.
+    pub decrement_interval: SignedDuration,
 }
 
 impl Default for Timing {
@@ -103,6 +107,7 @@ impl Default for Timing {
             revision_failure_delay: SignedDuration::from_mins(5),
             assessment_limit: SignedDuration::from_mins(10),
             check_interval: SignedDuration::from_secs(30),
+            decrement_interval: SignedDuration::from_mins(2),
         }
     }
 }
@@ -127,6 +132,7 @@ impl Timing {
             revision_failure_delay,
             assessment_limit,
             check_interval,
+            decrement_interval,
         } = self;
         Timing {
             poll_interval: scale(poll_interval),
@@ -144,6 +150,7 @@ impl Timing {
             revision_failure_delay: scale(revision_failure_delay),
             assessment_limit: scale(assessment_limit),
             check_interval: scale(check_interval),
+            decrement_interval: scale(decrement_interval),
         }
     }
 }

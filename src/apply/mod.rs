@@ -273,6 +273,7 @@ mod tests {
             config_namespace: "instance-manager",
             spec: "",
             retry_delay: SignedDuration::from_secs(60),
+            decrement_interval: SignedDuration::from_mins(2),
             now: Timestamp::UNIX_EPOCH,
         };
         let applied = apply(&applier, &id, "1", &[], plan).await;

@@ -38,6 +38,8 @@ pub(crate) struct Applier<'a> {
     pub config_namespace: &'a str,
     /// How long a node is not drained again after its drain ran into `drainTimeout`.
     pub retry_delay: jiff::SignedDuration,
+    /// How long a termination that lowers the desired capacity is not repeated.
+    pub decrement_interval: jiff::SignedDuration,
     /// What the plan was made from. When that changes, a call that was denied is tried at once.
     pub spec: &'a str,
     /// Reference time of the plan.

@@ -37,6 +37,7 @@ pub(super) async fn apply_plan(
         hold: &hold,
         config_namespace: &ctx.config_namespace,
         retry_delay: ctx.planner.settings.timing.retry_delay,
+        decrement_interval: ctx.planner.settings.timing.decrement_interval,
         spec,
         now,
     };

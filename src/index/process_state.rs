@@ -19,7 +19,6 @@ use super::write_memory::WriteMemory;
 use crate::api::NodeDemand;
 use crate::index::image_aliases::ImageAliases;
 use crate::plan::{Refusal, Write};
-use crate::rotation::members::DECREMENT_INTERVAL;
 
 /// Clocks and counters by group and by node.
 #[derive(Default)]
@@ -256,9 +255,9 @@ impl ProcessState {
     }
 
     /// Records that a termination of the instance that lowers the desired capacity is about to be sent.
-    pub(crate) fn record_decrement(&self, instance: &str, now: Timestamp) {
+    pub(crate) fn record_decrement(&self, instance: &str, interval: SignedDuration, now: Timestamp) {
         self.with(|inner| {
-            inner.decrements.retain(|_, at| now.duration_since(*at) < DECREMENT_INTERVAL);
+            inner.decrements.retain(|_, at| now.duration_since(*at) < interval);
             inner.decrements.insert(instance.into(), now);
         });
     }

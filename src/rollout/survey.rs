@@ -8,7 +8,7 @@ use super::choose::{Choice, TakeReason};
 use super::group::{Forecast, GroupFacts, uid_hash};
 use super::view::RolloutView;
 use super::wait::{Wait, WaitReason};
-use crate::api::{ForeseenDrain, GroupBehind, RolloutBudget, RolloutCounts};
+use crate::api::{ForeseenDrain, GroupBehind, RolloutBudget, RolloutCounts, WaveState};
 use crate::boundaries::WithoutRotation;
 
 /// The most groups that the status lists as behind.
@@ -173,13 +173,18 @@ impl Survey {
     }
 }
 
-/// Why a group waits whose wave is not waited for: the roll-out may be over before its turn.
+/// Why a group is behind whose wave is not waited for, or no longer: the roll-out may be over before its turn.
 fn skipped_wait(view: &RolloutView, index: usize, choice: &Choice) -> Option<(String, String)> {
+    let wave = &view.policy.waves[index].name;
+    let is_waited_for = !view.is_skipped(wave) && view.wave_state(index) != WaveState::Passed;
+    if is_waited_for {
+        return None;
+    }
     match choice {
-        Choice::Use { waits: Some(wait), .. } if view.is_skipped(&view.policy.waves[index].name) => {
-            Some((wait.reason.to_string(), wait.message.clone()))
+        Choice::Use { waits, .. } => waits.as_ref().map(|wait| (wait.reason.to_string(), wait.message.clone())),
+        Choice::Take(take) => {
+            Some((WaitReason::WaveNotOpen.to_string(), format!("the group takes {} now", take.content.name)))
         }
-        Choice::Use { .. } | Choice::Take(_) => None,
     }
 }
 

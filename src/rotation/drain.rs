@@ -20,6 +20,8 @@ pub(crate) struct DrainPolicy {
     pub dead_kubelet_after: SignedDuration,
     /// How long to wait for volumes to be detached.
     pub volume_detach_timeout: SignedDuration,
+    /// How long a termination that lowers the desired capacity is not repeated.
+    pub decrement_interval: SignedDuration,
 }
 
 impl DrainPolicy {

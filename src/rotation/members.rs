@@ -26,11 +26,6 @@ pub struct DisruptionRecord {
     pub terminated_at: Option<Timestamp>,
 }
 
-/// How long a termination that lowers the desired capacity is not repeated. AWS may lower the capacity again with each call,
-/// and its answers may be older than the last one: they show the instance in service. Auto Scaling would then remove
-/// another node, which is not drained.
-pub(crate) const DECREMENT_INTERVAL: SignedDuration = SignedDuration::from_mins(2);
-
 /// The surge record in the annotation of a Node: the group put the instance into standby.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -151,9 +146,9 @@ impl NodeInstance {
     }
 
     /// Whether a termination that lowers the desired capacity was sent so recently that AWS may not show it yet.
-    pub(crate) fn is_termination_sent(&self, group_uid: &str, now: Timestamp) -> bool {
+    pub(crate) fn is_termination_sent(&self, group_uid: &str, interval: SignedDuration, now: Timestamp) -> bool {
         let sent_at = self.disruption_of(group_uid).and_then(|record| record.terminated_at);
-        sent_at.is_some_and(|at| now.duration_since(at) < DECREMENT_INTERVAL)
+        sent_at.is_some_and(|at| now.duration_since(at) < interval)
     }
 
     /// Whether its node has the disruption record of an InstanceGroup that no longer exists.

@@ -255,6 +255,7 @@ fn drain_decision(input: &DeleteInput, group: &ScalingGroup) -> rolling_update::
             decrement_desired: false,
             dead_kubelet_after: input.timing.kubelet_timeout,
             volume_detach_timeout: input.timing.volume_detach_timeout,
+            decrement_interval: input.timing.decrement_interval,
         },
         drains: input.drains,
         cluster_health: ClusterHealth::default(),

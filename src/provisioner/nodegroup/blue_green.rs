@@ -190,6 +190,7 @@ fn drain_policy(input: &PlanInput) -> DrainPolicy {
         decrement_desired: false,
         dead_kubelet_after: input.timing.kubelet_timeout,
         volume_detach_timeout: input.timing.volume_detach_timeout,
+        decrement_interval: input.timing.decrement_interval,
     }
 }
 

@@ -333,7 +333,9 @@ fn continue_drains(
             return_uncordoned(input, member, decision);
             continue;
         }
-        if lowers_desired(input, member) && member.is_termination_sent(input.group_uid, input.now) {
+        if lowers_desired(input, member)
+            && member.is_termination_sent(input.group_uid, input.drain_policy.decrement_interval, input.now)
+        {
             decision.waiting_for.push(format!("{} to terminate", member.describe()));
             continue;
         }

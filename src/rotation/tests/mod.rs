@@ -123,6 +123,7 @@ fn policy() -> DrainPolicy {
         decrement_desired: false,
         dead_kubelet_after: SignedDuration::from_mins(5),
         volume_detach_timeout: SignedDuration::from_mins(2),
+        decrement_interval: SignedDuration::from_mins(2),
     }
 }
 

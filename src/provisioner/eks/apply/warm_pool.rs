@@ -84,6 +84,7 @@ mod tests {
             config_namespace: "instance-manager",
             spec: "",
             retry_delay: SignedDuration::from_secs(60),
+            decrement_interval: SignedDuration::from_mins(2),
             now: Timestamp::UNIX_EPOCH,
         };
         let mut group = InstanceGroup::new("web", InstanceGroupSpec::default());

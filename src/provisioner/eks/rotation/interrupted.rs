@@ -117,6 +117,7 @@ fn decide_stop(
             decrement_desired: false,
             dead_kubelet_after: timing.kubelet_timeout,
             volume_detach_timeout: timing.volume_detach_timeout,
+            decrement_interval: timing.decrement_interval,
         },
         drains,
         cluster_health,

@@ -86,6 +86,7 @@ pub(crate) fn rotate_nodes(input: &PlanInput, group: &ScalingGroup, builder: &mu
             decrement_desired: surplus > 0,
             dead_kubelet_after: input.timing.kubelet_timeout,
             volume_detach_timeout: input.timing.volume_detach_timeout,
+            decrement_interval: input.timing.decrement_interval,
         },
         drains: &input.observed.drains,
         cluster_health: input.observed.cluster_health,
@@ -93,8 +94,10 @@ pub(crate) fn rotate_nodes(input: &PlanInput, group: &ScalingGroup, builder: &mu
     });
     // With weights, the next decrement depends on what AWS shows of the last one.
     let uid = &input.resolved.desired.id.uid;
-    let is_unseen =
-        |m: &NodeInstance| m.instance.state == InstanceState::InService && m.is_termination_sent(uid, input.now);
+    let is_unseen = |m: &NodeInstance| {
+        m.instance.state == InstanceState::InService
+            && m.is_termination_sent(uid, input.timing.decrement_interval, input.now)
+    };
     if scale_in::is_weighted(group) && members.iter().any(is_unseen) {
         decision.steps.retain(|step| !matches!(step, NodeStep::Terminate { decrement_desired: true, .. }));
     }
