@@ -13,7 +13,6 @@ use crate::index::drain_clocks::DrainClocks;
 use crate::index::nodes::{instance_id, parse_annotation};
 use crate::k8s::EvictOutcome;
 use crate::plan::{InPlaceChange, NodeStep, PodRef, UncordonReason};
-use crate::rotation::members::DECREMENT_INTERVAL;
 use crate::rotation::{DisruptionRecord, SurgeRecord};
 
 impl Apply for NodeStep {
@@ -96,14 +95,14 @@ impl ApplyRun<'_> {
     }
 
     /// Records that a termination which lowers the desired capacity is about to be sent: in this process, and on the Node
-    /// for the next one. Returns false when one was sent less than [`DECREMENT_INTERVAL`] ago. An instance without a Node is
+    /// for the next one. Returns false when one was sent less than `decrement_interval` ago. An instance without a Node is
     /// known to this process only.
     async fn record_decrement(&self, instance: &str, node: Option<&Node>) -> Result<bool, StepError> {
-        let Applier { kube, process_state, now, .. } = self.ctx;
+        let Applier { kube, process_state, decrement_interval, now, .. } = self.ctx;
         let record = node.and_then(disruption_record);
         let on_node = record.as_ref().and_then(|record| record.terminated_at);
         let sent_at = on_node.max(process_state.decrement_sent_at(instance));
-        if sent_at.is_some_and(|at| now.duration_since(at) < DECREMENT_INTERVAL) {
+        if sent_at.is_some_and(|at| now.duration_since(at) < *decrement_interval) {
             return Ok(false);
         }
         if let (Some(node), Some(record)) = (node, record) {
@@ -113,12 +112,12 @@ impl ApplyRun<'_> {
                 return Err(StepError::MayNotWrite);
             }
         }
-        process_state.record_decrement(instance, *now);
+        process_state.record_decrement(instance, *decrement_interval, *now);
         Ok(true)
     }
 
     /// Forgets a termination that AWS rejected, so that it is sent again once its cause is gone. If the Node cannot be
-    /// written, that takes [`DECREMENT_INTERVAL`].
+    /// written, that takes `decrement_interval`.
     async fn forget_decrement(&self, instance: &str, node: Option<&Node>) {
         self.ctx.process_state.forget_decrement(instance);
         let Some((node, record)) = node.and_then(|node| Some((node, disruption_record(node)?))) else { return };
@@ -261,6 +260,7 @@ mod tests {
                 config_namespace: "instance-manager",
                 spec: "",
                 retry_delay: SignedDuration::from_secs(60),
+                decrement_interval: SignedDuration::from_mins(2),
                 now: Timestamp::from_second(second).expect("a time"),
             };
             apply(&applier, &id, "1", &[], plan).await
