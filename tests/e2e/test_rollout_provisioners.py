@@ -95,7 +95,8 @@ def test_an_abort_lets_no_waiting_group_begin_and_names_what_cannot_go_back(own_
     found = wait_revision(cloud, lambda r: waves(r).get("canary") == "Soaking", "the soak of the canary")
     cloud.patch(f"{harness.GROUPS}/namespaces/instance-manager/boundariesrevisions/{found['metadata']['name']}", {"spec": {"orders": {"aborted": True}}})
     wait_revision(cloud, lambda r: phase(r) == "Aborted", "the way back")
-    assert launched_images(fleet.canary) == {fleet.images[0]}
+    # The roll-out is over when each group has its old content; the nodes follow.
+    fleet.canary.wait(lambda g: launched_images(g) == {fleet.images[0]}, ROLLOUT, "the way back of the nodes")
     assert fleet.updates(mark) == [] and fleet.upgrades.created() == [] and fleet.crd.writes(mark) == []
     for group in (fleet.managed, fleet.crd):
         assert group.has_condition("RolloutPending", reason="TakenBack") and group.has_condition("Ready"), group.status()
