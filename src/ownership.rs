@@ -120,7 +120,34 @@ pub fn classify_ownership(name: &str, tags: &[Tag], ownership: &[Tag]) -> Owners
 
 /// Why a scaling group with the name of a group does not provably belong to it, without the remedy. `None` if it does.
 pub(crate) fn ownership_conflict(name: &str, tags: &[Tag], ownership: &[Tag]) -> Option<String> {
-    let why = match classify_ownership(name, tags, ownership) {
+    let why = tag_problem(name, tags, ownership)?;
+    Some(format!("the scaling group {name} already exists, and {why}"))
+}
+
+/// The outcome while the tags of resources that the status records do not prove anymore that the group owns them. Each has its
+/// name and its tags; `what` is their kind, and `left` says what the controller leaves as it is. `None` without any.
+pub(crate) fn disowned_outcome<'a>(
+    what: &str,
+    resources: impl IntoIterator<Item = (&'a str, Vec<Tag>)>,
+    ownership: &[Tag],
+    left: &str,
+    is_deleting: bool,
+) -> Option<Outcome> {
+    let describe = |(name, tags): (&str, Vec<Tag>)| {
+        let why = tag_problem(name, &tags, ownership).unwrap_or_else(|| "its role is not the group's".to_owned());
+        format!("{what} {name}, which the status records: {why}")
+    };
+    let all: Vec<_> = resources.into_iter().map(describe).collect();
+    let message = format!(
+        "cannot verify the owner of {}; the controller leaves {left}; restore its tags, or delete it",
+        all.join("; and of ")
+    );
+    (!all.is_empty()).then_some(Outcome::Blocked { reason: Reason::OwnershipConflict, message, is_deleting })
+}
+
+/// What about the tags of a resource does not prove that a group owns it; `None` when they do.
+fn tag_problem(name: &str, tags: &[Tag], ownership: &[Tag]) -> Option<String> {
+    Some(match classify_ownership(name, tags, ownership) {
         Ownership::Ours => return None,
         Ownership::OtherGroup => "it has the tags of another group".into(),
         Ownership::TagsModified(details) => format!("its ownership tags were modified: {details}"),
@@ -128,8 +155,7 @@ pub(crate) fn ownership_conflict(name: &str, tags: &[Tag], ownership: &[Tag]) ->
             let tags: Vec<_> = ownership.iter().map(|t| format!("{}={}", t.key, t.value)).collect();
             format!("it has none of this group's tags: {}", tags.join(", "))
         }
-    };
-    Some(format!("the scaling group {name} already exists, and {why}"))
+    })
 }
 
 /// The condition `Adopted`, if AWS denied tagging at the adoption.

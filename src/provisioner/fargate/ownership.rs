@@ -7,9 +7,8 @@ use crate::api::InstanceGroupStatus;
 use crate::api::names::tag;
 use crate::aws::fargate::FargateProfile;
 use crate::aws::{Tag, tag_map};
-use crate::ownership::{OWNERSHIP_TAG_KEYS, has_foreign_tags, has_ownership_tags};
-use crate::plan::{Outcome, Reason};
-use crate::provisioner::nodegroup::ownership::tag_difference;
+use crate::ownership::{OWNERSHIP_TAG_KEYS, disowned_outcome, has_foreign_tags, has_ownership_tags};
+use crate::plan::Outcome;
 
 /// Evidence for the owner of a profile that has the derived name and no ownership tags.
 #[derive(Debug, Default)]
@@ -148,16 +147,8 @@ pub(crate) fn ownership_conflict<'a>(
     ownership: &[Tag],
     is_deleting: bool,
 ) -> Option<Outcome> {
-    let describe = |p: &FargateProfile| {
-        let why = tag_difference(&p.name, &p.tags, ownership);
-        format!("the Fargate profile {}, which the status records: {why}", p.name)
-    };
-    let all: Vec<_> = profiles.into_iter().map(describe).collect();
-    let message = format!(
-        "cannot verify the owner of {}; the controller leaves it and its role as they are; restore its tags, or delete it",
-        all.join("; and of ")
-    );
-    (!all.is_empty()).then_some(Outcome::Blocked { reason: Reason::OwnershipConflict, message, is_deleting })
+    let resources = profiles.into_iter().map(|p| (p.name.as_str(), p.tags.clone()));
+    disowned_outcome("the Fargate profile", resources, ownership, "it and its role as they are", is_deleting)
 }
 
 /// Whether a profile without ownership tags was created for this group: it has the derived name, and either the role in

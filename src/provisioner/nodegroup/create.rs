@@ -2,10 +2,11 @@
 
 use super::input::PlanInput;
 use super::names::{is_recorded, nodegroup_in_arn};
-use super::ownership::{tag_difference, to_tags};
+use super::ownership::to_tags;
 use super::resolve::ResolvedGroup;
 use crate::api::spec_error::join_messages;
-use crate::aws::nodegroup::{NewNodegroup, Nodegroup, NodegroupName, NodegroupSizes};
+use crate::aws::nodegroup::{NewNodegroup, NodegroupName, NodegroupSizes};
+use crate::ownership::disowned_outcome;
 use crate::plan::NodegroupStep;
 use crate::plan::{Drift, Outcome, Phase, PlanBuilder, PlannedStep, Reason, waiting};
 use crate::provisioner::made_again::made_again;
@@ -95,20 +96,9 @@ fn creation_blocker(input: &PlanInput, is_replacement: bool) -> Option<Outcome> 
 
 /// The outcome while the tags of recorded node groups do not prove anymore that this group owns them.
 pub(crate) fn ownership_conflict(input: &PlanInput) -> Option<Outcome> {
-    let ownership = &input.resolved.ownership_tags;
-    let describe = |found: &Nodegroup| {
-        let name = &found.name.nodegroup;
-        format!(
-            "the node group {name}, which the status records: {}",
-            tag_difference(name, &to_tags(&found.tags), ownership)
-        )
-    };
-    let all: Vec<_> = input.observed.disowned.iter().map(describe).collect();
-    let message = format!(
-        "cannot verify the owner of {}; the controller leaves it as it is; restore its tags, or delete it",
-        all.join("; and of ")
-    );
-    (!all.is_empty()).then_some(Outcome::Blocked { reason: Reason::OwnershipConflict, message, is_deleting: false })
+    let disowned = input.observed.disowned.iter();
+    let resources = disowned.map(|f| (f.name.nodegroup.as_str(), to_tags(&f.tags)));
+    disowned_outcome("the node group", resources, &input.resolved.ownership_tags, "it as it is", false)
 }
 
 fn not_adopted_message(resolved: &ResolvedGroup, older: &NodegroupName) -> String {

@@ -7,23 +7,12 @@ use super::resolve::ResolvedGroup;
 use crate::api::InstanceGroupStatus;
 use crate::aws::Tag;
 use crate::aws::nodegroup::Nodegroup;
-use crate::ownership::{Ownership, classify_ownership, has_foreign_tags, has_ownership_tags, is_adopted};
+use crate::ownership::{has_foreign_tags, has_ownership_tags, is_adopted};
 use crate::provisioner::GroupId;
 
 /// Converts a tag map to a list, as the ownership checks take it.
 pub(crate) fn to_tags(tags: &BTreeMap<String, String>) -> Vec<Tag> {
     tags.iter().map(|(key, value)| Tag { key: key.clone(), value: value.clone() }).collect()
-}
-
-/// How the tags of a resource differ from those that prove a group's ownership, for messages.
-pub(crate) fn tag_difference(name: &str, held: &[Tag], ownership: &[Tag]) -> String {
-    match classify_ownership(name, held, ownership) {
-        Ownership::TagsModified(differences) => differences,
-        Ownership::Ours | Ownership::OtherGroup | Ownership::Untagged => {
-            let tags: Vec<_> = ownership.iter().map(|tag| format!("{}={}", tag.key, tag.value)).collect();
-            format!("it does not have the tags {}", tags.join(", "))
-        }
-    }
 }
 
 /// The owner of a node group.
