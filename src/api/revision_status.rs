@@ -96,7 +96,7 @@ pub enum RolloutPhase {
     Returning,
     /// All waves have passed.
     Complete,
-    /// All groups went back.
+    /// No group has the revision any more; their nodes follow.
     Aborted,
     /// A newer revision came before this one was complete.
     Superseded,

@@ -323,8 +323,8 @@ pub struct ManagedAttributes {
     /// get those of the scaling group.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub instance_tags: Option<BTreeMap<String, String>>,
-    /// Values of tags, by key, that a change of the running instances may have set which has begun and whose end is not
-    /// recorded.
+    /// Values of tags, by key, that a change of the running instances may have set whose end is not recorded; an empty list
+    /// for a tag that it may have removed.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "BTreeMap::is_empty")]
     pub started_instance_tags: BTreeMap<String, BTreeSet<String>>,
     /// Names of lifecycle hooks.

@@ -81,9 +81,14 @@ impl Context {
     pub(crate) fn request_write(&self) -> bool {
         let can_write = self.can_write();
         if !can_write {
-            self.write_refused.store(true, Ordering::Relaxed);
+            self.record_refusal();
         }
         can_write
+    }
+
+    /// Puts on record that a write was refused.
+    pub(super) fn record_refusal(&self) {
+        self.write_refused.store(true, Ordering::Relaxed);
     }
 
     /// Whether [`Context::request_write`] refused a write since the last call. Leadership expires with time, and a late

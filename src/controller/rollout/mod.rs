@@ -50,10 +50,11 @@ pub(crate) async fn run(ctx: Arc<Context>, trigger: Trigger) {
     loop {
         tokio::time::sleep(interval).await;
         let has_policy = ctx.stores.rollout.view().is_some() || ctx.stores.boundaries.get().rollout().is_some();
-        // A refusal goes on record: the boundaries are then loaded again.
-        let may_write = ctx.request_write();
+        let may_write = ctx.can_write();
         if !may_write {
+            // In this order: the boundaries are loaded again for the refusal, after which they count as read.
             ctx.stores.rollout.set_read(false);
+            ctx.record_refusal();
         }
         if !may_write || !has_policy {
             memory = Memory::default();
@@ -375,7 +376,10 @@ async fn publish(ctx: &Context, view: &RolloutView, status: &BoundariesRevisionS
         RolloutPhase::Halted => Event::warning("RolloutHalted", format!("the roll-out of {name} is halted: {why}")),
         RolloutPhase::Returning => Event::warning("RolloutReturning", format!("all groups go back: {why}")),
         RolloutPhase::Complete => Event::normal("RolloutComplete", format!("all waves of {name} have passed")),
-        RolloutPhase::Aborted => Event::warning("RolloutAborted", format!("all groups went back: {why}")),
+        RolloutPhase::Aborted => {
+            let what = format!("no group has {name} any more, and their nodes follow");
+            Event::warning("RolloutAborted", format!("{what}: {why}"))
+        }
     };
     publish_event(&ctx.boundaries_target().await, &event, ctx).await;
     publish_event(&revision_target(ctx, view), &event, ctx).await;
