@@ -230,6 +230,7 @@ mod tests {
         }
         assert_eq!(state.lock().expect("lock is not poisoned").1, 1);
     }
+
     /// The next leader may have decided otherwise about the entry by then.
     #[tokio::test]
     async fn process_that_loses_the_lease_while_an_edit_waits_does_not_write() {

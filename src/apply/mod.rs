@@ -211,7 +211,6 @@ impl ApplyRun<'_> {
 mod tests {
     use std::sync::{Arc, Mutex};
 
-    use jiff::SignedDuration;
     use serde_json::json;
 
     use super::*;
@@ -220,7 +219,6 @@ mod tests {
     use crate::aws::inventory::fake_aws::FakeAws;
     use crate::aws::inventory::{CacheConfig, Inventory};
     use crate::k8s::{KubeClient, fake};
-    use crate::lock::Locks;
     use crate::plan::{InPlaceChange, InPlaceRecord, NodeStep, PodRef, Reason, blocked_plan};
 
     /// Applies steps while the roll-out holds the group for this reason. Returns the error and the writes.
@@ -262,19 +260,12 @@ mod tests {
         let id = group_id(group);
         let steps = steps.into_iter().map(|step| PlannedStep::new(step, Vec::new())).collect();
         let plan = Plan { steps, ..blocked_plan(&id, Reason::InvalidSpec, String::new()) };
+        let inventory = Inventory::with_config(Arc::new(FakeAws::default()).aws(), CacheConfig::default());
+        let (kube, process_state) = (KubeClient::new(client, "test"), ProcessState::default());
+        let aws_auth = AwsAuthWriter::default();
         let applier = Applier {
-            inventory: &Inventory::with_config(Arc::new(FakeAws::default()).aws(), CacheConfig::default()),
-            kube: &KubeClient::new(client, "test"),
-            process_state: &ProcessState::default(),
-            aws_auth: &AwsAuthWriter::default(),
-            request_write: &|| true,
-            counted_locks: Locks::default(),
             hold: &|_| hold.map(str::to_owned),
-            config_namespace: "instance-manager",
-            spec: "",
-            retry_delay: SignedDuration::from_secs(60),
-            decrement_interval: SignedDuration::from_mins(2),
-            now: Timestamp::UNIX_EPOCH,
+            ..Applier::for_tests(&inventory, &kube, &process_state, &aws_auth)
         };
         let applied = apply(&applier, &id, "1", &[], plan).await;
         let writes = writes.lock().expect("lock is not poisoned").clone();

@@ -197,7 +197,7 @@ fn is_rejected(error: &AwsError) -> bool {
 mod tests {
     use std::sync::{Arc, Mutex};
 
-    use jiff::{SignedDuration, Timestamp};
+    use jiff::Timestamp;
 
     use super::*;
     use crate::api::{InstanceGroup, InstanceGroupSpec, group_id};
@@ -206,7 +206,6 @@ mod tests {
     use crate::aws::inventory::{CacheConfig, Inventory};
     use crate::index::process_state::ProcessState;
     use crate::k8s::{KubeClient, fake};
-    use crate::lock::Locks;
     use crate::plan::{Plan, PlannedStep, Reason, blocked_plan};
 
     /// AWS, and one drained node of the group.
@@ -249,19 +248,11 @@ mod tests {
             };
             let steps = vec![PlannedStep::new(step, Vec::new())];
             let plan = Plan { steps, ..blocked_plan(&id, Reason::InvalidSpec, String::new()) };
+            let inventory = Inventory::with_config(self.aws.aws(), CacheConfig::default());
+            let (kube, aws_auth) = (KubeClient::new(client, "test"), AwsAuthWriter::default());
             let applier = Applier {
-                inventory: &Inventory::with_config(self.aws.aws(), CacheConfig::default()),
-                kube: &KubeClient::new(client, "test"),
-                process_state,
-                aws_auth: &AwsAuthWriter::default(),
-                request_write: &|| true,
-                counted_locks: Locks::default(),
-                hold: &|_| None,
-                config_namespace: "instance-manager",
-                spec: "",
-                retry_delay: SignedDuration::from_secs(60),
-                decrement_interval: SignedDuration::from_mins(2),
                 now: Timestamp::from_second(second).expect("a time"),
+                ..Applier::for_tests(&inventory, &kube, process_state, &aws_auth)
             };
             apply(&applier, &id, "1", &[], plan).await
         }

@@ -46,6 +46,33 @@ pub(crate) struct Applier<'a> {
     pub now: Timestamp,
 }
 
+#[cfg(test)]
+impl<'a> Applier<'a> {
+    /// One that may write, at the epoch. Nothing is locked or held.
+    pub(crate) fn for_tests(
+        inventory: &'a Inventory,
+        kube: &'a dyn KubeApi,
+        process_state: &'a ProcessState,
+        aws_auth: &'a AwsAuthWriter,
+    ) -> Self {
+        let timing = crate::settings::Timing::default();
+        Applier {
+            inventory,
+            kube,
+            process_state,
+            aws_auth,
+            request_write: &|| true,
+            counted_locks: Locks::default(),
+            hold: &|_| None,
+            config_namespace: "instance-manager",
+            retry_delay: timing.retry_delay,
+            decrement_interval: timing.decrement_interval,
+            spec: "",
+            now: Timestamp::UNIX_EPOCH,
+        }
+    }
+}
+
 /// An eviction that a PodDisruptionBudget blocked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockedEviction {

@@ -1,5 +1,6 @@
 //! Samples of what AWS returns, for unit tests. A test changes only what it is about.
 
+use super::nodegroup::{Nodegroup, NodegroupName, NodegroupSizes, NodegroupStatus};
 use super::{Cluster, Instance, InstanceState, NetworkObject, ScalingGroup};
 
 /// An instance in service of a group without weights.
@@ -17,6 +18,34 @@ pub(crate) fn instance(id: &str) -> Instance {
         weight: 1,
         in_service_since: None,
         was_in_service: false,
+    }
+}
+
+/// An active node group of one to three nodes, without scaling groups and tags.
+pub(crate) fn nodegroup(name: NodegroupName) -> Nodegroup {
+    Nodegroup {
+        arn: format!("arn:aws:eks:us-west-2:1:nodegroup/{name}/id"),
+        name,
+        created: Some(jiff::Timestamp::UNIX_EPOCH),
+        status: NodegroupStatus::Active,
+        version: "1.33".into(),
+        release_version: "1.33.0-20250101".into(),
+        capacity_type: "ON_DEMAND".into(),
+        sizes: NodegroupSizes { min: 1, max: 3, desired: Some(1) },
+        instance_types: vec!["m5.large".into()],
+        subnets: vec!["subnet-1".into()],
+        key_pair: None,
+        security_groups: vec![],
+        ami_type: "AL2023_x86_64_STANDARD".into(),
+        node_role: "arn:aws:iam::1:role/nodes".into(),
+        labels: Default::default(),
+        taints: vec![],
+        scaling_groups: vec![],
+        disk_size: Some(20),
+        issues: vec![],
+        max_unavailable: None,
+        repair: false,
+        tags: Default::default(),
     }
 }
 

@@ -15,8 +15,8 @@ use crate::api::{self, GroupObject, InstanceGroup, group_id, schema};
 use crate::auth::aws_auth::MapRoles;
 use crate::aws::fargate::{FargateProfile, ProfileStatus};
 use crate::aws::inventory::fake_aws::FakeAws;
-use crate::aws::nodegroup::{Nodegroup, NodegroupName, NodegroupSizes, NodegroupStatus};
-use crate::aws::samples::{cluster, instance, network_object, scaling_group};
+use crate::aws::nodegroup::{Nodegroup, NodegroupName};
+use crate::aws::samples::{self, cluster, instance, network_object, scaling_group};
 use crate::aws::{
     AccessEntry, Cluster, InstanceProfile, LaunchTemplate, Role, ScalingGroup, Tag, TemplateData, TemplatePin,
     TemplateVersion,
@@ -222,30 +222,9 @@ fn group_of(name: &str, tags: Vec<Tag>, template: &str) -> ScalingGroup {
 }
 
 fn nodegroup(cluster: &str, name: &str, arn: &str, tags: &[Tag]) -> Nodegroup {
-    Nodegroup {
-        name: NodegroupName::new(cluster, name),
-        arn: arn.into(),
-        created: Some(Timestamp::UNIX_EPOCH),
-        status: NodegroupStatus::Active,
-        version: "1.33".into(),
-        release_version: "1.33.0-20250101".into(),
-        capacity_type: "ON_DEMAND".into(),
-        sizes: NodegroupSizes { min: 1, max: 3, desired: Some(1) },
-        instance_types: vec!["m5.large".into()],
-        subnets: vec!["subnet-1".into()],
-        key_pair: None,
-        security_groups: vec![],
-        ami_type: "AL2023_x86_64_STANDARD".into(),
-        node_role: "arn:aws:iam::1:role/nodes".into(),
-        labels: Default::default(),
-        taints: vec![],
-        scaling_groups: vec!["victim".into()],
-        disk_size: Some(20),
-        issues: vec![],
-        max_unavailable: None,
-        repair: false,
-        tags: tags.iter().map(|tag| (tag.key.clone(), tag.value.clone())).collect(),
-    }
+    let tags = tags.iter().map(|tag| (tag.key.clone(), tag.value.clone())).collect();
+    let scaling_groups = vec!["victim".into()];
+    Nodegroup { arn: arn.into(), scaling_groups, tags, ..samples::nodegroup(NodegroupName::new(cluster, name)) }
 }
 
 fn role(name: &str, id: &str, tags: Vec<Tag>) -> Role {

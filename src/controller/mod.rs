@@ -198,6 +198,7 @@ mod tests {
         assert_eq!(shared(Duration::ZERO), Duration::ZERO);
         assert_eq!(shared(Duration::from_secs(12)), Duration::from_secs(150));
     }
+
     /// Its series would be exported until the process restarts, and an alert about it would never end.
     #[tokio::test]
     async fn pass_that_outlives_its_group_leaves_no_series() {

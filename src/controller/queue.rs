@@ -61,6 +61,7 @@ mod tests {
         assert_eq!((value("workqueue_queue_duration_seconds_count{"), value("workqueue_depth{")), (1.0, 0.0));
         assert!(value("workqueue_queue_duration_seconds_sum{") >= 0.005);
     }
+
     /// The depth would grow with each deleted group, until an alert tells of a backlog that is none.
     #[test]
     fn group_that_is_gone_leaves_the_queue_without_a_wait() {

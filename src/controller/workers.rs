@@ -125,6 +125,7 @@ mod tests {
         workers.stop();
         assert_eq!(reconciles(workers, OBJECTS).await, BTreeMap::new());
     }
+
     /// Its key would count as queued for ever.
     #[tokio::test]
     async fn object_deleted_while_it_waits_for_a_worker_leaves_the_queue() {

@@ -117,11 +117,11 @@ impl ProcessState {
         &self,
         group: &str,
         shown: BTreeSet<String>,
-        given_up: BTreeSet<String>,
+        dropped: BTreeSet<String>,
         delay: SignedDuration,
         now: Timestamp,
     ) -> BTreeSet<String> {
-        self.group(group, |g| g.seen_names.look(shown, given_up, delay, now))
+        self.group(group, |g| g.seen_names.look(shown, dropped, delay, now))
     }
 
     /// Records whether EKS rejects the role of the group; returns for how long it has.

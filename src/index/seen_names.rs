@@ -13,19 +13,19 @@ pub(crate) struct SeenNames {
 }
 
 impl SeenNames {
-    /// Takes in what an answer shows. Returns which of the names that were given up may still appear: those that were missed
+    /// Takes in what an answer shows. Returns which of the dropped names may still appear: those that were missed
     /// for less than `delay`.
     pub(crate) fn look(
         &mut self,
         shown: BTreeSet<String>,
-        given_up: BTreeSet<String>,
+        dropped: BTreeSet<String>,
         delay: SignedDuration,
         now: Timestamp,
     ) -> BTreeSet<String> {
         let is_missed = |name: &String| {
             !shown.contains(name) && (!self.shown.contains(name) || self.missing_since.contains_key(name))
         };
-        let missed: BTreeSet<_> = given_up.into_iter().filter(is_missed).collect();
+        let missed: BTreeSet<_> = dropped.into_iter().filter(is_missed).collect();
         self.missing_since.retain(|name, _| missed.contains(name));
         for name in &missed {
             self.missing_since.entry(name.clone()).or_insert(now);
@@ -50,7 +50,7 @@ mod tests {
         let mut seen = SeenNames::default();
         let (delay, at) = (SignedDuration::from_secs(30), |second| Timestamp::from_second(second).expect("a time"));
         let mut look =
-            |shown: &[&str], given_up: &[&str], second| seen.look(names(shown), names(given_up), delay, at(second));
+            |shown: &[&str], dropped: &[&str], second| seen.look(names(shown), names(dropped), delay, at(second));
         assert_eq!(look(&["a"], &["b"], 0), names(&["b"]));
         assert_eq!(look(&["a", "b"], &["b"], 10), names(&[]), "it appeared, and is removed now");
         assert_eq!(look(&["a"], &["b"], 20), names(&[]), "it was removed");

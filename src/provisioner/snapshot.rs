@@ -119,10 +119,12 @@ pub trait PlanSnapshot: Send + Sync {
     fn has_nodes(&self) -> bool {
         true
     }
+
     /// The group's own launch template; `None` without one.
     fn launch_template(&self) -> Option<&LaunchTemplate> {
         None
     }
+
     /// What must be changed before the previous controller can manage the group again.
     fn release(&self, _: &InstanceGroupStatus) -> Release {
         Release::NotNeeded("has nothing that its former controller does not know")

@@ -326,6 +326,7 @@ mod tests {
         store_last_known_good(&data("another revision"), &planner, "im", now).await;
         assert_eq!(*written.lock().unwrap(), repeated + 1, "it is stored already");
     }
+
     /// An admin takes back an edit while this process is elected: the edit that was taken back would stay in force.
     #[tokio::test]
     async fn boundaries_of_an_older_edit_never_replace_those_of_a_newer_one() {

@@ -172,13 +172,14 @@ fn plan_existing(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuil
     }
 }
 
-/// Looks once more for what was given up right after it was set: AWS may not show it yet, and it would stay.
+/// Looks once more for what the spec dropped right after it was set: AWS may not show it yet, and it would stay.
 fn look_for_unseen_names(input: &PlanInput, builder: &mut PlanBuilder) {
     if input.observed.unseen_names.is_empty() {
         return;
     }
     let names: Vec<_> = input.observed.unseen_names.iter().map(String::as_str).collect();
-    let message = format!("looking again for what the spec gave up and AWS does not show: {}", names.join(", "));
+    let message =
+        format!("looking again for what the spec dropped, because AWS may show it late: {}", names.join(", "));
     builder.set_outcome_once(waiting(Phase::Modifying, message));
 }
 

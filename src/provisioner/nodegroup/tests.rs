@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use serde_json::json;
 
 use super::observe::observed_state;
@@ -10,35 +9,14 @@ use super::observed::ObservedState;
 use super::{desired, names, resolve};
 use crate::api::{InstanceGroup, InstanceGroupSpec, group_id};
 use crate::aws::inventory::fake_aws::FakeAws;
-use crate::aws::nodegroup::{Nodegroup, NodegroupName, NodegroupSizes, NodegroupStatus};
+use crate::aws::nodegroup::{Nodegroup, NodegroupName};
+use crate::aws::samples;
 use crate::boundaries::MergedAnnotations;
 use crate::provisioner::observe::fake::FakeCluster;
 
 fn nodegroup(name: &NodegroupName, tags: &[(&str, &str)]) -> Nodegroup {
-    Nodegroup {
-        name: name.clone(),
-        arn: format!("arn:aws:eks:us-west-2:1:nodegroup/{name}/id"),
-        created: Some(Timestamp::UNIX_EPOCH),
-        status: NodegroupStatus::Active,
-        version: "1.33".into(),
-        release_version: "1.33.0-20250101".into(),
-        capacity_type: "ON_DEMAND".into(),
-        sizes: NodegroupSizes { min: 1, max: 3, desired: Some(1) },
-        instance_types: vec!["m5.large".into()],
-        subnets: vec!["subnet-1".into()],
-        key_pair: None,
-        security_groups: vec![],
-        ami_type: "AL2023_x86_64_STANDARD".into(),
-        node_role: "arn:aws:iam::1:role/nodes".into(),
-        labels: Default::default(),
-        taints: vec![],
-        scaling_groups: vec![],
-        disk_size: Some(20),
-        issues: vec![],
-        max_unavailable: None,
-        repair: false,
-        tags: tags.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
-    }
+    let tags = tags.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    Nodegroup { tags, ..samples::nodegroup(name.clone()) }
 }
 
 /// A status may name any node group. Only those that the group itself could have created are held against it.

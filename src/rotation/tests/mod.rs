@@ -94,6 +94,7 @@ impl NodeInstanceExt for NodeInstance {
             });
         })
     }
+
     /// Was Ready before, and has not been Ready for `seconds`.
     fn unready_since(self, seconds: i64) -> Self {
         self.node(|n| (n.ready, n.ready_changed_at) = (false, Some(ago(seconds))))
@@ -104,6 +105,7 @@ impl NodeInstanceExt for NodeInstance {
     fn never_joined(self) -> Self {
         self.with(|m| m.node = None)
     }
+
     /// Entered service `seconds` ago, and joined two seconds later.
     fn in_service_since(self, seconds: i64) -> Self {
         self.with(|m| {

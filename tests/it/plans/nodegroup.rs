@@ -47,10 +47,8 @@ fn existing_nodegroup(resolved: &resolve::ResolvedGroup, first: usize) -> Observ
         .chain(resolved.ownership_tags.iter().map(|t| (t.key.clone(), t.value.clone())));
     let scaling_groups = format!("eks-{}", resolved.name.nodegroup);
     let nodegroup = Nodegroup {
-        name: resolved.name.clone(),
         arn: format!("arn:aws:eks:us-west-2:1:nodegroup/{}", resolved.name),
         created: Some(timestamp(NOW)),
-        status: NodegroupStatus::Active,
         version: desired.version.clone().unwrap_or("1.33".into()),
         release_version: desired.release_version.clone().unwrap_or("1.33.0-20250101".into()),
         capacity_type: desired.immutable.capacity_type.clone().unwrap_or("ON_DEMAND".into()),
@@ -59,16 +57,12 @@ fn existing_nodegroup(resolved: &resolve::ResolvedGroup, first: usize) -> Observ
         subnets: desired.immutable.subnets.clone(),
         key_pair: desired.immutable.key_pair.clone(),
         security_groups: desired.immutable.security_groups.clone(),
-        ami_type: "AL2023_x86_64_STANDARD".into(),
         node_role: desired.immutable.node_role.clone(),
         labels: desired.labels.clone(),
         taints: desired.taints.clone(),
         scaling_groups: vec![scaling_groups.clone()],
-        disk_size: Some(20),
-        issues: vec![],
-        max_unavailable: None,
-        repair: false,
         tags: tags.collect(),
+        ..samples::nodegroup(resolved.name.clone())
     };
     let pin = TemplatePin { id: "lt-eks".into(), version: "1".into() };
     let instance = |n: usize| Instance {

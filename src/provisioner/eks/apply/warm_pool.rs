@@ -35,8 +35,6 @@ pub(super) async fn replace(run: &mut ApplyRun<'_>, group: &str, instance: &str)
 mod tests {
     use std::sync::Arc;
 
-    use jiff::{SignedDuration, Timestamp};
-
     use crate::api::{GroupId, InstanceGroup, InstanceGroupSpec, group_id};
     use crate::apply::{Applied, Applier, AwsAuthWriter, apply};
     use crate::aws::inventory::fake_aws::FakeAws;
@@ -45,7 +43,6 @@ mod tests {
     use crate::aws::{Instance, InstanceState, WarmInstance, WarmPhase};
     use crate::index::process_state::ProcessState;
     use crate::k8s::{KubeClient, fake};
-    use crate::lock::Locks;
     use crate::plan::{EksStep, Plan, PlannedStep, Reason, blocked_plan};
 
     fn warm(id: &str, phase: WarmPhase) -> WarmInstance {
@@ -73,20 +70,7 @@ mod tests {
         let inventory = Inventory::with_config(aws.aws(), CacheConfig::default());
         let kube = KubeClient::new(fake::client(|_| (200, unlocked())), "test");
         let (process_state, aws_auth) = (ProcessState::default(), AwsAuthWriter::default());
-        let applier = Applier {
-            inventory: &inventory,
-            kube: &kube,
-            process_state: &process_state,
-            aws_auth: &aws_auth,
-            request_write: &|| true,
-            counted_locks: Locks::default(),
-            hold: &|_| None,
-            config_namespace: "instance-manager",
-            spec: "",
-            retry_delay: SignedDuration::from_secs(60),
-            decrement_interval: SignedDuration::from_mins(2),
-            now: Timestamp::UNIX_EPOCH,
-        };
+        let applier = Applier::for_tests(&inventory, &kube, &process_state, &aws_auth);
         let mut group = InstanceGroup::new("web", InstanceGroupSpec::default());
         group.metadata.namespace = Some("team".into());
         let id = group_id(&group);

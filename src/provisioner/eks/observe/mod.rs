@@ -221,7 +221,7 @@ async fn own_profile_and_policies(
     Ok((profile, attached))
 }
 
-/// The recorded names that the spec gave up and that AWS does not show, although it may soon.
+/// The recorded names that the spec dropped and that AWS does not show, although it may soon.
 fn unseen_names(
     o: &Observer<'_>,
     resolved: &ResolvedGroup,
@@ -230,8 +230,8 @@ fn unseen_names(
 ) -> BTreeSet<String> {
     let (Some(_), Some(managed)) = (&state.scaling_group, &status.managed) else { return BTreeSet::new() };
     let (shown, desired) = (names_of_record::shown(state), names_of_record::desired(resolved));
-    let given_up = names_of_record::recorded(managed, resolved.own_role).difference(&desired).cloned().collect();
-    o.process_state.look_for_names(&resolved.desired.id.key(), shown, given_up, o.consistency_delay, o.now)
+    let dropped = names_of_record::recorded(managed, resolved.own_role).difference(&desired).cloned().collect();
+    o.process_state.look_for_names(&resolved.desired.id.key(), shown, dropped, o.consistency_delay, o.now)
 }
 
 /// Every policy on the role. The additional ones are only reported, so an error is ignored.

@@ -44,7 +44,8 @@ fn is_broken(input: &PlanInput) -> bool {
     input.resolved.broken.contains(Part::Tags) || input.resolved.broken.contains(Part::Rotation)
 }
 
-/// The values that a change may have set which has begun, or none for a key that it may have removed; empty while tags do not change in place.
+/// The values that a change may have set whose end is not recorded; no value for a tag that it may have removed. Empty while
+/// tags do not change in place.
 pub(crate) fn recorded_start(input: &PlanInput, old: &ManagedAttributes) -> BTreeMap<String, BTreeSet<String>> {
     let is_recorded = recorded(input, old).is_some();
     if is_recorded { old.started_instance_tags.clone() } else { BTreeMap::new() }
