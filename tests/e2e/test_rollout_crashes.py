@@ -24,10 +24,11 @@ class Crashes:
     def _new(self):
         return self._start(self.cloud, "--enable-leader-election=false", "--resync-period", "10s", kubeconfig=self.proxy.kubeconfig)
 
-    def until(self, ended, what):
-        """Kills one process after the other until `ended()`; what they write until then is at most LIMIT."""
+    def until(self, ended, what, begin=lambda: None):
+        """Kills one process after the other from `begin()` until `ended()`; what they write until then is at most LIMIT."""
         before = self.count
         self._arm()
+        begin()
         while not ended():
             support.eventually(lambda: self._reached() or ended(), ROLLOUT, what)
             if self._reached():
@@ -77,13 +78,13 @@ def test_every_write_may_be_the_last_one_of_its_process(own_cloud, start_control
     settled = lambda image: all(group.state() == "Ready" and launched_images(group) == {image} for group in groups)  # noqa: E731
     terminated = lambda: [len(rotation.terminated(group, mark)) for group in groups]  # noqa: E731
 
-    set_image(cloud, new)
-    crashes.until(lambda: phase(newest(cloud)) == "Complete" and settled(new), "the end of the roll-out")
+    complete = lambda: phase(newest(cloud)) == "Complete" and settled(new)  # noqa: E731
+    crashes.until(complete, "the end of the roll-out", lambda: set_image(cloud, new))
     assert set(revisions(cloud)) == {"r1", "r2"} and terminated() == [1, 1]
     assert newest(cloud)["status"]["waves"][0]["passed"][:19] <= first_change(rest, mark)
 
-    order(cloud, "r2", aborted=True)
-    crashes.until(lambda: phase(newest(cloud)) == "Aborted" and settled(old), "the way back")
+    aborted = lambda: phase(newest(cloud)) == "Aborted" and settled(old)  # noqa: E731
+    crashes.until(aborted, "the way back", lambda: order(cloud, "r2", aborted=True))
     assert set(revisions(cloud)) == {"r1", "r2"} and terminated() == [2, 2]
     assert crashes.count > 20, "the writes were not held"
     for group in groups:
