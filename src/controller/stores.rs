@@ -76,6 +76,8 @@ pub(crate) struct Stores {
     pub rollout: RolloutState,
     /// The ConfigMap `instance-manager` as the watch last returned it.
     pub config_map: tokio::sync::Mutex<Lookup<ConfigMap>>,
+    /// Whether the ConfigMap is valid and not in force, because the API server does not store it as a BoundariesRevision.
+    pub boundaries_refused: AtomicBool,
     /// Held while the boundaries are loaded from the ConfigMap.
     pub reload_turn: tokio::sync::Mutex<()>,
     /// Whether the ConfigMap has the annotation `lock-upgrades`.
@@ -111,6 +113,7 @@ impl Stores {
             boundaries: BoundariesCell::default(),
             rollout: RolloutState::default(),
             config_map: tokio::sync::Mutex::default(),
+            boundaries_refused: AtomicBool::default(),
             reload_turn: tokio::sync::Mutex::default(),
             config_map_locked: RwLock::default(),
             revision_turn: tokio::sync::Mutex::default(),

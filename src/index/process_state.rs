@@ -61,6 +61,8 @@ struct GroupState {
     unobserved_since: Option<Timestamp>,
     /// Since when EKS has been working on the group's node groups while nodes are being drained.
     paused_since: Option<Timestamp>,
+    /// Since when EKS could not create the group's node group. It decides when it is created again.
+    creation_failed_since: Option<Timestamp>,
     /// Since when the group could not be read, and the failure that its condition tells. It only decides when the
     /// failure is reported.
     failed_look: Option<(Timestamp, Option<String>)>,
@@ -143,6 +145,11 @@ impl ProcessState {
     /// Records whether EKS pauses a rotation, because it works on the node groups; returns for how long it has.
     pub(crate) fn track_pause(&self, group: &str, is_paused: bool, now: Timestamp) -> SignedDuration {
         self.group(group, |g| track(&mut g.paused_since, is_paused, now))
+    }
+
+    /// Records whether EKS could not create the node group of the group; returns for how long that has been so.
+    pub(crate) fn track_failed_creation(&self, group: &str, has_failed: bool, now: Timestamp) -> SignedDuration {
+        self.group(group, |g| track(&mut g.creation_failed_since, has_failed, now))
     }
 
     /// Records whether a rotation waits for the warm pool; returns for how long it has.

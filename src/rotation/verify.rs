@@ -22,7 +22,8 @@ pub(crate) fn unverified<'a>(
             Step::Node(step) => step,
             // EKS removes the nodes. "No Node in the cache" is not "never joined", and someone may have uncordoned others.
             Step::Nodegroup(NodegroupStep::DeleteNodegroup { .. }) => {
-                needed.extend(members.iter().filter(|m| !m.reasons.is_empty()).map(|m| m.instance.id.as_str()));
+                let is_removed = |m: &&NodeInstance| !m.reasons.is_empty() || !m.is_ready();
+                needed.extend(members.iter().filter(is_removed).map(|m| m.instance.id.as_str()));
                 continue;
             }
             _ => continue,

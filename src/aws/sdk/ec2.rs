@@ -225,10 +225,7 @@ impl Ec2 for Sdk {
     }
 
     async fn launches(&self, ids: &[String]) -> AwsResult<Vec<(String, InstanceLaunch)>> {
-        let launch = |i: &sdk::Instance| {
-            let launch = InstanceLaunch { time: timestamp(i.launch_time())?, subnet: owned_text(i.subnet_id()) };
-            Some((i.instance_id()?.to_owned(), launch))
-        };
+        let launch = |i: &sdk::Instance| Some((i.instance_id()?.to_owned(), instance_launch(i)?));
         Ok(self.describe_instances(ids).await?.iter().filter_map(launch).collect())
     }
 
@@ -324,6 +321,16 @@ fn image(found: &sdk::Image) -> Image {
 
 /// EC2's API model marks no field of `InstanceTypeInfo` as always present, so each count may be unknown. No type has a
 /// count of zero.
+/// How an instance was launched. EC2 changes its launch time whenever a stopped instance starts, as one of a warm pool does;
+/// the attachment time of its primary network interface stays (Amazon EC2 API Reference, Instance, `launchTime`).
+fn instance_launch(found: &sdk::Instance) -> Option<InstanceLaunch> {
+    let attachments = found.network_interfaces().iter().filter_map(|interface| interface.attachment());
+    let primary = attachments.into_iter().find(|attachment| attachment.device_index() == Some(0));
+    let attached = primary.and_then(|attachment| timestamp(attachment.attach_time()));
+    let time = attached.or_else(|| timestamp(found.launch_time()))?;
+    Some(InstanceLaunch { time, subnet: owned_text(found.subnet_id()) })
+}
+
 fn instance_type(found: &sdk::InstanceTypeInfo) -> InstanceType {
     let network = found.network_info();
     let count = |count: Option<i32>| count.filter(|n| *n > 0);
@@ -418,5 +425,21 @@ mod tests {
         let trainium = sdk::InstanceTypeInfo::builder().neuron_info(sdk::NeuronInfo::builder().build()).build();
         assert_eq!(instance_type(&trainium).accelerator, Some(Accelerator::Neuron));
         assert_eq!(instance_type(&sdk::InstanceTypeInfo::builder().build()).accelerator, None);
+    }
+
+    /// `rotate-at` would keep an instance of the warm pool that was launched before, and started after that time.
+    #[test]
+    fn instance_that_starts_again_keeps_the_time_of_its_launch() {
+        let at = |seconds| aws_smithy_types::DateTime::from_secs(seconds);
+        let interface = |index, seconds| {
+            let attachment =
+                sdk::InstanceNetworkInterfaceAttachment::builder().device_index(index).attach_time(at(seconds)).build();
+            sdk::InstanceNetworkInterface::builder().attachment(attachment).build()
+        };
+        let started = sdk::Instance::builder().launch_time(at(900));
+        let seconds = |instance: &sdk::Instance| instance_launch(instance).map(|launch| launch.time.as_second());
+        assert_eq!(seconds(&started.clone().build()), Some(900), "EC2 shows no interface of a terminated instance");
+        let both = started.network_interfaces(interface(1, 500)).network_interfaces(interface(0, 100));
+        assert_eq!(seconds(&both.build()), Some(100));
     }
 }

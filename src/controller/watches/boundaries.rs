@@ -24,14 +24,28 @@ use crate::lock::is_locked;
 use crate::plan::{Event, Write};
 use crate::rollout::{RolloutView, policy_goes_on};
 
-/// Watches the ConfigMap and never returns. Each edit is parsed once and enqueues every group.
+/// Watches the ConfigMap and never returns. Each edit is parsed once and enqueues every group. One that the API server keeps
+/// out of force is tried again each minute.
 pub(crate) async fn watch(client: Client, trigger: Trigger) {
     let ctx = trigger.context().clone();
     let api: Api<ConfigMap> = Api::namespaced(client, &ctx.config_namespace);
     let mut stream = std::pin::pin!(watch_object(api, CONFIG_MAP));
-    while let Some(live) = next_object(&mut stream, CONFIG_MAP).await {
-        *ctx.stores.config_map.lock().await = live;
-        reload(&ctx).await;
+    let retry_interval = ctx.planner.settings.resync_period.min(Duration::from_secs(60));
+    loop {
+        let is_refused = ctx.stores.boundaries_refused.load(Ordering::Acquire);
+        tokio::select! {
+            edited = next_object(&mut stream, CONFIG_MAP) => {
+                let Some(live) = edited else { return };
+                *ctx.stores.config_map.lock().await = live;
+                reload(&ctx).await;
+            }
+            () = tokio::time::sleep(retry_interval), if is_refused => {
+                reload(&ctx).await;
+                if ctx.stores.boundaries_refused.load(Ordering::Acquire) {
+                    continue;
+                }
+            }
+        }
         trigger.enqueue_all();
     }
 }
@@ -76,9 +90,25 @@ async fn load(live: Option<&ConfigMap>, reads: bool, ctx: &Arc<Context>) {
     // Without the key `rollout`, a roll-out may still be under way.
     let revisions = if reads { read_revisions(ctx).await } else { None };
     let is_served = !reads || revisions.is_some();
-    if active.rollout().is_some() && !is_served {
+    let mut is_refused = active.rollout().is_some() && !is_served;
+    if is_refused {
         active = without_live(NOT_SERVED.to_owned(), stored.as_ref());
     }
+    let is_staged = active.rollout().is_some() || revisions.as_deref().is_some_and(policy_goes_on);
+    let is_stored_first = active.source == BoundariesSource::Live && is_staged && ctx.request_write();
+    if is_stored_first {
+        // Before it becomes the last known good content, which a history begins with.
+        match store_now(live, stored.as_ref(), &active, ctx).await {
+            Stored::Yes => {}
+            Stored::Refused(error) => {
+                is_refused = true;
+                active = without_live(not_stored(&error), stored.as_ref());
+            }
+            // Its own load follows.
+            Stored::Superseded => return,
+        }
+    }
+    ctx.stores.boundaries_refused.store(is_refused, Ordering::Release);
     warn_about_flags(&mut active, data.as_ref(), ctx);
     let valid = matches!(active.source, BoundariesSource::Live | BoundariesSource::NotConfigured);
     let changed = {
@@ -90,14 +120,8 @@ async fn load(live: Option<&ConfigMap>, reads: bool, ctx: &Arc<Context>) {
         tracing::info!(source, revision = %active.revision, why, "boundaries activated");
     }
     let is_live = active.source == BoundariesSource::Live;
-    let is_staged = active.rollout().is_some() || revisions.as_deref().is_some_and(policy_goes_on);
-    let is_stored_first = is_live && is_staged && ctx.request_write();
-    if is_stored_first {
-        // Before it becomes the last known good content, which a history begins with.
-        store_now(live, stored.as_ref(), &active, ctx).await;
-    }
     if ctx.is_leader() {
-        if active.source == BoundariesSource::Live
+        if is_live
             && ctx.request_write()
             && let Some(data) = &data
         {
@@ -140,7 +164,7 @@ fn warn_about_flags(active: &mut ActiveBoundaries, data: Option<&ConfigMapData>,
 }
 
 /// Why a ConfigMap with the key `rollout` is not used.
-const NOT_SERVED: &str = "the ConfigMap instance-manager has the key rollout, for which the CustomResourceDefinition boundariesrevisions.instancemgr.keikoproj.io must be installed (instance-manager crd | kubectl apply -f -) and the controller needs its permissions; install them, or remove the key";
+const NOT_SERVED: &str = "the ConfigMap instance-manager has the key rollout, for which the CustomResourceDefinition boundariesrevisions.instancemgr.keikoproj.io must be installed (instance-manager crd | kubectl apply -f -) and the controller needs its permissions; install them, or remove the key; it is tried again each minute";
 
 /// The stored revisions; `None` when the API server does not serve the kind, or does not allow it. Retries until it answers:
 /// what is not known could be a roll-out that is under way.
@@ -171,24 +195,49 @@ async fn read_view(active: &Arc<ActiveBoundaries>, ctx: &Context) -> Option<Arc<
     None
 }
 
-/// Stores the content before any group sees it. Retries until the API server takes it, or this process may no longer write.
+/// What became of the content that a group may see only once it is stored.
+enum Stored {
+    /// It is stored, or this process may no longer write.
+    Yes,
+    /// The API server does not take it, and will not until somebody changes something.
+    Refused(KubeError),
+    /// The ConfigMap was edited meanwhile.
+    Superseded,
+}
+
+/// Stores the content before any group sees it. Retries until the API server answers, this process may no longer write, or
+/// another edit follows.
 async fn store_now(
     live: Option<&ConfigMap>,
     before: Option<&ConfigMapData>,
     active: &ActiveBoundaries,
     ctx: &Arc<Context>,
-) {
-    let Some(live) = live else { return };
+) -> Stored {
+    let Some(live) = live else { return Stored::Yes };
     let (kube, namespace) = (ctx.planner.kube.as_ref(), &ctx.config_namespace);
     let _turn = ctx.stores.revision_turn.lock().await;
     let history = revisions::history(active, ctx);
     while let Err(error) = revisions::store(kube, namespace, live, before, &history, || ctx.can_write()).await {
         tracing::warn!(%error, "cannot store the boundaries as a BoundariesRevision");
+        if matches!(error, KubeError::Forbidden { .. } | KubeError::Invalid { .. }) {
+            return Stored::Refused(error);
+        }
         tokio::time::sleep(Duration::from_secs(2)).await;
         if !ctx.can_write() {
-            return;
+            return Stored::Yes;
+        }
+        if ctx.stores.config_map.lock().await.as_present().and_then(|map| map.data.as_ref()) != live.data.as_ref() {
+            return Stored::Superseded;
         }
     }
+    Stored::Yes
+}
+
+/// Why a content is not used that a roll-out takes to the groups.
+fn not_stored(error: &KubeError) -> String {
+    format!(
+        "the ConfigMap instance-manager cannot be stored as a BoundariesRevision, which a roll-out needs, because the API server refuses it: {error}; remove the cause, or the key rollout; it is tried again each minute"
+    )
 }
 
 /// Adds the content in force to the history, beside everything else. `before` is the last known good content, with which
@@ -362,5 +411,53 @@ mod tests {
         futures::join!(reload(&ctx), edit);
         let data = [("boundaries".to_owned(), newer.to_owned())].into();
         assert_eq!(ctx.stores.boundaries.get().revision, select_active(Some(&data), None, false).0.revision);
+    }
+
+    /// An admission policy may refuse the BoundariesRevision of one content. Later edits must not wait for it.
+    #[tokio::test]
+    async fn content_that_cannot_be_stored_is_not_in_force_and_holds_no_later_edit_up() {
+        let stored = Arc::new(Mutex::new(Vec::<serde_json::Value>::new()));
+        let (shown, refused) = (stored.clone(), Arc::new(Mutex::new("maxSize")));
+        let refuses = refused.clone();
+        let client = crate::k8s::fake::client(move |call| match call.route() {
+            ("GET", path) if path.ends_with("boundariesrevisions") => {
+                let metadata = json!({"resourceVersion": "1"});
+                let items = shown.lock().unwrap().clone();
+                (200, json!({"kind": "List", "apiVersion": "v1", "metadata": metadata, "items": items}))
+            }
+            ("POST", path) if path.ends_with("boundariesrevisions") => {
+                if call.body.to_string().contains(*refuses.lock().unwrap()) {
+                    return crate::k8s::fake::failure(403, "Forbidden", "the policy no-sizes denies it");
+                }
+                shown.lock().unwrap().push(call.body.clone());
+                (201, call.body.clone())
+            }
+            ("GET", _) => crate::k8s::fake::failure(404, "NotFound", "there is none"),
+            _ => crate::k8s::fake::failure(403, "Forbidden", "not now"),
+        });
+        let ctx = crate::controller::fake::context(client).ctx;
+        ctx.stores.groups_synced.store(true, Ordering::Release);
+        let edit = async |field: &str| {
+            let boundaries = format!("restricted: [spec.eks.{field}]");
+            let data = [("boundaries".to_owned(), boundaries), ("rollout".to_owned(), "waves: [{name: all}]".to_owned())];
+            let live = ConfigMap { data: Some(data.into()), ..ConfigMap::default() };
+            *ctx.stores.config_map.lock().await = Lookup::Present(live);
+            tokio::time::timeout(Duration::from_secs(5), reload(&ctx)).await.expect("no edit waits");
+        };
+        let is_refused = || ctx.stores.boundaries_refused.load(Ordering::Acquire);
+
+        edit("maxSize").await;
+        let active = ctx.stores.boundaries.get();
+        let why = active.source.why().unwrap_or_default().to_owned();
+        assert!(matches!(active.source, BoundariesSource::Unavailable(_)) && is_refused(), "{:?}", active.source);
+        assert!(why.contains("the policy no-sizes denies it") && why.contains("remove the cause"), "{why}");
+        edit("configuration.image").await;
+        assert!(ctx.stores.boundaries.get().source == BoundariesSource::Live && !is_refused());
+        edit("maxSize").await;
+        assert!(is_refused());
+        *refused.lock().unwrap() = "nothing";
+        reload(&ctx).await;
+        assert!(ctx.stores.boundaries.get().source == BoundariesSource::Live && !is_refused());
+        assert_eq!(stored.lock().unwrap().len(), 2);
     }
 }

@@ -55,14 +55,15 @@ pub(crate) fn create_replacement(
 }
 
 /// Reports a halted rotation: the replacement could not be created, or its nodes did not join. The old nodes are kept.
+/// `next` says what follows.
 pub(crate) fn rotation_halted(
     input: &PlanInput,
     current: &ObservedNodegroup,
-    problem: &str,
+    (problem, next): (&str, &str),
     builder: &mut PlanBuilder,
 ) {
     let message = format!(
-        "the node group {} {problem}: {}; the old nodes are kept; correct the spec, then another node group is created",
+        "the node group {} {problem}: {}; the old nodes are kept; {next}",
         current.name().nodegroup,
         health::issue_summary(input, &current.nodegroup.issues)
     );
@@ -95,7 +96,8 @@ pub(crate) fn drain_outgoing(
         && current.ready_nodes() < current.desired_size()
         && !has_started;
     if waits_for_current && !current.nodegroup.issues.is_empty() {
-        return rotation_halted(input, current, "has no nodes yet", builder);
+        let texts = ("has no nodes yet", "correct the spec, then another node group is created");
+        return rotation_halted(input, current, texts, builder);
     }
     if waits_for_current {
         return health::check_readiness(input, current, builder);
@@ -259,7 +261,7 @@ fn delete_outgoing(
             }
             status => {
                 if status == NodegroupStatus::DeleteFailed {
-                    builder.set_outcome_once(health::create_or_delete_failed(input, group));
+                    builder.set_outcome_once(health::delete_failed(input, group));
                 }
                 let mut reasons = immutable_drift(input.resolved, &group.nodegroup);
                 reasons.retain(|_| status != NodegroupStatus::DeleteFailed);

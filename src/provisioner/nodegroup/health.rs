@@ -99,21 +99,22 @@ pub(crate) fn update_failed(input: &PlanInput) -> Outcome {
     blocked_outcome(reason, format!("the update {id} failed: {why}; {remedy}{retry}"))
 }
 
-/// The outcome for a node group that EKS failed to create or delete.
-pub(crate) fn create_or_delete_failed(input: &PlanInput, group: &ObservedNodegroup) -> Outcome {
-    let issues = &group.nodegroup.issues;
-    let message = match group.nodegroup.status {
-        NodegroupStatus::DeleteFailed => {
-            format!("{}; fix the cause; the deletion is retried", deletion_failure(input, &group.nodegroup))
-        }
-        _ => format!(
-            "EKS failed to create the node group {}: {}; fix the cause, then delete the node group; it is recreated after that",
-            group.name().nodegroup,
-            issue_summary(input, issues)
-        ),
-    };
-    let reason = issues.first().and_then(|issue| issue_reason(&issue.code)).unwrap_or(Reason::Degraded);
-    blocked_outcome(reason, message)
+/// The outcome for a node group that EKS failed to create. `next` says what follows.
+pub(crate) fn create_failed(input: &PlanInput, group: &ObservedNodegroup, next: &str) -> Outcome {
+    let (name, issues) = (&group.name().nodegroup, issue_summary(input, &group.nodegroup.issues));
+    let message = format!("EKS failed to create the node group {name}: {issues}; {next}");
+    blocked_outcome(reason_of(&group.nodegroup.issues), message)
+}
+
+/// The outcome for a node group that EKS failed to delete.
+pub(crate) fn delete_failed(input: &PlanInput, group: &ObservedNodegroup) -> Outcome {
+    let message = format!("{}; fix the cause; the deletion is retried", deletion_failure(input, &group.nodegroup));
+    blocked_outcome(reason_of(&group.nodegroup.issues), message)
+}
+
+/// The condition reason for the issues of a node group.
+fn reason_of(issues: &[Issue]) -> Reason {
+    issues.first().and_then(|issue| issue_reason(&issue.code)).unwrap_or(Reason::Degraded)
 }
 
 /// Why EKS could not delete a node group, without what follows from it.
@@ -135,10 +136,9 @@ pub(crate) fn report_readiness(input: &PlanInput, group: &ObservedNodegroup, bui
     builder.status_update.nodes_ready = Some(all);
     let issues = &group.nodegroup.issues;
     if group.nodegroup.status == NodegroupStatus::Degraded || (!issues.is_empty() && !all) {
-        let reason = issues.first().and_then(|issue| issue_reason(&issue.code)).unwrap_or(Reason::Degraded);
         let message =
             format!("the node group {} is degraded: {}", group.name().nodegroup, issue_summary(input, issues));
-        return builder.set_outcome_once(blocked_outcome(reason, message));
+        return builder.set_outcome_once(blocked_outcome(reason_of(issues), message));
     }
     if all {
         return;

@@ -17,6 +17,7 @@ pub mod ownership;
 pub mod plan;
 pub(crate) mod record;
 pub mod resolve;
+pub(crate) mod retry;
 pub(crate) mod simulate;
 #[cfg(test)]
 mod tests;

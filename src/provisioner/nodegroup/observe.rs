@@ -13,7 +13,7 @@ use super::ownership::{Owner, owner_of};
 use super::resolve::{self, ClusterNetwork, References, ResolvedGroup};
 use crate::api::InstanceGroupStatus;
 use crate::api::spec_error::SpecError;
-use crate::aws::nodegroup::{Nodegroup, NodegroupName};
+use crate::aws::nodegroup::{Nodegroup, NodegroupName, NodegroupStatus};
 use crate::aws::{AwsErrorKind, AwsResult};
 use crate::plan::Drift;
 use crate::provisioner::observe::{ObserveError, ObserveResult, Observer};
@@ -100,6 +100,12 @@ pub(crate) async fn observed_state(
     state.drains = observe::drain_views(o, &members, &id.uid).await?;
     let is_paused = state.waits_for_eks(current.is_some(), &id.uid);
     state.pause = o.process_state.track_pause(&id.key(), is_paused, o.now);
+    let has_failed = |name: &NodegroupName| {
+        let found = state.nodegroups.iter().find(|group| group.name() == name);
+        found.is_some_and(|group| group.nodegroup.status == NodegroupStatus::CreateFailed)
+    };
+    let has_failed = current.as_ref().is_some_and(has_failed);
+    state.creation_failed_for = o.process_state.track_failed_creation(&id.key(), has_failed, o.now);
     if state.nodegroups.iter().any(|group| !group.nodegroup.issues.is_empty()) {
         state.missing_policies =
             missing_policies(o, &resolved.desired.immutable.node_role).await.map_err(ObserveError::Aws)?;

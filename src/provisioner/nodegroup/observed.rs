@@ -77,6 +77,8 @@ pub struct ObservedState {
     pub drains: Drains,
     /// For how long EKS has been working on a node group while nodes were being drained.
     pub pause: SignedDuration,
+    /// How long ago this process first saw that EKS could not create the current node group.
+    pub creation_failed_for: SignedDuration,
 }
 
 impl ObservedState {

@@ -7,13 +7,11 @@ use serde_json::{Value, json};
 
 use super::input::PlanInput;
 use super::observed::{ObservedNodegroup, Partition, partition};
-use super::ownership::to_tags;
 use super::record::record;
-use super::{adopt, blue_green, create, health, update, usage};
+use super::{adopt, blue_green, create, health, retry, update, usage};
 use crate::api::EffectiveValues;
 use crate::aws::nodegroup::{Nodegroup, NodegroupStatus};
-use crate::ownership::has_ownership_tags;
-use crate::plan::{NodegroupStep, Outcome, Phase, Plan, PlanBuilder, StatusUpdate, waiting};
+use crate::plan::{Outcome, Phase, Plan, PlanBuilder, StatusUpdate, waiting};
 use crate::provisioner::broken_fields::Part;
 use crate::provisioner::join_times;
 
@@ -69,11 +67,10 @@ fn plan_active(
             );
             builder.set_outcome_once(waiting(phase, message));
         }
-        NodegroupStatus::CreateFailed if alone => {
-            builder.set_outcome_once(health::create_or_delete_failed(input, current))
+        NodegroupStatus::CreateFailed => {
+            return retry::creation(input, current, outgoing, partitioned.is_adopting, builder);
         }
-        NodegroupStatus::CreateFailed => blue_green::rotation_halted(input, current, "could not be created", builder),
-        NodegroupStatus::DeleteFailed => retry_deletion(input, current, partitioned.is_adopting, builder),
+        NodegroupStatus::DeleteFailed => retry::deletion(input, current, partitioned.is_adopting, builder),
         NodegroupStatus::Deleting => {
             let message =
                 format!("the node group {} is being deleted; it is recreated after that", current.name().nodegroup);
@@ -123,27 +120,6 @@ fn plan_active(
     }
     let failed = input.status.update_of.as_deref().and_then(|of| input.update_retry_at(of));
     failed.filter(|_| matches!(builder.outcome, Some(Outcome::Blocked { .. })))
-}
-
-/// Deletes the node group again, whose deletion EKS could not finish: it does not come back to life, and the group gets
-/// another one of its name once it is gone. A spec that could not create that one leaves it as it is.
-fn retry_deletion(input: &PlanInput, current: &ObservedNodegroup, is_adopting: bool, builder: &mut PlanBuilder) {
-    if let Some(lock) = input.lock {
-        let message =
-            format!("{}; another attempt is blocked by {lock}", health::deletion_failure(input, &current.nodegroup));
-        return builder.set_outcome_once(Outcome::Locked { message });
-    }
-    if let Some(outcome) = health::cluster_unhealthy(input) {
-        return builder.set_outcome_once(outcome);
-    }
-    builder.set_outcome_once(health::create_or_delete_failed(input, current));
-    let broken = &input.resolved.broken;
-    let is_broken = broken.contains(Part::Rotation) || broken.contains(Part::Immutable);
-    // One without the tags gets them before. The shipped IAM policy does not allow its deletion until then.
-    let is_tagged = has_ownership_tags(&to_tags(&current.nodegroup.tags), &input.resolved.ownership_tags);
-    if is_tagged && !is_adopting && !is_broken {
-        builder.push(NodegroupStep::DeleteNodegroup { nodegroup: current.name().clone() });
-    }
 }
 
 /// What nodes get, for tenants, as EKS describes it.

@@ -550,6 +550,61 @@ fn failed_deletion_of_the_wanted_nodegroup_is_retried() {
     assert!(gone.step_names().contains(&"CreateNodegroup"), "{:?}", gone.step_names());
 }
 
+/// A cause outside of the spec (an aws-auth that cannot be read, no capacity) goes away, and EKS still does not go on with
+/// the node group. A node that was ever Ready may run pods: it is a person's to delete.
+#[test]
+fn nodegroup_that_eks_could_not_create_is_created_again() {
+    let failed = |ago: SignedDuration| {
+        Scenario::converged("", "").with_records().with(|s| s.state.creation_failed_for = ago).nodegroup(|n| {
+            n.status = NodegroupStatus::CreateFailed;
+            n.issues = vec![issue("NodeCreationFailure")];
+        })
+    };
+    let never_joined = |ago: i64| {
+        failed(SignedDuration::from_mins(ago)).with(|s| {
+            s.state.nodegroups[0].members.iter_mut().for_each(|m| m.node = None);
+        })
+    };
+    let waiting = never_joined(14);
+    assert_eq!(waiting.step_names(), [""; 0]);
+    let (reason, message) = waiting.blocked();
+    assert!(reason == Reason::NodesNotReady && message.contains("is deleted and recreated at 2026-01-02T00:01:00Z"), "{message}");
+    assert_eq!(waiting.plan().recheck_at, Some(timestamp("2026-01-02T00:01:00Z")));
+    let due = || never_joined(15);
+    assert_eq!(due().step_names(), ["DeleteNodegroup"]);
+    let locked = due().with(|s| s.lock = Some("a lock"));
+    assert!(locked.step_names().is_empty() && locked.blocked().1.contains("another attempt is blocked by a lock"));
+    let unhealthy = due().with(|s| s.state.cluster_health = ClusterHealth { total: 4, unready: 3 });
+    assert_eq!(unhealthy.step_names(), [""; 0]);
+    let untagged = due().nodegroup(|n| n.tags.clear());
+    assert_eq!(untagged.step_names(), ["TagNodegroup"], "the shipped IAM policy denies its deletion");
+
+    let served = failed(SignedDuration::from_hours(9));
+    assert!(served.step_names().is_empty(), "{:?}", served.step_names());
+    let (_, message) = served.blocked();
+    assert!(message.contains("pods may run on its nodes") && message.contains("delete the node group"), "{message}");
+    let lost = due().with(|s| {
+        let lost = instance_manager::rotation::LostNode { name: "n1".into(), since: timestamp(NOW) };
+        s.state.nodegroups[0].members[0].lost_node = Some(lost);
+    });
+    assert_eq!(lost.step_names(), [""; 0]);
+
+    // A replacement, beside the node group that it replaces.
+    let replacement = |ago: i64| {
+        during_replacement().with(|s| {
+            s.state.creation_failed_for = SignedDuration::from_mins(ago);
+            s.state.nodegroups[1].nodegroup.status = NodegroupStatus::CreateFailed;
+            s.state.nodegroups[1].members.clear();
+        })
+    };
+    let (reason, message) = replacement(1).blocked();
+    assert!(reason == Reason::ReplacementsNotReady && message.contains("the old nodes are kept"), "{message}");
+    let name = replacement(1).state.nodegroups[1].nodegroup.name.clone();
+    let steps = replacement(15).plan().steps;
+    let deletes = |s: &Step| matches!(s, Step::Nodegroup(NodegroupStep::DeleteNodegroup { nodegroup }) if *nodegroup == name);
+    assert!(steps.len() == 1 && deletes(&steps[0].step), "{steps:?}");
+}
+
 /// Without a word, the group would be Ready for ever with a node group that nobody uses and everybody pays for.
 #[test]
 fn outgoing_nodegroup_with_an_instance_out_of_service_is_told() {

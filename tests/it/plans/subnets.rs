@@ -16,7 +16,9 @@ pub(super) fn with_subnets(subnets: &[&str]) -> Scenario {
 
 /// The controller has suspended AZRebalance because `subnet-9` leaves.
 pub(super) fn suspend(s: &mut Scenario) {
-    s.state.scaling_group.as_mut().expect("a group").suspended_processes = vec!["AZRebalance".into()];
+    let group = s.state.scaling_group.as_mut().expect("a group");
+    group.suspended_processes = vec!["AZRebalance".into()];
+    group.tags.push(marker());
     let managed = s.status.managed.as_mut().expect("a record");
     managed.processes = vec!["AZRebalance".into()];
     managed.leaving_subnets = vec!["subnet-9".into()];
@@ -27,11 +29,16 @@ fn marker() -> Tag {
     Tag { key: "instancegroups.keikoproj.io/SuspendedForSubnets".into(), value: "AZRebalance".into() }
 }
 
+/// The removal of the subnets is over.
+fn resumed(group: &mut ScalingGroup) {
+    group.suspended_processes.clear();
+    group.tags.retain(|tag| *tag != marker());
+}
+
 /// The status was lost after `suspend`, and the scaling group has the tag.
 fn lose_status(s: &mut Scenario) {
     suspend(s);
     s.status.managed.clone_from(&converged().status.managed);
-    s.state.scaling_group.as_mut().expect("a group").tags.push(marker());
 }
 
 /// The steps as short texts.
@@ -77,8 +84,8 @@ fn removed_subnet_is_emptied_before_rebalancing_resumes() {
     assert_eq!(steps(&with_subnets(&["subnet-1"]).with(suspend)), ["cordon i-2"]);
     let empty = |s: &mut Scenario| _ = s.state.instance_subnets.insert("i-2".into(), "subnet-1".into());
     let emptied = with_subnets(&["subnet-1"]).with(suspend).with(empty);
-    assert_eq!(steps(&emptied), ["record", "resume AZRebalance"]);
-    let ended = recorded(emptied).with_scaling_group(|g| g.suspended_processes.clear());
+    assert_eq!(steps(&emptied), ["record", "resume AZRebalance", "unmark"]);
+    let ended = recorded(emptied).with_scaling_group(resumed);
     assert_eq!(steps(&recorded(ended.clone())), Vec::<String>::new());
     assert_eq!(recorded(ended).status.managed, converged().status.managed);
 }
@@ -121,10 +128,10 @@ fn restored_subnet_ends_the_removal() {
         s.state.nodes.get_mut("i-2").expect("a node").disruption = Some(disruption_record("1"));
     });
     restored.resolved.subnets.push("subnet-9".into());
-    assert_eq!(steps(&restored), ["record", "set subnet-1 subnet-9", "resume AZRebalance"]);
+    assert_eq!(steps(&restored), ["record", "set subnet-1 subnet-9", "resume AZRebalance", "unmark"]);
     let set = recorded(restored).with_scaling_group(|g| {
         g.subnets.push("subnet-9".into());
-        g.suspended_processes.clear();
+        resumed(g);
     });
     assert!(steps(&recorded(set)).contains(&"uncordon node-i-2".to_owned()));
 }
@@ -139,11 +146,14 @@ fn suspension_of_others_stays() {
     // A tenant that takes AZRebalance from the spec meanwhile gets it back when the subnet is empty.
     let from_spec = with_subnets(&["subnet-1"]).with(suspend);
     assert_eq!(steps(&from_spec), ["cordon i-2"]);
+    // The status may be lost after that, so that the tag says who suspended it.
+    let unmarked = from_spec.with_scaling_group(|g| g.tags.retain(|tag| *tag != marker()));
+    assert_eq!(steps(&unmarked), ["mark"]);
     let of_spec = with_subnets(&["subnet-1"]).with(suspend).with(|s| {
         s.resolved.desired.suspended_processes = ["AZRebalance".to_owned()].into();
         s.state.instance_subnets.insert("i-2".into(), "subnet-1".into());
     });
-    assert!(without_steps(&of_spec), "the spec's own suspension stays: {:?}", steps(&of_spec));
+    assert_eq!(steps(&of_spec), ["record", "unmark"], "the spec's own suspension stays");
 }
 
 #[test]

@@ -25,6 +25,11 @@ pub(crate) fn plan_attributes(input: &PlanInput, group: &ScalingGroup, builder: 
     let of_tags = by_deletion.iter().flatten().cloned().chain(is_marked.then(|| for_subnets.value.clone()));
     let recorded: Vec<_> = managed.processes.iter().cloned().chain(of_tags).collect();
     let (add, remove) = additions_and_removals(&processes, &group.suspended_processes, &recorded);
+    // Put first, because the status may be lost.
+    if !is_marked && group.tags.len() < MAX_TAGS && subnets::is_own_suspension(input, group) {
+        let step = EksStep::PutTags { group: name(), tags: vec![for_subnets.clone()] };
+        builder.push_with_reasons(step, vec![subnets::drift(input, group)]);
+    }
     if !add.is_empty() {
         let of_spec: Vec<_> = add.iter().filter(|p| desired.suspended_processes.contains(*p)).cloned().collect();
         let mut reasons = Vec::new();
@@ -33,12 +38,6 @@ pub(crate) fn plan_attributes(input: &PlanInput, group: &ScalingGroup, builder: 
         }
         if of_spec.len() < add.len() {
             reasons.push(subnets::drift(input, group));
-            // Put first, because the status may be lost.
-            if !is_marked && group.tags.len() < MAX_TAGS {
-                let reasons = vec![subnets::drift(input, group)];
-                let tags = vec![for_subnets.clone()];
-                builder.push_with_reasons(EksStep::PutTags { group: name(), tags }, reasons);
-            }
         }
         builder.push_with_reasons(EksStep::SuspendProcesses { group: name(), processes: add }, reasons);
     }

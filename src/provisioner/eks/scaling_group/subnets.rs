@@ -102,6 +102,16 @@ pub(crate) fn recorded_processes(input: &PlanInput) -> Vec<String> {
     processes.into_iter().collect()
 }
 
+/// Whether AZRebalance is or becomes suspended by this controller, and only because subnets leave. The spec may have listed
+/// it until now.
+pub(crate) fn is_own_suspension(input: &PlanInput, group: &ScalingGroup) -> bool {
+    let is_recorded = || input.status.managed.iter().flat_map(|m| &m.processes).any(|process| process == REBALANCING);
+    let is_suspended = group.suspended_processes.iter().any(|process| process == REBALANCING);
+    suspends_rebalancing(input, group)
+        && !input.resolved.desired.suspended_processes.contains(REBALANCING)
+        && (!is_suspended || is_recorded())
+}
+
 /// Whether AZRebalance stays suspended because of leaving subnets, also if the spec does not list it.
 pub(crate) fn suspends_rebalancing(input: &PlanInput, group: &ScalingGroup) -> bool {
     if is_marked(group) && has_unknown_subnet(input.observed) {

@@ -1,0 +1,87 @@
+//! What EKS could not create or delete. Neither comes back to life, also after its cause is gone.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::input::PlanInput;
+use super::observed::ObservedNodegroup;
+use super::ownership::to_tags;
+use super::{blue_green, health};
+use crate::api::rfc3339;
+use crate::ownership::has_ownership_tags;
+use crate::plan::{NodegroupStep, Outcome, PlanBuilder};
+use crate::provisioner::broken_fields::Part;
+use crate::settings::Timing;
+
+/// How long after it failed a node group is deleted and created again: 15 minutes by default. EKS itself takes about as long
+/// until it gives up on nodes that do not join.
+fn delay(timing: &Timing) -> SignedDuration {
+    timing.retry_delay * 3
+}
+
+/// Deletes a node group that EKS could not create, after a while; the group then gets another one. Pods may run on a node
+/// that was ever Ready, so that a person deletes a node group with one. Returns when to look again.
+pub(crate) fn creation(
+    input: &PlanInput,
+    failed: &ObservedNodegroup,
+    outgoing: &[&ObservedNodegroup],
+    is_adopting: bool,
+    builder: &mut PlanBuilder,
+) -> Option<Timestamp> {
+    let name = &failed.name().nodegroup;
+    let retry_in = delay(input.timing) - input.observed.creation_failed_for;
+    let is_due = retry_in <= SignedDuration::ZERO;
+    let next = match (has_served(failed), input.lock) {
+        (true, _) => format!(
+            "the node group is kept because pods may run on its nodes; fix the cause, then delete the node group {name}; it is recreated after that"
+        ),
+        (false, Some(lock)) => format!("fix the cause; another attempt is blocked by {lock}"),
+        (false, None) if is_due => "fix the cause; the node group is deleted now, and recreated after that".to_owned(),
+        (false, None) => {
+            let at = input.now.checked_add(retry_in).map_or_else(|_| "later".into(), |at| format!("at {}", rfc3339(at)));
+            format!("fix the cause; the node group is deleted and recreated {at}")
+        }
+    };
+    if outgoing.is_empty() {
+        builder.set_outcome_once(health::create_failed(input, failed, &next));
+    } else {
+        blue_green::rotation_halted(input, failed, ("could not be created", &next), builder);
+    }
+    if has_served(failed) || input.lock.is_some() {
+        return None;
+    }
+    if is_due && health::cluster_unhealthy(input).is_none() {
+        delete(input, failed, is_adopting, builder);
+    }
+    input.now.checked_add(retry_in).ok()
+}
+
+/// Whether a node of the node group is or was Ready. An instance without a Node never was.
+fn has_served(group: &ObservedNodegroup) -> bool {
+    let was_ready = |node: &crate::rotation::NodeView| node.ready || node.was_ready;
+    group.members.iter().any(|m| m.lost_node.is_some() || m.node.as_ref().is_some_and(was_ready))
+}
+
+/// Deletes the node group again, whose deletion EKS could not finish: it does not come back to life, and the group gets
+/// another one of its name once it is gone. A spec that could not create that one leaves it as it is.
+pub(crate) fn deletion(input: &PlanInput, current: &ObservedNodegroup, is_adopting: bool, builder: &mut PlanBuilder) {
+    if let Some(lock) = input.lock {
+        let message =
+            format!("{}; another attempt is blocked by {lock}", health::deletion_failure(input, &current.nodegroup));
+        return builder.set_outcome_once(Outcome::Locked { message });
+    }
+    if let Some(outcome) = health::cluster_unhealthy(input) {
+        return builder.set_outcome_once(outcome);
+    }
+    builder.set_outcome_once(health::delete_failed(input, current));
+    delete(input, current, is_adopting, builder);
+}
+
+fn delete(input: &PlanInput, current: &ObservedNodegroup, is_adopting: bool, builder: &mut PlanBuilder) {
+    let broken = &input.resolved.broken;
+    let is_broken = broken.contains(Part::Rotation) || broken.contains(Part::Immutable);
+    // One without the tags gets them before. The shipped IAM policy does not allow its deletion until then.
+    let is_tagged = has_ownership_tags(&to_tags(&current.nodegroup.tags), &input.resolved.ownership_tags);
+    if is_tagged && !is_adopting && !is_broken {
+        builder.push(NodegroupStep::DeleteNodegroup { nodegroup: current.name().clone() });
+    }
+}
