@@ -1,13 +1,13 @@
 //! Plans the deletion of a group: EKS drains and deletes its node groups. No valid spec is needed if the status names the
 //! node groups.
 
-use super::names::recorded_nodegroups;
+use super::names::{is_recorded, recorded_nodegroups};
 use super::ownership::{is_owned, owner_of, to_tags};
 use super::resolve::ResolvedGroup;
 use crate::api::InstanceGroupStatus;
 use crate::aws::Tag;
 use crate::aws::nodegroup::{Nodegroup, NodegroupStatus};
-use crate::ownership::{has_ownership_tags, tagging_blocked};
+use crate::ownership::{disowned_outcome, has_ownership_tags, tagging_blocked};
 use crate::plan::NodegroupStep;
 use crate::plan::{Drift, ObjectStep, Outcome, Phase, Plan, PlanBuilder, Reason, blocked_plan, waiting};
 use crate::provisioner::GroupId;
@@ -34,7 +34,7 @@ pub fn plan(input: &DeleteInput) -> Plan {
         return blocked_plan(input.id, Reason::InvalidSpec, UNKNOWN_NODEGROUP.into());
     }
     let mut builder = PlanBuilder::default();
-    let ours = input.nodegroups.iter().filter(|n| match input.resolved {
+    let (ours, others): (Vec<_>, Vec<_>) = input.nodegroups.iter().partition(|n| match input.resolved {
         Some(resolved) => owner_of(resolved, input.status, n).is_deletable(),
         None => is_owned(input.id, input.status, n, &(input.ownership_tags)(&n.name.cluster)),
     });
@@ -47,11 +47,21 @@ pub fn plan(input: &DeleteInput) -> Plan {
             tag_before_delete(input, nodegroup, &mut builder);
         }
     }
+    let disowned = others.into_iter().filter(|n| is_recorded(&n.name, input.id, input.status));
+    disowned.filter_map(|n| ownership_conflict(input, n)).for_each(|conflict| builder.set_outcome_once(conflict));
     if builder.outcome.is_none() && input.id.has_finalizer {
         builder.push(ObjectStep::RemoveFinalizer);
     }
     builder.set_outcome_once(Outcome::Deleted);
     builder.build(input.id, None)
+}
+
+/// The outcome while the tags of a recorded node group do not prove anymore that this group owns it. Without the finalizer,
+/// nobody would find it again.
+fn ownership_conflict(input: &DeleteInput, nodegroup: &Nodegroup) -> Option<Outcome> {
+    let resource = [(nodegroup.name.nodegroup.as_str(), to_tags(&nodegroup.tags))];
+    let ownership = (input.ownership_tags)(&nodegroup.name.cluster);
+    disowned_outcome("the node group", resource, &ownership, "it as it is", true)
 }
 
 /// Whether the status names a scaling group, so that a controller has created one for this group.

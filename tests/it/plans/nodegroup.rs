@@ -1103,9 +1103,14 @@ fn deletion_waits_for_eks_and_skips_foreign_nodegroups() {
         matches!(&plan_after_failure.outcome, Outcome::Blocked { is_deleting: true, message, .. } if message.contains("fix the cause"))
     );
     assert_eq!(steps(&plan_after_failure), ["DeleteNodegroup"], "the deletion is retried");
-    let mut foreign = one.clone();
-    foreign.tags.insert("instancegroups.keikoproj.io/Namespace".into(), "other".into());
-    assert_eq!(steps(&plan(&[foreign])), ["RemoveFinalizer"]);
+    let mut edited = one.clone();
+    edited.tags.insert("instancegroups.keikoproj.io/Namespace".into(), "other".into());
+    let of_another_name = Nodegroup { name: NodegroupName::new("demo", "theirs"), ..edited.clone() };
+    assert_eq!(steps(&plan(&[of_another_name])), ["RemoveFinalizer"]);
+    let edited = plan(&[edited]);
+    assert_eq!(steps(&edited), [""; 0], "nobody would find it again");
+    let Outcome::Blocked { reason, message, is_deleting: true } = edited.outcome else { panic!("{:?}", edited.outcome) };
+    assert!(reason == Reason::OwnershipConflict && message.contains("restore its tags, or delete it"), "{message}");
     assert_eq!(steps(&plan(&[])), ["RemoveFinalizer"]);
 }
 
