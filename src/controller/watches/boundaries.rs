@@ -439,7 +439,8 @@ mod tests {
         ctx.stores.groups_synced.store(true, Ordering::Release);
         let edit = async |field: &str| {
             let boundaries = format!("restricted: [spec.eks.{field}]");
-            let data = [("boundaries".to_owned(), boundaries), ("rollout".to_owned(), "waves: [{name: all}]".to_owned())];
+            let data =
+                [("boundaries".to_owned(), boundaries), ("rollout".to_owned(), "waves: [{name: all}]".to_owned())];
             let live = ConfigMap { data: Some(data.into()), ..ConfigMap::default() };
             *ctx.stores.config_map.lock().await = Lookup::Present(live);
             tokio::time::timeout(Duration::from_secs(5), reload(&ctx)).await.expect("no edit waits");

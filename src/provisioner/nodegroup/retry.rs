@@ -37,7 +37,8 @@ pub(crate) fn creation(
         (false, Some(lock)) => format!("fix the cause; another attempt is blocked by {lock}"),
         (false, None) if is_due => "fix the cause; the node group is deleted now, and recreated after that".to_owned(),
         (false, None) => {
-            let at = input.now.checked_add(retry_in).map_or_else(|_| "later".into(), |at| format!("at {}", rfc3339(at)));
+            let at =
+                input.now.checked_add(retry_in).map_or_else(|_| "later".into(), |at| format!("at {}", rfc3339(at)));
             format!("fix the cause; the node group is deleted and recreated {at}")
         }
     };

@@ -568,7 +568,10 @@ fn nodegroup_that_eks_could_not_create_is_created_again() {
     let waiting = never_joined(14);
     assert_eq!(waiting.step_names(), [""; 0]);
     let (reason, message) = waiting.blocked();
-    assert!(reason == Reason::NodesNotReady && message.contains("is deleted and recreated at 2026-01-02T00:01:00Z"), "{message}");
+    assert!(
+        reason == Reason::NodesNotReady && message.contains("is deleted and recreated at 2026-01-02T00:01:00Z"),
+        "{message}"
+    );
     assert_eq!(waiting.plan().recheck_at, Some(timestamp("2026-01-02T00:01:00Z")));
     let due = || never_joined(15);
     assert_eq!(due().step_names(), ["DeleteNodegroup"]);
@@ -601,7 +604,8 @@ fn nodegroup_that_eks_could_not_create_is_created_again() {
     assert!(reason == Reason::ReplacementsNotReady && message.contains("the old nodes are kept"), "{message}");
     let name = replacement(1).state.nodegroups[1].nodegroup.name.clone();
     let steps = replacement(15).plan().steps;
-    let deletes = |s: &Step| matches!(s, Step::Nodegroup(NodegroupStep::DeleteNodegroup { nodegroup }) if *nodegroup == name);
+    let deletes =
+        |s: &Step| matches!(s, Step::Nodegroup(NodegroupStep::DeleteNodegroup { nodegroup }) if *nodegroup == name);
     assert!(steps.len() == 1 && deletes(&steps[0].step), "{steps:?}");
 }
 
@@ -1109,7 +1113,9 @@ fn deletion_waits_for_eks_and_skips_foreign_nodegroups() {
     assert_eq!(steps(&plan(&[of_another_name])), ["RemoveFinalizer"]);
     let edited = plan(&[edited]);
     assert_eq!(steps(&edited), [""; 0], "nobody would find it again");
-    let Outcome::Blocked { reason, message, is_deleting: true } = edited.outcome else { panic!("{:?}", edited.outcome) };
+    let Outcome::Blocked { reason, message, is_deleting: true } = edited.outcome else {
+        panic!("{:?}", edited.outcome)
+    };
     assert!(reason == Reason::OwnershipConflict && message.contains("restore its tags, or delete it"), "{message}");
     assert_eq!(steps(&plan(&[])), ["RemoveFinalizer"]);
 }
