@@ -96,6 +96,7 @@ def scaling_group(thing, picture, content_of=None):
     mixed = json.loads(json.dumps(thing.get("MixedInstancesPolicy")))
     if mixed:
         mixed["LaunchTemplate"].pop("LaunchTemplateSpecification", None)
+        drop_single_weights(mixed["LaunchTemplate"].get("Overrides", []))
     outdated = [i["LifecycleState"] for i in thing["Instances"] + thing["WarmPool"] if not runs(i, thing, picture, content_of)]
     return {
         **without(thing, *CHANCE_OF_SCALING_GROUPS),
@@ -111,6 +112,13 @@ def scaling_group(thing, picture, content_of=None):
         "WarmPoolConfiguration": thing.get("WarmPoolConfiguration"),
         "LifecycleHooks": thing["LifecycleHooks"],
     }
+
+
+def drop_single_weights(overrides):
+    """Takes the weights off if each is 1. Whether AWS lets a group give its weights up is not documented."""
+    if {override.get("WeightedCapacity", "1") for override in overrides} == {"1"}:
+        for override in overrides:
+            override.pop("WeightedCapacity", None)
 
 
 CHANCE_OF_SCALING_GROUPS = (

@@ -64,7 +64,12 @@ def scale_in_spot_first(group: Group, members: list[Member]) -> bool | None:
     if group.policy is None:
         return None
     target, have = on_demand_target(group), on_demand(group, members)
-    return have < target or not any(not m.spot and have - weight_of(group, m) >= target for m in members)
+    return lacks_on_demand(group, members) or not any(not m.spot and have - weight_of(group, m) >= target for m in members)
+
+
+def lacks_on_demand(group: Group, members: list[Member]) -> bool:
+    """Whether the members have less On-Demand capacity than the policy requires."""
+    return group.policy is not None and on_demand(group, members) < on_demand_target(group)
 
 
 def purchase_options_unbalanced(group: Group) -> bool:
@@ -72,7 +77,7 @@ def purchase_options_unbalanced(group: Group) -> bool:
     members = group.counted_members()
     if group.policy is None or not members:
         return False
-    if on_demand(group, members) < on_demand_target(group):
+    if lacks_on_demand(group, members):
         return any(member.spot for member in members)
     return not scale_in_spot_first(group, members)
 

@@ -5,7 +5,7 @@ Follows the Amazon EC2 Auto Scaling User Guide, "Control which Auto Scaling inst
 
 from __future__ import annotations
 
-from localcloud.aws.autoscaling.allocation import capacity, scale_in_spot_first, weight_of
+from localcloud.aws.autoscaling.allocation import capacity, lacks_on_demand, scale_in_spot_first, weight_of
 from localcloud.aws.autoscaling.launch_source import Source
 from localcloud.aws.autoscaling.model import Group, Member
 
@@ -20,7 +20,11 @@ def instances_to_terminate(group: Group, source: Source | None) -> list[Member]:
         if not candidates:
             return selected
         option = scale_in_spot_first(group, rest)
-        candidates = [m for m in candidates if m.spot is option] or candidates
+        preferred = [m for m in candidates if m.spot is option]
+        if not preferred and lacks_on_demand(group, rest):
+            # Each On-Demand Instance that left would be launched again, for ever.
+            return selected
+        candidates = preferred or candidates
         if "AZRebalance" not in group.suspended:
             candidates = instances_outside(group, candidates) or candidates
         zones = group.per_zone()

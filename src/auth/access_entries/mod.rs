@@ -284,10 +284,13 @@ impl JoinPlanner<'_> {
                 JoinStep::PutAwsAuthEntry(self.auth_entry.clone()),
                 vec![Drift::new("aws-auth", "", &self.auth_entry.role_arn)],
             )),
-            AuthEntryState::Narrow { .. } if self.observed.owns_auth_entry => plan.steps.push(PlannedStep::new(
-                JoinStep::WidenAwsAuthEntry(self.auth_entry.clone()),
-                vec![Drift::new("aws-auth", "an entry with fewer groups", &self.auth_entry.role_arn)],
-            )),
+            // The role is the group's alone, as the entry is that the Keiko controller added for it.
+            AuthEntryState::Narrow { .. } if self.observed.owns_auth_entry || self.owns_role => {
+                plan.steps.push(PlannedStep::new(
+                    JoinStep::WidenAwsAuthEntry(self.auth_entry.clone()),
+                    vec![Drift::new("aws-auth", "an entry with fewer groups", &self.auth_entry.role_arn)],
+                ))
+            }
             AuthEntryState::Narrow { detail }
             | AuthEntryState::Conflict { detail }
             | AuthEntryState::Unparsable { detail } => {

@@ -232,18 +232,18 @@ fn windows_nodes_sharing_a_role_with_linux_nodes_can_still_join() {
     assert_eq!((created_kind, recorded_kind), (None, None));
 }
 
-/// Such an entry must not count as migrated: the controller would remove the entry in aws-auth that these nodes need.
-/// A role that Linux and Windows groups share: the entry of the first Linux group lacks a group that Windows nodes need.
+/// A role that Linux and Windows groups share: the entry of the first Linux group lacks a group that Windows nodes need. So
+/// does that of a group of the Keiko controller, which becomes a Windows group.
 #[test]
 fn own_aws_auth_entry_is_widened_for_windows_nodes() {
     let windows = AuthEntry::for_nodes(ROLE, true);
     let access_entry = NewAccessEntry { kind: AccessEntryType::Ec2Windows, ..linux_entry() };
     for method in [JoinMethod::AwsAuth { remove_other: false }, JoinMethod::Both, JoinMethod::Either] {
-        for owns_auth_entry in [true, false] {
+        for (owns_auth_entry, owns_role) in [(true, false), (false, true), (false, false)] {
             let narrow = AuthEntryState::Narrow { detail: "it lacks a group".into() };
             let observed = ObservedEntries {
                 owns_auth_entry,
-                is_shared: true,
+                is_shared: !owns_role,
                 ..observed_entries(narrow, present("EC2_LINUX", false))
             };
             let planner = JoinPlanner {
@@ -251,21 +251,23 @@ fn own_aws_auth_entry_is_widened_for_windows_nodes() {
                 auth_entry: &windows,
                 access_entry: &access_entry,
                 observed: &observed,
-                owns_role: false,
+                owns_role,
                 role_propagated: true,
                 handover_delay: SignedDuration::from_secs(60),
                 now: Timestamp::UNIX_EPOCH,
             };
             let plan = planner.plan();
             let widens = plan.steps.iter().any(|p| p.step.name() == "WidenAwsAuthEntry");
-            assert_eq!(widens, owns_auth_entry, "{method:?}: an entry of someone else stays");
+            let is_own = owns_auth_entry || owns_role;
+            assert_eq!(widens, is_own, "{method:?}: an entry of someone else stays");
             assert!(widens || plan.conflict.is_some(), "{method:?}");
-            let owned: &[&str] = if owns_auth_entry { &[ROLE] } else { &[] };
+            let owned: &[&str] = if is_own { &[ROLE] } else { &[] };
             assert_eq!(planner.owned_auth_entries(&plan, ROLE, &[]), owned);
         }
     }
 }
 
+/// Such an entry must not count as migrated: the controller would remove the entry in aws-auth that these nodes need.
 #[test]
 fn entry_that_allows_no_node_of_the_group_is_ignored() {
     let recorded_kind =

@@ -28,7 +28,8 @@ pub enum AuthEntryState {
     /// There is no entry for this role.
     Absent,
     /// There is an entry as the controller creates it, without a group that the desired one has: Linux and Windows nodes
-    /// share the role. Only an entry that the controller added may be widened.
+    /// share the role, or the group's nodes became Windows nodes. Only an entry that the controller added may be widened, or
+    /// the entry of a role that is the group's alone.
     Narrow {
         /// The content of the entry, and the remedy.
         detail: String,

@@ -156,7 +156,7 @@ def test_the_next_type_is_used_without_capacity(aws, groups, control, name):
 
 def test_lowest_price_diversifies_over_the_given_pools(aws, groups, name):
     """Amazon EC2 Auto Scaling API Reference, InstancesDistribution, SpotAllocationStrategy and SpotInstancePools."""
-    spot = {"OnDemandPercentageAboveBaseCapacity": 0}
+    spot = {"OnDemandPercentageAboveBaseCapacity": 0, "SpotAllocationStrategy": "capacity-optimized-prioritized"}
     group = make(aws, groups, name, "m5.2xlarge", "m5.large", "c5.large", size=6, SpotInstancePools=2, **spot)
     groups.settle(group, 6)
     assert running(aws, groups, group) == {("spot", "c5.large"): 3, ("spot", "m5.large"): 3}
@@ -231,6 +231,18 @@ def test_changed_purchase_options_replace_instances_gradually(aws, groups):
     wait_until(lambda: len(groups.show(group)["Instances"]) == 3, "a third instance before one is terminated")
     groups.settle(group, 2)
     assert options(aws, groups, group) == {"on-demand": 1, "spot": 1}
+
+
+def test_replacement_of_heavy_spot_instances_comes_to_an_end(aws, groups):
+    """A Spot Instance that counts two leaves only when two On-Demand Instances took its place, and these stay."""
+    weights = {"m5.xlarge": 2, "m5.large": 1}
+    spot = {"OnDemandPercentageAboveBaseCapacity": 0}
+    group = make(aws, groups, "heavy", "m5.xlarge", size=4, weights=weights, more={"MaxSize": 8}, **spot)
+    groups.settle(group, 2)
+    light = policy(groups.template, "m5.large", "m5.xlarge", weights=weights, OnDemandPercentageAboveBaseCapacity=100)
+    aws.autoscaling.update_auto_scaling_group(AutoScalingGroupName=group, MixedInstancesPolicy=light)
+    wait_until(lambda: options(aws, groups, group) == {"on-demand": 4}, "every Spot Instance to be replaced")
+    assert sum("Launching" in activity["Description"] for activity in groups.activities(group)) == 6
 
 
 def test_a_template_that_requests_spot_cannot_be_mixed(aws, groups, data, name):
