@@ -123,6 +123,13 @@ fn events_come_with_transitions() {
     };
     let ready = nodes(&InstanceGroupStatus::default(), true);
     assert_eq!(reasons(&ready), ["InstanceGroupNodesReady"]);
+    let conditions = status_after(&ready).conditions;
+    let shown = conditions.iter().find(|c| c.r#type == "NodesReady").expect("the condition");
+    assert_eq!(
+        shown.message.as_deref(),
+        Some("3 of 3 nodes are ready"),
+        "a bare False would not say how many are missing"
+    );
     let lost = nodes(&status_after(&ready), false);
     assert_eq!(reasons(&lost), ["InstanceGroupNodesNotReady"]);
     assert!(lost.transition_events[0].message.contains("in progress"), "which node: {:?}", lost.transition_events);

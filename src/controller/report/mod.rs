@@ -130,7 +130,7 @@ pub fn report(
             condition::NODES_READY,
             ready,
             if ready { "NodesReady" } else { "NodesNotReady" },
-            "",
+            ready_message(&status),
         ));
     }
     if let Some(boundaries) = boundaries {
