@@ -114,7 +114,8 @@ def aws_auth_entries_removed(stage, group):
 @perturbation("aws-auth deleted", when=lambda scenario: scenario["mode"] != "API")
 def aws_auth_deleted(stage):
     """The controller's entries come back by themselves, those of others and of EKS by people."""
-    theirs = [entry for entry in entries(stage.cloud.map_roles().replace(strangers.AUTH, "")) if f"/{aspects.PEOPLE}" in entry] + [strangers.AUTH]
+    of_eks = [f"/{aspects.PEOPLE}{name}\n" for name, group in stage.present.items() if group["spec"].get("provisioner") == "eks-managed"]
+    theirs = [entry for entry in entries(stage.cloud.map_roles().replace(strangers.AUTH, "")) if any(role in entry for role in of_eks)] + [strangers.AUTH]
     stage.cloud.api("DELETE", AWS_AUTH)
     stage.undo(lambda: stage.cloud.edit_map_roles(lambda text: text + "".join(entry for entry in theirs if entry not in text)), after=1)
 

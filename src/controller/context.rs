@@ -116,6 +116,7 @@ impl Context {
     /// Drops what the process knows about a group that is gone, or that was created again.
     pub(crate) fn forget_group(&self, key: &str) {
         self.stores.quota_grants.forget(key);
+        self.stores.forget_reported(key);
         self.stores.rollout.forget(key);
         self.planner.process_state.forget_group(key);
         self.metrics.forget_group(key);

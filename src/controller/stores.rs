@@ -128,6 +128,11 @@ impl Stores {
         }
     }
 
+    /// Forgets what the status of a deleted object reported.
+    pub(crate) fn forget_reported(&self, key: &str) {
+        self.reported_generation.lock().expect("lock is not poisoned").remove(key);
+    }
+
     /// Whether the status of an invalid object already reports this generation.
     pub(crate) fn is_reported(&self, key: &str, generation: Option<i64>) -> bool {
         self.reported_generation.lock().expect("lock is not poisoned").get(key) == Some(&generation)
