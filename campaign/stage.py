@@ -27,7 +27,7 @@ RESUME = 10
 """How often a person has a roll-out tried again that halted, in seconds."""
 SETTLE = 60
 """How long a settle in the middle of a scenario may take, in seconds: faults may be at work."""
-LATE = 75
+LATE = 85
 """How long the last writes of a run may take that nothing waits for, in seconds."""
 IDLE = 4
 """How long a controller that has something to do may write nothing, in seconds: more than its poll interval."""
@@ -309,7 +309,7 @@ class Stage:
     def _wait_for_late_writes(self):
         """A join entry that another one took the place of goes a while later, and AWS may be late to say why an instance left."""
         silence = Silence(self._writes)
-        self.wait_until(lambda: silence.seconds() > 2 * self.settings["resync"], LATE)
+        self.wait_until(lambda: silence.seconds() > 2 * self.settings["resync"] + 10, LATE)
 
     def _wait_for_writes(self, count):
         """Waits for the controller's next writes, or until it writes nothing any more."""

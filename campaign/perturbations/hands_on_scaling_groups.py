@@ -8,6 +8,7 @@ import json
 from campaign import strangers
 from campaign.person import Person, owned
 from campaign.perturbations import perturbation
+from campaign.perturbations.hands_on_instances import on_one
 
 PROCESSES = ["Launch", "Terminate", "AZRebalance", "ReplaceUnhealthy", "HealthCheck"]
 LATER = [3, 10, None]
@@ -189,11 +190,12 @@ def launch_template_made_again_by_hand(stage, group):
 
 @perturbation("template version deleted", needs="eks", number=["1", "latest"])
 def template_version_deleted(stage, group, number):
-    """Perhaps the one that is launched. AWS refuses to delete the default one."""
+    """Perhaps the one that is launched, which shows at the next launch. AWS refuses to delete the default one."""
     person = Person(stage, group)
     for name, template in person.each("templates"):
         person.do("ec2", "modify_launch_template", LaunchTemplateName=name, DefaultVersion=str(template["latest"] if number == "1" else min(map(int, template["versions"]))))
         person.do("ec2", "delete_launch_template_versions", LaunchTemplateName=name, Versions=[str(template["latest"]) if number == "latest" else number])
+    on_one(stage, group, 0, "autoscaling", "terminate_instance_in_auto_scaling_group", "InstanceId", ShouldDecrementDesiredCapacity=False)
 
 
 @perturbation("template version made by hand", needs="eks", data=[{"InstanceType": "c5.large"}, {"KeyName": "nobodys"}], default=[True, False])

@@ -12,8 +12,8 @@ use serde_json::Value;
 
 use super::{
     AttachedVolume, AwsAuthMap, DrainForecast, EventTarget, EvictOutcome, KubeApi, KubeError, KubeEvent, PodInfo,
-    ReportedRejections, UnschedulablePod, config_maps, drain_forecast, groups, nodes, permissions, pods, revisions,
-    strategy,
+    ReportedRejections, UnschedulablePod, ZoneBoundPod, config_maps, drain_forecast, groups, nodes, permissions, pods,
+    revisions, strategy, zone_volumes,
 };
 use crate::api::BoundariesRevision;
 use crate::lock::Locks;
@@ -129,6 +129,10 @@ impl KubeApi for KubeClient {
 
     async fn drain_forecast(&self, nodes: &BTreeSet<String>) -> Result<DrainForecast, KubeError> {
         drain_forecast::read(&self.client, nodes).await
+    }
+
+    async fn zone_bound_pods(&self, nodes: &BTreeSet<String>) -> Result<Vec<ZoneBoundPod>, KubeError> {
+        zone_volumes::read(&self.client, nodes).await
     }
 
     async fn evict(&self, namespace: &str, name: &str, uid: &str) -> Result<EvictOutcome, KubeError> {

@@ -10,9 +10,6 @@ use serde::Serialize;
 use super::budgets::{self, Budget, Denial};
 use super::{KubeError, PodInfo, PodKind, pods};
 
-/// Pods whose containers have ended hold no drain up.
-const RUNNING: &str = "status.phase!=Succeeded,status.phase!=Failed";
-
 /// What is known of the drains of some nodes before they begin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DrainForecast {
@@ -165,7 +162,7 @@ pub(super) async fn read(client: &Client, nodes: &BTreeSet<String>) -> Result<Dr
     let mut forecast = DrainForecast::default();
     let budgets = if nodes.is_empty() { Vec::new() } else { budgets::list(client, None).await? };
     for (namespace, budgets) in in_question(&budgets) {
-        let pods = pods::list(&Api::namespaced(client.clone(), &namespace), RUNNING).await?;
+        let pods = pods::list(&Api::namespaced(client.clone(), &namespace), pods::RUNNING).await?;
         forecast.add(&budgets, &pods, nodes);
     }
     forecast.obstacles.sort();

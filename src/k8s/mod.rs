@@ -9,11 +9,13 @@ mod error;
 #[cfg(test)]
 pub(crate) mod fake;
 mod groups;
+mod lists;
 mod nodes;
 mod permissions;
 mod pods;
 mod revisions;
 mod strategy;
+mod zone_volumes;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,6 +32,7 @@ pub(crate) use client::{KubeClient, connect_as};
 pub(crate) use drain_forecast::{DrainForecast, DrainObstacle, ObstacleKind};
 pub(crate) use error::KubeError;
 pub(crate) use error::{call, call_with_timeout};
+pub(crate) use zone_volumes::ZoneBoundPod;
 
 /// Field manager of all writes of the controller in `managedFields`.
 pub(crate) const FIELD_MANAGER: &str = "instance-manager.keikoproj.io";
@@ -216,6 +219,10 @@ pub trait KubeApi: Send + Sync {
     /// What will hold drains of these nodes up, as pods and budgets are now. Pods are read only in namespaces where a budget
     /// allows no eviction, or where two may select the same pod.
     async fn drain_forecast(&self, nodes: &BTreeSet<String>) -> Result<DrainForecast, KubeError>;
+
+    /// The pods on these nodes that can run in some zones only, because a volume is there. Reads the PersistentVolumes of the
+    /// cluster, and the pods of the namespaces that have such a volume.
+    async fn zone_bound_pods(&self, nodes: &BTreeSet<String>) -> Result<Vec<ZoneBoundPod>, KubeError>;
 
     /// Requests the eviction of the pod with this UID, with its own grace period.
     async fn evict(&self, namespace: &str, name: &str, uid: &str) -> Result<EvictOutcome, KubeError>;

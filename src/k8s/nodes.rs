@@ -10,7 +10,8 @@ use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
 use super::error::call;
-use super::groups::{PAGE_SIZE, patch_params};
+use super::groups::patch_params;
+use super::lists::list_pages;
 use super::{AttachedVolume, CORDONED_BEFORE, KubeError};
 use crate::api::names::annotation;
 
@@ -86,21 +87,13 @@ pub(super) async fn label(client: &Client, name: &str, labels: &BTreeMap<String,
 /// Lists all VolumeAttachments, because the API server cannot select them by Node.
 pub(super) async fn volume_attachments(client: &Client, node: &str) -> Result<Vec<AttachedVolume>, KubeError> {
     let attachments: Api<VolumeAttachment> = Api::all(client.clone());
-    let mut params = ListParams::default().limit(PAGE_SIZE);
-    let mut found = Vec::new();
-    loop {
-        let page = call("list", "volumeattachments", attachments.list(&params)).await?;
-        let next = page.metadata.continue_.clone();
-        let attached = page.items.into_iter().filter(|a| a.spec.node_name == node);
-        found.extend(attached.map(|attachment| AttachedVolume {
+    let of_node = |attachment: VolumeAttachment| {
+        (attachment.spec.node_name == node).then(|| AttachedVolume {
             name: attachment.name_any(),
             detaching_since: attachment.metadata.deletion_timestamp.map(|time| time.0),
-        }));
-        match next.filter(|token| !token.is_empty()) {
-            Some(token) => params = params.continue_token(&token),
-            None => return Ok(found),
-        }
-    }
+        })
+    };
+    list_pages("volumeattachments", &attachments, ListParams::default(), of_node).await
 }
 
 #[cfg(test)]

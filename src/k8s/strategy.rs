@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::KubeError;
 use super::error::call;
 use super::groups::post_params;
+use super::lists::list_pages;
 use crate::api::names::{annotation, label};
 use crate::rotation::crd::{DiscoveredKind, ResourceKind};
 
@@ -88,22 +89,13 @@ pub(super) async fn list(
     scaling_group: &str,
 ) -> Result<Vec<Value>, KubeError> {
     let api = api(client, kind, namespace);
-    let mut params = ListParams::default().limit(PAGE_SIZE);
-    let mut found = Vec::new();
-    loop {
-        let page =
-            call("list", resource(kind), api.list(&params)).await.map_err(|error| with_rbac_hint(error, kind))?;
-        let next = page.metadata.continue_.clone();
-        let has_scope = |object: &&DynamicObject| {
-            let scope = object.metadata.annotations.iter().flatten().find(|(key, _)| *key == annotation::UPGRADE_SCOPE);
-            scope.is_some_and(|(_, value)| value == scaling_group)
-        };
-        found.extend(page.items.iter().filter(has_scope).map(to_json));
-        match next.filter(|token| !token.is_empty()) {
-            Some(token) => params = params.continue_token(&token),
-            None => return Ok(found),
-        }
-    }
+    let of_group = |object: DynamicObject| {
+        let scope = object.metadata.annotations.iter().flatten().find(|(key, _)| *key == annotation::UPGRADE_SCOPE);
+        scope.filter(|(_, value)| *value == scaling_group).map(|_| to_json(&object))
+    };
+    let params = ListParams::default().limit(PAGE_SIZE);
+    let found = list_pages(resource(kind), &api, params, of_group).await;
+    found.map_err(|error| with_rbac_hint(error, kind))
 }
 
 fn to_json(object: &DynamicObject) -> Value {

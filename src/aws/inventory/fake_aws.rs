@@ -202,7 +202,12 @@ impl AutoScaling for FakeAws {
 impl Ec2 for FakeAws {
     async fn describe_templates(&self, names: &[String]) -> AwsResult<Vec<LaunchTemplate>> {
         assert!(names.len() <= 200);
-        self.read("templates", names, |d| names.iter().filter_map(|n| d.templates.get(n).cloned()).collect()).await
+        let fits = |name: &str, wanted: &String| {
+            let is_any = |(found, wanted): (u8, u8)| wanted == b'?' || found == wanted;
+            name.len() == wanted.len() && name.bytes().zip(wanted.bytes()).all(is_any)
+        };
+        let is_asked = |t: &&LaunchTemplate| names.iter().any(|wanted| fits(&t.name, wanted));
+        self.read("templates", names, |d| d.templates.values().filter(is_asked).cloned().collect()).await
     }
     async fn template_by_id(&self, id: &str) -> AwsResult<Option<LaunchTemplate>> {
         self.read("template", &[], |d| d.templates.values().find(|t| t.id == id).cloned()).await

@@ -185,6 +185,19 @@ impl Inventory {
         self.templates.get(name, max_age).await
     }
 
+    /// The launch template with the greatest name of those that match `pattern`, in which each `?` stands for a digit. `exact`
+    /// is one of these names; without a match, it is known to be absent.
+    pub(crate) async fn template_like(
+        &self,
+        pattern: &str,
+        exact: &str,
+        max_age: Duration,
+    ) -> AwsResult<Option<LaunchTemplate>> {
+        let found = self.templates.get(pattern, max_age).await?;
+        self.templates.insert(found.as_ref().map_or(exact, |template| &template.name), found.clone());
+        Ok(found)
+    }
+
     /// Whether somebody made another version of a launch template the default one. This process never does, and EC2 deletes
     /// no default version: the one in use may be gone, so it is read again.
     pub(crate) fn has_new_default(&self, template: &LaunchTemplate) -> bool {

@@ -116,10 +116,23 @@ pub(super) fn templates(aws: &Aws) -> ReadFn<LaunchTemplate> {
     read_many(aws, |aws, names| {
         async move {
             let found = aws.ec2.describe_templates(&names).await?;
-            Ok(found.into_iter().map(|t| (t.name.clone(), t)).collect())
+            let patterns = names.iter().filter(|name| name.contains('?'));
+            let youngest = |pattern: &String| {
+                let of_pattern = found.iter().filter(|template| matches_pattern(&template.name, pattern));
+                of_pattern.max_by(|a, b| a.name.cmp(&b.name)).map(|template| (pattern.clone(), template.clone()))
+            };
+            let mut all: HashMap<_, _> = patterns.filter_map(youngest).collect();
+            all.extend(found.into_iter().map(|t| (t.name.clone(), t)));
+            Ok(all)
         }
         .boxed()
     })
+}
+
+/// Whether a name matches a filter value of EC2 in which each `?` stands for a digit.
+fn matches_pattern(name: &str, pattern: &str) -> bool {
+    let fits = |(found, wanted): (u8, u8)| if wanted == b'?' { found.is_ascii_digit() } else { found == wanted };
+    name.len() == pattern.len() && name.bytes().zip(pattern.bytes()).all(fits)
 }
 
 /// The key of a launch template version in the cache.

@@ -1,6 +1,6 @@
 //! What will hold up the drains of the nodes that would be replaced, as pods and budgets are now.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::report::GroupPlan;
 use crate::controller::planner::Planner;
@@ -20,5 +20,22 @@ pub(crate) async fn forecast(planner: &Planner, plans: &mut [GroupPlan]) {
         plan.drains_unknown = found.as_ref().err().cloned();
         plan.blocked_drains = plan.replaced_nodes().filter_map(|node| obstacles.get(node)).flatten().cloned().collect();
         plan.unmanaged_pods = plan.replaced_nodes().filter_map(|node| unmanaged.get(node)).flatten().cloned().collect();
+    }
+    find_zone_bound_pods(planner, plans).await;
+}
+
+/// Adds the pods that can run in one zone only to the plans of groups with nodes in several zones: their replacements may
+/// launch in another one.
+async fn find_zone_bound_pods(planner: &Planner, plans: &mut [GroupPlan]) {
+    let spans_zones = |plan: &&mut GroupPlan| plan.zones.len() > 1 && !plan.nodes_to_rotate.is_empty();
+    let nodes =
+        plans.iter_mut().filter(spans_zones).flat_map(|plan| plan.replaced_nodes().cloned().collect::<Vec<_>>());
+    let found = planner.kube.zone_bound_pods(&nodes.collect()).await;
+    let found = found.map_err(|error| crate::cli::output::describe_error(&error.into()));
+    for plan in plans.iter_mut().filter(spans_zones) {
+        let nodes: BTreeSet<&String> = plan.replaced_nodes().collect();
+        let on_nodes = found.iter().flatten().filter(|pod| nodes.contains(&pod.node)).cloned().collect();
+        plan.zone_bound_pods = on_nodes;
+        plan.volumes_unknown = found.as_ref().err().cloned();
     }
 }

@@ -13,7 +13,7 @@ use crate::api::{CurrentState, GroupObject, InstanceGroup};
 use crate::boundaries::active::{ActiveBoundaries, BoundariesSource};
 use crate::controller::planner::{ObserveError, Planner};
 use crate::controller::report::INVALID_OBJECT;
-use crate::k8s::DrainObstacle;
+use crate::k8s::{DrainObstacle, ZoneBoundPod};
 use crate::plan::{ObjectStep, Outcome, Phase, Plan, PlannedStep, Step};
 use crate::provisioner::{ExtraNodes, NodeInPlaceChange, NodeReplacement, PlanContext, Projection};
 use crate::util::duration;
@@ -103,6 +103,12 @@ pub(crate) struct GroupPlan {
     /// Pods on these nodes that no controller creates again, as `namespace/name`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unmanaged_pods: Vec<String>,
+    /// Pods on these nodes that can run in one zone only, if the group has nodes in several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub zone_bound_pods: Vec<ZoneBoundPod>,
+    /// Why it is not known which volumes are bound to zones.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub volumes_unknown: Option<String>,
     /// Why drains cannot be forecast.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drains_unknown: Option<String>,
@@ -213,6 +219,8 @@ impl GroupPlan {
             replaced_anyway: Vec::new(),
             blocked_drains: Vec::new(),
             unmanaged_pods: Vec::new(),
+            zone_bound_pods: Vec::new(),
+            volumes_unknown: None,
             drains_unknown: None,
             no_way_back: None,
             extra_nodes: ExtraNodes::None,

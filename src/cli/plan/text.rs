@@ -98,6 +98,9 @@ fn basis(group: &GroupPlan) -> String {
     )
 }
 
+/// How many pods with a volume in one zone a group names.
+const MAX_ZONE_BOUND: usize = 5;
+
 fn write_forecast(out: &mut String, group: &GroupPlan) -> std::fmt::Result {
     if let Some(minutes) = group.estimated_minutes {
         let condition = if group.blocked_drains.is_empty() { "" } else { ", once the drains below can end," };
@@ -118,6 +121,19 @@ fn write_forecast(out: &mut String, group: &GroupPlan) -> std::fmt::Result {
     if !group.unmanaged_pods.is_empty() {
         let pods = listed(&group.unmanaged_pods, 5);
         writeln!(out, "  not created again after their eviction, because they have no owner: {pods}")?;
+    }
+    for bound in group.zone_bound_pods.iter().take(MAX_ZONE_BOUND) {
+        let (pod, claim, zones) = (&bound.pod, &bound.claim, bound.zones.join(" or "));
+        writeln!(
+            out,
+            "  needs a node in {zones}: pod {pod}, for its volume {claim}; the replacement may launch in another zone"
+        )?;
+    }
+    if let Some(more) = group.zone_bound_pods.len().checked_sub(MAX_ZONE_BOUND).filter(|more| *more > 0) {
+        writeln!(out, "  and {more} more pods with a volume in one zone")?;
+    }
+    if let Some(why) = &group.volumes_unknown {
+        writeln!(out, "  volumes: unknown which are bound to a zone: {why}")?;
     }
     if let Some(why) = &group.drains_unknown {
         writeln!(out, "  drains: unknown whether budgets allow them: {why}")?;

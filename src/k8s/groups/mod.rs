@@ -12,12 +12,11 @@ use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
 use super::error::call;
+use super::lists::PAGE_SIZE;
 use super::{EventKind, EventTarget, FIELD_MANAGER, KubeError, KubeEvent};
 use crate::api::names::{CONFIG_MAP, FINALIZER, GROUP, VERSION};
 use crate::lock::{Locks, is_locked};
 
-/// Objects per page of a list.
-pub(super) const PAGE_SIZE: u32 = 500;
 const MAX_NOTE_BYTES: usize = 1024;
 
 fn resource() -> ApiResource {

@@ -11,26 +11,19 @@ use kube::{Client, ResourceExt};
 
 use super::budgets::{self, Budget};
 use super::error::call;
-use super::groups::PAGE_SIZE;
 use super::groups::post_params;
+use super::lists::list_pages;
 use super::{EvictOutcome, KubeError, PodInfo, PodKind, UnschedulablePod};
 
 const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
 /// Grace period that the API server uses when a pod sets none.
 const DEFAULT_GRACE_SECONDS: i64 = 30;
 
+/// Pods whose containers have not ended.
+pub(super) const RUNNING: &str = "status.phase!=Succeeded,status.phase!=Failed";
+
 pub(super) async fn list(pods: &Api<Pod>, fields: &str) -> Result<Vec<Pod>, KubeError> {
-    let mut params = ListParams::default().fields(fields).limit(PAGE_SIZE);
-    let mut all = Vec::new();
-    loop {
-        let page = call("list", "pods", pods.list(&params)).await?;
-        let next = page.metadata.continue_.clone();
-        all.extend(page.items);
-        match next.filter(|token| !token.is_empty()) {
-            Some(token) => params = params.continue_token(&token),
-            None => return Ok(all),
-        }
-    }
+    list_pages("pods", pods, ListParams::default().fields(fields), Some).await
 }
 
 pub(super) async fn on_node(client: &Client, node: &str) -> Result<Vec<PodInfo>, KubeError> {

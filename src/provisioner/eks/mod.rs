@@ -80,10 +80,13 @@ impl Provisioner for Eks {
         let mut may_change_volume = desired.has_default_volume;
         let (mut resolved, observed) = loop {
             let (spec, fields) = (desired.clone(), broken.clone());
-            let resolved = match resolve::resolve_with_errors(spec, fields, &references, form, &recorded_role(status)) {
-                Ok(resolved) => resolved,
-                Err(problems) => return Ok(PlanResult::Rejected(problems)),
-            };
+            let mut resolved =
+                match resolve::resolve_with_errors(spec, fields, &references, form, &recorded_role(status)) {
+                    Ok(resolved) => resolved,
+                    Err(problems) => return Ok(PlanResult::Rejected(problems)),
+                };
+            let template = observe::unrecorded::template_name(o, &desired.cluster, id, form, status).await?;
+            resolved.names.template = template.unwrap_or(resolved.names.template);
             // Without a recorded version, only the observation tells whether one is about to be created.
             if recorded_hash.is_some()
                 && std::mem::take(&mut may_change_volume)
@@ -160,7 +163,7 @@ impl Provisioner for Eks {
         let mut managed = status.managed.clone().unwrap_or_default();
         // Launch configurations have no tags: only the name proves the owner.
         managed.configurations.retain(|name| launch_configuration::has_derived_name(&names.scaling_group, name));
-        if status.managed.is_none() {
+        if managed.policies.is_empty() {
             managed.policies = policies_of_spec(&request, region);
         }
         let our_policies: Vec<_> = remaining
@@ -269,7 +272,7 @@ async fn unrecorded_names(
     observe::unrecorded::names(o, cluster, request.id).await
 }
 
-/// The policies that the controller attaches for the spec. Without a status, nothing else names them.
+/// The policies that the controller attaches for the spec. Without a record in the status, nothing else names them.
 fn policies_of_spec(request: &DeleteRequest<'_>, region: &str) -> Vec<String> {
     let configuration = request.spec.as_ref().and_then(|spec| spec.eks.as_ref()?.configuration.as_ref());
     configuration
@@ -338,7 +341,8 @@ fn prefetch_new_groups(o: &Observer<'_>, cluster: &str, id: &GroupId) {
         let scaling_group = names.scaling_group();
         // A name that AWS refuses would fail the read of all.
         if scaling_group.len() <= MAX_SCALING_GROUP_NAME {
-            o.inventory.prefetch(scaling_group, names.launch_template(id.created_at));
+            let template = names::with_any_time(&names.launch_template(id.created_at), id.created_at);
+            o.inventory.prefetch(scaling_group, template);
         }
     }
 }

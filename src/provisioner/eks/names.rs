@@ -62,7 +62,7 @@ impl<'a> GroupNames<'a> {
     /// template is found again when the response to its creation was lost.
     pub(crate) fn launch_template(&self, created: Timestamp) -> String {
         let stem = self.scaling_group();
-        let stamp = created.to_zoned(TimeZone::UTC).strftime("%Y%m%d%H%M%S").to_string();
+        let stamp = timestamp(created);
         let name = format!("{stem}-{stamp}");
         if name.len() > MAX_TEMPLATE_NAME { format!("{}-{stamp}", md5_hex(&stem)) } else { name }
     }
@@ -226,6 +226,17 @@ pub(crate) fn is_derived_template_name(name: &str, derived: &str) -> bool {
         (hash == own && own.len() == HASH_DIGITS).then(|| differs_only_in_timestamp(name, derived))
     };
     name == derived || differs_only_in_timestamp(name, derived) || without_hash().unwrap_or_default()
+}
+
+/// A filter value of EC2 that matches a launch template's name with any time in the place of `created`.
+pub(crate) fn with_any_time(template: &str, created: Timestamp) -> String {
+    let stamp = timestamp(created);
+    template.replacen(&stamp, &"?".repeat(stamp.len()), 1)
+}
+
+/// The time in the name of a launch template.
+fn timestamp(created: Timestamp) -> String {
+    created.to_zoned(TimeZone::UTC).strftime("%Y%m%d%H%M%S").to_string()
 }
 
 fn is_all_digits(text: &str) -> bool {

@@ -251,6 +251,42 @@ async fn resources_are_found_by_their_tags_when_the_status_does_not_name_them() 
     assert_eq!(form().await, Some(NameForm::Hashed));
 }
 
+/// A person takes the finalizer off a group whose scaling group does not exist yet, and creates it again. Its launch template
+/// would stay for ever, because the time of the group's creation is in its name.
+#[tokio::test]
+async fn launch_template_of_an_earlier_group_of_the_name_is_used_again() {
+    let (stub, resolved) = (Arc::new(FakeAws::default()), resolved());
+    let id = &resolved.desired.id;
+    let cluster = FakeCluster::new(&stub);
+    let observer = cluster.observer();
+    let name = async |status: &InstanceGroupStatus| {
+        let name = unrecorded::template_name(&observer, "demo", id, NameForm::Plain, status).await;
+        name.expect("an answer")
+    };
+    let new = InstanceGroupStatus::default();
+    assert_eq!(name(&new).await, None);
+    let left = |name: &str, tags: Vec<crate::aws::Tag>| {
+        let (id, name) = (format!("lt-{name}"), name.to_owned());
+        let found = LaunchTemplate { id, name: name.clone(), default_version: 1, latest_version: 1, tags };
+        stub.update(|d| _ = d.templates.insert(name, found));
+    };
+    left("demo-team-web-20190101000000", crate::ownership::ownership_tags("other", id));
+    left("demo-team-web-2-20190101000000", resolved.tags.clone());
+    assert_eq!(name(&new).await, None, "of another cluster, and of another group");
+    left("demo-team-web-20190101000000", resolved.tags.clone());
+    assert_eq!(name(&new).await.as_deref(), Some("demo-team-web-20190101000000"));
+    let found = unrecorded::names(&observer, "demo", id).await.expect("an answer").expect("names");
+    assert_eq!(found.names.template, "demo-team-web-20190101000000");
+
+    let recorded = |name: &str| InstanceGroupStatus {
+        active_launch_template_name: Some(name.into()),
+        ..InstanceGroupStatus::default()
+    };
+    let keiko = "demo-team-web-20180101000000";
+    assert_eq!(name(&recorded(keiko)).await.as_deref(), Some(keiko));
+    assert_eq!(name(&recorded("anything")).await, None, "the status is no proof");
+}
+
 /// Otherwise a group without capacity would report for a moment after each restart that its problem ended.
 #[tokio::test]
 async fn process_that_has_just_started_reads_why_recorded_shortages_last() {
