@@ -98,6 +98,9 @@ pub struct ObservedState {
     pub attached_policies: Vec<String>,
     /// Lifecycle hooks; `None` when they were not read.
     pub lifecycle_hooks: Option<Vec<LifecycleHook>>,
+    /// The policies that the controller attaches, on a role of the group's own that the spec no longer names, if nothing is
+    /// recorded: a person removed the record.
+    pub unrecorded_policies: Vec<String>,
     /// Recorded attributes that are no longer desired, and that AWS does not show, but may show soon; each with its kind in
     /// front.
     pub unseen_names: BTreeSet<String>,

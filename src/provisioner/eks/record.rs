@@ -87,7 +87,7 @@ fn managed_attributes(input: &PlanInput, joined: &JoinPlan, old: &ManagedAttribu
         // While the spec names another role, the record says what the controller attached to its own.
         policies: match r.own_role {
             true => desired_and_recorded(r.managed_policies.clone(), &old.policies, policies),
-            false => old.policies.clone(),
+            false => [old.policies.clone(), input.observed.unrecorded_policies.clone()].concat(),
         },
         configurations: launch_configuration::recorded_configurations(input),
         warm_pool: r.desired.warm_pool.is_some()

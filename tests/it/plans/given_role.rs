@@ -41,6 +41,16 @@ fn unused_role(scenario: &Scenario) -> UnusedRole {
     }
 }
 
+/// A person removes the record just after the spec has named another role: the group's own role would stay for ever.
+#[test]
+fn own_role_that_nothing_records_is_found_again() {
+    let lost = changed_to_given().with(|s| {
+        s.status.managed = None;
+        s.state.unrecorded_policies = vec![EXTRA.into()];
+    });
+    assert_eq!(recorded_policies(&lost, &lost.plan()), [EXTRA]);
+}
+
 /// Otherwise the deletion would call the controller's own policy a stranger's, and a policy that is no longer wanted would
 /// stay when the group takes its own role back.
 #[test]

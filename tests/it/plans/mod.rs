@@ -176,6 +176,7 @@ fn new_group(resolved: ResolvedGroup) -> Scenario {
         role: None,
         attached_policies: vec![],
         lifecycle_hooks: None,
+        unrecorded_policies: Vec::new(),
         unseen_names: BTreeSet::new(),
         instance_refresh_active: false,
         activities: vec![],

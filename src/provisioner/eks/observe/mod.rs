@@ -93,6 +93,7 @@ pub(crate) async fn observe(
         role: None,
         attached_policies,
         lifecycle_hooks,
+        unrecorded_policies: Vec::new(),
         unseen_names: BTreeSet::new(),
         warm_instances: None,
         instance_refresh_active: false,
@@ -120,6 +121,9 @@ pub(crate) async fn observe(
     find_orphaned_records(o, &resolved.desired.id.uid, state.nodes.values_mut().collect()).await?;
     verify_role_ownership(o, resolved, status, &mut state).await?;
     observe_details(o, resolved, status, &mut state).await?;
+    if is_first_observation && !resolved.own_role {
+        state.unrecorded_policies = unused_role::unrecorded_policies(o, resolved).await?;
+    }
     state.unseen_names = unseen_names(o, resolved, status, &state);
     // Also without a scaling group: otherwise the record of previous roles would be lost when the group is created again.
     state.previous_roles = previous_roles::observe(o, resolved, &state, status).await?;

@@ -2,7 +2,8 @@
 
 use crate::api::InstanceGroupStatus;
 use crate::aws::Role;
-use crate::ownership::is_owned;
+use crate::ownership::{has_ownership_tags, is_owned};
+use crate::provisioner::eks::delete::is_standard_policy;
 use crate::provisioner::eks::observed::{ObservedState, UnusedRole};
 use crate::provisioner::eks::resolve::ResolvedGroup;
 use crate::provisioner::eks::role::previous_roles::all_nodes_use_role;
@@ -58,4 +59,16 @@ pub(crate) async fn observe(
         o.process_state.set_unused_role_kept(&key);
     }
     Ok(Some(unused))
+}
+
+/// The policies that the controller attaches, on the group's own role. Its tags prove whose it is.
+pub(crate) async fn unrecorded_policies(o: &Observer<'_>, resolved: &ResolvedGroup) -> ObserveResult<Vec<String>> {
+    let (iam, name) = (&o.inventory.aws().iam, &resolved.names.role);
+    let role = iam.get_role(name).await.map_err(ObserveError::Aws)?;
+    if !role.is_some_and(|role| has_ownership_tags(&role.tags, &resolved.ownership_tags)) {
+        return Ok(Vec::new());
+    }
+    let mut attached = iam.attached_policies(name).await.map_err(ObserveError::Aws)?;
+    attached.retain(|policy| is_standard_policy(policy) || resolved.managed_policies.contains(policy));
+    Ok(attached)
 }
