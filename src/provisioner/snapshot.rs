@@ -17,6 +17,8 @@ pub struct NodeReplacement {
     /// Name of its node; absent when it never joined.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
+    /// Availability Zone, for example `us-west-2a`.
+    pub zone: String,
     /// Reasons of the replacement.
     pub reasons: Vec<Drift>,
 }

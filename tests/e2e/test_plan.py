@@ -70,6 +70,21 @@ def new_config(cloud, path, change):
     return path
 
 
+def pod_with_zonal_volume(tenant, node):
+    """Runs a pod on a node with a claim whose volume is in the zone of the node."""
+    zone = node["metadata"]["labels"]["topology.kubernetes.io/zone"]
+    terms = [{"matchExpressions": [{"key": "topology.kubernetes.io/zone", "operator": "In", "values": [zone]}]}]
+    volume = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "csi": {"driver": "ebs.csi.aws.com", "volumeHandle": "vol-1"}}
+    spec = volume | {"claimRef": {"namespace": tenant.namespace, "name": "data-db-0"}, "nodeAffinity": {"required": {"nodeSelectorTerms": terms}}}
+    metadata = {"name": f"pv-{tenant.namespace}"}
+    tenant.cloud.create("/api/v1/persistentvolumes", {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": metadata, "spec": spec})
+    claim = [{"name": "data", "persistentVolumeClaim": {"claimName": "data-db-0"}}]
+    container = {"containers": [{"name": "db", "image": "db"}], "volumes": claim, "nodeName": node["metadata"]["name"]}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "db-0"}, "spec": container}
+    tenant.cloud.create(f"/api/v1/namespaces/{tenant.namespace}/pods", pod)
+    return zone
+
+
 @pytest.mark.private
 def test_the_plan_matches_what_is_applied(own_cloud, start_controller, make_tenant, tmp_path):
     cloud = own_cloud()
@@ -90,6 +105,8 @@ def test_the_plan_matches_what_is_applied(own_cloud, start_controller, make_tena
 
     assert planned(cloud, "-A")[0] == NOTHING
     controller.stop()
+    node = group.nodes()[0]
+    zone = pod_with_zonal_volume(tenant, node)
     # The admin's question: one image, one group that has its own, and a tenant whose group is locked.
     other.annotate(lock_upgrades="true")
     conditional = {"metadata": {}, "spec": {"eks": {"configuration": {"image": new}}}}
@@ -105,6 +122,9 @@ def test_the_plan_matches_what_is_applied(own_cloud, start_controller, make_tena
     assert web["rotate"][0]["reasons"] == [{"field": "image", "from": old, "to": new}]
     assert "lock-upgrades" in calm["blockedBy"] and "blockedBy" not in web
     text = plan(cloud, "-A", "--config", file)[1]
+    bound = {"node": node["metadata"]["name"], "pod": f"{tenant.namespace}/db-0", "claim": "data-db-0", "zones": [zone]}
+    assert web["zoneBoundPods"] == [bound] and "zoneBoundPods" not in calm
+    assert f"needs a node in {zone}: pod {tenant.namespace}/db-0, for its volume data-db-0" in text
     assert "rotates 2 nodes" in text and f"image: {old} -> {new}" in text
     assert f"{web['measuredJoin']} from launch to Ready, as measured on 2 of these nodes" in text and web["estimatedMinutes"] < 10
 

@@ -292,6 +292,12 @@ impl GroupPlan {
         (self.later_steps, self.nodes_to_rotate, self.nodes_to_remove) =
             (projection.steps, projection.replacements, projection.scale_in);
         self.nodes_to_change = projection.in_place;
+        if self.zones.is_empty() {
+            // The next pass does not rotate yet, and so has not counted the nodes.
+            for node in &self.nodes_to_rotate {
+                *self.zones.entry(node.zone.clone()).or_default() += 1;
+            }
+        }
         if self.nodes_to_rotate.is_empty() && self.nodes_to_remove == 0 {
             return;
         }

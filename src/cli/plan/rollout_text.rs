@@ -155,6 +155,7 @@ mod tests {
         let node = |index: usize| NodeReplacement {
             instance: format!("i-{index}"),
             node: Some(format!("ip-{index}")),
+            zone: "us-west-2a".into(),
             reasons: vec![],
         };
         GroupPlan {

@@ -68,11 +68,11 @@ pub(crate) fn simulate(input: &PlanInput, first: &Plan) -> Projection {
     let members = outdated::members(&simulation.resolved, &simulation.observed, &simulation.status);
     let (mut replacements, mut in_place) = (Vec::new(), Vec::new());
     for NodeInstance { instance, node, reasons, in_place: update, .. } in members {
-        let (instance, node) = (instance.id, node.map(|node| node.name));
+        let (instance, zone, node) = (instance.id, instance.zone, node.map(|node| node.name));
         match update {
             Some(update) => in_place.push(NodeInPlaceChange { instance, node, reasons: update.reasons }),
             None if reasons.is_empty() => {}
-            None => replacements.push(NodeReplacement { instance, node, reasons }),
+            None => replacements.push(NodeReplacement { instance, node, zone, reasons }),
         }
     }
     let (spec, group) = (&input.resolved.desired, &input.observed.scaling_group);

@@ -74,6 +74,7 @@ fn node_replacements(group: &ObservedNodegroup, reasons: &[Drift]) -> Vec<NodeRe
     let replacement = |member: &crate::rotation::NodeInstance| NodeReplacement {
         instance: member.instance.id.clone(),
         node: member.node.as_ref().map(|node| node.name.clone()),
+        zone: member.instance.zone.clone(),
         reasons: reasons.to_vec(),
     };
     group.members.iter().map(replacement).collect()
