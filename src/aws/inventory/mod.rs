@@ -194,6 +194,8 @@ impl Inventory {
         max_age: Duration,
     ) -> AwsResult<Option<LaunchTemplate>> {
         let found = self.templates.get(pattern, max_age).await?;
+        // A write updates the entry of a name, and not that of a pattern.
+        self.templates.remove_where(|key| key == pattern);
         self.templates.insert(found.as_ref().map_or(exact, |template| &template.name), found.clone());
         Ok(found)
     }

@@ -78,6 +78,7 @@ impl Provisioner for Eks {
             references = standard;
         }
         let mut may_change_volume = desired.has_default_volume;
+        let mut template_name: Option<(NameForm, Option<String>)> = None;
         let (mut resolved, observed) = loop {
             let (spec, fields) = (desired.clone(), broken.clone());
             let mut resolved =
@@ -85,8 +86,13 @@ impl Provisioner for Eks {
                     Ok(resolved) => resolved,
                     Err(problems) => return Ok(PlanResult::Rejected(problems)),
                 };
-            let template = observe::unrecorded::template_name(o, &desired.cluster, id, form, status).await?;
-            resolved.names.template = template.unwrap_or(resolved.names.template);
+            if template_name.as_ref().is_none_or(|(of_form, _)| *of_form != form) {
+                let found = observe::unrecorded::template_name(o, &desired.cluster, id, form, status).await?;
+                template_name = Some((form, found));
+            }
+            if let Some((_, Some(name))) = &template_name {
+                resolved.names.template.clone_from(name);
+            }
             // Without a recorded version, only the observation tells whether one is about to be created.
             if recorded_hash.is_some()
                 && std::mem::take(&mut may_change_volume)

@@ -74,6 +74,23 @@ async fn created_resource_survives_eventual_consistency() {
     assert_eq!(inventory.profile("p", ANY_AGE).await.unwrap(), None);
 }
 
+/// A group is created, deleted with its status, and created again within seconds: its template must be found then.
+#[tokio::test]
+async fn template_of_any_time_is_read_again_after_a_write() {
+    let (fake, inventory) = inventory_with_fake_aws();
+    let find = async || inventory.template_like("web-??", "web-11", ANY_AGE).await.unwrap();
+    assert_eq!(find().await, None);
+    assert_eq!(inventory.template("web-11", ANY_AGE).await.unwrap(), None);
+    assert_eq!(fake.calls("templates"), 1, "the read says that no name of the form exists");
+    for name in ["web-10", "web-x1", "web-101"] {
+        fake.update(|d| _ = d.templates.insert(name.into(), template(name)));
+    }
+    assert_eq!(find().await, Some(template("web-10")));
+    fake.update(|d| d.templates.clear());
+    inventory.remove_template("lt-web-10");
+    assert_eq!(find().await, None);
+}
+
 #[tokio::test]
 async fn profiles_and_policies_share_one_listing() {
     let (fake, inventory) = inventory_with_fake_aws();
