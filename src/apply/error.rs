@@ -35,6 +35,9 @@ pub enum StepError {
     /// The node of an instance to be terminated was uncordoned after the plan was made.
     #[error("the node {0} was uncordoned by someone else")]
     NodeSchedulable(String),
+    /// The instance to be terminated had no Node when the plan was made.
+    #[error("the node {0} joined meanwhile, and is drained first")]
+    NodeJoined(String),
     /// This process may no longer write: it lost the lease, or another controller writes the status of groups.
     #[error("this process may no longer write: another process is the leader, or another controller is active")]
     MayNotWrite,
@@ -83,7 +86,8 @@ impl StepError {
             | StepError::GroupGone
             | StepError::Locked(_)
             | StepError::Held(_)
-            | StepError::NodeSchedulable(_) => None,
+            | StepError::NodeSchedulable(_)
+            | StepError::NodeJoined(_) => None,
             // Another group has just added an entry for the role. The next plan widens it, or reports the conflict.
             StepError::AwsAuth(AwsAuthError::Conflict { .. }) => None,
             StepError::AwsAuth(_) => Some(Reason::AuthConflict),

@@ -57,7 +57,10 @@ impl Apply for NodeStep {
                 let name = node;
                 let node = match name {
                     Some(name) => run.check_cordoned(name).await?,
-                    None => None,
+                    None => {
+                        run.check_not_joined(instance).await?;
+                        None
+                    }
                 };
                 if *decrement_desired && !run.record_decrement(instance, node.as_ref()).await? {
                     inventory.invalidate_group(scaling_group);
@@ -91,6 +94,17 @@ impl ApplyRun<'_> {
             true => Err(StepError::NodeSchedulable(name.to_owned())),
             false if !(self.ctx.request_write)() => Err(StepError::MayNotWrite),
             false => Ok(node),
+        }
+    }
+
+    /// Looks once more for the Node of an instance that had none when the plan was made: it may have joined since, and run
+    /// pods already. What the watch has seen is confirmed by the API server.
+    async fn check_not_joined(&self, instance: &str) -> Result<(), StepError> {
+        let Some(name) = (self.ctx.node_of)(instance) else { return Ok(()) };
+        match self.ctx.kube.node(&name).await.map_err(StepError::Kube)? {
+            Some(_) => Err(StepError::NodeJoined(name)),
+            None if !(self.ctx.request_write)() => Err(StepError::MayNotWrite),
+            None => Ok(()),
         }
     }
 
@@ -212,6 +226,8 @@ mod tests {
     struct World {
         aws: Arc<FakeAws>,
         node: Arc<Mutex<Value>>,
+        /// The Node that the watch has seen of the instance.
+        seen: Option<&'static str>,
     }
 
     impl World {
@@ -219,7 +235,7 @@ mod tests {
             let record = json!({"group": "uid-1", "templateVersion": "2", "since": "1970-01-01T00:00:00Z"}).to_string();
             let node = json!({"kind": "Node", "apiVersion": "v1", "spec": {"unschedulable": true},
                 "metadata": {"name": "n", "resourceVersion": "7", "annotations": {annotation::DISRUPTION: record}}});
-            World { aws: Arc::default(), node: Arc::new(Mutex::new(node)) }
+            World { aws: Arc::default(), node: Arc::new(Mutex::new(node)), seen: None }
         }
 
         /// Terminates the instance `i-1` at this second.
@@ -252,6 +268,7 @@ mod tests {
             let (kube, aws_auth) = (KubeClient::new(client, "test"), AwsAuthWriter::default());
             let applier = Applier {
                 now: Timestamp::from_second(second).expect("a time"),
+                node_of: &|_| self.seen.map(str::to_owned),
                 ..Applier::for_tests(&inventory, &kube, process_state, &aws_auth)
             };
             apply(&applier, &id, "1", &[], plan).await
@@ -296,5 +313,17 @@ mod tests {
             world.terminate(&process_state, Some("n"), 1004).await;
             assert_eq!(world.calls(), calls, "{code}");
         }
+    }
+
+    /// A pass takes a second or more. Its instance without a Node may have pods by then, which nobody drained.
+    #[tokio::test]
+    async fn instance_whose_node_joined_after_the_plan_was_made_is_not_terminated() {
+        let joined = World { seen: Some("n"), ..World::new() };
+        let applied = joined.terminate(&ProcessState::default(), None, 1000).await;
+        let message = applied.error.map(|error| error.to_string()).unwrap_or_default();
+        assert!(message.contains("the node n joined meanwhile") && joined.calls() == 0, "{message}");
+        let unseen = World::new();
+        unseen.terminate(&ProcessState::default(), None, 1000).await;
+        assert_eq!(unseen.calls(), 1);
     }
 }

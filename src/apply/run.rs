@@ -34,6 +34,8 @@ pub(crate) struct Applier<'a> {
     /// Asks why the roll-out does not let a step begin nodes of the group, right before it does. `None`: it holds nothing,
     /// or the plan was made while it held, and begins none.
     pub hold: &'a (dyn Fn(&Step) -> Option<String> + Sync),
+    /// The name of the Node of an instance, as far as the watch has seen it by now.
+    pub node_of: &'a (dyn Fn(&str) -> Option<String> + Sync),
     /// Namespace of the ConfigMap that can carry `lock-upgrades`.
     pub config_namespace: &'a str,
     /// How long a node is not drained again after its drain ran into `drainTimeout`.
@@ -64,6 +66,7 @@ impl<'a> Applier<'a> {
             request_write: &|| true,
             counted_locks: Locks::default(),
             hold: &|_| None,
+            node_of: &|_| None,
             config_namespace: "instance-manager",
             retry_delay: timing.retry_delay,
             decrement_interval: timing.decrement_interval,

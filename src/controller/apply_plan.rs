@@ -27,6 +27,7 @@ pub(super) async fn apply_plan(
         false => stores.rollout_hold(group, planner).or_else(|| stores.take_of_budget(group, planner, step)),
     };
     stores.rollout.record_usage(&group_id(group).key(), plan.node_usage.clone());
+    let node_of = |instance: &str| planner.node_index.get(instance).map(|node| node.name);
     let applier = Applier {
         inventory: &ctx.planner.inventory,
         kube: ctx.planner.kube.as_ref(),
@@ -35,6 +36,7 @@ pub(super) async fn apply_plan(
         request_write: &request_write,
         counted_locks: ctx.stores.counted_locks(group),
         hold: &hold,
+        node_of: &node_of,
         config_namespace: &ctx.config_namespace,
         retry_delay: ctx.planner.settings.timing.retry_delay,
         decrement_interval: ctx.planner.settings.timing.decrement_interval,

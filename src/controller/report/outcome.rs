@@ -123,6 +123,7 @@ fn error_message(error: &StepError) -> String {
         | StepError::Locked(_)
         | StepError::Held(_)
         | StepError::NodeSchedulable(_)
+        | StepError::NodeJoined(_)
         | StepError::MayNotWrite => error.to_string(),
     }
 }
