@@ -47,6 +47,8 @@ def new_nodes_broken(stage, group, behavior, seconds):
     for image in images - {None}:
         stage.cloud.control("POST", "ami", id=image, behavior=behavior)
         stage.undo(lambda image=image: (stage.cloud.control("POST", "ami", id=image, behavior="ok"), terminate_broken(stage)), after=seconds)
+    # What was launched last joins, and dies, after that.
+    stage.undo(lambda: terminate_broken(stage), after=seconds + 10)
 
 
 @perturbation("nodes join late", seconds=[4, 12])
