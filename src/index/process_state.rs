@@ -63,6 +63,8 @@ struct GroupState {
     paused_since: Option<Timestamp>,
     /// Since when EKS could not create the group's node group. It decides when it is created again.
     creation_failed_since: Option<Timestamp>,
+    /// When the last failed launch began, and whether the launch template version was read again for it.
+    failed_launch: Option<(Timestamp, bool)>,
     /// Since when the group could not be read, and the failure that its condition tells. It only decides when the
     /// failure is reported.
     failed_look: Option<(Timestamp, Option<String>)>,
@@ -150,6 +152,20 @@ impl ProcessState {
     /// Records whether EKS could not create the node group of the group; returns for how long that has been so.
     pub(crate) fn track_failed_creation(&self, group: &str, has_failed: bool, now: Timestamp) -> SignedDuration {
         self.group(group, |g| track(&mut g.creation_failed_since, has_failed, now))
+    }
+
+    /// Records when the last failed launch of the group began; `None` when none failed.
+    pub(crate) fn record_failed_launch(&self, group: &str, began: Option<Timestamp>) {
+        self.group(group, |g| {
+            if g.failed_launch.map(|(known, _)| known) != began {
+                g.failed_launch = began.map(|began| (began, false));
+            }
+        });
+    }
+
+    /// Whether a launch failed since the last call. The launch template version may be gone.
+    pub(crate) fn take_failed_launch(&self, group: &str) -> bool {
+        self.group(group, |g| g.failed_launch.as_mut().is_some_and(|(_, taken)| !std::mem::replace(taken, true)))
     }
 
     /// Records whether a rotation waits for the warm pool; returns for how long it has.

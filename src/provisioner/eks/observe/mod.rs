@@ -308,6 +308,8 @@ async fn observe_details(
     if short && (state.shortage_duration.as_secs() > 0 || was_short) {
         state.activities = o.inventory.activities(&group.name).await.map_err(aws)?.to_vec();
     }
+    let failed = state.activities.iter().find(|activity| activity.has_failed() && !activity.is_termination());
+    o.process_state.record_failed_launch(&resolved.desired.id.key(), failed.and_then(|activity| activity.started));
     state.departures = read_departures(o, &resolved.desired.id.key(), &group).await;
     let warmed = status.template.as_ref().and_then(|t| t.warm_pool.clone());
     let may_be_outdated = resolved.desired.warm_pool.is_some()
@@ -382,7 +384,9 @@ async fn versions(
         pins.iter().filter(|p| p.id == template.id).filter_map(|p| version_number(p, Some(template))).collect();
     numbers.sort_unstable();
     numbers.dedup();
-    let may_be_gone = o.inventory.has_new_default(template);
+    // EC2 deletes no default version, and only a launch tells that another one is gone.
+    let has_failed_launch = o.process_state.take_failed_launch(&resolved.desired.id.key());
+    let may_be_gone = o.inventory.has_new_default(template) || has_failed_launch;
     if may_be_gone {
         o.inventory.remove_versions(&template.id, &numbers);
     }

@@ -319,6 +319,41 @@ async fn process_that_has_just_started_reads_why_recorded_shortages_last() {
     assert_eq!(stub.calls("activities"), 1);
 }
 
+/// A person deletes the version that the group launches. Nothing but the failed launch shows it, and the group would stay
+/// without nodes until a person acts.
+#[tokio::test]
+async fn version_in_use_is_read_again_after_each_failed_launch() {
+    let (stub, resolved) = (Arc::new(FakeAws::default()), resolved());
+    let pin = TemplatePin { id: "lt-1".into(), version: "2".into() };
+    let group = ScalingGroup { template: Some(pin), ..scaling_group(&resolved.names.scaling_group) };
+    let (id, name) = ("lt-1".to_owned(), resolved.names.template.clone());
+    let template = LaunchTemplate { id, name, default_version: 1, latest_version: 2, tags: vec![] };
+    let data = resolved.template_data.clone();
+    stub.update(|d| {
+        d.versions.push(TemplateVersion { template_id: "lt-1".into(), number: 1, description: None, data })
+    });
+    let hash = &resolved.fingerprint.hash;
+    let status = json!({"template": {"id": "lt-1", "version": "2", "hash": hash}});
+    let status: InstanceGroupStatus = serde_json::from_value(status).expect("a status");
+    let cluster = FakeCluster::new(&stub);
+    let observer = cluster.observer();
+    let numbers = async || {
+        let found = super::versions(&observer, &resolved, &status, Some(&group), Some(&template)).await;
+        found.expect("an answer").into_keys().collect::<Vec<_>>()
+    };
+    assert_eq!(numbers().await, [2], "the record is enough");
+    let key = resolved.desired.id.key();
+    for began in [10, 20] {
+        let began = Some(jiff::Timestamp::from_second(began).expect("a time"));
+        for _ in 0..2 {
+            observer.process_state.record_failed_launch(&key, began);
+        }
+        assert_eq!(numbers().await, [1], "it is gone");
+        observer.process_state.record_failed_launch(&key, began);
+        assert_eq!(numbers().await, [2], "it is read once for each failure");
+    }
+}
+
 /// The scaling group refers to its instance profile by name. The deletion would take over, and delete, a profile that
 /// somebody created under this name after the group's own was gone; the active group reports it as a conflict.
 #[tokio::test]
