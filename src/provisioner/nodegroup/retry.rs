@@ -30,11 +30,15 @@ pub(crate) fn creation(
     let name = &failed.name().nodegroup;
     let retry_in = delay(input.timing) - input.observed.creation_failed_for;
     let is_due = retry_in <= SignedDuration::ZERO;
+    let is_unhealthy = health::cluster_unhealthy(input).is_some();
     let next = match (has_served(failed), input.lock) {
         (true, _) => format!(
             "the node group is kept because pods may run on its nodes; fix the cause, then delete the node group {name}; it is recreated after that"
         ),
         (false, Some(lock)) => format!("fix the cause; another attempt is blocked by {lock}"),
+        (false, None) if is_due && is_unhealthy => {
+            "fix the cause; the node group is deleted and recreated once more nodes of the cluster are ready".to_owned()
+        }
         (false, None) if is_due => "fix the cause; the node group is deleted now, and recreated after that".to_owned(),
         (false, None) => {
             let at =
@@ -50,10 +54,13 @@ pub(crate) fn creation(
     if has_served(failed) || input.lock.is_some() {
         return None;
     }
-    if is_due && health::cluster_unhealthy(input).is_none() {
+    if !is_due {
+        return input.now.checked_add(retry_in).ok();
+    }
+    if !is_unhealthy {
         delete(input, failed, is_adopting, builder);
     }
-    input.now.checked_add(retry_in).ok()
+    None
 }
 
 /// Whether a node of the node group is or was Ready. An instance without a Node never was.
