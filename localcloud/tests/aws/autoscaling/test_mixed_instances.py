@@ -156,7 +156,7 @@ def test_the_next_type_is_used_without_capacity(aws, groups, control, name):
 
 def test_lowest_price_diversifies_over_the_given_pools(aws, groups, name):
     """Amazon EC2 Auto Scaling API Reference, InstancesDistribution, SpotAllocationStrategy and SpotInstancePools."""
-    spot = {"OnDemandPercentageAboveBaseCapacity": 0, "SpotAllocationStrategy": "capacity-optimized-prioritized"}
+    spot = {"OnDemandPercentageAboveBaseCapacity": 0}
     group = make(aws, groups, name, "m5.2xlarge", "m5.large", "c5.large", size=6, SpotInstancePools=2, **spot)
     groups.settle(group, 6)
     assert running(aws, groups, group) == {("spot", "c5.large"): 3, ("spot", "m5.large"): 3}
