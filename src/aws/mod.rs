@@ -105,7 +105,8 @@ pub(crate) trait AutoScaling: Send + Sync {
 /// Amazon EC2: launch templates and the network objects that they name.
 #[async_trait]
 pub(crate) trait Ec2: Send + Sync {
-    /// DescribeLaunchTemplates for at most 200 names, in which `?` matches one character. Templates that do not exist are missing from the result.
+    /// DescribeLaunchTemplates for at most 200 names, in which `?` matches one character at most. Templates that do not exist
+    /// are missing from the result.
     async fn describe_templates(&self, names: &[String]) -> AwsResult<Vec<LaunchTemplate>>;
     /// DescribeLaunchTemplates for one ID; `None` if the template does not exist.
     async fn template_by_id(&self, id: &str) -> AwsResult<Option<LaunchTemplate>>;
