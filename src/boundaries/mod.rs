@@ -7,6 +7,7 @@
 pub(crate) mod active;
 pub(crate) mod admission;
 mod error;
+mod glob;
 mod merge;
 mod merged_spec;
 mod normalize;

@@ -6,6 +6,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::error::{ConfigError, ConfigWarning, ErrorList};
+use super::glob::{GlobKind, matches_any_glob, matches_glob};
 use super::merged_spec::MergedSpec;
 use super::quota::{NamespaceUsage, Quota, QuotaLevel, QuotaRequest};
 use super::section::Section;
@@ -323,54 +324,6 @@ impl Policy {
     }
 }
 
-/// What an entry of the policy is compared with.
-#[derive(Clone, Copy)]
-enum GlobKind {
-    /// Names and ARNs of roles and policies.
-    Iam,
-    /// Names of namespaces.
-    Namespace,
-    /// One namespace, without wildcards.
-    NamespaceName,
-    /// One kind and its API group, without wildcards.
-    KindName,
-}
-
-impl GlobKind {
-    /// Whether any name has this form. IAM allows letters, digits and `+=,.@_-` in names (IAM User Guide, "IAM and AWS STS
-    /// quotas, name requirements"); an ARN and a path add `:` and `/`.
-    fn can_match(self, glob: &str) -> bool {
-        let of =
-            |allowed: &str| !glob.is_empty() && glob.chars().all(|c| c.is_ascii_alphanumeric() || allowed.contains(c));
-        let is_lower_case = !glob.contains(|c: char| c.is_ascii_uppercase());
-        match self {
-            Self::Iam => of("+=,.@_-:/*?"),
-            Self::Namespace => of("-*?") && is_lower_case,
-            Self::NamespaceName => of("-") && is_lower_case,
-            Self::KindName => {
-                of("-.") && glob.split_once('.').is_some_and(|(kind, group)| !kind.is_empty() && !group.is_empty())
-            }
-        }
-    }
-
-    fn nothing(self) -> &'static str {
-        match self {
-            Self::Iam => "no role or policy",
-            Self::Namespace | Self::NamespaceName => "no namespace",
-            Self::KindName => "no kind",
-        }
-    }
-
-    fn remedy(self) -> &'static str {
-        match self {
-            Self::Iam => "use a name or an ARN, with * for any characters and ? for one",
-            Self::Namespace => "use lower-case letters, digits and dashes, with * for any characters and ? for one",
-            Self::NamespaceName => "use the name of a namespace; this list has no wildcards",
-            Self::KindName => "use Kind.group, such as Workflow.argoproj.io; this list has no wildcards",
-        }
-    }
-}
-
 fn unknown_key(section: &Section, key: &str) -> ConfigError {
     let remedy = schema::closest_match(key, POLICY_KEYS.into_iter())
         .map_or_else(|| format!("use one of {}", POLICY_KEYS.join(", ")), |near| format!("did you mean {near:?}?"));
@@ -479,35 +432,4 @@ fn aws_managed_policy_name(text: &str) -> Option<&str> {
 fn role_name_from_arn(text: &str) -> Option<&str> {
     let (_, resource) = text.strip_prefix("arn:")?.split_once(":iam::")?;
     resource.split_once(":role/")?.1.rsplit('/').next()
-}
-
-fn matches_any_glob(globs: &[String], text: &str) -> bool {
-    globs.iter().any(|glob| matches_glob(glob, text))
-}
-
-/// Whether a text matches a glob: `*` matches any characters, `?` matches one.
-pub(crate) fn matches_glob(glob: &str, text: &str) -> bool {
-    let (glob, text): (Vec<char>, Vec<char>) = (glob.chars().collect(), text.chars().collect());
-    let (mut g, mut t) = (0, 0);
-    // Position of the last star, and how much of the text it matches.
-    let mut star: Option<(usize, usize)> = None;
-    while t < text.len() {
-        match (glob.get(g), star) {
-            (Some('*'), _) => {
-                star = Some((g, t));
-                g += 1;
-            }
-            (Some(c), _) if *c == '?' || *c == text[t] => {
-                g += 1;
-                t += 1;
-            }
-            (_, Some((at, reach))) => {
-                star = Some((at, reach + 1));
-                g = at + 1;
-                t = reach + 1;
-            }
-            (_, None) => return false,
-        }
-    }
-    glob[g..].iter().all(|c| *c == '*')
 }

@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use super::error::{ConfigError, ConfigWarning, ErrorList};
-use super::policy::matches_glob;
+use super::glob::matches_glob;
 use super::rollout_budget::Budget;
 use super::rollout_checks::{Check, parse_checks};
 use super::rollout_fields::{Amount, exact_keys, number, one_of, parse_amount, parse_duration, parse_name};

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::core::v1::{PersistentVolume, Pod};
+use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, PersistentVolume, Pod, Volume};
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
 use serde::Serialize;
@@ -57,10 +57,8 @@ fn claim_of(volume: &PersistentVolume) -> Option<(String, String, Vec<String>)> 
     let spec = volume.spec.as_ref()?;
     let claim = spec.claim_ref.as_ref()?;
     let terms = &spec.node_affinity.as_ref()?.required.as_ref()?.node_selector_terms;
-    let zones_of_term = |term: &k8s_openapi::api::core::v1::NodeSelectorTerm| {
-        let of_zone = |e: &&k8s_openapi::api::core::v1::NodeSelectorRequirement| {
-            ZONE_KEYS.contains(&e.key.as_str()) && e.operator == "In"
-        };
+    let zones_of_term = |term: &NodeSelectorTerm| {
+        let of_zone = |e: &&NodeSelectorRequirement| ZONE_KEYS.contains(&e.key.as_str()) && e.operator == "In";
         term.match_expressions.iter().flatten().find(of_zone).and_then(|e| e.values.clone())
     };
     // One of the terms is enough for a node, so that one without a zone allows all.
@@ -76,7 +74,7 @@ fn bound_pod(pod: &Pod, claims: &BTreeMap<String, Vec<String>>, nodes: &BTreeSet
     if !PodInfo::from(pod).must_be_evicted() {
         return None;
     }
-    let claim_name = |volume: &k8s_openapi::api::core::v1::Volume| {
+    let claim_name = |volume: &Volume| {
         let named = volume.persistent_volume_claim.as_ref().map(|source| source.claim_name.clone());
         // The claim of a generic ephemeral volume has the names of the pod and of the volume.
         named.or_else(|| volume.ephemeral.as_ref().map(|_| format!("{}-{}", pod.name_any(), volume.name)))

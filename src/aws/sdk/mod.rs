@@ -17,6 +17,7 @@ mod launch_template;
 mod mixed_instances;
 mod nodegroup;
 mod outages;
+mod scaling_group;
 mod ssm;
 mod warm_pool;
 

@@ -1,7 +1,7 @@
 //! The admin's policy: allowed and rejected values.
 
 use super::*;
-use crate::boundaries::policy::matches_glob;
+use crate::boundaries::glob::matches_glob;
 
 #[test]
 fn unrestricted_choices_are_warnings() {

@@ -4,22 +4,20 @@
 //! Label values are bounded, except `instancegroup` ("namespace/name"). Its series are dropped when the group is
 //! deleted ([`Metrics::forget_group`]).
 
+mod builder;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use prometheus::core::Collector;
 use prometheus::{
-    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
-    TextEncoder, exponential_buckets,
+    Histogram, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry, TextEncoder, exponential_buckets,
 };
 
 use crate::api::{BudgetLimit, NodeCounts};
 use crate::boundaries::QuotaLevel;
 use crate::telemetry::process::ProcessMetrics;
-
-/// The value of `controller` and of `name` in the series that controller-runtime would serve.
-const CONTROLLER: &str = "instancegroup";
+use builder::{CONTROLLER, MetricBuilder};
 
 /// How a reconcile ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -477,43 +475,6 @@ fn exchange_series(family: &IntGaugeVec, group: &str, current: &mut Option<Strin
 /// Ignores the error of removing a series that does not exist.
 fn ignore_missing_series(removed: prometheus::Result<()>) {
     drop(removed);
-}
-
-/// Creates and registers metrics. A "child" has one label with the name of the controller, so that its series
-/// exists from the start.
-struct MetricBuilder<'a>(&'a Registry);
-
-impl MetricBuilder<'_> {
-    fn add<C: Collector + Clone + 'static>(&self, metric: C) -> prometheus::Result<C> {
-        self.0.register(Box::new(metric.clone()))?;
-        Ok(metric)
-    }
-
-    fn counters(&self, name: &str, help: &str, labels: &[&str]) -> prometheus::Result<IntCounterVec> {
-        self.add(IntCounterVec::new(Opts::new(name, help), labels)?)
-    }
-
-    fn gauges(&self, name: &str, help: &str, labels: &[&str]) -> prometheus::Result<IntGaugeVec> {
-        self.add(IntGaugeVec::new(Opts::new(name, help), labels)?)
-    }
-
-    fn gauge(&self, name: &str, help: &str) -> prometheus::Result<IntGauge> {
-        self.add(IntGauge::new(name, help)?)
-    }
-
-    fn child_counter(&self, name: &str, help: &str, label: &str) -> prometheus::Result<IntCounter> {
-        self.counters(name, help, &[label])?.get_metric_with_label_values(&[CONTROLLER])
-    }
-
-    fn child_gauge(&self, name: &str, help: &str, label: &str) -> prometheus::Result<IntGauge> {
-        self.gauges(name, help, &[label])?.get_metric_with_label_values(&[CONTROLLER])
-    }
-
-    fn child_histogram(&self, name: &str, help: &str, label: &str, buckets: Vec<f64>) -> prometheus::Result<Histogram> {
-        let options = HistogramOpts::new(name, help).buckets(buckets);
-        let histograms = self.add(HistogramVec::new(options, &[label])?)?;
-        histograms.get_metric_with_label_values(&[CONTROLLER])
-    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,167 @@
+//! The next nodes to be drained, or to be terminated without a drain: as many as may be unavailable.
+
+use crate::aws::InstanceState;
+use crate::plan::{Allowance, Begin};
+use crate::rotation::members::NodeInstance;
+use crate::rotation::rolling_update::drains::terminate_step;
+use crate::rotation::rolling_update::types::{Candidates, RollingUpdateDecision, RollingUpdateInput};
+use crate::rotation::rolling_update::{report, surge, waits};
+
+/// What is not available, and what is about to leave.
+struct Load {
+    /// Weight that the group has less than desired.
+    unavailable: usize,
+    /// Nodes that are drained or that terminate.
+    nodes_in_flight: usize,
+    /// The weight of these nodes.
+    weight_in_flight: usize,
+}
+
+impl Load {
+    fn count(input: &RollingUpdateInput, candidates: &[&NodeInstance]) -> Self {
+        let recently_ready =
+            |m: &&NodeInstance| m.reasons.is_empty() && m.ready_for(input.now).is_some_and(|d| d < input.ready_hold);
+        let counts_as_available =
+            |m: &&NodeInstance| m.is_available() && !(input.candidates == Candidates::Outdated && recently_ready(m));
+        let available: usize = input.members.iter().filter(counts_as_available).map(NodeInstance::weight).sum();
+        let terminating = input.members.iter().filter(|m| m.instance.state == InstanceState::Terminating);
+        let draining = (candidates.iter().copied())
+            .filter(|m| m.disruption_of(input.group_uid).is_some() && !is_surging(input, m));
+        let (nodes_in_flight, weight_in_flight) =
+            terminating.chain(draining).fold((0, 0), |(nodes, weight), m| (nodes + 1, weight + m.weight()));
+        Self { unavailable: input.desired.saturating_sub(available), nodes_in_flight, weight_in_flight }
+    }
+
+    /// Whether one more node would exceed `maxUnavailable`. `takes_capacity`: the node is available, and replaced.
+    fn is_full(&self, input: &RollingUpdateInput, member: &NodeInstance, takes_capacity: bool) -> bool {
+        let at_node_limit = !input.max_unavailable_in_weight && self.nodes_in_flight >= input.max_unavailable;
+        at_node_limit
+            || exceeds_max_unavailable(input, self.weight_in_flight, member)
+            || (takes_capacity && exceeds_max_unavailable(input, self.unavailable, member))
+    }
+
+    fn add(&mut self, member: &NodeInstance, was_available: bool) {
+        self.nodes_in_flight += 1;
+        self.weight_in_flight += member.weight();
+        self.unavailable += if was_available { member.weight() } else { 0 };
+    }
+}
+
+/// Whether a replacement beyond the desired capacity stands in for the node.
+fn is_surging(input: &RollingUpdateInput, member: &NodeInstance) -> bool {
+    let uid = input.group_uid;
+    member.is_in_standby(uid) || (member.has_surge_record(uid) && member.is_available())
+}
+
+/// Cordons or terminates the next candidates, as many as may be unavailable.
+pub(super) fn start_batch(
+    input: &RollingUpdateInput,
+    candidates: &[&NodeInstance],
+    mut leaving: usize,
+    decision: &mut RollingUpdateDecision,
+) {
+    let mut load = Load::count(input, candidates);
+    let removes_all = input.candidates == Candidates::All;
+    let replaces = input.candidates == Candidates::Outdated;
+    let mut surging =
+        if removes_all { 0 } else { surge::continue_surge(input, candidates, load.unavailable, decision) };
+    if input.begins_held_by().is_some() {
+        return;
+    }
+    let mut allowance = input.allowance.filter(|_| replaces).cloned();
+    let waits_for_surge =
+        |m: &NodeInstance| !removes_all && (m.is_in_standby(input.group_uid) || (replaces && is_surging(input, m)));
+    for member in candidates.iter().filter(|m| m.disruption_of(input.group_uid).is_none() && !waits_for_surge(m)) {
+        let healthy = member.is_available();
+        if healthy && replaces && input.max_surge > 0 {
+            let free = member.node.as_ref().is_some_and(|n| n.disruption.is_none() && n.surge.is_none());
+            let may_surge = surging < input.max_surge && free && !input.is_in_drain_backoff(member);
+            if may_surge && is_allowed(allowance.as_mut(), member, Begin::Surge, decision) {
+                decision.steps.extend(surge::start_surge(input, member));
+                surging += 1;
+            }
+            continue;
+        }
+        if !removes_all && load.is_full(input, member, healthy && replaces) {
+            if decision.waiting_for.is_empty() && leaving == 0 {
+                decision.waiting_for = waits::for_availability(input, load.unavailable, &decision.steps);
+            }
+            break;
+        }
+        // Only this group's instances are members, so a deletion takes every record over.
+        if !removes_all && (input.is_in_drain_backoff(member) || member.foreign_record(input.group_uid).is_some()) {
+            continue;
+        }
+        let begin = || Begin::Drain(member.instance.zone.clone());
+        if healthy && !is_allowed(allowance.as_mut(), member, begin(), decision) {
+            continue;
+        }
+        match input.cordon_step(member) {
+            Some(step) => decision.steps.push(step),
+            None if remove_without_node(input, member, decision) => leaving += 1,
+            None => continue,
+        }
+        load.add(member, healthy);
+    }
+    if !removes_all {
+        decision.waiting_for.extend(input.members.iter().filter_map(|m| foreign_record_message(input, m)));
+    }
+}
+
+/// Whether the budget of a roll-out leaves this node.
+fn is_allowed(
+    allowance: Option<&mut Allowance>,
+    member: &NodeInstance,
+    begin: Begin,
+    decision: &mut RollingUpdateDecision,
+) -> bool {
+    let Some(allowance) = allowance else { return true };
+    if allowance.take(&begin) {
+        decision.begins.insert(member.instance.id.clone(), begin);
+        return true;
+    }
+    decision.waits_for.insert(begin);
+    false
+}
+
+/// What a rotation waits for when another InstanceGroup claims a node of this group.
+fn foreign_record_message(input: &RollingUpdateInput, member: &NodeInstance) -> Option<String> {
+    let (uid, node) = (member.foreign_record(input.group_uid)?, &member.node.as_ref()?.name);
+    Some(format!("the InstanceGroup with the UID {uid} to remove its record from {node}"))
+}
+
+/// Terminates an instance without a Node, unless it may still join or pods are bound to it. Returns whether it does.
+fn remove_without_node(
+    input: &RollingUpdateInput,
+    member: &NodeInstance,
+    decision: &mut RollingUpdateDecision,
+) -> bool {
+    let age = input.now.duration_since(member.instance.in_service_since.unwrap_or(input.now));
+    // Nodes are deleted with their group, so a deletion does not wait for them to join.
+    if input.candidates != Candidates::All && age < input.join_timeout {
+        decision.waiting_for.extend(waits::for_member(input, member));
+        return false;
+    }
+    let bound = input.drain_view(member).into_iter().flat_map(|view| &view.pods);
+    let pods: Vec<_> = bound.filter(|p| !p.is_ignored && !p.is_finished).map(|p| p.pod.clone()).collect();
+    if !pods.is_empty() {
+        let deadline_passed =
+            input.drain_policy.timeout_since.is_some_and(|at| input.drain_policy.is_timed_out(at, input.now));
+        if !deadline_passed {
+            let wait = format!("pods of {} to be deleted: {}", member.describe(), report::pod_names(&pods));
+            decision.waiting_for.push(wait);
+            return false;
+        }
+        decision.abandoned_pods.extend(pods);
+    }
+    decision.steps.push(terminate_step(input, member));
+    true
+}
+
+/// Whether removing this member would make too much capacity unavailable. A number of nodes counts as that many nodes of
+/// this member's weight. While no capacity is unavailable, one member may always be removed: otherwise an instance that
+/// weighs more than the limit could never be replaced.
+fn exceeds_max_unavailable(input: &RollingUpdateInput, unavailable: usize, member: &NodeInstance) -> bool {
+    let limit = input.max_unavailable * if input.max_unavailable_in_weight { 1 } else { member.weight() };
+    unavailable > 0 && unavailable + member.weight() > limit
+}

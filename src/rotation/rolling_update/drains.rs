@@ -1,0 +1,92 @@
+//! The drains that have begun: their next step, and the termination at their end.
+
+use crate::aws::InstanceState;
+use crate::plan::{NodeStep, UncordonReason};
+use crate::rotation::drain::{self, DrainAction};
+use crate::rotation::members::NodeInstance;
+use crate::rotation::rolling_update::types::{Candidates, RollingUpdateDecision, RollingUpdateInput};
+
+/// Continues the drains in progress and returns how many instances are terminated now.
+pub(super) fn continue_drains(
+    input: &RollingUpdateInput,
+    candidates: &[&NodeInstance],
+    decision: &mut RollingUpdateDecision,
+) -> usize {
+    let mut leaving = 0;
+    for member in candidates {
+        let Some(record) = member.disruption_of(input.group_uid) else { continue };
+        if member.node.as_ref().is_some_and(|node| !node.cordoned) {
+            return_uncordoned(input, member, decision);
+            continue;
+        }
+        if lowers_desired(input, member)
+            && member.is_termination_sent(input.group_uid, input.drain_policy.decrement_interval, input.now)
+        {
+            decision.waiting_for.push(format!("{} to terminate", member.describe()));
+            continue;
+        }
+        // Unknown pods are not absent pods.
+        let Some(view) = input.drain_view(member) else {
+            decision.waiting_for.push(format!("the pods on {} to be read", member.describe()));
+            continue;
+        };
+        let node = member.node.as_ref().map(|n| n.name.clone()).unwrap_or_default();
+        match drain::next_drain_action(member, record, view, &input.drain_policy, input.now) {
+            DrainAction::Evict(steps) | DrainAction::ForceDelete(steps) => {
+                decision.waiting_for.push(format!("{node} to be drained"));
+                decision.steps.extend(steps);
+            }
+            DrainAction::Wait(what) => {
+                decision.eviction_blocked |= view.last_blocked_eviction.is_some()
+                    && view.pods.iter().any(|p| !p.is_ignored && !p.is_finished && !p.is_terminating);
+                decision.waiting_for.push(what);
+            }
+            DrainAction::Uncordon(pods) => {
+                decision
+                    .steps
+                    .push(NodeStep::UncordonNode { node: node.clone(), reason: UncordonReason::DrainTimeout });
+                decision.timed_out_drains.push((node, pods));
+            }
+            DrainAction::TerminateWithPods(pods) => {
+                decision.abandoned_pods.extend(pods);
+                decision.steps.push(terminate_step(input, member));
+                leaving += 1;
+            }
+            DrainAction::Terminate => {
+                decision.steps.push(terminate_step(input, member));
+                leaving += 1;
+            }
+        }
+    }
+    leaving
+}
+
+/// A node whose drain is in progress was uncordoned by someone else. It is given back, and drained again later. Nothing
+/// can be given back in a deletion, so there it is cordoned again.
+fn return_uncordoned(input: &RollingUpdateInput, member: &NodeInstance, decision: &mut RollingUpdateDecision) {
+    let Some(node) = &member.node else { return };
+    let (step, wait) = match input.candidates {
+        Candidates::All => (input.cordon_step(member), "to be cordoned again"),
+        Candidates::Outdated | Candidates::Surplus(_) => {
+            let reason = UncordonReason::UncordonedByOthers;
+            (Some(NodeStep::UncordonNode { node: node.name.clone(), reason }), "to be drained again later")
+        }
+    };
+    decision.steps.extend(step);
+    decision.waiting_for.push(format!("{}, which someone else uncordoned, {wait}", node.name));
+}
+
+pub(super) fn terminate_step(input: &RollingUpdateInput, member: &NodeInstance) -> NodeStep {
+    NodeStep::Terminate {
+        scaling_group: input.scaling_group.into(),
+        instance: member.instance.id.clone(),
+        node: member.node.as_ref().map(|n| n.name.clone()),
+        decrement_desired: lowers_desired(input, member),
+    }
+}
+
+/// Whether the termination of this member lowers the desired capacity. An instance in standby does not count in it, so a
+/// decrement would remove another instance.
+fn lowers_desired(input: &RollingUpdateInput, member: &NodeInstance) -> bool {
+    input.drain_policy.decrement_desired && member.instance.state != InstanceState::Standby
+}
