@@ -284,16 +284,18 @@ fn update_scaling_group(
         change.min = Some(min);
         reasons.push(Drift::new("minSize", group.min, min));
     }
-    let max = scale_in::safe_max_size(input, group);
+    if subnets::may_be_set(input, group) {
+        change.subnets = Some(input.resolved.subnets.clone());
+    }
+    let mut purchase_reasons = Vec::new();
+    let pin = merge_purchase_options(input, group, &template, &mut change, &mut purchase_reasons, builder);
+    let max = scale_in::safe_max_size_with(input, group, change.mixed.as_ref());
     if group.max != max {
         change.max = Some(max);
         reasons.push(Drift::new("maxSize", group.max, max));
     }
-    if subnets::may_be_set(input, group) {
-        change.subnets = Some(input.resolved.subnets.clone());
-        reasons.push(subnets::drift(input, group));
-    }
-    let pin = merge_purchase_options(input, group, &template, &mut change, &mut reasons, builder);
+    reasons.extend(change.subnets.is_some().then(|| subnets::drift(input, group)));
+    reasons.extend(purchase_reasons);
     builder.steps.extend(template.steps);
     mixed_instances::record_pool(input, change.mixed.as_ref(), builder);
     if change != ScalingGroupChange::default() || pin.is_some() {

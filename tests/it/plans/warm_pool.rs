@@ -241,6 +241,9 @@ fn weights_that_the_group_keeps_exclude_a_pool() {
         panic!("{:?}", kept.plan().outcome)
     };
     assert!(message.contains("has weights"), "{message}");
+    let without = kept.with_spec("eks: {warmPool: {minSize: 1, maxSize: 4}, configuration: {securityGroups: [sg-1]}}");
+    let plan = without.plan();
+    assert!(plan.steps.iter().any(|p| p.step.name() == "PutWarmPool"), "the weights leave with the policy: {plan:?}");
 }
 
 /// The spec goes back to the old image before the pool was replaced: instances of the new version would stay for ever,

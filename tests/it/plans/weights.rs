@@ -70,6 +70,21 @@ fn weights_are_set_together_with_sizes_that_keep_the_nodes() {
     assert!(policy_update(&ten_nodes(HEAVY, LIGHT)).is_some(), "smaller weights cost no node");
 }
 
+/// With a `maxSize` by the old weights, Auto Scaling would launch nodes, and the controller drain them at once.
+#[test]
+fn smaller_weights_come_with_the_sizes_of_the_spec() {
+    let lighter = ten_nodes(HEAVY, LIGHT).with(|s| s.resolved.desired.max_size = 10);
+    let plan = lighter.plan();
+    let sizes = plan.steps.iter().find_map(|planned| match &planned.step {
+        Step::Eks(EksStep::UpdateGroup { change, .. }) => Some((change.mixed.is_some(), change.max)),
+        _ => None,
+    });
+    assert_eq!(sizes, Some((true, Some(10))));
+    assert!(!plan.steps.iter().any(|p| p.step.is_disruptive()), "ten nodes of one unit are no surplus: {plan:?}");
+    let launching = lighter.with_scaling_group(|g| g.desired = 30);
+    assert_eq!(super::planned_max_size(&launching), Some(30), "Auto Scaling would terminate what it launches");
+}
+
 #[test]
 fn weights_wait_for_instances_that_are_launching() {
     let launching = ten_nodes(LIGHT, HEAVY).with_scaling_group(|g| g.instances.truncate(5));

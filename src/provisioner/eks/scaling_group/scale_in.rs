@@ -7,7 +7,8 @@
 //! one, it then equals what is left, and no node is launched again. By the weight, it stays as far below as before, which
 //! `minSize` must allow.
 
-use crate::aws::{Instance, InstanceState, ScalingGroup, ScalingGroupChange};
+use super::mixed_instances;
+use crate::aws::{Instance, InstanceState, MixedPolicy, ScalingGroup, ScalingGroupChange};
 use crate::plan::{EksStep, NodeStep, Phase, PlanBuilder, waiting};
 use crate::provisioner::eks::input::PlanInput;
 
@@ -20,6 +21,26 @@ pub(crate) fn counted(group: &ScalingGroup) -> impl Iterator<Item = &Instance> {
 /// Whether instances count for other units than one.
 pub(crate) fn is_weighted(group: &ScalingGroup) -> bool {
     group.instances.iter().any(|i| i.weight > 1)
+}
+
+/// What an instance counts for once the policy is set. A type that is no longer listed keeps its weight (Amazon EC2 Auto
+/// Scaling User Guide, "Configure an Auto Scaling group to use instance weights").
+pub(crate) fn new_weight(policy: &MixedPolicy, instance: &Instance) -> i64 {
+    let listed = policy.overrides.iter().find(|o| o.instance_type == instance.instance_type);
+    let weight = if policy.weighted { listed.map_or(instance.weight, |o| o.weight) } else { 1 };
+    i64::from(weight)
+}
+
+/// The smallest desired capacity for which Auto Scaling terminates no node once the policy is set; `None` unless the policy
+/// changes, and its weights lower the capacity.
+fn lowest_desired_after(group: &ScalingGroup, policy: &MixedPolicy) -> Option<i64> {
+    if mixed_instances::drift(group.mixed.as_ref(), Some(policy)).is_empty() {
+        return None;
+    }
+    let weights = || counted(group).map(|i| new_weight(policy, i));
+    let (current, _) = current_capacity(group);
+    let (after, lightest): (i64, _) = (weights().sum(), weights().min()?);
+    (after < current).then_some(after - lightest + 1)
 }
 
 /// The capacity that counts towards desired, and the smallest weight of an instance; both in capacity units.
@@ -47,6 +68,16 @@ pub(crate) fn safe_max_size(input: &PlanInput, group: &ScalingGroup) -> i32 {
     input.resolved.desired.max_size.max(safe)
 }
 
+/// The same where the policy is set in the same call. With smaller weights the nodes count for less: a `maxSize` by the
+/// old ones would let Auto Scaling launch nodes that are surplus at once.
+pub(crate) fn safe_max_size_with(input: &PlanInput, group: &ScalingGroup, policy: Option<&MixedPolicy>) -> i32 {
+    let lowest = policy.and_then(|policy| lowest_desired_after(group, policy)).filter(|_| !is_launching(input, group));
+    match lowest.and_then(|lowest| i32::try_from(lowest).ok()) {
+        Some(lowest) => input.resolved.desired.max_size.max(lowest.min(group.max)),
+        None => safe_max_size(input, group),
+    }
+}
+
 /// The desired `minSize`; while nodes with weights are removed, a smaller one if a decrement by the weight needs it.
 pub(crate) fn safe_min_size(input: &PlanInput, group: &ScalingGroup) -> i32 {
     let min_size = input.resolved.desired.min_size;
@@ -59,10 +90,13 @@ pub(crate) fn safe_min_size(input: &PlanInput, group: &ScalingGroup) -> i32 {
     i32::try_from(desired - lightest).unwrap_or(0).clamp(0, min_size)
 }
 
-/// How many capacity units exceed the desired `maxSize`, while the observed `maxSize` is larger.
+/// How many capacity units exceed the desired `maxSize`, while the observed `maxSize` is larger. None before smaller weights
+/// are set, because the nodes count for less then.
 pub(crate) fn surplus(input: &PlanInput, group: &ScalingGroup) -> usize {
     let max = input.resolved.desired.max_size;
-    if group.max <= max {
+    let desired_policy = mixed_instances::desired_policy(input, Some(group), false);
+    let becomes_lighter = desired_policy.is_some_and(|policy| lowest_desired_after(group, &policy).is_some());
+    if group.max <= max || becomes_lighter {
         return 0;
     }
     let (current, lightest) = current_capacity(group);

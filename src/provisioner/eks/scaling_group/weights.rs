@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 
 use super::{mixed_instances, scale_in};
-use crate::aws::{Instance, MixedPolicy, ScalingGroup};
+use crate::aws::{MixedPolicy, ScalingGroup};
 use crate::plan::{Outcome, Phase, Reason, waiting};
 use crate::provisioner::eks::input::PlanInput;
 use crate::provisioner::eks::rotation::outdated;
@@ -48,7 +48,8 @@ fn unlisted_types(input: &PlanInput, group: &ScalingGroup, policy: &MixedPolicy)
 
 /// With the new weights, the running nodes would exceed the desired capacity by at least one node.
 fn excess_capacity(input: &PlanInput, group: &ScalingGroup, policy: &MixedPolicy) -> Option<Outcome> {
-    let weights: Vec<_> = scale_in::counted(group).map(|i| (i64::from(i.weight), new_weight(policy, i))).collect();
+    let weights: Vec<_> =
+        scale_in::counted(group).map(|i| (i64::from(i.weight), scale_in::new_weight(policy, i))).collect();
     if weights.iter().all(|(old, new)| new <= old) {
         return None;
     }
@@ -67,13 +68,6 @@ fn excess_capacity(input: &PlanInput, group: &ScalingGroup, policy: &MixedPolicy
             "with the weights of mixedInstancesPolicy, the {nodes} nodes count for {capacity} units, but the desired capacity is {desired}; AWS would terminate nodes without draining them; change the weights together with minSize {capacity} and a maxSize of at least {capacity}; minSize may be lowered afterwards"
         ))
     })
-}
-
-/// What an instance counts for once the policy is set. A type that is no longer listed keeps its weight (same page).
-fn new_weight(policy: &MixedPolicy, instance: &Instance) -> i64 {
-    let listed = policy.overrides.iter().find(|o| o.instance_type == instance.instance_type);
-    let weight = if policy.weighted { listed.map_or(instance.weight, |o| o.weight) } else { 1 };
-    i64::from(weight)
 }
 
 fn blocked(message: String) -> Outcome {

@@ -10,7 +10,7 @@ use super::input::PlanInput;
 use super::observed::ObservedState;
 use super::resolve::ResolvedGroup;
 use super::rotation::outdated;
-use super::scaling_group::subnets;
+use super::scaling_group::{mixed_instances, subnets};
 use crate::api::{InstanceGroupStatus, ManagedAttributes};
 use crate::aws::{ScalingGroup, WarmInstance, WarmPhase, WarmPool, WarmSizes};
 use crate::plan::EksStep;
@@ -87,8 +87,8 @@ pub(crate) fn plan_pool(
         )),
         // Something prevented the update that ends the purchase of Spot Instances; AWS would reject the pool.
         (Some(_), None) if builder.outcome.is_some() => {}
-        // AWS does not document whether weights can be removed, so a group that has some keeps them.
-        (Some(_), None) if group.mixed.as_ref().is_some_and(|mixed| mixed.weighted) => {
+        // AWS does not document whether weights can be removed from a policy, so it keeps them. They leave with the policy.
+        (Some(_), None) if keeps_weights(input, group) => {
             builder.set_outcome_once(weights_exclude_pool(group));
         }
         (Some(desired), found) => {
@@ -127,6 +127,12 @@ fn wait_for_deletion(group: &ScalingGroup, is_leaving: bool, field: &str) -> Out
         group.name
     );
     Outcome::Blocked { reason: Reason::RefusedByAws, message, is_deleting: false }
+}
+
+/// Whether the group keeps a policy with weights.
+fn keeps_weights(input: &PlanInput, group: &ScalingGroup) -> bool {
+    let desired = mixed_instances::desired_policy(input, Some(group), false);
+    group.mixed.as_ref().is_some_and(|mixed| mixed.weighted) && desired.is_some()
 }
 
 fn weights_exclude_pool(group: &ScalingGroup) -> Outcome {
