@@ -141,5 +141,5 @@ def test_a_crash_creates_no_second_resource_and_counts_no_retry_twice(stage, poi
     fake.set_phase(name, "completed")
     group.wait_ready(nodes=1)
     assert (fake.created(), fake.deleted()) == ([name] * 2, [name])
-    assert group.status()["strategyRetryCount"] == 1
+    group.wait(lambda g: g.status()["strategyRetryCount"] == 0, what="the end of the upgrade")
     tenant.end()

@@ -129,6 +129,11 @@ pub(crate) fn is_unfinished(status: &InstanceGroupStatus) -> bool {
     matches!(state, Some(state::SUBMITTED | state::RETRYING | state::FAILED | state::GONE))
 }
 
+/// The status fields that end an upgrade: the next one to the same version begins without the retries of this one.
+pub(crate) fn forgotten_retries(status: &InstanceGroupStatus) -> Option<(&'static str, Value)> {
+    status.strategy_retry_count.filter(|count| *count > 0).map(|_| ("strategyRetryCount", json!(0)))
+}
+
 /// Whether the status records a resource that replaces nodes.
 pub(crate) fn is_at_work(status: &InstanceGroupStatus) -> bool {
     let state = status.strategy_progress.as_ref().and_then(|p| p.state.as_deref());
@@ -282,20 +287,17 @@ fn resource_present(input: &CrdStrategyInput, resource: &StrategyResource) -> Cr
             )
         }
         // The caches may still show the last replaced nodes.
-        ResourcePhase::Succeeded if !is_recorded_as(state::SUCCEEDED) => with_progress(
-            input,
-            waiting(format!("the nodes that {resource_name} reports as replaced to be deleted")),
-            state::SUCCEEDED,
-            resource,
-        ),
-        ResourcePhase::Succeeded => {
-            let message = format!(
-                "{resource_name} reported success, but {} outdated; find out why, then delete it to submit it again",
-                are(input.outdated, "node")
-            );
-            blocked(Reason::StrategyFailed, message)
+        ResourcePhase::Succeeded if !is_recorded_as(state::SUCCEEDED) && !is_recorded_as(state::RETRYING) => {
+            with_progress(
+                input,
+                waiting(format!("the nodes that {resource_name} reports as replaced to be deleted")),
+                state::SUCCEEDED,
+                resource,
+            )
         }
-        ResourcePhase::Failed => resource_failed(input, resource, is_recorded_as(state::RETRYING)),
+        ResourcePhase::Succeeded | ResourcePhase::Failed => {
+            resource_ended(input, resource, is_recorded_as(state::RETRYING))
+        }
     }
 }
 
@@ -305,37 +307,46 @@ fn is_stale(input: &CrdStrategyInput, resource: &StrategyResource, is_recorded: 
     !is_recorded || input.rotate_at.is_some_and(before)
 }
 
-fn resource_failed(
+/// Submits a resource again that failed, or that reported success although nodes are outdated: they may have become so
+/// while it ran, or after it ended.
+fn resource_ended(
     input: &CrdStrategyInput,
     resource: &StrategyResource,
     is_retry_counted: bool,
 ) -> CrdStrategyDecision {
     let resource_name = input.display_name(input.desired_name);
     let retries = input.retries();
+    let (ended, recorded_as) = match resource.phase {
+        ResourcePhase::Succeeded => ("reported success", state::SUCCEEDED),
+        ResourcePhase::Failed | ResourcePhase::Active(_) | ResourcePhase::Unreadable(_) => ("failed", state::SUBMITTED),
+    };
     if is_retry_counted {
         return in_progress(
             vec![delete_action(resource)],
-            format!("{resource_name} failed and is deleted before the next retry"),
+            format!("{resource_name} {ended} and is deleted before the next retry"),
         );
     }
+    let outdated = are(input.outdated, "node");
     if input.can_retry() {
         let limit = input.max_retries.map(|max| format!(" of {max}")).unwrap_or_default();
         if let Some(until) = input.retry_at(resource) {
             let until = crate::api::rfc3339(until);
-            let message =
-                format!("{until} to submit {resource_name} again, which failed; retry {}{limit}", retries + 1);
-            return with_progress(input, waiting(message), state::SUBMITTED, resource);
+            let message = format!(
+                "{until} to submit {resource_name} again, which {ended}, but {outdated} outdated; retry {}{limit}",
+                retries + 1
+            );
+            return with_progress(input, waiting(message), recorded_as, resource);
         }
-        let message = format!("{resource_name} failed; retry {}{limit}", retries + 1);
+        let message = format!("{resource_name} {ended}, but {outdated} outdated; retry {}{limit}", retries + 1);
         let actions =
             vec![input.record_progress(retries + 1, state::RETRYING, Some(&resource.uid)), delete_action(resource)];
         return in_progress(actions, message);
     }
     let message = format!(
-        "{resource_name} failed (after {retries} retries), and {} outdated; find out why, then delete it to retry the upgrade",
-        are(input.outdated, "node")
+        "{resource_name} {ended} (after {retries} retries), but {outdated} outdated; find out why, then delete it to retry the upgrade"
     );
-    with_progress(input, blocked(Reason::StrategyFailed, message), state::FAILED, resource)
+    let recorded_as = if recorded_as == state::SUCCEEDED { recorded_as } else { state::FAILED };
+    with_progress(input, blocked(Reason::StrategyFailed, message), recorded_as, resource)
 }
 
 /// Records how the desired resource stands when no node is outdated. One that has not ended is observed until it ends.

@@ -16,7 +16,9 @@ use crate::provisioner::eks::resolve::ResolvedGroup;
 use crate::provisioner::eks::scaling_group::subnets;
 use crate::rotation::NodeInstance;
 use crate::rotation::crd::decide;
-use crate::rotation::crd::decide::{CrdStrategyAction, CrdStrategyDecision, CrdStrategyState, decide};
+use crate::rotation::crd::decide::{
+    CrdStrategyAction, CrdStrategyDecision, CrdStrategyState, StrategyResource, decide,
+};
 use crate::rotation::crd::resource;
 use crate::rotation::crd::resource::{RenderTarget, RenderedResource, ResourceKind};
 use crate::rotation::crd::template_context::{TemplateSource, plain_words, template_context};
@@ -102,7 +104,7 @@ pub(crate) fn plan_strategy(
     let outdated = outdated_count(members);
     let blocked = |reason, message| Outcome::Blocked { reason, message, is_deleting: false };
     let (request, kind, resources) = match &input.observed.strategy_state {
-        None if !needs_observation(input.status, outdated) => return,
+        None if !needs_observation(input.status, outdated) => return forget_retries(input, builder),
         Some(StrategyState::Left(_)) => return,
         // What prevents a submission does not hold a group that needs none.
         Some(StrategyState::Refused(_) | StrategyState::Forbidden(_) | StrategyState::Missing(_)) if outdated == 0 => {
@@ -145,6 +147,9 @@ pub(crate) fn plan_strategy(
     if let Some(blocker) = blocker.filter(|_| !decision.actions.is_empty()) {
         return builder.set_outcome_once(blocker);
     }
+    if outdated == 0 && !resources.iter().any(StrategyResource::is_active) {
+        forget_retries(input, builder);
+    }
     apply_decision(decision, request, kind, members, builder);
 }
 
@@ -162,6 +167,7 @@ pub(crate) fn superseded_outcome(
         }
         Some(StrategyState::Left(None)) => {
             builder.status_update.fields.insert("strategyProgress".into(), json!(StrategyProgress::default()));
+            forget_retries(input, builder);
             None
         }
         Some(StrategyState::Forbidden(message)) => {
@@ -170,6 +176,11 @@ pub(crate) fn superseded_outcome(
         }
         Some(StrategyState::Refused(_) | StrategyState::Missing(_) | StrategyState::Seen { .. }) | None => None,
     }
+}
+
+fn forget_retries(input: &PlanInput, builder: &mut PlanBuilder) {
+    let fields = decide::forgotten_retries(input.status).map(|(field, value)| (field.to_owned(), value));
+    builder.status_update.fields.extend(fields);
 }
 
 fn apply_decision(

@@ -169,6 +169,18 @@ fn actions_follow_from_resources_and_recorded_status() {
         (
             "success although nodes are outdated",
             scenario(desired(ResourcePhase::Succeeded)).with_recorded(DESIRED, 0, state::SUCCEEDED, Some("u1")),
+            &["record 1 Retrying", "delete up-20260101000000-3 u1"],
+            "acted",
+        ),
+        (
+            "success although nodes are outdated, retry is counted",
+            scenario(desired(ResourcePhase::Succeeded)).with_recorded(DESIRED, 1, state::RETRYING, Some("u1")),
+            &["delete up-20260101000000-3 u1"],
+            "acted",
+        ),
+        (
+            "success although nodes are outdated, no retries left",
+            scenario(desired(ResourcePhase::Succeeded)).with_recorded(DESIRED, 2, state::SUCCEEDED, Some("u1")),
             &[],
             "failed",
         ),
