@@ -4,10 +4,12 @@
 use super::drift::immutable_drift;
 use super::input::PlanInput;
 use super::observed::ObservedNodegroup;
+use super::ownership::to_tags;
 use super::{create, health, usage};
 use crate::api::names::condition;
 use crate::aws::InstanceState;
 use crate::aws::nodegroup::NodegroupStatus;
+use crate::ownership::{has_ownership_tags, tagging_blocked};
 use crate::plan::NodegroupStep;
 use crate::plan::{
     ConditionUpdate, NodeStep, Outcome, Phase, PlanBuilder, PlannedStep, Reason, UncordonReason, waiting,
@@ -259,6 +261,9 @@ fn delete_outgoing(
                     format!("EKS is working on the node group {}; it is deleted after that", group.name().nodegroup);
                 builder.set_outcome_once(waiting(Phase::Rotating, message));
             }
+            _ if !has_ownership_tags(&to_tags(&group.nodegroup.tags), &input.resolved.ownership_tags) => {
+                tag_before_delete(input, group, builder);
+            }
             status => {
                 if status == NodegroupStatus::DeleteFailed {
                     builder.set_outcome_once(health::delete_failed(input, group));
@@ -271,5 +276,18 @@ fn delete_outgoing(
     }
     let names: Vec<_> = outgoing.iter().map(|group| group.name().nodegroup.clone()).collect();
     let message = format!("the node group {} is ready; EKS is deleting {}", current.name().nodegroup, names.join(", "));
+    builder.set_outcome_once(waiting(Phase::Rotating, message));
+}
+
+/// Tags an outgoing node group that lost the tags of this group, or never had them: ownership stays provable, and the
+/// shipped IAM policy allows deleting tagged node groups only.
+fn tag_before_delete(input: &PlanInput, group: &ObservedNodegroup, builder: &mut PlanBuilder) {
+    if input.observed.tag_retry_pending {
+        return builder.set_outcome_once(tagging_blocked(true, false, false));
+    }
+    let tags = input.resolved.ownership_tags.iter().map(|tag| (tag.key.clone(), tag.value.clone())).collect();
+    let (nodegroup, arn) = (group.name().clone(), group.nodegroup.arn.clone());
+    let message = format!("the node group {} is tagged as this group's before it is deleted", nodegroup.nodegroup);
+    builder.push(NodegroupStep::TagNodegroup { nodegroup, arn, tags });
     builder.set_outcome_once(waiting(Phase::Rotating, message));
 }

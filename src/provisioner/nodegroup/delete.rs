@@ -6,7 +6,7 @@ use super::ownership::{is_owned, owner_of, to_tags};
 use super::resolve::ResolvedGroup;
 use crate::api::InstanceGroupStatus;
 use crate::aws::Tag;
-use crate::aws::nodegroup::{Nodegroup, NodegroupStatus};
+use crate::aws::nodegroup::{Nodegroup, NodegroupName, NodegroupStatus};
 use crate::ownership::{disowned_outcome, has_ownership_tags, tagging_blocked};
 use crate::plan::NodegroupStep;
 use crate::plan::{Drift, ObjectStep, Outcome, Phase, Plan, PlanBuilder, Reason, blocked_plan, waiting};
@@ -24,6 +24,8 @@ pub struct DeleteInput<'a> {
     pub resolved: Option<&'a ResolvedGroup>,
     /// The existing node groups, found by their recorded names or else by the names derived from the spec.
     pub nodegroups: &'a [Nodegroup],
+    /// A recorded node group that EKS has never shown; it may have been created right before the deletion.
+    pub unseen: Option<&'a NodegroupName>,
     /// AWS denied tagging the adopted node group less than one resync period ago.
     pub tag_retry_pending: bool,
 }
@@ -49,6 +51,14 @@ pub fn plan(input: &DeleteInput) -> Plan {
     }
     let disowned = others.into_iter().filter(|n| is_recorded(&n.name, input.id, input.status));
     disowned.filter_map(|n| ownership_conflict(input, n)).for_each(|conflict| builder.set_outcome_once(conflict));
+    if let Some(unseen) = input.unseen {
+        // Nothing would delete it once the finalizer is gone.
+        let message = format!(
+            "EKS does not show the node group {}, which may just have been created; looking for it again",
+            unseen.nodegroup
+        );
+        builder.set_outcome_once(waiting(Phase::Deleting, message));
+    }
     if builder.outcome.is_none() && input.id.has_finalizer {
         builder.push(ObjectStep::RemoveFinalizer);
     }

@@ -10,15 +10,18 @@ use crate::aws::nodegroup::{Issue, Nodegroup, NodegroupStatus, NodegroupUpdate, 
 use crate::plan::{Outcome, Phase, PlanBuilder, Reason, waiting};
 use crate::rotation::NodeInstance;
 use crate::rotation::node_health::{Limits, unready_nodes};
+use crate::settings::Timing;
 
-/// A failed update is retried this long after it started. EKS itself retries a node for 15 minutes.
-const UPDATE_RETRY_DELAY: SignedDuration = SignedDuration::from_hours(1);
+/// How long after its start a failed update is retried: an hour by default. EKS itself retries a node for 15 minutes.
+fn update_retry_delay(timing: &Timing) -> SignedDuration {
+    timing.retry_delay * 12
+}
 
 impl PlanInput<'_> {
     /// When a failed update with this change hash is retried. `None` if there is no such update or the delay is over.
     pub(crate) fn update_retry_at(&self, change_hash: &str) -> Option<Timestamp> {
         let update = self.observed.update.as_ref().filter(|u| is_failed(u))?;
-        let at = update.created? + UPDATE_RETRY_DELAY;
+        let at = update.created? + update_retry_delay(self.timing);
         (self.status.update_of.as_deref() == Some(change_hash) && at > self.now).then_some(at)
     }
 }

@@ -11,6 +11,7 @@ pub(crate) mod health;
 pub mod in_force;
 pub mod input;
 pub(crate) mod names;
+mod names_of_record;
 pub(crate) mod observe;
 pub mod observed;
 pub mod ownership;
@@ -32,7 +33,7 @@ use super::{
 };
 use crate::api::spec_error::SpecError;
 use crate::api::{InstanceGroupSpec, InstanceGroupStatus};
-use crate::aws::nodegroup::NodegroupStatus;
+use crate::aws::nodegroup::{NodegroupName, NodegroupStatus};
 use crate::boundaries::MergedAnnotations;
 use crate::ownership::ownership_tags;
 use crate::plan::Plan;
@@ -102,7 +103,7 @@ impl Provisioner for EksManaged {
     async fn plan_deletion(&self, o: &Observer<'_>, request: DeleteRequest<'_>) -> ObserveResult<Plan> {
         let DeleteRequest { id, status, .. } = request;
         let mut names: Vec<_> = names::recorded_nodegroups(status).collect();
-        let mut nodegroups = Vec::new();
+        let (mut nodegroups, mut unseen) = (Vec::new(), None);
         // Without a record the node groups are found by the spec.
         let spec = request.spec.as_ref().filter(|_| names.is_empty());
         let desired = spec.and_then(|spec| desired::parse(id, request.annotations?, spec).ok());
@@ -123,6 +124,7 @@ impl Provisioner for EksManaged {
             let found = o.inventory.nodegroup(&name, o.max_cache_age).await.map_err(ObserveError::Aws)?;
             let Some(found) = found else {
                 o.inventory.forget_nodegroup(&name);
+                unseen = unseen.or(Some(name).filter(|name| may_be_unseen(o, &request, name)));
                 continue;
             };
             let owner = resolved.as_ref().map(|resolved| observe::classify_owner(o, resolved, status, &found));
@@ -145,6 +147,7 @@ impl Provisioner for EksManaged {
             status,
             resolved: resolved.as_ref(),
             nodegroups: &nodegroups,
+            unseen: unseen.as_ref(),
             tag_retry_pending: o.process_state.is_tagging_in_backoff(&id.key(), o.shared_max_cache_age, o.now),
         }))
     }
@@ -175,6 +178,17 @@ impl Provisioner for EksManaged {
     fn recorded_cluster(&self, _: &GroupId, status: &InstanceGroupStatus) -> Option<String> {
         names::recorded_nodegroups(status).next().map(|name| name.cluster)
     }
+}
+
+/// Whether a recorded node group that EKS does not show may have been created right before the deletion.
+fn may_be_unseen(o: &Observer<'_>, request: &DeleteRequest<'_>, name: &NodegroupName) -> bool {
+    let managed = request.status.managed.as_ref();
+    let was_never_seen = managed.is_some_and(|managed| {
+        let name = name.to_string();
+        managed.nodegroups.contains(&name) && !names_of_record::was_seen(managed, &name)
+    });
+    let since = request.id.deletion_requested_at.map(|at| o.now.duration_since(at));
+    was_never_seen && since.is_some_and(|since| since < request.settings.timing.poll_interval)
 }
 
 /// Parses the merged spec, checks its cluster, and names the fields that cannot be used.

@@ -1,5 +1,6 @@
 //! Reads the group's node groups, their nodes and the update in progress from AWS. Makes no decisions.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures::future::try_join_all;
@@ -8,6 +9,7 @@ use super::desired;
 use super::desired::DesiredSpec;
 use super::drift::immutable_drift;
 use super::names;
+use super::names_of_record;
 use super::observed::{ObservedNodegroup, ObservedState, partition};
 use super::ownership::{Owner, owner_of};
 use super::resolve::{self, ClusterNetwork, References, ResolvedGroup};
@@ -81,6 +83,7 @@ pub(crate) async fn observed_state(
             known.push(resolved.name.clone());
         }
     }
+    state.unseen_names = unseen_names(o, resolved, status, &state);
     let partitioned = partition(resolved, &state, status);
     let (current, has_outgoing) =
         (partitioned.current.map(|group| group.name().clone()), !partitioned.outgoing.is_empty());
@@ -111,6 +114,19 @@ pub(crate) async fn observed_state(
             missing_policies(o, &resolved.desired.immutable.node_role).await.map_err(ObserveError::Aws)?;
     }
     Ok(state)
+}
+
+/// The recorded names that the spec dropped and that EKS does not show, although it may soon.
+fn unseen_names(
+    o: &Observer<'_>,
+    resolved: &ResolvedGroup,
+    status: &InstanceGroupStatus,
+    state: &ObservedState,
+) -> BTreeSet<String> {
+    let Some(managed) = &status.managed else { return BTreeSet::new() };
+    let dropped = names_of_record::recorded(managed).difference(&names_of_record::desired(resolved)).cloned().collect();
+    let (key, shown) = (resolved.desired.id.key(), names_of_record::shown(state));
+    o.process_state.look_for_names(&key, shown, dropped, o.consistency_delay, o.now)
 }
 
 /// Classifies the owner of a node group. An untagged node group that another InstanceGroup's status names, and this one's

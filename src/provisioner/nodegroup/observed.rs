@@ -1,5 +1,7 @@
 //! The observed state of a group: its node groups and their nodes.
 
+use std::collections::BTreeSet;
+
 use jiff::SignedDuration;
 
 use super::drift::{immutable_drift, is_unchanged_since_adoption};
@@ -67,6 +69,8 @@ pub struct ObservedState {
     pub reference_errors: Vec<SpecError>,
     /// Required AWS policies that the node role lacks; read only if a node group has issues.
     pub missing_policies: Vec<String>,
+    /// The recorded names that the spec dropped and that EKS does not show, although it may soon.
+    pub unseen_names: BTreeSet<String>,
     /// The update recorded in status.
     pub update: Option<NodegroupUpdate>,
     /// AWS denied tagging less than one resync period ago.

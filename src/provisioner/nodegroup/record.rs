@@ -1,11 +1,13 @@
 //! Records in the status which attributes the controller sets, before it sets them.
 
+use super::health;
 use super::input::PlanInput;
 use super::names::nodegroup_in_arn;
+use super::names_of_record::{NameKind, was_seen};
 use super::observed::{ObservedNodegroup, Partition};
 use super::update;
 use crate::api::ManagedAttributes;
-use crate::aws::nodegroup::NodegroupName;
+use crate::aws::nodegroup::{Nodegroup, NodegroupName};
 use crate::plan::PlanBuilder;
 use crate::provisioner::made_again::was_ready;
 
@@ -17,7 +19,7 @@ pub(crate) fn record(
     builder: &mut PlanBuilder,
 ) {
     let old = input.status.managed.clone().unwrap_or_default();
-    let managed = managed_attributes(input, partition, created, &old);
+    let managed = managed_attributes(input, created, &old);
     let adopted = partition.current.filter(|_| partition.is_adopting);
     if managed == old && adopted.is_none() {
         return;
@@ -39,7 +41,6 @@ pub(crate) fn record(
 /// The attributes that the controller sets: the desired ones, and the recorded ones that still exist.
 fn managed_attributes(
     input: &PlanInput,
-    partition: &Partition,
     created: Option<&NodegroupName>,
     old: &ManagedAttributes,
 ) -> ManagedAttributes {
@@ -48,8 +49,14 @@ fn managed_attributes(
     let exists = |name: &str| observed.iter().any(|group| group.name().to_string() == name);
     let is_in_other_cluster = |name: &str| !name.starts_with(&format!("{}/", desired.cluster));
     let is_disowned = |name: &str| input.observed.disowned.iter().any(|found| found.name.to_string() == name);
-    let is_kept =
-        |name: &str| exists(name) || is_in_other_cluster(name) || is_disowned(name) || may_be_new(input, old, name);
+    let is_unseen = |kind: NameKind, name: &str| input.observed.unseen_names.contains(&kind.named(name));
+    let is_kept = |name: &str| {
+        exists(name)
+            || is_in_other_cluster(name)
+            || is_disowned(name)
+            || is_unseen(NameKind::Nodegroup, name)
+            || may_be_new(input, old, name)
+    };
     let mut nodegroups: Vec<_> = old.nodegroups.iter().filter(|name| is_kept(name)).cloned().collect();
     for name in observed.iter().map(ObservedNodegroup::name).chain(created).map(ToString::to_string) {
         if !nodegroups.contains(&name) {
@@ -62,11 +69,16 @@ fn managed_attributes(
     };
     let kept_arns = old.nodegroup_arns.iter().filter(is_kept_arn).cloned();
     let observed_arns = observed.iter().map(|group| group.nodegroup.arn.clone());
-    let serving = partition.current.or(partition.outgoing.last().copied()).map(|group| &group.nodegroup);
-    // An answer of AWS may be older than the node group. So what was not seen stays recorded.
-    let has_tag = |key: &String| serving.is_none_or(|n| n.tags.contains_key(key));
-    let has_label = |key: &String| serving.is_none_or(|n| n.labels.contains_key(key));
-    let has_taint = |key: &String| serving.is_none_or(|n| n.taints.iter().any(|t| update::taint_key(t) == *key));
+    // An answer of AWS may be older than the node group, and a change in progress shows when it is done. So what was not
+    // seen stays recorded. A spec that goes back makes an outgoing node group the current one, with what it carries.
+    let is_busy = observed.iter().any(|group| group.nodegroup.status.is_busy()) || health::is_update_in_progress(input);
+    let keeps = |kind: NameKind, key: &str, shows: &dyn Fn(&Nodegroup) -> bool| {
+        is_busy || observed.is_empty() || is_unseen(kind, key) || observed.iter().any(|group| shows(&group.nodegroup))
+    };
+    let has_tag = |key: &String| keeps(NameKind::Tag, key, &|n| n.tags.contains_key(key));
+    let has_label = |key: &String| keeps(NameKind::Label, key, &|n| n.labels.contains_key(key));
+    let has_taint =
+        |key: &String| keeps(NameKind::Taint, key, &|n| n.taints.iter().any(|t| update::taint_key(t) == *key));
     ManagedAttributes {
         tags: desired_and_recorded(desired.tags.keys().cloned(), &old.tags, has_tag),
         labels: desired_and_recorded(desired.labels.keys().cloned(), &old.labels, has_label),
@@ -81,9 +93,7 @@ fn managed_attributes(
 /// seen. One that was not seen stays until it was looked for twice: another name was recorded after it, or the group was
 /// Ready without it.
 fn may_be_new(input: &PlanInput, old: &ManagedAttributes, name: &str) -> bool {
-    let was_seen =
-        old.nodegroup_arns.iter().filter_map(|arn| nodegroup_in_arn(arn)).any(|seen| seen.to_string() == name);
-    !was_seen && old.nodegroups.last().is_some_and(|last| last == name) && !was_ready(input.status)
+    !was_seen(old, name) && old.nodegroups.last().is_some_and(|last| last == name) && !was_ready(input.status)
 }
 
 /// The desired keys, and the recorded keys that still exist, sorted.

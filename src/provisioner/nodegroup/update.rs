@@ -211,6 +211,19 @@ pub(crate) fn plan_version_update(input: &PlanInput, current: &ObservedNodegroup
         );
         return builder.set_outcome_once(Outcome::Blocked { reason: Reason::InvalidSpec, message, is_deleting: false });
     }
+    if let Some(release) =
+        spec.release_version.as_ref().filter(|release| is_older_release(release, &found.release_version))
+    {
+        let message = format!(
+            "spec.eks-managed.configuration.releaseVersion `{release}` is older than the release of the nodes ({}), and EKS cannot return a node group to an earlier one; use {} or later, or remove releaseVersion to keep the nodes as they are",
+            found.release_version, found.release_version
+        );
+        return builder.set_outcome_once(Outcome::Blocked {
+            reason: Reason::RefusedByAws,
+            message,
+            is_deleting: false,
+        });
+    }
     let drift: Vec<_> = reasons.iter().map(ToString::to_string).collect();
     if let Some(lock) = input.lock.or(input.hold) {
         let message = format!(
@@ -243,4 +256,50 @@ pub(crate) fn plan_version_update(input: &PlanInput, current: &ObservedNodegroup
 fn parse_minor_version(version: &str) -> (u32, u32) {
     let mut parts = version.split('.').map(|part| part.parse().unwrap_or(u32::MAX));
     (parts.next().unwrap_or(u32::MAX), parts.next().unwrap_or(u32::MAX))
+}
+
+/// Whether a release of an image is known to be older than another one: by the minor version, then by the date, such as
+/// `1.33.5-20251108` and Windows' `1.33-2025.11.21`, or else by the rest of the version, such as Bottlerocket's
+/// `1.49.0-713f44ce`.
+fn is_older_release(release: &str, than: &str) -> bool {
+    let numbers = |text: &str| text.split('.').map(|part| part.parse().ok()).collect::<Option<Vec<u64>>>();
+    let parts = |text: &str| text.split_once('-').map(|(version, build)| (numbers(version), build.to_owned()));
+    let (Some((Some(version), build)), Some((Some(than_version), than_build))) = (parts(release), parts(than)) else {
+        return false;
+    };
+    let minor = |version: &[u64]| version.iter().take(2).copied().collect::<Vec<_>>();
+    if minor(&version) != minor(&than_version) {
+        return minor(&version) < minor(&than_version);
+    }
+    // The hash of a commit may consist of digits.
+    let date = |text: &str| {
+        numbers(text).filter(|_| text.replace('.', "").len() == "20251108".len() && text.starts_with("20"))
+    };
+    match (date(&build), date(&than_build)) {
+        (Some(date), Some(than)) => date < than,
+        _ => version < than_version,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_are_compared_only_where_their_order_is_known() {
+        for (release, than, is_older) in [
+            ("1.33.5-20251001", "1.33.5-20251108", true),
+            ("1.33.5-20251108", "1.33.5-20251108", false),
+            ("1.33.3-20251108", "1.33.5-20251001", false),
+            ("1.48.0-713f44ce", "1.49.0-a13f44ce", true),
+            ("1.49.0-713f44ce", "1.49.0-a13f44ce", false),
+            ("1.33-2025.10.18", "1.33-2025.11.21", true),
+            ("latest", "1.33.5-20251108", false),
+            ("1.33.5-20251108", "", false),
+            ("1.34.0-20251001", "1.33.5-20251108", false),
+            ("1.33.5-20251108", "1.34.0-20251001", true),
+        ] {
+            assert_eq!(is_older_release(release, than), is_older, "{release} {than}");
+        }
+    }
 }

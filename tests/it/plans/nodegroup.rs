@@ -400,6 +400,63 @@ fn foreign_update_is_awaited() {
     assert_eq!(scenario.step_names(), ["UpdateStatus", "UpdateNodegroup"], "one change at a time, labels first");
 }
 
+/// EKS refuses it each time, so that asking would only spend the calls of others.
+#[test]
+fn earlier_release_is_reported_without_a_call() {
+    let older = Scenario::converged("", &spec_text("releaseVersion: 1.33.0-20240101"));
+    assert!(!older.step_names().contains(&"UpdateNodegroupVersion"), "{:?}", older.step_names());
+    let (reason, message) = older.blocked();
+    let found = &older.state.nodegroups[0].nodegroup.release_version;
+    assert!(
+        reason == Reason::RefusedByAws && message.contains("1.33.0-20240101") && message.contains(found),
+        "{message}"
+    );
+}
+
+/// The spec adds a label and drops it again before EKS has set it: it would stay on the nodes.
+#[test]
+fn dropped_keys_stay_recorded_until_eks_has_set_them_or_time_has_passed() {
+    let spec = spec_text("nodeLabels: {a: b}, taints: [{key: k, value: v, effect: NO_SCHEDULE}]");
+    let added = Scenario::converged("", &spec).with_records();
+    let dropped = added.with(|s| s.resolved = resolve_spec(""));
+    let recorded = |scenario: &Scenario| {
+        let managed = scenario.status.managed.clone().expect("a record");
+        (managed.labels, managed.taints)
+    };
+    assert!(!recorded(&dropped).0.is_empty() && !recorded(&dropped).1.is_empty(), "{:?}", dropped.status.managed);
+    let busy = dropped.clone().nodegroup(|n| n.status = NodegroupStatus::Updating).with_records();
+    assert_eq!(recorded(&busy), recorded(&dropped), "EKS is setting them");
+    let unseen = ["label a", "taint k:NO_SCHEDULE"].map(str::to_owned);
+    let early = dropped.clone().with(|s| s.state.unseen_names = unseen.into()).with_records();
+    assert_eq!(recorded(&early), recorded(&dropped), "EKS may show them soon");
+    let late = dropped.nodegroup(|n| _ = n.labels.insert("a".into(), "b".into()));
+    assert!(late.step_names().contains(&"UpdateNodegroup"), "{:?}", late.step_names());
+}
+
+/// The spec goes back while the replacement is under way, without the label that the old node group has.
+#[test]
+fn labels_of_an_outgoing_nodegroup_stay_recorded() {
+    let replacing = during_replacement().with(|s| {
+        s.status.managed.get_or_insert_default().labels = vec!["old".into()];
+        let outgoing = s.state.nodegroups.first_mut().expect("an outgoing node group");
+        outgoing.nodegroup.labels.insert("old".into(), "x".into());
+    });
+    let after = replacing.with_records();
+    assert_eq!(after.status.managed.expect("a record").labels, ["old"]);
+}
+
+/// Ownership is proven before a deletion, and the shipped IAM policy denies it otherwise.
+#[test]
+fn outgoing_nodegroup_without_tags_is_tagged_before_it_is_deleted() {
+    let drained = during_replacement().with(|s| {
+        let outgoing = s.state.nodegroups.first_mut().expect("an outgoing node group");
+        outgoing.members.clear();
+        outgoing.nodegroup.tags.clear();
+    });
+    let steps = drained.with_records().step_names();
+    assert!(steps.contains(&"TagNodegroup") && !steps.contains(&"DeleteNodegroup"), "{steps:?}");
+}
+
 #[test]
 fn failed_update_is_retried_after_an_hour_or_spec_change() {
     let newer = spec_text("releaseVersion: 1.33.0-20250601");
@@ -896,6 +953,7 @@ fn predating_nodegroup_is_not_adopted_by_name() {
             status,
             resolved,
             nodegroups,
+            unseen: None,
             tag_retry_pending,
         };
         let steps: Vec<_> = delete::plan(&input).steps.iter().map(|s| s.step.name()).collect();
@@ -950,6 +1008,7 @@ fn recorded_name_alone_is_no_ownership() {
             status,
             resolved: None,
             nodegroups,
+            unseen: None,
             tag_retry_pending: false,
         };
         let plan = delete::plan(&input);
@@ -973,6 +1032,7 @@ fn deletion_of_unadopted_nodegroup_needs_valid_spec() {
             status,
             resolved,
             nodegroups: &[],
+            unseen: None,
             tag_retry_pending: false,
         })
     };
@@ -1090,6 +1150,7 @@ fn deletion_waits_for_eks_and_skips_foreign_nodegroups() {
             status: &scenario.status,
             resolved: None,
             nodegroups,
+            unseen: None,
             tag_retry_pending: false,
         })
     };
@@ -1136,6 +1197,7 @@ fn keiko_nodegroup_is_tagged_before_deletion() {
             status,
             resolved,
             nodegroups,
+            unseen: None,
             tag_retry_pending,
         })
     };
