@@ -4,19 +4,20 @@ use aws_sdk_autoscaling::types as sdk;
 
 use super::convert::{missing, owned_text, required, timestamp};
 use super::{mixed_instances, warm_pool};
+use crate::api::names::tag;
 use crate::aws::{AwsResult, Instance, InstanceState, LifecycleHook, ScalingActivity, ScalingGroup, Tag, TemplatePin};
 
 /// The resource type of scaling groups in tag calls.
 pub(super) const RESOURCE_TYPE: &str = "auto-scaling-group";
 
 pub(super) fn sdk_tags(group: &str, tags: &[Tag]) -> Vec<sdk::Tag> {
-    let sdk_tag = |tag: &Tag| {
+    let sdk_tag = |one: &Tag| {
         sdk::Tag::builder()
             .resource_id(group)
             .resource_type(RESOURCE_TYPE)
-            .key(&tag.key)
-            .value(&tag.value)
-            .propagate_at_launch(true)
+            .key(&one.key)
+            .value(&one.value)
+            .propagate_at_launch(!tag::NOT_PROPAGATED.contains(&one.key.as_str()))
             .build()
     };
     tags.iter().map(sdk_tag).collect()
@@ -140,6 +141,14 @@ fn state(state: &str) -> InstanceState {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Nothing would take them off the instances again.
+    #[test]
+    fn tags_about_the_group_stay_off_its_instances() {
+        let tags = ["team", tag::SUSPENDED_FOR_SUBNETS].map(|key| Tag { key: key.into(), value: "x".into() });
+        let propagated: Vec<_> = sdk_tags("web", &tags).iter().map(|t| t.propagate_at_launch()).collect();
+        assert_eq!(propagated, [Some(true), Some(false)]);
+    }
 
     #[test]
     fn retained_instance_is_terminating() {
