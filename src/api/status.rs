@@ -310,6 +310,9 @@ pub struct SpotRecommendation {
     /// recommendation.
     #[serde(deserialize_with = "lenient")]
     pub over: String,
+    /// Whether the spec took precedence since then. The recommendation does not come back with the old value.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub ended: Option<bool>,
 }
 
 /// Attributes that the controller itself set, recorded before it sets them.

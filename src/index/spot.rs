@@ -162,7 +162,7 @@ pub(crate) fn active_recommendation(
     let given = |r: &SpotRecommendation| r.given.parse::<Timestamp>().ok().filter(|given| !is_in_future(*given, now));
     let recorded = recorded.filter(|r| r.namespace.as_deref().is_none_or(&is_allowed));
     let newer = observed.filter(|o| recorded.and_then(given).is_none_or(|given| o.recommendation.given_at > given));
-    let still_active = recorded.filter(|r| r.over == spec_price);
+    let still_active = recorded.filter(|r| r.over == spec_price && r.ended != Some(true));
     let Some(StoredRecommendation { namespace, recommendation, .. }) = newer else { return still_active.cloned() };
     let namespace = Some(namespace.clone());
     // A repeated event changes nothing, but the namespace that an earlier release did not record.
@@ -177,6 +177,7 @@ pub(crate) fn active_recommendation(
         given: recommendation.given_at.to_string(),
         namespace,
         over: spec_price.into(),
+        ended: None,
     })
 }
 
@@ -199,6 +200,7 @@ mod tests {
             given: at(given).to_string(),
             namespace: Some("ops".into()),
             over: over.into(),
+            ended: None,
         }
     }
 
@@ -308,6 +310,18 @@ mod tests {
         };
         assert_eq!(active(None), Some(from_future.clone()));
         assert_eq!(active(Some(&stored(on_demand))), Some(recorded("", 999, "")));
+    }
+
+    /// Its nodes would be replaced by what was recommended long ago.
+    #[test]
+    fn recommendation_does_not_come_back_with_the_old_price_of_the_spec() {
+        let ended = SpotRecommendation { ended: Some(true), ..recorded("0.1", 10, "") };
+        let active = |observed: Option<&StoredRecommendation>| {
+            active_recommendation("", Some(&ended), observed, |_| true, at(60))
+        };
+        assert_eq!(active(None), None);
+        assert_eq!(active(Some(&stored(use_spot("0.1", 10)))), None, "the same event");
+        assert_eq!(active(Some(&stored(use_spot("0.1", 20)))), Some(recorded("0.1", 20, "")), "a new event");
     }
 
     /// Otherwise a tenant's price would stay in force after the admin has taken that right away.

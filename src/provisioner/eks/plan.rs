@@ -19,7 +19,7 @@ use super::scaling_group::{
     attributes, departures, hooks, instance_tags, mixed_instances, readiness, scale_in, subnets, weights,
 };
 use super::{adopt, launch_configuration, ownership, rotation, warm_pool};
-use crate::api::{EffectiveValues, StrategyType};
+use crate::api::{EffectiveValues, SpotRecommendation, StrategyType};
 use crate::auth::access_entries::JoinPlan;
 use crate::aws::{InstanceState, ScalingGroup, ScalingGroupChange};
 use crate::ownership::ownership_conflict;
@@ -260,7 +260,20 @@ fn effective_values(input: &PlanInput) -> EffectiveValues {
 fn record_spot_recommendation(input: &PlanInput, builder: &mut PlanBuilder) {
     let found = &input.resolved.desired.spot_recommendation;
     if found.is_some() && *found != input.status.spot_recommendation {
-        builder.push(ObjectStep::UpdateStatus { status: json!({ "spotRecommendation": found }) });
+        let mut recorded = json!(found);
+        if input.status.spot_recommendation.as_ref().is_some_and(|old| old.ended.is_some()) {
+            recorded["ended"] = json!(null);
+        }
+        builder.push(ObjectStep::UpdateStatus { status: json!({ "spotRecommendation": recorded }) });
+    }
+    let price = input.resolved.desired.spot_price.as_deref().unwrap_or_default();
+    let has_ended = |r: &&SpotRecommendation| r.ended != Some(true) && r.over != price;
+    if let Some(old) = input.status.spot_recommendation.as_ref().filter(has_ended)
+        && found.is_none()
+        && !input.resolved.broken.contains(Part::Launch)
+    {
+        let ended = SpotRecommendation { ended: Some(true), ..old.clone() };
+        builder.push(ObjectStep::UpdateStatus { status: json!({ "spotRecommendation": ended }) });
     }
     // A group that never had a recommendation gets no status field about it.
     if found.is_some() || input.status.using_spot_recommendation.is_some() {

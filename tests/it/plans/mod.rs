@@ -685,6 +685,20 @@ fn scenarios() -> Vec<(&'static str, Scenario)> {
                     given: LONG_AGO.into(),
                     namespace: Some("ops".into()),
                     over: String::new(),
+                    ended: None,
+                });
+            }),
+        ),
+        (
+            "spot/recommendation-ended",
+            converged_with(resolved(SPOT, &[])).with(|s| {
+                s.status.spot_recommendation = Some(SpotRecommendation {
+                    use_spot: true,
+                    spot_price: "0.05".into(),
+                    given: LONG_AGO.into(),
+                    namespace: Some("ops".into()),
+                    over: String::new(),
+                    ended: None,
                 });
             }),
         ),
