@@ -23,7 +23,7 @@ pub struct RolloutOrders {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub approved: Vec<String>,
-    /// Names of waves that the following waves do not wait for; `*` names all.
+    /// Names of waves that open without an approval or a delay and that the following waves do not wait for; `*` names all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub skipped: Vec<String>,
@@ -51,6 +51,9 @@ pub struct BoundariesRevisionStatus {
     /// Name of the BoundariesRevision that was complete before, to which groups go back.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub stable: Option<String>,
+    /// Whether groups take it without waves: it is the first revision, or it has the content that was complete before.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub without_waves: Option<bool>,
     /// Time in RFC 3339 at which the roll-out began.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub begun: Option<String>,

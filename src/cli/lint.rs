@@ -18,6 +18,7 @@ use crate::api::spec_error::SpecError;
 use crate::api::{GroupId, InstanceGroup, InstanceGroupSpec, ProvisionerKind, decode_spec_with_errors, group_id};
 use crate::boundaries::{Boundaries, MergedSpec, ROLLOUT_KEY, merge_empty_group, yaml};
 use crate::provisioner::{eks, fargate, nodegroup};
+use crate::rollout::MAX_URGENCY;
 
 /// Check the ConfigMap of boundaries, for CI; needs no cluster
 ///
@@ -108,6 +109,7 @@ fn lint_file(path: &PathBuf, stdin: &mut dyn Read) -> anyhow::Result<Vec<Diagnos
         let new: Vec<_> = unusable.into_iter().filter(|new| !is_known(new)).map(|(diagnostic, _)| diagnostic).collect();
         found.extend(new);
         found.extend(never_opened(object, &boundaries));
+        found.extend(urgent_for_long(object, &boundaries, Timestamp::now()));
     }
     Ok(found)
 }
@@ -122,6 +124,18 @@ fn never_opened(object: &ManifestObject, boundaries: &Boundaries) -> Option<Diag
     );
     let location = location_in_key(object, ROLLOUT_KEY, yaml::locate(text, 0, "windows"));
     (!waves.is_empty()).then_some(Diagnostic { location, message, warning: true })
+}
+
+/// The end of an urgency that counts for less time than it says.
+fn urgent_for_long(object: &ManifestObject, boundaries: &Boundaries, now: Timestamp) -> Option<Diagnostic> {
+    let until = boundaries.rollout.as_ref()?.urgent_until?;
+    let text = object.value["data"][ROLLOUT_KEY].as_str().unwrap_or_default();
+    let days = MAX_URGENCY.as_hours() / 24;
+    let message = format!(
+        "{ROLLOUT_KEY}: urgentUntil `{until}` is more than {days} days away; for a change it counts until {days} days after its arrival, and for later changes as well; write a time within {days} days"
+    );
+    let location = location_in_key(object, ROLLOUT_KEY, yaml::locate(text, 0, "urgentUntil"));
+    (until.duration_since(now) > MAX_URGENCY).then_some(Diagnostic { location, message, warning: true })
 }
 
 /// A finding with the field that it is about.

@@ -114,9 +114,14 @@ impl RolloutState {
         self.with_running(|running| running.take(wave, key));
     }
 
-    /// Whether another group of the wave at an index may replace nodes.
-    pub(crate) fn has_room(&self, view: &RolloutView, wave: usize) -> bool {
-        self.with_running(|running| running.has_room(view, wave))
+    /// Counts a group that is about to take the target in its wave, before that is written. Returns whether there is room.
+    pub(crate) fn reserve(&self, view: &RolloutView, wave: usize, key: &str) -> bool {
+        self.with_running(|running| running.reserve(view, wave, key))
+    }
+
+    /// Whether this group of the wave at an index may replace nodes beside the others.
+    pub(crate) fn has_room(&self, view: &RolloutView, wave: usize, key: &str) -> bool {
+        self.with_running(|running| running.has_room(view, wave, key))
     }
 
     /// Reads or changes what the groups use of the budget.

@@ -151,7 +151,8 @@ fn own_content(input: &ChoiceInput) -> Own {
     }
     if group.status.is_unwritten() {
         let is_open = view.is_wave_open(group.wave(view), input.now) || gates::is_approved(view, group);
-        let takes_new = matches!(view.phase(), RolloutPhase::Rolling | RolloutPhase::Complete) && is_open;
+        let is_under_way = matches!(view.phase(), RolloutPhase::Rolling | RolloutPhase::Complete);
+        let takes_new = is_under_way && is_open && order_against(input).is_none();
         return Own::Known(if takes_new { view.target.clone() } else { stable() });
     }
     let recorded = group.status.boundaries_revision.as_deref().filter(|hash| !hash.is_empty());
@@ -210,7 +211,7 @@ fn choose_behind(input: &ChoiceInput, own: Stored) -> Choice {
     if let Some(wait) = order_against(input) {
         return keep(Some(own), Some(wait), None);
     }
-    if view.is_way_back() || previous.is_some_and(|previous| previous.content == view.target.content) {
+    if view.is_way_back() || previous.is_some_and(|previous| previous.has_content_of(&view.target)) {
         return take(input, view.target.clone(), TakeReason::WayBack);
     }
     let is_assessing = view.phase() == RolloutPhase::Assessing;
@@ -309,7 +310,9 @@ fn choose_unknown(input: &ChoiceInput) -> Choice {
     let index = group.wave(view);
     let is_open = view.phase() == RolloutPhase::Complete
         || (view.is_wave_open(index, input.now) && gates::wait(view, group, index, input.now).is_none());
-    if order_against(input).is_none() && (view.is_way_back() || is_open) {
+    // What the group has may have been deleted together with everything else that was stored.
+    let goes_back = view.is_way_back() && (view.stable.is_some() || recorded.is_empty());
+    if order_against(input).is_none() && (goes_back || is_open) {
         return take(input, view.target.clone(), TakeReason::Wave(view.policy.waves[index].name.clone()));
     }
     let why = match recorded {

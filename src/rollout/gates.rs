@@ -11,12 +11,13 @@ use crate::boundaries::{Approval, RolloutPolicy, Wave};
 use crate::util::calendar::{Opening, Window, opening, parse_window};
 
 /// The longest time for which `urgentUntil` counts, from the arrival of a revision.
-const MAX_URGENCY: SignedDuration = SignedDuration::from_hours(7 * 24);
+pub(crate) const MAX_URGENCY: SignedDuration = SignedDuration::from_hours(7 * 24);
 
 impl RolloutView {
     /// Until when waves, soaks, windows, freezes, deferrals, approvals and delays do not count; `None` when they count now.
+    /// A new image of AWS is never urgent: nobody decided it.
     pub(crate) fn urgent_until(&self, now: Timestamp) -> Option<Timestamp> {
-        urgent_until(&self.policy, self.arrived()).filter(|until| now < *until)
+        urgent_until(&self.policy, self.arrived()).filter(|until| now < *until && !self.is_image_change())
     }
 
     /// Whether groups of the wave at an index take the target.
@@ -31,7 +32,7 @@ impl RolloutView {
 
     /// Why a wave that is next does not open yet, beside the order of the waves.
     pub(super) fn opening_waits_for(&self, wave: &Wave, now: Timestamp) -> Option<String> {
-        if self.urgent_until(now).is_some() {
+        if self.urgent_until(now).is_some() || self.is_skipped(&wave.name) {
             return None;
         }
         let arrived = self.arrived().unwrap_or(now);

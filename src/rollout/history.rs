@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::change::describe_change;
-use super::images::{carried, identity};
+use super::images::{carried, identity, is_of_aws, is_taken_back};
 use crate::api::{BoundariesRevision, BoundariesRevisionSpec, RevisionSource, RolloutPhase};
 use crate::boundaries::{CONFIG_MAP_KEYS, DEFAULT_HISTORY, ROLLOUT_KEY, content_hash};
 
@@ -140,8 +140,11 @@ fn number_in_name(revision: &BoundariesRevision) -> Option<i64> {
 fn surplus(sorted: &[&BoundariesRevision], history: &History) -> Option<HistoryStep> {
     let (newest, older) = sorted.split_last()?;
     let stable = older.iter().rev().find(|revision| was_complete(revision)).map(|revision| revision.spec.number);
+    // An image of AWS that was taken back does not come again while the revision is stored.
+    let refused = older.iter().rev().find(|revision| is_taken_back(revision) && is_of_aws(revision));
+    let refused = refused.map(|revision| revision.spec.number);
     let is_needed = |revision: &BoundariesRevision| {
-        stable == Some(revision.spec.number)
+        [stable, refused].contains(&Some(revision.spec.number))
             || history.needed.contains(&revision.spec.hash) && revision.spec.hash != newest.spec.hash
     };
     let dispensable = older.len().saturating_sub(history.kept.saturating_sub(1));
@@ -234,6 +237,22 @@ mod tests {
         let log = play(&mut stored, None, &images.iter().map(String::as_str).collect::<Vec<_>>());
         assert_eq!(log.iter().filter(|line| line.starts_with('-')).collect::<Vec<_>>(), ["-r1", "-r2", "-r3"]);
         assert_eq!((stored.len(), sorted(&stored).last().unwrap().spec.number), (DEFAULT_HISTORY, 13));
+    }
+
+    /// Otherwise AWS's newest image would come again ten edits after it was taken back.
+    #[test]
+    fn image_that_was_taken_back_is_remembered_beyond_the_limit() {
+        let mut stored = vec![];
+        play(&mut stored, None, &["ami-1", "ami-2"]);
+        let mut refused = stored[1].clone();
+        refused.spec.number = 3;
+        refused.spec.from.manager = "AWS".into();
+        (refused.metadata.name, refused.metadata.uid) = (Some("r3".into()), Some("r3".into()));
+        refused.status.get_or_insert_default().phase = Some(RolloutPhase::Aborted);
+        stored.push(refused);
+        let images: Vec<_> = (10..30).map(|number| format!("ami-{number}")).collect();
+        let log = play(&mut stored, None, &images.iter().map(String::as_str).collect::<Vec<_>>());
+        assert!(log.contains(&"-r2".to_owned()) && !log.contains(&"-r3".to_owned()), "{log:?}");
     }
 
     /// A person may create an object of this kind; it is neither used nor deleted, and its name is left to it.

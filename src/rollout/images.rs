@@ -67,3 +67,12 @@ pub(super) fn is_taken_back(revision: &BoundariesRevision) -> bool {
     let phase = revision.status.as_ref().and_then(|status| status.phase);
     matches!(phase, Some(RolloutPhase::Returning | RolloutPhase::Aborted))
 }
+
+/// Who wrote a revision that differs from the one before only in its images.
+pub(super) const AWS_MANAGER: &str = "AWS";
+
+/// Whether a revision came from a new image of AWS, and not from the ConfigMap.
+pub(crate) fn is_of_aws(revision: &BoundariesRevision) -> bool {
+    let from = &revision.spec.from;
+    from.manager == AWS_MANAGER && from.resource_version.is_empty()
+}

@@ -3,19 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::history::{has_texts, known_keys, next_name, sorted};
-use super::images::{Images, carried, describe, identity, is_taken_back, own_images};
+use super::images::{AWS_MANAGER, Images, carried, describe, identity, is_taken_back, own_images};
 use super::view::RolloutView;
 use crate::api::{BoundariesRevision, BoundariesRevisionSpec, RevisionSource, RolloutPhase};
 use crate::boundaries::{ROLLOUT_KEY, content_hash};
-
-/// Who wrote a revision that differs from the one before only in its images.
-const MANAGER: &str = "AWS";
-
-/// Whether a revision came from a new image of AWS, and not from the ConfigMap.
-pub(crate) fn is_of_aws(revision: &BoundariesRevision) -> bool {
-    let from = &revision.spec.from;
-    from.manager == MANAGER && from.resource_version.is_empty()
-}
 
 /// Whether a new image may become a revision now: not while a roll-out is under way, which it would begin anew, and not
 /// while texts of the ConfigMap are taken back, which it would bring again.
@@ -70,7 +61,7 @@ pub(crate) fn with_images(
     let known = |alias: &str| view.target.images.get(alias).map_or("none", String::as_str);
     let changes = moved.iter().map(|(alias, image)| describe(alias, known(alias), image));
     let from = RevisionSource {
-        manager: MANAGER.into(),
+        manager: AWS_MANAGER.into(),
         time: Some(time),
         change: changes.collect::<Vec<_>>().join(", "),
         release: target.spec.from.release.clone(),

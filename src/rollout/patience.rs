@@ -15,6 +15,8 @@ pub(crate) struct Patience {
 /// The clock of one group.
 #[derive(Clone, Debug)]
 struct Clock {
+    /// Since when it has had what it took, so that the next take begins anew.
+    since: Option<String>,
     /// How many nodes it had replaced at the last look.
     updated: i64,
     /// How long it has made no progress while nothing held it.
@@ -41,16 +43,17 @@ impl Patience {
         now: Instant,
     ) -> bool {
         let record = status.and_then(|status| status.rollout.as_ref());
-        if record.is_none_or(|record| record.settled.is_some() || record.wave.is_none()) {
+        let Some(record) = record.filter(|record| record.settled.is_none()) else {
             self.clocks.remove(key);
             return false;
-        }
+        };
+        let since = &record.since;
         let updated = status.and_then(|status| status.nodes.as_ref()).map_or(0, |nodes| nodes.updated);
-        let first = || Clock { updated, waited: Duration::ZERO, seen: now, was_held: is_held };
+        let first = || Clock { since: since.clone(), updated, waited: Duration::ZERO, seen: now, was_held: is_held };
         let clock = self.clocks.entry(key.to_owned()).or_insert_with(first);
         let passed = now.saturating_duration_since(clock.seen);
-        if clock.updated != updated {
-            (clock.updated, clock.waited) = (updated, Duration::ZERO);
+        if clock.updated != updated || clock.since != *since {
+            *clock = first();
         } else if !clock.was_held && !is_held {
             clock.waited += passed;
         }

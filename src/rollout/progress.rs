@@ -40,7 +40,9 @@ pub(crate) struct Progress {
 pub(crate) fn advance(input: &ProgressInput) -> Progress {
     let ProgressInput { view, survey, .. } = input;
     let mut status = view.status.clone();
-    status.stable = view.stable.as_ref().map(|stable| stable.name.clone());
+    // A predecessor that somebody deleted stays named.
+    status.stable = view.stable.as_ref().map(|stable| stable.name.clone()).or(status.stable);
+    status.without_waves = view.is_way_back().then_some(true);
     status.begun.get_or_insert_with(|| rfc3339(input.now));
     status.groups = Some(survey.counts);
     status.behind = survey.behind.clone();

@@ -57,10 +57,19 @@ impl Running {
         self.taken.insert(key.to_owned(), (wave, false));
     }
 
-    /// Whether another group of the wave at an index may replace nodes.
-    pub(crate) fn has_room(&self, view: &RolloutView, wave: usize) -> bool {
+    /// Counts a group that takes the target in its wave, if there is room. Several workers decide at the same time.
+    pub(crate) fn reserve(&mut self, view: &RolloutView, wave: usize, key: &str) -> bool {
+        let has_room = self.has_room(view, wave, key);
+        if has_room {
+            self.take(wave, key);
+        }
+        has_room
+    }
+
+    /// Whether this group of the wave at an index may replace nodes beside the others.
+    pub(crate) fn has_room(&self, view: &RolloutView, wave: usize, key: &str) -> bool {
         let Some(limit) = view.policy.waves.get(wave).and_then(|wave| wave.at_once) else { return true };
-        let taken = self.taken.values().filter(|(index, _)| *index == wave).count();
+        let taken = self.taken.iter().filter(|(other, (index, _))| *index == wave && *other != key).count();
         self.is_known(view) && self.waves.get(wave).copied().unwrap_or_default() + taken < limit
     }
 }

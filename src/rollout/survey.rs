@@ -75,6 +75,8 @@ enum Standing {
     InPlace,
     /// It takes a content in this moment, or replaces nodes outside of the waves.
     Moving,
+    /// It has the target and replaces nodes outside of the waves, but is not waited for.
+    Stuck,
     /// It has not taken the target yet, and will.
     Waiting,
     /// Its nodes are being replaced.
@@ -115,6 +117,10 @@ impl Survey {
             Standing::Moving => {
                 self.counts.in_place += 1;
                 self.moving += 1;
+            }
+            Standing::Stuck => {
+                self.counts.in_place += 1;
+                self.list_behind(group, choice, WaitReason::Stuck.to_string(), STUCK);
             }
             Standing::Waiting | Standing::Rolling | Standing::Done(_) | Standing::Failed(_) | Standing::Held(..) => {
                 self.add_affected(view, group, choice, standing)
@@ -160,18 +166,28 @@ impl Survey {
                 self.counts.held += 1;
                 behind = Some((reason.to_string(), why));
             }
-            Standing::Ignored | Standing::Untouched | Standing::InPlace | Standing::Moving => {}
+            Standing::Ignored | Standing::Untouched | Standing::InPlace | Standing::Moving | Standing::Stuck => {}
         }
-        if let Some((reason, message)) = behind.filter(|_| self.behind.len() < MAX_BEHIND) {
-            let revision = match choice {
-                Choice::Use { content, .. } => content.as_ref().map(|content| content.name.clone()),
-                Choice::Take(take) => Some(take.content.name.clone()),
-            };
-            let message = message.chars().take(300).collect();
-            self.behind.push(GroupBehind { group: group.key.to_owned(), revision, reason, message });
+        if let Some((reason, message)) = behind {
+            self.list_behind(group, choice, reason, &message);
         }
     }
+
+    fn list_behind(&mut self, group: &GroupFacts, choice: &Choice, reason: String, message: &str) {
+        if self.behind.len() >= MAX_BEHIND {
+            return;
+        }
+        let revision = match choice {
+            Choice::Use { content, .. } => content.as_ref().map(|content| content.name.clone()),
+            Choice::Take(take) => Some(take.content.name.clone()),
+        };
+        let message = message.chars().take(300).collect();
+        self.behind.push(GroupBehind { group: group.key.to_owned(), revision, reason, message });
+    }
 }
+
+/// Why a group that has made no progress is not waited for.
+const STUCK: &str = "no node was replaced for as long as the patience of the roll-out; see the group's conditions";
 
 /// Why a group is behind whose wave is not waited for, or no longer: the roll-out may be over before its turn.
 fn skipped_wait(view: &RolloutView, index: usize, choice: &Choice) -> Option<(String, String)> {
@@ -228,15 +244,14 @@ fn on_target(view: &RolloutView, group: &GroupFacts, is_stuck: bool) -> Standing
     match record {
         None if group.has(&view.target.hash) => Standing::InPlace,
         None => Standing::Untouched,
-        Some(record) if record.wave.is_none() && record.settled.is_none() => Standing::Moving,
+        Some(record) if record.wave.is_none() && record.settled.is_none() => match is_stuck {
+            true => Standing::Stuck,
+            false => Standing::Moving,
+        },
         Some(record) if record.wave.is_none() => Standing::InPlace,
         Some(record) => match &record.settled {
             Some(at) => Standing::Done(at.parse().ok()),
-            None if is_stuck => {
-                let why =
-                    "no node was replaced for as long as the patience of the roll-out; see the group's conditions";
-                Standing::Held(WaitReason::Stuck, why.to_owned())
-            }
+            None if is_stuck => Standing::Held(WaitReason::Stuck, STUCK.to_owned()),
             None => Standing::Rolling,
         },
     }

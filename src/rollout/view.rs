@@ -13,7 +13,7 @@ use crate::boundaries::active::{ActiveBoundaries, BoundariesSource};
 use crate::boundaries::{Boundaries, ROLLOUT_KEY, RolloutPolicy, Wave, content_hash};
 
 use super::history::{Current, History, HistoryStep, has_texts, keeps_policy, next_step, sorted, was_complete};
-use super::images::{Images, identity, images_by_name, is_taken_back, own_images};
+use super::images::{Images, images_by_name, is_taken_back, own_images};
 
 /// A stored revision, parsed.
 #[derive(Clone, Debug)]
@@ -28,12 +28,21 @@ pub(crate) struct Stored {
     pub active: Arc<ActiveBoundaries>,
     /// What image aliases stand for.
     pub images: Arc<Images>,
-    /// Identity of the texts and of all images that it knows, those included that were first met under it.
-    pub content: String,
     /// Identity of the texts.
     pub texts: String,
+    /// What the image aliases stand for that it was stored with or that were first met under it.
+    pub own_images: Images,
     /// Whether its roll-out has ended with all groups.
     pub is_complete: bool,
+}
+
+impl Stored {
+    /// Whether it has the texts of the other one, and each alias that both know stands for the same image in both. An alias
+    /// that was first met under one of them stood for nothing in the other.
+    pub(crate) fn has_content_of(&self, other: &Stored) -> bool {
+        let agrees = |(alias, image): (&String, &String)| other.own_images.get(alias).is_none_or(|own| own == image);
+        self.texts == other.texts && self.own_images.iter().all(agrees)
+    }
 }
 
 /// An older revision whose roll-out ends because another one came.
@@ -112,8 +121,8 @@ impl RolloutView {
                 hash: hash.clone(),
                 active: content,
                 images,
-                content: identity(&texts, &own),
                 texts,
+                own_images: own,
                 is_complete: was_complete(revision),
             })
         };
@@ -194,10 +203,13 @@ impl RolloutView {
         self.status.phase.unwrap_or(RolloutPhase::Assessing)
     }
 
-    /// Whether groups take the target as soon as it is known to be another one than theirs: it has no predecessor, or it
-    /// has the content that was complete before, which makes it a way back.
+    /// Whether groups take the target as soon as it is known to be another one than theirs: it is the first one, or it has
+    /// the content that was complete before, which makes it a way back. A predecessor that somebody deleted changes nothing.
     pub(crate) fn is_way_back(&self) -> bool {
-        self.stable.as_ref().is_none_or(|stable| stable.content == self.target.content)
+        match &self.stable {
+            Some(stable) => stable.has_content_of(&self.target),
+            None => self.target.number == 1 && self.status.stable.is_none(),
+        }
     }
 
     /// Whether the target differs from what was complete before only in what image aliases stand for.

@@ -34,6 +34,15 @@ fn windows_that_never_meet_are_a_warning() {
     assert!(line.starts_with("<stdin>:6: warning: rollout: ") && line.contains("for the waves day;"), "{line}");
 }
 
+/// A wrong year would make each later change urgent as well.
+#[test]
+fn urgency_that_counts_for_less_time_than_it_says_is_a_warning() {
+    let text = "kind: ConfigMap\nmetadata: {name: instance-manager}\ndata:\n  rollout: |\n    urgentUntil: '2126-08-22T06:00:00Z'\n    waves: [{name: all}]\n";
+    let (_, found) = lint(text, &["-".into()]);
+    let line = found.iter().find(|line| line.contains("urgentUntil")).unwrap_or_else(|| panic!("{found:?}"));
+    assert!(line.starts_with("<stdin>:5: warning: rollout: urgentUntil") && line.contains("7 days"), "{line}");
+}
+
 #[test]
 fn findings_name_file_line_and_field() {
     let text = r#"apiVersion: v1

@@ -104,7 +104,7 @@ pub struct SkipArgs {
     #[command(flatten)]
     pub order: OrderArgs,
 
-    /// Let the following waves begin without waiting for this one
+    /// Let this wave open without an approval, and the following waves begin without waiting for it
     #[arg(long, value_name = "WAVE", group = "what")]
     pub wave: Option<String>,
 
@@ -112,7 +112,7 @@ pub struct SkipArgs {
     #[arg(long, value_name = "GROUP", group = "what", value_parser = parse_group_key)]
     pub group: Option<String>,
 
-    /// Let all waves begin now
+    /// Let all waves begin now, without approvals
     #[arg(long, group = "what")]
     pub all: bool,
 }

@@ -9,8 +9,8 @@ use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
 use super::ordered_by::{field_manager, last_order, words};
-use super::read::{NO_ROLLOUT, find, remedy};
-use crate::api::{BoundariesRevision, RolloutOrders, RolloutPhase};
+use super::read::{NO_ROLLOUT, find, is_about_to_begin, remedy};
+use crate::api::{BoundariesRevision, InstanceGroup, RolloutOrders, RolloutPhase};
 use crate::cli::args::{ApproveArgs, OrderArgs, RevisionsArgs, SkipArgs, UndoArgs};
 use crate::cli::output::print;
 use crate::k8s::call;
@@ -90,7 +90,7 @@ pub(super) async fn approve(args: ApproveArgs) -> anyhow::Result<ExitCode> {
         let wave = if all { "*".to_owned() } else { wave.clone().context("name a wave")? };
         let waves = revision.status.iter().flat_map(|status| &status.waves);
         let known: Vec<_> = waves.clone().map(|wave| wave.name.as_str()).collect();
-        if wave != "*" && !known.contains(&wave.as_str()) {
+        if wave != "*" && !known.is_empty() && !known.contains(&wave.as_str()) {
             bail!("{name} has no wave {wave}; it has {}", known.join(", "));
         }
         let which = if wave == "*" { "every wave".to_owned() } else { format!("wave {wave}") };
@@ -108,22 +108,25 @@ pub(super) async fn approve(args: ApproveArgs) -> anyhow::Result<ExitCode> {
 
 pub(super) async fn skip(args: SkipArgs) -> anyhow::Result<ExitCode> {
     let SkipArgs { order: target, wave, group, all } = args;
+    if let Some(group) = &group {
+        check_left_out(&target, group).await?;
+    }
     order(&target, move |revision, orders| {
         let name = revision.name_any();
         let wave = if all { Some("*".to_owned()) } else { wave.clone() };
         if let Some(wave) = wave {
             let waves = revision.status.iter().flat_map(|status| &status.waves).map(|wave| wave.name.as_str());
             let known: Vec<_> = waves.collect();
-            if wave != "*" && !known.contains(&wave.as_str()) {
+            if wave != "*" && !known.is_empty() && !known.contains(&wave.as_str()) {
                 bail!("{name} has no wave {wave}; it has {}", known.join(", "));
             }
             let mut skipped = orders.skipped.clone();
             skipped.retain(|known| *known != wave);
             skipped.push(wave.clone());
             let which = if wave == "*" {
-                "no wave waits for another one".to_owned()
+                "no wave waits for another one, or for an approval".to_owned()
             } else {
-                format!("the waves behind {wave} do not wait for it")
+                format!("the waves behind {wave} do not wait for it, and it does not wait for an approval")
             };
             return Ok((json!({"skipped": skipped}), format!("{name}: {which}")));
         }
@@ -134,6 +137,26 @@ pub(super) async fn skip(args: SkipArgs) -> anyhow::Result<ExitCode> {
         Ok((json!({"without": without}), format!("{group} does not take {name}")))
     })
     .await
+}
+
+/// Fails if leaving the group out would do nothing: it does not exist, or has the revision already. Without the right to read
+/// it, nothing is said.
+async fn check_left_out(target: &OrderArgs, group: &str) -> anyhow::Result<()> {
+    let (client, revision) = find(&target.revisions, Some(target.revision)).await?;
+    let (namespace, name) = group.split_once('/').with_context(|| format!("{group} is not NAMESPACE/NAME"))?;
+    let api: Api<InstanceGroup> = Api::namespaced(client, namespace);
+    let found = match call("get", "instancegroups", api.get_opt(name)).await {
+        Ok(found) => found.with_context(|| format!("there is no InstanceGroup {group}"))?,
+        Err(_) => return Ok(()),
+    };
+    let has_it = found.status.and_then(|status| status.boundaries_revision).as_ref() == Some(&revision.spec.hash);
+    if has_it {
+        let revision = revision.name_any();
+        bail!(
+            "{group} has {revision} already; to stop its nodes, lock the group, or take {revision} back: instance-manager rollout abort {revision}"
+        );
+    }
+    Ok(())
 }
 
 /// Reads the revision, and writes the orders that `decide` returns; an empty object is not written.
@@ -167,9 +190,12 @@ async fn give(
     let api: Api<BoundariesRevision> = Api::namespaced(client.clone(), &revision.namespace().unwrap_or_default());
     let known = revision.spec.orders.clone();
     for _ in 0..MAX_ATTEMPTS {
-        let phase = phase(&revision).with_context(|| format!("{name}: {NO_ROLLOUT}"))?;
-        if phase == RolloutPhase::Superseded {
-            bail!("{name} is superseded by a newer revision; see instance-manager rollout status");
+        match phase(&revision) {
+            None if !is_about_to_begin(&revision) => bail!("{name}: {NO_ROLLOUT}"),
+            Some(RolloutPhase::Superseded) => {
+                bail!("{name} is superseded by a newer revision; see instance-manager rollout status")
+            }
+            Some(_) | None => {}
         }
         let (orders, text) = decide(&revision, &known)?;
         let is_empty = orders.as_object().is_some_and(serde_json::Map::is_empty);
@@ -212,7 +238,17 @@ fn phase(revision: &BoundariesRevision) -> Option<RolloutPhase> {
 
 /// The revision that groups would return to.
 fn stable(revision: &BoundariesRevision) -> anyhow::Result<&str> {
-    let stable = revision.status.as_ref().and_then(|status| status.stable.as_deref());
+    let name = revision.name_any();
+    let status = revision.status.as_ref();
+    if is_about_to_begin(revision) {
+        bail!("no group has {name} yet; to stop it: instance-manager rollout pause {name}, or revert the ConfigMap");
+    }
+    let stable = status.and_then(|status| status.stable.as_deref());
+    if stable.is_some() && status.is_some_and(|status| status.without_waves == Some(true)) {
+        bail!(
+            "{name} is what was complete before: there is nothing else to go back to; to stop it: instance-manager rollout pause {name}"
+        );
+    }
     stable.with_context(|| format!("{} is the first revision: there is none to go back to", revision.name_any()))
 }
 

@@ -5,6 +5,7 @@ use kube::Client;
 use serde_json::Value;
 
 use crate::api::BoundariesRevision;
+use crate::boundaries::ROLLOUT_KEY;
 use crate::cli::args::{OutputFormat, RevisionsArgs};
 use crate::cli::revisions::stored_revisions;
 use crate::rollout::{is_of_aws, sorted};
@@ -32,6 +33,12 @@ pub(super) async fn find(args: &RevisionsArgs, number: Option<i64>) -> anyhow::R
 
 /// What is said of a revision without a roll-out.
 pub(super) const NO_ROLLOUT: &str = "every group took it at once, because the ConfigMap instance-manager has no key rollout; see Roll-outs in the documentation";
+
+/// Whether the controller has not looked at a revision yet whose roll-out it is about to begin.
+pub(super) fn is_about_to_begin(revision: &BoundariesRevision) -> bool {
+    let phase = revision.status.as_ref().and_then(|status| status.phase);
+    phase.is_none() && revision.spec.data.contains_key(ROLLOUT_KEY)
+}
 
 /// What a person does about a revision that was taken back.
 pub(super) fn remedy(revision: &BoundariesRevision) -> &'static str {

@@ -8,7 +8,7 @@ use kube::{Api, ResourceExt};
 use serde_json::json;
 
 use super::ordered_by::{last_order, words};
-use super::read::{NO_ROLLOUT, find, remedy, serialized};
+use super::read::{NO_ROLLOUT, find, is_about_to_begin, remedy, serialized};
 use crate::api::names::CONFIG_MAP;
 use crate::api::{
     BoundariesRevision, BoundariesRevisionStatus, CheckState, CheckStatus, RolloutPhase, WaveState, WaveStatus, rfc3339,
@@ -18,7 +18,7 @@ use crate::cli::args::{OutputFormat, RolloutStatusArgs};
 use crate::cli::output::print;
 use crate::cli::table::table;
 use crate::k8s::call;
-use crate::rollout::urgent_until;
+use crate::rollout::{is_of_aws, urgent_until};
 use crate::util::escape::escape_control;
 
 /// Runs the command.
@@ -50,6 +50,9 @@ fn policy(text: Option<&String>) -> Option<RolloutPolicy> {
 /// What a person reads.
 fn describe(revision: &BoundariesRevision, policy: Option<&RolloutPolicy>, now: Timestamp) -> String {
     let (name, from) = (revision.name_any(), &revision.spec.from);
+    if is_about_to_begin(revision) {
+        return format!("{name}: not begun yet; the controller looks at a new revision within seconds\n");
+    }
     let Some(status) = revision.status.as_ref().filter(|status| status.phase.is_some()) else {
         return format!("{name}: {NO_ROLLOUT}\n");
     };
@@ -83,7 +86,8 @@ fn describe(revision: &BoundariesRevision, policy: Option<&RolloutPolicy>, now: 
         text += &format!("  checks  {}\n", escape_control(&checks.join(", ")));
     }
     let arrived = revision.metadata.creation_timestamp.as_ref().map(|at| at.0);
-    if let Some(until) = policy.and_then(|policy| urgent_until(policy, arrived)).filter(|until| now < *until) {
+    let urgent = policy.filter(|_| !is_of_aws(revision)).and_then(|policy| urgent_until(policy, arrived));
+    if let Some(until) = urgent.filter(|until| now < *until) {
         text += &format!(
             "  urgent  until {}: waves, soaks, windows and deferrals do not count until then\n",
             rfc3339(until)
@@ -132,7 +136,9 @@ fn pending_order(
     let orders = &revision.spec.orders;
     let is_retried = orders.retries > status.retries.unwrap_or_default();
     match phase {
-        Assessing | Rolling | Halted | Complete if orders.aborted => status.stable.as_ref().map(|_| "an abort"),
+        Assessing | Rolling | Halted | Complete if orders.aborted => {
+            status.stable.as_ref().filter(|_| status.without_waves != Some(true)).map(|_| "an abort")
+        }
         Halted | Returning | Aborted if is_retried && !orders.aborted => Some("a resume"),
         Assessing | Rolling | Halted | Returning | Complete | Aborted | Superseded => None,
     }
@@ -147,6 +153,13 @@ fn state(revision: &BoundariesRevision, status: &BoundariesRevisionStatus, polic
         (RolloutPhase::Assessing, _) => ": the controller finds out what it means for each group".to_owned(),
         (RolloutPhase::Rolling, _) if revision.spec.orders.paused => {
             format!(": paused; to go on: instance-manager rollout resume {name}")
+        }
+        (RolloutPhase::Rolling, _) if status.without_waves == Some(true) => {
+            let waves = || status.waves.iter();
+            let left = waves().map(|wave| wave.groups - wave.done - wave.failed).sum::<i64>();
+            let why =
+                if status.stable.is_some() { "it is what was complete before" } else { "it is the first revision" };
+            format!(": groups take it without waves, because {why}; {left} left whose nodes are replaced")
         }
         (RolloutPhase::Rolling, Some(index)) => {
             let (wave, count) = (&status.waves[index], status.waves.len());

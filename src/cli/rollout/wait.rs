@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use kube::ResourceExt;
 
-use super::read::{NO_ROLLOUT, find};
+use super::read::{NO_ROLLOUT, find, is_about_to_begin};
 use crate::api::{BoundariesRevision, RolloutPhase, WaveState};
 use crate::cli::args::{Awaited, RolloutWaitArgs};
 use crate::cli::output::print;
@@ -36,6 +36,9 @@ pub(super) async fn run(args: RolloutWaitArgs) -> anyhow::Result<ExitCode> {
 /// The exit status and the text, once there is nothing to wait for.
 fn verdict(revision: &BoundariesRevision, awaited: &Awaited) -> anyhow::Result<Option<(u8, String)>> {
     let name = revision.name_any();
+    if is_about_to_begin(revision) {
+        return Ok(None);
+    }
     let Some(status) = revision.status.as_ref().filter(|status| status.phase.is_some()) else {
         return Ok(Some((0, format!("{name}: {NO_ROLLOUT}"))));
     };
@@ -88,6 +91,11 @@ mod tests {
             let found = verdict(&revision(phase, wave), awaited).expect("a verdict").map(|(code, _)| code);
             assert_eq!(found, code, "{phase} {wave} {awaited:?}");
         }
+        // The controller looks at a new revision a moment after it was stored.
+        let mut new = BoundariesRevision::new("r3", BoundariesRevisionSpec::default());
+        let without_key = verdict(&new, &canary).expect("a verdict").map(|(code, _)| code);
+        new.spec.data.insert("rollout".into(), "{}".into());
+        assert_eq!((without_key, verdict(&new, &canary).expect("a verdict")), (Some(0), None));
         let error = verdict(&revision(Rolling, WaveState::Open), &Awaited::Wave("first".into())).expect_err("no wave");
         assert!(error.to_string().contains("it has canary"), "{error}");
     }

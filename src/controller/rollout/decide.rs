@@ -98,7 +98,7 @@ impl Stores {
             };
             merge_spec(group, &group_id(group), &context).ok().map(|(merged, _)| merged.hash)
         };
-        let has_room = |wave| self.rollout.has_room(view, wave);
+        let has_room = |wave| self.rollout.has_room(view, wave, &key);
         let failure_delay = planner.settings.timing.revision_failure_delay;
         let choice = choose(&ChoiceInput {
             view,

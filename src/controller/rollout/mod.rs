@@ -158,7 +158,9 @@ async fn follow(ctx: &Arc<Context>, trigger: &Trigger, memory: &mut Memory) -> R
         return Ok(());
     };
     if memory.target != view.target.name {
-        *memory = Memory { target: view.target.name.clone(), ..Memory::default() };
+        // An edit that changes nothing of a group gives it no more time.
+        let patience = std::mem::take(&mut memory.patience);
+        *memory = Memory { target: view.target.name.clone(), patience, ..Memory::default() };
     }
     // A new leader must not begin nodes before it has counted those that are unavailable.
     budget::expect_groups(&ctx.stores, &ctx.planner.node_index, &view);
@@ -369,12 +371,19 @@ async fn publish(ctx: &Context, view: &RolloutView, status: &BoundariesRevisionS
     let why = halted.and_then(|found| found.message.clone()).unwrap_or_default();
     let event = match phase {
         RolloutPhase::Assessing | RolloutPhase::Superseded => return,
+        RolloutPhase::Rolling if view.is_way_back() => Event::normal(
+            "RolloutBegun",
+            format!("groups take {name} without waves: see instance-manager rollout status {name}"),
+        ),
         RolloutPhase::Rolling => Event::normal(
             "RolloutBegun",
             format!("groups take {name}, wave by wave: see instance-manager rollout status {name}"),
         ),
         RolloutPhase::Halted => Event::warning("RolloutHalted", format!("the roll-out of {name} is halted: {why}")),
         RolloutPhase::Returning => Event::warning("RolloutReturning", format!("all groups go back: {why}")),
+        RolloutPhase::Complete if view.is_way_back() => {
+            Event::normal("RolloutComplete", format!("every group that is waited for has {name}"))
+        }
         RolloutPhase::Complete => Event::normal("RolloutComplete", format!("all waves of {name} have passed")),
         RolloutPhase::Aborted => {
             let what = format!("no group has {name} any more, and their nodes follow");

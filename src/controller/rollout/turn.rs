@@ -74,15 +74,22 @@ async fn record(
     if !planner.process_state.group_writes(key, |writes| writes.is_due(&write, resync, now)) {
         return Ok(Action::requeue(planner.settings.timing.poll_interval.unsigned_abs()));
     }
+    let position = |wave: &String| view.policy.waves.iter().position(|known| known.name == *wave);
+    let wave = take.record.wave.as_ref().and_then(position);
+    // Another worker may have taken the room of the wave since the decision. A failed write may have been performed, so the
+    // group stays counted until two looks have not found it with the target.
+    if let (Some(wave), TakeReason::Wave(_) | TakeReason::Approved(_)) = (wave, &take.why)
+        && !ctx.stores.rollout.reserve(view, wave, key)
+    {
+        return Ok(Action::requeue(planner.settings.timing.poll_interval.unsigned_abs()));
+    }
     let (namespace, name) = (group.namespace().unwrap_or_default(), group.name_any());
     let version = group.resource_version().unwrap_or_default();
     let version = planner.kube.patch_status(&namespace, &name, &version, patch).await.map_err(Error::Status)?;
     planner.process_state.own_writes(key, |own| own.record(&version, Timestamp::now()));
     planner.process_state.group_writes(key, |writes| writes.record_write(write, || RECORD_NOT_STORED.to_owned(), now));
-    if let Some(wave) = &take.record.wave
-        && let Some(index) = view.policy.waves.iter().position(|known| known.name == *wave)
-    {
-        ctx.stores.rollout.count_taken(index, key);
+    if let Some(wave) = wave {
+        ctx.stores.rollout.count_taken(wave, key);
     }
     publish_event(&event_target(&group.metadata), &take_event(view, &take, &before.boundaries_revision), ctx).await;
     Ok(Action::requeue(Duration::ZERO))

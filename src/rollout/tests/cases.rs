@@ -524,16 +524,27 @@ fn group_whose_take_a_look_did_not_see_is_counted() {
     let mut world = World::new("waves: [{name: all, atOnce: 1}]", vec![group("a"), group("b")]);
     let view = world.view().expect("a roll-out");
     let mut running = Running::default();
-    assert!(!running.has_room(&view, 0), "the groups were not counted");
+    assert!(!running.has_room(&view, 0, "team/b"), "the groups were not counted");
     running.count(&view, std::iter::empty());
-    assert!(running.has_room(&view, 0));
+    assert!(running.has_room(&view, 0, "team/b"));
     running.take(0, "team/a");
     let mut survey = Survey::new(&view);
     survey.without_target.insert("team/a".into());
     running.look(&view, &survey);
-    assert!(!running.has_room(&view, 0), "the look was too early");
+    assert!(!running.has_room(&view, 0, "team/b"), "the look was too early");
     running.look(&view, &survey);
-    assert!(running.has_room(&view, 0), "it has gone back meanwhile");
+    assert!(running.has_room(&view, 0, "team/b"), "it has gone back meanwhile");
+}
+
+/// Several workers decide about the groups of a wave at the same time, before any of them has written what its group takes.
+#[test]
+fn only_as_many_groups_as_may_run_at_once_get_a_place() {
+    let mut world = World::new("waves: [{name: all, atOnce: 1}]", vec![group("a"), group("b")]);
+    let view = world.view().expect("a roll-out");
+    let mut running = Running::default();
+    running.count(&view, std::iter::empty());
+    let places = ["team/a", "team/b", "team/a"].map(|key| running.reserve(&view, 0, key));
+    assert_eq!(places, [true, false, true], "a group whose write failed keeps its place");
 }
 
 /// What others break must not be made worse, and a group that waits for the budget is neither failed nor stuck.

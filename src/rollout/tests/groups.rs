@@ -446,6 +446,55 @@ fn deleted_predecessor_takes_no_group_back() {
     assert_eq!((world.images(), world.phase("r3")), (vec!["ami-3".to_owned(); 3], RolloutPhase::Complete));
 }
 
+/// Whoever deletes all that came before, or restores a backup without it, does not release the change to every group.
+#[test]
+fn deleted_history_opens_no_wave() {
+    let mut world = two_waves();
+    world.image = "ami-2".into();
+    world.run_until(is_soaking);
+    world.revisions.retain(|revision| revision.metadata.name.as_deref() == Some("r2"));
+    world.run(5);
+    assert_eq!(world.images(), ["ami-2", "ami-1", "ami-1"]);
+    assert_eq!(world.group("a").waits, Some(WaitReason::RevisionUnknown));
+    let status = world.revision("r2").status.clone().expect("a status");
+    assert_eq!((status.stable.as_deref(), status.without_waves), (Some("r1"), None));
+    world.settle();
+    assert_eq!((world.images(), world.phase("r2")), (vec!["ami-2".to_owned(); 3], RolloutPhase::Complete));
+}
+
+/// A tenant's new group is no way around a pause: nobody watches whether it fails.
+#[test]
+fn new_group_in_an_open_wave_begins_with_the_old_revision_while_the_change_is_stopped() {
+    for stop in ["pause", "lock", "order"] {
+        let mut world = two_waves();
+        world.image = "ami-2".into();
+        world.run_until(is_soaking);
+        let orders = &mut world.revision("r2").spec.orders;
+        match stop {
+            "pause" => orders.paused = true,
+            "order" => orders.without.push("team/new".into()),
+            _ => world.config_problem = Some("it is locked".into()),
+        }
+        world.groups.push(Group { nodes: vec![], ..canary("new") });
+        world.poll();
+        let (new, old) = (&world.groups[3].status, &world.groups[1].status);
+        assert_eq!(new.boundaries_revision, old.boundaries_revision, "{stop}");
+    }
+}
+
+/// One group that does not come to rest, after a change that replaces no node, holds nobody up and is named.
+#[test]
+fn group_that_never_settles_outside_of_the_waves_is_listed_and_not_waited_for() {
+    let mut world = two_waves();
+    world.group("a").stuck = true;
+    world.tag = "two".into();
+    world.run(20);
+    let status = world.revision("r2").status.clone().expect("a status");
+    assert_eq!(status.phase, Some(RolloutPhase::Complete));
+    let behind: Vec<_> = status.behind.iter().map(|group| (group.group.as_str(), group.reason.as_str())).collect();
+    assert_eq!(behind, [("team/a", "Stuck")]);
+}
+
 /// The status of a large cluster stays small, and a look that finds the same writes nothing.
 #[test]
 fn two_thousand_groups_fill_no_status_and_write_nothing_while_they_wait() {

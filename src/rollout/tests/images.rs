@@ -163,6 +163,38 @@ fn reverted_texts_with_the_same_images_are_a_way_back() {
     assert!(view.is_way_back());
 }
 
+/// The same where the texts that go back never had an alias, or the alias was met under both with one image.
+#[test]
+fn alias_that_was_first_met_under_a_reverted_change_makes_it_no_other_content() {
+    let fixed = |image: &str| {
+        let defaults = format!("spec: {{eks: {{configuration: {{image: {image}}}}}}}");
+        [("defaults".to_owned(), defaults), (ROLLOUT_KEY.to_owned(), "waves: [{name: all}]".to_owned())].into()
+    };
+    let mut cluster = Cluster { stored: vec![], live: fixed("ami-fixed") };
+    cluster.store();
+    cluster.set_phase(RolloutPhase::Complete);
+    cluster.live = fixed("latest");
+    cluster.store();
+    cluster.newest().status.get_or_insert_default().images = images("ami-1");
+    cluster.set_phase(RolloutPhase::Halted);
+    cluster.live = fixed("ami-fixed");
+    cluster.store();
+    let view = cluster.view();
+    assert_eq!((view.target.name.as_str(), view.target.own_images.len()), ("r3", 1));
+    assert!(view.is_way_back());
+}
+
+/// `urgentUntil` is written for a fix; an image that AWS publishes in the meantime is nobody's decision.
+#[test]
+fn new_image_of_aws_is_never_urgent() {
+    let mut cluster = Cluster::new();
+    cluster.live.insert(ROLLOUT_KEY.to_owned(), "{urgentUntil: '1970-01-05T00:00:00Z', waves: [{name: all}]}".into());
+    let now = Timestamp::UNIX_EPOCH + jiff::SignedDuration::from_hours(1);
+    assert!(cluster.view().urgent_until(now).is_some());
+    assert!(cluster.publish("ami-2"));
+    assert_eq!((cluster.view().target.name.as_str(), cluster.view().urgent_until(now)), ("r2", None));
+}
+
 /// A policy that comes back after months must not bring the images of before back.
 #[test]
 fn removed_policy_releases_the_images() {

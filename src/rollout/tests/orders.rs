@@ -44,6 +44,19 @@ fn resume_of_a_pause_does_not_cancel_a_later_stop() {
     }
 }
 
+/// Whoever skips a wave wants to wait for nothing: not for the approval of the regulated environment either.
+#[test]
+fn skipped_wave_waits_for_no_approval() {
+    let policy = "waves: [{name: canary, namespaces: 'rollout/wave = canary'}, {name: general, approval: admin}]";
+    let mut world = World::new(policy, vec![canary("c"), group("a")]);
+    world.image = "ami-2".into();
+    world.settle();
+    assert_eq!(world.images(), ["ami-2", "ami-1"]);
+    world.revision("r2").spec.orders.skipped = vec!["general".into()];
+    world.settle();
+    assert_eq!((world.images(), world.phase("r2")), (vec!["ami-2".to_owned(); 2], RolloutPhase::Complete));
+}
+
 /// An admin rearranges the waves for the next change: what is complete stays what new groups begin with.
 #[test]
 fn waves_that_are_edited_after_the_end_keep_nobody_from_a_complete_revision() {

@@ -15,7 +15,7 @@ use crate::api::{
 use crate::boundaries::active::select_active;
 use crate::boundaries::{ROLLOUT_KEY, content_hash};
 use crate::rollout::{
-    Answer, CheckStanding, Checks, Choice, ChoiceInput, Current, Forecast, GroupFacts, History, HistoryStep,
+    Answer, CheckStanding, Checks, Choice, ChoiceInput, Current, Forecast, GroupFacts, History, HistoryStep, Images,
     KnownForecast, Patience, ProgressInput, RolloutView, Running, Stored, Survey, TakeReason, WaitReason, advance,
     choose, comes_next, next_step, query,
 };
@@ -371,8 +371,8 @@ impl World {
         let active = Arc::new(select_active(Some(&data), None, true).0);
         let newest = self.revisions.last().expect("a revision");
         let (hash, name, number) = (newest.spec.hash.clone(), self.newest(), newest.spec.number);
-        let (content, texts, images) = (hash.clone(), content_hash(&data), Arc::default());
-        let stored = Stored { name, number, hash, active, images, content, texts, is_complete: true };
+        let (texts, images, own_images) = (content_hash(&data), Arc::default(), Images::new());
+        let stored = Stored { name, number, hash, active, images, texts, own_images, is_complete: true };
         for group in self.groups.iter_mut().filter(|group| !group.deleted) {
             group.status.boundaries_revision = Some(stored.hash.clone());
             group.rotate(&stored, group.locked || group.blocked, self.now);
@@ -452,7 +452,7 @@ impl World {
             view,
             group: facts,
             merged_hash: &merged_hash,
-            has_room: &|wave| self.running.has_room(view, wave),
+            has_room: &|wave| self.running.has_room(view, wave, &group.key),
             budget_used_up: &|| self.budget_used_up.then(|| view.policy.budget.to_string()),
             failure_delay: FAILURE_DELAY,
             now: self.now,
@@ -604,7 +604,7 @@ impl Group {
             outdated: count(false),
             ..Default::default()
         });
-        let is_ready = outdated.is_none() && !is_bad;
+        let is_ready = outdated.is_none() && !is_bad && !self.stuck;
         let is_recorded = self.status.boundaries_revision.as_ref() == Some(&content.hash);
         let unsettled = self.status.rollout.as_mut().filter(|record| record.settled.is_none());
         if let Some(record) = unsettled.filter(|_| is_ready && is_recorded) {
