@@ -168,7 +168,7 @@ fn problem(key: &str, value: &str) -> Option<String> {
     let wrong = match key {
         _ if trimmed.is_empty() => None,
         annotation::DEFER_UNTIL if trimmed.parse::<jiff::Timestamp>().is_err() => {
-            Some(format!("{trimmed:?} is no time; write it like \"2026-09-05T06:00:00Z\""))
+            Some(format!("{trimmed:?} is not a valid time; write it like \"2026-09-05T06:00:00Z\""))
         }
         annotation::WINDOW => parse_window(trimmed).err(),
         _ => None,
@@ -297,7 +297,8 @@ mod tests {
         for key in [annotation::CONFIG_EXCLUDED, annotation::LOCK_UPGRADES, annotation::APPROVE_REVISION] {
             assert_eq!(on_namespace(key), [""; 0], "{key}");
         }
-        for (key, words) in [(annotation::DEFER_UNTIL, "is no time"), (annotation::WINDOW, "is not a window")] {
+        for (key, words) in [(annotation::DEFER_UNTIL, "is not a valid time"), (annotation::WINDOW, "is not a window")]
+        {
             assert!(on_namespace(key)[0].contains(words), "{key}: {:?}", on_namespace(key));
         }
         for key in group_annotations().filter(|key| !ON_NAMESPACE.contains(key)) {

@@ -99,7 +99,7 @@ pub enum RolloutPhase {
     Returning,
     /// All waves have passed.
     Complete,
-    /// No group has the revision any more; their nodes follow.
+    /// All groups have gone back; their nodes are still being replaced.
     Aborted,
     /// A newer revision came before this one was complete.
     Superseded,

@@ -29,7 +29,7 @@ pub struct EksSpec {
     #[schemars(range(min = 0, max = 10_000))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_size: Option<i64>,
-    /// Maximum size of the Auto Scaling group, in nodes or, with instance weights, in units of capacity.
+    /// Maximum size of the Auto Scaling group, in nodes or, with instance weights, in units of capacity (default 0).
     #[schemars(range(min = 0, max = 10_000))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_size: Option<i64>,

@@ -25,7 +25,7 @@ pub struct EksManagedSpec {
     #[schemars(range(min = 0, max = 10_000))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_size: Option<i64>,
-    /// Maximum number of nodes, from 1 to 10000.
+    /// Maximum number of nodes, from 1 to 10000; required after the merge.
     #[schemars(range(min = 0, max = 10_000))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_size: Option<i64>,

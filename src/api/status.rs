@@ -76,7 +76,7 @@ pub struct InstanceGroupStatus {
     #[serde(rename = "configMD5", deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub config_md5: Option<String>,
     /// Conditions: NodesReady, Ready, Reconciling, Stalled, Locked, BoundariesApplied, RotationHalted, DrainBlocked,
-    /// FieldsRejected, AnnotationsIgnored, WritesIneffective, RolloutPending, DrainForeseen and Adopted.
+    /// FieldsRejected, AnnotationsIgnored, WritesIneffective, RolloutPending, DrainForeseen, ResourcesRetained and Adopted.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("nullable" = true))]
     pub conditions: Vec<Condition>,
@@ -319,6 +319,9 @@ pub struct SpotRecommendation {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ManagedAttributes {
+    /// IDs of instances that the controller put into standby, where they wait for their replacement.
+    #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
+    pub standby: Vec<String>,
     /// Keys of tags on the scaling group.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,

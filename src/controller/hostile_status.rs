@@ -77,7 +77,7 @@ fn attacks() -> Vec<(&'static str, Value)> {
 }
 
 /// Fields that name no resource, or only what belongs to a resource of the group itself.
-const NAME_NO_OTHER_RESOURCE: [&str; 62] = [
+const NAME_NO_OTHER_RESOURCE: [&str; 63] = [
     "boundariesRevision",
     "conditions",
     "configMD5",
@@ -105,6 +105,8 @@ const NAME_NO_OTHER_RESOURCE: [&str; 62] = [
     "managed.pool",
     "managed.processes",
     "managed.roleRegion",
+    // Counts only for instances of the group's own scaling group.
+    "managed.standby",
     "managed.startedInstanceTags",
     "managed.tags",
     "managed.taints",

@@ -1,4 +1,4 @@
-//! The only place that names every provisioner: maps `spec.provisioner` to its implementation.
+//! Maps `spec.provisioner` to its implementation.
 
 use super::{Provisioner, eks, fargate, nodegroup};
 use crate::api::ProvisionerKind;

@@ -55,7 +55,14 @@ mod tests {
     /// An instance without a node that this process has observed since `since`.
     fn member(since: &str) -> NodeInstance {
         let instance = Instance { in_service_since: Some(at(since)), ..instance("i-1") };
-        NodeInstance { instance, node: None, lost_node: None, reasons: vec![], in_place: None }
+        NodeInstance {
+            instance,
+            node: None,
+            lost_node: None,
+            is_recorded_standby: false,
+            reasons: vec![],
+            in_place: None,
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! Each has a folder with the same files: `desired` parses the merged spec, `observe` reads AWS and Kubernetes,
 //! `resolve` combines both, `observed` and `input` hold the data, `plan` (with `create`, `record` and `adopt`) and
 //! `delete` make the plan, `simulate` projects later passes, and `apply` runs the provisioner's own steps. The controller
-//! uses them only through [`Provisioner`]. [`dispatch::for_kind`] is the only place that names them all.
+//! uses them only through [`Provisioner`]; [`dispatch::for_kind`] maps `spec.provisioner` to one.
 
 pub mod broken_fields;
 pub(crate) mod dispatch;

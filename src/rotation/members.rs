@@ -109,6 +109,8 @@ pub struct NodeInstance {
     pub node: Option<NodeView>,
     /// The Node that it had, if the API server no longer has one.
     pub lost_node: Option<LostNode>,
+    /// Whether the status records that the controller put it into standby.
+    pub is_recorded_standby: bool,
     /// Why it must be replaced; empty when it is current, or when it is enough to change it in place.
     pub reasons: Vec<Drift>,
     /// What changes in place on its node; `None` for an instance that must be replaced.
@@ -166,9 +168,11 @@ impl NodeInstance {
         self.node.as_ref().and_then(|n| n.surge.as_ref()).is_some_and(|s| s.group == group_uid)
     }
 
-    /// Whether this group put it into standby. Its pods keep running, and AWS launches its replacement.
+    /// Whether this group put it into standby. Its pods keep running, and AWS launches its replacement. The record outlives
+    /// the mark on its Node: AWS checks no health in standby, so that the instance of a lost Node would stay for ever.
     pub(crate) fn is_in_standby(&self, group_uid: &str) -> bool {
-        self.instance.state == InstanceState::Standby && self.has_surge_record(group_uid)
+        let is_ours = self.is_recorded_standby || self.has_surge_record(group_uid);
+        self.instance.state == InstanceState::Standby && is_ours
     }
 
     /// A sentence that names all Nodes with this instance's providerID, if there are several. It is then unknown which

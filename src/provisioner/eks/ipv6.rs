@@ -17,7 +17,7 @@ pub(crate) fn problems(desired: &DesiredSpec, cluster: &Cluster, env: &Reference
     let mut problems = Vec::new();
     let name = &cluster.name;
     if cluster.service_cidr.is_empty() && desired.os_family != OsFamily::Bottlerocket {
-        let rule = "is an IPv6 cluster, and EKS does not tell its IPv6 service range";
+        let rule = "is an IPv6 cluster, and EKS has not reported its IPv6 service range";
         let remedy = "wait until EKS has created the cluster";
         problems.push(SpecError::invalid("spec.eks.configuration.clusterName", name, rule, remedy));
     }

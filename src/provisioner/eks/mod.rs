@@ -228,7 +228,8 @@ impl Provisioner for Eks {
         let Some(group) = found.filter(|g| has_ownership_tags(&g.tags, &recorded.ownership_tags)) else {
             return Ok(RollingUpdateDecision::default());
         };
-        let (mut members, mut drains) = remaining_resources::members_with_drains(o, &group.instances, &id.uid).await?;
+        let (mut members, mut drains) =
+            remaining_resources::members_with_drains(o, &group.instances, &id.uid, status).await?;
         let mut verified = VerifiedNodes::default();
         loop {
             let health = o.node_index.cluster_health();

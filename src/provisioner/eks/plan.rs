@@ -178,8 +178,7 @@ fn look_for_unseen_names(input: &PlanInput, builder: &mut PlanBuilder) {
         return;
     }
     let names: Vec<_> = input.observed.unseen_names.iter().map(String::as_str).collect();
-    let message =
-        format!("looking again for what the spec dropped, because AWS may show it late: {}", names.join(", "));
+    let message = format!("checking again for what the spec dropped and AWS may not show yet: {}", names.join(", "));
     builder.set_outcome_once(waiting(Phase::Modifying, message));
 }
 

@@ -8,7 +8,7 @@ use super::input::PlanInput;
 use super::join::role_join;
 use super::launch_configuration;
 use super::names_of_record::NameKind;
-use super::rotation::in_place;
+use super::rotation::{in_place, outdated};
 use super::scaling_group::{instance_tags, subnets};
 use crate::api::ManagedAttributes;
 use crate::auth::access_entries::JoinPlan;
@@ -96,9 +96,18 @@ fn managed_attributes(input: &PlanInput, joined: &JoinPlan, old: &ManagedAttribu
         role_region: role_region(input, old),
         adopted: old.adopted.clone(),
         leaving_subnets: subnets::in_use(r, input.observed, input.status),
+        standby: standby(input),
         pool: if r.type_pool.is_some() { old.pool.clone() } else { Vec::new() },
         ..ManagedAttributes::default()
     }
+}
+
+/// The instances that the controller put into standby, by the marks on their Nodes and the record.
+fn standby(input: &PlanInput) -> Vec<String> {
+    let uid = &input.resolved.desired.id.uid;
+    let members = outdated::members(input.resolved, input.observed, input.status);
+    let ours: BTreeSet<_> = members.into_iter().filter(|m| m.is_in_standby(uid)).map(|m| m.instance.id).collect();
+    ours.into_iter().collect()
 }
 
 /// The region in the tags of the group's own role: that of a role which this plan creates or found tagged.

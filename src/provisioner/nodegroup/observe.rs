@@ -211,6 +211,7 @@ pub(super) async fn read_members(
     let instances = scaling_groups.iter().flat_map(|group| group.instances.clone());
     let members = instances
         .map(|instance| NodeInstance {
+            is_recorded_standby: false,
             node: o.node_index.get(&instance.id),
             lost_node: o.node_index.lost_node(&instance.id),
             reasons: Vec::new(),

@@ -3,9 +3,9 @@
 use crate::aws::InstanceState;
 use crate::plan::{Allowance, Begin};
 use crate::rotation::members::NodeInstance;
-use crate::rotation::rolling_update::drains::terminate_step;
+use crate::rotation::rolling_update::nodeless::remove_without_node;
 use crate::rotation::rolling_update::types::{Candidates, RollingUpdateDecision, RollingUpdateInput};
-use crate::rotation::rolling_update::{report, surge, waits};
+use crate::rotation::rolling_update::{surge, waits};
 
 /// What is not available, and what is about to leave.
 struct Load {
@@ -128,34 +128,6 @@ fn is_allowed(
 fn foreign_record_message(input: &RollingUpdateInput, member: &NodeInstance) -> Option<String> {
     let (uid, node) = (member.foreign_record(input.group_uid)?, &member.node.as_ref()?.name);
     Some(format!("the InstanceGroup with the UID {uid} to remove its record from {node}"))
-}
-
-/// Terminates an instance without a Node, unless it may still join or pods are bound to it. Returns whether it does.
-fn remove_without_node(
-    input: &RollingUpdateInput,
-    member: &NodeInstance,
-    decision: &mut RollingUpdateDecision,
-) -> bool {
-    let age = input.now.duration_since(member.instance.in_service_since.unwrap_or(input.now));
-    // Nodes are deleted with their group, so a deletion does not wait for them to join.
-    if input.candidates != Candidates::All && age < input.join_timeout {
-        decision.waiting_for.extend(waits::for_member(input, member));
-        return false;
-    }
-    let bound = input.drain_view(member).into_iter().flat_map(|view| &view.pods);
-    let pods: Vec<_> = bound.filter(|p| !p.is_ignored && !p.is_finished).map(|p| p.pod.clone()).collect();
-    if !pods.is_empty() {
-        let deadline_passed =
-            input.drain_policy.timeout_since.is_some_and(|at| input.drain_policy.is_timed_out(at, input.now));
-        if !deadline_passed {
-            let wait = format!("pods of {} to be deleted: {}", member.describe(), report::pod_names(&pods));
-            decision.waiting_for.push(wait);
-            return false;
-        }
-        decision.abandoned_pods.extend(pods);
-    }
-    decision.steps.push(terminate_step(input, member));
-    true
 }
 
 /// Whether removing this member would make too much capacity unavailable. A number of nodes counts as that many nodes of

@@ -7,6 +7,7 @@ mod batch;
 mod blockers;
 mod candidates;
 mod drains;
+mod nodeless;
 pub(crate) mod report;
 pub mod settings;
 pub(crate) mod surge;

@@ -49,7 +49,14 @@ pub(super) fn node_instance(name: &str) -> NodeInstance {
         duplicates: Vec::new(),
     };
     let instance = Instance { in_service_since: Some(ago(7_100)), ..instance(name) };
-    NodeInstance { instance, node: Some(node), lost_node: None, reasons: Vec::new(), in_place: None }
+    NodeInstance {
+        instance,
+        node: Some(node),
+        lost_node: None,
+        is_recorded_standby: false,
+        reasons: Vec::new(),
+        in_place: None,
+    }
 }
 
 pub(super) trait NodeInstanceExt: Sized {

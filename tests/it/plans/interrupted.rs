@@ -65,7 +65,9 @@ fn refused_write_lets_an_instance_leave_standby() {
         node.surge = Some(serde_json::from_value(record).expect("a record"));
         s.state.scaling_group.as_mut().expect("a group").desired = 1;
     });
-    assert_eq!(names(&standby.plan()), ["CordonNode", "UpdateGroup"]);
+    assert_eq!(names(&standby.plan()), ["UpdateStatus", "CordonNode", "UpdateGroup"]);
+    let recorded = standby.with(|s| s.status.managed.as_mut().expect("a record").standby = vec!["i-1".into()]);
+    assert_eq!(names(&recorded.plan()), ["CordonNode", "UpdateGroup"]);
 }
 
 /// Otherwise a group that a deletion stopped would launch no instance as long as another write is refused.

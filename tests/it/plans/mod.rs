@@ -821,6 +821,7 @@ fn deletion_plans_match_golden_files() {
     let timing = Timing::default();
     let members: Vec<_> = (scenario.state.scaling_group.iter().flat_map(|g| &g.instances))
         .map(|i| NodeInstance {
+            is_recorded_standby: false,
             instance: i.clone(),
             node: scenario.state.nodes.get(&i.id).cloned(),
             lost_node: None,

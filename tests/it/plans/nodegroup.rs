@@ -74,6 +74,7 @@ fn existing_nodegroup(resolved: &resolve::ResolvedGroup, first: usize) -> Observ
     let members = instances
         .iter()
         .map(|i| NodeInstance {
+            is_recorded_standby: false,
             node: Some(node(&i.id)),
             lost_node: None,
             reasons: vec![],

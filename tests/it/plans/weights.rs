@@ -140,6 +140,7 @@ fn deletion_of_drained_nodes(weight: u32) -> Plan {
     let drained = |id: &str| NodeView { cordoned: true, disruption: Some(disruption_record("1")), ..node(id) };
     let group = scenario.state.scaling_group.as_ref().expect("a group");
     let member = |i: &Instance| NodeInstance {
+        is_recorded_standby: false,
         instance: i.clone(),
         node: Some(drained(&i.id)),
         lost_node: None,

@@ -87,8 +87,10 @@ pub(crate) async fn members_with_drains(
     o: &Observer<'_>,
     instances: &[Instance],
     uid: &str,
+    status: &InstanceGroupStatus,
 ) -> ObserveResult<(Vec<NodeInstance>, Drains)> {
     let with_node = |i: &Instance| NodeInstance {
+        is_recorded_standby: status.managed.as_ref().is_some_and(|managed| managed.standby.contains(&i.id)),
         node: o.node_index.get(&i.id),
         lost_node: None,
         reasons: Vec::new(),
@@ -113,7 +115,7 @@ pub async fn remaining_resources(
     let aws = ObserveError::Aws;
     let scaling_group = o.inventory.group(&names.scaling_group, o.max_cache_age).await.map_err(aws)?;
     let instances = scaling_group.as_ref().map(|g| g.instances.as_slice()).unwrap_or_default();
-    let (members, drains) = members_with_drains(o, instances, &id.uid).await?;
+    let (members, drains) = members_with_drains(o, instances, &id.uid, status).await?;
     let mut remaining = RemainingResources {
         members,
         drains,

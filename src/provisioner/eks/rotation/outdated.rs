@@ -107,7 +107,8 @@ pub(crate) fn members(
         }
         reasons.extend(others);
         let lost_node = state.lost_nodes.get(&instance.id).cloned();
-        NodeInstance { node, lost_node, reasons, in_place, instance: instance.clone() }
+        let is_recorded_standby = status.managed.as_ref().is_some_and(|managed| managed.standby.contains(&instance.id));
+        NodeInstance { node, lost_node, is_recorded_standby, reasons, in_place, instance: instance.clone() }
     };
     instances.map(member).collect()
 }

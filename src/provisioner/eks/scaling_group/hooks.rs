@@ -112,7 +112,9 @@ fn blocker(input: &PlanInput, group: &ScalingGroup, hook: &LifecycleHook) -> Opt
     };
     let warm = match (&group.warm_pool, &input.observed.warm_instances) {
         (Some(_), None) => {
-            let message = format!("the lifecycle hook {name} is outdated; waiting for AWS to tell the warm instances");
+            let message = format!(
+                "the lifecycle hook {name} is outdated; waiting for AWS to list the instances of the warm pool"
+            );
             return Some(waiting(Phase::Modifying, message));
         }
         (_, warm) => warm.iter().flatten().filter(|w| w.phase == phase).map(|w| &w.instance),

@@ -9,6 +9,7 @@ mod tests;
 
 use jiff::SignedDuration;
 
+use super::nodeless::remove_without_node;
 use super::types::{Candidates, RollingUpdateDecision, RollingUpdateInput};
 use crate::aws::InstanceState;
 use crate::plan::NodeStep;
@@ -27,7 +28,8 @@ pub(super) fn continue_surge(
     let standby: usize = candidates.iter().filter(waiting).map(|m| m.weight()).sum();
     let mut spare = standby.saturating_sub(unavailable);
     let mut surging = 0;
-    for member in candidates.iter().filter(|m| m.has_surge_record(input.group_uid)) {
+    let surges = |m: &&&NodeInstance| m.has_surge_record(input.group_uid) || m.is_in_standby(input.group_uid);
+    for member in candidates.iter().filter(surges) {
         if !member.is_in_standby(input.group_uid) {
             if member.is_available() && input.candidates == Candidates::Outdated {
                 surging += usize::from(input.max_surge > 0);
@@ -36,6 +38,10 @@ pub(super) fn continue_surge(
             continue;
         }
         surging += 1;
+        if member.node.is_none() {
+            remove_without_node(input, member, decision);
+            continue;
+        }
         let Some(node) = member.node.as_ref().filter(|_| member.disruption_of(input.group_uid).is_none()) else {
             continue;
         };

@@ -24,6 +24,11 @@ fn in_standby(name: &str) -> NodeInstance {
     with_surge_record(node_instance(name).outdated()).state(InstanceState::Standby)
 }
 
+/// In standby, by the record in the status alone.
+fn recorded(member: NodeInstance) -> NodeInstance {
+    NodeInstance { is_recorded_standby: true, ..member }.state(InstanceState::Standby)
+}
+
 #[test]
 fn healthy_nodes_enter_standby_and_unhealthy_ones_are_replaced_immediately() {
     let old = |n: &str| node_instance(n).outdated();
@@ -58,6 +63,27 @@ fn healthy_nodes_enter_standby_and_unhealthy_ones_are_replaced_immediately() {
             1,
             vec![in_standby("a"), node_instance("n")],
             vec!["cordon a"],
+        ),
+        (
+            "its Node was deleted in standby",
+            1,
+            1,
+            vec![recorded(node_instance("a").outdated().never_joined()), node_instance("n")],
+            vec!["terminate a"],
+        ),
+        (
+            "the mark on its Node was taken off",
+            1,
+            1,
+            vec![recorded(node_instance("a").outdated()), node_instance("n")],
+            vec!["cordon a"],
+        ),
+        (
+            "a person put it into standby",
+            1,
+            1,
+            vec![node_instance("a").outdated().never_joined().state(InstanceState::Standby), node_instance("n")],
+            vec![],
         ),
         ("one replacement of two", 2, 2, vec![in_standby("a"), in_standby("b"), node_instance("n")], vec!["cordon a"]),
         (

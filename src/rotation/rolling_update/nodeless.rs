@@ -1,0 +1,36 @@
+//! Instances without a Node: there is nothing to drain.
+
+use crate::aws::InstanceState;
+use crate::rotation::members::NodeInstance;
+use crate::rotation::rolling_update::drains::terminate_step;
+use crate::rotation::rolling_update::types::{Candidates, RollingUpdateDecision, RollingUpdateInput};
+use crate::rotation::rolling_update::{report, waits};
+
+/// Terminates an instance without a Node, unless it may still join or pods are bound to it. Returns whether it does.
+pub(super) fn remove_without_node(
+    input: &RollingUpdateInput,
+    member: &NodeInstance,
+    decision: &mut RollingUpdateDecision,
+) -> bool {
+    let age = input.now.duration_since(member.instance.in_service_since.unwrap_or(input.now));
+    // Nodes are deleted with their group, so a deletion does not wait for them to join. One in standby had joined.
+    let may_join = member.instance.state != InstanceState::Standby && age < input.join_timeout;
+    if input.candidates != Candidates::All && may_join {
+        decision.waiting_for.extend(waits::for_member(input, member));
+        return false;
+    }
+    let bound = input.drain_view(member).into_iter().flat_map(|view| &view.pods);
+    let pods: Vec<_> = bound.filter(|p| !p.is_ignored && !p.is_finished).map(|p| p.pod.clone()).collect();
+    if !pods.is_empty() {
+        let deadline_passed =
+            input.drain_policy.timeout_since.is_some_and(|at| input.drain_policy.is_timed_out(at, input.now));
+        if !deadline_passed {
+            let wait = format!("pods of {} to be deleted: {}", member.describe(), report::pod_names(&pods));
+            decision.waiting_for.push(wait);
+            return false;
+        }
+        decision.abandoned_pods.extend(pods);
+    }
+    decision.steps.push(terminate_step(input, member));
+    true
+}
