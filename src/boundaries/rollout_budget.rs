@@ -55,8 +55,10 @@ impl Budget {
             let found = parse_amount(section, get(key), &path, "nodes")?;
             match found {
                 Some(Amount::Number(0) | Amount::Percent(0)) => {
-                    let message =
-                        format!("{} would let no node go", found.map(|found| found.to_string()).unwrap_or_default());
+                    let message = format!(
+                        "{} would block every replacement",
+                        found.map(|found| found.to_string()).unwrap_or_default()
+                    );
                     let remedy = "write at least 1, or 1%; to stop a roll-out: instance-manager rollout pause";
                     Err(section.error(&path, &message, remedy))
                 }

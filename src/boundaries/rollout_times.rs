@@ -88,7 +88,7 @@ impl<'a> Item<'a> {
     fn time(&self, key: &str) -> Result<Time, ErrorList> {
         let text = self.required(key, &format!("time {key}"), "\"22:00\"")?;
         Ok(parse_time(&text).ok_or_else(|| {
-            let message = format!("{text:?} is no time of day");
+            let message = format!("{text:?} is not a valid time of day");
             self.section.error(&self.path(key), &message, "write hours and minutes in quotes, such as \"22:00\"")
         })?)
     }
@@ -96,7 +96,7 @@ impl<'a> Item<'a> {
     fn day(&self, key: &str) -> Result<Date, ErrorList> {
         let text = self.required(key, &format!("day {key}"), "2026-12-18")?;
         Ok(text.parse().map_err(|_| {
-            let message = format!("{text:?} is no day");
+            let message = format!("{text:?} is not a valid day");
             self.section.error(&self.path(key), &message, "write year, month and day, such as 2026-12-18")
         })?)
     }
@@ -128,7 +128,7 @@ impl<'a> Item<'a> {
                 parse_day(&name).ok_or_else(|| {
                     self.section.error(
                         &path,
-                        &format!("{name:?} is no day of the week"),
+                        &format!("{name:?} is not a day of the week"),
                         "write mon, tue, wed, thu, fri, sat or sun",
                     )
                 })
@@ -199,7 +199,7 @@ pub(super) fn parse_urgent_until(section: &Section, value: &Value) -> Result<Opt
         return Ok(None);
     }
     text.trim().parse().map(Some).map_err(|_| {
-        let message = format!("{text:?} is no time");
+        let message = format!("{text:?} is not a valid time");
         section.error("urgentUntil", &message, "write a time with its zone, such as \"2026-08-22T06:00:00Z\"")
     })
 }

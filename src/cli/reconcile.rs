@@ -34,7 +34,7 @@ pub async fn run(args: ReconcileArgs) -> anyhow::Result<ExitCode> {
     let answer = tokio::time::timeout(args.timeout, await_condition(groups, &name, is_answered)).await;
     let stored = answer.map_err(|_| {
         anyhow::anyhow!(
-            "the controller has not finished a look at {namespace}/{name}: it waits for AWS, or no controller holds the Lease; see its log, and the metrics of its calls"
+            "the controller has not reconciled {namespace}/{name} in time: it waits for AWS, or no controller holds the Lease; see its log, and the metrics of its calls"
         )
     })?;
     let Some(stored) = stored.context("watching the InstanceGroup")? else {

@@ -38,7 +38,7 @@ impl fmt::Display for MissingRights {
         let them = if all.len() == 1 { "it" } else { "them" };
         write!(
             f,
-            "you lack the right to {}; a cluster admin can grant {them}: see Rights in docs/cli.md",
+            "you do not have permission to {}; a cluster admin can grant {them}: see Rights in docs/cli.md",
             all.join(", and to ")
         )
     }
@@ -119,7 +119,7 @@ mod tests {
         }
         assert_eq!(RightsCheck::default().missing(), None);
         let text = explain_denied(&denied("list", "nodes").expect_err("a denial"), None);
-        assert!(text.contains("right to list nodes") && text.contains("grant it"), "{text}");
+        assert!(text.contains("permission to list nodes") && text.contains("grant it"), "{text}");
     }
 
     #[test]

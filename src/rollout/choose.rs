@@ -255,7 +255,7 @@ fn choose_behind(input: &ChoiceInput, own: Stored) -> Choice {
         true if let Some(budget) = (input.budget_used_up)() => {
             let (target, own_name) = (&view.target.name, &own.name);
             let text = format!(
-                "{target} is not taken now: {budget} leaves no node to a group that begins; until then it keeps {own_name}"
+                "{target} is not taken now: no further group begins while {budget} is used up; until then it keeps {own_name}"
             );
             wait(own, WaitReason::BudgetUsedUp, text)
         }

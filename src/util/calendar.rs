@@ -144,7 +144,7 @@ pub(crate) fn parse_zone(name: &str) -> Result<TimeZone, String> {
         let names: Vec<String> = known.available().map(|found| found.as_str().to_owned()).collect();
         let near = closest_match(name, names.iter().map(String::as_str));
         let near = near.map(|near| format!("; did you mean {near}?")).unwrap_or_default();
-        format!("{name:?} is no time zone of the IANA database, such as Europe/Berlin or UTC{near}")
+        format!("{name:?} is not a time zone of the IANA database, such as Europe/Berlin or UTC{near}")
     })
 }
 
@@ -187,7 +187,7 @@ pub(crate) fn parse_window(text: &str) -> Result<Window, String> {
         (0..=(last + 7 - first) % 7).for_each(|after| found[(first + after) % 7] = true);
     }
     let times = hours.split_once('-').and_then(|(from, to)| Some((parse_time(from)?, parse_time(to)?)));
-    let (from, to) = times.ok_or_else(|| format!("{hours:?} are no hours; {FORM}"))?;
+    let (from, to) = times.ok_or_else(|| format!("{hours:?} are not valid hours; {FORM}"))?;
     Ok(Window { days: found, from, to, zone: parse_zone(zone)? })
 }
 
@@ -334,11 +334,11 @@ mod tests {
         for (text, words) in [
             ("", "is not a window"),
             ("weekend 02:00-06:00 UTC", "names no days"),
-            ("sat 2:00-6:00 UTC", "are no hours"),
-            ("sat 02:00-25:00 UTC", "are no hours"),
-            ("sat 02:00 UTC", "are no hours"),
+            ("sat 2:00-6:00 UTC", "are not valid hours"),
+            ("sat 02:00-25:00 UTC", "are not valid hours"),
+            ("sat 02:00 UTC", "are not valid hours"),
             ("sat 02:00-06:00 Europe/Berln", "did you mean Europe/Berlin?"),
-            ("sat 02:00-06:00 CET+1", "is no time zone"),
+            ("sat 02:00-06:00 CET+1", "is not a time zone"),
         ] {
             let error = parse_window(text).expect_err(text);
             assert!(error.contains(words), "{text:?}: {error}");

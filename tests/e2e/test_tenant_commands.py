@@ -85,7 +85,7 @@ def test_a_tenant_sees_what_its_rights_cover_and_is_told_the_rest(person):
     """Without this, a tenant reads a Kubernetes error and does not know whom to ask for what."""
     group = f"{person.namespace}/web"
     code, out, _ = person.run("status", "web")
-    assert code == 0 and out.startswith(f"{group}: Ready") and "not shown: you lack the right to list nodes; a cluster admin can grant it" in out
+    assert code == 0 and out.startswith(f"{group}: Ready") and "not shown: you do not have permission to list nodes; a cluster admin can grant it" in out
     code, out, _ = person.run("status")
     assert code == 0 and group in out, "the namespace of the kubeconfig"
     code, _, err = person.run("status", "-A")
@@ -93,7 +93,7 @@ def test_a_tenant_sees_what_its_rights_cover_and_is_told_the_rest(person):
     assert person.run("reconcile", "web")[0] == 0
     code, out, err = person.run("explain", group)
     assert code == 1 and re.search(r"spec\.eks\.minSize +tenant +1", out), out
-    for part in ("lack the right to get configmaps/instance-manager in the namespace instance-manager", "cluster admin can grant", "in use"):
+    for part in ("do not have permission to get configmaps/instance-manager in the namespace instance-manager", "cluster admin can grant", "in use"):
         assert part in err
     code, out, _ = person.run("plan", "-n", person.namespace)
     assert code == 1

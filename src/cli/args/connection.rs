@@ -55,7 +55,7 @@ fn connect_error(error: kube::Error) -> anyhow::Error {
         error => error.to_string(),
     };
     let pod = match error {
-        kube::Error::InferConfig(_) => "this is no pod with a service account, and ",
+        kube::Error::InferConfig(_) => "this is not a pod with a service account, and ",
         _ => "",
     };
     anyhow::anyhow!(

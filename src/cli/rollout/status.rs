@@ -173,7 +173,7 @@ fn state(revision: &BoundariesRevision, status: &BoundariesRevisionStatus, polic
                 },
                 WaveState::Open => match &wave.why {
                     Some(why) => format!("is open, but {}", escape_control(why)),
-                    None if status.budget.is_some() => "is open, but the budget leaves no node now".to_owned(),
+                    None if status.budget.is_some() => "is open, and waits for the budget, which is used up".to_owned(),
                     None => "is open".to_owned(),
                 },
                 WaveState::Soaking | WaveState::Passed => {

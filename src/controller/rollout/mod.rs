@@ -386,7 +386,7 @@ async fn publish(ctx: &Context, view: &RolloutView, status: &BoundariesRevisionS
         }
         RolloutPhase::Complete => Event::normal("RolloutComplete", format!("all waves of {name} have passed")),
         RolloutPhase::Aborted => {
-            let what = format!("no group has {name} any more, and their nodes follow");
+            let what = format!("all groups have gone back from {name}, and their nodes are replaced");
             Event::warning("RolloutAborted", format!("{what}: {why}"))
         }
     };

@@ -79,7 +79,16 @@ impl Step {
     /// Whether it begins to replace or remove nodes, so that what holds a roll-out is asked once more right before it.
     pub(crate) fn begins_replacement(&self) -> bool {
         match self {
-            Step::Node(step) => matches!(step, NodeStep::CordonNode { .. } | NodeStep::RecordSurge { .. }),
+            Step::Node(step) => match step {
+                NodeStep::CordonNode { .. } | NodeStep::RecordSurge { .. } => true,
+                NodeStep::UncordonNode { .. }
+                | NodeStep::ClearSurge { .. }
+                | NodeStep::ChangeNodeInPlace { .. }
+                | NodeStep::EnterStandby { .. }
+                | NodeStep::Evict { .. }
+                | NodeStep::ForceDelete { .. }
+                | NodeStep::Terminate { .. } => false,
+            },
             Step::Nodegroup(NodegroupStep::CreateNodegroup(_)) | Step::Strategy(_) => true,
             Step::Nodegroup(_) | Step::Fargate(_) => self.is_disruptive(),
             Step::Object(_) | Step::Iam(_) | Step::Join(_) | Step::Eks(_) => false,
