@@ -89,7 +89,7 @@ def test_a_tenant_sees_what_its_rights_cover_and_is_told_the_rest(person):
     code, out, _ = person.run("status")
     assert code == 0 and group in out, "the namespace of the kubeconfig"
     code, _, err = person.run("status", "-A")
-    assert code == 1 and "right to list instancegroups; a cluster admin can grant it" in err
+    assert code == 1 and "permission to list instancegroups; a cluster admin can grant it" in err
     assert person.run("reconcile", "web")[0] == 0
     code, out, err = person.run("explain", group)
     assert code == 1 and re.search(r"spec\.eks\.minSize +tenant +1", out), out
