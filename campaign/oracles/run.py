@@ -86,15 +86,29 @@ class Run:
         return next((when for when, spec in self.specs(group) if spec is None), "9")
 
     def is_deleted(self, group, when):
-        """Whether the group is gone at a moment, or a person has just deleted it: by the stage's notes and the audit log."""
+        """Whether the group is gone at a moment, or its last deletion has not ended: by the stage's notes and the audit log.
+
+        A group that was applied again meanwhile counts as deleted until the API server has created the new object.
+        """
         if in_force(self.specs(group), when) is None:
             return True
-        deletions = [e for e in self.audit if e["verb"] == "delete" and (e.get("objectRef") or {}).get("resource") == "instancegroups"]
-        return any(0 <= between(logs.timestamp(e), when) < GRACE for e in deletions if e["objectRef"].get("name") == group)
+        past = [e for e in self.audit if _is_group(e, group) and logs.timestamp(e) <= when]
+        deletions = [at for at, e in enumerate(past) if e["verb"] == "delete"]
+        if not deletions:
+            return False
+        created = any(e["responseStatus"].get("code") == 201 for e in past[deletions[-1] :])
+        return not created or between(logs.timestamp(past[deletions[-1]]), when) < GRACE
 
     def provisioner(self, group):
         """The provisioner of a group."""
         return next(spec["provisioner"] for _, spec in self.specs(group) if spec)
+
+
+def _is_group(event, name):
+    """Whether a line of the audit log is an accepted request for an InstanceGroup, and not for its status."""
+    ref = event.get("objectRef") or {}
+    accepted = event["responseStatus"].get("code", 500) < 300
+    return accepted and ref.get("resource") == "instancegroups" and ref.get("name") == name and not ref.get("subresource")
 
 
 def _templates(aws):

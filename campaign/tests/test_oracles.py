@@ -51,10 +51,10 @@ class Story:
     def node(self, number, what):
         self.state(object="node", id=f"node-{number}", instance=f"i-{number}", group=GROUP, state=what)
 
-    def write(self, verb, resource, name, body, subresource="", user=USER):
+    def write(self, verb, resource, name, body, subresource="", user=USER, code=200):
         ref = {"resource": resource, "name": name, "namespace": "camp", "subresource": subresource}
         self.audit.append({"auditID": "x", "verb": verb, "objectRef": ref, "user": {"username": user}, "requestObject": body,
-                           "responseStatus": {"code": 200}, "stageTimestamp": self.moment()})  # fmt: skip
+                           "responseStatus": {"code": code}, "stageTimestamp": self.moment()})  # fmt: skip
 
     def cordon(self, number):
         self.write("patch", "nodes", f"node-{number}", {"spec": {"unschedulable": True}})
@@ -350,6 +350,12 @@ def test_a_deletion_is_no_rotation():
     assert found(story.run()) == set(), "a person deleted it"
     story = Story()
     story.write("delete", "instancegroups", "alpha", None, user="admin")
+    story.wait(60)
+    all_nodes_go(story)
+    assert found(story.run()) == set(), "AWS kept it in deletion for longer, and a person has applied it again"
+    story = Story()
+    story.write("delete", "instancegroups", "alpha", None, user="admin")
+    story.write("patch", "instancegroups", "alpha", None, user="admin", code=201)
     story.wait(60)
     all_nodes_go(story)
     assert {"needless_rotation", "availability"} <= found(story.run()), "a person created it again long ago"
