@@ -39,8 +39,8 @@ pub(crate) use parse::{CONFIG_MAP_KEYS, ROLLOUT_KEY, content_hash};
 pub(crate) use policy::{Policy, PolicyViolation};
 pub(crate) use provenance::Source;
 pub(crate) use quota::{NamespaceUsage, QuotaAmounts, QuotaClaim, QuotaLevel, QuotaRequest};
-pub(crate) use rollout_budget::Budget;
-pub(crate) use rollout_checks::{Check, Variable};
+pub(crate) use rollout_budget::BudgetPolicy;
+pub(crate) use rollout_checks::{RolloutCheck, Variable};
 #[cfg(test)]
 pub(crate) use rollout_fields::Amount;
 pub(crate) use rollout_policy::{Approval, DEFAULT_HISTORY, OnFailure, RolloutPolicy, Wave, WithoutRotation};

@@ -13,7 +13,7 @@ const BUDGET_KEYS: [&str; 3] = ["nodes", "zone", "surge"];
 /// How many nodes may be unavailable, or stand by, while groups take a revision. Nodes that are unavailable for another
 /// reason count as well, but only what a revision asks for waits for the budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Budget {
+pub(crate) struct BudgetPolicy {
     /// Of all nodes of all groups; `None` for any number. At least one always may be.
     pub nodes: Option<Amount>,
     /// Of the nodes of all groups in one zone; `None` for any number. At least one always may be.
@@ -23,7 +23,7 @@ pub(crate) struct Budget {
 }
 
 /// A phrase for messages, without a number that changes.
-impl fmt::Display for Budget {
+impl fmt::Display for BudgetPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let nodes = self.nodes.map(|amount| format!("nodes {amount}"));
         let zone = self.zone.map(|amount| format!("zone {amount}"));
@@ -33,7 +33,7 @@ impl fmt::Display for Budget {
     }
 }
 
-impl Budget {
+impl BudgetPolicy {
     /// Whether it limits anything.
     pub(crate) fn is_set(&self) -> bool {
         *self != Self::default()

@@ -20,7 +20,7 @@ const MAX_QUERY: usize = 4096;
 
 /// A query that fails when it has a result, as the expression of an alert rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Check {
+pub(crate) struct RolloutCheck {
     /// Name, unique among the checks.
     pub name: String,
     /// The query.
@@ -31,10 +31,10 @@ pub(crate) struct Check {
 
 /// A PromQL query with variables.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Query(Vec<Part>);
+pub(crate) struct Query(Vec<QueryPart>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Part {
+enum QueryPart {
     Text(String),
     Variable(Variable),
 }
@@ -63,26 +63,26 @@ impl Query {
             let end = after.find(|c| !is_name(c)).unwrap_or(after.len());
             // `$1` and `${1}` are groups of a regular expression, and a lone `$` is its end.
             let begins_name = after.trim_start_matches('{').starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
-            parts.push(Part::Text(before.to_owned()));
+            parts.push(QueryPart::Text(before.to_owned()));
             match after[..end].parse() {
                 Ok(variable) => {
-                    parts.push(Part::Variable(variable));
+                    parts.push(QueryPart::Variable(variable));
                     rest = &after[end..];
                 }
                 Err(_) if !begins_name => {
-                    parts.push(Part::Text("$".to_owned()));
+                    parts.push(QueryPart::Text("$".to_owned()));
                     rest = after;
                 }
                 Err(_) => return Err(format!("${}", if end == 0 { "{" } else { &after[..end] })),
             }
         }
-        parts.push(Part::Text(rest.to_owned()));
+        parts.push(QueryPart::Text(rest.to_owned()));
         Ok(Self(parts))
     }
 
     /// Whether the query has a variable.
     pub(crate) fn uses(&self, variable: Variable) -> bool {
-        self.0.contains(&Part::Variable(variable))
+        self.0.contains(&QueryPart::Variable(variable))
     }
 
     /// The query with the values of its variables.
@@ -90,9 +90,9 @@ impl Query {
     /// # Errors
     /// The first variable whose value is missing, or must not be part of a query.
     pub(crate) fn with_values<'a>(&self, value: impl Fn(Variable) -> Option<&'a str>) -> Result<String, Variable> {
-        let text = |part: &Part| match part {
-            Part::Text(text) => Ok(text.clone()),
-            Part::Variable(variable) => {
+        let text = |part: &QueryPart| match part {
+            QueryPart::Text(text) => Ok(text.clone()),
+            QueryPart::Variable(variable) => {
                 value(*variable).filter(|value| is_safe_value(value)).map(str::to_owned).ok_or(*variable)
             }
         };
@@ -106,7 +106,7 @@ fn is_safe_value(value: &str) -> bool {
 }
 
 /// Parses the checks. `release` is `None` when it cannot be read, which is an error already.
-pub(super) fn parse_checks(section: &Section, value: &Value, release: Option<&str>) -> Result<Vec<Check>, ErrorList> {
+pub(super) fn parse_checks(section: &Section, value: &Value, release: Option<&str>) -> Result<Vec<RolloutCheck>, ErrorList> {
     let items = section.list(value, "checks")?;
     if items.len() > MAX_CHECKS {
         let message = format!("has {} items; at most {MAX_CHECKS} are possible", items.len());
@@ -124,7 +124,7 @@ pub(super) fn parse_checks(section: &Section, value: &Value, release: Option<&st
         let query = errors.ok(parse_query(section, &root, &at, release));
         let r#for =
             errors.or_default(parse_duration(section, root.get("for"), &format!("{at}.for"), SignedDuration::ZERO));
-        checks.extend(query.map(|query| Check { name, query, r#for }));
+        checks.extend(query.map(|query| RolloutCheck { name, query, r#for }));
     }
     errors.into_result(checks)
 }
@@ -167,7 +167,7 @@ fn parse_query(section: &Section, root: &Fields, at: &str, release: Option<&str>
 /// Warnings about checks that this process cannot ask: no wave opens or passes.
 pub(super) fn warn_about_checks(
     section: &Section,
-    checks: &[Check],
+    checks: &[RolloutCheck],
     has_prometheus: bool,
     has_cluster: bool,
     warnings: &mut Vec<ConfigWarning>,

@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use super::error::{ConfigError, ConfigWarning, ErrorList};
 use super::glob::matches_glob;
-use super::rollout_budget::Budget;
-use super::rollout_checks::{Check, parse_checks};
+use super::rollout_budget::BudgetPolicy;
+use super::rollout_checks::{RolloutCheck, parse_checks};
 use super::rollout_fields::{Amount, exact_keys, number, one_of, parse_amount, parse_duration, parse_name};
 use super::rollout_times::{
     Deferral, Delay, parse_deferral, parse_delay, parse_freezes, parse_urgent_until, parse_windows,
@@ -53,9 +53,9 @@ pub(crate) struct RolloutPolicy {
     /// How long tenants may put a revision off; the first that matches the namespace counts.
     pub deferral: Vec<Deferral>,
     /// How many nodes of the cluster may be unavailable at once.
-    pub budget: Budget,
+    pub budget: BudgetPolicy,
     /// Queries of Prometheus that must have no result.
-    pub checks: Vec<Check>,
+    pub checks: Vec<RolloutCheck>,
     /// How long after a revision's arrival its first wave opens; the first that matches the cluster counts.
     pub delay: Vec<Delay>,
     /// Until when waves, soaks, windows, freezes, deferrals, approvals and delays do not count.
@@ -140,7 +140,7 @@ impl RolloutPolicy {
             windows: errors.or_default(parse_windows(section, get("windows"), "windows")),
             freezes: errors.or_default(parse_freezes(section, get("freezes"))),
             deferral: errors.or_default(parse_deferral(section, get("deferral"))),
-            budget: errors.or_default(Budget::parse(section, get("budget"), warnings)),
+            budget: errors.or_default(BudgetPolicy::parse(section, get("budget"), warnings)),
             checks: errors.or_default(parse_checks(section, get("checks"), release.as_deref())),
             delay: errors.or_default(parse_delay(section, get("delay"))),
             urgent_until: errors.or_default(parse_urgent_until(section, get("urgentUntil"))),

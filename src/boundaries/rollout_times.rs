@@ -34,13 +34,13 @@ pub(crate) struct Delay {
 }
 
 /// One item of a list of maps.
-struct Item<'a> {
+struct ListItem<'a> {
     section: &'a Section<'a>,
     path: String,
     fields: Fields,
 }
 
-impl<'a> Item<'a> {
+impl<'a> ListItem<'a> {
     /// Parses each item of a list.
     fn all<T>(
         section: &'a Section,
@@ -172,22 +172,22 @@ impl<'a> Item<'a> {
 }
 
 pub(super) fn parse_windows(section: &Section, value: &Value, path: &str) -> Result<Vec<Window>, ErrorList> {
-    Item::all(section, value, path, &WINDOW_KEYS, Item::window)
+    ListItem::all(section, value, path, &WINDOW_KEYS, ListItem::window)
 }
 
 pub(super) fn parse_freezes(section: &Section, value: &Value) -> Result<Vec<Freeze>, ErrorList> {
-    Item::all(section, value, "freezes", &FREEZE_KEYS, Item::freeze)
+    ListItem::all(section, value, "freezes", &FREEZE_KEYS, ListItem::freeze)
 }
 
 pub(super) fn parse_deferral(section: &Section, value: &Value) -> Result<Vec<Deferral>, ErrorList> {
-    Item::all(section, value, "deferral", &DEFERRAL_KEYS, |item| {
+    ListItem::all(section, value, "deferral", &DEFERRAL_KEYS, |item| {
         let (namespaces, max) = item.duration_of("namespaces", "\"*\"", "max")?;
         Ok(Deferral { namespaces, max })
     })
 }
 
 pub(super) fn parse_delay(section: &Section, value: &Value) -> Result<Vec<Delay>, ErrorList> {
-    Item::all(section, value, "delay", &DELAY_KEYS, |item| {
+    ListItem::all(section, value, "delay", &DELAY_KEYS, |item| {
         let (clusters, by) = item.duration_of("clusters", "\"*-dev\"", "by")?;
         Ok(Delay { clusters, by })
     })

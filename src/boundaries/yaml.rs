@@ -52,15 +52,15 @@ fn parse(text: &str) -> Result<impl Iterator<Item = Result<YamlDocument, YamlErr
         return Err(YamlError { line: None, message: format!("is longer than {MAX_BYTES} bytes") });
     }
     check_flow_depth(text)?;
-    let mut budget = Budget::default();
+    let mut totals = ReadTotals::default();
     let mut failed = false;
     Ok(serde_yaml::Deserializer::from_str(text).map_while(move |document| {
         if failed {
             return None;
         }
-        let read = LimitedReader { budget: &mut budget, depth: 0 }.deserialize(document);
+        let read = LimitedReader { totals: &mut totals, depth: 0 }.deserialize(document);
         failed = read.is_err();
-        let duplicates = std::mem::take(&mut budget.duplicates);
+        let duplicates = std::mem::take(&mut totals.duplicates);
         Some(read.map(|value| YamlDocument { value, duplicates }).map_err(|error| YamlError {
             line: error.location().map(|at| at.line()),
             message: without_location(&error),
@@ -107,21 +107,21 @@ fn split_path(path: &str) -> Vec<&str> {
 }
 
 #[derive(Default)]
-struct Budget {
+struct ReadTotals {
     values: usize,
     text: usize,
     duplicates: Vec<String>,
 }
 
 struct LimitedReader<'a> {
-    budget: &'a mut Budget,
+    totals: &'a mut ReadTotals,
     depth: usize,
 }
 
 impl LimitedReader<'_> {
     fn text<E: serde::de::Error>(&mut self, text: &str) -> Result<(), E> {
-        self.budget.text += text.len();
-        if self.budget.text > MAX_TEXT {
+        self.totals.text += text.len();
+        if self.totals.text > MAX_TEXT {
             Err(E::custom("contains too much text after its aliases are expanded"))
         } else {
             Ok(())
@@ -133,8 +133,8 @@ impl<'de> DeserializeSeed<'de> for LimitedReader<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-        self.budget.values += 1;
-        if self.budget.values > MAX_VALUES {
+        self.totals.values += 1;
+        if self.totals.values > MAX_VALUES {
             return Err(D::Error::custom("contains too many values after its aliases are expanded"));
         }
         if self.depth > MAX_DEPTH {
@@ -186,7 +186,7 @@ impl<'de> Visitor<'de> for LimitedReader<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
         let mut items = vec![];
-        while let Some(item) = access.next_element_seed(LimitedReader { budget: self.budget, depth: self.depth + 1 })? {
+        while let Some(item) = access.next_element_seed(LimitedReader { totals: self.totals, depth: self.depth + 1 })? {
             items.push(item);
         }
         Ok(Value::Array(items))
@@ -197,11 +197,11 @@ impl<'de> Visitor<'de> for LimitedReader<'_> {
         let mut merged = vec![];
         while let Some(key) = access.next_key::<String>()? {
             self.text(&key)?;
-            let value = access.next_value_seed(LimitedReader { budget: self.budget, depth: self.depth + 1 })?;
+            let value = access.next_value_seed(LimitedReader { totals: self.totals, depth: self.depth + 1 })?;
             if key == "<<" {
                 merged.push(value);
-            } else if map.insert(key.clone(), value).is_some() && self.budget.duplicates.len() < 10 {
-                self.budget.duplicates.push(key);
+            } else if map.insert(key.clone(), value).is_some() && self.totals.duplicates.len() < 10 {
+                self.totals.duplicates.push(key);
             }
         }
         // A merge key (<<) adds keys that the map itself does not have; with several maps, the first that has the key wins.

@@ -42,7 +42,7 @@ pub(crate) const UNUSABLE: u8 = 2;
 
 /// One finding in the output for programs.
 #[derive(Serialize)]
-struct Finding<'a> {
+struct LintFinding<'a> {
     /// File, with the line if it is known.
     location: &'a str,
     severity: &'static str,
@@ -78,7 +78,7 @@ fn write(found: &[Diagnostic], format: Option<ManifestFormat>, out: &mut dyn Wri
     let severity = |diagnostic: &Diagnostic| if diagnostic.warning { "warning" } else { "error" };
     let findings: Vec<_> = found
         .iter()
-        .map(|one| Finding { location: &one.location, severity: severity(one), message: &one.message })
+        .map(|one| LintFinding { location: &one.location, severity: severity(one), message: &one.message })
         .collect();
     match format {
         Some(ManifestFormat::Json) => writeln!(out, "{}", serde_json::to_string_pretty(&findings)?)?,

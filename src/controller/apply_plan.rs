@@ -49,7 +49,7 @@ pub(super) async fn apply_plan(
     ctx.request_write().then_some(applied)
 }
 
-/// Holds back steps that repeat a write without effect too early, and adds the condition about such writes. Returns what
+/// HeldRotations back steps that repeat a write without effect too early, and adds the condition about such writes. Returns what
 /// stands for the merged spec: when it changes, a write is tried again at once.
 pub(super) fn hold_back_repetitions(planned: &mut Planning, key: &str, ctx: &Context, now: Timestamp) -> String {
     let Planning { plan, boundaries, .. } = planned;

@@ -16,7 +16,7 @@ use super::stores::Stores;
 use crate::api::GroupObject;
 use crate::api::names::CONFIG_MAP;
 use crate::apply::AwsAuthWriter;
-use crate::index::rejections::Rejections;
+use crate::index::invalid_groups::InvalidGroups;
 use crate::k8s::{EventTarget, KubeError, KubeEvent};
 use crate::leader::election::Leadership;
 use crate::leader::other_controller::ConflictDetector;
@@ -58,7 +58,7 @@ pub(crate) struct Context {
     /// Asks the process to exit and be restarted, because its caches can no longer follow the API server.
     pub restart: tokio::sync::Notify,
     /// Groups that the boundaries in force made invalid.
-    pub rejections: Rejections,
+    pub rejections: InvalidGroups,
     /// The queue of groups to reconcile.
     pub queue: UnboundedSender<ObjectRef<GroupObject>>,
     /// Start time of the process. Polls are aligned to it, so that one batched AWS call serves many groups.

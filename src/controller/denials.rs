@@ -11,7 +11,7 @@ use crate::api::{InstanceGroup, group_id};
 use crate::apply::{Applied, StepError};
 use crate::aws::AwsErrorKind;
 use crate::index::denials::{Attempt, DeniedCall};
-use crate::index::holds::{Answer, Permission};
+use crate::index::held_rotations::{PermissionAnswer, Permission};
 use crate::index::refusals::{PassResult, RefusedStep};
 use crate::k8s::KubeError;
 use crate::plan::{Reason, Step};
@@ -72,7 +72,7 @@ pub(super) async fn record_refusal(
             let namespace = pod.as_ref().and_then(|pod| pod.split_once('/')).map(|(namespace, _)| namespace);
             let permission = Permission::of(&call, cluster.unwrap_or_default(), namespace);
             let is_watched =
-                state.is_nearly_lasting(key) && permission_probes::ask(&permission, ctx, now).await == Answer::Denied;
+                state.is_nearly_lasting(key) && permission_probes::ask(&permission, ctx, now).await == PermissionAnswer::Denied;
             if let PassResult::Refused(refused) = &mut result {
                 refused.is_watched = is_watched;
             }
@@ -80,7 +80,7 @@ pub(super) async fn record_refusal(
             let delay = if is_watched { retry_delay } else { retry_delay.min(period) };
             let is_lasting = state.record_pass(key, plan.generation, result, delay, now);
             if let Some(until) = state.lasting_refusal(key, plan.generation, now).retry_at() {
-                state.holds(|holds| holds.record(key, permission, step.name(), until));
+                state.held_rotations(|holds| holds.record(key, permission, step.name(), until));
             }
             is_lasting
         }

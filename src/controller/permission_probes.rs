@@ -10,7 +10,7 @@ use tokio::sync::OnceCell;
 use super::context::Context;
 use super::requeue;
 use crate::aws::{Aws, AwsErrorKind, AwsResult, PolicyDecision, policies};
-use crate::index::holds::{Answer, Permission};
+use crate::index::held_rotations::{PermissionAnswer, Permission};
 
 /// How often a period is looked at whether a question is due.
 const CHECKS_PER_PERIOD: u32 = 10;
@@ -24,7 +24,7 @@ pub(crate) async fn run(ctx: Arc<Context>) {
         if !ctx.can_write() {
             continue;
         }
-        for permission in state.holds(|holds| holds.due(period, Timestamp::now())) {
+        for permission in state.held_rotations(|holds| holds.due(period, Timestamp::now())) {
             ask(&permission, &ctx, Timestamp::now()).await;
         }
     }
@@ -32,20 +32,20 @@ pub(crate) async fn run(ctx: Arc<Context>) {
 
 /// What IAM or the API server says about a permission, or said within the last period. Rotations that were held for lack
 /// of it go on when it is there again.
-pub(super) async fn ask(permission: &Permission, ctx: &Context, now: Timestamp) -> Answer {
+pub(super) async fn ask(permission: &Permission, ctx: &Context, now: Timestamp) -> PermissionAnswer {
     let (state, period) = (&ctx.planner.process_state, requeue::permission_period(ctx.planner.settings.resync_period));
-    if let Some(answer) = state.holds(|holds| holds.recent_answer(permission, period, now)) {
+    if let Some(answer) = state.held_rotations(|holds| holds.recent_answer(permission, period, now)) {
         return answer;
     }
     let answer = match permission {
         Permission::Aws { action, cluster } => ask_iam(action, cluster, ctx).await,
         Permission::Kube { verb, resource, namespace } => {
             match ctx.planner.kube.is_allowed(verb, resource, namespace.as_deref()).await {
-                Ok(true) => Answer::Allowed,
-                Ok(false) => Answer::Denied,
+                Ok(true) => PermissionAnswer::Allowed,
+                Ok(false) => PermissionAnswer::Denied,
                 Err(error) => {
                     tracing::debug!(%error, ?permission, "the API server does not say whether a call is allowed");
-                    Answer::Unknown
+                    PermissionAnswer::Unknown
                 }
             }
         }
@@ -58,24 +58,24 @@ pub(super) async fn ask(permission: &Permission, ctx: &Context, now: Timestamp) 
     answer
 }
 
-async fn ask_iam(action: &str, cluster: &str, ctx: &Context) -> Answer {
+async fn ask_iam(action: &str, cluster: &str, ctx: &Context) -> PermissionAnswer {
     let (aws, region) = (ctx.planner.inventory.aws(), &ctx.region);
     let role = match own_role(aws, &ctx.own_role).await {
         Ok(role) => role,
         Err(error) => {
             tracing::debug!(%error, "the controller's AWS role is not known");
-            return Answer::Unknown;
+            return PermissionAnswer::Unknown;
         }
     };
-    let Some(simulation) = policies::simulation_of(action, region, &role, cluster) else { return Answer::Unknown };
+    let Some(simulation) = policies::simulation_of(action, region, &role, cluster) else { return PermissionAnswer::Unknown };
     match aws.iam.simulate_policy(&role, &simulation).await.as_deref() {
-        Ok([(_, PolicyDecision::Allowed)]) => Answer::Allowed,
-        Ok([(_, PolicyDecision::Denied)]) => Answer::Denied,
-        Ok([(_, PolicyDecision::Unclear)]) => Answer::DeniedUnlessConditions,
-        Ok(_) => Answer::Unknown,
+        Ok([(_, PolicyDecision::Allowed)]) => PermissionAnswer::Allowed,
+        Ok([(_, PolicyDecision::Denied)]) => PermissionAnswer::Denied,
+        Ok([(_, PolicyDecision::Unclear)]) => PermissionAnswer::DeniedUnlessConditions,
+        Ok(_) => PermissionAnswer::Unknown,
         Err(error) => {
             tracing::debug!(%error, action, "IAM does not say whether the controller may call an action");
-            Answer::Unknown
+            PermissionAnswer::Unknown
         }
     }
 }

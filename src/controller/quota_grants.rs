@@ -25,7 +25,7 @@ impl QuotaGrants {
     }
 
     /// A request as `decide` would decide it now. Nothing is remembered.
-    pub(crate) fn forecast(&self, decide: impl FnOnce(&Granted) -> (QuotaRequest, bool)) -> QuotaRequest {
+    pub(crate) fn preview(&self, decide: impl FnOnce(&Granted) -> (QuotaRequest, bool)) -> QuotaRequest {
         decide(&self.0.lock().expect("lock is not poisoned")).0
     }
 

@@ -11,7 +11,7 @@ use super::context::{Context, publish_event_once};
 use super::planner::Planning;
 use crate::api::InstanceGroupStatus;
 use crate::api::names::condition;
-use crate::index::rejections::Rejection;
+use crate::index::invalid_groups::Rejection;
 use crate::plan::Outcome;
 use crate::rollout::has_texts;
 

@@ -24,7 +24,7 @@ use crate::index::groups::GroupIndex;
 use crate::index::rollout::RolloutState;
 use crate::index::spot::Recommendations;
 use crate::lock::{Locks, is_locked};
-use crate::rollout::Stored;
+use crate::rollout::StoredRevision;
 use crate::util::lookup::Lookup;
 
 /// Whether `group` takes precedence in a namespace quota: older groups count first.
@@ -165,13 +165,13 @@ impl Stores {
         &self,
         group: &InstanceGroup,
         planner: &Planner,
-        content: &Stored,
+        content: &StoredRevision,
     ) -> GroupContext {
         let (active_boundaries, images) = (content.active.clone(), Some(content.images.clone()));
         let mut context = GroupContext { active_boundaries, images, ..self.cached_context(group) };
         self.learn_types(group, planner, &context).await;
         context.quota_request = has_quota(group, &context)
-            .then(|| self.quota_grants.forecast(|granted| self.quota_request(group, planner, &context, granted)));
+            .then(|| self.quota_grants.preview(|granted| self.quota_request(group, planner, &context, granted)));
         context
     }
 

@@ -12,7 +12,7 @@ use super::cache_state::OwnWrites;
 use super::denials::{Attempt, Denials, DeniedCall};
 use super::departures::Departures;
 use super::drain_clocks::DrainClocks;
-use super::holds::{Answer, Holds, Permission};
+use super::held_rotations::{PermissionAnswer, HeldRotations, Permission};
 use super::refusals::{PassResult, Refusals};
 use super::seen_names::SeenNames;
 use super::write_memory::WriteMemory;
@@ -42,7 +42,7 @@ struct Inner {
     /// Groups that wait for a missing permission.
     denials: Denials,
     /// Rotations that are held because a call was denied.
-    holds: Holds,
+    held_rotations: HeldRotations,
 }
 
 #[derive(Default, Clone)]
@@ -344,23 +344,23 @@ impl ProcessState {
     }
 
     /// The rotations that are held because a call was denied.
-    pub(crate) fn holds<T>(&self, update: impl FnOnce(&mut Holds) -> T) -> T {
-        self.with(|inner| update(&mut inner.holds))
+    pub(crate) fn held_rotations<T>(&self, update: impl FnOnce(&mut HeldRotations) -> T) -> T {
+        self.with(|inner| update(&mut inner.held_rotations))
     }
 
     /// Records an answer about a permission. Returns the groups whose rotation goes on because of it.
-    pub(crate) fn answer_permission(&self, permission: &Permission, answer: Answer, now: Timestamp) -> Vec<String> {
-        self.end_holds(now, |holds| holds.answer(permission, answer, now))
+    pub(crate) fn answer_permission(&self, permission: &Permission, answer: PermissionAnswer, now: Timestamp) -> Vec<String> {
+        self.end_held_rotations(now, |held| held.answer(permission, answer, now))
     }
 
     /// Records the steps that a group got through. Returns the groups whose rotation goes on because of it.
     pub(crate) fn record_success(&self, group: &str, steps: &BTreeSet<&'static str>, now: Timestamp) -> Vec<String> {
-        self.end_holds(now, |holds| holds.succeed(group, steps, now))
+        self.end_held_rotations(now, |held| held.succeed(group, steps, now))
     }
 
-    fn end_holds(&self, now: Timestamp, update: impl FnOnce(&mut Holds) -> Vec<String>) -> Vec<String> {
+    fn end_held_rotations(&self, now: Timestamp, update: impl FnOnce(&mut HeldRotations) -> Vec<String>) -> Vec<String> {
         self.with(|inner| {
-            let woken = update(&mut inner.holds);
+            let woken = update(&mut inner.held_rotations);
             for group in &woken {
                 inner.groups.entry(group.clone()).or_default().refusals.end_hold(now);
             }
@@ -409,7 +409,7 @@ impl ProcessState {
         self.with(|inner| {
             inner.groups.remove(group);
             inner.denials.remove(group);
-            inner.holds.remove(group);
+            inner.held_rotations.remove(group);
         });
     }
 

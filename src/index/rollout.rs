@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Instant;
 
-use crate::boundaries::Budget;
+use crate::boundaries::BudgetPolicy;
 use crate::plan::{Allowance, NodeUsage, Step};
-use crate::rollout::{Checks, Forecast, KnownForecast, Ledger, RolloutView, Running};
+use crate::rollout::{Checks, ChangeForecast, KnownChangeForecast, Ledger, RolloutView, Running};
 use crate::util::lookup::Lookup;
 
 /// The roll-out, as all reconciles share it.
@@ -17,7 +17,7 @@ pub(crate) struct RolloutState {
     /// Whether the stored revisions may say something else by now than the view, because this process does not lead.
     is_unread: AtomicBool,
     /// What the target would do to each group.
-    forecasts: Mutex<HashMap<String, KnownForecast>>,
+    forecasts: Mutex<HashMap<String, KnownChangeForecast>>,
     /// How many groups of each wave replace nodes.
     running: Mutex<Running>,
     /// What all groups use of the budget; empty without one.
@@ -69,13 +69,13 @@ impl RolloutState {
     }
 
     /// What the target would do to a group, if that is known for `inputs` and since the last of `retries` orders to resume.
-    pub(crate) fn forecast(&self, key: &str, inputs: &str, retries: i64) -> Forecast {
+    pub(crate) fn forecast(&self, key: &str, inputs: &str, retries: i64) -> ChangeForecast {
         let forecasts = self.forecasts.lock().expect("lock is not poisoned");
         forecasts.get(key).map(|known| known.get(inputs, retries)).unwrap_or_default()
     }
 
     /// Records what the target would do to a group.
-    pub(crate) fn set_forecast(&self, key: &str, known: KnownForecast) {
+    pub(crate) fn set_forecast(&self, key: &str, known: KnownChangeForecast) {
         self.forecasts.lock().expect("lock is not poisoned").insert(key.to_owned(), known);
     }
 
@@ -175,8 +175,8 @@ impl RolloutState {
         is_used_up.then(|| budget.to_string())
     }
 
-    fn budget(&self) -> Option<Budget> {
-        Some(self.view()?.policy.budget).filter(Budget::is_set)
+    fn budget(&self) -> Option<BudgetPolicy> {
+        Some(self.view()?.policy.budget).filter(BudgetPolicy::is_set)
     }
 }
 

@@ -12,7 +12,7 @@ use super::error::{KubeError, call};
 
 /// A budget with the numbers that decide about an eviction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Budget {
+pub(crate) struct PodBudget {
     /// Name.
     pub name: String,
     /// The limit that its author chose, such as `minAvailable 2`.
@@ -49,7 +49,7 @@ pub(crate) enum Denial {
     Now,
 }
 
-impl From<&PodDisruptionBudget> for Budget {
+impl From<&PodDisruptionBudget> for PodBudget {
     fn from(budget: &PodDisruptionBudget) -> Self {
         let (spec, status) = (budget.spec.as_ref(), budget.status.as_ref());
         let max_unavailable = spec.and_then(|spec| spec.max_unavailable.as_ref());
@@ -74,7 +74,7 @@ impl From<&PodDisruptionBudget> for Budget {
     }
 }
 
-impl Budget {
+impl PodBudget {
     /// That it allows no eviction; `None` while it allows one, and while Kubernetes has not counted its pods.
     pub(crate) fn denial(&self) -> Option<Denial> {
         let counts = self.counts.filter(|counts| self.is_current && counts.expected > 0)?;
@@ -122,12 +122,12 @@ pub(crate) async fn list(client: &Client, namespace: Option<&str>) -> Result<Vec
 pub(crate) fn selecting<'a>(
     budgets: impl IntoIterator<Item = &'a PodDisruptionBudget>,
     labels: &BTreeMap<String, String>,
-) -> Vec<Budget> {
+) -> Vec<PodBudget> {
     let selects = |budget: &&PodDisruptionBudget| {
         let selector = budget.spec.as_ref().and_then(|spec| spec.selector.clone());
         selector.and_then(|selector| Selector::try_from(selector).ok()).is_some_and(|found| found.matches(labels))
     };
-    budgets.into_iter().filter(selects).map(Budget::from).collect()
+    budgets.into_iter().filter(selects).map(PodBudget::from).collect()
 }
 
 /// Whether two budgets of a namespace may select the same pod: no label has to have different values for them.
@@ -169,7 +169,7 @@ mod tests {
                 "desiredHealthy": desired, "expectedPods": expected, "currentHealthy": 0,
                 "disruptionsAllowed": 0, "observedGeneration": observed,
             });
-            let found = Budget::from(&budget(spec, status));
+            let found = PodBudget::from(&budget(spec, status));
             found.denial().map(|denial| (denial, found.limit(), found.forbids_all))
         };
         let never = |limit: &str, forbids_all| Some((Denial::Never, limit.to_owned(), forbids_all));

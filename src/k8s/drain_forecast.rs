@@ -7,7 +7,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::{Api, Client, ResourceExt};
 use serde::Serialize;
 
-use super::budgets::{self, Budget, Denial};
+use super::budgets::{self, PodBudget, Denial};
 use super::{KubeError, PodInfo, PodKind, pods};
 
 /// What is known of the drains of some nodes before they begin.
@@ -79,7 +79,7 @@ impl DrainObstacle {
         }
     }
 
-    fn new(node: &str, pod: &Pod, selecting: &[Budget]) -> Option<Self> {
+    fn new(node: &str, pod: &Pod, selecting: &[PodBudget]) -> Option<Self> {
         let owner = pod.owner_references().iter().find(|owner| owner.controller == Some(true));
         let (kind, limit, remedy) = match selecting {
             [] => return None,
@@ -107,7 +107,7 @@ impl DrainObstacle {
     }
 }
 
-fn remedy(budget: &Budget, denial: Denial) -> &'static str {
+fn remedy(budget: &PodBudget, denial: Denial) -> &'static str {
     match denial {
         Denial::Now => "make its pods healthy, or relax it",
         Denial::Never if budget.forbids_all => "relax it, for example maxUnavailable: 1",
@@ -152,7 +152,7 @@ fn in_question(budgets: &[PodDisruptionBudget]) -> BTreeMap<String, Vec<&PodDisr
     by_namespace.retain(|_, found| {
         let overlaps =
             |(at, a): (usize, &&PodDisruptionBudget)| found[at + 1..].iter().any(|b| budgets::may_overlap(a, b));
-        found.iter().any(|budget| Budget::from(*budget).denial().is_some()) || found.iter().enumerate().any(overlaps)
+        found.iter().any(|budget| PodBudget::from(*budget).denial().is_some()) || found.iter().enumerate().any(overlaps)
     });
     by_namespace
 }

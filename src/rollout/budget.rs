@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
-use crate::boundaries::Budget;
+use crate::boundaries::BudgetPolicy;
 use crate::plan::node_usage::{Allowance, BATCH, Begin, NodeUsage, ZoneUsage};
 
 /// How long a node counts as taken although no plan sees it: the write may have failed.
@@ -48,12 +48,12 @@ struct Taken {
     /// `None` for a batch of several nodes.
     begin: Option<Begin>,
     nodes: usize,
-    stage: Stage,
+    progress: NodeProgress,
 }
 
 /// How far a node is that was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum NodeProgress {
     /// No plan has seen it yet.
     Unseen(Instant),
     /// The latest plan saw it: it counts there.
@@ -80,12 +80,12 @@ impl Entry {
             zones.iter().map(|(zone, usage)| (zone.as_str(), *usage)).collect();
         let mut surging = *surging;
         for taken in &self.taken {
-            let is_unseen = matches!(taken.stage, Stage::Unseen(_));
+            let is_unseen = matches!(taken.progress, NodeProgress::Unseen(_));
             match &taken.begin {
                 Some(Begin::Surge) => surging += usize::from(is_unseen),
                 Some(Begin::Drain(zone)) => {
                     all.unavailable += usize::from(is_unseen);
-                    by_zone.entry(zone).or_default().unavailable += usize::from(taken.stage != Stage::Seen);
+                    by_zone.entry(zone).or_default().unavailable += usize::from(taken.progress != NodeProgress::Seen);
                 }
                 None => all.unavailable += if is_unseen { taken.nodes } else { 0 },
             }
@@ -100,22 +100,22 @@ impl Entry {
         // The latest first: it is the likeliest whose replacement is missing.
         for taken in self.taken.iter_mut().rev() {
             let is_seen = usage.taken.contains(&taken.instance);
-            taken.stage = match taken.stage {
-                _ if is_seen => Stage::Seen,
-                Stage::Unseen(since) => Stage::Unseen(since),
-                Stage::Seen | Stage::Gone => Stage::Gone,
+            taken.progress = match taken.progress {
+                _ if is_seen => NodeProgress::Seen,
+                NodeProgress::Unseen(since) => NodeProgress::Unseen(since),
+                NodeProgress::Seen | NodeProgress::Gone => NodeProgress::Gone,
             };
-            if taken.stage == Stage::Gone {
+            if taken.progress == NodeProgress::Gone {
                 let is_missing = missing > 0 && taken.begin.is_some();
                 missing -= usize::from(is_missing);
                 taken.nodes = usize::from(is_missing);
             }
         }
         self.end_announcement();
-        self.taken.retain(|taken| match taken.stage {
-            Stage::Unseen(since) => now.duration_since(since) < UNSEEN_LIMIT,
-            Stage::Seen => true,
-            Stage::Gone => taken.nodes > 0,
+        self.taken.retain(|taken| match taken.progress {
+            NodeProgress::Unseen(since) => now.duration_since(since) < UNSEEN_LIMIT,
+            NodeProgress::Seen => true,
+            NodeProgress::Gone => taken.nodes > 0,
         });
         self.usage = usage;
         self.is_unplanned = false;
@@ -167,12 +167,12 @@ impl Ledger {
 
     /// Records that a group will take a node as soon as it is planned with what it takes.
     pub(crate) fn announce(&mut self, key: &str, now: Instant) {
-        let taken = Taken { instance: ANNOUNCED.to_owned(), begin: None, nodes: 1, stage: Stage::Unseen(now) };
+        let taken = Taken { instance: ANNOUNCED.to_owned(), begin: None, nodes: 1, progress: NodeProgress::Unseen(now) };
         self.change(key, |entry| entry.taken.push(taken));
     }
 
     /// Takes a node of a group, or with `None` its batch, as the latest plan has it. Returns whether the budget leaves it.
-    pub(crate) fn take(&mut self, budget: &Budget, key: &str, instance: Option<&str>, now: Instant) -> bool {
+    pub(crate) fn take(&mut self, budget: &BudgetPolicy, key: &str, instance: Option<&str>, now: Instant) -> bool {
         let Some(entry) = self.groups.get(key) else { return true };
         let begin = instance.and_then(|instance| entry.usage.begins.get(instance)).cloned();
         let name = instance.unwrap_or(BATCH);
@@ -190,14 +190,14 @@ impl Ledger {
             None => self.leaves_batch(budget, nodes),
         };
         if is_left {
-            let taken = Taken { instance: name.to_owned(), begin, nodes, stage: Stage::Unseen(now) };
+            let taken = Taken { instance: name.to_owned(), begin, nodes, progress: NodeProgress::Unseen(now) };
             self.change(key, |entry| entry.taken.push(taken));
         }
         is_left
     }
 
     /// What the budget leaves; `None` when it limits nothing.
-    pub(crate) fn allowance(&self, budget: &Budget) -> Option<Allowance> {
+    pub(crate) fn allowance(&self, budget: &BudgetPolicy) -> Option<Allowance> {
         let left = |used: Used| used.limit.saturating_sub(used.nodes);
         budget.is_set().then(|| Allowance {
             budget: budget.to_string(),
@@ -208,7 +208,7 @@ impl Ledger {
     }
 
     /// Whether the batch of a group has to wait.
-    pub(crate) fn holds_batch(&mut self, budget: &Budget, key: &str) -> bool {
+    pub(crate) fn holds_batch(&mut self, budget: &BudgetPolicy, key: &str) -> bool {
         let Some(entry) = self.groups.get(key) else { return false };
         let is_at_work = entry.usage.taken.contains(BATCH) || entry.taken.iter().any(|taken| taken.instance == BATCH);
         let holds = entry.usage.batch.is_some_and(|nodes| !is_at_work && !self.leaves_batch(budget, nodes));
@@ -226,7 +226,7 @@ impl Ledger {
     }
 
     /// Whether a group that begins now would have to wait: groups that have begun go first.
-    pub(crate) fn is_used_up(&self, budget: &Budget, key: &str) -> bool {
+    pub(crate) fn is_used_up(&self, budget: &BudgetPolicy, key: &str) -> bool {
         let others_wait = self.waiting.keys().chain(&self.held).any(|waiting| waiting != key);
         budget.is_set() && (others_wait || self.nodes(budget).is_some_and(|used| used.nodes >= used.limit))
     }
@@ -242,7 +242,7 @@ impl Ledger {
     }
 
     /// The groups that can go on, because the budget leaves what they wait for.
-    pub(crate) fn woken(&self, budget: &Budget) -> Vec<String> {
+    pub(crate) fn woken(&self, budget: &BudgetPolicy) -> Vec<String> {
         let allowance = self.allowance(budget);
         let goes_on = |begins: &BTreeSet<Begin>| {
             begins.iter().any(|begin| allowance.clone().is_none_or(|mut allowance| allowance.take(begin)))
@@ -264,12 +264,12 @@ impl Ledger {
     }
 
     /// What is used of `budget.nodes`; `None` without it.
-    pub(crate) fn nodes(&self, budget: &Budget) -> Option<Used> {
+    pub(crate) fn nodes(&self, budget: &BudgetPolicy) -> Option<Used> {
         budget.nodes.map(|amount| Used { nodes: self.all.unavailable, limit: amount.at_least_one(self.all.nodes) })
     }
 
     /// What is used of `budget.zone`, by zone.
-    pub(crate) fn zones(&self, budget: &Budget) -> impl Iterator<Item = (&str, Used)> {
+    pub(crate) fn zones(&self, budget: &BudgetPolicy) -> impl Iterator<Item = (&str, Used)> {
         let zones = budget.zone.into_iter().flat_map(|amount| self.zones.iter().map(move |zone| (amount, zone)));
         zones.map(|(amount, (zone, usage))| {
             let nodes = usage.unavailable + self.unplaced;
@@ -278,7 +278,7 @@ impl Ledger {
     }
 
     /// What is used of `budget.surge`; `None` without it.
-    pub(crate) fn surge(&self, budget: &Budget) -> Option<Used> {
+    pub(crate) fn surge(&self, budget: &BudgetPolicy) -> Option<Used> {
         budget.surge.map(|limit| Used { nodes: self.surging, limit })
     }
 
@@ -290,7 +290,7 @@ impl Ledger {
     }
 
     /// A batch that is larger than the budget goes when nothing else is unavailable.
-    fn leaves_batch(&self, budget: &Budget, nodes: usize) -> bool {
+    fn leaves_batch(&self, budget: &BudgetPolicy, nodes: usize) -> bool {
         self.nodes(budget).is_none_or(|used| used.nodes == 0 || used.nodes + nodes <= used.limit)
     }
 

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::answer::Answer;
+use super::check_answer::CheckAnswer;
 use super::view::RolloutView;
 use crate::api::{CheckState, CheckStatus, RolloutPhase};
-use crate::boundaries::{Check, Variable};
+use crate::boundaries::{RolloutCheck, Variable};
 
 /// What this process knows of the checks. Before the first answer, each of them is unknown.
 #[derive(Clone, Debug, Default)]
@@ -17,7 +17,7 @@ pub(crate) struct Checks {
 #[derive(Clone, Debug)]
 struct Seen {
     query: String,
-    answer: Answer,
+    answer: CheckAnswer,
     /// Since when the answers have meant the same.
     since: Instant,
     /// When the last one was asked for.
@@ -59,7 +59,7 @@ impl CheckStanding {
 
 impl Checks {
     /// Records an answer to a query that was asked at a time. After a gap of more than `max_age`, it begins anew.
-    pub(crate) fn record(&mut self, name: &str, query: &str, answer: Answer, asked: Instant, max_age: Duration) {
+    pub(crate) fn record(&mut self, name: &str, query: &str, answer: CheckAnswer, asked: Instant, max_age: Duration) {
         let before = self.by_name.get(name).filter(|seen| {
             let gap = asked.saturating_duration_since(seen.asked);
             seen.query == query && seen.answer.state == answer.state && gap <= max_age
@@ -83,7 +83,7 @@ impl Checks {
         max_age: Duration,
         now: Instant,
     ) -> Vec<CheckStanding> {
-        let standing = |check: &Check| {
+        let standing = |check: &RolloutCheck| {
             let query = query(view, check, cluster);
             let seen = query.as_ref().ok().and_then(|query| {
                 let age = |seen: &Seen| now.saturating_duration_since(seen.asked);
@@ -127,7 +127,7 @@ impl RolloutView {
 ///
 /// # Errors
 /// Why it cannot be asked.
-pub(crate) fn query(view: &RolloutView, check: &Check, cluster: Option<&str>) -> Result<String, String> {
+pub(crate) fn query(view: &RolloutView, check: &RolloutCheck, cluster: Option<&str>) -> Result<String, String> {
     let value = |variable| match variable {
         Variable::Release => view.policy.release.as_deref(),
         Variable::Hash => Some(view.target.hash.as_str()),

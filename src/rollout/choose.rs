@@ -3,9 +3,9 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::gates;
-use super::group::{Forecast, GroupFacts};
-use super::view::{RolloutView, Stored};
-use super::wait::{Hold, Wait, WaitReason};
+use super::group::{ChangeForecast, GroupFacts};
+use super::view::{RolloutView, StoredRevision};
+use super::wait::{RotationHold, Wait, WaitReason};
 use crate::api::{RolloutPhase, RolloutRecord, WaveState, rfc3339};
 use crate::boundaries::WithoutRotation;
 
@@ -15,11 +15,11 @@ pub(crate) enum Choice {
     /// It is planned with this content.
     Use {
         /// The content; `None` when it is unknown which one the group has.
-        content: Option<Stored>,
+        content: Option<StoredRevision>,
         /// Why it does not take the target now; `None` when it has it, or needs nothing of it.
         waits: Option<Wait>,
         /// Why no node of it is replaced now; `None` when nodes may be.
-        hold: Option<Hold>,
+        hold: Option<RotationHold>,
     },
     /// The group takes another content: that is recorded in its status before anything is made from it.
     Take(Take),
@@ -29,7 +29,7 @@ pub(crate) enum Choice {
 #[derive(Clone, Debug)]
 pub(crate) struct Take {
     /// The content.
-    pub content: Stored,
+    pub content: StoredRevision,
     /// The record in the status.
     pub record: RolloutRecord,
     /// Why, for the event.
@@ -64,7 +64,7 @@ pub(crate) struct ChoiceInput<'a> {
     /// The group.
     pub group: GroupFacts<'a>,
     /// The hash of the group's spec merged with a content; `None` when it cannot be merged.
-    pub merged_hash: &'a dyn Fn(&Stored) -> Option<String>,
+    pub merged_hash: &'a dyn Fn(&StoredRevision) -> Option<String>,
     /// Whether the wave at an index has room for another group that replaces nodes.
     pub has_room: &'a dyn Fn(usize) -> bool,
     /// The budget, as a phrase for messages, if it leaves no node to a group that begins now.
@@ -109,13 +109,13 @@ fn with_hold(input: &ChoiceInput, choice: Choice) -> Choice {
 
 /// Why a group that replaces nodes for a revision begins no further one. An edit of its tenant in the meantime frees it from
 /// windows, but not from people and failures that stop the change.
-fn hold(input: &ChoiceInput, own: &Stored) -> Option<Hold> {
+fn hold(input: &ChoiceInput, own: &StoredRevision) -> Option<RotationHold> {
     let ChoiceInput { view, group, .. } = input;
     if !group.is_on_its_way(own) {
         return None;
     }
     let target = &view.target.name;
-    let stop = |what| Some(Hold { why: format!("the roll-out of {target}, which is {what},"), gives_back: true });
+    let stop = |what| Some(RotationHold { why: format!("the roll-out of {target}, which is {what},"), uncordons: true });
     match view.phase() {
         RolloutPhase::Halted => stop("halted"),
         RolloutPhase::Returning | RolloutPhase::Aborted => None,
@@ -125,17 +125,17 @@ fn hold(input: &ChoiceInput, own: &Stored) -> Option<Hold> {
     .or_else(|| {
         let waits_for_windows = group.is_rolling(own) && !group.goes_back();
         let why = gates::hold(view, group, input.now).filter(|_| waits_for_windows)?;
-        Some(Hold { why, gives_back: false })
+        Some(RotationHold { why, uncordons: false })
     })
 }
 
 /// The content that a group has.
 enum Own {
-    Known(Stored),
+    Known(StoredRevision),
     /// Its namespace is excluded from boundaries.
     Excluded,
     /// Its namespace was excluded when the group was planned last.
-    Included(Stored),
+    Included(StoredRevision),
     /// Its status names none that is stored, and none that is stored makes the same of it.
     Unknown,
 }
@@ -174,7 +174,7 @@ fn own_content(input: &ChoiceInput) -> Own {
 }
 
 /// A group that has the target: it keeps it, unless the target fails on it or is taken back.
-fn choose_on_target(input: &ChoiceInput, own: Stored) -> Choice {
+fn choose_on_target(input: &ChoiceInput, own: StoredRevision) -> Choice {
     let ChoiceInput { view, group, .. } = input;
     let previous = group.record().and_then(|record| view.stored.get(record.previous.as_deref()?)).cloned();
     let before = previous.or_else(|| view.stable.clone()).filter(|before| before.hash != view.target.hash);
@@ -195,12 +195,12 @@ fn choose_on_target(input: &ChoiceInput, own: Stored) -> Choice {
 }
 
 /// A group that has another content than the target.
-fn choose_behind(input: &ChoiceInput, own: Stored) -> Choice {
+fn choose_behind(input: &ChoiceInput, own: StoredRevision) -> Choice {
     let ChoiceInput { view, group, .. } = input;
     let is_superseded = group.is_unproven(view);
     let previous = group.record().and_then(|record| view.stored.get(record.previous.as_deref()?));
     let taken_back = view.is_taken_back();
-    if *group.forecast == Forecast::Untouched {
+    if *group.forecast == ChangeForecast::Untouched {
         return match is_superseded && !taken_back {
             // What the group runs is not proved yet: its wave and its soak are those of the target from now on.
             true => take(input, view.target.clone(), TakeReason::InPlace),
@@ -216,14 +216,14 @@ fn choose_behind(input: &ChoiceInput, own: Stored) -> Choice {
     }
     let is_assessing = view.phase() == RolloutPhase::Assessing;
     match group.forecast {
-        Forecast::Blocked { reason, message } => {
+        ChangeForecast::Blocked { reason, message } => {
             let text = format!("{} cannot be used: {reason}: {message}", view.target.name);
             return wait(own, WaitReason::CannotUse, text);
         }
-        Forecast::InPlace if view.policy.without_rotation == WithoutRotation::AtOnce && !group.is_going_back(view) => {
+        ChangeForecast::InPlace if view.policy.without_rotation == WithoutRotation::AtOnce && !group.is_going_back(view) => {
             return take(input, view.target.clone(), TakeReason::InPlace);
         }
-        Forecast::Unknown | Forecast::InPlace | Forecast::Rotates(_) | Forecast::Untouched => {}
+        ChangeForecast::Unknown | ChangeForecast::InPlace | ChangeForecast::Rotates(_) | ChangeForecast::Untouched => {}
     }
     if let Some(previous) = previous.filter(|_| is_superseded && group.has_replaced_none() && !group.is_settled()) {
         return take(input, previous.clone(), TakeReason::Superseded);
@@ -325,15 +325,15 @@ fn choose_unknown(input: &ChoiceInput) -> Choice {
     keep(None, Some(Wait { reason: WaitReason::RevisionUnknown, message }), None)
 }
 
-fn keep(content: Option<Stored>, waits: Option<Wait>, hold: Option<Hold>) -> Choice {
+fn keep(content: Option<StoredRevision>, waits: Option<Wait>, hold: Option<RotationHold>) -> Choice {
     Choice::Use { content, waits, hold }
 }
 
-fn wait(own: Stored, reason: WaitReason, message: String) -> Choice {
+fn wait(own: StoredRevision, reason: WaitReason, message: String) -> Choice {
     keep(Some(own), Some(Wait { reason, message }), None)
 }
 
-fn take(input: &ChoiceInput, content: Stored, why: TakeReason) -> Choice {
+fn take(input: &ChoiceInput, content: StoredRevision, why: TakeReason) -> Choice {
     let ChoiceInput { view, group, .. } = input;
     let old = group.record().cloned().unwrap_or_default();
     let target = &view.target.name;

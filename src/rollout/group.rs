@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::view::{RolloutView, Stored};
+use super::view::{RolloutView, StoredRevision};
 use crate::api::names::condition;
 use crate::api::{Condition, InstanceGroupStatus, NodeCounts, RolloutRecord};
 use crate::boundaries::Wave;
@@ -14,7 +14,7 @@ use crate::util::digest::sha256_hex;
 
 /// What the target would do to a group, as far as it is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Forecast {
+pub(crate) enum ChangeForecast {
     /// The group has not been looked at yet, or AWS did not answer.
     #[default]
     Unknown,
@@ -33,7 +33,7 @@ pub(crate) enum Forecast {
     },
 }
 
-impl Forecast {
+impl ChangeForecast {
     /// Whether it is asked for again: AWS may answer by now, and what stood against the target may be over, such as an image
     /// that is not shared or a quota that is used up.
     pub(crate) fn may_change(&self) -> bool {
@@ -51,21 +51,21 @@ impl Forecast {
 
 /// A forecast that was made.
 #[derive(Clone, Debug)]
-pub(crate) struct KnownForecast {
+pub(crate) struct KnownChangeForecast {
     /// What it depends on.
     pub inputs: String,
     /// The value of orders.retries at that time.
     pub retries: i64,
     /// The forecast.
-    pub forecast: Forecast,
+    pub forecast: ChangeForecast,
 }
 
-impl KnownForecast {
+impl KnownChangeForecast {
     /// The forecast, as far as it counts. What stood against the target counts until people order to try again: otherwise
     /// the roll-out would halt for it in the same moment.
-    pub(crate) fn get(&self, inputs: &str, retries: i64) -> Forecast {
-        let is_retried = matches!(self.forecast, Forecast::Blocked { .. }) && self.retries != retries;
-        if self.inputs != inputs || is_retried { Forecast::Unknown } else { self.forecast.clone() }
+    pub(crate) fn get(&self, inputs: &str, retries: i64) -> ChangeForecast {
+        let is_retried = matches!(self.forecast, ChangeForecast::Blocked { .. }) && self.retries != retries;
+        if self.inputs != inputs || is_retried { ChangeForecast::Unknown } else { self.forecast.clone() }
     }
 }
 
@@ -93,7 +93,7 @@ pub(crate) struct GroupFacts<'a> {
     /// Describes the lock that applies to the group, if there is one.
     pub lock: Option<&'a str>,
     /// What the target would do to it.
-    pub forecast: &'a Forecast,
+    pub forecast: &'a ChangeForecast,
     /// Whether a record on one of its nodes says that the group replaces it.
     pub has_marked_nodes: bool,
     /// Whether it has nodes, and no record of what was made of it: a backup brought it back without its status.
@@ -107,17 +107,17 @@ impl GroupFacts<'_> {
     }
 
     /// Whether it took this revision by the roll-out.
-    pub(crate) fn took(&self, target: &Stored) -> bool {
+    pub(crate) fn took(&self, target: &StoredRevision) -> bool {
         self.record().is_some_and(|record| record.revision.as_deref() == Some(&target.name)) && self.has(&target.hash)
     }
 
     /// Whether it took this revision by the roll-out, and not all its nodes run it yet.
-    pub(crate) fn is_on_its_way(&self, own: &Stored) -> bool {
+    pub(crate) fn is_on_its_way(&self, own: &StoredRevision) -> bool {
         self.took(own) && !self.is_settled()
     }
 
     /// Whether nodes of it are replaced because it took this revision by the roll-out, and not for an edit of its tenant.
-    pub(crate) fn is_rolling(&self, own: &Stored) -> bool {
+    pub(crate) fn is_rolling(&self, own: &StoredRevision) -> bool {
         let generation = self.record().and_then(|record| record.generation);
         self.is_on_its_way(own) && generation == Some(self.generation)
     }
@@ -135,7 +135,7 @@ impl GroupFacts<'_> {
 
     /// Whether the revision that it took was superseded before it was complete: nothing has proved it for other groups.
     pub(crate) fn is_unproven(&self, view: &RolloutView) -> bool {
-        let is_unproven = |own: &Stored| {
+        let is_unproven = |own: &StoredRevision| {
             let is_stable = view.stable.as_ref().is_none_or(|stable| stable.hash == own.hash);
             self.took(own) && own.hash != view.target.hash && !own.is_complete && !is_stable
         };
@@ -149,12 +149,12 @@ impl GroupFacts<'_> {
     }
 
     /// Whether a content excludes its namespace, so that the group is not merged.
-    pub(crate) fn is_excluded_by(&self, content: &Stored) -> bool {
+    pub(crate) fn is_excluded_by(&self, content: &StoredRevision) -> bool {
         content.active.excludes(self.namespace, self.namespace_annotations)
     }
 
     /// The stored content that its status names.
-    pub(crate) fn recorded<'v>(&self, view: &'v RolloutView) -> Option<&'v Stored> {
+    pub(crate) fn recorded<'v>(&self, view: &'v RolloutView) -> Option<&'v StoredRevision> {
         view.stored.get(self.status.boundaries_revision.as_deref()?)
     }
 
@@ -176,7 +176,7 @@ impl GroupFacts<'_> {
     }
 
     /// The record of a failure of this revision on it. One without a hash is of an earlier release.
-    pub(crate) fn refused(&self, target: &Stored) -> Option<&RolloutRecord> {
+    pub(crate) fn refused(&self, target: &StoredRevision) -> Option<&RolloutRecord> {
         let is_same = |record: &&RolloutRecord| {
             record.refused.as_ref() == Some(&target.name)
                 && record.refused_hash.as_ref().is_none_or(|hash| *hash == target.hash)

@@ -2,7 +2,7 @@
 //!
 //! The code is pure. `controller/revisions.rs` and `controller/rollout/` read and write the resources.
 
-mod answer;
+mod check_answer;
 mod budget;
 mod change;
 mod checks;
@@ -21,13 +21,13 @@ mod tests;
 mod view;
 mod wait;
 
-pub(crate) use answer::{Answer, read_answer};
+pub(crate) use check_answer::{CheckAnswer, read_answer};
 pub(crate) use budget::Ledger;
 pub(crate) use change::changes;
 pub(crate) use checks::{CheckStanding, Checks, query};
 pub(crate) use choose::{Choice, ChoiceInput, Take, TakeReason, choose};
 pub(crate) use gates::{MAX_URGENCY, urgent_until};
-pub(crate) use group::{Forecast, GroupFacts, KnownForecast};
+pub(crate) use group::{ChangeForecast, GroupFacts, KnownChangeForecast};
 pub(crate) use history::{Current, History, HistoryStep, has_texts, next_step, policy_goes_on, sorted};
 pub(crate) use images::{Images, image_changes, is_of_aws};
 pub(crate) use new_images::{is_confirmed, may_move_images, moved, with_images, without_images};
@@ -35,5 +35,5 @@ pub(crate) use patience::Patience;
 pub(crate) use progress::{ProgressInput, advance};
 pub(crate) use running::Running;
 pub(crate) use survey::{Survey, WaveSurvey, comes_next};
-pub(crate) use view::{RolloutView, Stored};
+pub(crate) use view::{RolloutView, StoredRevision};
 pub(crate) use wait::{Wait, WaitReason};

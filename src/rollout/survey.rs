@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 
 use super::choose::{Choice, TakeReason};
-use super::group::{Forecast, GroupFacts, uid_hash};
+use super::group::{ChangeForecast, GroupFacts, uid_hash};
 use super::view::RolloutView;
 use super::wait::{Wait, WaitReason};
 use crate::api::{ForeseenDrain, GroupBehind, RolloutBudget, RolloutCounts, WaveState};
@@ -100,7 +100,7 @@ impl Survey {
         let standing = standing(view, group, choice, is_stuck);
         let is_over = |wait: &Wait| wait.reason == WaitReason::BudgetUsedUp;
         self.begins_wait |= matches!(choice, Choice::Use { waits: Some(wait), .. } if is_over(wait));
-        let is_known = *group.forecast != Forecast::Unknown || group.has(&view.target.hash);
+        let is_known = *group.forecast != ChangeForecast::Unknown || group.has(&view.target.hash);
         if standing != Standing::Ignored && !is_known {
             self.unknown += 1;
         }
@@ -131,8 +131,8 @@ impl Survey {
     fn add_affected(&mut self, view: &RolloutView, group: &GroupFacts, choice: &Choice, standing: Standing) {
         let index = group.wave(view);
         let nodes = match group.forecast {
-            Forecast::Rotates(nodes) => *nodes,
-            Forecast::Unknown | Forecast::Untouched | Forecast::InPlace | Forecast::Blocked { .. } => 0,
+            ChangeForecast::Rotates(nodes) => *nodes,
+            ChangeForecast::Unknown | ChangeForecast::Untouched | ChangeForecast::InPlace | ChangeForecast::Blocked { .. } => 0,
         };
         self.counts.affected += 1;
         self.counts.nodes += i64::try_from(nodes).unwrap_or_default();
@@ -212,7 +212,7 @@ pub(crate) fn comes_next(view: &RolloutView, group: &GroupFacts, choice: &Choice
         WaitReason::TakenBack => false,
         reason => !reason.is_out(),
     };
-    takes_it_later && matches!(group.forecast, Forecast::Rotates(_)) && group.wave(view) <= view.next_wave()
+    takes_it_later && matches!(group.forecast, ChangeForecast::Rotates(_)) && group.wave(view) <= view.next_wave()
 }
 
 fn standing(view: &RolloutView, group: &GroupFacts, choice: &Choice, is_stuck: bool) -> Standing {
@@ -234,7 +234,7 @@ fn standing(view: &RolloutView, group: &GroupFacts, choice: &Choice, is_stuck: b
         Choice::Use { content: Some(content), waits: None, .. } if content.hash == view.target.hash => {
             on_target(view, group, is_stuck)
         }
-        Choice::Use { .. } if *group.forecast == Forecast::Untouched => Standing::Untouched,
+        Choice::Use { .. } if *group.forecast == ChangeForecast::Untouched => Standing::Untouched,
         Choice::Use { .. } => Standing::Ignored,
     }
 }
@@ -261,11 +261,11 @@ fn waiting(view: &RolloutView, group: &GroupFacts, wait: &Wait) -> Standing {
     let goes_at_once = view.policy.without_rotation == WithoutRotation::AtOnce;
     let has_wave = group.goes_on_in_wave(view) || group.is_going_back(view);
     match (wait.reason, group.forecast) {
-        (WaitReason::CannotUse, Forecast::Blocked { reason, .. }) if group.is_blocked_by(reason) => {
+        (WaitReason::CannotUse, ChangeForecast::Blocked { reason, .. }) if group.is_blocked_by(reason) => {
             Standing::Held(wait.reason, wait.message.clone())
         }
         (WaitReason::CannotUse | WaitReason::FailedBefore, _) => Standing::Failed(wait.message.clone()),
-        (reason, Forecast::InPlace) if goes_at_once && !has_wave && !reason.is_out() => Standing::Moving,
+        (reason, ChangeForecast::InPlace) if goes_at_once && !has_wave && !reason.is_out() => Standing::Moving,
         (reason, _) if reason.is_out() => Standing::Held(reason, wait.message.clone()),
         _ => Standing::Waiting,
     }

@@ -17,7 +17,7 @@ use super::images::{Images, images_by_name, is_taken_back, own_images};
 
 /// A stored revision, parsed.
 #[derive(Clone, Debug)]
-pub(crate) struct Stored {
+pub(crate) struct StoredRevision {
     /// Name, such as r14.
     pub name: String,
     /// Order of arrival.
@@ -36,10 +36,10 @@ pub(crate) struct Stored {
     pub is_complete: bool,
 }
 
-impl Stored {
+impl StoredRevision {
     /// Whether it has the texts of the other one, and each alias that both know stands for the same image in both. An alias
     /// that was first met under one of them stood for nothing in the other.
-    pub(crate) fn has_content_of(&self, other: &Stored) -> bool {
+    pub(crate) fn has_content_of(&self, other: &StoredRevision) -> bool {
         let agrees = |(alias, image): (&String, &String)| other.own_images.get(alias).is_none_or(|own| own == image);
         self.texts == other.texts && self.own_images.iter().all(agrees)
     }
@@ -60,15 +60,15 @@ pub(crate) struct Superseded {
 #[derive(Clone, Debug)]
 pub(crate) struct RolloutView {
     /// The revision that groups are to have.
-    pub target: Stored,
+    pub target: StoredRevision,
     /// UID of the target's object.
     pub uid: String,
     /// resourceVersion of the target's object.
     pub resource_version: String,
     /// The revision that was complete before it; `None` when the target is the first one.
-    pub stable: Option<Stored>,
+    pub stable: Option<StoredRevision>,
     /// The newest stored revision of each content, by hash.
-    pub stored: BTreeMap<String, Stored>,
+    pub stored: BTreeMap<String, StoredRevision>,
     /// How the target reaches the groups.
     pub policy: Arc<RolloutPolicy>,
     /// Whether the policy is the one that the target was stored with, because the ConfigMap has none any more.
@@ -115,7 +115,7 @@ impl RolloutView {
             let name = revision.metadata.name.clone().unwrap_or_default();
             let images = images.get(&name).cloned().unwrap_or_default();
             let (texts, own) = (content_hash(&revision.spec.data), own_images(revision));
-            Some(Stored {
+            Some(StoredRevision {
                 name,
                 number: revision.spec.number,
                 hash: hash.clone(),
@@ -150,7 +150,7 @@ impl RolloutView {
                 phase,
             })
         };
-        let mut stored: BTreeMap<String, Stored> = BTreeMap::new();
+        let mut stored: BTreeMap<String, StoredRevision> = BTreeMap::new();
         for revision in sorted.iter().filter_map(|revision| parsed(revision)) {
             stored.insert(revision.hash.clone(), revision);
         }

@@ -78,9 +78,9 @@ impl WaitReason {
 
 /// Why no node of a group is replaced now.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Hold {
+pub(crate) struct RotationHold {
     /// A phrase for messages.
     pub why: String,
     /// Whether nodes in mid-drain are given back. Otherwise what has begun is finished.
-    pub gives_back: bool,
+    pub uncordons: bool,
 }

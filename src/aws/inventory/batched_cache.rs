@@ -50,10 +50,10 @@ pub(super) struct BatchedCache<V> {
     read: ReadFn<V>,
     batch_size: usize,
     config: CacheConfig,
-    state: Mutex<CacheState<V>>,
+    state: Mutex<BatchedState<V>>,
 }
 
-struct CacheState<V> {
+struct BatchedState<V> {
     epoch: u64,
     /// Number of batches so far; the number of the latest batch is its ID.
     batches: u64,
@@ -117,7 +117,7 @@ impl<V: Clone + Send + Sync + 'static> BatchedCache<V> {
     /// Creates a cache that reads at most `batch_size` keys per call. With a size of one, reads are not delayed.
     pub(crate) fn new(batch_size: usize, config: CacheConfig, read: ReadFn<V>) -> Arc<Self> {
         let state =
-            CacheState { epoch: 0, batches: 0, slots: HashMap::new(), open_batch: None, full_batches: HashMap::new() };
+            BatchedState { epoch: 0, batches: 0, slots: HashMap::new(), open_batch: None, full_batches: HashMap::new() };
         Arc::new(BatchedCache { read, batch_size, config, state: Mutex::new(state) })
     }
 
@@ -205,7 +205,7 @@ impl<V: Clone + Send + Sync + 'static> BatchedCache<V> {
         self.lock().slots.get(key)?.entry.as_ref()?.value.clone()
     }
 
-    fn lock(&self) -> MutexGuard<'_, CacheState<V>> {
+    fn lock(&self) -> MutexGuard<'_, BatchedState<V>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -233,7 +233,7 @@ impl<V: Clone + Send + Sync + 'static> BatchedCache<V> {
     }
 
     /// Adds a key to the open batch, or finds it in a full batch that was not sent yet.
-    fn join_batch(self: &Arc<Self>, state: &mut CacheState<V>, key: &str) -> BatchReceiver<V> {
+    fn join_batch(self: &Arc<Self>, state: &mut BatchedState<V>, key: &str) -> BatchReceiver<V> {
         if let Some((_, done)) = state.full_batches.values().find(|(keys, _)| keys.iter().any(|k| k == key)) {
             return done.clone();
         }
@@ -317,7 +317,7 @@ impl<V: Clone + Send + Sync + 'static> BatchedCache<V> {
     /// Keys for the free places of a batch, the oldest entries first: keys that reconciles will read soon. These are
     /// new keys, keys after a write of the controller, and keys with an entry that is older than its last reader
     /// accepted.
-    fn prefetch_keys(&self, state: &CacheState<V>, keys: &[String]) -> Vec<String> {
+    fn prefetch_keys(&self, state: &BatchedState<V>, keys: &[String]) -> Vec<String> {
         let free = self.batch_size.saturating_sub(keys.len());
         if free == 0 {
             return Vec::new();
@@ -386,7 +386,7 @@ impl<V: Clone + Send + Sync + 'static> BatchedCache<V> {
     }
 }
 
-impl<V> CacheState<V> {
+impl<V> BatchedState<V> {
     fn next_epoch(&mut self) -> u64 {
         self.epoch += 1;
         self.epoch

@@ -7,7 +7,7 @@ use crate::controller::planner::Planner;
 use crate::k8s::{DrainForecast, DrainObstacle};
 
 /// Adds what holds drains up to the plans of groups whose nodes are replaced. What cannot be read is noted there.
-pub(crate) async fn forecast(planner: &Planner, plans: &mut [GroupPlan]) {
+pub(crate) async fn add_drain_forecasts(planner: &Planner, plans: &mut [GroupPlan]) {
     let nodes = plans.iter().flat_map(GroupPlan::replaced_nodes).cloned().collect();
     let found = planner.kube.drain_forecast(&nodes).await;
     let found = found.map_err(|error| crate::cli::output::describe_error(&error.into()));

@@ -17,7 +17,7 @@ const LONGEST_JOIN: SignedDuration = SignedDuration::from_hours(1);
 
 /// Replaces the assumption in the estimates by what the nodes that would be replaced took. Where AWS does not say when they
 /// were launched, the assumption stays.
-pub(crate) async fn forecast(planner: &Planner, plans: &mut [GroupPlan]) {
+pub(crate) async fn add_estimates(planner: &Planner, plans: &mut [GroupPlan]) {
     let samples: Vec<Vec<String>> = plans.iter().map(sample).collect();
     let all: Vec<String> = samples.concat();
     if all.is_empty() {

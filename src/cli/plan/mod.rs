@@ -54,8 +54,8 @@ pub async fn run(args: PlanArgs) -> anyhow::Result<ExitCode> {
     let now = Timestamp::now();
     let plans = stream::iter(groups).map(|stored| plan_group(&snapshot, stored, now)).buffered(MAX_CONCURRENT_PLANS);
     let mut plans: Vec<GroupPlan> = plans.collect().await;
-    budgets::forecast(&snapshot.planner, &mut plans).await;
-    duration::forecast(&snapshot.planner, &mut plans).await;
+    budgets::add_drain_forecasts(&snapshot.planner, &mut plans).await;
+    duration::add_estimates(&snapshot.planner, &mut plans).await;
     let mut report = PlanReport::new(plans, &snapshot.active_boundaries());
     report.notes.clone_from(&snapshot.notes);
     let shares = report.groups.iter().filter_map(GroupPlan::share);

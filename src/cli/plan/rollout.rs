@@ -10,7 +10,7 @@ use crate::boundaries::{Approval, Wave, WithoutRotation};
 use crate::controller::rollout::Decided;
 use crate::k8s::DrainObstacle;
 use crate::provisioner::ExtraNodes;
-use crate::rollout::{Choice, Forecast, RolloutView};
+use crate::rollout::{Choice, ChangeForecast, RolloutView};
 use crate::util::counted::counted;
 use crate::util::duration;
 
@@ -42,11 +42,11 @@ pub(crate) enum Effect {
 impl Effect {
     fn new(decided: &Decided) -> Self {
         match &decided.forecast {
-            Forecast::Unknown => Self::Unknown,
-            Forecast::Untouched => Self::Untouched,
-            Forecast::InPlace => Self::InPlace,
-            Forecast::Rotates(nodes) => Self::Rotate { nodes: *nodes },
-            Forecast::Blocked { reason, message } => {
+            ChangeForecast::Unknown => Self::Unknown,
+            ChangeForecast::Untouched => Self::Untouched,
+            ChangeForecast::InPlace => Self::InPlace,
+            ChangeForecast::Rotates(nodes) => Self::Rotate { nodes: *nodes },
+            ChangeForecast::Blocked { reason, message } => {
                 Self::CannotUse { message: format!("{reason}: {message}"), fails_wave: decided.fails_wave }
             }
         }
@@ -108,7 +108,7 @@ impl GroupRollout {
             takes,
             reason: waits.map(|wait| wait.reason.to_string()),
             waits: waits.map(|wait| wait.message.clone()),
-            effect: (is_behind || decided.forecast != Forecast::Unknown).then(|| Effect::new(decided)),
+            effect: (is_behind || decided.forecast != ChangeForecast::Unknown).then(|| Effect::new(decided)),
         }
     }
 

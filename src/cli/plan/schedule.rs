@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::boundaries::{Budget, RolloutPolicy, Wave};
+use crate::boundaries::{BudgetPolicy, RolloutPolicy, Wave};
 use crate::provisioner::ExtraNodes;
 use crate::util::calendar::{Opening, opening};
 
@@ -72,7 +72,7 @@ impl Work {
     }
 
     /// The same within the limits of a budget: a group takes fewer nodes at once than it could.
-    fn within(self, limits: Limits) -> Self {
+    fn within(self, limits: FleetLimits) -> Self {
         let at_once = limits.unavailable.filter(|_| self.extra == ExtraNodes::None);
         let extra = match (self.extra, limits.surging) {
             (ExtraNodes::Surge(surge), Some(limit)) => ExtraNodes::Surge(surge.min(limit)),
@@ -84,7 +84,7 @@ impl Work {
 
 /// How many nodes of all groups together may be unavailable, or stand by; `None` for any number.
 #[derive(Clone, Copy, Debug, Default)]
-struct Limits {
+struct FleetLimits {
     unavailable: Option<usize>,
     surging: Option<usize>,
 }
@@ -101,11 +101,11 @@ pub(crate) struct Fleet {
 impl Fleet {
     /// What a budget leaves. The limit of each zone counts for all zones together: which zone's nodes a group takes first is
     /// not known.
-    fn limits(&self, budget: &Budget) -> Limits {
+    fn limits(&self, budget: &BudgetPolicy) -> FleetLimits {
         let of_all = budget.nodes.map(|amount| amount.at_least_one(self.nodes));
         let of_zones = budget.zone.filter(|_| !self.zones.is_empty());
         let of_zones = of_zones.map(|amount| self.zones.iter().map(|nodes| amount.at_least_one(*nodes)).sum());
-        Limits { unavailable: of_all.into_iter().chain(of_zones).min(), surging: budget.surge }
+        FleetLimits { unavailable: of_all.into_iter().chain(of_zones).min(), surging: budget.surge }
     }
 }
 
@@ -175,18 +175,18 @@ impl Lane {
 
 /// What the groups that work take together.
 #[derive(Default)]
-struct Load {
+struct WorkInProgress {
     /// How many groups of each lane work.
     groups: Vec<usize>,
     unavailable: usize,
     surging: usize,
 }
 
-impl Load {
+impl WorkInProgress {
     fn of(running: &[(usize, usize, Work)], lanes: usize) -> Self {
-        let mut load = Self { groups: vec![0; lanes], ..Self::default() };
-        running.iter().for_each(|(_, lane, work)| load.add(*lane, work));
-        load
+        let mut in_progress = Self { groups: vec![0; lanes], ..Self::default() };
+        running.iter().for_each(|(_, lane, work)| in_progress.add(*lane, work));
+        in_progress
     }
 
     fn add(&mut self, lane: usize, work: &Work) {
@@ -196,7 +196,7 @@ impl Load {
     }
 
     /// Whether another group of a lane may begin. A group that takes more than a limit goes alone.
-    fn has_room(&self, lane: usize, at_once: usize, work: &Work, limits: Limits) -> bool {
+    fn has_room(&self, lane: usize, at_once: usize, work: &Work, limits: FleetLimits) -> bool {
         let fits = |limit: Option<usize>, used: usize, takes: usize| {
             limit.is_none_or(|limit| used == 0 || used + takes <= limit)
         };
@@ -207,18 +207,18 @@ impl Load {
 }
 
 /// How many minutes the groups of these waves take together: the longest begin, and others as soon as the limits leave room.
-fn run(lanes: &[Lane], limits: Limits) -> usize {
+fn run(lanes: &[Lane], limits: FleetLimits) -> usize {
     let all = lanes.iter().enumerate().flat_map(|(lane, found)| found.groups.iter().map(move |work| (lane, *work)));
     let mut waiting: Vec<(usize, Work)> = all.collect();
     waiting.sort_by_key(|(_, work)| Reverse(work.minutes()));
     // The groups that work: when each ends, its lane, and its work.
     let (mut running, mut now): (Vec<(usize, usize, Work)>, usize) = (Vec::new(), 0);
     loop {
-        let mut load = Load::of(&running, lanes.len());
+        let mut in_progress = WorkInProgress::of(&running, lanes.len());
         waiting.retain(|(lane, work)| {
-            let begins = load.has_room(*lane, lanes[*lane].at_once, work, limits);
+            let begins = in_progress.has_room(*lane, lanes[*lane].at_once, work, limits);
             if begins {
-                load.add(*lane, work);
+                in_progress.add(*lane, work);
                 running.push((now + work.minutes(), *lane, *work));
             }
             !begins

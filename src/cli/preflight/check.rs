@@ -18,7 +18,7 @@ pub(crate) enum Finding {
 
 /// One check and its result.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct Check {
+pub(crate) struct PreflightCheck {
     /// The area: `kubernetes`, `crd`, `rights`, `aws`, `iam`, `writers` or `groups`.
     pub area: &'static str,
     /// The result.
@@ -27,8 +27,8 @@ pub(crate) struct Check {
     pub message: String,
 }
 
-impl Check {
+impl PreflightCheck {
     pub(super) fn new(area: &'static str, finding: Finding, message: impl Into<String>) -> Self {
-        Check { area, finding, message: message.into() }
+        PreflightCheck { area, finding, message: message.into() }
     }
 }

@@ -2,7 +2,7 @@
 
 use futures::{StreamExt, stream};
 
-use super::{Check, Finding};
+use super::{PreflightCheck, Finding};
 use crate::api::names::tag;
 use crate::aws::{Aws, AwsErrorKind, DryRun, DryRunTarget, LaunchTemplate, Tag};
 
@@ -16,7 +16,7 @@ pub(crate) async fn check(
     cluster: &str,
     role: Option<&str>,
     templates: &[LaunchTemplate],
-) -> Result<Vec<Check>, String> {
+) -> Result<Vec<PreflightCheck>, String> {
     let caller = aws.iam.caller_arn().await.map_err(|error| format!("cannot determine the caller: {error}"))?;
     if role.is_some_and(|role| !has_role_credentials(&caller, role)) {
         return Err(format!("EC2 dry runs would check {caller}, which is not this role; use the role's credentials"));
@@ -41,13 +41,13 @@ pub(crate) async fn check(
     let results: Vec<_> = stream::iter(DryRun::ALL).map(try_action).buffered(4).collect().await;
     let allowed = results.iter().filter(|(_, result)| *result == Ok(true)).count();
     let message = format!("{caller} may do {allowed} of EC2's actions, as dry runs show");
-    let summary = Check::new("iam", if allowed > 0 { Finding::Ok } else { Finding::Note }, message);
+    let summary = PreflightCheck::new("iam", if allowed > 0 { Finding::Ok } else { Finding::Note }, message);
     let failed = results.into_iter().filter_map(|(action, result)| failed_check(action.name(), result, &caller));
     Ok([summary].into_iter().chain(failed).collect())
 }
 
 /// The check of an action that is denied, or whose dry run failed; `None` if it is allowed.
-fn failed_check(name: &str, result: Result<bool, String>, caller: &str) -> Option<Check> {
+fn failed_check(name: &str, result: Result<bool, String>, caller: &str) -> Option<PreflightCheck> {
     let (finding, message) = match result {
         Ok(true) => return None,
         Ok(false) => (
@@ -58,7 +58,7 @@ fn failed_check(name: &str, result: Result<bool, String>, caller: &str) -> Optio
         ),
         Err(why) => (Finding::Unknown, format!("ec2:{name}: {why}")),
     };
-    Some(Check::new("iam", finding, message))
+    Some(PreflightCheck::new("iam", finding, message))
 }
 
 /// Whether an action is allowed.

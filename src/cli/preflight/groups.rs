@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use futures::{StreamExt, stream};
 use jiff::Timestamp;
 
-use super::{Check, Finding};
+use super::{PreflightCheck, Finding};
 use crate::api::names::condition;
 use crate::api::{InstanceGroup, ProvisionerKind};
 use crate::aws::{Cluster, LaunchTemplate};
@@ -18,7 +18,7 @@ use crate::util::counted::{are, counted};
 /// The checks of all groups, and what they found for the IAM checks.
 pub(crate) struct GroupChecks {
     /// A check for each group.
-    pub checks: Vec<Check>,
+    pub checks: Vec<PreflightCheck>,
     /// The EKS cluster of the groups.
     pub cluster: Option<Cluster>,
     /// The launch templates of the groups.
@@ -41,7 +41,7 @@ pub(crate) async fn check_groups(snapshot: &ClusterSnapshot, args: &PreflightArg
         templates.extend(template);
     }
     if checks.is_empty() {
-        checks.push(Check::new("groups", Finding::Note, "there are no InstanceGroups"));
+        checks.push(PreflightCheck::new("groups", Finding::Note, "there are no InstanceGroups"));
     }
     let cluster = match name {
         Some(name) => snapshot.planner.inventory.cluster(&name).await.unwrap_or_default(),
@@ -60,9 +60,9 @@ fn provisioner(group: &InstanceGroup) -> ProvisionerKind {
 async fn check_group(
     snapshot: &ClusterSnapshot,
     stored: std::sync::Arc<GroupObject>,
-) -> (Check, Option<(String, Option<LaunchTemplate>)>) {
+) -> (PreflightCheck, Option<(String, Option<LaunchTemplate>)>) {
     let (now, id) = (Timestamp::now(), group_key(&stored));
-    let check = |finding, message: String| Check::new("groups", finding, format!("{id}: {message}"));
+    let check = |finding, message: String| PreflightCheck::new("groups", finding, format!("{id}: {message}"));
     let Ok(group) = &stored.0 else {
         return (check(Finding::Missing, GroupPlan::invalid_object(id.clone()).message), None);
     };

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::{Check, Finding, dry_runs};
+use super::{PreflightCheck, Finding, dry_runs};
 use crate::api::ProvisionerKind;
 use crate::aws::policies::{self, ASKS_ABOUT_ITSELF, POLICIES};
 use crate::aws::{Aws, AwsResult, Cluster, LaunchTemplate, PolicyDecision, PolicySimulation};
@@ -78,8 +78,8 @@ pub(crate) async fn check(
     aws: &Aws,
     role: Option<&str>,
     templates: &[LaunchTemplate],
-) -> Vec<Check> {
-    let unknown = |message: String| Check::new("iam", Finding::Unknown, message);
+) -> Vec<PreflightCheck> {
+    let unknown = |message: String| PreflightCheck::new("iam", Finding::Unknown, message);
     let Some(cluster) = &policies.cluster else {
         return vec![unknown("the cluster is unknown; set --cluster-name".into())];
     };
@@ -105,7 +105,7 @@ async fn simulate(
     used: &BTreeSet<ProvisionerKind>,
     aws: &Aws,
     role: &str,
-) -> AwsResult<Vec<Check>> {
+) -> AwsResult<Vec<PreflightCheck>> {
     let mut checks = Vec::new();
     for policy in &policies.policies {
         let (mut allowed, mut problems) = (0, Vec::new());
@@ -116,7 +116,7 @@ async fn simulate(
             for (action, decision) in aws.iam.simulate_policy(role, &simulated).await? {
                 match decision {
                     PolicyDecision::Allowed => allowed += 1,
-                    PolicyDecision::Unclear => problems.push(Check::new(
+                    PolicyDecision::Unclear => problems.push(PreflightCheck::new(
                         "iam",
                         Finding::Unknown,
                         format!("{action}: depends on conditions that the simulation does not know"),
@@ -130,10 +130,10 @@ async fn simulate(
         let name = policy.name;
         if allowed == 0 && !policies.is_needed(policy, used) {
             let message = format!("{role} does not have the policy {name}, and nothing in this cluster needs it");
-            checks.push(Check::new("iam", Finding::Note, message));
+            checks.push(PreflightCheck::new("iam", Finding::Note, message));
         } else if problems.is_empty() {
             let message = format!("{role} has all {allowed} permissions of the policy {name}");
-            checks.push(Check::new("iam", Finding::Ok, message));
+            checks.push(PreflightCheck::new("iam", Finding::Ok, message));
         } else {
             checks.append(&mut problems);
         }
@@ -141,10 +141,10 @@ async fn simulate(
     Ok(checks)
 }
 
-fn denied(action: &str, resource: Option<&str>, policy: &str) -> Check {
+fn denied(action: &str, resource: Option<&str>, policy: &str) -> PreflightCheck {
     let on = resource.map(|resource| format!(" on {resource}")).unwrap_or_default();
     let message = format!("{action}{on}; add it to the role; instance-manager preflight --policy {policy} prints it");
-    Check::new("iam", Finding::Missing, message)
+    PreflightCheck::new("iam", Finding::Missing, message)
 }
 
 #[cfg(test)]

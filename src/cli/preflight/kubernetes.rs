@@ -9,7 +9,7 @@ use kube::api::{Api, PostParams};
 use kube::{Client, ResourceExt};
 use serde_json::Value;
 
-use super::{Check, Finding};
+use super::{PreflightCheck, Finding};
 use crate::api::names::{CRD_NAME, VERSION};
 use crate::boundaries::yaml;
 use crate::cli::args::Target;
@@ -24,9 +24,9 @@ const RBAC_MANIFEST: &str = include_str!("../../../deploy/rbac.yaml");
 const RBAC_NAMESPACE: &str = "instance-manager";
 
 /// Whether the API server is new enough.
-pub(crate) async fn version(client: &Client) -> Check {
+pub(crate) async fn version(client: &Client) -> PreflightCheck {
     match client.apiserver_version().await {
-        Err(error) => Check::new("kubernetes", Finding::Unknown, format!("cannot read the version: {error}")),
+        Err(error) => PreflightCheck::new("kubernetes", Finding::Unknown, format!("cannot read the version: {error}")),
         Ok(info) => {
             let minor: u32 = info.minor.trim_end_matches(|c: char| !c.is_ascii_digit()).parse().unwrap_or(0);
             let new_enough = info.major != "1" || minor >= MIN_MINOR_VERSION;
@@ -36,27 +36,27 @@ pub(crate) async fn version(client: &Client) -> Check {
                 format!("; version 1.{MIN_MINOR_VERSION} or newer is required")
             };
             let finding = if new_enough { Finding::Ok } else { Finding::Missing };
-            Check::new("kubernetes", finding, format!("{}.{}{rule}", info.major, info.minor))
+            PreflightCheck::new("kubernetes", finding, format!("{}.{}{rule}", info.major, info.minor))
         }
     }
 }
 
 /// Whether the installed CustomResourceDefinition has every field that the controller uses.
-pub(crate) async fn crd(client: &Client) -> Check {
+pub(crate) async fn crd(client: &Client) -> PreflightCheck {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     let found = match api.get_opt(CRD_NAME).await {
-        Err(error) => return Check::new("crd", Finding::Unknown, format!("cannot read {CRD_NAME}: {error}")),
-        Ok(None) => return Check::new("crd", Finding::Missing, format!("{CRD_NAME} is not installed; apply crds/")),
+        Err(error) => return PreflightCheck::new("crd", Finding::Unknown, format!("cannot read {CRD_NAME}: {error}")),
+        Ok(None) => return PreflightCheck::new("crd", Finding::Missing, format!("{CRD_NAME} is not installed; apply crds/")),
         Ok(Some(found)) => serde_json::to_value(found).unwrap_or_default(),
     };
     let definition: Value = serde_yaml::from_str(&crate::api::crd_yaml()).unwrap_or_default();
     let (installed, required) = (field_paths(&found), field_paths(&definition));
     let missing: Vec<_> = required.iter().filter(|field| !installed.contains(field)).cloned().collect();
     match missing.as_slice() {
-        [] => Check::new("crd", Finding::Ok, format!("{CRD_NAME} has every field")),
+        [] => PreflightCheck::new("crd", Finding::Ok, format!("{CRD_NAME} has every field")),
         [first, ..] => {
             let message = format!("{CRD_NAME} lacks {} fields, for example {first}; apply crds/", missing.len());
-            Check::new("crd", Finding::Missing, message)
+            PreflightCheck::new("crd", Finding::Missing, message)
         }
     }
 }
@@ -81,7 +81,7 @@ fn collect_field_paths(schema: &Value, path: &str, found: &mut Vec<String>) {
 }
 
 /// Checks that the identity of `client` has every permission in deploy/rbac.yaml.
-pub(crate) async fn permissions(client: &Client, namespace: &str, as_controller: bool) -> Vec<Check> {
+pub(crate) async fn permissions(client: &Client, namespace: &str, as_controller: bool) -> Vec<PreflightCheck> {
     let api: Api<SelfSubjectAccessReview> = Api::all(client.clone());
     let reviews = stream::iter(required_permissions(namespace)).map(|permission| {
         let api = &api;
@@ -98,7 +98,7 @@ pub(crate) async fn permissions(client: &Client, namespace: &str, as_controller:
     let mut checks: Vec<_> =
         results.into_iter().filter_map(|(permission, result)| permission_check(&permission, result)).collect();
     if checks.is_empty() {
-        checks.push(Check::new(
+        checks.push(PreflightCheck::new(
             "rights",
             Finding::Ok,
             format!("all {total} permissions of deploy/rbac.yaml are granted"),
@@ -107,12 +107,12 @@ pub(crate) async fn permissions(client: &Client, namespace: &str, as_controller:
     if !as_controller {
         let message =
             "checked for your own account; use --as system:serviceaccount:NAMESPACE:NAME to check the controller's";
-        checks.push(Check::new("rights", Finding::Note, message));
+        checks.push(PreflightCheck::new("rights", Finding::Note, message));
     }
     checks
 }
 
-fn permission_check(permission: &ResourceAttributes, allowed: kube::Result<bool>) -> Option<Check> {
+fn permission_check(permission: &ResourceAttributes, allowed: kube::Result<bool>) -> Option<PreflightCheck> {
     let text = |part: &Option<String>| part.clone().unwrap_or_default();
     let resource = [text(&permission.resource), text(&permission.subresource)].join("/");
     let mut what = format!("{} {}", text(&permission.verb), resource.trim_end_matches('/'));
@@ -124,8 +124,8 @@ fn permission_check(permission: &ResourceAttributes, allowed: kube::Result<bool>
     }
     match allowed {
         Ok(true) => None,
-        Ok(false) => Some(Check::new("rights", Finding::Missing, format!("{what}; apply deploy/rbac.yaml"))),
-        Err(error) => Some(Check::new("rights", Finding::Unknown, format!("{what}: {error}"))),
+        Ok(false) => Some(PreflightCheck::new("rights", Finding::Missing, format!("{what}; apply deploy/rbac.yaml"))),
+        Err(error) => Some(PreflightCheck::new("rights", Finding::Unknown, format!("{what}: {error}"))),
     }
 }
 
@@ -175,7 +175,7 @@ fn cartesian_product<A: Clone, B: Clone>(one: &[A], other: &[B]) -> Vec<(A, B)> 
 }
 
 /// Lists the field managers that write the status of groups, and checks whether this controller runs already.
-pub(crate) async fn status_writers(client: &Client, namespace: &str, snapshot: &ClusterSnapshot) -> Vec<Check> {
+pub(crate) async fn status_writers(client: &Client, namespace: &str, snapshot: &ClusterSnapshot) -> Vec<PreflightCheck> {
     let mut writers: BTreeMap<String, (usize, String)> = BTreeMap::new();
     for stored in snapshot.select(&Target::All).unwrap_or_default() {
         let entries = stored.managed_fields().iter().filter(|entry| entry.subresource.as_deref() == Some("status"));
@@ -194,17 +194,17 @@ pub(crate) async fn status_writers(client: &Client, namespace: &str, snapshot: &
                 format!("field manager {manager}")
             };
             let message = format!("{writer} wrote the status of {}, last at {last}", counted(groups, "group"));
-            Check::new("writers", Finding::Note, message)
+            PreflightCheck::new("writers", Finding::Note, message)
         })
         .collect();
     checks.push(match crate::cli::release::lease_holder(client, namespace).await {
-        Ok(None) => Check::new("writers", Finding::Ok, "the Lease is free"),
-        Ok(Some(holder)) => Check::new(
+        Ok(None) => PreflightCheck::new("writers", Finding::Ok, "the Lease is free"),
+        Ok(Some(holder)) => PreflightCheck::new(
             "writers",
             Finding::Note,
             format!("{holder} holds the Lease; this controller is already running"),
         ),
-        Err(error) => Check::new("writers", Finding::Unknown, format!("{error:#}")),
+        Err(error) => PreflightCheck::new("writers", Finding::Unknown, format!("{error:#}")),
     });
     checks
 }

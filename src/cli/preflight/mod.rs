@@ -12,7 +12,7 @@ use super::args::{OutputFormat, PreflightArgs, Target};
 use super::output;
 use super::plan::snapshot::ClusterSnapshot;
 use crate::aws::sdk::ConnectError;
-pub(crate) use check::{Check, Finding};
+pub(crate) use check::{PreflightCheck, Finding};
 
 /// Runs the command: 0 when the cluster is ready, 2 when something is missing, 1 on an error.
 pub async fn run(args: PreflightArgs) -> anyhow::Result<ExitCode> {
@@ -25,8 +25,8 @@ pub async fn run(args: PreflightArgs) -> anyhow::Result<ExitCode> {
     match &snapshot {
         // The policy names the cluster and the account, which the snapshot tells.
         Err(_) if args.policy.is_some() => return snapshot.map(|_| ExitCode::FAILURE),
-        Err(error) if error.is::<ConnectError>() => checks.push(Check::new("aws", Finding::Missing, error.to_string())),
-        Err(error) => checks.push(Check::new("groups", Finding::Missing, format!("{error:#}"))),
+        Err(error) if error.is::<ConnectError>() => checks.push(PreflightCheck::new("aws", Finding::Missing, error.to_string())),
+        Err(error) => checks.push(PreflightCheck::new("groups", Finding::Missing, format!("{error:#}"))),
         Ok(snapshot) => {
             let groups::GroupChecks { checks: group_checks, cluster, templates, provisioners } =
                 groups::check_groups(snapshot, &args).await?;
@@ -51,14 +51,14 @@ pub async fn run(args: PreflightArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(if missing { 2 } else { 0 }))
 }
 
-fn text(checks: &[Check]) -> String {
+fn text(checks: &[PreflightCheck]) -> String {
     let word = |finding| match finding {
         Finding::Ok => "ok",
         Finding::Note => "note",
         Finding::Unknown => "unknown",
         Finding::Missing => "MISSING",
     };
-    let line = |check: &Check| format!("{:8} {:11} {}\n", word(check.finding), check.area, check.message);
+    let line = |check: &PreflightCheck| format!("{:8} {:11} {}\n", word(check.finding), check.area, check.message);
     let count = |finding| checks.iter().filter(|check| check.finding == finding).count();
     let mut out: String = checks.iter().map(line).collect();
     out += &match (count(Finding::Missing), count(Finding::Unknown)) {

@@ -10,7 +10,7 @@ use kube::{Client, ResourceExt};
 use crate::api::InstanceGroup;
 use crate::api::names::{annotation, label};
 use crate::cli::rights::explain_denied;
-use crate::k8s::budgets::{self, Budget};
+use crate::k8s::budgets::{self, PodBudget};
 use crate::k8s::{KubeError, PodInfo, call};
 
 /// What was read, or why the caller cannot read it.
@@ -36,7 +36,7 @@ pub(super) struct DrainedPod {
     /// `namespace/name` of the pod.
     pub pod: String,
     /// The budgets that select it.
-    pub budgets: Readable<Vec<Budget>>,
+    pub budgets: Readable<Vec<PodBudget>>,
 }
 
 /// All groups of a namespace, or of the cluster.
@@ -104,7 +104,7 @@ async fn pods_to_evict(client: &Client, nodes: Vec<String>) -> Readable<Vec<Drai
                 let found = budgets::list(client, Some(&namespace)).await;
                 by_namespace.insert(namespace.clone(), found.map_err(|error| explain_denied(&error, Some(&namespace))));
             }
-            let of_pod: Readable<Vec<Budget>> = by_namespace[&namespace]
+            let of_pod: Readable<Vec<PodBudget>> = by_namespace[&namespace]
                 .as_ref()
                 .map_err(Clone::clone)
                 .map(|all: &Vec<_>| budgets::selecting(all, pod.labels()));

@@ -1,7 +1,7 @@
 //! The budget of the roll-out: what the groups use of it, and who goes on when it leaves a node again.
 
 use crate::api::{BudgetLimit, BudgetUser, NodeCounts, RolloutBudget, group_id};
-use crate::boundaries::Budget;
+use crate::boundaries::BudgetPolicy;
 use crate::controller::context::Context;
 use crate::controller::stores::Stores;
 use crate::index::nodes::NodeIndex;
@@ -68,7 +68,7 @@ pub(super) fn status(ctx: &Context, view: &RolloutView, begins_wait: bool) -> Op
 }
 
 /// What is used of each limit, for the metrics.
-pub(super) fn limits(ledger: &Ledger, budget: &Budget) -> Vec<BudgetLimit> {
+pub(super) fn limits(ledger: &Ledger, budget: &BudgetPolicy) -> Vec<BudgetLimit> {
     let all = ledger.nodes(budget).map(|used| ("nodes".to_owned(), used));
     let surge = ledger.surge(budget).map(|used| ("surge".to_owned(), used));
     let zones = ledger.zones(budget).map(|(zone, used)| (format!("zone {zone}"), used));

@@ -9,7 +9,7 @@ use crate::api::{BoundariesRevisionStatus, CheckState};
 use crate::controller::context::{Context, publish_event};
 use crate::k8s::EventTarget;
 use crate::plan::Event;
-use crate::rollout::{Answer, CheckStanding, Checks, RolloutView, query};
+use crate::rollout::{CheckAnswer, CheckStanding, Checks, RolloutView, query};
 
 /// After how many intervals an answer says nothing any more.
 const MAX_AGE: u32 = 4;
@@ -35,7 +35,7 @@ async fn ask(ctx: &Context, view: &RolloutView) {
         is_due.then_some(async move {
             let answer = match &ctx.prometheus {
                 Some(prometheus) => prometheus.ask(&query).await,
-                None => Answer::unknown("the controller runs without --prometheus-url"),
+                None => CheckAnswer::unknown("the controller runs without --prometheus-url"),
             };
             let max_age = interval * MAX_AGE;
             ctx.stores.rollout.with_checks(|checks| checks.record(&check.name, &query, answer, asked, max_age));

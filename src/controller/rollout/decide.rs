@@ -11,7 +11,7 @@ use kube::runtime::reflector::ObjectRef;
 use crate::api::{InstanceGroup, InstanceGroupStatus, group_id, has_resources};
 use crate::controller::planner::{GroupContext, Planner, merge_spec};
 use crate::controller::stores::Stores;
-use crate::rollout::{Choice, ChoiceInput, Forecast, GroupFacts, RolloutView, Stored, WaitReason, choose};
+use crate::rollout::{Choice, ChoiceInput, ChangeForecast, GroupFacts, RolloutView, StoredRevision, WaitReason, choose};
 
 /// Labels and annotations of a Namespace; an annotation wins over a label of its name.
 pub(super) fn namespace_texts(namespace: &PartialObjectMeta<Namespace>) -> BTreeMap<String, String> {
@@ -27,7 +27,7 @@ fn has_no_record(status: &InstanceGroupStatus) -> bool {
 }
 
 /// What a forecast depends on. One that was made before all nodes ran what the group has was about other nodes.
-pub(super) fn forecast_inputs(group: &InstanceGroup, own: Option<&Stored>, target: &Stored) -> String {
+pub(super) fn forecast_inputs(group: &InstanceGroup, own: Option<&StoredRevision>, target: &StoredRevision) -> String {
     let uid = group.metadata.uid.as_deref().unwrap_or_default();
     let own = own.map(|own| own.hash.as_str()).unwrap_or_default();
     let record = group.status.as_ref().and_then(|status| status.rollout.as_ref());
@@ -43,7 +43,7 @@ pub(crate) struct Decided {
     /// What it depends on.
     pub inputs: String,
     /// What the target would do to the group.
-    pub forecast: Forecast,
+    pub forecast: ChangeForecast,
     /// The index of the group's wave.
     pub wave: usize,
     /// Whether its nodes are replaced within the budget of the roll-out.
@@ -90,7 +90,7 @@ impl Stores {
             has_lost_status: has_no_record(status)
                 && !planner.node_index.names_by_group(&[key.clone()].into()).is_empty(),
         };
-        let merged_hash = |content: &Stored| {
+        let merged_hash = |content: &StoredRevision| {
             let context = GroupContext {
                 namespace_annotations: Some(annotations.clone()),
                 active_boundaries: content.active.clone(),
@@ -115,7 +115,7 @@ impl Stores {
         let cannot_use =
             matches!(&choice, Choice::Use { waits: Some(wait), .. } if wait.reason == WaitReason::CannotUse);
         let is_new = |reason: &String| !facts.is_blocked_by(reason);
-        let fails_wave = cannot_use && matches!(&forecast, Forecast::Blocked { reason, .. } if is_new(reason));
+        let fails_wave = cannot_use && matches!(&forecast, ChangeForecast::Blocked { reason, .. } if is_new(reason));
         Decided { choice, inputs, forecast, wave, is_rolling, fails_wave }
     }
 }

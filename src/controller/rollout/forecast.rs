@@ -11,7 +11,7 @@ use crate::controller::planner::{GroupContext, Planner, Planning, merge_spec};
 use crate::controller::stores::Stores;
 use crate::plan::Outcome;
 use crate::provisioner::{PlanContext, group_id};
-use crate::rollout::{Choice, Forecast, KnownForecast, RolloutView, Stored, TakeReason};
+use crate::rollout::{Choice, ChangeForecast, KnownChangeForecast, RolloutView, StoredRevision, TakeReason};
 
 /// Decides which content a group has, and finds out before what the target would do to the group, if that matters and is
 /// not known, or may have changed: once for each reconcile. `None` while its Namespace is unknown.
@@ -38,7 +38,7 @@ pub(crate) async fn decide_with_forecast(
         return Some(decided);
     }
     let forecast = forecast(group, own.as_ref(), view, stores, planner, now).await.or(decided.forecast);
-    let known = KnownForecast { inputs: decided.inputs, retries: view.orders.retries, forecast };
+    let known = KnownChangeForecast { inputs: decided.inputs, retries: view.orders.retries, forecast };
     stores.rollout.set_forecast(&group_id(group).key(), known);
     Some(decide())
 }
@@ -46,17 +46,17 @@ pub(crate) async fn decide_with_forecast(
 /// What the target would do to a group that has another content. It reads as a reconcile does, and writes nothing.
 async fn forecast(
     group: &InstanceGroup,
-    own: Option<&Stored>,
+    own: Option<&StoredRevision>,
     view: &RolloutView,
     stores: &Stores,
     planner: &Planner,
     now: Timestamp,
-) -> Forecast {
+) -> ChangeForecast {
     let target = GroupContext { lock: None, ..stores.group_context_with(group, planner, &view.target).await };
     if let Some(own) = own {
         let own = GroupContext { lock: None, ..stores.group_context_with(group, planner, own).await };
         if has_same_effect(group, &own, &target) {
-            return Forecast::Untouched;
+            return ChangeForecast::Untouched;
         }
     }
     // Whoever resumes has mended something, perhaps a moment ago.
@@ -67,7 +67,7 @@ async fn forecast(
     match planner.plan(group, &target, max_age, now).await {
         Ok(planning) => forecast_of(group, &planning, planner, now),
         // What AWS does not answer is not known.
-        Err(_) => Forecast::Unknown,
+        Err(_) => ChangeForecast::Unknown,
     }
 }
 
@@ -93,18 +93,18 @@ fn uses_alias(spec: &Value) -> bool {
 }
 
 /// What a plan that was made with the target means.
-fn forecast_of(group: &InstanceGroup, planning: &Planning, planner: &Planner, now: Timestamp) -> Forecast {
+fn forecast_of(group: &InstanceGroup, planning: &Planning, planner: &Planner, now: Timestamp) -> ChangeForecast {
     // The group does not take the target, so what it would keep beside its rejected fields is not said.
     if let Some((reason, message)) = planning.snapshot.as_ref().and_then(|snapshot| snapshot.rejection()) {
-        return Forecast::Blocked { reason: reason.to_string(), message };
+        return ChangeForecast::Blocked { reason: reason.to_string(), message };
     }
     match &planning.plan.outcome {
         Outcome::Blocked { reason, message, .. } if planning.failure_reason.is_some() => {
-            return Forecast::Blocked { reason: reason.to_string(), message: message.clone() };
+            return ChangeForecast::Blocked { reason: reason.to_string(), message: message.clone() };
         }
         _ => {}
     }
-    let Some(snapshot) = &planning.snapshot else { return Forecast::Unknown };
+    let Some(snapshot) = &planning.snapshot else { return ChangeForecast::Unknown };
     let status = group.status.clone().unwrap_or_default();
     let context = PlanContext {
         status: &status,
@@ -120,8 +120,8 @@ fn forecast_of(group: &InstanceGroup, planning: &Planning, planner: &Planner, no
     // The next nodes of a group without nodes would be the first with the new content: they wait for the wave as well.
     let is_empty = snapshot.has_nodes() && status.nodes.as_ref().is_none_or(|nodes| nodes.desired == 0);
     match projection.replacements.len() + projection.scale_in {
-        0 if !is_empty => Forecast::InPlace,
-        nodes => Forecast::Rotates(nodes),
+        0 if !is_empty => ChangeForecast::InPlace,
+        nodes => ChangeForecast::Rotates(nodes),
     }
 }
 

@@ -10,7 +10,7 @@ use hyper_util::rt::TokioExecutor;
 use kube::client::{Body, ClientBuilder, ConfigExt};
 use kube::{Client, Config};
 
-use crate::rollout::{Answer, read_answer};
+use crate::rollout::{CheckAnswer, read_answer};
 
 /// How long an answer may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -39,12 +39,12 @@ impl Prometheus {
     }
 
     /// The answer to an instant query, see <https://prometheus.io/docs/prometheus/latest/querying/api/#instant-queries>.
-    pub(super) async fn ask(&self, query: &str) -> Answer {
+    pub(super) async fn ask(&self, query: &str) -> CheckAnswer {
         let answer = tokio::time::timeout(self.timeout, self.send(query)).await;
-        answer.unwrap_or_else(|_| Answer::unknown(&format!("no answer within {:?}", self.timeout)))
+        answer.unwrap_or_else(|_| CheckAnswer::unknown(&format!("no answer within {:?}", self.timeout)))
     }
 
-    async fn send(&self, query: &str) -> Answer {
+    async fn send(&self, query: &str) -> CheckAnswer {
         let timeout = format!("{}ms", self.timeout.as_millis());
         let form = form_urlencoded::Serializer::new(String::new())
             .append_pair("query", query)
@@ -58,16 +58,16 @@ impl Prometheus {
         match self.token().await {
             Ok(Some(token)) => _ = request.headers_mut().insert(header::AUTHORIZATION, token),
             Ok(None) => {}
-            Err(why) => return Answer::unknown(&format!("--prometheus-token-file {why}")),
+            Err(why) => return CheckAnswer::unknown(&format!("--prometheus-token-file {why}")),
         }
         let response = match self.client.send(request).await {
             Ok(response) => response,
-            Err(error) => return Answer::unknown(&format!("no answer: {}", root_cause(&error))),
+            Err(error) => return CheckAnswer::unknown(&format!("no answer: {}", root_cause(&error))),
         };
         let status = response.status().as_u16();
         match to_bytes(axum::body::Body::new(response.into_body()), MAX_ANSWER).await {
             Ok(body) => read_answer(status, &body),
-            Err(error) => Answer::unknown(&format!(
+            Err(error) => CheckAnswer::unknown(&format!(
                 "the answer breaks off, or is larger than 1 MiB ({}); aggregate the query, as in sum(x) > 5",
                 root_cause(&error)
             )),
@@ -136,7 +136,7 @@ mod tests {
         json!({"status": "success", "data": {"resultType": "vector", "result": []}}).to_string()
     }
 
-    async fn ask(url: &Uri) -> Answer {
+    async fn ask(url: &Uri) -> CheckAnswer {
         Prometheus::new(url.clone(), None).expect("a client").ask("up == 0").await
     }
 
@@ -148,7 +148,7 @@ mod tests {
         std::fs::write(token.path(), "secret\n").expect("it is written");
         let prometheus = Prometheus::new(url, Some(token.path().to_owned())).expect("a client");
         let answer = prometheus.ask("sum(x{a=\"b&c\"}) > 5 + 1").await;
-        assert_eq!(answer, Answer { state: CheckState::Ok, message: None });
+        assert_eq!(answer, CheckAnswer { state: CheckState::Ok, message: None });
         let expected = "POST /prefix/api/v1/query application/x-www-form-urlencoded Bearer secret \
                         query=sum%28x%7Ba%3D%22b%26c%22%7D%29+%3E+5+%2B+1&timeout=10000ms";
         assert_eq!(*seen.lock().unwrap(), [expected]);
@@ -191,7 +191,7 @@ mod tests {
         let url = format!("http://{address}").parse().expect("a URL");
         let timeout = Duration::from_millis(100);
         let answer = Prometheus { timeout, ..Prometheus::new(url, None).expect("a client") }.ask("up == 0").await;
-        assert_eq!(answer, Answer::unknown("no answer within 100ms"));
+        assert_eq!(answer, CheckAnswer::unknown("no answer within 100ms"));
     }
 
     #[tokio::test]
@@ -204,6 +204,6 @@ mod tests {
         let token = tempfile::NamedTempFile::new().expect("a file");
         std::fs::write(token.path(), "sec\nret").expect("it is written");
         let answer = Prometheus { token_file: Some(token.path().into()), ..prometheus }.ask("up == 0").await;
-        assert_eq!(answer, Answer::unknown("--prometheus-token-file does not contain a token"));
+        assert_eq!(answer, CheckAnswer::unknown("--prometheus-token-file does not contain a token"));
     }
 }

@@ -147,7 +147,7 @@ impl Stores {
             None => (missing_revision(waits.as_ref()), None),
         };
         match hold {
-            Some(hold) if hold.gives_back => context.lock = context.lock.take().or(Some(hold.why)),
+            Some(hold) if hold.uncordons => context.lock = context.lock.take().or(Some(hold.why)),
             hold => context.hold = hold.map(|hold| hold.why),
         }
         context.revision_wait = waits;

@@ -99,13 +99,13 @@ async fn load(live: Option<&ConfigMap>, reads: bool, ctx: &Arc<Context>) {
     if is_stored_first {
         // Before it becomes the last known good content, which a history begins with.
         match store_now(live, stored.as_ref(), &active, ctx).await {
-            Stored::Yes => {}
-            Stored::Refused(error) => {
+            StoreResult::Yes => {}
+            StoreResult::Refused(error) => {
                 is_refused = true;
                 active = without_live(not_stored(&error), stored.as_ref());
             }
             // Its own load follows.
-            Stored::Superseded => return,
+            StoreResult::Superseded => return,
         }
     }
     ctx.stores.boundaries_refused.store(is_refused, Ordering::Release);
@@ -196,7 +196,7 @@ async fn read_view(active: &Arc<ActiveBoundaries>, ctx: &Context) -> Option<Arc<
 }
 
 /// What became of the content that a group may see only once it is stored.
-enum Stored {
+enum StoreResult {
     /// It is stored, or this process may no longer write.
     Yes,
     /// The API server does not take it, and will not until somebody changes something.
@@ -212,25 +212,25 @@ async fn store_now(
     before: Option<&ConfigMapData>,
     active: &ActiveBoundaries,
     ctx: &Arc<Context>,
-) -> Stored {
-    let Some(live) = live else { return Stored::Yes };
+) -> StoreResult {
+    let Some(live) = live else { return StoreResult::Yes };
     let (kube, namespace) = (ctx.planner.kube.as_ref(), &ctx.config_namespace);
     let _turn = ctx.stores.revision_turn.lock().await;
     let history = revisions::history(active, ctx);
     while let Err(error) = revisions::store(kube, namespace, live, before, &history, || ctx.can_write()).await {
         tracing::warn!(%error, "cannot store the boundaries as a BoundariesRevision");
         if matches!(error, KubeError::Forbidden { .. } | KubeError::Invalid { .. }) {
-            return Stored::Refused(error);
+            return StoreResult::Refused(error);
         }
         tokio::time::sleep(Duration::from_secs(2)).await;
         if !ctx.can_write() {
-            return Stored::Yes;
+            return StoreResult::Yes;
         }
         if ctx.stores.config_map.lock().await.as_present().and_then(|map| map.data.as_ref()) != live.data.as_ref() {
-            return Stored::Superseded;
+            return StoreResult::Superseded;
         }
     }
-    Stored::Yes
+    StoreResult::Yes
 }
 
 /// Why a content is not used that a roll-out takes to the groups.

@@ -9,7 +9,7 @@ use kube::api::{Api, DeleteParams, ListParams};
 use kube::core::{ObjectMeta, Status};
 use kube::{Client, ResourceExt};
 
-use super::budgets::{self, Budget};
+use super::budgets::{self, PodBudget};
 use super::error::call;
 use super::groups::post_params;
 use super::lists::list_pages;
@@ -140,7 +140,7 @@ async fn explain_blocked_eviction(
         Err(_) => return EvictOutcome::Blocked { message, budgets: Vec::new() },
     };
     let all = budgets.unwrap_or_default();
-    let budgets = budgets::selecting(&all, labels).iter().map(Budget::describe).collect();
+    let budgets = budgets::selecting(&all, labels).iter().map(PodBudget::describe).collect();
     EvictOutcome::Blocked { message, budgets }
 }
 

@@ -140,7 +140,7 @@ fn budget_is_described_with_its_numbers() {
     let described = |spec: Value, (healthy, expected, needed): (i32, i32, i32)| {
         let status = json!({"currentHealthy": healthy, "desiredHealthy": needed, "expectedPods": expected, "disruptionsAllowed": 0});
         let budget = json!({"metadata": {"name": "web"}, "spec": spec, "status": status});
-        Budget::from(&serde_json::from_value::<PodDisruptionBudget>(budget).unwrap()).describe()
+        PodBudget::from(&serde_json::from_value::<PodDisruptionBudget>(budget).unwrap()).describe()
     };
     for (spec, numbers, words, never) in [
         (json!({"minAvailable": 2}), (2, 2, 2), "minAvailable 2; 2 of 2", true),

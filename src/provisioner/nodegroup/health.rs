@@ -9,7 +9,7 @@ use crate::aws::InstanceState;
 use crate::aws::nodegroup::{Issue, Nodegroup, NodegroupStatus, NodegroupUpdate, UpdateStatus};
 use crate::plan::{Outcome, Phase, PlanBuilder, Reason, waiting};
 use crate::rotation::NodeInstance;
-use crate::rotation::node_health::{Limits, unready_nodes};
+use crate::rotation::node_health::{ReadyLimits, unready_nodes};
 use crate::settings::Timing;
 
 /// How long after its start a failed update is retried: an hour by default. EKS itself retries a node for 15 minutes.
@@ -147,7 +147,7 @@ pub(crate) fn report_readiness(input: &PlanInput, group: &ObservedNodegroup, bui
         return;
     }
     let limits =
-        Limits { join: input.resolved.desired.rolling_update.join_timeout, recover: input.timing.kubelet_timeout };
+        ReadyLimits { join: input.resolved.desired.rolling_update.join_timeout, recover: input.timing.kubelet_timeout };
     let entry = "the node role, the routes from the subnets to the API server";
     let unready = unready_nodes(&group.members, limits, entry, input.now);
     if let Some(message) = unready.overdue {

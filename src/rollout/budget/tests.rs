@@ -5,11 +5,11 @@ use proptest::prelude::*;
 use super::*;
 use crate::boundaries::Amount;
 
-fn budget(nodes: Option<Amount>, zone: Option<Amount>, surge: Option<usize>) -> Budget {
-    Budget { nodes, zone, surge }
+fn budget(nodes: Option<Amount>, zone: Option<Amount>, surge: Option<usize>) -> BudgetPolicy {
+    BudgetPolicy { nodes, zone, surge }
 }
 
-const ONE: Budget = Budget { nodes: Some(Amount::Number(1)), zone: None, surge: None };
+const ONE: BudgetPolicy = BudgetPolicy { nodes: Some(Amount::Number(1)), zone: None, surge: None };
 
 /// A group of so many available nodes in one zone, whose plan takes one of them.
 fn usage(nodes: usize, zone: &str, begins: &str) -> NodeUsage {
@@ -173,7 +173,7 @@ fn groups_begin_after_those_that_wait() {
         now,
     );
     assert!(ledger.is_used_up(&two, "team/b") && !ledger.is_used_up(&two, "team/a"));
-    assert!(!ledger.is_used_up(&Budget::default(), "team/b"), "there is no budget");
+    assert!(!ledger.is_used_up(&BudgetPolicy::default(), "team/b"), "there is no budget");
     ledger.record("team/a", None, now);
     assert!(!ledger.is_used_up(&two, "team/b"), "its plan did not get to its nodes");
     ledger.record("team/managed", Some(NodeUsage { batch: Some(2), ..usage(9, "b", "") }), now);

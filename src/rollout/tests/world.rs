@@ -15,8 +15,8 @@ use crate::api::{
 use crate::boundaries::active::select_active;
 use crate::boundaries::{ROLLOUT_KEY, content_hash};
 use crate::rollout::{
-    Answer, CheckStanding, Checks, Choice, ChoiceInput, Current, Forecast, GroupFacts, History, HistoryStep, Images,
-    KnownForecast, Patience, ProgressInput, RolloutView, Running, Stored, Survey, TakeReason, WaitReason, advance,
+    CheckAnswer, CheckStanding, Checks, Choice, ChoiceInput, Current, ChangeForecast, GroupFacts, History, HistoryStep, Images,
+    KnownChangeForecast, Patience, ProgressInput, RolloutView, Running, StoredRevision, Survey, TakeReason, WaitReason, advance,
     choose, comes_next, next_step, query,
 };
 
@@ -43,7 +43,7 @@ pub(super) struct Group {
     /// Whether AWS answers when the controller asks what the target means for the group.
     pub answers: bool,
     /// What the controller knows of that.
-    pub known: Option<KnownForecast>,
+    pub known: Option<KnownChangeForecast>,
     pub locked: bool,
     /// Why it does not take the target, at its latest pass.
     pub waits: Option<WaitReason>,
@@ -342,9 +342,9 @@ impl World {
             let state = self.answers.get(&name).copied().unwrap_or_default();
             self.answered.push((self.monotonic, name.clone(), state));
             let answer = match state {
-                CheckState::Unknown => Answer::unknown("connection refused"),
+                CheckState::Unknown => CheckAnswer::unknown("connection refused"),
                 state => {
-                    Answer { state, message: (state == CheckState::Failing).then(|| "the query has a result".into()) }
+                    CheckAnswer { state, message: (state == CheckState::Failing).then(|| "the query has a result".into()) }
                 }
             };
             self.checks.record(&name, &query, answer, self.monotonic, MAX_AGE);
@@ -372,7 +372,7 @@ impl World {
         let newest = self.revisions.last().expect("a revision");
         let (hash, name, number) = (newest.spec.hash.clone(), self.newest(), newest.spec.number);
         let (texts, images, own_images) = (content_hash(&data), Arc::default(), Images::new());
-        let stored = Stored { name, number, hash, active, images, texts, own_images, is_complete: true };
+        let stored = StoredRevision { name, number, hash, active, images, texts, own_images, is_complete: true };
         for group in self.groups.iter_mut().filter(|group| !group.deleted) {
             group.status.boundaries_revision = Some(stored.hash.clone());
             group.rotate(&stored, group.locked || group.blocked, self.now);
@@ -437,17 +437,17 @@ impl World {
         let (inputs, retries) = (group.forecast_inputs(view), view.orders.retries);
         let before = group.known_forecast(view);
         if before.may_change() {
-            let forecast = if group.answers { group.forecast(view) } else { Forecast::Unknown };
-            group.known = Some(KnownForecast { inputs, retries, forecast: forecast.or(before) });
+            let forecast = if group.answers { group.forecast(view) } else { ChangeForecast::Unknown };
+            group.known = Some(KnownChangeForecast { inputs, retries, forecast: forecast.or(before) });
         }
     }
 
-    fn decide(&self, index: usize, view: &RolloutView) -> (Choice, Forecast) {
+    fn decide(&self, index: usize, view: &RolloutView) -> (Choice, ChangeForecast) {
         let group = &self.groups[index];
         let forecast = group.known_forecast(view);
         let lock = group.locked.then_some("the annotation lock-upgrades");
         let facts = group.facts(&forecast, lock);
-        let merged_hash = |content: &Stored| Some(format!("{}/{}", content.hash, group.generation));
+        let merged_hash = |content: &StoredRevision| Some(format!("{}/{}", content.hash, group.generation));
         let input = ChoiceInput {
             view,
             group: facts,
@@ -516,18 +516,18 @@ impl World {
 }
 
 /// The image in the defaults of a content.
-pub(super) fn image_of(content: &Stored) -> String {
+pub(super) fn image_of(content: &StoredRevision) -> String {
     defaults_of(content)["eks"]["configuration"]["image"].as_str().unwrap_or_default().to_owned()
 }
 
 /// What a content makes of an empty group.
-fn defaults_of(content: &Stored) -> serde_json::Value {
+fn defaults_of(content: &StoredRevision) -> serde_json::Value {
     let boundaries = content.active.boundaries.as_ref().expect("boundaries");
     crate::boundaries::merge(boundaries, &serde_json::json!({"spec": {}}), false).expect("it merges").spec
 }
 
 impl Group {
-    pub(super) fn facts<'a>(&'a self, forecast: &'a Forecast, lock: Option<&'a str>) -> GroupFacts<'a> {
+    pub(super) fn facts<'a>(&'a self, forecast: &'a ChangeForecast, lock: Option<&'a str>) -> GroupFacts<'a> {
         GroupFacts {
             key: &self.key,
             uid: &self.uid,
@@ -554,28 +554,28 @@ impl Group {
         format!("{} {} {own:?} {settled:?} {}", self.uid, self.generation, view.target.hash)
     }
 
-    fn known_forecast(&self, view: &RolloutView) -> Forecast {
+    fn known_forecast(&self, view: &RolloutView) -> ChangeForecast {
         let known = self.known.as_ref().map(|known| known.get(&self.forecast_inputs(view), view.orders.retries));
         known.unwrap_or_default()
     }
 
-    fn forecast(&self, view: &RolloutView) -> Forecast {
+    fn forecast(&self, view: &RolloutView) -> ChangeForecast {
         let target = image_of(&view.target);
         let own = self.status.boundaries_revision.as_deref().and_then(|hash| view.stored.get(hash));
         if own.is_some_and(|own| own.hash == view.target.hash || defaults_of(own) == defaults_of(&view.target)) {
-            return Forecast::Untouched;
+            return ChangeForecast::Untouched;
         }
         if self.unusable_images.contains(&target) {
-            return Forecast::Blocked { reason: "ImageNotFound".into(), message: format!("{target} does not exist") };
+            return ChangeForecast::Blocked { reason: "ImageNotFound".into(), message: format!("{target} does not exist") };
         }
         match self.nodes.iter().filter(|image| **image != target).count() {
-            0 if !self.nodes.is_empty() => Forecast::InPlace,
-            nodes => Forecast::Rotates(nodes),
+            0 if !self.nodes.is_empty() => ChangeForecast::InPlace,
+            nodes => ChangeForecast::Rotates(nodes),
         }
     }
 
     /// One pass of a rotation: at most one node is unavailable, and a rotation halts on a node that does not become Ready.
-    fn rotate(&mut self, content: &Stored, is_locked: bool, now: Timestamp) {
+    fn rotate(&mut self, content: &StoredRevision, is_locked: bool, now: Timestamp) {
         let image = image_of(content);
         if self.status.boundaries_revision.is_none() {
             self.status.boundaries_revision = Some(content.hash.clone());

@@ -8,7 +8,7 @@ use crate::rotation::rolling_update::types::{Candidates, RollingUpdateDecision, 
 use crate::rotation::rolling_update::{surge, waits};
 
 /// What is not available, and what is about to leave.
-struct Load {
+struct Unavailable {
     /// Weight that the group has less than desired.
     unavailable: usize,
     /// Nodes that are drained or that terminate.
@@ -17,7 +17,7 @@ struct Load {
     weight_in_flight: usize,
 }
 
-impl Load {
+impl Unavailable {
     fn count(input: &RollingUpdateInput, candidates: &[&NodeInstance]) -> Self {
         let recently_ready =
             |m: &&NodeInstance| m.reasons.is_empty() && m.ready_for(input.now).is_some_and(|d| d < input.ready_hold);
@@ -60,11 +60,11 @@ pub(super) fn start_batch(
     mut leaving: usize,
     decision: &mut RollingUpdateDecision,
 ) {
-    let mut load = Load::count(input, candidates);
+    let mut counted = Unavailable::count(input, candidates);
     let removes_all = input.candidates == Candidates::All;
     let replaces = input.candidates == Candidates::Outdated;
     let mut surging =
-        if removes_all { 0 } else { surge::continue_surge(input, candidates, load.unavailable, decision) };
+        if removes_all { 0 } else { surge::continue_surge(input, candidates, counted.unavailable, decision) };
     if input.begins_held_by().is_some() {
         return;
     }
@@ -82,9 +82,9 @@ pub(super) fn start_batch(
             }
             continue;
         }
-        if !removes_all && load.is_full(input, member, healthy && replaces) {
+        if !removes_all && counted.is_full(input, member, healthy && replaces) {
             if decision.waiting_for.is_empty() && leaving == 0 {
-                decision.waiting_for = waits::for_availability(input, load.unavailable, &decision.steps);
+                decision.waiting_for = waits::for_availability(input, counted.unavailable, &decision.steps);
             }
             break;
         }
@@ -101,7 +101,7 @@ pub(super) fn start_batch(
             None if remove_without_node(input, member, decision) => leaving += 1,
             None => continue,
         }
-        load.add(member, healthy);
+        counted.add(member, healthy);
     }
     if !removes_all {
         decision.waiting_for.extend(input.members.iter().filter_map(|m| foreign_record_message(input, m)));

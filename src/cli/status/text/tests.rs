@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::k8s::budgets::{Budget, Counts};
+use crate::k8s::budgets::{PodBudget, Counts};
 
 fn now() -> Timestamp {
     "2026-01-02T12:00:00Z".parse().expect("a time")
@@ -52,7 +52,7 @@ fn draining_node() -> Node {
 
 fn details() -> GroupDetails {
     let counts = |allowed| Counts { allowed, healthy: 2, needed: 2, expected: 3 };
-    let budget = |allowed| Budget { name: "db".into(), counts: Some(counts(allowed)), ..Budget::default() };
+    let budget = |allowed| PodBudget { name: "db".into(), counts: Some(counts(allowed)), ..PodBudget::default() };
     let pod = |name: &str, budgets| DrainedPod { node: "ip-10-0-0-1".into(), pod: format!("team-a/{name}"), budgets };
     GroupDetails {
         group: rotating_group(),

@@ -11,7 +11,7 @@ use crate::plan::{Outcome, Phase, PlanBuilder, Reason, waiting};
 use crate::provisioner::eks::input::PlanInput;
 use crate::provisioner::eks::rotation::outdated;
 use crate::rotation::NodeInstance;
-use crate::rotation::node_health::{Limits, unready_nodes};
+use crate::rotation::node_health::{ReadyLimits, unready_nodes};
 
 /// How long before the shortage was seen a termination may have begun that explains it.
 const TERMINATION_WINDOW: SignedDuration = SignedDuration::from_mins(10);
@@ -64,8 +64,8 @@ pub(crate) fn check_readiness(input: &PlanInput, group: &ScalingGroup, builder: 
     builder.set_outcome_once(waiting(phase(input), message));
 }
 
-fn limits(input: &PlanInput) -> Limits {
-    Limits { join: input.resolved.desired.rolling_update.join_timeout, recover: input.timing.kubelet_timeout }
+fn limits(input: &PlanInput) -> ReadyLimits {
+    ReadyLimits { join: input.resolved.desired.rolling_update.join_timeout, recover: input.timing.kubelet_timeout }
 }
 
 /// What authorizes the nodes to join. With an access entry, EKS ignores the entry in aws-auth.

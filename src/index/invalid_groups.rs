@@ -7,7 +7,7 @@ use crate::plan::Event;
 
 /// Groups that the revision in force made invalid.
 #[derive(Default)]
-pub(crate) struct Rejections(Mutex<Tally>);
+pub(crate) struct InvalidGroups(Mutex<Tally>);
 
 /// Groups that one revision made invalid.
 #[derive(Clone, Default)]
@@ -19,7 +19,7 @@ pub(crate) struct Tally {
     example: String,
 }
 
-impl Rejections {
+impl InvalidGroups {
     /// Counts a group. Returns true for the first one of a revision, when the summary must be scheduled.
     pub(crate) fn count(&self, revision: &str, key: &str, rejection: Rejection) -> bool {
         let mut tally = self.0.lock().expect("lock is not poisoned");
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn one_summary_for_each_revision_names_counts_and_an_example() {
-        let effects = Rejections::default();
+        let effects = InvalidGroups::default();
         let rejection = |reason: &str| Rejection { reason: reason.into(), message: "spec.a `x` is wrong".into() };
         assert!(effects.count("r1", "team/a", rejection("InvalidSpec")));
         assert!(!effects.count("r1", "team/b", rejection("InvalidSpec")));

@@ -47,7 +47,7 @@ impl Permission {
 /// What IAM or the API server says about a permission. Admission, a permissions boundary or a service control policy may
 /// deny what it calls allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub(crate) enum PermissionAnswer {
     Allowed,
     Denied,
     /// Denied, unless a condition holds that the question does not tell. IAM may name the conditions of every policy of the
@@ -57,18 +57,18 @@ pub(crate) enum Answer {
     Unknown,
 }
 
-impl Answer {
+impl PermissionAnswer {
     /// Whether a later "allowed" is a change.
     fn is_denied(self) -> bool {
         match self {
-            Answer::Denied | Answer::DeniedUnlessConditions => true,
-            Answer::Allowed | Answer::Unknown => false,
+            PermissionAnswer::Denied | PermissionAnswer::DeniedUnlessConditions => true,
+            PermissionAnswer::Allowed | PermissionAnswer::Unknown => false,
         }
     }
 }
 
 /// A rotation that is held.
-struct Hold {
+struct HeldRotation {
     permission: Permission,
     /// Name of the denied step.
     step: &'static str,
@@ -79,17 +79,17 @@ struct Hold {
 
 /// The rotations that are held, by group, and the last answer about each permission.
 #[derive(Default)]
-pub(crate) struct Holds {
-    groups: HashMap<String, Hold>,
-    answers: HashMap<Permission, (Answer, Timestamp)>,
+pub(crate) struct HeldRotations {
+    groups: HashMap<String, HeldRotation>,
+    answers: HashMap<Permission, (PermissionAnswer, Timestamp)>,
 }
 
-impl Holds {
+impl HeldRotations {
     /// Records that the rotation of a group is held until a time.
     pub(crate) fn record(&mut self, group: &str, permission: Permission, step: &'static str, until: Timestamp) {
         let before = self.groups.get(group).filter(|hold| hold.permission == permission);
         let is_repeated = before.is_some_and(|hold| hold.is_repeated || hold.until != until);
-        self.groups.insert(group.to_owned(), Hold { permission, step, until, is_repeated });
+        self.groups.insert(group.to_owned(), HeldRotation { permission, step, until, is_repeated });
     }
 
     /// Forgets a group that was deleted.
@@ -119,7 +119,7 @@ impl Holds {
         permission: &Permission,
         period: SignedDuration,
         now: Timestamp,
-    ) -> Option<Answer> {
+    ) -> Option<PermissionAnswer> {
         let (answer, at) = self.answers.get(permission)?;
         (now.duration_since(*at) < period).then_some(*answer)
     }
@@ -133,21 +133,21 @@ impl Holds {
 
     /// Records an answer. Returns the groups that go on because of it. Only a change from denied to allowed counts: what
     /// was called allowed when AWS denied it says nothing.
-    pub(crate) fn answer(&mut self, permission: &Permission, answer: Answer, now: Timestamp) -> Vec<String> {
+    pub(crate) fn answer(&mut self, permission: &Permission, answer: PermissionAnswer, now: Timestamp) -> Vec<String> {
         let before = self.answers.insert(permission.clone(), (answer, now)).map(|(before, _)| before);
         let Some(before) = before.filter(|before| before.is_denied()) else { return Vec::new() };
         match answer {
-            Answer::Allowed => self.wake(now, |hold| hold.permission == *permission),
+            PermissionAnswer::Allowed => self.wake(now, |hold| hold.permission == *permission),
             // One question without an answer does not hide the change.
-            Answer::Unknown => {
+            PermissionAnswer::Unknown => {
                 self.answers.insert(permission.clone(), (before, now));
                 Vec::new()
             }
-            Answer::Denied | Answer::DeniedUnlessConditions => Vec::new(),
+            PermissionAnswer::Denied | PermissionAnswer::DeniedUnlessConditions => Vec::new(),
         }
     }
 
-    fn wake(&mut self, now: Timestamp, is_concerned: impl Fn(&Hold) -> bool) -> Vec<String> {
+    fn wake(&mut self, now: Timestamp, is_concerned: impl Fn(&HeldRotation) -> bool) -> Vec<String> {
         let held = self.groups.iter_mut().filter(|(_, hold)| now < hold.until && is_concerned(hold));
         let mut woken: Vec<_> = held.map(|(group, hold)| (group.clone(), hold.until = now).0).collect();
         woken.sort();
@@ -174,7 +174,7 @@ mod tests {
         Permission::Aws { action: "autoscaling:TerminateInstanceInAutoScalingGroup".into(), cluster: "blue".into() }
     }
 
-    fn hold(holds: &mut Holds, group: &str, until: i64) {
+    fn hold(holds: &mut HeldRotations, group: &str, until: i64) {
         holds.record(group, terminate(), "Terminate", at(until));
     }
 
@@ -186,16 +186,16 @@ mod tests {
     #[test]
     fn only_a_change_to_allowed_ends_a_hold() {
         for (answers, woken) in [
-            (vec![Answer::Allowed, Answer::Allowed], false),
-            (vec![Answer::Unknown, Answer::Allowed], false),
-            (vec![Answer::Denied, Answer::Denied], false),
-            (vec![Answer::Denied, Answer::Allowed], true),
-            (vec![Answer::Denied, Answer::Unknown, Answer::Allowed], true),
-            (vec![Answer::DeniedUnlessConditions, Answer::Allowed], true),
-            (vec![Answer::DeniedUnlessConditions, Answer::Unknown, Answer::Allowed], true),
-            (vec![Answer::Allowed, Answer::DeniedUnlessConditions], false),
+            (vec![PermissionAnswer::Allowed, PermissionAnswer::Allowed], false),
+            (vec![PermissionAnswer::Unknown, PermissionAnswer::Allowed], false),
+            (vec![PermissionAnswer::Denied, PermissionAnswer::Denied], false),
+            (vec![PermissionAnswer::Denied, PermissionAnswer::Allowed], true),
+            (vec![PermissionAnswer::Denied, PermissionAnswer::Unknown, PermissionAnswer::Allowed], true),
+            (vec![PermissionAnswer::DeniedUnlessConditions, PermissionAnswer::Allowed], true),
+            (vec![PermissionAnswer::DeniedUnlessConditions, PermissionAnswer::Unknown, PermissionAnswer::Allowed], true),
+            (vec![PermissionAnswer::Allowed, PermissionAnswer::DeniedUnlessConditions], false),
         ] {
-            let mut holds = Holds::default();
+            let mut holds = HeldRotations::default();
             hold(&mut holds, "team/a", 300);
             let mut all = Vec::new();
             for (seconds, answer) in (0..).zip(&answers) {
@@ -203,7 +203,7 @@ mod tests {
             }
             assert_eq!(all, vec!["team/a"; usize::from(woken)], "{answers:?}");
             let is_denied = answers.last().is_some_and(|answer| answer.is_denied());
-            let again = holds.answer(&terminate(), Answer::Allowed, at(9));
+            let again = holds.answer(&terminate(), PermissionAnswer::Allowed, at(9));
             assert_eq!(again.is_empty(), !is_denied, "a group goes on once: {answers:?}");
         }
     }
@@ -211,20 +211,20 @@ mod tests {
     /// Thousands of groups that lack one permission ask one question.
     #[test]
     fn each_permission_is_asked_about_once_a_period() {
-        let mut holds = Holds::default();
+        let mut holds = HeldRotations::default();
         (0..1000).for_each(|number| hold(&mut holds, &format!("team/g{number}"), 300));
         assert_eq!(holds.due(PERIOD, at(0)), BTreeSet::from([terminate()]));
-        holds.answer(&terminate(), Answer::Denied, at(0));
+        holds.answer(&terminate(), PermissionAnswer::Denied, at(0));
         assert_eq!(holds.due(PERIOD, at(49)), BTreeSet::new());
         assert_eq!(holds.due(PERIOD, at(50)).len(), 1);
         assert_eq!(holds.due(PERIOD, at(300)), BTreeSet::new(), "no group is held any longer");
-        assert_eq!(holds.answer(&terminate(), Answer::Allowed, at(60)).len(), 1000);
+        assert_eq!(holds.answer(&terminate(), PermissionAnswer::Allowed, at(60)).len(), 1000);
     }
 
     /// A group whose resources carry a tag that the policy denies would be woken by each success of its neighbor.
     #[test]
     fn success_of_others_wakes_a_group_once() {
-        let mut holds = Holds::default();
+        let mut holds = HeldRotations::default();
         ["team/a", "team/b"].iter().for_each(|group| hold(&mut holds, group, 300));
         assert_eq!(holds.succeed("team/c", &BTreeSet::from(["Cordon"]), at(1)), [""; 0]);
         assert_eq!(holds.succeed("team/c", &steps(), at(2)), ["team/a", "team/b"]);
@@ -235,9 +235,9 @@ mod tests {
 
     #[test]
     fn groups_that_are_gone_leave_nothing() {
-        let mut holds = Holds::default();
+        let mut holds = HeldRotations::default();
         hold(&mut holds, "team/a", 300);
-        holds.answer(&terminate(), Answer::Denied, at(0));
+        holds.answer(&terminate(), PermissionAnswer::Denied, at(0));
         holds.remove("team/a");
         assert!(holds.groups.is_empty() && holds.answers.is_empty());
     }

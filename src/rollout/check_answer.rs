@@ -10,14 +10,14 @@ const MAX_MESSAGE: usize = 200;
 
 /// The answer to a check's query.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Answer {
+pub(crate) struct CheckAnswer {
     /// What it means.
     pub state: CheckState,
     /// Why the check is not ok.
     pub message: Option<String>,
 }
 
-impl Answer {
+impl CheckAnswer {
     /// There is no answer that says anything.
     pub(crate) fn unknown(message: &str) -> Self {
         let message = message.chars().take(MAX_MESSAGE).collect();
@@ -46,46 +46,46 @@ struct Data {
 
 /// Reads the answer to an instant query. Only a complete, successful answer says anything: Prometheus's HTTP API gives
 /// `warnings` with data that may be incomplete.
-pub(crate) fn read_answer(status: u16, body: &[u8]) -> Answer {
+pub(crate) fn read_answer(status: u16, body: &[u8]) -> CheckAnswer {
     let parsed: Option<Body> = serde_json::from_slice(body).ok();
     match (status, parsed) {
-        (300..=399, _) => Answer::unknown(&format!(
+        (300..=399, _) => CheckAnswer::unknown(&format!(
             "the server redirects (HTTP {status}), which is not followed; set --prometheus-url to the final address"
         )),
-        (401 | 403, _) => Answer::unknown(&format!(
+        (401 | 403, _) => CheckAnswer::unknown(&format!(
             "the server does not allow the query (HTTP {status}); see --prometheus-token-file"
         )),
-        (_, Some(body)) if !body.error.is_empty() => Answer::unknown(&format!("HTTP {status}: {}", body.error)),
+        (_, Some(body)) if !body.error.is_empty() => CheckAnswer::unknown(&format!("HTTP {status}: {}", body.error)),
         (200..=299, Some(body)) if body.status == "success" => read_success(body),
-        (200..=299, _) => Answer::unknown("the answer is not one of Prometheus's HTTP API; see --prometheus-url"),
-        _ => Answer::unknown(&format!("HTTP {status}")),
+        (200..=299, _) => CheckAnswer::unknown("the answer is not one of Prometheus's HTTP API; see --prometheus-url"),
+        _ => CheckAnswer::unknown(&format!("HTTP {status}")),
     }
 }
 
-fn read_success(body: Body) -> Answer {
+fn read_success(body: Body) -> CheckAnswer {
     let warnings = body.warnings.unwrap_or_default();
     if let Some(warning) = warnings.first() {
         let text = warning.as_str().map_or_else(|| warning.to_string(), str::to_owned);
-        return Answer::unknown(&format!("the answer may be incomplete: {text}"));
+        return CheckAnswer::unknown(&format!("the answer may be incomplete: {text}"));
     }
     let results = match (body.data.result_type.as_str(), &body.data.result) {
         ("vector", Value::Array(results)) => results,
         ("scalar" | "string" | "matrix", _) => {
             let found = &body.data.result_type;
-            return Answer::unknown(&format!(
+            return CheckAnswer::unknown(&format!(
                 "the query gives a {found}, and not an instant vector; write a comparison such as sum(x) > 5"
             ));
         }
-        _ => return Answer::unknown("the answer has no result of a known type"),
+        _ => return CheckAnswer::unknown("the answer has no result of a known type"),
     };
     let Some(numbers) = results.iter().map(is_number).collect::<Option<Vec<bool>>>() else {
-        return Answer::unknown("the answer has a sample without a value");
+        return CheckAnswer::unknown("the answer has a sample without a value");
     };
     match (numbers.len(), numbers.iter().filter(|is_number| **is_number).count()) {
-        (0, _) => Answer { state: CheckState::Ok, message: None },
-        (_, 0) => Answer::unknown("the result is NaN, not a number; compare it with a limit, as in x / y > 0.1"),
-        (_, 1) => Answer { state: CheckState::Failing, message: Some("the query has a result".to_owned()) },
-        (_, count) => Answer { state: CheckState::Failing, message: Some(format!("the query has {count} results")) },
+        (0, _) => CheckAnswer { state: CheckState::Ok, message: None },
+        (_, 0) => CheckAnswer::unknown("the result is NaN, not a number; compare it with a limit, as in x / y > 0.1"),
+        (_, 1) => CheckAnswer { state: CheckState::Failing, message: Some("the query has a result".to_owned()) },
+        (_, count) => CheckAnswer { state: CheckState::Failing, message: Some(format!("the query has {count} results")) },
     }
 }
 
@@ -104,7 +104,7 @@ mod tests {
 
     use super::*;
 
-    fn read(status: u16, body: &Value) -> Answer {
+    fn read(status: u16, body: &Value) -> CheckAnswer {
         read_answer(status, body.to_string().as_bytes())
     }
 
