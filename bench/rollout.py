@@ -13,7 +13,7 @@ from e2e import harness
 SOAK = 120
 """How long the first two waves soak, in seconds. Half of the first soak is measured."""
 POLL = 15
-"""How often the controller looks at the roll-out, in seconds."""
+"""How often the controller looks at the rollout, in seconds."""
 POLICY = yaml.safe_dump({
     "waves": [
         {"name": "canary", "percent": 5, "soak": f"{SOAK}s"},
@@ -24,7 +24,7 @@ POLICY = yaml.safe_dump({
 GOALS = {
     "AWS writes with / without waves": 1,
     "writes in a minute of soak": 0,
-    "CPU ms a poll of the roll-out": 20,
+    "CPU ms a poll of the rollout": 20,
     "KiB of the revision's status": 256,
     "memory with / without waves": 1.05,
 }
@@ -43,11 +43,11 @@ def measure(cloud, controller):
     idle = minute(cloud, controller)
     soak = {}
     in_waves = change(cloud, controller, images[2], lambda: soak or measure_soak(cloud, controller, soak))
-    wait(cloud, lambda: newest(cloud)["status"]["phase"] == "Complete", "the end of the roll-out")
+    wait(cloud, lambda: newest(cloud)["status"]["phase"] == "Complete", "the end of the rollout")
     figures = {
         "AWS writes with / without waves": in_waves["writes"] / at_once["writes"],
         "writes in a minute of soak": soak["writes"],
-        "CPU ms a poll of the roll-out": 1000 * (soak["cpu"] - idle["cpu"]) / (60 / POLL),
+        "CPU ms a poll of the rollout": 1000 * (soak["cpu"] - idle["cpu"]) / (60 / POLL),
         "KiB of the revision's status": len(json.dumps(newest(cloud)["status"])) / 1024,
         "memory with / without waves": in_waves["peak"] / at_once["peak"],
     }

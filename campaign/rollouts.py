@@ -1,8 +1,8 @@
-"""Scenarios of roll-outs: an admin's changes reach the groups in waves, while everything of a scenario happens.
+"""Scenarios of rollouts: an admin's changes reach the groups in waves, while everything of a scenario happens.
 
 The ConfigMap has the key `rollout`, most groups take their image from it, and the admin changes it again and again. Groups
 of early waves carry the annotation `WAVE`. A tenant changes a group now and then, and half of the perturbations are those
-that meet a roll-out: of the process, its clock, its watches, its writes, and what people order.
+that meet a rollout: of the process, its clock, its watches, its writes, and what people order.
 """
 
 import random
@@ -21,27 +21,27 @@ SHAPES = {"plain": 5, "mixed": 1, "warm": 1, "managed": 1, "fargate": 1}
 """How often each shape is drawn. Weights are left out: a budget counts nodes."""
 EARLY_SHAPES = ("plain", "plain", "mixed", "warm")
 CLOSE = ("campaign.perturbations.process", "campaign.perturbations.clock", "campaign.perturbations.network", "campaign.perturbations.orders")
-"""Modules of the perturbations that meet a roll-out."""
+"""Modules of the perturbations that meet a rollout."""
 
 
 def generate(seed, disturb=True, only=None, variant=1):
     """The scenario of a seed; see scenario.generate."""
     found = {name: each for name, each in perturbations.load().items() if only is None or only in name}
-    chance = random.Random(f"{seed}/roll-out")
+    chance = random.Random(f"{seed}/rollout")
     names = scenarios.NAMES[: chance.randint(*SIZE)]
     early = chance.sample(names, chance.choice([1, 2, 2]))
     shape_of = {name: chance.choice(EARLY_SHAPES) if name in early else chance.choices(list(SHAPES), SHAPES.values())[0] for name in names}
     choices = {name: draw_group(chance, shape_of[name], "canary" if name in early else None) for name in names}
     groups = {name: aspects.compose(name, shape_of[name], choices[name]) for name in names}
     admin, policy = {**scenarios.draw_admin(chance), "image": IMAGES[0]}, draw_policy(chance)
-    scenario = {"seed": f"{seed} (roll-out)", "mode": chance.choice(scenarios.MODES), "config": config_of(admin, policy), "groups": groups, "taken over": {}, "wide": True, "events": []}
+    scenario = {"seed": f"{seed} (rollout)", "mode": chance.choice(scenarios.MODES), "config": config_of(admin, policy), "groups": groups, "taken over": {}, "wide": True, "events": []}
     present = dict(groups)
     for number in range(chance.choice([3, 4])):
         # The first two images are new, so that the order in which they reach the groups can be judged.
         scenario["events"].append(change_of_admin(chance, admin, policy, ["image"] if number < 2 else KEYS))
         for _ in range(chance.randint(2, 5)):
             scenario["events"] += draw_step(chance, shape_of, choices, present, admin, policy)
-    key = f"{seed}/roll-out/perturbations" + (f"/{variant}" if variant > 1 else "")
+    key = f"{seed}/rollout/perturbations" + (f"/{variant}" if variant > 1 else "")
     return with_perturbations(scenario, random.Random(key), found) if disturb else scenario
 
 
@@ -88,7 +88,7 @@ def config_of(admin, policy):
 
 
 def trigger(chance):
-    """When an event happens, after the one before: a roll-out takes longer than a change of one group."""
+    """When an event happens, after the one before: a rollout takes longer than a change of one group."""
     return chance.choice([{"after": chance.choice([0, 1, 3, 8])}, {"writes": chance.randint(1, 12)}, {"writes": chance.randint(1, 4)}])
 
 
@@ -134,7 +134,7 @@ def change_of_group(chance, name, shape_of, choices, present):
 
 
 def with_perturbations(scenario, chance, registry):
-    """The scenario with perturbations between its events; half of them are of the modules that meet a roll-out."""
+    """The scenario with perturbations between its events; half of them are of the modules that meet a rollout."""
     fitting = [found for found in registry.values() if found.fits(scenario)]
     close = [found for found in fitting if found.module in CLOSE]
     events = []

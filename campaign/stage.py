@@ -24,7 +24,7 @@ NAMESPACE = "camp"
 GROUPS = f"{harness.GROUPS}/namespaces/{NAMESPACE}/instancegroups"
 REVISIONS = f"{harness.GROUPS}/namespaces/instance-manager/boundariesrevisions"
 RESUME = 10
-"""How often a person has a roll-out tried again that halted, in seconds."""
+"""How often a person has a rollout tried again that halted, in seconds."""
 SETTLE = 60
 """How long a settle in the middle of a scenario may take, in seconds: faults may be at work."""
 LATE = 85
@@ -59,7 +59,7 @@ class Stage:
         return f"{GROUPS}/{name}"
 
     def revisions(self):
-        """The stored revisions of the ConfigMap, oldest first; none of a controller without roll-outs."""
+        """The stored revisions of the ConfigMap, oldest first; none of a controller without rollouts."""
         return sorted((self.cloud.get(REVISIONS) or {"items": []})["items"], key=lambda revision: revision["spec"]["number"])
 
     def newest_revision(self):
@@ -212,7 +212,7 @@ class Stage:
         self.note("made")
 
     def _grant(self):
-        """Binds the controller's user to the role that its settings name, beside the rights that are shipped for this one."""
+        """Binds the controller's user to the role that its settings name, beside the permissions that are shipped for this one."""
         if role := self.settings.get("cluster role"):
             group = "rbac.authorization.k8s.io"
             subjects = [{"kind": "User", "name": self.settings["user"], "apiGroup": group}]
@@ -343,7 +343,7 @@ class Stage:
     def settle(self, patience, resume=False):
         """Waits until every group is as it should be and nothing has been written for a while; whether it came to that.
 
-        With `resume`, a person has a roll-out tried again that halts.
+        With `resume`, a person has a rollout tried again that halts.
         """
         silence = Silence(self._writes)
 
@@ -357,7 +357,7 @@ class Stage:
         return bool(self.wait_until(is_settled, patience))
 
     def _resume_rollout(self):
-        """What `instance-manager rollout resume` does, if the roll-out halted, was taken back, or failed on groups."""
+        """What `instance-manager rollout resume` does, if the rollout halted, was aborted, or failed on groups."""
         found = self.newest_revision() if rollouts.has_rollout(self.scenario) else None
         status = (found or {}).get("status", {})
         is_halted = status.get("phase") in ("Halted", "Returning", "Aborted") or (status.get("groups") or {}).get("failed")
@@ -370,7 +370,7 @@ class Stage:
         Person(self, None).patch(self.revision_path(name), {"spec": {"orders": orders}})
 
     def _open_rollout(self):
-        """What is open of the newest roll-out, or None."""
+        """What is open of the newest rollout, or None."""
         found = self.newest_revision() if rollouts.has_rollout(self.scenario) else None
         status = (found or {}).get("status", {})
         is_done = found is None or (status.get("phase") == "Complete" and not (status.get("groups") or {}).get("failed"))
@@ -387,7 +387,7 @@ class Stage:
             elif name not in self.bad and (status.get("currentState") != "Ready" or not _is_seen(items[name])):
                 found[name] = {"state": status.get("currentState"), "conditions": status.get("conditions")}
         if rollout := self._open_rollout():
-            found["the roll-out"] = rollout
+            found["the rollout"] = rollout
         return found
 
     def _end(self):
@@ -416,7 +416,7 @@ class Stage:
         return {**run, "world": world, "aws": self._writes.aws(), "audit": self._writes.audit()}
 
     def _patience(self):
-        """How long the end of a run is awaited, in seconds: the waves of a roll-out come one after the other."""
+        """How long the end of a run is awaited, in seconds: the waves of a rollout come one after the other."""
         return self.settings["patience"] * (3 if rollouts.has_rollout(self.scenario) else 1)
 
     def _fill_empty_groups(self):

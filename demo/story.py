@@ -143,7 +143,7 @@ def with_waves(image):
 
 
 def rollout(*arguments):
-    """Prints a command about the roll-out and its output."""
+    """Prints a command about the rollout and its output."""
     print(f"  $ instance-manager rollout {' '.join(arguments)}", flush=True)
     done = subprocess.run([BINARY, "rollout", *arguments], capture_output=True, text=True)
     for line in done.stdout.splitlines():
@@ -180,7 +180,7 @@ def roll_out(cloud, watch):
     print(f"  team-search puts it off: kubectl annotate namespace team-search instancemgr.keikoproj.io/defer-until={until}")
     cloud.kubectl("annotate", "namespace", "team-search", f"instancemgr.keikoproj.io/defer-until={until}")
     cloud.apply(with_waves(THIRD_IMAGE))
-    watch.until(lambda groups: newest_phase(cloud) == "Complete" and all_ready(groups), "the end of the roll-out")
+    watch.until(lambda groups: newest_phase(cloud) == "Complete" and all_ready(groups), "the end of the rollout")
     rollout("status")
     rollout("history")
 

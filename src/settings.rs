@@ -79,9 +79,9 @@ pub struct Timing {
     pub startup_grace: SignedDuration,
     /// How long a group must be blocked before that counts as a failure of the revision of the boundaries that it took.
     pub revision_failure_delay: SignedDuration,
-    /// How long a roll-out may take to find out what its revision means for each group.
+    /// How long a rollout may take to find out what its revision means for each group.
     pub assessment_limit: SignedDuration,
-    /// Interval at which Prometheus is asked each check of a roll-out.
+    /// Interval at which Prometheus is asked each check of a rollout.
     pub check_interval: SignedDuration,
     /// How long a termination that lowers the desired capacity is not repeated. AWS may lower the capacity again with each
     /// call, and its answers may be older than the last one: they show the instance in service. Auto Scaling would then

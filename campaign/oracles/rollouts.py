@@ -1,4 +1,4 @@
-"""Oracles about roll-outs: in which order an admin's change reaches the groups, how many nodes it takes, and what is stored."""
+"""Oracles about rollouts: in which order an admin's change reaches the groups, how many nodes it takes, and what is stored."""
 
 import json
 import re
@@ -9,7 +9,7 @@ from campaign import rollouts
 from campaign.oracles.run import GRACE, between, in_force
 from e2e import logs
 
-CHOSEN_BY_PEOPLE = ("lock", "group left out of a roll-out")
+CHOSEN_BY_PEOPLE = ("lock", "group left out of a rollout")
 """Perturbations with which people keep groups from a change: nobody waits for those groups."""
 SLACK = 1.5
 """Seconds by which a soak may look shorter: what is recorded of it has whole seconds."""
@@ -239,5 +239,5 @@ def revisions(told):
 
 
 def content(spec):
-    """What a revision is identified by: the policy of its roll-out is no part of it."""
+    """What a revision is identified by: the policy of its rollout is no part of it."""
     return json.dumps([{key: text for key, text in spec.get("data", {}).items() if key != "rollout"}, spec.get("images")], sort_keys=True)

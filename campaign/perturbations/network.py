@@ -1,4 +1,4 @@
-"""Perturbations between the controller and the API server: watches, requests, answers, rights, and the API server itself."""
+"""Perturbations between the controller and the API server: watches, requests, answers, permissions, and the API server itself."""
 
 import os
 import pathlib
@@ -93,14 +93,14 @@ def lease_writes_fail(stage, status, count):
 @perturbation("API reads denied", resource=["instancegroups", "nodes", "pods", "namespaces", "poddisruptionbudgets"], seconds=[4, 12])
 def api_reads_denied(stage, resource, seconds):
     """Somebody takes a right away. Watches that are open go on; the rest is refused."""
-    without_rights(stage, resource, {"get", "list", "watch"}, seconds)
+    without_permissions(stage, resource, {"get", "list", "watch"}, seconds)
     stage.proxy.cut(f"/{resource}")
 
 
 @perturbation("API writes denied", resource=["instancegroups", "instancegroups/status", "nodes", "pods/eviction", "pods", "events"], seconds=[4, 12])
 def api_writes_denied(stage, resource, seconds):
     """Somebody takes the right to write one kind of object away."""
-    without_rights(stage, resource, {"create", "update", "patch", "delete"}, seconds)
+    without_permissions(stage, resource, {"create", "update", "patch", "delete"}, seconds)
 
 
 def is_ready(stage):
@@ -117,7 +117,7 @@ def api_fault(stage, lasting, **fields):
     stage.undo(lambda: stage.proxy.end_fault(fault), after=lasting)
 
 
-def without_rights(stage, resource, verbs, seconds):
+def without_permissions(stage, resource, verbs, seconds):
     """Takes verbs on a resource out of the controller's ClusterRole, and puts them back."""
     shipped = next(d["rules"] for d in yaml.safe_load_all(RIGHTS.read_text()) if (d["kind"], d["metadata"]["name"]) == ("ClusterRole", "instance-manager"))
     left = [{**r, "verbs": [v for v in r["verbs"] if resource not in r["resources"] or v not in verbs]} for r in shipped]

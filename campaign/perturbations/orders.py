@@ -1,4 +1,4 @@
-"""People's orders about a roll-out, and their hands on the stored revisions of the ConfigMap."""
+"""People's orders about a rollout, and their hands on the stored revisions of the ConfigMap."""
 
 from campaign.person import Person
 from campaign.perturbations import perturbation
@@ -8,21 +8,21 @@ from e2e.harness import CONFIG
 LATER = [3, 10, None]
 
 
-@perturbation("roll-out paused", when=has_rollout, later=LATER)
+@perturbation("rollout paused", when=has_rollout, later=LATER)
 def rollout_paused(stage, later):
     """No group takes the revision, and no node is replaced for it, until a person lets it go on."""
     name = order(stage, paused=True)
     stage.undo(lambda: order(stage, name, paused=False), after=later)
 
 
-@perturbation("roll-out aborted", when=has_rollout, later=LATER)
+@perturbation("rollout aborted", when=has_rollout, later=LATER)
 def rollout_aborted(stage, later):
-    """Every group goes back to what it came from, until a person tries the revision again."""
+    """Every group returns to what it came from, until a person tries the revision again."""
     name = order(stage, aborted=True)
     stage.undo(lambda: order(stage, name, aborted=False, retries=retries(stage, name) + 1), after=later)
 
 
-@perturbation("group left out of a roll-out", when=has_rollout, needs="eks", later=LATER)
+@perturbation("group left out of a rollout", when=has_rollout, needs="eks", later=LATER)
 def group_left_out_of_a_rollout(stage, group, later):
     """It keeps what it has, and nobody waits for it."""
     name = order(stage, without=[f"camp/{group}"])
@@ -35,9 +35,9 @@ def wave_skipped(stage):
     order(stage, skipped=["canary"])
 
 
-@perturbation("progress of a roll-out wiped", when=has_rollout, allows=("waves",))
+@perturbation("progress of a rollout wiped", when=has_rollout, allows=("waves",))
 def progress_of_a_rollout_wiped(stage):
-    """As by a restore from a backup: the roll-out of the newest revision begins again."""
+    """As by a restore from a backup: the rollout of the newest revision begins again."""
     if found := stage.newest_revision():
         path = stage.revision_path(found["metadata"]["name"]) + "/status"
         Person(stage, None).patch(path, {"status": dict.fromkeys(found.get("status", {}))})

@@ -1,4 +1,4 @@
-"""The oracles of roll-outs find what is planted for them, and nothing in a roll-out where all is well."""
+"""The oracles of rollouts find what is planted for them, and nothing in a rollout where all is well."""
 
 from campaign import controller, oracles, rollouts, strangers
 
@@ -9,7 +9,7 @@ POLICY = {"waves": [{"name": "canary", "groups": f"{rollouts.WAVE} = canary", "s
 
 
 class Story:
-    """A roll-out that is told line by line: a canary and another group with two nodes each, and an image that changes."""
+    """A rollout that is told line by line: a canary and another group with two nodes each, and an image that changes."""
 
     def __init__(self):
         self.seconds, self.aws, self.audit, self.journal = 0, [], [], []
@@ -76,7 +76,7 @@ class Story:
                            "responseStatus": {"code": 201}, "stageTimestamp": self.moment()})  # fmt: skip
 
     def found(self):
-        """The oracles of roll-outs for which something was wrong."""
+        """The oracles of rollouts for which something was wrong."""
         scenario = {"groups": self.groups, "config": rollouts.config_of(ADMIN, POLICY), "events": []}
         run = {"settings": controller.settings(), "scenario": scenario, "journal": self.journal, "aws": self.aws, "audit": self.audit}
         told = oracles.Run(run)
@@ -125,7 +125,7 @@ def test_nodes_of_two_groups_that_are_taken_at_once():
 
 
 def test_what_a_tenant_changes_waits_for_no_budget():
-    """A tenant's own change is no part of a roll-out."""
+    """A tenant's own change is no part of a rollout."""
     story = Story()
     story.begin("alpha")
     story.take("alpha", 1)

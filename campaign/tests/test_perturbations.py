@@ -14,7 +14,7 @@ def test_every_perturbation_fits_some_scenario_and_takes_what_is_drawn():
     """One that is never drawn, or cannot be called, disturbs nothing."""
     left = dict(REGISTRY)
     for seed in range(120):
-        # A third of them have roll-outs, and a third are wide.
+        # A third of them have rollouts, and a third are wide.
         drawn = [scenario.generate, rollouts.generate, functools.partial(scenario.generate, size=12)][seed % 3](seed, disturb=False)
         for name, found in list(left.items()):
             if found.fits(drawn):

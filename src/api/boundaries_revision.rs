@@ -30,7 +30,7 @@ use super::revision_status::{BoundariesRevisionStatus, RolloutOrders};
         name = "Phase",
         type_ = "string",
         json_path = ".status.phase",
-        description = "state of the roll-out; empty without the key rollout in the ConfigMap"
+        description = "state of the rollout; empty without the key rollout in the ConfigMap"
     ),
     printcolumn(
         name = "Groups",
@@ -76,7 +76,7 @@ pub struct BoundariesRevisionSpec {
     /// Order of arrival, from 1. The name of the object is r and this number.
     #[schemars(range(min = 1))]
     pub number: i64,
-    /// Hash of the content. Two revisions have the same hash when an admin goes back to an earlier content.
+    /// Hash of the content. Two revisions have the same hash when an admin returns to an earlier content.
     #[schemars(length(min = 1, max = 64))]
     pub hash: String,
     /// The keys of the ConfigMap that the controller reads: boundaries, defaults, conditionals, policy, rollout. Each text
@@ -89,7 +89,7 @@ pub struct BoundariesRevisionSpec {
     pub images: BTreeMap<String, String>,
     /// Where the content came from.
     pub from: RevisionSource,
-    /// What people order about the roll-out of this revision.
+    /// What people order about the rollout of this revision.
     #[serde(default)]
     pub orders: RolloutOrders,
 }

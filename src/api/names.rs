@@ -55,7 +55,7 @@ pub(crate) mod annotation {
     pub(crate) const DEFER_UNTIL: &str = "instancemgr.keikoproj.io/defer-until";
     /// Group or Namespace: number, name, hash or release of the revision that is wanted now.
     pub(crate) const APPROVE_REVISION: &str = "instancemgr.keikoproj.io/approve-revision";
-    /// Group or Namespace: "sat-sun 02:00-06:00 Europe/Berlin"; the tenant's own window for roll-outs.
+    /// Group or Namespace: "sat-sun 02:00-06:00 Europe/Berlin"; the tenant's own window for rollouts.
     pub(crate) const WINDOW: &str = "instancemgr.keikoproj.io/window";
     /// Node: record of a disruption in progress.
     pub(crate) const DISRUPTION: &str = "instancemgr.keikoproj.io/disruption";

@@ -1,4 +1,4 @@
-//! Orders of people about the roll-out of a revision of the boundaries, and its status.
+//! Orders of people about the rollout of a revision of the boundaries, and its status.
 
 use std::collections::BTreeMap;
 
@@ -8,15 +8,15 @@ use serde::{Deserialize, Serialize};
 use super::conditions::Condition;
 use super::fields::{lenient, lenient_list};
 
-/// What people order about the roll-out of this revision, by `instance-manager rollout` or `kubectl patch`. The controller
+/// What people order about the rollout of this revision, by `instance-manager rollout` or `kubectl patch`. The controller
 /// never writes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RolloutOrders {
-    /// Whether the roll-out is paused: no group takes the revision, and no node is replaced for it.
+    /// Whether the rollout is paused: no group takes the revision, and no node is replaced for it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub paused: bool,
-    /// Whether the revision is taken back: all groups go back to the revision that they came from.
+    /// Whether the revision is aborted: all groups return to the revision that they came from.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub aborted: bool,
     /// Names of waves that an admin approved; `*` names all.
@@ -41,7 +41,7 @@ fn is_zero(number: &i64) -> bool {
     *number == 0
 }
 
-/// Progress of the roll-out of this revision, written by the controller; absent without the key `rollout`.
+/// Progress of the rollout of this revision, written by the controller; absent without the key `rollout`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BoundariesRevisionStatus {
@@ -54,7 +54,7 @@ pub struct BoundariesRevisionStatus {
     /// Whether groups take it without waves: it is the first revision, or it has the content that was complete before.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub without_waves: Option<bool>,
-    /// Time in RFC 3339 at which the roll-out began.
+    /// Time in RFC 3339 at which the rollout began.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub begun: Option<String>,
     /// Value of spec.orders.retries that was obeyed last.
@@ -78,7 +78,7 @@ pub struct BoundariesRevisionStatus {
     /// The first groups whose turn comes next and whose drains pods will hold up, as pods and budgets are now.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub drains_foreseen: Vec<ForeseenDrain>,
-    /// The checks of the key `rollout`, while the roll-out is under way.
+    /// The checks of the key `rollout`, while the rollout is under way.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub checks: Vec<CheckStatus>,
     /// Conditions: Progressing, Halted and Complete.
@@ -86,7 +86,7 @@ pub struct BoundariesRevisionStatus {
     pub conditions: Vec<Condition>,
 }
 
-/// State of the roll-out of a revision.
+/// State of the rollout of a revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, strum::Display)]
 pub enum RolloutPhase {
     /// The controller finds out which groups would replace nodes.
@@ -95,7 +95,7 @@ pub enum RolloutPhase {
     Rolling,
     /// More groups failed than a wave allows: no further group takes the revision.
     Halted,
-    /// All groups go back to the revision that they came from.
+    /// All groups return to the revision that they came from.
     Returning,
     /// All waves have passed.
     Complete,
@@ -132,7 +132,7 @@ pub struct RolloutCounts {
     pub nodes: i64,
 }
 
-/// What is used of the budget of a roll-out.
+/// What is used of the budget of a rollout.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RolloutBudget {

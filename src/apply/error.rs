@@ -29,7 +29,7 @@ pub enum StepError {
     /// another InstanceGroup's by now.
     #[error("the InstanceGroup that was being deleted no longer exists")]
     GroupGone,
-    /// A window closed, or the roll-out was paused, after the plan was made.
+    /// A window closed, or the rollout was paused, after the plan was made.
     #[error("{0}")]
     Held(String),
     /// The node of an instance to be terminated was uncordoned after the plan was made.

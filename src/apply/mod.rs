@@ -153,7 +153,7 @@ fn log_failed_step(id: &GroupId, planned: &PlannedStep, error: &StepError, is_ex
     let StepFields { node, instance, pod, resource, version } = planned.step.info().fields();
     let (group, step) = (id.key(), planned.step.name());
     if matches!(error, StepError::Held(_)) {
-        return tracing::info!(group, step, node, instance, resource, %error, "the step waits for the roll-out");
+        return tracing::info!(group, step, node, instance, resource, %error, "the step waits for the rollout");
     }
     if is_expected {
         return tracing::info!(group, step, resource, %error, "waiting for IAM to propagate a new role or profile");
@@ -221,7 +221,7 @@ mod tests {
     use crate::k8s::{KubeClient, fake};
     use crate::plan::{InPlaceChange, InPlaceRecord, NodeStep, PodRef, Reason, blocked_plan};
 
-    /// Applies steps while the roll-out holds the group for this reason. Returns the error and the writes.
+    /// Applies steps while the rollout holds the group for this reason. Returns the error and the writes.
     async fn apply_held(steps: Vec<NodeStep>, hold: Option<&str>) -> (Option<String>, Vec<String>) {
         let (applied, writes) = apply_steps(steps, hold, |call| {
             let kind = if call.path.contains("/pods/") { "Pod" } else { "Node" };

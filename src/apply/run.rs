@@ -31,7 +31,7 @@ pub(crate) struct Applier<'a> {
     pub request_write: &'a (dyn Fn() -> bool + Sync),
     /// Which of the locks count under the boundaries and the policy, if they are set.
     pub counted_locks: Locks,
-    /// Asks why the roll-out does not let a step begin nodes of the group, right before it does. `None`: it holds nothing,
+    /// Asks why the rollout does not let a step begin nodes of the group, right before it does. `None`: it holds nothing,
     /// or the plan was made while it held, and begins none.
     pub hold: &'a (dyn Fn(&Step) -> Option<String> + Sync),
     /// The name of the Node of an instance, as far as the watch has seen it by now.

@@ -1,4 +1,4 @@
-//! Globs: the patterns in which the policy and roll-outs name namespaces, roles and clusters.
+//! Globs: the patterns in which the policy and rollouts name namespaces, roles and clusters.
 
 /// What an entry of the policy is compared with.
 #[derive(Clone, Copy)]

@@ -29,7 +29,7 @@ impl fmt::Display for BudgetPolicy {
         let zone = self.zone.map(|amount| format!("zone {amount}"));
         let surge = self.surge.map(|limit| format!("surge {limit}"));
         let parts: Vec<_> = [nodes, zone, surge].into_iter().flatten().collect();
-        write!(f, "the budget of the roll-out ({})", parts.join(", "))
+        write!(f, "the budget of the rollout ({})", parts.join(", "))
     }
 }
 
@@ -59,7 +59,7 @@ impl BudgetPolicy {
                         "{} would block every replacement",
                         found.map(|found| found.to_string()).unwrap_or_default()
                     );
-                    let remedy = "write at least 1, or 1%; to stop a roll-out: instance-manager rollout pause";
+                    let remedy = "write at least 1, or 1%; to stop a rollout: instance-manager rollout pause";
                     Err(section.error(&path, &message, remedy))
                 }
                 Some(_) | None => Ok(found),

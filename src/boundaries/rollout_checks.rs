@@ -25,7 +25,7 @@ pub(crate) struct RolloutCheck {
     pub name: String,
     /// The query.
     pub query: Query,
-    /// How long it must fail until the roll-out halts, and how long it must be ok until a wave passes.
+    /// How long it must fail until the rollout halts, and how long it must be ok until a wave passes.
     pub r#for: SignedDuration,
 }
 
@@ -39,7 +39,7 @@ enum QueryPart {
     Variable(Variable),
 }
 
-/// What stands for a value of the roll-out in a query, as `$` and the name.
+/// What stands for a value of the rollout in a query, as `$` and the name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display, strum::EnumString, strum::VariantArray)]
 #[strum(serialize_all = "UPPERCASE")]
 pub(crate) enum Variable {
@@ -106,7 +106,11 @@ fn is_safe_value(value: &str) -> bool {
 }
 
 /// Parses the checks. `release` is `None` when it cannot be read, which is an error already.
-pub(super) fn parse_checks(section: &Section, value: &Value, release: Option<&str>) -> Result<Vec<RolloutCheck>, ErrorList> {
+pub(super) fn parse_checks(
+    section: &Section,
+    value: &Value,
+    release: Option<&str>,
+) -> Result<Vec<RolloutCheck>, ErrorList> {
     let items = section.list(value, "checks")?;
     if items.len() > MAX_CHECKS {
         let message = format!("has {} items; at most {MAX_CHECKS} are possible", items.len());

@@ -64,7 +64,7 @@ pub(crate) struct RolloutPolicy {
     pub on_failure: OnFailure,
     /// When groups take a revision that replaces none of their nodes.
     pub without_rotation: WithoutRotation,
-    /// How long a group may make no progress before the roll-out no longer waits for it.
+    /// How long a group may make no progress before the rollout no longer waits for it.
     pub patience: SignedDuration,
     /// How many revisions are kept at least.
     pub history: usize,
@@ -83,7 +83,7 @@ pub(crate) struct Wave {
     pub percent: Option<u32>,
     /// How long the groups must have run the revision before the next wave opens.
     pub soak: SignedDuration,
-    /// How many groups of the wave may fail before the roll-out halts.
+    /// How many groups of the wave may fail before the rollout halts.
     pub max_failures: Amount,
     /// How many groups of the wave may replace nodes at once; `None` for all of them.
     pub at_once: Option<usize>,
@@ -105,10 +105,10 @@ pub(crate) enum Approval {
 /// What follows when more groups of a wave fail than it allows. A group that fails goes back in either case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum OnFailure {
-    /// The roll-out halts: no further group takes the revision, and healthy groups keep it.
+    /// The rollout halts: no further group takes the revision, and healthy groups keep it.
     #[default]
     Halt,
-    /// All groups go back to the revision that they came from.
+    /// All groups return to the revision that they came from.
     Return,
 }
 

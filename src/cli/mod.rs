@@ -12,20 +12,20 @@ pub mod explain;
 pub mod input;
 pub mod lint;
 pub mod output;
+mod permissions;
 pub mod plan;
 pub mod preflight;
 pub mod reconcile;
 pub mod release;
 pub mod render;
 mod revisions;
-mod rights;
 pub mod rollout;
 pub mod run;
 mod settings;
 pub mod status;
 mod table;
 
-/// One InstanceGroup, with the rights of the caller. That it does not exist is said once, with its name.
+/// One InstanceGroup, with the permissions of the caller. That it does not exist is said once, with its name.
 async fn read_group(client: &Client, namespace: &str, name: &str) -> anyhow::Result<GroupObject> {
     let api: Api<GroupObject> = Api::namespaced(client.clone(), namespace);
     call("get", "instancegroups", api.get(name)).await.map_err(|error| group_error(error, namespace, name))
@@ -38,7 +38,10 @@ fn group_error(error: KubeError, namespace: &str, name: &str) -> anyhow::Error {
             "InstanceGroup {namespace}/{name} not found; `instance-manager status -n {namespace}` lists those of the namespace"
         ),
         error => {
-            anyhow::anyhow!("InstanceGroup {namespace}/{name}: {}", rights::explain_denied(&error, Some(namespace)))
+            anyhow::anyhow!(
+                "InstanceGroup {namespace}/{name}: {}",
+                permissions::explain_denied(&error, Some(namespace))
+            )
         }
     }
 }

@@ -104,7 +104,7 @@ fn describe(release: &Release, only_planned: bool) -> String {
             "refused: {instance} is being replaced or is outdated; let the rotation finish, or restore the old value"
         ),
         Release::BehindConfigMap(what) => format!(
-            "refused: it {what}, which the Keiko controller would bring to every group at once; let the roll-out end, or revert the ConfigMap"
+            "refused: it {what}, which the Keiko controller would bring to every group at once; let the rollout end, or revert the ConfigMap"
         ),
         Release::PinnedToOlderVersion { number, latest } => format!(
             "refused: it is pinned to version {number}, and $Latest is version {latest}; delete the newer versions, which no node runs"

@@ -1,4 +1,4 @@
-//! The stored revisions of the boundaries, read with the rights of the caller.
+//! The stored revisions of the boundaries, read with the permissions of the caller.
 
 use std::time::Duration;
 

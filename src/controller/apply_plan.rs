@@ -10,7 +10,7 @@ use crate::api::{InstanceGroup, group_id};
 use crate::apply::{Applied, Applier, apply};
 use crate::plan::{Plan, Step};
 
-/// Applies a plan. `was_held` tells whether the roll-out held the group before it was planned, so that the plan begins no
+/// Applies a plan. `was_held` tells whether the rollout held the group before it was planned, so that the plan begins no
 /// node. Returns `None` when this process may no longer write: the new leader then reports on the group.
 pub(super) async fn apply_plan(
     group: &InstanceGroup,

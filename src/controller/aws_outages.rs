@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 
 use super::context::{Context, publish_event};
-use super::failed_look::remedy;
+use super::failed_observation::remedy;
 use super::report::aws_failure;
 use crate::api::names::condition;
 use crate::api::rfc3339;

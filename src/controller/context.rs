@@ -45,7 +45,7 @@ pub(crate) struct Context {
     pub conflict_detector: ConflictDetector,
     /// The only writer of aws-auth in this process.
     pub aws_auth_writer: AwsAuthWriter,
-    /// Answers the checks of roll-outs; `None` without `--prometheus-url`.
+    /// Answers the checks of rollouts; `None` without `--prometheus-url`.
     pub prometheus: Option<Prometheus>,
     /// The region of the AWS clients.
     pub region: String,

@@ -11,7 +11,7 @@ use crate::api::{InstanceGroup, group_id};
 use crate::apply::{Applied, StepError};
 use crate::aws::AwsErrorKind;
 use crate::index::denials::{Attempt, DeniedCall};
-use crate::index::held_rotations::{PermissionAnswer, Permission};
+use crate::index::held_rotations::{Permission, PermissionAnswer};
 use crate::index::refusals::{PassResult, RefusedStep};
 use crate::k8s::KubeError;
 use crate::plan::{Reason, Step};
@@ -71,8 +71,8 @@ pub(super) async fn record_refusal(
             let pod = step.info().fields().pod;
             let namespace = pod.as_ref().and_then(|pod| pod.split_once('/')).map(|(namespace, _)| namespace);
             let permission = Permission::of(&call, cluster.unwrap_or_default(), namespace);
-            let is_watched =
-                state.is_nearly_lasting(key) && permission_probes::ask(&permission, ctx, now).await == PermissionAnswer::Denied;
+            let is_watched = state.is_nearly_lasting(key)
+                && permission_probes::ask(&permission, ctx, now).await == PermissionAnswer::Denied;
             if let PassResult::Refused(refused) = &mut result {
                 refused.is_watched = is_watched;
             }

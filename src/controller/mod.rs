@@ -5,7 +5,7 @@ mod apply_plan;
 pub(crate) mod aws_outages;
 pub(crate) mod context;
 mod denials;
-mod failed_look;
+mod failed_observation;
 #[cfg(test)]
 mod fake;
 #[cfg(test)]
@@ -101,11 +101,11 @@ async fn reconcile_group(stored: &GroupObject, ctx: &Arc<Context>) -> Result<Act
         Ok(planned) => planned,
         Err(error) => {
             ctx.stores.rollout.record_usage(&key, None);
-            failed_look::report(group, &key, &error, ctx, now).await;
+            failed_observation::report(group, &key, &error, ctx, now).await;
             return Err(error);
         }
     };
-    failed_look::end(&key, ctx);
+    failed_observation::end(&key, ctx);
     if let Some(value) = asked {
         ctx.planner.process_state.denials(|denials| denials.remove(&key));
         planned.plan.status_update.fields.insert("lastReconcileNow".to_owned(), json!(value));
@@ -137,7 +137,7 @@ fn record_quota(group: &InstanceGroup, context: &GroupContext, ctx: &Context) {
     ctx.metrics.set_quota(&namespace, &levels.unwrap_or_default());
 }
 
-/// Plans a group. If the plan disrupts nodes, it is made again from fresh reads before it is used.
+/// Plans a group. If the plan disrupts nodes, it is recreated from fresh reads before it is used.
 async fn plan_with_fresh_reads(
     group: &InstanceGroup,
     key: &str,

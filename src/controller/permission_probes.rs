@@ -10,7 +10,7 @@ use tokio::sync::OnceCell;
 use super::context::Context;
 use super::requeue;
 use crate::aws::{Aws, AwsErrorKind, AwsResult, PolicyDecision, policies};
-use crate::index::held_rotations::{PermissionAnswer, Permission};
+use crate::index::held_rotations::{Permission, PermissionAnswer};
 
 /// How often a period is looked at whether a question is due.
 const CHECKS_PER_PERIOD: u32 = 10;
@@ -67,7 +67,9 @@ async fn ask_iam(action: &str, cluster: &str, ctx: &Context) -> PermissionAnswer
             return PermissionAnswer::Unknown;
         }
     };
-    let Some(simulation) = policies::simulation_of(action, region, &role, cluster) else { return PermissionAnswer::Unknown };
+    let Some(simulation) = policies::simulation_of(action, region, &role, cluster) else {
+        return PermissionAnswer::Unknown;
+    };
     match aws.iam.simulate_policy(&role, &simulation).await.as_deref() {
         Ok([(_, PolicyDecision::Allowed)]) => PermissionAnswer::Allowed,
         Ok([(_, PolicyDecision::Denied)]) => PermissionAnswer::Denied,

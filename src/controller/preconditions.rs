@@ -1,4 +1,4 @@
-//! Whether a reconcile may start: the right to write, and a cache that shows this controller's own writes.
+//! Whether a reconcile may start: permission to write, and a cache that shows this controller's own writes.
 
 use std::time::Duration;
 

@@ -67,7 +67,7 @@ pub(crate) fn history(active: &ActiveBoundaries, ctx: &Context) -> History {
     }
 }
 
-/// Stores the content in force again, which a person deleted. Its roll-out begins again with the first wave.
+/// Stores the content in force again, which a person deleted. Its rollout begins again with the first wave.
 ///
 /// # Errors
 /// The API server did not answer, or denied a call.

@@ -72,7 +72,7 @@ pub(crate) struct Stores {
     pub namespaces: Store<PartialObjectMeta<Namespace>>,
     /// The boundaries in force.
     pub boundaries: BoundariesCell,
-    /// The roll-out of the newest revision of the boundaries.
+    /// The rollout of the newest revision of the boundaries.
     pub rollout: RolloutState,
     /// The ConfigMap `instance-manager` as the watch last returned it.
     pub config_map: tokio::sync::Mutex<Lookup<ConfigMap>>,

@@ -13,7 +13,7 @@ use crate::leader::election::Leadership;
 use crate::leader::other_controller::{ForeignWrite, WriteHold};
 use crate::plan::Event;
 
-/// Follows the Lease and the conflict detector, and never returns. When this process gains the right to write, or has it
+/// Follows the Lease and the conflict detector, and never returns. When this process gains permission to write, or has it
 /// again after a write was refused, it reloads the boundaries and enqueues every group.
 pub(crate) async fn run(mut leadership: watch::Receiver<Leadership>, ctx: Arc<Context>, trigger: Trigger) {
     let (mut gate, mut has_election, mut reported) = (Gate::default(), true, HoldState::default());

@@ -68,7 +68,7 @@ mod tests {
         assert_eq!(
             known.observe(set(&["i-1", "i-2", "i-3"]), at(0)),
             [""; 0],
-            "nothing is known before the first look"
+            "nothing is known before the first observation"
         );
         assert_eq!(known.observe(set(&["i-2", "i-3"]), at(10)), ["i-1"]);
         assert_eq!(known.observe(set(&["i-2", "i-3"]), at(20)), ["i-1"], "AWS had not said why");

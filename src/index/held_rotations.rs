@@ -192,7 +192,10 @@ mod tests {
             (vec![PermissionAnswer::Denied, PermissionAnswer::Allowed], true),
             (vec![PermissionAnswer::Denied, PermissionAnswer::Unknown, PermissionAnswer::Allowed], true),
             (vec![PermissionAnswer::DeniedUnlessConditions, PermissionAnswer::Allowed], true),
-            (vec![PermissionAnswer::DeniedUnlessConditions, PermissionAnswer::Unknown, PermissionAnswer::Allowed], true),
+            (
+                vec![PermissionAnswer::DeniedUnlessConditions, PermissionAnswer::Unknown, PermissionAnswer::Allowed],
+                true,
+            ),
             (vec![PermissionAnswer::Allowed, PermissionAnswer::DeniedUnlessConditions], false),
         ] {
             let mut holds = HeldRotations::default();

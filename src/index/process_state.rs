@@ -12,7 +12,7 @@ use super::cache_state::OwnWrites;
 use super::denials::{Attempt, Denials, DeniedCall};
 use super::departures::Departures;
 use super::drain_clocks::DrainClocks;
-use super::held_rotations::{PermissionAnswer, HeldRotations, Permission};
+use super::held_rotations::{HeldRotations, Permission, PermissionAnswer};
 use super::refusals::{PassResult, Refusals};
 use super::seen_names::SeenNames;
 use super::write_memory::WriteMemory;
@@ -67,7 +67,7 @@ struct GroupState {
     failed_launch: Option<(Timestamp, bool)>,
     /// Since when the group could not be read, and the failure that its condition tells. It only decides when the
     /// failure is reported.
-    failed_look: Option<(Timestamp, Option<String>)>,
+    failed_observation: Option<(Timestamp, Option<String>)>,
     /// What AWS showed of the attributes of the group.
     seen_names: SeenNames,
     /// Consecutive failures.
@@ -116,8 +116,8 @@ impl ProcessState {
         self.group(group, |g| track(&mut g.shortage_since, is_short, now))
     }
 
-    /// See [`SeenNames::look`].
-    pub(crate) fn look_for_names(
+    /// See [`SeenNames::observe`].
+    pub(crate) fn observe_names(
         &self,
         group: &str,
         shown: BTreeSet<String>,
@@ -125,7 +125,7 @@ impl ProcessState {
         delay: SignedDuration,
         now: Timestamp,
     ) -> BTreeSet<String> {
-        self.group(group, |g| g.seen_names.look(shown, dropped, delay, now))
+        self.group(group, |g| g.seen_names.observe(shown, dropped, delay, now))
     }
 
     /// Records whether EKS rejects the role of the group; returns for how long it has.
@@ -174,23 +174,27 @@ impl ProcessState {
     }
 
     /// Records that the group could not be read; returns since when that has been so.
-    pub(crate) fn record_failed_look(&self, group: &str, now: Timestamp) -> Timestamp {
-        self.group(group, |g| g.failed_look.get_or_insert((now, None)).0)
+    pub(crate) fn record_failed_observation(&self, group: &str, now: Timestamp) -> Timestamp {
+        self.group(group, |g| g.failed_observation.get_or_insert((now, None)).0)
     }
 
     /// Whether the condition of the group tells this failure.
     pub(crate) fn is_failure_reported(&self, group: &str, failure: &str) -> bool {
-        self.group(group, |g| g.failed_look.as_ref().is_some_and(|(_, reported)| reported.as_deref() == Some(failure)))
+        self.group(group, |g| {
+            g.failed_observation.as_ref().is_some_and(|(_, reported)| reported.as_deref() == Some(failure))
+        })
     }
 
     /// Records that the condition of the group tells this failure.
     pub(crate) fn set_failure_reported(&self, group: &str, failure: String) {
-        self.group(group, |g| g.failed_look.iter_mut().for_each(|(_, reported)| *reported = Some(failure.clone())));
+        self.group(group, |g| {
+            g.failed_observation.iter_mut().for_each(|(_, reported)| *reported = Some(failure.clone()))
+        });
     }
 
     /// Records that the group was read.
-    pub(crate) fn end_failed_looks(&self, group: &str) {
-        self.group(group, |g| g.failed_look = None);
+    pub(crate) fn end_failed_observations(&self, group: &str) {
+        self.group(group, |g| g.failed_observation = None);
     }
 
     /// Records a failure; returns the number of consecutive failures.
@@ -349,7 +353,12 @@ impl ProcessState {
     }
 
     /// Records an answer about a permission. Returns the groups whose rotation goes on because of it.
-    pub(crate) fn answer_permission(&self, permission: &Permission, answer: PermissionAnswer, now: Timestamp) -> Vec<String> {
+    pub(crate) fn answer_permission(
+        &self,
+        permission: &Permission,
+        answer: PermissionAnswer,
+        now: Timestamp,
+    ) -> Vec<String> {
         self.end_held_rotations(now, |held| held.answer(permission, answer, now))
     }
 
@@ -358,7 +367,11 @@ impl ProcessState {
         self.end_held_rotations(now, |held| held.succeed(group, steps, now))
     }
 
-    fn end_held_rotations(&self, now: Timestamp, update: impl FnOnce(&mut HeldRotations) -> Vec<String>) -> Vec<String> {
+    fn end_held_rotations(
+        &self,
+        now: Timestamp,
+        update: impl FnOnce(&mut HeldRotations) -> Vec<String>,
+    ) -> Vec<String> {
         self.with(|inner| {
             let woken = update(&mut inner.held_rotations);
             for group in &woken {

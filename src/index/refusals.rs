@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::plan::{Reason, Refusal};
 
-/// After how many refused passes in a row nodes in progress are given back. The fifth is 15 seconds after the first.
+/// After how many refused passes in a row nodes in progress are uncordoned. The fifth is 15 seconds after the first.
 const LASTING_AFTER: u32 = 5;
 
 /// The longest time for which a refused rotation is not tried again.

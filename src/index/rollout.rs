@@ -1,4 +1,4 @@
-//! What this process knows of the roll-out: the view of the last look, and what the target would do to each group.
+//! What this process knows of the rollout: the view of the last poll, and what the target would do to each group.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,10 +7,10 @@ use std::time::Instant;
 
 use crate::boundaries::BudgetPolicy;
 use crate::plan::{Allowance, NodeUsage, Step};
-use crate::rollout::{Checks, ChangeForecast, KnownChangeForecast, Ledger, RolloutView, Running};
+use crate::rollout::{ChangeForecast, Checks, KnownChangeForecast, Ledger, RolloutView, Running};
 use crate::util::lookup::Lookup;
 
-/// The roll-out, as all reconciles share it.
+/// The rollout, as all reconciles share it.
 #[derive(Default)]
 pub(crate) struct RolloutState {
     view: RwLock<Option<Arc<RolloutView>>>,
@@ -22,7 +22,7 @@ pub(crate) struct RolloutState {
     running: Mutex<Running>,
     /// What all groups use of the budget; empty without one.
     ledger: Mutex<Ledger>,
-    /// What will hold up the drains of groups whose turn comes next; `None` before the first look.
+    /// What will hold up the drains of groups whose turn comes next; `None` before the first poll.
     foreseen: Mutex<Option<ForeseenDrains>>,
     /// What Prometheus answered to the checks.
     checks: Mutex<Checks>,
@@ -47,18 +47,18 @@ impl ForeseenDrains {
 }
 
 impl RolloutState {
-    /// The roll-out of the last look; `None` without the key `rollout`.
+    /// The rollout of the last poll; `None` without the key `rollout`.
     pub(crate) fn view(&self) -> Option<Arc<RolloutView>> {
         self.view.read().expect("lock is not poisoned").clone()
     }
 
-    /// Replaces the roll-out.
+    /// Replaces the rollout.
     pub(crate) fn set_view(&self, view: Option<Arc<RolloutView>>) {
         *self.view.write().expect("lock is not poisoned") = view;
     }
 
     /// Whether the stored revisions were read since this process leads. Without a view, only that tells that there is no
-    /// roll-out.
+    /// rollout.
     pub(crate) fn is_read(&self) -> bool {
         !self.is_unread.load(Ordering::Acquire)
     }
@@ -105,7 +105,7 @@ impl RolloutState {
         act(&mut self.running.lock().expect("lock is not poisoned"))
     }
 
-    /// Counts a group that takes the target in its wave, until a look finds it with the target, and its first node, until its
+    /// Counts a group that takes the target in its wave, until a poll finds it with the target, and its first node, until its
     /// next plan does.
     pub(crate) fn count_taken(&self, wave: usize, key: &str) {
         if self.budget().is_some() {
@@ -161,7 +161,7 @@ impl RolloutState {
         })
     }
 
-    /// Records that a group takes no nodes for the roll-out now.
+    /// Records that a group takes no nodes for the rollout now.
     pub(crate) fn release(&self, key: &str) {
         if self.budget().is_some() {
             self.with_ledger(|ledger| ledger.release(key));
@@ -192,7 +192,7 @@ mod tests {
             known: known.iter().map(|(key, text)| ((*key).to_owned(), (*text).to_owned())).collect(),
             unread: unread.iter().map(ToString::to_string).collect(),
         };
-        assert_eq!(state.foreseen("a"), Lookup::NotQueried, "before the first look");
+        assert_eq!(state.foreseen("a"), Lookup::NotQueried, "before the first poll");
         assert_eq!(state.set_foreseen(drains(&[("a", "x"), ("b", "y")], &[])), ["a", "b"]);
         assert_eq!(state.set_foreseen(drains(&[("a", "x"), ("b", "z")], &[])), ["b"]);
         assert_eq!((state.foreseen("b"), state.foreseen("c")), (Lookup::Present("z".into()), Lookup::Absent));

@@ -15,7 +15,7 @@ pub(crate) struct SeenNames {
 impl SeenNames {
     /// Takes in what an answer shows. Returns which of the dropped names may still appear: those that were missed
     /// for less than `delay`.
-    pub(crate) fn look(
+    pub(crate) fn observe(
         &mut self,
         shown: BTreeSet<String>,
         dropped: BTreeSet<String>,
@@ -49,13 +49,13 @@ mod tests {
     fn name_that_no_answer_showed_may_appear_for_a_while() {
         let mut seen = SeenNames::default();
         let (delay, at) = (SignedDuration::from_secs(30), |second| Timestamp::from_second(second).expect("a time"));
-        let mut look =
-            |shown: &[&str], dropped: &[&str], second| seen.look(names(shown), names(dropped), delay, at(second));
-        assert_eq!(look(&["a"], &["b"], 0), names(&["b"]));
-        assert_eq!(look(&["a", "b"], &["b"], 10), names(&[]), "it appeared, and is removed now");
-        assert_eq!(look(&["a"], &["b"], 20), names(&[]), "it was removed");
-        assert_eq!(look(&["a"], &["c"], 30), names(&["c"]));
-        assert_eq!(look(&["a"], &["c"], 59), names(&["c"]));
-        assert_eq!(look(&["a"], &["c"], 60), names(&[]), "it does not exist");
+        let mut observe =
+            |shown: &[&str], dropped: &[&str], second| seen.observe(names(shown), names(dropped), delay, at(second));
+        assert_eq!(observe(&["a"], &["b"], 0), names(&["b"]));
+        assert_eq!(observe(&["a", "b"], &["b"], 10), names(&[]), "it appeared, and is removed now");
+        assert_eq!(observe(&["a"], &["b"], 20), names(&[]), "it was removed");
+        assert_eq!(observe(&["a"], &["c"], 30), names(&["c"]));
+        assert_eq!(observe(&["a"], &["c"], 59), names(&["c"]));
+        assert_eq!(observe(&["a"], &["c"], 60), names(&[]), "it does not exist");
     }
 }

@@ -7,7 +7,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::{Api, Client, ResourceExt};
 use serde::Serialize;
 
-use super::budgets::{self, PodBudget, Denial};
+use super::budgets::{self, Denial, PodBudget};
 use super::{KubeError, PodInfo, PodKind, pods};
 
 /// What is known of the drains of some nodes before they begin.
@@ -217,7 +217,7 @@ mod tests {
         (found, namespaces)
     }
 
-    /// A tenant who learns of it during the soak mends it before the drain hangs.
+    /// A tenant who learns of it during the soak corrects it before the drain hangs.
     #[tokio::test]
     async fn forecast_names_owner_budget_numbers_and_remedy() {
         let budgets = vec![

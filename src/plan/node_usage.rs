@@ -1,11 +1,11 @@
-//! What a group takes of the budget of a roll-out, and what the budget leaves to it.
+//! What a group takes of the budget of a rollout, and what the budget leaves to it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Stands among the instances for the nodes of a batch.
 pub const BATCH: &str = "batch";
 
-/// The nodes of a group, as a plan saw them, and those that the plan takes for a roll-out.
+/// The nodes of a group, as a plan saw them, and those that the plan takes for a rollout.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeUsage {
     /// How many nodes the group is to have.
@@ -18,7 +18,7 @@ pub struct NodeUsage {
     pub surging: usize,
     /// The instances that have been taken, or that are leaving, and [`BATCH`] while a batch is replaced.
     pub taken: BTreeSet<String>,
-    /// The nodes that this plan takes for the roll-out, by instance.
+    /// The nodes that this plan takes for the rollout, by instance.
     pub begins: BTreeMap<String, Begin>,
     /// How many nodes a step takes at once that lets AWS, or the strategy `crd`, replace them; `None` where the controller
     /// takes them one by one.

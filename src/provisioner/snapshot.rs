@@ -55,7 +55,7 @@ pub struct Projection {
     /// How many nodes run in addition while nodes are replaced.
     pub extra_nodes: ExtraNodes,
     /// Why the nodes could not go back to what they are now; `None` when they could.
-    pub no_way_back: Option<&'static str>,
+    pub irreversible: Option<&'static str>,
 }
 
 /// How many nodes run in addition while nodes of a group are replaced. While they do, no node is missing.
@@ -97,7 +97,7 @@ pub enum Release {
     Skipped(String),
     /// Nodes are being replaced; the rotation must finish first.
     RotationInProgress(String),
-    /// The roll-out has not brought it what the ConfigMap has; the text says what it has. The Keiko controller would bring it
+    /// The rollout has not brought it what the ConfigMap has; the text says what it has. The Keiko controller would bring it
     /// to all such groups at once.
     BehindConfigMap(String),
     /// The pinned version is older than `$Latest`, so switching would change nodes.

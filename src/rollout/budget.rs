@@ -167,7 +167,8 @@ impl Ledger {
 
     /// Records that a group will take a node as soon as it is planned with what it takes.
     pub(crate) fn announce(&mut self, key: &str, now: Instant) {
-        let taken = Taken { instance: ANNOUNCED.to_owned(), begin: None, nodes: 1, progress: NodeProgress::Unseen(now) };
+        let taken =
+            Taken { instance: ANNOUNCED.to_owned(), begin: None, nodes: 1, progress: NodeProgress::Unseen(now) };
         self.change(key, |entry| entry.taken.push(taken));
     }
 
@@ -219,7 +220,7 @@ impl Ledger {
         holds
     }
 
-    /// Records that a group takes no nodes for the roll-out now, whatever it did before.
+    /// Records that a group takes no nodes for the rollout now, whatever it did before.
     pub(crate) fn release(&mut self, key: &str) {
         self.held.remove(key);
         self.waiting.remove(key);

@@ -85,7 +85,9 @@ fn read_success(body: Body) -> CheckAnswer {
         (0, _) => CheckAnswer { state: CheckState::Ok, message: None },
         (_, 0) => CheckAnswer::unknown("the result is NaN, not a number; compare it with a limit, as in x / y > 0.1"),
         (_, 1) => CheckAnswer { state: CheckState::Failing, message: Some("the query has a result".to_owned()) },
-        (_, count) => CheckAnswer { state: CheckState::Failing, message: Some(format!("the query has {count} results")) },
+        (_, count) => {
+            CheckAnswer { state: CheckState::Failing, message: Some(format!("the query has {count} results")) }
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! The checks of a roll-out: what Prometheus answered last, since when, and what that means for the waves.
+//! The checks of a rollout: what Prometheus answered last, since when, and what that means for the waves.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -44,7 +44,7 @@ pub(crate) struct CheckStanding {
 }
 
 impl CheckStanding {
-    /// Whether it has failed for so long that the roll-out stops.
+    /// Whether it has failed for so long that the rollout stops.
     pub(crate) fn has_failed(&self) -> bool {
         self.state == CheckState::Failing && self.lasted >= self.needed
     }
@@ -75,7 +75,7 @@ impl Checks {
         seen.is_none_or(|seen| now.saturating_duration_since(seen.asked) >= interval)
     }
 
-    /// How the checks of a roll-out stand. An answer that is older than `max_age` says nothing.
+    /// How the checks of a rollout stand. An answer that is older than `max_age` says nothing.
     pub(crate) fn standings(
         &self,
         view: &RolloutView,
@@ -111,7 +111,7 @@ impl Checks {
 }
 
 impl RolloutView {
-    /// Whether the checks of the policy count now: the roll-out is under way, and is no way back.
+    /// Whether the checks of the policy count now: the rollout is under way, and is no return.
     pub(crate) fn asks_checks(&self) -> bool {
         let is_under_way = match self.phase() {
             RolloutPhase::Assessing | RolloutPhase::Rolling | RolloutPhase::Halted => true,
@@ -119,11 +119,11 @@ impl RolloutView {
                 false
             }
         };
-        is_under_way && !self.is_way_back() && !self.policy.checks.is_empty()
+        is_under_way && !self.is_return() && !self.policy.checks.is_empty()
     }
 }
 
-/// The query of a check about the target of a roll-out.
+/// The query of a check about the target of a rollout.
 ///
 /// # Errors
 /// Why it cannot be asked.

@@ -45,21 +45,21 @@ pub(crate) enum TakeReason {
     Approved(String),
     /// No node is replaced for it.
     InPlace,
-    /// The ConfigMap went back to a content that was complete before.
-    WayBack,
+    /// The ConfigMap was reverted to a content that was complete before.
+    Reverted,
     /// The namespace of the group is excluded from boundaries no longer.
     Included,
     /// The target failed on the group.
     Failed(String),
-    /// The target is taken back.
-    Returned,
+    /// The target is aborted.
+    Aborted,
     /// The revision that the group took was superseded before a node was replaced for it.
     Superseded,
 }
 
-/// What the decision about a group depends on beside the roll-out and the group.
+/// What the decision about a group depends on beside the rollout and the group.
 pub(crate) struct ChoiceInput<'a> {
-    /// The roll-out.
+    /// The rollout.
     pub view: &'a RolloutView,
     /// The group.
     pub group: GroupFacts<'a>,
@@ -99,7 +99,7 @@ pub(crate) fn choose(input: &ChoiceInput) -> Choice {
 fn with_hold(input: &ChoiceInput, choice: Choice) -> Choice {
     let group = &input.group;
     match choice {
-        Choice::Use { content: Some(own), waits, hold: None } if !group.goes_back() => {
+        Choice::Use { content: Some(own), waits, hold: None } if !group.is_return() => {
             let hold = hold(input, &own);
             keep(Some(own), waits, hold)
         }
@@ -115,7 +115,7 @@ fn hold(input: &ChoiceInput, own: &StoredRevision) -> Option<RotationHold> {
         return None;
     }
     let target = &view.target.name;
-    let stop = |what| Some(RotationHold { why: format!("the roll-out of {target}, which is {what},"), uncordons: true });
+    let stop = |what| Some(RotationHold { why: format!("the rollout of {target}, which is {what},"), uncordons: true });
     match view.phase() {
         RolloutPhase::Halted => stop("halted"),
         RolloutPhase::Returning | RolloutPhase::Aborted => None,
@@ -123,7 +123,7 @@ fn hold(input: &ChoiceInput, own: &StoredRevision) -> Option<RotationHold> {
         _ => None,
     }
     .or_else(|| {
-        let waits_for_windows = group.is_rolling(own) && !group.goes_back();
+        let waits_for_windows = group.is_rolling(own) && !group.is_return();
         let why = gates::hold(view, group, input.now).filter(|_| waits_for_windows)?;
         Some(RotationHold { why, uncordons: false })
     })
@@ -173,7 +173,7 @@ fn own_content(input: &ChoiceInput) -> Own {
     }
 }
 
-/// A group that has the target: it keeps it, unless the target fails on it or is taken back.
+/// A group that has the target: it keeps it, unless the target fails on it or is aborted.
 fn choose_on_target(input: &ChoiceInput, own: StoredRevision) -> Choice {
     let ChoiceInput { view, group, .. } = input;
     let previous = group.record().and_then(|record| view.stored.get(record.previous.as_deref()?)).cloned();
@@ -181,7 +181,7 @@ fn choose_on_target(input: &ChoiceInput, own: StoredRevision) -> Choice {
     let phase = view.phase();
     match (before, phase) {
         (Some(before), RolloutPhase::Returning | RolloutPhase::Aborted) => {
-            return take(input, before, TakeReason::Returned);
+            return take(input, before, TakeReason::Aborted);
         }
         (Some(before), RolloutPhase::Assessing | RolloutPhase::Rolling | RolloutPhase::Halted) if group.took(&own) => {
             if let Some(failure) = group.failure(input.now, input.failure_delay) {
@@ -199,20 +199,20 @@ fn choose_behind(input: &ChoiceInput, own: StoredRevision) -> Choice {
     let ChoiceInput { view, group, .. } = input;
     let is_superseded = group.is_unproven(view);
     let previous = group.record().and_then(|record| view.stored.get(record.previous.as_deref()?));
-    let taken_back = view.is_taken_back();
+    let is_aborted = view.is_aborted();
     if *group.forecast == ChangeForecast::Untouched {
-        return match is_superseded && !taken_back {
+        return match is_superseded && !is_aborted {
             // What the group runs is not proved yet: its wave and its soak are those of the target from now on.
             true => take(input, view.target.clone(), TakeReason::InPlace),
-            false if taken_back || group.is_on_its_way(&own) => keep(Some(own), None, None),
+            false if is_aborted || group.is_on_its_way(&own) => keep(Some(own), None, None),
             false => keep(Some(view.target.clone()), None, None),
         };
     }
     if let Some(wait) = order_against(input) {
         return keep(Some(own), Some(wait), None);
     }
-    if view.is_way_back() || previous.is_some_and(|previous| previous.has_content_of(&view.target)) {
-        return take(input, view.target.clone(), TakeReason::WayBack);
+    if view.is_return() || previous.is_some_and(|previous| previous.has_content_of(&view.target)) {
+        return take(input, view.target.clone(), TakeReason::Reverted);
     }
     let is_assessing = view.phase() == RolloutPhase::Assessing;
     match group.forecast {
@@ -220,7 +220,9 @@ fn choose_behind(input: &ChoiceInput, own: StoredRevision) -> Choice {
             let text = format!("{} cannot be used: {reason}: {message}", view.target.name);
             return wait(own, WaitReason::CannotUse, text);
         }
-        ChangeForecast::InPlace if view.policy.without_rotation == WithoutRotation::AtOnce && !group.is_going_back(view) => {
+        ChangeForecast::InPlace
+            if view.policy.without_rotation == WithoutRotation::AtOnce && !group.is_returning(view) =>
+        {
             return take(input, view.target.clone(), TakeReason::InPlace);
         }
         ChangeForecast::Unknown | ChangeForecast::InPlace | ChangeForecast::Rotates(_) | ChangeForecast::Untouched => {}
@@ -274,7 +276,7 @@ fn order_against(input: &ChoiceInput) -> Option<Wait> {
     let refused = group.refused(&view.target).filter(|record| !retried(record));
     let (reason, message) = match view.phase() {
         RolloutPhase::Returning | RolloutPhase::Aborted => {
-            (WaitReason::TakenBack, format!("{target} was taken back; {}", view.remedy_of_return()))
+            (WaitReason::Aborted, format!("{target} was aborted; {}", view.remedy_of_return()))
         }
         _ if view.orders.without.iter().any(|key| key == group.key) => {
             (WaitReason::LeftOut, format!("an order of {target} leaves the group out (orders.without)"))
@@ -288,11 +290,11 @@ fn order_against(input: &ChoiceInput) -> Option<Wait> {
         }
         RolloutPhase::Halted => (
             WaitReason::Halted,
-            format!("the roll-out of {target} is halted; to go on: instance-manager rollout resume {target}"),
+            format!("the rollout of {target} is halted; to go on: instance-manager rollout resume {target}"),
         ),
         _ if view.orders.paused => (
             WaitReason::Paused,
-            format!("the roll-out of {target} is paused; to go on: instance-manager rollout resume {target}"),
+            format!("the rollout of {target} is paused; to go on: instance-manager rollout resume {target}"),
         ),
         _ if let Some(lock) = group.lock => (WaitReason::Locked, format!("{lock} keeps the group from {target}")),
         _ if let Some(problem) = &view.config_problem => {
@@ -311,8 +313,8 @@ fn choose_unknown(input: &ChoiceInput) -> Choice {
     let is_open = view.phase() == RolloutPhase::Complete
         || (view.is_wave_open(index, input.now) && gates::wait(view, group, index, input.now).is_none());
     // What the group has may have been deleted together with everything else that was stored.
-    let goes_back = view.is_way_back() && (view.stable.is_some() || recorded.is_empty());
-    if order_against(input).is_none() && (goes_back || is_open) {
+    let is_return = view.is_return() && (view.stable.is_some() || recorded.is_empty());
+    if order_against(input).is_none() && (is_return || is_open) {
         return take(input, view.target.clone(), TakeReason::Wave(view.policy.waves[index].name.clone()));
     }
     let why = match recorded {
@@ -343,7 +345,7 @@ fn take(input: &ChoiceInput, content: StoredRevision, why: TakeReason) -> Choice
         _ => None,
     };
     let retries = failure.is_some().then_some(view.orders.retries).filter(|retries| *retries > 0);
-    // A revision that was superseded before it was complete is nothing to go back to. Its soak goes on, and a failure that
+    // A revision that was superseded before it was complete is nothing to return to. Its soak goes on, and a failure that
     // began with it is one of the target as well.
     let has_unproven = group.is_unproven(view);
     let (carried, came_from) = match why {
@@ -352,11 +354,11 @@ fn take(input: &ChoiceInput, content: StoredRevision, why: TakeReason) -> Choice
         TakeReason::Wave(_) | TakeReason::Approved(_) | TakeReason::InPlace => {
             (None, group.status.boundaries_revision.clone())
         }
-        // A way back is no step from which a group could go back again.
-        TakeReason::WayBack
+        // A return is no step from which a group could go back again.
+        TakeReason::Reverted
         | TakeReason::Included
         | TakeReason::Failed(_)
-        | TakeReason::Returned
+        | TakeReason::Aborted
         | TakeReason::Superseded => (None, None),
     };
     let refused = match (&failure, is_target) {

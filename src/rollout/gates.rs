@@ -122,10 +122,10 @@ pub(super) fn hold(view: &RolloutView, group: &GroupFacts, now: Timestamp) -> Op
     let closing = match view.urgent_until(now) {
         Some(_) => None,
         // What was good before comes back at once.
-        None if view.is_way_back() => None,
+        None if view.is_return() => None,
         None => closing(view, group, group.wave(view), now),
     };
-    closing.map(|(_, why)| format!("the roll-out of {}: {why}", view.target.name))
+    closing.map(|(_, why)| format!("the rollout of {}: {why}", view.target.name))
 }
 
 fn closing(view: &RolloutView, group: &GroupFacts, index: usize, now: Timestamp) -> Option<(WaitReason, String)> {

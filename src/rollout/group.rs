@@ -1,4 +1,4 @@
-//! What a roll-out has to know about one group.
+//! What a rollout has to know about one group.
 
 use std::collections::BTreeMap;
 
@@ -62,7 +62,7 @@ pub(crate) struct KnownChangeForecast {
 
 impl KnownChangeForecast {
     /// The forecast, as far as it counts. What stood against the target counts until people order to try again: otherwise
-    /// the roll-out would halt for it in the same moment.
+    /// the rollout would halt for it in the same moment.
     pub(crate) fn get(&self, inputs: &str, retries: i64) -> ChangeForecast {
         let is_retried = matches!(self.forecast, ChangeForecast::Blocked { .. }) && self.retries != retries;
         if self.inputs != inputs || is_retried { ChangeForecast::Unknown } else { self.forecast.clone() }
@@ -106,31 +106,31 @@ impl GroupFacts<'_> {
         self.status.rollout.as_ref()
     }
 
-    /// Whether it took this revision by the roll-out.
+    /// Whether it took this revision by the rollout.
     pub(crate) fn took(&self, target: &StoredRevision) -> bool {
         self.record().is_some_and(|record| record.revision.as_deref() == Some(&target.name)) && self.has(&target.hash)
     }
 
-    /// Whether it took this revision by the roll-out, and not all its nodes run it yet.
+    /// Whether it took this revision by the rollout, and not all its nodes run it yet.
     pub(crate) fn is_on_its_way(&self, own: &StoredRevision) -> bool {
         self.took(own) && !self.is_settled()
     }
 
-    /// Whether nodes of it are replaced because it took this revision by the roll-out, and not for an edit of its tenant.
+    /// Whether nodes of it are replaced because it took this revision by the rollout, and not for an edit of its tenant.
     pub(crate) fn is_rolling(&self, own: &StoredRevision) -> bool {
         let generation = self.record().and_then(|record| record.generation);
         self.is_on_its_way(own) && generation == Some(self.generation)
     }
 
-    /// Whether what it took last is a way back: a content that was good before, from which it does not go back again.
-    pub(crate) fn goes_back(&self) -> bool {
+    /// Whether what it took last is a return: a content that was good before, from which it does not go back again.
+    pub(crate) fn is_return(&self) -> bool {
         self.record().is_some_and(|record| record.previous.is_none() && record.wave.is_none())
     }
 
     /// Whether it goes back, and not all its nodes run what was good before: some of them still run the target, so that taking
     /// that again would seem to replace none.
-    pub(crate) fn is_going_back(&self, view: &RolloutView) -> bool {
-        self.goes_back() && self.recorded(view).is_some_and(|own| self.is_on_its_way(own))
+    pub(crate) fn is_returning(&self, view: &RolloutView) -> bool {
+        self.is_return() && self.recorded(view).is_some_and(|own| self.is_on_its_way(own))
     }
 
     /// Whether the revision that it took was superseded before it was complete: nothing has proved it for other groups.
@@ -215,7 +215,7 @@ impl GroupFacts<'_> {
     }
 
     /// Whether the group is blocked for this reason already, with the content that it has: a mistake of its tenant does not
-    /// halt the roll-out.
+    /// halt the rollout.
     pub(crate) fn is_blocked_by(&self, reason: &str) -> bool {
         self.status.conditions.iter().any(|found| {
             [condition::STALLED, condition::FIELDS_REJECTED].contains(&found.r#type.as_str())
@@ -276,7 +276,7 @@ impl GroupFacts<'_> {
 /// Which part of the nodes a group may lose during the soak without the revision being to blame.
 const LOST_BY_CHANCE_PERCENT: i64 = 5;
 
-/// The first 32 bits of the hash of a UID. The same groups are early in each roll-out, so that the others are not disturbed.
+/// The first 32 bits of the hash of a UID. The same groups are early in each rollout, so that the others are not disturbed.
 pub(crate) fn uid_hash(uid: &str) -> i64 {
     let digest = sha256_hex(uid);
     i64::from_str_radix(&digest[..8], 16).unwrap_or_default()

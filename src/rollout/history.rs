@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::change::describe_change;
-use super::images::{carried, identity, is_of_aws, is_taken_back};
+use super::images::{carried, identity, is_aborted, is_of_aws};
 use crate::api::{BoundariesRevision, BoundariesRevisionSpec, RevisionSource, RolloutPhase};
 use crate::boundaries::{CONFIG_MAP_KEYS, DEFAULT_HISTORY, ROLLOUT_KEY, content_hash};
 
@@ -14,7 +14,7 @@ pub(crate) struct History {
     pub release: String,
     /// How many of the newest.
     pub kept: usize,
-    /// Hashes of the contents that groups have, or would go back to.
+    /// Hashes of the contents that groups have, or would return to.
     pub needed: BTreeSet<String>,
 }
 
@@ -94,7 +94,7 @@ fn with_kept_policy(
 }
 
 /// Whether the policy that a revision was stored with goes on when the ConfigMap has none any more: not all groups have taken
-/// it, or it was taken back. A change of the ConfigMap that lost the key must not reach every group at once.
+/// it, or it was aborted. A change of the ConfigMap that lost the key must not reach every group at once.
 pub(super) fn keeps_policy(revision: &BoundariesRevision) -> bool {
     let phase = revision.status.as_ref().and_then(|status| status.phase);
     let has_ended = was_complete(revision) || phase == Some(RolloutPhase::Superseded);
@@ -136,12 +136,12 @@ fn number_in_name(revision: &BoundariesRevision) -> Option<i64> {
     name.strip_prefix('r')?.parse().ok().filter(|number| format!("r{number}") == name)
 }
 
-/// The oldest revision that is not kept. The one that was complete last is what a failed change goes back to.
+/// The oldest revision that is not kept. The one that was complete last is what a failed change returns to.
 fn surplus(sorted: &[&BoundariesRevision], history: &History) -> Option<HistoryStep> {
     let (newest, older) = sorted.split_last()?;
     let stable = older.iter().rev().find(|revision| was_complete(revision)).map(|revision| revision.spec.number);
-    // An image of AWS that was taken back does not come again while the revision is stored.
-    let refused = older.iter().rev().find(|revision| is_taken_back(revision) && is_of_aws(revision));
+    // An image of an aborted revision does not come again while the revision is stored.
+    let refused = older.iter().rev().find(|revision| is_aborted(revision) && is_of_aws(revision));
     let refused = refused.map(|revision| revision.spec.number);
     let is_needed = |revision: &BoundariesRevision| {
         [stable, refused].contains(&Some(revision.spec.number))
@@ -153,8 +153,8 @@ fn surplus(sorted: &[&BoundariesRevision], history: &History) -> Option<HistoryS
     Some(HistoryStep::Delete { name, uid })
 }
 
-/// Whether all groups took a revision, so that a failed one goes back to it. Without a phase that is so if there was no
-/// policy, or nothing before it; otherwise a newer revision came before its roll-out began.
+/// Whether all groups took a revision, so that a failed one returns to it. Without a phase that is so if there was no
+/// policy, or nothing before it; otherwise a newer revision came before its rollout began.
 pub(super) fn was_complete(revision: &BoundariesRevision) -> bool {
     match revision.status.as_ref().and_then(|status| status.phase) {
         Some(phase) => phase == RolloutPhase::Complete,
@@ -208,12 +208,12 @@ mod tests {
         let mut stored = vec![];
         let log = play(&mut stored, None, &["ami-1", "ami-1", "ami-2", "ami-1"]);
         assert_eq!(log, ["+r1 ", "+r2 image: \"ami-1\" -> \"ami-2\"", "+r3 image: \"ami-2\" -> \"ami-1\""]);
-        assert_eq!(stored[0].spec.hash, stored[2].spec.hash, "the way back has the same content");
+        assert_eq!(stored[0].spec.hash, stored[2].spec.hash, "the return has the same content");
         assert_ne!(stored[0].spec.hash, stored[1].spec.hash);
         assert_eq!(stored[0].spec.data.keys().collect::<Vec<_>>(), ["defaults"], "unknown keys are left out");
     }
 
-    /// A change that was made while the controller was down must have a predecessor to go back to.
+    /// A change that was made while the controller was down must have a predecessor to return to.
     #[test]
     fn history_begins_with_the_content_that_was_in_force() {
         let mut stored = vec![];
@@ -239,9 +239,9 @@ mod tests {
         assert_eq!((stored.len(), sorted(&stored).last().unwrap().spec.number), (DEFAULT_HISTORY, 13));
     }
 
-    /// Otherwise AWS's newest image would come again ten edits after it was taken back.
+    /// Otherwise AWS's newest image would come again ten edits after its revision was aborted.
     #[test]
-    fn image_that_was_taken_back_is_remembered_beyond_the_limit() {
+    fn image_of_an_aborted_revision_is_remembered_beyond_the_limit() {
         let mut stored = vec![];
         play(&mut stored, None, &["ami-1", "ami-2"]);
         let mut refused = stored[1].clone();

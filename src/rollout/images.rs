@@ -57,13 +57,13 @@ pub(super) fn images_by_name(sorted: &[&BoundariesRevision]) -> BTreeMap<String,
 /// The images that the next content of the ConfigMap begins with: those of the newest revision that was not taken back.
 /// Without the key `rollout` nothing stands for anything.
 pub(super) fn carried(sorted: &[&BoundariesRevision], data: &BTreeMap<String, String>) -> Images {
-    let taken_back = |revision: &&&BoundariesRevision| is_taken_back(revision);
-    let newest = sorted.iter().rev().find(|revision| !taken_back(revision));
+    let aborted = |revision: &&&BoundariesRevision| is_aborted(revision);
+    let newest = sorted.iter().rev().find(|revision| !aborted(revision));
     newest.filter(|_| data.contains_key(ROLLOUT_KEY)).map(|revision| own_images(revision)).unwrap_or_default()
 }
 
 /// Whether its groups went back, or go back.
-pub(super) fn is_taken_back(revision: &BoundariesRevision) -> bool {
+pub(super) fn is_aborted(revision: &BoundariesRevision) -> bool {
     let phase = revision.status.as_ref().and_then(|status| status.phase);
     matches!(phase, Some(RolloutPhase::Returning | RolloutPhase::Aborted))
 }

@@ -2,9 +2,9 @@
 //!
 //! The code is pure. `controller/revisions.rs` and `controller/rollout/` read and write the resources.
 
-mod check_answer;
 mod budget;
 mod change;
+mod check_answer;
 mod checks;
 mod choose;
 mod gates;
@@ -21,9 +21,9 @@ mod tests;
 mod view;
 mod wait;
 
-pub(crate) use check_answer::{CheckAnswer, read_answer};
 pub(crate) use budget::Ledger;
 pub(crate) use change::changes;
+pub(crate) use check_answer::{CheckAnswer, read_answer};
 pub(crate) use checks::{CheckStanding, Checks, query};
 pub(crate) use choose::{Choice, ChoiceInput, Take, TakeReason, choose};
 pub(crate) use gates::{MAX_URGENCY, urgent_until};

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use super::history::{has_texts, known_keys, next_name, sorted};
-use super::images::{AWS_MANAGER, Images, carried, describe, identity, is_taken_back, own_images};
+use super::images::{AWS_MANAGER, Images, carried, describe, identity, is_aborted, own_images};
 use super::view::RolloutView;
 use crate::api::{BoundariesRevision, BoundariesRevisionSpec, RevisionSource, RolloutPhase};
 use crate::boundaries::{ROLLOUT_KEY, content_hash};
 
-/// Whether a new image may become a revision now: not while a roll-out is under way, which it would begin anew, and not
-/// while texts of the ConfigMap are taken back, which it would bring again.
+/// Whether a new image may become a revision now: not while a rollout is under way, which it would begin anew, and not
+/// while the texts of the ConfigMap are those of an aborted revision.
 pub(crate) fn may_move_images(stored: &[BoundariesRevision], view: &RolloutView) -> bool {
     let is_newest =
         sorted(stored).last().and_then(|newest| newest.metadata.name.clone()) == Some(view.target.name.clone());
@@ -25,11 +25,11 @@ pub(crate) fn may_move_images(stored: &[BoundariesRevision], view: &RolloutView)
     is_newest && is_over && !view.is_kept_policy && !view.orders.paused && view.config_problem.is_none()
 }
 
-/// The aliases that stand for another image by now than the target says. An image that was taken back is not tried again.
+/// The aliases that stand for another image by now than the target says. An image of an aborted revision is not tried again.
 pub(crate) fn moved(stored: &[BoundariesRevision], view: &RolloutView, answers: &Images) -> Images {
     let refused = |alias: &str, image: &String| {
-        let taken_back = stored.iter().filter(|revision| is_taken_back(revision));
-        taken_back.into_iter().any(|revision| revision.spec.images.get(alias) == Some(image))
+        let aborted = stored.iter().filter(|revision| is_aborted(revision));
+        aborted.into_iter().any(|revision| revision.spec.images.get(alias) == Some(image))
     };
     let target = &view.target.images;
     let differs = |alias: &String, image: &String| target.get(alias).is_some_and(|known| known != image);
@@ -37,7 +37,7 @@ pub(crate) fn moved(stored: &[BoundariesRevision], view: &RolloutView, answers: 
     moved.map(|(alias, image)| (alias.clone(), image.clone())).collect()
 }
 
-/// Whether two looks in a row found that aliases stand for the same other images. `seen` is what the look before this one
+/// Whether two polls in a row found that aliases stand for the same other images. `seen` is what the poll before this one
 /// found. SSM may give the old and the new image in turns while it changes.
 pub(crate) fn is_confirmed(found: &Images, seen: &mut Images) -> bool {
     let is_same = !found.is_empty() && found == seen;

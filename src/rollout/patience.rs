@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::api::InstanceGroupStatus;
 
-/// Groups that replace nodes, with how long they have made no progress. Time in which something of the roll-out holds a group
+/// Groups that replace nodes, with how long they have made no progress. Time in which something of the rollout holds a group
 /// does not count: its windows may be shorter than the policy's patience.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Patience {
@@ -17,11 +17,11 @@ pub(crate) struct Patience {
 struct Clock {
     /// Since when it has had what it took, so that the next take begins anew.
     since: Option<String>,
-    /// How many nodes it had replaced at the last look.
+    /// How many nodes it had replaced at the last poll.
     updated: i64,
     /// How long it has made no progress while nothing held it.
     waited: Duration,
-    /// When the last look was.
+    /// When the last poll was.
     seen: Instant,
     /// Whether something held it then.
     was_held: bool,

@@ -1,4 +1,4 @@
-//! How far a roll-out is: from what is recorded and where the groups stand to what is recorded next.
+//! How far a rollout is: from what is recorded and where the groups stand to what is recorded next.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -10,9 +10,9 @@ use crate::api::{
 };
 use crate::boundaries::{OnFailure, Wave};
 
-/// What the progress depends on beside the roll-out and the groups.
+/// What the progress depends on beside the rollout and the groups.
 pub(crate) struct ProgressInput<'a> {
-    /// The roll-out.
+    /// The rollout.
     pub view: &'a RolloutView,
     /// Where the groups stand.
     pub survey: &'a Survey,
@@ -22,13 +22,13 @@ pub(crate) struct ProgressInput<'a> {
     pub soaked: &'a dyn Fn(&str) -> Option<SignedDuration>,
     /// How the checks of the policy stand; empty while they do not count.
     pub checks: &'a [CheckStanding],
-    /// Whether the look before this one found the same wave ready to pass.
+    /// Whether the poll before this one found the same wave ready to pass.
     pub was_ready: &'a dyn Fn(&str) -> bool,
     /// The time of the decision.
     pub now: Timestamp,
 }
 
-/// The next status, and the waves that are ready to pass if the next look agrees.
+/// The next status, and the waves that are ready to pass if the next poll agrees.
 pub(crate) struct Progress {
     /// The status.
     pub status: BoundariesRevisionStatus,
@@ -42,7 +42,7 @@ pub(crate) fn advance(input: &ProgressInput) -> Progress {
     let mut status = view.status.clone();
     // A predecessor that somebody deleted stays named.
     status.stable = view.stable.as_ref().map(|stable| stable.name.clone()).or(status.stable);
-    status.without_waves = view.is_way_back().then_some(true);
+    status.without_waves = view.is_return().then_some(true);
     status.begun.get_or_insert_with(|| rfc3339(input.now));
     status.groups = Some(survey.counts);
     status.behind = survey.behind.clone();
@@ -54,7 +54,7 @@ pub(crate) fn advance(input: &ProgressInput) -> Progress {
     if phase == RolloutPhase::Assessing && is_assessed(input, &status) {
         phase = RolloutPhase::Rolling;
     }
-    if phase == RolloutPhase::Rolling && !view.is_way_back() {
+    if phase == RolloutPhase::Rolling && !view.is_return() {
         // The survey counted the groups by the bounds of before.
         let are_counted = !set_cuts(view, survey, &mut status.waves);
         if are_counted {
@@ -71,9 +71,9 @@ pub(crate) fn advance(input: &ProgressInput) -> Progress {
         }
     }
     let is_passed = || status.waves.iter().all(|wave| wave.state == Some(WaveState::Passed));
-    // A way back has no waves, but a pause or the ConfigMap may hold groups up.
-    let is_back = || view.is_way_back() && survey.waves.iter().all(|wave| wave.waiting == 0 && wave.rolling == 0);
-    if phase == RolloutPhase::Rolling && (is_back() || (!view.is_way_back() && is_passed())) && survey.moving == 0 {
+    // A return has no waves, but a pause or the ConfigMap may hold groups up.
+    let is_back = || view.is_return() && survey.waves.iter().all(|wave| wave.waiting == 0 && wave.rolling == 0);
+    if phase == RolloutPhase::Rolling && (is_back() || (!view.is_return() && is_passed())) && survey.moving == 0 {
         phase = RolloutPhase::Complete;
     }
     if phase == RolloutPhase::Returning && survey.on_target == 0 {
@@ -99,7 +99,7 @@ pub(crate) fn advance(input: &ProgressInput) -> Progress {
 fn after_orders(input: &ProgressInput, status: &mut BoundariesRevisionStatus) -> RolloutPhase {
     let (view, phase) = (input.view, input.view.phase());
     let retried = view.orders.retries > status.retries.unwrap_or_default();
-    let can_return = view.stable.is_some() && !view.is_way_back();
+    let can_return = view.stable.is_some() && !view.is_return();
     match phase {
         RolloutPhase::Assessing | RolloutPhase::Rolling | RolloutPhase::Halted | RolloutPhase::Complete
             if view.orders.aborted && can_return =>
@@ -135,7 +135,7 @@ fn close_waves(waves: &mut [WaveStatus]) {
 fn is_assessed(input: &ProgressInput, status: &BoundariesRevisionStatus) -> bool {
     let begun: Option<Timestamp> = status.begun.as_deref().and_then(|text| text.parse().ok());
     let is_late = begun.is_none_or(|begun| input.now.duration_since(begun) >= input.assessment_limit);
-    input.survey.unknown == 0 || is_late || input.view.is_way_back()
+    input.survey.unknown == 0 || is_late || input.view.is_return()
 }
 
 /// The waves of the policy with what is recorded of them by name, and the present counts.
@@ -186,7 +186,7 @@ fn set_cuts(view: &RolloutView, survey: &Survey, waves: &mut [WaveStatus]) -> bo
     is_set
 }
 
-/// Opens, soaks and passes the waves, and returns those that pass if the next look agrees.
+/// Opens, soaks and passes the waves, and returns those that pass if the next poll agrees.
 fn step_waves(input: &ProgressInput, waves: &mut [WaveStatus]) -> Vec<String> {
     let (view, mut ready, mut is_next) = (input.view, vec![], true);
     let can_open = !view.orders.paused && view.config_problem.is_none();
@@ -255,7 +255,7 @@ fn checks_let_pass(input: &ProgressInput, wave: &Wave, found: &WaveSurvey) -> bo
     input.checks.iter().all(|check| check.lets_pass(soaked))
 }
 
-/// The checks that have failed for so long that the roll-out stops. Before the first wave is open there is nothing to stop:
+/// The checks that have failed for so long that the rollout stops. Before the first wave is open there is nothing to stop:
 /// it does not open.
 fn failed_checks<'a>(input: &ProgressInput<'a>, waves: &[WaveStatus]) -> impl Iterator<Item = &'a CheckStanding> {
     let is_any_open = waves.iter().any(|wave| wave.state != Some(WaveState::Waiting));
@@ -263,7 +263,7 @@ fn failed_checks<'a>(input: &ProgressInput<'a>, waves: &[WaveStatus]) -> impl It
 }
 
 /// Whether more groups of a wave have failed than it allows. Groups of a wave that is not open yet count as well, if they
-/// cannot use the revision: that is known before their wave opens, but halts the roll-out only then.
+/// cannot use the revision: that is known before their wave opens, but halts the rollout only then.
 fn has_failed(view: &RolloutView, waves: &[WaveStatus], survey: &Survey) -> bool {
     view.policy.waves.iter().zip(waves).zip(&survey.waves).any(|((wave, status), found)| {
         let is_open = status.state != Some(WaveState::Waiting);
@@ -297,8 +297,8 @@ fn set_conditions(input: &ProgressInput, status: &mut BoundariesRevisionStatus, 
             let why = failures();
             let why = if why.is_empty() { "by order".to_owned() } else { why };
             (
-                "TakenBack",
-                format!("{name} was taken back ({why}), and {stable} is in force; {}", input.view.remedy_of_return()),
+                "Aborted",
+                format!("{name} was aborted ({why}), and {stable} is in force; {}", input.view.remedy_of_return()),
             )
         }
         _ => ("NotHalted", String::new()),

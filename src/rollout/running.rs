@@ -12,9 +12,9 @@ use crate::api::InstanceGroupStatus;
 pub(crate) struct Running {
     /// Name of the target that all of this is about.
     target: Option<String>,
-    /// How many groups of each wave the last look found.
+    /// How many groups of each wave the last poll found.
     waves: Vec<usize>,
-    /// Groups that took the target and that no look has found with it yet: their wave, and whether a look has missed them.
+    /// Groups that took the target and that no poll has found with it yet: their wave, and whether a poll has missed them.
     taken: BTreeMap<String, (usize, bool)>,
 }
 
@@ -24,7 +24,7 @@ impl Running {
         self.target.as_ref() == Some(&view.target.name)
     }
 
-    /// Counts the groups by their statuses alone, before the first look.
+    /// Counts the groups by their statuses alone, before the first poll.
     pub(crate) fn count<'a>(&mut self, view: &RolloutView, statuses: impl Iterator<Item = &'a InstanceGroupStatus>) {
         let waves = &view.policy.waves;
         let mut found = vec![0; waves.len()];
@@ -41,8 +41,8 @@ impl Running {
         *self = Self { target: Some(view.target.name.clone()), waves: found, taken: BTreeMap::new() };
     }
 
-    /// Takes over what a look found. A group whose take it did not see yet stays counted until the next one.
-    pub(crate) fn look(&mut self, view: &RolloutView, survey: &Survey) {
+    /// Takes over what a poll found. A group whose take it did not see yet stays counted until the next one.
+    pub(crate) fn update(&mut self, view: &RolloutView, survey: &Survey) {
         if !self.is_known(view) {
             self.taken.clear();
         }

@@ -1,4 +1,4 @@
-//! Where the groups stand in a roll-out: one look at all of them, counted by wave.
+//! Where the groups stand in a rollout: one poll of all of them, counted by wave.
 
 use std::collections::BTreeSet;
 
@@ -27,7 +27,7 @@ pub(crate) struct Survey {
     pub moving: usize,
     /// Groups that do not have the target.
     pub without_target: BTreeSet<String>,
-    /// Groups that have the target and something to go back to.
+    /// Groups that have the target and something to return to.
     pub on_target: usize,
     /// Groups that are behind although their wave is open or passed.
     pub behind: Vec<GroupBehind>,
@@ -67,7 +67,7 @@ pub(crate) struct WaveSurvey {
 /// Where one group stands.
 #[derive(Clone, Debug, PartialEq)]
 enum Standing {
-    /// It has no part in the roll-out: it is deleted or excluded.
+    /// It has no part in the rollout: it is deleted or excluded.
     Ignored,
     /// The target changes nothing of it.
     Untouched,
@@ -90,7 +90,7 @@ enum Standing {
 }
 
 impl Survey {
-    /// An empty survey for the waves of a roll-out.
+    /// An empty survey for the waves of a rollout.
     pub(crate) fn new(view: &RolloutView) -> Self {
         Self { waves: vec![WaveSurvey::default(); view.policy.waves.len()], ..Self::default() }
     }
@@ -132,7 +132,10 @@ impl Survey {
         let index = group.wave(view);
         let nodes = match group.forecast {
             ChangeForecast::Rotates(nodes) => *nodes,
-            ChangeForecast::Unknown | ChangeForecast::Untouched | ChangeForecast::InPlace | ChangeForecast::Blocked { .. } => 0,
+            ChangeForecast::Unknown
+            | ChangeForecast::Untouched
+            | ChangeForecast::InPlace
+            | ChangeForecast::Blocked { .. } => 0,
         };
         self.counts.affected += 1;
         self.counts.nodes += i64::try_from(nodes).unwrap_or_default();
@@ -187,9 +190,9 @@ impl Survey {
 }
 
 /// Why a group that has made no progress is not waited for.
-const STUCK: &str = "no node was replaced for as long as the patience of the roll-out; see the group's conditions";
+const STUCK: &str = "no node was replaced for as long as the patience of the rollout; see the group's conditions";
 
-/// Why a group is behind whose wave is not waited for, or no longer: the roll-out may be over before its turn.
+/// Why a group is behind whose wave is not waited for, or no longer: the rollout may be over before its turn.
 fn skipped_wait(view: &RolloutView, index: usize, choice: &Choice) -> Option<(String, String)> {
     let wave = &view.policy.waves[index].name;
     let is_waited_for = !view.is_skipped(wave) && view.wave_state(index) != WaveState::Passed;
@@ -209,7 +212,7 @@ pub(crate) fn comes_next(view: &RolloutView, group: &GroupFacts, choice: &Choice
     let Choice::Use { waits: Some(wait), .. } = choice else { return false };
     let takes_it_later = match wait.reason {
         WaitReason::Deferred | WaitReason::ApprovalNeeded => true,
-        WaitReason::TakenBack => false,
+        WaitReason::Aborted => false,
         reason => !reason.is_out(),
     };
     takes_it_later && matches!(group.forecast, ChangeForecast::Rotates(_)) && group.wave(view) <= view.next_wave()
@@ -225,9 +228,9 @@ fn standing(view: &RolloutView, group: &GroupFacts, choice: &Choice, is_stuck: b
             TakeReason::Wave(_) | TakeReason::Approved(_) => Standing::Waiting,
             TakeReason::InPlace if group.goes_on_in_wave(view) => Standing::Waiting,
             TakeReason::InPlace
-            | TakeReason::WayBack
+            | TakeReason::Reverted
             | TakeReason::Included
-            | TakeReason::Returned
+            | TakeReason::Aborted
             | TakeReason::Superseded => Standing::Moving,
         },
         Choice::Use { waits: Some(wait), .. } => waiting(view, group, wait),
@@ -259,7 +262,7 @@ fn on_target(view: &RolloutView, group: &GroupFacts, is_stuck: bool) -> Standing
 
 fn waiting(view: &RolloutView, group: &GroupFacts, wait: &Wait) -> Standing {
     let goes_at_once = view.policy.without_rotation == WithoutRotation::AtOnce;
-    let has_wave = group.goes_on_in_wave(view) || group.is_going_back(view);
+    let has_wave = group.goes_on_in_wave(view) || group.is_returning(view);
     match (wait.reason, group.forecast) {
         (WaitReason::CannotUse, ChangeForecast::Blocked { reason, .. }) if group.is_blocked_by(reason) => {
             Standing::Held(wait.reason, wait.message.clone())

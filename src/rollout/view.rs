@@ -1,4 +1,4 @@
-//! A roll-out as every decision sees it: the stored revisions, which one the groups are to have, and how far it is.
+//! A rollout as every decision sees it: the stored revisions, which one the groups are to have, and how far it is.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::boundaries::active::{ActiveBoundaries, BoundariesSource};
 use crate::boundaries::{Boundaries, ROLLOUT_KEY, RolloutPolicy, Wave, content_hash};
 
 use super::history::{Current, History, HistoryStep, has_texts, keeps_policy, next_step, sorted, was_complete};
-use super::images::{Images, images_by_name, is_taken_back, own_images};
+use super::images::{Images, images_by_name, is_aborted, own_images};
 
 /// A stored revision, parsed.
 #[derive(Clone, Debug)]
@@ -32,7 +32,7 @@ pub(crate) struct StoredRevision {
     pub texts: String,
     /// What the image aliases stand for that it was stored with or that were first met under it.
     pub own_images: Images,
-    /// Whether its roll-out has ended with all groups.
+    /// Whether its rollout has ended with all groups.
     pub is_complete: bool,
 }
 
@@ -45,7 +45,7 @@ impl StoredRevision {
     }
 }
 
-/// An older revision whose roll-out ends because another one came.
+/// An older revision whose rollout ends because another one came.
 #[derive(Clone, Debug)]
 pub(crate) struct Superseded {
     /// Name.
@@ -56,7 +56,7 @@ pub(crate) struct Superseded {
     pub phase: RolloutPhase,
 }
 
-/// The roll-out under way, or the one that ended last.
+/// The rollout under way, or the one that ended last.
 #[derive(Clone, Debug)]
 pub(crate) struct RolloutView {
     /// The revision that groups are to have.
@@ -81,14 +81,14 @@ pub(crate) struct RolloutView {
     pub created: Option<Timestamp>,
     /// How long after the target's arrival its first wave opens in this cluster.
     pub delay: SignedDuration,
-    /// Older revisions whose roll-out was under way when the target came.
+    /// Older revisions whose rollout was under way when the target came.
     pub superseded: Vec<Superseded>,
     /// Why no group is given the target now: the live ConfigMap is broken, missing or locked.
     pub config_problem: Option<String>,
 }
 
 impl RolloutView {
-    /// The roll-out of `active`, which must be among the stored revisions. `None` without a policy, or when the content is
+    /// The rollout of `active`, which must be among the stored revisions. `None` without a policy, or when the content is
     /// not stored yet. `known` supplies contents that were parsed before, and `cluster` is the cluster's name.
     pub(crate) fn new(
         revisions: &[BoundariesRevision],
@@ -143,7 +143,7 @@ impl RolloutView {
         let ended = |revision: &&BoundariesRevision| {
             let metadata = &revision.metadata;
             // What people or failures took back is not forgotten.
-            let phase = if is_taken_back(revision) { RolloutPhase::Aborted } else { RolloutPhase::Superseded };
+            let phase = if is_aborted(revision) { RolloutPhase::Aborted } else { RolloutPhase::Superseded };
             Some(Superseded {
                 name: metadata.name.clone()?,
                 resource_version: metadata.resource_version.clone()?,
@@ -175,7 +175,7 @@ impl RolloutView {
         })
     }
 
-    /// The roll-out that a content of the live ConfigMap begins, or has begun. `before` is the content in force until then.
+    /// The rollout that a content of the live ConfigMap begins, or has begun. `before` is the content in force until then.
     pub(crate) fn of_content(
         revisions: &[BoundariesRevision],
         before: Option<&BTreeMap<String, String>>,
@@ -204,8 +204,8 @@ impl RolloutView {
     }
 
     /// Whether groups take the target as soon as it is known to be another one than theirs: it is the first one, or it has
-    /// the content that was complete before, which makes it a way back. A predecessor that somebody deleted changes nothing.
-    pub(crate) fn is_way_back(&self) -> bool {
+    /// the content that was complete before, which makes it a return. A predecessor that somebody deleted changes nothing.
+    pub(crate) fn is_return(&self) -> bool {
         match &self.stable {
             Some(stable) => stable.has_content_of(&self.target),
             None => self.target.number == 1 && self.status.stable.is_none(),
@@ -214,15 +214,15 @@ impl RolloutView {
 
     /// Whether the target differs from what was complete before only in what image aliases stand for.
     pub(crate) fn is_image_change(&self) -> bool {
-        self.stable.as_ref().is_some_and(|stable| stable.texts == self.target.texts) && !self.is_way_back()
+        self.stable.as_ref().is_some_and(|stable| stable.texts == self.target.texts) && !self.is_return()
     }
 
     /// Whether groups go back from the target, or went back.
-    pub(crate) fn is_taken_back(&self) -> bool {
+    pub(crate) fn is_aborted(&self) -> bool {
         matches!(self.phase(), RolloutPhase::Returning | RolloutPhase::Aborted)
     }
 
-    /// What a person does about a target that was taken back.
+    /// What a person does about a target that was aborted.
     pub(crate) fn remedy_of_return(&self) -> &'static str {
         match self.is_image_change() {
             true => "name an AMI in the ConfigMap, or wait for the next image of AWS",
@@ -231,7 +231,7 @@ impl RolloutView {
     }
 
     /// The state of the wave at `index`. One that was open before the policy was edited waits for a wave that is before it now.
-    /// When the roll-out is complete, all have passed, those included that came later.
+    /// When the rollout is complete, all have passed, those included that came later.
     pub(crate) fn wave_state(&self, index: usize) -> WaveState {
         if self.phase() == RolloutPhase::Complete {
             return WaveState::Passed;
@@ -259,7 +259,7 @@ impl RolloutView {
     }
 }
 
-/// Whether a roll-out has begun and not ended.
+/// Whether a rollout has begun and not ended.
 pub(crate) fn is_under_way(status: &BoundariesRevisionStatus) -> bool {
     use RolloutPhase::{Aborted, Assessing, Complete, Halted, Returning, Rolling, Superseded};
     match status.phase {

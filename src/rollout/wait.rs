@@ -18,12 +18,12 @@ pub(crate) enum WaitReason {
     WaveNotOpen,
     /// As many groups of the wave replace nodes as may do so at once.
     WaveBusy,
-    /// People paused the roll-out.
+    /// People paused the rollout.
     Paused,
     /// Groups failed.
     Halted,
-    /// The target is taken back.
-    TakenBack,
+    /// The target is aborted.
+    Aborted,
     /// `lock-upgrades` is set.
     Locked,
     /// The target failed on this group before.
@@ -67,7 +67,7 @@ impl WaitReason {
             | Self::WaveBusy
             | Self::Paused
             | Self::Halted
-            | Self::TakenBack
+            | Self::Aborted
             | Self::WindowClosed
             | Self::Frozen
             | Self::BudgetUsedUp
@@ -81,6 +81,6 @@ impl WaitReason {
 pub(crate) struct RotationHold {
     /// A phrase for messages.
     pub why: String,
-    /// Whether nodes in mid-drain are given back. Otherwise what has begun is finished.
+    /// Whether nodes in mid-drain are uncordoned. Otherwise what has begun is finished.
     pub uncordons: bool,
 }

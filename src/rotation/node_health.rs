@@ -118,7 +118,12 @@ pub(crate) struct UnreadyNodes {
 }
 
 /// Describes the instances in service without a Ready node. `entry` is what authorizes nodes to join.
-pub(crate) fn unready_nodes(members: &[NodeInstance], limits: ReadyLimits, entry: &str, now: Timestamp) -> UnreadyNodes {
+pub(crate) fn unready_nodes(
+    members: &[NodeInstance],
+    limits: ReadyLimits,
+    entry: &str,
+    now: Timestamp,
+) -> UnreadyNodes {
     let (mut waiting, mut overdue, mut remedies) = (Vec::new(), Vec::new(), Vec::new());
     for member in members {
         let Some((absence, since)) = Absence::of(member) else { continue };
@@ -162,7 +167,8 @@ mod tests {
     use super::super::tests::{NodeInstanceExt, ago, node_instance, now};
     use super::*;
 
-    const LIMITS: ReadyLimits = ReadyLimits { join: SignedDuration::from_mins(15), recover: SignedDuration::from_mins(5) };
+    const LIMITS: ReadyLimits =
+        ReadyLimits { join: SignedDuration::from_mins(15), recover: SignedDuration::from_mins(5) };
 
     fn unready(member: NodeInstance) -> UnreadyNodes {
         unready_nodes(&[member], LIMITS, "the access entry", now())

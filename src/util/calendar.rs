@@ -1,4 +1,4 @@
-//! Times at which a roll-out may replace nodes: windows that recur, and freezes.
+//! Times at which a rollout may replace nodes: windows that recur, and freezes.
 //!
 //! A time is turned into the civil time of a zone and compared, so that a window keeps its hours when the clocks change: an
 //! hour that the change skips never comes, and one that it repeats comes twice.
@@ -12,7 +12,7 @@ use super::similar::closest_match;
 /// How far ahead the next opening is looked for.
 const HORIZON_DAYS: i64 = 15;
 
-/// Hours in which a roll-out may replace nodes.
+/// Hours in which a rollout may replace nodes.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Window {
     /// Whether it begins on each day, from Monday.
@@ -25,7 +25,7 @@ pub(crate) struct Window {
     pub zone: TimeZone,
 }
 
-/// Days on which a roll-out replaces no nodes.
+/// Days on which a rollout replaces no nodes.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Freeze {
     /// The first day.
@@ -38,7 +38,7 @@ pub(crate) struct Freeze {
     pub why: String,
 }
 
-/// Whether a roll-out may replace nodes now.
+/// Whether a rollout may replace nodes now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Opening {
     /// It may.

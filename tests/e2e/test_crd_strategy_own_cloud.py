@@ -77,8 +77,8 @@ def test_a_missing_permission_is_reported_and_granted_by_the_label(stage):
     group = strategies.start(tenant, strategies.workflow())
     fake = StrategyController(group, WORKFLOW)
     stage.cloud.patch(DEFAULT_ROLE, {"metadata": {"labels": {AGGREGATED: None}}})
-    rights = f"{ROLES}/instance-manager-strategies"
-    harness.support.eventually(lambda: not stage.cloud.get(rights).get("rules"), harness.WAIT, "the end of the rights")
+    permissions = f"{ROLES}/instance-manager-strategies"
+    harness.support.eventually(lambda: not stage.cloud.get(permissions).get("rules"), harness.WAIT, "the end of the permissions")
     strategies.change(tenant)
     stalled = group.wait_condition("Stalled", reason="MissingPermission")
     assert "not allowed to get workflows.argoproj.io" in stalled["message"] and AGGREGATED in stalled["message"]
@@ -86,13 +86,13 @@ def test_a_missing_permission_is_reported_and_granted_by_the_label(stage):
     rules = [{"apiGroups": ["argoproj.io"], "resources": ["workflows"], "verbs": ["get", "list"]}]
     role = {"metadata": {"name": "of-our-own", "labels": {AGGREGATED: "true"}}, "rules": rules}
     stage.cloud.create(ROLES, role)
-    stalled = group.wait(lambda g: "create workflows.argoproj.io" in (g.has_condition("Stalled", reason="MissingPermission") or {}).get("message", ""), what="the right to create")
+    stalled = group.wait(lambda g: "create workflows.argoproj.io" in (g.has_condition("Stalled", reason="MissingPermission") or {}).get("message", ""), what="permission to create")
     rules[0]["verbs"] = ["get", "list", "create", "delete"]
     stage.cloud.patch(f"{ROLES}/of-our-own", {"rules": rules})
     fake.wait_submitted()
     stage.cloud.patch(DEFAULT_ROLE, {"metadata": {"labels": {AGGREGATED: "true"}}})
-    wanted = lambda: any("upgrademgr.keikoproj.io" in rule["apiGroups"] for rule in stage.cloud.get(rights).get("rules") or [])  # noqa: E731
-    harness.support.eventually(wanted, harness.WAIT, "the rights again")
+    wanted = lambda: any("upgrademgr.keikoproj.io" in rule["apiGroups"] for rule in stage.cloud.get(permissions).get("rules") or [])  # noqa: E731
+    harness.support.eventually(wanted, harness.WAIT, "the permissions again")
 
 
 def test_a_cluster_scoped_kind_is_rejected_even_when_it_is_allowed(stage):

@@ -75,12 +75,12 @@ def test_a_rotation_goes_on_when_its_permission_is_restored(own_cloud, start_con
     denied = cloud.log_position()
     with cloud.fault(action="deny", service="autoscaling", operation=TERMINATE, count=-1):
         group.wait_condition("Stalled", reason="MissingPermission", timeout=2 * harness.WAIT)
-        # After five refused tries, the nodes in progress are given back.
+        # After five refused tries, the nodes in progress are uncordoned.
         group.wait(lambda g: "tried again at" in g.condition("Stalled")["message"], what="the time of the next try")
         message = group.condition("Stalled")["message"]
         assert f"may not autoscaling:{TERMINATE}" in message and "goes on within a minute after the permission is restored" in message
         next_try = re.search(r"is tried again at (\S+)", message)[1]
-        group.wait(lambda g: len(g.ready_nodes()) == 2 and not rotation.draining_nodes(g), what="the node that is given back")
+        group.wait(lambda g: len(g.ready_nodes()) == 2 and not rotation.draining_nodes(g), what="the node that is uncordoned")
         refused = len(calls(cloud, TERMINATE, denied))
         group.wait(lambda _: len(calls(cloud, "SimulatePrincipalPolicy", denied)) >= 2, what="a question after the first one")
         assert len(calls(cloud, TERMINATE, denied)) == refused, "it asks instead of trying"

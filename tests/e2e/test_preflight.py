@@ -46,7 +46,7 @@ def test_preflight_checks_a_keiko_cluster_without_changing_it(own_cloud, unique)
     before, mark = group.snapshot(), group.mark()
     code, found = preflight(cloud, "--as", CONTROLLER)
     assert code == DONE
-    assert [c["finding"] for area in ("kubernetes", "crd", "rights") for c in found[area]] == ["ok"] * 3
+    assert [c["finding"] for area in ("kubernetes", "crd", "permissions") for c in found[area]] == ["ok"] * 3
     assert any("field manager manager wrote the status of 1 group," in m for m in only(found["writers"], "note"))
     (message,) = only(found["groups"], "ok")
     assert message.startswith(f"{group.key}: adopted at template version 1") and "userData" in message
@@ -57,7 +57,7 @@ def test_preflight_checks_a_keiko_cluster_without_changing_it(own_cloud, unique)
     assert cloud["account"] in json.dumps(policy) and "ACCOUNT" not in json.dumps(policy)
     without_keys = {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}
     code, found = preflight(cloud, "--as", CONTROLLER, **without_keys)
-    assert code == SOMETHING and only(found["aws"], "missing")[0].startswith("no AWS credentials: ") and "rights" in found
+    assert code == SOMETHING and only(found["aws"], "missing")[0].startswith("no AWS credentials: ") and "permissions" in found
     for arguments in (("plan", "-A"), ("preflight", "--policy")):
         code, out, err = command(cloud, *arguments, **without_keys)
         assert (code, out) == (REFUSED, "") and err.startswith("error: no AWS credentials: "), err
@@ -80,10 +80,10 @@ def test_preflight_names_what_is_missing_and_its_remedy(own_cloud, unique):
     group = harness.Tenant(cloud, None, unique).group("web", size=(1, 1), clusterName=cloud["cluster_name"], taints=harness.REPEATED_TAINTS)
     code, found = preflight(cloud, "--as", CONTROLLER)
     assert code == SOMETHING
-    assert only(found["rights"], "missing") == ["create pods/eviction; apply deploy/rbac.yaml"]
+    assert only(found["permissions"], "missing") == ["create pods/eviction; apply deploy/rbac.yaml"]
     assert "status.template" in only(found["crd"], "missing")[0] and "apply crds/" in only(found["crd"], "missing")[0]
     assert only(found["groups"], "missing")[0].startswith(f"{group.key}: needs manual intervention, InvalidSpec: ")
-    assert "MISSING  rights" in command(cloud, "preflight", "--as", CONTROLLER)[1]
+    assert "MISSING  permissions" in command(cloud, "preflight", "--as", CONTROLLER)[1]
 
 
 @pytest.mark.private

@@ -1,4 +1,4 @@
-"""What goes wrong around the controller leaves nothing broken: configuration, rights, AWS, and the controller itself."""
+"""What goes wrong around the controller leaves nothing broken: configuration, permissions, AWS, and the controller itself."""
 
 import signal
 import time
@@ -144,7 +144,7 @@ def test_without_permission_to_evict_nothing_is_terminated(own_cloud, start_cont
     stalled = group.wait_condition("Stalled", reason="MissingPermission")
     assert "create" in stalled["message"] and "pods/eviction" in stalled["message"]
     wait_reconciled_again(group, controller)
-    group.wait(lambda g: rotation.draining_nodes(g) == [], what="the node given back")
+    group.wait(lambda g: rotation.draining_nodes(g) == [], what="the uncordoned node")
     assert rotation.terminated(group, mark) == []
     # The controller asks about the permission: it need not evict pods to notice that it is restored.
     time.sleep(15)

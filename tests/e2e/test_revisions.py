@@ -133,7 +133,7 @@ def test_a_kill_at_each_write_of_the_history_loses_and_doubles_nothing(cloud, st
         ended = lambda: phase(f"r{number}") == "Complete" and set(stored(cloud)) == kept  # noqa: B023, E731
         change = lambda: set_image(cloud, f"ami-0000000{number}")  # noqa: B023, E731
         begin = change if number > 1 else lambda: None
-        crashes.until(ended, f"the end of the roll-out of r{number}, and {sorted(kept)}", begin)
+        crashes.until(ended, f"the end of the rollout of r{number}, and {sorted(kept)}", begin)
     made = created(cloud)
     assert [name for name, _ in made] == ["r1", "r2", "r3", "r4", "r5"] and len({content for _, content in made}) == 5, made
     assert crashes.count >= 8, "the writes were not held: five are stored, and three deleted"

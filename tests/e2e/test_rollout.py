@@ -1,4 +1,4 @@
-"""Roll-outs of an admin's change in waves: order, soak, halt, way back, orders, restarts."""
+"""Rollouts of an admin's change in waves: order, soak, halt, return, orders, restarts."""
 
 import calendar
 import random
@@ -14,7 +14,7 @@ from e2e import harness, logs, rotation, test_plan
 REVISIONS = f"{harness.GROUPS}/namespaces/instance-manager/boundariesrevisions"
 DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/boundariesrevisions.instancemgr.keikoproj.io"
 ROLLOUT = 180
-"""How long a test waits for a step of a roll-out, in seconds."""
+"""How long a test waits for a step of a rollout, in seconds."""
 
 
 def policy(soak="6s", **more):
@@ -40,7 +40,7 @@ def newest(cloud):
 
 
 def phase(revision):
-    """The state of its roll-out."""
+    """The state of its rollout."""
     return revision.get("status", {}).get("phase")
 
 
@@ -120,7 +120,7 @@ def test_a_change_reaches_the_canary_first_and_the_rest_after_the_soak(make_flee
     assert launched_images(other) == {fleet.old}
     assert waves(newest(cloud))["canary"] == "Soaking", "the soak was too short for this test"
     other.wait(lambda _: fleet.settled(fleet.new), ROLLOUT, "the new image everywhere")
-    found = wait_revision(cloud, lambda r: phase(r) == "Complete", "the end of the roll-out")
+    found = wait_revision(cloud, lambda r: phase(r) == "Complete", "the end of the rollout")
     assert found["status"]["groups"]["done"] == 3 and found["status"]["stable"] == "r1"
     soak = found["status"]["waves"][0]
     rest = min(first_change(group, mark) for group in fleet.others)
@@ -140,15 +140,15 @@ def test_a_bad_image_halts_in_the_canary_and_goes_back_by_itself(make_fleet):
     found = wait_revision(cloud, lambda r: phase(r) == "Halted", "the halt")
     halted = next(c for c in found["status"]["conditions"] if c["type"] == "Halted")
     assert f"{fleet.tenants[0].namespace}/web" in halted["message"] and "rollout resume" in halted["message"]
-    canary.wait(lambda _: fleet.settled(fleet.old), ROLLOUT, "the way back")
+    canary.wait(lambda _: fleet.settled(fleet.old), ROLLOUT, "the return")
     assert [group.writes(mark) for group in fleet.others] == [[], []]
     (behind,) = newest(cloud)["status"]["behind"]
     assert (behind["group"], behind["revision"], behind["reason"]) == (canary.key, "r1", "Failed") and waves(newest(cloud))["canary"] == "Open"
     assert canary.wait_event("RevisionReturned", "ReplacementsNotReady") and cloud.config_events("is halted")
     assert canary.status()["rollout"]["refused"] == found["metadata"]["name"]
     set_image(cloud, fleet.new)
-    wait_revision(cloud, lambda r: phase(r) == "Complete", "the mended change")
-    canary.wait(lambda _: fleet.settled(fleet.new), ROLLOUT, "the mended image everywhere")
+    wait_revision(cloud, lambda r: phase(r) == "Complete", "the corrected change")
+    canary.wait(lambda _: fleet.settled(fleet.new), ROLLOUT, "the corrected image everywhere")
     assert phase(revisions(cloud)[found["metadata"]["name"]]) == "Superseded"
 
 
@@ -160,7 +160,7 @@ def check_commands(fleet, path):
     assert (code, answer["change"], place["revision"], place["reason"]) == (test_plan.NOTHING, "unchanged", "r1", "Paused")
     assert place["effect"] == {"kind": "rotate", "nodes": 2}
     _, text, _ = test_plan.plan(cloud, other.key)
-    assert "the roll-out of r2 is paused" in text and "r2 replaces 2 nodes" in text, text
+    assert "the rollout of r2 is paused" in text and "r2 replaces 2 nodes" in text, text
     explained = test_plan.run(cloud, "explain", other.key)
     assert fleet.old in explained.stdout and fleet.new not in explained.stdout and "the group has r1" in explained.stderr + explained.stdout
     third = rotation.images(cloud)[2]
@@ -200,7 +200,7 @@ def test_a_wave_with_a_percentage_holds_the_others_back(make_fleet):
     wait_revision(cloud, lambda r: waves(r).get("early") == "Soaking", "the soak of the early wave")
     (early,) = [group for group in fleet.groups if group.writes(mark)]
     assert launched_images(early) == {fleet.new}
-    found = wait_revision(cloud, lambda r: phase(r) == "Complete", "the end of the roll-out")
+    found = wait_revision(cloud, lambda r: phase(r) == "Complete", "the end of the rollout")
     early.wait(lambda _: fleet.settled(fleet.new), ROLLOUT, "the new image everywhere")
     rest = min(first_change(group, mark) for group in fleet.groups if group is not early)
     assert found["status"]["waves"][0]["groups"] == 1 and found["status"]["waves"][0]["passed"][:19] <= rest
@@ -223,10 +223,10 @@ def test_people_pause_abort_and_undo(make_fleet, tmp_path):
     check_commands(fleet, tmp_path / "new.yaml")
     check_quota(fleet, tmp_path / "quota.yaml")
     order(cloud, name, paused=False)
-    wait_revision(cloud, lambda r: phase(r) == "Complete", "the end of the roll-out")
+    wait_revision(cloud, lambda r: phase(r) == "Complete", "the end of the rollout")
     fleet.canary.wait(lambda _: fleet.settled(fleet.new), ROLLOUT, "the new image everywhere")
     order(cloud, name, aborted=True)
-    wait_revision(cloud, lambda r: phase(r) == "Aborted", "the way back")
+    wait_revision(cloud, lambda r: phase(r) == "Aborted", "the return")
     fleet.canary.wait(lambda _: fleet.settled(fleet.old), ROLLOUT, "the old image everywhere")
     assert cloud.config_events("revert the ConfigMap")
     set_image(cloud, fleet.old)
@@ -237,7 +237,7 @@ def test_people_pause_abort_and_undo(make_fleet, tmp_path):
 @pytest.mark.long
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_killed_controller_ends_where_an_undisturbed_one_does(make_fleet, seed):
-    """A roll-out takes days, in which every controller is replaced several times."""
+    """A rollout takes days, in which every controller is replaced several times."""
     fleet, chance = make_fleet(policy(soak="3s")), random.Random(seed)
     cloud, mark = fleet.cloud, fleet.cloud.log_position()
     set_image(cloud, fleet.new)
@@ -245,7 +245,7 @@ def test_a_killed_controller_ends_where_an_undisturbed_one_does(make_fleet, seed
         time.sleep(chance.uniform(0.3, 5))
         fleet.controller.kill()
         fleet.controller.start()
-    found = wait_revision(cloud, lambda r: phase(r) == "Complete", "the end of the roll-out")
+    found = wait_revision(cloud, lambda r: phase(r) == "Complete", "the end of the rollout")
     fleet.canary.wait(lambda _: fleet.settled(fleet.new), ROLLOUT, "the new image everywhere")
     assert set(revisions(cloud)) == {"r1", "r2"}, "one content has one revision"
     rest = min(first_change(group, mark) for group in fleet.others)
@@ -336,7 +336,7 @@ def test_the_budget_holds_over_all_groups_and_says_who_uses_it_up(make_fleet):
         support.eventually(lambda: used in test_plan.run(cloud, "rollout", "status").stdout, ROLLOUT, "who uses the budget up")
     rotation.allow_disruptions(fleet.tenants[0])
     first.wait(lambda _: fleet.settled(fleet.new), 2 * ROLLOUT, "the new image everywhere")
-    wait_revision(cloud, lambda r: phase(r) == "Complete", "the end of the roll-out")
+    wait_revision(cloud, lambda r: phase(r) == "Complete", "the end of the rollout")
     names = [group.scaling_group for group in fleet.groups]
     assert logs.max_unavailable_seen(cloud.aws_events(), cloud.audit(), *names) == 1
 
@@ -344,7 +344,7 @@ def test_the_budget_holds_over_all_groups_and_says_who_uses_it_up(make_fleet):
 @pytest.mark.private
 @pytest.mark.long
 def test_drains_that_will_be_held_up_are_reported_during_the_soak(make_fleet, tmp_path):
-    """A budget that allows nothing must be found while there is time to mend it, and not by a drain that hangs at night."""
+    """A budget that allows nothing must be found while there is time to correct it, and not by a drain that hangs at night."""
     fleet = make_fleet(policy(soak="60s"))
     cloud, canary, other, tenant = fleet.cloud, fleet.canary, fleet.others[0], fleet.tenants[1]
     rotation.block_drains(tenant, 2)
@@ -408,7 +408,7 @@ def test_a_new_image_of_aws_reaches_groups_in_waves(make_fleet):
     assert launched_images(other) == {fleet.old}
     assert waves(newest(cloud))["canary"] == "Soaking", "the soak was too short for this test"
     other.wait(lambda _: fleet.settled(fleet.new), ROLLOUT, "the new image everywhere")
-    found = wait_revision(cloud, lambda r: phase(r) == "Complete", "the end of the roll-out")
+    found = wait_revision(cloud, lambda r: phase(r) == "Complete", "the end of the rollout")
     rest = min(first_change(group, mark) for group in fleet.others)
     assert found["status"]["waves"][0]["passed"][:19] <= rest and len(revisions(cloud)) == 3
     shown = test_plan.run(cloud, "rollout", "history", "--revision", "3").stdout
@@ -442,7 +442,7 @@ def test_labels_change_on_running_nodes_in_waves_or_at_once(make_fleet):
     cloud.boto("autoscaling").set_desired_capacity(AutoScalingGroupName=other.scaling_group, DesiredCapacity=3)
     other.wait(lambda g: len(g.ready_nodes()) == 3, ROLLOUT, "the new node")
     assert teams(other) == {None} and waves(newest(cloud))["canary"] == "Soaking", "the soak was too short for this test"
-    wait_revision(cloud, lambda r: phase(r) == "Complete", "the end of the roll-out")
+    wait_revision(cloud, lambda r: phase(r) == "Complete", "the end of the rollout")
     other.wait(lambda _: all(teams(group) == {"search"} for group in fleet.groups), ROLLOUT, "the label everywhere")
     # By default, what replaces no node reaches all groups at once.
     cloud.edit_config_map(lambda data: data.update(rollout=policy(soak="300s")))
@@ -456,7 +456,7 @@ def test_labels_change_on_running_nodes_in_waves_or_at_once(make_fleet):
 @pytest.mark.private
 @pytest.mark.long
 def test_plan_names_the_revision_that_each_group_takes_next(make_fleet):
-    """Whoever plans during a roll-out asks about the next minutes, and not about the content of the ConfigMap."""
+    """Whoever plans during a rollout asks about the next minutes, and not about the content of the ConfigMap."""
     fleet = make_fleet(policy(soak="60s"))
     cloud, (canary, approved, waiting) = fleet.cloud, fleet.groups
     set_image(cloud, fleet.new)
@@ -491,7 +491,7 @@ def test_a_group_that_a_backup_restored_without_its_status_waits_for_its_turn(ma
     assert pending["reason"] == "RevisionUnknown" and "has nodes, but no status" in pending["message"], pending
     assert other.writes(mark) == [] and waves(newest(cloud))["canary"] == "Soaking", "the soak was too short for this test"
     other.wait(lambda _: fleet.settled(fleet.new), ROLLOUT, "the new image everywhere")
-    wait_revision(cloud, lambda r: phase(r) == "Complete", "the end of the roll-out")
+    wait_revision(cloud, lambda r: phase(r) == "Complete", "the end of the rollout")
     assert max(group.max_unavailable_seen() for group in fleet.groups) == 1
 
 
@@ -521,7 +521,7 @@ def test_a_change_that_a_group_cannot_use_is_not_given_to_it(make_fleet):
 @pytest.mark.private
 @pytest.mark.long
 def test_a_lock_on_the_config_map_holds_the_change_over_a_downgrade(make_fleet):
-    """Releases without roll-outs know no waves: they would replace the nodes of every tenant at once."""
+    """Releases without rollouts know no waves: they would replace the nodes of every tenant at once."""
     fleet = make_fleet(policy(soak="300s"))
     cloud = fleet.cloud
     set_image(cloud, fleet.new)
@@ -552,7 +552,7 @@ def test_a_revision_that_a_person_deletes_is_stored_again(own_cloud, start_contr
     start_controller(cloud)
     wait_revision(cloud, lambda r: phase(r) == "Complete", "the first content")
     set_image(cloud, new)
-    found = wait_revision(cloud, lambda r: r["metadata"]["name"] == "r2" and phase(r) == "Complete", "the roll-out")
+    found = wait_revision(cloud, lambda r: r["metadata"]["name"] == "r2" and phase(r) == "Complete", "the rollout")
     cloud.api("DELETE", f"{REVISIONS}/r2")
     again = wait_revision(cloud, lambda r: r["spec"] == found["spec"] and phase(r) == "Complete", "the same revision")
     assert again["metadata"]["uid"] != found["metadata"]["uid"] and set(revisions(cloud)) == {"r1", "r2"}

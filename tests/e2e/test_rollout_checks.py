@@ -1,4 +1,4 @@
-"""Checks of a roll-out: what Prometheus answers decides whether waves open and pass."""
+"""Checks of a rollout: what Prometheus answers decides whether waves open and pass."""
 
 import http.server
 import json
@@ -87,7 +87,7 @@ def test_prometheus_decides_whether_waves_open_pass_and_halt(make_fleet, prometh
     assert path == "/api/v1/query" and query == 'sum(rate(node_errors_total{release="2026-08-20",revision="r2"}[5m])) > 5'
 
     prometheus.state = "ok"
-    wait_revision(cloud, lambda r: phase(r) == "Complete", "the end of the roll-out")
+    wait_revision(cloud, lambda r: phase(r) == "Complete", "the end of the rollout")
     canary.wait(lambda _: fleet.settled(fleet.new), ROLLOUT, "the new image everywhere")
 
     cloud.edit_config_map(lambda data: data.update(rollout=with_check("25s")))

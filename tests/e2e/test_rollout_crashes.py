@@ -1,4 +1,4 @@
-"""Each write of a roll-out is the last one of the process that makes it, and the roll-out ends as without."""
+"""Each write of a rollout is the last one of the process that makes it, and the rollout ends as without."""
 
 import pytest
 
@@ -8,9 +8,9 @@ from e2e.test_rollout import ROLLOUT, first_change, launched_images, newest, ord
 from localcloud.tests import support
 
 WRITES = r"/boundariesrevisions|/instancegroups/|/nodes/|/eviction"
-"""What a roll-out writes in Kubernetes. Events and leases decide nothing."""
+"""What a rollout writes in Kubernetes. Events and leases decide nothing."""
 LIMIT = 150
-"""More writes than a roll-out of two nodes needs, there and back."""
+"""More writes than a rollout of two nodes needs, there and back."""
 
 
 class Crashes:
@@ -63,7 +63,7 @@ class Crashes:
 @pytest.mark.private
 @pytest.mark.long
 def test_every_write_may_be_the_last_one_of_its_process(own_cloud, start_controller, make_tenant):
-    """A roll-out takes days. Whichever write a process dies after, its successor must not begin again, nor take one node more."""
+    """A rollout takes days. Whichever write a process dies after, its successor must not begin again, nor take one node more."""
     cloud = own_cloud()
     old, new = rotation.images(cloud)[:2]
     cloud.edit_config_map(lambda data: data.update(rollout=policy(soak="3s", budget={"nodes": 1})))
@@ -79,12 +79,12 @@ def test_every_write_may_be_the_last_one_of_its_process(own_cloud, start_control
     terminated = lambda: [len(rotation.terminated(group, mark)) for group in groups]  # noqa: E731
 
     complete = lambda: phase(newest(cloud)) == "Complete" and settled(new)  # noqa: E731
-    crashes.until(complete, "the end of the roll-out", lambda: set_image(cloud, new))
+    crashes.until(complete, "the end of the rollout", lambda: set_image(cloud, new))
     assert set(revisions(cloud)) == {"r1", "r2"} and terminated() == [1, 1]
     assert newest(cloud)["status"]["waves"][0]["passed"][:19] <= first_change(rest, mark)
 
     aborted = lambda: phase(newest(cloud)) == "Aborted" and settled(old)  # noqa: E731
-    crashes.until(aborted, "the way back", lambda: order(cloud, "r2", aborted=True))
+    crashes.until(aborted, "the return", lambda: order(cloud, "r2", aborted=True))
     assert set(revisions(cloud)) == {"r1", "r2"} and terminated() == [2, 2]
     assert crashes.count > 20, "the writes were not held"
     for group in groups:

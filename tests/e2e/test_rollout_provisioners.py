@@ -76,7 +76,7 @@ def test_waves_hold_managed_node_groups_and_the_crd_strategy(own_cloud, start_co
     fleet.upgrades.set_phase(name, "running")
     fleet.upgrades.replace_nodes()
     fleet.upgrades.set_phase(name, "completed")
-    found = wait_revision(cloud, lambda r: phase(r) == "Complete", "the end of the roll-out")
+    found = wait_revision(cloud, lambda r: phase(r) == "Complete", "the end of the rollout")
     assert fleet.managed.nodegroup()["releaseVersion"] == RELEASES[1] and launched_images(fleet.crd) == {fleet.images[1]}
     passed = found["status"]["waves"][0]["passed"][:19]
     assert passed <= first_change(fleet.crd, mark) and passed <= min(logs.timestamp(call) for call in fleet.updates(mark))[:19]
@@ -94,18 +94,18 @@ def test_an_abort_lets_no_waiting_group_begin_and_names_what_cannot_go_back(own_
     fleet.set(1)
     found = wait_revision(cloud, lambda r: waves(r).get("canary") == "Soaking", "the soak of the canary")
     cloud.patch(f"{harness.GROUPS}/namespaces/instance-manager/boundariesrevisions/{found['metadata']['name']}", {"spec": {"orders": {"aborted": True}}})
-    wait_revision(cloud, lambda r: phase(r) == "Aborted", "the way back")
-    # The roll-out is over when each group has its old content; the nodes follow.
-    fleet.canary.wait(lambda g: launched_images(g) == {fleet.images[0]}, ROLLOUT, "the way back of the nodes")
+    wait_revision(cloud, lambda r: phase(r) == "Aborted", "the return")
+    # The rollout is over when each group has its old content; the nodes follow.
+    fleet.canary.wait(lambda g: launched_images(g) == {fleet.images[0]}, ROLLOUT, "the return of the nodes")
     assert fleet.updates(mark) == [] and fleet.upgrades.created() == [] and fleet.crd.writes(mark) == []
     for group in (fleet.managed, fleet.crd):
-        assert group.has_condition("RolloutPending", reason="TakenBack") and group.has_condition("Ready"), group.status()
+        assert group.has_condition("RolloutPending", reason="Aborted") and group.has_condition("Ready"), group.status()
 
 
 @pytest.mark.private
 @pytest.mark.long
 def test_a_node_group_that_eks_does_not_take_back_says_so_and_holds_nobody_up(own_cloud, start_controller, make_tenant):
-    """EKS refuses an earlier release. Trying it for ever, or waiting for it, would keep the other groups from their way back."""
+    """EKS refuses an earlier release. Trying it for ever, or waiting for it, would keep the other groups from their return."""
     fleet = MixedFleet(own_cloud(), start_controller, make_tenant, policy(soak="300s"))
     cloud, mark = fleet.cloud, fleet.cloud.log_position()
     cloud.patch(f"/api/v1/namespaces/{fleet.tenants[1].namespace}", {"metadata": {"labels": {"rollout/wave": "canary"}}})
@@ -113,9 +113,9 @@ def test_a_node_group_that_eks_does_not_take_back_says_so_and_holds_nobody_up(ow
     found = wait_revision(cloud, lambda r: waves(r).get("canary") == "Soaking", "the soak of the canary")
     assert fleet.managed.nodegroup()["releaseVersion"] == RELEASES[1]
     cloud.patch(f"{harness.GROUPS}/namespaces/instance-manager/boundariesrevisions/{found['metadata']['name']}", {"spec": {"orders": {"aborted": True}}})
-    fleet.canary.wait(lambda g: launched_images(g) == {fleet.images[0]} and g.state() == "Ready", ROLLOUT, "the way back")
+    fleet.canary.wait(lambda g: launched_images(g) == {fleet.images[0]} and g.state() == "Ready", ROLLOUT, "the return")
     fleet.managed.wait(lambda g: g.has_condition("Stalled"), ROLLOUT, "a word about the release")
-    wait_revision(cloud, lambda r: phase(r) == "Aborted", "the end of the way back")
+    wait_revision(cloud, lambda r: phase(r) == "Aborted", "the end of the return")
     stalled = fleet.managed.condition("Stalled")
     assert stalled["reason"] == "RefusedByAws" and RELEASES[1] in stalled["message"] and RELEASES[0] in stalled["message"], stalled
     assert len(fleet.updates(mark)) <= 3 and fleet.managed.nodegroup()["releaseVersion"] == RELEASES[1]

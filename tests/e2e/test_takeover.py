@@ -153,7 +153,7 @@ def test_resources_are_tagged_once_the_permission_is_granted(own_cloud, start_co
     (group,) = keiko_loader.load_all(cloud, {"plain": keiko_groups.plain(keiko_loader.Site.of(cloud, unique))[0]}).values()
     with cloud.fault(action="deny", operation="CreateTags", count=-1):
         group.tenant.controller = start_controller(cloud, "--resync-period", "5s")
-        group.wait(lambda g: g.has_condition("Adopted", reason="TaggingDenied"), what="the missing right")
+        group.wait(lambda g: g.has_condition("Adopted", reason="TaggingDenied"), what="the missing permission")
         assert "ec2:CreateTags" in group.condition("Adopted")["message"]
         assert "keikoproj.io" not in str(group.snapshot()["template"]["tags"])
     group.wait(lambda g: g.has_condition("Adopted", reason="ResourcesAdopted"), what="another try")
@@ -169,7 +169,7 @@ def test_untagged_resources_are_deleted_with_their_group(own_cloud, start_contro
         for operation in ("CreateTags", "TagRole", "TagInstanceProfile"):
             faults.enter_context(cloud.fault(action="deny", operation=operation, count=-1))
         group.tenant.controller = start_controller(cloud)
-        group.wait(lambda g: g.has_condition("Adopted", reason="TaggingDenied"), what="the missing right")
+        group.wait(lambda g: g.has_condition("Adopted", reason="TaggingDenied"), what="the missing permission")
         there = group.snapshot()
         assert there["template"] and there["role"] and there["profile"]
         group.delete()

@@ -1,4 +1,4 @@
-"""The commands with the rights of a tenant: a ServiceAccount that a RoleBinding gives Kubernetes' role `edit` in one namespace."""
+"""The commands with the permissions of a tenant: a ServiceAccount that a RoleBinding gives Kubernetes' role `edit` in one namespace."""
 
 import itertools
 import json
@@ -47,7 +47,7 @@ class Person:
         for rule in document["rules"]:
             for resource, verb in itertools.product(rule["resources"], rule["verbs"]):
                 asked = {"group": rule["apiGroups"][0], "resource": resource, "verb": verb, "name": rule.get("resourceNames", [""])[0]}
-                eventually(lambda asked=asked: self.may({**asked, "namespace": namespace or ""}), harness.WAIT, f"the right to {asked}")
+                eventually(lambda asked=asked: self.may({**asked, "namespace": namespace or ""}), harness.WAIT, f"permission to {asked}")
 
     def may(self, attributes):
         """Whether the API server allows it."""
@@ -75,7 +75,7 @@ def person(tenant, tmp_path):
 
 
 def rights_in_the_docs():
-    """The manifests that docs/cli.md shows to an admin who grants the rights."""
+    """The manifests that docs/cli.md shows to an admin who grants the permissions."""
     text = (support.REPOSITORY / "docs" / "cli.md").read_text()
     (found,) = [block for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) if "instance-manager-plan" in block]
     return list(yaml.safe_load_all(found))

@@ -1,11 +1,11 @@
-//! The rights of deploy/rbac.yaml.
+//! The permissions of deploy/rbac.yaml.
 
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 fn documents() -> Vec<Value> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/rbac.yaml");
-    let text = std::fs::read_to_string(path).expect("the rights");
+    let text = std::fs::read_to_string(path).expect("the permissions");
     let documents =
         serde_yaml::Deserializer::from_str(&text).map(|document| Value::deserialize(document).expect("YAML"));
     documents.collect()
@@ -34,7 +34,7 @@ fn neither_the_controller_nor_tenants_write_revisions() {
         for rule in document["rules"].as_array().into_iter().flatten() {
             for resource in ["boundariesrevisions", "boundariesrevisions/status"] {
                 if covers(rule, resource) {
-                    assert!(!is_of_tenants, "{name} has rights on {resource}");
+                    assert!(!is_of_tenants, "{name} has permissions on {resource}");
                     found.push(json!([document["kind"], name, resource, rule["verbs"]]));
                 }
             }

@@ -116,8 +116,13 @@ impl<V> Default for Slot<V> {
 impl<V: Clone + Send + Sync + 'static> BatchedCache<V> {
     /// Creates a cache that reads at most `batch_size` keys per call. With a size of one, reads are not delayed.
     pub(crate) fn new(batch_size: usize, config: CacheConfig, read: ReadFn<V>) -> Arc<Self> {
-        let state =
-            BatchedState { epoch: 0, batches: 0, slots: HashMap::new(), open_batch: None, full_batches: HashMap::new() };
+        let state = BatchedState {
+            epoch: 0,
+            batches: 0,
+            slots: HashMap::new(),
+            open_batch: None,
+            full_batches: HashMap::new(),
+        };
         Arc::new(BatchedCache { read, batch_size, config, state: Mutex::new(state) })
     }
 

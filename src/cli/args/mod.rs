@@ -203,7 +203,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = parse_duration)]
     pub resync_period: Duration,
 
-    /// Address of the Prometheus server that answers the checks of roll-outs, such as http://prometheus.monitoring.svc:9090
+    /// Address of the Prometheus server that answers the checks of rollouts, such as http://prometheus.monitoring.svc:9090
     /// [default: no checks]
     #[arg(long, value_name = "URL", value_parser = parse_prometheus_url)]
     pub prometheus_url: Option<Uri>,

@@ -71,7 +71,7 @@ pub struct RevisionsArgs {
     pub connection: ConnectionArgs,
 }
 
-/// Show the progress of a roll-out.
+/// Show the progress of a rollout.
 #[derive(Clone, Debug, Args)]
 pub struct RolloutStatusArgs {
     /// Number of the revision, as `rollout history` lists it: 3 or r3 [default: the newest]
@@ -86,7 +86,7 @@ pub struct RolloutStatusArgs {
     pub revisions: RevisionsArgs,
 }
 
-/// Order something about the roll-out of a revision.
+/// Order something about the rollout of a revision.
 #[derive(Clone, Debug, Args)]
 pub struct OrderArgs {
     /// Number of the revision, as `rollout history` lists it: 3 or r3
@@ -148,7 +148,7 @@ pub struct UndoArgs {
     pub revisions: RevisionsArgs,
 }
 
-/// Wait for a roll-out.
+/// Wait for a rollout.
 #[derive(Clone, Debug, Args)]
 pub struct RolloutWaitArgs {
     /// Number of the revision, as `rollout history` lists it: 3 or r3 [default: the newest]

@@ -1,5 +1,5 @@
 //! `explain NAMESPACE/NAME`: the same for a group of the cluster, with the boundaries that are in force. It reads Kubernetes
-//! alone, with the rights of the caller; what they do not cover is said.
+//! alone, with the permissions of the caller; what they do not cover is said.
 
 use std::path::Path;
 
@@ -15,8 +15,8 @@ use crate::boundaries::active::{BoundariesSource, ConfigMapData, select_active};
 use crate::cli::args::{ConnectionArgs, GroupRef, NamespaceArgs};
 use crate::cli::group_error;
 use crate::cli::input::{InputArgs, LoadResult, load_objects};
+use crate::cli::permissions::{PermissionCheck, get_config_map};
 use crate::cli::revisions::stored_revisions;
-use crate::cli::rights::{RightsCheck, get_config_map};
 use crate::k8s::{KubeError, call};
 
 /// What `explain` found out about a group of the cluster.
@@ -60,18 +60,18 @@ pub(super) async fn read(place: Place<'_>, group: &GroupRef) -> anyhow::Result<L
     let (namespace, name) = place.namespace.of_group(group)?;
     let namespace = namespace.unwrap_or_else(|| client.default_namespace().to_owned());
     let stored = read_raw(&client, &namespace, &name).await.map_err(|error| group_error(error, &namespace, &name))?;
-    let (mut rights, mut notes) = (RightsCheck::default(), Vec::new());
+    let (mut permissions, mut notes) = (PermissionCheck::default(), Vec::new());
     let found = call("get", "namespaces", Api::<Namespace>::all(client.clone()).get_metadata(&namespace)).await;
-    let found = rights.allowed(found, Some(&namespace), None)?;
-    let live = get_config_map(&client, &mut rights, place.config_namespace, CONFIG_MAP).await?;
-    let last = get_config_map(&client, &mut rights, place.config_namespace, LAST_KNOWN_GOOD_CONFIG_MAP).await?;
+    let found = permissions.allowed(found, Some(&namespace), None)?;
+    let live = get_config_map(&client, &mut permissions, place.config_namespace, CONFIG_MAP).await?;
+    let last = get_config_map(&client, &mut permissions, place.config_namespace, LAST_KNOWN_GOOD_CONFIG_MAP).await?;
     let had_boundaries = stored["status"]["configMD5"].as_str().is_some_and(|md5| !md5.is_empty());
     let mut objects = vec![stored.clone()];
     if let Some(found) = found {
         let annotations = found.metadata.annotations;
         objects.push(json!({"kind": "Namespace", "metadata": {"name": namespace, "annotations": annotations}}));
     }
-    if let Some(missing) = rights.missing() {
+    if let Some(missing) = permissions.missing() {
         notes.push(format!("what the admin sets is not shown, only what the group itself says: {missing}"));
         notes.extend(reported_values(&stored));
     } else {
@@ -136,7 +136,7 @@ fn has_same_effect(objects: &[Value], one: &ConfigMapData, other: &ConfigMapData
 enum OwnRevision {
     /// That of the ConfigMap.
     Newest,
-    /// An older one: the newest has not reached the group yet, or was taken back.
+    /// An older one: the newest has not reached the group yet, or was aborted.
     Other { data: ConfigMapData, note: String },
     /// Another one than the newest, which cannot be read.
     Unknown(String),

@@ -21,8 +21,8 @@ use self::snapshot::{ClusterSnapshot, list_all};
 use super::args::{OutputFormat, PlanArgs, Target};
 use super::input::ConfigFile;
 use super::output;
+use super::permissions::MissingPermissions;
 use super::read_group;
-use super::rights::MissingRights;
 use crate::api::NodeDemand;
 use crate::boundaries::active::ActiveBoundaries;
 use crate::controller::planner::Planner;
@@ -45,7 +45,7 @@ pub async fn run(args: PlanArgs) -> anyhow::Result<ExitCode> {
     let snapshot = match ClusterSnapshot::read(&args.cluster, &target, config).await {
         Ok(snapshot) => snapshot,
         Err(error) => {
-            let missing: MissingRights = error.downcast()?;
+            let missing: MissingPermissions = error.downcast()?;
             let report = unplanned(&args, &target, &missing).await?;
             return print_report(&report, &args, file_given);
         }
@@ -74,9 +74,9 @@ fn print_report(report: &PlanReport, args: &PlanArgs, file_given: bool) -> anyho
     Ok(ExitCode::from(report.exit_code()))
 }
 
-/// What can be said without the rights that a plan needs: what the controller reported about each group, and what is
+/// What can be said without the permissions that a plan needs: what the controller reported about each group, and what is
 /// missing.
-async fn unplanned(args: &PlanArgs, target: &Target, missing: &MissingRights) -> anyhow::Result<PlanReport> {
+async fn unplanned(args: &PlanArgs, target: &Target, missing: &MissingPermissions) -> anyhow::Result<PlanReport> {
     let client = args.cluster.connection.connect().await?;
     let target = target.clone().with_default_namespace(client.default_namespace());
     let groups = match (&target, target.namespace()) {

@@ -88,7 +88,7 @@ pub(crate) struct GroupPlan {
     pub nodes_to_remove: usize,
     /// Values that the tenant set and that the boundaries replaced, or that have no effect.
     pub overridden: Vec<String>,
-    /// Its place in the roll-out; absent without one.
+    /// Its place in the rollout; absent without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rollout: Option<GroupRollout>,
     /// What causes the change, if a file replaces the ConfigMap.
@@ -114,7 +114,7 @@ pub(crate) struct GroupPlan {
     pub drains_unknown: Option<String>,
     /// Why the nodes could not go back to what they are now; absent when they could.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub no_way_back: Option<&'static str>,
+    pub irreversible: Option<&'static str>,
     /// How many nodes run in addition while nodes are replaced.
     #[serde(skip)]
     pub extra_nodes: ExtraNodes,
@@ -189,7 +189,7 @@ impl GroupPlan {
         GroupPlan { change: ChangeKind::Unknown, message: error.to_string(), ..Self::empty(group) }
     }
 
-    /// What is known of a group that the caller has no rights to plan for: what the controller reported.
+    /// What is known of a group that the caller has no permissions to plan for: what the controller reported.
     pub(crate) fn without_rights(stored: &GroupObject) -> Self {
         let status = stored.0.as_ref().ok().and_then(|group| group.status.clone()).unwrap_or_default();
         let state = status.current_state.unwrap_or_else(|| "nothing yet".to_owned());
@@ -222,7 +222,7 @@ impl GroupPlan {
             zone_bound_pods: Vec::new(),
             volumes_unknown: None,
             drains_unknown: None,
-            no_way_back: None,
+            irreversible: None,
             extra_nodes: ExtraNodes::None,
             node_vcpus: None,
             zones: BTreeMap::new(),
@@ -263,18 +263,18 @@ impl GroupPlan {
         self.estimated_minutes = self.work().map(|work| work.minutes());
     }
 
-    /// What a roll-out means for the group; `None` without one.
+    /// What a rollout means for the group; `None` without one.
     pub(crate) fn share(&self) -> Option<GroupShare<'_>> {
         Some(GroupShare {
             group: &self.group,
             place: self.rollout.as_ref()?,
             work: self.work(),
-            no_way_back: self.no_way_back,
+            irreversible: self.irreversible,
             blocked_drains: &self.blocked_drains,
         })
     }
 
-    /// The replacement of the nodes, for the estimate of a roll-out; `None` when none is replaced.
+    /// The replacement of the nodes, for the estimate of a rollout; `None` when none is replaced.
     fn work(&self) -> Option<Work> {
         let nodes = Some(self.nodes_to_rotate.len()).filter(|nodes| *nodes > 0)?;
         let batch = self.measured_join.as_ref().map_or(BATCH, MeasuredJoin::batch);
@@ -302,7 +302,7 @@ impl GroupPlan {
             return;
         }
         self.max_unavailable = Some(projection.max_unavailable).filter(|max| *max > 0);
-        (self.extra_nodes, self.no_way_back) = (projection.extra_nodes, projection.no_way_back);
+        (self.extra_nodes, self.irreversible) = (projection.extra_nodes, projection.irreversible);
         let nodes = self.nodes_to_rotate.len();
         self.estimated_minutes = self.work().filter(|_| self.max_unavailable.is_some()).map(|work| work.minutes());
         if let Some(limits) = projection.limits.filter(|_| nodes > 0) {
@@ -390,7 +390,7 @@ pub(crate) struct PlanReport {
     /// How the file that replaces the ConfigMap would reach the groups; absent when it reaches all at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rollout: Option<RolloutPlan>,
-    /// What the caller lacks the rights for, and what that means for the plans.
+    /// What the caller lacks the permissions for, and what that means for the plans.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }

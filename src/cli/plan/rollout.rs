@@ -1,4 +1,4 @@
-//! The roll-out as `plan` shows it: which revision each group is on, in which wave the next one reaches it, and what that
+//! The rollout as `plan` shows it: which revision each group is on, in which wave the next one reaches it, and what that
 //! takes. Pure.
 
 use jiff::{SignedDuration, Timestamp};
@@ -10,7 +10,7 @@ use crate::boundaries::{Approval, Wave, WithoutRotation};
 use crate::controller::rollout::Decided;
 use crate::k8s::DrainObstacle;
 use crate::provisioner::ExtraNodes;
-use crate::rollout::{Choice, ChangeForecast, RolloutView};
+use crate::rollout::{ChangeForecast, Choice, RolloutView};
 use crate::util::counted::counted;
 use crate::util::duration;
 
@@ -63,7 +63,7 @@ impl Effect {
     }
 }
 
-/// A group's place in a roll-out.
+/// A group's place in a rollout.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct GroupRollout {
@@ -137,13 +137,13 @@ impl GroupRollout {
     }
 }
 
-/// One wave of a roll-out.
+/// One wave of a rollout.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct WavePlan {
     /// Name.
     pub name: String,
-    /// The share of the groups that it takes; they are counted in the last wave until the roll-out begins.
+    /// The share of the groups that it takes; they are counted in the last wave until the rollout begins.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub percent: Option<u32>,
     /// Groups whose nodes are replaced in it.
@@ -180,16 +180,16 @@ impl WavePlan {
     }
 }
 
-/// What a roll-out means for one group.
+/// What a rollout means for one group.
 pub(crate) struct GroupShare<'a> {
     /// `namespace/name`.
     pub group: &'a str,
-    /// Its place in the roll-out.
+    /// Its place in the rollout.
     pub place: &'a GroupRollout,
     /// The replacement of its nodes; `None` when none is replaced.
     pub work: Option<Work>,
     /// Why its nodes could not go back to what they are now; `None` when they could.
-    pub no_way_back: Option<&'static str>,
+    pub irreversible: Option<&'static str>,
     /// Pods that will hold drains up.
     pub blocked_drains: &'a [DrainObstacle],
 }
@@ -211,11 +211,11 @@ pub(crate) struct GroupObstacle {
 pub(crate) struct RolloutPlan {
     /// The revision that it would be.
     pub revision: String,
-    /// The revision whose roll-out it would end.
+    /// The revision whose rollout it would end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub supersedes: Option<String>,
     /// Whether every group takes it at once, because it is what the groups had before.
-    pub is_way_back: bool,
+    pub is_return: bool,
     /// Groups that change in place, at once.
     pub at_once: usize,
     /// The waves, in their order.
@@ -239,7 +239,7 @@ pub(crate) struct RolloutPlan {
     /// Groups that cannot use it, with the reason.
     pub cannot_use: Vec<String>,
     /// Groups whose nodes could not go back to what they are now, with the reason.
-    pub no_way_back: Vec<String>,
+    pub irreversible: Vec<String>,
 }
 
 impl RolloutPlan {
@@ -258,7 +258,7 @@ impl RolloutPlan {
         let mut plan = Self {
             revision: view.target.name.clone(),
             supersedes: superseded.filter(|name| *name != view.target.name),
-            is_way_back: view.is_way_back(),
+            is_return: view.is_return(),
             at_once: 0,
             waves: view.policy.waves.iter().map(|wave| WavePlan::new(view, wave)).collect(),
             ends: None,
@@ -268,7 +268,7 @@ impl RolloutPlan {
             extra_vcpu_hours: None,
             extra_node_groups: 0,
             cannot_use: Vec::new(),
-            no_way_back: Vec::new(),
+            irreversible: Vec::new(),
         };
         let mut work = vec![Vec::new(); plan.waves.len()];
         for group in groups {
@@ -289,7 +289,7 @@ impl RolloutPlan {
                 wave.nodes += nodes;
                 let obstacle = |found: &DrainObstacle| GroupObstacle { group: key.to_owned(), obstacle: found.clone() };
                 wave.would_block.extend(group.blocked_drains.iter().map(obstacle));
-                self.no_way_back.extend(group.no_way_back.map(|why| format!("{key}: {why}")));
+                self.irreversible.extend(group.irreversible.map(|why| format!("{key}: {why}")));
                 let has_extra = group.work.is_some_and(|work| work.extra != ExtraNodes::None);
                 self.extra_node_groups += usize::from(has_extra);
                 return group.work;
@@ -312,7 +312,7 @@ impl RolloutPlan {
             wave.max_failures = policy.max_failures.of(wave.groups + wave.failures);
         }
         let halts = |wave: &&WavePlan| wave.failures > wave.max_failures;
-        self.halts_in = self.waves.iter().find(halts).filter(|_| !self.is_way_back).map(|wave| wave.name.clone());
+        self.halts_in = self.waves.iter().find(halts).filter(|_| !self.is_return).map(|wave| wave.name.clone());
     }
 
     fn estimate(&mut self, view: &RolloutView, work: &[Vec<Work>], fleet: &Fleet, now: Timestamp) {

@@ -1,4 +1,4 @@
-//! The roll-out in the text output of `plan`, below the totals.
+//! The rollout in the text output of `plan`, below the totals.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -18,9 +18,9 @@ pub(super) fn render(plan: &RolloutPlan, file: &str) -> String {
 }
 
 fn write(out: &mut String, plan: &RolloutPlan, file: &str) -> std::fmt::Result {
-    let superseded = plan.supersedes.as_ref().map(|name| format!(" and ends the roll-out of {name}"));
+    let superseded = plan.supersedes.as_ref().map(|name| format!(" and ends the rollout of {name}"));
     let superseded = superseded.unwrap_or_default();
-    if plan.is_way_back {
+    if plan.is_return {
         return writeln!(
             out,
             "{file} becomes {}{superseded}. All groups take it at once: it is what they had before.",
@@ -40,7 +40,7 @@ fn write(out: &mut String, plan: &RolloutPlan, file: &str) -> std::fmt::Result {
     }
     write_end(out, plan)?;
     write_lines(out, &plan.cannot_use.iter().map(|group| format!("cannot use it: {group}")).collect::<Vec<_>>())?;
-    write_lines(out, &plan.no_way_back.iter().map(|group| format!("no way back: {group}")).collect::<Vec<_>>())?;
+    write_lines(out, &plan.irreversible.iter().map(|group| format!("irreversible: {group}")).collect::<Vec<_>>())?;
     write_lines(out, &would_block(plan))
 }
 
@@ -185,7 +185,7 @@ mod tests {
         let before = map(&[("rollout", rollout)]);
         let data = map(&[("rollout", rollout), ("boundaries", "restricted: [spec.eks.configuration.image]")]);
         let active = Arc::new(select_active(Some(&data), None, true).0);
-        let view = RolloutView::of_content(&[], Some(&before), &data, &active, None).expect("a roll-out");
+        let view = RolloutView::of_content(&[], Some(&before), &data, &active, None).expect("a rollout");
         let now = "2026-08-20T21:00:00Z".parse().expect("a time");
         let fleet = Fleet { nodes: 100, ..Fleet::default() };
         render(&RolloutPlan::new(&view, None, groups.iter().filter_map(GroupPlan::share), &fleet, now), "new.yaml")
@@ -198,12 +198,12 @@ mod tests {
         let mut win = group("team-x/win", 2, 0);
         win.rollout.as_mut().expect("a place").effect = Some(cannot);
         let surge = GroupPlan { extra_nodes: ExtraNodes::Surge(1), node_vcpus: Some(8), ..group("team-s/web", 2, 3) };
-        let pool = GroupPlan { no_way_back: Some("EKS says no"), ..group("team-m/pool", 2, 2) };
+        let pool = GroupPlan { irreversible: Some("EKS says no"), ..group("team-m/pool", 2, 2) };
         let blocked = GroupPlan { blocked_drains: vec![redis(0), redis(1)], ..group("team-b/redis", 2, 2) };
         let groups = [group("team-a/web", 1, 4), surge, pool, blocked, win];
         let waves = "waves: [{name: canary, soak: 2h}, {name: rest, maxFailures: 1}]";
         let common = "  cannot use it: team-x/win: ImageNotFound: no such image; it keeps r1 and fails wave rest
-  no way back: team-m/pool: EKS says no
+  irreversible: team-m/pool: EKS says no
   would block in wave rest: team-b/redis: StatefulSet team-b/redis (pod team-b/redis-0 on ip-0 and 1 pod more): PodDisruptionBudget redis, minAvailable 2 of 2 pods, can never allow an eviction; add replicas
 ";
         let expected = "new.yaml becomes r2, and reaches the groups in waves:
@@ -227,9 +227,9 @@ mod tests {
     #[test]
     fn long_lists_are_cut() {
         let groups: Vec<_> = (0..30)
-            .map(|index| GroupPlan { no_way_back: Some("EKS says no"), ..group(&format!("team/{index}"), 2, 1) })
+            .map(|index| GroupPlan { irreversible: Some("EKS says no"), ..group(&format!("team/{index}"), 2, 1) })
             .collect();
         let shown = text("waves: [{name: canary}, {name: rest}]", &groups);
-        assert!(shown.matches("no way back").count() == 20 && shown.contains("and 10 more of these"), "{shown}");
+        assert!(shown.matches("irreversible").count() == 20 && shown.contains("and 10 more of these"), "{shown}");
     }
 }

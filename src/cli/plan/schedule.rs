@@ -1,4 +1,4 @@
-//! How long a roll-out takes, and what it takes of the cluster: the work of its groups, laid over its waves, its budget,
+//! How long a rollout takes, and what it takes of the cluster: the work of its groups, laid over its waves, its budget,
 //! windows and soaks. Pure.
 
 use std::cmp::Reverse;
@@ -9,7 +9,7 @@ use crate::boundaries::{BudgetPolicy, RolloutPolicy, Wave};
 use crate::provisioner::ExtraNodes;
 use crate::util::calendar::{Opening, opening};
 
-/// The longest roll-out that is estimated.
+/// The longest rollout that is estimated.
 const MAX_MINUTES: usize = 366 * 24 * 60;
 
 /// The replacement of one group's nodes.
@@ -109,7 +109,7 @@ impl Fleet {
     }
 }
 
-/// When a roll-out could begin and end, if nothing fails and all approvals are there, and what it takes.
+/// When a rollout could begin and end, if nothing fails and all approvals are there, and what it takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Schedule {
     /// Minutes of work in each wave, without waiting.
@@ -124,7 +124,7 @@ pub(super) struct Schedule {
     pub extra_vcpu_seconds: Option<i64>,
 }
 
-/// Estimates a roll-out that begins at a time. `groups` is the work of each wave; `is_urgent` means that neither the order of
+/// Estimates a rollout that begins at a time. `groups` is the work of each wave; `is_urgent` means that neither the order of
 /// the waves nor windows count.
 pub(super) fn schedule(
     policy: &RolloutPolicy,

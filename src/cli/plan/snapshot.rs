@@ -24,8 +24,8 @@ use crate::aws::sdk::{self, CallObserver};
 use crate::boundaries::active::{ActiveBoundaries, BoundariesSource, ConfigMapData, select_active};
 use crate::cli::args::{ClusterArgs, Target};
 use crate::cli::input::ConfigFile;
+use crate::cli::permissions::{PermissionCheck, get_config_map};
 use crate::cli::revisions::stored_revisions;
-use crate::cli::rights::{RightsCheck, get_config_map};
 use crate::cli::settings::settings;
 use crate::controller::GroupObject;
 use crate::controller::planner::{ObserveError, Planner, Planning};
@@ -73,7 +73,7 @@ impl ClusterSnapshot {
     /// caller may not list the groups of all namespaces, those of the namespace of `target` have to do.
     ///
     /// # Errors
-    /// [`crate::cli::rights::MissingRights`] where a right is missing without which no plan is right; or what did not answer.
+    /// [`crate::cli::permissions::MissingPermissions`] where a permission is missing without which no plan is right; or what did not answer.
     pub(crate) async fn read(args: &ClusterArgs, target: &Target, config: Option<ConfigFile>) -> anyhow::Result<Self> {
         let client = args.connection.connect().await?;
         let target = target.clone().with_default_namespace(client.default_namespace());
@@ -274,7 +274,7 @@ pub(crate) struct PlannedGroup {
     pub lock: Option<String>,
     /// What keeps its nodes from being replaced now, while what has begun is finished.
     pub hold: Option<String>,
-    /// Its place in the roll-out; `None` without one.
+    /// Its place in the rollout; `None` without one.
     pub rollout: Option<GroupRollout>,
     /// What its spec asks for.
     pub demand: Arc<NodeDemand>,
@@ -298,9 +298,9 @@ struct ClusterObjects {
 }
 
 impl ClusterObjects {
-    /// Reads them with the rights of the caller. `namespace` is that of the groups to plan for; `None` for all groups.
+    /// Reads them with the permissions of the caller. `namespace` is that of the groups to plan for; `None` for all groups.
     async fn read(client: &Client, config_namespace: &str, namespace: Option<&str>) -> anyhow::Result<Self> {
-        let (mut rights, mut notes) = (RightsCheck::default(), Vec::new());
+        let (mut permissions, mut notes) = (PermissionCheck::default(), Vec::new());
         let mut groups = list_all(Api::<GroupObject>::all(client.clone()), "instancegroups").await;
         if let (Err(KubeError::Forbidden { .. }), Some(own)) = (&groups, namespace) {
             groups = list_all(Api::<GroupObject>::namespaced(client.clone(), own), "instancegroups").await;
@@ -308,25 +308,25 @@ impl ClusterObjects {
                 "you may not list InstanceGroups of other namespaces than {own}: roles that they share with these groups are not known"
             ));
         }
-        let groups = rights.allowed(groups, None, namespace)?;
+        let groups = permissions.allowed(groups, None, namespace)?;
         let mut namespaces = list_all(Api::<PartialObjectMeta<Namespace>>::all(client.clone()), "namespaces").await;
         if let (Err(KubeError::Forbidden { .. }), Some(own)) = (&namespaces, namespace) {
             let api = Api::<Namespace>::all(client.clone());
             namespaces = call("get", "namespaces", api.get_metadata(own)).await.map(|found| vec![found]);
         }
-        let namespaces = rights.allowed(namespaces, namespace, None)?;
-        let nodes = rights.allowed(list_all(Api::<Node>::all(client.clone()), "nodes").await, None, None)?;
-        let aws_auth = get_config_map(client, &mut rights, "kube-system", "aws-auth").await?;
-        let config_map = get_config_map(client, &mut rights, config_namespace, CONFIG_MAP).await?;
-        let stored = get_config_map(client, &mut rights, config_namespace, LAST_KNOWN_GOOD_CONFIG_MAP).await?;
-        if let Some(missing) = rights.missing() {
+        let namespaces = permissions.allowed(namespaces, namespace, None)?;
+        let nodes = permissions.allowed(list_all(Api::<Node>::all(client.clone()), "nodes").await, None, None)?;
+        let aws_auth = get_config_map(client, &mut permissions, "kube-system", "aws-auth").await?;
+        let config_map = get_config_map(client, &mut permissions, config_namespace, CONFIG_MAP).await?;
+        let stored = get_config_map(client, &mut permissions, config_namespace, LAST_KNOWN_GOOD_CONFIG_MAP).await?;
+        if let Some(missing) = permissions.missing() {
             return Err(missing.into());
         }
         let revisions = match stored_revisions(client, config_namespace).await {
             Ok(found) => found.unwrap_or_default(),
             Err(KubeError::Forbidden { .. }) => {
                 notes.push(format!(
-                    "you may not list BoundariesRevisions in {config_namespace}: groups that wait for their wave of a roll-out are planned with the newest boundaries"
+                    "you may not list BoundariesRevisions in {config_namespace}: groups that wait for their wave of a rollout are planned with the newest boundaries"
                 ));
                 Vec::new()
             }

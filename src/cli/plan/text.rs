@@ -138,8 +138,8 @@ fn write_forecast(out: &mut String, group: &GroupPlan) -> std::fmt::Result {
     if let Some(why) = &group.drains_unknown {
         writeln!(out, "  drains: unknown whether budgets allow them: {why}")?;
     }
-    if let Some(why) = &group.no_way_back {
-        writeln!(out, "  no way back: {why}")?;
+    if let Some(why) = &group.irreversible {
+        writeln!(out, "  irreversible: {why}")?;
     }
     Ok(())
 }

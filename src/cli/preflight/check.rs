@@ -19,7 +19,7 @@ pub(crate) enum Finding {
 /// One check and its result.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct PreflightCheck {
-    /// The area: `kubernetes`, `crd`, `rights`, `aws`, `iam`, `writers` or `groups`.
+    /// The area: `kubernetes`, `crd`, `permissions`, `aws`, `iam`, `writers` or `groups`.
     pub area: &'static str,
     /// The result.
     pub finding: Finding,

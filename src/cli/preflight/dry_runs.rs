@@ -2,7 +2,7 @@
 
 use futures::{StreamExt, stream};
 
-use super::{PreflightCheck, Finding};
+use super::{Finding, PreflightCheck};
 use crate::api::names::tag;
 use crate::aws::{Aws, AwsErrorKind, DryRun, DryRunTarget, LaunchTemplate, Tag};
 

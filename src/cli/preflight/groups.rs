@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use futures::{StreamExt, stream};
 use jiff::Timestamp;
 
-use super::{PreflightCheck, Finding};
+use super::{Finding, PreflightCheck};
 use crate::api::names::condition;
 use crate::api::{InstanceGroup, ProvisionerKind};
 use crate::aws::{Cluster, LaunchTemplate};

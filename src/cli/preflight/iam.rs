@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::{PreflightCheck, Finding, dry_runs};
+use super::{Finding, PreflightCheck, dry_runs};
 use crate::api::ProvisionerKind;
 use crate::aws::policies::{self, ASKS_ABOUT_ITSELF, POLICIES};
 use crate::aws::{Aws, AwsResult, Cluster, LaunchTemplate, PolicyDecision, PolicySimulation};

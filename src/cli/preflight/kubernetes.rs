@@ -9,7 +9,7 @@ use kube::api::{Api, PostParams};
 use kube::{Client, ResourceExt};
 use serde_json::Value;
 
-use super::{PreflightCheck, Finding};
+use super::{Finding, PreflightCheck};
 use crate::api::names::{CRD_NAME, VERSION};
 use crate::boundaries::yaml;
 use crate::cli::args::Target;
@@ -46,7 +46,9 @@ pub(crate) async fn crd(client: &Client) -> PreflightCheck {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     let found = match api.get_opt(CRD_NAME).await {
         Err(error) => return PreflightCheck::new("crd", Finding::Unknown, format!("cannot read {CRD_NAME}: {error}")),
-        Ok(None) => return PreflightCheck::new("crd", Finding::Missing, format!("{CRD_NAME} is not installed; apply crds/")),
+        Ok(None) => {
+            return PreflightCheck::new("crd", Finding::Missing, format!("{CRD_NAME} is not installed; apply crds/"));
+        }
         Ok(Some(found)) => serde_json::to_value(found).unwrap_or_default(),
     };
     let definition: Value = serde_yaml::from_str(&crate::api::crd_yaml()).unwrap_or_default();
@@ -99,7 +101,7 @@ pub(crate) async fn permissions(client: &Client, namespace: &str, as_controller:
         results.into_iter().filter_map(|(permission, result)| permission_check(&permission, result)).collect();
     if checks.is_empty() {
         checks.push(PreflightCheck::new(
-            "rights",
+            "permissions",
             Finding::Ok,
             format!("all {total} permissions of deploy/rbac.yaml are granted"),
         ));
@@ -107,7 +109,7 @@ pub(crate) async fn permissions(client: &Client, namespace: &str, as_controller:
     if !as_controller {
         let message =
             "checked for your own account; use --as system:serviceaccount:NAMESPACE:NAME to check the controller's";
-        checks.push(PreflightCheck::new("rights", Finding::Note, message));
+        checks.push(PreflightCheck::new("permissions", Finding::Note, message));
     }
     checks
 }
@@ -124,8 +126,10 @@ fn permission_check(permission: &ResourceAttributes, allowed: kube::Result<bool>
     }
     match allowed {
         Ok(true) => None,
-        Ok(false) => Some(PreflightCheck::new("rights", Finding::Missing, format!("{what}; apply deploy/rbac.yaml"))),
-        Err(error) => Some(PreflightCheck::new("rights", Finding::Unknown, format!("{what}: {error}"))),
+        Ok(false) => {
+            Some(PreflightCheck::new("permissions", Finding::Missing, format!("{what}; apply deploy/rbac.yaml")))
+        }
+        Err(error) => Some(PreflightCheck::new("permissions", Finding::Unknown, format!("{what}: {error}"))),
     }
 }
 
@@ -175,7 +179,11 @@ fn cartesian_product<A: Clone, B: Clone>(one: &[A], other: &[B]) -> Vec<(A, B)> 
 }
 
 /// Lists the field managers that write the status of groups, and checks whether this controller runs already.
-pub(crate) async fn status_writers(client: &Client, namespace: &str, snapshot: &ClusterSnapshot) -> Vec<PreflightCheck> {
+pub(crate) async fn status_writers(
+    client: &Client,
+    namespace: &str,
+    snapshot: &ClusterSnapshot,
+) -> Vec<PreflightCheck> {
     let mut writers: BTreeMap<String, (usize, String)> = BTreeMap::new();
     for stored in snapshot.select(&Target::All).unwrap_or_default() {
         let entries = stored.managed_fields().iter().filter(|entry| entry.subresource.as_deref() == Some("status"));

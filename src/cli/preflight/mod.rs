@@ -12,7 +12,7 @@ use super::args::{OutputFormat, PreflightArgs, Target};
 use super::output;
 use super::plan::snapshot::ClusterSnapshot;
 use crate::aws::sdk::ConnectError;
-pub(crate) use check::{PreflightCheck, Finding};
+pub(crate) use check::{Finding, PreflightCheck};
 
 /// Runs the command: 0 when the cluster is ready, 2 when something is missing, 1 on an error.
 pub async fn run(args: PreflightArgs) -> anyhow::Result<ExitCode> {
@@ -25,7 +25,9 @@ pub async fn run(args: PreflightArgs) -> anyhow::Result<ExitCode> {
     match &snapshot {
         // The policy names the cluster and the account, which the snapshot tells.
         Err(_) if args.policy.is_some() => return snapshot.map(|_| ExitCode::FAILURE),
-        Err(error) if error.is::<ConnectError>() => checks.push(PreflightCheck::new("aws", Finding::Missing, error.to_string())),
+        Err(error) if error.is::<ConnectError>() => {
+            checks.push(PreflightCheck::new("aws", Finding::Missing, error.to_string()))
+        }
         Err(error) => checks.push(PreflightCheck::new("groups", Finding::Missing, format!("{error:#}"))),
         Ok(snapshot) => {
             let groups::GroupChecks { checks: group_checks, cluster, templates, provisioners } =

@@ -51,7 +51,7 @@ pub(super) async fn run(args: HistoryArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Which revision is in force: the one that groups begin with, and that a failed group goes back to.
+/// Which revision is in force: the one that groups begin with, and that a failed group returns to.
 struct InForce {
     number: Option<i64>,
     /// Why it is not the content of the ConfigMap, or what is under way.
@@ -70,7 +70,7 @@ fn in_force(revisions: &[&BoundariesRevision], live: Option<&BTreeMap<String, St
             Some(format!("{name} reaches the groups in waves: instance-manager rollout status")),
         ),
         (Some(RolloutPhase::Returning | RolloutPhase::Aborted), Some(stable)) => {
-            (Some(stable.spec.number), newest.map(|newest| format!("{name} was taken back; {}", remedy(newest))))
+            (Some(stable.spec.number), newest.map(|newest| format!("{name} was aborted; {}", remedy(newest))))
         }
         _ => (newest.map(|newest| newest.spec.number), None),
     };
@@ -207,13 +207,13 @@ mod tests {
         }
     }
 
-    /// A person who goes back must not take what was taken back for what runs.
+    /// A person who goes back must not take what was aborted for what runs.
     #[test]
-    fn revision_that_is_rolling_or_was_taken_back_is_not_in_force() {
+    fn revision_that_is_rolling_or_was_aborted_is_not_in_force() {
         for (phase, number, words) in [
             ("Rolling", 1, "r2 reaches the groups in waves"),
             ("Halted", 1, "r2 reaches the groups in waves"),
-            ("Aborted", 1, "r2 was taken back; the ConfigMap still holds it: revert it"),
+            ("Aborted", 1, "r2 was aborted; the ConfigMap still holds it: revert it"),
             ("Complete", 2, "* is in force"),
         ] {
             let (first, mut second) = (revision(1, "ami-1", ""), revision(2, "ami-2", ""));

@@ -1,4 +1,4 @@
-//! Orders of people about the roll-out of a revision. Each is one patch of `spec.orders`, which fails if somebody else gave
+//! Orders of people about the rollout of a revision. Each is one patch of `spec.orders`, which fails if somebody else gave
 //! an order meanwhile.
 
 use std::process::ExitCode;
@@ -55,7 +55,7 @@ pub(super) async fn abort(args: OrderArgs) -> anyhow::Result<ExitCode> {
     order(&args, |revision, _| {
         let name = revision.name_any();
         let stable = stable(revision)?;
-        let text = format!("{name} is taken back: every group returns to {stable}; {}", remedy(revision));
+        let text = format!("{name} is aborted: every group returns to {stable}; {}", remedy(revision));
         Ok((json!({"aborted": true, "paused": false}), text))
     })
     .await
@@ -65,7 +65,7 @@ pub(super) async fn undo(args: UndoArgs) -> anyhow::Result<ExitCode> {
     let UndoArgs { revision, yes: is_confirmed, revisions } = args;
     if revision.is_none() && is_confirmed {
         // A newer one could come between the look and the order.
-        bail!("name the revision that --yes takes back; without --yes, the command shows the newest one");
+        bail!("name the revision that --yes aborts; without --yes, the command shows the newest one");
     }
     order_for(&revisions, revision, |revision, _| {
         let name = revision.name_any();
@@ -139,7 +139,7 @@ pub(super) async fn skip(args: SkipArgs) -> anyhow::Result<ExitCode> {
     .await
 }
 
-/// Fails if leaving the group out would do nothing: it does not exist, or has the revision already. Without the right to read
+/// Fails if leaving the group out would do nothing: it does not exist, or has the revision already. Without permission to read
 /// it, nothing is said.
 async fn check_left_out(target: &OrderArgs, group: &str) -> anyhow::Result<()> {
     let (client, revision) = find(&target.revisions, Some(target.revision)).await?;
@@ -246,10 +246,10 @@ fn stable(revision: &BoundariesRevision) -> anyhow::Result<&str> {
     let stable = status.and_then(|status| status.stable.as_deref());
     if stable.is_some() && status.is_some_and(|status| status.without_waves == Some(true)) {
         bail!(
-            "{name} is what was complete before: there is nothing else to go back to; to stop it: instance-manager rollout pause {name}"
+            "{name} is what was complete before: there is nothing else to return to; to stop it: instance-manager rollout pause {name}"
         );
     }
-    stable.with_context(|| format!("{} is the first revision: there is none to go back to", revision.name_any()))
+    stable.with_context(|| format!("{} is the first revision: there is none to return to", revision.name_any()))
 }
 
 #[cfg(test)]
@@ -298,7 +298,7 @@ mod tests {
         }
     }
 
-    /// The emergency stop must not fail because the controller wrote how far the roll-out is.
+    /// The emergency stop must not fail because the controller wrote how far the rollout is.
     #[tokio::test]
     async fn order_passes_a_write_of_the_status() {
         assert_eq!(give(server(false), revision("7", false), pause).await.expect("an order"), "paused");

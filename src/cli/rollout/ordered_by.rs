@@ -72,7 +72,7 @@ mod tests {
         serde_json::from_value(object).expect("a revision")
     }
 
-    /// At night, the next question about a paused roll-out is whom to call.
+    /// At night, the next question about a paused rollout is whom to call.
     #[test]
     fn last_writer_of_the_orders_is_named() {
         let entry = |manager: &str, time: &str, fields: serde_json::Value| json!({"manager": manager, "time": time, "operation": "Update", "fieldsV1": fields});

@@ -31,16 +31,16 @@ pub(super) async fn find(args: &RevisionsArgs, number: Option<i64>) -> anyhow::R
     Ok((client, (*found).clone()))
 }
 
-/// What is said of a revision without a roll-out.
-pub(super) const NO_ROLLOUT: &str = "every group took it at once, because the ConfigMap instance-manager has no key rollout; see Roll-outs in the documentation";
+/// What is said of a revision without a rollout.
+pub(super) const NO_ROLLOUT: &str = "every group took it at once, because the ConfigMap instance-manager has no key rollout; see Rollouts in the documentation";
 
-/// Whether the controller has not looked at a revision yet whose roll-out it is about to begin.
+/// Whether the controller has not looked at a revision yet whose rollout it is about to begin.
 pub(super) fn is_about_to_begin(revision: &BoundariesRevision) -> bool {
     let phase = revision.status.as_ref().and_then(|status| status.phase);
     phase.is_none() && revision.spec.data.contains_key(ROLLOUT_KEY)
 }
 
-/// What a person does about a revision that was taken back.
+/// What a person does about a revision that was aborted.
 pub(super) fn remedy(revision: &BoundariesRevision) -> &'static str {
     match is_of_aws(revision) {
         true => "name an AMI in the ConfigMap, or wait for the next image of AWS",

@@ -27,7 +27,7 @@ pub(super) async fn run(args: RolloutStatusArgs) -> anyhow::Result<ExitCode> {
     let text = match args.output {
         OutputFormat::Text => {
             let maps: Api<ConfigMap> = Api::namespaced(client, &args.revisions.config_namespace);
-            // Without the right to read it, the policy that the revision was stored with is shown.
+            // Without permission to read it, the policy that the revision was stored with is shown.
             let live = call("get", "configmaps", maps.get_opt(CONFIG_MAP)).await.ok().flatten();
             let live = live.and_then(|map| map.data?.remove(ROLLOUT_KEY));
             let policy = policy(live.as_ref().or(revision.spec.data.get(ROLLOUT_KEY)));
@@ -144,7 +144,7 @@ fn pending_order(
     }
 }
 
-/// What the roll-out waits for, in words.
+/// What the rollout waits for, in words.
 fn state(revision: &BoundariesRevision, status: &BoundariesRevisionStatus, policy: Option<&RolloutPolicy>) -> String {
     let (name, phase) = (revision.name_any(), status.phase.unwrap_or(RolloutPhase::Assessing));
     let open = status.waves.iter().position(|wave| wave.state != Some(WaveState::Passed));
@@ -301,7 +301,7 @@ mod tests {
         }
     }
 
-    /// A roll-out that Prometheus holds up must say so, and not look as if it soaked.
+    /// A rollout that Prometheus holds up must say so, and not look as if it soaked.
     #[test]
     fn status_shows_the_checks_and_which_one_holds_the_wave() {
         let mut revision = revision();

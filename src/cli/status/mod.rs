@@ -1,5 +1,5 @@
 //! `status`: one group with its nodes, drains and events, or a line for each group. It reads Kubernetes alone, with the
-//! rights of the caller, so that tenants can use it.
+//! permissions of the caller, so that tenants can use it.
 
 mod read;
 mod text;
@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use super::args::{StatusArgs, Target};
 use super::group_error;
 use super::output::print;
-use super::rights::explain_denied;
+use super::permissions::explain_denied;
 
 /// Runs the command.
 ///

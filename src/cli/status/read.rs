@@ -1,4 +1,4 @@
-//! Reads what `status` shows, with the rights of the caller. What the caller may not read is said and left out.
+//! Reads what `status` shows, with the permissions of the caller. What the caller may not read is said and left out.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use kube::{Client, ResourceExt};
 
 use crate::api::InstanceGroup;
 use crate::api::names::{annotation, label};
-use crate::cli::rights::explain_denied;
+use crate::cli::permissions::explain_denied;
 use crate::k8s::budgets::{self, PodBudget};
 use crate::k8s::{KubeError, PodInfo, call};
 

@@ -171,7 +171,7 @@ mod tests {
     use crate::boundaries::active::select_active;
     use crate::provisioner::group_id;
 
-    /// A new leader, or an API server that does not answer, must not tell a tenant that its budget is mended.
+    /// A new leader, or an API server that does not answer, must not tell a tenant that its budget is corrected.
     #[test]
     fn foreseen_drains_stay_reported_while_they_are_unknown() {
         let update = |exists: bool, drain_foreseen: Lookup<String>| {

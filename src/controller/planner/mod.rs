@@ -31,9 +31,9 @@ use crate::index::process_state::ProcessState;
 use crate::k8s::KubeApi;
 use crate::plan::{self, Plan, Reason};
 use crate::provisioner::broken_fields::ValueSources;
-use crate::provisioner::made_again;
 pub(crate) use crate::provisioner::observe::ObserveError;
 use crate::provisioner::observe::{ObserveResult, Observer};
+use crate::provisioner::recreated;
 use crate::provisioner::taints::repeated_taints;
 use crate::provisioner::{DeleteRequest, GroupId, PlanRequest, PlanResult, PlanSnapshot, dispatch, group_id};
 use crate::settings::Settings;
@@ -139,7 +139,7 @@ impl Planner {
         let merged = Arc::new(merged);
         let mut planning = self.plan_active(group, id, merged.clone(), context, observer).await?;
         if !is_reported(group, &summary) {
-            made_again::drop_events(&mut planning.plan);
+            recreated::drop_events(&mut planning.plan);
         }
         planning.plan.condition_updates.extend(annotations_ignored(group, &merged, context));
         planning.plan.condition_updates.extend(rollout_pending(group, context));

@@ -1,4 +1,4 @@
-//! The budget of the roll-out: what the groups use of it, and who goes on when it leaves a node again.
+//! The budget of the rollout: what the groups use of it, and who goes on when it leaves a node again.
 
 use crate::api::{BudgetLimit, BudgetUser, NodeCounts, RolloutBudget, group_id};
 use crate::boundaries::BudgetPolicy;
@@ -12,7 +12,7 @@ use crate::rotation::NodeView;
 /// The most groups that the status lists as those that use most of the budget.
 const MAX_USERS: usize = 5;
 
-/// The most groups that a look wakes because the budget leaves nodes again.
+/// The most groups that a poll wakes because the budget leaves nodes again.
 const MAX_WOKEN: usize = 50;
 
 /// Counts the groups that were not planned yet, so that a new leader does not begin with an empty budget.
@@ -131,7 +131,7 @@ mod tests {
     }
 
     fn used(stores: &Stores) -> Vec<(String, i64)> {
-        let budget = stores.rollout.view().expect("a roll-out").policy.budget;
+        let budget = stores.rollout.view().expect("a rollout").policy.budget;
         let limits = stores.rollout.with_ledger(|ledger| limits(ledger, &budget));
         limits.into_iter().map(|limit| (limit.of, limit.used)).collect()
     }
@@ -144,7 +144,7 @@ mod tests {
         stores.rollout.with_ledger(|ledger| *ledger = Ledger::default());
         count_unavailable(&stores, &nodes);
         assert_eq!(used(&stores), [("nodes".to_owned(), 2), ("surge".to_owned(), 0)]);
-        let view = stores.rollout.view().expect("a roll-out");
+        let view = stores.rollout.view().expect("a rollout");
         assert!(stores.rollout.budget_used_up(&view, "team/c").is_some());
         // What a plan saw since then stays.
         stores.rollout.record_usage("team/a", Some(NodeUsage { desired: 3, ..NodeUsage::default() }));

@@ -1,4 +1,4 @@
-//! Asks Prometheus the checks of the roll-out under way, beside the looks at the groups.
+//! Asks Prometheus the checks of the rollout under way, beside the polls of the groups.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use crate::rollout::{CheckAnswer, CheckStanding, Checks, RolloutView, query};
 /// After how many intervals an answer says nothing any more.
 const MAX_AGE: u32 = 4;
 
-/// Asks each check once in an interval while a roll-out is under way and this process leads, and never returns.
+/// Asks each check once in an interval while a rollout is under way and this process leads, and never returns.
 pub(crate) async fn run(ctx: Arc<Context>) {
     let timing = ctx.planner.settings.timing;
     loop {
@@ -44,7 +44,7 @@ async fn ask(ctx: &Context, view: &RolloutView) {
     join_all(asks).await;
 }
 
-/// How the checks of the roll-out stand now.
+/// How the checks of the rollout stand now.
 pub(super) fn standings(ctx: &Context, view: &RolloutView) -> Vec<CheckStanding> {
     let (max_age, cluster) = (interval(ctx) * MAX_AGE, ctx.planner.settings.cluster_name.as_deref());
     ctx.stores.rollout.with_checks(|checks| checks.standings(view, cluster, max_age, Instant::now()))

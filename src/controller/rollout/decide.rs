@@ -11,7 +11,9 @@ use kube::runtime::reflector::ObjectRef;
 use crate::api::{InstanceGroup, InstanceGroupStatus, group_id, has_resources};
 use crate::controller::planner::{GroupContext, Planner, merge_spec};
 use crate::controller::stores::Stores;
-use crate::rollout::{Choice, ChoiceInput, ChangeForecast, GroupFacts, RolloutView, StoredRevision, WaitReason, choose};
+use crate::rollout::{
+    ChangeForecast, Choice, ChoiceInput, GroupFacts, RolloutView, StoredRevision, WaitReason, choose,
+};
 
 /// Labels and annotations of a Namespace; an annotation wins over a label of its name.
 pub(super) fn namespace_texts(namespace: &PartialObjectMeta<Namespace>) -> BTreeMap<String, String> {
@@ -46,7 +48,7 @@ pub(crate) struct Decided {
     pub forecast: ChangeForecast,
     /// The index of the group's wave.
     pub wave: usize,
-    /// Whether its nodes are replaced within the budget of the roll-out.
+    /// Whether its nodes are replaced within the budget of the rollout.
     pub is_rolling: bool,
     /// Whether it counts as a failure of its wave, because it cannot use the target.
     pub fails_wave: bool,
@@ -61,7 +63,7 @@ impl Stores {
         texts: &BTreeMap<String, String>,
         planner: &Planner,
         now: Timestamp,
-        look: impl FnOnce(&GroupFacts, &Choice),
+        observe: impl FnOnce(&GroupFacts, &Choice),
     ) -> Decided {
         let (namespace, key) = (group.namespace().unwrap_or_default(), group_id(group).key());
         let stored = self.namespaces.get(&ObjectRef::new(&namespace));
@@ -109,7 +111,7 @@ impl Stores {
             failure_delay,
             now,
         });
-        look(&facts, &choice);
+        observe(&facts, &choice);
         let wave = facts.wave(view);
         let is_rolling = matches!(&choice, Choice::Use { content: Some(own), .. } if facts.is_rolling(own));
         let cannot_use =

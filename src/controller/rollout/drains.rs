@@ -1,4 +1,4 @@
-//! What will hold up the drains of the groups whose turn comes next: their tenants learn of it, and mend it, while the wave
+//! What will hold up the drains of the groups whose turn comes next: their tenants learn of it, and correct it, while the wave
 //! before soaks.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,7 +42,7 @@ pub(super) struct Drains {
 
 /// Looks at the groups whose turn comes next, with the index of their wave. Pods and budgets are read when another wave is
 /// next, and once in each resync period.
-pub(super) async fn look(
+pub(super) async fn forecast(
     ctx: &Context,
     view: &RolloutView,
     watch: &mut DrainWatch,

@@ -1,4 +1,4 @@
-//! What the target of a roll-out would do to a group that has another content.
+//! What the target of a rollout would do to a group that has another content.
 
 use jiff::Timestamp;
 use kube::ResourceExt;
@@ -11,7 +11,7 @@ use crate::controller::planner::{GroupContext, Planner, Planning, merge_spec};
 use crate::controller::stores::Stores;
 use crate::plan::Outcome;
 use crate::provisioner::{PlanContext, group_id};
-use crate::rollout::{Choice, ChangeForecast, KnownChangeForecast, RolloutView, StoredRevision, TakeReason};
+use crate::rollout::{ChangeForecast, Choice, KnownChangeForecast, RolloutView, StoredRevision, TakeReason};
 
 /// Decides which content a group has, and finds out before what the target would do to the group, if that matters and is
 /// not known, or may have changed: once for each reconcile. `None` while its Namespace is unknown.
@@ -59,7 +59,7 @@ async fn forecast(
             return ChangeForecast::Untouched;
         }
     }
-    // Whoever resumes has mended something, perhaps a moment ago.
+    // Whoever resumes has corrected something, perhaps a moment ago.
     let max_age = match view.orders.retries {
         0 => planner.settings.resync_period.mul_f64(0.5),
         _ => planner.settings.timing.poll_interval.unsigned_abs(),

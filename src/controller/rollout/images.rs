@@ -11,7 +11,7 @@ use crate::controller::context::Context;
 use crate::k8s::KubeError;
 use crate::rollout::{Images, RolloutView, is_confirmed, may_move_images, moved, with_images, without_images};
 
-/// Stores a revision when aliases stand for other images by now, and two reads in a row agree. `seen` is what the look
+/// Stores a revision when aliases stand for other images by now, and two reads in a row agree. `seen` is what the poll
 /// before this one found.
 pub(super) async fn follow(
     ctx: &Arc<Context>,

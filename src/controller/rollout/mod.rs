@@ -1,4 +1,4 @@
-//! Follows the roll-out of the newest revision of the boundaries: reads what is stored, looks where the groups stand, and
+//! Follows the rollout of the newest revision of the boundaries: reads what is stored, looks where the groups stand, and
 //! records how far it is. What is decided is pure and stands in `rollout/`.
 
 mod budget;
@@ -43,7 +43,7 @@ use crate::rollout::{
 /// How often counts, and the answers to checks, are written. A change of a phase or a wave is written at once.
 const COUNT_INTERVAL: SignedDuration = SignedDuration::from_secs(30);
 
-/// Follows the roll-out and never returns. Without the key `rollout` it does nothing.
+/// Follows the rollout and never returns. Without the key `rollout` it does nothing.
 pub(crate) async fn run(ctx: Arc<Context>, trigger: Trigger) {
     let mut memory = Memory::default();
     let interval = ctx.planner.settings.timing.poll_interval.unsigned_abs();
@@ -64,27 +64,27 @@ pub(crate) async fn run(ctx: Arc<Context>, trigger: Trigger) {
             continue;
         }
         if let Err(error) = follow(&ctx, &trigger, &mut memory).await {
-            tracing::warn!(%error, "cannot follow the roll-out of the boundaries");
+            tracing::warn!(%error, "cannot follow the rollout of the boundaries");
         }
     }
 }
 
-/// What this process remembers between two looks.
+/// What this process remembers between two polls.
 #[derive(Default)]
 struct Memory {
     /// Name of the revision that all of this is about.
     target: String,
     /// Since when each wave has soaked, as far as this process saw it begin.
     soaks: HashMap<String, Instant>,
-    /// The waves that the last look found ready to pass.
+    /// The waves that the last poll found ready to pass.
     ready: Vec<String>,
     /// How long each group has made no progress.
     patience: Patience,
     /// Groups that would take another content and were enqueued for it.
     enqueued: HashSet<String>,
-    /// Groups that a window, a freeze or an order held at the last look.
+    /// Groups that a window, a freeze or an order held at the last poll.
     held: HashSet<String>,
-    /// The image aliases that the last look found to stand for other images.
+    /// The image aliases that the last poll found to stand for other images.
     moved_images: Images,
     /// Whether it was reported that the ConfigMap has no policy any more.
     is_kept_policy_reported: bool,
@@ -115,7 +115,7 @@ pub(crate) fn count_running(stores: &Stores) {
     });
 }
 
-/// Builds the view of the roll-out again from the stored revisions.
+/// Builds the view of the rollout again from the stored revisions.
 ///
 /// # Errors
 /// The API server did not answer, or denied the call. The view stays as it was.
@@ -126,7 +126,7 @@ pub(crate) async fn refresh(
     Ok(read(ctx, active).await?.0)
 }
 
-/// The view of the roll-out, with the stored revisions.
+/// The view of the rollout, with the stored revisions.
 async fn read(
     ctx: &Context,
     active: &Arc<ActiveBoundaries>,
@@ -147,7 +147,7 @@ async fn follow(ctx: &Arc<Context>, trigger: &Trigger, memory: &mut Memory) -> R
     let (view, stored) = read(ctx, &active).await?;
     let Some(view) = view else {
         if active.rollout().is_none() {
-            // The policy was removed, and the roll-out has ended.
+            // The policy was removed, and the rollout has ended.
             ctx.stores.rollout.set_view(None);
             ctx.metrics.forget_rollout();
             trigger.enqueue_all();
@@ -168,22 +168,22 @@ async fn follow(ctx: &Arc<Context>, trigger: &Trigger, memory: &mut Memory) -> R
     count_running(&ctx.stores);
     if view.is_kept_policy && !std::mem::replace(&mut memory.is_kept_policy_reported, true) {
         let name = &view.target.name;
-        let remedy = match view.is_taken_back() {
+        let remedy = match view.is_aborted() {
             true => view.remedy_of_return().to_owned(),
             false => format!("to end it now: instance-manager rollout skip {name} --all"),
         };
         let message = format!(
-            "the ConfigMap has no key rollout any more; until a roll-out is complete, the policy that {name} was stored with goes on, for further changes as well; {remedy}"
+            "the ConfigMap has no key rollout any more; until a rollout is complete, the policy that {name} was stored with goes on, for further changes as well; {remedy}"
         );
         publish_event(&ctx.boundaries_target().await, &Event::warning("RolloutPolicyKept", message), ctx).await;
     }
     let now = Timestamp::now();
-    let Look { mut survey, takers, next } = survey(ctx, &view, memory, now);
+    let Poll { mut survey, takers, next } = survey(ctx, &view, memory, now);
     survey.budget = budget::status(ctx, &view, survey.begins_wait);
-    let drains = drains::look(ctx, &view, &mut memory.drains, &next).await;
+    let drains = drains::forecast(ctx, &view, &mut memory.drains, &next).await;
     survey.drains_foreseen = drains.listed;
     trigger.enqueue_keys(drains.changed);
-    ctx.stores.rollout.with_running(|running| running.look(&view, &survey));
+    ctx.stores.rollout.with_running(|running| running.update(&view, &survey));
     let checks = checks::standings(ctx, &view);
     report_metrics(ctx, &view, &survey, &checks);
     let soaked = |wave: &str| {
@@ -248,7 +248,7 @@ impl Memory {
 }
 
 /// Where the groups stand.
-struct Look {
+struct Poll {
     /// Counted by wave.
     survey: Survey,
     /// The groups that would take another content.
@@ -258,7 +258,7 @@ struct Look {
 }
 
 /// Looks where each group stands.
-fn survey(ctx: &Context, view: &RolloutView, memory: &mut Memory, now: Timestamp) -> Look {
+fn survey(ctx: &Context, view: &RolloutView, memory: &mut Memory, now: Timestamp) -> Poll {
     let (mut survey, mut takers, mut next) = (Survey::new(view), HashSet::new(), BTreeMap::new());
     let texts: BTreeMap<String, BTreeMap<String, String>> = {
         let all = ctx.stores.namespaces.state();
@@ -295,7 +295,7 @@ fn survey(ctx: &Context, view: &RolloutView, memory: &mut Memory, now: Timestamp
             }
         });
     }
-    Look { survey, takers, next }
+    Poll { survey, takers, next }
 }
 
 fn report_metrics(ctx: &Context, view: &RolloutView, survey: &Survey, checks: &[CheckStanding]) {
@@ -351,7 +351,7 @@ async fn write(
     memory.written_at = Some(now);
     let phase = status.phase.unwrap_or(RolloutPhase::Assessing);
     if view.status.phase != status.phase {
-        tracing::info!(revision = %name, %phase, "the roll-out of the boundaries is {phase}");
+        tracing::info!(revision = %name, %phase, "the rollout of the boundaries is {phase}");
         publish(ctx, view, status, phase).await;
     }
     checks::publish(ctx, view, status, &revision_target(ctx, view)).await;
@@ -371,7 +371,7 @@ async fn publish(ctx: &Context, view: &RolloutView, status: &BoundariesRevisionS
     let why = halted.and_then(|found| found.message.clone()).unwrap_or_default();
     let event = match phase {
         RolloutPhase::Assessing | RolloutPhase::Superseded => return,
-        RolloutPhase::Rolling if view.is_way_back() => Event::normal(
+        RolloutPhase::Rolling if view.is_return() => Event::normal(
             "RolloutBegun",
             format!("groups take {name} without waves: see instance-manager rollout status {name}"),
         ),
@@ -379,9 +379,9 @@ async fn publish(ctx: &Context, view: &RolloutView, status: &BoundariesRevisionS
             "RolloutBegun",
             format!("groups take {name}, wave by wave: see instance-manager rollout status {name}"),
         ),
-        RolloutPhase::Halted => Event::warning("RolloutHalted", format!("the roll-out of {name} is halted: {why}")),
+        RolloutPhase::Halted => Event::warning("RolloutHalted", format!("the rollout of {name} is halted: {why}")),
         RolloutPhase::Returning => Event::warning("RolloutReturning", format!("all groups go back: {why}")),
-        RolloutPhase::Complete if view.is_way_back() => {
+        RolloutPhase::Complete if view.is_return() => {
             Event::normal("RolloutComplete", format!("every group that is waited for has {name}"))
         }
         RolloutPhase::Complete => Event::normal("RolloutComplete", format!("all waves of {name} have passed")),
@@ -394,7 +394,7 @@ async fn publish(ctx: &Context, view: &RolloutView, status: &BoundariesRevisionS
     publish_event(&revision_target(ctx, view), &event, ctx).await;
 }
 
-/// The target of the roll-out as the target of an event.
+/// The target of the rollout as the target of an event.
 fn revision_target(ctx: &Context, view: &RolloutView) -> EventTarget {
     EventTarget {
         api_version: "instancemgr.keikoproj.io/v1alpha1".into(),
@@ -405,7 +405,7 @@ fn revision_target(ctx: &Context, view: &RolloutView) -> EventTarget {
     }
 }
 
-/// Records that older revisions whose roll-out was under way were superseded, or taken back.
+/// Records that older revisions whose rollout was under way were superseded, or taken back.
 async fn supersede(ctx: &Context, view: &RolloutView) -> Result<(), KubeError> {
     for old in &view.superseded {
         let patch = json!({"phase": old.phase});

@@ -1,4 +1,4 @@
-//! The client of the Prometheus server that answers the checks of roll-outs.
+//! The client of the Prometheus server that answers the checks of rollouts.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The part of a reconcile that belongs to the roll-out: which content of the boundaries the group is planned with, what is
+//! The part of a reconcile that belongs to the rollout: which content of the boundaries the group is planned with, what is
 //! recorded before it takes another one, and what its status says of it.
 
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::plan::write::status_write;
 use crate::plan::{Event, Outcome, Step};
 use crate::rollout::{Choice, RolloutView, Take, TakeReason, Wait};
 
-/// Finds out what the target of the roll-out means for the group, and records that the group takes another content. The
+/// Finds out what the target of the rollout means for the group, and records that the group takes another content. The
 /// reconcile ends then: the next one plans with that content.
 pub(crate) async fn take(
     group: &InstanceGroup,
@@ -77,7 +77,7 @@ async fn record(
     let position = |wave: &String| view.policy.waves.iter().position(|known| known.name == *wave);
     let wave = take.record.wave.as_ref().and_then(position);
     // Another worker may have taken the room of the wave since the decision. A failed write may have been performed, so the
-    // group stays counted until two looks have not found it with the target.
+    // group stays counted until two polls have not found it with the target.
     if let (Some(wave), TakeReason::Wave(_) | TakeReason::Approved(_)) = (wave, &take.why)
         && !ctx.stores.rollout.reserve(view, wave, key)
     {
@@ -109,7 +109,7 @@ fn take_event(view: &RolloutView, take: &Take, before: &Option<String>) -> Event
         TakeReason::InPlace => {
             Event::normal("RevisionTaken", format!("takes {name}{from}; no node is replaced for it"))
         }
-        TakeReason::WayBack => {
+        TakeReason::Reverted => {
             Event::normal("RevisionTaken", format!("takes {name}{from}, because the ConfigMap went back to it"))
         }
         TakeReason::Included => {
@@ -117,14 +117,14 @@ fn take_event(view: &RolloutView, take: &Take, before: &Option<String>) -> Event
         }
         TakeReason::Superseded => Event::normal(
             "RevisionReturned",
-            format!("goes back to {name}{from}: a newer revision came before a node was replaced"),
+            format!("returns to {name}{from}: a newer revision came before a node was replaced"),
         ),
-        TakeReason::Returned => {
-            Event::warning("RevisionReturned", format!("goes back to {name}: {} was taken back", view.target.name))
+        TakeReason::Aborted => {
+            Event::warning("RevisionReturned", format!("returns to {name}: {} was aborted", view.target.name))
         }
         TakeReason::Failed(failure) => Event::warning(
             "RevisionReturned",
-            format!("goes back to {name}: {} failed on this group: {failure}", view.target.name),
+            format!("returns to {name}: {} failed on this group: {failure}", view.target.name),
         ),
     }
 }
@@ -164,7 +164,7 @@ impl Stores {
         }
     }
 
-    /// Why the roll-out begins no node of this group now; `None` where it holds nothing, and without a roll-out.
+    /// Why the rollout begins no node of this group now; `None` where it holds nothing, and without a rollout.
     pub(crate) fn rollout_hold(&self, group: &InstanceGroup, planner: &Planner) -> Option<String> {
         match self.decided(group, self.rollout.view()?.as_ref(), planner)?.choice {
             Choice::Use { hold, .. } => hold.map(|hold| hold.why),
@@ -172,7 +172,7 @@ impl Stores {
         }
     }
 
-    /// Takes what a step needs of the budget of the roll-out. Returns why not, if the budget does not leave it.
+    /// Takes what a step needs of the budget of the rollout. Returns why not, if the budget does not leave it.
     pub(crate) fn take_of_budget(&self, group: &InstanceGroup, planner: &Planner, step: &Step) -> Option<String> {
         let decided = self.decided(group, self.rollout.view()?.as_ref(), planner)?;
         if !decided.is_rolling {
@@ -181,7 +181,7 @@ impl Stores {
         self.rollout.take(&group_id(group).key(), step)
     }
 
-    /// What the roll-out means for this group now; `None` while its Namespace is not known.
+    /// What the rollout means for this group now; `None` while its Namespace is not known.
     fn decided(&self, group: &InstanceGroup, view: &RolloutView, planner: &Planner) -> Option<Decided> {
         let namespace = self.namespaces.get(&ObjectRef::new(&group.namespace().unwrap_or_default()))?;
         let texts = namespace_texts(&namespace);

@@ -65,7 +65,7 @@ pub(crate) async fn reload(ctx: &Arc<Context>) {
         }
         let reads = ctx.request_write();
         load(live.as_present(), reads, ctx).await;
-        // A process that leads by now, or no longer, has a view of the roll-out that is not its own.
+        // A process that leads by now, or no longer, has a view of the rollout that is not its own.
         if ctx.can_write() == reads {
             return;
         }
@@ -87,7 +87,7 @@ async fn load(live: Option<&ConfigMap>, reads: bool, ctx: &Arc<Context>) {
     };
     let were_configured = ctx.stores.groups.state().iter().any(has_merged_spec);
     let (mut active, errors) = select_active(data.as_ref(), stored.as_ref(), were_configured);
-    // Without the key `rollout`, a roll-out may still be under way.
+    // Without the key `rollout`, a rollout may still be under way.
     let revisions = if reads { read_revisions(ctx).await } else { None };
     let is_served = !reads || revisions.is_some();
     let mut is_refused = active.rollout().is_some() && !is_served;
@@ -167,7 +167,7 @@ fn warn_about_flags(active: &mut ActiveBoundaries, data: Option<&ConfigMapData>,
 const NOT_SERVED: &str = "the ConfigMap instance-manager has the key rollout, for which the CustomResourceDefinition boundariesrevisions.instancemgr.keikoproj.io must be installed (instance-manager crd | kubectl apply -f -) and the controller needs its permissions; install them, or remove the key; it is tried again each minute";
 
 /// The stored revisions; `None` when the API server does not serve the kind, or does not allow it. Retries until it answers:
-/// what is not known could be a roll-out that is under way.
+/// what is not known could be a rollout that is under way.
 async fn read_revisions(ctx: &Context) -> Option<Vec<BoundariesRevision>> {
     loop {
         match ctx.planner.kube.boundaries_revisions(&ctx.config_namespace).await {
@@ -181,7 +181,7 @@ async fn read_revisions(ctx: &Context) -> Option<Vec<BoundariesRevision>> {
     }
 }
 
-/// The roll-out of the content in force. Retries until the API server answers, or this process may no longer write.
+/// The rollout of the content in force. Retries until the API server answers, or this process may no longer write.
 async fn read_view(active: &Arc<ActiveBoundaries>, ctx: &Context) -> Option<Arc<RolloutView>> {
     while ctx.can_write() {
         match rollout::refresh(ctx, active).await {
@@ -233,10 +233,10 @@ async fn store_now(
     StoreResult::Yes
 }
 
-/// Why a content is not used that a roll-out takes to the groups.
+/// Why a content is not used that a rollout takes to the groups.
 fn not_stored(error: &KubeError) -> String {
     format!(
-        "the ConfigMap instance-manager cannot be stored as a BoundariesRevision, which a roll-out needs, because the API server refuses it: {error}; remove the cause, or the key rollout; it is tried again each minute"
+        "the ConfigMap instance-manager cannot be stored as a BoundariesRevision, which a rollout needs, because the API server refuses it: {error}; remove the cause, or the key rollout; it is tried again each minute"
     )
 }
 

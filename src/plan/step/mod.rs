@@ -76,7 +76,7 @@ impl Step {
         self.info().creates_nodes()
     }
 
-    /// Whether it begins to replace or remove nodes, so that what holds a roll-out is asked once more right before it.
+    /// Whether it begins to replace or remove nodes, so that what holds a rollout is asked once more right before it.
     pub(crate) fn begins_replacement(&self) -> bool {
         match self {
             Step::Node(step) => match step {

@@ -26,7 +26,7 @@ use crate::ownership::ownership_conflict;
 use crate::plan::{Drift, ObjectStep, Outcome, Phase, Plan, PlanBuilder, Reason, Recheck, StatusUpdate, waiting};
 use crate::plan::{EksStep, Pin};
 use crate::provisioner::broken_fields::Part;
-use crate::provisioner::{join_times, made_again};
+use crate::provisioner::{join_times, recreated};
 
 /// Plans one reconcile of a group that is not being deleted.
 pub fn plan(input: &PlanInput) -> Plan {
@@ -80,7 +80,7 @@ fn plan_new(input: &PlanInput, builder: &mut PlanBuilder) {
     let joined = role_join(input).plan();
     record(input, &joined, builder);
     let propagating = r.own_role.then(|| ensure_role(input, builder)).flatten();
-    builder.events.extend(made_again::entries(&role_join(input), &joined, input.status));
+    builder.events.extend(recreated::entries(&role_join(input), &joined, input.status));
     let conflict = joined.conflict.clone();
     authorize(JoinPlan { conflict: None, ..joined }, builder);
     if let Some(detail) = conflict {
@@ -127,7 +127,7 @@ fn plan_existing(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuil
     let joined = if keeps_entries { JoinPlan::default() } else { role_join(input).plan() };
     record(input, &joined, builder);
     record_spot_recommendation(input, builder);
-    builder.events.extend(made_again::entries(&role_join(input), &joined, input.status));
+    builder.events.extend(recreated::entries(&role_join(input), &joined, input.status));
     authorize(joined, builder);
     if input.resolved.own_role && region::role_of_other_region(input).is_none() {
         ensure_role(input, builder);

@@ -98,7 +98,7 @@ pub(crate) fn simulate(input: &PlanInput, first: &Plan) -> Projection {
             _ if spec.crd_strategy.is_some() => ExtraNodes::None,
             surge => ExtraNodes::Surge(surge),
         },
-        no_way_back: None,
+        irreversible: None,
     }
 }
 

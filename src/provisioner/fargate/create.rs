@@ -11,7 +11,7 @@ use crate::aws::Role;
 use crate::aws::fargate::{NewFargateProfile, ProfileStatus};
 use crate::plan::FargateStep;
 use crate::plan::{Outcome, Phase, Reason, waiting};
-use crate::provisioner::made_again::{being_deleted, made_again, was_ready};
+use crate::provisioner::recreated::{being_deleted, recreated, was_ready};
 use crate::util::digest::client_token;
 
 /// Plans a new profile. It waits until its role has propagated in IAM and the group holds the cluster's profile slot.
@@ -60,7 +60,7 @@ pub(crate) fn profile(
         input.status.active_scaling_group_name.as_ref().filter(|_| found.own.is_empty() && was_ready(input.status))
     {
         let what = format!("the Fargate profile {deleted}");
-        builder.plan.events.push(made_again(&what, "DeleteFargateProfile", "; EKS deleted its pods with it"));
+        builder.plan.events.push(recreated(&what, "DeleteFargateProfile", "; EKS deleted its pods with it"));
     }
     let input = NewFargateProfile {
         cluster: r.desired.cluster.clone(),

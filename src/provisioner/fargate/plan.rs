@@ -20,7 +20,7 @@ use crate::ownership::{has_ownership_tags, tagging_blocked};
 use crate::plan::FargateStep;
 use crate::plan::{Drift, Outcome, Phase, Plan, PlanBuilder, Reason, Recheck, StatusUpdate, waiting};
 use crate::provisioner::broken_fields::Part;
-use crate::provisioner::made_again;
+use crate::provisioner::recreated;
 
 /// Plans one reconcile of a group that is not being deleted.
 pub fn plan(input: &PlanInput) -> Plan {
@@ -72,7 +72,7 @@ fn plan_profiles(input: &PlanInput, found: &ObservedProfiles, builder: &mut Farg
     role::plan_region(input, found, builder);
     builder.next_status.join = planner.join_status(input.status.join.as_ref());
     builder.recheck_at = joined.recheck_at;
-    builder.plan.events.extend(made_again::entries(&planner, &joined, input.status));
+    builder.plan.events.extend(recreated::entries(&planner, &joined, input.status));
     builder.plan.steps.extend(joined.steps);
     let conflict = joined.conflict.as_deref();
     if let Some(profile) = found.with_status(ProfileStatus::Creating) {

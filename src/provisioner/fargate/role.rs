@@ -8,7 +8,7 @@ use super::role_owner::is_own_role;
 use crate::aws::{AccessEntry, NewRole};
 use crate::ownership::has_ownership_tags;
 use crate::plan::{Drift, Event, IamStep, JoinStep, Outcome, Phase, PlanBuilder, Reason, Recheck};
-use crate::provisioner::made_again::{detached, made_again, was_ready};
+use crate::provisioner::recreated::{detached, recreated, was_ready};
 use crate::provisioner::role_region::{RegionClaim, admits_profiles, region_claim};
 use crate::provisioner::role_users::KeptEntry;
 
@@ -30,7 +30,7 @@ pub(crate) fn repair(input: &PlanInput, builder: &mut FargatePlanBuilder) {
         None => {
             if was_ready(input.status) {
                 let consequence = "; its pods could not get new credentials until then";
-                builder.plan.events.push(made_again(&format!("the role {name}"), "DeleteRole", consequence));
+                builder.plan.events.push(recreated(&format!("the role {name}"), "DeleteRole", consequence));
             }
             let role = NewRole { name: name.clone(), trust_policy: r.trust_policy.clone(), tags: r.iam_tags() };
             builder

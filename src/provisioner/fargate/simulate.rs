@@ -53,7 +53,7 @@ impl PlanSnapshot for Snapshot {
             limits: None,
             scale_in: 0,
             extra_nodes: ExtraNodes::None,
-            no_way_back: None,
+            irreversible: None,
         }
     }
 

@@ -9,7 +9,7 @@ use crate::aws::nodegroup::{NewNodegroup, NodegroupName, NodegroupSizes};
 use crate::ownership::disowned_outcome;
 use crate::plan::NodegroupStep;
 use crate::plan::{Drift, Outcome, Phase, PlanBuilder, PlannedStep, Reason, waiting};
-use crate::provisioner::made_again::made_again;
+use crate::provisioner::recreated::recreated;
 
 /// Plans a node group that matches the spec. `replacement` holds the desired size and the reasons if it replaces another.
 /// `None` if something prevents the creation; the outcome says what.
@@ -47,7 +47,7 @@ pub(crate) fn nodegroup(
     if phase == Phase::Creating {
         builder.events.extend(
             deleted_nodegroup(input)
-                .map(|name| made_again(&format!("the node group {name}"), "DeleteNodegroup", " with new nodes")),
+                .map(|name| recreated(&format!("the node group {name}"), "DeleteNodegroup", " with new nodes")),
         );
     }
     builder.set_outcome_once(waiting(phase, format!("EKS is creating the node group {}", r.name.nodegroup)));

@@ -126,7 +126,7 @@ fn unseen_names(
     let Some(managed) = &status.managed else { return BTreeSet::new() };
     let dropped = names_of_record::recorded(managed).difference(&names_of_record::desired(resolved)).cloned().collect();
     let (key, shown) = (resolved.desired.id.key(), names_of_record::shown(state));
-    o.process_state.look_for_names(&key, shown, dropped, o.consistency_delay, o.now)
+    o.process_state.observe_names(&key, shown, dropped, o.consistency_delay, o.now)
 }
 
 /// Classifies the owner of a node group. An untagged node group that another InstanceGroup's status names, and this one's

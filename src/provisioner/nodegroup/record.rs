@@ -9,7 +9,7 @@ use super::update;
 use crate::api::ManagedAttributes;
 use crate::aws::nodegroup::{Nodegroup, NodegroupName};
 use crate::plan::PlanBuilder;
-use crate::provisioner::made_again::was_ready;
+use crate::provisioner::recreated::was_ready;
 
 /// Records the attributes that this plan sets, the node group that it creates (`created`), and an adoption.
 pub(crate) fn record(

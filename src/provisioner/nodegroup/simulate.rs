@@ -9,7 +9,7 @@ use crate::plan::{Drift, Plan, Reason};
 use crate::provisioner::{ExtraNodes, NodeReplacement, PlanContext, PlanSnapshot, Projection, Release};
 
 /// UpdateNodegroupVersion in the EKS API reference: a node group cannot be rolled back.
-const NO_WAY_BACK: &str = "EKS does not take a node group back to an earlier version or releaseVersion";
+const IRREVERSIBLE: &str = "EKS does not take a node group back to an earlier version or releaseVersion";
 
 impl PlanSnapshot for Snapshot {
     fn cluster(&self) -> &str {
@@ -28,12 +28,12 @@ impl PlanSnapshot for Snapshot {
             .flat_map(|group| node_replacements(group, &immutable_drift(&self.resolved, &group.nodegroup)))
             .collect();
         let extra_nodes = if replacements.is_empty() { ExtraNodes::None } else { ExtraNodes::SecondGroup };
-        let mut no_way_back = None;
+        let mut irreversible = None;
         if let Some(current) = partitioned.current.filter(|_| !partitioned.is_adopting) {
             let reasons = version_drift(&self.resolved, &current.nodegroup);
             if !reasons.is_empty() && !is_unchanged_since_adoption(&self.resolved, context.status, &current.nodegroup) {
                 replacements.extend(node_replacements(current, &reasons));
-                no_way_back = Some(NO_WAY_BACK);
+                irreversible = Some(IRREVERSIBLE);
             }
         }
         let at_once = usage::at_once(self.resolved.desired.max_unavailable, replacements.len());
@@ -46,7 +46,7 @@ impl PlanSnapshot for Snapshot {
             limits: None,
             scale_in: self.surplus(context),
             extra_nodes,
-            no_way_back,
+            irreversible,
         }
     }
 

@@ -1,4 +1,4 @@
-//! What the group uses of the budget of a roll-out.
+//! What the group uses of the budget of a rollout.
 
 use super::health;
 use super::input::PlanInput;

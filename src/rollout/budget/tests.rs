@@ -266,12 +266,12 @@ fn zone_that_is_down_holds_the_others_only_as_far_as_the_budget_says() {
 #[test]
 fn rotation_of_a_tenant_counts_and_does_not_wait() {
     let (mut ledger, now) = (Ledger::default(), Instant::now());
-    // Its plan was made without what the budget leaves, so that it begins nothing for the roll-out.
+    // Its plan was made without what the budget leaves, so that it begins nothing for the rollout.
     ledger.record("team/own", Some(NodeUsage { begins: [].into(), ..usage(3, "a", "") }), now);
     assert!(ledger.take(&ONE, "team/own", Some("i-1"), now));
     ledger.record("team/own", Some(draining(3, "a", "i-1")), now);
     ledger.record("team/b", Some(usage(3, "a", "i-b")), now);
-    assert!(!ledger.take(&ONE, "team/b", Some("i-b"), now), "the roll-out waits");
+    assert!(!ledger.take(&ONE, "team/b", Some("i-b"), now), "the rollout waits");
     assert!(ledger.take(&ONE, "team/own", Some("i-2"), now), "the tenant goes on");
 }
 

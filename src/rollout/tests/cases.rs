@@ -22,7 +22,7 @@ fn change_reaches_the_canary_first_and_the_rest_after_the_soak() {
     assert_eq!(world.phase("r2"), RolloutPhase::Complete);
 }
 
-/// Tenants are told of drains that will hang while there is time to mend them, and only those whose turn comes.
+/// Tenants are told of drains that will hang while there is time to correct them, and only those whose turn comes.
 #[test]
 fn groups_of_the_next_wave_come_next_while_the_wave_before_is_under_way() {
     let waves = "waves: [{name: canary, namespaces: 'rollout/wave = canary', soak: 10m}, {name: more, namespaces: 'rollout/wave = more'}, {name: rest}]";
@@ -35,10 +35,10 @@ fn groups_of_the_next_wave_come_next_while_the_wave_before_is_under_way() {
     assert_eq!((world.waves("r2")[0].1, world.next()), (WaveState::Soaking, vec!["team/m".to_owned()]));
     world.revision("r2").spec.orders.aborted = true;
     world.run(10);
-    assert_eq!(world.next(), Vec::<String>::new(), "it was taken back");
+    assert_eq!(world.next(), Vec::<String>::new(), "it was aborted");
 }
 
-/// A roll-out that waits must cost nothing: no status is written while it soaks.
+/// A rollout that waits must cost nothing: no status is written while it soaks.
 #[test]
 fn soak_writes_nothing() {
     let mut world = two_waves();
@@ -50,7 +50,7 @@ fn soak_writes_nothing() {
 }
 
 #[test]
-fn bad_image_halts_in_the_canary_which_goes_back_by_itself() {
+fn bad_image_halts_in_the_canary_which_returns_by_itself() {
     let mut world = two_waves();
     world.group("c").bad_images.insert("ami-2".into());
     world.image = "ami-2".into();
@@ -62,7 +62,7 @@ fn bad_image_halts_in_the_canary_which_goes_back_by_itself() {
     let halted = status.conditions.iter().find(|found| found.r#type == "Halted").expect("a condition");
     assert!(halted.message.as_deref().is_some_and(|text| text.contains("team/c")), "{halted:?}");
     assert_eq!(status.behind[0].group, "team/c");
-    // The mended change is another revision, which goes through the waves again.
+    // The corrected change is another revision, which goes through the waves again.
     world.image = "ami-3".into();
     world.settle();
     assert_eq!((world.images(), world.phase("r3")), (vec!["ami-3".to_owned(); 3], RolloutPhase::Complete));
@@ -128,7 +128,7 @@ fn paused_roll_out_begins_no_node_and_goes_on_when_resumed() {
 }
 
 #[test]
-fn aborted_change_goes_back_and_stays_back() {
+fn aborted_change_returns_and_stays_back() {
     let mut world = two_waves();
     world.image = "ami-2".into();
     world.run(10);
@@ -137,9 +137,9 @@ fn aborted_change_goes_back_and_stays_back() {
     assert_eq!((world.images(), world.phase("r2")), (vec!["ami-1".to_owned(); 3], RolloutPhase::Aborted));
 }
 
-/// `undo` after a complete roll-out.
+/// `undo` after a complete rollout.
 #[test]
-fn complete_change_can_be_taken_back() {
+fn complete_change_can_be_aborted() {
     let mut world = two_waves();
     world.image = "ami-2".into();
     world.settle();
@@ -233,9 +233,9 @@ fn soak_goes_on_across_a_change_without_rotation() {
     assert_eq!(world.images(), ["ami-2"; 3], "the soak was begun again");
 }
 
-/// A failure after the soak was carried over goes back to what was complete, not to what was superseded.
+/// A failure after the soak was carried over returns to what was complete, not to what was superseded.
 #[test]
-fn failed_group_goes_back_to_what_was_complete() {
+fn failed_group_returns_to_what_was_complete() {
     let mut world = two_waves();
     world.image = "ami-2".into();
     world.run(10);
@@ -379,7 +379,7 @@ fn wave_of_deleted_groups_passes() {
     assert_eq!((world.images(), world.phase("r2")), (vec!["ami-2".to_owned(); 2], RolloutPhase::Complete));
 }
 
-/// A tenant that breaks its own group does not halt the roll-out.
+/// A tenant that breaks its own group does not halt the rollout.
 #[test]
 fn failure_after_an_edit_of_the_tenant_is_its_own() {
     let mut world = two_waves();
@@ -465,7 +465,7 @@ fn locked_config_map_opens_no_wave() {
     assert_eq!(world.images(), ["ami-2", "ami-1", "ami-1"]);
 }
 
-/// An edit that follows another one within a poll must not make the first one something to go back to.
+/// An edit that follows another one within a poll must not make the first one something to return to.
 #[test]
 fn revision_whose_roll_out_never_began_is_not_what_groups_go_back_to() {
     let mut world = two_waves();
@@ -518,11 +518,11 @@ fn at_once_bounds_the_groups_that_replace_nodes_when_leaders_change() {
     assert_eq!((most, world.images(), world.phase("r2")), (2, vec!["ami-2".to_owned(); 5], RolloutPhase::Complete));
 }
 
-/// A look reads a cache that is behind for a moment, and before the first one nothing is known.
+/// A poll reads a cache that is behind for a moment, and before the first one nothing is known.
 #[test]
 fn group_whose_take_a_look_did_not_see_is_counted() {
     let mut world = World::new("waves: [{name: all, atOnce: 1}]", vec![group("a"), group("b")]);
-    let view = world.view().expect("a roll-out");
+    let view = world.view().expect("a rollout");
     let mut running = Running::default();
     assert!(!running.has_room(&view, 0, "team/b"), "the groups were not counted");
     running.count(&view, std::iter::empty());
@@ -530,9 +530,9 @@ fn group_whose_take_a_look_did_not_see_is_counted() {
     running.take(0, "team/a");
     let mut survey = Survey::new(&view);
     survey.without_target.insert("team/a".into());
-    running.look(&view, &survey);
-    assert!(!running.has_room(&view, 0, "team/b"), "the look was too early");
-    running.look(&view, &survey);
+    running.update(&view, &survey);
+    assert!(!running.has_room(&view, 0, "team/b"), "the poll was too early");
+    running.update(&view, &survey);
     assert!(running.has_room(&view, 0, "team/b"), "it has gone back meanwhile");
 }
 
@@ -540,7 +540,7 @@ fn group_whose_take_a_look_did_not_see_is_counted() {
 #[test]
 fn only_as_many_groups_as_may_run_at_once_get_a_place() {
     let mut world = World::new("waves: [{name: all, atOnce: 1}]", vec![group("a"), group("b")]);
-    let view = world.view().expect("a roll-out");
+    let view = world.view().expect("a rollout");
     let mut running = Running::default();
     running.count(&view, std::iter::empty());
     let places = ["team/a", "team/b", "team/a"].map(|key| running.reserve(&view, 0, key));
@@ -651,7 +651,7 @@ fn waves_may_be_renamed_reordered_and_removed_in_the_middle() {
     }
 }
 
-/// A person who clears the status by hand makes the roll-out begin again; no group takes anything out of turn.
+/// A person who clears the status by hand makes the rollout begin again; no group takes anything out of turn.
 #[test]
 fn open_wave_waits_for_one_that_is_put_before_it() {
     let mut world =
@@ -686,9 +686,9 @@ fn cleared_status_begins_with_the_first_wave_again() {
     assert_eq!((world.images(), world.phase("r2")), (vec!["ami-2".to_owned(); 3], RolloutPhase::Complete));
 }
 
-/// A group that fails with the revision that it goes back to as well must not go back and forth.
+/// A group that fails with the revision that it returns to as well must not go back and forth.
 #[test]
-fn group_that_fails_with_both_revisions_goes_back_once() {
+fn group_that_fails_with_both_revisions_returns_once() {
     let mut world = two_waves();
     world.group("c").bad_images.extend(["ami-1".into(), "ami-2".into()]);
     world.image = "ami-2".into();

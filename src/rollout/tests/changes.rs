@@ -61,7 +61,7 @@ fn interrupted(state: &str) -> World {
 const STATES: [&str; 8] =
     ["assessing", "rotates", "soaks", "second wave", "is halted", "is paused", "returns", "is aborted"];
 
-/// An admin who mends a change must not have to wait for the one before, and the mended one is proved by the canary again.
+/// An admin who corrects a change must not have to wait for the one before, and the corrected one is proved by the canary again.
 #[test]
 fn next_change_goes_through_its_waves_whatever_it_interrupts() {
     for state in STATES {
@@ -184,7 +184,7 @@ fn group_whose_first_node_enters_standby_does_not_step_back() {
     }
 }
 
-/// Nodes that still run what comes back stay, and the others are replaced within the budget, which counts for a way back.
+/// Nodes that still run what comes back stay, and the others are replaced within the budget, which counts for a return.
 #[test]
 fn revert_in_mid_rotation_replaces_only_what_was_replaced() {
     let mut world = two_waves();
@@ -217,13 +217,13 @@ fn broken_config_map_gives_the_change_to_no_further_group() {
     let broken = good.clone().into_iter().chain(broken).collect();
     for live in [Some(&broken), None] {
         let active = Arc::new(select_active(live, Some(&good), true).0);
-        let view = RolloutView::new(&revisions, &active, None, None).expect("the roll-out goes on");
+        let view = RolloutView::new(&revisions, &active, None, None).expect("the rollout goes on");
         assert_eq!((view.target.name.as_str(), view.policy.waves.len()), ("r2", 2));
         let why = view.config_problem.expect("no further group takes it");
         assert!(why.contains("ConfigMap"), "{why}");
     }
     let active = Arc::new(select_active(Some(&good), Some(&good), true).0);
-    let view = RolloutView::new(&revisions, &active, None, None).expect("a roll-out");
+    let view = RolloutView::new(&revisions, &active, None, None).expect("a rollout");
     assert_eq!((view.target.name.as_str(), view.config_problem), ("r2", None), "the same text is the same revision");
     world.config_problem = Some("it is broken".into());
     world.run(100);
@@ -324,7 +324,7 @@ fn deleted_waves_leave_the_order_of_the_others() {
     }
 }
 
-/// A change that every group takes without a rotation is over at once, and one whose roll-out waits keeps its place.
+/// A change that every group takes without a rotation is over at once, and one whose rollout waits keeps its place.
 #[test]
 fn changes_in_place_can_be_held_to_waves_as_well() {
     let mut world = World::new(&format!("{{withoutRotation: waves, {CANARY}}}"), vec![canary("c"), group("a")]);
@@ -337,7 +337,7 @@ fn changes_in_place_can_be_held_to_waves_as_well() {
     assert_eq!((took(&world.groups[1]), world.phase("r2")), (1, RolloutPhase::Complete));
 }
 
-/// A pause holds a way back as well; it is not over before each group is back.
+/// A pause holds a return as well; it is not over before each group is back.
 #[test]
 fn way_back_is_complete_when_every_group_is_back() {
     for held in ["paused", "config"] {

@@ -1,4 +1,4 @@
-//! Checks: what Prometheus answers, or does not answer, and what that does to a roll-out.
+//! Checks: what Prometheus answers, or does not answer, and what that does to a rollout.
 
 use proptest::prelude::*;
 
@@ -24,7 +24,7 @@ fn soaking(world: &World) -> bool {
     world.waves("r2").first().is_some_and(|(_, state)| *state == WaveState::Soaking)
 }
 
-/// Prometheus is down before the roll-out, during the soak, and after a restart.
+/// Prometheus is down before the rollout, during the soak, and after a restart.
 #[test]
 fn unknown_check_opens_nothing_passes_nothing_and_halts_nothing() {
     let mut world = world(CHECKED);
@@ -128,7 +128,7 @@ fn failing_check_takes_all_groups_back_with_on_failure_return() {
 fn query_has_the_values_of_the_roll_out_and_is_asked_while_it_is_under_way() {
     let mut world = world(CHECKED);
     answer(&mut world, CheckState::Ok);
-    assert_eq!(world.asked, [""; 0], "the first revision is no roll-out");
+    assert_eq!(world.asked, [""; 0], "the first revision is no rollout");
     world.image = "ami-2".into();
     world.run(40);
     assert_eq!(world.asked[0], r#"x{r="2026-08-20",v="r2",c="prod"} > 5"#);
@@ -158,7 +158,7 @@ fn edited_check_counts_at_once_and_begins_anew() {
     world.policy = Some(CHECKED.split(", checks").next().map(|text| format!("{text}}}")).expect("a policy"));
     world.settle();
     assert_eq!(world.phase("r2"), RolloutPhase::Complete);
-    // Without the whole key, the policy that the roll-out was stored with goes on.
+    // Without the whole key, the policy that the rollout was stored with goes on.
     world.policy = Some(CHECKED.to_owned());
     world.image = "ami-3".into();
     world.run(5);
@@ -225,7 +225,7 @@ fn check_without_a_value_is_unknown() {
     world.image = "ami-2".into();
     world.settle();
     assert_eq!(world.phase("r2"), RolloutPhase::Complete);
-    let view = world.view().expect("a roll-out");
+    let view = world.view().expect("a rollout");
     let (policy, query) = (view.policy.clone(), crate::rollout::query(&view, &view.policy.checks[0], None));
     assert!(query.is_err_and(|why| why.contains("--cluster-name")), "{policy:?}");
 }
@@ -249,7 +249,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     /// Whatever Prometheus answers and whenever, no wave opens or passes while the latest answer to a check is unknown
-    /// or fails, or while it has been ok for less than its time; and the roll-out halts only after it failed for that time.
+    /// or fails, or while it has been ok for less than its time; and the rollout halts only after it failed for that time.
     #[test]
     fn unknown_never_opens_passes_or_halts(
         answers in prop::collection::vec((some_state(), some_state(), 1..60usize, 0..8usize), 1..14),
@@ -285,7 +285,7 @@ proptest! {
                 }
             }
         }
-        // Once Prometheus answers again, and a person resumes, the roll-out ends.
+        // Once Prometheus answers again, and a person resumes, the rollout ends.
         world.answers = [("errors".to_owned(), CheckState::Ok), ("slow".to_owned(), CheckState::Ok)].into();
         world.run(4);
         world.revision("r2").spec.orders.retries = 9;

@@ -17,7 +17,7 @@ fn soaking() -> World {
 
 /// The soak is there to find what the rotation did not.
 #[test]
-fn failure_during_the_soak_halts_and_the_group_goes_back() {
+fn failure_during_the_soak_halts_and_the_group_returns() {
     let mut world = soaking();
     world.group("c").bad_images.insert("ami-2".into());
     world.settle();
@@ -59,7 +59,7 @@ fn wave_passes_with_as_many_failures_as_it_allows() {
     }
 }
 
-/// Two failures that are found in the same look are both named, and both groups go back.
+/// Two failures that are found in the same poll are both named, and both groups go back.
 #[test]
 fn groups_that_fail_at_once_are_all_named() {
     let mut world = World::new("waves: [{name: all, maxFailures: 1}]", vec![group("a"), group("b"), group("c")]);
@@ -245,7 +245,7 @@ proptest! {
     }
 }
 
-/// A group that went back keeps what it has for as long as the change is the newest, through restarts and looks.
+/// A group that went back keeps what it has for as long as the change is the newest, through restarts and polls.
 #[test]
 fn returned_group_is_left_alone() {
     let mut world = soaking();
@@ -260,7 +260,7 @@ fn returned_group_is_left_alone() {
     assert_eq!(taken(&world), 2);
 }
 
-/// A Spot Instance that AWS takes back, or a machine that breaks, must not stop the roll-out of a whole fleet.
+/// A Spot Instance that AWS reclaims, or a machine that breaks, must not stop the rollout of a whole fleet.
 #[test]
 fn few_lost_nodes_during_the_soak_are_chance_and_many_are_the_change() {
     for (nodes, lost, halts) in

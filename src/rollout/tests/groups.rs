@@ -71,8 +71,8 @@ fn group_that_is_made_again_begins_anew() {
     world.group("c").bad_images.insert("ami-2".into());
     world.image = "ami-2".into();
     world.settle();
-    let made_again = Group { uid: "uid-other".into(), nodes: vec![], ..canary("c") };
-    *world.group("c") = made_again;
+    let recreated = Group { uid: "uid-other".into(), nodes: vec![], ..canary("c") };
+    *world.group("c") = recreated;
     world.settle();
     assert_eq!(world.groups[0].status.boundaries_revision, world.groups[1].status.boundaries_revision);
     world.revision("r2").spec.orders.retries = 1;
@@ -130,7 +130,7 @@ fn new_group_begins_with_what_the_phase_allows() {
         }
         world.groups.push(new);
         world.poll();
-        let view = world.view().expect("a roll-out");
+        let view = world.view().expect("a rollout");
         let named = world.groups[3].status.boundaries_revision.as_deref().expect("a revision");
         let image = super::world::image_of(&view.stored[named]);
         assert_eq!(image, begins_with, "{phase}, approved: {approved}");
@@ -272,7 +272,7 @@ fn approval_counts_for_the_change_that_it_names() {
         world.run(6);
         assert_eq!(!world.groups[1].taken().is_empty(), counts, "{text:?}");
     }
-    // The release is that of the policy: the mended change of the same release is approved as well.
+    // The release is that of the policy: the corrected change of the same release is approved as well.
     let mut world = World::new(&format!("release: rel\n{CANARY}"), vec![canary("c"), group("a")]);
     world.group("a").annotations.insert(annotation::APPROVE_REVISION.to_owned(), "rel".to_owned());
     for image in ["ami-2", "ami-3"] {
@@ -371,7 +371,7 @@ fn window_of_a_tenant_counts_until_the_deadline() {
     assert_eq!((world.groups[0].waits, world.images()[0].as_str()), (Some(WaitReason::WindowClosed), "ami-1"));
     world.run_until_time(at("2026-08-21T15:30:00Z"));
     assert_eq!(world.images()[0], "ami-2");
-    // Without the right to put it off, a tenant's window has no effect.
+    // Without permission to put it off, a tenant's window has no effect.
     let mut world = afternoon(CANARY);
     world.group("c").annotations.insert(annotation::WINDOW.to_owned(), "sat 02:00-03:00 UTC".to_owned());
     world.image = "ami-2".into();
@@ -495,7 +495,7 @@ fn group_that_never_settles_outside_of_the_waves_is_listed_and_not_waited_for() 
     assert_eq!(behind, [("team/a", "Stuck")]);
 }
 
-/// The status of a large cluster stays small, and a look that finds the same writes nothing.
+/// The status of a large cluster stays small, and a poll that finds the same writes nothing.
 #[test]
 fn two_thousand_groups_fill_no_status_and_write_nothing_while_they_wait() {
     let waves: Vec<String> =

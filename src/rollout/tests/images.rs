@@ -67,7 +67,7 @@ impl Cluster {
 
     fn view(&self) -> RolloutView {
         let active = Arc::new(select_active(Some(&self.live), None, true).0);
-        RolloutView::new(&self.stored, &active, None, None).expect("a roll-out")
+        RolloutView::new(&self.stored, &active, None, None).expect("a rollout")
     }
 
     /// AWS publishes an image, and the leader sees it.
@@ -94,20 +94,20 @@ fn new_image_is_a_revision_of_the_same_texts() {
     assert_eq!((stable.name.as_str(), stable.images[ALIAS].as_str()), ("r1", "ami-1"), "groups that wait keep theirs");
     assert_ne!(stable.hash, view.target.hash);
     assert_eq!(view.target.active.revision, view.target.hash, "what the status of groups names");
-    assert!(view.is_image_change() && !view.is_way_back());
+    assert!(view.is_image_change() && !view.is_return());
     let from = &cluster.newest().spec.from;
     assert_eq!(
         (from.manager.as_str(), from.change.as_str()),
         ("AWS", format!("image {ALIAS}: ami-1 -> ami-2").as_str())
     );
-    assert!(!cluster.publish("ami-3"), "a roll-out that is under way is not begun anew");
+    assert!(!cluster.publish("ami-3"), "a rollout that is under way is not begun anew");
     cluster.set_phase(RolloutPhase::Complete);
     assert!(cluster.publish("ami-3"));
 }
 
 /// An image that failed must not come again with the next poll, nor with the next change of the ConfigMap.
 #[test]
-fn image_that_was_taken_back_does_not_come_again() {
+fn image_of_an_aborted_revision_does_not_come_again() {
     let mut cluster = Cluster::new();
     assert!(cluster.publish("ami-2"));
     cluster.set_phase(RolloutPhase::Aborted);
@@ -121,7 +121,7 @@ fn image_that_was_taken_back_does_not_come_again() {
     assert!(cluster.publish("ami-3"));
 }
 
-/// Whoever orders to go back, and mends something else before all groups are back, has taken the image back all the same.
+/// Whoever orders to go back, and corrects something else before all groups are back, has aborted the image all the same.
 #[test]
 fn image_whose_return_is_cut_short_does_not_come_again() {
     let mut cluster = Cluster::new();
@@ -138,9 +138,9 @@ fn image_whose_return_is_cut_short_does_not_come_again() {
     assert!(cluster.publish("ami-3"));
 }
 
-/// Texts that were taken back are in the ConfigMap still; a new image must not bring them to groups again.
+/// The texts of an aborted revision are in the ConfigMap still; a new image must not bring them to groups again.
 #[test]
-fn new_image_waits_until_texts_that_were_taken_back_are_reverted() {
+fn new_image_waits_until_an_aborted_change_is_reverted() {
     let mut cluster = Cluster::new();
     cluster.live = data("bad");
     cluster.store();
@@ -149,7 +149,7 @@ fn new_image_waits_until_texts_that_were_taken_back_are_reverted() {
     assert_eq!(cluster.view().remedy_of_return(), "revert the ConfigMap");
 }
 
-/// The way back waits for no wave, so it must be known as one although the image was first met later.
+/// The return waits for no wave, so it must be known as one although the image was first met later.
 #[test]
 fn reverted_texts_with_the_same_images_are_a_way_back() {
     let mut cluster = Cluster::new();
@@ -160,7 +160,7 @@ fn reverted_texts_with_the_same_images_are_a_way_back() {
     cluster.store();
     let view = cluster.view();
     assert_eq!(view.target.name, "r3");
-    assert!(view.is_way_back());
+    assert!(view.is_return());
 }
 
 /// The same where the texts that go back never had an alias, or the alias was met under both with one image.
@@ -181,7 +181,7 @@ fn alias_that_was_first_met_under_a_reverted_change_makes_it_no_other_content() 
     cluster.store();
     let view = cluster.view();
     assert_eq!((view.target.name.as_str(), view.target.own_images.len()), ("r3", 1));
-    assert!(view.is_way_back());
+    assert!(view.is_return());
 }
 
 /// `urgentUntil` is written for a fix; an image that AWS publishes in the meantime is nobody's decision.
@@ -231,8 +231,8 @@ fn unknown_alias_stands_for_what_the_next_newer_revision_says() {
 #[test]
 fn new_image_counts_when_two_looks_in_a_row_find_it() {
     let mut seen = Images::new();
-    let looks = ["ami-2", "ami-3", "ami-2", "", "ami-2", "ami-2"];
-    let confirmed = looks
+    let polls = ["ami-2", "ami-3", "ami-2", "", "ami-2", "ami-2"];
+    let confirmed = polls
         .map(|image| is_confirmed(&Some(image).filter(|i| !i.is_empty()).map(images).unwrap_or_default(), &mut seen));
     assert_eq!(confirmed, [false, false, false, false, false, true]);
 }

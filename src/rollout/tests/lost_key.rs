@@ -68,14 +68,14 @@ fn change_that_follows_without_the_key_goes_through_the_waves() {
             (vec!["ami-4".to_owned(); 3], RolloutPhase::Complete),
             "{state}"
         );
-        // From here on every group takes a change at once, as without roll-outs.
+        // From here on every group takes a change at once, as without rollouts.
         world.image = "ami-5".into();
         world.run(3);
         assert_eq!(world.images(), ["ami-5"; 3], "{state}");
     }
 }
 
-/// Whoever means to do without roll-outs must not have to wait for the waves of the last one.
+/// Whoever means to do without rollouts must not have to wait for the waves of the last one.
 #[test]
 fn skipped_waves_end_the_kept_policy() {
     let mut world = interrupted("soaks");
@@ -87,7 +87,7 @@ fn skipped_waves_end_the_kept_policy() {
     assert_eq!((world.images(), world.phase("r2")), (vec!["ami-2".to_owned(); 3], RolloutPhase::Complete));
 }
 
-/// The remedy of a change that was taken back works without the key, too.
+/// The remedy of a change that was aborted works without the key, too.
 #[test]
 fn revert_without_the_key_is_complete_at_once() {
     let mut world = interrupted("aborted");

@@ -1,4 +1,4 @@
-//! Roll-outs played over simulated groups. What a group did is judged from its own record, not from the decisions.
+//! Rollouts played over simulated groups. What a group did is judged from its own record, not from the decisions.
 
 mod cases;
 mod changes;

@@ -135,7 +135,7 @@ fn apply(world: &mut World, act: &Act, made: &mut usize) {
 }
 
 /// Every group that takes a revision in its wave does so after all waves before it have passed, and never takes an older one
-/// by a wave; it makes nodes only from what it recorded; and a complete roll-out has each group, or lists it.
+/// by a wave; it makes nodes only from what it recorded; and a complete rollout has each group, or lists it.
 fn judge(before: &World, after: &World) -> Result<(), TestCaseError> {
     let target = after.revisions.last().and_then(|found| found.metadata.name.clone()).unwrap_or_default();
     let is_urgent = after.is_urgent();
@@ -230,7 +230,7 @@ proptest! {
         }
         world.run_until_time("2026-10-31T12:00:00Z".parse().expect("a time"));
         for group in &world.groups {
-            // The way back waits for no window.
+            // The return waits for no window.
             let mut goes_forward = false;
             for did in &group.log {
                 let at = match did {
@@ -290,7 +290,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
 
-    /// Whenever leaders change: the roll-out ends where an undisturbed one ends, and no node is replaced once more for it.
+    /// Whenever leaders change: the rollout ends where an undisturbed one ends, and no node is replaced once more for it.
     #[test]
     fn new_leaders_lose_no_node_and_begin_nothing_again(
         policy in prop::sample::select(POLICIES[..5].to_vec()),

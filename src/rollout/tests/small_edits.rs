@@ -1,4 +1,4 @@
-//! Edits that replace no node, in the middle of a roll-out whose image is not proved yet.
+//! Edits that replace no node, in the middle of a rollout whose image is not proved yet.
 
 use super::world::{CANARY, Did, Group, World, canary, group};
 use crate::api::{RolloutPhase, WaveState};
@@ -56,7 +56,7 @@ fn failure_before_a_small_edit_is_not_forgotten_with_it() {
     for edit in EDITS {
         let mut world = soaking(CANARY);
         world.group("c").bad_images.insert("ami-2".into());
-        let view = world.view().expect("a roll-out");
+        let view = world.view().expect("a rollout");
         world.now += jiff::SignedDuration::from_secs(15);
         // The group has reported it, and the controller has not looked again.
         world.reconcile(0, &view);
@@ -87,7 +87,7 @@ fn pause_after_a_small_edit_holds_the_canary_in_mid_rotation() {
     }
 }
 
-/// The controller looks at the roll-out before the canary is reconciled: its wave is not an empty one.
+/// The controller looks at the rollout before the canary is reconciled: its wave is not an empty one.
 #[test]
 fn wave_of_a_canary_that_takes_a_small_edit_is_not_empty() {
     for edit in EDITS {
@@ -114,7 +114,7 @@ fn comment_on_a_complete_revision_writes_to_no_group() {
     assert!(world.groups.iter().all(|group| group.log.is_empty()));
 }
 
-/// A tenant whose drain hangs when the roll-out ends is held by a later window all the same.
+/// A tenant whose drain hangs when the rollout ends is held by a later window all the same.
 #[test]
 fn comment_does_not_free_a_group_that_was_not_waited_for() {
     let mut world = World::new(CANARY, vec![Group { nodes: vec!["ami-1".into(); 9], ..canary("c") }, group("a")]);
@@ -133,9 +133,9 @@ fn comment_does_not_free_a_group_that_was_not_waited_for() {
     assert_eq!(world.images()[0], "ami-2");
 }
 
-/// A group that a lock kept on a revision which was complete goes back to that one, and not past it.
+/// A group that a lock kept on a revision which was complete returns to that one, and not past it.
 #[test]
-fn failed_group_goes_back_to_the_complete_revision_that_it_had() {
+fn failed_group_returns_to_the_complete_revision_that_it_had() {
     let mut world = World::new(CANARY, vec![canary("c"), group("a")]);
     world.image = "ami-2".into();
     world.settle();

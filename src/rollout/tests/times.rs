@@ -43,7 +43,7 @@ fn closed_window_gives_nobody_the_change_and_begins_no_node() {
     let writes = world.writes;
     world.now = at("2026-08-20T16:00:00Z");
     world.run(3);
-    assert_eq!(world.writes, writes, "a roll-out that waits writes nothing");
+    assert_eq!(world.writes, writes, "a rollout that waits writes nothing");
     until(&mut world, "2026-08-20T22:00:40Z");
     assert_eq!(world.groups[0].taken(), ["ami-2"]);
     let begun = world.groups[0].nodes.clone();
@@ -215,7 +215,7 @@ fn delay_orders_clusters_and_urgency_skips_everything_but_a_halt() {
     assert_eq!(world.groups.iter().map(|group| group.taken().len()).collect::<Vec<_>>(), [1, 1], "no wave, no window");
     world.settle();
     assert_eq!(world.phase("r2"), RolloutPhase::Complete);
-    // A failure halts an urgent roll-out as well.
+    // A failure halts an urgent rollout as well.
     world.group("c").bad_images.insert("ami-3".into());
     world.image = "ami-3".into();
     world.policy = Some(format!("urgentUntil: 2027-08-22T22:30:00Z\n{WAVES}"));

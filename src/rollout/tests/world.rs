@@ -15,9 +15,9 @@ use crate::api::{
 use crate::boundaries::active::select_active;
 use crate::boundaries::{ROLLOUT_KEY, content_hash};
 use crate::rollout::{
-    CheckAnswer, CheckStanding, Checks, Choice, ChoiceInput, Current, ChangeForecast, GroupFacts, History, HistoryStep, Images,
-    KnownChangeForecast, Patience, ProgressInput, RolloutView, Running, StoredRevision, Survey, TakeReason, WaitReason, advance,
-    choose, comes_next, next_step, query,
+    ChangeForecast, CheckAnswer, CheckStanding, Checks, Choice, ChoiceInput, Current, GroupFacts, History, HistoryStep,
+    Images, KnownChangeForecast, Patience, ProgressInput, RolloutView, Running, StoredRevision, Survey, TakeReason,
+    WaitReason, advance, choose, comes_next, next_step, query,
 };
 
 pub(super) const FAILURE_DELAY: SignedDuration = SignedDuration::from_secs(60);
@@ -49,7 +49,7 @@ pub(super) struct Group {
     pub waits: Option<WaitReason>,
     /// Whether a budget blocks every drain.
     pub blocked: bool,
-    /// Whether its latest look was as many polls without progress as the patience allows.
+    /// Whether its latest poll was as many polls without progress as the patience allows.
     pub stuck: bool,
     pub deleted: bool,
     /// How many of its nodes are lost.
@@ -80,7 +80,7 @@ pub(super) struct World {
     pub tag: String,
     /// A comment, which changes nothing of any group.
     pub comment: String,
-    /// Whether a poll found no roll-out, so that every group took what the ConfigMap has.
+    /// Whether a poll found no rollout, so that every group took what the ConfigMap has.
     pub released: bool,
     /// Why the ConfigMap lets no group take anything.
     pub config_problem: Option<String>,
@@ -142,7 +142,7 @@ pub(super) fn group(name: &str) -> Group {
 }
 
 impl World {
-    /// A cluster whose groups all run `ami-1`, whose roll-out is complete.
+    /// A cluster whose groups all run `ami-1`, whose rollout is complete.
     pub(super) fn new(policy: &str, groups: Vec<Group>) -> Self {
         let mut world = World {
             now: Timestamp::from_second(1_800_000_000).expect("a time"),
@@ -343,9 +343,10 @@ impl World {
             self.answered.push((self.monotonic, name.clone(), state));
             let answer = match state {
                 CheckState::Unknown => CheckAnswer::unknown("connection refused"),
-                state => {
-                    CheckAnswer { state, message: (state == CheckState::Failing).then(|| "the query has a result".into()) }
-                }
+                state => CheckAnswer {
+                    state,
+                    message: (state == CheckState::Failing).then(|| "the query has a result".into()),
+                },
             };
             self.checks.record(&name, &query, answer, self.monotonic, MAX_AGE);
             self.asked.push(query);
@@ -353,7 +354,7 @@ impl World {
         self.checks.standings(view, Some("prod"), MAX_AGE, self.monotonic)
     }
 
-    /// One poll: each group is reconciled, then the roll-out is looked at.
+    /// One poll: each group is reconciled, then the rollout is looked at.
     pub(super) fn poll(&mut self) {
         self.now += POLL;
         self.monotonic += POLL.unsigned_abs();
@@ -365,7 +366,7 @@ impl World {
         self.follow();
     }
 
-    /// Without a roll-out, every group has what the ConfigMap has.
+    /// Without a rollout, every group has what the ConfigMap has.
     fn release(&mut self) {
         let data = self.data();
         let active = Arc::new(select_active(Some(&data), None, true).0);
@@ -462,7 +463,7 @@ impl World {
 
     /// The groups that replace nodes for the target next.
     pub(super) fn next(&mut self) -> Vec<String> {
-        let view = self.view().expect("a roll-out");
+        let view = self.view().expect("a rollout");
         let is_next = |index: &usize| {
             let (choice, forecast) = self.decide(*index, &view);
             let group = &self.groups[*index];
@@ -472,7 +473,7 @@ impl World {
         (0..self.groups.len()).filter(is_next).map(|index| self.groups[index].key.clone()).collect()
     }
 
-    /// One look at the roll-out.
+    /// One poll of the rollout.
     pub(super) fn follow(&mut self) {
         let Some(view) = self.view() else { return };
         let mut survey = Survey::new(&view);
@@ -488,7 +489,7 @@ impl World {
                 survey.add(&view, &group.facts(&forecast, lock), &choice, group.stuck || is_stuck);
             }
         }
-        self.running.look(&view, &survey);
+        self.running.update(&view, &survey);
         let checks = self.ask_checks(&view);
         let progress = advance(&ProgressInput {
             view: &view,
@@ -566,7 +567,10 @@ impl Group {
             return ChangeForecast::Untouched;
         }
         if self.unusable_images.contains(&target) {
-            return ChangeForecast::Blocked { reason: "ImageNotFound".into(), message: format!("{target} does not exist") };
+            return ChangeForecast::Blocked {
+                reason: "ImageNotFound".into(),
+                message: format!("{target} does not exist"),
+            };
         }
         match self.nodes.iter().filter(|image| **image != target).count() {
             0 if !self.nodes.is_empty() => ChangeForecast::InPlace,

@@ -52,6 +52,6 @@ pub enum TemplateAuthor {
     Tenant,
     /// The admin, in the ConfigMap.
     Admin,
-    /// There is no ConfigMap, so tenants have the admin's rights.
+    /// There is no ConfigMap, so tenants have the admin's permissions.
     Unlimited,
 }

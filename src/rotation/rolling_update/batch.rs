@@ -108,7 +108,7 @@ pub(super) fn start_batch(
     }
 }
 
-/// Whether the budget of a roll-out leaves this node.
+/// Whether the budget of a rollout leaves this node.
 fn is_allowed(
     allowance: Option<&mut Allowance>,
     member: &NodeInstance,

@@ -61,8 +61,8 @@ pub(super) fn continue_drains(
     leaving
 }
 
-/// A node whose drain is in progress was uncordoned by someone else. It is given back, and drained again later. Nothing
-/// can be given back in a deletion, so there it is cordoned again.
+/// A node whose drain is in progress was uncordoned by someone else. It stays uncordoned, and is drained again later. Nothing
+/// stays in a deletion, so there it is cordoned again.
 fn return_uncordoned(input: &RollingUpdateInput, member: &NodeInstance, decision: &mut RollingUpdateDecision) {
     let Some(node) = &member.node else { return };
     let (step, wait) = match input.candidates {

@@ -76,7 +76,7 @@ fn decide_steps(input: &RollingUpdateInput) -> RollingUpdateDecision {
     decision
 }
 
-/// Says what a roll-out holds: the whole group, or the next node of one that has begun.
+/// Says what a rollout holds: the whole group, or the next node of one that has begun.
 fn report_hold(input: &RollingUpdateInput, candidates: &[&NodeInstance], decision: &mut RollingUpdateDecision) {
     let has_begun = !decision.begins.is_empty() || has_begun(input, candidates);
     let budget = input.allowance.filter(|_| !decision.waits_for.is_empty());

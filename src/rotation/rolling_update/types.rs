@@ -123,7 +123,7 @@ pub(crate) enum RotationState {
     Idle,
     /// Candidates are being removed.
     InProgress,
-    /// `lock-upgrades` is set, or a roll-out holds the group; the value names what does.
+    /// `lock-upgrades` is set, or a rollout holds the group; the value names what does.
     Locked(String),
     /// A precondition is not met, so no node may be cordoned.
     Blocked(Reason, String),

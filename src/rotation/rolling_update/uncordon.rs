@@ -1,4 +1,4 @@
-//! Nodes that are given back: those that are no longer replaced, and those of a rotation that stops.
+//! Nodes that are uncordoned: those that are no longer replaced, and those of a rotation that stops.
 
 use std::collections::BTreeSet;
 

@@ -25,7 +25,7 @@ fn blocked_rotation_uncordons_nodes_and_starts_no_batch() {
 fn held_rotation_finishes_what_has_begun_and_begins_nothing() {
     let members = [node_instance("a").outdated().cordoned(), node_instance("b").outdated()];
     let empty = drains("node-a", vec![]);
-    let hold = |input| RollingUpdateInput { hold: Some("the roll-out of r2: its window is closed"), ..input };
+    let hold = |input| RollingUpdateInput { hold: Some("the rollout of r2: its window is closed"), ..input };
     let decision = decide(&hold(RollingUpdateInput { max_unavailable: 2, ..input(&members, &empty, 2) }));
     assert_eq!(
         (step_summaries(&decision), &decision.state),

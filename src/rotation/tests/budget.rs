@@ -1,4 +1,4 @@
-//! What the budget of a roll-out leaves to one group.
+//! What the budget of a rollout leaves to one group.
 
 use super::*;
 use crate::plan::{Allowance, Begin};
@@ -6,7 +6,7 @@ use crate::plan::{Allowance, Begin};
 fn allowance(nodes: Option<usize>, zones: &[(&str, usize)], surge: Option<usize>) -> Allowance {
     let zones = zones.iter().map(|(zone, left)| ((*zone).to_owned(), *left));
     let zones = (!zones.clone().collect::<Vec<_>>().is_empty()).then(|| zones.collect());
-    Allowance { budget: "the budget of the roll-out (nodes 5%)".into(), nodes, zones, surge }
+    Allowance { budget: "the budget of the rollout (nodes 5%)".into(), nodes, zones, surge }
 }
 
 fn outdated_in(name: &str, zone: &str) -> NodeInstance {
@@ -28,7 +28,7 @@ fn rotation_begins_no_more_nodes_than_the_budget_leaves() {
     let decision = with(&allowance(Some(0), &[], None));
     assert_eq!(step_summaries(&decision), [""; 0]);
     let RotationState::Locked(why) = &decision.state else { panic!("{:?}", decision.state) };
-    assert_eq!(why, "the budget of the roll-out (nodes 5%), which is used up");
+    assert_eq!(why, "the budget of the rollout (nodes 5%), which is used up");
 }
 
 /// A zone that is down, or in which other groups replace nodes, does not hold the other zones.

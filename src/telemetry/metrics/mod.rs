@@ -145,7 +145,7 @@ impl Metrics {
             )?,
             rollout_phase: build.gauges(
                 "instance_manager_rollout_phase",
-                "The phase of the roll-out of the newest revision, always 1.",
+                "The phase of the rollout of the newest revision, always 1.",
                 &["revision", "phase"],
             )?,
             rollout_groups: build.gauges(
@@ -155,12 +155,12 @@ impl Metrics {
             )?,
             rollout_budget_nodes: build.gauges(
                 "instance_manager_rollout_budget_nodes",
-                "Nodes that count against a limit of the roll-out's budget (kind used), and how many may (kind limit).",
+                "Nodes that count against a limit of the rollout's budget (kind used), and how many may (kind limit).",
                 &["of", "kind"],
             )?,
             rollout_check: build.gauges(
                 "instance_manager_rollout_check",
-                "The state of a check of the roll-out under way, always 1.",
+                "The state of a check of the rollout under way, always 1.",
                 &["name", "state"],
             )?,
             quota: build.gauges(
@@ -352,7 +352,7 @@ impl Metrics {
         self.boundaries_warnings.set(i64::try_from(warnings).unwrap_or(i64::MAX));
     }
 
-    /// Sets the phase of the roll-out of a revision, and the number of affected groups by state.
+    /// Sets the phase of the rollout of a revision, and the number of affected groups by state.
     pub(crate) fn set_rollout(&self, revision: &str, phase: &str, groups: &[(&str, usize)]) {
         self.forget_rollout();
         self.rollout_phase.with_label_values(&[revision, phase]).set(1);
@@ -362,7 +362,7 @@ impl Metrics {
         }
     }
 
-    /// Removes the series of the roll-out, because there is none.
+    /// Removes the series of the rollout, because there is none.
     pub(crate) fn forget_rollout(&self) {
         self.rollout_phase.reset();
         self.rollout_groups.reset();
@@ -385,12 +385,12 @@ impl Metrics {
         }
     }
 
-    /// Sets the state of a check of the roll-out.
+    /// Sets the state of a check of the rollout.
     pub(crate) fn set_rollout_check(&self, name: &str, state: &str) {
         self.rollout_check.with_label_values(&[name, state]).set(1);
     }
 
-    /// Sets what is used of the budget of the roll-out.
+    /// Sets what is used of the budget of the rollout.
     pub(crate) fn set_rollout_budget(&self, limits: &[BudgetLimit]) {
         for BudgetLimit { of, used, limit } in limits {
             self.rollout_budget_nodes.with_label_values(&[of.as_str(), "used"]).set(*used);

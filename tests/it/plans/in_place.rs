@@ -49,7 +49,7 @@ fn outdated(plan: &Plan) -> i64 {
     plan.status_update.fields["nodes"]["outdated"].as_i64().expect("a number")
 }
 
-/// What the command `plan` and the forecast of a roll-out say of a change.
+/// What the command `plan` and the forecast of a rollout say of a change.
 fn projection(scenario: &Scenario) -> Projection {
     let settings = Settings::default();
     let context = PlanContext {
@@ -331,7 +331,7 @@ fn one_pass_changes_a_hundred_nodes() {
     assert_eq!(changes(&rest).len(), 50);
 }
 
-/// With a roll-out, a change that takes no node of a group reaches it at once: the forecast counts the replacements.
+/// With a rollout, a change that takes no node of a group reaches it at once: the forecast counts the replacements.
 #[test]
 fn simulation_replaces_no_node() {
     let before = |in_place: &str| converged_with(resolved(&spec("[]", OLD), &[])).with_spec(&spec(in_place, NEW));
@@ -481,8 +481,8 @@ fn tags_of_instances_stay_recorded_while_the_strategy_cannot_be_used() {
     assert!(tagged(&broken.plan()).is_empty());
     let record = |managed: &Option<ManagedAttributes>| managed.clone().map(|found| found.instance_tags);
     assert_eq!(record(&broken.status.managed), record(&managed));
-    let mended = broken.with(|s| s.resolved = with_tags(TAGS, "{key: cost, value: a}"));
-    assert_eq!(tagged(&mended.plan()), [(vec![], vec!["old=x".to_owned()])]);
+    let corrected = broken.with(|s| s.resolved = with_tags(TAGS, "{key: cost, value: a}"));
+    assert_eq!(tagged(&corrected.plan()), [(vec![], vec!["old=x".to_owned()])]);
 }
 
 /// Whoever can write the status must not make instances lose the tags that say whose they are.

@@ -208,7 +208,7 @@ impl Scenario {
 
 /// Whoever commits a new version should know before that EKS cannot undo it.
 #[test]
-fn plan_says_what_runs_in_addition_and_what_has_no_way_back() {
+fn plan_says_what_runs_in_addition_and_what_has_irreversible() {
     use instance_manager::provisioner::nodegroup::input::Snapshot;
     use instance_manager::provisioner::{ExtraNodes, PlanContext, PlanSnapshot as _};
     let settings = instance_manager::settings::Settings::default();
@@ -226,7 +226,7 @@ fn plan_says_what_runs_in_addition_and_what_has_no_way_back() {
             now: timestamp(NOW),
         };
         let projection = snapshot.simulate(&scenario.plan(), &context);
-        (projection.replacements.len(), projection.extra_nodes, projection.no_way_back.is_some())
+        (projection.replacements.len(), projection.extra_nodes, projection.irreversible.is_some())
     };
     assert_eq!(simulated(RELEASED), (2, ExtraNodes::None, true), "EKS replaces the nodes");
     assert_eq!(simulated(C5), (2, ExtraNodes::SecondGroup, false));

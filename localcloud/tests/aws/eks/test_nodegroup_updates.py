@@ -187,11 +187,11 @@ def test_an_update_without_a_version_uses_the_latest_release_of_the_current_one(
 def test_update_failures_can_be_injected(managed, control):
     """Amazon EKS API Reference, data types Update (status Failed) and ErrorDetail."""
     name = managed.make(1)
-    control.post("nodegroup", name=name, operation="update", code="AccessDenied", message="no rights", resources=["node-1"])
+    control.post("nodegroup", name=name, operation="update", code="AccessDenied", message="no permissions", resources=["node-1"])
     for update in (managed.configure(name, scalingConfig={"maxSize": 5}), None):
         shown = managed.wait_for_update(name, update or managed.upgrade(name, releaseVersion=RELEASES[1]))
         assert shown["status"] == "Failed"
-        assert shown["errors"] == [{"errorCode": "AccessDenied", "errorMessage": "no rights", "resourceIds": ["node-1"]}]
+        assert shown["errors"] == [{"errorCode": "AccessDenied", "errorMessage": "no permissions", "resourceIds": ["node-1"]}]
     shown = managed.show(name)
     assert (shown["status"], shown["scalingConfig"]["maxSize"], shown["releaseVersion"]) == ("ACTIVE", 9, RELEASES[0])
 

@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::k8s::budgets::{PodBudget, Counts};
+use crate::k8s::budgets::{Counts, PodBudget};
 
 fn now() -> Timestamp {
     "2026-01-02T12:00:00Z".parse().expect("a time")

@@ -8,7 +8,7 @@ use crate::plan::{Drift, EksStep, Event, Outcome, Pin, PlanBuilder, PlannedStep,
 use crate::provisioner::eks::input::PlanInput;
 use crate::provisioner::eks::resolve::ResolvedGroup;
 use crate::provisioner::eks::user_data::OsFamily;
-use crate::provisioner::made_again::made_again;
+use crate::provisioner::recreated::recreated;
 use crate::util::counted::counted;
 use crate::util::digest::client_token;
 
@@ -64,7 +64,7 @@ pub(crate) fn ensure_version(input: &PlanInput, builder: &mut PlanBuilder) -> Op
         let recorded = input.status.template.as_ref().is_some_and(|recorded| recorded.id.is_some());
         if recorded && input.status.nodes.is_some() {
             let what = format!("the launch template {}", r.names.template);
-            builder.events.push(made_again(&what, "DeleteLaunchTemplate", &consequence_of_new_template(input)));
+            builder.events.push(recreated(&what, "DeleteLaunchTemplate", &consequence_of_new_template(input)));
         }
         return Some(EnsuredVersion { pin: Pin::Made { hash }, step: Some(EksStep::CreateTemplate(template).into()) });
     };

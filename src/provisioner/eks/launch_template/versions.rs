@@ -12,7 +12,7 @@ use crate::provisioner::eks::observed;
 use crate::provisioner::eks::rotation::outdated;
 use crate::provisioner::eks::rotation::outdated::PinState;
 use crate::provisioner::eks::{adopt, launch_configuration, warm_pool};
-use crate::provisioner::made_again::made_again;
+use crate::provisioner::recreated::recreated;
 
 /// Maximum number of versions in one DeleteLaunchTemplateVersions (EC2 API reference).
 const MAX_DELETED_VERSIONS: usize = 200;
@@ -51,7 +51,7 @@ pub(crate) fn plan_template(
             let recorded = input.status.template.as_ref().and_then(|recorded| recorded.version.as_deref());
             if recorded == Some(pin.version.as_str()) && is_version_deleted(input, recorded) {
                 let what = format!("version {} of the launch template {}", pin.version, pin.id);
-                builder.events.push(made_again(&what, "DeleteLaunchTemplateVersions", ""));
+                builder.events.push(recreated(&what, "DeleteLaunchTemplateVersions", ""));
             }
             new_version(input, &id, pin, reasons)
         }

@@ -235,7 +235,7 @@ fn unseen_names(
     let (Some(_), Some(managed)) = (&state.scaling_group, &status.managed) else { return BTreeSet::new() };
     let (shown, desired) = (names_of_record::shown(state), names_of_record::desired(resolved));
     let dropped = names_of_record::recorded(managed, resolved.own_role).difference(&desired).cloned().collect();
-    o.process_state.look_for_names(&resolved.desired.id.key(), shown, dropped, o.consistency_delay, o.now)
+    o.process_state.observe_names(&resolved.desired.id.key(), shown, dropped, o.consistency_delay, o.now)
 }
 
 /// Every policy on the role. The additional ones are only reported, so an error is ignored.

@@ -5,7 +5,7 @@ use crate::aws::NewRole;
 use crate::plan::{Drift, IamStep, PlanBuilder, PlannedStep};
 use crate::provisioner::eks::input::PlanInput;
 use crate::provisioner::eks::rotation::template_origin::pinned_version;
-use crate::provisioner::made_again::{detached, made_again, removed_from_profile, was_ready};
+use crate::provisioner::recreated::{detached, recreated, removed_from_profile, was_ready};
 
 /// What keeps other AWS services from referring to the instance profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub(crate) fn ensure_role(input: &PlanInput, builder: &mut PlanBuilder) -> Optio
     if !complete && input.observed.role.is_none() {
         if had_profile {
             let consequence = "; nodes that run with the deleted one have lost its permissions";
-            builder.events.push(made_again(&format!("the role {name}"), "DeleteRole", consequence));
+            builder.events.push(recreated(&format!("the role {name}"), "DeleteRole", consequence));
         }
         let role = NewRole { name: name.clone(), trust_policy: r.trust_policy.clone(), tags: r.iam_tags() };
         builder.push_with_reasons(IamStep::CreateRole(role), vec![Drift::new("role", "", name)]);
@@ -44,7 +44,7 @@ pub(crate) fn ensure_role(input: &PlanInput, builder: &mut PlanBuilder) -> Optio
                 ", and until it has propagated in IAM no instance can launch; nodes that were launched with the deleted one have lost its permissions, and the annotation {} replaces them",
                 annotation::ROTATE_AT
             );
-            builder.events.push(made_again(
+            builder.events.push(recreated(
                 &format!("the instance profile {name}"),
                 "DeleteInstanceProfile",
                 &consequence,
@@ -80,7 +80,7 @@ fn had_profile(input: &PlanInput) -> bool {
 /// The managed policies that a role may have by default (AWS IAM User Guide, "IAM and AWS STS quotas").
 const MAX_POLICIES: usize = 10;
 
-/// Attaches desired policies and detaches those that only the controller had attached. The nodes keep their rights in
+/// Attaches desired policies and detaches those that only the controller had attached. The nodes keep their permissions in
 /// between, unless the role can only hold the new policies once the old ones are gone.
 fn policies(input: &PlanInput, builder: &mut PlanBuilder) {
     let (r, attached) = (input.resolved, &input.observed.attached_policies);

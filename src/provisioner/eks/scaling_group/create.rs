@@ -4,7 +4,7 @@ use super::mixed_instances;
 use crate::aws::{NewScalingGroup, TemplatePin};
 use crate::plan::{EksStep, Phase, Pin, PlanBuilder, waiting};
 use crate::provisioner::eks::input::PlanInput;
-use crate::provisioner::made_again::made_again;
+use crate::provisioner::recreated::recreated;
 
 /// Adds the steps that create the scaling group, pinned to a launch template version.
 pub(crate) fn create_scaling_group(input: &PlanInput, pin: Pin, builder: &mut PlanBuilder) {
@@ -25,7 +25,7 @@ pub(crate) fn create_scaling_group(input: &PlanInput, pin: Pin, builder: &mut Pl
     let name = group.name.clone();
     // The status counts nodes once the scaling group has been observed.
     if input.status.nodes.is_some() {
-        builder.events.push(made_again(
+        builder.events.push(recreated(
             &format!("the scaling group {name}"),
             "DeleteAutoScalingGroup",
             " with new nodes",

@@ -12,7 +12,7 @@ use crate::provisioner::eks::input::PlanInput;
 use crate::provisioner::eks::launch_template::drift::{drops_fields, hook_drift};
 use crate::provisioner::eks::observed::ObservedState;
 use crate::provisioner::eks::resolve::ResolvedGroup;
-use crate::provisioner::made_again::{made_again, was_ready};
+use crate::provisioner::recreated::{recreated, was_ready};
 
 /// Sets hooks that differ, and deletes those that only the controller had set. AWS allows 50 hooks, so room for new ones
 /// is made first.
@@ -33,7 +33,7 @@ pub(crate) fn plan_hooks(
         let found = present.iter().find(|h| h.name == hook.name);
         if found.is_none() && managed.hooks.contains(&hook.name) && was_ready(input.status) {
             let what = format!("the lifecycle hook {}", hook.name);
-            builder.events.push(made_again(&what, "DeleteLifecycleHook", ""));
+            builder.events.push(recreated(&what, "DeleteLifecycleHook", ""));
         }
         let reasons = match found {
             None => vec![Drift::new(format!("lifecycleHooks[{}]", hook.name), "", "present")],

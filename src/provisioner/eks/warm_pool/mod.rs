@@ -15,7 +15,7 @@ use crate::api::{InstanceGroupStatus, ManagedAttributes};
 use crate::aws::{ScalingGroup, WarmInstance, WarmPhase, WarmPool, WarmSizes};
 use crate::plan::EksStep;
 use crate::plan::{Drift, Outcome, Phase, PlanBuilder, PlannedStep, Reason, Recheck, Step, waiting};
-use crate::provisioner::made_again::{made_again, was_ready};
+use crate::provisioner::recreated::{recreated, was_ready};
 use crate::rotation::rolling_update::report::rotation_halted;
 use crate::util::duration;
 
@@ -94,7 +94,7 @@ pub(crate) fn plan_pool(
         (Some(desired), found) => {
             if found.is_none() && managed.warm_pool && was_ready(input.status) {
                 let what = format!("the warm pool of {}", group.name);
-                builder.events.push(made_again(&what, "DeleteWarmPool", " with new instances"));
+                builder.events.push(recreated(&what, "DeleteWarmPool", " with new instances"));
             }
             let reasons = pool_drift(found.as_ref(), desired);
             if !reasons.is_empty() {

@@ -196,7 +196,7 @@ fn node_in_standby_is_replaced_to_its_end_when_a_window_closes() {
         let closed = RollingUpdateInput {
             desired: 2,
             max_surge: 2,
-            hold: Some("the roll-out of r2: its window is closed"),
+            hold: Some("the rollout of r2: its window is closed"),
             ..input(&members, &drains, 2)
         };
         let decision = decide(&closed);

@@ -1,5 +1,5 @@
 //! What a group says while AWS or the API server does not answer its reads: a condition, an event and a metric, once the
-//! reads have failed for a while. The conditions of the last look stay, because the nodes run on.
+//! reads have failed for a while. The conditions of the last observation stay, because the nodes run on.
 
 use jiff::Timestamp;
 use kube::ResourceExt;
@@ -13,7 +13,7 @@ use crate::api::{Condition, InstanceGroup, InstanceGroupStatus, diff_merge_patch
 use crate::plan::Event;
 use crate::provisioner::GroupId;
 
-/// The class of a failed look, which is the reason of the condition `Reconciling`.
+/// The class of a failed observation, which is the reason of the condition `Reconciling`.
 fn reason(error: &ObserveError) -> &'static str {
     match error {
         ObserveError::Aws(error) => aws_failure(error).unwrap_or(condition::READ_FAILED),
@@ -100,8 +100,8 @@ pub(super) async fn report(group: &InstanceGroup, key: &str, error: &Error, ctx:
         ObserveError::Aws(error) => error.failing_since,
         ObserveError::Kube(_) => None,
     };
-    let since = planner.process_state.record_failed_look(key, failing_since.unwrap_or(now).min(now));
-    // A look may take long to fail.
+    let since = planner.process_state.record_failed_observation(key, failing_since.unwrap_or(now).min(now));
+    // An observation may take long to fail.
     if Timestamp::now().duration_since(since) < planner.settings.timing.failed_look_delay {
         return;
     }
@@ -132,7 +132,7 @@ pub(super) async fn report(group: &InstanceGroup, key: &str, error: &Error, ctx:
 
 /// Notes that the group was read. The report of the pass replaces the condition.
 pub(super) fn end(key: &str, ctx: &Context) {
-    ctx.planner.process_state.end_failed_looks(key);
+    ctx.planner.process_state.end_failed_observations(key);
     ctx.metrics.set_group_unread(key, None);
 }
 

@@ -1,4 +1,4 @@
-//! Rights that the caller of a command lacks, in words: which, and who can grant them.
+//! Permissions that the caller of a command lacks, in words: which, and who can grant them.
 
 use std::fmt;
 
@@ -26,38 +26,38 @@ impl fmt::Display for MissingRight {
     }
 }
 
-/// Rights that the caller lacks; never empty.
+/// Permissions that the caller lacks; never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct MissingRights(pub Vec<MissingRight>);
+pub(crate) struct MissingPermissions(pub Vec<MissingRight>);
 
-impl std::error::Error for MissingRights {}
+impl std::error::Error for MissingPermissions {}
 
-impl fmt::Display for MissingRights {
+impl fmt::Display for MissingPermissions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all: Vec<_> = self.0.iter().map(ToString::to_string).collect();
         let them = if all.len() == 1 { "it" } else { "them" };
         write!(
             f,
-            "you do not have permission to {}; a cluster admin can grant {them}: see Rights in docs/cli.md",
+            "you do not have permission to {}; a cluster admin can grant {them}: see Permissions in docs/cli.md",
             all.join(", and to ")
         )
     }
 }
 
-/// Why a read with the rights of the caller failed: the missing right, or the error.
+/// Why a read with the permissions of the caller failed: the missing permission, or the error.
 pub(crate) fn explain_denied(error: &KubeError, namespace: Option<&str>) -> String {
     let KubeError::Forbidden { verb, resource, .. } = error else { return error.to_string() };
     let namespace = namespace.map(str::to_owned);
-    MissingRights(vec![MissingRight { verb, resource: resource.to_string(), namespace }]).to_string()
+    MissingPermissions(vec![MissingRight { verb, resource: resource.to_string(), namespace }]).to_string()
 }
 
-/// Reads that a command makes with the rights of its caller. What is denied is noted.
+/// Reads that a command makes with the permissions of its caller. What is denied is noted.
 #[derive(Default)]
-pub(crate) struct RightsCheck {
+pub(crate) struct PermissionCheck {
     missing: Vec<MissingRight>,
 }
 
-impl RightsCheck {
+impl PermissionCheck {
     /// The result of a read; `None` if it was denied. `name` is that of a single object.
     ///
     /// # Errors
@@ -79,22 +79,22 @@ impl RightsCheck {
         }
     }
 
-    /// The rights that were missing so far, if any.
-    pub(crate) fn missing(self) -> Option<MissingRights> {
-        (!self.missing.is_empty()).then_some(MissingRights(self.missing))
+    /// The permissions that were missing so far, if any.
+    pub(crate) fn missing(self) -> Option<MissingPermissions> {
+        (!self.missing.is_empty()).then_some(MissingPermissions(self.missing))
     }
 }
 
-/// A ConfigMap; `None` when it does not exist, and when the caller may not read it, which is noted in `rights`.
+/// A ConfigMap; `None` when it does not exist, and when the caller may not read it, which is noted in `permissions`.
 pub(crate) async fn get_config_map(
     client: &Client,
-    rights: &mut RightsCheck,
+    permissions: &mut PermissionCheck,
     namespace: &str,
     name: &str,
 ) -> Result<Option<ConfigMap>, KubeError> {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
     let found = call("get", "configmaps", maps.get_opt(name)).await;
-    Ok(rights.allowed(found, Some(name), Some(namespace))?.flatten())
+    Ok(permissions.allowed(found, Some(name), Some(namespace))?.flatten())
 }
 
 #[cfg(test)]
@@ -107,17 +107,17 @@ mod tests {
 
     #[test]
     fn missing_rights_are_named_with_who_can_grant_them() {
-        let mut rights = RightsCheck::default();
-        assert!(rights.allowed(Ok(()), None, None).expect("an answer").is_some());
-        rights.allowed(denied("get", "configmaps"), Some("instance-manager"), Some("im")).expect("an answer");
-        rights.allowed(denied("list", "nodes"), None, None).expect("an answer");
-        let text = rights.missing().expect("rights are missing").to_string();
+        let mut permissions = PermissionCheck::default();
+        assert!(permissions.allowed(Ok(()), None, None).expect("an answer").is_some());
+        permissions.allowed(denied("get", "configmaps"), Some("instance-manager"), Some("im")).expect("an answer");
+        permissions.allowed(denied("list", "nodes"), None, None).expect("an answer");
+        let text = permissions.missing().expect("permissions are missing").to_string();
         for part in
             ["get configmaps/instance-manager in the namespace im", "to list nodes", "a cluster admin can grant them"]
         {
             assert!(text.contains(part), "{text}");
         }
-        assert_eq!(RightsCheck::default().missing(), None);
+        assert_eq!(PermissionCheck::default().missing(), None);
         let text = explain_denied(&denied("list", "nodes").expect_err("a denial"), None);
         assert!(text.contains("permission to list nodes") && text.contains("grant it"), "{text}");
     }
@@ -125,6 +125,6 @@ mod tests {
     #[test]
     fn outage_is_no_missing_right() {
         let error = KubeError::Unavailable { verb: "get", resource: "nodes".into(), source: "timeout".into() };
-        assert!(RightsCheck::default().allowed(Err::<(), _>(error), None, None).is_err());
+        assert!(PermissionCheck::default().allowed(Err::<(), _>(error), None, None).is_err());
     }
 }

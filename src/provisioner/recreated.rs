@@ -16,7 +16,7 @@ pub(crate) fn drop_events(plan: &mut Plan) {
 }
 
 /// The event about a resource that was deleted; `call` is the API call that deletes it.
-pub(crate) fn made_again(what: &str, call: &str, consequence: &str) -> Event {
+pub(crate) fn recreated(what: &str, call: &str, consequence: &str) -> Event {
     let message = format!(
         "{what} was deleted, and not by this controller, which creates it again{consequence}; CloudTrail names who called {call}"
     );
@@ -73,7 +73,7 @@ pub(crate) fn entries(planner: &JoinPlanner, joined: &JoinPlan, status: &Instanc
     }
     if had_access_entry && puts(|step| matches!(step, Step::Join(JoinStep::PutAccessEntry(_)))) {
         let what = format!("the access entry of {role}");
-        events.push(made_again(&what, "DeleteAccessEntry", "; nodes could not join until then"));
+        events.push(recreated(&what, "DeleteAccessEntry", "; nodes could not join until then"));
     }
     events
 }

@@ -9,7 +9,7 @@ from localcloud.tests.support import REPOSITORY
 OWN = "instance-manager"
 EVERY_VERB = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
 # (group, resource, namespace, name) and the allowed verbs. Every other verb is denied.
-RIGHTS = [
+PERMISSIONS = [
     (("instancemgr.keikoproj.io", "instancegroups", "tenant", ""), {"get", "list", "watch", "patch"}),
     (("instancemgr.keikoproj.io", "instancegroups/status", "tenant", ""), {"get", "patch"}),
     (("", "namespaces", "", ""), {"get", "list", "watch"}),
@@ -46,8 +46,8 @@ RIGHTS = [
 ]
 
 
-@pytest.mark.parametrize(("target", "allowed"), RIGHTS, ids=lambda value: "-".join(filter(None, value)) if isinstance(value, tuple) else "")
-def test_the_controller_has_exactly_these_rights(kubernetes, target, allowed):
+@pytest.mark.parametrize(("target", "allowed"), PERMISSIONS, ids=lambda value: "-".join(filter(None, value)) if isinstance(value, tuple) else "")
+def test_the_controller_has_exactly_these_permissions(kubernetes, target, allowed):
     assert {verb for verb in EVERY_VERB if may(kubernetes, verb, *target)} == allowed
 
 
@@ -104,7 +104,7 @@ def test_people_with_the_usual_roles_may_use_instance_groups(kubernetes, namespa
     def allowed_verbs(resource):
         return {verb for verb in EVERY_VERB if may_as(kubernetes, namespace, verb, namespace, resource)}
 
-    support.eventually(lambda: allowed_verbs("instancegroups") == allowed, 30, f"the rights of {role}")
+    support.eventually(lambda: allowed_verbs("instancegroups") == allowed, 30, f"the permissions of {role}")
     assert allowed_verbs("instancegroups/status") <= {"get", "list", "watch"}
 
 
