@@ -11,7 +11,7 @@ import time
 import pytest
 import requests
 
-from campaign import aspects, perturbations, rollouts, strangers, upgrade_manager
+from campaign import aspects, foreign_resources, perturbations, rollouts, upgrade_manager
 from campaign import controller as processes
 from campaign import scenario as scenarios
 from campaign.clock import Clock
@@ -202,9 +202,9 @@ class Stage:
         self.tenant = harness.Tenant(self.cloud, None, namespace=NAMESPACE)
         self._grant()
         self._make_what_specs_name()
-        self.strangers = strangers.plant(self.cloud)
+        self.foreign_resources = foreign_resources.plant(self.cloud)
         self._load_taken_over()
-        self.note("begin", strangers=strangers.snapshot(self.cloud.snapshot()))
+        self.note("begin", foreign_resources=foreign_resources.snapshot(self.cloud.snapshot()))
         self.start()
         for name, group in self.scenario["groups"].items():
             self._apply(name, group)
@@ -411,7 +411,7 @@ class Stage:
         self.wait(self.settings["quiet"])
         self.note("quiet")
         left = self._delete_all()
-        world = {"subnets": self.cloud["subnets"], "security_group": self.cloud["security_group"], "strangers": self.strangers}
+        world = {"subnets": self.cloud["subnets"], "security_group": self.cloud["security_group"], "foreign_resources": self.foreign_resources}
         run = {"settings": self.settings, "scenario": self.scenario, "journal": self.journal, "end": end, "left": left}
         return {**run, "world": world, "aws": self._writes.aws(), "audit": self._writes.audit()}
 

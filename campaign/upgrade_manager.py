@@ -2,13 +2,16 @@
 
 import contextlib
 import threading
+import time
 
-from botocore.exceptions import ClientError
+from botocore.exceptions import BotoCoreError, ClientError
 
 from e2e import harness, strategies
 
 ENDED = ("completed", "error")
 POLL = 0.3
+PATIENCE = 45
+"""Seconds without a node that comes back, after which a RollingUpgrade fails instead of waiting for ever."""
 DEFINITION = f"{strategies.ROLLING_UPGRADE[2]}.{strategies.ROLLING_UPGRADE[0]}"
 PATH = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{DEFINITION}"
 TEMPLATE = strategies.ROLLING_UPGRADE_TEMPLATE + "  forceRefresh: true\n"
@@ -23,7 +26,7 @@ class UpgradeManager:
         self._scaling = cloud.boto("autoscaling", key="upgrade-manager")
         kind, group = strategies.ROLLING_UPGRADE[2], strategies.ROLLING_UPGRADE[0]
         self._collection = f"/apis/{group}/{strategies.VERSION}/namespaces/{namespace}/{kind}"
-        self._todo, self._stopped = {}, threading.Event()
+        self._todo, self._progress, self._stopped = {}, {}, threading.Event()
         cloud.create(PATH.rpartition("/")[0], strategies.rolling_upgrade_definition())
         harness.support.eventually(lambda: cloud.api("GET", self._collection).ok, harness.WAIT, f"{DEFINITION} to be served")
         self._thread = threading.Thread(target=self._work, name="upgrade-manager", daemon=True)
@@ -39,7 +42,7 @@ class UpgradeManager:
     def _work(self):
         while not self._stopped.wait(POLL):
             # The API server and AWS may be out of service: it looks again.
-            with contextlib.suppress(OSError, ClientError, AssertionError):
+            with contextlib.suppress(OSError, BotoCoreError, ClientError, AssertionError):
                 for item in (self._cloud.get(self._collection) or {"items": []})["items"]:
                     if (item.get("status") or {}).get("currentStatus") not in ENDED:
                         self._go_on(item)
@@ -57,13 +60,17 @@ class UpgradeManager:
         ready = self._ready() & {identifier for identifier, i in present.items() if i["LifecycleState"] == "InService"}
         broken = [instance for instance in left if instance not in ready]
         complete = sum(int(present[i].get("WeightedCapacity", 1)) for i in ready) >= group["DesiredCapacity"]
+        last = self._progress.setdefault(item["metadata"]["uid"], time.monotonic())
         if broken or (left and complete):
+            self._progress[item["metadata"]["uid"]] = time.monotonic()
             self._report(item, "running")
             victim = (broken or left)[0]
             left.remove(victim)
             self._scaling.terminate_instance_in_auto_scaling_group(InstanceId=victim, ShouldDecrementDesiredCapacity=False)
         elif complete:
             self._report(item, "completed")
+        elif time.monotonic() - last > PATIENCE:
+            self._report(item, "error")
 
     def _ready(self):
         """Ids of instances with a Ready node."""

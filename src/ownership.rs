@@ -10,9 +10,6 @@ use crate::provisioner::GroupId;
 /// Keys of the three tags that together prove ownership.
 pub(crate) const OWNERSHIP_TAG_KEYS: [&str; 3] = [tag::CLUSTER_NAME, tag::INSTANCE_GROUP, tag::NAMESPACE];
 
-/// Start of the part of the `Adopted` message that reports missing tags. Code that reads a stored message cuts it here.
-pub(crate) const UNTAGGED_SUFFIX: &str = "; not tagged";
-
 /// The message while the controller's IAM role lacks `permissions`, which it needs to set or remove tags.
 pub(crate) fn missing_tag_permission(permissions: &str) -> String {
     format!(

@@ -12,20 +12,20 @@ REPEATED = (8, 10)
 """How often an identical write may succeed, in how many seconds."""
 
 
-def end_state(told, reference):
+def end_state(run, reference):
     """The end equals that of the reference run."""
-    has_new_mode = reference["scenario"].get("mode") != told.run["scenario"].get("mode")
-    for group in sorted({name for name in told.names if told.specs(name)}):
-        one, other = state.group_state(reference, group), state.group_state(told.run, group, told.content_of)
-        if has_new_mode or group in told.run["scenario"].get("taken over", ()):
-            one, other = _any_access(one, reference, group), _any_access(other, told.run, group)
-        if any("windows" in json.dumps(entry["to"]) for entry in told.journal if entry["what"] == "apply" and entry["group"] == group):
+    has_new_mode = reference["scenario"].get("mode") != run.raw["scenario"].get("mode")
+    for group in sorted({name for name in run.names if run.specs(name)}):
+        one, other = state.group_state(reference, group), state.group_state(run.raw, group, run.content_of)
+        if has_new_mode or group in run.raw["scenario"].get("taken over", ()):
+            one, other = _any_access(one, reference, group), _any_access(other, run.raw, group)
+        if any("windows" in json.dumps(entry["to"]) for entry in run.journal if entry["what"] == "apply" and entry["group"] == group):
             one, other = _any_family(one), _any_family(other)
         for path, wanted, found in state.differences(one, other):
             yield group, f"{path} is {text(found)}, and {text(wanted)} in the reference", []
 
-    for role in sorted(state.given_roles(reference) ^ state.given_roles(told.run)):
-        if not told.run["scenario"].get("taken over") and not is_of_node_group(told, role):
+    for role in sorted(state.given_roles(reference) ^ state.given_roles(run.raw)):
+        if not run.raw["scenario"].get("taken over") and not is_of_node_group(run, role):
             yield None, f"{role} may join in one of the run and the reference", []
 
 
@@ -50,43 +50,43 @@ def _any_family(found):
     return {**found, "aws-auth": entries, "access entries": access}
 
 
-def stuck(told):
+def stuck(run):
     """Every group is done in the end, and gone after its deletion."""
     for moment in ("end", "left"):
-        for group, why in told.note(moment).get("unsettled", {}).items():
+        for group, why in run.note(moment).get("unsettled", {}).items():
             yield group, f"{moment}: {text(why)[:1200]}", []
 
 
-def quiet(told):
+def quiet(run):
     """Nothing is written when nothing changes."""
-    begin, end = told.moment("end"), told.moment("quiet")
-    calls = [e for e in told.calls(done=False) if begin < logs.timestamp(e) < end]
-    writes = [e for e in told.audit if e["user"]["username"] == told.user and begin < logs.timestamp(e) < end and e.get("objectRef", {}).get("resource") != "leases"]
+    begin, end = run.moment("end"), run.moment("quiet")
+    calls = [e for e in run.calls(done=False) if begin < logs.timestamp(e) < end]
+    writes = [e for e in run.audit if e["user"]["username"] == run.user and begin < logs.timestamp(e) < end and e.get("objectRef", {}).get("resource") != "leases"]
     if calls or writes:
         yield None, f"{len(calls)} calls and {len(writes)} writes when nothing changed", [*calls, *writes]
 
 
-def repetition(told):
+def repetition(run):
     """No write is repeated fast."""
     count, limit = REPEATED
     made = {}
-    for line in told.calls():
+    for line in run.calls():
         made.setdefault((line["operation"], line.params_text), []).append(line)
-    for line in told.writes():
+    for line in run.writes():
         ref = line["objectRef"]
         if ref.get("subresource") != "eviction":
             made.setdefault((line["verb"], json.dumps(ref, sort_keys=True), json.dumps(line.get("requestObject"), sort_keys=True)), []).append(line)
     for lines in made.values():
         for first, last in zip(lines, lines[count:]):
             if seconds(first, last) < limit:
-                yield told.group_of(first), f"an identical write succeeded {count + 1} times within {limit} s", lines
+                yield run.group_of(first), f"an identical write succeeded {count + 1} times within {limit} s", lines
                 break
 
 
-def leaks(told):
+def leaks(run):
     """Nothing of a group is left after its deletion."""
-    left = told.run["left"]
-    for group in told.names:
+    left = run.raw["left"]
+    for group in run.names:
         for kind, things in state.resources(left, group).items():
             yield group, f"left after the deletion: {kind} {', '.join(things)}", []
         arns = [line for line in (left["kubernetes"]["map_roles"] or "").splitlines() if re.search(rf"{state.NAMESPACE}-{group}\b", line)]
@@ -95,18 +95,18 @@ def leaks(told):
     for arn in left["aws"]["access"]:
         if arn.rpartition("/")[2] not in left["aws"]["roles"]:
             yield None, f"left after all deletions: the access entry of the role {arn}, which is gone", []
-    if not told.has_hands() and not told.run["scenario"].get("taken over"):
+    if not run.has_hands() and not run.raw["scenario"].get("taken over"):
         for role in state.given_roles({"end": left}):
-            if not is_of_node_group(told, role):
+            if not is_of_node_group(run, role):
                 yield None, f"left after all deletions: the entry of {role}", []
     for kind in ("fargate", "nodegroups"):
         for name in left["aws"][kind]:
             yield None, f"left after all deletions: {kind} {name}", []
 
 
-def is_of_node_group(told, role):
+def is_of_node_group(run, role):
     """Whether a given role is that of a managed node group: EKS lets it join, and leaves its access entry."""
-    return any(role.endswith(f"/{PEOPLE}{name}") and told.provisioner(name) == "eks-managed" for name in told.names)
+    return any(role.endswith(f"/{PEOPLE}{name}") and run.provisioner(name) == "eks-managed" for name in run.names)
 
 
 MADE_ONCE = {
@@ -118,10 +118,10 @@ MADE_ONCE = {
 which the log does not give a name."""
 
 
-def doubled(told):
+def doubled(run):
     """At no moment a group has two scaling groups, roles or profiles, and in the end it has one of everything."""
     alive = {}
-    for line in told.aws:
+    for line in run.aws:
         if line["kind"] != "call" or (line.get("status") or 500) >= 300:
             continue
         for create, (delete, key) in MADE_ONCE.items():
@@ -129,14 +129,14 @@ def doubled(told):
             if line["operation"] == delete:
                 for names in alive.values():
                     names.pop(name, None)
-            group = line["operation"] == create and told.group_in(name)
+            group = line["operation"] == create and run.group_in(name)
             # A Fargate profile that replaces another one has a role of its own, and people's are not the group's.
-            if group and told.provisioner(group) == "eks":
+            if group and run.provisioner(group) == "eks":
                 names = alive.setdefault((group, key), {})
                 names[name] = line
-                if len(names) > 1 and told.is_ours(line):
+                if len(names) > 1 and run.is_ours(line):
                     yield group, f"{' and '.join(names)} existed at once", list(names.values())
-    for group in told.names:
-        for kind, things in state.resources(told.run["end"], group).items():
+    for group in run.names:
+        for kind, things in state.resources(run.raw["end"], group).items():
             if len(things) > 1 and kind != "access":
                 yield group, f"{len(things)} {kind}: {', '.join(things)}", []

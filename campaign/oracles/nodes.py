@@ -8,22 +8,22 @@ from campaign.oracles.run import GRACE, between, in_force
 from e2e import logs
 
 
-def drained(told):
+def drained(run):
     """No instance is terminated before its node is cordoned and its pods are gone."""
-    placed, cordons = logs.placements(told.audit), logs.cordons(told.audit)
+    placed, cordons = logs.placements(run.audit), logs.cordons(run.audit)
     node_of, silent = {}, {}
-    for line in told.aws:
+    for line in run.aws:
         if line["kind"] == "state" and line["object"] == "node":
             node_of[line["instance"]] = line["id"]
             if line["state"] == "ready":
                 silent.pop(line["id"], None)
             else:
                 silent[line["id"]] = line
-        if not (told.is_ours(line) and line["operation"] == "TerminateInstanceInAutoScalingGroup" and line["status"] == 200):
+        if not (run.is_ours(line) and line["operation"] == "TerminateInstanceInAutoScalingGroup" and line["status"] == 200):
             continue
         node, when = node_of.get(line["params"]["InstanceId"]), logs.timestamp(line)
-        group = _group_of_node(told, line["params"]["InstanceId"])
-        if node is None or group is None or _forced(told, group, when) or node in silent:
+        group = _group_of_node(run, line["params"]["InstanceId"])
+        if node is None or group is None or _forced(run, group, when) or node in silent:
             continue
         past = [on for at, name, on, _ in cordons if name == node and at < when]
         if not past or not past[-1]:
@@ -33,38 +33,38 @@ def drained(told):
             yield group, f"{node} was terminated with {', '.join(left)} on it", [line]
 
 
-def _forced(told, group, when):
+def _forced(run, group, when):
     """Whether the spec in force lets a drain end by force, or the group has been deleted for longer than the controller waits."""
-    spec = in_force(told.specs(group), when)
+    spec = in_force(run.specs(group), when)
     rolling = ((spec or {}).get("strategy") or {}).get("rollingUpdate") or {}
     if spec is not None:
         return "drainTimeout" in rolling and rolling.get("drainForce", False)
-    deleted = max(at for at, found in told.specs(group) if found is None and at <= when)
-    before = in_force(told.specs(group), deleted[:-1])
+    deleted = max(at for at, found in run.specs(group) if found is None and at <= when)
+    before = in_force(run.specs(group), deleted[:-1])
     limited = "drainTimeout" in (((before or {}).get("strategy") or {}).get("rollingUpdate") or {})
-    return limited or between(deleted, when) > told.run["settings"].get("deletion drain", 0)
+    return limited or between(deleted, when) > run.raw["settings"].get("deletion drain", 0)
 
 
-def evicted(told):
+def evicted(run):
     """Pods are evicted, so that their budgets hold, and deleted only where the spec lets a drain end by force."""
     placed = {}
-    for event in told.audit:
+    for event in run.audit:
         ref = event.get("objectRef", {})
         if ref.get("resource") != "pods" or event["responseStatus"].get("code", 500) >= 300:
             continue
         if ref.get("subresource") == "binding":
             placed[ref["name"]] = (event.get("requestObject") or {}).get("target", {}).get("name")
-        elif event["verb"] == "delete" and event["user"]["username"] == told.user:
-            group = _group_of_node_named(told, placed.get(ref["name"]))
-            if group is None or not _forced(told, group, logs.timestamp(event)):
+        elif event["verb"] == "delete" and event["user"]["username"] == run.user:
+            group = _group_of_node_named(run, placed.get(ref["name"]))
+            if group is None or not _forced(run, group, logs.timestamp(event)):
                 yield group, f"the pod {ref['name']} was deleted and not evicted", [event]
 
 
-def scaled_in(told):
+def scaled_in(run):
     """The controller does not make a group so small that AWS takes nodes that it chooses, and does not drain."""
     desired, shrunk, ready, group_of, decremented = {}, {}, {}, {}, set()
-    for line in told.aws:
-        if _decrements(told, line):
+    for line in run.aws:
+        if _decrements(run, line):
             # The first call takes the instance itself; each other one takes one more.
             instance = line["params"]["InstanceId"]
             if instance in decremented:
@@ -74,44 +74,44 @@ def scaled_in(told):
             params = line["params"]
             name = params["AutoScalingGroupName"]
             limit = min(int(params.get(key, 10**6)) for key in ("MaxSize", "DesiredCapacity"))
-            shrunk[name] = line if told.is_ours(line) and limit < desired.get(name, 0) else None
+            shrunk[name] = line if run.is_ours(line) and limit < desired.get(name, 0) else None
         elif line["kind"] == "state" and line["object"] == "node":
             ready[line["instance"]] = line["state"] == "ready"
         elif line["kind"] == "state" and line["object"] == "instance":
             name = group_of[line["id"]] = line.get("group")
             if line["state"] == "Terminating" and line.get("why", "").startswith("shrinking the capacity") and shrunk.get(name) and ready.get(line["id"]):
-                yield told.group_in(name), f"{line['id']} was terminated because the group was made smaller than it was", [shrunk[name], line]
+                yield run.group_in(name), f"{line['id']} was terminated because the group was made smaller than it was", [shrunk[name], line]
             desired[name] = line.get("desired", desired.get(name, 0))
 
 
-def _decrements(told, line):
+def _decrements(run, line):
     """Whether the controller terminated an instance and lowered the desired capacity."""
     is_done = line["kind"] == "call" and line["operation"] == "TerminateInstanceInAutoScalingGroup" and (line.get("status") or 500) < 300
-    return is_done and told.is_ours(line) and line["params"].get("ShouldDecrementDesiredCapacity") == "true"
+    return is_done and run.is_ours(line) and line["params"].get("ShouldDecrementDesiredCapacity") == "true"
 
 
-def _group_of_node_named(told, node):
-    line = next((e for e in told.aws if e["kind"] == "state" and e.get("object") == "node" and e["id"] == node), None)
-    return line and _group_of_node(told, line["instance"])
+def _group_of_node_named(run, node):
+    line = next((e for e in run.aws if e["kind"] == "state" and e.get("object") == "node" and e["id"] == node), None)
+    return line and _group_of_node(run, line["instance"])
 
 
-def _group_of_node(told, instance):
-    line = next((e for e in told.aws if e["kind"] == "state" and e.get("id") == instance and "group" in e), None)
-    return line and told.group_in(line["group"])
+def _group_of_node(run, instance):
+    line = next((e for e in run.aws if e["kind"] == "state" and e.get("id") == instance and "group" in e), None)
+    return line and run.group_in(line["group"])
 
 
-def availability(told):
+def availability(run):
     """The controller takes no node away while more than maxUnavailable of its group are unavailable."""
-    for group in told.names:
-        if told.provisioner(group) == "eks" and not any("weight" in json.dumps(spec) for _, spec in told.specs(group)):
-            yield from _availability(told, group)
+    for group in run.names:
+        if run.provisioner(group) == "eks" and not any("weight" in json.dumps(spec) for _, spec in run.specs(group)):
+            yield from _availability(run, group)
 
 
-def _availability(told, group):
+def _availability(run, group):
     name = f"demo-{state.NAMESPACE}-{group}"
-    timeline = [(logs.timestamp(e), 0, e) for e in told.aws if e["kind"] == "state" and e.get("group") == name]
-    timeline += [(when, 1, (node, on, user)) for when, node, on, user in logs.cordons(told.audit)]
-    terminated = {e["params"]["InstanceId"] for e in told.calls() if e["operation"] == "TerminateInstanceInAutoScalingGroup"}
+    timeline = [(logs.timestamp(e), 0, e) for e in run.aws if e["kind"] == "state" and e.get("group") == name]
+    timeline += [(when, 1, (node, on, user)) for when, node, on, user in logs.cordons(run.audit)]
+    terminated = {e["params"]["InstanceId"] for e in run.calls() if e["operation"] == "TerminateInstanceInAutoScalingGroup"}
     instances, node_of, ready, cordoned, lost, desired = {}, {}, set(), set(), {}, []
 
     def available():
@@ -122,7 +122,7 @@ def _availability(told, group):
         if kind == 1:
             node, on, user = event
             cordoned.add(node) if on else cordoned.discard(node)
-            act = on and user == told.user
+            act = on and user == run.user
         elif event["object"] == "instance":
             if "desired" in event:
                 desired.append((when, event["desired"]))
@@ -136,11 +136,11 @@ def _availability(told, group):
         gone = before - available()
         if not act:
             lost |= {instance: when for instance in gone}
-        if act and gone and when < told.deleted_at(group) and not told.is_deleted(group, when):
+        if act and gone and when < run.deleted_at(group) and not run.is_deleted(group, when):
             recently = [instance for instance, at in lost.items() if instance not in available() and between(at, when) < GRACE]
             wanted = min([count for at, count in desired if between(at, when) < GRACE] + [desired[-1][1]])
             unavailable = wanted - len(available()) - len(recently)
-            allowed = _allowed(told.specs(group), when, wanted)
+            allowed = _allowed(run.specs(group), when, wanted)
             if unavailable > allowed:
                 yield group, f"{unavailable} of {wanted} nodes were unavailable after it took {', '.join(gone)}, and {allowed} may be", [e for at, k, e in timeline if k == 0 and abs(between(at, when)) < 8]
 
@@ -154,12 +154,12 @@ def _allowed(specs, when, desired):
     return max(math.ceil(desired * int(v[:-1]) / 100) if isinstance(v, str) else v for v in values)
 
 
-def needless_rotation(told):
+def needless_rotation(run):
     """A node is not replaced by one that is the same."""
     pinned = {}
-    joined = {e["instance"] for e in told.aws if e["kind"] == "state" and e["object"] == "node" and e["state"] == "ready"}
+    joined = {e["instance"] for e in run.aws if e["kind"] == "state" and e["object"] == "node" and e["state"] == "ready"}
     state_of, launched_at, stood_by = {}, {}, set()
-    for line in told.aws:
+    for line in run.aws:
         if line["kind"] == "state" and line["object"] == "instance":
             state_of[line["id"]] = line
             if line["state"] == "Standby":
@@ -174,7 +174,7 @@ def needless_rotation(told):
             given = params.get("LaunchTemplate") or (params.get("MixedInstancesPolicy") or {}).get("LaunchTemplate", {}).get("LaunchTemplateSpecification")
             if given:
                 pinned[params["AutoScalingGroupName"]] = (given.get("LaunchTemplateId") or given.get("LaunchTemplateName"), str(given.get("Version")))
-        elif told.is_ours(line) and line["operation"] == "TerminateInstanceInAutoScalingGroup" and params.get("ShouldDecrementDesiredCapacity") == "false":
+        elif run.is_ours(line) and line["operation"] == "TerminateInstanceInAutoScalingGroup" and params.get("ShouldDecrementDesiredCapacity") == "false":
             was = state_of.get(params["InstanceId"])
             if was is None or params["InstanceId"] not in joined or state_of.get((params["InstanceId"], "node")) != "ready":
                 continue
@@ -183,13 +183,13 @@ def needless_rotation(told):
                 continue
             template, version = pinned.get(was["group"], (None, None))
             names, when = (template, was.get("template")), logs.timestamp(line)
-            launched, wanted = told.template(names, was["version"], launched_at[params["InstanceId"]]), told.template(names, version, when)
-            group = _group_of_node(told, params["InstanceId"])
-            if wanted and launched == wanted and group and not told.is_deleted(group, when) and not _moves(told, group, when):
+            launched, wanted = run.template(names, was["version"], launched_at[params["InstanceId"]]), run.template(names, version, when)
+            group = _group_of_node(run, params["InstanceId"])
+            if wanted and launched == wanted and group and not run.is_deleted(group, when) and not _moves(run, group, when):
                 yield group, f"{params['InstanceId']} was replaced, and what it was launched from (version {was['version']}) is what is wanted (version {version})", [was, line]
 
 
-def _moves(told, group, when):
+def _moves(run, group, when):
     """Whether the group's subnets changed before: nodes in those that it lost are replaced, whatever they run."""
-    lists = [json.dumps((spec.get("eks", {}).get("configuration") or {}).get("subnets")) for at, spec in told.specs(group) if spec and at <= when]
+    lists = [json.dumps((spec.get("eks", {}).get("configuration") or {}).get("subnets")) for at, spec in run.specs(group) if spec and at <= when]
     return len(set(lists)) > 1

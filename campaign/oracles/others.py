@@ -2,50 +2,50 @@
 
 import json
 
-from campaign import state, strangers
+from campaign import foreign_resources, state
 from campaign.oracles.run import text
 from e2e import logs
 
 
-def strangers_kept(told):
+def foreign_resources_kept(run):
     """What belongs to others is as it was, and nobody tried to change it."""
-    before = told.note("begin")["strangers"]
+    before = run.note("begin")["foreign_resources"]
     for picture in ("end", "left"):
-        now = strangers.snapshot(told.run[picture]["aws"])
+        now = foreign_resources.snapshot(run.raw[picture]["aws"])
         for path, wanted, found in state.differences(before, now):
             yield None, f"{picture}: of others, {path} is {text(found)} and was {text(wanted)}", []
-        if strangers.AUTH not in told.run[picture]["kubernetes"]["map_roles"]:
+        if foreign_resources.AUTH not in run.raw[picture]["kubernetes"]["map_roles"]:
             yield None, f"{picture}: an entry of others in aws-auth is not what it was", []
-    names = told.run["world"]["strangers"]["names"]
-    touched = [e for e in told.calls(done=False) if any(f'"{name}"' in e.params_text for name in names)]
-    touched += [e for e in told.writes() if e["objectRef"].get("name") in names]
+    names = run.raw["world"]["foreign_resources"]["names"]
+    touched = [e for e in run.calls(done=False) if any(f'"{name}"' in e.params_text for name in names)]
+    touched += [e for e in run.writes() if e["objectRef"].get("name") in names]
     if touched:
         yield None, "writes on what belongs to others", touched
 
 
-def invalid_requests(told):
+def invalid_requests(run):
     """Every request fits the model of its AWS service."""
-    broken = [e for e in told.aws if e["kind"] == "invalid" and e["caller"]["key"].startswith("controller")]
+    broken = [e for e in run.aws if e["kind"] == "invalid" and e["caller"]["key"].startswith("controller")]
     if broken:
         yield None, f"{len(broken)} requests that break the model of AWS", broken
 
 
-def finalizer(told):
+def finalizer(run):
     """The finalizer goes last: from then on the group's resources are not written."""
     removed = {}
-    for line in told.writes():
+    for line in run.writes():
         ref, body = line["objectRef"], line.get("requestObject")
-        if ref["resource"] == "instancegroups" and ref.get("namespace") == state.NAMESPACE and not ref.get("subresource") and _removes_finalizer(body, told):
+        if ref["resource"] == "instancegroups" and ref.get("namespace") == state.NAMESPACE and not ref.get("subresource") and _removes_finalizer(body, run):
             removed[ref["name"]] = line
     for group, line in removed.items():
-        again = [when for when, spec in told.specs(group) if spec and when > logs.timestamp(line)]
-        late = [e for e in told.calls() if logs.timestamp(line) < logs.timestamp(e) < (again or ["9"])[0] and told.group_of(e) == group]
+        again = [when for when, spec in run.specs(group) if spec and when > logs.timestamp(line)]
+        late = [e for e in run.calls() if logs.timestamp(line) < logs.timestamp(e) < (again or ["9"])[0] and run.group_of(e) == group]
         if late:
             yield group, "its resources were written after its finalizer was gone", [line, *late]
 
 
-def _removes_finalizer(body, told):
-    name = told.run["settings"]["finalizer"]
+def _removes_finalizer(body, run):
+    name = run.raw["settings"]["finalizer"]
     if isinstance(body, list):
         return any(op["op"] in ("remove", "replace") and op["path"].startswith("/metadata/finalizers") and name not in json.dumps(op.get("value")) for op in body)
     metadata = (body or {}).get("metadata") or {}

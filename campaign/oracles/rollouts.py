@@ -22,9 +22,9 @@ class Change:
         self.image, self.begin, self.end, self.policy = image, begin, end, policy
 
 
-def configs(told):
+def configs(run):
     """(moment, data of the ConfigMap), oldest first."""
-    return [(told.moment("begin"), told.run["scenario"]["config"])] + [(e["time"], e["config"]) for e in told.journal if e["what"] == "config"]
+    return [(run.moment("begin"), run.raw["scenario"]["config"])] + [(e["time"], e["config"]) for e in run.journal if e["what"] == "config"]
 
 
 def image_of(config):
@@ -32,10 +32,10 @@ def image_of(config):
     return yaml.safe_load(config["defaults"])["spec"]["eks"]["configuration"]["image"]
 
 
-def changes(told):
+def changes(run):
     """The admin's images that are new, each with its time; without the first one, which no group had another one before."""
     found, seen = [], set()
-    for when, config in configs(told):
+    for when, config in configs(run):
         image = image_of(config)
         if found and found[-1].image == image:
             continue
@@ -55,104 +55,104 @@ def takes_its_image(spec):
 class Nodes:
     """The instances of all groups: from which image each was launched, when, and when it was no longer in service."""
 
-    def __init__(self, told):
+    def __init__(self, run):
         self.image_of, self.launched, self.ended, self.of_group = {}, {}, {}, {}
         pinned = {}
-        for line in told.aws:
+        for line in run.aws:
             # Later versions are made by the template's id, which only the scaling group tells.
-            if line["kind"] == "call" and (found := re.search(r'"LaunchTemplateId": "([^"]+)"', line.params_text)) and told.group_of(line):
-                pinned[told.group_of(line)] = found[1]
-            if line["kind"] != "state" or line["object"] != "instance" or not (group := told.group_in(line.get("group") or "")):
+            if line["kind"] == "call" and (found := re.search(r'"LaunchTemplateId": "([^"]+)"', line.params_text)) and run.group_of(line):
+                pinned[run.group_of(line)] = found[1]
+            if line["kind"] != "state" or line["object"] != "instance" or not (group := run.group_in(line.get("group") or "")):
                 continue
             instance, when = line["id"], logs.timestamp(line)
             if instance not in self.launched:
-                data = told.template((line.get("template"), pinned.get(group)), line.get("version"), when) or {}
+                data = run.template((line.get("template"), pinned.get(group)), line.get("version"), when) or {}
                 self.image_of[instance], self.launched[instance] = data.get("ImageId"), when
                 self.of_group.setdefault(group, []).append(instance)
             if line["state"] in logs.ENDED:
                 self.ended.setdefault(instance, when)
 
-def waves(told):
+def waves(run):
     """A change reaches no group behind the first wave before all groups of that wave run it, and have run it for the soak."""
-    used = {e["name"] for e in told.run["scenario"]["events"] if e["kind"] == "perturbation"}
-    if used & set(CHOSEN_BY_PEOPLE) or not rollouts.has_rollout(told.run["scenario"]):
+    used = {e["name"] for e in run.raw["scenario"]["events"] if e["kind"] == "perturbation"}
+    if used & set(CHOSEN_BY_PEOPLE) or not rollouts.has_rollout(run.raw["scenario"]):
         return
-    nodes = Nodes(told)
-    for change in changes(told):
+    nodes = Nodes(run)
+    for change in changes(run):
         first = change.policy["waves"][0]
         # Groups without progress are not waited for, and some may fail.
         if first["name"] != "canary" or "patience" in change.policy or "maxFailures" in first:
             continue
-        canaries = [name for name in told.names if is_canary(told, name, change)]
+        canaries = [name for name in run.names if is_canary(run, name, change)]
         # A process that began later has only the wall clock.
         soak = 0 if "clock jumps" in used else max(0, int(first["soak"].rstrip("s")) - SLACK)
-        for group in set(told.names) - set(canaries):
-            begun = first_version(told, group, change)
-            if begun is None or not takes_its_image(in_force(told.specs(group), logs.timestamp(begun))):
+        for group in set(run.names) - set(canaries):
+            begun = first_version(run, group, change)
+            if begun is None or not takes_its_image(in_force(run.specs(group), logs.timestamp(begun))):
                 continue
             for canary in canaries:
-                yield from late(told, nodes, change, canary, begun, soak)
+                yield from late(run, nodes, change, canary, begun, soak)
 
 
-def late(told, nodes, change, canary, begun, soak):
+def late(run, nodes, change, canary, begun, soak):
     """A canary that had nodes of another image when another group began, or within the soak before."""
     when = logs.timestamp(begun)
-    if not exists_unchanged(told, canary, when):
+    if not exists_unchanged(run, canary, when):
         return
     old = [i for i in nodes.of_group.get(canary, ()) if nodes.launched[i] < change.begin and nodes.image_of[i] not in (None, change.image)]
     left = [i for i in old if change.begin < nodes.ended.get(i, "9") and (nodes.ended.get(i, "9") > when or between(nodes.ended[i], when) < soak)]
     if left:
         what = f"began with {change.image} while {', '.join(left)} of the first wave ran another image, or less than {soak} s after"
-        yield canary, f"{told.group_of(begun)} of a later wave {what}", [begun]
+        yield canary, f"{run.group_of(begun)} of a later wave {what}", [begun]
 
 
-def is_canary(told, name, change):
+def is_canary(run, name, change):
     """Whether a group of the first wave was there when the change came, and takes its image from it."""
-    group = next((e["to"] for e in told.journal if e["what"] == "apply" and e["group"] == name), None)
+    group = next((e["to"] for e in run.journal if e["what"] == "apply" and e["group"] == name), None)
     is_early = group is not None and group["annotations"].get(rollouts.WAVE) == "canary"
-    return is_early and takes_its_image(in_force(told.specs(name), change.begin))
+    return is_early and takes_its_image(in_force(run.specs(name), change.begin))
 
 
-def exists_unchanged(told, name, when):
+def exists_unchanged(run, name, when):
     """Whether a group was neither deleted nor given a spec that nobody can realize: such groups are not waited for."""
-    told_of = [e for e in told.journal if e.get("group") == name and e["time"] <= when]
+    told_of = [e for e in run.journal if e.get("group") == name and e["time"] <= when]
     return not any(e["what"] == "delete" or e.get("bad") for e in told_of)
 
 
-def first_version(told, group, change):
+def first_version(run, group, change):
     """The call that made the group's first template version with the change, while the change was in force; or None."""
-    for line in told.calls():
+    for line in run.calls():
         if line["operation"] in ("CreateLaunchTemplate", "CreateLaunchTemplateVersion") and change.begin < logs.timestamp(line) < change.end:
-            if (line["params"].get("LaunchTemplateData") or {}).get("ImageId") == change.image and told.group_of(line) == group:
+            if (line["params"].get("LaunchTemplateData") or {}).get("ImageId") == change.image and run.group_of(line) == group:
                 return line
     return None
 
 
-def rollout_budget(told):
+def rollout_budget(run):
     """The controller takes no node for a change while more nodes of all groups are unavailable than the budget allows."""
-    if not rollouts.has_rollout(told.run["scenario"]):
+    if not rollouts.has_rollout(run.raw["scenario"]):
         return
-    nodes, known = Nodes(told), changes(told)
-    for when, group, instances, unavailable, desired in taken_nodes(told):
+    nodes, known = Nodes(run), changes(run)
+    for when, group, instances, unavailable, desired in taken_nodes(run):
         change = next((c for c in known if c.begin < when < c.end), None)
-        if change and all(is_taken_for(told, nodes, change, group, instance, when) for instance in instances):
-            allowed = budget_at(told, when, desired)
+        if change and all(is_taken_for(run, nodes, change, group, instance, when) for instance in instances):
+            allowed = budget_at(run, when, desired)
             if allowed is not None and unavailable > allowed:
                 what = f"were unavailable after it took {', '.join(instances)} for {change.image}, and the budget is {allowed}"
                 yield group, f"{unavailable} of {desired} nodes {what}", []
 
 
-def is_taken_for(told, nodes, change, group, instance, when):
+def is_taken_for(run, nodes, change, group, instance, when):
     """Whether a node was taken because of a change: what a tenant changes waits for no budget, nor does a group that goes back."""
     is_old = nodes.launched[instance] < change.begin and nodes.image_of[instance] not in (None, change.image)
-    is_edited = any(change.begin < at <= when for at, _ in told.specs(group))
-    begun = is_old and not is_edited and takes_its_image(in_force(told.specs(group), when)) and first_version(told, group, change)
+    is_edited = any(change.begin < at <= when for at, _ in run.specs(group))
+    begun = is_old and not is_edited and takes_its_image(in_force(run.specs(group), when)) and first_version(run, group, change)
     return bool(begun) and logs.timestamp(begun) < when
 
 
-def budget_at(told, when, desired):
+def budget_at(run, when, desired):
     """The largest budget of nodes that was in force lately; None if there was none at some time."""
-    known = configs(told)
+    known = configs(run)
     current = [config for at, config in known if at <= when][-1:]
     recent = [config for at, config in known if at <= when and between(at, when) < GRACE] + current
     before = [config for at, config in known if at <= when and between(at, when) >= GRACE][-1:]
@@ -165,11 +165,11 @@ def budget_at(told, when, desired):
 class Fleet:
     """The nodes of all scaling groups, as the log tells of them line by line."""
 
-    def __init__(self, told):
-        self._told = told
+    def __init__(self, run):
+        self._run = run
         self._state, self.group_of, self._node_of, self._ready, self._cordoned = {}, {}, {}, set(), set()
         self.desired, self._wanted, self._lost, self.available = {}, [], {}, set()
-        self._terminated = {e["params"]["InstanceId"] for e in told.calls() if e["operation"] == "TerminateInstanceInAutoScalingGroup"}
+        self._terminated = {e["params"]["InstanceId"] for e in run.calls() if e["operation"] == "TerminateInstanceInAutoScalingGroup"}
 
     def follow(self, when, event):
         """Takes the next event; returns the available nodes that the controller took with it."""
@@ -182,7 +182,7 @@ class Fleet:
 
     def _cordon(self, node, is_on, user):
         self._cordoned.add(node) if is_on else self._cordoned.discard(node)
-        return is_on and user == self._told.user
+        return is_on and user == self._run.user
 
     def _change(self, when, line):
         if line["object"] == "node":
@@ -191,7 +191,7 @@ class Fleet:
             if line["state"] == "gone":
                 self._cordoned.discard(line["id"])
             return False
-        if (group := self._told.group_in(line.get("group") or "")) is None:
+        if (group := self._run.group_in(line.get("group") or "")) is None:
             return False
         self._state[line["id"]], self.group_of[line["id"]] = line["state"], group
         if "desired" in line and self.desired.get(group) != line["desired"]:
@@ -205,7 +205,7 @@ class Fleet:
 
     def present_groups(self, when):
         """The groups that have not been deleted."""
-        return [group for group in self.desired if in_force(self._told.specs(group), when) is not None]
+        return [group for group in self.desired if in_force(self._run.specs(group), when) is not None]
 
     def _least(self, group, when):
         recent = [count for at, name, count in self._wanted if name == group and between(at, when) < GRACE]
@@ -216,20 +216,20 @@ class Fleet:
         return sum(self.group_of[i] == group for i in [*self.available, *recent])
 
 
-def taken_nodes(told):
+def taken_nodes(run):
     """(moment, group, instances, unavailable nodes of all groups, desired nodes) of each time the controller took available nodes."""
-    timeline = [(logs.timestamp(e), 0, e) for e in told.aws if e["kind"] == "state" and e["object"] in ("instance", "node")]
-    timeline += [(when, 1, (node, is_on, user)) for when, node, is_on, user in logs.cordons(told.audit)]
-    fleet = Fleet(told)
+    timeline = [(logs.timestamp(e), 0, e) for e in run.aws if e["kind"] == "state" and e["object"] in ("instance", "node")]
+    timeline += [(when, 1, (node, is_on, user)) for when, node, is_on, user in logs.cordons(run.audit)]
+    fleet = Fleet(run)
     for when, _, event in sorted(timeline, key=lambda entry: entry[:2]):
         if gone := fleet.follow(when, event):
             desired = sum(fleet.desired[group] for group in fleet.present_groups(when))
             yield when, fleet.group_of[min(gone)], sorted(gone), fleet.unavailable(when), desired
 
 
-def revisions(told):
+def revisions(run):
     """One content is stored once, and each revision has a number of its own."""
-    made = [e for e in told.writes() if e["verb"] == "create" and e["objectRef"]["resource"] == "boundariesrevisions"]
+    made = [e for e in run.writes() if e["verb"] == "create" and e["objectRef"]["resource"] == "boundariesrevisions"]
     specs = [(e, (e.get("requestObject") or {}).get("spec") or {}) for e in made]
     for (_, before), (event, spec) in zip(specs, specs[1:]):
         if content(before) == content(spec):

@@ -19,7 +19,7 @@ class Run:
     """A run with what several oracles need of it."""
 
     def __init__(self, run):
-        self.run = run
+        self.raw = run
         self.aws, self.audit, self.journal = [logs.Line(line) for line in run["aws"]], run["audit"], run["journal"]
         self.user = run["settings"]["user"]
         self.names = scenarios.names(run["scenario"])
@@ -30,7 +30,7 @@ class Run:
     def has_hands(self):
         """Whether people changed something by hand."""
         registry = perturbations.load()
-        used = [registry[e["name"]].module for e in self.run["scenario"]["events"] if e["kind"] == "perturbation"]
+        used = [registry[e["name"]].module for e in self.raw["scenario"]["events"] if e["kind"] == "perturbation"]
         return any(module.rpartition(".")[2] not in WITHOUT_HANDS for module in used)
 
     def group_in(self, text):

@@ -2,7 +2,7 @@
 
 import re
 
-from campaign import aspects, strangers
+from campaign import aspects, foreign_resources
 from campaign.person import Person
 from campaign.perturbations import perturbation
 from e2e.harness import AWS_AUTH, CONFIG, PREFIX
@@ -115,7 +115,7 @@ def aws_auth_entries_removed(stage, group):
 def aws_auth_deleted(stage):
     """The controller's entries come back by themselves, those of others and of EKS by people."""
     of_eks = [f"/{aspects.PEOPLE}{name}\n" for name, group in stage.present.items() if group["spec"].get("provisioner") == "eks-managed"]
-    theirs = [entry for entry in entries(stage.cloud.map_roles().replace(strangers.AUTH, "")) if any(role in entry for role in of_eks)] + [strangers.AUTH]
+    theirs = [entry for entry in entries(stage.cloud.map_roles().replace(foreign_resources.AUTH, "")) if any(role in entry for role in of_eks)] + [foreign_resources.AUTH]
     stage.cloud.api("DELETE", AWS_AUTH)
     stage.undo(lambda: stage.cloud.edit_map_roles(lambda text: text + "".join(entry for entry in theirs if entry not in text)), after=1)
 

@@ -5,7 +5,7 @@ What the spec sets comes back by itself. What a person adds stays, so the person
 
 import json
 
-from campaign import strangers
+from campaign import foreign_resources
 from campaign.person import Person, owned
 from campaign.perturbations import perturbation
 from campaign.perturbations.hands_on_instances import on_one
@@ -38,7 +38,7 @@ def pinned_version_edited(stage, group, version):
 @perturbation("another's template launched", needs="eks")
 def anothers_template_launched(stage, group):
     """Nodes of it never join, and are replaced when the right one is back."""
-    edit_template(stage, group, lambda now: {"LaunchTemplateName": strangers.NAME, "Version": "1"})
+    edit_template(stage, group, lambda now: {"LaunchTemplateName": foreign_resources.NAME, "Version": "1"})
 
 
 @perturbation("purchase options edited", needs="eks", options=[{"OnDemandPercentageAboveBaseCapacity": 100}, {"OnDemandBaseCapacity": 2}, {"SpotAllocationStrategy": "lowest-price"}])

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from campaign import perturbations, strangers
+from campaign import foreign_resources, perturbations
 from campaign.person import Person
 from e2e import harness
 from localcloud.tests.support import REPOSITORY, eventually
@@ -74,9 +74,9 @@ def cloud(tmp_path_factory):
         try:
             eventually(lambda: (state / "aws.json").exists())
             made = harness.Cloud(json.loads((state / "aws.json").read_text()), process)
-            make_profile(made, strangers.NAME)
+            make_profile(made, foreign_resources.NAME)
             data = {"ImageId": "ami-02100000000000001", "InstanceType": "m5.large"}
-            made.boto("ec2").create_launch_template(LaunchTemplateName=strangers.NAME, LaunchTemplateData=data)
+            made.boto("ec2").create_launch_template(LaunchTemplateName=foreign_resources.NAME, LaunchTemplateData=data)
             yield made
         finally:
             process.kill()

@@ -4,20 +4,20 @@ import copy
 
 import pytest
 
-from campaign import controller, oracles, state, strangers
+from campaign import controller, foreign_resources, oracles, state
 
 USER = controller.settings()["user"]
 GROUP = "demo-camp-alpha"
 
 
 class Story:
-    """A run that is told line by line: one group, whose three nodes joined."""
+    """A run that is written line by line: one group, whose three nodes joined."""
 
     def __init__(self, **rolling):
         self.seconds, self.aws, self.audit, self.journal = 0, [], [], []
         spec = {"provisioner": "eks", "strategy": {"rollingUpdate": {"maxUnavailable": 1, **rolling}}, "eks": {"configuration": {}}}
         self.group = {"annotations": {}, "spec": spec}
-        self.note("begin", strangers=strangers.snapshot(picture()["aws"]))
+        self.note("begin", foreign_resources=foreign_resources.snapshot(picture()["aws"]))
         self.note("apply", group="alpha", to=self.group, bad=False)
         self.call("CreateLaunchTemplate", LaunchTemplateName="alpha", LaunchTemplateData={"ImageId": "ami-1"})
         self.call("CreateAutoScalingGroup", AutoScalingGroupName=GROUP, LaunchTemplate={"LaunchTemplateName": "alpha", "Version": "1"})
@@ -64,13 +64,13 @@ class Story:
         self.call("TerminateInstanceInAutoScalingGroup", InstanceId=f"i-{number}", ShouldDecrementDesiredCapacity=decrement)
 
     def run(self):
-        """The run that was told."""
+        """The run that was written."""
         self.note("end", unsettled={})
         self.wait(5)
         self.note("quiet")
         self.note("left", unsettled={})
         scenario = {"groups": {"alpha": self.group}, "events": []}
-        world = {"subnets": [], "security_group": "sg-1", "strangers": {"names": [strangers.NAME]}}
+        world = {"subnets": [], "security_group": "sg-1", "foreign_resources": {"names": [foreign_resources.NAME]}}
         return {"settings": controller.settings(), "scenario": scenario, "journal": self.journal, "end": self.end, "left": self.left,
                 "world": world, "aws": self.aws, "audit": self.audit}  # fmt: skip
 
@@ -78,8 +78,8 @@ class Story:
 def picture():
     """An account with nothing of ours."""
     kinds = ("groups", "templates", "configurations", "roles", "nodegroups", "profiles", "access", "fargate")
-    account = {kind: {} for kind in kinds} | {"roles": {strangers.NAME: {"arn": "arn", "policies": ["a"]}}}
-    return {"aws": account, "kubernetes": {"groups": [], "nodes": [], "pods": [], "map_roles": strangers.AUTH}}
+    account = {kind: {} for kind in kinds} | {"roles": {foreign_resources.NAME: {"arn": "arn", "policies": ["a"]}}}
+    return {"aws": account, "kubernetes": {"groups": [], "nodes": [], "pods": [], "map_roles": foreign_resources.AUTH}}
 
 
 def found(run, reference=None):
@@ -177,16 +177,16 @@ def two_templates(story):
     story.end["aws"]["templates"] = {f"{GROUP}-{number}": {"tags": {}} for number in (1, 2)}
 
 
-def changed_stranger(story):
-    story.end["aws"]["roles"][strangers.NAME]["policies"] = []
+def changed_foreign_resource(story):
+    story.end["aws"]["roles"][foreign_resources.NAME]["policies"] = []
 
 
 def entry_of_others(story):
-    story.end["kubernetes"]["map_roles"] = strangers.AUTH.replace("# The", "#The")
+    story.end["kubernetes"]["map_roles"] = foreign_resources.AUTH.replace("# The", "#The")
 
 
-def named_stranger(story):
-    story.call("DeleteRole", RoleName=strangers.NAME)
+def named_foreign_resource(story):
+    story.call("DeleteRole", RoleName=foreign_resources.NAME)
 
 
 def broken_request(story):
@@ -208,9 +208,9 @@ PLANTED = [
     (not_gone, "leaks"),
     (entry_of_a_role_that_is_gone, "leaks"),
     (two_templates, "doubled"),
-    (changed_stranger, "strangers_kept"),
-    (entry_of_others, "strangers_kept"),
-    (named_stranger, "strangers_kept"),
+    (changed_foreign_resource, "foreign_resources_kept"),
+    (entry_of_others, "foreign_resources_kept"),
+    (named_foreign_resource, "foreign_resources_kept"),
     (broken_request, "invalid_requests"),
 ]
 

@@ -1,6 +1,6 @@
 """The oracles of rollouts find what is planted for them, and nothing in a rollout where all is well."""
 
-from campaign import controller, oracles, rollouts, strangers
+from campaign import controller, foreign_resources, oracles, rollouts
 
 USER = controller.settings()["user"]
 OLD, NEW = "ami-02100000000000001", "ami-02100000000000002"
@@ -9,11 +9,11 @@ POLICY = {"waves": [{"name": "canary", "groups": f"{rollouts.WAVE} = canary", "s
 
 
 class Story:
-    """A rollout that is told line by line: a canary and another group with two nodes each, and an image that changes."""
+    """A rollout that is written line by line: a canary and another group with two nodes each, and an image that changes."""
 
     def __init__(self):
         self.seconds, self.aws, self.audit, self.journal = 0, [], [], []
-        self.note("begin", strangers={})
+        self.note("begin", foreign_resources={})
         self.groups = {name: self.group(name) for name in ("alpha", "bravo")}
         self.wait(60)
         self.note("config", config=rollouts.config_of({**ADMIN, "image": NEW}, POLICY))
@@ -79,8 +79,8 @@ class Story:
         """The oracles of rollouts for which something was wrong."""
         scenario = {"groups": self.groups, "config": rollouts.config_of(ADMIN, POLICY), "events": []}
         run = {"settings": controller.settings(), "scenario": scenario, "journal": self.journal, "aws": self.aws, "audit": self.audit}
-        told = oracles.Run(run)
-        return {oracle.__name__ for oracle in (oracles.waves, oracles.rollout_budget, oracles.revisions) if list(oracle(told))}
+        judged = oracles.Run(run)
+        return {oracle.__name__ for oracle in (oracles.waves, oracles.rollout_budget, oracles.revisions) if list(oracle(judged))}
 
 
 def test_a_rollout_in_which_all_is_well():

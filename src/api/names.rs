@@ -195,24 +195,6 @@ pub(crate) mod condition {
     pub(crate) const TAGGING_DENIED: &str = "TaggingDenied";
 }
 
-/// Reasons of events on the group.
-pub(crate) mod event {
-    /// The group's resources were created.
-    pub(crate) const CREATED: &str = "InstanceGroupCreated";
-    /// The group's resources were deleted.
-    pub(crate) const DELETED: &str = "InstanceGroupDeleted";
-    /// All nodes became Ready.
-    pub(crate) const NODES_READY: &str = "InstanceGroupNodesReady";
-    /// A node is no longer Ready (Warning).
-    pub(crate) const NODES_NOT_READY: &str = "InstanceGroupNodesNotReady";
-    /// A budget holds a drain up (Warning).
-    pub(crate) const DRAIN_BLOCKED: &str = "DrainBlocked";
-    /// A rotation failed (Warning).
-    pub(crate) const UPGRADE_FAILED: &str = "InstanceGroupUpgradeFailed";
-    /// A recommendation about Spot Instances, which the controller reads.
-    pub(crate) const SPOT_RECOMMENDATION_GIVEN: &str = "SpotRecommendationGiven";
-}
-
 /// Label values of `instance_manager_reconcile_fail_total`, and reasons of the matching conditions.
 pub(crate) mod fail_reason {
     /// The group could not be read.

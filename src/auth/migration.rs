@@ -1,7 +1,7 @@
 //! The event on the ConfigMap that reports the progress of the migration from aws-auth to access entries.
 
 use super::JoinAuth;
-use crate::plan::{Event, EventKind};
+use crate::plan::{Event, EventKind, EventReason};
 
 /// Maximum number of roles that a message lists.
 const MAX_LISTED_ROLES: usize = 5;
@@ -28,30 +28,32 @@ pub(crate) fn migration_event(requested: JoinAuth, progress: &MigrationProgress)
     };
     let summary =
         format!("{} of {roles} roles of InstanceGroups have an access entry", roles.saturating_sub(missing.len()));
-    let event = |kind, reason: &str, message| Some(Event { kind, reason: reason.into(), message });
+    let event = |kind, reason: EventReason, message| Some(Event { kind, reason: reason.to_string(), message });
     match (migrating, requested) {
         (false, _) => None,
         (true, _) if !missing.is_empty() => event(
             EventKind::Warning,
-            "AccessEntriesMissing",
+            EventReason::AccessEntriesMissing,
             format!("{summary}; missing: {}; the conditions of their groups name the cause", list_roles(missing)),
         ),
         (true, JoinAuth::Both) => {
             let next = "set --join-auth=access-entries to remove their entries from kube-system/aws-auth";
-            event(EventKind::Normal, "AccessEntriesComplete", format!("{summary}; {next}"))
+            event(EventKind::Normal, EventReason::AccessEntriesComplete, format!("{summary}; {next}"))
         }
         (true, _) if *remaining_auth_entries > 0 => None,
         (true, _) if !foreign.is_empty() => {
             let remaining = "entries in kube-system/aws-auth that no InstanceGroup added remain";
             event(
                 EventKind::Normal,
-                "AwsAuthEntriesRemaining",
+                EventReason::AwsAuthEntriesRemaining,
                 format!("{summary}; {remaining}: {}", list_roles(foreign)),
             )
         }
-        (true, _) => {
-            event(EventKind::Normal, "AwsAuthNotUsed", format!("{summary}; kube-system/aws-auth contains no roles"))
-        }
+        (true, _) => event(
+            EventKind::Normal,
+            EventReason::AwsAuthNotUsed,
+            format!("{summary}; kube-system/aws-auth contains no roles"),
+        ),
     }
 }
 

@@ -55,6 +55,8 @@ pub enum ManifestFormat {
 pub struct Diagnostic {
     /// File, with the line if it is known.
     pub location: String,
+    /// Dotted path of the field within its key; empty where nothing compares it.
+    pub path: String,
     /// Field and message.
     pub message: String,
     /// Whether it is only a warning.
@@ -120,7 +122,7 @@ impl ManifestObject<'_> {
     }
 
     fn diagnostic(&self, path: &str, message: impl Into<String>, warning: bool) -> Diagnostic {
-        Diagnostic { location: self.location(path), message: message.into(), warning }
+        Diagnostic { location: self.location(path), path: String::new(), message: message.into(), warning }
     }
 
     /// The text at a JSON pointer; empty if there is none.
@@ -210,7 +212,12 @@ fn load_sources(sources: &[InputFile], namespace_excluded: bool) -> LoadResult {
     }
     if result.groups.is_empty() && !result.has_errors() {
         let message = "the input contains no InstanceGroup; add a file with one".to_owned();
-        result.diagnostics.push(Diagnostic { location: "input".to_owned(), message, warning: false });
+        result.diagnostics.push(Diagnostic {
+            location: "input".to_owned(),
+            path: String::new(),
+            message,
+            warning: false,
+        });
     }
     result
 }
@@ -269,7 +276,7 @@ pub(super) fn find_boundaries_in_part<'o, 'f>(
     let maps: Vec<_> = objects.iter().filter(|object| object.str_at("/kind") == "ConfigMap").collect();
     if maps.is_empty() && problems.iter().all(|problem| problem.warning) {
         let message = format!("the file contains no ConfigMap; add one named {}", names::CONFIG_MAP);
-        problems.push(Diagnostic { location: source.name.clone(), message, warning: false });
+        problems.push(Diagnostic { location: source.name.clone(), path: String::new(), message, warning: false });
     }
     let chosen = maps.iter().copied().max_by_key(|object| object.str_at("/metadata/name") == names::CONFIG_MAP);
     let (boundaries, _) = parse_in_part(maps, problems)?;
@@ -298,7 +305,7 @@ pub(super) fn parse_objects<'a>(file: &'a InputFile, problems: &mut Vec<Diagnost
         Ok(documents) => documents,
         Err(error) => {
             let location = error.line.map_or(file.name.clone(), |line| format!("{}:{line}", file.name));
-            problems.push(Diagnostic { location, message: error.message, warning: false });
+            problems.push(Diagnostic { location, path: String::new(), message: error.message, warning: false });
             return vec![];
         }
     };
@@ -306,6 +313,7 @@ pub(super) fn parse_objects<'a>(file: &'a InputFile, problems: &mut Vec<Diagnost
     for (document_index, yaml::YamlDocument { value, duplicates }) in documents.into_iter().enumerate() {
         problems.extend(duplicates.into_iter().map(|key| Diagnostic {
             location: file.name.clone(),
+            path: String::new(),
             message: format!("{key}: is a duplicate key, and only the last value is used; remove the duplicate"),
             warning: true,
         }));
@@ -385,10 +393,11 @@ fn parse_in_part(config_maps: Vec<&ManifestObject>, problems: &mut Vec<Diagnosti
         Err(found) => {
             problems.extend(found.errors.iter().map(|error| {
                 let ConfigError { key, line, path, message, remedy, .. } = error;
-                let path = if path.is_empty() { String::new() } else { format!("{path}: ") };
+                let field = if path.is_empty() { String::new() } else { format!("{path}: ") };
                 Diagnostic {
                     location: location_in_key(object, key, *line),
-                    message: format!("{key}: {path}{message}; {remedy}"),
+                    path: path.clone(),
+                    message: format!("{key}: {field}{message}; {remedy}"),
                     warning: false,
                 }
             }));
@@ -402,6 +411,7 @@ fn parse_in_part(config_maps: Vec<&ManifestObject>, problems: &mut Vec<Diagnosti
 fn warning_in_key(object: &ManifestObject, warning: &ConfigWarning) -> Diagnostic {
     Diagnostic {
         location: location_in_key(object, &warning.key, warning.line),
+        path: warning.path.clone(),
         message: format!("{}: {}: {}; {}", warning.key, warning.path, warning.message, warning.remedy),
         warning: true,
     }

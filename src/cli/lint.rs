@@ -105,8 +105,8 @@ fn lint_file(path: &PathBuf, stdin: &mut dyn Read) -> anyhow::Result<Vec<Diagnos
         let unusable = unusable_defaults(object, &boundaries);
         // The schema has a rule for some of these fields as well.
         let is_known =
-            |new: &Unusable| found.iter().any(|old| old.location == new.0.location && old.message.contains(&new.1));
-        let new: Vec<_> = unusable.into_iter().filter(|new| !is_known(new)).map(|(diagnostic, _)| diagnostic).collect();
+            |new: &Diagnostic| found.iter().any(|old| old.location == new.location && old.path.ends_with(&new.path));
+        let new: Vec<_> = unusable.into_iter().filter(|new| !is_known(new)).collect();
         found.extend(new);
         found.extend(never_opened(object, &boundaries));
         found.extend(urgent_for_long(object, &boundaries, Timestamp::now()));
@@ -123,7 +123,7 @@ fn never_opened(object: &ManifestObject, boundaries: &Boundaries) -> Option<Diag
         "{ROLLOUT_KEY}: windows and freezes leave no opening of half an hour within two weeks for the waves {waves}; let the windows of a wave and of the policy overlap, or end a freeze"
     );
     let location = location_in_key(object, ROLLOUT_KEY, yaml::locate(text, 0, "windows"));
-    (!waves.is_empty()).then_some(Diagnostic { location, message, warning: true })
+    (!waves.is_empty()).then_some(Diagnostic { location, path: String::new(), message, warning: true })
 }
 
 /// The end of an urgency that counts for less time than it says.
@@ -135,15 +135,17 @@ fn urgent_for_long(object: &ManifestObject, boundaries: &Boundaries, now: Timest
         "{ROLLOUT_KEY}: urgentUntil `{until}` is more than {days} days away; for a change it counts until {days} days after its arrival, and for later changes as well; write a time within {days} days"
     );
     let location = location_in_key(object, ROLLOUT_KEY, yaml::locate(text, 0, "urgentUntil"));
-    (until.duration_since(now) > MAX_URGENCY).then_some(Diagnostic { location, message, warning: true })
+    (until.duration_since(now) > MAX_URGENCY).then_some(Diagnostic {
+        location,
+        path: String::new(),
+        message,
+        warning: true,
+    })
 }
 
-/// A finding with the field that it is about.
-type Unusable = (Diagnostic, String);
-
 /// Values of the admin that every group of a provisioner rejects, from the defaults and from each conditional.
-fn unusable_defaults(object: &ManifestObject, boundaries: &Boundaries) -> Vec<Unusable> {
-    let mut found: Vec<Unusable> = vec![];
+fn unusable_defaults(object: &ManifestObject, boundaries: &Boundaries) -> Vec<Diagnostic> {
+    let mut found: Vec<Diagnostic> = vec![];
     for (conditional, merged) in merge_empty_group(boundaries) {
         let problems: Vec<(String, String)> = match &merged {
             Ok(merged) => {
@@ -156,7 +158,7 @@ fn unusable_defaults(object: &ManifestObject, boundaries: &Boundaries) -> Vec<Un
             Err(error) => vec![(error.path.clone(), error.to_string())],
         };
         for (path, message) in problems {
-            let finding = (locate(object, conditional, &path, &message), path);
+            let finding = locate(object, conditional, &path, &message);
             // A default is part of what each conditional gives.
             if !found.contains(&finding) {
                 found.push(finding);
@@ -200,9 +202,9 @@ fn is_set(merged: &MergedSpec, path: &str) -> bool {
 }
 
 /// The place of a value: in the conditional if that sets it, or else in the defaults.
-fn locate(object: &ManifestObject, conditional: Option<usize>, path: &str, message: &str) -> Diagnostic {
+fn locate(object: &ManifestObject, conditional: Option<usize>, whole_path: &str, message: &str) -> Diagnostic {
     let text = |key: &str| object.value["data"][key].as_str().unwrap_or_default();
-    let path = path.replacen("metadata.annotations[", "metadata.annotations.", 1);
+    let path = whole_path.replacen("metadata.annotations[", "metadata.annotations.", 1);
     // The items of a list may come from both, so only the place of the list is certain.
     let field = path.split(['[', ']']).next().unwrap_or_default();
     let (holder, name) = match field.strip_prefix("metadata.annotations.") {
@@ -220,5 +222,5 @@ fn locate(object: &ManifestObject, conditional: Option<usize>, path: &str, messa
         None => ("defaults", field.to_owned()),
     };
     let location = location_in_key(object, key, yaml::locate(text(key), 0, &path));
-    Diagnostic { location, message: format!("{key}: {message}"), warning: false }
+    Diagnostic { location, path: whole_path.to_owned(), message: format!("{key}: {message}"), warning: false }
 }

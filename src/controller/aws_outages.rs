@@ -17,7 +17,7 @@ use crate::api::names::condition;
 use crate::api::rfc3339;
 use crate::aws::AwsError;
 use crate::aws::sdk::Outages;
-use crate::plan::Event;
+use crate::plan::{Event, EventKind, EventReason};
 use crate::util::counted::counted;
 
 /// How often the event is repeated while attempts fail: the API server forgets an event after an hour.
@@ -53,7 +53,7 @@ fn next_event(reported: &mut Option<Reported>, lasting: &[(AwsError, Instant)], 
     let Some((longest, _)) = lasting.first() else {
         let ended = reported.take()?;
         let since = ended.since.map(|since| format!("; the outage began at {}", rfc3339(since))).unwrap_or_default();
-        return Some(Event::normal("AWSAvailable", format!("AWS answers the controller again{since}")));
+        return Some(Event::normal(EventReason::AWSAvailable, format!("AWS answers the controller again{since}")));
     };
     // Nothing is known of an operation that is not called any more.
     let fails_still = |at: Instant| lasting.iter().any(|(_, last_failed)| *last_failed > at);
@@ -62,7 +62,7 @@ fn next_event(reported: &mut Option<Reported>, lasting: &[(AwsError, Instant)], 
     }
     *reported = Some(Reported { at: now, since: longest.failing_since });
     let reason = aws_failure(longest).unwrap_or(condition::READ_FAILED);
-    Some(Event::warning(reason, message(reason, longest, lasting.len() - 1)))
+    Some(Event::for_condition(EventKind::Warning, reason, message(reason, longest, lasting.len() - 1)))
 }
 
 fn message(reason: &str, longest: &AwsError, others: usize) -> String {

@@ -10,7 +10,7 @@ use super::planner::ObserveError;
 use super::report::aws_failure;
 use crate::api::names::condition;
 use crate::api::{Condition, InstanceGroup, InstanceGroupStatus, diff_merge_patch, group_id, rfc3339, set_condition};
-use crate::plan::Event;
+use crate::plan::{Event, EventKind};
 use crate::provisioner::GroupId;
 
 /// The class of a failed observation, which is the reason of the condition `Reconciling`.
@@ -125,7 +125,7 @@ pub(super) async fn report(group: &InstanceGroup, key: &str, error: &Error, ctx:
         c.r#type == condition::RECONCILING && c.is_true() && new.reason.as_deref().is_some_and(|r| c.has_reason(r))
     });
     if !was_reported {
-        let event = Event::warning(reason(error), new.message.unwrap_or_default());
+        let event = Event::for_condition(EventKind::Warning, reason(error), new.message.unwrap_or_default());
         publish_event(&event_target(&group.metadata), &event, ctx).await;
     }
 }

@@ -1,4 +1,4 @@
-//! A user who may write the status of a group could name the resources of another group, or of a stranger, in it. Each
+//! A user who may write the status of a group could name the resources of another group, or of another owner, in it. Each
 //! resource below has `victim` in its name, ID or ARN, and no plan touches it.
 
 use std::sync::Arc;

@@ -11,7 +11,7 @@ use kube::ResourceExt;
 use super::context::{Context, node_target, publish_event};
 use crate::api::InstanceGroup;
 use crate::api::names::{condition, label};
-use crate::plan::{Event, Write};
+use crate::plan::{Event, EventKind, Write};
 
 /// The longest value of a label.
 const MAX_LABEL_VALUE: usize = 63;
@@ -97,7 +97,7 @@ async fn set_labels(node: &str, labels: &[(&str, &str)], ctx: &Context) -> bool 
             let message = format!(
                 "the label {label} is removed each time it is set to {value}; find the other writer in metadata.managedFields, or start the controller with --node-relabel=false"
             );
-            let event = Event::warning(condition::WRITES_INEFFECTIVE, message);
+            let event = Event::for_condition(EventKind::Warning, condition::WRITES_INEFFECTIVE, message);
             publish_event(&node_target(node), &event, ctx).await;
         }
     }

@@ -11,7 +11,7 @@ use super::watches::boundaries;
 use crate::k8s::EventTarget;
 use crate::leader::election::Leadership;
 use crate::leader::other_controller::{ForeignWrite, WriteHold};
-use crate::plan::Event;
+use crate::plan::{Event, EventReason};
 
 /// Follows the Lease and the conflict detector, and never returns. When this process gains permission to write, or has it
 /// again after a write was refused, it reloads the boundaries and enqueues every group.
@@ -140,12 +140,12 @@ fn conflict_event(conflict: &ForeignWrite) -> Event {
          controller changes nothing in AWS or Kubernetes until the other one has written nothing for one resync period; \
          scale its Deployment to 0"
     );
-    Event::warning("ConflictingController", message)
+    Event::warning(EventReason::ConflictingController, message)
 }
 
 fn resolved_event() -> Event {
     let message = "no other controller has written the status of an InstanceGroup for one resync period; writes resume";
-    Event::normal("ConflictResolved", message)
+    Event::normal(EventReason::ConflictResolved, message)
 }
 
 #[cfg(test)]

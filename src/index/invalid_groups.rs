@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use crate::plan::Event;
+use crate::plan::{Event, EventReason};
 
 /// Groups that the revision in force made invalid.
 #[derive(Default)]
@@ -55,7 +55,7 @@ impl Tally {
             "revision {name}{hash} makes {} invalid: their nodes run on, and what depends on the rejected values is not changed; correct the ConfigMap, or apply its previous revision; `instance-manager status -A` lists them; for example {example}",
             counts.join(" and ")
         );
-        Event::warning("GroupsRejected", message)
+        Event::warning(EventReason::GroupsRejected, message)
     }
 }
 

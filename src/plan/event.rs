@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use super::event_reason::EventReason;
+
 /// A condition other than Ready, Reconciling and Stalled.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ConditionUpdate {
@@ -37,18 +39,28 @@ pub struct Event {
 
 impl Event {
     /// A Normal event.
-    pub(crate) fn normal(reason: impl Into<String>, message: impl Into<String>) -> Self {
-        Event { kind: EventKind::Normal, reason: reason.into(), message: message.into() }
+    pub(crate) fn normal(reason: EventReason, message: impl Into<String>) -> Self {
+        Event { kind: EventKind::Normal, reason: reason.to_string(), message: message.into() }
     }
 
     /// A Warning event.
-    pub(crate) fn warning(reason: impl Into<String>, message: impl Into<String>) -> Self {
-        Event { kind: EventKind::Warning, reason: reason.into(), message: message.into() }
+    pub(crate) fn warning(reason: EventReason, message: impl Into<String>) -> Self {
+        Event { kind: EventKind::Warning, reason: reason.to_string(), message: message.into() }
+    }
+
+    /// An event with the type of a condition, or the condition's reason, as its reason.
+    pub(crate) fn for_condition(kind: EventKind, reason: impl Into<String>, message: impl Into<String>) -> Self {
+        Event { kind, reason: reason.into(), message: message.into() }
     }
 
     /// A Normal event whose message ends with the reasons of the step, unless they are empty.
-    pub(crate) fn with_reasons(reason: &str, message: String, reasons: &str) -> Self {
+    pub(crate) fn with_reasons(reason: EventReason, message: String, reasons: &str) -> Self {
         Self::normal(reason, if reasons.is_empty() { message } else { format!("{message}: {reasons}") })
+    }
+
+    /// Whether it has this reason.
+    pub(crate) fn has_reason(&self, reason: EventReason) -> bool {
+        self.reason == reason.to_string()
     }
 
     /// Whether it is a Warning.

@@ -6,6 +6,7 @@
 mod builder;
 pub(crate) mod drift;
 pub(crate) mod event;
+mod event_reason;
 pub(crate) mod in_place;
 pub(crate) mod node_usage;
 pub(crate) mod outcome;
@@ -19,6 +20,7 @@ pub(crate) use builder::blocked_plan;
 pub use builder::{PlanBuilder, waiting};
 pub use drift::Drift;
 pub use event::{ConditionUpdate, Event, EventKind, EventObject, ObjectEvent};
+pub use event_reason::EventReason;
 pub use in_place::{InPlaceChange, InPlaceRecord, NodeAttributes, NodeTaint};
 pub use node_usage::{Allowance, BATCH, Begin, NodeUsage, ZoneUsage};
 pub use outcome::{Outcome, Phase, Recheck};

@@ -99,7 +99,15 @@ impl PlannedStep {
                 tags.map(|(field, to)| Write::new(group, &format!("instances {field}"), to)).collect()
             }
             EksStep::PutTags { .. } | EksStep::DeleteTags { .. } => self.reason_writes(),
-            _ => vec![self.whole_step()],
+            EksStep::CreateTemplate(_)
+            | EksStep::PutTemplateVersion { .. }
+            | EksStep::DeleteTemplateVersions { .. }
+            | EksStep::DeleteTemplate { .. }
+            | EksStep::TagTemplate { .. }
+            | EksStep::DeleteConfiguration { .. }
+            | EksStep::CreateGroup { .. }
+            | EksStep::ReplaceWarmInstance { .. }
+            | EksStep::DeleteGroup { .. } => vec![self.whole_step()],
         }
     }
 
@@ -109,7 +117,9 @@ impl PlannedStep {
                 fields(&nodegroup.nodegroup, &serde_json::json!(change)).collect()
             }
             NodegroupStep::TagNodegroup { .. } | NodegroupStep::UntagNodegroup { .. } => self.reason_writes(),
-            _ => vec![self.whole_step()],
+            NodegroupStep::CreateNodegroup(_)
+            | NodegroupStep::UpdateNodegroupVersion { .. }
+            | NodegroupStep::DeleteNodegroup { .. } => vec![self.whole_step()],
         }
     }
 
@@ -166,7 +176,36 @@ impl PlannedStep {
             | Step::Node(_)
             | Step::Iam(IamStep::CreateRole(_) | IamStep::CreateProfile { .. } | IamStep::AddRoleToProfile { .. })
             | Step::Eks(EksStep::CreateTemplate(_) | EksStep::PutTemplateVersion { .. }) => Dependents::LaterSteps,
-            _ => Dependents::LaterPasses,
+            Step::Eks(
+                EksStep::DeleteTemplateVersions { .. }
+                | EksStep::DeleteTemplate { .. }
+                | EksStep::DeleteConfiguration { .. }
+                | EksStep::CreateGroup { .. }
+                | EksStep::UpdateGroup { .. }
+                | EksStep::SuspendProcesses { .. }
+                | EksStep::ResumeProcesses { .. }
+                | EksStep::PutWarmPool { .. }
+                | EksStep::DeleteWarmPool { .. }
+                | EksStep::ReplaceWarmInstance { .. }
+                | EksStep::DeleteGroup { .. },
+            )
+            | Step::Nodegroup(
+                NodegroupStep::CreateNodegroup(_)
+                | NodegroupStep::UpdateNodegroup { .. }
+                | NodegroupStep::UpdateNodegroupVersion { .. }
+                | NodegroupStep::DeleteNodegroup { .. },
+            )
+            | Step::Fargate(FargateStep::CreateFargateProfile(_) | FargateStep::DeleteFargateProfile { .. })
+            | Step::Iam(
+                IamStep::UpdateTrustPolicy { .. }
+                | IamStep::AttachPolicy { .. }
+                | IamStep::DetachPolicy { .. }
+                | IamStep::RemoveRoleFromProfile { .. }
+                | IamStep::DeleteProfile { .. }
+                | IamStep::DeleteRole { .. },
+            )
+            | Step::Join(JoinStep::RemoveAwsAuthEntry(_) | JoinStep::RemoveAccessEntry { .. })
+            | Step::Strategy(_) => Dependents::LaterPasses,
         }
     }
 

@@ -5,14 +5,14 @@ use crate::api::InstanceGroupStatus;
 use crate::api::names::condition;
 use crate::auth::access_entries::{AccessEntryState, JoinPlan, JoinPlanner};
 use crate::auth::aws_auth::AuthEntryState;
-use crate::plan::{Event, JoinStep, Plan, Step};
+use crate::plan::{Event, EventReason, JoinStep, Plan, Step};
 
-const REASON: &str = "ResourceMadeAgain";
+const REASON: EventReason = EventReason::ResourceRecreated;
 
 /// Drops these events from the plan for a spec that differs from that of the last report: what the status records may then
 /// be about to be created for the first time, by a process that stopped in between.
 pub(crate) fn drop_events(plan: &mut Plan) {
-    plan.events.retain(|event| event.reason != REASON);
+    plan.events.retain(|event| !event.has_reason(REASON));
 }
 
 /// The event about a resource that was deleted; `call` is the API call that deletes it.

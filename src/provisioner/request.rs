@@ -13,7 +13,9 @@ use crate::api::{GroupId, InstanceGroupSpec, InstanceGroupStatus};
 use crate::aws::{InstanceState, NetworkObject};
 use crate::boundaries::{MergedAnnotations, Policy};
 use crate::index::spot::Recommendations;
-use crate::plan::{Allowance, Event, ObjectStep, Outcome, Plan, PlanBuilder, Reason, Refusal, Write, blocked_plan};
+use crate::plan::{
+    Allowance, Event, EventKind, ObjectStep, Outcome, Plan, PlanBuilder, Reason, Refusal, Write, blocked_plan,
+};
 use crate::rotation::NodeInstance;
 use crate::rotation::crd::TemplateAuthor;
 use crate::settings::Settings;
@@ -225,7 +227,11 @@ pub(super) fn plan_rejected_spec(id: &GroupId, errors: &[SpecError]) -> Plan {
     }
     let message =
         format!("nothing is deleted in AWS, because nothing was created for this group: {}", join_messages(errors));
-    builder.events.push(Event::warning(spec_error::first_reason(errors).to_string(), message));
+    builder.events.push(Event::for_condition(
+        EventKind::Warning,
+        spec_error::first_reason(errors).to_string(),
+        message,
+    ));
     builder.set_outcome_once(Outcome::Deleted);
     builder.build(id, None)
 }

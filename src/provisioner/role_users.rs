@@ -9,7 +9,7 @@ use futures::future::try_join_all;
 
 use super::observe::{ObserveError, ObserveResult, Observer};
 use crate::aws::{Aws, AwsResult, TemplateVersion};
-use crate::plan::Event;
+use crate::plan::{Event, EventReason};
 use crate::provisioner::eks::launch_template::fingerprint::Fingerprint;
 
 /// A join entry that the controller created and leaves to another user of its role.
@@ -32,7 +32,7 @@ impl KeptEntry {
 
     /// The event of a group that changed its role.
     pub(crate) fn event(&self) -> Event {
-        Event::warning("JoinEntryRetained", self.message())
+        Event::warning(EventReason::JoinEntryRetained, self.message())
     }
 }
 

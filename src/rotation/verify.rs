@@ -26,7 +26,19 @@ pub(crate) fn unverified<'a>(
                 needed.extend(members.iter().filter(is_removed).map(|m| m.instance.id.as_str()));
                 continue;
             }
-            _ => continue,
+            Step::Nodegroup(
+                NodegroupStep::CreateNodegroup(_)
+                | NodegroupStep::UpdateNodegroup { .. }
+                | NodegroupStep::UpdateNodegroupVersion { .. }
+                | NodegroupStep::TagNodegroup { .. }
+                | NodegroupStep::UntagNodegroup { .. },
+            )
+            | Step::Object(_)
+            | Step::Iam(_)
+            | Step::Join(_)
+            | Step::Eks(_)
+            | Step::Fargate(_)
+            | Step::Strategy(_) => continue,
         };
         match step {
             // "No Node in the cache" is not "never joined".

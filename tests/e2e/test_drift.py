@@ -56,7 +56,7 @@ def test_a_deleted_version_is_created_again_and_its_node_stays(tenant):
     ec2.create_launch_template_version(LaunchTemplateId=template, SourceVersion="1", LaunchTemplateData={"InstanceType": "c5.large"})
     ec2.modify_launch_template(LaunchTemplateId=template, DefaultVersion="2")
     ec2.delete_launch_template_versions(LaunchTemplateId=template, Versions=["1"])
-    assert group.wait_event("ResourceMadeAgain", "version 1 of the launch template ")
+    assert group.wait_event("ResourceRecreated", "version 1 of the launch template ")
     group.wait(lambda g: g.pinned() == "3", what="the scaling group on a new version")
     group.wait(lambda g: g.status()["template"].get("deleted", {}).get("version") == "1", what="the record of the deleted version")
     assert group.wait_ready(nodes=1).instances() == node and group.status()["nodes"]["outdated"] == 0, "it runs what is wanted"

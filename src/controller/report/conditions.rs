@@ -4,11 +4,10 @@ use jiff::Unit;
 
 use super::outcome::missing_permissions;
 use crate::api::Condition;
-use crate::api::names::{condition, event};
+use crate::api::names::condition;
 use crate::apply::{Applied, BlockedEviction};
 use crate::boundaries::OverriddenValue;
-use crate::ownership;
-use crate::plan::{ConditionUpdate, Event, NodeStep, Outcome, Reason, Step};
+use crate::plan::{ConditionUpdate, Event, EventKind, EventReason, NodeStep, Outcome, Reason, Step};
 use crate::provisioner::retained::USED_IN_OTHER_REGION;
 
 /// The result of merging the boundaries into one group.
@@ -122,8 +121,7 @@ pub(super) fn boundaries_condition(boundaries: &BoundariesSummary) -> Condition 
 pub(super) fn with_tag_denied(mut update: ConditionUpdate, applied: &Applied) -> ConditionUpdate {
     if update.condition_type == condition::ADOPTED && !applied.tag_denials.is_empty() {
         update.message += &format!(
-            "{}, which blocks deletion: the controller's IAM role lacks {}",
-            ownership::UNTAGGED_SUFFIX,
+            "; not tagged, which blocks deletion: the controller's IAM role lacks {}",
             missing_permissions(applied)
         );
         update.reason = condition::TAGGING_DENIED.into();
@@ -189,38 +187,43 @@ pub(super) fn transition_event(previous: Option<&Condition>, new: &Condition) ->
     let same_reason = previous.is_some() && previous_reason == new.reason.as_deref();
     let message = || new.message.clone().unwrap_or_default();
     let reason = new.reason.clone().unwrap_or_default();
+    let warning = |reason: &str| Event::for_condition(EventKind::Warning, reason, message());
     match (new.r#type.as_str(), new.is_true()) {
         (condition::STALLED, true) if !was_true || !same_reason => {
             let failed = [Reason::ReplacementsNotReady, Reason::StrategyFailed];
-            let reason =
-                if failed.iter().any(|r| r.to_string() == reason) { event::UPGRADE_FAILED.to_owned() } else { reason };
-            Some(Event::warning(&reason, message()))
+            let is_failed_rotation = failed.iter().any(|r| r.to_string() == reason);
+            Some(match is_failed_rotation {
+                true => Event::warning(EventReason::InstanceGroupUpgradeFailed, message()),
+                false => warning(&reason),
+            })
         }
-        (condition::LOCKED, true) if !was_true => Some(Event::normal(condition::LOCKED, message())),
-        (condition::NODES_READY, true) if !was_true => Some(Event::normal(event::NODES_READY, "all nodes are ready")),
+        (condition::LOCKED, true) if !was_true => {
+            Some(Event::for_condition(EventKind::Normal, condition::LOCKED, message()))
+        }
+        (condition::NODES_READY, true) if !was_true => {
+            Some(Event::normal(EventReason::InstanceGroupNodesReady, "all nodes are ready"))
+        }
         (condition::NODES_READY, false) if was_true => {
-            Some(Event::warning(event::NODES_NOT_READY, "not all nodes are ready"))
+            Some(Event::warning(EventReason::InstanceGroupNodesNotReady, "not all nodes are ready"))
         }
         (condition::DRAIN_BLOCKED, true) if !was_true || !same_reason => {
-            Some(Event::warning(event::DRAIN_BLOCKED, message()))
+            Some(Event::warning(EventReason::DrainBlocked, message()))
         }
         (
             kind @ (condition::ANNOTATIONS_IGNORED | condition::FIELDS_REJECTED | condition::WRITES_INEFFECTIVE),
             true,
-        ) if !was_true || previous.is_none_or(|p| p.message != new.message) => Some(Event::warning(kind, message())),
-        (condition::DRAIN_FORESEEN, true) if !was_true => Some(Event::warning(condition::DRAIN_FORESEEN, message())),
-        (condition::RESOURCES_RETAINED, true) if !was_true => {
-            let reason = if reason == USED_IN_OTHER_REGION { "RoleRetained" } else { condition::RESOURCES_RETAINED };
-            Some(Event::warning(reason, message()))
-        }
-        (condition::ADOPTED, true) if !was_true => Some(Event::normal("Adopted", message())),
-        (condition::BOUNDARIES_APPLIED, false) if previous.is_none_or(Condition::is_true) => {
-            Some(Event::warning(&reason, message()))
-        }
+        ) if !was_true || previous.is_none_or(|p| p.message != new.message) => Some(warning(kind)),
+        (condition::DRAIN_FORESEEN, true) if !was_true => Some(warning(condition::DRAIN_FORESEEN)),
+        (condition::RESOURCES_RETAINED, true) if !was_true => Some(match reason == USED_IN_OTHER_REGION {
+            true => Event::warning(EventReason::RoleRetained, message()),
+            false => warning(condition::RESOURCES_RETAINED),
+        }),
+        (condition::ADOPTED, true) if !was_true => Some(Event::normal(EventReason::Adopted, message())),
+        (condition::BOUNDARIES_APPLIED, false) if previous.is_none_or(Condition::is_true) => Some(warning(&reason)),
         (condition::BOUNDARIES_APPLIED, true)
             if reason == "TenantValuesOverridden" && previous.is_none_or(|p| p.message != new.message) =>
         {
-            Some(Event::warning(&reason, message()))
+            Some(warning(&reason))
         }
         _ => None,
     }

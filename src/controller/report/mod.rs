@@ -17,11 +17,13 @@ pub(crate) use self::outcome::{
     aws_failure, had_no_effect, missing_iam_action, missing_kubernetes_permission, step_failure,
 };
 use self::outcome::{failed_write, reported_outcome};
-use crate::api::names::{condition, event};
+use crate::api::names::condition;
 use crate::api::{Condition, CurrentState, InstanceGroupStatus, apply_merge_patch, diff_merge_patch, set_condition};
 use crate::apply::{Applied, StepError};
 use crate::ownership;
-use crate::plan::{Event, IamStep, ObjectEvent, ObjectStep, Outcome, Phase, Plan, PlannedStep, Reason, Step};
+use crate::plan::{
+    Event, EventReason, IamStep, ObjectEvent, ObjectStep, Outcome, Phase, Plan, PlannedStep, Reason, Step,
+};
 use crate::rotation::crd::decide::state::SUBMITTED;
 
 /// What is wrong with a stored object that cannot be decoded, and how to find it.
@@ -78,7 +80,7 @@ pub fn report(
         step_events.extend(plan.events.iter().cloned());
     }
     if outcome == Outcome::Deleted {
-        step_events.push(Event::normal(event::DELETED, "all resources of the group were deleted"));
+        step_events.push(Event::normal(EventReason::InstanceGroupDeleted, "all resources of the group were deleted"));
         let object_events = object_events(applied, false);
         return Report { step_events, object_events, outcome: Some(outcome), ..Report::default() };
     }
@@ -161,20 +163,26 @@ pub fn report(
         transition_events.retain(|e| e.reason != condition::LOCKED);
     }
     if old.current_state.as_deref() == Some(CurrentState::InitUpgrade.as_str()) && outcome == Outcome::Converged {
-        transition_events.push(Event::normal("RotationCompleted", "all nodes run the desired version"));
+        transition_events.push(Event::normal(EventReason::RotationCompleted, "all nodes run the desired version"));
     }
     // During a rotation, the events of its steps report how nodes come and go.
     if matches!(outcome, Outcome::Progressing { phase: Phase::Rotating, .. }) {
-        transition_events.retain(|e| e.reason != event::NODES_READY && e.reason != event::NODES_NOT_READY);
+        transition_events.retain(|e| {
+            !e.has_reason(EventReason::InstanceGroupNodesReady)
+                && !e.has_reason(EventReason::InstanceGroupNodesNotReady)
+        });
     }
     let lost = missing_nodes(&outcome, others, ready_message(&status));
-    for event in transition_events.iter_mut().filter(|e| e.reason == event::NODES_NOT_READY && !lost.is_empty()) {
+    for event in transition_events
+        .iter_mut()
+        .filter(|e| e.has_reason(EventReason::InstanceGroupNodesNotReady) && !lost.is_empty())
+    {
         event.message.clone_from(&lost);
     }
     status["conditions"] = json!(conditions);
     let patch = status_patch(&before, status, old);
     let outcome = Some(outcome);
-    let is_newly_blocked = transition_events.iter().any(|event| event.reason == event::DRAIN_BLOCKED);
+    let is_newly_blocked = transition_events.iter().any(|event| event.has_reason(EventReason::DrainBlocked));
     let object_events = object_events(applied, is_newly_blocked);
     Report { patch, step_events, transition_events, object_events, ended_problems, outcome, stalled }
 }

@@ -2,9 +2,8 @@
 
 use super::conditions::truncate;
 use super::outcome::had_no_effect;
-use crate::api::names::event;
 use crate::apply::{Applied, BlockedEviction};
-use crate::plan::{Event, NodeStep, ObjectEvent, Step, on_pod};
+use crate::plan::{Event, EventReason, NodeStep, ObjectEvent, Step, on_pod};
 
 /// The events on the Nodes and pods of the applied steps. Blocked evictions are reported when the drain becomes blocked, and
 /// not each time they are tried again.
@@ -40,7 +39,7 @@ fn blocked_events(applied: &Applied, blocked: &BlockedEviction) -> Vec<ObjectEve
         "InstanceGroup {group} drains this node, but {budgets} does not allow the eviction of pod {}/{}; retrying",
         pod.namespace, pod.name
     );
-    let warning = |message| Event::warning(event::DRAIN_BLOCKED, message);
+    let warning = |message| Event::warning(EventReason::DrainBlocked, message);
     let node_event = node.map(|node| ObjectEvent::on_node(node, warning(node_message)));
     node_event.into_iter().chain([on_pod(pod, warning(pod_message))]).collect()
 }

@@ -4,7 +4,7 @@ use super::*;
 use crate::api::{InstanceGroup, InstanceGroupSpec, group_id};
 use crate::apply::BlockedEviction;
 use crate::aws::AwsError;
-use crate::plan::{ConditionUpdate, PlanBuilder, PodRef, Recheck};
+use crate::plan::{ConditionUpdate, EventKind, PlanBuilder, PodRef, Recheck};
 
 #[test]
 fn renamed_reason_is_no_transition() {
@@ -74,7 +74,7 @@ fn drain_blocked_condition_of_an_earlier_release_is_continued() {
     assert_eq!(deleting.reason.as_deref(), Some("EvictionBlockedDuringDeletion"));
     assert!(deleting.message.as_ref().is_some_and(|message| message.contains("at 2026-01-02T00:15:0")));
     assert!(deleting.message.as_ref().is_some_and(|message| !message.contains("capacity")), "nothing is added to it");
-    assert_eq!(events, vec![Event::warning("DrainBlocked", deleting.message.unwrap_or_default())]);
+    assert_eq!(events, vec![Event::warning(EventReason::DrainBlocked, deleting.message.unwrap_or_default())]);
     // While another drain continues, a rotation repeats the condition under the current name of its reason.
     let carried_over = ConditionUpdate {
         condition_type: condition::DRAIN_BLOCKED,
@@ -164,6 +164,9 @@ fn rejected_fields_have_one_event() {
             created_strategy_uid: None,
         };
         let report = report(&InstanceGroupStatus::default(), &applied, None, "2026-01-02T00:00:00Z");
-        assert_eq!(report.transition_events, vec![Event::warning(reason, "spec.x is wrong".to_owned())]);
+        assert_eq!(
+            report.transition_events,
+            vec![Event::for_condition(EventKind::Warning, reason, "spec.x is wrong".to_owned())]
+        );
     }
 }

@@ -8,7 +8,7 @@ use futures::future::join_all;
 use crate::api::{BoundariesRevisionStatus, CheckState};
 use crate::controller::context::{Context, publish_event};
 use crate::k8s::EventTarget;
-use crate::plan::Event;
+use crate::plan::{Event, EventReason};
 use crate::rollout::{CheckAnswer, CheckStanding, Checks, RolloutView, query};
 
 /// After how many intervals an answer says nothing any more.
@@ -63,9 +63,11 @@ pub(super) async fn publish(
         let event = match check.state.unwrap_or_default() {
             CheckState::Ok => continue,
             state if before == Some(state) => continue,
-            CheckState::Failing => Event::warning("RolloutCheckFailing", format!("the check {name} fails: {why}")),
+            CheckState::Failing => {
+                Event::warning(EventReason::RolloutCheckFailing, format!("the check {name} fails: {why}"))
+            }
             CheckState::Unknown => Event::warning(
-                "RolloutCheckUnknown",
+                EventReason::RolloutCheckUnknown,
                 format!("the state of the check {name} is unknown, so that no wave opens or passes: {why}"),
             ),
         };

@@ -34,7 +34,7 @@ use crate::api::{
 use crate::boundaries::active::{ActiveBoundaries, BoundariesSource};
 use crate::index::nodes::NodeIndex;
 use crate::k8s::{EventTarget, KubeError};
-use crate::plan::Event;
+use crate::plan::{Event, EventReason};
 use crate::rollout::{
     CheckStanding, Choice, Images, Ledger, Patience, ProgressInput, RolloutView, Running, Survey, WaveSurvey, advance,
     comes_next,
@@ -175,7 +175,8 @@ async fn follow(ctx: &Arc<Context>, trigger: &Trigger, memory: &mut Memory) -> R
         let message = format!(
             "the ConfigMap has no key rollout any more; until a rollout is complete, the policy that {name} was stored with goes on, for further changes as well; {remedy}"
         );
-        publish_event(&ctx.boundaries_target().await, &Event::warning("RolloutPolicyKept", message), ctx).await;
+        publish_event(&ctx.boundaries_target().await, &Event::warning(EventReason::RolloutPolicyKept, message), ctx)
+            .await;
     }
     let now = Timestamp::now();
     let Poll { mut survey, takers, next } = survey(ctx, &view, memory, now);
@@ -372,22 +373,26 @@ async fn publish(ctx: &Context, view: &RolloutView, status: &BoundariesRevisionS
     let event = match phase {
         RolloutPhase::Assessing | RolloutPhase::Superseded => return,
         RolloutPhase::Rolling if view.is_return() => Event::normal(
-            "RolloutBegun",
+            EventReason::RolloutStarted,
             format!("groups take {name} without waves: see instance-manager rollout status {name}"),
         ),
         RolloutPhase::Rolling => Event::normal(
-            "RolloutBegun",
+            EventReason::RolloutStarted,
             format!("groups take {name}, wave by wave: see instance-manager rollout status {name}"),
         ),
-        RolloutPhase::Halted => Event::warning("RolloutHalted", format!("the rollout of {name} is halted: {why}")),
-        RolloutPhase::Returning => Event::warning("RolloutReturning", format!("all groups go back: {why}")),
-        RolloutPhase::Complete if view.is_return() => {
-            Event::normal("RolloutComplete", format!("every group that is waited for has {name}"))
+        RolloutPhase::Halted => {
+            Event::warning(EventReason::RolloutHalted, format!("the rollout of {name} is halted: {why}"))
         }
-        RolloutPhase::Complete => Event::normal("RolloutComplete", format!("all waves of {name} have passed")),
+        RolloutPhase::Returning => Event::warning(EventReason::RolloutReturning, format!("all groups go back: {why}")),
+        RolloutPhase::Complete if view.is_return() => {
+            Event::normal(EventReason::RolloutComplete, format!("every group that is waited for has {name}"))
+        }
+        RolloutPhase::Complete => {
+            Event::normal(EventReason::RolloutComplete, format!("all waves of {name} have passed"))
+        }
         RolloutPhase::Aborted => {
             let what = format!("all groups have gone back from {name}, and their nodes are replaced");
-            Event::warning("RolloutAborted", format!("{what}: {why}"))
+            Event::warning(EventReason::RolloutAborted, format!("{what}: {why}"))
         }
     };
     publish_event(&ctx.boundaries_target().await, &event, ctx).await;

@@ -20,7 +20,7 @@ use crate::controller::context::{Context, Error, event_target, publish_event};
 use crate::controller::planner::{GroupContext, Planner, Planning};
 use crate::controller::stores::Stores;
 use crate::plan::write::status_write;
-use crate::plan::{Event, Outcome, Step};
+use crate::plan::{Event, EventReason, Outcome, Step};
 use crate::rollout::{Choice, RolloutView, Take, TakeReason, Wait};
 
 /// Finds out what the target of the rollout means for the group, and records that the group takes another content. The
@@ -101,29 +101,33 @@ fn take_event(view: &RolloutView, take: &Take, before: &Option<String>) -> Event
     let from = before.as_ref().and_then(|hash| view.stored.get(hash)).map(|stored| stored.name.clone());
     let from = from.map(|from| format!(" (before: {from})")).unwrap_or_default();
     match &take.why {
-        TakeReason::Wave(wave) => Event::normal("RevisionTaken", format!("takes {name} in wave {wave}{from}")),
+        TakeReason::Wave(wave) => {
+            Event::normal(EventReason::RevisionTaken, format!("takes {name} in wave {wave}{from}"))
+        }
         TakeReason::Approved(wave) => Event::normal(
-            "RevisionTaken",
+            EventReason::RevisionTaken,
             format!("takes {name} ahead of wave {wave}{from}, because its tenant approved it"),
         ),
         TakeReason::InPlace => {
-            Event::normal("RevisionTaken", format!("takes {name}{from}; no node is replaced for it"))
+            Event::normal(EventReason::RevisionTaken, format!("takes {name}{from}; no node is replaced for it"))
         }
-        TakeReason::Reverted => {
-            Event::normal("RevisionTaken", format!("takes {name}{from}, because the ConfigMap went back to it"))
-        }
+        TakeReason::Reverted => Event::normal(
+            EventReason::RevisionTaken,
+            format!("takes {name}{from}, because the ConfigMap went back to it"),
+        ),
         TakeReason::Included => {
-            Event::normal("RevisionTaken", format!("takes {name}, because its namespace has boundaries now"))
+            Event::normal(EventReason::RevisionTaken, format!("takes {name}, because its namespace has boundaries now"))
         }
         TakeReason::Superseded => Event::normal(
-            "RevisionReturned",
+            EventReason::RevisionReturned,
             format!("returns to {name}{from}: a newer revision came before a node was replaced"),
         ),
-        TakeReason::Aborted => {
-            Event::warning("RevisionReturned", format!("returns to {name}: {} was aborted", view.target.name))
-        }
+        TakeReason::Aborted => Event::warning(
+            EventReason::RevisionReturned,
+            format!("returns to {name}: {} was aborted", view.target.name),
+        ),
         TakeReason::Failed(failure) => Event::warning(
-            "RevisionReturned",
+            EventReason::RevisionReturned,
             format!("returns to {name}: {} failed on this group: {failure}", view.target.name),
         ),
     }

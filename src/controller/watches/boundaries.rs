@@ -21,7 +21,7 @@ use crate::controller::rollout;
 use crate::controller::trigger::Trigger;
 use crate::k8s::KubeError;
 use crate::lock::is_locked;
-use crate::plan::{Event, Write};
+use crate::plan::{Event, EventKind, EventReason, Write};
 use crate::rollout::{RolloutView, policy_goes_on};
 
 /// Watches the ConfigMap and never returns. Each edit is parsed once and enqueues every group. One that the API server keeps
@@ -308,7 +308,7 @@ async fn publish_boundaries_events(
 /// The events about the state of the boundaries. Each error has an event of its own: a message has a maximum length.
 fn boundaries_events(active: &ActiveBoundaries, errors: Option<&ConfigErrors>) -> Vec<Event> {
     let mut events: Vec<_> =
-        active.warnings.iter().map(|w| Event::warning("BoundariesWarning", w.to_string())).collect();
+        active.warnings.iter().map(|w| Event::warning(EventReason::BoundariesWarning, w.to_string())).collect();
     match (&active.source, errors) {
         (BoundariesSource::LastKnownGood(why) | BoundariesSource::Unavailable(why), errors) => {
             let effect = match &active.source {
@@ -316,18 +316,21 @@ fn boundaries_events(active: &ActiveBoundaries, errors: Option<&ConfigErrors>) -
                 _ => "nothing is changed in AWS until it is there and valid".to_owned(),
             };
             let Some(errors) = errors else {
-                events.push(Event::warning("BoundariesMissing", format!("{why}; {effect}")));
+                events.push(Event::warning(EventReason::BoundariesMissing, format!("{why}; {effect}")));
                 return events;
             };
             let listed = errors.errors.iter().map(|error| (error.reason(), error.to_string()));
             let omission = errors.omission().map(|omission| (errors.reason(), omission));
             events.extend(listed.chain(omission).map(|(reason, error)| {
-                Event::warning(reason, format!("the ConfigMap instance-manager is invalid: {error}; {effect}"))
+                Event::for_condition(
+                    EventKind::Warning,
+                    reason,
+                    format!("the ConfigMap instance-manager is invalid: {error}; {effect}"),
+                )
             }));
         }
-        (BoundariesSource::Live, _) => {
-            events.push(Event::normal("BoundariesApplied", format!("revision {} is in force", active.revision)))
-        }
+        (BoundariesSource::Live, _) => events
+            .push(Event::normal(EventReason::BoundariesApplied, format!("revision {} is in force", active.revision))),
         (BoundariesSource::NotConfigured | BoundariesSource::Unknown | BoundariesSource::RevisionMissing(_), _) => {}
     }
     events

@@ -25,6 +25,7 @@ use crate::api::GroupObject;
 use crate::auth::aws_auth::{self, MapRoles};
 use crate::index::nodes::{self, NodeChanges};
 use crate::plan::Event as PlanEvent;
+use crate::plan::EventReason;
 use crate::util::lookup::Lookup;
 
 pub(super) fn watch_config() -> watcher::Config {
@@ -93,7 +94,7 @@ fn is_near_limit(map: &ConfigMap) -> bool {
 async fn warn_near_limit(map: Option<&ConfigMap>, ctx: &Context) {
     let target = config_map_target("kube-system", "aws-auth", map);
     let message = "aws-auth uses more than 80 % of the 1 MiB size limit of a ConfigMap; share roles between groups, or remove unused entries";
-    publish_event(&target, &PlanEvent::warning("AwsAuthNearLimit", message), ctx).await;
+    publish_event(&target, &PlanEvent::warning(EventReason::AwsAuthNearLimit, message), ctx).await;
 }
 
 /// Enqueues the groups whose role entry changed; all groups when `changed` is `None`, because aws-auth cannot be parsed.

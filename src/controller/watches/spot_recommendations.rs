@@ -11,16 +11,18 @@ use kube::{Api, Client, Resource, ResourceExt};
 
 use super::{next_event, watch_config};
 use crate::api::GroupObject;
-use crate::api::names::event;
 use crate::controller::context::{event_target, publish_event};
 use crate::controller::trigger::Trigger;
 use crate::index::spot;
 use crate::index::spot::Recommendations;
-use crate::plan::Event as PlanEvent;
+use crate::plan::{Event as PlanEvent, EventReason};
+
+/// The reason of the events that recommend Spot Instances, or no longer do.
+const RECOMMENDATION: &str = "SpotRecommendationGiven";
 
 /// The field selector that limits the watch to recommendations.
 pub(crate) fn field_selector() -> String {
-    format!("reason={}", event::SPOT_RECOMMENDATION_GIVEN)
+    format!("reason={}", RECOMMENDATION)
 }
 
 /// Watches recommendations in all namespaces and never returns. An event older than `max_age` is stored but does not enqueue a group.
@@ -94,9 +96,9 @@ async fn report_ignored_event(key: &str, why: &str, trigger: &Trigger) {
     };
     let message = format!(
         "ignored an event {} for the group's scaling group: {why}; the previous recommendation stays in force",
-        event::SPOT_RECOMMENDATION_GIVEN
+        RECOMMENDATION
     );
-    let event = PlanEvent::warning("SpotRecommendationIgnored", message);
+    let event = PlanEvent::warning(EventReason::SpotRecommendationIgnored, message);
     publish_event(&event_target(stored.meta()), &event, trigger.context()).await;
 }
 

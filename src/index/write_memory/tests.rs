@@ -9,8 +9,8 @@ use crate::aws::nodegroup::{NodegroupChange, NodegroupName, NodegroupSizes};
 use crate::aws::{AccessEntryType, LifecycleHook, NewAccessEntry, ScalingGroupChange, Tag, WarmSizes};
 use crate::plan::write::status_write;
 use crate::plan::{
-    Drift, EksStep, FargateStep, IamStep, JoinStep, NodeStep, NodegroupStep, ObjectStep, Pin, PlanBuilder, Reason,
-    UncordonReason,
+    Drift, EksStep, EventReason, FargateStep, IamStep, JoinStep, NodeStep, NodegroupStep, ObjectStep, Pin, PlanBuilder,
+    Reason, UncordonReason,
 };
 
 const RESYNC: Duration = Duration::from_secs(300);
@@ -406,7 +406,7 @@ fn each_write_outside_of_plans_slows_down() {
 /// A plan tells about a step each time that it plans it, also while the step is held back or has no effect.
 #[test]
 fn events_of_repeated_plans_slow_down() {
-    let retained = Event::warning("RoleRetained", "keeping the role web");
+    let retained = Event::warning(EventReason::RoleRetained, "keeping the role web");
     let mut memory = WriteMemory::default();
     let mut published = vec![];
     for pass in 0..60 * 50 {
@@ -419,7 +419,7 @@ fn events_of_repeated_plans_slow_down() {
     }
     assert_eq!(published, [0, 1_000, 3_000, 7_000, 15_000, 31_000]);
     let mut other = plan(vec![], changing());
-    other.events.push(Event::warning("RoleRetained", "keeping the role api"));
+    other.events.push(Event::warning(EventReason::RoleRetained, "keeping the role api"));
     memory.hold_back(&mut other, "1", RESYNC, at(60_000));
     assert_eq!(other.events.len(), 1);
 }

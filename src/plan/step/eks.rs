@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use super::info::{StepFields, StepInfo};
-use crate::api::names::event;
 use crate::aws::{LifecycleHook, NewScalingGroup, NewTemplate, NewVersion, ScalingGroupChange, Tag, WarmSizes};
+use crate::plan::EventReason;
 use crate::plan::event::Event;
 use crate::util::counted::counted;
 
@@ -98,7 +98,7 @@ pub enum EksStep {
 }
 
 /// The event of a changed scaling group.
-const UPDATED: &str = "ScalingGroupUpdated";
+const UPDATED: EventReason = EventReason::ScalingGroupUpdated;
 
 impl StepInfo for EksStep {
     fn name(&self) -> &'static str {
@@ -164,25 +164,25 @@ impl StepInfo for EksStep {
         let changed = |what: String| with_reasons(UPDATED, format!("changed {what}"));
         match self {
             EksStep::CreateGroup { .. } => {
-                with_reasons(event::CREATED, format!("created the scaling group {}", self.subject()))
+                with_reasons(EventReason::InstanceGroupCreated, format!("created the scaling group {}", self.subject()))
             }
             EksStep::PutTemplateVersion { .. } => {
-                with_reasons("TemplateVersionCreated", "created a launch template version".into())
+                with_reasons(EventReason::TemplateVersionCreated, "created a launch template version".into())
             }
             EksStep::PutWarmPool { group, .. } => changed(format!("the warm pool of {group}")),
             EksStep::DeleteWarmPool { group } => with_reasons(UPDATED, format!("deleted the warm pool of {group}")),
             EksStep::ReplaceWarmInstance { instance, .. } => {
-                with_reasons("WarmInstanceReplaced", format!("replacing {instance} in the warm pool"))
+                with_reasons(EventReason::WarmInstanceReplaced, format!("replacing {instance} in the warm pool"))
             }
             EksStep::DeleteConfiguration { configuration } => Some(Event::normal(
-                "LaunchConfigurationDeleted",
+                EventReason::LaunchConfigurationDeleted,
                 format!("deleted the launch configuration {configuration}, which no instance uses anymore"),
             )),
             EksStep::PutTags { group, .. } | EksStep::DeleteTags { group, .. } => {
                 changed(format!("the tags of {group}"))
             }
             EksStep::TagInstances { group, .. } => {
-                with_reasons("InstancesTagged", format!("changed the tags of the instances of {group}"))
+                with_reasons(EventReason::InstancesTagged, format!("changed the tags of the instances of {group}"))
             }
             EksStep::UpdateGroup { group, .. } => changed(group.clone()),
             EksStep::SuspendProcesses { group, processes } => {

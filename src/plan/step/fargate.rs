@@ -3,9 +3,9 @@
 use serde::Serialize;
 
 use super::info::StepInfo;
-use crate::api::names::event;
 use crate::aws::Tag;
 use crate::aws::fargate::NewFargateProfile;
+use crate::plan::EventReason;
 use crate::plan::event::Event;
 
 /// One write to a Fargate profile.
@@ -44,14 +44,16 @@ impl StepInfo for FargateStep {
     fn event(&self, reasons: &str) -> Option<Event> {
         let (reason, action) = match self {
             FargateStep::CreateFargateProfile(_) if self.creates_nodes() => {
-                (event::CREATED, "EKS is creating the Fargate profile")
+                (EventReason::InstanceGroupCreated, "EKS is creating the Fargate profile")
             }
-            FargateStep::CreateFargateProfile(_) => ("FargateProfileCreated", "EKS is creating the Fargate profile"),
+            FargateStep::CreateFargateProfile(_) => {
+                (EventReason::FargateProfileCreated, "EKS is creating the Fargate profile")
+            }
             FargateStep::DeleteFargateProfile { .. } => {
-                ("FargateProfileDeleted", "EKS is deleting the Fargate profile")
+                (EventReason::FargateProfileDeleted, "EKS is deleting the Fargate profile")
             }
             FargateStep::TagFargateProfile { .. } | FargateStep::UntagFargateProfile { .. } => {
-                ("FargateProfileUpdated", "changed the tags of the Fargate profile")
+                (EventReason::FargateProfileUpdated, "changed the tags of the Fargate profile")
             }
         };
         Some(Event::with_reasons(reason, format!("{action} {}", self.subject()), reasons))

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::info::StepInfo;
 use crate::aws::{NewRole, Tag};
+use crate::plan::EventReason;
 use crate::plan::event::Event;
 
 /// One write to IAM.
@@ -58,11 +59,13 @@ impl StepInfo for IamStep {
     fn event(&self, reasons: &str) -> Option<Event> {
         match self {
             // Its only reason is that the role did not exist.
-            IamStep::CreateRole(_) => Some(Event::normal("RoleCreated", self.log_text())),
+            IamStep::CreateRole(_) => Some(Event::normal(EventReason::RoleCreated, self.log_text())),
             IamStep::AttachPolicy { role, .. } | IamStep::DetachPolicy { role, .. } if !reasons.is_empty() => {
-                Some(Event::with_reasons("RoleUpdated", format!("changed the policies of {role}"), reasons))
+                Some(Event::with_reasons(EventReason::RoleUpdated, format!("changed the policies of {role}"), reasons))
             }
-            IamStep::UpdateTrustPolicy { .. } => Some(Event::with_reasons("RoleUpdated", self.log_text(), reasons)),
+            IamStep::UpdateTrustPolicy { .. } => {
+                Some(Event::with_reasons(EventReason::RoleUpdated, self.log_text(), reasons))
+            }
             IamStep::AttachPolicy { .. }
             | IamStep::DetachPolicy { .. }
             | IamStep::CreateProfile { .. }

@@ -5,6 +5,7 @@ use serde::Serialize;
 use super::info::StepInfo;
 use crate::auth::aws_auth::AuthEntry;
 use crate::aws::NewAccessEntry;
+use crate::plan::EventReason;
 use crate::plan::event::Event;
 
 /// One write to kube-system/aws-auth or to the access entries of a cluster.
@@ -41,11 +42,10 @@ impl StepInfo for JoinStep {
     fn event(&self, reasons: &str) -> Option<Event> {
         match self {
             JoinStep::PutAwsAuthEntry(_) | JoinStep::WidenAwsAuthEntry(_) | JoinStep::PutAccessEntry(_) => {
-                Some(Event::normal("NodeRoleAuthorized", self.log_text()))
+                Some(Event::normal(EventReason::NodeRoleAuthorized, self.log_text()))
             }
-            JoinStep::RemoveAwsAuthEntry(_) | JoinStep::RemoveAccessEntry { .. } => {
-                (!reasons.is_empty()).then(|| Event::with_reasons("NodeRoleRevoked", self.log_text(), reasons))
-            }
+            JoinStep::RemoveAwsAuthEntry(_) | JoinStep::RemoveAccessEntry { .. } => (!reasons.is_empty())
+                .then(|| Event::with_reasons(EventReason::NodeRoleRevoked, self.log_text(), reasons)),
         }
     }
 

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::info::{StepFields, StepInfo};
+use crate::plan::EventReason;
 use crate::plan::event::{Event, EventObject, ObjectEvent};
 use crate::plan::in_place::InPlaceChange;
 
@@ -121,25 +122,25 @@ impl StepInfo for NodeStep {
         let with_reasons = |reason, text| Some(Event::with_reasons(reason, text, reasons));
         match self {
             NodeStep::CordonNode { node, instance, .. } => {
-                with_reasons("NodeDraining", format!("draining {node} ({instance})"))
+                with_reasons(EventReason::NodeDraining, format!("draining {node} ({instance})"))
             }
             NodeStep::UncordonNode { node, reason } => {
-                Some(Event::normal("NodeUncordoned", format!("uncordoned {node}: {reason}")))
+                Some(Event::normal(EventReason::NodeUncordoned, format!("uncordoned {node}: {reason}")))
             }
             NodeStep::EnterStandby { instance, node, .. } => with_reasons(
-                "InstanceEnteredStandby",
+                EventReason::InstanceEnteredStandby,
                 format!("{node} ({instance}) is in standby until its replacement is Ready"),
             ),
             NodeStep::Terminate { instance, node, .. } => with_reasons(
-                "InstanceTerminated",
+                EventReason::InstanceTerminated,
                 format!("terminated {}", instance_with_node(instance, node.as_deref())),
             ),
             NodeStep::Evict { pod, node, is_unmanaged: true } => Some(Event::warning(
-                "UnmanagedPodEvicted",
+                EventReason::UnmanagedPodEvicted,
                 format!("evicted {}/{} from {node}; no controller will recreate it", pod.namespace, pod.name),
             )),
             NodeStep::ForceDelete { pod, node } => Some(Event::warning(
-                "PodDeleted",
+                EventReason::PodDeleted,
                 format!("deleted {}/{} from {node} after drainTimeout", pod.namespace, pod.name),
             )),
             // One event of the group tells of all nodes that change alike.
@@ -169,32 +170,32 @@ impl StepInfo for NodeStep {
         Some(match self {
             NodeStep::CordonNode { node, .. } => {
                 let text = format!("InstanceGroup {group} drains this node to replace or remove it");
-                ObjectEvent::on_node(node, with_reasons("NodeDraining", text))
+                ObjectEvent::on_node(node, with_reasons(EventReason::NodeDraining, text))
             }
             NodeStep::UncordonNode { node, reason } => {
                 let text = format!("InstanceGroup {group} uncordoned this node: {reason}");
-                ObjectEvent::on_node(node, Event::normal("NodeUncordoned", text))
+                ObjectEvent::on_node(node, Event::normal(EventReason::NodeUncordoned, text))
             }
             NodeStep::ChangeNodeInPlace { node, change, .. } => {
                 let text = format!("InstanceGroup {group} changed {} of this node", change.subject());
-                ObjectEvent::on_node(node, with_reasons("NodeChangedInPlace", text))
+                ObjectEvent::on_node(node, with_reasons(EventReason::NodeChangedInPlace, text))
             }
             NodeStep::EnterStandby { node, instance, .. } => {
                 let text = format!("InstanceGroup {group} put {instance} into standby until its replacement is Ready");
-                ObjectEvent::on_node(node, with_reasons("InstanceEnteredStandby", text))
+                ObjectEvent::on_node(node, with_reasons(EventReason::InstanceEnteredStandby, text))
             }
             NodeStep::Terminate { node: Some(node), instance, .. } => {
                 let text = format!("InstanceGroup {group} terminated {instance}");
-                ObjectEvent::on_node(node, with_reasons("InstanceTerminated", text))
+                ObjectEvent::on_node(node, with_reasons(EventReason::InstanceTerminated, text))
             }
             NodeStep::Evict { node, pod, .. } => {
                 let text = format!("evicted: InstanceGroup {group} drains the node {node}");
-                on_pod(pod, Event::normal("Evicted", text))
+                on_pod(pod, Event::normal(EventReason::Evicted, text))
             }
             NodeStep::ForceDelete { node, pod } => {
                 let text =
                     format!("deleted: InstanceGroup {group} drains the node {node}, and drainTimeout has passed");
-                on_pod(pod, Event::warning("PodDeleted", text))
+                on_pod(pod, Event::warning(EventReason::PodDeleted, text))
             }
             NodeStep::Terminate { node: None, .. } | NodeStep::RecordSurge { .. } | NodeStep::ClearSurge { .. } => {
                 return None;

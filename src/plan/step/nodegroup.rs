@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::info::StepInfo;
-use crate::api::names::event;
 use crate::aws::nodegroup::{NewNodegroup, NodegroupChange, NodegroupName, NodegroupVersion};
+use crate::plan::EventReason;
 use crate::plan::event::Event;
 
 /// One write to a managed node group.
@@ -66,13 +66,15 @@ impl StepInfo for NodegroupStep {
 
     fn event(&self, reasons: &str) -> Option<Event> {
         let (reason, action) = match self {
-            NodegroupStep::CreateNodegroup(_) => (event::CREATED, "created the node group"),
-            NodegroupStep::UpdateNodegroup { .. } => ("NodeGroupUpdated", "changed the node group"),
-            NodegroupStep::UpdateNodegroupVersion { .. } => ("NodeGroupUpdated", "started an update of the node group"),
-            NodegroupStep::TagNodegroup { .. } | NodegroupStep::UntagNodegroup { .. } => {
-                ("NodeGroupUpdated", "changed the tags of the node group")
+            NodegroupStep::CreateNodegroup(_) => (EventReason::InstanceGroupCreated, "created the node group"),
+            NodegroupStep::UpdateNodegroup { .. } => (EventReason::NodeGroupUpdated, "changed the node group"),
+            NodegroupStep::UpdateNodegroupVersion { .. } => {
+                (EventReason::NodeGroupUpdated, "started an update of the node group")
             }
-            NodegroupStep::DeleteNodegroup { .. } => ("NodeGroupDeleted", "EKS is deleting the node group"),
+            NodegroupStep::TagNodegroup { .. } | NodegroupStep::UntagNodegroup { .. } => {
+                (EventReason::NodeGroupUpdated, "changed the tags of the node group")
+            }
+            NodegroupStep::DeleteNodegroup { .. } => (EventReason::NodeGroupDeleted, "EKS is deleting the node group"),
         };
         Some(Event::with_reasons(reason, format!("{action} {}", self.subject()), reasons))
     }

@@ -4,6 +4,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::info::StepInfo;
+use crate::plan::EventReason;
 use crate::plan::event::Event;
 use crate::rotation::crd::kind::ResourceKind;
 use crate::util::redact::Redacted;
@@ -34,8 +35,8 @@ impl StepInfo for StrategyStep {
 
     fn event(&self, reasons: &str) -> Option<Event> {
         let (reason, action) = match self {
-            StrategyStep::CreateStrategyResource { .. } => ("UpgradeSubmitted", "submitted"),
-            StrategyStep::DeleteStrategyResource { .. } => ("UpgradeResourceDeleted", "deleted"),
+            StrategyStep::CreateStrategyResource { .. } => (EventReason::UpgradeSubmitted, "submitted"),
+            StrategyStep::DeleteStrategyResource { .. } => (EventReason::UpgradeResourceDeleted, "deleted"),
         };
         Some(Event::with_reasons(reason, format!("{action} {}", self.subject()), reasons))
     }

@@ -10,10 +10,10 @@ use super::role::region::{claim_of, role_of_other_region};
 use super::scaling_group::subnets;
 use super::{names, observed, warm_pool};
 use crate::api::names::condition;
-use crate::api::{AdoptedResources, InstanceGroupStatus, TemplateStatus};
+use crate::api::{AdoptedResources, TemplateStatus};
 use crate::aws::{LaunchTemplate, ScalingGroup, Tag, TemplateData};
 use crate::ownership;
-use crate::ownership::{UNTAGGED_SUFFIX, has_ownership_tags, tagging_denied_condition};
+use crate::ownership::{has_ownership_tags, tagging_denied_condition};
 use crate::plan::EksStep;
 use crate::plan::{ConditionUpdate, Drift, IamStep, ObjectStep, PlanBuilder};
 use crate::provisioner::role_region::RegionClaim;
@@ -59,6 +59,19 @@ pub(crate) fn adopt_group(
     template: &TemplateStatus,
     builder: &mut PlanBuilder,
 ) {
+    let message = summarize(input, found);
+    tag_resources(input, found, &message, builder);
+    builder.push(ObjectStep::UpdateStatus { status: json!({ "template": template }) });
+    builder.condition_updates.push(ConditionUpdate {
+        condition_type: condition::ADOPTED,
+        status: true,
+        reason: "ResourcesAdopted".into(),
+        message,
+    });
+}
+
+/// What the adoption says: how the group differs from the spec.
+fn summarize(input: &PlanInput, found: &AdoptionSource) -> String {
     let differences: Vec<_> = adoption_drift(input, found).iter().map(ToString::to_string).collect();
     let mut message = format!("adopted at {}; ", found.description);
     message += &match differences.is_empty() {
@@ -72,14 +85,7 @@ pub(crate) fn adopt_group(
     if !foreign.is_empty() {
         message += &format!("; not in the spec and left unchanged: {}", foreign.join(", "));
     }
-    tag_resources(input, found, &message, builder);
-    builder.push(ObjectStep::UpdateStatus { status: json!({ "template": template }) });
-    builder.condition_updates.push(ConditionUpdate {
-        condition_type: condition::ADOPTED,
-        status: true,
-        reason: "ResourcesAdopted".into(),
-        message,
-    });
+    message
 }
 
 /// Tags and records launch template, role and instance profile. The previous controller tagged only the scaling group;
@@ -106,6 +112,9 @@ fn tag_resources(input: &PlanInput, found: &AdoptionSource, summary: &str, build
         let pin = input.observed.scaling_group.as_ref().and_then(|g| g.template.as_ref());
         pin.is_some_and(|pin| pin.id == t.id) && names::differs_only_in_timestamp(&t.name, &r.names.template)
     };
+    if template.is_none() && role.is_none() && profile.is_none() {
+        return;
+    }
     record_adopted(
         input,
         AdoptedResources {
@@ -134,9 +143,6 @@ fn tag_resources(input: &PlanInput, found: &AdoptionSource, summary: &str, build
 /// Records the adopted resources before they are tagged. If AWS denies the tags, the record alone proves their ownership
 /// once the scaling group is deleted.
 fn record_adopted(input: &PlanInput, found: AdoptedResources, summary: &str, builder: &mut PlanBuilder) {
-    if found == AdoptedResources::default() {
-        return;
-    }
     let old = input.status.managed.as_ref().and_then(|m| m.adopted.clone()).unwrap_or_default();
     let found = AdoptedResources {
         template: found.template.or_else(|| old.template.clone()),
@@ -156,7 +162,9 @@ pub(crate) fn retry_tagging(input: &PlanInput, group: &ScalingGroup, builder: &m
     if input.observed.tag_retry_pending {
         return;
     }
-    let Some(message) = denied_adoption_summary(input.status) else { return };
+    if tagging_denied_condition(input.status).is_none() {
+        return;
+    }
     let (r, state) = (input.resolved, input.observed);
     let number = group.template.as_ref().and_then(|pin| observed::version_number(pin, state.template.as_ref()));
     let mut found = match number {
@@ -170,6 +178,8 @@ pub(crate) fn retry_tagging(input: &PlanInput, group: &ScalingGroup, builder: &m
     if version.is_some_and(|print| print.hash == r.fingerprint.hash) {
         found.data = Some(&r.template_data);
     }
+    let recorded = input.status.managed.as_ref().and_then(|managed| managed.adopted.as_ref()?.summary.clone());
+    let message = recorded.unwrap_or_else(|| summarize(input, &found));
     tag_resources(input, &found, &message, builder);
     builder.condition_updates.push(ConditionUpdate {
         condition_type: condition::ADOPTED,
@@ -177,15 +187,6 @@ pub(crate) fn retry_tagging(input: &PlanInput, group: &ScalingGroup, builder: &m
         reason: "ResourcesAdopted".into(),
         message,
     });
-}
-
-/// What the adoption reported, when AWS denied tags at that time; `None` when it did not.
-fn denied_adoption_summary(status: &InstanceGroupStatus) -> Option<String> {
-    let condition = tagging_denied_condition(status)?;
-    let recorded = status.managed.as_ref().and_then(|managed| managed.adopted.as_ref()?.summary.clone());
-    // Without a record, as an earlier release left it, the summary is the part of the message before the permissions.
-    let from_message = || condition.message.as_deref()?.split(UNTAGGED_SUFFIX).next().map(str::to_owned);
-    Some(recorded.or_else(from_message).unwrap_or_default())
 }
 
 /// How the adopted content differs from the spec, and how many nodes run an older one.

@@ -17,8 +17,8 @@ use crate::aws::{
 use crate::ownership;
 use crate::ownership::{Ownership, classify_ownership, has_foreign_tags, has_ownership_tags, is_owned};
 use crate::plan::{
-    Drift, Event, IamStep, JoinStep, ObjectStep, Outcome, Phase, Plan, PlanBuilder, PlannedStep, Reason, Recheck,
-    waiting,
+    Drift, Event, EventReason, IamStep, JoinStep, ObjectStep, Outcome, Phase, Plan, PlanBuilder, PlannedStep, Reason,
+    Recheck, waiting,
 };
 use crate::plan::{EksStep, NodeStep};
 use crate::provisioner::GroupId;
@@ -204,7 +204,7 @@ fn drain_scaling_group(input: &DeleteInput, group: &ScalingGroup, builder: &mut 
             crate::util::duration::format(input.drain_timeout),
             pod_names(&decision.abandoned_pods)
         );
-        builder.events.push(Event::warning("DrainTimeout", message));
+        builder.events.push(Event::warning(EventReason::DrainTimeout, message));
     }
     let has_steps = !decision.steps.is_empty();
     // Its node may join while AWS answers the calls before: the next pass looks again, and drains it then.

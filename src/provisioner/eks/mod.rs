@@ -4,7 +4,6 @@ pub(crate) mod adopt;
 pub(crate) mod apply;
 pub mod delete;
 pub mod desired;
-pub mod in_force;
 pub mod input;
 pub(crate) mod ipv6;
 pub(crate) mod join;
@@ -26,6 +25,7 @@ pub(crate) mod scaling_group;
 pub(crate) mod simulate;
 #[cfg(test)]
 mod tests;
+pub mod unchanged_parts;
 pub mod user_data;
 pub(crate) mod warm_pool;
 
@@ -131,7 +131,7 @@ impl Provisioner for Eks {
         if observed.scaling_group.is_none() && !resolved.broken.is_empty() {
             return Ok(PlanResult::Rejected(resolved.broken.errors()));
         }
-        in_force::keep(&mut resolved, &observed, status);
+        unchanged_parts::keep(&mut resolved, &observed, status);
         let mut snapshot = input::Snapshot { resolved, observed };
         let mut verified = VerifiedNodes::default();
         let plan = loop {
@@ -323,7 +323,7 @@ fn desired_spec(
     let recommended =
         apply_spot_recommendation(&mut request.spec, request.status, request.recommendations, request.policy, now);
     let (mut desired, errors) = desired::parse_with_errors(request.id, request.annotations, &request.spec);
-    let broken = request.broken_fields(errors, in_force::dependent_parts)?;
+    let broken = request.broken_fields(errors, unchanged_parts::dependent_parts)?;
     desired.spot_recommendation = recommended;
     desired.join_auth = settings.join_auth;
     if let Some(crd) = &mut desired.crd_strategy {

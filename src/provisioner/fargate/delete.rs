@@ -19,7 +19,9 @@ use crate::aws::{AccessEntry, Tag};
 use crate::index::groups::QueuePosition;
 use crate::ownership::tagging_blocked;
 use crate::plan::FargateStep;
-use crate::plan::{Drift, Event, IamStep, JoinStep, ObjectStep, Outcome, Phase, Plan, PlanBuilder, waiting};
+use crate::plan::{
+    Drift, Event, EventReason, IamStep, JoinStep, ObjectStep, Outcome, Phase, Plan, PlanBuilder, waiting,
+};
 use crate::provisioner::join::{wait_for_aws_auth, wait_for_group};
 use crate::provisioner::retained::{Retained, report_retained};
 use crate::provisioner::role_users::KeptEntry;
@@ -208,7 +210,7 @@ fn delete_supporting_resources(input: &DeleteInput, builder: &mut PlanBuilder) {
         let message = format!(
             "keeping the role {role}: another group uses it in spec.eks-fargate.podExecutionRoleArn; delete it manually once no group uses it"
         );
-        builder.events.push(Event::warning("RoleRetained", message));
+        builder.events.push(Event::warning(EventReason::RoleRetained, message));
     }
     if input.id.has_finalizer {
         builder.push(ObjectStep::RemoveFinalizer);

@@ -10,7 +10,6 @@ pub mod delete;
 pub mod desired;
 pub(crate) mod drift;
 pub(crate) mod health;
-pub mod in_force;
 pub mod input;
 pub(crate) mod join;
 pub(crate) mod names;
@@ -27,6 +26,7 @@ pub mod role_owner;
 pub(crate) mod simulate;
 #[cfg(test)]
 mod tests;
+pub mod unchanged_parts;
 
 use async_trait::async_trait;
 
@@ -58,7 +58,7 @@ impl Provisioner for Fargate {
         let PlanRequest { id, status, settings, .. } = request;
         let (desired, errors) = desired::parse_with_errors(id, &request.spec);
         let desired = DesiredSpec { join_auth: settings.join_auth, ..desired };
-        let mut broken = match request.broken_fields(errors, in_force::dependent_parts) {
+        let mut broken = match request.broken_fields(errors, unchanged_parts::dependent_parts) {
             Ok(broken) => broken,
             Err(problems) => return Ok(PlanResult::Rejected(problems)),
         };
@@ -182,9 +182,9 @@ async fn resolve_and_observe(
 ) -> ObserveResult<Option<(resolve::ResolvedGroup, observed::ObservedState)>> {
     let mut form = recorded_form(o, &desired, status);
     if !broken.is_empty() {
-        let Some(serving) = in_force::serving_profile(o, &desired, status).await? else { return Ok(None) };
+        let Some(serving) = unchanged_parts::serving_profile(o, &desired, status).await? else { return Ok(None) };
         let names = ProfileNames::new(&desired.cluster, &desired.id, form, &o.inventory.aws().region);
-        in_force::keep(&mut desired, &serving, &names, &broken, status);
+        unchanged_parts::keep(&mut desired, &serving, &names, &broken, status);
     }
     let key = desired.id.key();
     loop {

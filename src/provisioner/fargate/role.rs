@@ -7,7 +7,7 @@ use super::resolve::{POD_EXECUTION_POLICY, PODS_SERVICE};
 use super::role_owner::is_own_role;
 use crate::aws::{AccessEntry, NewRole};
 use crate::ownership::has_ownership_tags;
-use crate::plan::{Drift, Event, IamStep, JoinStep, Outcome, Phase, PlanBuilder, Reason, Recheck};
+use crate::plan::{Drift, Event, EventReason, IamStep, JoinStep, Outcome, Phase, PlanBuilder, Reason, Recheck};
 use crate::provisioner::recreated::{detached, recreated, was_ready};
 use crate::provisioner::role_region::{RegionClaim, admits_profiles, region_claim};
 use crate::provisioner::role_users::KeptEntry;
@@ -128,7 +128,7 @@ pub(crate) fn remove_unused(input: &PlanInput, builder: &mut FargatePlanBuilder)
             Some(reason) => {
                 let name = &previous.role.name;
                 let message = format!("keeping the role {name}, which the group no longer uses: {reason}");
-                builder.plan.events.push(Event::warning("RoleRetained", message));
+                builder.plan.events.push(Event::warning(EventReason::RoleRetained, message));
                 managed.policies.clear();
             }
             None => push_delete(previous, &mut builder.plan),

@@ -8,7 +8,6 @@ pub mod delete;
 pub mod desired;
 pub mod drift;
 pub(crate) mod health;
-pub mod in_force;
 pub mod input;
 pub(crate) mod names;
 mod names_of_record;
@@ -22,6 +21,7 @@ pub(crate) mod retry;
 pub(crate) mod simulate;
 #[cfg(test)]
 mod tests;
+pub mod unchanged_parts;
 pub(crate) mod update;
 mod usage;
 
@@ -76,7 +76,7 @@ impl Provisioner for EksManaged {
             }
             let mut with_references = broken.clone();
             with_references.extend(&[Part::Immutable], problems);
-            if in_force::serving_nodegroup(o, &desired, request.status).await?.is_none() {
+            if unchanged_parts::serving_nodegroup(o, &desired, request.status).await?.is_none() {
                 break (resolved, observed);
             }
             broken = with_references;
@@ -197,7 +197,7 @@ fn may_be_unseen(o: &Observer<'_>, request: &DeleteRequest<'_>, name: &Nodegroup
 /// All errors at once, if everything depends on one of the fields.
 fn parse_desired(request: &PlanRequest) -> Result<(DesiredSpec, BrokenFields), Vec<SpecError>> {
     let (desired, errors) = desired::parse_with_errors(request.id, request.annotations, &request.spec);
-    let broken = request.broken_fields(errors, in_force::dependent_parts)?;
+    let broken = request.broken_fields(errors, unchanged_parts::dependent_parts)?;
     match cluster_mismatch(request.settings, CLUSTER_FIELD, &desired.cluster) {
         Some(problem) => Err(broken.errors_after(problem)),
         None => Ok((desired, broken)),
@@ -214,8 +214,8 @@ async fn resolve_in_force(
     if broken.is_empty() {
         return Ok(Some(resolve::build_resolved(desired, broken)));
     }
-    let Some(found) = in_force::serving_nodegroup(o, &desired, status).await? else { return Ok(None) };
-    in_force::keep(&mut desired, &found, &broken, status);
+    let Some(found) = unchanged_parts::serving_nodegroup(o, &desired, status).await? else { return Ok(None) };
+    unchanged_parts::keep(&mut desired, &found, &broken, status);
     let mut resolved = resolve::build_resolved(desired, broken);
     // An adopted node group is compared by the hash of the spec that it was adopted with.
     let adopted = status.template.as_ref().and_then(|t| t.adopted_hash_of(&found.name.nodegroup));

@@ -4,7 +4,8 @@ use super::types::{RollingUpdateDecision, RotationState};
 use crate::api::names::condition;
 use crate::aws::InstanceState;
 use crate::plan::{
-    ConditionUpdate, Drift, Event, NodeStep, Outcome, Phase, PlanBuilder, PlannedStep, PodRef, Reason, Recheck,
+    ConditionUpdate, Drift, Event, EventReason, NodeStep, Outcome, Phase, PlanBuilder, PlannedStep, PodRef, Reason,
+    Recheck,
 };
 use crate::rotation::members::NodeInstance;
 
@@ -56,7 +57,7 @@ pub(crate) fn report(
             "the drain ran into its timeout; nodes are terminated with these pods: {}",
             pod_names(&decision.abandoned_pods)
         );
-        builder.events.push(Event::warning("DrainTimeout", message));
+        builder.events.push(Event::warning(EventReason::DrainTimeout, message));
     }
     let blocked = |reason, message| Outcome::Blocked { reason, message, is_deleting: false };
     let (progress, summary) = match &surplus {

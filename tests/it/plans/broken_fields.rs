@@ -32,7 +32,7 @@ fn broken_spec(
     let broken = BrokenFields::classify(
         common::all_errors(violations, errors),
         &ValueSources::default(),
-        in_force::dependent_parts,
+        unchanged_parts::dependent_parts,
     )
     .expect("the group goes on");
     let recorded = RecordedRole { arn: status.nodes_instance_role_arn.clone(), id: None };
@@ -45,7 +45,7 @@ fn scenario(parts: &[&str], references: &References, join_auth: JoinAuth) -> Sce
         s.status.nodes_instance_role_arn = Some(s.resolved.role_arn.clone());
         s.status.managed.as_mut().expect("a record").tags = s.resolved.tags.iter().map(|t| t.key.clone()).collect();
         s.resolved = broken_spec(parts, references, join_auth, &s.status);
-        in_force::keep(&mut s.resolved, &s.state, &s.status);
+        unchanged_parts::keep(&mut s.resolved, &s.state, &s.status);
     })
 }
 
@@ -125,7 +125,7 @@ fn unsupported_join_mode_and_missing_endpoint_stop_only_what_needs_them() {
     );
     assert_blocked(&scenario(&[BEFORE], &without_endpoint, JoinAuth::Auto).plan(), path);
     // Nothing can be derived without the cluster.
-    assert_eq!(in_force::dependent_parts(path), None);
+    assert_eq!(unchanged_parts::dependent_parts(path), None);
 }
 
 /// Nodes rotate to a new version while fields are broken that say nothing about nodes.
@@ -154,7 +154,7 @@ fn rejected_increase_does_not_stop_the_rotation() {
             s.resolved = broken_spec(&[BEFORE, text], &references(), JoinAuth::Auto, &s.status);
             let quota = SpecError::invalid("spec.eks.maxSize", "99 nodes", "exceeds the limit of 9", "reduce it");
             s.resolved.broken.push(&[Part::Growth], quota.with_reason(Reason::PolicyViolation));
-            in_force::keep(&mut s.resolved, &s.state, &s.status);
+            unchanged_parts::keep(&mut s.resolved, &s.state, &s.status);
         })
     };
     let grown = "eks: {minSize: 3, maxSize: 99, warmPool: {minSize: 5}}\nstrategy: {type: rollingUpdate, rollingUpdate: {maxSurge: 2}}";
@@ -185,7 +185,7 @@ fn autoscaler_tags_stay_while_labels_cannot_be_used() {
         s.status.nodes_instance_role_arn = Some(s.resolved.role_arn.clone());
         s.resolved =
             broken_spec(&[BEFORE, "eks: {configuration: {image: ami-x}}"], &references(), JoinAuth::Auto, &s.status);
-        in_force::keep(&mut s.resolved, &s.state, &s.status);
+        unchanged_parts::keep(&mut s.resolved, &s.state, &s.status);
     });
     assert!(step_names(&kept.plan()).is_empty(), "{:?}", kept.plan().steps);
 }
@@ -268,7 +268,7 @@ fn managed_node_group_goes_on_with_what_is_in_force() {
     ] {
         assert_blocked(&managed(text, None).plan(), path);
     }
-    assert_eq!(nodegroup::in_force::dependent_parts("spec.eks-managed.configuration.clusterName"), None);
+    assert_eq!(nodegroup::unchanged_parts::dependent_parts("spec.eks-managed.configuration.clusterName"), None);
 }
 
 #[test]
@@ -298,5 +298,5 @@ fn fargate_profile_goes_on_with_what_is_in_force() {
     let plan = super::fargate::broken_plan("strategy: {type: rollingUpdate}");
     let Outcome::Blocked { message, .. } = &plan.outcome else { panic!("{:?}", plan.outcome) };
     assert!(message.contains("spec.strategy.type") && plan.steps.is_empty(), "{message}");
-    assert_eq!(fargate::in_force::dependent_parts("spec.eks-fargate.clusterName"), None);
+    assert_eq!(fargate::unchanged_parts::dependent_parts("spec.eks-fargate.clusterName"), None);
 }

@@ -22,7 +22,7 @@ use instance_manager::provisioner::fargate::ownership::{OwnershipEvidence, Remai
 use instance_manager::provisioner::fargate::plan::plan;
 use instance_manager::provisioner::fargate::resolve::{self, References, ResolvedGroup, public_subnet_errors, resolve};
 use instance_manager::provisioner::fargate::role_owner::role_of_other_region;
-use instance_manager::provisioner::fargate::{delete, desired, in_force};
+use instance_manager::provisioner::fargate::{delete, desired, unchanged_parts};
 use instance_manager::provisioner::name_form::NameForm;
 use instance_manager::provisioner::role_region::{OtherRegion, iam_tags};
 use instance_manager::provisioner::role_users::KeptEntry;
@@ -102,13 +102,13 @@ pub(super) fn broken_plan(text: &str) -> Plan {
     let broken = BrokenFields::classify(
         common::all_errors(violations, errors),
         &ValueSources::default(),
-        in_force::dependent_parts,
+        unchanged_parts::dependent_parts,
     )
     .expect("the group goes on");
     let known = resolve::resolve_with_errors(desired.clone(), broken, &references(), NameForm::Plain);
     let broken = known.expect("a cluster").broken;
     let (names, found) = (scenario.resolved.names.clone(), scenario.observed.profiles[0].clone());
-    in_force::keep(&mut desired, &found, &names, &broken, &scenario.status);
+    unchanged_parts::keep(&mut desired, &found, &names, &broken, &scenario.status);
     scenario.resolved = resolve(desired, &references(), NameForm::Plain).expect("a resolved group");
     scenario.resolved.broken = broken;
     scenario.plan()
@@ -1237,7 +1237,7 @@ fn profile_and_role_that_somebody_deleted_are_told() {
             serde_json::from_value(serde_json::json!([{ "type": "Ready", "status": "True" }])).expect("conditions");
     };
     let told = |plan: &Plan| -> Vec<String> {
-        let events = plan.events.iter().filter(|event| event.reason == "ResourceMadeAgain");
+        let events = plan.events.iter().filter(|event| event.reason == "ResourceRecreated");
         events.map(|event| event.message.clone()).collect()
     };
     let gone = |s: &mut Scenario| s.observed.profiles.clear();

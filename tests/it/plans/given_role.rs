@@ -51,7 +51,7 @@ fn own_role_that_nothing_records_is_found_again() {
     assert_eq!(recorded_policies(&lost, &lost.plan()), [EXTRA]);
 }
 
-/// Otherwise the deletion would call the controller's own policy a stranger's, and a policy that is no longer wanted would
+/// Otherwise the deletion would call the controller's own policy another owner's, and a policy that is no longer wanted would
 /// stay when the group takes its own role back.
 #[test]
 fn record_of_policies_outlasts_a_given_role() {

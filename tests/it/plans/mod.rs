@@ -26,7 +26,7 @@ use instance_manager::provisioner::eks::observed::{ObservedState, ObservedVersio
 use instance_manager::provisioner::eks::plan::plan;
 use instance_manager::provisioner::eks::references::References;
 use instance_manager::provisioner::eks::resolve::{ResolvedGroup, resolve};
-use instance_manager::provisioner::eks::{delete, desired, in_force};
+use instance_manager::provisioner::eks::{delete, desired, unchanged_parts};
 use instance_manager::provisioner::name_form::NameForm;
 use instance_manager::rotation::{ClusterHealth, DisruptionRecord, Drains, NodeInstance, NodeView};
 use instance_manager::settings::Timing;
@@ -1197,7 +1197,7 @@ fn errors_of_launch_fields_are_kept_apart() {
         let spec = decode_spec(&spec).unwrap_or_else(|errors| panic!("{configuration}: {errors:?}"));
         assert!(desired::parse(&id, &common::annotations(&[]), &spec).is_err(), "{configuration}");
         let (_, errors) = desired::parse_with_errors(&id, &common::annotations(&[]), &spec);
-        let launch = errors.iter().filter(|e| in_force::dependent_parts(&e.path) == Some(&[Part::Launch]));
+        let launch = errors.iter().filter(|e| unchanged_parts::dependent_parts(&e.path) == Some(&[Part::Launch]));
         assert_eq!(launch.count() == errors.len(), is_launch_only, "{configuration}");
     }
 }

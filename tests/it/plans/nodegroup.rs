@@ -9,7 +9,9 @@ use instance_manager::plan::NodegroupStep;
 use instance_manager::plan::{NodeStep, ObjectStep, Phase, PodRef, Reason, Recheck, Step};
 use instance_manager::provisioner::broken_fields::{BrokenFields, ValueSources};
 use instance_manager::provisioner::nodegroup::observed::{ObservedNodegroup, ObservedState};
-use instance_manager::provisioner::nodegroup::{delete, desired, drift, in_force, input, observed, plan, resolve};
+use instance_manager::provisioner::nodegroup::{
+    delete, desired, drift, input, observed, plan, resolve, unchanged_parts,
+};
 use instance_manager::rotation::{DrainView, PodView};
 
 use super::*;
@@ -116,7 +118,7 @@ pub(super) fn broken_scenario(text: &str, error: Option<(&'static [Part], &str)>
     let mut broken = BrokenFields::classify(
         common::all_errors(violations, errors),
         &ValueSources::default(),
-        in_force::dependent_parts,
+        unchanged_parts::dependent_parts,
     )
     .expect("the group goes on");
     broken.extend(&[Part::Immutable], resolve::resolve_names(&mut desired, &resolve::ClusterNetwork::default()));
@@ -124,7 +126,7 @@ pub(super) fn broken_scenario(text: &str, error: Option<(&'static [Part], &str)>
         broken.push(parts, SpecError::invalid(path, "x", "cannot be used", "correct it"));
     }
     let found = scenario.state.nodegroups[0].nodegroup.clone();
-    in_force::keep(&mut desired, &found, &broken, &scenario.status);
+    unchanged_parts::keep(&mut desired, &found, &broken, &scenario.status);
     scenario.resolved = resolve::build_resolved(desired, broken);
     scenario
 }
@@ -1314,7 +1316,7 @@ fn values_that_eks_always_refuses_are_rejected() {
 fn node_group_that_somebody_deleted_is_told() {
     let told = |scenario: &Scenario| -> Vec<String> {
         let plan = scenario.plan();
-        let events = plan.events.iter().filter(|event| event.reason == "ResourceMadeAgain");
+        let events = plan.events.iter().filter(|event| event.reason == "ResourceRecreated");
         events.map(|event| event.message.clone()).collect()
     };
     let deleted = Scenario::converged("{}", "{}").with(|s| s.state.nodegroups.clear());

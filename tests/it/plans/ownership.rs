@@ -220,7 +220,7 @@ fn previous_role_entry_stays_recorded_while_needed() {
 #[test]
 fn resource_that_somebody_deleted_is_told() {
     let told = |plan: &Plan| -> Vec<String> {
-        let events = plan.events.iter().filter(|event| event.reason == "ResourceMadeAgain");
+        let events = plan.events.iter().filter(|event| event.reason == "ResourceRecreated");
         events.map(|event| event.message.clone()).collect()
     };
     let known = || {
@@ -266,7 +266,7 @@ fn resource_that_somebody_deleted_is_told() {
 }
 
 fn deletions_told(plan: &Plan) -> Vec<String> {
-    let events = plan.events.iter().filter(|event| event.reason == "ResourceMadeAgain");
+    let events = plan.events.iter().filter(|event| event.reason == "ResourceRecreated");
     events.map(|event| event.message.clone()).collect()
 }
 

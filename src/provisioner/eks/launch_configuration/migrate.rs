@@ -5,7 +5,7 @@ use serde_json::json;
 use super::{adoption_key, configuration_drift, current_name, has_derived_name, recorded_configurations};
 use crate::aws::ScalingGroup;
 use crate::plan::EksStep;
-use crate::plan::{Drift, Event, ObjectStep, PlanBuilder};
+use crate::plan::{Drift, Event, EventReason, ObjectStep, PlanBuilder};
 use crate::provisioner::eks::adopt;
 use crate::provisioner::eks::input::PlanInput;
 use crate::provisioner::eks::launch_template::create::{self, TemplateContribution};
@@ -27,7 +27,7 @@ pub(crate) fn keep_or_migrate(
         step.reasons = reasons;
     }
     draft.events.push(Event::normal(
-        "LaunchConfigurationReplaced",
+        EventReason::LaunchConfigurationReplaced,
         format!(
             "{} migrates from the launch configuration {name} to the launch template {}; the upgrade strategy replaces its nodes",
             group.name, input.resolved.names.template

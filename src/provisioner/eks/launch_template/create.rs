@@ -4,7 +4,7 @@ use crate::api::ScalingConfigurationKind;
 use crate::api::names::annotation;
 use crate::aws::{Instance, LaunchTemplate, NewTemplate, NewVersion, TemplatePin};
 use crate::ownership::has_foreign_tags;
-use crate::plan::{Drift, EksStep, Event, Outcome, Pin, PlanBuilder, PlannedStep, Reason};
+use crate::plan::{Drift, EksStep, Event, EventReason, Outcome, Pin, PlanBuilder, PlannedStep, Reason};
 use crate::provisioner::eks::input::PlanInput;
 use crate::provisioner::eks::resolve::ResolvedGroup;
 use crate::provisioner::eks::user_data::OsFamily;
@@ -141,9 +141,10 @@ const AMAZON_LINUX_2_ENDED: &str = "the OS family is amazonlinux2, whose support
 /// Warnings about an OS family whose support has ended, and about fields that have no effect on it; published once with
 /// each new version.
 pub(crate) fn launch_warnings(resolved: &ResolvedGroup) -> Vec<Event> {
-    let ignored = resolved.ignored_fields.iter().map(|field| Event::warning("FieldIgnored", field.to_string()));
+    let ignored =
+        resolved.ignored_fields.iter().map(|field| Event::warning(EventReason::FieldIgnored, field.to_string()));
     let is_old = resolved.desired.os_family == OsFamily::AmazonLinux2;
-    ignored.chain(is_old.then(|| Event::warning("OsFamilyOutOfSupport", AMAZON_LINUX_2_ENDED))).collect()
+    ignored.chain(is_old.then(|| Event::warning(EventReason::OsFamilyOutOfSupport, AMAZON_LINUX_2_ENDED))).collect()
 }
 
 /// The event for a new group that asks for a launch configuration; published once, with its launch template.
@@ -151,5 +152,5 @@ pub(crate) fn launch_configuration_unsupported(resolved: &ResolvedGroup) -> Opti
     const MESSAGE: &str = "spec.eks.type LaunchConfiguration is not supported: AWS allows no new launch configurations; \
                            the group uses an equivalent launch template instead; set the type to LaunchTemplate";
     (resolved.desired.scaling_configuration == ScalingConfigurationKind::LaunchConfiguration)
-        .then(|| Event::warning("LaunchConfigurationUnsupported", MESSAGE))
+        .then(|| Event::warning(EventReason::LaunchConfigurationUnsupported, MESSAGE))
 }

@@ -43,7 +43,7 @@ pub struct ResolvedGroup {
     /// The spec that was resolved.
     pub desired: DesiredSpec,
     /// Fields that cannot be used. What depends on them stays as it is in AWS, and has no meaning here until
-    /// [`super::in_force::keep`] replaces it.
+    /// [`super::unchanged_parts::keep`] replaces it.
     pub broken: BrokenFields,
     /// Whether nodes and pods of the cluster have IPv6 addresses.
     pub is_ipv6: bool,

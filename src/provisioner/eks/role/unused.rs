@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use crate::plan::{Drift, Event, IamStep, PlanBuilder};
+use crate::plan::{Drift, Event, EventReason, IamStep, PlanBuilder};
 use crate::provisioner::eks::delete::is_standard_policy;
 use crate::provisioner::eks::input::PlanInput;
 use crate::provisioner::eks::observed::UnusedRole;
@@ -35,7 +35,7 @@ pub(crate) fn delete(input: &PlanInput, builder: &mut PlanBuilder) {
     if let Some(reason) = unused.reason_to_keep(recorded) {
         let name = &input.resolved.names.role;
         let message = format!("keeping the IAM role {name}, which the group no longer uses: {reason}");
-        return builder.events.push(Event::warning("RoleRetained", message));
+        return builder.events.push(Event::warning(EventReason::RoleRetained, message));
     }
     if let Some(profile) = &unused.profile {
         if let Some(held) = &profile.role {

@@ -3,7 +3,7 @@
 use super::outdated;
 use crate::aws::InstanceState;
 use crate::plan::in_place::describe_changes;
-use crate::plan::{Event, NodeStep, Outcome, Phase, PlanBuilder, Recheck, waiting};
+use crate::plan::{Event, EventReason, NodeStep, Outcome, Phase, PlanBuilder, Recheck, waiting};
 use crate::provisioner::eks::input::PlanInput;
 use crate::rotation::NodeInstance;
 use crate::util::counted::counted;
@@ -30,7 +30,9 @@ pub(crate) fn change_nodes(input: &PlanInput, builder: &mut PlanBuilder) {
         let changes = describe_changes(now.iter().map(|(.., update)| update.reasons.as_slice())).join("; ");
         let left = due.len() - now.len();
         let more = if left > 0 { format!("; {} follow", counted(left, "more node")) } else { String::new() };
-        builder.events.push(Event::normal("NodesChangedInPlace", format!("changed in place: {changes}{more}")));
+        builder
+            .events
+            .push(Event::normal(EventReason::NodesChangedInPlace, format!("changed in place: {changes}{more}")));
         builder.set_outcome_once(Outcome::Progressing {
             phase: Phase::Modifying,
             message: format!("changing {} in place: {changes}", counted(due.len(), "node")),

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::aws::{ScalingActivity, StateReason};
-use crate::plan::Event;
+use crate::plan::{Event, EventReason};
 
 /// How many instances have an event of their own in one pass.
 pub(crate) const MAX_EVENTS: usize = 10;
@@ -52,7 +52,7 @@ impl Departure {
     }
 }
 
-const INSTANCE_LOST: &str = "InstanceLost";
+const INSTANCE_LOST: EventReason = EventReason::InstanceLost;
 
 /// The departures whose cause AWS says, of the instances that left.
 pub(crate) fn explained(left: Vec<String>, activities: &[ScalingActivity]) -> Vec<Departure> {

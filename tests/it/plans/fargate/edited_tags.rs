@@ -64,7 +64,7 @@ fn profile_without_any_of_its_tags_is_tagged_again() {
     assert_eq!((denied.step_names(), blocked(&denied.plan()).0), (vec![], Reason::MissingPermission));
     let plan = removed.plan();
     assert_eq!(step_names(&plan), ["TagFargateProfile"]);
-    assert!(plan.events.iter().all(|event| event.reason != "ResourceMadeAgain"), "{:?}", plan.events);
+    assert!(plan.events.iter().all(|event| event.reason != "ResourceRecreated"), "{:?}", plan.events);
     removed.apply(&plan);
     let r = &removed.resolved;
     assert!(r.ownership_tags.iter().all(|tag| removed.observed.profiles[0].tags.contains(tag)));
