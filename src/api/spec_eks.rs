@@ -65,7 +65,7 @@ pub struct WarmPool {
 #[derive(JsonSchema, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EksConfiguration {
-    /// Name of the EKS cluster that the nodes join.
+    /// Name of the EKS cluster that the nodes join; required after the merge.
     #[schemars(length(max = 253))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster_name: Option<String>,
@@ -73,20 +73,20 @@ pub struct EksConfiguration {
     #[schemars(length(max = 255))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_pair_name: Option<String>,
-    /// Machine image: an AMI ID; latest for the newest EKS image (case does not matter); or ssm:// followed by an image
-    /// version, or on Windows by a release such as 2022 or 2022-full.
+    /// Machine image, required after the merge: an AMI ID; latest for the newest EKS image (case does not matter); or
+    /// ssm:// followed by an image version, or on Windows by a release such as 2022 or 2022-full.
     #[schemars(length(max = 2048))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// EC2 instance type, such as m5.large.
+    /// EC2 instance type, such as m5.large; required after the merge.
     #[schemars(length(max = 64))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instance_type: Option<String>,
-    /// Security groups of the nodes: IDs, or values of the Name tag within the cluster's VPC.
+    /// Security groups of the nodes: IDs, or values of the Name tag within the cluster's VPC; required after the merge.
     #[schemars(length(max = 200), inner(length(max = 255)))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub security_groups: Option<Vec<String>>,
-    /// Subnets of the nodes: IDs, or values of the Name tag within the cluster's VPC.
+    /// Subnets of the nodes: IDs, or values of the Name tag within the cluster's VPC; required after the merge.
     #[schemars(length(max = 200), inner(length(max = 255)))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subnets: Option<Vec<String>>,
@@ -98,7 +98,7 @@ pub struct EksConfiguration {
     #[schemars(length(max = 100), inner(length(max = 255)))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub suspend_processes: Option<Vec<String>>,
-    /// Additional kubelet arguments.
+    /// Additional kubelet arguments; by default there are none.
     #[schemars(length(max = 65536))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bootstrap_arguments: Option<String>,
@@ -109,7 +109,7 @@ pub struct EksConfiguration {
     #[schemars(length(max = 64))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spot_price: Option<String>,
-    /// Tags of the Auto Scaling group and its instances.
+    /// Tags of the Auto Scaling group and its instances, beside those of the controller; by default there are none.
     #[schemars(length(max = 500))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tags: Option<Vec<Tag>>,
@@ -117,11 +117,11 @@ pub struct EksConfiguration {
     #[schemars(length(max = 100))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tag_specifications: Option<Vec<TagSpecification>>,
-    /// Kubernetes labels of the nodes.
+    /// Kubernetes labels of the nodes, beside those of the controller; by default there are none.
     #[schemars(schema_with = "labels")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub labels: Option<BTreeMap<String, String>>,
-    /// Kubernetes taints of the nodes.
+    /// Kubernetes taints of the nodes; by default there are none.
     #[schemars(length(max = 500))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub taints: Option<Vec<Taint>>,
@@ -152,14 +152,14 @@ pub struct EksConfiguration {
     /// Mixed instances policy: several instance types, On-Demand and Spot, in one group.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mixed_instances_policy: Option<MixedInstancesPolicy>,
-    /// ARNs of License Manager license configurations.
+    /// ARNs of License Manager license configurations; by default there are none.
     #[schemars(length(max = 100), inner(length(max = 2048)))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub license_specifications: Option<Vec<String>>,
-    /// Placement of the instances: availability zone, tenancy and host resource group.
+    /// Placement of the instances: availability zone, tenancy and host resource group. By default EC2 decides.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub placement: Option<Placement>,
-    /// Settings of the EC2 instance metadata service (IMDS).
+    /// Settings of the EC2 instance metadata service (IMDS). By default the image and the AWS account decide.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metadata_options: Option<MetadataOptions>,
 }
@@ -193,18 +193,18 @@ pub struct Volume {
     #[schemars(length(max = 255))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// EBS volume type, such as gp3. Launch configurations accept gp2, io1, sc1 and st1; launch templates also accept
-    /// gp3 and io2.
+    /// EBS volume type, such as gp3; by default EC2 decides. Launch configurations accept gp2, io1, sc1 and st1; launch
+    /// templates also accept gp3 and io2.
     #[schemars(length(max = 64))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub r#type: Option<String>,
-    /// Size in GiB; not allowed together with snapshotId.
+    /// Size in GiB; not allowed together with snapshotId. By default it follows from the image.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub size: Option<i64>,
-    /// Provisioned I/O operations per second, at least 100; for io1, io2 and gp3.
+    /// Provisioned I/O operations per second, at least 100; for io1, io2 and gp3. By default EBS decides.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub iops: Option<i64>,
-    /// Provisioned throughput in MiB per second; for gp3.
+    /// Provisioned throughput in MiB per second; for gp3. By default EBS decides.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub throughput: Option<i64>,
     /// Whether the volume is deleted together with its instance (default true).
@@ -213,11 +213,11 @@ pub struct Volume {
     /// Whether the volume is encrypted. By default the snapshot and the settings of the AWS account decide.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub encrypted: Option<bool>,
-    /// ID of the EBS snapshot that the volume is created from.
+    /// ID of the EBS snapshot that the volume is created from; by default the volume is empty, or that of the image.
     #[schemars(length(max = 255))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshot_id: Option<String>,
-    /// File system and mount point of the volume.
+    /// File system and mount point of the volume. By default the volume is not formatted or mounted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mount_options: Option<MountOptions>,
 }
@@ -232,11 +232,11 @@ pub struct Volume {
         .message("fileSystem must be xfs or ext4"),
 )]
 pub struct MountOptions {
-    /// File system: xfs or ext4.
+    /// File system: xfs or ext4; required in mountOptions.
     #[schemars(length(max = 64), regex(pattern = FileSystem::PATTERN))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file_system: Option<String>,
-    /// Directory at which the volume is mounted.
+    /// Absolute path of the directory at which the volume is mounted; required in mountOptions.
     #[schemars(length(max = 4096))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mount: Option<String>,
@@ -465,15 +465,17 @@ pub struct Placement {
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MetadataOptions {
-    /// Whether the metadata service is available: enabled or disabled.
+    /// Whether the metadata service is available: enabled. disabled is rejected, because nodes could not join.
     #[schemars(length(max = 64), regex(pattern = HttpEndpoint::PATTERN))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub http_endpoint: Option<String>,
-    /// Whether requests need a session token (IMDSv2): optional or required.
+    /// Whether requests need a session token (IMDSv2): optional or required. By default the image and the account
+    /// decide.
     #[schemars(length(max = 64), regex(pattern = HttpTokens::PATTERN))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub http_tokens: Option<String>,
-    /// Maximum number of network hops for a response with a session token.
+    /// Maximum number of network hops for a response with a session token, from 1 to 64. By default the image and the
+    /// account decide.
     #[schemars(range(min = 0, max = 64))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub http_put_hop_limit: Option<i64>,

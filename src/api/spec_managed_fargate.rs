@@ -38,7 +38,7 @@ pub struct EksManagedSpec {
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EksManagedConfiguration {
-    /// Name of the EKS cluster that the nodes join.
+    /// Name of the EKS cluster that the nodes join; required after the merge.
     #[schemars(length(max = 253))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster_name: Option<String>,
@@ -46,7 +46,8 @@ pub struct EksManagedConfiguration {
     #[schemars(range(min = 0, max = 16_384))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vol_size: Option<i64>,
-    /// EC2 instance type, such as m5.large. Together with instanceTypes, it is the first of them.
+    /// EC2 instance type, such as m5.large. By default EKS decides. Together with instanceTypes, it is the first of
+    /// them.
     #[schemars(length(max = 64))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instance_type: Option<String>,
@@ -59,15 +60,16 @@ pub struct EksManagedConfiguration {
     #[schemars(regex(pattern = CapacityType::PATTERN))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub capacity_type: Option<String>,
-    /// Kubernetes labels of the nodes.
+    /// Kubernetes labels of the nodes; by default there are none.
     #[schemars(schema_with = "labels")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_labels: Option<BTreeMap<String, String>>,
-    /// Kubernetes taints of the nodes.
+    /// Kubernetes taints of the nodes; by default there are none.
     #[schemars(length(max = 500))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub taints: Option<Vec<NodegroupTaint>>,
-    /// ARN of the IAM role of the nodes. The role must exist and have the policies that EKS nodes need.
+    /// ARN of the IAM role of the nodes; required after the merge. The role must exist and have the policies that EKS
+    /// nodes need.
     #[schemars(length(max = 2048))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_role: Option<String>,
@@ -79,11 +81,11 @@ pub struct EksManagedConfiguration {
     #[schemars(length(max = 255))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_pair_name: Option<String>,
-    /// Tags of the node group.
+    /// Tags of the node group, beside those of the controller; by default there are none.
     #[schemars(length(max = 500))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tags: Option<Vec<Tag>>,
-    /// Subnets of the nodes: IDs, or values of the Name tag within the cluster's VPC.
+    /// Subnets of the nodes: IDs, or values of the Name tag within the cluster's VPC; required after the merge.
     #[schemars(length(max = 200), inner(length(max = 255)))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subnets: Option<Vec<String>>,
@@ -99,7 +101,7 @@ pub struct EksManagedConfiguration {
     #[schemars(length(max = 253))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// Whether EKS replaces unhealthy nodes.
+    /// Whether EKS replaces unhealthy nodes; by default it does not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_repair_config: Option<NodeRepairConfig>,
 }
@@ -133,7 +135,7 @@ pub struct NodegroupTaint {
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeRepairConfig {
-    /// Whether EKS replaces nodes that do not recover on their own (node auto repair).
+    /// Whether EKS replaces nodes that do not recover on their own (node auto repair; default false).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
 }
@@ -161,7 +163,7 @@ pub struct ManagedStrategy {
         .message("a Fargate profile has at most 5 selectors; use more groups"),
 )]
 pub struct EksFargateSpec {
-    /// Name of the EKS cluster.
+    /// Name of the EKS cluster; required after the merge.
     #[schemars(length(max = 253))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster_name: Option<String>,
@@ -173,11 +175,12 @@ pub struct EksFargateSpec {
     #[schemars(length(max = 200), inner(length(max = 255)))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subnets: Option<Vec<String>>,
-    /// Selectors of the pods that run on Fargate, at most 5. A pod must match at least one of them.
+    /// Selectors of the pods that run on Fargate, at most 5; at least one is required after the merge. A pod must match
+    /// at least one of them.
     #[schemars(length(max = 100))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub selectors: Option<Vec<FargateSelector>>,
-    /// Tags of the Fargate profile; each entry of each map is one tag.
+    /// Tags of the Fargate profile, beside those of the controller; each entry of each map is one tag.
     #[schemars(length(max = 500))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tags: Option<Vec<BTreeMap<String, String>>>,
