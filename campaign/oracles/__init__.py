@@ -1,4 +1,4 @@
-"""The oracles: what must be true of every run, run from the simulator's log, the audit log and snapshots alone.
+"""The oracles: what must be true of every run, judged from the simulator's log, the audit log and snapshots alone.
 
 Each is a function of a run (see `Stage.play`) that yields `(group, what, lines)` for each thing that is wrong; `lines` of
 the logs prove it. The controller's own log, metrics and status are never asked, but for `currentState`, which the original
@@ -42,6 +42,8 @@ def excuses(run):
 
     registry = perturbations.load()
     allowed = [(registry[e["name"]].allows, e["arguments"].get("group")) for e in run.raw["scenario"]["events"] if e["kind"] == "perturbation"]
+    # What the object before carried is on record nowhere. Without one pass with the same spec, nothing says whose it was.
+    allowed += [({"stuck", "leaks", "end_state"}, group) for group in run.names if run.was_replaced_unseen(group)]
     return lambda oracle, group: any(oracle in names and name in (None, group) for names, name in allowed)
 
 

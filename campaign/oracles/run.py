@@ -99,6 +99,24 @@ class Run:
         created = any(e["responseStatus"].get("code") == 201 for e in past[deletions[-1] :])
         return not created or between(logs.timestamp(past[deletions[-1]]), when) < GRACE
 
+    def was_replaced_unseen(self, group):
+        """Whether the group was created anew without a deletion by the controller, and its spec changed within moments.
+
+        The status is lost, and with it what the controller attached for the spec before.
+        """
+        past = [e for e in self.audit if _is_group(e, group)]
+        specs = self.specs(group)
+        for at, event in enumerate(past[1:], 1):
+            if event["responseStatus"].get("code") != 201:
+                continue
+            deletion = max((i for i, e in enumerate(past[:at]) if e["verb"] == "delete"), default=0)
+            released = any(e["user"]["username"] == self.user and "finalizers" in str(e.get("requestObject")) for e in past[deletion:at])
+            created = logs.timestamp(event)
+            changed = [spec for when, spec in specs if spec is not None and 0 < between(created, when) < GRACE]
+            if not released and changed and changed[-1] != in_force(specs, created):
+                return True
+        return False
+
     def provisioner(self, group):
         """The provisioner of a group."""
         return next(spec["provisioner"] for _, spec in self.specs(group) if spec)

@@ -279,6 +279,9 @@ def test_writes_in_the_quiet_window():
     when = next(entry["time"] for entry in run["journal"] if entry["what"] == "end")
     run["aws"].append({"seq": 99, "time": when[:-3] + "999", "kind": "call", "operation": "TagRole", "params": {}, "status": 500, "caller": {"key": "controller2"}})
     assert "quiet" in found(run)
+    audited = {"auditID": "x", "verb": "update", "objectRef": {"resource": "nodes", "name": "node-0", "subresource": "status"}, "responseStatus": {"code": 200}}
+    run["audit"].append({**audited, "user": {"username": "system:kube-controller-manager"}, "stageTimestamp": when[:-3] + "998"})
+    assert found(run) == set(), "Kubernetes called a node NotReady"
 
 
 def test_groups_that_are_not_done():
@@ -359,6 +362,24 @@ def test_a_deletion_is_no_rotation():
     story.wait(60)
     all_nodes_go(story)
     assert {"needless_rotation", "availability"} <= found(story.run()), "a person created it again long ago"
+
+
+def test_a_group_that_was_replaced_before_it_was_seen():
+    """Nobody knows any more what the controller attached for the spec of the object before."""
+    def replaced(seconds, released=False):
+        story = Story()
+        story.left = copy.deepcopy(story.left)
+        story.left["aws"]["roles"][GROUP] = {"arn": "arn"}
+        story.write("patch", "instancegroups", "alpha", {}, user="admin")
+        story.write("delete", "instancegroups", "alpha", None, user="admin")
+        if released:
+            story.write("patch", "instancegroups", "alpha", {"metadata": {"finalizers": None}})
+        story.write("patch", "instancegroups", "alpha", {}, user="admin", code=201)
+        story.wait(seconds)
+        story.note("apply", group="alpha", to={**story.group, "spec": {**story.group["spec"], "other": True}}, bad=False)
+        return "leaks" in found(story.run())
+
+    assert not replaced(5) and replaced(60) and replaced(5, released=True)
 
 
 def test_a_node_of_a_launch_template_that_is_gone():
