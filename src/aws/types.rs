@@ -327,7 +327,7 @@ pub struct InstanceProfile {
 /// An EKS cluster.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Cluster {
-    /// Name.
+    /// Name of the cluster.
     pub name: String,
     /// ARN, which also contains the account and the partition.
     pub arn: String,

@@ -13,7 +13,7 @@ use super::error::{KubeError, call};
 /// A budget with the numbers that decide about an eviction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PodBudget {
-    /// Name.
+    /// Name of the PodDisruptionBudget.
     pub name: String,
     /// The limit that its author chose, such as `minAvailable 2`.
     pub rule: String,

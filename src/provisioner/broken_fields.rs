@@ -30,7 +30,7 @@ pub enum Part {
     Immutable,
     /// Labels and taints of a managed node group.
     Labels,
-    /// Tags.
+    /// The tags of the AWS resources.
     Tags,
     /// Lifecycle hooks.
     Hooks,

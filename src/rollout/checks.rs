@@ -11,11 +11,11 @@ use crate::boundaries::{RolloutCheck, Variable};
 /// What this process knows of the checks. Before the first answer, each of them is unknown.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Checks {
-    by_name: BTreeMap<String, Seen>,
+    by_name: BTreeMap<String, LastAnswer>,
 }
 
 #[derive(Clone, Debug)]
-struct Seen {
+struct LastAnswer {
     query: String,
     answer: CheckAnswer,
     /// Since when the answers have meant the same.
@@ -26,8 +26,8 @@ struct Seen {
 
 /// A check as the decision about waves sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct CheckStanding {
-    /// Name.
+pub(crate) struct CheckResult {
+    /// Name of the check in the key `rollout`.
     pub name: String,
     /// State.
     pub state: CheckState,
@@ -43,7 +43,7 @@ pub(crate) struct CheckStanding {
     pub needed: Duration,
 }
 
-impl CheckStanding {
+impl CheckResult {
     /// Whether it has failed for so long that the rollout stops.
     pub(crate) fn has_failed(&self) -> bool {
         self.state == CheckState::Failing && self.lasted >= self.needed
@@ -65,7 +65,7 @@ impl Checks {
             seen.query == query && seen.answer.state == answer.state && gap <= max_age
         });
         let since = before.map_or(asked, |seen| seen.since);
-        let seen = Seen { query: query.to_owned(), answer, since, asked };
+        let seen = LastAnswer { query: query.to_owned(), answer, since, asked };
         self.by_name.insert(name.to_owned(), seen);
     }
 
@@ -76,23 +76,23 @@ impl Checks {
     }
 
     /// How the checks of a rollout stand. An answer that is older than `max_age` says nothing.
-    pub(crate) fn standings(
+    pub(crate) fn results(
         &self,
         view: &RolloutView,
         cluster: Option<&str>,
         max_age: Duration,
         now: Instant,
-    ) -> Vec<CheckStanding> {
-        let standing = |check: &RolloutCheck| {
+    ) -> Vec<CheckResult> {
+        let result = |check: &RolloutCheck| {
             let query = query(view, check, cluster);
             let seen = query.as_ref().ok().and_then(|query| {
-                let age = |seen: &Seen| now.saturating_duration_since(seen.asked);
+                let age = |seen: &LastAnswer| now.saturating_duration_since(seen.asked);
                 self.by_name.get(&check.name).filter(|seen| seen.query == *query && age(seen) <= max_age)
             });
             let needed = check.r#for.unsigned_abs();
             let (name, is_known) = (check.name.clone(), seen.is_some() || query.is_err());
             let (state, message, lasted, age) = match (seen, query) {
-                (Some(Seen { answer, since, asked, .. }), _) => (
+                (Some(LastAnswer { answer, since, asked, .. }), _) => (
                     answer.state,
                     answer.message.clone(),
                     asked.saturating_duration_since(*since),
@@ -104,9 +104,9 @@ impl Checks {
                     (CheckState::Unknown, Some(why), Duration::ZERO, Duration::ZERO)
                 }
             };
-            CheckStanding { name, state, message, is_known, lasted, age, needed }
+            CheckResult { name, state, message, is_known, lasted, age, needed }
         };
-        if view.asks_checks() { view.policy.checks.iter().map(standing).collect() } else { vec![] }
+        if view.asks_checks() { view.policy.checks.iter().map(result).collect() } else { vec![] }
     }
 }
 
@@ -144,24 +144,24 @@ pub(crate) fn query(view: &RolloutView, check: &RolloutCheck, cluster: Option<&s
 
 /// What the status records of the checks. Times and messages stay as long as the state does, so that waiting writes
 /// nothing; only the cause of an unknown state is kept up to date.
-pub(super) fn statuses(before: &[CheckStatus], standings: &[CheckStanding], now: &str) -> Vec<CheckStatus> {
-    let status = |standing: &CheckStanding| {
-        let recorded = before.iter().find(|old| old.name == standing.name);
+pub(super) fn statuses(before: &[CheckStatus], results: &[CheckResult], now: &str) -> Vec<CheckStatus> {
+    let status = |result: &CheckResult| {
+        let recorded = before.iter().find(|old| old.name == result.name);
         let new = || CheckStatus {
-            name: standing.name.clone(),
-            state: Some(standing.state),
+            name: result.name.clone(),
+            state: Some(result.state),
             since: Some(now.to_owned()),
-            message: standing.message.clone(),
+            message: result.message.clone(),
         };
         match recorded {
             // It was not asked yet, by this leader or at all.
-            recorded if !standing.is_known => recorded.cloned(),
-            Some(recorded) if recorded.state == Some(standing.state) => Some(match standing.state {
-                CheckState::Unknown => CheckStatus { message: standing.message.clone(), ..recorded.clone() },
+            recorded if !result.is_known => recorded.cloned(),
+            Some(recorded) if recorded.state == Some(result.state) => Some(match result.state {
+                CheckState::Unknown => CheckStatus { message: result.message.clone(), ..recorded.clone() },
                 CheckState::Ok | CheckState::Failing => recorded.clone(),
             }),
             Some(_) | None => Some(new()),
         }
     };
-    standings.iter().filter_map(status).collect()
+    results.iter().filter_map(status).collect()
 }

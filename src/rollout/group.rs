@@ -74,7 +74,7 @@ impl KnownChangeForecast {
 pub(crate) struct GroupFacts<'a> {
     /// `namespace/name`.
     pub key: &'a str,
-    /// UID.
+    /// UID of the InstanceGroup: one that was created anew is another group.
     pub uid: &'a str,
     /// Generation of its spec.
     pub generation: i64,

@@ -24,7 +24,7 @@ mod wait;
 pub(crate) use budget::Ledger;
 pub(crate) use change::changes;
 pub(crate) use check_answer::{CheckAnswer, read_answer};
-pub(crate) use checks::{CheckStanding, Checks, query};
+pub(crate) use checks::{CheckResult, Checks, query};
 pub(crate) use choose::{Choice, ChoiceInput, Take, TakeReason, choose};
 pub(crate) use gates::{MAX_URGENCY, urgent_until};
 pub(crate) use group::{ChangeForecast, GroupFacts, KnownChangeForecast};

@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::checks::{CheckStanding, statuses};
+use super::checks::{CheckResult, statuses};
 use super::survey::{Survey, WaveSurvey};
 use super::view::RolloutView;
 use crate::api::{
@@ -21,7 +21,7 @@ pub(crate) struct ProgressInput<'a> {
     /// How long this process has seen a wave soak, by its monotonic clock; `None` when it began before this process.
     pub soaked: &'a dyn Fn(&str) -> Option<SignedDuration>,
     /// How the checks of the policy stand; empty while they do not count.
-    pub checks: &'a [CheckStanding],
+    pub checks: &'a [CheckResult],
     /// Whether the poll before this one found the same wave ready to pass.
     pub was_ready: &'a dyn Fn(&str) -> bool,
     /// The time of the decision.
@@ -257,7 +257,7 @@ fn checks_let_pass(input: &ProgressInput, wave: &Wave, found: &WaveSurvey) -> bo
 
 /// The checks that have failed for so long that the rollout stops. Before the first wave is open there is nothing to stop:
 /// it does not open.
-fn failed_checks<'a>(input: &ProgressInput<'a>, waves: &[WaveStatus]) -> impl Iterator<Item = &'a CheckStanding> {
+fn failed_checks<'a>(input: &ProgressInput<'a>, waves: &[WaveStatus]) -> impl Iterator<Item = &'a CheckResult> {
     let is_any_open = waves.iter().any(|wave| wave.state != Some(WaveState::Waiting));
     input.checks.iter().filter(move |check| is_any_open && check.has_failed())
 }

@@ -66,7 +66,7 @@ pub(crate) struct WaveSurvey {
 
 /// Where one group stands.
 #[derive(Clone, Debug, PartialEq)]
-enum Standing {
+enum GroupProgress {
     /// It has no part in the rollout: it is deleted or excluded.
     Ignored,
     /// The target changes nothing of it.
@@ -97,11 +97,11 @@ impl Survey {
 
     /// Counts a group. `is_stuck`: it has made no progress for as long as the policy's patience.
     pub(crate) fn add(&mut self, view: &RolloutView, group: &GroupFacts, choice: &Choice, is_stuck: bool) {
-        let standing = standing(view, group, choice, is_stuck);
+        let progress = group_progress(view, group, choice, is_stuck);
         let is_over = |wait: &Wait| wait.reason == WaitReason::BudgetUsedUp;
         self.begins_wait |= matches!(choice, Choice::Use { waits: Some(wait), .. } if is_over(wait));
         let is_known = *group.forecast != ChangeForecast::Unknown || group.has(&view.target.hash);
-        if standing != Standing::Ignored && !is_known {
+        if progress != GroupProgress::Ignored && !is_known {
             self.unknown += 1;
         }
         if !group.has(&view.target.hash) {
@@ -110,25 +110,27 @@ impl Survey {
         if group.has(&view.target.hash) && !group.is_deleting && !group.is_excluded(view) {
             self.on_target += 1;
         }
-        match standing {
-            Standing::Ignored => {}
-            Standing::Untouched => self.counts.untouched += 1,
-            Standing::InPlace => self.counts.in_place += 1,
-            Standing::Moving => {
+        match progress {
+            GroupProgress::Ignored => {}
+            GroupProgress::Untouched => self.counts.untouched += 1,
+            GroupProgress::InPlace => self.counts.in_place += 1,
+            GroupProgress::Moving => {
                 self.counts.in_place += 1;
                 self.moving += 1;
             }
-            Standing::Stuck => {
+            GroupProgress::Stuck => {
                 self.counts.in_place += 1;
                 self.list_behind(group, choice, WaitReason::Stuck.to_string(), STUCK);
             }
-            Standing::Waiting | Standing::Rolling | Standing::Done(_) | Standing::Failed(_) | Standing::Held(..) => {
-                self.add_affected(view, group, choice, standing)
-            }
+            GroupProgress::Waiting
+            | GroupProgress::Rolling
+            | GroupProgress::Done(_)
+            | GroupProgress::Failed(_)
+            | GroupProgress::Held(..) => self.add_affected(view, group, choice, progress),
         }
     }
 
-    fn add_affected(&mut self, view: &RolloutView, group: &GroupFacts, choice: &Choice, standing: Standing) {
+    fn add_affected(&mut self, view: &RolloutView, group: &GroupFacts, choice: &Choice, progress: GroupProgress) {
         let index = group.wave(view);
         let nodes = match group.forecast {
             ChangeForecast::Rotates(nodes) => *nodes,
@@ -144,32 +146,36 @@ impl Survey {
         let wave = &mut self.waves[index];
         wave.groups += 1;
         let mut behind = None;
-        match standing {
-            Standing::Waiting => {
+        match progress {
+            GroupProgress::Waiting => {
                 wave.waiting += 1;
                 behind = skipped_wait(view, index, choice);
             }
-            Standing::Rolling => {
+            GroupProgress::Rolling => {
                 wave.rolling += 1;
                 wave.paused += usize::from(matches!(choice, Choice::Use { hold: Some(_), .. }));
             }
-            Standing::Done(at) => {
+            GroupProgress::Done(at) => {
                 wave.done += 1;
                 self.counts.done += 1;
                 wave.last_settled = wave.last_settled.max(at);
             }
-            Standing::Failed(why) => {
+            GroupProgress::Failed(why) => {
                 wave.failed += 1;
                 self.counts.failed += 1;
                 self.failures.push((group.key.to_owned(), why.clone()));
                 behind = Some(("Failed".to_owned(), why));
             }
-            Standing::Held(reason, why) => {
+            GroupProgress::Held(reason, why) => {
                 wave.held += 1;
                 self.counts.held += 1;
                 behind = Some((reason.to_string(), why));
             }
-            Standing::Ignored | Standing::Untouched | Standing::InPlace | Standing::Moving | Standing::Stuck => {}
+            GroupProgress::Ignored
+            | GroupProgress::Untouched
+            | GroupProgress::InPlace
+            | GroupProgress::Moving
+            | GroupProgress::Stuck => {}
         }
         if let Some((reason, message)) = behind {
             self.list_behind(group, choice, reason, &message);
@@ -218,58 +224,58 @@ pub(crate) fn comes_next(view: &RolloutView, group: &GroupFacts, choice: &Choice
     takes_it_later && matches!(group.forecast, ChangeForecast::Rotates(_)) && group.wave(view) <= view.next_wave()
 }
 
-fn standing(view: &RolloutView, group: &GroupFacts, choice: &Choice, is_stuck: bool) -> Standing {
+fn group_progress(view: &RolloutView, group: &GroupFacts, choice: &Choice, is_stuck: bool) -> GroupProgress {
     if group.is_deleting || group.is_excluded(view) {
-        return Standing::Ignored;
+        return GroupProgress::Ignored;
     }
     match choice {
         Choice::Take(take) => match &take.why {
-            TakeReason::Failed(failure) => Standing::Failed(failure.clone()),
-            TakeReason::Wave(_) | TakeReason::Approved(_) => Standing::Waiting,
-            TakeReason::InPlace if group.goes_on_in_wave(view) => Standing::Waiting,
+            TakeReason::Failed(failure) => GroupProgress::Failed(failure.clone()),
+            TakeReason::Wave(_) | TakeReason::Approved(_) => GroupProgress::Waiting,
+            TakeReason::InPlace if group.goes_on_in_wave(view) => GroupProgress::Waiting,
             TakeReason::InPlace
             | TakeReason::Reverted
             | TakeReason::Included
             | TakeReason::Aborted
-            | TakeReason::Superseded => Standing::Moving,
+            | TakeReason::Superseded => GroupProgress::Moving,
         },
         Choice::Use { waits: Some(wait), .. } => waiting(view, group, wait),
         Choice::Use { content: Some(content), waits: None, .. } if content.hash == view.target.hash => {
             on_target(view, group, is_stuck)
         }
-        Choice::Use { .. } if *group.forecast == ChangeForecast::Untouched => Standing::Untouched,
-        Choice::Use { .. } => Standing::Ignored,
+        Choice::Use { .. } if *group.forecast == ChangeForecast::Untouched => GroupProgress::Untouched,
+        Choice::Use { .. } => GroupProgress::Ignored,
     }
 }
 
-fn on_target(view: &RolloutView, group: &GroupFacts, is_stuck: bool) -> Standing {
+fn on_target(view: &RolloutView, group: &GroupFacts, is_stuck: bool) -> GroupProgress {
     let record = group.record().filter(|_| group.took(&view.target));
     match record {
-        None if group.has(&view.target.hash) => Standing::InPlace,
-        None => Standing::Untouched,
+        None if group.has(&view.target.hash) => GroupProgress::InPlace,
+        None => GroupProgress::Untouched,
         Some(record) if record.wave.is_none() && record.settled.is_none() => match is_stuck {
-            true => Standing::Stuck,
-            false => Standing::Moving,
+            true => GroupProgress::Stuck,
+            false => GroupProgress::Moving,
         },
-        Some(record) if record.wave.is_none() => Standing::InPlace,
+        Some(record) if record.wave.is_none() => GroupProgress::InPlace,
         Some(record) => match &record.settled {
-            Some(at) => Standing::Done(at.parse().ok()),
-            None if is_stuck => Standing::Held(WaitReason::Stuck, STUCK.to_owned()),
-            None => Standing::Rolling,
+            Some(at) => GroupProgress::Done(at.parse().ok()),
+            None if is_stuck => GroupProgress::Held(WaitReason::Stuck, STUCK.to_owned()),
+            None => GroupProgress::Rolling,
         },
     }
 }
 
-fn waiting(view: &RolloutView, group: &GroupFacts, wait: &Wait) -> Standing {
+fn waiting(view: &RolloutView, group: &GroupFacts, wait: &Wait) -> GroupProgress {
     let goes_at_once = view.policy.without_rotation == WithoutRotation::AtOnce;
     let has_wave = group.goes_on_in_wave(view) || group.is_returning(view);
     match (wait.reason, group.forecast) {
         (WaitReason::CannotUse, ChangeForecast::Blocked { reason, .. }) if group.is_blocked_by(reason) => {
-            Standing::Held(wait.reason, wait.message.clone())
+            GroupProgress::Held(wait.reason, wait.message.clone())
         }
-        (WaitReason::CannotUse | WaitReason::FailedBefore, _) => Standing::Failed(wait.message.clone()),
-        (reason, ChangeForecast::InPlace) if goes_at_once && !has_wave && !reason.is_out() => Standing::Moving,
-        (reason, _) if reason.is_out() => Standing::Held(reason, wait.message.clone()),
-        _ => Standing::Waiting,
+        (WaitReason::CannotUse | WaitReason::FailedBefore, _) => GroupProgress::Failed(wait.message.clone()),
+        (reason, ChangeForecast::InPlace) if goes_at_once && !has_wave && !reason.is_out() => GroupProgress::Moving,
+        (reason, _) if reason.is_out() => GroupProgress::Held(reason, wait.message.clone()),
+        _ => GroupProgress::Waiting,
     }
 }

@@ -48,7 +48,7 @@ impl StoredRevision {
 /// An older revision whose rollout ends because another one came.
 #[derive(Clone, Debug)]
 pub(crate) struct Superseded {
-    /// Name.
+    /// Name of the BoundariesRevision, for example `r14`.
     pub name: String,
     /// resourceVersion of its object.
     pub resource_version: String,

@@ -4,7 +4,7 @@
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
-use super::schedule::{Fleet, Work, schedule};
+use super::schedule::{ClusterNodes, Work, schedule};
 use crate::api::{RolloutPhase, rfc3339};
 use crate::boundaries::{Approval, Wave, WithoutRotation};
 use crate::controller::rollout::Decided;
@@ -141,7 +141,7 @@ impl GroupRollout {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct WavePlan {
-    /// Name.
+    /// Name of the wave.
     pub name: String,
     /// The share of the groups that it takes; they are counted in the last wave until the rollout begins.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -248,7 +248,7 @@ impl RolloutPlan {
         view: &RolloutView,
         live: Option<&RolloutView>,
         groups: impl Iterator<Item = GroupShare<'a>>,
-        fleet: &Fleet,
+        cluster_nodes: &ClusterNodes,
         now: Timestamp,
     ) -> Self {
         let is_under_way = |live: &&RolloutView| {
@@ -275,7 +275,7 @@ impl RolloutPlan {
             work[group.place.position - 1].extend(plan.count(&group, view.policy.without_rotation));
         }
         plan.find_halt(view);
-        plan.estimate(view, &work, fleet, now);
+        plan.estimate(view, &work, cluster_nodes, now);
         plan
     }
 
@@ -315,10 +315,10 @@ impl RolloutPlan {
         self.halts_in = self.waves.iter().find(halts).filter(|_| !self.is_return).map(|wave| wave.name.clone());
     }
 
-    fn estimate(&mut self, view: &RolloutView, work: &[Vec<Work>], fleet: &Fleet, now: Timestamp) {
+    fn estimate(&mut self, view: &RolloutView, work: &[Vec<Work>], cluster_nodes: &ClusterNodes, now: Timestamp) {
         let is_urgent = view.urgent_until(now).is_some();
         let delay = if is_urgent { SignedDuration::ZERO } else { view.delay };
-        let schedule = schedule(&view.policy, work, fleet, now.checked_add(delay).unwrap_or(now), is_urgent);
+        let schedule = schedule(&view.policy, work, cluster_nodes, now.checked_add(delay).unwrap_or(now), is_urgent);
         for (wave, minutes) in self.waves.iter_mut().zip(schedule.minutes) {
             wave.estimated_minutes = Some(minutes).filter(|minutes| *minutes > 0);
         }

@@ -133,7 +133,7 @@ mod tests {
     use crate::boundaries::active::select_active;
     use crate::cli::plan::report::GroupPlan;
     use crate::cli::plan::rollout::{Effect, GroupRollout};
-    use crate::cli::plan::schedule::Fleet;
+    use crate::cli::plan::schedule::ClusterNodes;
     use crate::k8s::ObstacleKind;
     use crate::provisioner::{ExtraNodes, NodeReplacement};
     use crate::rollout::RolloutView;
@@ -187,8 +187,11 @@ mod tests {
         let active = Arc::new(select_active(Some(&data), None, true).0);
         let view = RolloutView::of_content(&[], Some(&before), &data, &active, None).expect("a rollout");
         let now = "2026-08-20T21:00:00Z".parse().expect("a time");
-        let fleet = Fleet { nodes: 100, ..Fleet::default() };
-        render(&RolloutPlan::new(&view, None, groups.iter().filter_map(GroupPlan::share), &fleet, now), "new.yaml")
+        let cluster_nodes = ClusterNodes { nodes: 100, ..ClusterNodes::default() };
+        render(
+            &RolloutPlan::new(&view, None, groups.iter().filter_map(GroupPlan::share), &cluster_nodes, now),
+            "new.yaml",
+        )
     }
 
     /// What an admin decides by, before the change is committed.

@@ -72,7 +72,7 @@ impl Work {
     }
 
     /// The same within the limits of a budget: a group takes fewer nodes at once than it could.
-    fn within(self, limits: FleetLimits) -> Self {
+    fn within(self, limits: NodeLimits) -> Self {
         let at_once = limits.unavailable.filter(|_| self.extra == ExtraNodes::None);
         let extra = match (self.extra, limits.surging) {
             (ExtraNodes::Surge(surge), Some(limit)) => ExtraNodes::Surge(surge.min(limit)),
@@ -84,28 +84,28 @@ impl Work {
 
 /// How many nodes of all groups together may be unavailable, or stand by; `None` for any number.
 #[derive(Clone, Copy, Debug, Default)]
-struct FleetLimits {
+struct NodeLimits {
     unavailable: Option<usize>,
     surging: Option<usize>,
 }
 
 /// The nodes of the cluster's groups, of which a budget is a share.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Fleet {
+pub(crate) struct ClusterNodes {
     /// All of them.
     pub nodes: usize,
     /// Those in each zone; empty when the zones are not known.
     pub zones: Vec<usize>,
 }
 
-impl Fleet {
+impl ClusterNodes {
     /// What a budget leaves. The limit of each zone counts for all zones together: which zone's nodes a group takes first is
     /// not known.
-    fn limits(&self, budget: &BudgetPolicy) -> FleetLimits {
+    fn limits(&self, budget: &BudgetPolicy) -> NodeLimits {
         let of_all = budget.nodes.map(|amount| amount.at_least_one(self.nodes));
         let of_zones = budget.zone.filter(|_| !self.zones.is_empty());
         let of_zones = of_zones.map(|amount| self.zones.iter().map(|nodes| amount.at_least_one(*nodes)).sum());
-        FleetLimits { unavailable: of_all.into_iter().chain(of_zones).min(), surging: budget.surge }
+        NodeLimits { unavailable: of_all.into_iter().chain(of_zones).min(), surging: budget.surge }
     }
 }
 
@@ -129,11 +129,11 @@ pub(super) struct Schedule {
 pub(super) fn schedule(
     policy: &RolloutPolicy,
     groups: &[Vec<Work>],
-    fleet: &Fleet,
+    cluster_nodes: &ClusterNodes,
     begins: Timestamp,
     is_urgent: bool,
 ) -> Schedule {
-    let limits = fleet.limits(&policy.budget);
+    let limits = cluster_nodes.limits(&policy.budget);
     let lanes = |(wave, groups): (&Wave, &Vec<Work>)| Lane {
         at_once: wave.at_once.unwrap_or(usize::MAX),
         groups: groups.iter().map(|work| work.within(limits)).collect(),
@@ -196,7 +196,7 @@ impl WorkInProgress {
     }
 
     /// Whether another group of a lane may begin. A group that takes more than a limit goes alone.
-    fn has_room(&self, lane: usize, at_once: usize, work: &Work, limits: FleetLimits) -> bool {
+    fn has_room(&self, lane: usize, at_once: usize, work: &Work, limits: NodeLimits) -> bool {
         let fits = |limit: Option<usize>, used: usize, takes: usize| {
             limit.is_none_or(|limit| used == 0 || used + takes <= limit)
         };
@@ -207,7 +207,7 @@ impl WorkInProgress {
 }
 
 /// How many minutes the groups of these waves take together: the longest begin, and others as soon as the limits leave room.
-fn run(lanes: &[Lane], limits: FleetLimits) -> usize {
+fn run(lanes: &[Lane], limits: NodeLimits) -> usize {
     let all = lanes.iter().enumerate().flat_map(|(lane, found)| found.groups.iter().map(move |work| (lane, *work)));
     let mut waiting: Vec<(usize, Work)> = all.collect();
     waiting.sort_by_key(|(_, work)| Reverse(work.minutes()));
@@ -262,8 +262,8 @@ mod tests {
         let data = [("rollout".to_owned(), policy.to_owned())].into();
         let policy = Boundaries::parse(&data).expect("a policy").0.rollout.expect("a policy");
         let begins = "2026-08-20T21:00:00Z".parse().expect("a time");
-        let fleet = Fleet { nodes: 100, zones: vec![60, 30, 10] };
-        schedule(&policy, groups, &fleet, begins, is_urgent)
+        let cluster_nodes = ClusterNodes { nodes: 100, zones: vec![60, 30, 10] };
+        schedule(&policy, groups, &cluster_nodes, begins, is_urgent)
     }
 
     fn ends(policy: &str, groups: &[Vec<Work>], is_urgent: bool) -> (Vec<usize>, Option<String>) {

@@ -15,7 +15,7 @@ use kube::{Client, ResourceExt};
 use serde::de::DeserializeOwned;
 
 use super::rollout::{GroupRollout, GroupShare, RolloutPlan};
-use super::schedule::Fleet;
+use super::schedule::ClusterNodes;
 use crate::api::names::{CONFIG_MAP, LAST_KNOWN_GOOD_CONFIG_MAP};
 use crate::api::{BoundariesRevision, InstanceGroup, NodeDemand};
 use crate::auth::aws_auth::MapRoles;
@@ -242,7 +242,7 @@ impl ClusterSnapshot {
     }
 
     /// The nodes of all groups; `zones` has those of the planned ones. The zones of the others are taken to be the same.
-    fn fleet(&self, zones: BTreeMap<&str, usize>) -> Fleet {
+    fn fleet(&self, zones: BTreeMap<&str, usize>) -> ClusterNodes {
         let groups = self.stores.groups.state();
         let desired =
             |stored: &Arc<GroupObject>| stored.0.as_ref().ok()?.status.as_ref()?.nodes.as_ref().map(|n| n.desired);
@@ -250,7 +250,7 @@ impl ClusterSnapshot {
         let nodes = usize::try_from(nodes).unwrap_or_default();
         let placed: usize = zones.values().sum();
         let share = |count: usize| count * nodes.max(placed) / placed.max(1);
-        Fleet { nodes, zones: zones.into_values().map(share).collect() }
+        ClusterNodes { nodes, zones: zones.into_values().map(share).collect() }
     }
 
     /// How the file that replaces the live ConfigMap would reach the planned groups. `None` without a file, or without a
@@ -261,8 +261,8 @@ impl ClusterSnapshot {
         zones: BTreeMap<&str, usize>,
         now: Timestamp,
     ) -> Option<RolloutPlan> {
-        let (live, fleet) = (self.live_stores.as_ref()?.rollout.view(), self.fleet(zones));
-        Some(RolloutPlan::new(&*self.stores.rollout.view()?, live.as_deref(), shares, &fleet, now))
+        let (live, cluster_nodes) = (self.live_stores.as_ref()?.rollout.view(), self.fleet(zones));
+        Some(RolloutPlan::new(&*self.stores.rollout.view()?, live.as_deref(), shares, &cluster_nodes, now))
     }
 }
 

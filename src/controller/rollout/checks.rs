@@ -9,7 +9,7 @@ use crate::api::{BoundariesRevisionStatus, CheckState};
 use crate::controller::context::{Context, publish_event};
 use crate::k8s::EventTarget;
 use crate::plan::{Event, EventReason};
-use crate::rollout::{CheckAnswer, CheckStanding, Checks, RolloutView, query};
+use crate::rollout::{CheckAnswer, CheckResult, Checks, RolloutView, query};
 
 /// After how many intervals an answer says nothing any more.
 const MAX_AGE: u32 = 4;
@@ -45,9 +45,9 @@ async fn ask(ctx: &Context, view: &RolloutView) {
 }
 
 /// How the checks of the rollout stand now.
-pub(super) fn standings(ctx: &Context, view: &RolloutView) -> Vec<CheckStanding> {
+pub(super) fn results(ctx: &Context, view: &RolloutView) -> Vec<CheckResult> {
     let (max_age, cluster) = (interval(ctx) * MAX_AGE, ctx.planner.settings.cluster_name.as_deref());
-    ctx.stores.rollout.with_checks(|checks| checks.standings(view, cluster, max_age, Instant::now()))
+    ctx.stores.rollout.with_checks(|checks| checks.results(view, cluster, max_age, Instant::now()))
 }
 
 /// Publishes the checks that are not ok any more on `target`, the revision.

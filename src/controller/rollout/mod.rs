@@ -36,7 +36,7 @@ use crate::index::nodes::NodeIndex;
 use crate::k8s::{EventTarget, KubeError};
 use crate::plan::{Event, EventReason};
 use crate::rollout::{
-    CheckStanding, Choice, Images, Ledger, Patience, ProgressInput, RolloutView, Running, Survey, WaveSurvey, advance,
+    CheckResult, Choice, Images, Ledger, Patience, ProgressInput, RolloutView, Running, Survey, WaveSurvey, advance,
     comes_next,
 };
 
@@ -45,7 +45,7 @@ const COUNT_INTERVAL: SignedDuration = SignedDuration::from_secs(30);
 
 /// Follows the rollout and never returns. Without the key `rollout` it does nothing.
 pub(crate) async fn run(ctx: Arc<Context>, trigger: Trigger) {
-    let mut memory = Memory::default();
+    let mut polled = PollState::default();
     let interval = ctx.planner.settings.timing.poll_interval.unsigned_abs();
     loop {
         tokio::time::sleep(interval).await;
@@ -57,13 +57,13 @@ pub(crate) async fn run(ctx: Arc<Context>, trigger: Trigger) {
             ctx.record_refusal();
         }
         if !may_write || !has_policy {
-            memory = Memory::default();
+            polled = PollState::default();
             ctx.stores.rollout.with_ledger(|ledger| *ledger = Ledger::default());
             ctx.stores.rollout.with_running(|running| *running = Running::default());
             ctx.metrics.forget_rollout();
             continue;
         }
-        if let Err(error) = follow(&ctx, &trigger, &mut memory).await {
+        if let Err(error) = follow(&ctx, &trigger, &mut polled).await {
             tracing::warn!(%error, "cannot follow the rollout of the boundaries");
         }
     }
@@ -71,7 +71,7 @@ pub(crate) async fn run(ctx: Arc<Context>, trigger: Trigger) {
 
 /// What this process remembers between two polls.
 #[derive(Default)]
-struct Memory {
+struct PollState {
     /// Name of the revision that all of this is about.
     target: String,
     /// Since when each wave has soaked, as far as this process saw it begin.
@@ -142,7 +142,7 @@ async fn read(
     Ok((view, stored))
 }
 
-async fn follow(ctx: &Arc<Context>, trigger: &Trigger, memory: &mut Memory) -> Result<(), KubeError> {
+async fn follow(ctx: &Arc<Context>, trigger: &Trigger, polled: &mut PollState) -> Result<(), KubeError> {
     let active = ctx.stores.boundaries.get();
     let (view, stored) = read(ctx, &active).await?;
     let Some(view) = view else {
@@ -157,16 +157,16 @@ async fn follow(ctx: &Arc<Context>, trigger: &Trigger, memory: &mut Memory) -> R
         }
         return Ok(());
     };
-    if memory.target != view.target.name {
+    if polled.target != view.target.name {
         // An edit that changes nothing of a group gives it no more time.
-        let patience = std::mem::take(&mut memory.patience);
-        *memory = Memory { target: view.target.name.clone(), patience, ..Memory::default() };
+        let patience = std::mem::take(&mut polled.patience);
+        *polled = PollState { target: view.target.name.clone(), patience, ..PollState::default() };
     }
     // A new leader must not begin nodes before it has counted those that are unavailable.
     budget::expect_groups(&ctx.stores, &ctx.planner.node_index, &view);
     ctx.stores.rollout.set_view(Some(view.clone()));
     count_running(&ctx.stores);
-    if view.is_kept_policy && !std::mem::replace(&mut memory.is_kept_policy_reported, true) {
+    if view.is_kept_policy && !std::mem::replace(&mut polled.is_kept_policy_reported, true) {
         let name = &view.target.name;
         let remedy = match view.is_aborted() {
             true => view.remedy_of_return().to_owned(),
@@ -179,16 +179,16 @@ async fn follow(ctx: &Arc<Context>, trigger: &Trigger, memory: &mut Memory) -> R
             .await;
     }
     let now = Timestamp::now();
-    let Poll { mut survey, takers, next } = survey(ctx, &view, memory, now);
+    let Poll { mut survey, takers, next } = survey(ctx, &view, polled, now);
     survey.budget = budget::status(ctx, &view, survey.begins_wait);
-    let drains = drains::forecast(ctx, &view, &mut memory.drains, &next).await;
+    let drains = drains::forecast(ctx, &view, &mut polled.drains, &next).await;
     survey.drains_foreseen = drains.listed;
     trigger.enqueue_keys(drains.changed);
     ctx.stores.rollout.with_running(|running| running.update(&view, &survey));
-    let checks = checks::standings(ctx, &view);
+    let checks = checks::results(ctx, &view);
     report_metrics(ctx, &view, &survey, &checks);
     let soaked = |wave: &str| {
-        let since = memory.soaks.get(wave)?;
+        let since = polled.soaks.get(wave)?;
         SignedDuration::try_from(since.elapsed()).ok()
     };
     let mut progress = advance(&ProgressInput {
@@ -197,32 +197,32 @@ async fn follow(ctx: &Arc<Context>, trigger: &Trigger, memory: &mut Memory) -> R
         assessment_limit: ctx.planner.settings.timing.assessment_limit,
         soaked: &soaked,
         checks: &checks,
-        was_ready: &|wave| memory.ready.iter().any(|ready| ready == wave),
+        was_ready: &|wave| polled.ready.iter().any(|ready| ready == wave),
         now,
     });
     images::add_first_met(ctx, &view, &mut progress.status.images);
-    images::follow(ctx, &view, &stored, &mut memory.moved_images).await?;
-    memory.ready = progress.ready;
-    memory.note_soaks(&view.status, &progress.status, now);
+    images::follow(ctx, &view, &stored, &mut polled.moved_images).await?;
+    polled.ready = progress.ready;
+    polled.note_soaks(&view.status, &progress.status, now);
     let changed = is_transition(&view.status, &progress.status);
-    write(ctx, &view, &progress.status, changed, memory, now).await?;
+    write(ctx, &view, &progress.status, changed, polled, now).await?;
     supersede(ctx, &view).await?;
     if changed {
         // The verdict about many groups may have changed.
         let status = progress.status.clone();
         ctx.stores.rollout.set_view(Some(Arc::new(RolloutView { status, ..(*view).clone() })));
-        memory.enqueued.clear();
+        polled.enqueued.clear();
         trigger.enqueue_all();
         return Ok(());
     }
-    memory.enqueued.retain(|key| takers.contains(key));
-    let new: Vec<String> = takers.into_iter().filter(|key| memory.enqueued.insert(key.clone())).collect();
+    polled.enqueued.retain(|key| takers.contains(key));
+    let new: Vec<String> = takers.into_iter().filter(|key| polled.enqueued.insert(key.clone())).collect();
     trigger.enqueue_keys(new);
     trigger.enqueue_keys(budget::woken(ctx, &view));
     Ok(())
 }
 
-impl Memory {
+impl PollState {
     fn note_soaks(&mut self, before: &BoundariesRevisionStatus, after: &BoundariesRevisionStatus, now: Timestamp) {
         // The soak of a wave whose groups were done with an earlier revision goes on.
         let begun = |settled: &str| {
@@ -259,14 +259,14 @@ struct Poll {
 }
 
 /// Looks where each group stands.
-fn survey(ctx: &Context, view: &RolloutView, memory: &mut Memory, now: Timestamp) -> Poll {
+fn survey(ctx: &Context, view: &RolloutView, polled: &mut PollState, now: Timestamp) -> Poll {
     let (mut survey, mut takers, mut next) = (Survey::new(view), HashSet::new(), BTreeMap::new());
     let texts: BTreeMap<String, BTreeMap<String, String>> = {
         let all = ctx.stores.namespaces.state();
         all.iter().map(|namespace| (namespace.name_any(), namespace_texts(namespace))).collect()
     };
     let groups = ctx.stores.groups.state();
-    memory.retain(&groups.iter().map(|stored| super::group_key(stored)).collect());
+    polled.retain(&groups.iter().map(|stored| super::group_key(stored)).collect());
     for stored in groups {
         let Ok(group) = &stored.0 else { continue };
         let namespace = group.namespace().unwrap_or_default();
@@ -281,15 +281,15 @@ fn survey(ctx: &Context, view: &RolloutView, memory: &mut Memory, now: Timestamp
             let waits_for_budget = ctx.stores.rollout.with_ledger(|ledger| ledger.is_waiting(&key));
             let (patience, is_held_up) = (view.policy.patience.unsigned_abs(), is_held || waits_for_budget || stops);
             let is_stuck =
-                memory.patience.is_stuck(&key, group.status.as_ref(), patience, is_held_up, Instant::now().into_std());
+                polled.patience.is_stuck(&key, group.status.as_ref(), patience, is_held_up, Instant::now().into_std());
             survey.add(view, facts, choice, is_stuck);
             if comes_next(view, facts, choice) {
                 next.insert(key.clone(), facts.wave(view));
             }
             // A group goes on when a window opens.
-            let was_held = memory.held.remove(&key);
+            let was_held = polled.held.remove(&key);
             if is_held {
-                memory.held.insert(key.clone());
+                polled.held.insert(key.clone());
             }
             if (was_held && !is_held) || matches!(choice, Choice::Take(_)) {
                 takers.insert(key.clone());
@@ -299,7 +299,7 @@ fn survey(ctx: &Context, view: &RolloutView, memory: &mut Memory, now: Timestamp
     Poll { survey, takers, next }
 }
 
-fn report_metrics(ctx: &Context, view: &RolloutView, survey: &Survey, checks: &[CheckStanding]) {
+fn report_metrics(ctx: &Context, view: &RolloutView, survey: &Survey, checks: &[CheckResult]) {
     let sum = |count: fn(&WaveSurvey) -> usize| survey.waves.iter().map(count).sum::<usize>();
     let groups = [
         ("waiting", sum(|wave| wave.waiting + wave.paused)),
@@ -340,16 +340,16 @@ async fn write(
     view: &RolloutView,
     status: &BoundariesRevisionStatus,
     is_transition: bool,
-    memory: &mut Memory,
+    polled: &mut PollState,
     now: Timestamp,
 ) -> Result<(), KubeError> {
-    let is_due = memory.written_at.is_none_or(|at| now.duration_since(at) >= COUNT_INTERVAL);
+    let is_due = polled.written_at.is_none_or(|at| now.duration_since(at) >= COUNT_INTERVAL);
     let Some(patch) = diff_merge_patch(&json!(view.status), &json!(status)).filter(|_| is_transition || is_due) else {
         return Ok(());
     };
     let (kube, namespace, name) = (&ctx.planner.kube, &ctx.config_namespace, &view.target.name);
     kube.patch_revision_status(namespace, name, &view.resource_version, patch).await?;
-    memory.written_at = Some(now);
+    polled.written_at = Some(now);
     let phase = status.phase.unwrap_or(RolloutPhase::Assessing);
     if view.status.phase != status.phase {
         tracing::info!(revision = %name, %phase, "the rollout of the boundaries is {phase}");

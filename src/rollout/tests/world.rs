@@ -15,7 +15,7 @@ use crate::api::{
 use crate::boundaries::active::select_active;
 use crate::boundaries::{ROLLOUT_KEY, content_hash};
 use crate::rollout::{
-    ChangeForecast, CheckAnswer, CheckStanding, Checks, Choice, ChoiceInput, Current, GroupFacts, History, HistoryStep,
+    ChangeForecast, CheckAnswer, CheckResult, Checks, Choice, ChoiceInput, Current, GroupFacts, History, HistoryStep,
     Images, KnownChangeForecast, Patience, ProgressInput, RolloutView, Running, StoredRevision, Survey, TakeReason,
     WaitReason, advance, choose, comes_next, next_step, query,
 };
@@ -332,7 +332,7 @@ impl World {
     }
 
     /// Asks Prometheus what is due, and returns how the checks stand.
-    pub(super) fn ask_checks(&mut self, view: &RolloutView) -> Vec<CheckStanding> {
+    pub(super) fn ask_checks(&mut self, view: &RolloutView) -> Vec<CheckResult> {
         let due = view.policy.checks.iter().filter(|_| view.asks_checks()).filter_map(|check| {
             let query = query(view, check, Some("prod")).ok()?;
             let is_due = self.checks.is_due(&check.name, &query, CHECK_INTERVAL, self.monotonic);
@@ -351,7 +351,7 @@ impl World {
             self.checks.record(&name, &query, answer, self.monotonic, MAX_AGE);
             self.asked.push(query);
         }
-        self.checks.standings(view, Some("prod"), MAX_AGE, self.monotonic)
+        self.checks.results(view, Some("prod"), MAX_AGE, self.monotonic)
     }
 
     /// One poll: each group is reconciled, then the rollout is looked at.

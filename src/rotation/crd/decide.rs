@@ -18,9 +18,9 @@ use crate::util::counted::are;
 pub struct StrategyResource {
     /// Kind.
     pub kind: ResourceKind,
-    /// Namespace.
+    /// Namespace of the custom resource.
     pub namespace: String,
-    /// Name.
+    /// Name of the custom resource.
     pub name: String,
     /// UID; a recreated resource of the same name has another one.
     pub uid: String,
@@ -85,11 +85,11 @@ pub(crate) enum CrdStrategyAction {
     Delete {
         /// Kind.
         kind: ResourceKind,
-        /// Namespace.
+        /// Namespace of the custom resource.
         namespace: String,
-        /// Name.
+        /// Name of the custom resource.
         name: String,
-        /// UID.
+        /// UID of the custom resource, so that another one of its name is not deleted.
         uid: String,
     },
     /// Create the desired resource.
@@ -166,9 +166,9 @@ pub(crate) fn previous_resource<'a>(
 pub(crate) struct PreviousResource<'a> {
     /// API group, version and kind; `None` when it is the same kind, or when none is recorded.
     pub kind: Option<[&'a str; 3]>,
-    /// Namespace.
+    /// Namespace of the custom resource.
     pub namespace: &'a str,
-    /// Name.
+    /// Name of the custom resource.
     pub name: &'a str,
 }
 

@@ -26,7 +26,7 @@ pub struct RenderedResource {
     pub version: String,
     /// Kind.
     pub kind: String,
-    /// Namespace.
+    /// Namespace of the custom resource.
     pub namespace: String,
     /// Name, which ends with the id of the desired template version.
     pub name: String,
