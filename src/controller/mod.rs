@@ -31,7 +31,7 @@ pub(crate) mod workers;
 pub(crate) mod write_gate;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use kube::ResourceExt;
@@ -84,7 +84,8 @@ async fn reconcile_group(stored: &GroupObject, ctx: &Arc<Context>) -> Result<Act
     let key = group_key(stored);
     ctx.stores.queued.start(&key, &ctx.metrics);
     let _timer = ctx.metrics.start_reconcile();
-    let now = Timestamp::now();
+    let (now, instant) = (Timestamp::now(), Instant::now());
+    ctx.planner.process_state.clock_jumps(|clocks| clocks.observe(now, instant));
     let group = match check_preconditions(stored, &key, ctx, now) {
         Precondition::Met(group) => group,
         Precondition::NotMet(action) => return Ok(action),

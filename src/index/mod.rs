@@ -1,6 +1,7 @@
 //! In-memory indexes of groups, nodes and events, and state that one process keeps between reconciles.
 
 pub(crate) mod cache_state;
+pub(crate) mod clock_jumps;
 pub(crate) mod denials;
 pub(crate) mod departures;
 pub(crate) mod drain_clocks;

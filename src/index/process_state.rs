@@ -9,6 +9,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 
 use super::cache_state::OwnWrites;
+use super::clock_jumps::ClockJumps;
 use super::denials::{Attempt, Denials, DeniedCall};
 use super::departures::Departures;
 use super::drain_clocks::DrainClocks;
@@ -32,6 +33,7 @@ pub struct ProcessState {
 struct Inner {
     groups: HashMap<String, GroupState>,
     nodes: HashMap<String, DrainClocks>,
+    clock_jumps: ClockJumps,
     /// When a termination that lowers the desired capacity was last sent, by instance. The record on the Node says the same
     /// to the next process.
     decrements: HashMap<String, Timestamp>,
@@ -269,6 +271,11 @@ impl ProcessState {
     pub(crate) fn is_tagging_in_backoff(&self, group: &str, delay: Duration, now: Timestamp) -> bool {
         let since = self.group(group, |g| g.tag_denied_at.map(|at| now.duration_since(at)));
         since.is_some_and(|since| since.unsigned_abs() < delay)
+    }
+
+    /// The jumps of the wall clock.
+    pub(crate) fn clock_jumps<T>(&self, update: impl FnOnce(&mut ClockJumps) -> T) -> T {
+        self.with(|inner| update(&mut inner.clock_jumps))
     }
 
     /// The times of a node's drain.

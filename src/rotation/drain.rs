@@ -84,7 +84,7 @@ pub(crate) fn next_drain_action(
         return DrainAction::Terminate;
     }
     let evictable: Vec<_> = remaining.iter().copied().filter(|p| !p.is_terminating).collect();
-    if policy.is_timed_out(record.since, now) {
+    if policy.is_timed_out(record.since, now) && policy.timeout.is_some_and(|limit| view.is_clock_steady_for(limit)) {
         let pods = || remaining.iter().map(|p| p.pod.clone());
         return match (policy.at_timeout, evictable.is_empty()) {
             (AtTimeout::Uncordon, _) => DrainAction::Uncordon(pods().collect()),
@@ -127,7 +127,8 @@ pub(crate) fn eviction_backoff(times: u32) -> SignedDuration {
 
 fn wait_for_volumes(view: &DrainView, policy: &DrainPolicy, now: Timestamp) -> DrainAction {
     let waited = view.empty_since.map_or(SignedDuration::ZERO, |since| now.duration_since(since));
-    if view.attached_volumes.is_empty() || waited >= policy.volume_detach_timeout {
+    let limit = policy.volume_detach_timeout;
+    if view.attached_volumes.is_empty() || (waited >= limit && view.is_clock_steady_for(limit)) {
         DrainAction::Terminate
     } else {
         DrainAction::Wait(format!("volumes to be detached: {}", view.attached_volumes.join(", ")))
@@ -145,5 +146,8 @@ fn is_kubelet_dead(
 ) -> bool {
     let grace = view.pods.iter().map(|p| p.grace_seconds).max().unwrap_or(0);
     let grace = SignedDuration::from_secs(grace.max(0)).min(MAX_DEAD_KUBELET_GRACE);
-    member.silent_for(now).is_some_and(|silent| silent >= policy.dead_kubelet_after) && elapsed >= grace
+    let is_over = |silent: SignedDuration| silent >= policy.dead_kubelet_after;
+    view.is_clock_steady_for(policy.dead_kubelet_after)
+        && member.silent_for(now).is_some_and(is_over)
+        && elapsed >= grace
 }

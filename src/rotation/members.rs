@@ -255,6 +255,16 @@ pub struct DrainView {
     pub last_blocked_eviction: Option<(Timestamp, u32)>,
     /// Until when a drain that ran into its timeout is not retried.
     pub retry_drain_at: Option<Timestamp>,
+    /// How long ago the controller's clock jumped forward; `None` if it did not. Times that others recorded look older since.
+    pub since_clock_jump: Option<SignedDuration>,
+}
+
+impl DrainView {
+    /// Whether a wait of this length that is over by the wall clock is over indeed. After a jump of the clock, a kubelet that
+    /// missed one heartbeat looks dead, and a drain that has just begun looks as if it had taken hours.
+    pub(crate) fn is_clock_steady_for(&self, limit: SignedDuration) -> bool {
+        self.since_clock_jump.is_none_or(|since| since >= limit)
+    }
 }
 
 /// Nodes that are being drained, by name; and instances without a Node, by instance ID, once they have been verified.

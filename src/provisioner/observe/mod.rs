@@ -6,7 +6,7 @@ pub(crate) mod fake;
 pub(crate) mod network;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::future::try_join_all;
 use jiff::{SignedDuration, Timestamp};
@@ -264,6 +264,10 @@ async fn drain_view(o: &Observer<'_>, node: &NodeView) -> ObserveResult<DrainVie
         attached_volumes: volumes.into_iter().map(|volume| volume.name).collect(),
         last_blocked_eviction: tracked.evictions_blocked,
         retry_drain_at: drain_after,
+        since_clock_jump: o
+            .process_state
+            .clock_jumps(|clocks| clocks.since_jump(Instant::now()))
+            .and_then(|since| since.try_into().ok()),
     })
 }
 

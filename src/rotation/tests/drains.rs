@@ -161,6 +161,7 @@ fn drain_actions_follow_in_order() {
     };
     let blocked =
         |since, times| DrainView { last_blocked_eviction: Some((ago(since), times)), ..view(vec![pod("web")]) };
+    let jumped = |since, view| DrainView { since_clock_jump: Some(seconds(since)), ..view };
     let cases: Vec<(&str, &NodeInstance, DrainView, DrainPolicy, &str)> = vec![
         ("a pod is evicted", &healthy, view(vec![pod("web")]), policy(), "evict"),
         ("a terminating pod is waited for", &healthy, view(vec![terminating()]), policy(), "wait"),
@@ -213,6 +214,16 @@ fn drain_actions_follow_in_order() {
             policy(),
             "wait",
         ),
+        (
+            "but not while the clock has jumped",
+            &dead,
+            jumped(299, view(vec![PodView { grace_seconds: 0, ..pod("web") }])),
+            policy(),
+            "evict",
+        ),
+        ("nor has a drain timed out", &healthy, jumped(9, view(vec![pod("web")])), limited(AtTimeout::Delete), "evict"),
+        ("and volumes are waited for", &healthy, jumped(119, volume(120)), policy(), "wait"),
+        ("until it has been steady for long", &healthy, jumped(120, volume(120)), policy(), "terminate"),
         (
             "pods run on a node whose kubelet reports that it is not ready",
             &not_ready,
