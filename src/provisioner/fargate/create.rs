@@ -52,6 +52,17 @@ pub(crate) fn profile(
             format!("the Fargate profile {} is being deleted; another profile is created after that", profile.name);
         return builder.plan.set_outcome_once(waiting(phase, message));
     }
+    // The controller gives this name to this content alone, so somebody else created it.
+    if found.own.iter().any(|p| p.name == name && p.status == ProfileStatus::Active) {
+        let message = format!(
+            "the Fargate profile {name} carries this group's tags, but is not the one that the controller created, and EKS cannot change it; delete it, and the controller creates it again"
+        );
+        return builder.plan.set_outcome_once(Outcome::Blocked {
+            reason: Reason::OwnershipConflict,
+            message,
+            is_deleting: false,
+        });
+    }
     if let Err(outcome) = builder.slot.acquire(phase) {
         return builder.plan.set_outcome_once(outcome);
     }

@@ -1,11 +1,12 @@
 //! Plans the creation of a node group.
 
 use super::input::PlanInput;
+use super::drift::immutable_drift;
 use super::names::{is_recorded, nodegroup_in_arn};
 use super::ownership::to_tags;
 use super::resolve::ResolvedGroup;
 use crate::api::spec_error::join_messages;
-use crate::aws::nodegroup::{NewNodegroup, NodegroupName, NodegroupSizes};
+use crate::aws::nodegroup::{NewNodegroup, NodegroupName, NodegroupSizes, NodegroupStatus};
 use crate::ownership::disowned_outcome;
 use crate::plan::NodegroupStep;
 use crate::plan::{Drift, Outcome, Phase, PlanBuilder, PlannedStep, Reason, waiting};
@@ -87,11 +88,19 @@ fn creation_blocker(input: &PlanInput, is_replacement: bool) -> Option<Outcome> 
     if let Some(first) = observed.reference_errors.first() {
         return blocked(first.reason, join_messages(&observed.reference_errors));
     }
-    let is_deleting = observed.nodegroups.iter().any(|group| *group.name() == r.name);
-    is_deleting.then(|| {
-        let message = format!("the node group {} is being deleted; it is recreated after that", r.name.nodegroup);
-        waiting(Phase::Modifying, message)
-    })
+    let existing = observed.nodegroups.iter().find(|group| *group.name() == r.name)?;
+    let name = &r.name.nodegroup;
+    if existing.has_status(NodegroupStatus::Deleting) {
+        let message = format!("the node group {name} is being deleted; it is recreated after that");
+        return Some(waiting(Phase::Modifying, message));
+    }
+    // The controller gives this name to this content alone, so somebody else created it.
+    let differences: Vec<_> = immutable_drift(r, &existing.nodegroup).iter().map(ToString::to_string).collect();
+    let message = format!(
+        "the node group {name} carries this group's tags, but is not the one that the controller created ({}), and EKS cannot change that; move its pods and delete it, and the controller creates it again",
+        differences.join("; ")
+    );
+    blocked(Reason::OwnershipConflict, message)
 }
 
 /// The outcome while the tags of recorded node groups do not prove anymore that this group owns them.

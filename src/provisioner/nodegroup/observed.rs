@@ -48,7 +48,7 @@ impl ObservedNodegroup {
         self.nodegroup.scaling_groups.join(",")
     }
 
-    fn has_status(&self, status: NodegroupStatus) -> bool {
+    pub(crate) fn has_status(&self, status: NodegroupStatus) -> bool {
         self.nodegroup.status == status
     }
 }

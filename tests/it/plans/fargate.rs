@@ -303,6 +303,22 @@ fn blocked(plan: &Plan) -> (Reason, &str) {
     }
 }
 
+/// Somebody deleted it and created another one of its name and tags: EKS would refuse the name for ever.
+#[test]
+fn profile_that_somebody_recreated_with_other_content_is_a_conflict() {
+    let scenario = converged().with_spec(OTHER);
+    let name = scenario.resolved.names.replacement_name(&scenario.resolved.hash);
+    let recreated = scenario.with(|s| {
+        s.observed.profiles[0].name = name.clone();
+        s.status.fargate.as_mut().expect("a record").profiles = vec![name.clone()];
+    });
+    assert_eq!(recreated.step_names(), [""; 0]);
+    let Outcome::Blocked { reason: Reason::OwnershipConflict, message, .. } = recreated.plan().outcome else {
+        panic!("{:?}", recreated.plan().outcome)
+    };
+    assert!(message.contains(&name), "{message}");
+}
+
 #[test]
 fn plans_match_golden_files() {
     let ready = |s: &mut Scenario| {

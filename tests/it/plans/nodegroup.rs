@@ -210,7 +210,7 @@ impl Scenario {
 
 /// Whoever commits a new version should know before that EKS cannot undo it.
 #[test]
-fn plan_says_what_runs_in_addition_and_what_has_irreversible() {
+fn plan_says_what_runs_in_addition_and_what_is_irreversible() {
     use instance_manager::provisioner::nodegroup::input::Snapshot;
     use instance_manager::provisioner::{ExtraNodes, PlanContext, PlanSnapshot as _};
     let settings = instance_manager::settings::Settings::default();
@@ -694,7 +694,7 @@ fn outgoing_nodegroup_with_an_instance_out_of_service_is_told() {
 
 /// EKS takes minutes to hours to delete a node group. Nodes of the old one must not stay cordoned for that time.
 #[test]
-fn nodes_are_given_back_while_the_new_nodegroup_is_being_deleted() {
+fn nodes_are_uncordoned_while_the_new_nodegroup_is_being_deleted() {
     let deleting = with_drained_nodes(during_replacement(), true)
         .with(|s| s.state.nodegroups[1].nodegroup.status = NodegroupStatus::Deleting);
     assert!(deleting.state.waits_for_eks(false, "uid-1"));
@@ -763,7 +763,7 @@ fn only_nodegroup_with_edited_tags_is_neither_replaced_nor_told_as_deleted() {
 
 /// The answer to the first look after a creation may be older than the node group, and the spec may change right then.
 #[test]
-fn nodegroup_that_was_never_seen_leaves_the_record_after_two_looks() {
+fn nodegroup_that_was_never_seen_leaves_the_record_after_two_observations() {
     let created = Scenario::converged("", C5).with_records();
     let name = created.resolved.name.to_string();
     let records = |scenario: &Scenario| scenario.status.managed.as_ref().expect("a record").nodegroups.contains(&name);
@@ -775,6 +775,23 @@ fn nodegroup_that_was_never_seen_leaves_the_record_after_two_looks() {
     assert!(!records(&ready.with_records()), "the group was Ready without it");
     let third = created.with(|s| s.resolved = resolve_spec(&spec_text("instanceType: m6i.large"))).with_records();
     assert!(records(&third) && !records(&third.with_records()), "another one was recorded since");
+}
+
+/// Somebody deleted it and created another one of its name and tags: nothing that the controller waits for would ever come.
+#[test]
+fn nodegroup_that_somebody_recreated_with_other_content_is_a_conflict() {
+    let other = |status| {
+        Scenario::converged("", "").with_records().nodegroup(|n| {
+            n.node_role = "arn:aws:iam::1:role/other".into();
+            n.status = status;
+        })
+    };
+    let recreated = other(NodegroupStatus::Active);
+    assert_eq!(recreated.step_names(), [""; 0]);
+    let (reason, message) = recreated.blocked();
+    assert_eq!(reason, Reason::OwnershipConflict);
+    assert!(message.contains("nodeRole: arn:aws:iam::1:role/other"), "{message}");
+    assert!(matches!(other(NodegroupStatus::Deleting).plan().outcome, Outcome::Progressing { .. }));
 }
 
 /// Otherwise a node group would be left behind when the spec changes right after a creation that was retried.
