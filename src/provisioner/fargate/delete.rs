@@ -40,6 +40,8 @@ pub struct DeleteInput<'a> {
     pub forbidden: &'a [SpecError],
     /// The group's remaining profiles.
     pub profiles: &'a RemainingProfiles,
+    /// A recorded profile that EKS does not show; it may have been created right before the deletion.
+    pub unseen: Option<&'a str>,
     /// The role of an adopted profile, if it has the name derived for this group and no ownership tags.
     pub untagged_role: Option<&'a str>,
     /// The controller-created role; read once the profiles are deleted.
@@ -85,13 +87,24 @@ pub fn plan(input: &DeleteInput) -> Plan {
         }
         (None, None, []) => match ownership::ownership_conflict(disowned, input.ownership_tags, true) {
             Some(conflict) => builder.set_outcome_once(conflict),
-            None => delete_supporting_resources(input, &mut builder),
+            None => match input.unseen {
+                Some(unseen) => builder.set_outcome_once(wait_for_unseen(unseen)),
+                None => delete_supporting_resources(input, &mut builder),
+            },
         },
         (None, None, own) => recheck_at = delete_next_profile(input, own, &mut slot, &mut builder),
     }
     slot.status.cluster = Some(input.cluster.to_owned());
     builder.status_update.fields.insert("fargate".into(), json!(slot.status));
     builder.build(input.id, recheck_at)
+}
+
+/// Nothing would delete the profile once the finalizer is gone.
+fn wait_for_unseen(profile: &str) -> Outcome {
+    let message = format!(
+        "EKS does not show the Fargate profile {profile}, which may just have been created; looking for it again"
+    );
+    waiting(Phase::Deleting, message)
 }
 
 /// Blocks the deletion of a profile whose only link to this group is a role named in a rejected spec. Such a spec may name

@@ -52,6 +52,13 @@ const CLUSTER_FIELD: &str = "spec.eks-fargate.clusterName";
 /// The provisioner `eks-fargate`.
 pub(crate) struct Fargate;
 
+/// A recorded profile that may have been created right before the deletion. Counts only while EKS shows none of the group.
+fn unseen_profile<'a>(o: &Observer<'_>, request: &DeleteRequest<'a>) -> Option<&'a String> {
+    let since = o.now.duration_since(request.id.deletion_requested_at?);
+    let profile = request.status.fargate.as_ref()?.profiles.last()?;
+    (since < request.settings.timing.poll_interval).then_some(profile)
+}
+
 #[async_trait]
 impl Provisioner for Fargate {
     async fn plan(&self, o: &Observer<'_>, request: PlanRequest<'_>) -> ObserveResult<PlanResult> {
@@ -122,6 +129,7 @@ impl Provisioner for Fargate {
             ownership_tags: &ownership,
             forbidden: &request.forbidden,
             profiles: &remaining.profiles,
+            unseen: unseen_profile(o, &request).map(String::as_str),
             untagged_role: remaining.untagged_role.as_deref(),
             previous_role: remaining.previous_role.as_ref(),
             role_in_use: remaining.role_in_use.as_deref(),

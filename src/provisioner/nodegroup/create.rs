@@ -1,7 +1,7 @@
 //! Plans the creation of a node group.
 
-use super::input::PlanInput;
 use super::drift::immutable_drift;
+use super::input::PlanInput;
 use super::names::{is_recorded, nodegroup_in_arn};
 use super::ownership::to_tags;
 use super::resolve::ResolvedGroup;

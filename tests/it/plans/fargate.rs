@@ -123,6 +123,8 @@ struct Scenario {
     lock: Option<&'static str>,
     after: Option<&'static str>,
     unreadable_aws_auth: Option<&'static str>,
+    /// A recorded profile that EKS does not show.
+    unseen: Option<&'static str>,
     now: jiff::Timestamp,
 }
 
@@ -270,6 +272,7 @@ fn new_group(extra: &str) -> Scenario {
         lock: None,
         after: None,
         unreadable_aws_auth: None,
+        unseen: None,
         now: timestamp(NOW),
     }
 }
@@ -886,6 +889,7 @@ fn deletion_plan_from(
         ownership_tags: &r.ownership_tags,
         forbidden,
         profiles: &RemainingProfiles::classify(remaining.to_vec(), &r.names, &r.ownership_tags, evidence),
+        unseen: scenario.unseen,
         untagged_role: None,
         tag_retry_pending: scenario.observed.tag_retry_pending,
         previous_role,
@@ -900,6 +904,16 @@ fn deletion_plan_from(
         timing: &Timing::default(),
         now: scenario.now,
     })
+}
+
+/// EKS may show a profile late that was created right before the deletion. Nothing would delete it without the finalizer.
+#[test]
+fn profile_that_eks_does_not_show_yet_keeps_the_finalizer() {
+    let unseen = converged().with(|s| (s.unseen, s.resolved.desired.id.has_finalizer) = (Some("fargate-web"), true));
+    let plan = deletion_plan(&unseen, &[], None);
+    assert_eq!(plan.steps, []);
+    assert!(matches!(&plan.outcome, Outcome::Progressing { message, .. } if message.contains("fargate-web")));
+    assert_ne!(deletion_plan(&unseen.with(|s| s.unseen = None), &[], None).steps, []);
 }
 
 /// A group that Keiko controller created and whose spec this controller rejected.
