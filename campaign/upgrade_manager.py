@@ -11,7 +11,7 @@ from e2e import harness, strategies
 ENDED = ("completed", "error")
 POLL = 0.3
 PATIENCE = 45
-"""Seconds without a node that comes back, after which a RollingUpgrade fails instead of waiting for ever."""
+"""Seconds without a node that comes back, after which a RollingUpgrade fails instead of waiting forever."""
 DEFINITION = f"{strategies.ROLLING_UPGRADE[2]}.{strategies.ROLLING_UPGRADE[0]}"
 PATH = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{DEFINITION}"
 TEMPLATE = strategies.ROLLING_UPGRADE_TEMPLATE + "  forceRefresh: true\n"

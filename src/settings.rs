@@ -58,7 +58,7 @@ pub struct Timing {
     /// How long fewer instances than desired may run before the controller reads the scaling activities for the cause.
     pub launch_shortfall: SignedDuration,
     /// How long the reads of a group may fail before it says so.
-    pub failed_look_delay: SignedDuration,
+    pub failed_observation_delay: SignedDuration,
     /// How long a node may be NotReady before its drain no longer waits for evictions, and before its group is Stalled.
     pub kubelet_timeout: SignedDuration,
     /// How long a drained node waits for its volumes to detach.
@@ -96,7 +96,7 @@ impl Default for Timing {
             iam_propagation: SignedDuration::from_secs(8),
             auth_handover: SignedDuration::from_mins(1),
             launch_shortfall: SignedDuration::from_mins(2),
-            failed_look_delay: SignedDuration::from_mins(1),
+            failed_observation_delay: SignedDuration::from_mins(1),
             kubelet_timeout: SignedDuration::from_mins(5),
             volume_detach_timeout: SignedDuration::from_mins(2),
             deletion_drain_timeout: SignedDuration::from_mins(15),
@@ -121,7 +121,7 @@ impl Timing {
             iam_propagation,
             auth_handover,
             launch_shortfall,
-            failed_look_delay,
+            failed_observation_delay,
             kubelet_timeout,
             volume_detach_timeout,
             deletion_drain_timeout,
@@ -139,7 +139,7 @@ impl Timing {
             iam_propagation: scale(iam_propagation),
             auth_handover: scale(auth_handover),
             launch_shortfall: scale(launch_shortfall),
-            failed_look_delay: scale(failed_look_delay),
+            failed_observation_delay: scale(failed_observation_delay),
             kubelet_timeout: scale(kubelet_timeout),
             volume_detach_timeout: scale(volume_detach_timeout),
             deletion_drain_timeout: scale(deletion_drain_timeout),

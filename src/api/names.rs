@@ -179,6 +179,7 @@ pub(crate) mod condition {
     pub(crate) fn current_reason(reason: &str) -> &str {
         match reason {
             "TakenOver" => "ResourcesAdopted",
+            "TakenBack" => "Aborted",
             "NotTagged" => TAGGING_DENIED,
             "NotOurs" => "OwnershipConflict",
             "ClaimedTwice" => "DuplicateProviderID",

@@ -48,7 +48,7 @@ pub struct BoundariesRevisionStatus {
     /// Assessing, Rolling, Halted, Returning, Complete, Aborted or Superseded.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub phase: Option<RolloutPhase>,
-    /// Name of the BoundariesRevision that was complete before, to which groups go back.
+    /// Name of the BoundariesRevision that was complete before, to which groups return.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub stable: Option<String>,
     /// Whether groups take it without waves: it is the first revision, or it has the content that was complete before.

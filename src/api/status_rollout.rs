@@ -15,7 +15,7 @@ pub struct RolloutRecord {
     /// Wave in which the group took it; absent if no node had to be replaced for it.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub wave: Option<String>,
-    /// Hash of the content that the group had before, to which it goes back after a failure.
+    /// Hash of the content that the group had before, to which it returns after a failure.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub previous: Option<String>,
     /// Time in RFC 3339 at which the group took the revision.

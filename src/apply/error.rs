@@ -36,7 +36,7 @@ pub enum StepError {
     #[error("the node {0} was uncordoned by someone else")]
     NodeSchedulable(String),
     /// The instance to be terminated had no Node when the plan was made.
-    #[error("the node {0} joined meanwhile, and is drained first")]
+    #[error("the node {0} joined after the plan was made; the controller drains it first")]
     NodeJoined(String),
     /// This process may no longer write: it lost the lease, or another controller writes the status of groups.
     #[error("this process may no longer write: another process is the leader, or another controller is active")]

@@ -1,5 +1,7 @@
 //! Applies node steps: cordon, uncordon, evict, standby and terminate.
 
+use std::time::Instant;
+
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use serde_json::{Value, json};
@@ -116,7 +118,10 @@ impl ApplyRun<'_> {
         let record = node.and_then(disruption_record);
         let on_node = record.as_ref().and_then(|record| record.terminated_at);
         let sent_at = on_node.max(process_state.decrement_sent_at(instance));
-        if sent_at.is_some_and(|at| now.duration_since(at) < *decrement_interval) {
+        // AWS would lower the capacity twice. After a jump of the clock, a call of a moment ago looks like an old one.
+        let since_jump = process_state.clock_jumps(|clocks| clocks.since_jump(Instant::now()));
+        let has_jumped = since_jump.is_some_and(|since| since < decrement_interval.unsigned_abs());
+        if sent_at.is_some_and(|at| has_jumped || now.duration_since(at) < *decrement_interval) {
             return Ok(false);
         }
         if let (Some(node), Some(record)) = (node, record) {
@@ -321,7 +326,7 @@ mod tests {
         let joined = World { seen: Some("n"), ..World::new() };
         let applied = joined.terminate(&ProcessState::default(), None, 1000).await;
         let message = applied.error.map(|error| error.to_string()).unwrap_or_default();
-        assert!(message.contains("the node n joined meanwhile") && joined.calls() == 0, "{message}");
+        assert!(message.contains("the node n joined after the plan was made") && joined.calls() == 0, "{message}");
         let unseen = World::new();
         unseen.terminate(&ProcessState::default(), None, 1000).await;
         assert_eq!(unseen.calls(), 1);

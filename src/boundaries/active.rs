@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn annotations_that_the_policy_disallows_are_told() {
+    fn annotations_that_the_policy_disallows_are_reported() {
         let annotations = BTreeMap::from(
             [annotation::LOCK_UPGRADES, annotation::CONFIG_EXCLUDED].map(|key| (key.into(), "true".into())),
         );

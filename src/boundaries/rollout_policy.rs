@@ -102,7 +102,7 @@ pub(crate) enum Approval {
     Tenants,
 }
 
-/// What follows when more groups of a wave fail than it allows. A group that fails goes back in either case.
+/// What follows when more groups of a wave fail than it allows. A group that fails returns in either case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum OnFailure {
     /// The rollout halts: no further group takes the revision, and healthy groups keep it.
@@ -405,7 +405,7 @@ mod tests {
         assert!(warnings.iter().any(|text| text.contains("waves[1].percent") && text.contains("has no effect")));
     }
 
-    /// A policy whose windows never meet would hold a security fix for ever, and say nothing.
+    /// A policy whose windows never meet would hold a security fix forever, and say nothing.
     #[test]
     fn waves_that_never_open_are_found() {
         let night = "{from: '22:00', to: '04:00', zone: UTC}";

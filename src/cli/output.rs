@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_are_told_once_and_in_words() {
+    fn errors_are_reported_once_and_in_words() {
         let denied = Status::failure("nodes is forbidden: User \"a\" cannot list", "Forbidden");
         let error: anyhow::Error =
             Err::<(), _>(kube::Error::Api(Box::new(denied))).context("listing nodes").unwrap_err();

@@ -74,7 +74,7 @@ pub(super) fn record_writes(key: &str, applied: &Applied, ctx: &Context, now: Ti
     let tried =
         applied.plan.steps.iter().take(applied.steps_done + 1).filter(|planned| planned.step.removes_instance());
     for instance in tried.filter_map(|planned| planned.step.info().fields().instance).collect::<Vec<_>>() {
-        ctx.planner.process_state.departures(key, |known| known.record_own(&instance));
+        ctx.planner.process_state.lost_instances(key, |known| known.record_own(&instance));
     }
     let effective = steps.filter(|(index, planned)| !report::had_no_effect(*index, &planned.step, applied));
     ctx.planner.process_state.group_writes(key, |writes| {

@@ -26,7 +26,7 @@ const REPEAT_AFTER: Duration = Duration::from_secs(30 * 60);
 /// Checks at every poll interval, and never returns. An outage is published once it has lasted as long as that of a group.
 pub(crate) async fn run(ctx: Arc<Context>, outages: Arc<Outages>) {
     let timing = &ctx.planner.settings.timing;
-    let (poll, delay) = (timing.poll_interval.unsigned_abs(), timing.failed_look_delay.unsigned_abs());
+    let (poll, delay) = (timing.poll_interval.unsigned_abs(), timing.failed_observation_delay.unsigned_abs());
     let mut reported = None;
     loop {
         tokio::time::sleep(poll).await;
@@ -76,7 +76,7 @@ fn message(reason: &str, longest: &AwsError, others: usize) -> String {
         others => format!(", and {} more", counted(others, "operation")),
     };
     format!(
-        "{what}{since}: {longest}{others}; nodes run on; a group that must read or change something waits, and says so in its condition Reconciling; the status of the other groups is as old as their last reconcile; {}",
+        "{what}{since}: {longest}{others}; running nodes are not affected; groups that need AWS say so in the condition Reconciling; the other groups keep the status of their last reconcile; {}",
         remedy(reason)
     )
 }

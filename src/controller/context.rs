@@ -81,13 +81,13 @@ impl Context {
     pub(crate) fn request_write(&self) -> bool {
         let can_write = self.can_write();
         if !can_write {
-            self.record_refusal();
+            self.record_blocked_write();
         }
         can_write
     }
 
     /// Puts on record that a write was refused.
-    pub(super) fn record_refusal(&self) {
+    pub(super) fn record_blocked_write(&self) {
         self.write_refused.store(true, Ordering::Relaxed);
     }
 

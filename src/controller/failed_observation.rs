@@ -48,11 +48,11 @@ fn message(error: &ObserveError, id: &GroupId, status: &InstanceGroupStatus, sin
     };
     let observed = status.observed_generation.unwrap_or_default();
     let staleness = match observed == id.generation {
-        true => "the status shows what was read before".to_owned(),
-        false => format!("the spec of generation {} has not been looked at yet", id.generation),
+        true => "the status is that of the last successful read".to_owned(),
+        false => format!("the spec of generation {} has not been observed yet", id.generation),
     };
     format!(
-        "{problem} since {}: {error}; {staleness}, and nothing is changed meanwhile; the controller keeps trying; {}",
+        "{problem} since {}: {error}; {staleness}, and the controller changes nothing until a read succeeds; {}",
         rfc3339(since),
         remedy(reason)
     )
@@ -102,7 +102,7 @@ pub(super) async fn report(group: &InstanceGroup, key: &str, error: &Error, ctx:
     };
     let since = planner.process_state.record_failed_observation(key, failing_since.unwrap_or(now).min(now));
     // An observation may take long to fail.
-    if Timestamp::now().duration_since(since) < planner.settings.timing.failed_look_delay {
+    if Timestamp::now().duration_since(since) < planner.settings.timing.failed_observation_delay {
         return;
     }
     ctx.metrics.set_group_unread(key, Some(reason(error).to_owned()));

@@ -44,7 +44,7 @@ pub(crate) async fn store(
                 other => {
                     other?;
                     let (name, change) = (revision.name_any(), &revision.spec.from.change);
-                    tracing::info!(revision = %name, hash = %revision.spec.hash, by = %revision.spec.from.manager, "stored a revision of the boundaries: {}", if change.is_empty() { "the first one" } else { change });
+                    tracing::info!(revision = %name, hash = %revision.spec.hash, by = %revision.spec.from.manager, %change, "stored a revision of the boundaries");
                 }
             },
             Some(HistoryStep::Delete { name, uid }) => kube.delete_boundaries_revision(namespace, &name, &uid).await?,

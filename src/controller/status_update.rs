@@ -58,7 +58,7 @@ pub(super) async fn update_status(
         publish_event(&target, event, ctx).await;
     }
     for EndedProblem { condition, reason } in &report.ended_problems {
-        tracing::info!(group = key, condition, reason, "the problem {reason} ended: condition {condition} is False");
+        tracing::info!(group = key, condition, reason, "problem ended");
     }
     if report.outcome == Some(Outcome::Deleted) && applied.error.is_none() {
         planner.process_state.set_finalized(key, &target.uid);

@@ -126,7 +126,7 @@ mod tests {
         assert_eq!(reconciles(workers, OBJECTS).await, BTreeMap::new());
     }
 
-    /// Its key would count as queued for ever.
+    /// Its key would count as queued forever.
     #[tokio::test]
     async fn object_deleted_while_it_waits_for_a_worker_leaves_the_queue() {
         let (reader, mut writer) = store::<ConfigMap>();

@@ -52,7 +52,7 @@ impl Tally {
         let (name, hash) = (stored.unwrap_or(&self.revision), &self.revision);
         let hash = if stored.is_some() { format!(" ({hash})") } else { String::new() };
         let message = format!(
-            "revision {name}{hash} makes {} invalid: their nodes run on, and what depends on the rejected values is not changed; correct the ConfigMap, or apply its previous revision; `instance-manager status -A` lists them; for example {example}",
+            "revision {name}{hash} makes {} invalid: their nodes keep running, and the controller changes nothing that depends on the rejected values; correct the ConfigMap, or apply its previous revision; `instance-manager status -A` lists them; for example {example}",
             counts.join(" and ")
         );
         Event::warning(EventReason::GroupsRejected, message)
@@ -82,7 +82,7 @@ mod tests {
         let event = effects.tally("r1").expect("the tally").event(7, None);
         assert_eq!(
             event.message,
-            "revision r1 makes 2 of 7 groups (InvalidSpec) and 1 of 7 groups (PolicyViolation) invalid: their nodes run on, and what depends on the rejected values is not changed; correct the ConfigMap, or apply its previous revision; `instance-manager status -A` lists them; for example team/a: spec.a `x` is wrong"
+            "revision r1 makes 2 of 7 groups (InvalidSpec) and 1 of 7 groups (PolicyViolation) invalid: their nodes keep running, and the controller changes nothing that depends on the rejected values; correct the ConfigMap, or apply its previous revision; `instance-manager status -A` lists them; for example team/a: spec.a `x` is wrong"
         );
         let stored = effects.tally("r1").expect("the tally").event(7, Some("r14"));
         assert!(stored.message.starts_with("revision r14 (r1) makes"), "as rollout history names it: {stored:?}");

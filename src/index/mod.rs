@@ -3,12 +3,12 @@
 pub(crate) mod cache_state;
 pub(crate) mod clock_jumps;
 pub(crate) mod denials;
-pub(crate) mod departures;
 pub(crate) mod drain_clocks;
 pub mod groups;
 pub(crate) mod held_rotations;
 pub(crate) mod image_aliases;
 pub(crate) mod invalid_groups;
+pub(crate) mod lost_instances;
 pub(crate) mod nodes;
 pub(crate) mod process_state;
 pub(crate) mod profile_queue;

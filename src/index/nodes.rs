@@ -389,7 +389,7 @@ mod tests {
 
     /// The node controller sets the condition to Unknown when a kubelet stops reporting.
     #[test]
-    fn silent_kubelet_is_told_from_one_that_reports() {
+    fn silent_kubelet_is_distinguished_from_one_that_reports() {
         let with_status = |status: &str| {
             let mut node = node("a", false);
             let condition = serde_json::json!({"type": "Ready", "status": status, "reason": "Because"});

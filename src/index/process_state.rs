@@ -11,9 +11,9 @@ use jiff::{SignedDuration, Timestamp};
 use super::cache_state::OwnWrites;
 use super::clock_jumps::ClockJumps;
 use super::denials::{Attempt, Denials, DeniedCall};
-use super::departures::Departures;
 use super::drain_clocks::DrainClocks;
 use super::held_rotations::{HeldRotations, Permission, PermissionAnswer};
+use super::lost_instances::LostInstances;
 use super::refusals::{PassResult, Refusals};
 use super::seen_names::SeenNames;
 use super::write_memory::WriteMemory;
@@ -93,7 +93,7 @@ struct GroupState {
     /// Passes that AWS or Kubernetes refused.
     refusals: Refusals,
     /// Instances that leave the group.
-    departures: Departures,
+    lost_instances: LostInstances,
     /// What the merged spec asks for, and a digest of what was merged.
     demand: Option<(u64, Arc<NodeDemand>)>,
 }
@@ -410,8 +410,8 @@ impl ProcessState {
     }
 
     /// The instances that leave a group.
-    pub(crate) fn departures<T>(&self, group: &str, update: impl FnOnce(&mut Departures) -> T) -> T {
-        self.group(group, |g| update(&mut g.departures))
+    pub(crate) fn lost_instances<T>(&self, group: &str, update: impl FnOnce(&mut LostInstances) -> T) -> T {
+        self.group(group, |g| update(&mut g.lost_instances))
     }
 
     /// The groups that wait for a missing permission.

@@ -44,7 +44,7 @@ mod tests {
         all.iter().map(|name| (*name).to_owned()).collect()
     }
 
-    /// The spec adds a hook and drops it at once, and AWS does not show the hook yet: it would stay for ever.
+    /// The spec adds a hook and drops it at once, and AWS does not show the hook yet: it would stay forever.
     #[test]
     fn name_that_no_answer_showed_may_appear_for_a_while() {
         let mut seen = SeenNames::default();

@@ -247,7 +247,7 @@ mod tests {
         assert_eq!(found.unmanaged, [("n1".to_owned(), "team/free-0".to_owned())]);
     }
 
-    /// The eviction API answers such a pod with an internal error for ever, although both budgets allow an eviction.
+    /// The eviction API answers such a pod with an internal error forever, although both budgets allow an eviction.
     #[tokio::test]
     async fn two_budgets_of_one_pod_hold_it_whatever_their_numbers() {
         let all = json!({"minAvailable": 1});

@@ -85,9 +85,9 @@ pub enum EventReason {
     /// The role's entry in aws-auth, or its access entry, was removed.
     NodeRoleRevoked,
     /// A resource of the crd strategy was created.
-    UpgradeSubmitted,
+    StrategyResourceCreated,
     /// A resource of the crd strategy was deleted.
-    UpgradeResourceDeleted,
+    StrategyResourceDeleted,
     /// A spot recommendation is not valid (Warning).
     SpotRecommendationIgnored,
     /// Existing resources were adopted.

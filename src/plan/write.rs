@@ -226,7 +226,7 @@ impl PlannedStep {
         let shown = |text: &str| if text.is_empty() { "nothing".to_owned() } else { format!("`{text}`") };
         let differences = self.reasons.iter().map(|drift| {
             format!(
-                "{} of {subject} was written as {}, and {} is shown",
+                "the controller set {} of {subject} to {}, but reads back {}",
                 drift.field,
                 shown(&drift.to),
                 shown(&drift.from)
@@ -234,7 +234,7 @@ impl PlannedStep {
         });
         let mut differences: Vec<_> = differences.collect();
         if differences.is_empty() {
-            differences.push(format!("{subject} was written by {}, and the result is not shown", self.step.name()));
+            differences.push(format!("{subject} does not show what {} wrote", self.step.name()));
         }
         format!("{}; {}", differences.join(", "), other_writers(&self.step))
     }

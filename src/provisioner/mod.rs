@@ -5,7 +5,6 @@
 //! `delete` make the plan, `simulate` projects later passes, and `apply` runs the provisioner's own steps. The controller
 //! uses them only through [`Provisioner`]; [`dispatch::for_kind`] maps `spec.provisioner` to one.
 
-pub mod broken_fields;
 pub(crate) mod dispatch;
 pub mod eks;
 pub mod fargate;
@@ -17,6 +16,7 @@ pub mod nodegroup;
 pub(crate) mod observe;
 pub(crate) mod plan_input;
 pub(crate) mod recreated;
+pub mod rejected_fields;
 mod request;
 pub(crate) mod retained;
 pub mod role_region;

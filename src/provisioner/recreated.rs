@@ -18,7 +18,7 @@ pub(crate) fn drop_events(plan: &mut Plan) {
 /// The event about a resource that was deleted; `call` is the API call that deletes it.
 pub(crate) fn recreated(what: &str, call: &str, consequence: &str) -> Event {
     let message = format!(
-        "{what} was deleted, and not by this controller, which creates it again{consequence}; CloudTrail names who called {call}"
+        "{what} was deleted by another client; the controller creates it again{consequence}; CloudTrail names who called {call}"
     );
     Event::warning(REASON, message)
 }
@@ -26,7 +26,7 @@ pub(crate) fn recreated(what: &str, call: &str, consequence: &str) -> Event {
 /// The event about a resource whose deletion AWS has not finished.
 pub(crate) fn being_deleted(what: &str, call: &str) -> Event {
     let message = format!(
-        "{what} is being deleted, and not by this controller, which creates it again once it is gone; CloudTrail names who called {call}"
+        "{what} is being deleted by another client; the controller creates it again after that; CloudTrail names who called {call}"
     );
     Event::warning(REASON, message)
 }
@@ -34,7 +34,7 @@ pub(crate) fn being_deleted(what: &str, call: &str) -> Event {
 /// The event about a policy that was detached from the group's role.
 pub(crate) fn detached(policy: &str, role: &str) -> Event {
     let message = format!(
-        "the policy {policy} was detached from the role {role}, and not by this controller, which attaches it again; CloudTrail names who called DetachRolePolicy"
+        "the policy {policy} was detached from the role {role} by another client; the controller attaches it again; CloudTrail names who called DetachRolePolicy"
     );
     Event::warning(REASON, message)
 }
@@ -42,7 +42,7 @@ pub(crate) fn detached(policy: &str, role: &str) -> Event {
 /// The event about a role that was taken out of the group's instance profile.
 pub(crate) fn removed_from_profile(role: &str, profile: &str) -> Event {
     let message = format!(
-        "the role {role} was removed from the instance profile {profile}, and not by this controller, which adds it again; until then instances of the group get no credentials; CloudTrail names who called RemoveRoleFromInstanceProfile"
+        "the role {role} was removed from the instance profile {profile} by another client; the controller adds it again; until then, instances of the group get no credentials; CloudTrail names who called RemoveRoleFromInstanceProfile"
     );
     Event::warning(REASON, message)
 }
@@ -67,7 +67,7 @@ pub(crate) fn entries(planner: &JoinPlanner, joined: &JoinPlan, status: &Instanc
     let mut events = Vec::new();
     if had_auth_entry && puts(|step| matches!(step, Step::Join(JoinStep::PutAwsAuthEntry(_)))) {
         let message = format!(
-            "the entry of {role} in aws-auth was deleted, and not by this controller, which adds it again; nodes could not join until then; the audit log of the API server names who changed the ConfigMap kube-system/aws-auth"
+            "the entry of {role} in aws-auth was deleted by another client; the controller adds it again; nodes could not join until then; the audit log of the API server names who changed the ConfigMap kube-system/aws-auth"
         );
         events.push(Event::warning(REASON, message));
     }

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::broken_fields::{BrokenFields, Part, ValueSources};
 use super::plan_input::PlanContext;
+use super::rejected_fields::{Part, RejectedFields, ValueSources};
 use super::snapshot::PlanSnapshot;
 use crate::api::names::annotation;
 use crate::api::spec_error::{self, SpecError, join_messages};
@@ -66,14 +66,14 @@ impl<'a> PlanRequest<'a> {
     ///
     /// # Errors
     /// All errors and exceeded quotas, if everything depends on one of the fields.
-    pub(crate) fn broken_fields(
+    pub(crate) fn rejected_fields(
         &self,
         parsed: Vec<SpecError>,
         parts: impl Fn(&str) -> Option<&'static [Part]>,
-    ) -> Result<BrokenFields, Vec<SpecError>> {
+    ) -> Result<RejectedFields, Vec<SpecError>> {
         let is_new = |error: &SpecError| self.errors.iter().all(|known| known.path != error.path);
         let errors = self.errors.iter().cloned().chain(parsed.into_iter().filter(is_new)).collect();
-        let classified = BrokenFields::classify(errors, self.sources, &parts);
+        let classified = RejectedFields::classify(errors, self.sources, &parts);
         let mut broken = classified.map_err(|errors| [errors, self.exceeded_quotas.clone()].concat())?;
         for error in &self.exceeded_quotas {
             // Another instance type asks for more than the group has: it keeps the present one as well.

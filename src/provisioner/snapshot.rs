@@ -127,8 +127,8 @@ pub trait PlanSnapshot: Send + Sync {
         None
     }
 
-    /// What must be changed before the previous controller can manage the group again.
+    /// What must be changed before the Keiko controller can manage the group again.
     fn release(&self, _: &InstanceGroupStatus) -> Release {
-        Release::NotNeeded("has nothing that its former controller does not know")
+        Release::NotNeeded("has nothing that the Keiko controller does not know")
     }
 }

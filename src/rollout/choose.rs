@@ -95,7 +95,7 @@ pub(crate) fn choose(input: &ChoiceInput) -> Choice {
 }
 
 /// A group that still replaces nodes for a revision which was superseded stops for the orders, failures and windows of the
-/// newest one. One that goes back, to what was good before, does not.
+/// newest one. One that returns, to what was good before, does not.
 fn with_hold(input: &ChoiceInput, choice: Choice) -> Choice {
     let group = &input.group;
     match choice {
@@ -164,6 +164,8 @@ fn own_content(input: &ChoiceInput) -> Own {
     candidates.extend(view.stored.values().cloned());
     let found = candidates.into_iter().find(|stored| merged.is_some() && merged_hash(stored).as_deref() == merged);
     match (found, recorded, merged) {
+        // An alias in it may stand for another image than the one that the lost revision named.
+        (Some(_), Some(_), _) if view.is_history_lost() => Own::Unknown,
         (Some(found), ..) => Own::Known(found),
         (None, Some(_), _) => Own::Unknown,
         // An earlier release, or another controller, planned it last: before anything was rolled out in waves.
@@ -191,7 +193,23 @@ fn choose_on_target(input: &ChoiceInput, own: StoredRevision) -> Choice {
         (Some(_) | None, _) => {}
     }
     let hold = hold(input, &own);
-    keep(Some(own), None, hold)
+    let waits = failure_without_return(input, &own);
+    keep(Some(own), waits, hold)
+}
+
+/// Why the rollout halts for a group that has the target and could return to nothing, because the history was lost.
+fn failure_without_return(input: &ChoiceInput, own: &StoredRevision) -> Option<Wait> {
+    let ChoiceInput { view, group, .. } = input;
+    let is_judged = matches!(view.phase(), RolloutPhase::Assessing | RolloutPhase::Rolling | RolloutPhase::Halted);
+    if !is_judged || !view.is_history_lost() || !group.took(own) {
+        return None;
+    }
+    let failure = group.failure(input.now, input.failure_delay)?;
+    let target = &view.target.name;
+    let message = format!(
+        "{target} failed on this group ({failure}), and no earlier BoundariesRevision is stored to which it could return; correct the ConfigMap"
+    );
+    Some(Wait { reason: WaitReason::FailedBefore, message })
 }
 
 /// A group that has another content than the target.
@@ -231,7 +249,7 @@ fn choose_behind(input: &ChoiceInput, own: StoredRevision) -> Choice {
         return take(input, previous.clone(), TakeReason::Superseded);
     }
     if is_assessing {
-        let text = format!("the controller finds out what {} means for each group", view.target.name);
+        let text = format!("the controller is assessing which groups {} changes", view.target.name);
         return wait(own, WaitReason::Assessing, text);
     }
     let index = group.wave(view);
@@ -279,7 +297,7 @@ fn order_against(input: &ChoiceInput) -> Option<Wait> {
             (WaitReason::Aborted, format!("{target} was aborted; {}", view.remedy_of_return()))
         }
         _ if view.orders.without.iter().any(|key| key == group.key) => {
-            (WaitReason::LeftOut, format!("an order of {target} leaves the group out (orders.without)"))
+            (WaitReason::LeftOut, format!("spec.orders.without of {target} skips this group"))
         }
         _ if let Some(record) = refused => {
             let failure = record.failure.as_deref().unwrap_or("it failed");
@@ -296,9 +314,9 @@ fn order_against(input: &ChoiceInput) -> Option<Wait> {
             WaitReason::Paused,
             format!("the rollout of {target} is paused; to go on: instance-manager rollout resume {target}"),
         ),
-        _ if let Some(lock) = group.lock => (WaitReason::Locked, format!("{lock} keeps the group from {target}")),
+        _ if let Some(lock) = group.lock => (WaitReason::Locked, format!("{lock} blocks {target} on this group")),
         _ if let Some(problem) = &view.config_problem => {
-            (WaitReason::ConfigHolds, format!("no further group takes {target}, because {problem}"))
+            (WaitReason::ConfigMapUnusable, format!("no further group takes {target}, because {problem}"))
         }
         _ => return None,
     };
@@ -318,7 +336,7 @@ fn choose_unknown(input: &ChoiceInput) -> Choice {
         return take(input, view.target.clone(), TakeReason::Wave(view.policy.waves[index].name.clone()));
     }
     let why = match recorded {
-        "" => "the group has nodes, but no status that says from which BoundariesRevision they were made".to_owned(),
+        "" => "the group has nodes, but its status records no BoundariesRevision".to_owned(),
         hash => format!(
             "the BoundariesRevision with the hash {hash}, from which the group was made, is not stored any more"
         ),
@@ -354,7 +372,7 @@ fn take(input: &ChoiceInput, content: StoredRevision, why: TakeReason) -> Choice
         TakeReason::Wave(_) | TakeReason::Approved(_) | TakeReason::InPlace => {
             (None, group.status.boundaries_revision.clone())
         }
-        // A return is no step from which a group could go back again.
+        // A return is no step from which a group could return again.
         TakeReason::Reverted
         | TakeReason::Included
         | TakeReason::Failed(_)

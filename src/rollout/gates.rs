@@ -96,7 +96,7 @@ pub(super) fn wait(view: &RolloutView, group: &GroupFacts, index: usize, now: Ti
         let until = said(group, annotation::DEFER_UNTIL).and_then(|text| text.parse::<Timestamp>().ok());
         if let Some(until) = until.map(|until| until.min(deadline)).filter(|until| now < *until) {
             let message = format!(
-                "{target} is put off by {} until {}; {} is the latest possible time",
+                "{target} is deferred by {} until {}; the deadline is {}",
                 annotation::DEFER_UNTIL,
                 rfc3339(until),
                 rfc3339(deadline)
@@ -151,10 +151,12 @@ fn closed(windows: &[&[Window]], view: &RolloutView, now: Timestamp) -> Option<(
     };
     match opening(windows, &view.policy.freezes, now) {
         Opening::Open => None,
-        Opening::Closed { next } => Some((WaitReason::WindowClosed, format!("its window is closed {}", again(next)))),
+        Opening::Closed { next } => {
+            Some((WaitReason::WindowClosed, format!("the rollout window is closed {}", again(next))))
+        }
         Opening::Frozen { why, next } => {
             let why = if why.is_empty() { String::new() } else { format!(" ({why})") };
-            Some((WaitReason::Frozen, format!("it is frozen{why} {}", again(next))))
+            Some((WaitReason::Frozen, format!("a freeze is in effect{why} {}", again(next))))
         }
     }
 }

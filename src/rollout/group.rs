@@ -106,9 +106,10 @@ impl GroupFacts<'_> {
         self.status.rollout.as_ref()
     }
 
-    /// Whether it took this revision by the rollout.
+    /// Whether it took this revision by the rollout. One that was deleted with all others may be stored under another name.
     pub(crate) fn took(&self, target: &StoredRevision) -> bool {
-        self.record().is_some_and(|record| record.revision.as_deref() == Some(&target.name)) && self.has(&target.hash)
+        let names_it = |record: &RolloutRecord| record.revision.as_deref() == Some(&target.name);
+        self.has(&target.hash) && self.record().is_some_and(|record| target.is_restored || names_it(record))
     }
 
     /// Whether it took this revision by the rollout, and not all its nodes run it yet.
@@ -122,12 +123,12 @@ impl GroupFacts<'_> {
         self.is_on_its_way(own) && generation == Some(self.generation)
     }
 
-    /// Whether what it took last is a return: a content that was good before, from which it does not go back again.
+    /// Whether what it took last is a return: a content that was good before, from which it does not return again.
     pub(crate) fn is_return(&self) -> bool {
         self.record().is_some_and(|record| record.previous.is_none() && record.wave.is_none())
     }
 
-    /// Whether it goes back, and not all its nodes run what was good before: some of them still run the target, so that taking
+    /// Whether it returns, and not all its nodes run what was good before: some of them still run the target, so that taking
     /// that again would seem to replace none.
     pub(crate) fn is_returning(&self, view: &RolloutView) -> bool {
         self.is_return() && self.recorded(view).is_some_and(|own| self.is_on_its_way(own))

@@ -72,9 +72,13 @@ pub(crate) fn next_step(
         let change = describe_change(&newest.spec.data, &data);
         from.change = if change.is_empty() { "no value; the text alone".to_owned() } else { change };
     }
-    let (name, number) = next_name(stored);
     let images = carried(&sorted, &data);
     let hash = identity(&content_hash(&data), &images);
+    let (name, number) = match next_name(stored) {
+        // The groups have other contents, so this is not the first one: all that was stored is lost, with its verdicts.
+        (_, 1) if history.needed.iter().any(|needed| *needed != hash) => ("r2".to_owned(), 2),
+        next => next,
+    };
     let spec = BoundariesRevisionSpec { number, hash, data, images, from, orders: Default::default() };
     let mut revision = BoundariesRevision::new(&name, spec);
     revision.metadata.namespace = Some(namespace.to_owned());

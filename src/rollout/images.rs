@@ -54,7 +54,7 @@ pub(super) fn images_by_name(sorted: &[&BoundariesRevision]) -> BTreeMap<String,
     found
 }
 
-/// The images that the next content of the ConfigMap begins with: those of the newest revision that was not taken back.
+/// The images that the next content of the ConfigMap begins with: those of the newest revision that was not aborted.
 /// Without the key `rollout` nothing stands for anything.
 pub(super) fn carried(sorted: &[&BoundariesRevision], data: &BTreeMap<String, String>) -> Images {
     let aborted = |revision: &&&BoundariesRevision| is_aborted(revision);
@@ -62,7 +62,7 @@ pub(super) fn carried(sorted: &[&BoundariesRevision], data: &BTreeMap<String, St
     newest.filter(|_| data.contains_key(ROLLOUT_KEY)).map(|revision| own_images(revision)).unwrap_or_default()
 }
 
-/// Whether its groups went back, or go back.
+/// Whether its groups have returned, or return.
 pub(super) fn is_aborted(revision: &BoundariesRevision) -> bool {
     let phase = revision.status.as_ref().and_then(|status| status.phase);
     matches!(phase, Some(RolloutPhase::Returning | RolloutPhase::Aborted))

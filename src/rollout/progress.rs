@@ -5,6 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::checks::{CheckResult, statuses};
 use super::survey::{Survey, WaveSurvey};
 use super::view::RolloutView;
+use crate::api::names::condition::current_reason;
 use crate::api::{
     BoundariesRevisionStatus, CheckState, Condition, RolloutPhase, WaveState, WaveStatus, rfc3339, set_condition,
 };
@@ -288,7 +289,7 @@ fn set_conditions(input: &ProgressInput, status: &mut BoundariesRevisionStatus, 
         RolloutPhase::Halted => (
             reason,
             format!(
-                "{}; correct the ConfigMap, or try again: instance-manager rollout resume {name}, or go back: instance-manager rollout abort {name}",
+                "{}; correct the ConfigMap, or try again: instance-manager rollout resume {name}, or return: instance-manager rollout abort {name}",
                 failures()
             ),
         ),
@@ -311,10 +312,11 @@ fn set_conditions(input: &ProgressInput, status: &mut BoundariesRevisionStatus, 
         Condition::new("Halted", is_halted, halted.0, halted.1),
         Condition::new("Complete", phase == RolloutPhase::Complete, &phase.to_string(), ""),
     ];
-    // The message of a halt stays as it was when it began: groups go back, and their conditions end.
+    // The message of a halt stays as it was when it began: groups return, and their conditions end.
     for new in conditions {
         let kept = status.conditions.iter().find(|old| old.r#type == new.r#type && old.status == new.status);
-        let is_same = |old: &Condition| old.reason == new.reason || phase == RolloutPhase::Halted;
+        let old_reason = |old: &Condition| old.reason.as_deref().map(|reason| current_reason(reason).to_owned());
+        let is_same = |old: &Condition| old_reason(old) == new.reason || phase == RolloutPhase::Halted;
         let keeps = new.r#type == "Halted" && new.is_true() && kept.is_some_and(is_same);
         if !keeps {
             set_condition(&mut status.conditions, new, &now);

@@ -34,6 +34,9 @@ pub(crate) struct StoredRevision {
     pub own_images: Images,
     /// Whether its rollout has ended with all groups.
     pub is_complete: bool,
+    /// Whether it is the target, and everything that was complete before was deleted. It may be stored under another name
+    /// than the one that groups took it by.
+    pub is_restored: bool,
 }
 
 impl StoredRevision {
@@ -124,6 +127,7 @@ impl RolloutView {
                 texts,
                 own_images: own,
                 is_complete: was_complete(revision),
+                is_restored: false,
             })
         };
         let mut target = parsed(object)?;
@@ -135,7 +139,10 @@ impl RolloutView {
         let older = sorted.iter().rev().filter(|revision| revision.spec.number < target.number);
         let complete = older.clone().filter(|revision| was_complete(revision)).find_map(|revision| parsed(revision));
         // Every group takes the first one at once. A change that follows before all have it goes through the waves as well.
-        let stable = complete.or_else(|| older.clone().next_back().and_then(|first| parsed(first)));
+        // The oldest one of a history that was lost before proves nothing.
+        let first = older.clone().next_back().filter(|oldest| oldest.spec.number == 1);
+        let stable = complete.or_else(|| first.and_then(|first| parsed(first)));
+        target.is_restored = stable.is_none() && target.number != 1;
         let was_under_way = |revision: &&&BoundariesRevision| match &revision.status {
             Some(status) if status.phase.is_some() => is_under_way(status),
             Some(_) | None => !was_complete(revision),
@@ -212,12 +219,17 @@ impl RolloutView {
         }
     }
 
+    /// Whether all revisions before the target were deleted, so that nothing stored is known to be good.
+    pub(crate) fn is_history_lost(&self) -> bool {
+        self.stable.is_none() && !self.is_return()
+    }
+
     /// Whether the target differs from what was complete before only in what image aliases stand for.
     pub(crate) fn is_image_change(&self) -> bool {
         self.stable.as_ref().is_some_and(|stable| stable.texts == self.target.texts) && !self.is_return()
     }
 
-    /// Whether groups go back from the target, or went back.
+    /// Whether groups return from the target, or have returned.
     pub(crate) fn is_aborted(&self) -> bool {
         matches!(self.phase(), RolloutPhase::Returning | RolloutPhase::Aborted)
     }

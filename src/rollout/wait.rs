@@ -35,7 +35,7 @@ pub(crate) enum WaitReason {
     /// No node was replaced for as long as the policy's patience.
     Stuck,
     /// The live ConfigMap is broken, missing, or locked by `lock-upgrades`.
-    ConfigHolds,
+    ConfigMapUnusable,
     /// The content that the group has is not stored.
     RevisionUnknown,
     /// No window is open.
@@ -71,7 +71,7 @@ impl WaitReason {
             | Self::WindowClosed
             | Self::Frozen
             | Self::BudgetUsedUp
-            | Self::ConfigHolds => false,
+            | Self::ConfigMapUnusable => false,
         }
     }
 }

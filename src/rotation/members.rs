@@ -169,7 +169,7 @@ impl NodeInstance {
     }
 
     /// Whether this group put it into standby. Its pods keep running, and AWS launches its replacement. The record outlives
-    /// the mark on its Node: AWS checks no health in standby, so that the instance of a lost Node would stay for ever.
+    /// the mark on its Node: AWS checks no health in standby, so that the instance of a lost Node would stay forever.
     pub(crate) fn is_in_standby(&self, group_uid: &str) -> bool {
         let is_ours = self.is_recorded_standby || self.has_surge_record(group_uid);
         self.instance.state == InstanceState::Standby && is_ours

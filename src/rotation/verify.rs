@@ -1,7 +1,7 @@
 //! Which nodes a plan depends on so much that their cached state does not suffice.
 //!
 //! The cache of nodes may lag behind the API server, by minutes if its watch hangs. A plan that takes a node out of
-//! service is therefore recreated from nodes that were read at the source.
+//! service is therefore made once more, from nodes that were read at the source.
 
 use std::collections::BTreeSet;
 

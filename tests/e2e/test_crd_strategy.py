@@ -46,7 +46,7 @@ def test_a_group_is_ready_when_its_strategy_has_replaced_the_nodes(tenant, strat
     status = group.status()
     assert (status["strategyResourceName"], status["strategyResourceNamespace"]) == (name, tenant.namespace)
     assert status["strategyRetryCount"] == 0 and status["strategyProgress"]["state"] == "Succeeded"
-    assert fake.created() == [name] and group.wait_event("UpgradeSubmitted", name) and group.wait_event("RotationCompleted")
+    assert fake.created() == [name] and group.wait_event("StrategyResourceCreated", name) and group.wait_event("RotationCompleted")
     assert [w["operation"] for w in group.writes() if "Terminate" in w["operation"]] == [], "the nodes are the strategy's"
 
 

@@ -39,7 +39,7 @@ def test_a_deletion_drains_and_leaves_nothing(tenant):
 
 
 def test_a_deletion_goes_on_when_a_person_removes_the_status(tenant):
-    """Only the status names what the group has. Without a look at AWS, all of it would stay for ever."""
+    """Only the status names what the group has. Without a look at AWS, all of it would stay forever."""
     tenant.set_defaults(managedPolicies=["AmazonSSMManagedInstanceCore"])
     group = rotation.start_group(tenant, 2)
     arn = group.status()["nodesInstanceRoleArn"]

@@ -81,7 +81,7 @@ def test_a_deleted_template_is_created_again(tenant):
 
 @pytest.mark.private
 def test_a_template_that_is_deleted_before_its_scaling_group_exists_is_created_again(own_cloud, start_controller, make_tenant):
-    """No status names it yet. With the token of the first creation, EC2 would name the deleted one for ever."""
+    """No status names it yet. With the token of the first creation, EC2 would name the deleted one forever."""
     cloud = own_cloud()
     controller = start_controller(cloud, "--enable-leader-election=false", "--resync-period", "10s")
     tenant = make_tenant(cloud=cloud, controller=controller)

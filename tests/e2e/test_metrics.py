@@ -86,7 +86,7 @@ def test_every_family_has_help_and_type(tenant, controller):
 
 @pytest.mark.private
 def test_readiness_needs_a_leader(own_cloud, start_controller):
-    """A rollout must not count as complete while no controller works, nor wait for ever for the second replica."""
+    """A rollout must not count as complete while no controller works, nor wait forever for the second replica."""
     cloud = own_cloud()
     first = start_controller(cloud)
     second = start_controller(cloud, wait=False)

@@ -211,7 +211,7 @@ def test_failed_reads_are_not_taken_for_absence(own_cloud, start_controller, act
             mark_of_retries = cloud.log_position()
             eventually(lambda: len([e for e in cloud.aws_events(mark_of_retries) if e.get("fault") == action]) >= 4, WAIT, "retries")
             assert stays.condition("Reconciling") == told, "one write says it, not one for each try"
-            assert metric(controller, f'instance_manager_instance_group_unread{{instancegroup="{stays.key}",reason="{reason}"}}') == 1
+            assert metric(controller, f'instance_manager_instance_group_read_failed{{instancegroup="{stays.key}",reason="{reason}"}}') == 1
     goes.wait_gone()
     stays.wait(lambda g: g.has_condition("Reconciling", "False"), what="an end of the condition")
     stays.wait_ready(nodes=1)

@@ -261,7 +261,7 @@ def next_minute(after):
 @pytest.mark.private
 @pytest.mark.long
 def test_windows_approvals_and_deferrals_decide_when(make_fleet):
-    """An admin's night, a change board and a tenant with a release of its own: none of them is overrun, and none holds it for ever."""
+    """An admin's night, a change board and a tenant with a release of its own: none of them is overrun, and none holds it forever."""
     fleet = make_fleet(policy(soak="1s"))
     cloud, (canary, late, other) = fleet.cloud, fleet.groups
     mark, opens = cloud.log_position(), next_minute(20)

@@ -105,7 +105,7 @@ def test_an_abort_lets_no_waiting_group_begin_and_names_what_cannot_go_back(own_
 @pytest.mark.private
 @pytest.mark.long
 def test_a_node_group_that_eks_does_not_take_back_says_so_and_holds_nobody_up(own_cloud, start_controller, make_tenant):
-    """EKS refuses an earlier release. Trying it for ever, or waiting for it, would keep the other groups from their return."""
+    """EKS refuses an earlier release. Trying it forever, or waiting for it, would keep the other groups from their return."""
     fleet = MixedFleet(own_cloud(), start_controller, make_tenant, policy(soak="300s"))
     cloud, mark = fleet.cloud, fleet.cloud.log_position()
     cloud.patch(f"/api/v1/namespaces/{fleet.tenants[1].namespace}", {"metadata": {"labels": {"rollout/wave": "canary"}}})

@@ -29,7 +29,7 @@ fn closed_pipe_is_no_error() {
 }
 
 #[test]
-fn errors_are_told_once_and_in_words() {
+fn errors_are_reported_once_and_in_words() {
     let (status, said) = run(&["plan"]);
     assert_eq!(status, Some(1));
     assert!(said.starts_with("error: which group?") && said.contains("-A for all groups"), "{said}");
@@ -49,7 +49,7 @@ fn errors_are_told_once_and_in_words() {
 
 /// The SDK's own error names no place where credentials or a region belong.
 #[test]
-fn missing_credentials_and_region_are_told_with_a_remedy() {
+fn missing_credentials_and_region_are_reported_with_a_remedy() {
     for (region, words) in [
         ("us-west-2", ["error: no AWS credentials", "AWS_ACCESS_KEY_ID", "give the ServiceAccount a role"]),
         ("", ["error: no AWS region", "set AWS_REGION", "AWS_PROFILE"]),
@@ -65,7 +65,7 @@ fn missing_credentials_and_region_are_told_with_a_remedy() {
 }
 
 #[test]
-fn missing_kubeconfig_is_told_with_a_remedy() {
+fn missing_kubeconfig_is_reported_with_a_remedy() {
     let named = &["preflight", "--kubeconfig", "/no/such/kubeconfig"];
     for arguments in [&["status", "team-a/web"][..], &["plan", "-A", "--context", "x"], named, &["rollout", "status"]] {
         let (status, said) = run(arguments);

@@ -402,7 +402,7 @@ fn network_object_of_other_vpc_is_reported() {
 
 /// A tenant cannot list the subnets of the account, and finds a wrong letter nowhere else.
 #[test]
-fn misspelled_name_of_a_subnet_is_told_with_the_right_one() {
+fn misspelled_name_of_a_subnet_is_reported_with_the_right_one() {
     let group = parse_desired("{subnets: [private-us-west2-a], securityGroups: [web]}", &[]).expect("a group");
     let named = |name: &str| NetworkObject { name: Some(name.into()), ..samples::network_object("subnet-1") };
     let subnets = vec![named("public-us-east-1c"), named("private-us-west-2a")];
@@ -536,7 +536,7 @@ fn user_data_has_the_service_range_of_every_cluster() {
 /// The bootstrap script of Windows assumes one of two ranges by the ranges of the VPC. The pods of a node with the wrong one
 /// resolve no Services. Groups whose nodes have the right one keep their version.
 #[test]
-fn windows_nodes_are_told_a_range_that_the_bootstrap_script_does_not_assume() {
+fn windows_nodes_are_reported_a_range_that_the_bootstrap_script_does_not_assume() {
     let group = |service_cidr: &str, vpc_ranges: &[&str]| {
         let cluster = Cluster { service_cidr: service_cidr.into(), ..samples::cluster("demo") };
         let subnet =

@@ -24,7 +24,7 @@ fn samples_are_clean() {
     }
 }
 
-/// Such a rollout waits for ever, and its admin would find out with the next security fix.
+/// Such a rollout waits forever, and its admin would find out with the next security fix.
 #[test]
 fn windows_that_never_meet_are_a_warning() {
     let text = "kind: ConfigMap\nmetadata: {name: instance-manager}\ndata:\n  rollout: |\n    windows:\n    - {from: '22:00', to: '04:00', zone: UTC}\n    waves:\n    - name: day\n      percent: 5\n      windows: [{from: '09:00', to: '17:00', zone: UTC}]\n    - name: rest\n";

@@ -22,7 +22,7 @@ def instances_to_terminate(group: Group, source: Source | None) -> list[Member]:
         option = scale_in_spot_first(group, rest)
         preferred = [m for m in candidates if m.spot is option]
         if not preferred and lacks_on_demand(group, rest):
-            # Each On-Demand Instance that left would be launched again, for ever.
+            # Each On-Demand Instance that left would be launched again, forever.
             return selected
         candidates = preferred or candidates
         if "AZRebalance" not in group.suspended:

@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn accelerators_are_told_apart() {
+    fn accelerators_are_reported_apart() {
         let gpu = |manufacturer: &str| {
             let device = sdk::GpuDeviceInfo::builder().manufacturer(manufacturer).build();
             instance_type(

@@ -86,7 +86,7 @@ mod tests {
         assert_eq!(from_sdk(&to_sdk(&policy, template)), policy);
     }
 
-    /// Its instances would be of another template for ever, and be replaced without end.
+    /// Its instances would be of another template forever, and be replaced without end.
     #[test]
     fn override_with_a_template_of_its_own_differs() {
         let found = |one: sdk::builders::LaunchTemplateOverridesBuilder| {

@@ -83,7 +83,7 @@ pub enum Command {
     /// ConfigMap says in which waves a revision reaches the groups.
     #[command(after_help = "Examples:\n  instance-manager rollout status\n  instance-manager rollout abort 3")]
     Rollout(RolloutArgs),
-    /// Ask the controller to look at a group now, and wait for the result.
+    /// Ask the controller to reconcile a group now, and wait for the result.
     ///
     /// Use it after a repair, instead of waiting for the next resync. It sets an annotation of the group with your Kubernetes
     /// permissions. Exit status: 0 when the group is Ready, 2 when it is not, 1 on an error or when the controller does not
@@ -264,7 +264,7 @@ pub struct StatusArgs {
     pub connection: ConnectionArgs,
 }
 
-/// Ask the controller to look at a group now.
+/// Ask the controller to reconcile a group now.
 #[derive(Clone, Debug, Args)]
 pub struct ReconcileArgs {
     /// The group, as NAMESPACE/NAME or as NAME with --namespace

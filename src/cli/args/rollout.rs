@@ -23,38 +23,38 @@ pub enum RolloutCommand {
     Status(RolloutStatusArgs),
     /// Stop a revision where it is: no further group takes it, and no further node is replaced for it.
     ///
-    /// Groups that have it keep it. Go on with `rollout resume`, or go back with `rollout abort`.
+    /// Groups that have it keep it. Continue with `rollout resume`, or return with `rollout abort`.
     #[command(after_help = "Example:\n  instance-manager rollout pause 3")]
     Pause(OrderArgs),
-    /// Go on with a revision after a pause, a halt or an abort. Groups on which it failed try it again.
+    /// Continue with a revision after a pause, a halt or an abort. Groups on which it failed try it again.
     ///
     /// After an abort it begins at the first wave.
     #[command(after_help = "Example:\n  instance-manager rollout resume 3")]
     Resume(OrderArgs),
-    /// Take back a revision that is on its way: every group returns to the revision that it had before.
+    /// Roll back a revision whose rollout is in progress: every group returns to the revision that it had before.
     ///
     /// Nodes that were replaced for it are replaced again. The ConfigMap is not changed. For a revision that all groups have,
     /// use `rollout undo`.
     #[command(after_help = "Example:\n  instance-manager rollout abort 3")]
     Abort(OrderArgs),
-    /// Do not wait for a wave (--wave), for any wave (--all), or leave out one group (--group).
+    /// Skip a wave (--wave), all waves (--all) or one group (--group).
     #[command(after_help = "Examples:\n  instance-manager rollout skip 3 --wave canary\n  \
         instance-manager rollout skip 3 --group team-a/web")]
     Skip(SkipArgs),
     /// Approve a wave that needs the approval of an admin, or all of them.
     #[command(after_help = "Example:\n  instance-manager rollout approve 14 --wave general")]
     Approve(ApproveArgs),
-    /// Take back a revision that all groups have. Without --yes, it only says what would happen.
+    /// Roll back a revision that all groups have. Without --yes, it only says what would happen.
     #[command(after_help = "Examples:\n  instance-manager rollout undo\n  instance-manager rollout undo 3 --yes")]
     Undo(UndoArgs),
     /// Wait until a revision has reached all groups, or has passed a wave; for pipelines.
     ///
-    /// Exit status: 0 when it has, 2 when it is halted or taken back, 1 when the time is over.
+    /// Exit status: 0 when it has, 2 when it is halted or aborted, 1 when the time is over.
     #[command(after_help = "Example:\n  instance-manager rollout wait --for wave=canary --timeout 1h")]
     Wait(RolloutWaitArgs),
     /// List the stored revisions, newest first; or show one of them with its differences to the one before.
     ///
-    /// To go back, commit an earlier content: `rollout history --revision 3 -o yaml` prints it as a ConfigMap.
+    /// To revert, commit an earlier content: `rollout history --revision 3 -o yaml` prints it as a ConfigMap.
     #[command(after_help = "Examples:\n  instance-manager rollout history\n  \
         instance-manager rollout history --revision 3 -o yaml > boundaries.yaml")]
     History(HistoryArgs),

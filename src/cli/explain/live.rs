@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn files_and_groups_are_told_apart() {
+    fn files_and_groups_are_reported_apart() {
         assert_eq!(group(&["team/web"], None), Some((Some("team".into()), "web".into())));
         assert_eq!(group(&["web"], Some("team")), Some((None, "web".into())));
         assert_eq!(group(&["web"], None), Some((None, "web".into())), "in the kubeconfig's namespace");

@@ -1,6 +1,6 @@
 //! `plan`: shows what the controller would do, with the same reads and the same planner. It writes nothing.
 
-mod budgets;
+mod drain_forecast;
 mod duration;
 mod estimate;
 pub(crate) mod report;
@@ -54,7 +54,7 @@ pub async fn run(args: PlanArgs) -> anyhow::Result<ExitCode> {
     let now = Timestamp::now();
     let plans = stream::iter(groups).map(|stored| plan_group(&snapshot, stored, now)).buffered(MAX_CONCURRENT_PLANS);
     let mut plans: Vec<GroupPlan> = plans.collect().await;
-    budgets::add_drain_forecasts(&snapshot.planner, &mut plans).await;
+    drain_forecast::add_drain_forecasts(&snapshot.planner, &mut plans).await;
     duration::add_estimates(&snapshot.planner, &mut plans).await;
     let mut report = PlanReport::new(plans, &snapshot.active_boundaries());
     report.notes.clone_from(&snapshot.notes);

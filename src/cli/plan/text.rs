@@ -40,8 +40,8 @@ fn write_group(out: &mut String, group: &GroupPlan, widest: usize, file: Option<
     let cause = match group.cause {
         None => String::new(),
         Some(Cause::File) => format!(" (caused by {file_name})"),
-        Some(Cause::Before) => format!(" (under way before; not caused by {file_name})"),
-        Some(Cause::Both) => format!(" (caused in part by {file_name}; the rest is under way before)"),
+        Some(Cause::Before) => format!(" (already in progress; not caused by {file_name})"),
+        Some(Cause::Both) => format!(" (caused in part by {file_name}; the rest is already in progress)"),
     };
     writeln!(out, "{:widest$}  {}{cause}", group.group, headline(group))?;
     for line in group.rollout.iter().filter(|_| file.is_none()).flat_map(GroupRollout::describe) {

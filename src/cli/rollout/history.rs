@@ -207,7 +207,7 @@ mod tests {
         }
     }
 
-    /// A person who goes back must not take what was aborted for what runs.
+    /// A person who reverts must not take what was aborted for what runs.
     #[test]
     fn revision_that_is_rolling_or_was_aborted_is_not_in_force() {
         for (phase, number, words) in [

@@ -207,11 +207,11 @@ async fn give(
             let by = last_order(&revision).map(|by| format!(" by {by}")).unwrap_or_default();
             let now = Some(words(&revision)).filter(|words| !words.is_empty()).unwrap_or("none".into());
             bail!(
-                "the orders of {name} were changed meanwhile{by}; they are now: {now}. Nothing else was changed; if your order still holds, give it again"
+                "the orders of {name} were changed meanwhile{by}; they are now: {now}. Nothing else was changed; to apply your change anyway, repeat the command"
             );
         }
     }
-    bail!("{name} was changed {MAX_ATTEMPTS} times while the order was given, which was not written; give it again")
+    bail!("your change was not written, because {name} was modified {MAX_ATTEMPTS} times meanwhile; repeat the command")
 }
 
 /// Writes the orders; `false` if the revision was changed since it was read.

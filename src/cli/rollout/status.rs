@@ -51,7 +51,7 @@ fn policy(text: Option<&String>) -> Option<RolloutPolicy> {
 fn describe(revision: &BoundariesRevision, policy: Option<&RolloutPolicy>, now: Timestamp) -> String {
     let (name, from) = (revision.name_any(), &revision.spec.from);
     if is_about_to_begin(revision) {
-        return format!("{name}: not begun yet; the controller looks at a new revision within seconds\n");
+        return format!("{name}: not started yet; the controller processes a new revision within seconds\n");
     }
     let Some(status) = revision.status.as_ref().filter(|status| status.phase.is_some()) else {
         return format!("{name}: {NO_ROLLOUT}\n");
@@ -253,7 +253,7 @@ mod tests {
                     {"name": "general", "state": "Waiting", "groups": 38, "done": 0, "failed": 0},
                 ],
                 "budget": {"limits": [{"of": "nodes", "used": 44, "limit": 44}], "users": [{"group": "team-a/db", "nodes": 20}]},
-                "drainsForeseen": [{"group": "team-c/db", "message": "drains for r14 (wave general) will be held up. StatefulSet team-c/db: PodDisruptionBudget db"}],
+                "drainsForeseen": [{"group": "team-c/db", "message": "drains for r14 (wave general) are expected to block. StatefulSet team-c/db: PodDisruptionBudget db"}],
                 "behind": [{"group": "team-b/redis", "revision": "r13", "reason": "Locked", "message": "the annotation lock-upgrades on the Namespace keeps the group from r14"}],
             },
         });
@@ -274,7 +274,7 @@ mod tests {
             "r13",
             "lock-upgrades",
             "44 of 44 (nodes); unavailable nodes: team-a/db 20",
-            "team-c/db       drains for r14 (wave general) will be held up. StatefulSet team-c/db",
+            "team-c/db       drains for r14 (wave general) are expected to block. StatefulSet team-c/db",
         ] {
             assert!(text.contains(words), "{words} is missing in\n{text}");
         }

@@ -13,7 +13,7 @@ use crate::cli::output::print;
 /// The interval between two polls.
 const INTERVAL: Duration = Duration::from_secs(2);
 
-/// Runs the command. Exit status: 0 when the state is reached, 2 when the rollout is halted or taken back, 1 when the time
+/// Runs the command. Exit status: 0 when the state is reached, 2 when the rollout is halted or aborted, 1 when the time
 /// is over.
 pub(super) async fn run(args: RolloutWaitArgs) -> anyhow::Result<ExitCode> {
     let end = tokio::time::Instant::now() + args.timeout;
@@ -74,7 +74,7 @@ mod tests {
         revision
     }
 
-    /// A pipeline must neither go on with a change that was aborted, nor wait for one for ever.
+    /// A pipeline must neither go on with a change that was aborted, nor wait for one forever.
     #[test]
     fn pipeline_goes_on_when_the_state_is_reached_and_stops_when_it_cannot_be() {
         use RolloutPhase::{Aborted, Complete, Halted, Rolling, Superseded};

@@ -107,7 +107,7 @@ pub(super) fn rollout_pending(group: &InstanceGroup, context: &GroupContext) -> 
     })
 }
 
-/// The condition about drains that will be held up. It is not set before there is one, and stays while that is unknown.
+/// The condition about drains that are expected to block. It is not set before there is one, and stays while that is unknown.
 pub(super) fn drain_foreseen(group: &InstanceGroup, context: &GroupContext) -> Option<ConditionUpdate> {
     let conditions = group.status.iter().flat_map(|status| &status.conditions);
     let exists = conditions.into_iter().any(|condition| condition.r#type == condition::DRAIN_FORESEEN);

@@ -1,8 +1,8 @@
 //! Plans one group: merge, observe, resolve, plan. The controller and the command `plan` both use it. It writes nothing.
 
 mod checks;
-mod interrupted;
 mod merged;
+mod stop_drains;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,10 +30,10 @@ use crate::index::nodes::NodeIndex;
 use crate::index::process_state::ProcessState;
 use crate::k8s::KubeApi;
 use crate::plan::{self, Plan, Reason};
-use crate::provisioner::broken_fields::ValueSources;
 pub(crate) use crate::provisioner::observe::ObserveError;
 use crate::provisioner::observe::{ObserveResult, Observer};
 use crate::provisioner::recreated;
+use crate::provisioner::rejected_fields::ValueSources;
 use crate::provisioner::taints::repeated_taints;
 use crate::provisioner::{DeleteRequest, GroupId, PlanRequest, PlanResult, PlanSnapshot, dispatch, group_id};
 use crate::settings::Settings;

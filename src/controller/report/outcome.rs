@@ -31,7 +31,7 @@ pub(super) fn reported_outcome(applied: &Applied) -> Outcome {
         return Outcome::Locked { message: format!("{step} is blocked by lock-upgrades on {holder}") };
     }
     if let StepError::Held(why) = error {
-        let (phase, message) = (phase_of(&plan.outcome), format!("begins no node: {why}"));
+        let (phase, message) = (phase_of(&plan.outcome), format!("waiting to replace the next node: {why}"));
         return Outcome::Progressing { phase, message, recheck: Recheck::Poll };
     }
     match error.stalled_reason() {
@@ -131,7 +131,7 @@ fn error_message(error: &StepError) -> String {
 /// The message for a call that AWS denied.
 pub(crate) fn missing_iam_action(action: &str, error: &str) -> String {
     format!(
-        "the controller may not {action}; add the action to its IAM role, and the controller goes on by itself ({error})"
+        "the controller's IAM role lacks {action}; add the action to it, and the controller continues by itself ({error})"
     )
 }
 

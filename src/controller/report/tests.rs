@@ -108,7 +108,7 @@ fn created_resource_of_the_strategy_is_recorded_at_once() {
 
 /// Without it, a group that AWS throttles looks like one that is being changed.
 #[test]
-fn write_that_aws_throttles_or_does_not_answer_is_told() {
+fn write_that_aws_throttles_or_does_not_answer_is_reported() {
     let id = group_id(&InstanceGroup::new("web", InstanceGroupSpec::default()));
     for (code, http, reason) in [
         ("Throttling", 400, "AWSThrottled"),

@@ -1,8 +1,9 @@
 //! Gathers what the decision about one group depends on.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::ResourceExt;
 use kube::core::PartialObjectMeta;
@@ -102,6 +103,10 @@ impl Stores {
         };
         let has_room = |wave| self.rollout.has_room(view, wave, &key);
         let failure_delay = planner.settings.timing.revision_failure_delay;
+        // A group that has just become Stalled must not look as if it had been for long.
+        let since_jump = planner.process_state.clock_jumps(|clocks| clocks.since_jump(Instant::now()));
+        let has_jumped = since_jump.is_some_and(|since| since < failure_delay.unsigned_abs());
+        let failure_delay = if has_jumped { SignedDuration::MAX } else { failure_delay };
         let choice = choose(&ChoiceInput {
             view,
             group: facts,

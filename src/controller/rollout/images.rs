@@ -75,7 +75,7 @@ async fn create(ctx: &Context, revision: &BoundariesRevision) -> Result<(), Kube
         Err(error) if error.is_conflict() => Ok(()),
         Ok(()) => {
             let (name, change) = (revision.name_any(), &revision.spec.from.change);
-            tracing::info!(revision = %name, hash = %revision.spec.hash, "stored a revision of the boundaries: {change}");
+            tracing::info!(revision = %name, hash = %revision.spec.hash, %change, "stored a revision of the boundaries");
             Ok(())
         }
         other => other,

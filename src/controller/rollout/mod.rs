@@ -4,11 +4,11 @@
 mod budget;
 mod checks;
 mod decide;
-mod drains;
+mod drain_forecast;
 mod forecast;
 mod images;
 mod prometheus;
-mod turn;
+mod reconcile;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(crate) use self::decide::Decided;
 use self::decide::namespace_texts;
 pub(crate) use self::forecast::decide_with_forecast;
 pub(crate) use self::prometheus::Prometheus;
-pub(crate) use self::turn::{settle, take};
+pub(crate) use self::reconcile::{settle, take};
 use super::context::{Context, publish_event};
 use super::revisions;
 use super::stores::Stores;
@@ -54,7 +54,7 @@ pub(crate) async fn run(ctx: Arc<Context>, trigger: Trigger) {
         if !may_write {
             // In this order: the boundaries are loaded again for the refusal, after which they count as read.
             ctx.stores.rollout.set_read(false);
-            ctx.record_refusal();
+            ctx.record_blocked_write();
         }
         if !may_write || !has_policy {
             polled = PollState::default();
@@ -89,7 +89,7 @@ struct PollState {
     /// Whether it was reported that the ConfigMap has no policy any more.
     is_kept_policy_reported: bool,
     /// What was read of pods and budgets.
-    drains: drains::DrainWatch,
+    drains: drain_forecast::DrainWatch,
     /// When the status was written last.
     written_at: Option<Timestamp>,
 }
@@ -181,7 +181,7 @@ async fn follow(ctx: &Arc<Context>, trigger: &Trigger, polled: &mut PollState) -
     let now = Timestamp::now();
     let Poll { mut survey, takers, next } = survey(ctx, &view, polled, now);
     survey.budget = budget::status(ctx, &view, survey.begins_wait);
-    let drains = drains::forecast(ctx, &view, &mut polled.drains, &next).await;
+    let drains = drain_forecast::forecast(ctx, &view, &mut polled.drains, &next).await;
     survey.drains_foreseen = drains.listed;
     trigger.enqueue_keys(drains.changed);
     ctx.stores.rollout.with_running(|running| running.update(&view, &survey));
@@ -352,14 +352,14 @@ async fn write(
     polled.written_at = Some(now);
     let phase = status.phase.unwrap_or(RolloutPhase::Assessing);
     if view.status.phase != status.phase {
-        tracing::info!(revision = %name, %phase, "the rollout of the boundaries is {phase}");
+        tracing::info!(revision = %name, %phase, "the phase of the rollout changed");
         publish(ctx, view, status, phase).await;
     }
     checks::publish(ctx, view, status, &revision_target(ctx, view)).await;
     for wave in &status.waves {
         let before = view.status.waves.iter().find(|old| old.name == wave.name).and_then(|old| old.state);
         if let Some(state) = wave.state.filter(|state| Some(*state) != before && *state != WaveState::Waiting) {
-            tracing::info!(revision = %name, wave = %wave.name, %state, groups = wave.groups, "wave {} is {state}", wave.name);
+            tracing::info!(revision = %name, wave = %wave.name, %state, groups = wave.groups, "the state of a wave changed");
         }
     }
     Ok(())
@@ -383,7 +383,10 @@ async fn publish(ctx: &Context, view: &RolloutView, status: &BoundariesRevisionS
         RolloutPhase::Halted => {
             Event::warning(EventReason::RolloutHalted, format!("the rollout of {name} is halted: {why}"))
         }
-        RolloutPhase::Returning => Event::warning(EventReason::RolloutReturning, format!("all groups go back: {why}")),
+        RolloutPhase::Returning => Event::warning(
+            EventReason::RolloutReturning,
+            format!("all groups return to the revision that they came from: {why}"),
+        ),
         RolloutPhase::Complete if view.is_return() => {
             Event::normal(EventReason::RolloutComplete, format!("every group that is waited for has {name}"))
         }
@@ -391,7 +394,7 @@ async fn publish(ctx: &Context, view: &RolloutView, status: &BoundariesRevisionS
             Event::normal(EventReason::RolloutComplete, format!("all waves of {name} have passed"))
         }
         RolloutPhase::Aborted => {
-            let what = format!("all groups have gone back from {name}, and their nodes are replaced");
+            let what = format!("all groups returned from {name}; their nodes are still being replaced");
             Event::warning(EventReason::RolloutAborted, format!("{what}: {why}"))
         }
     };
@@ -410,7 +413,7 @@ fn revision_target(ctx: &Context, view: &RolloutView) -> EventTarget {
     }
 }
 
-/// Records that older revisions whose rollout was under way were superseded, or taken back.
+/// Records that older revisions whose rollout was under way were superseded, or aborted.
 async fn supersede(ctx: &Context, view: &RolloutView) -> Result<(), KubeError> {
     for old in &view.superseded {
         let patch = json!({"phase": old.phase});

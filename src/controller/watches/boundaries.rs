@@ -164,7 +164,7 @@ fn warn_about_flags(active: &mut ActiveBoundaries, data: Option<&ConfigMapData>,
 }
 
 /// Why a ConfigMap with the key `rollout` is not used.
-const NOT_SERVED: &str = "the ConfigMap instance-manager has the key rollout, for which the CustomResourceDefinition boundariesrevisions.instancemgr.keikoproj.io must be installed (instance-manager crd | kubectl apply -f -) and the controller needs its permissions; install them, or remove the key; it is tried again each minute";
+const NOT_SERVED: &str = "the key rollout of the ConfigMap instance-manager needs the CustomResourceDefinition boundariesrevisions.instancemgr.keikoproj.io and permissions for it; apply both (instance-manager crd | kubectl apply -f - and deploy/rbac.yaml), or remove the key; the controller retries each minute";
 
 /// The stored revisions; `None` when the API server does not serve the kind, or does not allow it. Retries until it answers:
 /// what is not known could be a rollout that is under way.
@@ -236,7 +236,7 @@ async fn store_now(
 /// Why a content is not used that a rollout takes to the groups.
 fn not_stored(error: &KubeError) -> String {
     format!(
-        "the ConfigMap instance-manager cannot be stored as a BoundariesRevision, which a rollout needs, because the API server refuses it: {error}; remove the cause, or the key rollout; it is tried again each minute"
+        "the ConfigMap instance-manager cannot be stored as a BoundariesRevision, which a rollout needs, because the API server refuses it: {error}; remove the cause, or the key rollout; the controller retries each minute"
     )
 }
 
@@ -313,7 +313,7 @@ fn boundaries_events(active: &ActiveBoundaries, errors: Option<&ConfigErrors>) -
         (BoundariesSource::LastKnownGood(why) | BoundariesSource::Unavailable(why), errors) => {
             let effect = match &active.source {
                 BoundariesSource::LastKnownGood(_) => format!("revision {} stays in force", active.revision),
-                _ => "nothing is changed in AWS until it is there and valid".to_owned(),
+                _ => "no AWS changes will be made until the ConfigMap is fixed".to_owned(),
             };
             let Some(errors) = errors else {
                 events.push(Event::warning(EventReason::BoundariesMissing, format!("{why}; {effect}")));

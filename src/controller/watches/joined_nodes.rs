@@ -64,8 +64,8 @@ async fn enqueue_groups_of(instances: &[String], trigger: &Trigger) -> bool {
         }
         Err(error) => {
             tracing::warn!(
-                %error, instances = unknown.join(","),
-                "cannot read which scaling groups the new nodes are in; it is tried again in {} s", RETRY_INTERVAL.as_secs()
+                %error, instances = unknown.join(","), retry_after_seconds = RETRY_INTERVAL.as_secs(),
+                "cannot read which scaling groups the new nodes are in"
             );
             false
         }

@@ -66,7 +66,7 @@ impl std::fmt::Display for UncordonReason {
             UncordonReason::NoLongerReplaced => "the node no longer needs to be replaced",
             UncordonReason::GroupDeleted => "the InstanceGroup that drained it no longer exists",
             UncordonReason::DuplicateProviderId => "another Node has the same providerID",
-            UncordonReason::Locked => "replacement is blocked by lock-upgrades",
+            UncordonReason::Locked => "replacement is blocked, and the condition Locked of the InstanceGroup says why",
             UncordonReason::RotationHalted => "the rotation is halted",
             UncordonReason::GroupRejected => "the rotation stopped, because the InstanceGroup is rejected",
             UncordonReason::RotationBlocked => {

@@ -35,8 +35,8 @@ impl StepInfo for StrategyStep {
 
     fn event(&self, reasons: &str) -> Option<Event> {
         let (reason, action) = match self {
-            StrategyStep::CreateStrategyResource { .. } => (EventReason::UpgradeSubmitted, "submitted"),
-            StrategyStep::DeleteStrategyResource { .. } => (EventReason::UpgradeResourceDeleted, "deleted"),
+            StrategyStep::CreateStrategyResource { .. } => (EventReason::StrategyResourceCreated, "submitted"),
+            StrategyStep::DeleteStrategyResource { .. } => (EventReason::StrategyResourceDeleted, "deleted"),
         };
         Some(Event::with_reasons(reason, format!("{action} {}", self.subject()), reasons))
     }

@@ -2,6 +2,7 @@
 
 pub(crate) mod adopt;
 pub(crate) mod apply;
+pub(crate) mod attribute_names;
 pub mod delete;
 pub mod desired;
 pub mod input;
@@ -10,7 +11,6 @@ pub(crate) mod join;
 pub(crate) mod launch_configuration;
 pub mod launch_template;
 pub(crate) mod names;
-pub(crate) mod names_of_record;
 pub mod observe;
 pub mod observed;
 pub mod ownership;
@@ -32,8 +32,8 @@ pub(crate) mod warm_pool;
 use async_trait::async_trait;
 use jiff::Timestamp;
 
-use super::broken_fields::{BrokenFields, Part};
 use super::name_form::NameForm;
+use super::rejected_fields::{Part, RejectedFields};
 use super::{DeleteRequest, GroupId, PlanRequest, PlanResult, Provisioner, StopRequest, cluster_mismatch};
 use crate::api::spec_error::SpecError;
 use crate::api::{InstanceGroupSpec, InstanceGroupStatus};
@@ -233,7 +233,7 @@ impl Provisioner for Eks {
         let mut verified = VerifiedNodes::default();
         loop {
             let health = o.node_index.cluster_health();
-            let decision = rotation::interrupted::stop_rotation(&request, &group, &members, &drains, health, o.now);
+            let decision = rotation::stop_rotation::stop_rotation(&request, &group, &members, &drains, health, o.now);
             let steps: Vec<_> = decision.steps.iter().cloned().map(PlannedStep::from).collect();
             let mut fresh = verified.read(o, &steps, &members, &id.uid, &mut drains).await?;
             if fresh.is_empty() {
@@ -291,7 +291,7 @@ fn policies_of_spec(request: &DeleteRequest<'_>, region: &str) -> Vec<String> {
 /// because a release of the controller knows better.
 fn standard_image_in_force(
     desired: &desired::DesiredSpec,
-    broken: &BrokenFields,
+    broken: &RejectedFields,
     references: &references::References,
     form: NameForm,
     status: &InstanceGroupStatus,
@@ -315,7 +315,7 @@ fn recorded_role(status: &InstanceGroupStatus) -> resolve::RecordedRole {
 fn desired_spec(
     request: &mut PlanRequest,
     now: Timestamp,
-) -> Result<(desired::DesiredSpec, BrokenFields), Vec<SpecError>> {
+) -> Result<(desired::DesiredSpec, RejectedFields), Vec<SpecError>> {
     let settings = request.settings;
     if let Some(eks) = request.spec.eks.as_mut().filter(|e| e.r#type.as_deref().unwrap_or_default().is_empty()) {
         eks.r#type = Some(settings.default_scaling_configuration.as_str().into());
@@ -323,7 +323,7 @@ fn desired_spec(
     let recommended =
         apply_spot_recommendation(&mut request.spec, request.status, request.recommendations, request.policy, now);
     let (mut desired, errors) = desired::parse_with_errors(request.id, request.annotations, &request.spec);
-    let broken = request.broken_fields(errors, unchanged_parts::dependent_parts)?;
+    let broken = request.rejected_fields(errors, unchanged_parts::dependent_parts)?;
     desired.spot_recommendation = recommended;
     desired.join_auth = settings.join_auth;
     if let Some(crd) = &mut desired.crd_strategy {

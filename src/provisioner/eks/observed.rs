@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::launch_template::fingerprint::Fingerprint;
 use super::launch_template::node_labels::NodeSettings;
-use super::scaling_group::departures::Departure;
+use super::scaling_group::lost_instances::LostInstance;
 use crate::api::spec_error::SpecError;
 use crate::auth::access_entries::ObservedEntries;
 use crate::auth::aws_auth::AuthEntry;
@@ -113,7 +113,9 @@ pub struct ObservedState {
     /// The latest scaling activities, while instances are missing.
     pub activities: Vec<ScalingActivity>,
     /// Instances that left without the controller, with the cause.
-    pub departures: Vec<Departure>,
+    pub lost_instances: Vec<LostInstance>,
+    /// Whether an instance left a moment ago, and AWS has not told why.
+    pub is_cause_of_loss_expected: bool,
     /// How long fewer instances than desired have been running.
     pub shortage_duration: SignedDuration,
     /// Whether AWS denied tags of the adoption less than a resync period ago.

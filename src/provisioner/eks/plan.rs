@@ -16,7 +16,7 @@ use super::rotation::MAX_LISTED_INSTANCES;
 use super::rotation::template_origin;
 use super::scaling_group::create::create_scaling_group;
 use super::scaling_group::{
-    attributes, departures, hooks, instance_tags, mixed_instances, readiness, scale_in, subnets, weights,
+    attributes, hooks, instance_tags, lost_instances, mixed_instances, readiness, scale_in, subnets, weights,
 };
 use super::{adopt, launch_configuration, ownership, rotation, warm_pool};
 use crate::api::{EffectiveValues, SpotRecommendation, StrategyType};
@@ -25,7 +25,7 @@ use crate::aws::{InstanceState, ScalingGroup, ScalingGroupChange};
 use crate::ownership::ownership_conflict;
 use crate::plan::{Drift, ObjectStep, Outcome, Phase, Plan, PlanBuilder, Reason, Recheck, StatusUpdate, waiting};
 use crate::plan::{EksStep, Pin};
-use crate::provisioner::broken_fields::Part;
+use crate::provisioner::rejected_fields::Part;
 use crate::provisioner::{join_times, recreated};
 
 /// Plans one reconcile of a group that is not being deleted.
@@ -48,10 +48,12 @@ pub fn plan(input: &PlanInput) -> Plan {
         (None, None) => plan_new(input, &mut builder),
         (None, Some(group)) => plan_existing(input, group, &mut builder),
     }
-    let nodes_given_back_at = rotation::interrupted::give_nodes_back(input, &mut builder);
+    let nodes_uncordoned_at = rotation::stop_rotation::uncordon_nodes_in_progress(input, &mut builder);
     let desired = &input.resolved.desired;
     let rotate_at = desired.rolling_update.rotate_at.filter(|at| *at > input.now);
-    let rechecks = [rotate_at, role_join(input).plan().recheck_at, nodes_given_back_at, input.refusal.retry_at()];
+    let search_at = input.observed.is_cause_of_loss_expected.then(|| input.now + input.timing.poll_interval);
+    let rechecks =
+        [rotate_at, role_join(input).plan().recheck_at, nodes_uncordoned_at, input.refusal.retry_at(), search_at];
     builder.build(&desired.id, rechecks.into_iter().flatten().min())
 }
 
@@ -101,7 +103,7 @@ fn plan_new(input: &PlanInput, builder: &mut PlanBuilder) {
         let message = match wait {
             ProfileWait::New => "waiting for the new instance profile to propagate in IAM".into(),
             ProfileWait::Deleted => format!(
-                "the instance profile {} was deleted, and not by this controller; it is created again, and must propagate in IAM",
+                "the instance profile {} was deleted by another client; the controller has created it again, and waits until it propagates in IAM",
                 r.names.role
             ),
         };
@@ -119,7 +121,7 @@ fn plan_existing(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuil
     }
     record_join_times(input, builder);
     let is_replaced_by_resource = input.resolved.desired.crd_strategy.is_some();
-    builder.events.extend(departures::events(&input.observed.departures, is_replaced_by_resource));
+    builder.events.extend(lost_instances::events(&input.observed.lost_instances, is_replaced_by_resource));
     builder.condition_updates.extend(input.resolved.broken.condition(input.status));
     let broken = &input.resolved.broken;
     // Without the role of the spec, only the status names the role of the nodes. It gets no new entry by that.
@@ -178,7 +180,8 @@ fn look_for_unseen_names(input: &PlanInput, builder: &mut PlanBuilder) {
         return;
     }
     let names: Vec<_> = input.observed.unseen_names.iter().map(String::as_str).collect();
-    let message = format!("checking again for what the spec dropped and AWS may not show yet: {}", names.join(", "));
+    let message =
+        format!("waiting until AWS lists what the spec no longer has, so that it can be removed: {}", names.join(", "));
     builder.set_outcome_once(waiting(Phase::Modifying, message));
 }
 

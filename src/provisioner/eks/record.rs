@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use serde_json::json;
 
+use super::attribute_names::NameKind;
 use super::input::PlanInput;
 use super::join::role_join;
 use super::launch_configuration;
-use super::names_of_record::NameKind;
 use super::rotation::{in_place, outdated};
 use super::scaling_group::{instance_tags, subnets};
 use crate::api::ManagedAttributes;

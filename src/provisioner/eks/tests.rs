@@ -19,9 +19,9 @@ use crate::aws::{
 use crate::boundaries::{Boundaries, MergedSpec, merge};
 use crate::index::spot::Recommendations;
 use crate::plan::Refusal;
-use crate::provisioner::broken_fields::ValueSources;
 use crate::provisioner::name_form::NameForm;
 use crate::provisioner::observe::fake::FakeCluster;
+use crate::provisioner::rejected_fields::ValueSources;
 use crate::provisioner::{PlanRequest, PlanResult, Provisioner};
 use crate::rotation::crd::TemplateAuthor;
 use crate::settings::Settings;

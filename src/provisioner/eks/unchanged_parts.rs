@@ -11,7 +11,7 @@ use super::resolve::ResolvedGroup;
 use crate::api::InstanceGroupStatus;
 use crate::api::names::{annotation, tag};
 use crate::aws::{ScalingGroup, Tag};
-use crate::provisioner::broken_fields::Part;
+use crate::provisioner::rejected_fields::Part;
 use crate::rotation::rolling_update::settings::IntOrPercent;
 
 /// The tags that tell the cluster autoscaler what nodes of the group are like.

@@ -30,7 +30,7 @@ pub mod unchanged_parts;
 
 use async_trait::async_trait;
 
-use super::broken_fields::{BrokenFields, Part};
+use super::rejected_fields::{Part, RejectedFields};
 use super::{
     DeleteRequest, GroupId, PlanRequest, PlanResult, Provisioner, StopRequest, cluster_mismatch, plan_rejected_spec,
 };
@@ -56,7 +56,7 @@ pub(crate) struct Fargate;
 fn unseen_profile<'a>(o: &Observer<'_>, request: &DeleteRequest<'a>) -> Option<&'a String> {
     let since = o.now.duration_since(request.id.deletion_requested_at?);
     let profile = request.status.fargate.as_ref()?.profiles.last()?;
-    (since < request.settings.timing.poll_interval).then_some(profile)
+    (since < request.settings.timing.poll_interval.max(o.consistency_delay)).then_some(profile)
 }
 
 #[async_trait]
@@ -65,7 +65,7 @@ impl Provisioner for Fargate {
         let PlanRequest { id, status, settings, .. } = request;
         let (desired, errors) = desired::parse_with_errors(id, &request.spec);
         let desired = DesiredSpec { join_auth: settings.join_auth, ..desired };
-        let mut broken = match request.broken_fields(errors, unchanged_parts::dependent_parts) {
+        let mut broken = match request.rejected_fields(errors, unchanged_parts::dependent_parts) {
             Ok(broken) => broken,
             Err(problems) => return Ok(PlanResult::Rejected(problems)),
         };
@@ -170,7 +170,8 @@ async fn public_subnet_errors(
     desired: &DesiredSpec,
     references: &resolve::References,
 ) -> Vec<SpecError> {
-    let resolved = resolve::resolve_with_errors(desired.clone(), BrokenFields::default(), references, NameForm::Plain);
+    let resolved =
+        resolve::resolve_with_errors(desired.clone(), RejectedFields::default(), references, NameForm::Plain);
     let Ok(resolved) = resolved else { return Vec::new() };
     let Some(vpc) = resolved.vpc.as_ref().filter(|_| !resolved.subnets.is_empty()) else { return Vec::new() };
     match o.inventory.route_tables(vpc).await {
@@ -184,7 +185,7 @@ async fn public_subnet_errors(
 async fn resolve_and_observe(
     o: &Observer<'_>,
     mut desired: DesiredSpec,
-    broken: BrokenFields,
+    broken: RejectedFields,
     references: &resolve::References,
     status: &InstanceGroupStatus,
 ) -> ObserveResult<Option<(resolve::ResolvedGroup, observed::ObservedState)>> {
@@ -196,7 +197,7 @@ async fn resolve_and_observe(
     }
     let key = desired.id.key();
     loop {
-        let resolved = resolve::resolve_with_errors(desired.clone(), BrokenFields::default(), references, form);
+        let resolved = resolve::resolve_with_errors(desired.clone(), RejectedFields::default(), references, form);
         let Ok(mut resolved) = resolved else { return Ok(None) };
         resolved.broken = broken.clone();
         // An adopted profile is compared by the hash of the spec that it was adopted with.

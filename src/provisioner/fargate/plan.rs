@@ -19,8 +19,8 @@ use crate::aws::{Tag, tag_map};
 use crate::ownership::{has_ownership_tags, tagging_blocked};
 use crate::plan::FargateStep;
 use crate::plan::{Drift, Outcome, Phase, Plan, PlanBuilder, Reason, Recheck, StatusUpdate, waiting};
-use crate::provisioner::broken_fields::Part;
 use crate::provisioner::recreated;
+use crate::provisioner::rejected_fields::Part;
 
 /// Plans one reconcile of a group that is not being deleted.
 pub fn plan(input: &PlanInput) -> Plan {

@@ -15,9 +15,9 @@ use crate::aws::fargate::RouteTable;
 use crate::aws::{AccessEntryType, Cluster, NetworkObject, NewAccessEntry, Tag};
 use crate::ownership::ownership_tags;
 use crate::plan::Reason;
-use crate::provisioner::broken_fields::{BrokenFields, Part};
 use crate::provisioner::join::join_method;
 use crate::provisioner::name_form::NameForm;
+use crate::provisioner::rejected_fields::{Part, RejectedFields};
 use crate::provisioner::request::NetworkLookup;
 use crate::provisioner::role_region::iam_tags;
 use crate::util::digest::sha256_hex;
@@ -77,7 +77,7 @@ pub struct ResolvedGroup {
     /// SHA-256 of the profile's immutable content, in hexadecimal.
     pub hash: String,
     /// Fields that cannot be used. What depends on them is as it is in EKS.
-    pub broken: BrokenFields,
+    pub broken: RejectedFields,
 }
 
 impl ResolvedGroup {
@@ -97,7 +97,7 @@ impl ResolvedGroup {
 /// # Errors
 /// Every name that cannot be resolved, with its field path.
 pub fn resolve(desired: DesiredSpec, references: &References, form: NameForm) -> Result<ResolvedGroup, Vec<SpecError>> {
-    let resolved = resolve_with_errors(desired, BrokenFields::default(), references, form)?;
+    let resolved = resolve_with_errors(desired, RejectedFields::default(), references, form)?;
     if resolved.broken.is_empty() { Ok(resolved) } else { Err(resolved.broken.errors()) }
 }
 
@@ -108,7 +108,7 @@ pub fn resolve(desired: DesiredSpec, references: &References, form: NameForm) ->
 /// The cluster does not exist; with the errors of the parser.
 pub fn resolve_with_errors(
     desired: DesiredSpec,
-    mut broken: BrokenFields,
+    mut broken: RejectedFields,
     references: &References,
     form: NameForm,
 ) -> Result<ResolvedGroup, Vec<SpecError>> {

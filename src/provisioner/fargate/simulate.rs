@@ -66,8 +66,8 @@ impl PlanSnapshot for Snapshot {
             return Release::RotationInProgress(format!("the Fargate profile {old}"));
         }
         Release::NotNeeded(match found.own.iter().all(|profile| profile.name == self.resolved.names.first_profile) {
-            true => "has the Fargate profile that the previous controller knows",
-            false => "has a Fargate profile that the previous controller does not know: it would create a second one",
+            true => "has the Fargate profile that the Keiko controller knows",
+            false => "has a Fargate profile that the Keiko controller does not know: it would create a second one",
         })
     }
 }

@@ -16,9 +16,9 @@ use crate::aws::inventory::fake_aws::FakeAws;
 use crate::aws::samples::cluster;
 use crate::aws::{Role, Tag};
 use crate::ownership::ownership_tags;
-use crate::provisioner::broken_fields::BrokenFields;
 use crate::provisioner::name_form::NameForm;
 use crate::provisioner::observe::fake::FakeCluster;
+use crate::provisioner::rejected_fields::RejectedFields;
 
 /// Two groups can derive the same profile name. The recorded name of a profile whose creation failed, because it is the other
 /// group's, must not be held against this group.
@@ -94,14 +94,14 @@ async fn edited_tags_do_not_change_the_names_of_a_group() {
         let status = json!({"fargate": {"cluster": "demo", "profiles": recorded}});
         let status = serde_json::from_value(status).expect("a status");
         let fake = FakeCluster::new(&stub);
-        let broken = BrokenFields::default();
+        let broken = RejectedFields::default();
         let found = resolve_and_observe(&fake.observer(), desired.clone(), broken, &references, &status).await;
         let (resolved, _) = found.expect("the observed state").expect("a resolved group");
         assert_eq!(resolved.names.first_profile == names.first_profile, keeps, "{recorded:?}");
     }
 }
 
-/// A person breaks aws-auth and a group is deleted meanwhile. The entry of its role would stay for ever, and admit any later
+/// A person breaks aws-auth and a group is deleted meanwhile. The entry of its role would stay forever, and admit any later
 /// role of that name.
 #[tokio::test]
 async fn deletion_waits_until_the_entry_of_its_role_can_be_looked_for() {

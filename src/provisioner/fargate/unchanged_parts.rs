@@ -8,8 +8,8 @@ use super::names::ProfileNames;
 use crate::api::InstanceGroupStatus;
 use crate::aws::fargate::{FargateProfile, ProfileStatus};
 use crate::ownership::{has_foreign_tags, has_ownership_tags, ownership_tags};
-use crate::provisioner::broken_fields::{BrokenFields, Part};
 use crate::provisioner::observe::{ObserveError, ObserveResult, Observer};
+use crate::provisioner::rejected_fields::{Part, RejectedFields};
 
 /// The parts that depend on a field; `None` when everything does.
 pub fn dependent_parts(path: &str) -> Option<&'static [Part]> {
@@ -58,7 +58,7 @@ pub fn keep(
     desired: &mut DesiredSpec,
     found: &FargateProfile,
     names: &ProfileNames,
-    broken: &BrokenFields,
+    broken: &RejectedFields,
     status: &InstanceGroupStatus,
 ) {
     let managed = status.managed.clone().unwrap_or_default();

@@ -1,7 +1,7 @@
 //! Plans the deletion of a group: EKS drains and deletes its node groups. No valid spec is needed if the status names the
 //! node groups.
 
-use super::names::{is_recorded, recorded_nodegroups};
+use super::names::{has_prefix, is_recorded, recorded_nodegroups};
 use super::ownership::{is_owned, owner_of, to_tags};
 use super::resolve::ResolvedGroup;
 use crate::api::InstanceGroupStatus;
@@ -38,7 +38,11 @@ pub fn plan(input: &DeleteInput) -> Plan {
     let mut builder = PlanBuilder::default();
     let (ours, others): (Vec<_>, Vec<_>) = input.nodegroups.iter().partition(|n| match input.resolved {
         Some(resolved) => owner_of(resolved, input.status, n).is_deletable(),
-        None => is_owned(input.id, input.status, n, &(input.ownership_tags)(&n.name.cluster)),
+        None => {
+            let tags = (input.ownership_tags)(&n.name.cluster);
+            let is_tagged = has_prefix(&n.name, input.id) && has_ownership_tags(&to_tags(&n.tags), &tags);
+            is_tagged || is_owned(input.id, input.status, n, &tags)
+        }
     });
     for nodegroup in ours {
         if nodegroup.status == NodegroupStatus::Deleting

@@ -2,6 +2,7 @@
 
 pub(crate) mod adopt;
 pub(crate) mod apply;
+mod attribute_names;
 pub(crate) mod blue_green;
 pub(crate) mod create;
 pub mod delete;
@@ -10,7 +11,6 @@ pub mod drift;
 pub(crate) mod health;
 pub mod input;
 pub(crate) mod names;
-mod names_of_record;
 pub(crate) mod observe;
 pub mod observed;
 pub mod ownership;
@@ -27,7 +27,7 @@ mod usage;
 
 use async_trait::async_trait;
 
-use super::broken_fields::{BrokenFields, Part};
+use super::rejected_fields::{Part, RejectedFields};
 use super::{
     DeleteRequest, GroupId, PlanRequest, PlanResult, Provisioner, StopRequest, cluster_mismatch, plan_rejected_spec,
 };
@@ -120,6 +120,12 @@ impl Provisioner for EksManaged {
         if let Some(resolved) = &resolved {
             names = observe::candidates(o, resolved, status).await?;
         }
+        // The status may be lost, or older than what exists.
+        let of_spec = || request.spec.as_ref()?.eks_managed.as_ref()?.configuration.as_ref()?.cluster_name.clone();
+        let cluster = names.first().map(|name| name.cluster.clone()).or_else(of_spec);
+        if let Some(cluster) = cluster.filter(|name| !name.is_empty()) {
+            names = observe::with_derived(o, names, &cluster, id).await?;
+        }
         for name in names {
             let found = o.inventory.nodegroup(&name, o.max_cache_age).await.map_err(ObserveError::Aws)?;
             let Some(found) = found else {
@@ -185,19 +191,19 @@ fn may_be_unseen(o: &Observer<'_>, request: &DeleteRequest<'_>, name: &Nodegroup
     let managed = request.status.managed.as_ref();
     let was_never_seen = managed.is_some_and(|managed| {
         let name = name.to_string();
-        managed.nodegroups.contains(&name) && !names_of_record::was_seen(managed, &name)
+        managed.nodegroups.contains(&name) && !attribute_names::was_seen(managed, &name)
     });
     let since = request.id.deletion_requested_at.map(|at| o.now.duration_since(at));
-    was_never_seen && since.is_some_and(|since| since < request.settings.timing.poll_interval)
+    was_never_seen && since.is_some_and(|since| since < request.settings.timing.poll_interval.max(o.consistency_delay))
 }
 
 /// Parses the merged spec, checks its cluster, and names the fields that cannot be used.
 ///
 /// # Errors
 /// All errors at once, if everything depends on one of the fields.
-fn parse_desired(request: &PlanRequest) -> Result<(DesiredSpec, BrokenFields), Vec<SpecError>> {
+fn parse_desired(request: &PlanRequest) -> Result<(DesiredSpec, RejectedFields), Vec<SpecError>> {
     let (desired, errors) = desired::parse_with_errors(request.id, request.annotations, &request.spec);
-    let broken = request.broken_fields(errors, unchanged_parts::dependent_parts)?;
+    let broken = request.rejected_fields(errors, unchanged_parts::dependent_parts)?;
     match cluster_mismatch(request.settings, CLUSTER_FIELD, &desired.cluster) {
         Some(problem) => Err(broken.errors_after(problem)),
         None => Ok((desired, broken)),
@@ -208,7 +214,7 @@ fn parse_desired(request: &PlanRequest) -> Result<(DesiredSpec, BrokenFields), V
 async fn resolve_in_force(
     o: &Observer<'_>,
     mut desired: DesiredSpec,
-    broken: BrokenFields,
+    broken: RejectedFields,
     status: &InstanceGroupStatus,
 ) -> ObserveResult<Option<ResolvedGroup>> {
     if broken.is_empty() {

@@ -30,8 +30,12 @@ pub(crate) fn nodegroup_name(cluster: &str, id: &GroupId, shape: &ImmutableField
 
 /// Whether a node group has a name that a controller derives for the group.
 pub(crate) fn is_derived_name(name: &NodegroupName, id: &GroupId) -> bool {
-    let prefix = format!("{}-", name_prefix(&name.cluster, id));
-    name.nodegroup == id.name || name.nodegroup.starts_with(&prefix)
+    name.nodegroup == id.name || has_prefix(name, id)
+}
+
+/// Whether a node group has a name that this controller derives for the group, and for no other one.
+pub(crate) fn has_prefix(name: &NodegroupName, id: &GroupId) -> bool {
+    name.nodegroup.starts_with(&format!("{}-", name_prefix(&name.cluster, id)))
 }
 
 /// Whether the status records a node group under a name that a controller derives for the group. Any other name in the

@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use futures::future::try_join_all;
 
+use super::attribute_names;
 use super::desired;
 use super::desired::DesiredSpec;
 use super::drift::immutable_drift;
 use super::names;
-use super::names_of_record;
 use super::observed::{ObservedNodegroup, ObservedState, partition};
 use super::ownership::{Owner, owner_of};
 use super::resolve::{self, ClusterNetwork, References, ResolvedGroup};
-use crate::api::InstanceGroupStatus;
 use crate::api::spec_error::SpecError;
+use crate::api::{GroupId, InstanceGroupStatus};
 use crate::aws::nodegroup::{Nodegroup, NodegroupName, NodegroupStatus};
 use crate::aws::{AwsErrorKind, AwsResult};
 use crate::plan::Drift;
@@ -124,8 +124,8 @@ fn unseen_names(
     state: &ObservedState,
 ) -> BTreeSet<String> {
     let Some(managed) = &status.managed else { return BTreeSet::new() };
-    let dropped = names_of_record::recorded(managed).difference(&names_of_record::desired(resolved)).cloned().collect();
-    let (key, shown) = (resolved.desired.id.key(), names_of_record::shown(state));
+    let dropped = attribute_names::recorded(managed).difference(&attribute_names::desired(resolved)).cloned().collect();
+    let (key, shown) = (resolved.desired.id.key(), attribute_names::shown(state));
     o.process_state.observe_names(&key, shown, dropped, o.consistency_delay, o.now)
 }
 
@@ -177,7 +177,8 @@ async fn observe_nodegroup(
     Ok(())
 }
 
-/// The node groups that may belong to this group: the recorded ones, or else those with a matching name.
+/// The node groups that may belong to this group: the recorded ones, or else those with a matching name. When a recorded
+/// one does not exist, the status may be older than what exists, for example after etcd was restored.
 pub(super) async fn candidates(
     o: &Observer<'_>,
     resolved: &ResolvedGroup,
@@ -185,12 +186,34 @@ pub(super) async fn candidates(
 ) -> ObserveResult<Vec<NodegroupName>> {
     let cluster = resolved.desired.cluster.as_str();
     let recorded: Vec<_> = names::recorded_nodegroups(status).filter(|name| name.cluster == cluster).collect();
+    for name in &recorded {
+        if o.inventory.nodegroup(name, o.max_cache_age).await.map_err(ObserveError::Aws)?.is_none() {
+            return with_derived(o, recorded, cluster, &resolved.desired.id).await;
+        }
+    }
     if !recorded.is_empty() {
         return Ok(recorded);
     }
     let all = o.inventory.nodegroup_names(cluster, o.max_cache_age).await.map_err(ObserveError::Aws)?;
     let names = all.iter().map(|name| NodegroupName::new(cluster, name));
     Ok(names.filter(|name| names::is_derived_name(name, &resolved.desired.id)).collect())
+}
+
+/// The node groups `names`, and all of the cluster whose names only this group derives. Their tags say whether they are its.
+pub(super) async fn with_derived(
+    o: &Observer<'_>,
+    mut names: Vec<NodegroupName>,
+    cluster: &str,
+    id: &GroupId,
+) -> ObserveResult<Vec<NodegroupName>> {
+    let all = o.inventory.nodegroup_names(cluster, o.max_cache_age).await.map_err(ObserveError::Aws)?;
+    let derived = all.iter().map(|name| NodegroupName::new(cluster, name)).filter(|name| names::has_prefix(name, id));
+    for name in derived {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    Ok(names)
 }
 
 async fn read_nodegroup(o: &Observer<'_>, name: &NodegroupName) -> ObserveResult<Option<Nodegroup>> {

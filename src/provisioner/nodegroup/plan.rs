@@ -12,8 +12,8 @@ use super::{adopt, blue_green, create, health, retry, update, usage};
 use crate::api::EffectiveValues;
 use crate::aws::nodegroup::{Nodegroup, NodegroupStatus};
 use crate::plan::{Outcome, Phase, Plan, PlanBuilder, StatusUpdate, waiting};
-use crate::provisioner::broken_fields::Part;
 use crate::provisioner::join_times;
+use crate::provisioner::rejected_fields::Part;
 
 /// Plans one reconcile of a group that is not being deleted.
 pub fn plan(input: &PlanInput) -> Plan {
@@ -42,7 +42,7 @@ pub fn plan(input: &PlanInput) -> Plan {
         record(input, &partitioned, created, &mut builder);
     }
     builder.steps.extend(creation);
-    blue_green::give_nodes_back(input, &mut builder);
+    blue_green::uncordon_nodes_in_progress(input, &mut builder);
     create::ownership_conflict(input).into_iter().for_each(|outcome| builder.set_outcome_once(outcome));
     let rechecks = [recheck_at, input.refusal.retry_at()];
     builder.build(&input.resolved.desired.id, rechecks.into_iter().flatten().min())

@@ -1,9 +1,9 @@
 //! Records in the status which attributes the controller sets, before it sets them.
 
+use super::attribute_names::{NameKind, was_seen};
 use super::health;
 use super::input::PlanInput;
 use super::names::nodegroup_in_arn;
-use super::names_of_record::{NameKind, was_seen};
 use super::observed::{ObservedNodegroup, Partition};
 use super::update;
 use crate::api::ManagedAttributes;

@@ -7,7 +7,7 @@ use crate::aws::nodegroup::NodegroupName;
 use crate::aws::{Cluster, NetworkObject, Tag};
 use crate::ownership::ownership_tags;
 use crate::plan::Reason;
-use crate::provisioner::broken_fields::BrokenFields;
+use crate::provisioner::rejected_fields::RejectedFields;
 use crate::provisioner::request::NetworkLookup;
 use crate::util::digest::sha256_hex;
 
@@ -26,7 +26,7 @@ pub struct ResolvedGroup {
     /// SHA-256 of the inputs of a node: immutable fields, version and image release.
     pub hash: String,
     /// Fields that cannot be used. What depends on them is as it is in EKS.
-    pub broken: BrokenFields,
+    pub broken: RejectedFields,
 }
 
 /// The cluster's subnets and security groups; read only if the spec refers to them by name.
@@ -57,7 +57,7 @@ pub fn resolve(mut desired: DesiredSpec, network: &ClusterNetwork) -> Result<Res
         return Err(vec![cluster_not_found(&desired)]);
     }
     let problems = resolve_names(&mut desired, network);
-    if problems.is_empty() { Ok(build_resolved(desired, BrokenFields::default())) } else { Err(problems) }
+    if problems.is_empty() { Ok(build_resolved(desired, RejectedFields::default())) } else { Err(problems) }
 }
 
 /// Replaces names with ids. Returns every name that cannot be resolved, with its field path.
@@ -106,7 +106,7 @@ pub(super) fn cluster_not_found(desired: &DesiredSpec) -> SpecError {
 }
 
 /// The group in AWS terms, after its names were resolved.
-pub fn build_resolved(desired: DesiredSpec, broken: BrokenFields) -> ResolvedGroup {
+pub fn build_resolved(desired: DesiredSpec, broken: RejectedFields) -> ResolvedGroup {
     let hash_input = serde_json::json!({
         "shape": desired.immutable, "version": desired.version, "releaseVersion": desired.release_version,
     });

@@ -9,7 +9,7 @@ use super::{blue_green, health};
 use crate::api::rfc3339;
 use crate::ownership::has_ownership_tags;
 use crate::plan::{NodegroupStep, Outcome, PlanBuilder};
-use crate::provisioner::broken_fields::Part;
+use crate::provisioner::rejected_fields::Part;
 use crate::settings::Timing;
 
 /// How long after it failed a node group is deleted and created again: 15 minutes by default. EKS itself takes about as long

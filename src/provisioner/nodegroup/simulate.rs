@@ -55,8 +55,8 @@ impl PlanSnapshot for Snapshot {
         let name = &self.resolved.desired.id.name;
         let known = self.observed.nodegroups.iter().all(|group| group.name().nodegroup == *name);
         Release::NotNeeded(match known {
-            true => "has the node group that the previous controller knows",
-            false => "has a node group that the previous controller does not know: it would create a second one",
+            true => "has the node group that the Keiko controller knows",
+            false => "has a node group that the Keiko controller does not know: it would create a second one",
         })
     }
 }

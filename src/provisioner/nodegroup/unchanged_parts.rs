@@ -9,8 +9,8 @@ use super::{names, ownership};
 use crate::api::InstanceGroupStatus;
 use crate::aws::nodegroup::{ImmutableFields, Nodegroup, NodegroupStatus};
 use crate::ownership::ownership_tags;
-use crate::provisioner::broken_fields::{BrokenFields, Part};
 use crate::provisioner::observe::{ObserveError, ObserveResult, Observer};
+use crate::provisioner::rejected_fields::{Part, RejectedFields};
 
 /// The parts that depend on a field; `None` when everything does.
 pub fn dependent_parts(path: &str) -> Option<&'static [Part]> {
@@ -52,7 +52,7 @@ pub(crate) async fn serving_nodegroup(
 }
 
 /// Replaces the desired values of broken parts with those of the node group.
-pub fn keep(desired: &mut DesiredSpec, found: &Nodegroup, broken: &BrokenFields, status: &InstanceGroupStatus) {
+pub fn keep(desired: &mut DesiredSpec, found: &Nodegroup, broken: &RejectedFields, status: &InstanceGroupStatus) {
     let managed = status.managed.clone().unwrap_or_default();
     let sizes = &found.sizes;
     if broken.contains(Part::Sizes) {

@@ -166,7 +166,8 @@ impl VerifiedNodes {
         for (instance, names) in node_names(o, &missing).await? {
             let (node, pods) = find_node(o, &instance, &names).await?;
             if node.is_none() {
-                drains.insert(instance.clone(), DrainView { pods, ..DrainView::default() });
+                let since_clock_jump = since_clock_jump(o);
+                drains.insert(instance.clone(), DrainView { pods, since_clock_jump, ..DrainView::default() });
             }
             found.insert(instance, node);
         }
@@ -264,11 +265,13 @@ async fn drain_view(o: &Observer<'_>, node: &NodeView) -> ObserveResult<DrainVie
         attached_volumes: volumes.into_iter().map(|volume| volume.name).collect(),
         last_blocked_eviction: tracked.evictions_blocked,
         retry_drain_at: drain_after,
-        since_clock_jump: o
-            .process_state
-            .clock_jumps(|clocks| clocks.since_jump(Instant::now()))
-            .and_then(|since| since.try_into().ok()),
+        since_clock_jump: since_clock_jump(o),
     })
+}
+
+fn since_clock_jump(o: &Observer<'_>) -> Option<SignedDuration> {
+    let since = o.process_state.clock_jumps(|clocks| clocks.since_jump(Instant::now()))?;
+    since.try_into().ok()
 }
 
 /// Since when all of these volumes are being detached, which begins when their pods are gone. The API server keeps this

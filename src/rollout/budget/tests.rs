@@ -62,7 +62,7 @@ fn node_whose_cordon_failed_is_given_back() {
     assert!(ledger.take(&ONE, "team/b", Some("i-b"), later));
 }
 
-/// A group whose plan does not get to its nodes would use the budget up for ever, and no other group would go on.
+/// A group whose plan does not get to its nodes would use the budget up forever, and no other group would go on.
 #[test]
 fn group_that_takes_no_node_after_all_gives_the_budget_back() {
     let (mut ledger, now) = (Ledger::default(), Instant::now());

@@ -227,7 +227,7 @@ fn broken_config_map_gives_the_change_to_no_further_group() {
     assert_eq!((view.target.name.as_str(), view.config_problem), ("r2", None), "the same text is the same revision");
     world.config_problem = Some("it is broken".into());
     world.run(100);
-    assert_eq!((world.images()[1].as_str(), world.groups[1].waits), ("ami-1", Some(WaitReason::ConfigHolds)));
+    assert_eq!((world.images()[1].as_str(), world.groups[1].waits), ("ami-1", Some(WaitReason::ConfigMapUnusable)));
     assert_eq!(world.waves("r2")[1].1, WaveState::Waiting);
     world.config_problem = None;
     world.settle();
@@ -267,7 +267,7 @@ fn waves_without_groups_pass_and_overlapping_selectors_mean_the_first() {
     }
 }
 
-/// A wave that nobody of can go on must not hold the others for ever.
+/// A wave that nobody of can go on must not hold the others forever.
 #[test]
 fn wave_whose_groups_are_all_out_passes() {
     for out in ["locked", "deferred", "excluded", "left out", "stuck"] {

@@ -95,7 +95,7 @@ fn check_that_fails_for_less_than_its_time_delays_the_next_wave_only() {
     assert_eq!(world.phase("r2"), RolloutPhase::Complete);
 }
 
-/// A cluster that is unwell already is no reason to go back, but none to begin either.
+/// A cluster that is unwell already is no reason to return, but none to begin either.
 #[test]
 fn check_that_fails_before_the_first_wave_keeps_it_closed_and_halts_nothing() {
     let mut world = world(&CHECKED.replacen('{', "{onFailure: return, ", 1));

@@ -25,7 +25,7 @@ fn failure_during_the_soak_halts_and_the_group_returns() {
     assert!(world.groups[1].log.is_empty() && world.groups[2].log.is_empty(), "no other tenant is touched");
 }
 
-/// An admin of many tenants accepts that a few of them break; each of these goes back all the same.
+/// An admin of many tenants accepts that a few of them break; each of these returns all the same.
 #[test]
 fn wave_passes_with_as_many_failures_as_it_allows() {
     for (allowed, groups, bad, halts) in [
@@ -53,13 +53,13 @@ fn wave_passes_with_as_many_failures_as_it_allows() {
             "{allowed} of {groups}, {bad} fail"
         );
         let images = world.images();
-        assert!(images[..bad].iter().all(|image| image == "ami-1"), "{allowed}: failed groups go back: {images:?}");
+        assert!(images[..bad].iter().all(|image| image == "ami-1"), "{allowed}: failed groups return: {images:?}");
         let behind = world.revision("r2").status.clone().expect("a status").behind;
         assert_eq!(behind.iter().filter(|behind| behind.reason == "Failed").count(), bad);
     }
 }
 
-/// Two failures that are found in the same poll are both named, and both groups go back.
+/// Two failures that are found in the same poll are both named, and both groups return.
 #[test]
 fn groups_that_fail_at_once_are_all_named() {
     let mut world = World::new("waves: [{name: all, maxFailures: 1}]", vec![group("a"), group("b"), group("c")]);

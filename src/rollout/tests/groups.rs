@@ -80,7 +80,7 @@ fn group_that_is_made_again_begins_anew() {
     assert_eq!(world.phase("r2"), RolloutPhase::Complete);
 }
 
-/// What a new group begins with in each phase: never with a change that is not proved yet, or taken back.
+/// What a new group begins with in each phase: never with a change that is not proved yet, or aborted.
 #[test]
 fn new_group_begins_with_what_the_phase_allows() {
     for (phase, approved, begins_with) in [
@@ -359,7 +359,7 @@ fn deferral_that_ends_in_a_closed_window_waits_for_the_window() {
     assert_eq!(world.groups[0].taken(), ["ami-2"]);
 }
 
-/// A tenant's window that no calendar meets holds the change until its deadline, and not for ever.
+/// A tenant's window that no calendar meets holds the change until its deadline, and not forever.
 #[test]
 fn window_of_a_tenant_counts_until_the_deadline() {
     let mut world =
@@ -431,7 +431,7 @@ fn new_leader_with_another_clock_soaks_as_long() {
     }
 }
 
-/// Whoever deletes the revision to which groups would go back makes no group go further back by itself.
+/// Whoever deletes the revision to which groups would return makes no group go further back by itself.
 #[test]
 fn deleted_predecessor_takes_no_group_back() {
     let mut world = two_waves();
@@ -460,6 +460,47 @@ fn deleted_history_opens_no_wave() {
     assert_eq!((status.stable.as_deref(), status.without_waves), (Some("r1"), None));
     world.settle();
     assert_eq!((world.images(), world.phase("r2")), (vec!["ami-2".to_owned(); 3], RolloutPhase::Complete));
+}
+
+/// Whoever deletes every revision, or the CustomResourceDefinition, does not release the change to every group either: it is
+/// stored again, and nothing says that it is good. The canary still stops it when it fails there.
+#[test]
+fn history_that_was_deleted_with_the_change_opens_no_wave() {
+    for fails in [false, true] {
+        let mut world = two_waves();
+        world.image = "ami-2".into();
+        world.run_until(is_soaking);
+        world.revisions.clear();
+        world.store();
+        assert_eq!(world.revisions[0].metadata.name.as_deref(), Some("r2"));
+        world.run(3);
+        assert_eq!(world.images(), ["ami-2", "ami-1", "ami-1"]);
+        if fails {
+            world.group("c").bad_images.insert("ami-2".into());
+            world.run(60);
+            assert_eq!(world.images(), ["ami-2", "ami-1", "ami-1"], "nothing is known to be good, so it stays");
+            assert_eq!(world.phase("r2"), RolloutPhase::Halted);
+        } else {
+            world.settle();
+            assert_eq!((world.images(), world.phase("r2")), (vec!["ami-2".to_owned(); 3], RolloutPhase::Complete));
+        }
+    }
+}
+
+/// The same for a change that people or failures had stopped: the verdict was deleted with it.
+#[test]
+fn aborted_change_that_was_deleted_with_its_history_begins_with_the_first_wave() {
+    let mut world = two_waves();
+    world.image = "ami-2".into();
+    world.run_until(is_soaking);
+    world.revision("r2").spec.orders.aborted = true;
+    world.settle();
+    assert_eq!(world.images(), vec!["ami-1".to_owned(); 3]);
+    world.revisions.clear();
+    world.store();
+    world.run_until(is_soaking);
+    world.run(5);
+    assert_eq!(world.images(), ["ami-2", "ami-1", "ami-1"]);
 }
 
 /// A tenant's new group is no way around a pause: nobody watches whether it fails.

@@ -121,7 +121,7 @@ fn image_of_an_aborted_revision_does_not_come_again() {
     assert!(cluster.publish("ami-3"));
 }
 
-/// Whoever orders to go back, and corrects something else before all groups are back, has aborted the image all the same.
+/// Whoever orders to return, and corrects something else before all groups are back, has aborted the image all the same.
 #[test]
 fn image_whose_return_is_cut_short_does_not_come_again() {
     let mut cluster = Cluster::new();

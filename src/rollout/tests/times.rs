@@ -85,7 +85,7 @@ fn revert_of_a_complete_change_waits_for_no_window() {
     assert_eq!((world.images(), world.phase("r3")), (vec!["ami-1".to_owned(); 2], RolloutPhase::Complete));
 }
 
-/// One tenant's budget that allows no eviction must not hold a wave for ever, because its windows are short.
+/// One tenant's budget that allows no eviction must not hold a wave forever, because its windows are short.
 #[test]
 fn group_is_stuck_although_each_window_is_shorter_than_the_patience() {
     let window = "windows: [{from: '22:00', to: '23:00', zone: UTC}]";
@@ -136,7 +136,7 @@ fn deferral_ends_at_the_deadline_and_its_wave_does_not_wait() {
     let status = world.revision("r2").status.clone().expect("a status");
     assert!(status.behind.iter().any(|behind| behind.reason == "Deferred" && behind.message.contains("2026-08-21T15")));
     until(&mut world, "2026-08-21T15:30:00Z");
-    assert_eq!(world.images(), ["ami-2", "ami-2"], "a tenant cannot put it off for ever");
+    assert_eq!(world.images(), ["ami-2", "ami-2"], "a tenant cannot put it off forever");
 }
 
 #[test]

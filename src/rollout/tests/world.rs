@@ -373,7 +373,17 @@ impl World {
         let newest = self.revisions.last().expect("a revision");
         let (hash, name, number) = (newest.spec.hash.clone(), self.newest(), newest.spec.number);
         let (texts, images, own_images) = (content_hash(&data), Arc::default(), Images::new());
-        let stored = StoredRevision { name, number, hash, active, images, texts, own_images, is_complete: true };
+        let stored = StoredRevision {
+            name,
+            number,
+            hash,
+            active,
+            images,
+            texts,
+            own_images,
+            is_complete: true,
+            is_restored: false,
+        };
         for group in self.groups.iter_mut().filter(|group| !group.deleted) {
             group.status.boundaries_revision = Some(stored.hash.clone());
             group.rotate(&stored, group.locked || group.blocked, self.now);

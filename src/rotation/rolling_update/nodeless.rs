@@ -19,11 +19,13 @@ pub(super) fn remove_without_node(
         decision.waiting_for.extend(waits::for_member(input, member));
         return false;
     }
-    let bound = input.drain_view(member).into_iter().flat_map(|view| &view.pods);
+    let view = input.drain_view(member);
+    let bound = view.into_iter().flat_map(|view| &view.pods);
     let pods: Vec<_> = bound.filter(|p| !p.is_ignored && !p.is_finished).map(|p| p.pod.clone()).collect();
     if !pods.is_empty() {
-        let deadline_passed =
-            input.drain_policy.timeout_since.is_some_and(|at| input.drain_policy.is_timed_out(at, input.now));
+        let policy = input.drain_policy;
+        let is_steady = policy.timeout.is_none_or(|limit| view.is_none_or(|view| view.is_clock_steady_for(limit)));
+        let deadline_passed = is_steady && policy.timeout_since.is_some_and(|at| policy.is_timed_out(at, input.now));
         if !deadline_passed {
             let wait = format!("pods of {} to be deleted: {}", member.describe(), report::pod_names(&pods));
             decision.waiting_for.push(wait);

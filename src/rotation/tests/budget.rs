@@ -41,7 +41,7 @@ fn zones_have_limits_of_their_own() {
     assert_eq!(decision.waits_for, [Begin::Drain("zone-a".into()), Begin::Drain("zone-b".into())].into());
 }
 
-/// Otherwise broken nodes would use the budget up for ever.
+/// Otherwise broken nodes would use the budget up forever.
 #[test]
 fn node_that_is_not_available_is_replaced_at_any_time() {
     let members = [node_instance("a").outdated(), node_instance("b").outdated().unready_since(600)];

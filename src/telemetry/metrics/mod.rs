@@ -114,7 +114,7 @@ impl Metrics {
                 &["instancegroup", "reason"],
             )?,
             group_unread: build.gauges(
-                "instance_manager_instance_group_unread",
+                "instance_manager_instance_group_read_failed",
                 "An InstanceGroup whose reads have failed for a minute, by the reason of the condition Reconciling, always 1.",
                 &["instancegroup", "reason"],
             )?,
@@ -155,7 +155,7 @@ impl Metrics {
             )?,
             rollout_budget_nodes: build.gauges(
                 "instance_manager_rollout_budget_nodes",
-                "Nodes that count against a limit of the rollout's budget (kind used), and how many may (kind limit).",
+                "Usage (kind used) and limits (kind limit) of the rollout's budget, in nodes.",
                 &["of", "kind"],
             )?,
             rollout_check: build.gauges(
@@ -165,7 +165,7 @@ impl Metrics {
             )?,
             quota: build.gauges(
                 "instance_manager_quota",
-                "What the groups of a namespace count for in its quota (kind used), and its limits (kind limit).",
+                "Usage (kind used) and limits (kind limit) of the quota of a namespace.",
                 &["namespace", "resource", "kind"],
             )?,
             boundaries_valid: build.gauge(

@@ -271,7 +271,7 @@ fn hook_changes_in_place_while_an_instance_waits_in_it() {
     assert_eq!(hook_steps(&waiting.with(|s| s.lock = Some("a test"))), ["PutHook"]);
 }
 
-/// The spec adds a tag and drops it at once, and AWS does not show it yet. Without its record, it would stay for ever.
+/// The spec adds a tag and drops it at once, and AWS does not show it yet. Without its record, it would stay forever.
 #[test]
 fn what_aws_may_show_later_stays_recorded_and_is_looked_for_again() {
     let record = |plan: &Plan| {

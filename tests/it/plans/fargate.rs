@@ -13,7 +13,6 @@ use instance_manager::aws::{Cluster, NetworkObject, Role, Tag};
 use instance_manager::index::groups::QueuePosition;
 use instance_manager::plan::FargateStep;
 use instance_manager::plan::{IamStep, JoinStep, ObjectStep, Outcome, Phase, Plan, PlannedStep, Reason, Step};
-use instance_manager::provisioner::broken_fields::{BrokenFields, ValueSources};
 use instance_manager::provisioner::fargate::desired::DesiredSpec;
 use instance_manager::provisioner::fargate::input::PlanInput;
 use instance_manager::provisioner::fargate::observed::{ObservedState, PreviousRole, recorded_role_id};
@@ -24,6 +23,7 @@ use instance_manager::provisioner::fargate::resolve::{self, References, Resolved
 use instance_manager::provisioner::fargate::role_owner::role_of_other_region;
 use instance_manager::provisioner::fargate::{delete, desired, unchanged_parts};
 use instance_manager::provisioner::name_form::NameForm;
+use instance_manager::provisioner::rejected_fields::{RejectedFields, ValueSources};
 use instance_manager::provisioner::role_region::{OtherRegion, iam_tags};
 use instance_manager::provisioner::role_users::KeptEntry;
 use instance_manager::settings::Timing;
@@ -99,7 +99,7 @@ pub(super) fn broken_plan(text: &str) -> Plan {
     deep_merge(&mut spec, &serde_yaml::from_str(text).expect("YAML"));
     let (spec, violations) = decode_spec_with_errors(&spec).expect("types are right");
     let (mut desired, errors) = desired::parse_with_errors(&scenario.resolved.desired.id, &spec);
-    let broken = BrokenFields::classify(
+    let broken = RejectedFields::classify(
         common::all_errors(violations, errors),
         &ValueSources::default(),
         unchanged_parts::dependent_parts,
@@ -306,7 +306,7 @@ fn blocked(plan: &Plan) -> (Reason, &str) {
     }
 }
 
-/// Somebody deleted it and created another one of its name and tags: EKS would refuse the name for ever.
+/// Somebody deleted it and created another one of its name and tags: EKS would refuse the name forever.
 #[test]
 fn profile_that_somebody_recreated_with_other_content_is_a_conflict() {
     let scenario = converged().with_spec(OTHER);
@@ -1261,7 +1261,7 @@ fn deletion_keeps_the_role_of_another_region() {
 
 /// EKS deletes the pods with a profile, so its owner asks who deleted it.
 #[test]
-fn profile_and_role_that_somebody_deleted_are_told() {
+fn profile_and_role_that_somebody_deleted_are_reported() {
     let ready = |s: &mut Scenario| {
         s.status.conditions =
             serde_json::from_value(serde_json::json!([{ "type": "Ready", "status": "True" }])).expect("conditions");

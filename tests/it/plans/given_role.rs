@@ -41,7 +41,7 @@ fn unused_role(scenario: &Scenario) -> UnusedRole {
     }
 }
 
-/// A person removes the record just after the spec has named another role: the group's own role would stay for ever.
+/// A person removes the record just after the spec has named another role: the group's own role would stay forever.
 #[test]
 fn own_role_that_nothing_records_is_found_again() {
     let lost = changed_to_given().with(|s| {

@@ -500,7 +500,7 @@ fn recorded_tags_that_prove_ownership_are_not_removed() {
     assert_eq!(removed, Vec::<String>::new());
 }
 
-/// An answer of AWS may be older than the scaling group. The instances would keep the old tags for ever.
+/// An answer of AWS may be older than the scaling group. The instances would keep the old tags forever.
 #[test]
 fn tags_of_instances_stay_recorded_while_the_scaling_group_is_not_seen() {
     let settled = after(after(converged_with(with_tags(TAGS, "{key: cost, value: a}"))));

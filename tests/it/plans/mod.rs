@@ -20,7 +20,6 @@ use instance_manager::aws::{
     LifecycleHook, MixedPolicy, NetworkObject, Role, ScalingGroup, Tag, TemplatePin,
 };
 use instance_manager::plan::{IamStep, Outcome, Plan, Reason, Refusal, Step, Write};
-use instance_manager::provisioner::broken_fields::Part;
 use instance_manager::provisioner::eks::input::PlanInput;
 use instance_manager::provisioner::eks::observed::{ObservedState, ObservedVersion};
 use instance_manager::provisioner::eks::plan::plan;
@@ -28,6 +27,7 @@ use instance_manager::provisioner::eks::references::References;
 use instance_manager::provisioner::eks::resolve::{ResolvedGroup, resolve};
 use instance_manager::provisioner::eks::{delete, desired, unchanged_parts};
 use instance_manager::provisioner::name_form::NameForm;
+use instance_manager::provisioner::rejected_fields::Part;
 use instance_manager::rotation::{ClusterHealth, DisruptionRecord, Drains, NodeInstance, NodeView};
 use instance_manager::settings::Timing;
 use instance_manager::util::lookup::Lookup;
@@ -180,7 +180,8 @@ fn new_group(resolved: ResolvedGroup) -> Scenario {
         unseen_names: BTreeSet::new(),
         instance_refresh_active: false,
         activities: vec![],
-        departures: vec![],
+        lost_instances: vec![],
+        is_cause_of_loss_expected: false,
         shortage_duration: SignedDuration::ZERO,
         warm_pool_wait: SignedDuration::ZERO,
         tag_retry_pending: false,
@@ -785,7 +786,7 @@ mod access_entries;
 mod takeover_tags;
 
 mod attributes;
-mod broken_fields;
+mod rejected_fields;
 
 mod node_problems;
 mod transitions;

@@ -95,7 +95,7 @@ fn short_of_one(activities: Vec<ScalingActivity>) -> Scenario {
 }
 
 #[test]
-fn instance_that_is_gone_is_told_with_the_words_of_auto_scaling() {
+fn instance_that_is_gone_is_reported_with_the_words_of_auto_scaling() {
     let cause = "At 2026-01-01T23:58:00Z an instance was taken out of service in response to an EC2 health check that indicated it has been terminated or stopped.";
     let gone = activity("Successful", "Terminating EC2 instance: i-2", cause, "");
     let old = ScalingActivity {

@@ -7,11 +7,11 @@ use instance_manager::aws::nodegroup::{
 use instance_manager::ownership;
 use instance_manager::plan::NodegroupStep;
 use instance_manager::plan::{NodeStep, ObjectStep, Phase, PodRef, Reason, Recheck, Step};
-use instance_manager::provisioner::broken_fields::{BrokenFields, ValueSources};
 use instance_manager::provisioner::nodegroup::observed::{ObservedNodegroup, ObservedState};
 use instance_manager::provisioner::nodegroup::{
     delete, desired, drift, input, observed, plan, resolve, unchanged_parts,
 };
+use instance_manager::provisioner::rejected_fields::{RejectedFields, ValueSources};
 use instance_manager::rotation::{DrainView, PodView};
 
 use super::*;
@@ -115,7 +115,7 @@ pub(super) fn broken_scenario(text: &str, error: Option<(&'static [Part], &str)>
     let (spec, violations) = decode_spec_with_errors(&spec).expect("types are right");
     let id = common::group_id(3, timestamp(LONG_AGO));
     let (mut desired, errors) = desired::parse_with_errors(&id, &common::annotations(&[]), &spec);
-    let mut broken = BrokenFields::classify(
+    let mut broken = RejectedFields::classify(
         common::all_errors(violations, errors),
         &ValueSources::default(),
         unchanged_parts::dependent_parts,
@@ -585,7 +585,7 @@ fn blocked_replacement_uncordons_old_nodes() {
 }
 
 /// A node group that somebody deletes is created again once it is gone. One whose deletion EKS could not finish would
-/// otherwise stay so for ever, while the status says that the deletion is retried.
+/// otherwise stay so forever, while the status says that the deletion is retried.
 #[test]
 fn failed_deletion_of_the_wanted_nodegroup_is_retried() {
     let failed = || {
@@ -669,9 +669,9 @@ fn nodegroup_that_eks_could_not_create_is_created_again() {
     assert!(steps.len() == 1 && deletes(&steps[0].step), "{steps:?}");
 }
 
-/// Without a word, the group would be Ready for ever with a node group that nobody uses and everybody pays for.
+/// Without a word, the group would be Ready forever with a node group that nobody uses and everybody pays for.
 #[test]
-fn outgoing_nodegroup_with_an_instance_out_of_service_is_told() {
+fn outgoing_nodegroup_with_an_instance_out_of_service_is_reported() {
     for (state, word) in [(InstanceState::Standby, "Standby"), (InstanceState::Pending, "Pending")] {
         let scenario = with_drained_nodes(during_replacement(), false).with(|s| {
             let member = &mut s.state.nodegroups[0].members[0];
@@ -706,7 +706,7 @@ fn nodes_are_uncordoned_while_the_new_nodegroup_is_being_deleted() {
     assert_eq!(long.step_names().iter().filter(|name| **name == "UncordonNode").count(), 2, "{:?}", long.step_names());
 }
 
-/// A person edits a tag of the old node group during a replacement. Its nodes would run on for ever, and nobody would know.
+/// A person edits a tag of the old node group during a replacement. Its nodes would run on forever, and nobody would know.
 #[test]
 fn outgoing_nodegroup_with_edited_tags_stays_recorded() {
     let edited = during_replacement().with_records().with(|s| {
@@ -734,7 +734,7 @@ fn outgoing_nodegroup_with_edited_tags_stays_recorded() {
 
 /// A second node group would double the nodes, and the event would say that somebody deleted the first one.
 #[test]
-fn only_nodegroup_with_edited_tags_is_neither_replaced_nor_told_as_deleted() {
+fn only_nodegroup_with_edited_tags_is_neither_replaced_nor_reported_as_deleted() {
     let edited = |spec: &str| {
         Scenario::converged("", spec).with_records().with(|s| {
             let mut only = s.state.nodegroups.remove(0).nodegroup;
@@ -1330,7 +1330,7 @@ fn values_that_eks_always_refuses_are_rejected() {
 
 /// A creation alone reads as if the node group had never been there.
 #[test]
-fn node_group_that_somebody_deleted_is_told() {
+fn node_group_that_somebody_deleted_is_reported() {
     let told = |scenario: &Scenario| -> Vec<String> {
         let plan = scenario.plan();
         let events = plan.events.iter().filter(|event| event.reason == "ResourceRecreated");

@@ -218,7 +218,7 @@ fn previous_role_entry_stays_recorded_while_needed() {
 
 /// A resource that disappears is made again, and somebody should learn that it was deleted.
 #[test]
-fn resource_that_somebody_deleted_is_told() {
+fn resource_that_somebody_deleted_is_reported() {
     let told = |plan: &Plan| -> Vec<String> {
         let events = plan.events.iter().filter(|event| event.reason == "ResourceRecreated");
         events.map(|event| event.message.clone()).collect()
@@ -272,7 +272,7 @@ fn deletions_told(plan: &Plan) -> Vec<String> {
 
 /// Without the event, a person reads that a new role was created, and looks for the cause in the controller.
 #[test]
-fn role_that_somebody_deleted_is_told_apart_from_a_new_one() {
+fn role_that_somebody_deleted_is_reported_apart_from_a_new_one() {
     let without_profile = |s: &mut Scenario| {
         s.state.role = s.state.instance_profile.take().and_then(|profile| profile.role);
         s.state.role.as_mut().expect("a role").tags.clone_from(&s.resolved.ownership_tags);
@@ -324,7 +324,7 @@ fn role_that_somebody_deleted_is_told_apart_from_a_new_one() {
 
 /// What a group sets on its resources is told as well, but only if it was there: it is recorded before it is set.
 #[test]
-fn attribute_that_somebody_removed_is_told_if_it_was_there() {
+fn attribute_that_somebody_removed_is_reported_if_it_was_there() {
     use instance_manager::auth::access_entries::{AccessEntryState, JoinMethod};
     use instance_manager::auth::aws_auth::AuthEntryState;
     let ready = |s: &mut Scenario| {
@@ -362,7 +362,7 @@ fn attribute_that_somebody_removed_is_told_if_it_was_there() {
 }
 
 /// An answer of AWS may be older than the scaling group. A controller that then forgot what it had set would leave it there
-/// for ever.
+/// forever.
 #[test]
 fn record_of_what_was_set_outlives_an_answer_without_the_scaling_group() {
     let metrics = "{eks: {configuration: {metricsCollection: [GroupMinSize], suspendProcesses: [AlarmNotification]}}}";

@@ -1,7 +1,7 @@
 //! From any valid spec to any other one, a group converges in an AWS that refuses what its documentation excludes.
 //!
 //! The model applies the steps of each plan in order. It panics where AWS would return an error, because the same plan
-//! would follow for ever.
+//! would follow forever.
 
 use std::collections::BTreeSet;
 

@@ -246,7 +246,7 @@ fn weights_that_the_group_keeps_exclude_a_pool() {
     assert!(plan.steps.iter().any(|p| p.step.name() == "PutWarmPool"), "the weights leave with the policy: {plan:?}");
 }
 
-/// The spec goes back to the old image before the pool was replaced: instances of the new version would stay for ever,
+/// The spec goes back to the old image before the pool was replaced: instances of the new version would stay forever,
 /// because the record says that the pool runs the old one.
 #[test]
 fn record_of_a_current_pool_ends_before_the_group_changes() {

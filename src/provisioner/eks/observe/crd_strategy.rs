@@ -6,11 +6,11 @@ use serde_json::Value;
 use crate::api::InstanceGroupStatus;
 use crate::api::names::annotation;
 use crate::k8s::KubeError;
-use crate::provisioner::broken_fields::Part;
 use crate::provisioner::eks::observed::{ObservedState, StrategyState};
 use crate::provisioner::eks::resolve::ResolvedGroup;
 use crate::provisioner::eks::rotation::crd_strategy::{build_request, needs_observation, outdated_count};
 use crate::provisioner::observe::{ObserveError, ObserveResult, Observer};
+use crate::provisioner::rejected_fields::Part;
 use crate::rotation::NodeInstance;
 use crate::rotation::crd::decide::{
     PreviousResource, ResourcePhase, StrategyResource, last_submitted, previous_resource,

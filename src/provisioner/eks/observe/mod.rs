@@ -13,17 +13,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::attribute_names;
 use super::launch_configuration;
 use super::launch_template::fingerprint::Fingerprint;
 use super::launch_template::tags;
 use super::names;
-use super::names_of_record;
 use super::observed::{ObservedState, ObservedVersion, version_number};
 use super::ownership;
 use super::resolve::ResolvedGroup;
 use super::role::region::claim_of;
 use super::rotation::outdated;
-use super::scaling_group::departures::{self, Departure, explained};
+use super::scaling_group::lost_instances::{self, LostInstance, explained};
 use super::scaling_group::{hooks, subnets};
 use crate::api::InstanceGroupStatus;
 use crate::api::names::condition;
@@ -31,8 +31,8 @@ use crate::aws::{
     AwsError, Instance, InstanceProfile, InstanceState, LaunchTemplate, ScalingGroup, TemplateData, TemplatePin,
 };
 use crate::ownership::{has_ownership_tags, tagging_denied_condition};
-use crate::provisioner::broken_fields::Part;
 use crate::provisioner::observe::{ObserveError, ObserveResult, Observer, drain_views, find_orphaned_records};
+use crate::provisioner::rejected_fields::Part;
 use crate::provisioner::role_region::RegionClaim;
 use crate::provisioner::{join, join_times};
 use crate::rotation::Drains;
@@ -98,7 +98,8 @@ pub(crate) async fn observe(
         warm_instances: None,
         instance_refresh_active: false,
         activities: Vec::new(),
-        departures: Vec::new(),
+        lost_instances: Vec::new(),
+        is_cause_of_loss_expected: false,
         shortage_duration: Default::default(),
         warm_pool_wait: Default::default(),
         tag_retry_pending: o.process_state.is_tagging_in_backoff(
@@ -233,8 +234,8 @@ fn unseen_names(
     state: &ObservedState,
 ) -> BTreeSet<String> {
     let (Some(_), Some(managed)) = (&state.scaling_group, &status.managed) else { return BTreeSet::new() };
-    let (shown, desired) = (names_of_record::shown(state), names_of_record::desired(resolved));
-    let dropped = names_of_record::recorded(managed, resolved.own_role).difference(&desired).cloned().collect();
+    let (shown, desired) = (attribute_names::shown(state), attribute_names::desired(resolved));
+    let dropped = attribute_names::recorded(managed, resolved.own_role).difference(&desired).cloned().collect();
     o.process_state.observe_names(&resolved.desired.id.key(), shown, dropped, o.consistency_delay, o.now)
 }
 
@@ -310,7 +311,9 @@ async fn observe_details(
     }
     let failed = state.activities.iter().find(|activity| activity.has_failed() && !activity.is_termination());
     o.process_state.record_failed_launch(&resolved.desired.id.key(), failed.and_then(|activity| activity.started));
-    state.departures = read_departures(o, &resolved.desired.id.key(), &group).await;
+    state.lost_instances = read_lost_instances(o, &resolved.desired.id.key(), &group).await;
+    state.is_cause_of_loss_expected =
+        o.process_state.lost_instances(&resolved.desired.id.key(), |known| known.is_cause_expected(o.now));
     let warmed = status.template.as_ref().and_then(|t| t.warm_pool.clone());
     let may_be_outdated = resolved.desired.warm_pool.is_some()
         && super::warm_pool::current_version_key(resolved, &group, status, o.now) != warmed;
@@ -343,21 +346,21 @@ async fn observe_details(
 
 /// The instances that left without the controller. The scaling activities are read only when there are some; without an
 /// answer the next pass asks again, because nothing depends on it.
-async fn read_departures(o: &Observer<'_>, key: &str, group: &ScalingGroup) -> Vec<Departure> {
+async fn read_lost_instances(o: &Observer<'_>, key: &str, group: &ScalingGroup) -> Vec<LostInstance> {
     let stays = |instance: &&Instance| instance.state != InstanceState::Terminating;
     let present = group.instances.iter().filter(stays).map(|instance| instance.id.clone()).collect();
-    let left = o.process_state.departures(key, |known| known.observe(present, o.now));
+    let left = o.process_state.lost_instances(key, |known| known.observe(present, o.now));
     if left.is_empty() {
         return Vec::new();
     }
     let activities = o.inventory.activities(&group.name).await.unwrap_or_default();
     let mut found = explained(left, &activities);
     // Auto Scaling does not tell a reclaimed Spot Instance from one that a person terminated in EC2.
-    let explained: Vec<_> =
-        found.iter().take(departures::MAX_EVENTS).map(|departure| departure.instance.clone()).collect();
+    let explained: Vec<_> = found.iter().take(lost_instances::MAX_EVENTS).map(|lost| lost.instance.clone()).collect();
     let reasons = o.inventory.aws().ec2.state_reasons(&explained).await.unwrap_or_default();
-    departures::add_state_reasons(&mut found, reasons.into_iter().collect());
-    o.process_state.departures(key, |known| found.iter().for_each(|one| known.record_reported(&one.instance, o.now)));
+    lost_instances::add_state_reasons(&mut found, reasons.into_iter().collect());
+    o.process_state
+        .lost_instances(key, |known| found.iter().for_each(|one| known.record_reported(&one.instance, o.now)));
     found
 }
 

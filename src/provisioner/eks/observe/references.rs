@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use crate::api::{DefaultVolume, InstanceGroupStatus};
 use crate::aws::instance_type_catalog::family_key;
 use crate::aws::{Accelerator, AwsError, AwsErrorKind, InstanceType};
-use crate::provisioner::broken_fields::Part;
 use crate::provisioner::eks::desired::{DesiredSpec, ImageSource};
 use crate::provisioner::eks::launch_template::launch_checks::LaunchFacts;
 use crate::provisioner::eks::launch_template::{default_volume, launch_checks};
@@ -16,6 +15,7 @@ use crate::provisioner::eks::rotation::outdated;
 use crate::provisioner::eks::user_data::{OsFamily, WindowsRelease};
 use crate::provisioner::observe::network::network;
 use crate::provisioner::observe::{ObserveError, ObserveResult, Observer};
+use crate::provisioner::rejected_fields::Part;
 use crate::util::lookup::Lookup;
 
 /// Reads the references of a spec: cluster, network, image, instance types and the profile of an existing role.

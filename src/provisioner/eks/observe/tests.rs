@@ -162,7 +162,7 @@ async fn role_that_is_no_longer_used_is_read_in_the_pass_that_forgets_its_entry(
     assert!(observed.unused_role.is_none(), "it may have an entry as long as aws-auth cannot be parsed");
 }
 
-/// A person breaks aws-auth and a group is deleted meanwhile. Its entry would stay for ever, and admit any role of that name.
+/// A person breaks aws-auth and a group is deleted meanwhile. Its entry would stay forever, and admit any role of that name.
 #[tokio::test]
 async fn deletion_waits_until_the_entries_of_its_roles_can_be_looked_for() {
     let (stub, resolved) = (Arc::new(FakeAws::default()), resolved());
@@ -187,7 +187,7 @@ async fn deletion_waits_until_the_entries_of_its_roles_can_be_looked_for() {
     assert_eq!(remaining(broken, by_access_entry).await, None, "its nodes joined by an access entry alone");
 }
 
-/// Two groups of one role are deleted while aws-auth is broken. If neither waited, the entry would stay for ever.
+/// Two groups of one role are deleted while aws-auth is broken. If neither waited, the entry would stay forever.
 #[tokio::test]
 async fn last_user_of_a_role_waits_for_the_others_while_aws_auth_cannot_be_parsed() {
     let (stub, resolved) = (Arc::new(FakeAws::default()), resolved());
@@ -252,7 +252,7 @@ async fn resources_are_found_by_their_tags_when_the_status_does_not_name_them() 
 }
 
 /// A person takes the finalizer off a group whose scaling group does not exist yet, and creates it again. Its launch template
-/// would stay for ever, because the time of the group's creation is in its name.
+/// would stay forever, because the time of the group's creation is in its name.
 #[tokio::test]
 async fn launch_template_of_an_earlier_group_of_the_name_is_used_again() {
     let (stub, resolved) = (Arc::new(FakeAws::default()), resolved());

@@ -30,9 +30,9 @@ use crate::auth::aws_auth::AuthEntry;
 use crate::aws::{AccessEntryType, Cluster, InstanceType, NetworkObject, NewAccessEntry, Tag, TemplateData};
 use crate::ownership::ownership_tags;
 use crate::plan::Reason;
-use crate::provisioner::broken_fields::{BrokenFields, Part};
 use crate::provisioner::join::join_method;
 use crate::provisioner::name_form::NameForm;
+use crate::provisioner::rejected_fields::{Part, RejectedFields};
 use crate::provisioner::role_region::iam_tags;
 use crate::util::lookup::Lookup;
 use crate::util::redact::Redacted;
@@ -44,7 +44,7 @@ pub struct ResolvedGroup {
     pub desired: DesiredSpec,
     /// Fields that cannot be used. What depends on them stays as it is in AWS, and has no meaning here until
     /// [`super::unchanged_parts::keep`] replaces it.
-    pub broken: BrokenFields,
+    pub broken: RejectedFields,
     /// Whether nodes and pods of the cluster have IPv6 addresses.
     pub is_ipv6: bool,
     /// Why nodes of a new launch template version could not join an IPv6 cluster.
@@ -100,7 +100,7 @@ impl ResolvedGroup {
 
 /// Resolves a spec. Returns all errors at once.
 pub fn resolve(desired: DesiredSpec, env: &References, form: NameForm) -> Result<ResolvedGroup, Vec<SpecError>> {
-    let resolved = resolve_with_errors(desired, BrokenFields::default(), env, form, &RecordedRole::default())?;
+    let resolved = resolve_with_errors(desired, RejectedFields::default(), env, form, &RecordedRole::default())?;
     if resolved.broken.is_empty() { Ok(resolved) } else { Err(resolved.broken.errors()) }
 }
 
@@ -110,7 +110,7 @@ pub fn resolve(desired: DesiredSpec, env: &References, form: NameForm) -> Result
 /// The cluster does not exist; with the errors of the parser.
 pub fn resolve_with_errors(
     desired: DesiredSpec,
-    mut broken: BrokenFields,
+    mut broken: RejectedFields,
     env: &References,
     form: NameForm,
     recorded: &RecordedRole,

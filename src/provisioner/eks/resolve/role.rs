@@ -5,7 +5,7 @@ use super::resource_names::{AccountInfo, ResourceNames};
 use crate::api::spec_error::SpecError;
 use crate::aws::InstanceProfile;
 use crate::plan::Reason;
-use crate::provisioner::broken_fields::{BrokenFields, Part};
+use crate::provisioner::rejected_fields::{Part, RejectedFields};
 
 /// The role that the status records.
 #[derive(Clone, Debug, Default)]
@@ -26,7 +26,7 @@ pub(super) struct ResolvedRole {
 
 /// Resolves the role. One that cannot be used gives way to the recorded one, so that the entries of the existing nodes stay.
 pub(super) fn resolve_role(
-    broken: &mut BrokenFields,
+    broken: &mut RejectedFields,
     desired: &DesiredSpec,
     names: &ResourceNames,
     account: &AccountInfo,

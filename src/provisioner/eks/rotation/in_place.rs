@@ -14,13 +14,13 @@ use crate::api::{InPlaceField, InstanceGroupStatus};
 use crate::aws::Instance;
 use crate::plan::in_place::is_reserved_key;
 use crate::plan::{Drift, InPlaceChange, NodeAttributes, NodeTaint};
-use crate::provisioner::broken_fields::Part;
 use crate::provisioner::eks::input::PlanInput;
 use crate::provisioner::eks::launch_template::fingerprint::Fingerprint;
 use crate::provisioner::eks::launch_template::node_labels::{attribute_drift, attributes};
 use crate::provisioner::eks::names::LIFECYCLE_LABEL;
 use crate::provisioner::eks::observed::ObservedState;
 use crate::provisioner::eks::resolve::ResolvedGroup;
+use crate::provisioner::rejected_fields::Part;
 use crate::rotation::{InPlaceUpdate, NodeView};
 
 /// How the labels and taints of an instance differ from the spec, when nothing else differs.

@@ -3,8 +3,8 @@
 pub mod crd_strategy;
 pub(crate) mod in_place;
 pub(crate) mod in_place_steps;
-pub(crate) mod interrupted;
 pub(crate) mod outdated;
+pub(crate) mod stop_rotation;
 pub(crate) mod template_origin;
 mod usage;
 
@@ -16,7 +16,7 @@ use super::warm_pool;
 use crate::api::names::condition;
 use crate::aws::{InstanceState, ScalingGroup};
 use crate::plan::{ConditionUpdate, Drift, NodeStep, Outcome, Phase, PlanBuilder, Reason, waiting};
-use crate::provisioner::broken_fields::Part;
+use crate::provisioner::rejected_fields::Part;
 use crate::rotation::NodeInstance;
 use crate::rotation::drain::{AtTimeout, DrainPolicy};
 use crate::rotation::rolling_update;

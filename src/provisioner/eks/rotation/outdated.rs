@@ -3,7 +3,6 @@
 use crate::api::InstanceGroupStatus;
 use crate::aws::{Instance, TemplateData, TemplatePin};
 use crate::plan::Drift;
-use crate::provisioner::broken_fields::Part;
 use crate::provisioner::eks::launch_configuration;
 use crate::provisioner::eks::launch_template::drift;
 use crate::provisioner::eks::observed::{ObservedState, version_number};
@@ -13,6 +12,7 @@ use crate::provisioner::eks::rotation::template_origin::{
     TemplateOrigin, is_of_other_template, launch_version, newest_adopted_version, pinned_version,
 };
 use crate::provisioner::eks::scaling_group::subnets;
+use crate::provisioner::rejected_fields::Part;
 use crate::rotation::NodeInstance;
 
 /// How the pinned version relates to the desired content.

@@ -123,7 +123,7 @@ fn blocker(input: &PlanInput, group: &ScalingGroup, hook: &LifecycleHook) -> Opt
     let waits: Vec<_> = waits.map(|i| i.id.as_str()).collect();
     (!waits.is_empty()).then(|| {
         let message = format!(
-            "the lifecycle hook {name} is outdated, but AWS would end what waits in it; it is kept until the lifecycle actions of {} are completed or time out",
+            "the lifecycle hook {name} is outdated, but its removal would end pending lifecycle actions; the controller keeps it until those of {} are completed or time out",
             waits.join(", ")
         );
         waiting(Phase::Modifying, message)

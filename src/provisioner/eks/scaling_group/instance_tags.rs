@@ -11,10 +11,10 @@ use serde_json::json;
 use crate::api::{InPlaceField, ManagedAttributes};
 use crate::aws::{ScalingGroup, Tag, tag_map};
 use crate::plan::{Drift, EksStep, ObjectStep, Outcome, Phase, PlanBuilder, Recheck};
-use crate::provisioner::broken_fields::Part;
 use crate::provisioner::eks::input::PlanInput;
 use crate::provisioner::eks::resolve::ResolvedGroup;
 use crate::provisioner::eks::rotation::in_place;
+use crate::provisioner::rejected_fields::Part;
 
 /// The tags that the running instances have, as the status records it; `None` while tags do not change in place.
 ///

@@ -4,8 +4,8 @@ use serde_json::json;
 
 use crate::aws::{InstanceTypeOverride, InstancesDistribution, MixedPolicy, ScalingGroup};
 use crate::plan::{Drift, PlanBuilder};
-use crate::provisioner::broken_fields::Part;
 use crate::provisioner::eks::input::PlanInput;
+use crate::provisioner::rejected_fields::Part;
 
 /// The desired policy, if any. The types of an instance pool stay those of the observed policy: newer types are added
 /// together with another change of the group (`changes`), never alone.

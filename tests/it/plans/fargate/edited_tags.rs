@@ -32,7 +32,7 @@ fn recorded(scenario: &Scenario) -> Vec<String> {
     after.status.fargate.expect("a record").profiles
 }
 
-/// A second profile beside it would serve the same pods, and the first one would be left behind for ever.
+/// A second profile beside it would serve the same pods, and the first one would be left behind forever.
 #[test]
 fn only_profile_with_edited_tags_is_not_replaced() {
     let fewer = |p: &mut FargateProfile| p.tags.retain(|tag| tag.key != NAMESPACE);
@@ -71,7 +71,7 @@ fn profile_without_any_of_its_tags_is_tagged_again() {
     assert_eq!((removed.step_names(), removed.plan().outcome), (vec![], Outcome::Converged));
 }
 
-/// The pods of the old profile run on with the old role. Without a word, both would stay for ever, or only the profile.
+/// The pods of the old profile run on with the old role. Without a word, both would stay forever, or only the profile.
 #[test]
 fn outgoing_profile_with_edited_tags_keeps_its_record_and_its_role() {
     let policy = resolved("{}").managed_policy;

@@ -2,8 +2,8 @@
 
 use instance_manager::auth::JoinAuth;
 use instance_manager::aws::nodegroup::NodegroupSizes;
-use instance_manager::provisioner::broken_fields::{BrokenFields, ValueSources};
 use instance_manager::provisioner::eks::resolve::{RecordedRole, resolve_with_errors};
+use instance_manager::provisioner::rejected_fields::{RejectedFields, ValueSources};
 use instance_manager::provisioner::{fargate, nodegroup};
 
 use super::*;
@@ -29,7 +29,7 @@ fn broken_spec(
     let id = common::group_id(3, timestamp(LONG_AGO));
     let (desired, errors) = desired::parse_with_errors(&id, &common::annotations(&[]), &spec);
     let desired = desired::DesiredSpec { join_auth, ..desired };
-    let broken = BrokenFields::classify(
+    let broken = RejectedFields::classify(
         common::all_errors(violations, errors),
         &ValueSources::default(),
         unchanged_parts::dependent_parts,

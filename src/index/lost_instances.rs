@@ -5,12 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
-/// How long the cause of a departure is searched for. A quiet group looks once in a resync period.
+/// How long the cause is searched for. A quiet group searches once in a resync period.
 const SEARCH_TIME: SignedDuration = SignedDuration::from_mins(30);
+
+/// How long it is searched for at each poll: AWS usually tells the cause within seconds.
+const POLLED_SEARCH: SignedDuration = SignedDuration::from_mins(2);
 
 /// The instances of one scaling group, as this process knows them. After a restart nothing has left.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Departures {
+pub(crate) struct LostInstances {
     /// Instances that stayed when the group was last read.
     present: BTreeSet<String>,
     /// Instances that the controller terminates.
@@ -19,7 +22,7 @@ pub(crate) struct Departures {
     left: BTreeMap<String, (Timestamp, Option<Timestamp>)>,
 }
 
-impl Departures {
+impl LostInstances {
     /// Compares the group with what was known. Returns the instances that left without the controller, and whose cause has
     /// not been reported by an earlier pass. `now` identifies the pass, which may plan more than once.
     pub(crate) fn observe(&mut self, present: BTreeSet<String>, now: Timestamp) -> Vec<String> {
@@ -44,6 +47,11 @@ impl Departures {
         }
     }
 
+    /// Whether an instance left a moment ago, and AWS has not told why.
+    pub(crate) fn is_cause_expected(&self, now: Timestamp) -> bool {
+        self.left.values().any(|(seen, reported)| reported.is_none() && now.duration_since(*seen) < POLLED_SEARCH)
+    }
+
     /// Records that the controller terminates an instance, or tried to.
     pub(crate) fn record_own(&mut self, instance: &str) {
         self.own.insert(instance.to_owned());
@@ -63,8 +71,8 @@ mod tests {
     }
 
     #[test]
-    fn each_instance_that_others_take_away_is_told_once() {
-        let mut known = Departures::default();
+    fn each_instance_that_others_take_away_is_reported_once() {
+        let mut known = LostInstances::default();
         assert_eq!(
             known.observe(set(&["i-1", "i-2", "i-3"]), at(0)),
             [""; 0],
@@ -72,6 +80,7 @@ mod tests {
         );
         assert_eq!(known.observe(set(&["i-2", "i-3"]), at(10)), ["i-1"]);
         assert_eq!(known.observe(set(&["i-2", "i-3"]), at(20)), ["i-1"], "AWS had not said why");
+        assert!(known.is_cause_expected(at(20)) && !known.is_cause_expected(at(130)), "it usually does within seconds");
         known.record_reported("i-1", at(20));
         assert_eq!(
             known.observe(set(&["i-2", "i-3"]), at(20)),
@@ -79,13 +88,14 @@ mod tests {
             "the second plan of one pass tells it as well"
         );
         assert_eq!(known.observe(set(&["i-2", "i-3"]), at(30)), [""; 0]);
+        assert!(!known.is_cause_expected(at(30)));
         assert_eq!(known.observe(set(&["i-2"]), at(40)), ["i-3"]);
         assert_eq!(known.observe(set(&["i-2"]), at(40 + 1801)), [""; 0], "AWS does not say why");
     }
 
     #[test]
-    fn instance_that_the_controller_terminates_is_not_told_again() {
-        let mut known = Departures::default();
+    fn instance_that_the_controller_terminates_is_not_reported_again() {
+        let mut known = LostInstances::default();
         known.observe(set(&["i-1", "i-2"]), at(0));
         known.record_own("i-1");
         assert_eq!(known.observe(set(&["i-1", "i-2"]), at(10)), [""; 0], "it is still there");

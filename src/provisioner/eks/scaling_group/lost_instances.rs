@@ -10,7 +10,7 @@ pub(crate) const MAX_EVENTS: usize = 10;
 
 /// An instance that left the scaling group without the controller.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Departure {
+pub struct LostInstance {
     /// `i-...`
     pub instance: String,
     /// What Auto Scaling did with it.
@@ -19,14 +19,14 @@ pub struct Departure {
     pub state_reason: Option<StateReason>,
 }
 
-impl Departure {
+impl LostInstance {
     /// Whether EC2 ended the instance, and neither a person nor a program.
     fn is_by_ec2(&self) -> bool {
         self.state_reason.as_ref().is_some_and(|reason| reason.is_spot_interruption() || reason.is_by_ec2())
     }
 
     fn event(&self) -> Event {
-        let Departure { instance, activity, state_reason } = self;
+        let LostInstance { instance, activity, state_reason } = self;
         match state_reason {
             Some(reason) if reason.is_spot_interruption() => {
                 let text = format!(
@@ -43,7 +43,7 @@ impl Departure {
             Some(_) | None => {
                 let (done, cause) = (activity.description.trim_end_matches('.'), activity.cause.trim_end_matches('.'));
                 let text = format!(
-                    "{instance} left the scaling group without the controller. AWS says: {done}: {cause}. CloudTrail names the \
+                    "{instance} left the scaling group, and this controller did not remove it. AWS reports: {done}: {cause}. CloudTrail names the \
                      caller, if a person or a tool did it"
                 );
                 Event::normal(INSTANCE_LOST, text)
@@ -54,31 +54,31 @@ impl Departure {
 
 const INSTANCE_LOST: EventReason = EventReason::InstanceLost;
 
-/// The departures whose cause AWS says, of the instances that left.
-pub(crate) fn explained(left: Vec<String>, activities: &[ScalingActivity]) -> Vec<Departure> {
+/// The lost_instances whose cause AWS says, of the instances that left.
+pub(crate) fn explained(left: Vec<String>, activities: &[ScalingActivity]) -> Vec<LostInstance> {
     let find = |instance: &String| activities.iter().find(|activity| activity.removes(instance)).cloned();
-    let departure = |instance| Some(Departure { activity: find(&instance)?, instance, state_reason: None });
-    left.into_iter().filter_map(departure).collect()
+    let lost = |instance| Some(LostInstance { activity: find(&instance)?, instance, state_reason: None });
+    left.into_iter().filter_map(lost).collect()
 }
 
 /// Adds why EC2 ended the instances.
-pub(crate) fn add_state_reasons(departures: &mut [Departure], mut reasons: HashMap<String, StateReason>) {
-    for departure in departures {
-        departure.state_reason = reasons.remove(&departure.instance);
+pub(crate) fn add_state_reasons(lost_instances: &mut [LostInstance], mut reasons: HashMap<String, StateReason>) {
+    for lost in lost_instances {
+        lost.state_reason = reasons.remove(&lost.instance);
     }
 }
 
 /// The events about them: one for each, and of many the rest together. With `is_replaced_by_resource`, the resource of the
 /// strategy `crd` replaces nodes, so only those that EC2 ended are worth an event.
-pub(crate) fn events(departures: &[Departure], is_replaced_by_resource: bool) -> Vec<Event> {
-    let is_told = |departure: &&Departure| !is_replaced_by_resource || departure.is_by_ec2();
-    let departures: Vec<_> = departures.iter().filter(is_told).collect();
-    let (single, rest) = departures.split_at(departures.len().min(MAX_EVENTS));
-    let mut events: Vec<_> = single.iter().map(|departure| departure.event()).collect();
+pub(crate) fn events(lost_instances: &[LostInstance], is_replaced_by_resource: bool) -> Vec<Event> {
+    let is_reported = |lost: &&LostInstance| !is_replaced_by_resource || lost.is_by_ec2();
+    let lost_instances: Vec<_> = lost_instances.iter().filter(is_reported).collect();
+    let (single, rest) = lost_instances.split_at(lost_instances.len().min(MAX_EVENTS));
+    let mut events: Vec<_> = single.iter().map(|lost| lost.event()).collect();
     if !rest.is_empty() {
-        let names: Vec<_> = rest.iter().take(MAX_EVENTS).map(|departure| departure.instance.as_str()).collect();
+        let names: Vec<_> = rest.iter().take(MAX_EVENTS).map(|lost| lost.instance.as_str()).collect();
         let text = format!(
-            "{} more instances left the scaling group without the controller, for example {}; the scaling activities say why",
+            "{} more instances left the scaling group, and this controller did not remove them, for example {}; see the scaling activities",
             rest.len(),
             names.join(", ")
         );
@@ -129,7 +129,7 @@ mod tests {
 
     /// Auto Scaling says the same of both: that its health check found the instance terminated.
     #[test]
-    fn reclaimed_spot_instance_is_told_from_one_that_a_person_terminated() {
+    fn reclaimed_spot_instance_is_distinguished_from_one_that_a_person_terminated() {
         let activities =
             [activity("Terminating EC2 instance: i-1", CAUSE), activity("Terminating EC2 instance: i-2", CAUSE)];
         let mut found = explained(vec!["i-1".into(), "i-2".into()], &activities);
@@ -152,14 +152,14 @@ mod tests {
 
     #[test]
     fn loss_of_many_instances_does_not_flood_the_events() {
-        let departures: Vec<_> = (0..100)
-            .map(|number| Departure {
+        let lost_instances: Vec<_> = (0..100)
+            .map(|number| LostInstance {
                 instance: format!("i-{number}"),
                 activity: activity("Terminating", CAUSE),
                 state_reason: None,
             })
             .collect();
-        let events = events(&departures, false);
+        let events = events(&lost_instances, false);
         assert_eq!(events.len(), MAX_EVENTS + 1);
         assert!(events[MAX_EVENTS].message.contains("90 more") && events[MAX_EVENTS].message.contains("i-10"));
     }

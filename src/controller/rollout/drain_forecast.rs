@@ -28,7 +28,7 @@ pub(super) struct DrainWatch {
     found: BTreeMap<String, Vec<DrainObstacle>>,
     /// What allowed no eviction at the last read because pods were not healthy.
     unhealthy: BTreeSet<(String, String)>,
-    /// The nodes whose drains will be held up. They stay when their group takes the revision, so that it takes them last.
+    /// The nodes whose drains are expected to block. They stay when their group takes the revision, so that it takes them last.
     nodes: BTreeSet<String>,
 }
 
@@ -57,7 +57,7 @@ pub(super) async fn forecast(
                 watch.update(&keys, &nodes, forecast);
                 ctx.planner.node_index.set_drain_last(watch.nodes.clone());
             }
-            Err(error) => tracing::warn!(%error, "cannot foresee which drains will be held up"),
+            Err(error) => tracing::warn!(%error, "cannot forecast which drains will block"),
         }
         (watch.asked, watch.read_at) = (keys.clone(), Some(Instant::now()));
     }
@@ -116,7 +116,7 @@ fn message(target: &str, wave: &str, found: &[DrainObstacle]) -> Option<String> 
         more => format!("; and {more} more"),
     };
     (!named.is_empty())
-        .then(|| format!("drains for {target} (wave {wave}) will be held up. {}{more}", named.join(". ")))
+        .then(|| format!("drains for {target} (wave {wave}) are expected to block. {}{more}", named.join(". ")))
 }
 
 #[cfg(test)]
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(
             first.as_deref(),
             Some(
-                "drains for r15 (wave rest) will be held up. StatefulSet team/redis: PodDisruptionBudget redis, minAvailable 1 of 1 pod, can never allow an eviction; add replicas"
+                "drains for r15 (wave rest) are expected to block. StatefulSet team/redis: PodDisruptionBudget redis, minAvailable 1 of 1 pod, can never allow an eviction; add replicas"
             )
         );
         assert_eq!(text(&[obstacle(Never, "redis", "redis-7")]), first);

@@ -113,9 +113,9 @@ impl ValueSources {
 
 /// Errors of fields, with the parts that depend on each.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct BrokenFields(Vec<(&'static [Part], SpecError)>, ValueSources);
+pub struct RejectedFields(Vec<(&'static [Part], SpecError)>, ValueSources);
 
-impl BrokenFields {
+impl RejectedFields {
     /// Sorts errors by the parts that depend on their fields. `parts` is `None` for a field that everything depends on.
     ///
     /// # Errors
@@ -128,7 +128,7 @@ impl BrokenFields {
         sources.explain(&mut errors);
         let classified: Option<Vec<_>> =
             errors.iter().map(|error| Some((parts(&error.path)?, error.clone()))).collect();
-        classified.map(|fields| BrokenFields(fields, sources.clone())).ok_or(errors)
+        classified.map(|fields| RejectedFields(fields, sources.clone())).ok_or(errors)
     }
 
     /// Adds an error of a field that these parts depend on.
@@ -143,7 +143,7 @@ impl BrokenFields {
         self.0.extend(errors.into_iter().map(|error| (parts, error)));
     }
 
-    /// Like [`BrokenFields::extend`], without errors of fields that an error names already: those follow from it.
+    /// Like [`RejectedFields::extend`], without errors of fields that an error names already: those follow from it.
     pub(crate) fn extend_unnamed(&mut self, parts: &'static [Part], errors: impl IntoIterator<Item = SpecError>) {
         let new: Vec<_> = errors.into_iter().filter(|error| !self.names(&error.path)).collect();
         self.extend(parts, new);
@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn message_names_fields_and_what_stays() {
         let error = |path: &str| SpecError::invalid(path, "x", "is wrong", "correct it");
-        let mut broken = BrokenFields::default();
+        let mut broken = RejectedFields::default();
         assert!(broken.outcome().is_none() && broken.condition(&InstanceGroupStatus::default()).is_none());
         broken.push(&[Part::Role, Part::Launch], error("a").with_reason(Reason::NotFound));
         broken.push(&[Part::Subnets], error("b"));
@@ -253,9 +253,9 @@ mod tests {
     fn field_that_everything_depends_on_rejects_the_group() {
         let errors = vec![SpecError::missing("a"), SpecError::missing("b")];
         let parts = |path: &str| (path == "a").then_some(&[Part::Tags][..]);
-        assert_eq!(BrokenFields::classify(errors.clone(), &ValueSources::default(), parts), Err(errors.clone()));
+        assert_eq!(RejectedFields::classify(errors.clone(), &ValueSources::default(), parts), Err(errors.clone()));
         assert!(
-            BrokenFields::classify(errors[..1].to_vec(), &ValueSources::default(), parts)
+            RejectedFields::classify(errors[..1].to_vec(), &ValueSources::default(), parts)
                 .is_ok_and(|b| b.contains(Part::Tags))
         );
     }
@@ -305,7 +305,7 @@ mod tests {
             "spec.eks.minSize `5` is larger than spec.eks.maxSize (3), which is your cluster admin's: default (shared.merge); lower it"
         );
         assert_eq!(source_of("spec.eks.configuration.keyPairName"), None, "neither the tenant nor the admin set it");
-        let mut broken = BrokenFields::classify(vec![], &sources, |_| None).expect("no errors");
+        let mut broken = RejectedFields::classify(vec![], &sources, |_| None).expect("no errors");
         broken.push(
             &[Part::Launch],
             SpecError::invalid("spec.eks.configuration.image", "x", "does not exist", "correct it"),
@@ -350,7 +350,7 @@ mod tests {
     fn condition_ends_with_the_errors() {
         let status = serde_json::json!({"conditions": [{"type": "FieldsRejected", "status": "True"}]});
         let status = serde_json::from_value(status).expect("a status");
-        let ended = BrokenFields::default().condition(&status).expect("an update");
+        let ended = RejectedFields::default().condition(&status).expect("an update");
         assert_eq!((ended.status, ended.reason.as_str()), (false, "NoneRejected"));
     }
 }

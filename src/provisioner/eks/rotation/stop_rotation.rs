@@ -18,7 +18,7 @@ use crate::settings::Timing;
 ///
 /// If the tags do not prove that the scaling group is the group's, nodes are only uncordoned: their records prove who
 /// cordoned them.
-pub(crate) fn give_nodes_back(input: &PlanInput, builder: &mut PlanBuilder) -> Option<Timestamp> {
+pub(crate) fn uncordon_nodes_in_progress(input: &PlanInput, builder: &mut PlanBuilder) -> Option<Timestamp> {
     let group = input.observed.scaling_group.as_ref().filter(|group| !group.deleting)?;
     if !builder.leaves_nodes_waiting(input.refusal) {
         return None;

@@ -102,33 +102,35 @@ fn take_event(view: &RolloutView, take: &Take, before: &Option<String>) -> Event
     let from = from.map(|from| format!(" (before: {from})")).unwrap_or_default();
     match &take.why {
         TakeReason::Wave(wave) => {
-            Event::normal(EventReason::RevisionTaken, format!("takes {name} in wave {wave}{from}"))
+            Event::normal(EventReason::RevisionTaken, format!("the group takes {name} in wave {wave}{from}"))
         }
         TakeReason::Approved(wave) => Event::normal(
             EventReason::RevisionTaken,
-            format!("takes {name} ahead of wave {wave}{from}, because its tenant approved it"),
+            format!("the group takes {name} ahead of wave {wave}{from}, because its tenant approved it"),
         ),
-        TakeReason::InPlace => {
-            Event::normal(EventReason::RevisionTaken, format!("takes {name}{from}; no node is replaced for it"))
-        }
+        TakeReason::InPlace => Event::normal(
+            EventReason::RevisionTaken,
+            format!("the group takes {name}{from}; no node is replaced for it"),
+        ),
         TakeReason::Reverted => Event::normal(
             EventReason::RevisionTaken,
-            format!("takes {name}{from}, because the ConfigMap went back to it"),
+            format!("the group takes {name}{from}, because the ConfigMap was reverted to it"),
         ),
-        TakeReason::Included => {
-            Event::normal(EventReason::RevisionTaken, format!("takes {name}, because its namespace has boundaries now"))
-        }
+        TakeReason::Included => Event::normal(
+            EventReason::RevisionTaken,
+            format!("the group takes {name}, because its namespace has boundaries now"),
+        ),
         TakeReason::Superseded => Event::normal(
             EventReason::RevisionReturned,
-            format!("returns to {name}{from}: a newer revision came before a node was replaced"),
+            format!("the group returns to {name}{from}: a newer revision came before a node was replaced"),
         ),
         TakeReason::Aborted => Event::warning(
             EventReason::RevisionReturned,
-            format!("returns to {name}: {} was aborted", view.target.name),
+            format!("the group returns to {name}: {} was aborted", view.target.name),
         ),
         TakeReason::Failed(failure) => Event::warning(
             EventReason::RevisionReturned,
-            format!("returns to {name}: {} failed on this group: {failure}", view.target.name),
+            format!("the group returns to {name}: {} failed on this group: {failure}", view.target.name),
         ),
     }
 }
