@@ -78,7 +78,7 @@ def test_a_rotation_goes_on_when_its_permission_is_restored(own_cloud, start_con
         # After five refused tries, the nodes in progress are uncordoned.
         group.wait(lambda g: "tried again at" in g.condition("Stalled")["message"], what="the time of the next try")
         message = group.condition("Stalled")["message"]
-        assert f"may not autoscaling:{TERMINATE}" in message and "goes on within a minute after the permission is restored" in message
+        assert f"lacks autoscaling:{TERMINATE}" in message and "goes on within a minute after the permission is restored" in message
         next_try = re.search(r"is tried again at (\S+)", message)[1]
         group.wait(lambda g: len(g.ready_nodes()) == 2 and not rotation.draining_nodes(g), what="the node that is uncordoned")
         refused = len(calls(cloud, TERMINATE, denied))

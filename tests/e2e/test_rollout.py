@@ -363,7 +363,7 @@ def test_drains_that_will_be_held_up_are_reported_during_the_soak(make_fleet, tm
     assert other.has_condition("Ready") and other.writes(mark) == [] and other.wait_event("DrainForeseen", "can never allow")
     assert not any(group.condition("DrainForeseen") for group in (canary, fleet.others[1])), "their drains will not be held up"
     status = lambda: test_plan.run(cloud, "rollout", "status").stdout  # noqa: E731
-    support.eventually(lambda: re.search(rf"{other.key} +drains for r2 \(wave rest\) will be held up", status()), ROLLOUT, "the line of rollout status")
+    support.eventually(lambda: re.search(rf"{other.key} +drains for r2 \(wave rest\) are expected to block", status()), ROLLOUT, "the line of rollout status")
     # Another look that finds the same writes nothing.
     before = other.get()["metadata"]["resourceVersion"]
     time.sleep(12)

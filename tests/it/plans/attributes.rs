@@ -233,7 +233,7 @@ fn hook_is_kept_while_an_instance_waits_in_it() {
         g.desired = 2;
     });
     let Outcome::Progressing { message, .. } = waiting.plan().outcome else { panic!("not progressing") };
-    assert!(message.contains("the lifecycle actions of i-3 are completed or time out"), "{message}");
+    assert!(message.contains("those of i-3 are completed or time out"), "{message}");
 }
 
 /// AWS would end what a warm instance waits for: it would terminate one that a person prepares, or lose what another one is
@@ -260,7 +260,7 @@ fn hook_is_kept_while_a_warm_instance_waits_in_it() {
     let Outcome::Progressing { message, .. } = warm(WarmPhase::Pending, true).plan().outcome else {
         panic!("not progressing")
     };
-    assert!(message.contains("the lifecycle actions of i-8 are completed or time out"), "{message}");
+    assert!(message.contains("those of i-8 are completed or time out"), "{message}");
 }
 
 #[test]

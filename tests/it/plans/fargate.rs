@@ -1131,7 +1131,7 @@ fn release_reports_profile_unknown_to_keiko() {
         }
     };
     let mut scenario = converged();
-    assert!(release(&scenario).contains("the previous controller knows"));
+    assert!(release(&scenario).contains("the Keiko controller knows"));
     scenario = scenario.with_spec(OTHER);
     let plan = scenario.plan();
     scenario.apply(&plan);
@@ -1277,8 +1277,8 @@ fn profile_and_role_that_somebody_deleted_are_reported() {
     let none = told(&converged().with(gone).plan());
     assert_eq!(none, [""; 0], "a profile that EKS failed to create is deleted by the controller");
     for (change, words) in [
-        (gone as fn(&mut Scenario), "was deleted, and not by this controller, which creates it again"),
-        (deleting, "is being deleted, and not by this controller"),
+        (gone as fn(&mut Scenario), "was deleted by another client; the controller creates it again"),
+        (deleting, "is being deleted by another client"),
     ] {
         let events = told(&converged().with(ready).with(change).plan());
         assert!(events.len() == 1 && events[0].starts_with("the Fargate profile "), "{events:?}");

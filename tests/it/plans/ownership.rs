@@ -231,7 +231,7 @@ fn resource_that_somebody_deleted_is_reported() {
     };
     assert_eq!(told(&known().plan()), [""; 0]);
     let without_group = known().with(remove_scaling_group).plan();
-    assert!(told(&without_group)[0].starts_with("the scaling group demo-team-web was deleted, and not by this"));
+    assert!(told(&without_group)[0].starts_with("the scaling group demo-team-web was deleted by another client"));
     let without_template = known().with(|s| {
         let tags = s.resolved.ownership_tags.clone();
         let profile = s.state.instance_profile.as_mut().expect("a profile");
@@ -282,7 +282,7 @@ fn role_that_somebody_deleted_is_reported_apart_from_a_new_one() {
         s.state.attached_policies.clear();
     };
     let profile = deletions_told(&converged().with(without_profile).plan());
-    let words = ["the instance profile demo-team-web was deleted, and not by this controller", "DeleteInstanceProfile"];
+    let words = ["the instance profile demo-team-web was deleted by another client", "DeleteInstanceProfile"];
     assert!(profile.len() == 1 && words.iter().all(|word| profile[0].contains(word)), "{profile:?}");
     assert!(profile[0].contains("instancemgr.keikoproj.io/rotate-at"), "the nodes need another profile: {profile:?}");
     let both = deletions_told(&converged().with(without_both).plan());
@@ -353,10 +353,7 @@ fn attribute_that_somebody_removed_is_reported_if_it_was_there() {
         let removed = attributes::converged_after(extra).with(remove);
         assert_eq!(deletions_told(&removed.plan()), [""; 0], "{call}: it may never have been there");
         let told = deletions_told(&removed.with(ready).plan());
-        assert!(
-            told.len() == 1 && told[0].contains(call) && told[0].contains("not by this controller"),
-            "{call}: {told:?}"
-        );
+        assert!(told.len() == 1 && told[0].contains(call) && told[0].contains("by another client"), "{call}: {told:?}");
         assert_eq!(deletions_told(&converged().with(ready).with_spec(extra).plan()), [""; 0], "{call}: newly wanted");
     }
 }
