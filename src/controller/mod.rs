@@ -138,7 +138,7 @@ fn record_quota(group: &InstanceGroup, context: &GroupContext, ctx: &Context) {
     ctx.metrics.set_quota(&namespace, &levels.unwrap_or_default());
 }
 
-/// Plans a group. If the plan disrupts nodes, it is recreated from fresh reads before it is used.
+/// Plans a group. If the plan disrupts nodes, it is made once more, from fresh reads before it is used.
 async fn plan_with_fresh_reads(
     group: &InstanceGroup,
     key: &str,

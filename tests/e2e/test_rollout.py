@@ -488,7 +488,7 @@ def test_a_group_that_a_backup_restored_without_its_status_waits_for_its_turn(ma
     cloud.patch(f"{other.path}/status", {"status": None})
     mark, fleet.controller = cloud.log_position(), fleet.controller.start()
     pending = other.wait(lambda g: g.has_condition("RolloutPending"), ROLLOUT, "the reason of the wait")
-    assert pending["reason"] == "RevisionUnknown" and "has nodes, but no status" in pending["message"], pending
+    assert pending["reason"] == "RevisionUnknown" and "its status records no BoundariesRevision" in pending["message"], pending
     assert other.writes(mark) == [] and waves(newest(cloud))["canary"] == "Soaking", "the soak was too short for this test"
     other.wait(lambda _: fleet.settled(fleet.new), ROLLOUT, "the new image everywhere")
     wait_revision(cloud, lambda r: phase(r) == "Complete", "the end of the rollout")
@@ -571,6 +571,6 @@ def test_a_policy_needs_the_definition(own_cloud, start_controller, make_tenant)
     group = tenant.group(size=(1, 2)).wait_ready(nodes=1)
     cloud.edit_config_map(lambda data: data.update(rollout=policy()))
     set_image(cloud, new)
-    support.eventually(lambda: cloud.config_events("boundariesrevisions.instancemgr.keikoproj.io must be installed"), harness.WAIT, "the event")
+    support.eventually(lambda: cloud.config_events("needs the CustomResourceDefinition boundariesrevisions.instancemgr.keikoproj.io"), harness.WAIT, "the event")
     time.sleep(6)
     assert launched_images(group) == {old} and group.has_condition("BoundariesApplied", "False")

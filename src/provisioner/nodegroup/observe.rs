@@ -194,7 +194,8 @@ pub(super) async fn candidates(
     if !recorded.is_empty() {
         return Ok(recorded);
     }
-    let all = o.inventory.nodegroup_names(cluster, o.max_cache_age).await.map_err(ObserveError::Aws)?;
+    // A list that is seconds old may lack the one to adopt, and a second node group would double its nodes.
+    let all = o.inventory.nodegroup_names(cluster, Duration::ZERO).await.map_err(ObserveError::Aws)?;
     let names = all.iter().map(|name| NodegroupName::new(cluster, name));
     Ok(names.filter(|name| names::is_derived_name(name, &resolved.desired.id)).collect())
 }

@@ -4,14 +4,16 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use super::observe::observed_state;
+use super::observe::{observed_state, with_derived};
 use super::observed::ObservedState;
-use super::{desired, names, resolve};
-use crate::api::{InstanceGroup, InstanceGroupSpec, group_id};
+use super::{delete, desired, names, resolve};
+use crate::api::{InstanceGroup, InstanceGroupSpec, InstanceGroupStatus, group_id};
 use crate::aws::inventory::fake_aws::FakeAws;
 use crate::aws::nodegroup::{Nodegroup, NodegroupName};
 use crate::aws::samples;
 use crate::boundaries::MergedAnnotations;
+use crate::ownership::ownership_tags;
+use crate::plan::{NodegroupStep, Step};
 use crate::provisioner::observe::fake::FakeCluster;
 
 fn nodegroup(name: &NodegroupName, tags: &[(&str, &str)]) -> Nodegroup {
@@ -19,12 +21,9 @@ fn nodegroup(name: &NodegroupName, tags: &[(&str, &str)]) -> Nodegroup {
     Nodegroup { tags, ..samples::nodegroup(name.clone()) }
 }
 
-/// A status may name any node group. Only those that the group itself could have created are held against it.
-#[tokio::test]
-async fn recorded_nodegroup_with_edited_tags_is_disowned_and_not_forgotten() {
+fn resolved() -> resolve::ResolvedGroup {
     let mut group = InstanceGroup::new("web", InstanceGroupSpec::default());
     group.metadata.namespace = Some("team".into());
-    let id = group_id(&group);
     let spec: InstanceGroupSpec = serde_json::from_value(json!({
         "provisioner": "eks-managed",
         "eks-managed": {"minSize": 1, "maxSize": 3, "configuration": {
@@ -33,9 +32,69 @@ async fn recorded_nodegroup_with_edited_tags_is_disowned_and_not_forgotten() {
         }},
     }))
     .expect("a spec");
-    let desired = desired::parse(&id, &MergedAnnotations::default(), &spec).expect("a valid spec");
-    let resolved = resolve::resolve(desired, &Default::default()).expect("a resolved group");
-    let prefix = names::name_prefix("demo", &id);
+    let desired = desired::parse(&group_id(&group), &MergedAnnotations::default(), &spec).expect("a valid spec");
+    resolve::resolve(desired, &Default::default()).expect("a resolved group")
+}
+
+/// Two node groups of the group: one that a restored status names and that was deleted since, and the one that serves.
+fn after_a_restore(resolved: &resolve::ResolvedGroup) -> (Arc<FakeAws>, InstanceGroupStatus, NodegroupName) {
+    let prefix = names::name_prefix("demo", &resolved.desired.id);
+    let [deleted, serving] =
+        ["00000001", "00000002"].map(|suffix| NodegroupName::new("demo", format!("{prefix}-{suffix}")));
+    let stub = Arc::new(FakeAws::default());
+    let tags: Vec<_> = resolved.ownership_tags.iter().map(|tag| (tag.key.as_str(), tag.value.as_str())).collect();
+    let plain = NodegroupName::new("demo", "web");
+    stub.update(|d| {
+        d.nodegroups.insert(serving.to_string(), nodegroup(&serving, &tags));
+        d.nodegroups.insert(plain.to_string(), nodegroup(&plain, &[]));
+    });
+    let status = json!({"managed": {"nodegroups": [deleted.to_string()]}});
+    (stub, serde_json::from_value(status).expect("a status"), serving)
+}
+
+/// After etcd was restored, a status names what does not exist any more. What serves would run on unmanaged, beside a second
+/// node group.
+#[tokio::test]
+async fn nodegroup_that_a_restored_status_does_not_know_is_found_by_its_tags() {
+    let resolved = resolved();
+    let (stub, status, serving) = after_a_restore(&resolved);
+    let cluster = FakeCluster::new(&stub);
+    let found = observed_state(&cluster.observer(), &resolved, &status, None).await.expect("the observed state");
+    let names: Vec<_> = found.nodegroups.iter().map(|group| group.name().clone()).collect();
+    assert_eq!(names, [serving], "and the one of a plain name is another group's");
+}
+
+/// A deletion without a spec that can be used takes it along, and not the one of a plain name.
+#[tokio::test]
+async fn deletion_removes_a_nodegroup_that_the_status_does_not_name() {
+    let resolved = resolved();
+    let id = &resolved.desired.id;
+    let (stub, restored, serving) = after_a_restore(&resolved);
+    for status in [restored, InstanceGroupStatus::default()] {
+        let cluster = FakeCluster::new(&stub);
+        let recorded = names::recorded_nodegroups(&status).collect();
+        let names = with_derived(&cluster.observer(), recorded, "demo", id).await.expect("the names");
+        let data = stub.data.lock().expect("not poisoned").nodegroups.clone();
+        let nodegroups: Vec<_> = names.iter().filter_map(|name| data.get(&name.to_string()).cloned()).collect();
+        let plan = delete::plan(&delete::DeleteInput {
+            id,
+            ownership_tags: &|cluster: &str| ownership_tags(cluster, id),
+            status: &status,
+            resolved: None,
+            nodegroups: &nodegroups,
+            unseen: None,
+            tag_retry_pending: false,
+        });
+        let deleted = NodegroupStep::DeleteNodegroup { nodegroup: serving.clone() };
+        assert_eq!(plan.steps.iter().map(|planned| &planned.step).collect::<Vec<_>>(), [&Step::Nodegroup(deleted)]);
+    }
+}
+
+/// A status may name any node group. Only those that the group itself could have created are held against it.
+#[tokio::test]
+async fn recorded_nodegroup_with_edited_tags_is_disowned_and_not_forgotten() {
+    let resolved = resolved();
+    let prefix = names::name_prefix("demo", &resolved.desired.id);
     let [edited, foreign, unrecorded] = ["00000001", "victim", "00000002"].map(|suffix| match suffix {
         "victim" => NodegroupName::new("demo", suffix),
         suffix => NodegroupName::new("demo", format!("{prefix}-{suffix}")),
