@@ -1,7 +1,5 @@
 //! Applies node steps: cordon, uncordon, evict, standby and terminate.
 
-use std::time::Instant;
-
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use serde_json::{Value, json};
@@ -119,8 +117,7 @@ impl ApplyRun<'_> {
         let on_node = record.as_ref().and_then(|record| record.terminated_at);
         let sent_at = on_node.max(process_state.decrement_sent_at(instance));
         // AWS would lower the capacity twice. After a jump of the clock, a call of a moment ago looks like an old one.
-        let since_jump = process_state.clock_jumps(|clocks| clocks.since_jump(Instant::now()));
-        let has_jumped = since_jump.is_some_and(|since| since < decrement_interval.unsigned_abs());
+        let has_jumped = process_state.has_clock_jumped_within(*decrement_interval);
         if sent_at.is_some_and(|at| has_jumped || now.duration_since(at) < *decrement_interval) {
             return Ok(false);
         }

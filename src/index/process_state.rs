@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -276,6 +276,13 @@ impl ProcessState {
     /// The jumps of the wall clock.
     pub(crate) fn clock_jumps<T>(&self, update: impl FnOnce(&mut ClockJumps) -> T) -> T {
         self.with(|inner| update(&mut inner.clock_jumps))
+    }
+
+    /// Whether the wall clock jumped forward less than `limit` ago, so that a wait of this length that is over by the wall
+    /// clock may have just begun.
+    pub(crate) fn has_clock_jumped_within(&self, limit: SignedDuration) -> bool {
+        let since = self.clock_jumps(|clocks| clocks.since_jump(Instant::now()));
+        since.is_some_and(|since| since < limit.unsigned_abs())
     }
 
     /// The times of a node's drain.

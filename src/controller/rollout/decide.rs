@@ -1,7 +1,6 @@
 //! Gathers what the decision about one group depends on.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Namespace;
@@ -104,8 +103,7 @@ impl Stores {
         let has_room = |wave| self.rollout.has_room(view, wave, &key);
         let failure_delay = planner.settings.timing.revision_failure_delay;
         // A group that has just become Stalled must not look as if it had been for long.
-        let since_jump = planner.process_state.clock_jumps(|clocks| clocks.since_jump(Instant::now()));
-        let has_jumped = since_jump.is_some_and(|since| since < failure_delay.unsigned_abs());
+        let has_jumped = planner.process_state.has_clock_jumped_within(failure_delay);
         let failure_delay = if has_jumped { SignedDuration::MAX } else { failure_delay };
         let choice = choose(&ChoiceInput {
             view,

@@ -98,7 +98,7 @@ impl WriteMemory {
         self.due(write, resync, now).is_none_or(|due| due <= now)
     }
 
-    /// Takes the steps out of a plan that repeat a difference too early, and adapts when the plan is recreated. Returns
+    /// Takes the steps out of a plan that repeat a difference too early, and adapts when the plan is made once more. Returns
     /// whether the plan had something to write.
     pub(crate) fn hold_back(&mut self, plan: &mut Plan, spec: &str, resync: Duration, now: Timestamp) -> bool {
         let had_changes = plan.steps.iter().any(|planned| !planned.step.is_status_write());
