@@ -471,7 +471,9 @@ fn powershell_words(script: &str, command: &str) -> Vec<String> {
             ' ' => words.extend(word.take()),
             '\n' => break,
             c => {
-                assert!(!"\"`$;|&(){}@#".contains(c) || words.len() > 3 && c == '&', "{c:?} outside of quotes");
+                // Redirections follow the last argument.
+                let is_redirection = c == '&' && words.iter().any(|word| word == "-KubeletExtraArgs");
+                assert!(!"\"`$;|&(){}@#".contains(c) || is_redirection, "{c:?} outside of quotes");
                 word.get_or_insert_default().push(c);
             }
         }
