@@ -14,6 +14,8 @@ IMAGES = {
     for number, family in enumerate(("amazonlinux2", "amazonlinux2023", "bottlerocket"), 1)
 }
 """Images that the simulated AWS publishes for x86_64, oldest first."""
+RELEASES = [f"1.32.0-{date}" for date in ("20250101", "20250601", "20251001")]
+"""Releases of EKS's image that the simulated AWS has for AL2023 and the cluster's version, oldest first."""
 PEOPLE = "people-"
 """Roles and profiles that people made begin with it; a group's name follows."""
 SHARED = "shared"

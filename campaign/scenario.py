@@ -106,7 +106,7 @@ def generate(seed, disturb=True, only=None, variant=1, size=None):
     for name in sorted(set(scenario["taken over"]) - set(present)):
         scenario["events"].insert(chance.randrange(len(scenario["events"])), draw_change(chance, name, shape_of, choices, present, shared))
     if size:
-        scenario = widened(scenario, more)
+        scenario = with_releases(widened(scenario, more), random.Random(f"{seed}/releases"))
     # Drawn apart: another set of perturbations leaves the world and its changes as they are.
     key = f"{seed}/perturbations" + (f"/{variant}" if variant > 1 else "")
     scenario = with_perturbations(scenario, random.Random(key), found) if disturb else scenario
@@ -135,6 +135,29 @@ def widened(scenario, chance):
         event = {"kind": "mode", "mode": "API_AND_CONFIG_MAP", "trigger": trigger(chance)}
         scenario["events"].insert(chance.randrange(len(scenario["events"])), event)
     return scenario
+
+
+def with_releases(scenario, chance):
+    """The scenario with a release of EKS's image in every spec of a managed node group. EKS does not go back to an older one,
+    so that releases only rise while a group lives."""
+    rank, found = {}, {**scenario, "groups": dict(scenario["groups"]), "events": []}
+
+    def released(name, group):
+        if group["spec"]["provisioner"] != "eks-managed":
+            return group
+        rank[name] = chance.choice([known for known in range(len(aspects.RELEASES)) if known >= rank.get(name, 0)])
+        section = group["spec"]["eks-managed"]
+        configuration = {**section["configuration"], "releaseVersion": aspects.RELEASES[rank[name]]}
+        return {**group, "spec": {**group["spec"], "eks-managed": {**section, "configuration": configuration}}}
+
+    for name, group in scenario["groups"].items():
+        found["groups"][name] = released(name, group)
+    for event in scenario["events"]:
+        event = {**event, "to": released(event["group"], event["to"])} if "to" in event else event
+        found["events"].append(event)
+        if event["kind"] == "delete":
+            rank.pop(event["group"], None)
+    return found
 
 
 def is_wide(scenario):

@@ -44,7 +44,9 @@ class Stage:
         self.directory.mkdir(parents=True, exist_ok=True)
         self._pool, self._undo, self.journal = pool, [], []
         self.present, self.bad, self.controllers = {}, set(), []
-        self._upgrade_manager, self._resumed = None, 0
+        self.helped = {}
+        """Groups whose node groups EKS may have given up, and how often a person had them tried again."""
+        self._upgrade_manager, self._resumed, self._helped_at = None, 0, 0
         self.config = scenario["config"]
         self.registry = perturbations.load()
         self.cloud = pool.take("--authentication-mode", scenario["mode"])
@@ -343,7 +345,7 @@ class Stage:
     def settle(self, patience, resume=False):
         """Waits until every group is as it should be and nothing has been written for a while; whether it came to that.
 
-        With `resume`, a person has a rollout tried again that halts.
+        With `resume`, a person has a rollout tried again that halts, and what EKS gave up.
         """
         silence = Silence(self._writes)
 
@@ -352,6 +354,7 @@ class Stage:
                 return False
             if resume:
                 self._resume_rollout()
+                self._help_node_groups()
             return not self.unsettled()
 
         return bool(self.wait_until(is_settled, patience))
@@ -368,6 +371,21 @@ class Stage:
         self.note("resumed", revision=name, phase=status["phase"])
         orders = {"paused": False, "aborted": False, "retries": retries + 1}
         Person(self, None).patch(self.revision_path(name), {"spec": {"orders": orders}})
+
+    def _help_node_groups(self):
+        """What `instance-manager reconcile` does, for node groups that EKS gave up. If that does not help, pods run on one that failed."""
+        names = [name for name in self.helped.keys() & self.unsettled().keys() if name in self.present]
+        if not names or time.monotonic() < self._helped_at + RESUME:
+            return
+        self._helped_at = time.monotonic()
+        for name in names:
+            person = Person(self, name)
+            person.patch(self.path(name), {"metadata": {"annotations": {aspects.PREFIX + "reconcile-now": _now()}}})
+            self.helped[name] += 1
+            for group, found in person.each("nodegroups"):
+                if found["status"] == "CREATE_FAILED" and self.helped[name] > 2:
+                    person.do("eks", "delete_nodegroup", clusterName="demo", nodegroupName=group)
+            self.note("helped", group=name)
 
     def _open_rollout(self):
         """What is open of the newest rollout, or None."""

@@ -4,6 +4,7 @@ import json
 
 from campaign.person import Person
 from campaign.perturbations import perturbation
+from campaign.scenario import is_wide
 
 LATER = [3, 10, None]
 PODS = json.dumps({"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Principal": {"Service": "eks-fargate-pods.amazonaws.com"}, "Action": "sts:AssumeRole"}]})
@@ -90,6 +91,54 @@ def delete_each(person, kind, operation, parameter):
     """Deletes what a group has of one kind."""
     for name, _ in person.each(kind):
         person.do("eks", operation, clusterName="demo", **{parameter: name})
+
+
+@perturbation("node group made again by hand", needs="eks-managed", when=is_wide, how=["same", "untagged", "other"], later=LATER)
+def node_group_made_again_by_hand(stage, group, how, later):
+    """With the group's tags and content it is the group's. A person deletes any other one."""
+    fields = ("scalingConfig", "instanceTypes", "subnets", "amiType", "nodeRole", "capacityType", "diskSize", "labels", "taints", "tags")
+    delete = {"operation": "delete_nodegroup", "arn": "nodegroupArn", "describe": "describe_nodegroup", "result": "nodegroup"}
+    for name, found in Person(stage, group).each("nodegroups"):
+        request = {"clusterName": "demo", "nodegroupName": name, **{key: found[key] for key in fields if found.get(key)}}
+        request |= {"diskSize": found["diskSize"] + 10} if how == "other" else {}
+        make_again(stage, Person(stage, group), "create_nodegroup", request, how, later, delete)
+
+
+@perturbation("Fargate profile made again by hand", needs="eks-fargate", when=is_wide, how=["same", "untagged", "other"], later=LATER)
+def fargate_profile_made_again_by_hand(stage, group, how, later):
+    """With the group's tags and content it is the group's. A person deletes any other one."""
+    delete = {"operation": "delete_fargate_profile", "arn": "fargateProfileArn", "describe": "describe_fargate_profile", "result": "fargateProfile"}
+    for name, found in Person(stage, group).each("fargate"):
+        fields = ("podExecutionRoleArn", "subnets", "selectors", "tags")
+        request = {"clusterName": "demo", "fargateProfileName": name, **{key: found[key] for key in fields if found.get(key)}}
+        request |= {"selectors": [{"namespace": "by-hand"}]} if how == "other" else {}
+        make_again(stage, Person(stage, group), "create_fargate_profile", request, how, later, delete)
+
+
+def make_again(stage, person, operation, request, how, later, delete):
+    """Deletes a resource and creates it again at once; one that is not as it was is deleted later."""
+    named = {key: value for key, value in request.items() if key in ("clusterName", "nodegroupName", "fargateProfileName")}
+    request = {key: value for key, value in request.items() if not (how == "untagged" and key == "tags")}
+    made = []
+
+    def create():
+        answer = person.do("eks", operation, **request)
+        made.extend([answer[delete["result"]][delete["arn"]]] if answer else [])
+        return answer is not None
+
+    if person.do("eks", delete["operation"], **named) is not None and stage.wait_until(create, 20) and how != "same":
+        stage.undo(lambda: stage.wait_until(lambda: is_deleted(person, named, made[0], delete), 60), after=later)
+
+
+def is_deleted(person, named, arn, delete):
+    """Whether a resource that a person made is gone, or is about to be. Asks for its deletion."""
+    eks = person.stage.cloud.boto("eks")
+    try:
+        found = getattr(eks, delete["describe"])(**named)[delete["result"]]
+    except eks.exceptions.ResourceNotFoundException:
+        return True
+    is_another = found[delete["arn"]] != arn or found["status"] == "DELETING"
+    return is_another or person.do("eks", delete["operation"], **named) is not None
 
 
 @perturbation("node group updated by another client", needs="eks-managed")

@@ -1,7 +1,9 @@
 """Nodes that die, blink, never join or join late, and AWS without capacity."""
 
+from campaign.aspects import IMAGES
 from campaign.person import Person
 from campaign.perturbations import perturbation
+from campaign.scenario import is_wide
 
 NODES = ("eks", "eks-managed")
 INDEX = [0, 1, 2]
@@ -49,6 +51,22 @@ def new_nodes_broken(stage, group, behavior, seconds):
         stage.undo(lambda image=image: (stage.cloud.control("POST", "ami", id=image, behavior="ok"), terminate_broken(stage)), after=seconds)
     # What was launched last joins, and dies, after that.
     stage.undo(lambda: terminate_broken(stage), after=seconds + 10)
+
+
+@perturbation("new nodes of a node group broken", needs="eks-managed", when=is_wide, behavior=["never-joins", "not-ready", "dies"], seconds=[12, 50])
+def new_nodes_of_a_node_group_broken(stage, group, behavior, seconds):
+    """EKS gives up on a creation or an update; in the end a person has it tried again."""
+    for image in IMAGES["amazonlinux2023"]:
+        stage.cloud.control("POST", "ami", id=image, behavior=behavior)
+        stage.undo(lambda image=image: (stage.cloud.control("POST", "ami", id=image, behavior="ok"), terminate_broken(stage)), after=seconds)
+    stage.undo(lambda: terminate_broken(stage), after=seconds + 10)
+    stage.helped.setdefault(group, 0)
+
+
+@perturbation("a kubelet of a node group dies for good", needs="eks-managed", when=is_wide, index=INDEX, seconds=[2, 8, None])
+def a_kubelet_of_a_node_group_dies_for_good(stage, group, index, seconds):
+    """A person terminates its instance some time later."""
+    a_kubelet_dies_for_good(stage, group, index, seconds)
 
 
 @perturbation("nodes join late", seconds=[4, 12])

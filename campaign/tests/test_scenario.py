@@ -55,6 +55,20 @@ def test_a_wide_world_has_shared_roles_and_clusters_that_change_their_authentica
         assert modes in ([one["mode"]], ["CONFIG_MAP", "API_AND_CONFIG_MAP"]) and scenario.fresh(one)["mode"] == modes[-1]
 
 
+def test_releases_of_node_groups_only_rise():
+    """EKS refuses an older one, so that a world that goes back could never come to its end."""
+    rises = 0
+    for seed in range(60):
+        one = scenario.generate(seed, size=12)
+        for name in scenario.names(one):
+            specs = [spec["spec"]["eks-managed"]["configuration"] for spec in scenario.specs(one, name) if spec["spec"]["provisioner"] == "eks-managed"]
+            is_deleted = any(event["kind"] == "delete" and event["group"] == name for event in one["events"])
+            releases = [found["releaseVersion"] for found in specs]
+            assert is_deleted or releases == sorted(releases)
+            rises += len(set(releases)) - 1 if releases else 0
+    assert rises > 20
+
+
 def test_a_rollout_begins_with_images_that_are_new():
     """Only of those it can be told which group has taken them."""
     for seed in range(30):
