@@ -150,6 +150,13 @@ impl InstanceGroupStatus {
         let observed_generation = self.observed_generation.filter(|generation| *generation != NOT_OBSERVED);
         Self { observed_generation, ..self.clone() } == Self::default()
     }
+
+    /// Whether no reconcile of the group has ended: the first one may have been interrupted after it recorded what it makes,
+    /// or could not read AWS.
+    pub(crate) fn is_new(&self) -> bool {
+        let is_empty = |text: &Option<String>| text.as_deref().unwrap_or_default().is_empty();
+        is_empty(&self.current_state) && is_empty(&self.config_md5) && is_empty(&self.boundaries_revision)
+    }
 }
 
 /// Number of nodes by state; with instance weights, units of capacity.

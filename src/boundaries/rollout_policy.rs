@@ -122,6 +122,15 @@ pub(crate) enum WithoutRotation {
     Waves,
 }
 
+/// The name of the release. Without quotes, YAML makes another number of some: `2026.10` would be `2026.1`.
+fn parse_release(section: &Section, value: &Value) -> Result<String, ConfigError> {
+    match value {
+        Value::Null => Ok(String::new()),
+        Value::String(text) => Ok(text.clone()),
+        _ => Err(section.error("release", "is not a string", "write it in quotes, for example \"2026.10\"")),
+    }
+}
+
 impl RolloutPolicy {
     /// Parses the key; `None` when it is absent or empty.
     pub(super) fn parse(section: &Section, warnings: &mut Vec<ConfigWarning>) -> Result<Option<Self>, ErrorList> {
@@ -131,7 +140,7 @@ impl RolloutPolicy {
         let mut errors = ErrorList::default();
         let root = exact_keys(section, &section.value, "", &POLICY_KEYS, &mut errors);
         let get = |name: &str| root.get(name);
-        let release = errors.ok(section.text(get("release"), "release"));
+        let release = errors.ok(parse_release(section, get("release")));
         let default_patience = SignedDuration::from_hours(4);
         let patience = parse_duration(section, get("patience"), "patience", default_patience);
         let policy = Self {

@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::gates;
 use super::group::{ChangeForecast, GroupFacts};
-use super::view::{RolloutView, StoredRevision};
+use super::view::{RolloutView, Stop, StoredRevision};
 use super::wait::{RotationHold, Wait, WaitReason};
 use crate::api::{RolloutPhase, RolloutRecord, WaveState, rfc3339};
 use crate::boundaries::WithoutRotation;
@@ -55,6 +55,8 @@ pub(crate) enum TakeReason {
     Aborted,
     /// The revision that the group took was superseded before a node was replaced for it.
     Superseded,
+    /// The revision that the group took failed on it or on others, and another one was stored since.
+    Stopped,
 }
 
 /// What the decision about a group depends on beside the rollout and the group.
@@ -82,7 +84,7 @@ pub(crate) fn choose(input: &ChoiceInput) -> Choice {
         Own::Known(own) => own,
         Own::Excluded => return keep(Some(view.target.clone()), None, None),
         Own::Included(content) => return take(input, content, TakeReason::Included),
-        Own::Unknown if group.is_deleting => return keep(None, None, None),
+        Own::Unknown if group.is_deleting => return keep(Some(view.target.clone()), None, None),
         Own::Unknown => return choose_unknown(input),
     };
     if group.is_deleting {
@@ -120,6 +122,10 @@ fn hold(input: &ChoiceInput, own: &StoredRevision) -> Option<RotationHold> {
         RolloutPhase::Halted => stop("halted"),
         RolloutPhase::Returning | RolloutPhase::Aborted => None,
         _ if view.orders.paused => stop("paused"),
+        _ if own.stop == Some(Stop::Paused) && own.hash != view.target.hash => {
+            let why = format!("the rollout of {}, which was paused when {target} came,", own.name);
+            Some(RotationHold { why, uncordons: true })
+        }
         _ => None,
     }
     .or_else(|| {
@@ -149,7 +155,7 @@ fn own_content(input: &ChoiceInput) -> Own {
     if group.has_lost_status && !group.is_deleting {
         return Own::Unknown;
     }
-    if group.status.is_unwritten() {
+    if group.status.is_new() {
         let is_open = view.is_wave_open(group.wave(view), input.now) || gates::is_approved(view, group);
         let is_under_way = matches!(view.phase(), RolloutPhase::Rolling | RolloutPhase::Complete);
         let takes_new = is_under_way && is_open && order_against(input).is_none();
@@ -185,7 +191,9 @@ fn choose_on_target(input: &ChoiceInput, own: StoredRevision) -> Choice {
         (Some(before), RolloutPhase::Returning | RolloutPhase::Aborted) => {
             return take(input, before, TakeReason::Aborted);
         }
-        (Some(before), RolloutPhase::Assessing | RolloutPhase::Rolling | RolloutPhase::Halted) if group.took(&own) => {
+        (Some(before), RolloutPhase::Assessing | RolloutPhase::Rolling | RolloutPhase::Halted)
+            if group.took(&own) && !view.is_return() =>
+        {
             if let Some(failure) = group.failure(input.now, input.failure_delay) {
                 return take(input, before, TakeReason::Failed(failure));
             }
@@ -226,11 +234,23 @@ fn choose_behind(input: &ChoiceInput, own: StoredRevision) -> Choice {
             false => keep(Some(view.target.clone()), None, None),
         };
     }
-    if let Some(wait) = order_against(input) {
-        return keep(Some(own), Some(wait), None);
-    }
-    if view.is_return() || previous.is_some_and(|previous| previous.has_content_of(&view.target)) {
+    let is_reverted = view.is_return() || previous.is_some_and(|previous| previous.has_content_of(&view.target));
+    let order = order_against(input);
+    if is_reverted && order.is_none() {
         return take(input, view.target.clone(), TakeReason::Reverted);
+    }
+    // Nobody waits for the turn of the target on what has failed. A group whose nodes all run it goes on.
+    let has_failed = match own.stop {
+        Some(Stop::Aborted) => true,
+        Some(Stop::Halted) if !group.is_settled() => true,
+        _ => group.failure(input.now, input.failure_delay).is_some(),
+    };
+    let before = previous.or(view.stable.as_ref()).filter(|before| before.hash != own.hash);
+    if let Some(before) = before.filter(|_| is_superseded && has_failed) {
+        return take(input, before.clone(), TakeReason::Stopped);
+    }
+    if let Some(wait) = order {
+        return keep(Some(own), Some(wait), None);
     }
     let is_assessing = view.phase() == RolloutPhase::Assessing;
     match group.forecast {
@@ -377,7 +397,8 @@ fn take(input: &ChoiceInput, content: StoredRevision, why: TakeReason) -> Choice
         | TakeReason::Included
         | TakeReason::Failed(_)
         | TakeReason::Aborted
-        | TakeReason::Superseded => (None, None),
+        | TakeReason::Superseded
+        | TakeReason::Stopped => (None, None),
     };
     let refused = match (&failure, is_target) {
         (Some(_), _) => Some(target.clone()),

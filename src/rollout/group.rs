@@ -106,9 +106,11 @@ impl GroupFacts<'_> {
         self.status.rollout.as_ref()
     }
 
-    /// Whether it took this revision by the rollout. One that was deleted with all others may be stored under another name.
+    /// Whether it took this content by a rollout. One that came back has several names, and one that was deleted with all
+    /// others may be stored under another name.
     pub(crate) fn took(&self, target: &StoredRevision) -> bool {
-        let names_it = |record: &RolloutRecord| record.revision.as_deref() == Some(&target.name);
+        let names_it =
+            |record: &RolloutRecord| record.revision.as_ref().is_some_and(|name| target.names.contains(name));
         self.has(&target.hash) && self.record().is_some_and(|record| target.is_restored || names_it(record))
     }
 

@@ -52,10 +52,12 @@ pub(crate) fn advance(input: &ProgressInput) -> Progress {
     status.waves = waves(view, survey);
     let mut ready = vec![];
     let mut phase = after_orders(input, &mut status);
-    if phase == RolloutPhase::Assessing && is_assessed(input, &status) {
+    // A group that was not seen may be in any wave, and in any state.
+    let are_seen = survey.unseen == 0;
+    if are_seen && phase == RolloutPhase::Assessing && is_assessed(input, &status) {
         phase = RolloutPhase::Rolling;
     }
-    if phase == RolloutPhase::Rolling && !view.is_return() {
+    if are_seen && phase == RolloutPhase::Rolling && !view.is_return() {
         // The survey counted the groups by the bounds of before.
         let are_counted = !set_cuts(view, survey, &mut status.waves);
         if are_counted {
@@ -66,18 +68,19 @@ pub(crate) fn advance(input: &ProgressInput) -> Progress {
         let check_fails = !is_resumed && failed_checks(input, &status.waves).next().is_some();
         if has_failed(view, &status.waves, survey) || check_fails {
             phase = match view.policy.on_failure {
-                OnFailure::Halt => RolloutPhase::Halted,
-                OnFailure::Return => RolloutPhase::Returning,
+                OnFailure::Return if view.stable.is_some() => RolloutPhase::Returning,
+                OnFailure::Return | OnFailure::Halt => RolloutPhase::Halted,
             };
         }
     }
     let is_passed = || status.waves.iter().all(|wave| wave.state == Some(WaveState::Passed));
     // A return has no waves, but a pause or the ConfigMap may hold groups up.
     let is_back = || view.is_return() && survey.waves.iter().all(|wave| wave.waiting == 0 && wave.rolling == 0);
-    if phase == RolloutPhase::Rolling && (is_back() || (!view.is_return() && is_passed())) && survey.moving == 0 {
+    let is_over = is_back() || (!view.is_return() && is_passed());
+    if are_seen && phase == RolloutPhase::Rolling && is_over && survey.moving == 0 {
         phase = RolloutPhase::Complete;
     }
-    if phase == RolloutPhase::Returning && survey.on_target == 0 {
+    if are_seen && phase == RolloutPhase::Returning && survey.on_target == 0 {
         phase = RolloutPhase::Aborted;
     }
     let has_stopped = matches!(phase, RolloutPhase::Halted | RolloutPhase::Returning) && phase != view.phase();

@@ -23,6 +23,8 @@ pub(crate) struct Survey {
     pub counts: RolloutCounts,
     /// Groups of which the controller has not found out what the target means for them.
     pub unknown: usize,
+    /// Groups whose Namespace is not known, so that nobody can say in which wave they are.
+    pub unseen: usize,
     /// Groups that take a content in this moment, or whose nodes are being replaced outside of the waves.
     pub moving: usize,
     /// Groups that do not have the target.
@@ -237,7 +239,8 @@ fn group_progress(view: &RolloutView, group: &GroupFacts, choice: &Choice, is_st
             | TakeReason::Reverted
             | TakeReason::Included
             | TakeReason::Aborted
-            | TakeReason::Superseded => GroupProgress::Moving,
+            | TakeReason::Superseded
+            | TakeReason::Stopped => GroupProgress::Moving,
         },
         Choice::Use { waits: Some(wait), .. } => waiting(view, group, wait),
         Choice::Use { content: Some(content), waits: None, .. } if content.hash == view.target.hash => {

@@ -32,11 +32,38 @@ pub(crate) struct StoredRevision {
     pub texts: String,
     /// What the image aliases stand for that it was stored with or that were first met under it.
     pub own_images: Images,
-    /// Whether its rollout has ended with all groups.
+    /// The names under which its content is stored: one that came back was stored again.
+    pub names: Vec<String>,
+    /// Whether a rollout of its content has ended with all groups.
     pub is_complete: bool,
+    /// How its rollout was stopped, if it was.
+    pub stop: Option<Stop>,
     /// Whether it is the target, and everything that was complete before was deleted. It may be stored under another name
     /// than the one that groups took it by.
     pub is_restored: bool,
+}
+
+/// How the rollout of a revision was stopped before another one came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// It was aborted.
+    Aborted,
+    /// It was halted by failures.
+    Halted,
+    /// A person paused it.
+    Paused,
+}
+
+/// How the rollout of this revision was stopped. The conditions of one that was superseded stay.
+fn stop_of(revision: &BoundariesRevision) -> Option<Stop> {
+    let conditions = revision.status.iter().flat_map(|status| &status.conditions);
+    let is_halted = conditions.into_iter().any(|found| found.r#type == "Halted" && found.is_true());
+    match revision.spec.orders.paused && !was_complete(revision) {
+        _ if is_aborted(revision) => Some(Stop::Aborted),
+        _ if is_halted => Some(Stop::Halted),
+        true => Some(Stop::Paused),
+        false => None,
+    }
 }
 
 impl StoredRevision {
@@ -109,6 +136,10 @@ impl RolloutView {
             None if keeps_policy(object) => (kept_policy(object)?, true),
             None => return None,
         };
+        let of_content = |hash: &str| {
+            let hash = hash.to_owned();
+            sorted.iter().copied().filter(move |revision| revision.spec.hash == hash)
+        };
         let parsed = |revision: &BoundariesRevision| {
             let hash = &revision.spec.hash;
             let content = match known.and_then(|known| known.stored.get(hash)) {
@@ -126,7 +157,9 @@ impl RolloutView {
                 images,
                 texts,
                 own_images: own,
-                is_complete: was_complete(revision),
+                names: of_content(hash).filter_map(|found| found.metadata.name.clone()).collect(),
+                is_complete: of_content(hash).any(was_complete),
+                stop: stop_of(revision),
                 is_restored: false,
             })
         };

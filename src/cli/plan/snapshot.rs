@@ -29,7 +29,7 @@ use crate::cli::revisions::stored_revisions;
 use crate::cli::settings::settings;
 use crate::controller::GroupObject;
 use crate::controller::planner::{ObserveError, Planner, Planning};
-use crate::controller::rollout::{count_running, decide_with_forecast};
+use crate::controller::rollout::{count_running, count_unavailable, decide_with_forecast};
 use crate::controller::stores::Stores;
 use crate::controller::watches::spot_recommendations;
 use crate::index::nodes;
@@ -151,6 +151,7 @@ impl ClusterSnapshot {
             };
             stores.rollout.set_view(view.map(|view| Arc::new(if locked { view.locked() } else { view })));
             count_running(stores);
+            count_unavailable(stores, &self.planner.node_index);
             stores.boundaries.set(active);
         };
         let is_live_locked = is_locked(&live_annotations);

@@ -3,7 +3,7 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use kube::api::{Api, Patch, PatchParams, ValidationDirective};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
@@ -174,9 +174,21 @@ async fn order_for(
     decide: impl Fn(&BoundariesRevision, &RolloutOrders) -> anyhow::Result<(Value, String)>,
 ) -> anyhow::Result<ExitCode> {
     let (client, revision) = find(revisions, number).await?;
+    let (_, newest) = find(revisions, None).await?;
+    check_newest(&revision, &newest)?;
     let text = give(client, revision, decide).await?;
     print(format!("{text}\n").as_bytes())?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The controller follows the orders of the newest revision only.
+fn check_newest(revision: &BoundariesRevision, newest: &BoundariesRevision) -> anyhow::Result<()> {
+    let (name, newest_name) = (revision.name_any(), newest.name_any());
+    ensure!(
+        revision.spec.number >= newest.spec.number,
+        "{name} is not the newest revision, so an order for it has no effect; the newest one is {newest_name}: see instance-manager rollout status"
+    );
+    Ok(())
 }
 
 /// Writes what `decide` makes of the revision, and returns its text. The controller writes the status of a revision every

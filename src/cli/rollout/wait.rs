@@ -3,12 +3,17 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use kube::ResourceExt;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{Api, Client, ResourceExt};
 
 use super::read::{NO_ROLLOUT, find, is_about_to_begin};
+use crate::api::names::CONFIG_MAP;
 use crate::api::{BoundariesRevision, RolloutPhase, WaveState};
+use crate::boundaries::content_hash;
 use crate::cli::args::{Awaited, RolloutWaitArgs};
 use crate::cli::output::print;
+use crate::k8s::call;
+use crate::rollout::has_texts;
 
 /// The interval between two polls.
 const INTERVAL: Duration = Duration::from_secs(2);
@@ -18,18 +23,43 @@ const INTERVAL: Duration = Duration::from_secs(2);
 pub(super) async fn run(args: RolloutWaitArgs) -> anyhow::Result<ExitCode> {
     let end = tokio::time::Instant::now() + args.timeout;
     let mut number = args.revision;
+    // A wrong argument or a missing permission is told at once; later, the API server may be away for a moment.
+    let (client, mut revision) = find(&args.revisions, number).await?;
     loop {
-        let (_, revision) = find(&args.revisions, number).await?;
-        // A newer revision is another change.
-        number = Some(revision.spec.number);
-        if let Some((code, text)) = verdict(&revision, &args.awaited)? {
-            print(format!("{text}\n").as_bytes())?;
-            return Ok(ExitCode::from(code));
+        // What was applied right before may not be stored yet.
+        let is_meant =
+            number.is_some() || is_newest_applied(&client, &args.revisions.config_namespace, &revision).await;
+        if is_meant {
+            // A newer revision is another change.
+            number = Some(revision.spec.number);
+            if let Some((code, text)) = verdict(&revision, &args.awaited)? {
+                print(format!("{text}\n").as_bytes())?;
+                return Ok(ExitCode::from(code));
+            }
         }
         if tokio::time::Instant::now() >= end {
-            anyhow::bail!("the time is over; see instance-manager rollout status {}", revision.name_any());
+            let name = revision.name_any();
+            match is_meant {
+                true => anyhow::bail!("the time is over; see instance-manager rollout status {name}"),
+                false => anyhow::bail!(
+                    "the time is over, and the controller has not stored the content of the ConfigMap {CONFIG_MAP}: see its events; the newest revision is {name}"
+                ),
+            }
         }
         tokio::time::sleep(INTERVAL).await;
+        match find(&args.revisions, number).await {
+            Ok((_, found)) => revision = found,
+            Err(error) => tracing::debug!(%error, "cannot read the revision"),
+        }
+    }
+}
+
+/// Whether the newest revision has what the ConfigMap has now; also when the ConfigMap cannot be read.
+async fn is_newest_applied(client: &Client, namespace: &str, newest: &BoundariesRevision) -> bool {
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+    match call("get", "configmaps", maps.get_opt(CONFIG_MAP)).await {
+        Ok(Some(live)) => has_texts(newest, &content_hash(&live.data.unwrap_or_default())),
+        Ok(None) | Err(_) => true,
     }
 }
 
@@ -65,6 +95,28 @@ fn verdict(revision: &BoundariesRevision, awaited: &Awaited) -> anyhow::Result<O
 mod tests {
     use super::*;
     use crate::api::{BoundariesRevisionSpec, BoundariesRevisionStatus, WaveStatus};
+    use crate::k8s::fake;
+    use serde_json::json;
+
+    /// A pipeline that applies the ConfigMap and waits at once would go on because of the revision before.
+    #[tokio::test]
+    async fn revision_before_what_was_applied_is_not_waited_for() {
+        let mut newest = revision(RolloutPhase::Complete, WaveState::Passed);
+        newest.spec.data.insert("defaults".into(), "spec: {}".into());
+        newest.spec.hash = content_hash(&newest.spec.data);
+        for (defaults, expected) in [("spec: {}", true), ("spec: {eks: {}}", false)] {
+            let client = fake::client(move |_| {
+                let metadata = json!({"name": "instance-manager", "namespace": "im"});
+                (
+                    200,
+                    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"defaults": defaults}}),
+                )
+            });
+            assert_eq!(is_newest_applied(&client, "im", &newest).await, expected);
+        }
+        let client = fake::client(|_| fake::failure(403, "Forbidden", "no"));
+        assert!(is_newest_applied(&client, "im", &newest).await, "without permission the newest one counts");
+    }
 
     fn revision(phase: RolloutPhase, wave: WaveState) -> BoundariesRevision {
         let waves = vec![WaveStatus { name: "canary".into(), state: Some(wave), ..WaveStatus::default() }];

@@ -32,7 +32,9 @@ pub(crate) async fn decide_with_forecast(
         }
         // A new leader knows no forecast: a group that cannot use the target must not take it because its wave is open. One
         // that steps back from a superseded revision is asked next what the target means for it.
-        Choice::Take(take) => (None, take.record.wave.is_some() || take.why == TakeReason::Superseded),
+        Choice::Take(take) => {
+            (None, take.record.wave.is_some() || matches!(take.why, TakeReason::Superseded | TakeReason::Stopped))
+        }
     };
     if !matters || !decided.forecast.may_change() || group.metadata.deletion_timestamp.is_some() {
         return Some(decided);
@@ -114,6 +116,7 @@ fn forecast_of(group: &InstanceGroup, planning: &Planning, planner: &Planner, no
         settings: &planner.settings,
         ineffective_writes: &Default::default(),
         refusal: &Default::default(),
+        is_asked: false,
         now,
     };
     let projection = snapshot.simulate(&planning.plan, &context);

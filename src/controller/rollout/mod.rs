@@ -63,6 +63,10 @@ pub(crate) async fn run(ctx: Arc<Context>, trigger: Trigger) {
             ctx.metrics.forget_rollout();
             continue;
         }
+        // What the caches do not have yet is no group that is done.
+        if ctx.stores.not_synced().is_some() {
+            continue;
+        }
         if let Err(error) = follow(&ctx, &trigger, &mut polled).await {
             tracing::warn!(%error, "cannot follow the rollout of the boundaries");
         }
@@ -271,7 +275,7 @@ fn survey(ctx: &Context, view: &RolloutView, polled: &mut PollState, now: Timest
         let Ok(group) = &stored.0 else { continue };
         let namespace = group.namespace().unwrap_or_default();
         let Some(texts) = texts.get(&namespace) else {
-            survey.unknown += 1;
+            survey.unseen += 1;
             continue;
         };
         let key = super::group_key(&stored);
@@ -347,6 +351,9 @@ async fn write(
     let Some(patch) = diff_merge_patch(&json!(view.status), &json!(status)).filter(|_| is_transition || is_due) else {
         return Ok(());
     };
+    if !ctx.request_write() {
+        return Ok(());
+    }
     let (kube, namespace, name) = (&ctx.planner.kube, &ctx.config_namespace, &view.target.name);
     kube.patch_revision_status(namespace, name, &view.resource_version, patch).await?;
     polled.written_at = Some(now);
@@ -416,6 +423,9 @@ fn revision_target(ctx: &Context, view: &RolloutView) -> EventTarget {
 /// Records that older revisions whose rollout was under way were superseded, or aborted.
 async fn supersede(ctx: &Context, view: &RolloutView) -> Result<(), KubeError> {
     for old in &view.superseded {
+        if !ctx.request_write() {
+            return Ok(());
+        }
         let patch = json!({"phase": old.phase});
         let (kube, namespace) = (&ctx.planner.kube, &ctx.config_namespace);
         kube.patch_revision_status(namespace, &old.name, &old.resource_version, patch).await?;

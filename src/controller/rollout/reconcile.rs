@@ -33,7 +33,9 @@ pub(crate) async fn take(
 ) -> Result<Option<Action>, Error> {
     let Some(view) = ctx.stores.rollout.view() else {
         // A leader that has not read the stored revisions yet must not give the newest one to every group.
-        let may_wait = !ctx.stores.rollout.is_read() || ctx.stores.boundaries.get().rollout().is_some();
+        let active = ctx.stores.boundaries.get();
+        let is_live = active.source == BoundariesSource::Live;
+        let may_wait = !ctx.stores.rollout.is_read() || (is_live && active.rollout().is_some());
         let interval = ctx.planner.settings.timing.poll_interval.unsigned_abs();
         return Ok(may_wait.then(|| Action::requeue(interval)));
     };
@@ -83,6 +85,10 @@ async fn record(
     {
         return Ok(Action::requeue(planner.settings.timing.poll_interval.unsigned_abs()));
     }
+    // The decision may have read AWS for long.
+    if !ctx.request_write() {
+        return Ok(Action::await_change());
+    }
     let (namespace, name) = (group.namespace().unwrap_or_default(), group.name_any());
     let version = group.resource_version().unwrap_or_default();
     let version = planner.kube.patch_status(&namespace, &name, &version, patch).await.map_err(Error::Status)?;
@@ -124,6 +130,10 @@ fn take_event(view: &RolloutView, take: &Take, before: &Option<String>) -> Event
             EventReason::RevisionReturned,
             format!("the group returns to {name}{from}: a newer revision came before a node was replaced"),
         ),
+        TakeReason::Stopped => Event::warning(
+            EventReason::RevisionReturned,
+            format!("the group returns to {name}{from}, until its wave of {}: what it had failed", view.target.name),
+        ),
         TakeReason::Aborted => Event::warning(
             EventReason::RevisionReturned,
             format!("the group returns to {name}: {} was aborted", view.target.name),
@@ -138,7 +148,7 @@ fn take_event(view: &RolloutView, take: &Take, before: &Option<String>) -> Event
 impl Stores {
     /// Puts the content of this group's revision into its context, and why it does not take the newest one.
     pub(crate) fn apply_rollout(&self, group: &InstanceGroup, planner: &Planner, context: &mut GroupContext) {
-        let Some(view) = self.rollout.view() else { return };
+        let Some(view) = self.rollout.view() else { return without_history(group, context) };
         let Some(Decided { choice, is_rolling, .. }) = self.decided(group, &view, planner) else { return };
         // A content that is about to be taken is used only after that is recorded.
         let (content, waits, hold) = match choice {
@@ -192,6 +202,20 @@ impl Stores {
         let namespace = self.namespaces.get(&ObjectRef::new(&group.namespace().unwrap_or_default()))?;
         let texts = namespace_texts(&namespace);
         Some(self.decide(group, view, &texts, planner, Timestamp::now(), |_, _| {}))
+    }
+}
+
+/// Keeps a group from the last good content if it has another one: no stored revision can be read, so that nobody knows
+/// whose turn it is. The rest goes on, and so do deletions.
+fn without_history(group: &InstanceGroup, context: &mut GroupContext) {
+    let active = &context.active_boundaries;
+    let BoundariesSource::LastKnownGood(why) = &active.source else { return };
+    let recorded = group.status.as_ref().and_then(|status| status.boundaries_revision.as_deref()).unwrap_or_default();
+    let has_another = !recorded.is_empty() && recorded != active.revision;
+    if active.rollout().is_some() && has_another && group.metadata.deletion_timestamp.is_none() {
+        let why = format!("the revision of the boundaries that the group has cannot be read: {why}");
+        let source = BoundariesSource::RevisionMissing(why);
+        context.active_boundaries = Arc::new(ActiveBoundaries { source, ..ActiveBoundaries::default() });
     }
 }
 

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use jiff::{SignedDuration, Timestamp};
+
 use super::world::{CANARY, Did, Group, World, canary, group};
 use crate::api::names::annotation;
 use crate::api::{RolloutPhase, WaveState};
 use crate::boundaries::active::select_active;
-use crate::rollout::{RolloutView, TakeReason, WaitReason};
+use crate::rollout::{ChangeForecast, RolloutView, TakeReason, WaitReason};
 
 fn two_waves() -> World {
     World::new(CANARY, vec![canary("c"), group("a"), group("b")])
@@ -380,4 +382,114 @@ fn groups_of_a_skipped_wave_that_wait_are_listed() {
     world.budget_used_up = false;
     world.settle();
     assert_eq!(world.images(), ["ami-2"; 2]);
+}
+
+/// After a change of the leader, the watch of Namespaces may be late: no wave may pass because nobody knows who is in it.
+#[test]
+fn groups_whose_namespace_is_not_known_let_no_wave_pass() {
+    for state in ["assessing", "rotates", "soaks", "second wave", "returns"] {
+        let mut world = interrupted(state);
+        world.restart();
+        let before = (world.phase_of("r2"), world.waves("r2"));
+        world.groups.iter_mut().for_each(|group| group.unseen = true);
+        world.run(60);
+        let is_begun = |found: &(Option<RolloutPhase>, _)| found.0.is_some();
+        assert!(!is_begun(&before) || (world.phase_of("r2"), world.waves("r2")) == before, "{state}: {before:?}");
+        assert_ne!(world.phase_of("r2"), Some(RolloutPhase::Complete), "{state}");
+        world.groups.iter_mut().for_each(|group| group.unseen = false);
+        world.settle();
+        assert!(matches!(world.phase("r2"), RolloutPhase::Complete | RolloutPhase::Aborted), "{state}");
+    }
+}
+
+/// A change that is withdrawn before anybody took it must not take the soak of the one before along.
+#[test]
+fn content_that_comes_back_soaks_on_and_may_fail() {
+    for is_bad in [false, true] {
+        let mut world = interrupted("soaks");
+        world.image = "ami-3".into();
+        world.store();
+        world.revision("r3").spec.orders.paused = true;
+        world.run(2);
+        world.image = "ami-2".into();
+        world.run(4);
+        assert_eq!(world.newest(), "r4");
+        assert_eq!(world.waves("r4")[0].1, WaveState::Soaking);
+        assert!(world.groups[1].log.is_empty(), "the soak is not over: {:?}", world.groups[1].log);
+        if is_bad {
+            world.group("c").bad_images.insert("ami-2".into());
+            world.run_until(|world| world.phase_of("r4") == Some(RolloutPhase::Halted));
+            world.run(20);
+            assert_eq!(world.images()[1..], ["ami-1", "ami-1"]);
+            continue;
+        }
+        world.settle();
+        assert_eq!((world.images(), world.phase("r4")), (vec!["ami-2".to_owned(); 3], RolloutPhase::Complete));
+        let settled: Timestamp = world.groups[0]
+            .status
+            .rollout
+            .as_ref()
+            .and_then(|r| r.settled.clone())
+            .expect("a time")
+            .parse()
+            .expect("a time");
+        let first = world.groups[1].log.iter().find_map(|did| match did {
+            Did::Replaced { at, .. } => Some(*at),
+            Did::Took { .. } => None,
+        });
+        assert!(first.expect("a node was replaced").duration_since(settled) >= SignedDuration::from_mins(10));
+    }
+}
+
+/// The way that the controller itself names: abort, then revert in Git. The return is bound to the budget until it is over.
+#[test]
+fn revert_after_an_abort_goes_on_with_the_return() {
+    let mut world = interrupted("returns");
+    world.image = "ami-1".into();
+    world.run(2);
+    assert_eq!(world.newest(), "r3");
+    let old = |world: &World| world.groups[0].nodes.iter().filter(|image| *image == "ami-2").count();
+    assert!(old(&world) > 0, "the test is too slow");
+    let is_rolling = |world: &mut World| {
+        let view = world.view().expect("a rollout");
+        let group = world.groups[0].clone();
+        let own = view.stored[group.status.boundaries_revision.as_ref().expect("a revision")].clone();
+        group.facts(&ChangeForecast::Unknown, None).is_rolling(&own)
+    };
+    while old(&world) > 0 {
+        assert!(is_rolling(&mut world), "its nodes go within the budget");
+        assert_ne!(world.phase_of("r3"), Some(RolloutPhase::Complete));
+        world.poll();
+    }
+    world.settle();
+    assert_eq!((world.images(), world.phase("r3")), (vec!["ami-1".to_owned(); 3], RolloutPhase::Complete));
+}
+
+/// The correction waits for an approval, for days perhaps: what failed must not reach more nodes meanwhile.
+#[test]
+fn correction_does_not_let_the_change_that_failed_go_on() {
+    let policy =
+        "waves: [{name: canary, namespaces: 'rollout/wave = canary', soak: 10m, approval: admin}, {name: rest}]";
+    for is_aborted in [false, true] {
+        let mut world = World::new(policy, vec![canary("c"), canary("d"), group("a")]);
+        world.group("d").nodes = vec!["ami-1".into(); 20];
+        world.group("c").bad_images.insert("ami-2".into());
+        world.image = "ami-2".into();
+        world.store();
+        world.revision("r2").spec.orders.approved = vec!["canary".into()];
+        world.run_until(|world| world.phase_of("r2") == Some(RolloutPhase::Halted));
+        if is_aborted {
+            world.revision("r2").spec.orders.aborted = true;
+            world.poll();
+        }
+        let before = replaced(&world.groups[1], "ami-2");
+        assert!(before < 20, "the test is too slow");
+        world.image = "ami-3".into();
+        world.run(60);
+        assert_eq!(replaced(&world.groups[1], "ami-2"), before, "aborted: {is_aborted}");
+        assert_eq!(world.images(), ["ami-1"; 3]);
+        world.revision("r3").spec.orders.approved = vec!["canary".into()];
+        world.settle();
+        assert_eq!((world.images(), world.phase("r3")), (vec!["ami-3".to_owned(); 3], RolloutPhase::Complete));
+    }
 }

@@ -56,6 +56,8 @@ pub(super) struct Group {
     pub lost: i64,
     /// Whether its first node enters standby.
     pub marked: bool,
+    /// Whether the cache does not have its Namespace.
+    pub unseen: bool,
     /// What happened, for the judges.
     pub log: Vec<Did>,
 }
@@ -137,6 +139,7 @@ pub(super) fn group(name: &str) -> Group {
         deleted: false,
         lost: 0,
         marked: false,
+        unseen: false,
         log: vec![],
     }
 }
@@ -381,7 +384,9 @@ impl World {
             images,
             texts,
             own_images,
+            names: vec![],
             is_complete: true,
+            stop: None,
             is_restored: false,
         };
         for group in self.groups.iter_mut().filter(|group| !group.deleted) {
@@ -394,7 +399,7 @@ impl World {
     /// One reconcile of a group: it replaces one node for the content that it has. One that records another content is
     /// followed at once by one that plans with it.
     pub(super) fn reconcile(&mut self, index: usize, view: &RolloutView) {
-        if self.groups[index].deleted {
+        if self.groups[index].deleted || self.groups[index].unseen {
             return;
         }
         if self.reconcile_once(index, view) {
@@ -488,7 +493,8 @@ impl World {
         let Some(view) = self.view() else { return };
         let mut survey = Survey::new(&view);
         for index in 0..self.groups.len() {
-            if !self.groups[index].deleted {
+            survey.unseen += usize::from(self.groups[index].unseen);
+            if !self.groups[index].deleted && !self.groups[index].unseen {
                 let (choice, forecast) = self.decide(index, &view);
                 let lock = self.groups[index].locked.then_some("the annotation lock-upgrades");
                 let group = &self.groups[index];
