@@ -103,7 +103,7 @@ pub(crate) async fn apply(
             Ok(StepOutcome::Unchanged) => applied.unchanged_steps.push(index),
             Ok(StepOutcome::EvictionBlocked(blocked)) => {
                 // It is tried again and again; the condition DrainBlocked is logged once.
-                tracing::debug!(group = %id.key(), step = step.name(), budgets = ?blocked.budgets, "eviction blocked");
+                tracing::debug!(group = %id.key(), step = step.name(), budgets = blocked.blocker.cause, "eviction blocked");
                 eviction_blocked = true;
                 applied.blocked_evictions.push(blocked);
             }

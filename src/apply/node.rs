@@ -166,18 +166,12 @@ impl ApplyRun<'_> {
                 self.ctx.process_state.drain_clocks(node, DrainClocks::reset_blocked_evictions);
                 Ok(StepOutcome::Applied)
             }
-            EvictOutcome::Blocked { message, budgets } => {
+            EvictOutcome::Blocked(blocker) => {
                 self.ctx.process_state.drain_clocks(node, |clocks| clocks.record_blocked_eviction(self.ctx.now));
                 let unschedulable = self.unschedulable_siblings(node, pod).await;
                 let terminated_at = self.evictions_end;
                 let pod = pod.clone();
-                Ok(StepOutcome::EvictionBlocked(BlockedEviction {
-                    pod,
-                    budgets,
-                    message,
-                    unschedulable,
-                    terminated_at,
-                }))
+                Ok(StepOutcome::EvictionBlocked(BlockedEviction { pod, blocker, unschedulable, terminated_at }))
             }
         }
     }

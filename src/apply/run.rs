@@ -11,7 +11,7 @@ use crate::aws::inventory::Inventory;
 use crate::aws::{AwsError, AwsErrorKind, Role, Tag, TemplatePin};
 use crate::index::denials::Attempt;
 use crate::index::process_state::ProcessState;
-use crate::k8s::KubeApi;
+use crate::k8s::{EvictionBlocker, KubeApi};
 use crate::lock::Locks;
 use crate::ownership::has_ownership_tags;
 use crate::plan::{PodRef, Step};
@@ -81,10 +81,8 @@ impl<'a> Applier<'a> {
 pub struct BlockedEviction {
     /// The pod.
     pub pod: PodRef,
-    /// The budgets that select the pod, with their numbers.
-    pub budgets: Vec<String>,
-    /// Message of the API server.
-    pub message: String,
+    /// The budgets that select the pod, and what to do about them.
+    pub blocker: EvictionBlocker,
     /// Unschedulable pods of the same owner, as `namespace/name`.
     pub unschedulable: Vec<String>,
     /// When the node is terminated with the pod, because the group is being deleted.

@@ -245,7 +245,7 @@ impl NodeIndex {
 }
 
 fn same_state(a: &NodeView, b: &NodeView) -> bool {
-    let state = |n: &NodeView| (n.ready, n.kubelet_silent, n.cordoned);
+    let state = |n: &NodeView| (n.ready, n.kubelet_silent, n.cordoned, n.leaves_by_autoscaler);
     state(a) == state(b) && (&a.disruption, &a.surge, &a.in_place) == (&b.disruption, &b.surge, &b.in_place)
 }
 
@@ -266,12 +266,17 @@ fn labeled_group(node: &Node) -> Option<String> {
     Some(format!("{}/{}", labels.get(label::NAMESPACE)?, labels.get(label::INSTANCE_GROUP)?))
 }
 
+/// The taint with which the Cluster Autoscaler marks a node that it drains (kubernetes/autoscaler, `taints`). It does not
+/// cordon the node unless it is told to.
+const AUTOSCALER_TAINT: &str = "ToBeDeletedByClusterAutoscaler";
+
 /// The fields of a Node that rotations use. Whether it was Ready before, and its duplicates, need more than one read.
 pub(crate) fn node_view(node: &Node) -> NodeView {
     let condition = node.status.iter().flat_map(|s| s.conditions.iter().flatten()).find(|c| c.type_ == "Ready");
     let ready = condition.is_some_and(|c| c.status == "True");
     let ready_changed_at = condition.and_then(|c| c.last_transition_time.as_ref()).map(|t| t.0);
     let created_at = node.creation_timestamp().map_or(Timestamp::UNIX_EPOCH, |t| t.0);
+    let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
     NodeView {
         name: node.name_any(),
         resource_version: node.resource_version().unwrap_or_default(),
@@ -282,6 +287,7 @@ pub(crate) fn node_view(node: &Node) -> NodeView {
         ready_reason: condition.filter(|_| !ready).and_then(|c| c.reason.clone()).filter(|reason| !reason.is_empty()),
         kubelet_silent: condition.is_some_and(|c| c.status == "Unknown"),
         cordoned: node.spec.as_ref().and_then(|s| s.unschedulable).unwrap_or(false),
+        leaves_by_autoscaler: taints.clone().any(|taint| taint.key == AUTOSCALER_TAINT),
         disruption: parse_annotation::<DisruptionRecord>(node, annotation::DISRUPTION),
         orphaned_disruption: None,
         surge: parse_annotation::<SurgeRecord>(node, annotation::SURGE),
@@ -352,6 +358,20 @@ mod tests {
         assert!(index.apply(&Event::Apply(node("a", false))).changed.is_empty());
         assert_eq!(index.apply(&Event::Apply(node("a", true))).changed, ["i-a"]);
         assert_eq!(index.cluster_health(), ClusterHealth { total: 1, unready: 0 });
+    }
+
+    /// The Cluster Autoscaler does not cordon what it drains.
+    #[test]
+    fn taint_of_the_cluster_autoscaler_is_a_change_that_counts() {
+        let index = NodeIndex::default();
+        for event in [Event::Init, Event::InitApply(node("a", true)), Event::InitDone] {
+            index.apply(&event);
+        }
+        let mut tainted = node("a", true);
+        let taint = serde_json::json!([{"key": AUTOSCALER_TAINT, "value": "1700000000", "effect": "NoSchedule"}]);
+        tainted.spec.as_mut().expect("a spec").taints = serde_json::from_value(taint).expect("taints");
+        assert!(node_view(&tainted).leaves_by_autoscaler);
+        assert_eq!(index.apply(&Event::Apply(tainted)).changed, ["i-a"]);
     }
 
     #[test]

@@ -105,6 +105,47 @@ impl PodBudget {
     }
 }
 
+/// What keeps a pod on its node although its eviction was asked for, for people.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EvictionBlocker {
+    /// The budgets that select the pod with their numbers, as the end of a sentence.
+    pub cause: String,
+    /// What to do about it.
+    pub remedy: String,
+}
+
+impl EvictionBlocker {
+    /// What keeps a pod that these budgets select. Without budgets, they could not be read.
+    pub(crate) fn of(budgets: &[PodBudget]) -> Self {
+        let (cause, remedy) = match budgets {
+            [] => ("a PodDisruptionBudget".to_owned(), "relax the budget"),
+            [budget] => (format!("PodDisruptionBudget {}", budget.describe()), remedy(budget)),
+            several => {
+                let names: Vec<_> = several.iter().map(|budget| budget.name.as_str()).collect();
+                let cause = format!(
+                    "PodDisruptionBudgets {}, because the API server evicts no pod that several budgets select",
+                    names.join(", ")
+                );
+                (cause, SEVERAL_BUDGETS)
+            }
+        };
+        Self { cause, remedy: remedy.to_owned() }
+    }
+}
+
+/// What to do about several budgets that select the same pod.
+pub(super) const SEVERAL_BUDGETS: &str = "keep one of them for these pods";
+
+/// What to do about a budget that allows no eviction.
+pub(super) fn remedy(budget: &PodBudget) -> &'static str {
+    match budget.denial() {
+        Some(Denial::Now) => "make its pods healthy, or relax it",
+        Some(Denial::Never) if !budget.forbids_all => "add replicas, or relax it, for example maxUnavailable: 1",
+        Some(Denial::Never) => "relax it, for example maxUnavailable: 1",
+        None => "relax it",
+    }
+}
+
 /// The budgets of a namespace, or of the cluster.
 ///
 /// # Errors

@@ -79,7 +79,8 @@ impl DrainObstacle {
         }
     }
 
-    fn new(node: &str, pod: &Pod, selecting: &[PodBudget]) -> Option<Self> {
+    /// What will hold a pod that these budgets select; `None` when the API server evicts it.
+    pub(crate) fn new(node: &str, pod: &Pod, selecting: &[PodBudget]) -> Option<Self> {
         let owner = pod.owner_references().iter().find(|owner| owner.controller == Some(true));
         let (kind, limit, remedy) = match selecting {
             [] => return None,
@@ -90,9 +91,9 @@ impl DrainObstacle {
                     Denial::Never => ObstacleKind::Never,
                     Denial::Now => ObstacleKind::Now,
                 };
-                (kind, budget.limit(), remedy(budget, denial))
+                (kind, budget.limit(), budgets::remedy(budget))
             }
-            _ => (ObstacleKind::SeveralBudgets, String::new(), "keep one of them for these pods"),
+            _ => (ObstacleKind::SeveralBudgets, String::new(), budgets::SEVERAL_BUDGETS),
         };
         let names: Vec<_> = selecting.iter().map(|budget| budget.name.as_str()).collect();
         Some(Self {
@@ -104,14 +105,6 @@ impl DrainObstacle {
             limit,
             remedy: remedy.to_owned(),
         })
-    }
-}
-
-fn remedy(budget: &PodBudget, denial: Denial) -> &'static str {
-    match denial {
-        Denial::Now => "make its pods healthy, or relax it",
-        Denial::Never if budget.forbids_all => "relax it, for example maxUnavailable: 1",
-        Denial::Never => "add replicas, or relax it, for example maxUnavailable: 1",
     }
 }
 

@@ -28,6 +28,7 @@ use crate::api::BoundariesRevision;
 pub(crate) use crate::lock::Locks;
 use crate::plan::event::EventKind;
 use crate::rotation::crd::{DiscoveredKind, ResourceKind};
+pub use budgets::EvictionBlocker;
 pub(crate) use client::{KubeClient, connect_as};
 pub(crate) use drain_forecast::{DrainForecast, DrainObstacle, ObstacleKind};
 pub(crate) use error::KubeError;
@@ -114,6 +115,10 @@ pub struct PodInfo {
     pub phase: String,
     /// Latest end of a deletion in progress, by the API server's clock.
     pub deletion_timestamp: Option<Timestamp>,
+    /// When it was created, by the API server's clock.
+    pub created: Option<Timestamp>,
+    /// Whether it may be scheduled to a cordoned node.
+    pub tolerates_cordon: bool,
 }
 
 /// Result of an eviction request.
@@ -122,12 +127,7 @@ pub enum EvictOutcome {
     /// The pod is being deleted with its grace period.
     Evicted,
     /// A PodDisruptionBudget does not allow the eviction now.
-    Blocked {
-        /// The API server's message.
-        message: String,
-        /// The budgets that select the pod, with their numbers; empty when they cannot be read.
-        budgets: Vec<String>,
-    },
+    Blocked(EvictionBlocker),
     /// The pod no longer exists; a pod with the same name is another pod.
     Gone,
 }

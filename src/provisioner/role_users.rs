@@ -8,6 +8,7 @@ use std::time::Duration;
 use futures::future::try_join_all;
 
 use super::observe::{ObserveError, ObserveResult, Observer};
+use crate::aws::inventory::versions_of_template;
 use crate::aws::{Aws, AwsResult, TemplateVersion};
 use crate::plan::{Event, EventReason};
 use crate::provisioner::eks::launch_template::fingerprint::Fingerprint;
@@ -98,7 +99,8 @@ async fn launchable_versions(aws: &Aws, own_template: Option<&str>) -> AwsResult
         numbers.retain(|number| !versions.iter().any(|v| v.template_id == template && v.number == *number));
         if !numbers.is_empty() && Some(template.as_str()) != own_template {
             let numbers: Vec<_> = numbers.into_iter().collect();
-            versions.extend(aws.ec2.describe_versions(&template, &numbers).await?);
+            // A scaling group may pin a version that somebody deleted: it launches nothing.
+            versions.extend(versions_of_template(aws.ec2.clone(), template, numbers).await?);
         }
     }
     versions.retain(|version| Some(version.template_id.as_str()) != own_template);
@@ -209,6 +211,17 @@ mod tests {
             d.profiles.get_mut("nodes").expect("a profile").tags.push(tag);
         });
         assert_eq!(user_of(&karpenter, GIVEN).await.as_deref(), Some("Karpenter's EC2NodeClass default"));
+    }
+
+    /// EC2 lets people delete what a scaling group refers to, and Terraform and eksctl share the account.
+    #[tokio::test]
+    async fn scaling_group_of_others_whose_template_is_gone_uses_no_role() {
+        let broken = given_role();
+        broken.update(|d| {
+            d.versions = vec![numbered(1, "other")];
+            d.groups.insert("nodes".into(), group_pinned_to("7"));
+        });
+        assert_eq!(user_of(&broken, GIVEN).await, None);
     }
 
     /// The default version of a group's template stays the first one. The group may have changed its role since.

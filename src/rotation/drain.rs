@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::members::{DisruptionRecord, DrainView, NodeInstance, PodView};
+use super::members::{DisruptionRecord, DrainView, HANGS_AFTER, NodeInstance, PodView};
 use crate::plan::{NodeStep, PodRef};
 
 /// Timeouts of a drain.
@@ -75,7 +75,7 @@ pub(crate) fn next_drain_action(
     now: Timestamp,
 ) -> DrainAction {
     let node = member.node.as_ref().map(|n| n.name.clone()).unwrap_or_default();
-    let remaining: Vec<_> = view.pods.iter().filter(|p| !p.is_ignored && !p.is_finished).collect();
+    let remaining: Vec<_> = view.pods.iter().filter(|p| !p.is_left(record.since)).collect();
     let elapsed = now.duration_since(record.since);
     if remaining.is_empty() {
         return wait_for_volumes(view, policy, now);
@@ -92,6 +92,12 @@ pub(crate) fn next_drain_action(
             (AtTimeout::Delete, false) => DrainAction::ForceDelete(
                 evictable.iter().map(|p| NodeStep::ForceDelete { node: node.clone(), pod: p.pod.clone() }).collect(),
             ),
+            // Their kubelet reports, and does not end them.
+            (AtTimeout::Delete, true)
+                if remaining.iter().all(|p| p.hangs(now)) && view.is_clock_steady_for(HANGS_AFTER) =>
+            {
+                DrainAction::TerminateWithPods(pods().collect())
+            }
             (AtTimeout::Delete, true) => {
                 DrainAction::Wait(format!("{} on {node} to terminate", some_names(&remaining)))
             }

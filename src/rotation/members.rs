@@ -57,6 +57,8 @@ pub struct NodeView {
     pub kubelet_silent: bool,
     /// Whether it is cordoned, by the controller or by a person.
     pub cordoned: bool,
+    /// Whether the Cluster Autoscaler drains it: it terminates the instance, and lowers the desired capacity.
+    pub leaves_by_autoscaler: bool,
     /// Disruption record of this group or of another one.
     pub disruption: Option<DisruptionRecord>,
     /// Disruption record of an InstanceGroup that no longer exists. It has no owner: the group of the node's instance
@@ -132,9 +134,15 @@ impl NodeInstance {
         self.instance.weight.max(1) as usize
     }
 
-    /// Whether it is InService and its node is Ready and not cordoned.
+    /// Whether it is InService and its node is Ready, and nobody cordoned it or takes it away.
     pub(crate) fn is_available(&self) -> bool {
-        self.instance.state == InstanceState::InService && self.node.as_ref().is_some_and(|n| n.ready && !n.cordoned)
+        let is_free = |n: &NodeView| n.ready && !n.cordoned && !n.leaves_by_autoscaler;
+        self.instance.state == InstanceState::InService && self.node.as_ref().is_some_and(is_free)
+    }
+
+    /// Whether the Cluster Autoscaler is about to terminate it.
+    pub(crate) fn leaves_by_autoscaler(&self) -> bool {
+        self.node.as_ref().is_some_and(|node| node.leaves_by_autoscaler)
     }
 
     /// Whether it is InService and its node is Ready, cordoned or not.
@@ -238,9 +246,37 @@ pub struct PodView {
     pub is_unmanaged: bool,
     /// Whether it is being deleted.
     pub is_terminating: bool,
+    /// The end of its grace period, if it is being deleted.
+    pub terminating_until: Option<Timestamp>,
+    /// When it was created.
+    pub created: Option<Timestamp>,
+    /// Whether the scheduler may place it on a cordoned node.
+    pub tolerates_cordon: bool,
     /// Termination grace period in seconds.
     pub grace_seconds: i64,
 }
+
+impl PodView {
+    /// Whether a drain that began at `since` leaves it on its node. One that came back to the cordoned node after it was
+    /// evicted would come back forever.
+    pub(crate) fn is_left(&self, since: Timestamp) -> bool {
+        let came_back = self.tolerates_cordon
+            && self.created.is_some_and(|created| created.duration_since(since) > COME_BACK_AFTER);
+        self.is_ignored || self.is_finished || came_back
+    }
+
+    /// Whether it hangs: it should have ended long ago.
+    pub(crate) fn hangs(&self, now: Timestamp) -> bool {
+        self.terminating_until.is_some_and(|until| now.duration_since(until) >= HANGS_AFTER)
+    }
+}
+
+/// How long after the begin of a drain a pod on the node must have been created to count as one that came back. The clocks
+/// of the controller and the API server differ a little.
+const COME_BACK_AFTER: SignedDuration = SignedDuration::from_secs(30);
+
+/// How long after its grace period a pod that is still there hangs.
+pub(super) const HANGS_AFTER: SignedDuration = SignedDuration::from_mins(5);
 
 /// Observed state of a node that is being drained.
 #[derive(Clone, Debug, Default, PartialEq)]

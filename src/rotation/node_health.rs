@@ -76,9 +76,12 @@ impl<'a> Absence<'a> {
     /// What to do about it. `entry` is what authorizes the node to join.
     fn remedy(&self, entry: &str) -> String {
         match self {
-            Absence::NotJoined | Absence::NoNode => {
-                format!("check the image, the user data, {entry} and the security groups")
+            Absence::NotJoined => {
+                format!("check the image, the user data, {entry}, the security groups and the routes to the API server")
             }
+            Absence::NoNode => format!(
+                "if it served before, restart its kubelet or terminate it, and Auto Scaling replaces it; otherwise check the image, the user data, {entry}, the security groups and the routes to the API server"
+            ),
             Absence::NodeGone { .. } => {
                 "restart the kubelet, or terminate the instance so that Auto Scaling replaces it".into()
             }

@@ -158,8 +158,11 @@ impl AutoScaling for FakeAws {
     async fn create_group(&self, _: &NewScalingGroup) -> AwsResult<()> {
         unimplemented!()
     }
-    async fn update_group(&self, _: &str, _: &ScalingGroupChange, _: Option<&TemplatePin>) -> AwsResult<()> {
-        unimplemented!()
+    async fn update_group(&self, name: &str, change: &ScalingGroupChange, _: Option<&TemplatePin>) -> AwsResult<()> {
+        let mut state = self.data.lock().unwrap();
+        let group = state.groups.get_mut(name).expect("the group exists");
+        (group.min, group.max) = (change.min.unwrap_or(group.min), change.max.unwrap_or(group.max));
+        Ok(())
     }
     async fn delete_group(&self, _: &str) -> AwsResult<()> {
         unimplemented!()

@@ -37,6 +37,7 @@ use batched_cache::{BatchedCache, MaxAge};
 use instances::Instances;
 use list_cache::ListCache;
 
+pub(crate) use self::readers::versions_of_template;
 pub(crate) use cache_config::CacheConfig;
 
 /// The shared, batched and cached reads of AWS.

@@ -171,7 +171,14 @@ pub(super) fn versions(aws: &Aws) -> ReadFn<Arc<TemplateVersion>> {
 }
 
 /// AWS rejects the whole call if one of several versions does not exist. Then all versions of the template are read.
-async fn versions_of_template(ec2: Arc<dyn Ec2>, id: String, numbers: Vec<i64>) -> AwsResult<Vec<TemplateVersion>> {
+///
+/// # Errors
+/// AWS did not answer, or refused. A template that is gone has no versions.
+pub(crate) async fn versions_of_template(
+    ec2: Arc<dyn Ec2>,
+    id: String,
+    numbers: Vec<i64>,
+) -> AwsResult<Vec<TemplateVersion>> {
     let mut found = none_if_not_found(ec2.describe_versions(&id, &numbers).await)?;
     if found.is_none() && numbers.len() > 1 {
         found = none_if_not_found(ec2.describe_versions(&id, &[]).await)?;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, ListParams};
@@ -10,8 +11,7 @@ use kube::{Client, ResourceExt};
 use crate::api::InstanceGroup;
 use crate::api::names::{annotation, label};
 use crate::cli::permissions::explain_denied;
-use crate::k8s::budgets::{self, PodBudget};
-use crate::k8s::{KubeError, PodInfo, call};
+use crate::k8s::{DrainObstacle, KubeError, PodInfo, budgets, call};
 
 /// What was read, or why the caller cannot read it.
 pub(super) type Readable<T> = Result<T, String>;
@@ -35,8 +35,10 @@ pub(super) struct DrainedPod {
     pub node: String,
     /// `namespace/name` of the pod.
     pub pod: String,
-    /// The budgets that select it.
-    pub budgets: Readable<Vec<PodBudget>>,
+    /// Since when it is terminating, and its finalizers; `None` for a pod that still has to be evicted.
+    pub terminating: Option<(Timestamp, Vec<String>)>,
+    /// What holds it, as the API server would answer an eviction; `None` when it may be evicted.
+    pub obstacle: Readable<Option<DrainObstacle>>,
 }
 
 /// All groups of a namespace, or of the cluster.
@@ -104,14 +106,16 @@ async fn pods_to_evict(client: &Client, nodes: Vec<String>) -> Readable<Vec<Drai
                 let found = budgets::list(client, Some(&namespace)).await;
                 by_namespace.insert(namespace.clone(), found.map_err(|error| explain_denied(&error, Some(&namespace))));
             }
-            let of_pod: Readable<Vec<PodBudget>> = by_namespace[&namespace]
+            let obstacle = by_namespace[&namespace]
                 .as_ref()
                 .map_err(Clone::clone)
-                .map(|all: &Vec<_>| budgets::selecting(all, pod.labels()));
+                .map(|all: &Vec<_>| DrainObstacle::new(&node, pod, &budgets::selecting(all, pod.labels())));
+            let deleted_at = pod.metadata.deletion_timestamp.as_ref();
             found.push(DrainedPod {
                 node: node.clone(),
                 pod: format!("{namespace}/{}", pod.name_any()),
-                budgets: of_pod,
+                terminating: deleted_at.map(|at| (at.0, pod.finalizers().to_vec())),
+                obstacle,
             });
         }
     }

@@ -20,7 +20,8 @@ const SHOWN_EVENTS: usize = 10;
 pub(super) fn list(groups: &[InstanceGroup], namespace: Option<&str>, now: Timestamp) -> String {
     if groups.is_empty() {
         let scope = namespace.map_or("the cluster".to_owned(), |name| format!("the namespace {name}"));
-        return format!("no InstanceGroups in {scope}; use -n NAMESPACE, or -A for all namespaces\n");
+        let hint = namespace.map_or("", |_| "; use -n NAMESPACE, or -A for all namespaces");
+        return format!("no InstanceGroups in {scope}{hint}\n");
     }
     let mut sorted: Vec<_> = groups.iter().collect();
     let key = |group: &InstanceGroup| (group.namespace().unwrap_or_default(), group.name_any());
@@ -54,7 +55,7 @@ pub(super) fn group(details: &GroupDetails, now: Timestamp) -> String {
         conditions(&status, now),
         resources(&status),
         nodes(&details.nodes, &status, now),
-        drains(&details.pods_to_evict),
+        drains(&details.pods_to_evict, now),
         events(details, now),
     ] {
         if !section.is_empty() {
@@ -172,7 +173,7 @@ fn nodes(nodes: &Readable<Vec<Node>>, status: &InstanceGroupStatus, now: Timesta
     let without_node = status.joining.iter().filter(|(id, _)| found.iter().all(|node| instance_of(node) != **id));
     let of_others = without_node.map(|(instance, since_text)| {
         let waited = since_text.parse().map(|at| format!(" for {}", since(at, now))).unwrap_or_default();
-        let state = state(instance, format!("not joined{waited}"));
+        let state = state(instance, format!("without a Node{waited}"));
         let version = version_of(instance, status);
         ["(no Node)".to_owned(), instance.clone(), String::new(), String::new(), version, String::new(), state]
     });
@@ -236,24 +237,30 @@ fn node_state(node: &Node, now: Timestamp) -> String {
     }
 }
 
-fn drains(pods: &Readable<Vec<DrainedPod>>) -> String {
+/// What a pod that is being deleted waits for. The API server sets its deletion timestamp to the end of its grace period.
+fn terminating_state(until: Timestamp, finalizers: &[String], now: Timestamp) -> String {
+    let waits_for = match finalizers {
+        [] => "its kubelet has not stopped it".to_owned(),
+        names => format!("its finalizers are {}", names.join(", ")),
+    };
+    match until > now {
+        true => format!("terminating; its grace period ends in {}", since(now, until)),
+        false => format!("terminating; its grace period ended {} ago, and {waits_for}", since(until, now)),
+    }
+}
+
+fn drains(pods: &Readable<Vec<DrainedPod>>, now: Timestamp) -> String {
     let found = match pods {
         Ok(found) => found,
         Err(why) => return titled("Pods that drains wait for", &format!("  not shown: {why}\n")),
     };
     let mut out = String::new();
-    for DrainedPod { node, pod, budgets } in found {
-        let why = match budgets {
-            Err(why) => format!("budgets not shown: {why}"),
-            Ok(budgets) => {
-                let numbers = budgets.iter().map(|budget| (&budget.name, budget.counts.unwrap_or_default()));
-                let blocking = numbers.filter(|(_, counts)| counts.allowed < 1).map(|(name, counts)| {
-                    let (healthy, needed) = (counts.healthy, counts.needed);
-                    format!("blocked by PodDisruptionBudget {name}: {healthy} pods are healthy, it requires {needed}")
-                });
-                let blocking: Vec<_> = blocking.collect();
-                if blocking.is_empty() { "may be evicted".into() } else { blocking.join("; ") }
-            }
+    for DrainedPod { node, pod, terminating, obstacle } in found {
+        let why = match (terminating, obstacle) {
+            (Some((until, finalizers)), _) => terminating_state(*until, finalizers, now),
+            (None, Err(why)) => format!("budgets not shown: {why}"),
+            (None, Ok(Some(obstacle))) => obstacle.describe(),
+            (None, Ok(None)) => "may be evicted".to_owned(),
         };
         out += &format!("  {pod} on {node}: {why}\n");
     }
@@ -279,11 +286,20 @@ fn ready(status: &InstanceGroupStatus) -> Option<&Condition> {
     status.conditions.iter().find(|found| found.r#type == condition::READY)
 }
 
-/// The message of a group that is stalled or not ready.
+/// The message of a group that is stalled, not read, not ready, or whose drain or fields need somebody.
 fn problem(group: &InstanceGroup) -> Option<String> {
     let status = group.status.as_ref()?;
-    let stalled = status.conditions.iter().find(|found| found.r#type == condition::STALLED && found.is_true());
-    let found = stalled.or_else(|| ready(status).filter(|ready| !ready.is_true()))?;
+    let is_true = |kind: &str| status.conditions.iter().find(|found| found.r#type == kind && found.is_true());
+    let unread = is_true(condition::RECONCILING).filter(|found| {
+        [condition::AWS_THROTTLED, condition::AWS_UNAVAILABLE, condition::READ_FAILED]
+            .iter()
+            .any(|r| found.has_reason(r))
+    });
+    let others = [condition::DRAIN_BLOCKED, condition::FIELDS_REJECTED, condition::WRITES_INEFFECTIVE];
+    let found = is_true(condition::STALLED)
+        .or(unread)
+        .or_else(|| ready(status).filter(|ready| !ready.is_true()))
+        .or_else(|| others.iter().find_map(|kind| is_true(kind)))?;
     found.message.clone().filter(|message| !message.is_empty())
 }
 

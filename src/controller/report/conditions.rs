@@ -7,6 +7,7 @@ use crate::api::Condition;
 use crate::api::names::condition;
 use crate::apply::{Applied, BlockedEviction};
 use crate::boundaries::OverriddenValue;
+use crate::k8s::EvictionBlocker;
 use crate::plan::{ConditionUpdate, Event, EventKind, EventReason, NodeStep, Outcome, Reason, Step};
 use crate::provisioner::retained::USED_IN_OTHER_REGION;
 
@@ -158,24 +159,20 @@ pub(super) fn drain_blocked_update(applied: &Applied, outcome: &Outcome) -> Opti
 }
 
 fn blocked_message(blocked: &BlockedEviction) -> String {
-    let budgets = if blocked.budgets.is_empty() {
-        "a PodDisruptionBudget".to_owned()
-    } else {
-        format!("PodDisruptionBudget {}", blocked.budgets.join(", "))
-    };
+    let EvictionBlocker { cause, remedy } = &blocked.blocker;
     let pod = format!("{}/{}", blocked.pod.namespace, blocked.pod.name);
     if let Some(deadline) = blocked.terminated_at.and_then(|at| at.round(Unit::Second).ok()) {
         return format!(
-            "eviction of pod {pod} is blocked by {budgets}; retrying; the group is being deleted, so at {deadline} its instances are terminated regardless of budgets, with the pods that are left; relax the budget, or start replicas on other nodes, before that"
+            "eviction of pod {pod} is blocked by {cause}; retrying; the group is being deleted, so at {deadline} its instances are terminated regardless of budgets, with the pods that are left; before that, {remedy}"
         );
     }
     if blocked.unschedulable.is_empty() {
         return format!(
-            "eviction of pod {pod} is blocked by {budgets}; retrying; relax the budget, add replicas (which helps if the budget has a number as minAvailable), or set drainForce and drainTimeout, which delete the pods after that time"
+            "eviction of pod {pod} is blocked by {cause}; retrying; {remedy}; drainForce with drainTimeout deletes such pods after that time"
         );
     }
     format!(
-        "eviction of pod {pod} is blocked by {budgets}, and evicted pods are unschedulable: {}; add capacity (set maxSurge so that replacements join first, raise minSize, or let the autoscaler add nodes), or free capacity",
+        "eviction of pod {pod} is blocked by {cause}, and evicted pods are unschedulable: {}; add capacity (set maxSurge so that replacements join first, raise minSize, or let the autoscaler add nodes), or free capacity",
         blocked.unschedulable.join(", ")
     )
 }

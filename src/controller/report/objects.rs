@@ -3,6 +3,7 @@
 use super::conditions::truncate;
 use super::outcome::had_no_effect;
 use crate::apply::{Applied, BlockedEviction};
+use crate::k8s::EvictionBlocker;
 use crate::plan::{Event, EventReason, NodeStep, ObjectEvent, Step, on_pod};
 
 /// The events on the Nodes and pods of the applied steps. Blocked evictions are reported when the drain becomes blocked, and
@@ -24,19 +25,17 @@ pub(super) fn object_events(applied: &Applied, is_newly_blocked: bool) -> Vec<Ob
 
 /// The events on a pod that a budget keeps on its node, and on that node.
 fn blocked_events(applied: &Applied, blocked: &BlockedEviction) -> Vec<ObjectEvent> {
-    let budgets = match blocked.budgets.as_slice() {
-        [] => "a PodDisruptionBudget".to_owned(),
-        names => format!("PodDisruptionBudget {}", names.join(", ")),
-    };
+    let EvictionBlocker { cause, remedy } = &blocked.blocker;
     let (group, pod) = (&applied.plan.group, &blocked.pod);
     let node = applied.plan.steps.iter().find_map(|planned| match &planned.step {
         Step::Node(NodeStep::Evict { node, pod: evicted, .. }) if evicted == pod => Some(node),
         _ => None,
     });
     let on = node.map_or_else(|| "its node".to_owned(), |node| format!("the node {node}"));
-    let pod_message = format!("InstanceGroup {group} drains {on}, but {budgets} does not allow the eviction; retrying");
+    let pod_message =
+        format!("InstanceGroup {group} drains {on}, but the eviction is blocked by {cause}; retrying; {remedy}");
     let node_message = format!(
-        "InstanceGroup {group} drains this node, but {budgets} does not allow the eviction of pod {}/{}; retrying",
+        "InstanceGroup {group} drains this node, but the eviction of pod {}/{} is blocked by {cause}; retrying; {remedy}",
         pod.namespace, pod.name
     );
     let warning = |message| Event::warning(EventReason::DrainBlocked, message);

@@ -128,11 +128,24 @@ fn error_message(error: &StepError) -> String {
     }
 }
 
-/// The message for a call that AWS denied.
+/// The message for a call that AWS denied. AWS names the kind of policy that denies a call explicitly.
 pub(crate) fn missing_iam_action(action: &str, error: &str) -> String {
-    format!(
-        "the controller's IAM role lacks {action}; add the action to it, and the controller continues by itself ({error})"
-    )
+    let policies = [
+        ("service control policy", "a service control policy of the organization"),
+        ("resource control policy", "a resource control policy of the organization"),
+        ("permissions boundary", "the permissions boundary of the controller's IAM role"),
+        ("VPC endpoint policy", "the policy of a VPC endpoint"),
+        ("session policy", "a session policy"),
+        ("explicit deny", "a statement that denies it explicitly"),
+    ];
+    match policies.iter().find(|(words, _)| error.contains(words)) {
+        Some((_, policy)) => {
+            format!("AWS denies {action} by {policy}; change that, and the controller continues by itself ({error})")
+        }
+        None => format!(
+            "the controller's IAM role lacks {action}, or does not allow it for this resource; add the action, or correct the conditions of its statement, and the controller continues by itself ({error})"
+        ),
+    }
 }
 
 /// The message for a call that the API server forbids.

@@ -4,6 +4,7 @@ use super::*;
 use crate::api::{InstanceGroup, InstanceGroupSpec, group_id};
 use crate::apply::BlockedEviction;
 use crate::aws::AwsError;
+use crate::k8s::EvictionBlocker;
 use crate::plan::{ConditionUpdate, EventKind, PlanBuilder, PodRef, Recheck};
 
 #[test]
@@ -33,8 +34,7 @@ fn drain_blocked_condition_of_an_earlier_release_is_continued() {
     let status = InstanceGroupStatus { conditions: vec![previous], ..InstanceGroupStatus::default() };
     let eviction = BlockedEviction {
         pod: PodRef { namespace: "apps".into(), name: "web".into(), uid: "u1".into() },
-        budgets: vec!["web".into()],
-        message: String::new(),
+        blocker: EvictionBlocker { cause: "PodDisruptionBudget web".into(), remedy: "add replicas".into() },
         unschedulable: vec![],
         terminated_at: None,
     };

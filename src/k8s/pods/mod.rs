@@ -2,19 +2,21 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, Toleration};
 use k8s_openapi::api::policy::v1::Eviction;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, Preconditions};
 use kube::api::{Api, DeleteParams, ListParams};
 use kube::core::{ObjectMeta, Status};
 use kube::{Client, ResourceExt};
 
-use super::budgets::{self, PodBudget};
+use super::budgets::{self, EvictionBlocker};
 use super::error::call;
 use super::groups::post_params;
 use super::lists::list_pages;
 use super::{EvictOutcome, KubeError, PodInfo, PodKind, UnschedulablePod};
 
+/// The taint of a cordoned node.
+const UNSCHEDULABLE_TAINT: &str = "node.kubernetes.io/unschedulable";
 const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
 /// Grace period that the API server uses when a pod sets none.
 const DEFAULT_GRACE_SECONDS: i64 = 30;
@@ -54,8 +56,27 @@ impl From<&Pod> for PodInfo {
             grace_seconds: spec.and_then(|spec| spec.termination_grace_period_seconds).unwrap_or(DEFAULT_GRACE_SECONDS),
             phase: phase.unwrap_or_else(|| "Unknown".to_owned()),
             deletion_timestamp: pod.metadata.deletion_timestamp.as_ref().map(|time| time.0),
+            created: pod.metadata.creation_timestamp.as_ref().map(|time| time.0),
+            tolerates_cordon: spec
+                .and_then(|spec| spec.tolerations.as_ref())
+                .into_iter()
+                .flatten()
+                .any(tolerates_cordon),
         }
     }
+}
+
+/// Whether a pod with this toleration may be scheduled to a cordoned node.
+fn tolerates_cordon(toleration: &Toleration) -> bool {
+    let key = toleration.key.as_deref().unwrap_or_default();
+    let is_any_value = toleration.operator.as_deref() == Some("Exists");
+    let is_of_cordon = match key {
+        "" => is_any_value,
+        key => {
+            key == UNSCHEDULABLE_TAINT && (is_any_value || toleration.value.as_deref().unwrap_or_default().is_empty())
+        }
+    };
+    is_of_cordon && matches!(toleration.effect.as_deref().unwrap_or_default(), "" | "NoSchedule")
 }
 
 impl PodInfo {
@@ -103,8 +124,11 @@ pub(super) async fn evict(client: &Client, namespace: &str, name: &str, uid: &st
         Err(error) if error.is_not_found() => return Ok(EvictOutcome::Gone),
         Err(error) => error,
     };
-    if let Some(message) = budget_message(&error) {
-        return Ok(explain_blocked_eviction(client, &pods, (namespace, name, uid), message).await);
+    if is_blocked_by_budget(&error) {
+        return Ok(explain_blocked_eviction(client, &pods, (namespace, name, uid)).await);
+    }
+    if let Some(blocker) = admission_blocker(&error) {
+        return Ok(EvictOutcome::Blocked(blocker));
     }
     if error.is_conflict() && is_gone(&pods, name, uid).await? {
         return Ok(EvictOutcome::Gone);
@@ -112,16 +136,29 @@ pub(super) async fn evict(client: &Client, namespace: &str, name: &str, uid: &st
     Err(error)
 }
 
-/// The message of an eviction that a budget blocks. For a pod under two budgets, the API server always responds with an
-/// internal error.
-fn budget_message(error: &KubeError) -> Option<String> {
-    let status = error.api_status()?;
-    if status.message.contains("more than one PodDisruptionBudget") {
-        return Some(status.message.clone());
-    }
-    let causes = status.details.iter().flat_map(|details| &details.causes);
-    let budget = causes.into_iter().find(|cause| cause.reason == "DisruptionBudget")?;
-    Some(format!("{} {}", status.message, budget.message))
+/// Whether a budget blocks an eviction. For a pod under two budgets, the API server always responds with an internal error.
+fn is_blocked_by_budget(error: &KubeError) -> bool {
+    error.api_status().is_some_and(|status| {
+        let mut causes = status.details.iter().flat_map(|details| &details.causes);
+        status.message.contains("more than one PodDisruptionBudget")
+            || causes.any(|cause| cause.reason == "DisruptionBudget")
+    })
+}
+
+/// What admission says of this pod, which is no reason to evict no other: a webhook or policy denies its eviction, or the
+/// API server cannot ask the webhook, or the Namespace of the pod is being deleted.
+fn admission_blocker(error: &KubeError) -> Option<EvictionBlocker> {
+    let message = &error.api_status()?.message;
+    let of_webhook = ["admission webhook", "failed calling webhook", "ValidatingAdmissionPolicy"];
+    let remedy = match error.has_cause("NamespaceTerminating") {
+        true => "wait until the Namespace of the pod is gone, or see what its deletion waits for",
+        false if of_webhook.iter().any(|words| message.contains(words)) => {
+            "see the webhook or policy that the message names"
+        }
+        false => return None,
+    };
+    let cause = format!("the API server ({})", message.trim_end_matches('.'));
+    Some(EvictionBlocker { cause, remedy: remedy.to_owned() })
 }
 
 /// A blocked eviction with the budgets that select the pod; or `Gone`, because the API server checks the budget before
@@ -130,18 +167,16 @@ async fn explain_blocked_eviction(
     client: &Client,
     pods: &Api<Pod>,
     (namespace, name, uid): (&str, &str, &str),
-    message: String,
 ) -> EvictOutcome {
     let (pod, budgets) =
         futures::join!(call("get", "pods", pods.get_metadata_opt(name)), budgets::list(client, Some(namespace)),);
     let labels = match &pod {
         Ok(Some(pod)) if pod.uid().as_deref() == Some(uid) => pod.labels(),
         Ok(_) => return EvictOutcome::Gone,
-        Err(_) => return EvictOutcome::Blocked { message, budgets: Vec::new() },
+        Err(_) => return EvictOutcome::Blocked(EvictionBlocker::of(&[])),
     };
     let all = budgets.unwrap_or_default();
-    let budgets = budgets::selecting(&all, labels).iter().map(PodBudget::describe).collect();
-    EvictOutcome::Blocked { message, budgets }
+    EvictOutcome::Blocked(EvictionBlocker::of(&budgets::selecting(&all, labels)))
 }
 
 async fn is_gone(pods: &Api<Pod>, name: &str, uid: &str) -> Result<bool, KubeError> {

@@ -3,6 +3,7 @@ use std::sync::{Arc, Mutex};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use serde_json::{Value, json};
 
+use super::super::budgets::PodBudget;
 use super::*;
 use crate::k8s::fake;
 use crate::k8s::fake::Call;
@@ -126,11 +127,10 @@ async fn blocked_eviction_names_selecting_budgets() {
     ] {
         let client = client_blocking_evictions(response, "u1");
         let outcome = evict(&client, "team", "web-1", "u1").await.unwrap();
-        let EvictOutcome::Blocked { message, budgets } = outcome else {
+        let EvictOutcome::Blocked(blocker) = outcome else {
             panic!("{outcome:?}");
         };
-        assert!(!message.is_empty());
-        assert_eq!(budgets, ["web", "everything"]);
+        assert!(blocker.cause.contains("web, everything") && blocker.remedy.contains("keep one"), "{blocker:?}");
     }
 }
 
@@ -154,6 +154,46 @@ fn budget_is_described_with_its_numbers() {
     }
 }
 
+/// One pod that a webhook protects, or whose namespace is being deleted, must not end the drains of all others.
+#[tokio::test]
+async fn eviction_that_admission_denies_blocks_this_pod_alone() {
+    let webhook = "admission webhook \"drain.example.com\" denied the request: the pod is moved by its operator";
+    let policy = "pods \"web-1\" is forbidden: ValidatingAdmissionPolicy 'keep' with binding 'all' denied request";
+    for response in [
+        fake::failure(500, "InternalError", webhook),
+        fake::failure(403, "Forbidden", webhook),
+        fake::failure(403, "Forbidden", policy),
+        fake::failure(500, "InternalError", "Internal error occurred: failed calling webhook \"x\": timeout"),
+        fake::failure_with_cause(403, "Forbidden", "NamespaceTerminating", "it is being terminated"),
+    ] {
+        let outcome = evict(&client_blocking_evictions(response.clone(), "u1"), "team", "web-1", "u1").await.unwrap();
+        let EvictOutcome::Blocked(blocker) = outcome else { panic!("{outcome:?}") };
+        assert!(blocker.cause.starts_with("the API server (") && !blocker.remedy.is_empty(), "{blocker:?}");
+    }
+    let missing = fake::failure(403, "Forbidden", "pods \"web-1\" is forbidden: User \"im\" cannot create resource");
+    evict(&client_blocking_evictions(missing, "u1"), "team", "web-1", "u1").await.expect_err("a missing permission");
+}
+
+#[test]
+fn tolerations_of_a_cordon_are_those_of_the_scheduler() {
+    let tolerates = |toleration: Value| tolerates_cordon(&serde_json::from_value(toleration).expect("a toleration"));
+    for toleration in [
+        json!({"operator": "Exists"}),
+        json!({"operator": "Exists", "effect": "NoSchedule"}),
+        json!({"key": UNSCHEDULABLE_TAINT, "operator": "Exists"}),
+        json!({"key": UNSCHEDULABLE_TAINT, "effect": "NoSchedule"}),
+    ] {
+        assert!(tolerates(toleration.clone()), "{toleration}");
+    }
+    for toleration in [
+        json!({"operator": "Exists", "effect": "NoExecute"}),
+        json!({"key": "dedicated", "operator": "Exists"}),
+        json!({"key": UNSCHEDULABLE_TAINT, "value": "x"}),
+    ] {
+        assert!(!tolerates(toleration.clone()), "{toleration}");
+    }
+}
+
 #[tokio::test]
 async fn eviction_stays_blocked_when_budgets_cannot_be_read() {
     let cause = "DisruptionBudget";
@@ -162,10 +202,7 @@ async fn eviction_stays_blocked_when_budgets_cannot_be_read() {
         _ => fake::failure(403, "Forbidden", "no"),
     });
     let outcome = evict(&client, "team", "web-1", "u1").await.unwrap();
-    let EvictOutcome::Blocked { budgets, .. } = outcome else {
-        panic!("{outcome:?}");
-    };
-    assert_eq!(budgets, Vec::<String>::new());
+    assert_eq!(outcome, EvictOutcome::Blocked(EvictionBlocker::of(&[])));
 }
 
 #[tokio::test]

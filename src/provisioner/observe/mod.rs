@@ -247,6 +247,9 @@ pub(crate) async fn pods_on_node(o: &Observer<'_>, node: &str) -> ObserveResult<
         is_finished: p.is_finished(),
         is_unmanaged: p.kind == PodKind::Unmanaged,
         is_terminating: p.deletion_timestamp.is_some(),
+        terminating_until: p.deletion_timestamp,
+        created: p.created,
+        tolerates_cordon: p.tolerates_cordon,
         grace_seconds: p.grace_seconds,
         pod: PodRef { namespace: p.namespace, name: p.name, uid: p.uid },
     };
@@ -254,9 +257,10 @@ pub(crate) async fn pods_on_node(o: &Observer<'_>, node: &str) -> ObserveResult<
 }
 
 async fn drain_view(o: &Observer<'_>, node: &NodeView) -> ObserveResult<DrainView> {
+    let pods = pods_on_node(o, &node.name).await?;
+    let since = node.disruption.as_ref().map_or(Timestamp::MAX, |record| record.since);
+    let empty = pods.iter().all(|p| p.is_left(since));
     let (drain_after, node) = (node.drain_after, node.name.as_str());
-    let pods = pods_on_node(o, node).await?;
-    let empty = pods.iter().all(|p| p.is_ignored || p.is_finished);
     let volumes = if empty { o.kube.volume_attachments(node).await.map_err(ObserveError::Kube)? } else { Vec::new() };
     let tracked = o.process_state.drain_clocks(node, |clocks| clocks.track(empty, o.now));
     Ok(DrainView {

@@ -71,7 +71,10 @@ pub(super) fn start_batch(
     let mut allowance = input.allowance.filter(|_| replaces).cloned();
     let waits_for_surge =
         |m: &NodeInstance| !removes_all && (m.is_in_standby(input.group_uid) || (replaces && is_surging(input, m)));
-    for member in candidates.iter().filter(|m| m.disruption_of(input.group_uid).is_none() && !waits_for_surge(m)) {
+    // It would terminate the instance as well, so that AWS takes another node for the second termination.
+    let is_others = |m: &NodeInstance| !removes_all && m.leaves_by_autoscaler();
+    let begins = |m: &NodeInstance| m.disruption_of(input.group_uid).is_none() && !waits_for_surge(m) && !is_others(m);
+    for member in candidates.iter().filter(|m| begins(m)) {
         let healthy = member.is_available();
         if healthy && replaces && input.max_surge > 0 {
             let free = member.node.as_ref().is_some_and(|n| n.disruption.is_none() && n.surge.is_none());
@@ -105,6 +108,8 @@ pub(super) fn start_batch(
     }
     if !removes_all {
         decision.waiting_for.extend(input.members.iter().filter_map(|m| foreign_record_message(input, m)));
+        let others = candidates.iter().filter(|m| is_others(m)).map(|m| waits::for_autoscaler(m));
+        decision.waiting_for.extend(others);
     }
 }
 

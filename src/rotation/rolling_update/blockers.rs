@@ -50,13 +50,23 @@ fn backoff_message(input: &RollingUpdateInput, candidates: &[&NodeInstance]) -> 
         false => "relax what blocks them, or set drainForce, which deletes the remaining pods at drainTimeout",
     };
     format!(
-        "each node to be replaced was drained for longer than drainTimeout, or uncordoned by someone else; drained again: {}; {remedy}",
-        candidates.iter().filter_map(retry).collect::<Vec<_>>().join(", ")
+        "each node to be replaced was drained for longer than drainTimeout ({remedy}), or was uncordoned by someone else (set lock-upgrades to keep it); drained again: {}",
+        some_of(candidates.iter().filter_map(retry).collect()).join(", ")
     )
 }
 
 /// How many nodes a message names.
 const NAMED_NODES: usize = 3;
+
+/// The first texts, and how many others there are: a remedy that follows must not be cut off.
+fn some_of(mut texts: Vec<String>) -> Vec<String> {
+    let others = texts.len().saturating_sub(NAMED_NODES);
+    if others > 0 {
+        texts.truncate(NAMED_NODES);
+        texts.push(format!("{others} others"));
+    }
+    texts
+}
 
 fn unhealthy_message(input: &RollingUpdateInput) -> Option<String> {
     let ClusterHealth { total, unready } = input.cluster_health;
@@ -66,7 +76,7 @@ fn unhealthy_message(input: &RollingUpdateInput) -> Option<String> {
     let joined = input.members.iter().filter(|m| m.node.is_some()).count();
     if input.cluster_health.is_unhealthy() {
         return Some(format!(
-            "{unready} of {total} nodes of the cluster are not ready; no node is terminated until more nodes are ready"
+            "{unready} of {total} nodes of the cluster are not ready (limit: 30 %); check the API server, the network and the kubelets; no node is terminated until more nodes are ready"
         ));
     }
     (own * 2 > joined && own > input.max_unavailable).then(|| {
@@ -85,6 +95,7 @@ fn halt_message(input: &RollingUpdateInput) -> Option<String> {
         input.members.iter().filter(|m| m.reasons.is_empty() && m.instance.state == InstanceState::InService).collect();
     let failed: Vec<_> =
         replacements.iter().filter(|m| failed_to_become_ready(input, m)).map(|m| node_health::describe(m)).collect();
+    let failed = some_of(failed);
     if !failed.is_empty() {
         return Some(format!(
             "replacements of template version {} did not become Ready within {}, or did not stay so: {}",

@@ -38,7 +38,7 @@ pub(super) fn continue_drains(
             }
             DrainAction::Wait(what) => {
                 decision.eviction_blocked |= view.last_blocked_eviction.is_some()
-                    && view.pods.iter().any(|p| !p.is_ignored && !p.is_finished && !p.is_terminating);
+                    && view.pods.iter().any(|p| !p.is_left(record.since) && !p.is_terminating);
                 decision.waiting_for.push(what);
             }
             DrainAction::Uncordon(pods) => {

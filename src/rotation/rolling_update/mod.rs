@@ -34,8 +34,9 @@ pub(crate) fn decide(input: &RollingUpdateInput) -> RollingUpdateDecision {
 /// Why an instance that AWS terminates does not go away.
 fn retained_message(member: &NodeInstance) -> String {
     format!(
-        "TerminateInstanceInAutoScalingGroup for {}: a termination hook was abandoned, so the instance lifecycle policy retains it, and it counts against maxUnavailable",
-        member.describe()
+        "a person to terminate {}, which the instance lifecycle policy retains because a termination hook was abandoned: aws autoscaling terminate-instance-in-auto-scaling-group --instance-id {} --no-should-decrement-desired-capacity",
+        member.describe(),
+        member.instance.id
     )
 }
 

@@ -40,10 +40,11 @@ pub(crate) fn report(
         let reasons = reasons_of(&step);
         PlannedStep::new(step, reasons)
     }));
-    for (node, pods) in &decision.timed_out_drains {
+    if !decision.timed_out_drains.is_empty() {
+        let nodes = decision.timed_out_drains.iter().map(|(node, pods)| format!("{node} (pods: {})", pod_names(pods)));
         let message = format!(
-            "{node} was uncordoned because its drain took longer than drainTimeout; remaining pods: {}; it is drained again later; drainForce: true would delete such pods",
-            pod_names(pods)
+            "uncordoned, because the drain took longer than drainTimeout: {}; drained again after a few minutes; relax what blocks them, or set drainForce: true, which deletes such pods",
+            nodes.collect::<Vec<_>>().join(", ")
         );
         builder.condition_updates.push(ConditionUpdate {
             condition_type: condition::DRAIN_BLOCKED,

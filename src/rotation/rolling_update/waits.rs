@@ -47,6 +47,11 @@ fn shorten(waits: &mut Vec<String>) {
     }
 }
 
+/// What is said of a node that the Cluster Autoscaler drains.
+pub(super) fn for_autoscaler(member: &NodeInstance) -> String {
+    format!("{}, which the Cluster Autoscaler drains, to terminate", member.describe())
+}
+
 /// What the rotation waits for at this member; `None` when it is available.
 pub(super) fn for_member(input: &RollingUpdateInput, member: &NodeInstance) -> Option<String> {
     let (id, name) = (&member.instance.id, member.describe());
@@ -58,6 +63,7 @@ pub(super) fn for_member(input: &RollingUpdateInput, member: &NodeInstance) -> O
             Some(_) => format!("{name} to be drained"),
             None => format!("{name}, which someone else cordoned, to be uncordoned"),
         }),
+        (InstanceState::InService, Some(node)) if node.leaves_by_autoscaler => Some(for_autoscaler(member)),
         (InstanceState::InService, Some(node)) if node.ready => {
             let is_new = member.reasons.is_empty() && input.candidates == Candidates::Outdated;
             let since = node.ready_changed_at.filter(|_| is_new)?;
@@ -68,7 +74,14 @@ pub(super) fn for_member(input: &RollingUpdateInput, member: &NodeInstance) -> O
         }
         (InstanceState::InService, Some(node)) if node.has_become_unready() => {
             let since = node.ready_changed_at.map_or_else(String::new, |at| format!(" since {}", rfc3339(at)));
-            Some(format!("{name}, which has been NotReady{since}, to be Ready again"))
+            Some(match node.kubelet_silent {
+                true => format!("{name}, whose kubelet has been silent{since}, to be Ready again"),
+                false => format!("{name}, which has been NotReady{since}, to be Ready again"),
+            })
+        }
+        (InstanceState::InService, None) if let Some(lost) = &member.lost_node => {
+            let at = rfc3339(lost.since);
+            Some(format!("{id}, whose Node {} was deleted at {at}, to join again", lost.name))
         }
         (InstanceState::InService, node) => {
             let what = if node.is_some() { "to become Ready" } else { "to join" };

@@ -7,7 +7,11 @@ fn retained_instance_is_named() {
     let retained = node_instance("a").state(InstanceState::Terminating).with(|m| m.instance.is_retained = true);
     let decision = rotate(&[retained.clone(), node_instance("b").outdated()], 1);
     assert_eq!(step_summaries(&decision), [""; 0], "it counts against maxUnavailable");
-    let named = |waiting: &[String]| waiting.iter().any(|w| w.contains("for a (node-a)") && w.contains("retains it"));
+    let named = |waiting: &[String]| {
+        waiting
+            .iter()
+            .any(|w| w.contains("a (node-a)") && w.contains("terminate-instance-in-auto-scaling-group --instance-id a"))
+    };
     assert!(named(&decision.waiting_for), "{:?}", decision.waiting_for);
     let none = Drains::new();
     let deletion =

@@ -248,3 +248,55 @@ fn drain_actions_follow_in_order() {
     }
     assert_eq!([1, 2, 3, 4, 5, 6, 400].map(|n| eviction_backoff(n).as_secs()), [2, 4, 8, 16, 30, 30, 30]);
 }
+
+/// The scheduler places it on the emptiest node again, which is the one that is drained: it would be evicted forever.
+#[test]
+fn pod_that_came_back_to_its_cordoned_node_does_not_hold_the_drain() {
+    let members = [node_instance("a").outdated().cordoned()];
+    let came_back = |seconds| PodView { tolerates_cordon: true, created: Some(ago(seconds)), ..pod("agent") };
+    let record = |member: &NodeInstance| member.disruption_of(UID).expect("a record").since;
+    let drained_for = now().duration_since(record(&members[0])).as_secs();
+    let action = |pods: Vec<PodView>, now_later: i64| {
+        let view = DrainView { pods, ..DrainView::default() };
+        let record = members[0].disruption_of(UID).expect("a record").clone();
+        next_drain_action(&members[0], &record, &view, &policy(), now() + SignedDuration::from_secs(now_later))
+    };
+    let before = came_back(drained_for + 60);
+    assert!(matches!(action(vec![before.clone()], 0), DrainAction::Evict(_)), "it is evicted once");
+    let after = PodView { created: Some(now() + SignedDuration::from_secs(40)), ..before };
+    assert!(matches!(action(vec![after.clone()], 60), DrainAction::Terminate));
+    let of_others = PodView { tolerates_cordon: false, ..after };
+    assert!(matches!(action(vec![of_others], 60), DrainAction::Evict(_)), "a person placed it, with nodeName");
+}
+
+/// The kubelet reports, and cannot end the pod: a volume hangs, for example. `drainForce` asks for an end.
+#[test]
+fn forced_drain_does_not_wait_for_pods_that_hang() {
+    let member = node_instance("a").outdated().cordoned();
+    let record = member.disruption_of(UID).expect("a record").clone();
+    let limited =
+        DrainPolicy { timeout: Some(SignedDuration::from_secs(10)), at_timeout: AtTimeout::Delete, ..policy() };
+    let action = |ended: i64, limit: &DrainPolicy| {
+        let hanging = PodView { is_terminating: true, terminating_until: Some(ago(ended)), ..pod("web") };
+        next_drain_action(&member, &record, &DrainView { pods: vec![hanging], ..DrainView::default() }, limit, now())
+    };
+    assert!(matches!(action(299, &limited), DrainAction::Wait(_)));
+    assert!(matches!(action(300, &limited), DrainAction::TerminateWithPods(pods) if pods.len() == 1));
+    let without_force = DrainPolicy { at_timeout: AtTimeout::Uncordon, ..limited };
+    assert!(matches!(action(300, &without_force), DrainAction::Uncordon(_)));
+}
+
+/// Both would terminate it: AWS would take another node for the second termination, and drain it for nobody.
+#[test]
+fn node_that_the_cluster_autoscaler_drains_is_left_to_it() {
+    let leaving = node_instance("a").outdated().node(|n| n.leaves_by_autoscaler = true);
+    let members = [leaving, node_instance("b").outdated(), node_instance("c").outdated()];
+    let one = decide(&input(&members, &Drains::new(), 1));
+    assert!(step_summaries(&one).is_empty(), "it is unavailable: {one:?}");
+    assert!(one.waiting_for.iter().any(|what| what.contains("Cluster Autoscaler")), "{:?}", one.waiting_for);
+    assert_eq!(step_summaries(&decide(&input(&members, &Drains::new(), 2))), ["cordon b"]);
+    let surplus =
+        |n| decide(&RollingUpdateInput { candidates: Candidates::Surplus(n), ..input(&members, &Drains::new(), 3) });
+    assert!(step_summaries(&surplus(1)).is_empty(), "the surplus leaves already");
+    assert_eq!(step_summaries(&surplus(2)).len(), 1);
+}

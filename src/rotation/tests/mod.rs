@@ -46,6 +46,7 @@ pub(super) fn node_instance(name: &str) -> NodeInstance {
         labeled_group: None,
         created_at: ago(7_060),
         drain_last: false,
+        leaves_by_autoscaler: false,
         duplicates: Vec::new(),
     };
     let instance = Instance { in_service_since: Some(ago(7_100)), ..instance(name) };
@@ -191,6 +192,9 @@ fn pod(name: &str) -> PodView {
         is_finished: false,
         is_unmanaged: false,
         is_terminating: false,
+        terminating_until: None,
+        created: None,
+        tolerates_cordon: false,
         grace_seconds: 30,
     }
 }

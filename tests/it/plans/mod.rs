@@ -285,6 +285,7 @@ fn node(instance: &str) -> NodeView {
         labeled_group: None,
         created_at: timestamp(LONG_AGO),
         drain_last: false,
+        leaves_by_autoscaler: false,
         duplicates: vec![],
     }
 }
@@ -322,6 +323,7 @@ impl Scenario {
             config_retention: 2,
             ineffective_writes,
             refusal: &self.refusal,
+            is_asked: false,
             timing: &timing,
             now: timestamp(NOW),
         })

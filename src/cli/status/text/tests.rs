@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::k8s::budgets::{Counts, PodBudget};
+use crate::k8s::{DrainObstacle, ObstacleKind};
 
 fn now() -> Timestamp {
     "2026-01-02T12:00:00Z".parse().expect("a time")
@@ -51,13 +51,29 @@ fn draining_node() -> Node {
 }
 
 fn details() -> GroupDetails {
-    let counts = |allowed| Counts { allowed, healthy: 2, needed: 2, expected: 3 };
-    let budget = |allowed| PodBudget { name: "db".into(), counts: Some(counts(allowed)), ..PodBudget::default() };
-    let pod = |name: &str, budgets| DrainedPod { node: "ip-10-0-0-1".into(), pod: format!("team-a/{name}"), budgets };
+    let obstacle = DrainObstacle {
+        node: "ip-10-0-0-1".into(),
+        pod: "team-a/db-0".into(),
+        owner: None,
+        kind: ObstacleKind::Now,
+        budget: "db".into(),
+        limit: "minAvailable 2 of 3 pods".into(),
+        remedy: "make its pods healthy, or relax it".into(),
+    };
+    let pod = |name: &str, obstacle| DrainedPod {
+        node: "ip-10-0-0-1".into(),
+        pod: format!("team-a/{name}"),
+        terminating: None,
+        obstacle,
+    };
+    let stuck = DrainedPod {
+        terminating: Some(("2026-01-02T11:50:00Z".parse().expect("a time"), vec!["example.com/hold".into()])),
+        ..pod("job-7", Ok(None))
+    };
     GroupDetails {
         group: rotating_group(),
         nodes: Ok(vec![draining_node()]),
-        pods_to_evict: Ok(vec![pod("db-0", Ok(vec![budget(0)])), pod("web-1", Ok(vec![budget(1)]))]),
+        pods_to_evict: Ok(vec![pod("db-0", Ok(Some(obstacle))), pod("web-1", Ok(None)), stuck]),
         events: Ok(Vec::new()),
     }
 }
@@ -73,8 +89,9 @@ fn rotating_group_shows_its_versions_its_draining_node_and_the_budget_that_block
         "DrainBlocked True (EvictionBlocked, for 2m)",
         "4: 2, 5: 1",
         "m5.large, m5a.large",
-        "team-a/db-0 on ip-10-0-0-1: blocked by PodDisruptionBudget db: 2 pods are healthy, it requires 2",
+        "team-a/db-0 on ip-10-0-0-1: PodDisruptionBudget db, minAvailable 2 of 3 pods, allows no eviction now, because too few of its pods are healthy; make its pods healthy, or relax it",
         "team-a/web-1 on ip-10-0-0-1: may be evicted",
+        "team-a/job-7 on ip-10-0-0-1: terminating; its grace period ended 10m ago, and its finalizers are example.com/hold",
     ] {
         assert!(text.contains(expected), "{expected:?} is missing in:\n{text}");
     }
@@ -82,7 +99,7 @@ fn rotating_group_shows_its_versions_its_draining_node_and_the_budget_that_block
     assert!(node.contains("Unknown for 40s") && node.contains("outdated, draining for 5m"), "{node}");
     assert!(node.contains(" 4 ") && node.contains("ami-1"), "version and image of the node: {node}");
     let starting = text.lines().find(|line| line.contains("i-0b")).expect("a line of the instance without a Node");
-    assert!(starting.contains("(no Node)") && starting.contains("not joined for 2m"), "{starting}");
+    assert!(starting.contains("(no Node)") && starting.contains("without a Node for 2m"), "{starting}");
     assert!(starting.contains(" 5 "), "the version of an instance without a Node: {starting}");
     assert_eq!(text.matches("i-0a").count(), 1, "{text}");
     assert!(!text.contains("not shown"), "conditions without a problem are left out:\n{text}");

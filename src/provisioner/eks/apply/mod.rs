@@ -4,9 +4,12 @@ mod instance_tags;
 mod launch_template;
 mod warm_pool;
 
+use std::time::Duration;
+
 use crate::apply::{Apply, ApplyRun, StepError, StepOutcome, StepResult, done, ignore_not_found};
-use crate::aws::{AwsErrorKind, NewScalingGroup, TemplatePin};
+use crate::aws::{AwsErrorKind, NewScalingGroup, ScalingGroupChange, TemplatePin};
 use crate::plan::{EksStep, Pin};
+use crate::provisioner::eks::scaling_group::scale_in::takes_nodes;
 
 impl Apply for EksStep {
     async fn apply(&self, run: &mut ApplyRun<'_>) -> StepResult {
@@ -24,6 +27,9 @@ impl Apply for EksStep {
             EksStep::TagTemplate { template, tags } => return launch_template::tag(run, template, tags).await,
             EksStep::CreateGroup { group, pin } => return create_scaling_group(run, group, pin).await,
             EksStep::UpdateGroup { group, change, pin } => {
+                if change.max.is_some() && would_take_nodes(run, group, change).await? {
+                    return Ok(StepOutcome::Unchanged);
+                }
                 let pin = pin.as_ref().map(|pin| resolve_pin(run, pin));
                 let response = asg.update_group(group, change, pin.as_ref()).await;
                 pin.iter().for_each(|pin| record_pin(run, pin, response.is_err()));
@@ -69,6 +75,21 @@ impl Apply for EksStep {
     }
 }
 
+/// Whether a smaller `maxSize` would take nodes that the plan did not know of: an autoscaler may have launched them since.
+/// The next pass plans with them.
+async fn would_take_nodes(run: &ApplyRun<'_>, group: &str, change: &ScalingGroupChange) -> Result<bool, StepError> {
+    let inventory = run.ctx.inventory;
+    let known = inventory.group(group, Duration::MAX).await.map_err(StepError::Aws)?;
+    if known.is_some_and(|known| change.max.is_some_and(|max| max >= known.max)) {
+        return Ok(false);
+    }
+    let found = inventory.group(group, Duration::ZERO).await.map_err(StepError::Aws)?;
+    if !(run.ctx.request_write)() {
+        return Err(StepError::MayNotWrite);
+    }
+    Ok(found.is_some_and(|found| takes_nodes(&found, change)))
+}
+
 fn resolve_pin(run: &ApplyRun<'_>, pin: &Pin) -> TemplatePin {
     match pin {
         Pin::Version { template, number } => TemplatePin { id: template.clone(), version: number.to_string() },
@@ -86,7 +107,7 @@ async fn create_scaling_group(run: &ApplyRun<'_>, group: &NewScalingGroup, pin: 
     inventory.invalidate_group(&group.name);
     match response {
         Err(error) if error.kind == AwsErrorKind::AlreadyExists => {
-            let found = inventory.group(&group.name, std::time::Duration::ZERO).await.map_err(StepError::Aws)?;
+            let found = inventory.group(&group.name, Duration::ZERO).await.map_err(StepError::Aws)?;
             let ownership: Vec<_> = (input.tags.iter())
                 .filter(|t| crate::ownership::OWNERSHIP_TAG_KEYS.contains(&t.key.as_str()))
                 .cloned()
@@ -116,5 +137,45 @@ async fn delete_launch_configuration(run: &ApplyRun<'_>, name: &str) -> StepResu
             Ok(StepOutcome::Applied)
         }
         response => ignore_not_found(response),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use crate::api::{InstanceGroup, InstanceGroupSpec, group_id};
+    use crate::apply::{Applier, AwsAuthWriter, apply};
+    use crate::aws::inventory::fake_aws::FakeAws;
+    use crate::aws::inventory::{CacheConfig, Inventory};
+    use crate::aws::samples::{instance, scaling_group};
+    use crate::aws::{ScalingGroup, ScalingGroupChange};
+    use crate::index::process_state::ProcessState;
+    use crate::k8s::{KubeClient, fake};
+    use crate::plan::{EksStep, Plan, PlannedStep, Reason, blocked_plan};
+
+    /// The plan may rest on an answer that is minutes old. AWS lowers the desired capacity with the maximum, and terminates
+    /// nodes that it chooses and that nobody drained.
+    #[tokio::test]
+    async fn smaller_max_size_is_not_set_below_the_nodes_that_run_now() {
+        for (nodes, expected) in [(4, 5), (5, 5), (8, 10)] {
+            let aws = Arc::new(FakeAws::default());
+            let instances = (0..nodes).map(|number| instance(&format!("i-{number}"))).collect();
+            let group = ScalingGroup { max: 10, desired: nodes, instances, ..scaling_group("web") };
+            aws.update(|state| _ = state.groups.insert("web".into(), group));
+            let inventory = Inventory::with_config(aws.aws(), CacheConfig::default());
+            let unlocked = serde_json::json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {"name": "web"}});
+            let kube = KubeClient::new(fake::client(move |_| (200, unlocked.clone())), "test");
+            let (process_state, aws_auth) = (ProcessState::default(), AwsAuthWriter::default());
+            let applier = Applier::for_tests(&inventory, &kube, &process_state, &aws_auth);
+            let id = group_id(&InstanceGroup::new("web", InstanceGroupSpec::default()));
+            let change = ScalingGroupChange { max: Some(5), ..ScalingGroupChange::default() };
+            let step = EksStep::UpdateGroup { group: "web".into(), change, pin: None };
+            let steps = vec![PlannedStep::new(step, Vec::new())];
+            let plan = Plan { steps, ..blocked_plan(&id, Reason::InvalidSpec, String::new()) };
+            let applied = apply(&applier, &id, "1", &[], plan).await;
+            assert!(applied.error.is_none(), "{:?}", applied.error);
+            assert_eq!(aws.data.lock().unwrap().groups["web"].max, expected, "{nodes} nodes");
+        }
     }
 }

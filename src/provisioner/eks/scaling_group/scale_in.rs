@@ -61,6 +61,15 @@ fn lowest_desired(group: &ScalingGroup) -> i64 {
     current - lightest + 1
 }
 
+/// Whether Auto Scaling would terminate running nodes for a change, so that it would choose them and drain none. The last
+/// node of a group with weights is drained before, and left to Auto Scaling.
+pub(crate) fn takes_nodes(group: &ScalingGroup, change: &ScalingGroupChange) -> bool {
+    let Some(max) = change.max.filter(|max| *max < group.max) else { return false };
+    let lowest = change.mixed.as_ref().and_then(|policy| lowest_desired_after(group, policy));
+    let is_last = is_weighted(group) && counted(group).count() == 1;
+    !is_last && i64::from(max) < lowest.unwrap_or_else(|| lowest_desired(group))
+}
+
 /// The desired `maxSize`, or the smallest larger value for which Auto Scaling terminates no node.
 pub(crate) fn safe_max_size(input: &PlanInput, group: &ScalingGroup) -> i32 {
     let safe = if is_launching(input, group) { i64::from(group.desired) } else { lowest_desired(group) };
