@@ -308,9 +308,8 @@ pub struct NodegroupChange {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodegroupVersion {
-    /// Kubernetes version; `None` keeps the current version.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub version: Option<String>,
+    /// Kubernetes version. EKS takes the cluster's if none is sent, so one is always sent.
+    pub version: String,
     /// Release version of the AMI; `None` takes the latest release of the Kubernetes version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub release_version: Option<String>,

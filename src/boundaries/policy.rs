@@ -359,6 +359,9 @@ fn exceeded_quota(
             "is more than policy.quotas[{glob}] leaves: {namespace} may have {max} {unit}, and its other groups have {others}"
         ),
         remedy: match unit {
+            "nodes" if path.starts_with("spec.eks-managed") => {
+                format!("reduce it by {over} (while one node group replaces another, both count), {admin}")
+            }
             "nodes" => format!("reduce it by {over} (warmPool and maxSurge count, too), {admin}"),
             "nodes of a surge" => format!("reduce it by {over}, {admin}"),
             "vCPUs" => format!(

@@ -14,6 +14,7 @@ use super::output::print;
 use crate::api::names::{annotation, condition};
 use crate::api::{GroupObject, InstanceGroupStatus};
 use crate::k8s::call;
+use crate::util::duration;
 
 /// Runs the command. Exit status: 0 when the group is Ready, 2 when it is not.
 pub async fn run(args: ReconcileArgs) -> anyhow::Result<ExitCode> {
@@ -31,12 +32,18 @@ pub async fn run(args: ReconcileArgs) -> anyhow::Result<ExitCode> {
             status_of(stored).is_none_or(|status| status.last_reconcile_now.as_ref() == Some(&asked))
         })
     };
-    let answer = tokio::time::timeout(args.timeout, await_condition(groups, &name, is_answered)).await;
-    let stored = answer.map_err(|_| {
-        anyhow::anyhow!(
-            "the controller has not reconciled {namespace}/{name} in time: it waits for AWS, or no controller holds the Lease; see its log, and the metrics of its calls"
-        )
-    })?;
+    let answer = tokio::time::timeout(args.timeout, await_condition(groups.clone(), &name, is_answered)).await;
+    let Ok(stored) = answer else {
+        let limit = duration::format(args.timeout.try_into().unwrap_or_default());
+        let stored = call("get", "instancegroups", groups.get_opt(&name)).await.ok().flatten();
+        let why = stored.as_ref().and_then(status_of).map(describe).filter(|text| text.contains('\n'));
+        match why {
+            Some(why) => anyhow::bail!("the controller has not reconciled {namespace}/{name} within {limit}: {why}"),
+            None => anyhow::bail!(
+                "the controller has not reconciled {namespace}/{name} within {limit}: no controller holds the Lease, another controller writes the groups (event ConflictingController), or many groups wait"
+            ),
+        }
+    };
     let Some(stored) = stored.context("watching the InstanceGroup")? else {
         anyhow::bail!("the InstanceGroup {namespace}/{name} was deleted");
     };

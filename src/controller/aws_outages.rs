@@ -77,7 +77,7 @@ fn message(reason: &str, longest: &AwsError, others: usize) -> String {
     };
     format!(
         "{what}{since}: {longest}{others}; running nodes are not affected; groups that need AWS say so in the condition Reconciling; the other groups keep the status of their last reconcile; {}",
-        remedy(reason)
+        remedy(longest)
     )
 }
 

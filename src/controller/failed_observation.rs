@@ -10,6 +10,7 @@ use super::planner::ObserveError;
 use super::report::aws_failure;
 use crate::api::names::condition;
 use crate::api::{Condition, InstanceGroup, InstanceGroupStatus, diff_merge_patch, group_id, rfc3339, set_condition};
+use crate::aws::AwsError;
 use crate::plan::{Event, EventKind};
 use crate::provisioner::GroupId;
 
@@ -29,12 +30,15 @@ fn identity(error: &ObserveError) -> String {
     }
 }
 
-/// What a person can do about a reason.
-pub(super) fn remedy(reason: &str) -> &'static str {
-    match reason {
-        condition::AWS_THROTTLED => "find what else uses up the API rate of the account, or lower --max-workers",
-        condition::AWS_UNAVAILABLE => "see AWS's health dashboard, and the controller's network and VPC endpoints",
-        _ => "see the error; the controller's credentials or permissions may be the cause",
+/// What a person can do about a call that AWS does not answer, or refuses without a word about permissions.
+pub(super) fn remedy(error: &AwsError) -> &'static str {
+    match aws_failure(error) {
+        Some(condition::AWS_THROTTLED) => "find what else uses up the API rate of the account, or lower --max-workers",
+        Some(_) => "see AWS's health dashboard, and the controller's network and VPC endpoints",
+        None if error.is_about_credentials() => {
+            "check the controller's Pod Identity association, or the role annotation of its ServiceAccount and the trust policy of the role, and the clock of its node"
+        }
+        None => "see the error",
     }
 }
 
@@ -54,7 +58,10 @@ fn message(error: &ObserveError, id: &GroupId, status: &InstanceGroupStatus, sin
     format!(
         "{problem} since {}: {error}; {staleness}, and the controller changes nothing until a read succeeds; {}",
         rfc3339(since),
-        remedy(reason)
+        match error {
+            ObserveError::Aws(error) => remedy(error),
+            ObserveError::Kube(_) => "check the API server, and the controller's network and token",
+        }
     )
 }
 
@@ -140,7 +147,6 @@ pub(super) fn end(key: &str, ctx: &Context) {
 mod tests {
     use super::*;
     use crate::api::InstanceGroupSpec;
-    use crate::aws::AwsError;
 
     fn aws_error(code: &str, status: u16) -> ObserveError {
         ObserveError::Aws(AwsError::from_response(
@@ -188,6 +194,12 @@ mod tests {
             assert!(after.conditions[0].has_reason(expected), "kubectl get shows the reason of Ready");
             assert_eq!(report_patch(&error, &id(4), &after_report(&after), since, now).1, None, "it is written once");
         }
+        let credentials =
+            ObserveError::Aws(AwsError::no_credentials("EC2", "DescribeSubnets", "the token has expired"));
+        let (condition, _) = report_patch(&credentials, &id(3), &status(), since, now);
+        let message = condition.message.clone().expect("a message");
+        assert!(condition.has_reason("ReadFailed"), "it is no outage of AWS: {condition:?}");
+        assert!(message.contains("the token has expired") && message.contains("Pod Identity"), "{message}");
         let (condition, _) = report_patch(&aws_error("Throttling", 400), &id(3), &status(), since, now);
         assert!(condition.message.is_some_and(|message| !message.contains("generation")));
     }

@@ -108,7 +108,6 @@ async fn reconcile_group(stored: &GroupObject, ctx: &Arc<Context>) -> Result<Act
     };
     failed_observation::end(&key, ctx);
     if let Some(value) = asked {
-        ctx.planner.process_state.denials(|denials| denials.remove(&key));
         planned.plan.status_update.fields.insert("lastReconcileNow".to_owned(), json!(value));
     }
     let spec = hold_back_repetitions(&mut planned, &key, ctx, now);
@@ -147,7 +146,11 @@ async fn plan_with_fresh_reads(
     now: Timestamp,
 ) -> Result<Planning, Error> {
     let planner = &ctx.planner;
-    let context = ctx.stores.group_context(group, planner).await;
+    let mut context = ctx.stores.group_context(group, planner).await;
+    if is_asked {
+        planner.process_state.end_waits(key, now);
+        context.is_asked = true;
+    }
     record_quota(group, &context, ctx);
     let fresh = requeue::max_cache_age(planner.settings.timing.poll_interval);
     let needs_fresh_reads = planner.process_state.is_progressing(key) || requeue::needs_fresh_reads(group);

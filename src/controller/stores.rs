@@ -214,6 +214,7 @@ impl Stores {
             quota_request: None,
             revision_wait: None,
             drain_foreseen: Lookup::NotQueried,
+            is_asked: false,
         }
     }
 

@@ -400,6 +400,16 @@ impl ProcessState {
         self.group(group, |g| g.refusals.lasting(generation, now))
     }
 
+    /// Ends what a group waits for before it tries a call again, because a person asked for a reconcile.
+    pub(crate) fn end_waits(&self, group: &str, now: Timestamp) {
+        self.group(group, |g| {
+            g.refusals.end_hold(now);
+            g.tag_denied_at = None;
+            g.writes = WriteMemory::default();
+        });
+        self.denials(|denials| denials.remove(group));
+    }
+
     /// What a group asks for; `merge` is only called when `inputs`, the digest of what is merged, is new.
     pub(crate) fn demand(&self, group: &str, inputs: u64, merge: impl FnOnce() -> NodeDemand) -> Arc<NodeDemand> {
         let known = self.group(group, |g| g.demand.clone());
@@ -449,6 +459,8 @@ impl ProcessState {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::index::refusals::RefusedStep;
+    use crate::plan::Reason;
 
     #[test]
     fn finalized_object_is_recognized_by_uid() {
@@ -485,5 +497,30 @@ mod tests {
         assert!(process_state.is_tagging_in_backoff("team/web", delay, now + Duration::from_secs(299)));
         assert!(!process_state.is_tagging_in_backoff("team/web", delay, now + delay));
         assert!(!process_state.is_tagging_in_backoff("team/api", delay, now));
+    }
+
+    /// A person who has repaired something and asks for a reconcile does not wait for the next attempt.
+    #[test]
+    fn reconcile_that_is_asked_for_ends_what_is_retried_later() {
+        let (process_state, delay) = (ProcessState::default(), SignedDuration::from_mins(5));
+        let now = Timestamp::UNIX_EPOCH;
+        let refused = || {
+            PassResult::Refused(RefusedStep {
+                is_of_rotation: true,
+                reason: Reason::MissingPermission,
+                message: "no".into(),
+                is_known: false,
+                is_watched: false,
+            })
+        };
+        for _ in 0..5 {
+            process_state.record_pass("team/web", 1, refused(), delay, now);
+        }
+        process_state.record_tag_denied("team/web", now);
+        let is_held = || process_state.lasting_refusal("team/web", 1, now).rotation_blocker().is_some();
+        let is_in_backoff = || process_state.is_tagging_in_backoff("team/web", Duration::from_secs(300), now);
+        assert!(is_held() && is_in_backoff());
+        process_state.end_waits("team/web", now);
+        assert!(!is_held() && !is_in_backoff());
     }
 }

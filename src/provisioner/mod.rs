@@ -10,6 +10,8 @@ pub mod eks;
 pub mod fargate;
 pub(crate) mod join;
 pub(crate) mod join_times;
+pub(crate) mod label_rules;
+pub(crate) mod launch_failures;
 pub(crate) mod limits;
 pub mod name_form;
 pub mod nodegroup;

@@ -25,6 +25,8 @@ pub struct PlanContext<'a> {
     pub ineffective_writes: &'a BTreeSet<Write>,
     /// What AWS or Kubernetes has refused for long.
     pub refusal: &'a Refusal,
+    /// Whether a person asked for this reconcile: what would be retried later is retried now.
+    pub is_asked: bool,
     /// Reference time of the plan.
     pub now: Timestamp,
 }
@@ -52,6 +54,7 @@ impl<Resolved, State> Snapshot<Resolved, State> {
             timing: &context.settings.timing,
             ineffective_writes: context.ineffective_writes,
             refusal: context.refusal,
+            is_asked: context.is_asked,
             now: context.now,
         }
     }
@@ -79,6 +82,8 @@ pub struct PlanInput<'a, Resolved, State> {
     pub ineffective_writes: &'a BTreeSet<Write>,
     /// What AWS or Kubernetes has refused for long.
     pub refusal: &'a Refusal,
+    /// Whether a person asked for this reconcile: what would be retried later is retried now.
+    pub is_asked: bool,
     /// Reference time of the plan.
     pub now: Timestamp,
 }

@@ -58,6 +58,8 @@ pub(crate) struct PlanRequest<'a> {
     pub ineffective_writes: &'a BTreeSet<Write>,
     /// What AWS or Kubernetes has refused for long.
     pub refusal: &'a Refusal,
+    /// Whether a person asked for this reconcile: what would be retried later is retried now.
+    pub is_asked: bool,
 }
 
 impl<'a> PlanRequest<'a> {
@@ -97,6 +99,7 @@ impl<'a> PlanRequest<'a> {
             settings: self.settings,
             ineffective_writes: self.ineffective_writes,
             refusal: self.refusal,
+            is_asked: self.is_asked,
             now,
         }
     }

@@ -109,6 +109,23 @@ impl AwsError {
         }
     }
 
+    /// An error for a call that was not made, because the controller could not load its credentials.
+    pub(crate) fn no_credentials(service: &'static str, operation: &'static str, cause: &str) -> Self {
+        AwsError {
+            service,
+            operation,
+            kind: AwsErrorKind::Other,
+            code: NO_CREDENTIALS.to_owned(),
+            message: clean_message(&format!("the controller cannot load its AWS credentials: {cause}")),
+            failing_since: None,
+        }
+    }
+
+    /// Whether the credentials of the controller are missing, invalid or expired.
+    pub(crate) fn is_about_credentials(&self) -> bool {
+        self.code == NO_CREDENTIALS || INVALID_CREDENTIALS.iter().any(|pattern| pattern.matches(&self.code))
+    }
+
     /// Whether the resource does not exist.
     pub(crate) fn is_not_found(&self) -> bool {
         self.kind == AwsErrorKind::NotFound
@@ -174,6 +191,21 @@ impl CodePattern {
 /// any message), and the class of the error.
 struct ErrorRule(&'static str, &'static [CodePattern], &'static str, AwsErrorKind);
 
+/// The code of a call that was not made, because there are no credentials.
+const NO_CREDENTIALS: &str = "CredentialsUnavailable";
+
+/// The codes with which AWS rejects credentials.
+const INVALID_CREDENTIALS: &[CodePattern] = &[
+    Starts("ExpiredToken"),
+    Is("RequestExpired"),
+    Is("InvalidClientTokenId"),
+    Is("UnrecognizedClientException"),
+    Is("SignatureDoesNotMatch"),
+    Starts("MissingAuthenticationToken"),
+    Starts("IncompleteSignature"),
+    Is("AuthFailure"),
+];
+
 /// The first matching rule decides. The HTTP status counts only if no rule matches.
 const ERROR_RULES: &[ErrorRule] = &[
     ErrorRule(
@@ -192,21 +224,7 @@ const ERROR_RULES: &[ErrorRule] = &[
         AwsErrorKind::Throttled,
     ),
     // Invalid credentials are not a missing permission: new credentials or a correct clock solve the problem.
-    ErrorRule(
-        "",
-        &[
-            Starts("ExpiredToken"),
-            Is("RequestExpired"),
-            Is("InvalidClientTokenId"),
-            Is("UnrecognizedClientException"),
-            Is("SignatureDoesNotMatch"),
-            Starts("MissingAuthenticationToken"),
-            Starts("IncompleteSignature"),
-            Is("AuthFailure"),
-        ],
-        "",
-        AwsErrorKind::Other,
-    ),
+    ErrorRule("", INVALID_CREDENTIALS, "", AwsErrorKind::Other),
     ErrorRule(
         "",
         &[

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use aws_credential_types::provider::error::CredentialsError;
 use aws_smithy_runtime_api::box_error::BoxError;
 use aws_smithy_runtime_api::client::interceptors::context::{
     BeforeTransmitInterceptorContextRef, FinalizerInterceptorContextRef,
@@ -12,6 +13,7 @@ use aws_smithy_runtime_api::client::orchestrator::{HttpResponse, Metadata};
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::config_bag::ConfigBag;
 
+use super::convert::{error_chain, find_cause};
 use super::outages::{OTHER_OPERATION, Outages};
 use crate::aws::error::iam_prefix;
 use crate::aws::{AwsError, AwsErrorKind};
@@ -155,7 +157,8 @@ impl Intercept for CallCounter {
             // The attempt was not made.
             (Some(Err(error)), _) if error.is_interceptor_error() => return Ok(()),
             (_, Some(response)) => Some(error(service, operation, response)),
-            (_, None) => Some(AwsError::no_response(service_name(service), operation, "NoResponse", NO_RESPONSE)),
+            (Some(Err(error)), None) => Some(unanswered(service_name(service), operation, error)),
+            (None, None) => Some(AwsError::no_response(service_name(service), operation, "NoResponse", NO_RESPONSE)),
         };
         let outcome = error.as_ref().map_or("ok", |error| error.kind.outcome());
         // The other errors end the call, and are logged with what it was made for.
@@ -168,6 +171,14 @@ impl Intercept for CallCounter {
         self.observer.record_call(service, operation, outcome);
         Ok(())
     }
+}
+
+/// The error of an attempt without a response.
+fn unanswered(service: &'static str, operation: &'static str, error: &(dyn std::error::Error + 'static)) -> AwsError {
+    if let Some(cause) = find_cause::<CredentialsError>(error) {
+        return AwsError::no_credentials(service, operation, &error_chain(cause));
+    }
+    AwsError::no_response(service, operation, "NoResponse", &format!("{NO_RESPONSE}: {}", error_chain(error)))
 }
 
 /// What the message says of attempts that were not answered.

@@ -1,5 +1,6 @@
 //! Conversions that several AWS services share.
 
+use aws_credential_types::provider::error::CredentialsError;
 use aws_sdk_ec2::types as ec2;
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 use aws_smithy_runtime_api::client::result::SdkError;
@@ -26,7 +27,10 @@ where
     E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
 {
     move |error| match &error {
-        _ if let Some(refused) = refused_attempt(&error) => refused,
+        _ if let Some(refused) = find_cause::<AwsError>(&error) => refused.clone(),
+        _ if let Some(cause) = find_cause::<CredentialsError>(&error) => {
+            AwsError::no_credentials(service, operation, &error_chain(cause))
+        }
         SdkError::ServiceError(response) => {
             let meta = response.err();
             AwsError::from_response(
@@ -46,20 +50,16 @@ where
     }
 }
 
-/// AWS's last error, if the attempt was not made because all attempts of the operation fail.
-fn refused_attempt(error: &(dyn std::error::Error + 'static)) -> Option<AwsError> {
-    let mut cause = Some(error);
-    while let Some(error) = cause {
-        if let Some(refused) = error.downcast_ref::<AwsError>() {
-            return Some(refused.clone());
-        }
-        cause = error.source();
-    }
-    None
+/// The error of this type among an error and its causes. An [`AwsError`] is AWS's last error, where the attempt was not made
+/// because all attempts of the operation fail.
+pub(super) fn find_cause<'a, T: std::error::Error + 'static>(
+    error: &'a (dyn std::error::Error + 'static),
+) -> Option<&'a T> {
+    std::iter::successors(Some(error), |error| error.source()).find_map(|error| error.downcast_ref())
 }
 
 /// The messages of an error and its causes. `Debug` output would include the whole response.
-pub(super) fn error_chain<E: std::error::Error>(error: &E) -> String {
+pub(super) fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

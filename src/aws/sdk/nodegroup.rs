@@ -105,7 +105,7 @@ impl NodegroupApi for Sdk {
             .update_nodegroup_version()
             .cluster_name(&name.cluster)
             .nodegroup_name(&name.nodegroup)
-            .set_version(to.version.clone())
+            .version(&to.version)
             .set_release_version(to.release_version.clone())
             .client_request_token(client_token)
             .send()

@@ -180,7 +180,7 @@ pub struct RunArgs {
         value_parser = clap::value_parser!(u16).range(1..))]
     pub max_workers: u16,
 
-    /// Maximum number of retries of a throttled or failed AWS call
+    /// Maximum number of attempts of an AWS call that is throttled or fails, the first one included
     #[arg(long, value_name = "COUNT", default_value_t = 12)]
     pub max_api_retries: u32,
 

@@ -161,6 +161,7 @@ impl GroupPlan {
                 settings: &planner.settings,
                 ineffective_writes: &Default::default(),
                 refusal: &Default::default(),
+                is_asked: false,
                 now,
             };
             let projection = snapshot.simulate(&planning.plan, &context);

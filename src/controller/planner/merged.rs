@@ -49,6 +49,8 @@ pub(crate) struct GroupContext {
     pub revision_wait: Option<Wait>,
     /// What will hold up the drains that this revision asks for.
     pub drain_foreseen: Lookup<String>,
+    /// Whether a person asked for this reconcile.
+    pub is_asked: bool,
 }
 
 /// Why no boundaries are available; `None` when they are, or when groups run without.

@@ -197,6 +197,7 @@ impl Planner {
             settings: &self.settings,
             ineffective_writes: &self.process_state.ineffective_writes(&id.key()),
             refusal: &self.process_state.lasting_refusal(&id.key(), id.generation, observer.now),
+            is_asked: context.is_asked,
         };
         Ok(match provisioner.plan(observer, request).await? {
             PlanResult::Planned(plan, snapshot) => Planning::planned(*plan, snapshot, allowed),

@@ -134,6 +134,7 @@ impl GpuGroup {
             settings: &settings,
             ineffective_writes: &BTreeSet::new(),
             refusal: &Refusal::default(),
+            is_asked: false,
         };
         match Eks.plan(&observer, request).await.expect("a plan") {
             PlanResult::Planned(plan, _) => format!("{:?} {:?}", plan.steps, plan.outcome),

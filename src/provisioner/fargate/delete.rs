@@ -154,6 +154,10 @@ fn delete_next_profile(
     for (status, verb) in [(ProfileStatus::Creating, "creating"), (ProfileStatus::Deleting, "deleting")] {
         if let Some(profile) = in_status(status) {
             slot.keep();
+            // The attempt is made; should EKS fail again, that is another failure.
+            if in_status(ProfileStatus::DeleteFailed).is_none() {
+                slot.clear_retry();
+            }
             let message = format!("EKS is {verb} the Fargate profile {}", profile.name);
             builder.set_outcome_once(waiting(Phase::Deleting, message));
             return None;

@@ -12,7 +12,7 @@ use crate::aws::nodegroup::NodegroupStatus;
 use crate::ownership::{has_ownership_tags, tagging_blocked};
 use crate::plan::NodegroupStep;
 use crate::plan::{
-    ConditionUpdate, NodeStep, Outcome, Phase, PlanBuilder, PlannedStep, Reason, UncordonReason, waiting,
+    ConditionUpdate, NodeStep, Outcome, Phase, PlanBuilder, PlannedStep, Reason, Refusal, UncordonReason, waiting,
 };
 use crate::rotation::drain;
 use crate::rotation::drain::{AtTimeout, DrainAction, DrainPolicy};
@@ -36,10 +36,7 @@ pub(crate) fn create_replacement(
     }
     let drift: Vec<_> = reasons.iter().map(ToString::to_string).collect();
     if let Some(lock) = input.lock.or(input.hold) {
-        super::update::plan_tags(input, last, false, builder);
-        if !last.nodegroup.status.is_busy() {
-            super::update::plan_config_update(input, last, builder);
-        }
+        update_serving(input, last, builder);
         let nodes: usize = outgoing.iter().map(|group| group.members.len()).sum();
         let message =
             format!("{} outdated ({}); replacement is blocked by {lock}", are(nodes, "node"), drift.join("; "));
@@ -48,12 +45,35 @@ pub(crate) fn create_replacement(
         return None;
     }
     if let Some(outcome) = health::cluster_unhealthy(input) {
+        update_serving(input, last, builder);
         builder.set_outcome_once(outcome);
         return None;
+    }
+    // EKS adds nodes for an update, which the replacement would get as well.
+    if let Some(busy) = outgoing.iter().find(|group| group.nodegroup.status == NodegroupStatus::Updating) {
+        let message = format!(
+            "EKS is working on the node group {}, which is replaced after that ({})",
+            busy.name().nodegroup,
+            drift.join("; ")
+        );
+        builder.set_outcome_once(waiting(Phase::Rotating, message));
+        return None;
+    }
+    // EKS refuses the creation, and nobody knows for how long.
+    if *input.refusal != Refusal::None {
+        update_serving(input, last, builder);
     }
     let is_kept = |group: &&&ObservedNodegroup| group.nodegroup.status != NodegroupStatus::Deleting;
     let desired = outgoing.iter().filter(is_kept).map(|group| group.desired_size()).max().unwrap_or_default();
     create::nodegroup(input, Some((desired, reasons)), builder)
+}
+
+/// Changes tags, sizes, labels and taints of the node group that serves while its replacement does not come.
+pub(crate) fn update_serving(input: &PlanInput, serving: &ObservedNodegroup, builder: &mut PlanBuilder) {
+    super::update::plan_tags(input, serving, false, builder);
+    if !serving.nodegroup.status.is_busy() {
+        super::update::plan_config_update(input, serving, builder);
+    }
 }
 
 /// Reports a halted rotation: the replacement could not be created, or its nodes did not join. The old nodes are kept.
@@ -173,7 +193,9 @@ fn outgoing_members(input: &PlanInput, group: &ObservedNodegroup) -> Vec<NodeIns
         let (Some(record), Some(view)) = (m.disruption_of(uid), input.observed.drains.get(&node.name)) else {
             return false;
         };
-        node.cordoned && matches!(drain::next_drain_action(m, record, view, &policy, input.now), DrainAction::Terminate)
+        // EKS drains what is left on the nodes of a node group that it deletes.
+        let action = drain::next_drain_action(m, record, view, &policy, input.now);
+        node.cordoned && matches!(action, DrainAction::Terminate | DrainAction::TerminateWithPods(_))
     };
     let is_running = |m: &&NodeInstance| !matches!(m.instance.state, InstanceState::Terminating | InstanceState::Other);
     group.members.iter().filter(is_running).filter(|m| input.lock.is_some() || !drained(m)).cloned().collect()

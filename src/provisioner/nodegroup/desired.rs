@@ -8,7 +8,7 @@ use crate::api::{CapacityType, EksManagedConfiguration, InstanceGroupSpec, IntOr
 use crate::aws::nodegroup::{ImmutableFields, MaxUnavailable, NodegroupTaint};
 use crate::boundaries::MergedAnnotations;
 use crate::provisioner::eks::names::reserved_tag;
-use crate::provisioner::{GroupId, limits};
+use crate::provisioner::{GroupId, label_rules, limits};
 use crate::rotation::rolling_update::settings::RollingUpdate;
 
 /// The desired state of a group, from the tenant's spec and the admin's defaults. Fields that are `None` are not changed, or
@@ -198,9 +198,20 @@ fn parse_labels(problems: &mut SpecErrors, c: &EksManagedConfiguration) -> BTree
     for (key, value) in &labels {
         limits::NODEGROUP_TEXT.check(problems, "nodeLabels", key);
         limits::NODEGROUP_TEXT.check(problems, &format!("nodeLabels.{key}"), value);
+        let of_key = label_rules::key_problem(key).or_else(|| label_rules::kubelet_problem(key));
+        let of_eks = || key.starts_with(EKS_LABELS).then_some("begins with a prefix of EKS's own labels");
+        if let Some(rule) = of_key.or_else(of_eks) {
+            problems.push_invalid("nodeLabels", key, rule, "use another key");
+        }
+        if let Some(rule) = label_rules::value_problem(value) {
+            problems.push_invalid(&format!("nodeLabels.{key}"), value, rule, "use another value");
+        }
     }
     labels
 }
+
+/// The prefix of the labels that EKS sets itself, and refuses from others.
+const EKS_LABELS: &str = "eks.amazonaws.com/";
 
 fn parse_taints(problems: &mut SpecErrors, c: &EksManagedConfiguration) -> Vec<NodegroupTaint> {
     let mut taints = Vec::new();
@@ -210,6 +221,9 @@ fn parse_taints(problems: &mut SpecErrors, c: &EksManagedConfiguration) -> Vec<N
             problems.push_invalid(&format!("taints[{i}].key"), "", "is required", "give the taint a key");
         } else {
             limits::NODEGROUP_TEXT.check(problems, &format!("taints[{i}].key"), &key);
+            if let Some(rule) = label_rules::key_problem(&key) {
+                problems.push_invalid(&format!("taints[{i}].key"), &key, rule, "use another key");
+            }
         }
         let word = non_empty(&taint.effect).unwrap_or_default();
         let Some(effect) = NodegroupTaintEffect::parse(&word) else {

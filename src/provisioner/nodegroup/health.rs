@@ -5,9 +5,11 @@ use serde_json::{Value, json};
 
 use super::input::PlanInput;
 use super::observed::ObservedNodegroup;
+use crate::api::rfc3339;
 use crate::aws::InstanceState;
 use crate::aws::nodegroup::{Issue, Nodegroup, NodegroupStatus, NodegroupUpdate, UpdateStatus};
 use crate::plan::{Outcome, Phase, PlanBuilder, Reason, waiting};
+use crate::provisioner::launch_failures;
 use crate::rotation::NodeInstance;
 use crate::rotation::node_health::{ReadyLimits, unready_nodes};
 use crate::settings::Timing;
@@ -18,9 +20,10 @@ fn update_retry_delay(timing: &Timing) -> SignedDuration {
 }
 
 impl PlanInput<'_> {
-    /// When a failed update with this change hash is retried. `None` if there is no such update or the delay is over.
+    /// When a failed update with this change hash is retried. `None` if there is no such update, the delay is over, or a
+    /// person asked for a retry.
     pub(crate) fn update_retry_at(&self, change_hash: &str) -> Option<Timestamp> {
-        let update = self.observed.update.as_ref().filter(|u| is_failed(u))?;
+        let update = self.observed.update.as_ref().filter(|u| is_failed(u) && !self.is_asked)?;
         let at = update.created? + update_retry_delay(self.timing);
         (self.status.update_of.as_deref() == Some(change_hash) && at > self.now).then_some(at)
     }
@@ -40,13 +43,15 @@ pub(crate) fn node_counts(input: &PlanInput, serving: &ObservedNodegroup, outgoi
     let outgoing = outgoing.iter().filter(|group| group.name() != serving.name());
     let live = |m: &&NodeInstance| matches!(m.instance.state, InstanceState::InService | InstanceState::Pending);
     let outgoing_nodes: usize = outgoing.map(|group| group.members.iter().filter(live).count()).sum();
-    let outdated =
-        serving.members.iter().filter(live).filter(|m| !m.reasons.is_empty() || runs_old_template(serving, m)).count();
+    // EKS also makes a new template version for labels and taints, which nodes get in place.
+    let is_replacing = input.observed.update.as_ref().is_some_and(is_version_update);
+    let is_outdated = |m: &&NodeInstance| !m.reasons.is_empty() || (is_replacing && runs_old_template(serving, m));
+    let outdated = serving.members.iter().filter(live).filter(is_outdated).count();
     let uid = &input.resolved.desired.id.uid;
     let all = || input.observed.nodegroups.iter().flat_map(|group| &group.members);
     json!({
         "desired": serving.desired_size(),
-        "ready": all().filter(|m| m.is_ready()).count(),
+        "ready": serving.members.iter().filter(|m| m.is_ready()).count(),
         "updated": serving.members.iter().filter(live).count() - outdated,
         "outdated": outdated + outgoing_nodes,
         "draining": all().filter(|m| m.disruption_of(uid).is_some()).count(),
@@ -57,6 +62,11 @@ pub(crate) fn node_counts(input: &PlanInput, serving: &ObservedNodegroup, outgoi
 pub(crate) fn runs_old_template(group: &ObservedNodegroup, member: &NodeInstance) -> bool {
     let pinned = group.scaling_groups.iter().find_map(|scaling| scaling.template.as_ref());
     matches!((pinned, &member.instance.template), (Some(pinned), Some(own)) if pinned.version_number().is_some() && pinned != own)
+}
+
+/// Whether EKS replaces nodes for an update.
+pub(crate) fn is_version_update(update: &NodegroupUpdate) -> bool {
+    update.kind == "VersionUpdate"
 }
 
 /// Whether an update failed or was cancelled.
@@ -75,14 +85,15 @@ pub(crate) fn update_progress(input: &PlanInput, group: &ObservedNodegroup) -> O
     let Some(update) = input.observed.update.as_ref().filter(|_| is_update_in_progress(input)) else {
         return waiting(Phase::Modifying, format!("EKS is working on the node group {name}; {}", ready_summary(group)));
     };
-    let phase = if update.kind == "VersionUpdate" { Phase::Rotating } else { Phase::Modifying };
+    let phase = if is_version_update(update) { Phase::Rotating } else { Phase::Modifying };
     let old = group.members.iter().filter(|member| runs_old_template(group, member)).count();
     let total = group.members.len();
     let progress = match phase {
         Phase::Rotating => format!("{} of {total} nodes run the new version", total - old),
         Phase::Creating | Phase::Modifying | Phase::Deleting => ready_summary(group),
     };
-    waiting(phase, format!("EKS is working on the node group {name} (update {}): {progress}", update.id))
+    let since = update.created.map(|at| format!(" since {}", rfc3339(at))).unwrap_or_default();
+    waiting(phase, format!("EKS is working on the node group {name}{since} (update {}): {progress}", update.id))
 }
 
 /// The outcome while the update recorded in status has failed and is not retried yet.
@@ -95,10 +106,11 @@ pub(crate) fn update_failed(input: &PlanInput) -> Outcome {
         ([], _) => "EKS gives no reason".to_owned(),
         (errors, _) => join_issues(errors),
     };
-    let reason =
-        errors.first().map_or(Reason::UpdateFailed, |error| issue_reason(&error.code).unwrap_or(Reason::UpdateFailed));
+    let reason = errors.first().and_then(issue_reason).unwrap_or(Reason::UpdateFailed);
     let remedy = errors.first().map_or("", |error| issue_remedy(&error.code));
-    let retry = "it is retried one hour after it started, or immediately after a spec change";
+    let at = input.status.update_of.as_deref().and_then(|of| input.update_retry_at(of)).map(rfc3339);
+    let at = at.map_or_else(|| "one hour after it started".to_owned(), |at| format!("at {at}"));
+    let retry = format!("it is retried {at}, immediately after a spec change, or by instance-manager reconcile");
     blocked_outcome(reason, format!("the update {id} failed: {why}; {remedy}{retry}"))
 }
 
@@ -117,7 +129,7 @@ pub(crate) fn delete_failed(input: &PlanInput, group: &ObservedNodegroup) -> Out
 
 /// The condition reason for the issues of a node group.
 fn reason_of(issues: &[Issue]) -> Reason {
-    issues.first().and_then(|issue| issue_reason(&issue.code)).unwrap_or(Reason::Degraded)
+    issues.first().and_then(issue_reason).unwrap_or(Reason::Degraded)
 }
 
 /// Why EKS could not delete a node group, without what follows from it.
@@ -138,7 +150,10 @@ pub(crate) fn report_readiness(input: &PlanInput, group: &ObservedNodegroup, bui
     let all = group.ready_nodes() >= group.desired_size();
     builder.status_update.nodes_ready = Some(all);
     let issues = &group.nodegroup.issues;
-    if group.nodegroup.status == NodegroupStatus::Degraded || (!issues.is_empty() && !all) {
+    // EKS keeps the issue of a launch that failed until another launch succeeds, also when nothing is missing any more.
+    let is_complete = all && !issues.is_empty() && issues.iter().all(is_about_launches);
+    let is_degraded = group.nodegroup.status == NodegroupStatus::Degraded && !is_complete;
+    if is_degraded || (!issues.is_empty() && !all) {
         let message =
             format!("the node group {} is degraded: {}", group.name().nodegroup, issue_summary(input, issues));
         return builder.set_outcome_once(blocked_outcome(reason_of(issues), message));
@@ -164,12 +179,17 @@ pub(crate) fn report_readiness(input: &PlanInput, group: &ObservedNodegroup, bui
     builder.set_outcome_once(waiting(phase, message));
 }
 
+/// Whether an issue says that nodes were not launched, and nothing of those that run.
+fn is_about_launches(issue: &Issue) -> bool {
+    ["AsgInstanceLaunchFailures", "InstanceLimitExceeded", "InsufficientFreeAddresses"].contains(&issue.code.as_str())
+}
+
 /// The outcome while too many nodes of the cluster are not Ready. No node is replaced during that time.
 pub(crate) fn cluster_unhealthy(input: &PlanInput) -> Option<Outcome> {
     let health = input.observed.cluster_health;
     health.is_unhealthy().then(|| {
         let message = format!(
-            "{} of {} nodes of the cluster are not ready; no node is replaced until more nodes are ready",
+            "{} of {} nodes of the cluster are not ready (limit: 30 %); check the API server, the network and the kubelets; no node is replaced until more nodes are ready",
             health.unready, health.total
         );
         blocked_outcome(Reason::ClusterUnhealthy, message)
@@ -200,11 +220,12 @@ pub(crate) fn issue_summary(input: &PlanInput, issues: &[Issue]) -> String {
     text
 }
 
-/// The condition reason for an error code of EKS (EKS API reference, Issue and ErrorDetail).
-pub(crate) fn issue_reason(code: &str) -> Option<Reason> {
-    Some(match code {
+/// The condition reason for an error of EKS (EKS API reference, Issue and ErrorDetail). A launch that failed has Auto
+/// Scaling's own words.
+pub(crate) fn issue_reason(issue: &Issue) -> Option<Reason> {
+    Some(match issue.code.as_str() {
         "AccessDenied" | "OperationNotPermitted" => Reason::MissingPermission,
-        "AsgInstanceLaunchFailures" => Reason::LaunchFailed,
+        "AsgInstanceLaunchFailures" => launch_failures::reason(&issue.message),
         "InsufficientFreeAddresses" | "IpNotAvailable" | "EniLimitReached" => Reason::InsufficientCapacity,
         "InstanceLimitExceeded" | "IamLimitExceeded" | "LimitExceeded" => Reason::QuotaExceeded,
         "NodeCreationFailure" => Reason::NodesNotReady,
@@ -224,7 +245,7 @@ pub(crate) fn issue_reason(code: &str) -> Option<Reason> {
 }
 
 /// How to fix an error, with the spec field. Not empty values end with `; `, so that a clause can follow.
-fn issue_remedy(code: &str) -> &'static str {
+pub(crate) fn issue_remedy(code: &str) -> &'static str {
     match code {
         "AccessDenied" => {
             "authorize the role to join (kube-system/aws-auth, or an access entry), and attach AmazonEKSWorkerNodePolicy; "

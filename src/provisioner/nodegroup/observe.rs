@@ -91,7 +91,13 @@ pub(crate) async fn observed_state(
         state.reference_errors = resolve::reference_errors(resolved, &references(o, resolved).await?);
     }
     let recorded_update = status.update_id.as_ref().filter(|_| status.update_of.is_some());
-    if let (Some(id), Some(name)) = (recorded_update, &current) {
+    // A node group that EKS does not or did not create has no update; the one that it replaces may have.
+    let is_created = |group: &&ObservedNodegroup| {
+        !matches!(group.nodegroup.status, NodegroupStatus::Creating | NodegroupStatus::CreateFailed)
+    };
+    let updated = partition(resolved, &state, status);
+    let updated = updated.current.filter(is_created).or(updated.outgoing.last().copied()).map(|g| g.name().clone());
+    if let (Some(id), Some(name)) = (recorded_update, &updated) {
         state.update = o.inventory.aws().nodegroups.describe_update(name, id).await.map_err(ObserveError::Aws)?;
     }
     if has_outgoing {
@@ -110,8 +116,8 @@ pub(crate) async fn observed_state(
     let has_failed = current.as_ref().is_some_and(has_failed);
     state.creation_failed_for = o.process_state.track_failed_creation(&id.key(), has_failed, o.now);
     if state.nodegroups.iter().any(|group| !group.nodegroup.issues.is_empty()) {
-        state.missing_policies =
-            missing_policies(o, &resolved.desired.immutable.node_role).await.map_err(ObserveError::Aws)?;
+        // They only add to a message, so that IAM need not answer.
+        state.missing_policies = missing_policies(o, &resolved.desired.immutable.node_role).await.unwrap_or_default();
     }
     Ok(state)
 }

@@ -68,7 +68,9 @@ fn plan_active(
             builder.set_outcome_once(waiting(phase, message));
         }
         NodegroupStatus::CreateFailed => {
-            return retry::creation(input, current, outgoing, partitioned.is_adopting, builder);
+            let retry_at = retry::creation(input, current, outgoing, partitioned.is_adopting, builder);
+            outgoing.last().into_iter().for_each(|serving| blue_green::update_serving(input, serving, builder));
+            return retry_at;
         }
         NodegroupStatus::DeleteFailed => retry::deletion(input, current, partitioned.is_adopting, builder),
         NodegroupStatus::Deleting => {

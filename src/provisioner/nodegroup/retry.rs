@@ -29,7 +29,7 @@ pub(crate) fn creation(
 ) -> Option<Timestamp> {
     let name = &failed.name().nodegroup;
     let retry_in = delay(input.timing) - input.observed.creation_failed_for;
-    let is_due = retry_in <= SignedDuration::ZERO;
+    let is_due = retry_in <= SignedDuration::ZERO || input.is_asked;
     let is_unhealthy = health::cluster_unhealthy(input).is_some();
     let next = match (has_served(failed), input.lock) {
         (true, _) => format!(
@@ -43,7 +43,7 @@ pub(crate) fn creation(
         (false, None) => {
             let at =
                 input.now.checked_add(retry_in).map_or_else(|_| "later".into(), |at| format!("at {}", rfc3339(at)));
-            format!("fix the cause; the node group is deleted and recreated {at}")
+            format!("fix the cause; the node group is deleted and recreated {at}, or now by instance-manager reconcile")
         }
     };
     if outgoing.is_empty() {

@@ -10,7 +10,7 @@ use super::names::sha256_hex;
 use super::observed::ObservedNodegroup;
 use super::ownership::to_tags;
 use super::{adopt, health};
-use crate::aws::nodegroup::{NodegroupChange, NodegroupSizes, NodegroupTaint, NodegroupVersion};
+use crate::aws::nodegroup::{MaxUnavailable, NodegroupChange, NodegroupSizes, NodegroupTaint, NodegroupVersion};
 use crate::ownership::{has_ownership_tags, tagging_blocked};
 use crate::plan::NodegroupStep;
 use crate::plan::{Drift, Outcome, Phase, PlanBuilder, PlannedStep, Reason, Recheck, waiting};
@@ -144,6 +144,14 @@ fn config_change(input: &PlanInput, current: &ObservedNodegroup, reasons: &mut V
         ));
         change.max_unavailable = spec.max_unavailable;
     }
+    // The spec sets none, and EKS refuses a maximum size below what it has.
+    if let (Some(sizes), None, Some(MaxUnavailable::Count(count))) =
+        (change.sizes, spec.max_unavailable, found.max_unavailable)
+        && count > sizes.max
+    {
+        reasons.push(Drift::new("updateConfig.maxUnavailable", count, sizes.max));
+        change.max_unavailable = Some(MaxUnavailable::Count(sizes.max));
+    }
     if let Some(repair) = spec.node_repair.filter(|repair| *repair != found.repair) {
         reasons.push(Drift::new("nodeRepairConfig.enabled", found.repair, repair));
         change.repair = Some(repair);
@@ -237,10 +245,9 @@ pub(crate) fn plan_version_update(input: &PlanInput, current: &ObservedNodegroup
     if let Some(outcome) = health::cluster_unhealthy(input) {
         return builder.set_outcome_once(outcome);
     }
-    let to = NodegroupVersion {
-        version: spec.version.clone().filter(|version| *version != found.version),
-        release_version: spec.release_version.clone().filter(|release| *release != found.release_version),
-    };
+    // EKS takes a default for what is omitted: the cluster's version, and the latest release.
+    let version = spec.version.clone().unwrap_or_else(|| found.version.clone());
+    let to = NodegroupVersion { version, release_version: spec.release_version.clone() };
     let change_hash = sha256_hex(&json!(to).to_string());
     if input.update_retry_at(&change_hash).is_some() {
         return builder.set_outcome_once(health::update_failed(input));

@@ -26,6 +26,7 @@ pub(super) fn node_usage(input: &PlanInput, serving: &ObservedNodegroup) -> Node
         zone.unavailable += usize::from(!member.is_available());
     }
     let is_replacing = health::is_update_in_progress(input)
+        && input.observed.update.as_ref().is_some_and(health::is_version_update)
         && serving.members.iter().filter(lives).any(|member| health::runs_old_template(serving, member));
     if is_replacing {
         usage.taken.insert(BATCH.to_owned());

@@ -141,6 +141,7 @@ impl Scenario {
             config_retention: 2,
             ineffective_writes: &Default::default(),
             refusal: &Default::default(),
+            is_asked: false,
             timing: &Timing::default(),
             now: *now,
         })
@@ -1106,6 +1107,7 @@ fn plan_command_reports_old_profile_deletion_and_lock() {
             settings: &settings,
             ineffective_writes: &Default::default(),
             refusal: &Default::default(),
+            is_asked: false,
             now: scenario.now,
         };
         let projection = snapshot.simulate(&scenario.plan(), &context);

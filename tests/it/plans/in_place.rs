@@ -60,6 +60,7 @@ fn projection(scenario: &Scenario) -> Projection {
         settings: &settings,
         ineffective_writes: &Default::default(),
         refusal: &Default::default(),
+        is_asked: false,
         now: timestamp(NOW),
     };
     let snapshot = Snapshot { resolved: scenario.resolved.clone(), observed: scenario.state.clone() };

@@ -104,6 +104,7 @@ pub(super) struct Scenario {
     status: InstanceGroupStatus,
     lock: Option<&'static str>,
     refusal: Refusal,
+    is_asked: bool,
 }
 
 /// A converged group whose spec cannot be used now: as parsed, or with an error of these parts at a path.
@@ -144,6 +145,7 @@ impl Scenario {
             status,
             lock: None,
             refusal: Refusal::None,
+            is_asked: false,
         }
     }
 
@@ -180,6 +182,7 @@ impl Scenario {
             config_retention: 2,
             ineffective_writes: &Default::default(),
             refusal: &self.refusal,
+            is_asked: self.is_asked,
             timing: &Timing::default(),
             now: timestamp(NOW),
         })
@@ -225,6 +228,7 @@ fn plan_says_what_runs_in_addition_and_what_is_irreversible() {
             settings: &settings,
             ineffective_writes: &Default::default(),
             refusal: &Default::default(),
+            is_asked: false,
             now: timestamp(NOW),
         };
         let projection = snapshot.simulate(&scenario.plan(), &context);
@@ -281,6 +285,9 @@ fn with_drained_nodes(scenario: Scenario, has_pods: bool) -> Scenario {
                 is_finished: false,
                 is_unmanaged: false,
                 is_terminating: false,
+                terminating_until: None,
+                created: None,
+                tolerates_cordon: false,
                 grace_seconds: 30,
             };
             let pods = if has_pods { vec![pod] } else { vec![] };
@@ -461,7 +468,7 @@ fn outgoing_nodegroup_without_tags_is_tagged_before_it_is_deleted() {
 }
 
 #[test]
-fn failed_update_is_retried_after_an_hour_or_spec_change() {
+fn failed_update_is_retried_after_an_hour_a_spec_change_or_when_a_person_asks() {
     let newer = spec_text("releaseVersion: 1.33.0-20250601");
     let change_hash = match &Scenario::converged("", &newer).plan().steps.last().expect("a step").step {
         Step::Nodegroup(NodegroupStep::UpdateNodegroupVersion { change_hash, .. }) => change_hash.clone(),
@@ -484,6 +491,8 @@ fn failed_update_is_retried_after_an_hour_or_spec_change() {
     let later =
         failed.clone().with(|s| s.state.update.as_mut().expect("an update").created = Some(timestamp(LONG_AGO)));
     assert!(later.step_names().contains(&"UpdateNodegroupVersion"));
+    let asked = failed.clone().with(|s| s.is_asked = true);
+    assert!(asked.step_names().contains(&"UpdateNodegroupVersion"));
     let other = failed.with(|s| s.resolved = resolve_spec(&spec_text("releaseVersion: 1.33.0-20251001")));
     assert!(other.step_names().contains(&"UpdateNodegroupVersion"));
 }
@@ -635,6 +644,7 @@ fn nodegroup_that_eks_could_not_create_is_created_again() {
     assert_eq!(waiting.plan().recheck_at, Some(timestamp("2026-01-02T00:01:00Z")));
     let due = || never_joined(15);
     assert_eq!(due().step_names(), ["DeleteNodegroup"]);
+    assert_eq!(never_joined(14).with(|s| s.is_asked = true).step_names(), ["DeleteNodegroup"], "a person asks for it");
     let locked = due().with(|s| s.lock = Some("a lock"));
     assert!(locked.step_names().is_empty() && locked.blocked().1.contains("another attempt is blocked by a lock"));
     let unhealthy = due().with(|s| s.state.cluster_health = ClusterHealth { total: 4, unready: 3 });
@@ -815,10 +825,12 @@ fn third_nodegroup_matches_largest_size() {
 #[test]
 fn eks_issues_become_conditions_with_remedies() {
     let degraded = |code: &str| {
-        Scenario::converged("", "").nodegroup(|n| {
-            n.status = NodegroupStatus::Degraded;
-            n.issues = vec![issue(code)];
-        })
+        Scenario::converged("", "")
+            .nodegroup(|n| {
+                n.status = NodegroupStatus::Degraded;
+                n.issues = vec![issue(code)];
+            })
+            .with(|s| s.state.nodegroups[0].members[0].node = None)
     };
     for (code, reason, words) in [
         ("AccessDenied", Reason::MissingPermission, "AmazonEKSWorkerNodePolicy"),
@@ -833,6 +845,10 @@ fn eks_issues_become_conditions_with_remedies() {
         assert_eq!(found, reason, "{code}");
         assert!(message.contains(words) && message.contains("i-1"), "{code}: {message}");
     }
+    // EKS keeps the issue of a launch until another one succeeds, also when an autoscaler has given up.
+    let complete =
+        degraded("AsgInstanceLaunchFailures").with(|s| s.state.nodegroups[0].members[0].node = Some(node("i-1")));
+    assert_eq!(complete.plan().outcome, Outcome::Converged);
     let role =
         degraded("NodeCreationFailure").with(|s| s.state.missing_policies = vec!["AmazonEKSWorkerNodePolicy".into()]);
     let (reason, message) = role.blocked();
@@ -1185,7 +1201,7 @@ fn deletion_waits_for_eks_and_skips_foreign_nodegroups() {
         Nodegroup { issues: vec![issue("Ec2SecurityGroupDeletionFailure")], ..of(NodegroupStatus::DeleteFailed) };
     let plan_after_failure = plan(&[delete_failed]);
     assert!(
-        matches!(&plan_after_failure.outcome, Outcome::Blocked { is_deleting: true, message, .. } if message.contains("fix the cause"))
+        matches!(&plan_after_failure.outcome, Outcome::Blocked { is_deleting: true, message, .. } if message.contains("the deletion is retried"))
     );
     assert_eq!(steps(&plan_after_failure), ["DeleteNodegroup"], "the deletion is retried");
     let mut edited = one.clone();
@@ -1286,6 +1302,9 @@ fn pods_of_an_instance_without_a_node_keep_the_outgoing_nodegroup() {
         is_finished: false,
         is_unmanaged: false,
         is_terminating: false,
+        terminating_until: None,
+        created: None,
+        tolerates_cordon: false,
         grace_seconds: 30,
     };
     scenario.state.drains.insert(instance.clone(), DrainView { pods: vec![pod.clone()], ..DrainView::default() });

@@ -67,10 +67,11 @@ def identity(taint: dict[str, str]) -> tuple[str, str]:
 
 
 def resolve_target(simulator: Any, cluster: Any, found: NodeGroup, params: dict[str, Any]) -> tuple[str, str]:
-    """The Kubernetes version and release of an update. The version defaults to the group's own."""
+    """The Kubernetes version and release of an update. The version defaults to the cluster's (UpdateNodegroupVersion,
+    parameter `version`)."""
     if params.get("launchTemplate"):
         raise invalid_parameter("The node group was not deployed with a launch template")
-    version = params.get("version") or found.version
+    version = params.get("version") or cluster.version
     if minor(version) > minor(cluster.version):
         raise invalid_parameter(f"Nodegroup Kubernetes version {version} can't be greater than the cluster's version {cluster.version}")
     release = check_release(simulator, found.settings["amiType"], version, params.get("releaseVersion"))

@@ -10,6 +10,7 @@ use crate::aws::{Instance, InstanceState, ScalingActivity, ScalingGroup};
 use crate::plan::{Outcome, Phase, PlanBuilder, Reason, waiting};
 use crate::provisioner::eks::input::PlanInput;
 use crate::provisioner::eks::rotation::outdated;
+use crate::provisioner::launch_failures;
 use crate::rotation::NodeInstance;
 use crate::rotation::node_health::{ReadyLimits, unready_nodes};
 
@@ -135,7 +136,7 @@ fn phase(input: &PlanInput) -> Phase {
 fn launch_failure(input: &PlanInput, group: &ScalingGroup, missing: i64) -> Option<(Reason, String)> {
     let mut launches = input.observed.activities.iter().filter(|a| !a.is_termination());
     let failed = launches.find(|a| a.is_finished()).filter(|last| last.has_failed())?;
-    let reason = launch_failure_reason(failed);
+    let reason = launch_failures::reason(&failed.message);
     // These failures last. The others may pass: a new instance profile needs time, for example.
     let lasts = matches!(reason, Reason::InsufficientCapacity | Reason::QuotaExceeded);
     if !lasts && input.observed.shortage_duration < input.timing.launch_shortfall {
@@ -144,11 +145,18 @@ fn launch_failure(input: &PlanInput, group: &ScalingGroup, missing: i64) -> Opti
     let (types, zones) = (instance_types(input), failed_zones(input));
     let zones = if zones.is_empty() { String::new() } else { format!(" in {}", zones.join(", ")) };
     let since = failed_launches(input).filter_map(|a| a.started).min();
-    let since = since.map(|since| format!(" since {}", rfc3339(since))).unwrap_or_default();
+    // The first ones may be older than what is read.
+    let is_all = failed_launches(input).count() == input.observed.activities.len();
+    let or_earlier = if is_all { " or earlier" } else { "" };
+    let since = since.map(|since| format!(" since {}{or_earlier}", rfc3339(since))).unwrap_or_default();
     let shortage =
         if missing == 0 { String::new() } else { format!("{missing} of {} instances are missing: ", group.desired) };
     // AWS's messages are sentences; another clause follows.
-    let (message, remedy) = (failed.message.as_str(), launch_remedy(reason));
+    let remedy = match launch_failures::is_about_addresses(&failed.message) {
+        true => "; free addresses in the subnets, or add subnets",
+        false => launch_remedy(reason),
+    };
+    let message = failed.message.as_str();
     let message = if remedy.is_empty() { message } else { message.trim_end_matches('.') };
     Some((reason, format!("{shortage}{types} failed to launch{zones}{since}: {message}{remedy}")))
 }
@@ -185,28 +193,4 @@ fn failed_launches<'a>(input: &PlanInput<'a>) -> impl Iterator<Item = &'a Scalin
 
 fn failed_zones<'a>(input: &PlanInput<'a>) -> Vec<&'a str> {
     failed_launches(input).filter_map(|a| a.zone.as_deref()).collect::<BTreeSet<_>>().into_iter().collect()
-}
-
-fn launch_failure_reason(activity: &ScalingActivity) -> Reason {
-    let text = activity.message.as_str();
-    let any = |codes: &[&str]| codes.iter().any(|code| text.contains(code));
-    if any(&[
-        "InsufficientInstanceCapacity",
-        "InsufficientCapacity",
-        "do not have sufficient",
-        "UnfulfillableCapacity",
-        "Insufficient capacity",
-    ]) {
-        Reason::InsufficientCapacity
-    } else if any(&[
-        "VcpuLimitExceeded",
-        "InstanceLimitExceeded",
-        "MaxSpotInstanceCountExceeded",
-        "vCPU limit",
-        "LimitExceeded",
-    ]) {
-        Reason::QuotaExceeded
-    } else {
-        Reason::LaunchFailed
-    }
 }

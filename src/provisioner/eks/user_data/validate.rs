@@ -8,6 +8,7 @@ use super::input::{BootstrapInput, Taint};
 use super::limits::{MAX_BYTES, MAX_UNCOMPRESSED_BYTES};
 use super::mounts::mount_script;
 use super::stages::DecodedStage;
+use crate::provisioner::label_rules;
 
 const LABELS: &str = "spec.eks.configuration.labels";
 const TAINTS: &str = "spec.eks.configuration.taints";
@@ -167,93 +168,27 @@ pub(super) fn service_cidr_address(cidr: &str) -> Result<Option<IpAddr>, UserDat
 
 /// Why a kubelet would reject a label; `None` for a valid one.
 pub(crate) fn label_error(key: &str, value: &str) -> Option<UserDataError> {
-    if !is_label_key(key) {
-        return Some(invalid_value(LABELS, key, KEY_RULE));
+    let error = |what: &str, rule| invalid_value(LABELS, what, rule);
+    let of_key = || label_rules::key_problem(key).or_else(|| label_rules::kubelet_problem(key));
+    match label_rules::value_problem(value) {
+        _ if let Some(rule) = of_key() => Some(error(key, rule)),
+        rule => rule.map(|rule| error(value, rule)),
     }
-    if !is_label_value(value) {
-        return Some(invalid_value(LABELS, value, VALUE_RULE));
-    }
-    if !kubelet_may_set(key) {
-        let rule = "is a kubernetes.io or k8s.io label that a kubelet may not set on its own node: \
-                    remove it, or use the prefix node.kubernetes.io/";
-        return Some(invalid_value(LABELS, key, rule));
-    }
-    None
 }
 
 /// Why a kubelet would reject a taint; `None` for a valid one.
 pub(crate) fn taint_error(key: &str, value: &str, effect: &str) -> Option<UserDataError> {
-    if !is_label_key(key) {
-        return Some(invalid_value(TAINTS, key, KEY_RULE));
+    if let Some(rule) = label_rules::key_problem(key) {
+        return Some(invalid_value(TAINTS, key, rule));
     }
-    if !is_label_value(value) {
-        return Some(invalid_value(TAINTS, value, VALUE_RULE));
+    if let Some(rule) = label_rules::value_problem(value) {
+        return Some(invalid_value(TAINTS, value, rule));
     }
     if !EFFECTS.iter().any(|known| known.eq_ignore_ascii_case(effect)) {
         let rule = "is not a taint effect: use NoSchedule, PreferNoSchedule or NoExecute";
         return Some(invalid_value(TAINTS, effect, rule));
     }
     None
-}
-
-const KEY_RULE: &str = "is not a valid label key: use at most 63 letters, digits, `-`, `_` and `.`, \
-                        starting and ending with a letter or digit, after an optional DNS name and `/`";
-const VALUE_RULE: &str = "is not a valid label value: use at most 63 letters, digits, `-`, `_` and `.`, \
-                          starting and ending with a letter or digit, or leave it empty";
-
-fn is_label_key(key: &str) -> bool {
-    match key.split_once('/') {
-        Some((prefix, name)) => is_dns_name(prefix) && is_qualified_name(name),
-        None => is_qualified_name(key),
-    }
-}
-
-fn is_label_value(value: &str) -> bool {
-    value.is_empty() || is_qualified_name(value)
-}
-
-fn is_qualified_name(name: &str) -> bool {
-    let inner = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
-    let bytes = name.as_bytes();
-    (1..=63).contains(&bytes.len())
-        && bytes.iter().all(|b| inner(*b))
-        && bytes[0].is_ascii_alphanumeric()
-        && bytes[bytes.len() - 1].is_ascii_alphanumeric()
-}
-
-fn is_dns_name(name: &str) -> bool {
-    let letter = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
-    name.len() <= 253
-        && name.split('.').all(|part| {
-            let bytes = part.as_bytes();
-            !bytes.is_empty()
-                && bytes.iter().all(|b| letter(*b) || *b == b'-')
-                && letter(bytes[0])
-                && letter(bytes[bytes.len() - 1])
-        })
-}
-
-/// Whether the kubelet accepts the label in `--node-labels`. It does not start with any other reserved label.
-fn kubelet_may_set(key: &str) -> bool {
-    const ALLOWED: [&str; 11] = [
-        "beta.kubernetes.io/arch",
-        "beta.kubernetes.io/instance-type",
-        "beta.kubernetes.io/os",
-        "failure-domain.beta.kubernetes.io/region",
-        "failure-domain.beta.kubernetes.io/zone",
-        "kubernetes.io/arch",
-        "kubernetes.io/hostname",
-        "kubernetes.io/os",
-        "node.kubernetes.io/instance-type",
-        "topology.kubernetes.io/region",
-        "topology.kubernetes.io/zone",
-    ];
-    let Some((prefix, _)) = key.split_once('/') else {
-        return true;
-    };
-    let within = |domain: &str| prefix.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
-    let reserved = within("kubernetes.io") || within("k8s.io");
-    !reserved || within("node.kubernetes.io") || within("kubelet.kubernetes.io") || ALLOWED.contains(&key)
 }
 
 /// Checks the transmitted size against [`MAX_BYTES`]; the error names the largest part that the user can shorten.
