@@ -287,8 +287,10 @@ class Stage:
             return
         # Two pods on a single node could never leave it: the first would wait for the node's replacement, and the second for the first.
         replicas = min(section["minSize"], 2) or 1
-        # Not every taint: a pod that tolerates a cordon comes back to the node that it was evicted from.
-        taints = [{"key": taint["key"], "operator": "Exists"} for taint in aspects.TAINTS]
+        # A pod that tolerates a cordon comes back to the node that it was evicted from.
+        comes_back = scenarios.is_wide(self.scenario) and scenarios.names(self.scenario).index(name) % 3 == 0
+        keys = [taint["key"] for taint in aspects.TAINTS] + (["node.kubernetes.io/unschedulable"] if comes_back else [])
+        taints = [{"key": key, "operator": "Exists"} for key in keys]
         # Longer than the controller's poll interval: it sees pods that terminate.
         stop = {"local.instance-manager/stop-after": "2500ms"} if self._stops_slowly(name) else {}
         self.tenant.deployment(f"on-{name}", replicas, {"pool": name}, {"maxUnavailable": 1}, annotations=stop, tolerations=taints)

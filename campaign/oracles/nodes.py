@@ -25,10 +25,12 @@ def drained(run):
         group = _group_of_node(run, line["params"]["InstanceId"])
         if node is None or group is None or _forced(run, group, when) or node in silent:
             continue
-        past = [on for at, name, on, _ in cordons if name == node and at < when]
-        if not past or not past[-1]:
+        past = [(at, on) for at, name, on, _ in cordons if name == node and at < when]
+        if not past or not past[-1][1]:
             yield group, f"{node} was terminated and not cordoned", [line]
-        left = [key[1] for key, (where, bound, gone) in placed.items() if where == node and bound < when and not (gone and gone < when)]
+        # A pod that tolerates the cordon comes back to the node, and ends with it.
+        since = past[-1][0] if past else when
+        left = [key[1] for key, (where, bound, gone) in placed.items() if where == node and bound < since and not (gone and gone < when)]
         if left:
             yield group, f"{node} was terminated with {', '.join(left)} on it", [line]
 

@@ -119,25 +119,28 @@ def make_again(stage, person, operation, request, how, later, delete):
     """Deletes a resource and creates it again at once; one that is not as it was is deleted later."""
     named = {key: value for key, value in request.items() if key in ("clusterName", "nodegroupName", "fargateProfileName")}
     request = {key: value for key, value in request.items() if not (how == "untagged" and key == "tags")}
-    made = []
+    if person.do("eks", delete["operation"], **named) is None or not stage.wait_until(lambda: described(person, named, delete) is None, 20):
+        return
+    # The controller may have been first.
+    answer = person.do("eks", operation, **request)
+    if answer and how != "same":
+        arn = answer[delete["result"]][delete["arn"]]
+        stage.undo(lambda: stage.wait_until(lambda: is_deleted(person, named, arn, delete), 60), after=later)
 
-    def create():
-        answer = person.do("eks", operation, **request)
-        made.extend([answer[delete["result"]][delete["arn"]]] if answer else [])
-        return answer is not None
 
-    if person.do("eks", delete["operation"], **named) is not None and stage.wait_until(create, 20) and how != "same":
-        stage.undo(lambda: stage.wait_until(lambda: is_deleted(person, named, made[0], delete), 60), after=later)
+def described(person, named, delete):
+    """A node group or Fargate profile as EKS has it, or None."""
+    eks = person.stage.cloud.boto("eks")
+    try:
+        return getattr(eks, delete["describe"])(**named)[delete["result"]]
+    except eks.exceptions.ResourceNotFoundException:
+        return None
 
 
 def is_deleted(person, named, arn, delete):
     """Whether a resource that a person made is gone, or is about to be. Asks for its deletion."""
-    eks = person.stage.cloud.boto("eks")
-    try:
-        found = getattr(eks, delete["describe"])(**named)[delete["result"]]
-    except eks.exceptions.ResourceNotFoundException:
-        return True
-    is_another = found[delete["arn"]] != arn or found["status"] == "DELETING"
+    found = described(person, named, delete)
+    is_another = found is None or found[delete["arn"]] != arn or found["status"] == "DELETING"
     return is_another or person.do("eks", delete["operation"], **named) is not None
 
 

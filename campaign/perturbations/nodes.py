@@ -9,6 +9,7 @@ NODES = ("eks", "eks-managed")
 INDEX = [0, 1, 2]
 ZONES = ["us-west-2a", "us-west-2b", "us-west-2c"]
 TYPES = ["m5.large", "m5a.large", "m5.xlarge", "c5.large"]
+AUTOSCALER_TAINT = "ToBeDeletedByClusterAutoscaler"
 BROKEN = ("refused", "never-ready", "dead")
 """States of kubelets that do not get better by themselves."""
 
@@ -92,6 +93,45 @@ def a_type_without_capacity(stage, kind, seconds):
 def no_launches(stage, code, seconds):
     """No capacity at all, a quota, or something that AWS does not accept."""
     without_capacity(stage, code, seconds)
+
+
+@perturbation("nodes scaled in by the Cluster Autoscaler", needs="eks", when=is_wide, index=INDEX, seconds=[1, 4])
+def nodes_scaled_in_by_the_cluster_autoscaler(stage, group, index, seconds):
+    """It taints a node, evicts the pods, and terminates the instance with a smaller desired capacity. It does not cordon."""
+    person = Person(stage, group)
+    path = person.node(index)
+    node = stage.cloud.get(path) if path else None
+    if node is None or is_tainted(node):
+        return
+    instance = node["spec"]["providerID"].rpartition("/")[2]
+    taint = {"key": AUTOSCALER_TAINT, "value": "1", "effect": "NoSchedule"}
+    if not person.patch(path, {"metadata": {"resourceVersion": node["metadata"]["resourceVersion"]}, "spec": {"taints": [*node["spec"].get("taints", []), taint]}}):
+        return
+    for pod in stage.cloud.get(f"/api/v1/pods?fieldSelector=spec.nodeName={node['metadata']['name']}")["items"]:
+        name = {"name": pod["metadata"]["name"], "namespace": pod["metadata"]["namespace"]}
+        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": name}
+        stage.cloud.api("POST", f"/api/v1/namespaces/{name['namespace']}/pods/{name['name']}/eviction", body)
+    stage.wait(seconds)
+    if person.do("autoscaling", "terminate_instance_in_auto_scaling_group", InstanceId=instance, ShouldDecrementDesiredCapacity=True) is None:
+        untaint(stage, path)
+
+
+def untaint(stage, path):
+    """Takes the taint off, as the Cluster Autoscaler does when AWS refuses."""
+
+    def is_off():
+        node = stage.cloud.get(path)
+        if node is None or not is_tainted(node):
+            return True
+        taints = [taint for taint in node["spec"]["taints"] if taint["key"] != AUTOSCALER_TAINT]
+        return Person(stage, None).patch(path, {"metadata": {"resourceVersion": node["metadata"]["resourceVersion"]}, "spec": {"taints": taints}})
+
+    stage.wait_until(is_off, 10)
+
+
+def is_tainted(node):
+    """Whether the Cluster Autoscaler has tainted a node."""
+    return any(taint["key"] == AUTOSCALER_TAINT for taint in node["spec"].get("taints", []))
 
 
 @perturbation("Spot interruption", needs="eks", when=lambda scenario: "spot" in str(scenario).lower())
