@@ -124,6 +124,9 @@ pub struct RolloutCounts {
     /// Groups for which the revision changes something, but no node.
     #[serde(deserialize_with = "lenient")]
     pub in_place: i64,
+    /// Those of them that take a content now, or whose nodes are replaced outside of the waves, as in a return.
+    #[serde(deserialize_with = "lenient")]
+    pub moving: i64,
     /// Groups for which it changes nothing.
     #[serde(deserialize_with = "lenient")]
     pub untouched: i64,

@@ -198,6 +198,12 @@ fn choose_on_target(input: &ChoiceInput, own: StoredRevision) -> Choice {
                 return take(input, before, TakeReason::Failed(failure));
             }
         }
+        // Its turn came after the end: it was deferred, locked or left out. What broke later is not the revision's.
+        (Some(before), RolloutPhase::Complete) if group.is_on_its_way(&own) && !view.is_return() => {
+            if let Some(failure) = group.failure(input.now, input.failure_delay) {
+                return take(input, before, TakeReason::Failed(failure));
+            }
+        }
         (Some(_) | None, _) => {}
     }
     let hold = hold(input, &own);

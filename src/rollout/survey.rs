@@ -118,6 +118,7 @@ impl Survey {
             GroupProgress::InPlace => self.counts.in_place += 1,
             GroupProgress::Moving => {
                 self.counts.in_place += 1;
+                self.counts.moving += 1;
                 self.moving += 1;
             }
             GroupProgress::Stuck => {

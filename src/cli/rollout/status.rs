@@ -159,7 +159,8 @@ fn state(revision: &BoundariesRevision, status: &BoundariesRevisionStatus, polic
             let left = waves().map(|wave| wave.groups - wave.done - wave.failed).sum::<i64>();
             let why =
                 if status.stable.is_some() { "it is what was complete before" } else { "it is the first revision" };
-            format!(": groups take it without waves, because {why}; {left} left whose nodes are replaced")
+            let moving = status.groups.as_ref().map_or(0, |groups| groups.moving);
+            format!(": groups take it without waves, because {why}; {} left whose nodes are replaced", left + moving)
         }
         (RolloutPhase::Rolling, Some(index)) => {
             let (wave, count) = (&status.waves[index], status.waves.len());

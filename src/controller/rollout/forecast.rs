@@ -11,7 +11,7 @@ use crate::controller::planner::{GroupContext, Planner, Planning, merge_spec};
 use crate::controller::stores::Stores;
 use crate::plan::Outcome;
 use crate::provisioner::{PlanContext, group_id};
-use crate::rollout::{ChangeForecast, Choice, KnownChangeForecast, RolloutView, StoredRevision, TakeReason};
+use crate::rollout::{ChangeForecast, Choice, KnownChangeForecast, RolloutView, StoredRevision, Take, TakeReason};
 
 /// Decides which content a group has, and finds out before what the target would do to the group, if that matters and is
 /// not known, or may have changed: once for each reconcile. `None` while its Namespace is unknown.
@@ -26,17 +26,25 @@ pub(crate) async fn decide_with_forecast(
     let texts = namespace_texts(&namespace);
     let decide = || stores.decide(group, view, &texts, planner, now, |_, _| {});
     let decided = decide();
-    let (own, matters) = match &decided.choice {
+    let is_superseded = |take: &Take| matches!(take.why, TakeReason::Superseded | TakeReason::Stopped);
+    let (own, is_asked) = match &decided.choice {
         Choice::Use { content, .. } => {
-            (content.clone(), content.as_ref().is_some_and(|own| own.hash != view.target.hash))
+            let matters = content.as_ref().is_some_and(|own| own.hash != view.target.hash);
+            (content.clone(), matters && decided.forecast.may_change())
+        }
+        // The group may have grown since, and lose nodes by a smaller maximum.
+        Choice::Take(take) if decided.forecast == ChangeForecast::InPlace => {
+            let recorded = group.status.as_ref().and_then(|status| status.boundaries_revision.as_deref());
+            let own = recorded.and_then(|hash| view.stored.get(hash)).cloned();
+            (own, take.why == TakeReason::InPlace)
         }
         // A new leader knows no forecast: a group that cannot use the target must not take it because its wave is open. One
         // that steps back from a superseded revision is asked next what the target means for it.
         Choice::Take(take) => {
-            (None, take.record.wave.is_some() || matches!(take.why, TakeReason::Superseded | TakeReason::Stopped))
+            (None, (take.record.wave.is_some() || is_superseded(take)) && decided.forecast.may_change())
         }
     };
-    if !matters || !decided.forecast.may_change() || group.metadata.deletion_timestamp.is_some() {
+    if !is_asked || group.metadata.deletion_timestamp.is_some() {
         return Some(decided);
     }
     let forecast = forecast(group, own.as_ref(), view, stores, planner, now).await.or(decided.forecast);

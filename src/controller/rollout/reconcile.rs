@@ -240,3 +240,45 @@ pub(crate) fn settle(group: &InstanceGroup, planned: &mut Planning, now: Timesta
         planned.plan.status_update.fields.insert("rollout".to_owned(), json!(settled));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::{InstanceGroupSpec, InstanceGroupStatus};
+
+    fn planned_with(recorded: Option<&str>, source: BoundariesSource, is_deleting: bool) -> BoundariesSource {
+        let data = [("rollout".to_owned(), "waves: [{name: all}]".to_owned())].into();
+        let boundaries = crate::boundaries::Boundaries::parse(&data).expect("boundaries").0;
+        let active = ActiveBoundaries {
+            boundaries: Some(Arc::new(boundaries)),
+            revision: "good".into(),
+            source,
+            ..ActiveBoundaries::default()
+        };
+        let mut context = GroupContext { active_boundaries: Arc::new(active), ..GroupContext::default() };
+        let mut group = InstanceGroup::new("web", InstanceGroupSpec::default());
+        let boundaries_revision = recorded.map(str::to_owned);
+        group.status = Some(InstanceGroupStatus { boundaries_revision, ..InstanceGroupStatus::default() });
+        let time = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(Timestamp::UNIX_EPOCH);
+        group.metadata.deletion_timestamp = is_deleting.then_some(time);
+        without_history(&group, &mut context);
+        context.active_boundaries.source.clone()
+    }
+
+    /// The definition of BoundariesRevision is missing, or the permission: groups must neither stop, nor take what is not
+    /// theirs to take yet.
+    #[test]
+    fn groups_without_readable_revisions_go_on_with_what_they_have() {
+        let last_good = || BoundariesSource::LastKnownGood("the definition is missing".into());
+        let goes_on = |source: BoundariesSource| matches!(source, BoundariesSource::LastKnownGood(_));
+        assert!(goes_on(planned_with(Some("good"), last_good(), false)));
+        assert!(goes_on(planned_with(None, last_good(), false)), "a new group");
+        assert!(goes_on(planned_with(Some("other"), last_good(), true)), "a deletion");
+        let BoundariesSource::RevisionMissing(why) = planned_with(Some("other"), last_good(), false) else {
+            panic!("the group would take the last good revision outside of its wave");
+        };
+        assert!(why.contains("the definition is missing"), "{why}");
+        let live = planned_with(Some("other"), BoundariesSource::Live, false);
+        assert!(matches!(live, BoundariesSource::Live), "a reconcile does not come so far");
+    }
+}

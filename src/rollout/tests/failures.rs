@@ -292,3 +292,25 @@ fn unhealthy_cluster_during_the_soak_is_no_failure() {
     world.settle();
     assert_eq!((world.phase("r2"), world.images()), (RolloutPhase::Complete, vec!["ami-2".to_owned(); 3]));
 }
+
+/// A deferral may outlast the rollout by weeks. The group that takes the change then is as little alone with it as the others.
+#[test]
+fn group_that_takes_a_complete_revision_late_returns_if_it_fails() {
+    let mut world = World::new(CANARY, vec![canary("c"), group("a"), group("late")]);
+    world.group("late").locked = true;
+    world.image = "ami-2".into();
+    world.run_until(|world| world.phase_of("r2") == Some(RolloutPhase::Complete));
+    assert_eq!(world.images(), ["ami-2", "ami-2", "ami-1"]);
+    world.group("late").bad_images.insert("ami-2".into());
+    world.group("late").locked = false;
+    world.run(60);
+    assert_eq!(
+        (world.images(), world.phase("r2")),
+        (vec!["ami-2".into(), "ami-2".into(), "ami-1".to_owned()], RolloutPhase::Complete)
+    );
+    assert_eq!(world.groups[2].waits, Some(WaitReason::FailedBefore));
+    // What breaks weeks later is not the revision's.
+    world.group("a").bad_images.insert("ami-2".into());
+    world.run(60);
+    assert_eq!(world.images()[1], "ami-2");
+}

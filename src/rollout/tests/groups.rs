@@ -573,3 +573,22 @@ fn fifty_changes_one_after_the_other_leave_a_short_history() {
     world.settle();
     assert_eq!((world.phase("r51"), world.images()), (RolloutPhase::Complete, vec!["ami-51".to_owned(); 200]));
 }
+
+/// Its first pass recorded what it makes, and the process ended, or AWS did not answer: it is as new as before.
+#[test]
+fn new_group_whose_first_pass_was_interrupted_begins_with_the_newest_revision() {
+    let mut world = World::new(CANARY, vec![canary("c"), group("a")]);
+    world.image = "ami-2".into();
+    world.settle();
+    assert_eq!(world.phase("r2"), RolloutPhase::Complete);
+    let mut new = group("new");
+    new.nodes.clear();
+    new.status.active_scaling_group_name = Some("demo-team-new".into());
+    new.status.provisioner = Some("eks".into());
+    world.groups.push(new);
+    world.run(3);
+    let hash = world.revision("r2").spec.hash.clone();
+    let group = world.group("new");
+    assert_eq!(group.status.boundaries_revision.as_ref(), Some(&hash), "{:?}", group.log);
+    assert!(group.log.is_empty(), "it came from no other revision: {:?}", group.log);
+}
