@@ -179,9 +179,19 @@ pub struct NodeCounts {
     /// Nodes that are being drained.
     #[serde(deserialize_with = "lenient")]
     pub draining: i64,
+    /// Whether the numbers are units of capacity, because instances have weights; absent for nodes.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "std::ops::Not::not")]
+    pub weighted: bool,
     /// IDs of the instances that must be replaced, at most 100, for the provisioner eks.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub outdated_instances: Vec<String>,
+}
+
+impl NodeCounts {
+    /// What the numbers count, for messages.
+    pub(crate) fn unit(&self) -> &'static str {
+        if self.weighted { "units of capacity" } else { "nodes" }
+    }
 }
 
 /// Launch template version that nodes should run.

@@ -66,7 +66,7 @@ fn is_ready(status: &InstanceGroupStatus) -> bool {
 fn describe(status: &InstanceGroupStatus) -> String {
     let mut text = status.current_state.clone().unwrap_or_default();
     if let Some(nodes) = &status.nodes {
-        text += &format!(", {} of {} nodes ready", nodes.ready, nodes.desired);
+        text += &format!(", {} of {} {} ready", nodes.ready, nodes.desired, nodes.unit());
     }
     let reported = [condition::STALLED, condition::RECONCILING];
     for found in status.conditions.iter().filter(|found| reported.contains(&found.r#type.as_str()) && found.is_true()) {

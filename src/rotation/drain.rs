@@ -3,6 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::members::{DisruptionRecord, DrainView, HANGS_AFTER, NodeInstance, PodView};
+use crate::api::rfc3339;
 use crate::plan::{NodeStep, PodRef};
 
 /// Timeouts of a drain.
@@ -29,6 +30,18 @@ impl DrainPolicy {
     pub(crate) fn is_timed_out(&self, since: Timestamp, now: Timestamp) -> bool {
         let since = self.timeout_since.unwrap_or(since);
         self.timeout.is_some_and(|timeout| now.duration_since(since) >= timeout)
+    }
+
+    /// Since when a drain lasts, and until when it may. Times are absolute, so that a wait costs no writes.
+    fn limit_text(&self, since: Timestamp) -> String {
+        let begun = rfc3339(since);
+        match self.timeout {
+            Some(timeout) => {
+                let until = rfc3339(self.timeout_since.unwrap_or(since) + timeout);
+                format!("draining since {begun}, until {until} at most")
+            }
+            None => format!("draining since {begun}, without a limit, because drainTimeout is not set"),
+        }
     }
 }
 
@@ -78,7 +91,7 @@ pub(crate) fn next_drain_action(
     let remaining: Vec<_> = view.pods.iter().filter(|p| !p.is_left(record.since)).collect();
     let elapsed = now.duration_since(record.since);
     if remaining.is_empty() {
-        return wait_for_volumes(view, policy, now);
+        return wait_for_volumes(&node, view, policy, now);
     }
     if is_kubelet_dead(member, view, policy, elapsed, now) {
         return DrainAction::Terminate;
@@ -103,12 +116,13 @@ pub(crate) fn next_drain_action(
             }
         };
     }
+    let limit = policy.limit_text(record.since);
     if evictable.is_empty() {
-        return DrainAction::Wait(format!("{} on {node} to terminate", some_names(&remaining)));
+        return DrainAction::Wait(format!("{} on {node} to terminate ({limit})", some_names(&remaining)));
     }
     if view.last_blocked_eviction.is_some_and(|(at, times)| now < at + eviction_backoff(times)) {
         let pods = some_names(&evictable);
-        return DrainAction::Wait(format!("a PodDisruptionBudget to allow the eviction of {pods} on {node}"));
+        return DrainAction::Wait(format!("the eviction of {pods} on {node} to be allowed ({limit})"));
     }
     DrainAction::Evict(
         evictable
@@ -131,13 +145,15 @@ pub(crate) fn eviction_backoff(times: u32) -> SignedDuration {
     SignedDuration::from_secs(1i64.checked_shl(times.min(5)).unwrap_or(30).min(30))
 }
 
-fn wait_for_volumes(view: &DrainView, policy: &DrainPolicy, now: Timestamp) -> DrainAction {
+fn wait_for_volumes(node: &str, view: &DrainView, policy: &DrainPolicy, now: Timestamp) -> DrainAction {
     let waited = view.empty_since.map_or(SignedDuration::ZERO, |since| now.duration_since(since));
     let limit = policy.volume_detach_timeout;
     if view.attached_volumes.is_empty() || (waited >= limit && view.is_clock_steady_for(limit)) {
         DrainAction::Terminate
     } else {
-        DrainAction::Wait(format!("volumes to be detached: {}", view.attached_volumes.join(", ")))
+        let until = view.empty_since.map(|since| format!(" (until {} at most)", rfc3339(since + limit)));
+        let (until, volumes) = (until.unwrap_or_default(), view.attached_volumes.join(", "));
+        DrainAction::Wait(format!("the volumes of {node} to be detached{until}: {volumes}"))
     }
 }
 

@@ -265,6 +265,11 @@ impl PodView {
         self.is_ignored || self.is_finished || came_back
     }
 
+    /// When it should have ended, if that is over for long enough to be told.
+    pub(crate) fn overdue_since(&self, now: Timestamp) -> Option<Timestamp> {
+        self.terminating_until.filter(|until| now.duration_since(*until) >= OVERDUE_AFTER)
+    }
+
     /// Whether it hangs: it should have ended long ago.
     pub(crate) fn hangs(&self, now: Timestamp) -> bool {
         self.terminating_until.is_some_and(|until| now.duration_since(until) >= HANGS_AFTER)
@@ -274,6 +279,9 @@ impl PodView {
 /// How long after the begin of a drain a pod on the node must have been created to count as one that came back. The clocks
 /// of the controller and the API server differ a little.
 const COME_BACK_AFTER: SignedDuration = SignedDuration::from_secs(30);
+
+/// How long after its grace period a pod that is still there is reported.
+const OVERDUE_AFTER: SignedDuration = SignedDuration::from_mins(1);
 
 /// How long after its grace period a pod that is still there hangs.
 pub(super) const HANGS_AFTER: SignedDuration = SignedDuration::from_mins(5);

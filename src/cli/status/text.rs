@@ -79,9 +79,9 @@ fn headline(group: &InstanceGroup, status: &InstanceGroupStatus) -> String {
             .expect("writing to a String does not fail");
     }
     if let Some(nodes) = &status.nodes {
-        let NodeCounts { desired, ready, updated, outdated, draining, .. } = nodes;
+        let (NodeCounts { desired, ready, updated, outdated, draining, .. }, unit) = (nodes, nodes.unit());
         out += &format!(
-            "  {ready} of {desired} nodes are ready (updated: {updated}, outdated: {outdated}, draining: {draining})\n"
+            "  {ready} of {desired} {unit} are ready (updated: {updated}, outdated: {outdated}, draining: {draining})\n"
         );
     }
     out

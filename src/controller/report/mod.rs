@@ -242,8 +242,9 @@ fn current_state(outcome: &Outcome) -> CurrentState {
 }
 
 fn ready_message(status: &Value) -> String {
+    let unit = if status["nodes"]["weighted"] == true { "units of capacity" } else { "nodes" };
     match (status["nodes"]["ready"].as_i64(), status["nodes"]["desired"].as_i64()) {
-        (Some(ready), Some(desired)) => format!("{ready} of {desired} nodes are ready"),
+        (Some(ready), Some(desired)) => format!("{ready} of {desired} {unit} are ready"),
         _ => String::new(),
     }
 }

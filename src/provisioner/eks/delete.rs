@@ -28,7 +28,7 @@ use crate::provisioner::role_region::{OtherRegion, iam_tags, other_region};
 use crate::provisioner::role_users::KeptEntry;
 use crate::rotation::drain::{AtTimeout, DrainPolicy};
 use crate::rotation::rolling_update;
-use crate::rotation::rolling_update::report::{duplicate_provider_id, pod_names};
+use crate::rotation::rolling_update::report::{duplicate_provider_id, overdue_pods, pod_names};
 use crate::rotation::rolling_update::{Candidates, decide};
 use crate::rotation::{ClusterHealth, Drains, NodeInstance};
 use crate::settings::Timing;
@@ -198,6 +198,7 @@ fn drain_scaling_group(input: &DeleteInput, group: &ScalingGroup, builder: &mut 
     builder.evictions_end = input.id.deletion_requested_at.and_then(|at| at.checked_add(input.drain_timeout).ok());
     let decision = drain_decision(input, group);
     builder.condition_updates.extend(duplicate_provider_id(&decision));
+    builder.condition_updates.extend(overdue_pods(&decision));
     if !decision.abandoned_pods.is_empty() {
         let message = format!(
             "the drain took longer than {} and continues without waiting for {}",

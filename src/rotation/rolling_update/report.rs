@@ -1,7 +1,10 @@
 //! Adds the steps, conditions and outcome of a rolling update to a plan, for every provisioner that drains nodes.
 
 use super::types::{RollingUpdateDecision, RotationState};
+use jiff::Timestamp;
+
 use crate::api::names::condition;
+use crate::api::rfc3339;
 use crate::aws::InstanceState;
 use crate::plan::{
     ConditionUpdate, Drift, Event, EventReason, NodeStep, Outcome, Phase, PlanBuilder, PlannedStep, PodRef, Reason,
@@ -35,6 +38,7 @@ pub(crate) fn report(
         }
     };
     builder.condition_updates.extend(duplicate_provider_id(&decision));
+    builder.condition_updates.extend(overdue_pods(&decision));
     let has_steps = !decision.steps.is_empty();
     builder.steps.extend(decision.steps.into_iter().map(|step| {
         let reasons = reasons_of(&step);
@@ -129,6 +133,29 @@ pub(crate) fn duplicate_provider_id(decision: &RollingUpdateDecision) -> Option<
     };
     (!decision.duplicate_provider_ids.is_empty()).then_some(update)
 }
+
+/// The condition for pods that do not terminate, although their grace period is over.
+pub(crate) fn overdue_pods(decision: &RollingUpdateDecision) -> Option<ConditionUpdate> {
+    let describe = |(node, pod, until): &(String, PodRef, Timestamp)| {
+        format!("{}/{} on {node} (its grace period ended at {})", pod.namespace, pod.name, rfc3339(*until))
+    };
+    let mut pods: Vec<_> = decision.overdue_pods.iter().take(MAX_OVERDUE).map(describe).collect();
+    let others = decision.overdue_pods.len() - pods.len();
+    pods.extend((others > 0).then(|| format!("{others} others")));
+    let message = format!(
+        "pods do not terminate: {}; check their finalizers, their volumes and the kubelets of the nodes",
+        pods.join(", ")
+    );
+    (!decision.overdue_pods.is_empty()).then(|| ConditionUpdate {
+        condition_type: condition::DRAIN_BLOCKED,
+        status: true,
+        reason: "PodNotTerminating".into(),
+        message,
+    })
+}
+
+/// How many pods that do not terminate a message names.
+const MAX_OVERDUE: usize = 5;
 
 /// The condition `RotationHalted`.
 pub(crate) fn rotation_halted(status: bool, reason: &str, message: String) -> ConditionUpdate {

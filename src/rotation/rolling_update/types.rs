@@ -105,6 +105,8 @@ pub(crate) struct RollingUpdateDecision {
     pub eviction_blocked: bool,
     /// Drains that ran into their timeout in this decision: the node, and the pods that are left on it.
     pub timed_out_drains: Vec<(String, Vec<PodRef>)>,
+    /// Pods that should have terminated: the node, the pod, and when its grace period ended.
+    pub overdue_pods: Vec<(String, PodRef, Timestamp)>,
     /// Pods that are still running on instances which a deletion terminates.
     pub abandoned_pods: Vec<PodRef>,
     /// Candidates that several Nodes claim, one sentence each; they are left unchanged.

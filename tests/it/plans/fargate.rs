@@ -554,6 +554,28 @@ fn denied_tags_do_not_block_other_changes() {
     assert!(plan.steps.is_empty() && message.contains("lacks eks:UntagResource;"), "{message}");
 }
 
+/// EKS has one place for deletions in the whole cluster: a group that fails must leave it to others, longer each time.
+#[test]
+fn deletion_that_fails_again_waits_longer_each_time() {
+    let mut scenario = converged();
+    let profile = |status| vec![FargateProfile { status, ..scenario.observed.profiles[0].clone() }];
+    let (failed, deleting) = (profile(ProfileStatus::DeleteFailed), profile(ProfileStatus::Deleting));
+    let mut waits = Vec::new();
+    for _ in 0..3 {
+        let plan = deletion_plan(&scenario, &failed, None);
+        assert!(matches!(plan.outcome, Outcome::Blocked { is_deleting: true, .. }), "{:?}", plan.outcome);
+        scenario.apply(&plan);
+        let until = plan.recheck_at.expect("the time of the next attempt");
+        waits.push(until.duration_since(scenario.now).as_secs());
+        scenario.now = until;
+        let plan = deletion_plan(&scenario, &failed, None);
+        assert_eq!(step_names(&plan).last().copied(), Some("DeleteFargateProfile"));
+        scenario.apply(&plan);
+        scenario.apply(&deletion_plan(&scenario, &deleting, None));
+    }
+    assert_eq!(waits, [60, 120, 240]);
+}
+
 /// Otherwise the deletion of an adopted group would retry forever without a report.
 #[test]
 fn deletion_reports_denied_tagging() {

@@ -2,7 +2,7 @@
 
 use instance_manager::api::spec_error::SpecError;
 use instance_manager::aws::nodegroup::{
-    Issue, Nodegroup, NodegroupName, NodegroupSizes, NodegroupStatus, NodegroupUpdate, UpdateStatus,
+    Issue, MaxUnavailable, Nodegroup, NodegroupName, NodegroupSizes, NodegroupStatus, NodegroupUpdate, UpdateStatus,
 };
 use instance_manager::ownership;
 use instance_manager::plan::NodegroupStep;
@@ -1362,4 +1362,107 @@ fn node_group_that_somebody_deleted_is_reported() {
     assert_eq!(told(&deleted.with_records()), [""; 0], "once");
     assert_eq!(told(&Scenario::new(vec![], "{}")), [""; 0], "a new group");
     assert_eq!(told(&Scenario::converged("{}", "{}")), [""; 0]);
+}
+
+/// EKS takes a default for what is omitted: the latest release, or the cluster's version, from which there is no way back.
+#[test]
+fn version_update_sends_version_and_release_together() {
+    let to = |scenario: Scenario| match scenario.plan().steps.pop().expect("a step").step {
+        Step::Nodegroup(NodegroupStep::UpdateNodegroupVersion { to, .. }) => (to.version, to.release_version),
+        other => panic!("{other:?}"),
+    };
+    let pinned = spec_text("version: '1.33', releaseVersion: 1.33.0-20250101");
+    let newer_release = Scenario::converged(&pinned, &spec_text("version: '1.33', releaseVersion: 1.33.0-20250601"));
+    assert_eq!(to(newer_release), ("1.33".into(), Some("1.33.0-20250601".into())));
+    let both = Scenario::converged(&pinned, &spec_text("version: '1.34', releaseVersion: 1.34.0-20250601"));
+    assert_eq!(to(both), ("1.34".into(), Some("1.34.0-20250601".into())));
+    let release_alone = Scenario::converged("", &spec_text("releaseVersion: 1.33.0-20250601"));
+    assert_eq!(to(release_alone), ("1.33".into(), Some("1.33.0-20250601".into())), "the version of the nodes");
+    let version_alone = Scenario::converged("", &spec_text("version: '1.34'"));
+    assert_eq!(to(version_alone), ("1.34".into(), None));
+}
+
+/// Load grows while EKS cannot create the replacement, for hours perhaps: the node group that serves must follow its spec.
+#[test]
+fn serving_nodegroup_follows_its_spec_while_its_replacement_does_not_come() {
+    let larger = "eks-managed: {maxSize: 9, configuration: {instanceType: c5.large}}";
+    let resized = |scenario: Scenario| {
+        let name = scenario.state.nodegroups[0].nodegroup.name.clone();
+        let changes = |step: &instance_manager::plan::PlannedStep| {
+            matches!(&step.step, Step::Nodegroup(NodegroupStep::UpdateNodegroup { nodegroup, change, .. })
+                if *nodegroup == name && change.sizes.is_some_and(|sizes| sizes.max == 9))
+        };
+        scenario.plan().steps.iter().any(changes)
+    };
+    let failed = Scenario::new(
+        vec![existing_nodegroup(&resolve_spec(""), 1), existing_nodegroup(&resolve_spec(larger), 3)],
+        larger,
+    )
+    .with(|s| {
+        s.state.nodegroups[1].nodegroup.status = NodegroupStatus::CreateFailed;
+        s.state.nodegroups[1].nodegroup.issues = vec![issue("AsgInstanceLaunchFailures")];
+        s.state.nodegroups[1].members.clear();
+    });
+    assert!(resized(failed), "EKS could not create the replacement");
+    let alone = || Scenario::converged("", larger);
+    assert!(resized(alone().with(|s| s.state.cluster_health = ClusterHealth { total: 4, unready: 3 })));
+    assert!(resized(alone().with(|s| s.refusal = Refusal::Pass)), "EKS refuses the creation");
+    assert!(!resized(alone()), "the replacement has the size");
+}
+
+/// EKS adds nodes for its update, and would be asked for as many again.
+#[test]
+fn replacement_waits_for_an_update_of_the_nodegroup_that_it_replaces() {
+    let updating = Scenario::converged("", C5).nodegroup(|n| n.status = NodegroupStatus::Updating);
+    assert_eq!(updating.step_names(), [""; 0]);
+    let Outcome::Progressing { message, .. } = updating.plan().outcome else { panic!("it waits") };
+    assert!(message.contains("is replaced after that") && message.contains("c5.large"), "{message}");
+}
+
+/// EKS refuses a maximum size below the number of nodes that an update may take at once.
+#[test]
+fn smaller_max_size_takes_an_unset_max_unavailable_along() {
+    let change = |found: MaxUnavailable| {
+        let smaller = "eks-managed: {minSize: 1, maxSize: 3}";
+        let scenario = Scenario::converged("", smaller).nodegroup(|n| n.max_unavailable = Some(found));
+        match scenario.plan().steps.pop().expect("a step").step {
+            Step::Nodegroup(NodegroupStep::UpdateNodegroup { change, .. }) => change.max_unavailable,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(change(MaxUnavailable::Count(5)), Some(MaxUnavailable::Count(3)));
+    assert_eq!(change(MaxUnavailable::Count(3)), None);
+    assert_eq!(change(MaxUnavailable::Percent(50)), None);
+}
+
+/// EKS makes a new template version for them, and changes the nodes in place: an alert about outdated nodes would not end.
+#[test]
+fn labels_in_place_make_no_node_outdated() {
+    let outdated = |update: Option<NodegroupUpdate>| {
+        let scenario = Scenario::converged("", "").with(|s| {
+            let pin = TemplatePin { id: "lt-eks".into(), version: "2".into() };
+            s.state.nodegroups[0].scaling_groups[0].template = Some(pin);
+            s.state.update = update;
+        });
+        scenario.plan().status_update.fields["nodes"]["outdated"].clone()
+    };
+    assert_eq!(outdated(None), 0);
+    assert_eq!(outdated(Some(update(UpdateStatus::InProgress, "ConfigUpdate"))), 0);
+    assert_eq!(outdated(Some(update(UpdateStatus::InProgress, "VersionUpdate"))), 2);
+}
+
+/// New nodes would not join, long after the change was accepted.
+#[test]
+fn labels_that_no_kubelet_accepts_are_refused() {
+    let message = |label: &str| {
+        let errors = parsed(&spec_text(&format!("nodeLabels: {{{label}: x}}"))).err()?;
+        Some(errors.iter().map(ToString::to_string).collect::<String>())
+    };
+    for label in ["node-role.kubernetes.io/web", "eks.amazonaws.com/capacity", "'a b'"] {
+        let message = message(label).unwrap_or_else(|| panic!("{label} is accepted"));
+        assert!(message.contains("nodeLabels"), "{message}");
+    }
+    for label in ["team", "example.com/team", "node.kubernetes.io/pool"] {
+        assert_eq!(message(label), None, "{label}");
+    }
 }

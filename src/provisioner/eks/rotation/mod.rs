@@ -11,7 +11,7 @@ mod usage;
 use serde_json::json;
 
 use super::input::PlanInput;
-use super::scaling_group::scale_in;
+use super::scaling_group::{scale_in, suspended};
 use super::warm_pool;
 use crate::api::names::condition;
 use crate::aws::{InstanceState, ScalingGroup};
@@ -169,13 +169,17 @@ fn precondition(input: &PlanInput, group: &ScalingGroup) -> Option<(Reason, Stri
         group.suspended_processes.iter().filter(|p| matches!(p.as_str(), "Launch" | "Terminate")).cloned().collect();
     if !stopped.is_empty() {
         let message = format!(
-            "{} is suspended on the scaling group, so a terminated node would not be replaced; resume it, or remove it from suspendProcesses",
-            stopped.join(" and ")
+            "{} is suspended on the scaling group, so a terminated node would not be replaced; {}",
+            stopped.join(" and "),
+            suspended::remedy(&input.resolved.desired.suspended_processes, group, &stopped)
         );
         return Some((Reason::ProcessSuspended, message));
     }
-    let message = "an instance refresh is running on the scaling group; wait for it to end, or cancel it";
-    input.observed.instance_refresh_active.then(|| (Reason::ProcessSuspended, message.into()))
+    let message = format!(
+        "an instance refresh is running on the scaling group; wait for it to end, or cancel it with `aws autoscaling cancel-instance-refresh --auto-scaling-group-name {}`",
+        group.name
+    );
+    input.observed.instance_refresh_active.then_some((Reason::ProcessSuspended, message))
 }
 
 /// How many instances a list of the status names.
@@ -199,6 +203,9 @@ fn count_nodes(input: &PlanInput, group: &ScalingGroup, members: &[NodeInstance]
     });
     let outdated = live.iter().filter(|m| !m.reasons.is_empty()).map(|m| m.instance.id.as_str());
     let outdated: Vec<_> = outdated.take(MAX_LISTED_INSTANCES).collect();
+    if members.iter().any(|m| m.weight() > 1) {
+        counts["weighted"] = json!(true);
+    }
     if !outdated.is_empty() {
         counts["outdatedInstances"] = json!(outdated);
     }

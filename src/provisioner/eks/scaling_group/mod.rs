@@ -10,4 +10,5 @@ pub(crate) mod readiness;
 pub(crate) mod scale_in;
 pub(crate) mod spot;
 pub(crate) mod subnets;
+pub(crate) mod suspended;
 pub(crate) mod weights;

@@ -10,6 +10,7 @@ use crate::aws::{Instance, InstanceState, ScalingActivity, ScalingGroup};
 use crate::plan::{Outcome, Phase, PlanBuilder, Reason, waiting};
 use crate::provisioner::eks::input::PlanInput;
 use crate::provisioner::eks::rotation::outdated;
+use crate::provisioner::eks::scaling_group::{scale_in, suspended};
 use crate::provisioner::launch_failures;
 use crate::rotation::NodeInstance;
 use crate::rotation::node_health::{ReadyLimits, unready_nodes};
@@ -84,22 +85,22 @@ fn missing_capacity(group: &ScalingGroup) -> i64 {
     (i64::from(group.desired) - running).max(0)
 }
 
+/// What the desired capacity counts.
+fn unit(group: &ScalingGroup) -> &'static str {
+    if scale_in::is_weighted(group) { "units of capacity" } else { "instances" }
+}
+
 /// Why Auto Scaling launches nothing, and how to let it.
 fn launch_suspended(input: &PlanInput, group: &ScalingGroup, missing: i64) -> Option<String> {
     let is_launch = |process: &String| process == "Launch";
     if missing == 0 || !group.suspended_processes.iter().any(is_launch) {
         return None;
     }
-    let remedy = match input.resolved.desired.suspended_processes.iter().any(is_launch) {
-        true => "remove Launch from spec.eks.configuration.suspendProcesses".to_owned(),
-        false => format!(
-            "someone else suspended it; resume it with `aws autoscaling resume-processes --auto-scaling-group-name {} --scaling-processes Launch`",
-            group.name
-        ),
-    };
+    let remedy = suspended::remedy(&input.resolved.desired.suspended_processes, group, &["Launch".to_owned()]);
     Some(format!(
-        "{missing} of {} instances are missing, and Launch is suspended on the scaling group; {remedy}",
-        group.desired
+        "{missing} of {} {} are missing, and Launch is suspended on the scaling group; {remedy}",
+        group.desired,
+        unit(group)
     ))
 }
 
@@ -149,8 +150,11 @@ fn launch_failure(input: &PlanInput, group: &ScalingGroup, missing: i64) -> Opti
     let is_all = failed_launches(input).count() == input.observed.activities.len();
     let or_earlier = if is_all { " or earlier" } else { "" };
     let since = since.map(|since| format!(" since {}{or_earlier}", rfc3339(since))).unwrap_or_default();
-    let shortage =
-        if missing == 0 { String::new() } else { format!("{missing} of {} instances are missing: ", group.desired) };
+    let shortage = if missing == 0 {
+        String::new()
+    } else {
+        format!("{missing} of {} {} are missing: ", group.desired, unit(group))
+    };
     // AWS's messages are sentences; another clause follows.
     let remedy = match launch_failures::is_about_addresses(&failed.message) {
         true => "; free addresses in the subnets, or add subnets",

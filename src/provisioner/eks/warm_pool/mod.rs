@@ -238,13 +238,15 @@ pub(crate) fn is_blocked_by_transitions(
     !old.is_empty() && pool.iter().any(|w| w.phase != WarmPhase::Ready) && next_batch(pool, old).is_empty()
 }
 
-/// Outdated warm instances that are not terminating yet.
+/// Outdated warm instances that are not terminating yet. Those that were marked unhealthy count: AWS checks the health of an
+/// instance in its launch hook only when that ends (Amazon EC2 Auto Scaling User Guide, "Health checks for instances in a
+/// warm pool"), and it may enter service until then.
 fn outdated_instances<'a>(
     resolved: &ResolvedGroup,
     state: &'a ObservedState,
     status: &InstanceGroupStatus,
 ) -> Vec<(&'a WarmInstance, Vec<Drift>)> {
-    let stays = |warm: &&WarmInstance| warm.phase != WarmPhase::Leaving && warm.instance.healthy;
+    let stays = |warm: &&WarmInstance| warm.phase != WarmPhase::Leaving;
     let is_desired = resolved.desired.warm_pool.is_some();
     let pool = state.warm_instances.iter().flatten().filter(|warm| is_desired && stays(warm));
     let reasons =
@@ -271,7 +273,7 @@ fn next_batch(pool: &[WarmInstance], old: Vec<(&WarmInstance, Vec<Drift>)>) -> V
     let busy = pool.iter().filter(|w| w.phase != WarmPhase::Ready || !w.instance.healthy).count();
     let mut free = pool.len().div_ceil(2).saturating_sub(busy);
     let mut batch = Vec::new();
-    for (warm, reasons) in old {
+    for (warm, reasons) in old.into_iter().filter(|(warm, _)| warm.instance.healthy) {
         let ready = warm.phase == WarmPhase::Ready;
         if ready && free == 0 {
             continue;
