@@ -258,7 +258,13 @@ impl Elector {
     async fn run_round(&mut self, clock: impl Fn() -> Instant) -> Option<ElectionEnd> {
         let was_leader = self.leader_until.is_some();
         let started = clock();
-        match self.acquire_or_renew(started).await {
+        let mut result = self.acquire_or_renew(started).await;
+        // Somebody wrote the Lease. That may have been a label, and the holder is still this process.
+        if was_leader && result.as_ref().is_err_and(KubeError::is_conflict) {
+            self.is_lease_current = false;
+            result = self.acquire_or_renew(started).await;
+        }
+        match result {
             Ok(true) => self.leader_until = Some(started + self.config.renew_deadline),
             Ok(false) => self.leader_until = None,
             Err(error) => {

@@ -196,13 +196,34 @@ async fn process_paused_during_its_renewal_loses_leadership() {
     assert_eq!(a.run_round(pausing_clock).await, Some(ElectionEnd::Lost));
 }
 
+/// A tool that labels the Lease must not end the process, with what it is in the middle of.
 #[tokio::test]
-async fn conflict_ends_leadership_immediately() {
+async fn edit_of_the_lease_by_others_does_not_end_leadership() {
     let server = Server::default();
     let mut a = server.elector("a");
     let now = Instant::now();
     a.run_round(|| now).await;
-    server.0.lock().unwrap().lease.as_mut().unwrap()["metadata"]["resourceVersion"] = json!("77");
+    {
+        let mut server = server.0.lock().unwrap();
+        server.version = 77;
+        server.lease.as_mut().unwrap()["metadata"]["resourceVersion"] = json!("77");
+    }
+    assert_eq!(a.run_round(|| now + seconds(2)).await, None);
+    assert!(is_leader(&a, now + seconds(2)));
+}
+
+#[tokio::test]
+async fn conflict_with_another_holder_ends_leadership_immediately() {
+    let server = Server::default();
+    let mut a = server.elector("a");
+    let now = Instant::now();
+    a.run_round(|| now).await;
+    {
+        let mut server = server.0.lock().unwrap();
+        let lease = server.lease.as_mut().unwrap();
+        lease["metadata"]["resourceVersion"] = json!("77");
+        lease["spec"]["holderIdentity"] = json!("b");
+    }
     assert_eq!(a.run_round(|| now + seconds(2)).await, Some(ElectionEnd::Lost));
     assert!(!is_leader(&a, now + seconds(2)));
 }
