@@ -56,7 +56,7 @@ pub(crate) async fn observe(
     // An entry that was seen last may be gone: another group of the role removed it. The status must not name it forever.
     let was_seen = recorded || recorded_kind.is_some();
     let queries_entry = join_method.queries_access_entry(&auth_entry, owns_auth_entry, was_seen);
-    let allows_windows = queries_entry && *kind == AccessEntryType::Ec2Linux && o.map_roles.allows_windows(principal);
+    let allows_windows = *kind == AccessEntryType::Ec2Linux && o.map_roles.allows_windows(principal);
     let access_entry = if !queries_entry {
         AccessEntryState::NotQueried
     } else if let (Some(kind), false, true) = (recorded_kind, fresh, same_role) {

@@ -148,6 +148,16 @@ fn differing_entry_is_a_conflict() {
     assert_eq!(after, format!("{masters}{}", OWN_ENTRY.replace(ARN, &second.role_arn)));
 }
 
+/// aws-iam-authenticator gives a node all groups of its entry: people who grant theirs more cut nobody off.
+#[test]
+fn entry_with_further_groups_lets_nodes_join_and_is_never_the_controllers_to_remove() {
+    let wider = OWN_ENTRY.replace("system:nodes\n", "system:nodes\n  - monitoring\n");
+    assert_ne!(wider, OWN_ENTRY);
+    assert_eq!(entry_state(Some(&wider), &own_entry()), AuthEntryState::Present);
+    assert_eq!(put_one(&wider), Ok(None));
+    assert_eq!(remove_entries(Some(&wider), &[ARN]), Ok(None));
+}
+
 #[test]
 fn shared_role_gets_windows_entry() {
     let windows = AuthEntry::for_nodes(ARN, true);

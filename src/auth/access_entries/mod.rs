@@ -355,8 +355,8 @@ impl JoinPlanner<'_> {
             (
                 JoinMethod::AwsAuth { remove_other: true },
                 AuthEntryState::Present,
-                AccessEntryState::Present(RoleAccessEntry { is_owned: true, .. }),
-            ) => {
+                AccessEntryState::Present(RoleAccessEntry { is_owned: true, kind, .. }),
+            ) if !self.serves_windows_of_others(kind) => {
                 plan.steps.push(planned("access entry", "aws-auth", self.remove_access_entry()));
             }
             (
@@ -374,6 +374,15 @@ impl JoinPlanner<'_> {
             }
             _ => {}
         }
+    }
+
+    /// Whether Windows nodes of another group may join through an entry of this type alone.
+    fn serves_windows_of_others(&self, found: &str) -> bool {
+        let is_of_windows = found == AccessEntryType::Ec2Windows.as_str();
+        is_of_windows
+            && self.access_entry.kind == AccessEntryType::Ec2Linux
+            && self.observed.is_shared
+            && !self.observed.allows_windows
     }
 
     fn remove_access_entry(&self) -> JoinStep {

@@ -117,7 +117,7 @@ pub(super) fn remove_entries(before: &AwsAuthDocument, removed: &[usize]) -> Opt
     }
     if removed.len() == before.items.len() && matches!(before.style, ListStyle::Block { .. }) {
         let at = before.end - (before.text.len() - out.len());
-        out.insert_str(at, &format!("[]{}", before.line_break()));
+        out = append_lines(&out, at, &format!("[]{}", before.line_break()));
     }
     Some(out)
 }

@@ -207,9 +207,9 @@ fn entry_state_in(document: &AwsAuthDocument, desired: &AuthEntry) -> AuthEntryS
 /// The state of a desired entry; `found` are the entries of its role.
 fn entries_state(found: &[&Value], desired: &AuthEntry) -> AuthEntryState {
     let groups: BTreeSet<_> = desired.groups.iter().map(String::as_str).collect();
-    // A role that Linux and Windows groups share has an entry for Windows, through which the nodes of both join.
-    let windows_groups: BTreeSet<_> = groups.iter().copied().chain([WINDOWS_GROUP]).collect();
-    let has_groups = |value: &Value| groups_of(value).is_some_and(|found| found == groups || found == windows_groups);
+    // Nodes join with further groups as well: a role that Linux and Windows groups share has an entry for Windows, and
+    // people grant their nodes more.
+    let has_groups = |value: &Value| groups_of(value).is_some_and(|found| found.is_superset(&groups));
     let conflict =
         found.iter().find(|value| str_field(value, "username") != Some(&desired.username) || !has_groups(value));
     let Some(value) = conflict else {
