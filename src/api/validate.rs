@@ -85,6 +85,12 @@ pub fn decode_spec_with_errors(spec: &Value) -> Result<(InstanceGroupSpec, Vec<F
     Ok((decoded, found))
 }
 
+/// Decodes what is usable of a spec, for a deletion: values may violate rules, and those of wrong types are left out.
+pub(crate) fn decode_usable(spec: &Value) -> Option<InstanceGroupSpec> {
+    let with_violations = decode_spec_with_errors(spec).ok().map(|(decoded, _)| decoded);
+    with_violations.or_else(|| decode_fitting(spec).map(|(decoded, _)| decoded))
+}
+
 /// Decodes a spec without its values of wrong types, to find what else is wrong with it. Not for a plan: what is left out
 /// would get defaults. Returns the paths that were left out, too.
 pub(crate) fn decode_fitting(spec: &Value) -> Option<(InstanceGroupSpec, Vec<String>)> {
@@ -330,6 +336,20 @@ mod tests {
     use serde_json::json;
 
     use crate::util::redact::REDACTED;
+
+    /// A deletion needs the cluster and the limit of the drain, whatever else is wrong.
+    #[test]
+    fn deletion_decodes_what_is_usable_of_a_broken_spec() {
+        let spec = json!({
+            "provisioner": "eks", "strategy": {"type": "rollingUpdate", "rollingUpdate": {"drainTimeout": "24h"}},
+            "eks": {"minSize": "many", "configuration": {"clusterName": "demo", "volumes": [{"type": "gp9"}]}},
+        });
+        let decoded = decode_usable(&spec).expect("a spec");
+        let rolling = decoded.strategy.and_then(|strategy| strategy.rolling_update).expect("a strategy");
+        assert_eq!(rolling.drain_timeout.as_deref(), Some("24h"));
+        let eks = decoded.eks.expect("a section");
+        assert_eq!(eks.configuration.and_then(|c| c.cluster_name).as_deref(), Some("demo"));
+    }
 
     /// Values that mostly fit the schema: every field may hold something of its type, or of another one.
     fn value_of(schema: &'static Value) -> BoxedStrategy<Value> {

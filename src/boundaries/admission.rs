@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::parse::Boundaries;
 use super::path::Path;
 use crate::api::names::{self, annotation};
+use crate::api::schema;
 
 /// Name of the policy and of its binding.
 pub(crate) const POLICY_NAME: &str = "instance-manager-boundaries";
@@ -27,7 +28,9 @@ pub(crate) enum AdmissionAction {
 /// The policy and its binding. It concerns fields that are restricted: a tenant's value of any other field may be used.
 /// An update that does not change such a field passes, so that groups from before the policy can be edited.
 pub(crate) fn admission_policy(boundaries: &Boundaries, action: AdmissionAction) -> [Value; 2] {
-    let validations: Vec<_> = boundaries.restricted.iter().map(|path| validation(path, action)).collect();
+    // A path that names no field restricts nothing, and could make the API server fail on a list.
+    let known = boundaries.restricted.iter().filter(|path| schema::is_known_path(path.segments()));
+    let validations: Vec<_> = known.map(|path| validation(path, action)).collect();
     let (verb, failure) = match action {
         AdmissionAction::Warn => ("Warn", "Ignore"),
         AdmissionAction::Deny => ("Deny", "Fail"),
@@ -61,7 +64,7 @@ pub(crate) fn admission_policy(boundaries: &Boundaries, action: AdmissionAction)
 
 /// Whether the boundaries restrict anything: Kubernetes rejects a policy without validations.
 pub(crate) fn has_restrictions(boundaries: &Boundaries) -> bool {
-    !boundaries.restricted.is_empty()
+    boundaries.restricted.iter().any(|path| schema::is_known_path(path.segments()))
 }
 
 fn validation(path: &Path, action: AdmissionAction) -> Value {
@@ -133,6 +136,17 @@ mod tests {
     fn exclusion(policy: &str) -> String {
         let [policy, _] = admission_policy(&parse("restricted: [spec.eks.minSize]", policy), AdmissionAction::Warn);
         policy["spec"]["variables"][0]["expression"].as_str().expect("an expression").to_owned()
+    }
+
+    /// A path into a list would make the API server reject every group that has the list.
+    #[test]
+    fn path_that_names_no_field_has_no_rule() {
+        let unknown = "restricted: [spec.eks.configuration.volumes.snapshotId]";
+        assert!(!has_restrictions(&parse(unknown, "")));
+        let both = "restricted: [spec.eks.configuration.volumes.snapshotId, spec.eks.minSize]";
+        let [policy, _] = admission_policy(&parse(both, ""), AdmissionAction::Deny);
+        let rules = policy["spec"]["validations"].as_array().expect("rules");
+        assert_eq!(rules.len(), 1, "{rules:?}");
     }
 
     /// A field with a dash, and a key with dots, are one step of a path each.

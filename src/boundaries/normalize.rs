@@ -17,7 +17,18 @@ pub(super) fn normalize(schema: &Value, value: &mut Value, path: &str, notes: &m
     let wants_number = schema["type"] == "integer" || schema["x-kubernetes-int-or-string"] == true;
     match (schema["type"].as_str().unwrap_or_default(), &mut *value) {
         ("string", Value::Null) if schema["nullable"] != true => *value = Value::String(String::new()),
-        ("string", Value::Bool(_) | Value::Number(_)) => *value = Value::String(value.to_string()),
+        ("string", Value::Bool(_) | Value::Number(_)) => {
+            let text = value.to_string();
+            // A price is a number for everybody.
+            if value.is_f64() && !path.ends_with(".spotPrice") {
+                notes.push(Note {
+                    path: path.to_owned(),
+                    message: format!("is a number, which is read as {text}: a zero at its end is lost"),
+                    remedy: "write it in quotes",
+                });
+            }
+            *value = Value::String(text);
+        }
         (_, Value::Number(number)) if wants_number && number.is_f64() => {
             if let Some(whole) = whole_number(number) {
                 *value = whole.into();
@@ -111,6 +122,17 @@ mod tests {
                 "spotPrice": "0.05", "labels": {"a": "true", "B": "1"}, "volumes": [{"name": "x", "encrypted": true}], "unknown": 1,
             }}})
         );
+    }
+
+    /// Kubernetes 1.30 would become 1.3, and nobody would see why.
+    #[test]
+    fn number_with_a_fraction_in_a_text_is_noted() {
+        let mut value = json!({"eks-managed": {"configuration": {"version": 1.3, "clusterName": 7}}});
+        let mut notes = vec![];
+        normalize(schema::spec(), &mut value, "spec", &mut notes);
+        assert_eq!(value["eks-managed"]["configuration"], json!({"version": "1.3", "clusterName": "7"}));
+        let paths: Vec<_> = notes.iter().map(|note| (note.path.as_str(), note.remedy)).collect();
+        assert_eq!(paths, [("spec.eks-managed.configuration.version", "write it in quotes")]);
     }
 
     #[test]

@@ -61,7 +61,9 @@ pub(super) fn merge_key(path: &str) -> Option<&'static str> {
 
 /// Whether a tenant's zero at a dotted path is a choice. In every other field a zero counts as unset.
 pub(super) fn is_zero_a_choice(path: &str) -> bool {
-    const FIELDS: [&str; 5] = [
+    const FIELDS: [&str; 7] = [
+        "spec.eks-managed.minSize",
+        "spec.eks-managed.maxSize",
         "spec.eks.configuration.mixedInstancesPolicy.spotRatio",
         "spec.eks.configuration.mixedInstancesPolicy.baseCapacity",
         "spec.eks.configuration.mixedInstancesPolicy.spotPools",

@@ -57,12 +57,12 @@ pub fn run_with(
     let mut diagnostics = vec![];
     let objects = parse_objects(&source, &mut diagnostics);
     let found = find_boundaries(&source, &objects, &mut diagnostics);
-    for diagnostic in diagnostics.iter().filter(|diagnostic| !diagnostic.warning) {
+    for diagnostic in &diagnostics {
         writeln!(err, "{diagnostic}")?;
     }
     let Some((_, boundaries)) = found else { return Ok(1) };
     if !has_restrictions(&boundaries) {
-        anyhow::bail!("{}: the list `restricted` is empty, so there is nothing to warn about", source.name);
+        anyhow::bail!("{}: the list `restricted` names no field, so there is nothing to warn about", source.name);
     }
     let action = if args.deny { AdmissionAction::Deny } else { AdmissionAction::Warn };
     let documents = admission_policy(&boundaries, action);

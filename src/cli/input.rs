@@ -371,6 +371,11 @@ fn parse_in_part(config_maps: Vec<&ManifestObject>, problems: &mut Vec<Diagnosti
             return None;
         }
     };
+    let name = object.str_at("/metadata/name");
+    if !name.is_empty() && name != names::CONFIG_MAP {
+        let message = format!("metadata.name: is not {}, so the controller does not read it", names::CONFIG_MAP);
+        problems.push(object.diagnostic("metadata.name", message, true));
+    }
     let mut data = BTreeMap::new();
     for (key, value) in object.value["data"].as_object().into_iter().flatten() {
         match value.as_str() {
