@@ -183,8 +183,8 @@ pub struct BootstrapOptions {
 #[x_kube(
     validation = Rule::new("has(self.name) && dyn(self.name) != null && self.name != ''")
         .message("a volume needs a name, its device, such as /dev/xvda"),
-    validation = Rule::new("!has(self.type) || dyn(self.type) == null || self.type.matches('(?i)^(|gp2|gp3|io1|io2|sc1|st1)$')")
-        .message("the type of a volume must be gp2, gp3, io1, io2, sc1 or st1"),
+    validation = Rule::new("!has(self.type) || dyn(self.type) == null || self.type.matches('(?i)^(|gp2|gp3|io1|io2|sc1|st1|standard)$')")
+        .message("the type of a volume must be gp2, gp3, io1, io2, sc1, st1 or standard"),
     validation = Rule::new("!has(self.size) || dyn(self.size) == null || self.size <= 0 || !has(self.snapshotId) || dyn(self.snapshotId) == null || self.snapshotId == ''")
         .message("size cannot be combined with snapshotId; remove one of the two"),
 )]

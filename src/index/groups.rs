@@ -72,6 +72,15 @@ impl IndexedGroup {
     }
 }
 
+/// A group that uses another group's role.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RoleUser {
+    /// Key of the group.
+    pub group: String,
+    /// Whether it is being deleted, so that it leaves the role soon.
+    pub is_deleting: bool,
+}
+
 /// Keys of groups (`namespace/name`) by a shared resource.
 #[derive(Default)]
 pub(super) struct ReverseIndex(pub(super) HashMap<String, BTreeSet<String>>);
@@ -173,6 +182,16 @@ impl GroupIndex {
         let inner = self.read();
         let mut users = inner.by_role.0.get(role_arn).into_iter().flatten().chain(&inner.unknown);
         users.any(|other| other != key)
+    }
+
+    /// A group other than `key` that uses a role, one that goes on before one that is being deleted.
+    pub(crate) fn role_user(&self, role_arn: &str, key: &str) -> Option<RoleUser> {
+        let inner = self.read();
+        let users = inner.by_role.0.get(role_arn).into_iter().flatten().chain(&inner.unknown);
+        let is_deleting = |other: &str| inner.entries.get(other).is_some_and(|entry| entry.is_deleting);
+        let users = users.filter(|other| *other != key);
+        let found = users.map(|other| RoleUser { group: other.clone(), is_deleting: is_deleting(other) });
+        found.min_by_key(|user| user.is_deleting)
     }
 
     /// Whether every other group that uses a role has observed its access entry.

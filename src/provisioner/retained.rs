@@ -11,7 +11,7 @@ pub(crate) const USED_IN_OTHER_REGION: &str = "UsedInOtherRegion";
 /// Reason of the condition while nothing proves the owner of a resource.
 pub(crate) const OWNERSHIP_UNPROVEN: &str = "OwnershipUnproven";
 
-/// Reason of the condition while another group, instance or person uses the role of a join entry.
+/// Reason of the condition while another group, instance or person uses a role.
 pub(crate) const ROLE_IN_USE: &str = "RoleInUse";
 
 /// A resource that stays.
@@ -25,6 +25,12 @@ impl Retained {
     pub(crate) fn role(what: String, other: &OtherRegion) -> Self {
         let message = format!("keeping {what}: {other}; delete it manually once no region uses it");
         Retained { reason: USED_IN_OTHER_REGION, message }
+    }
+
+    /// A role with which others run nodes; `what` names it.
+    pub(crate) fn role_in_use(what: &str, user: &str) -> Self {
+        let message = format!("keeping {what}: {user} uses the role; delete it manually once nothing uses it");
+        Retained { reason: ROLE_IN_USE, message }
     }
 
     /// Resources whose ownership tags were removed; `what` names them.

@@ -273,7 +273,8 @@ impl Planner {
             .or_else(|| provisioner_kind(&merged.as_ref()?.spec))
             .unwrap_or(ProvisionerKind::Eks);
         let forbidden = merged.as_ref().map(|merged| policy_errors(id, merged, context).all()).unwrap_or_default();
-        let spec = merged.as_ref().and_then(|merged| api::validate::decode_spec(&merged.spec).ok());
+        // What is wrong with other fields must not hide the cluster, or how long evictions are waited for.
+        let spec = merged.as_ref().and_then(|merged| api::validate::decode_usable(&merged.spec));
         let annotations = merged.as_ref().map(|merged| &merged.annotations);
         let protected_by = deletion_protection(group, annotations, context);
         let settings = &self.settings;

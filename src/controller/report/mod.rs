@@ -80,7 +80,12 @@ pub fn report(
         step_events.extend(plan.events.iter().cloned());
     }
     if outcome == Outcome::Deleted {
-        step_events.push(Event::normal(EventReason::InstanceGroupDeleted, "all resources of the group were deleted"));
+        let is_retained = |c: &Condition| c.r#type == condition::RESOURCES_RETAINED && c.is_true();
+        let message = match old.conditions.iter().any(is_retained) {
+            true => "the deletion is complete; the event before names the resources that stay",
+            false => "the deletion is complete; the group has no resources any more",
+        };
+        step_events.push(Event::normal(EventReason::InstanceGroupDeleted, message));
         let object_events = object_events(applied, false);
         return Report { step_events, object_events, outcome: Some(outcome), ..Report::default() };
     }

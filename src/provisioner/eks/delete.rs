@@ -79,6 +79,8 @@ pub struct DeleteInput<'a> {
     pub wait_for: Option<&'a str>,
     /// Why the group's entries in aws-auth cannot be looked for, if they may exist.
     pub unreadable_aws_auth: Option<&'a str>,
+    /// Who uses the group's own role besides the group, so that the role and its profile stay.
+    pub role_in_use: Option<&'a str>,
     /// How long after the request evictions are waited for.
     pub drain_timeout: SignedDuration,
     /// Timeouts and delays; all nodes are drained at once.
@@ -299,7 +301,8 @@ fn delete_supporting_resources(input: &DeleteInput, builder: &mut PlanBuilder) {
     for configuration in input.launch_configurations {
         builder.push(EksStep::DeleteConfiguration { configuration: configuration.clone() });
     }
-    if let Some(profile) = profile.filter(|_| other_region.is_none()) {
+    let is_kept = other_region.is_some() || input.role_in_use.is_some();
+    if let Some(profile) = profile.filter(|_| !is_kept) {
         if untagged(&profile.tags) {
             builder.push(IamStep::TagProfile { profile: profile.name.clone(), tags: iam_tags() });
         }
@@ -308,7 +311,7 @@ fn delete_supporting_resources(input: &DeleteInput, builder: &mut PlanBuilder) {
         }
         builder.push(IamStep::DeleteProfile { profile: profile.name.clone() });
     }
-    if let Some(role) = role.filter(|_| other_region.is_none()) {
+    if let Some(role) = role.filter(|_| !is_kept) {
         if untagged(&role.tags) {
             builder.push(IamStep::TagRole { role: role.name.clone(), tags: iam_tags() });
         }
@@ -316,10 +319,12 @@ fn delete_supporting_resources(input: &DeleteInput, builder: &mut PlanBuilder) {
     }
     let mut kept: Vec<_> = unproven_resources(input, template_id.as_ref()).into_iter().collect();
     kept.extend(input.kept_entries.iter().map(Retained::from));
-    if let Some(other) = other_region {
-        let name = role.map(|r| &r.name).or(profile.map(|p| &p.name));
-        let what = format!("the IAM role {} and its instance profile", name.map_or("", String::as_str));
-        kept.push(Retained::role(what, &other));
+    let name = role.map(|r| &r.name).or(profile.map(|p| &p.name));
+    let what = || format!("the IAM role {} and its instance profile", name.map_or("", String::as_str));
+    match (&other_region, input.role_in_use) {
+        (Some(other), _) => kept.push(Retained::role(what(), other)),
+        (None, Some(user)) => kept.push(Retained::role_in_use(&what(), user)),
+        (None, None) => {}
     }
     report_retained(input.status, &kept, builder);
     if builder.outcome.is_none() && input.id.has_finalizer {

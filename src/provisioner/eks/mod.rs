@@ -202,6 +202,7 @@ impl Provisioner for Eks {
                 kept_entries: &remaining.kept_entries,
                 wait_for: remaining.wait_for.as_deref(),
                 unreadable_aws_auth: remaining.unreadable_aws_auth.as_deref(),
+                role_in_use: remaining.role_in_use.as_deref(),
                 drain_timeout,
                 timing: &settings.timing,
                 now: o.now,
@@ -268,10 +269,8 @@ async fn unrecorded_names(
     request: &DeleteRequest<'_>,
 ) -> ObserveResult<Option<remaining_resources::RecordedNames>> {
     let configuration = request.spec.as_ref().and_then(|spec| spec.eks.as_ref()?.configuration.as_ref());
-    let Some(cluster) = configuration.and_then(|found| found.cluster_name.as_ref()).filter(|name| !name.is_empty())
-    else {
-        return Ok(None);
-    };
+    let named = configuration.and_then(|found| found.cluster_name.as_ref()).filter(|name| !name.is_empty());
+    let Some(cluster) = named.or(request.settings.cluster_name.as_ref()) else { return Ok(None) };
     // This controller makes nothing for another cluster.
     if !request.id.has_finalizer || cluster_mismatch(request.settings, resolve::CLUSTER_FIELD, cluster).is_some() {
         return Ok(None);

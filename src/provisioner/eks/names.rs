@@ -99,17 +99,19 @@ impl<'a> GroupNames<'a> {
     }
 }
 
-/// Why a tag may not be set by a tenant, or `None`. The cluster's own `kubernetes.io/cluster/`
-/// tag is allowed: nodes of older clusters need it.
+/// Why a tag may not be set by a tenant, or `None`. The cluster's own `kubernetes.io/cluster/` tag is allowed, because nodes
+/// of older clusters need it, and so are the tags of the cluster autoscaler: those that the annotation adds win.
 pub(crate) fn reserved_tag(key: &str, cluster: &str) -> Option<&'static str> {
-    if key.starts_with("instancegroups.keikoproj.io/") {
-        return Some("it records the owner of the resource");
-    }
     if key == "KubernetesCluster" || key == "Name" {
         return Some("the controller sets it");
     }
-    if key.starts_with("k8s.io/cluster-autoscaler/") {
-        return Some("it configures the cluster autoscaler: use the annotation cluster-autoscaler-enabled");
+    reserved_tag_at_launch(key, cluster)
+}
+
+/// The same for a tag of `tagSpecifications`, with which EC2 creates instances and volumes: the controller names neither.
+pub(crate) fn reserved_tag_at_launch(key: &str, cluster: &str) -> Option<&'static str> {
+    if key.starts_with("instancegroups.keikoproj.io/") {
+        return Some("it records the owner of the resource");
     }
     if key.strip_prefix("kubernetes.io/cluster/").is_some_and(|of| of != cluster) {
         return Some("it claims the resource for another cluster");
@@ -320,22 +322,25 @@ mod tests {
     }
 
     #[test]
-    fn ownership_cluster_and_autoscaler_tags_are_reserved() {
+    fn tags_of_ownership_cluster_and_aws_are_reserved() {
         for key in [
             "instancegroups.keikoproj.io/Namespace",
             "instancegroups.keikoproj.io/Other",
             "KubernetesCluster",
             "Name",
-            "k8s.io/cluster-autoscaler/enabled",
             "kubernetes.io/cluster/other",
             "aws:autoscaling:groupName",
             "AWS:x",
         ] {
             assert!(reserved_tag(key, "bench").is_some(), "{key}");
         }
-        for key in ["kubernetes.io/cluster/bench", "owner", "name", "é:x", ""] {
+        for key in ["kubernetes.io/cluster/bench", "k8s.io/cluster-autoscaler/enabled", "owner", "name", "é:x", ""] {
             assert_eq!(reserved_tag(key, "bench"), None, "{key}");
         }
+        for key in ["Name", "KubernetesCluster"] {
+            assert_eq!(reserved_tag_at_launch(key, "bench"), None, "{key}: volumes and instances have no other");
+        }
+        assert!(reserved_tag_at_launch("instancegroups.keikoproj.io/Namespace", "bench").is_some());
     }
 
     #[test]

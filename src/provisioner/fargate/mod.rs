@@ -101,9 +101,8 @@ impl Provisioner for Fargate {
     async fn plan_deletion(&self, o: &Observer<'_>, request: DeleteRequest<'_>) -> ObserveResult<Plan> {
         let DeleteRequest { id, status, settings, .. } = request;
         let spec = request.spec.as_ref().and_then(|spec| spec.eks_fargate.clone()).unwrap_or_default();
-        let Some(cluster) =
-            ownership::recorded_cluster(status).cloned().or(spec.cluster_name).filter(|name| !name.is_empty())
-        else {
+        let named = ownership::recorded_cluster(status).cloned().or(spec.cluster_name).filter(|name| !name.is_empty());
+        let Some(cluster) = named.or_else(|| settings.cluster_name.clone()) else {
             if !ownership::has_created_resources(status) {
                 return Ok(delete::plan_nothing_to_delete(id));
             }

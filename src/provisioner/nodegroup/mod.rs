@@ -123,7 +123,11 @@ impl Provisioner for EksManaged {
         // The status may be lost, or older than what exists.
         let of_spec = || request.spec.as_ref()?.eks_managed.as_ref()?.configuration.as_ref()?.cluster_name.clone();
         let cluster = names.first().map(|name| name.cluster.clone()).or_else(of_spec);
-        if let Some(cluster) = cluster.filter(|name| !name.is_empty()) {
+        let cluster = cluster.filter(|name| !name.is_empty()).or_else(|| request.settings.cluster_name.clone());
+        // This controller makes nothing for another cluster.
+        let is_ours =
+            |name: &String| id.has_finalizer && cluster_mismatch(request.settings, CLUSTER_FIELD, name).is_none();
+        if let Some(cluster) = cluster.filter(is_ours) {
             names = observe::with_derived(o, names, &cluster, id).await?;
         }
         for name in names {

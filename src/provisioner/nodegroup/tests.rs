@@ -90,6 +90,38 @@ async fn deletion_removes_a_nodegroup_that_the_status_does_not_name() {
     }
 }
 
+/// An object that was copied from another cluster carries the finalizer and that cluster's name: its deletion must not reach
+/// over.
+#[tokio::test]
+async fn deletion_does_not_look_into_another_cluster_than_the_controllers() {
+    let resolved = resolved();
+    let (stub, _, serving) = after_a_restore(&resolved);
+    let mut group = InstanceGroup::new("web", InstanceGroupSpec::default());
+    group.metadata.namespace = Some("team".into());
+    group.metadata.finalizers = Some(vec![crate::api::names::FINALIZER.to_owned()]);
+    let id = group_id(&group);
+    // Its subnets do not exist here, so that the spec cannot be parsed.
+    let spec: InstanceGroupSpec =
+        serde_json::from_value(json!({"eks-managed": {"configuration": {"clusterName": "demo"}}})).expect("a spec");
+    for (pinned, deletes) in [("demo", true), ("other", false)] {
+        let settings = crate::settings::Settings { cluster_name: Some(pinned.into()), ..Default::default() };
+        let request = crate::provisioner::DeleteRequest {
+            id: &id,
+            annotations: None,
+            spec: Some(spec.clone()),
+            forbidden: vec![],
+            protected_by: None,
+            status: &InstanceGroupStatus::default(),
+            settings: &settings,
+        };
+        let cluster = FakeCluster::new(&stub);
+        use crate::provisioner::Provisioner as _;
+        let plan = super::EksManaged.plan_deletion(&cluster.observer(), request).await.expect("a plan");
+        let deleted = Step::Nodegroup(NodegroupStep::DeleteNodegroup { nodegroup: serving.clone() });
+        assert_eq!(plan.steps.iter().any(|planned| planned.step == deleted), deletes, "{pinned}: {:?}", plan.steps);
+    }
+}
+
 /// A status may name any node group. Only those that the group itself could have created are held against it.
 #[tokio::test]
 async fn recorded_nodegroup_with_edited_tags_is_disowned_and_not_forgotten() {

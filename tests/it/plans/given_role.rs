@@ -115,7 +115,7 @@ fn entry_of_a_given_role_stays_for_other_nodes() {
     let entries = [kept.clone()];
     let adopted = AdoptedResources::default();
     let timing = Timing::default();
-    let delete = |status: &InstanceGroupStatus| {
+    let delete_beside = |status: &InstanceGroupStatus, own: Option<&UnusedRole>, user: Option<&str>| {
         delete::plan_deletion(&delete::DeleteInput {
             id: &r.desired.id,
             ownership_tags: &r.ownership_tags,
@@ -125,11 +125,11 @@ fn entry_of_a_given_role_stays_for_other_nodes() {
             template: None,
             has_derived_template_name: true,
             launch_configurations: &[],
-            role: None,
+            role: own.and_then(|own| own.role.as_ref()),
             attached_policies: &[],
             removable_policies: &[],
             inline_policies: &[],
-            instance_profile: None,
+            instance_profile: own.and_then(|own| own.profile.as_ref()),
             region: &r.region,
             status,
             adopted: &adopted,
@@ -138,11 +138,13 @@ fn entry_of_a_given_role_stays_for_other_nodes() {
             kept_entries: &entries,
             wait_for: None,
             unreadable_aws_auth: None,
+            role_in_use: user,
             timing: &timing,
             drain_timeout: Timing::default().deletion_drain_timeout,
             now: timestamp(NOW),
         })
     };
+    let delete = |status: &InstanceGroupStatus| delete_beside(status, None, None);
     let plan = delete(&scenario.status);
     assert_eq!(step_names(&plan), Vec::<&str>::new());
     let update = &plan.condition_updates[0];
@@ -156,6 +158,16 @@ fn entry_of_a_given_role_stays_for_other_nodes() {
         "",
     ));
     assert_eq!(step_names(&delete(&reported)), ["RemoveFinalizer"]);
+    // The group's own role, with which another group or a detached instance runs nodes: they would lose the cluster.
+    let own = unused_role(&scenario);
+    let unused = step_names(&delete_beside(&reported, Some(&own), None)).join(" ");
+    assert!(unused.contains("DeleteProfile") && unused.contains("DeleteRole"), "{unused}");
+    let used = delete_beside(&scenario.status, Some(&own), Some("the InstanceGroup team/b"));
+    assert!(used.condition_updates.iter().any(|update| update.message.contains("team/b uses the role")), "{used:?}");
+    assert_eq!(
+        step_names(&delete_beside(&reported, Some(&own), Some("the InstanceGroup team/b"))),
+        ["RemoveFinalizer"]
+    );
     let left = scenario.clone().with(|s| s.state.previous_roles.kept = vec![kept]);
     assert!(left.plan().events.iter().any(|event| event.reason == "JoinEntryRetained"));
 }

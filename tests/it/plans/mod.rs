@@ -876,6 +876,7 @@ fn deletion_plans_match_golden_files() {
         kept_entries: &[],
         wait_for: None,
         unreadable_aws_auth: None,
+        role_in_use: None,
         drain_timeout: SignedDuration::from_mins(30),
         timing: &timing,
         now: timestamp(NOW),

@@ -62,6 +62,7 @@ fn deletion(s: &Scenario, scaling_group: Option<&ScalingGroup>, adopted: &Adopte
         kept_entries: &[],
         wait_for: None,
         unreadable_aws_auth: None,
+        role_in_use: None,
         timing: &Timing::default(),
         drain_timeout: Timing::default().deletion_drain_timeout,
         now: timestamp(NOW),

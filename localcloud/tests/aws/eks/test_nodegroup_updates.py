@@ -167,17 +167,19 @@ def test_a_group_without_nodes_is_updated_immediately(managed):
     assert managed.show(name)["releaseVersion"] == RELEASES[1]
 
 
-def test_an_update_without_a_version_uses_the_latest_release_of_the_current_one(aws, managed, control, simulator):
-    """Amazon EKS API Reference, UpdateNodegroupVersion; Systems Manager User Guide, "Discovering public parameters"."""
+def test_an_update_takes_the_clusters_version_and_its_latest_release_by_default(aws, managed, control, simulator):
+    """Amazon EKS API Reference, UpdateNodegroupVersion, parameters version and releaseVersion; Systems Manager User Guide,
+    "Discovering public parameters".
+    """
     name = managed.make(0)
     parameter = "/aws/service/eks/optimized-ami/1.32/amazon-linux-2023/x86_64/standard/recommended/image_id"
     control.post("ssm", name=parameter, value=simulator.amis["amazonlinux2023"][1])
     control.post("cluster", version="1.33")
     try:
-        managed.wait_for_update(name, managed.upgrade(name))
+        managed.wait_for_update(name, managed.upgrade(name, version="1.32"))
         shown = managed.show(name)
         assert (shown["version"], shown["releaseVersion"]) == ("1.32", RELEASES[1])
-        managed.wait_for_update(name, managed.upgrade(name, version="1.33"))
+        managed.wait_for_update(name, managed.upgrade(name))
         assert managed.show(name)["version"] == "1.33"
     finally:
         control.post("ssm", name=parameter, value=simulator.amis["amazonlinux2023"][0])

@@ -8,7 +8,7 @@ use crate::api::names::tag;
 use crate::api::spec_error::{SpecError, SpecErrors, non_empty};
 use crate::api::{EksConfiguration, EksSpec, LifecycleTransition};
 use crate::aws::{LifecycleHook, Tag, TagSpecification, WarmSizes};
-use crate::provisioner::eks::names::reserved_tag;
+use crate::provisioner::eks::names::{reserved_tag, reserved_tag_at_launch};
 use crate::provisioner::eks::user_data::OsFamily;
 use crate::provisioner::limits;
 
@@ -51,6 +51,16 @@ pub(crate) const METRICS: &[&str] = &[
 ];
 
 pub(super) fn tags(problems: &mut SpecErrors, cluster: &str, field: &str, given: &[crate::api::Tag]) -> Vec<Tag> {
+    checked_tags(problems, field, given, |key| reserved_tag(key, cluster))
+}
+
+/// The tags of a list; `reserved` says why a key may not be set.
+fn checked_tags(
+    problems: &mut SpecErrors,
+    field: &str,
+    given: &[crate::api::Tag],
+    reserved: impl Fn(&str) -> Option<&'static str>,
+) -> Vec<Tag> {
     let mut tags = BTreeMap::new();
     for (i, tag) in given.iter().enumerate() {
         let (key, value) = (tag.key.clone().unwrap_or_default(), tag.value.clone().unwrap_or_default());
@@ -58,7 +68,7 @@ pub(super) fn tags(problems: &mut SpecErrors, cluster: &str, field: &str, given:
         if key.is_empty() || key.chars().count() > 128 {
             problems.push_invalid(&path, &key, "is not a valid tag key", "use 1 to 128 characters");
         }
-        if let Some(why) = reserved_tag(&key, cluster) {
+        if let Some(why) = reserved(&key) {
             problems.push_invalid(&path, &key, format!("is a reserved tag: {why}"), "use another key");
         }
         if value.chars().count() > 256 {
@@ -92,11 +102,11 @@ pub(super) fn tag_specifications(problems: &mut SpecErrors, c: &EksConfiguration
     let mut specifications: Vec<_> = (c.tag_specifications.iter().flatten().enumerate())
         .map(|(i, s)| TagSpecification {
             resource_type: s.resource_type.clone().unwrap_or_default(),
-            tags: tags(
+            tags: checked_tags(
                 problems,
-                c.cluster_name.as_deref().unwrap_or_default(),
                 &format!("tagSpecifications[{i}].tags"),
                 s.tags.as_deref().unwrap_or_default(),
+                |key| reserved_tag_at_launch(key, c.cluster_name.as_deref().unwrap_or_default()),
             ),
         })
         .filter(|s| !s.tags.is_empty())

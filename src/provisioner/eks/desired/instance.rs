@@ -12,7 +12,7 @@ pub(super) fn mounts(problems: &mut SpecErrors, c: &EksConfiguration) -> Vec<Mou
         let path = format!("volumes[{i}].mountOptions");
         let (file_system, mount) =
             (options.file_system.clone().unwrap_or_default(), options.mount.clone().unwrap_or_default());
-        if !["xfs", "ext4"].contains(&file_system.as_str()) {
+        if !["xfs", "ext4"].iter().any(|known| known.eq_ignore_ascii_case(&file_system)) {
             problems.push_invalid(
                 &format!("{path}.fileSystem"),
                 &file_system,
@@ -75,9 +75,9 @@ pub(super) fn device(problems: &mut SpecErrors, i: usize, v: &Volume) -> BlockDe
         problems.push_invalid(&path("name"), "", "is required", "name the device, for example /dev/xvda");
     }
     if let Some(k) = &kind
-        && !["gp2", "gp3", "io1", "io2", "sc1", "st1"].contains(&k.as_str())
+        && !["gp2", "gp3", "io1", "io2", "sc1", "st1", "standard"].contains(&k.as_str())
     {
-        problems.push_invalid(&path("type"), k, "is not a volume type", "use gp2, gp3, io1, io2, sc1 or st1");
+        problems.push_invalid(&path("type"), k, "is not a volume type", "use gp2, gp3, io1, io2, sc1, st1 or standard");
     }
     let takes = |types: &[&str]| kind.as_deref().is_none_or(|k| types.contains(&k));
     if let Some(iops) = number(v.iops) {

@@ -70,7 +70,6 @@ pub(super) fn mixed(problems: &mut SpecErrors, c: &EksConfiguration) -> Option<M
     };
     mixed.overrides.push(InstanceTypeOverride { instance_type: primary, weight: 1, has_foreign_fields: false });
     mixed.paths.push("instanceType".into());
-    check_weights(problems, policy);
     for (i, one) in listed.iter().enumerate() {
         let at = field_path(&format!("instanceTypes[{i}]"));
         let name = non_empty(&one.r#type).unwrap_or_default();
@@ -110,25 +109,6 @@ pub(super) fn mixed(problems: &mut SpecErrors, c: &EksConfiguration) -> Option<M
 
 fn field_path(field: &str) -> String {
     format!("mixedInstancesPolicy.{field}")
-}
-
-/// Either every type has a weight, or none.
-fn check_weights(problems: &mut SpecErrors, policy: &MixedInstancesPolicy) {
-    let listed = policy.instance_types.as_deref().unwrap_or_default();
-    let has = |weight: Option<i64>| weight.is_some_and(|w| w != 0);
-    if !listed.iter().any(|t| has(t.weight)) {
-        return;
-    }
-    for (i, one) in listed.iter().enumerate().filter(|(_, t)| !has(t.weight)) {
-        let name = one.r#type.clone().unwrap_or_default();
-        let rule = format!("is missing for {name}, but other types have one");
-        problems.push_invalid(
-            &field_path(&format!("instanceTypes[{i}].weight")),
-            "",
-            &rule,
-            "give every type a weight, or none",
-        );
-    }
 }
 
 fn distribution(problems: &mut SpecErrors, policy: &MixedInstancesPolicy) -> InstancesDistribution {

@@ -78,6 +78,8 @@ pub struct RemainingResources {
     pub wait_for: Option<String>,
     /// Why the group's entries in aws-auth cannot be looked for, if they may exist.
     pub unreadable_aws_auth: Option<String>,
+    /// Who uses the group's own role, so that the role, its profile and its entries stay.
+    pub role_in_use: Option<String>,
     /// The recorded adopted resources, and those without tags that the empty scaling group proves to be the group's.
     pub adopted: AdoptedResources,
 }
@@ -129,6 +131,7 @@ pub async fn remaining_resources(
         kept_entries: vec![],
         wait_for: None,
         unreadable_aws_auth: None,
+        role_in_use: None,
         adopted: status.managed.as_ref().and_then(|m| m.adopted.clone()).unwrap_or_default(),
         scaling_group,
     };
@@ -148,6 +151,12 @@ pub async fn remaining_resources(
         remaining.attached_policies = iam.attached_policies(&names.role).await.map_err(aws)?;
         remaining.inline_policies = iam.inline_policies(&names.role).await.map_err(aws)?;
     }
+    let own_role = remaining.role.as_ref().filter(|role| ours(role)).cloned();
+    let (role_in_use, user_wait) = match &own_role {
+        Some(role) => role_use(o, id, role, remaining.instance_profile.as_ref()).await?,
+        None => (None, None),
+    };
+    remaining.role_in_use = role_in_use;
     // The entry of a role that is deleted is removed with it, whatever created the entry. The entry of any other role is
     // removed only when the status records it as the controller's.
     let own = remaining.role.as_ref().filter(|role| ours(role)).map(|role| &role.arn);
@@ -177,7 +186,8 @@ pub async fn remaining_resources(
             remaining.kept_entries.push(KeptEntry { role_arn: arn.clone(), user });
         }
     }
-    let is_kept = |arn: &String| remaining.kept_entries.iter().any(|kept| kept.role_arn == *arn);
+    let stays = |arn: &String| remaining.role_in_use.is_some() && Some(arn) == own;
+    let is_kept = |arn: &String| stays(arn) || remaining.kept_entries.iter().any(|kept| kept.role_arn == *arn);
     remaining.aws_auth_entries = auth_roles
         .into_iter()
         .filter(|arn| !is_kept(arn))
@@ -188,8 +198,30 @@ pub async fn remaining_resources(
         let entry = join::remaining_access_entry(o, &key, cluster, arn, status, is_own).await?;
         remaining.access_entries.extend(entry);
     }
-    remaining.wait_for = auth_wait.or(unreadable_wait).or(access_wait);
+    remaining.wait_for = auth_wait.or(unreadable_wait).or(access_wait).or(user_wait);
     Ok(remaining)
+}
+
+/// Who uses the group's own role besides the group: nodes that run with it would lose the cluster and AWS. The second one is
+/// a group that is being deleted, which leaves it soon.
+async fn role_use(
+    o: &Observer<'_>,
+    id: &GroupId,
+    role: &Role,
+    profile: Option<&InstanceProfile>,
+) -> ObserveResult<(Option<String>, Option<String>)> {
+    let user = o.group_index.role_user(&role.arn, &id.key());
+    if let Some(user) = user.as_ref().filter(|user| !user.is_deleting) {
+        return Ok((Some(format!("the InstanceGroup {}", user.group)), None));
+    }
+    let Some(profile) = profile else { return Ok((None, None)) };
+    let profiles = [profile.arn.clone()];
+    let running = o.inventory.aws().ec2.instances_with_profiles(&profiles).await.map_err(ObserveError::Aws)?;
+    Ok(match (running.first(), user) {
+        (None, _) => (None, None),
+        (Some(_), Some(deleting)) => (None, Some(deleting.group)),
+        (Some(instance), None) => (Some(format!("the instance {instance}")), None),
+    })
 }
 
 /// Adds to the adopted resources those whose tags were removed. The scaling group launches from them, and nothing else
