@@ -68,6 +68,11 @@ impl SpecError {
         }
     }
 
+    /// A value that the admin's policy does not allow.
+    pub(crate) fn policy_violation(path: &str, value: &str, rule: String, remedy: String) -> Self {
+        Self::invalid(path, value, rule, remedy).with_reason(Reason::PolicyViolation)
+    }
+
     /// A required value that neither the tenant nor a default sets.
     pub(crate) fn missing(path: &str) -> Self {
         Self::invalid(path, "", REQUIRED_RULE, "set it in the InstanceGroup, or ask your cluster admin for a default")

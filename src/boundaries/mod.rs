@@ -36,7 +36,7 @@ pub use merged_spec::{MergedAnnotations, MergedSpec};
 pub use overridden::OverriddenValue;
 pub use parse::Boundaries;
 pub(crate) use parse::{CONFIG_MAP_KEYS, ROLLOUT_KEY, content_hash};
-pub(crate) use policy::{Policy, PolicyViolation};
+pub(crate) use policy::Policy;
 pub(crate) use provenance::Source;
 pub(crate) use quota::{NamespaceUsage, QuotaAmounts, QuotaClaim, QuotaLevel, QuotaRequest};
 pub(crate) use rollout_budget::BudgetPolicy;

@@ -10,7 +10,7 @@ use super::glob::{GlobKind, matches_any_glob, matches_glob};
 use super::merged_spec::MergedSpec;
 use super::quota::{NamespaceUsage, Quota, QuotaLevel, QuotaRequest};
 use super::section::Section;
-use crate::api::{display_value, names::annotation, node_count::sized_section, schema};
+use crate::api::{display_value, names::annotation, node_count::sized_section, schema, spec_error::SpecError};
 
 /// Every field that names a role.
 pub(crate) const ROLE_PATHS: [&str; 4] = [
@@ -72,6 +72,12 @@ pub(crate) struct PolicyViolation {
     pub rule: String,
     /// What the tenant can do.
     pub remedy: String,
+}
+
+impl From<PolicyViolation> for SpecError {
+    fn from(PolicyViolation { path, value, rule, remedy }: PolicyViolation) -> Self {
+        SpecError::policy_violation(&path, value.trim_matches('"'), rule, remedy)
+    }
 }
 
 impl Policy {

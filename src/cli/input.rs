@@ -6,6 +6,7 @@ use std::{
     io::{Read, Write},
     path::PathBuf,
     process::ExitCode,
+    sync::Arc,
 };
 
 use anyhow::Context;
@@ -13,13 +14,15 @@ use serde_json::{Value, json};
 
 use crate::{
     api::{
-        NodeDemand, has_resources, held_nodes,
+        GroupId, InstanceGroup, InstanceGroupSpec, NodeDemand, group_id, has_resources, held_nodes,
         names::{self, DEFAULT_CONFIG_NAMESPACE},
-        validate::{FieldErrorKind, find_errors},
+        spec_error::SpecError,
+        validate::{FieldErrorKind, check_spec, find_errors},
     },
     boundaries::{
         Boundaries, ConfigError, ConfigWarning, MergedSpec, NamespaceUsage, QuotaAmounts, QuotaClaim, merge, yaml,
     },
+    provisioner::{rejected_fields::ValueSources, spec_check::errors_without_reads},
     util::escape::escape_control,
 };
 
@@ -78,7 +81,7 @@ pub struct MergedGroup {
     /// Namespace and name.
     pub id: String,
     /// The group after the merge.
-    pub merged: MergedSpec,
+    pub merged: Arc<MergedSpec>,
 }
 
 /// The result of loading the input.
@@ -128,6 +131,12 @@ impl ManifestObject<'_> {
     /// The text at a JSON pointer; empty if there is none.
     pub(super) fn str_at(&self, pointer: &str) -> &str {
         self.value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+    }
+
+    fn group_id(&self) -> GroupId {
+        let mut group = InstanceGroup::new(self.str_at("/metadata/name"), InstanceGroupSpec::default());
+        group.metadata.namespace = Some(self.namespace().to_owned());
+        group_id(&group)
     }
 
     fn namespace(&self) -> &str {
@@ -187,6 +196,7 @@ fn load_sources(sources: &[InputFile], namespace_excluded: bool) -> LoadResult {
     let Some(boundaries) = parse_boundaries(of_kind("ConfigMap").collect(), &mut result.diagnostics) else {
         return result;
     };
+    let has_config_map = of_kind("ConfigMap").next().is_some();
     let namespaces: BTreeMap<&str, BTreeMap<String, String>> =
         of_kind("Namespace").map(|object| (object.str_at("/metadata/name"), annotations(&object.value))).collect();
     let mut usages: BTreeMap<String, NamespaceUsage> = BTreeMap::new();
@@ -201,8 +211,13 @@ fn load_sources(sources: &[InputFile], namespace_excluded: bool) -> LoadResult {
             .get(object.namespace())
             .is_some_and(|known| boundaries.policy.is_excluded(object.namespace(), known));
         let usage = usages.entry(object.namespace().to_owned()).or_default();
-        let is_excluded = is_excluded || namespace_excluded;
-        let merged = merge_group(object, &boundaries, is_excluded, *usage, &mut result.diagnostics);
+        let context = MergeContext {
+            boundaries: &boundaries,
+            has_config_map,
+            is_excluded: is_excluded || namespace_excluded,
+            usage: *usage,
+        };
+        let merged = merge_group(object, context, &mut result.diagnostics);
         let spec = merged.as_ref().map_or(&object.value["spec"], |group| &group.merged.spec);
         let request = usage.request(claim(object, spec));
         if boundaries.policy.allows(object.namespace(), &request) {
@@ -445,13 +460,18 @@ fn claim(object: &ManifestObject, spec: &Value) -> QuotaClaim {
     QuotaClaim { exists: has_resources(&status), held, requested: QuotaAmounts::requested(&demand, &vcpus) }
 }
 
-fn merge_group(
-    object: &ManifestObject,
-    boundaries: &Boundaries,
-    excluded: bool,
+/// What a group is merged with.
+struct MergeContext<'a> {
+    boundaries: &'a Boundaries,
+    /// Whether the boundaries are those of a ConfigMap; otherwise nothing is known of the defaults.
+    has_config_map: bool,
+    /// Whether the Namespace excludes its groups from the boundaries.
+    is_excluded: bool,
     usage: NamespaceUsage,
-    problems: &mut Vec<Diagnostic>,
-) -> Option<MergedGroup> {
+}
+
+fn merge_group(object: &ManifestObject, context: MergeContext, problems: &mut Vec<Diagnostic>) -> Option<MergedGroup> {
+    let MergeContext { boundaries, has_config_map, is_excluded, usage } = context;
     let spec = &object.value["spec"];
     let findings = find_errors(spec);
     let id = format!("{}/{}", object.namespace(), object.str_at("/metadata/name"));
@@ -464,23 +484,42 @@ fn merge_group(
         return None;
     }
     let group = json!({"metadata": {"annotations": object.value["metadata"]["annotations"]}, "spec": spec});
-    let merged = match merge(boundaries, &group, excluded) {
+    let merged = match merge(boundaries, &group, is_excluded) {
         Ok(merged) => merged,
         Err(error) => {
             problems.push(object.diagnostic(&error.path, error.to_string(), false));
             return None;
         }
     };
-    let is_reported = |path: &str| findings.iter().any(|finding| finding.path == path);
-    for finding in find_errors(&merged.spec) {
-        if finding.kind != FieldErrorKind::Unknown && !is_reported(&finding.path) {
-            problems.push(object.diagnostic(&finding.path, format!("{id}: {finding}"), false));
-        }
-    }
+    let merged = Arc::new(merged);
+    let is_reported = |error: &SpecError| findings.iter().any(|finding| finding.path == error.path);
+    let mut errors = if has_config_map {
+        errors_without_reads(&object.group_id(), &merged)
+    } else {
+        // Nobody knows what the defaults add, so that only the values are checked that there are.
+        let found = check_spec(&merged.spec).into_iter();
+        found.map(|finding| SpecError::invalid(&finding.path, &finding.value, finding.rule, finding.remedy)).collect()
+    };
+    errors.retain(|error| !is_reported(error));
     let request = usage.request(claim(object, &merged.spec));
     let violations = boundaries.policy.check(&merged, object.namespace(), &request);
-    problems.extend(
-        violations.iter().map(|violation| object.diagnostic(&violation.path, format!("{id}: {violation}"), false)),
-    );
+    let mut violations: Vec<_> = violations.into_iter().map(SpecError::from).collect();
+    ValueSources::new(merged.clone()).explain(&mut violations);
+    for error in errors.iter().chain(&violations) {
+        let path = own_path(object, error.author_path.as_deref().unwrap_or(&error.path));
+        problems.push(object.diagnostic(&path, format!("{id}: {error}"), false));
+    }
     Some(MergedGroup { manifest: object.value.clone(), id, merged })
+}
+
+/// The path of a value in its own manifest. An entry of a list that the boundaries merged is named by one of its fields, as in
+/// `taints[key=team]`.
+fn own_path(object: &ManifestObject, path: &str) -> String {
+    let index = |(list, rest): (&str, &str)| {
+        let ((field, text), rest) = (rest.split_once(']')?.0.split_once('=')?, rest.split_once(']')?.1);
+        let items = object.value.pointer(&format!("/{}", list.replace('.', "/")))?.as_array()?;
+        let own = items.iter().position(|item| item[field].as_str() == Some(text))?;
+        Some(format!("{list}[{own}]{rest}"))
+    };
+    path.split_once('[').and_then(index).unwrap_or_else(|| path.to_owned())
 }

@@ -24,6 +24,7 @@ pub(crate) mod retained;
 pub mod role_region;
 pub mod role_users;
 pub(crate) mod snapshot;
+pub(crate) mod spec_check;
 pub(crate) mod taints;
 
 use async_trait::async_trait;

@@ -251,9 +251,9 @@ spec:
     let errors: Vec<String> = outcome.diagnostics.iter().map(ToString::to_string).collect();
     assert_eq!(errors.len(), 3, "{errors:#?}");
     for (error, expected) in errors.iter().zip([
-        "roleName: \"admin\" is not allowed by",
-        "managedPolicies[0]: \"AdministratorAccess\" is not allowed by",
-        "spec.eks.maxSize: 5 nodes is more than policy.quotas[sandbox-*] leaves: sandbox-a may have 4 nodes",
+        "roleName `admin` is not allowed by",
+        "managedPolicies[0] `AdministratorAccess` is not allowed by",
+        "spec.eks.maxSize `5 nodes` is more than policy.quotas[sandbox-*] leaves: sandbox-a may have 4 nodes",
     ]) {
         assert!(error.contains(expected), "{error} {expected}");
     }
@@ -305,10 +305,10 @@ fn errors_name_file_line_and_field() {
 #[test]
 fn excluded_namespace_is_unchanged() {
     let text = "kind: ConfigMap\ndata: {boundaries: '{restricted: [spec.eks.minSize]}', policy: '{roles: [], managedPolicies: []}'}\n---\nkind: InstanceGroup\nmetadata: {name: a}\nspec: {eks: {minSize: 1}}\n";
-    let (ok, out, _) = render(text, InputArgs { namespace_excluded: true, ..InputArgs::default() });
-    assert!(ok && out.contains("minSize: 1"), "{out}");
-    let (ok, out, _) = render(text, InputArgs::default());
-    assert!(ok && !out.contains("minSize"), "{out}");
+    let (_, out, _) = render(text, InputArgs { namespace_excluded: true, ..InputArgs::default() });
+    assert!(out.contains("minSize: 1"), "{out}");
+    let (_, out, _) = render(text, InputArgs::default());
+    assert!(out.contains("kind: InstanceGroup") && !out.contains("minSize"), "{out}");
 }
 
 #[test]
@@ -379,8 +379,8 @@ fn default_labels_are_shown_as_labels() {
 #[test]
 fn dropped_annotations_are_not_rendered() {
     let text = "kind: ConfigMap\ndata: {boundaries: '{restricted: [metadata.annotations]}'}\n---\nkind: InstanceGroup\nmetadata: {name: a, annotations: {mine: canary}}\nspec: {eks: {minSize: 1}}\n";
-    let (ok, out, _) = render(text, InputArgs::default());
-    assert!(ok && !out.contains("canary"), "{out}");
+    let (_, out, _) = render(text, InputArgs::default());
+    assert!(out.contains("name: a") && !out.contains("canary"), "{out}");
 }
 
 #[test]
@@ -410,4 +410,38 @@ fn duplicate_keys_are_reported() {
         err,
         "<stdin>: warning: minSize: is a duplicate key, and only the last value is used; remove the duplicate\n"
     );
+}
+
+/// A check of a pull request that passes must not end in a group that is Stalled.
+#[test]
+fn what_the_controller_rejects_is_an_error_with_its_line() {
+    let config = "kind: ConfigMap\nmetadata: {name: instance-manager}\ndata:\n  boundaries: |\n    shared: {merge: [spec.eks.configuration.taints], replace: [spec.provisioner, spec.eks.maxSize, spec.eks.configuration.clusterName, spec.eks.configuration.subnets, spec.eks.configuration.securityGroups, spec.eks.configuration.instanceType]}\n  defaults: |\n    spec: {provisioner: eks, eks: {maxSize: 3, configuration: {clusterName: c, subnets: [a], securityGroups: [b], instanceType: m5.large, taints: [{key: admin, effect: NoSchedule}]}}}\n  policy: '{roles: [], managedPolicies: [], strategyKinds: [], fargateNamespaces: [], excludableNamespaces: []}'\n---\n";
+    let group = |fields: &str| {
+        format!(
+            "kind: InstanceGroup\nmetadata: {{name: web, namespace: team}}\nspec:\n  eks:\n    configuration:\n{fields}"
+        )
+    };
+    let image = "      image: ami-00000001\n";
+    for (fields, line, expected) in [
+        (
+            format!("{image}      metricsCollection:\n      - Foo\n"),
+            17,
+            "metricsCollection `Foo` is not known to Auto Scaling",
+        ),
+        (
+            format!("{image}      taints:\n      - {{key: admin, effect: NoSchedule, value: x}}\n"),
+            17,
+            "taints[key=admin]",
+        ),
+        ("      keyPairName: k\n".to_owned(), 14, "image is required"),
+    ] {
+        let (ok, _, err) = render(&format!("{config}{}", group(&fields)), InputArgs::default());
+        let lines: Vec<_> = err.lines().collect();
+        assert!(!ok && lines.len() == 1, "{err}");
+        assert!(lines[0].starts_with(&format!("<stdin>:{line}: team/web: spec.eks.configuration.{expected}")), "{err}");
+    }
+    let (ok, _, err) = render(&format!("{config}{}", group(image)), InputArgs::default());
+    assert!(ok && err.is_empty(), "{err}");
+    let (ok, _, err) = render(&group("      instanceType: m5.large\n"), InputArgs::default());
+    assert!(ok && err.is_empty(), "without the ConfigMap nobody knows what is missing: {err}");
 }

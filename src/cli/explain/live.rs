@@ -126,7 +126,7 @@ fn has_same_effect(objects: &[Value], one: &ConfigMapData, other: &ConfigMapData
     let merged = |data: &ConfigMapData| {
         let found = load_objects(objects.iter().cloned().chain([config_map(data)]).collect());
         let merged = found.groups.into_iter().next().map(|group| group.merged);
-        merged.map(|merged| (merged.spec, merged.annotations))
+        merged.map(|merged| (merged.spec.clone(), merged.annotations.clone()))
     };
     let made = merged(one);
     made.is_some() && made == merged(other)

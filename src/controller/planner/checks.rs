@@ -1,4 +1,5 @@
-//! What a merged spec must satisfy before it is planned: the schema, the admin's policy, and what the group already has.
+//! What a merged spec must satisfy before it is planned, besides its own fields: the admin's policy, and what the group
+//! already has.
 
 use kube::ResourceExt;
 use serde_json::{Value, json};
@@ -7,11 +8,10 @@ use super::merged::GroupContext;
 use crate::api::annotations::is_true_word;
 use crate::api::names::annotation;
 use crate::api::spec_error::SpecError;
-use crate::api::{self, InstanceGroup, InstanceGroupSpec, InstanceGroupStatus, ProvisionerKind};
-use crate::boundaries::{MergedAnnotations, MergedSpec, Policy, PolicyViolation, QuotaAmounts, QuotaRequest};
+use crate::api::{InstanceGroup, InstanceGroupStatus, ProvisionerKind};
+use crate::boundaries::{MergedAnnotations, MergedSpec, Policy, QuotaAmounts, QuotaRequest};
 use crate::controller::recorded_cluster;
-use crate::plan::Reason;
-use crate::provisioner::{GroupId, Provisioner, dispatch};
+use crate::provisioner::{GroupId, Provisioner};
 use crate::rotation::crd::{TEMPLATE_PATH, TemplateAuthor};
 
 /// What protects a group from deletion, unless the deletion is confirmed. The confirmation is read from the object
@@ -38,52 +38,6 @@ pub(super) fn deletion_protection(
         .then(|| format!("policy.protectDeletion for the namespace {namespace}"))
 }
 
-/// Decodes the merged spec, and selects the provisioner. Returns violations of the schema's rules, too.
-pub(super) fn decode(
-    merged: &MergedSpec,
-) -> Result<(InstanceGroupSpec, Vec<SpecError>, &'static dyn Provisioner), Vec<SpecError>> {
-    let problems = |errors: Vec<api::validate::FieldError>| -> Vec<_> {
-        errors.into_iter().map(|e| SpecError::invalid(&e.path, &e.value, e.rule, e.remedy)).collect()
-    };
-    let (spec, errors) = api::validate::decode_spec_with_errors(&merged.spec).map_err(problems)?;
-    let name = spec.provisioner.clone().unwrap_or_default();
-    let errors = problems(errors);
-    if let Some(kind) = ProvisionerKind::parse(&name) {
-        return Ok((spec, errors, dispatch::for_kind(kind)));
-    }
-    let problem = if name.is_empty() {
-        SpecError::missing("spec.provisioner")
-    } else {
-        let remedy = "use eks, eks-managed or eks-fargate";
-        SpecError::invalid("spec.provisioner", name, "is an unknown provisioner", remedy)
-    };
-    let others = errors.into_iter().filter(|error| error.path != problem.path);
-    Err([problem.clone()].into_iter().chain(others).collect())
-}
-
-/// What the parser says about a spec that is rejected already, so that all of it can be corrected at once. Without a valid
-/// provisioner, the only section of the spec tells which one is meant. Values of wrong types are left out; what their absence
-/// would cause is no error.
-pub(super) fn field_errors(id: &GroupId, merged: &MergedSpec) -> Vec<SpecError> {
-    let Some((spec, removed)) = api::validate::decode_fitting(&merged.spec) else { return Vec::new() };
-    let is_own = |error: &SpecError| !removed.contains(&error.path);
-    let has_section = |kind: &&ProvisionerKind| merged.spec[kind.as_str()].is_object();
-    let sections: Vec<_> = ProvisionerKind::ALL.iter().filter(has_section).collect();
-    match sections.as_slice() {
-        [kind] => {
-            let found = dispatch::for_kind(**kind).field_errors(id, &merged.annotations, &spec);
-            found.into_iter().filter(is_own).collect()
-        }
-        _ => Vec::new(),
-    }
-}
-
-/// Adds errors of fields that no error names yet.
-pub(super) fn add_unnamed(errors: &mut Vec<SpecError>, more: Vec<SpecError>) {
-    let new: Vec<_> = more.into_iter().filter(|error| errors.iter().all(|known| known.path != error.path)).collect();
-    errors.extend(new);
-}
-
 /// What the admin's policy does not allow in a merged spec.
 #[derive(Default)]
 pub(super) struct PolicyErrors {
@@ -101,17 +55,19 @@ impl PolicyErrors {
 
 pub(super) fn policy_errors(id: &GroupId, merged: &MergedSpec, context: &GroupContext) -> PolicyErrors {
     let Some(boundaries) = &context.active_boundaries.boundaries else { return PolicyErrors::default() };
-    let problem = |v: PolicyViolation| {
-        SpecError::invalid(&v.path, &v.value, v.rule, v.remedy).with_reason(Reason::PolicyViolation)
-    };
     let request = context.quota_request.unwrap_or_default();
     PolicyErrors {
-        violations: boundaries.policy.forbidden_values(merged, &id.namespace).into_iter().map(problem).collect(),
+        violations: boundaries
+            .policy
+            .forbidden_values(merged, &id.namespace)
+            .into_iter()
+            .map(SpecError::from)
+            .collect(),
         exceeded_quotas: boundaries
             .policy
             .exceeded_quotas(&merged.spec, &id.namespace, &request)
             .into_iter()
-            .map(problem)
+            .map(SpecError::from)
             .collect(),
     }
 }
@@ -197,77 +153,14 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::api::{self, InstanceGroupSpec};
     use crate::boundaries::{Boundaries, merge};
     use crate::provisioner::eks::names::GroupNames;
-    use crate::provisioner::group_id;
     use crate::provisioner::name_form::NameForm;
+    use crate::provisioner::{dispatch, group_id};
 
     fn with_status(status: serde_json::Value) -> InstanceGroupStatus {
         serde_json::from_value(status).expect("a status")
-    }
-
-    /// Who corrects the provisioner must not learn of the other mistakes in a second round.
-    #[test]
-    fn provisioner_error_is_reported_with_the_others_and_once() {
-        let paths_of = |provisioner: serde_json::Value| {
-            let spec = json!({ "provisioner": provisioner, "strategy": { "type": "rolling" } });
-            let merged = merge(&Boundaries::default(), &json!({ "spec": spec }), true).expect("a merged spec");
-            let errors = decode(&merged).err().expect("the spec is rejected");
-            errors.into_iter().map(|error| error.path).collect::<Vec<_>>()
-        };
-        for provisioner in [json!(null), json!("gke")] {
-            assert_eq!(paths_of(provisioner), ["spec.provisioner", "spec.strategy.type"]);
-        }
-    }
-
-    #[test]
-    fn spec_without_a_provisioner_is_checked_by_its_only_section() {
-        let id = group_id(&InstanceGroup::new("web", InstanceGroupSpec::default()));
-        let paths_of = |spec: serde_json::Value| {
-            let merged = merge(&Boundaries::default(), &json!({ "spec": spec }), true).expect("a merged spec");
-            let mut errors = decode(&merged).err().expect("the spec is rejected");
-            add_unnamed(&mut errors, field_errors(&id, &merged));
-            errors.into_iter().map(|error| error.path).collect::<Vec<_>>()
-        };
-        let eks = json!({ "minSize": 5, "maxSize": 3, "configuration": { "instanceType": "m5.large" } });
-        let found = paths_of(json!({ "eks": eks }));
-        assert_eq!(found[0], "spec.provisioner");
-        let missing = ["clusterName", "subnets", "securityGroups", "image"];
-        for path in missing
-            .map(|field| format!("spec.eks.configuration.{field}"))
-            .into_iter()
-            .chain(["spec.eks.minSize".into()])
-        {
-            assert_eq!(found.iter().filter(|found| **found == path).count(), 1, "{path}: {found:?}");
-        }
-        assert_eq!(paths_of(json!({ "eks": eks, "eks-fargate": {} })), ["spec.provisioner"], "either may be meant");
-    }
-
-    /// Who corrects a wrong type must not learn of the other mistakes in a second round.
-    #[test]
-    fn wrong_types_do_not_hide_other_errors() {
-        let id = group_id(&InstanceGroup::new("web", InstanceGroupSpec::default()));
-        let configuration = json!({ "image": "ami-xyz!", "instanceType": "m5.large", "subnets": ["subnet-1", 7],
-            "labels": { "tier": ["gold"] }, "volumes": [{ "name": "/dev/xvda", "type": "gp9", "size": "big" }] });
-        let eks = json!({ "minSize": "five", "maxSize": 3, "configuration": configuration });
-        let spec = json!({ "provisioner": "eks", "eks": eks });
-        let merged = merge(&Boundaries::default(), &json!({ "spec": spec }), true).expect("a merged spec");
-        let mut errors = decode(&merged).err().expect("the spec is rejected");
-        add_unnamed(&mut errors, field_errors(&id, &merged));
-        let mut found: Vec<_> = errors.iter().map(|error| error.path.trim_start_matches("spec.eks.")).collect();
-        found.sort_unstable();
-        let expected = [
-            "clusterName",
-            "image",
-            "labels.tier",
-            "securityGroups",
-            "subnets[1]",
-            "volumes[0].size",
-            "volumes[0].type",
-        ];
-        let expected: Vec<_> =
-            expected.map(|field| format!("configuration.{field}")).into_iter().chain(["minSize".into()]).collect();
-        assert_eq!(found, expected);
     }
 
     #[test]

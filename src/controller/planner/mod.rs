@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 
 pub(crate) use self::checks::kind_of;
 use self::checks::{
-    PolicyErrors, add_unnamed, cluster_changed, decode, deletion_protection, field_errors, policy_errors,
-    provisioner_changed, provisioner_kind, quota_record, recorded_provisioner, template_author,
+    PolicyErrors, cluster_changed, deletion_protection, policy_errors, provisioner_changed, provisioner_kind,
+    quota_record, recorded_provisioner, template_author,
 };
 pub(crate) use self::merged::{GroupContext, merge_spec};
 use self::merged::{annotations_ignored, boundaries_unavailable, drain_foreseen, fingerprint, rollout_pending};
@@ -34,6 +34,7 @@ pub(crate) use crate::provisioner::observe::ObserveError;
 use crate::provisioner::observe::{ObserveResult, Observer};
 use crate::provisioner::recreated;
 use crate::provisioner::rejected_fields::ValueSources;
+use crate::provisioner::spec_check::{add_unnamed, decode, field_errors};
 use crate::provisioner::taints::repeated_taints;
 use crate::provisioner::{DeleteRequest, GroupId, PlanRequest, PlanResult, PlanSnapshot, dispatch, group_id};
 use crate::settings::Settings;
