@@ -26,6 +26,11 @@ def kubelets_die(stage, group, count, seconds):
 @perturbation("a kubelet dies for good", needs="eks", index=INDEX, seconds=[2, 8, None])
 def a_kubelet_dies_for_good(stage, group, index, seconds):
     """A person terminates its instance some time later."""
+    kill_kubelet(stage, group, index, seconds)
+
+
+def kill_kubelet(stage, group, index, seconds):
+    """The kubelet of a node dies, and a person terminates its instance after that time."""
     person = Person(stage, group)
     if path := person.node(index):
         name = path.rpartition("/")[2]
@@ -67,7 +72,7 @@ def new_nodes_of_a_node_group_broken(stage, group, behavior, seconds):
 @perturbation("a kubelet of a node group dies for good", needs="eks-managed", when=is_wide, index=INDEX, seconds=[2, 8, None])
 def a_kubelet_of_a_node_group_dies_for_good(stage, group, index, seconds):
     """A person terminates its instance some time later."""
-    a_kubelet_dies_for_good(stage, group, index, seconds)
+    kill_kubelet(stage, group, index, seconds)
 
 
 @perturbation("nodes join late", seconds=[4, 12])
