@@ -62,6 +62,9 @@ pub fn merge(boundaries: &Boundaries, group: &Value, excluded: bool) -> Result<M
     let conditionals = boundaries.matching_conditionals(&string_map(&tenant["metadata"]["annotations"]));
     let mut merged = apply_boundaries(boundaries, &conditionals, tree.clone())?;
     let mut overridden = find_overridden(&tenant, &merged);
+    for value in overridden.iter_mut().filter(|value| value.winner.is_none()) {
+        value.unused_because = lost_in_merge(boundaries, &value.path);
+    }
     overridden.extend(limit_annotation_labels(boundaries, &conditionals, tree, &mut merged)?);
     let hash = hash_spec(&merged);
     let restricted = boundaries.restricted.clone();
@@ -143,6 +146,19 @@ fn apply_boundaries_to(
         }
     }
     Ok(tree)
+}
+
+/// Why a tenant's value is gone that no boundary restricts: maps are merged one level deep, so that the admin's value of a
+/// field above it replaced it.
+fn lost_in_merge(boundaries: &Boundaries, path: &str) -> Option<String> {
+    let path = Path::parse(path)?;
+    let covers = |paths: &[Path]| paths.iter().find(|above| above.covers(&path)).cloned();
+    let merged = covers(&boundaries.merge).filter(|_| covers(&boundaries.restricted).is_none())?;
+    let above = path.segments().get(..=merged.segments().len())?.join(".");
+    Some(format!(
+        "{} of {merged} takes the admin's {above} as a whole; ask your cluster admin to list {above} there instead",
+        Boundary::Merge.as_str()
+    ))
 }
 
 /// Removes from a tenant's annotation `default-labels` what the tenant could not set in `labels`, and returns it. The

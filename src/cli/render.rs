@@ -12,8 +12,7 @@ use super::output;
 
 /// Print InstanceGroups after the merge with the ConfigMap; needs no cluster
 ///
-/// Exit codes: 0 when every group could be merged and is valid, 1 otherwise. Every rule is checked that needs no read from
-/// AWS; without a ConfigMap, only the values that the files contain are checked. Diagnostics go to standard error as
+/// Exit codes: 0 when every group could be merged and is valid, 1 otherwise. Diagnostics go to standard error as
 /// `file:line: field: message`; warnings do not change the exit code.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct RenderArgs {

@@ -403,6 +403,24 @@ fn excluded_group_is_not_merged() {
     assert_eq!((merged.spec, merged.hash.as_str(), merged.overridden.len()), (size(1), "", 0));
 }
 
+/// "Restricted" would send the tenant to the wrong list of the ConfigMap.
+#[test]
+fn value_below_a_merged_map_is_not_called_restricted() {
+    let boundaries = parse(&[
+        ("boundaries", "shared: {merge: [spec.eks]}"),
+        ("defaults", "{spec: {eks: {configuration: {image: ami-good}}}}"),
+    ]);
+    let merged = merge_spec(&boundaries, json!({"eks": {"maxSize": 3, "configuration": {"keyPairName": "mine"}}}));
+    assert_eq!(merged.spec, json!({"eks": {"maxSize": 3, "configuration": {"image": "ami-good"}}}));
+    let messages: Vec<String> = merged.overridden.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        messages,
+        [
+            "spec.eks.configuration.keyPairName: \"mine\" was not used: shared.merge of spec.eks takes the admin's spec.eks.configuration as a whole; ask your cluster admin to list spec.eks.configuration there instead"
+        ]
+    );
+}
+
 #[test]
 fn overridden_values_name_their_replacement() {
     let boundaries = parse(&[

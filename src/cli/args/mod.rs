@@ -92,6 +92,9 @@ pub enum Command {
     Reconcile(ReconcileArgs),
     /// Print the spec of InstanceGroups in files after the merge with the ConfigMap. Needs no cluster.
     ///
+    /// Every rule is checked that needs no read from AWS. Without a ConfigMap, only the values that the files contain are
+    /// checked.
+    ///
     /// Exit status: 0 when every group could be merged and is valid, 1 otherwise. Problems go to standard error as
     /// `file:line: field: message`; warnings do not change the exit status.
     #[command(after_help = "Example:\n  instance-manager render --config boundaries.yaml team-a/web.yaml")]
