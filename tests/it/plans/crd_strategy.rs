@@ -108,6 +108,21 @@ fn plans_match_golden_files() {
     }
 }
 
+/// A submission that waits for the budget of a rollout is recorded already. If it counted, it would wait for itself forever.
+#[test]
+fn only_a_resource_that_exists_uses_the_budget() {
+    let of = |scenario: Scenario| scenario.plan().node_usage.expect("a usage");
+    let uses = |scenario| of(scenario).unavailable;
+    assert_eq!(uses(with_resource_phase(active())), 2);
+    assert_eq!(uses(with_records(with_resource_phase(active()))), 2);
+    let waiting = of(with_records(with_resource_phase(None)));
+    assert_eq!((waiting.unavailable, waiting.batch), (0, Some(2)), "it was recorded, and not submitted");
+    assert_eq!(uses(with_records(with_resource_phase(Some(ResourcePhase::Failed)))), 0, "it has ended");
+    let unread = with_records(with_outdated_nodes())
+        .with(|s| s.state.strategy_state = Some(StrategyState::Forbidden("not allowed to get it".into())));
+    assert_eq!(uses(unread), 2, "what cannot be read may replace nodes");
+}
+
 /// The spec names `rollingUpdate` again; `view` is how the controller observes the resource that it submitted before.
 fn switched_to_rolling_update(view: impl FnOnce(StrategyResource) -> StrategyState) -> Scenario {
     with_records(with_resource_phase(active())).with(|s| {

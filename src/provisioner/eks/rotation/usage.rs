@@ -3,8 +3,9 @@
 use crate::aws::{InstanceState, ScalingGroup};
 use crate::plan::{BATCH, NodeUsage};
 use crate::provisioner::eks::input::PlanInput;
+use crate::provisioner::eks::observed::StrategyState;
 use crate::rotation::NodeInstance;
-use crate::rotation::crd::decide;
+use crate::rotation::crd::decide::{self, StrategyResource};
 
 use super::crd_strategy;
 
@@ -46,8 +47,17 @@ pub(super) fn node_usage(input: &PlanInput, group: &ScalingGroup, members: &[Nod
 fn add_batch(input: &PlanInput, members: &[NodeInstance], usage: &mut NodeUsage) {
     let outdated = crd_strategy::outdated_count(members);
     usage.batch = Some(outdated);
-    if decide::is_at_work(input.status) {
+    if may_replace_nodes(input) {
         usage.taken.insert(BATCH.to_owned());
         usage.unavailable = usage.unavailable.max(outdated);
+    }
+}
+
+/// Whether a resource of the strategy may replace nodes now. The status records a submission before it is made, and the
+/// submission may wait for the budget: so the resources tell, and the record only where they could not be read.
+fn may_replace_nodes(input: &PlanInput) -> bool {
+    match &input.observed.strategy_state {
+        Some(StrategyState::Seen { resources, .. }) => resources.iter().any(StrategyResource::is_active),
+        _ => decide::is_at_work(input.status),
     }
 }
