@@ -56,6 +56,12 @@ def on_demand(group: Group, members: Iterable[Member]) -> int:
 def next_is_spot(group: Group) -> bool:
     """Whether a mixed group launches a Spot Instance next. The On-Demand part is filled first, also above the desired capacity."""
     members = group.counted_members()
+    if capacity(group, members) >= group.desired and not purchase_options_unbalanced(group):
+        # It moves an instance to another zone. Scale-in takes one of the fullest zone next, and not what was launched.
+        zones = group.per_zone()
+        leaving = [m for m in members if m.zone not in group.zones] or [m for m in members if zones[m.zone] == max(zones.values())]
+        if not any(member.spot for member in leaving):
+            return False
     return on_demand(group, members) >= on_demand_target(group, max(group.desired, capacity(group, members) + 1))
 
 

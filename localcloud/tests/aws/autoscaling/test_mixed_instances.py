@@ -233,6 +233,20 @@ def test_changed_purchase_options_replace_instances_gradually(aws, groups):
     assert options(aws, groups, group) == {"on-demand": 1, "spot": 1}
 
 
+def test_moving_an_on_demand_instance_to_another_zone_comes_to_an_end(aws, groups, name):
+    """The group has one Spot Instance too many only while it moves one: that one must not be what it launched."""
+    subnets = groups.simulator.subnets
+    more = {"VPCZoneIdentifier": subnets[0]}
+    make(aws, groups, name, *TYPES, size=2, more=more, OnDemandBaseCapacity=1, OnDemandPercentageAboveBaseCapacity=50)
+    groups.settle(name, 2)
+    assert options(aws, groups, name) == {"on-demand": 2}
+    aws.autoscaling.update_auto_scaling_group(AutoScalingGroupName=name, VPCZoneIdentifier=",".join(subnets[:2]))
+    wait_until(lambda: len({i["AvailabilityZone"] for i in groups.show(name)["Instances"]}) == 2, "the zones to be balanced")
+    ids = groups.settle(name, 2)
+    assert options(aws, groups, name) == {"on-demand": 2}
+    assert groups.settle(name, 2) == ids
+
+
 def test_replacement_of_heavy_spot_instances_comes_to_an_end(aws, groups):
     """A Spot Instance that counts two leaves only when two On-Demand Instances took its place, and these stay."""
     weights = {"m5.xlarge": 2, "m5.large": 1}
