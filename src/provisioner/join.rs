@@ -53,13 +53,15 @@ pub(crate) async fn observe(
     let recorded_kind = recorded_join.and_then(|join| join.access_entry.clone()).filter(|found| kind.allows(found));
     let fresh = join_method.needs_fresh_read(&auth_entry, owns_auth_entry || own_role);
     let same_role = status.nodes_instance_role_arn.as_ref() == Some(principal);
+    // Without the record, only the entry's tags tell that the controller created it.
+    let is_known = same_role && status.managed.is_some();
     // An entry that was seen last may be gone: another group of the role removed it. The status must not name it forever.
     let was_seen = recorded || recorded_kind.is_some();
     let queries_entry = join_method.queries_access_entry(&auth_entry, owns_auth_entry, was_seen);
     let allows_windows = *kind == AccessEntryType::Ec2Linux && o.map_roles.allows_windows(principal);
     let access_entry = if !queries_entry {
         AccessEntryState::NotQueried
-    } else if let (Some(kind), false, true) = (recorded_kind, fresh, same_role) {
+    } else if let (Some(kind), false, true) = (recorded_kind, fresh, is_known) {
         // The type of an entry never changes. One list call for all groups shows whether it still exists.
         match o
             .inventory
@@ -174,10 +176,11 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::api::JoinStatus;
+    use crate::api::names::tag;
+    use crate::api::{JoinStatus, ManagedAttributes};
     use crate::aws::inventory::fake_aws::FakeAws;
     use crate::aws::samples::cluster;
-    use crate::aws::{AccessEntry, Cluster};
+    use crate::aws::{AccessEntry, Cluster, Tag};
 
     use crate::provisioner::observe::fake::FakeCluster;
 
@@ -210,6 +213,45 @@ mod tests {
             };
             let found = observe(&observer, query, &status).await.expect("an answer");
             assert_eq!(found.access_entry, expected, "{seen:?}");
+        }
+    }
+
+    /// Otherwise nobody would remove the entry, and it would admit whatever runs with the role.
+    #[tokio::test]
+    async fn entry_whose_record_was_lost_is_recognized_by_its_tags() {
+        let (aws, role) = (Arc::new(FakeAws::default()), "arn:aws:iam::1:role/given");
+        let names = [(tag::CLUSTER_NAME, "demo"), (tag::NAMESPACE, "team"), (tag::INSTANCE_GROUP, "other")];
+        let tags = names.map(|(key, value)| Tag { key: key.into(), value: value.into() }).to_vec();
+        let kind = "EC2_LINUX";
+        aws.update(|state| {
+            let entry = AccessEntry { principal: role.into(), kind: kind.into(), created: None, tags };
+            state.access_entries.push(entry);
+        });
+        for (managed, is_owned) in [(None, true), (Some(ManagedAttributes::default()), false)] {
+            let cluster = FakeCluster::new(&aws);
+            let status = InstanceGroupStatus {
+                nodes_instance_role_arn: Some(role.into()),
+                join: Some(JoinStatus { aws_auth: false, access_entry: Some(kind.into()), role_id: None }),
+                managed,
+                ..InstanceGroupStatus::default()
+            };
+            let query = JoinQuery {
+                group_key: "team/web",
+                join_method: JoinMethod::AccessEntries { remove_other: false },
+                aws_auth_entry: &AuthEntry::for_nodes(role, false),
+                access_entry: &NewAccessEntry {
+                    cluster: "demo".into(),
+                    principal: role.into(),
+                    kind: AccessEntryType::Ec2Linux,
+                    tags: vec![],
+                    own_role: false,
+                },
+                own_role: false,
+                role_id: None,
+            };
+            let found = observe(&cluster.observer(), query, &status).await.expect("an answer").access_entry;
+            let AccessEntryState::Present(found) = found else { panic!("{found:?}") };
+            assert_eq!(found.is_owned, is_owned, "one list call is enough for an entry that is on record or others'");
         }
     }
 
