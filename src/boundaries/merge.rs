@@ -63,7 +63,7 @@ pub fn merge(boundaries: &Boundaries, group: &Value, excluded: bool) -> Result<M
     let mut merged = apply_boundaries(boundaries, &conditionals, tree.clone())?;
     let mut overridden = find_overridden(&tenant, &merged);
     for value in overridden.iter_mut().filter(|value| value.winner.is_none()) {
-        value.unused_because = lost_in_merge(boundaries, &value.path);
+        value.lost_in_merge = lost_in_merge(boundaries, &value.path);
     }
     overridden.extend(limit_annotation_labels(boundaries, &conditionals, tree, &mut merged)?);
     let hash = hash_spec(&merged);

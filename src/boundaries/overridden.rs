@@ -21,6 +21,9 @@ pub struct OverriddenValue {
     pub effective_value: Option<String>,
     /// Source of the effective value; `None` when the tenant's value was removed without a replacement.
     pub winner: Option<Source>,
+    /// Which merge removed it with the map that contained it, and what to do; `None` where that is not the cause.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lost_in_merge: Option<String>,
     /// Why the value has no effect, and what to do; `None` when the boundaries override it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unused_because: Option<String>,
@@ -29,7 +32,7 @@ pub struct OverriddenValue {
 impl std::fmt::Display for OverriddenValue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}: {} was not used", escape_control(&self.path), self.tenant_value)?;
-        match (&self.unused_because, &self.winner, &self.effective_value) {
+        match (self.unused_because.as_ref().or(self.lost_in_merge.as_ref()), &self.winner, &self.effective_value) {
             (Some(why), ..) => write!(f, ": {why}"),
             (None, Some(winner), Some(value)) => write!(f, ", {winner} is {value}"),
             _ => write!(f, ", the field is {}", Boundary::Restricted.as_str()),
@@ -109,6 +112,7 @@ pub(super) fn overridden_value(
         tenant_value: display_value(show_as, own),
         effective_value: winner.map(|tree| display_value(show_as, &tree.value())),
         winner: winner.map(|tree| tree.source),
+        lost_in_merge: None,
         unused_because: None,
     }
 }

@@ -75,6 +75,7 @@ impl<'a> Finder<'a> {
                 path: shown_path,
                 effective_value: None,
                 winner: None,
+                lost_in_merge: None,
                 unused_because: Some(why.to_owned()),
             });
         }

@@ -440,6 +440,10 @@ fn what_the_controller_rejects_is_an_error_with_its_line() {
         assert!(!ok && lines.len() == 1, "{err}");
         assert!(lines[0].starts_with(&format!("<stdin>:{line}: team/web: spec.eks.configuration.{expected}")), "{err}");
     }
+    let lost = config.replace("merge: [", "merge: [spec.eks, ");
+    let (_, _, err) = render(&format!("{lost}{}", group(image)), InputArgs::default());
+    let required = "image is required, and tenants may not set it; ask your cluster admin for a default";
+    assert!(err.contains(required), "the merge of spec.eks takes the admin's configuration as a whole: {err}");
     let (ok, _, err) = render(&format!("{config}{}", group(image)), InputArgs::default());
     assert!(ok && err.is_empty(), "{err}");
     let (ok, _, err) = render(&group("      instanceType: m5.large\n"), InputArgs::default());

@@ -319,6 +319,7 @@ mod tests {
             tenant_value: "\"mine\"".into(),
             effective_value: None,
             winner: None,
+            lost_in_merge: None,
             unused_because: None,
         };
         let merged = MergedSpec { overridden: vec![dropped], ..MergedSpec::default() };
