@@ -1,8 +1,11 @@
 //! Applies a plan step by step and returns what was done.
 //!
-//! A failing step ends the pass. A step whose call is denied to many groups is tried by a few of them only. The right to
-//! write is checked before every step, and `lock-upgrades` before every disruptive step. Before every step of a deletion,
-//! the API server is asked whether the group is still being deleted: its name may be a new group's by now. A create that finds its name taken adopts the resource only if it carries the group's tags.
+//! A failing step ends the pass. One that AWS or Kubernetes refuses holds only what depends on it, so a missing permission
+//! for a tag does not stop a rotation. A step whose call is denied to many groups is tried by a few of them only.
+//!
+//! The right to write is checked before every step, and `lock-upgrades` before every disruptive step. Before every step of a
+//! deletion, the API server is asked whether the group is still being deleted: its name may be a new group's by now. A
+//! create that finds its name taken adopts the resource only if it carries the group's tags.
 
 mod aws_auth;
 mod error;
@@ -11,6 +14,7 @@ mod in_place;
 mod join;
 mod node;
 mod object;
+mod refused;
 mod run;
 mod strategy;
 
@@ -24,6 +28,8 @@ use crate::index::process_state::ProcessState;
 use crate::plan::{Plan, PlannedStep, Step, StepFields};
 pub(crate) use aws_auth::AwsAuthWriter;
 pub use error::StepError;
+use refused::RefusedSteps;
+pub use refused::StepRefusal;
 pub(crate) use run::{
     Applier, Apply, ApplyRun, BlockedEviction, StepOutcome, StepResult, allow_tag_denied, done, ignore_not_found,
 };
@@ -41,6 +47,11 @@ pub struct Applied {
     pub steps_done: usize,
     /// Why the next step failed; `None` when all steps were applied.
     pub error: Option<StepError>,
+    /// Steps that were refused while the pass went on. In the plan, they follow those that were applied, and those that
+    /// depend on them come last. If no other step failed, `error` is that of the first of them.
+    pub refusals: Vec<StepRefusal>,
+    /// Whether `error` is that of a step in `refusals`.
+    pub is_error_of_refusal: bool,
     /// Evictions that a PodDisruptionBudget blocked.
     pub blocked_evictions: Vec<BlockedEviction>,
     /// Tagging steps that AWS denied; they do not end the pass.
@@ -80,58 +91,98 @@ pub(crate) async fn apply(
         replaced_warm_instances: BTreeSet::new(),
         roles: HashMap::new(),
     };
-    let mut applied = Applied {
-        steps_done: 0,
-        error: None,
-        blocked_evictions: Vec::new(),
-        tag_denials: Vec::new(),
-        unchanged_steps: Vec::new(),
-        created_strategy_uid: None,
-        resource_version: None,
-        plan,
-    };
-    for index in 0..applied.plan.steps.len() {
-        let planned = &applied.plan.steps[index];
-        let PlannedStep { step, .. } = planned;
-        applied.error = ctx.held_error(&id.key(), step);
-        if applied.error.is_some() {
-            break;
+    let mut applied = Applied::new(plan);
+    let mut refused = RefusedSteps::default();
+    while let Some(planned) = applied.plan.steps.get(applied.steps_done) {
+        let index = applied.steps_done;
+        if refused.holds(planned) {
+            refused.add_dependent(applied.plan.steps.remove(index));
+            continue;
         }
-        let mut eviction_blocked = false;
-        match run.apply_step(step).await {
-            Ok(StepOutcome::Applied) => {}
-            Ok(StepOutcome::Unchanged) => applied.unchanged_steps.push(index),
-            Ok(StepOutcome::EvictionBlocked(blocked)) => {
-                // It is tried again and again; the condition DrainBlocked is logged once.
-                tracing::debug!(group = %id.key(), step = step.name(), budgets = blocked.blocker.cause, "eviction blocked");
-                eviction_blocked = true;
-                applied.blocked_evictions.push(blocked);
-            }
-            Ok(StepOutcome::TagDenied(permission)) => {
-                ctx.process_state.record_tag_denied(&id.key(), ctx.now);
-                applied.tag_denials.push(TagDenied { step_index: index, permission });
-            }
-            Ok(StepOutcome::StrategyResourceCreated(uid)) => applied.created_strategy_uid = Some(uid),
-            Ok(StepOutcome::ObjectUpdated(version)) => {
-                run.resource_version.clone_from(&version);
-                applied.resource_version = Some(version);
-            }
+        let held = ctx.held_error(&id.key(), &planned.step);
+        let was_tried = held.is_none();
+        let result = match held {
+            Some(error) => Err(error),
+            None => run.apply_step(&planned.step).await,
+        };
+        let outcome = match result {
+            Ok(outcome) => outcome,
             Err(error) => {
-                let is_expected = is_propagating(ctx.process_state, &id.key(), &error, ctx.now);
-                log_failed_step(id, planned, &error, is_expected);
+                if was_tried {
+                    let is_expected = is_propagating(ctx.process_state, &id.key(), &error, ctx.now);
+                    log_failed_step(id, planned, &error, is_expected);
+                }
+                if !id.is_deleting() && RefusedSteps::can_pass_over(planned, &error) {
+                    refused.add(applied.plan.steps.remove(index), error);
+                    continue;
+                }
                 applied.error = Some(error);
                 break;
             }
-        }
-        if !eviction_blocked && applied.unchanged_steps.last() != Some(&index) {
+        };
+        let had_effect = !matches!(outcome, StepOutcome::Unchanged | StepOutcome::EvictionBlocked(_));
+        if had_effect {
             log_applied_step(id, planned);
         }
+        applied.record_outcome(outcome, &mut run);
         applied.steps_done = index + 1;
     }
+    let (first_error, refusals, steps) = refused.finish();
+    applied.plan.steps.splice(applied.steps_done..applied.steps_done, steps);
+    if applied.error.is_none() && first_error.is_some() {
+        (applied.error, applied.is_error_of_refusal) = (first_error, true);
+    }
+    applied.refusals = refusals;
     if applied.error.is_none() {
         ctx.process_state.track_unknown_profile(&id.key(), false, ctx.now);
     }
     applied
+}
+
+impl Applied {
+    /// A plan of which nothing has been applied.
+    pub fn new(plan: Plan) -> Self {
+        Applied {
+            plan,
+            steps_done: 0,
+            error: None,
+            refusals: Vec::new(),
+            is_error_of_refusal: false,
+            blocked_evictions: Vec::new(),
+            tag_denials: Vec::new(),
+            unchanged_steps: Vec::new(),
+            created_strategy_uid: None,
+            resource_version: None,
+        }
+    }
+
+    /// Whether all steps were applied but those that were refused, and those that depend on them.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.error.is_none() || self.is_error_of_refusal
+    }
+
+    /// Records how the next step ended.
+    fn record_outcome(&mut self, outcome: StepOutcome, run: &mut ApplyRun<'_>) {
+        let (key, step_index) = (run.id.key(), self.steps_done);
+        match outcome {
+            StepOutcome::Applied => {}
+            StepOutcome::Unchanged => self.unchanged_steps.push(step_index),
+            StepOutcome::EvictionBlocked(blocked) => {
+                // It is tried again and again; the condition DrainBlocked is logged once.
+                tracing::debug!(group = %key, pod = %blocked.pod.name, budgets = blocked.blocker.cause, "eviction blocked");
+                self.blocked_evictions.push(blocked);
+            }
+            StepOutcome::TagDenied(permission) => {
+                run.ctx.process_state.record_tag_denied(&key, run.ctx.now);
+                self.tag_denials.push(TagDenied { step_index, permission });
+            }
+            StepOutcome::StrategyResourceCreated(uid) => self.created_strategy_uid = Some(uid),
+            StepOutcome::ObjectUpdated(version) => {
+                run.resource_version.clone_from(&version);
+                self.resource_version = Some(version);
+            }
+        }
+    }
 }
 
 /// Whether a step failed only because IAM has yet to make a new role or instance profile known to other services, which
@@ -219,7 +270,11 @@ mod tests {
     use crate::aws::inventory::fake_aws::FakeAws;
     use crate::aws::inventory::{CacheConfig, Inventory};
     use crate::k8s::{KubeClient, fake};
-    use crate::plan::{InPlaceChange, InPlaceRecord, NodeStep, PodRef, Reason, blocked_plan};
+    use crate::auth::aws_auth::AuthEntry;
+    use crate::aws::ScalingGroupChange;
+    use crate::plan::{
+        EksStep, InPlaceChange, InPlaceRecord, JoinStep, NodeStep, Pin, PodRef, Reason, blocked_plan,
+    };
 
     /// Applies steps while the rollout holds the group for this reason. Returns the error and the writes.
     async fn apply_held(steps: Vec<NodeStep>, hold: Option<&str>) -> (Option<String>, Vec<String>) {
@@ -233,7 +288,7 @@ mod tests {
 
     /// Applies steps to an API server that answers like this. Returns the writes that it got.
     async fn apply_steps(
-        steps: Vec<NodeStep>,
+        steps: Vec<impl Into<Step>>,
         hold: Option<&str>,
         answer: impl Fn(&fake::Call) -> (u16, serde_json::Value) + Clone + Send + Sync + 'static,
     ) -> (Applied, Vec<String>) {
@@ -245,7 +300,7 @@ mod tests {
     /// Applies steps to this group, as [`apply_steps`] does.
     async fn apply_steps_to(
         group: &InstanceGroup,
-        steps: Vec<NodeStep>,
+        steps: Vec<impl Into<Step>>,
         hold: Option<&str>,
         answer: impl Fn(&fake::Call) -> (u16, serde_json::Value) + Clone + Send + Sync + 'static,
     ) -> (Applied, Vec<String>) {
@@ -302,6 +357,44 @@ mod tests {
         let (applied, writes) = apply_steps(vec![step()], None, conflict).await;
         assert!(matches!(&applied.error, Some(StepError::Kube(error)) if error.is_conflict()), "{applied:?}");
         assert_eq!(writes.len(), 1, "the next pass reads it again");
+    }
+
+    /// One missing permission would keep the group from everything: a change of its sizes, a rotation, a repair.
+    #[tokio::test]
+    async fn refused_step_holds_only_what_depends_on_it() {
+        let entry = AuthEntry::for_nodes("arn:aws:iam::1:role/nodes", false);
+        let change = InPlaceChange {
+            set_labels: [("team".to_owned(), "b".to_owned())].into(),
+            record: InPlaceRecord { instance: "i-1".into(), ..InPlaceRecord::default() },
+            ..InPlaceChange::default()
+        };
+        let pin = Some(Pin::Version { template: "lt-1".into(), number: 2 });
+        let steps = || -> Vec<Step> {
+            vec![
+                JoinStep::PutAwsAuthEntry(entry.clone()).into(),
+                EksStep::UpdateGroup { group: "g".into(), change: ScalingGroupChange::default(), pin: pin.clone() }.into(),
+                NodeStep::ChangeNodeInPlace { node: "n".into(), instance: "i-1".into(), change: change.clone() }.into(),
+            ]
+        };
+        let answer = |call: &fake::Call| match call.path.contains("configmaps") {
+            true => fake::failure(403, "Forbidden", "configmaps is forbidden"),
+            false => (
+                200,
+                json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n", "resourceVersion": "7"}, "spec": {"providerID": "aws:///us-west-2a/i-1"}}),
+            ),
+        };
+        let (applied, writes) = apply_steps(steps(), None, answer).await;
+        assert_eq!(writes.last().map(String::as_str), Some("PATCH /api/v1/nodes/n"), "{writes:?}");
+        assert!(applied.is_complete() && applied.steps_done == 1, "{applied:?}");
+        let names: Vec<_> = applied.plan.steps.iter().map(|planned| planned.step.name()).collect();
+        assert_eq!(names, ["ChangeNodeInPlace", "PutAwsAuthEntry", "UpdateGroup"], "new nodes could not join");
+        assert!(applied.error.is_some_and(|error| error.stalled_reason() == Some(Reason::MissingPermission)));
+        let lost = |call: &fake::Call| match call.path.contains("configmaps") {
+            true => fake::failure(503, "ServiceUnavailable", "away"),
+            false => panic!("{call:?}"),
+        };
+        let (applied, _) = apply_steps(steps(), None, lost).await;
+        assert!(!applied.is_complete() && applied.steps_done == 0, "nobody knows whether it was done: {applied:?}");
     }
 
     /// A person takes the finalizer off, and Argo CD creates the group again: the nodes are the new group's.

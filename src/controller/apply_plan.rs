@@ -79,7 +79,7 @@ pub(super) fn record_writes(key: &str, applied: &Applied, ctx: &Context, now: Ti
     let effective = steps.filter(|(index, planned)| !report::had_no_effect(*index, &planned.step, applied));
     ctx.planner.process_state.group_writes(key, |writes| {
         writes.record(effective.map(|(_, planned)| planned), now);
-        if applied.error.is_none() {
+        if applied.is_complete() {
             writes.record_events(&applied.plan.events, now);
         }
     });

@@ -45,7 +45,7 @@ pub(super) async fn record_refusal(
     ctx: &Context,
     now: Timestamp,
 ) {
-    let Applied { plan, steps_done, error, .. } = applied;
+    let Applied { plan, steps_done, error, refusals, .. } = applied;
     wake_held_rotations(key, applied, ctx, now);
     let (state, step) = (&ctx.planner.process_state, plan.steps.get(*steps_done).map(|planned| &planned.step));
     // A rotation has waits of its own, because each try drains nodes.
@@ -85,16 +85,24 @@ pub(super) async fn record_refusal(
             is_lasting
         }
     };
+    // A rotation goes on without what no node depends on.
+    state.set_refused_writes(key, refusals.iter().filter(|_| is_lasting).flat_map(|refusal| &refusal.writes).cloned());
     let wait = |call: DeniedCall, step: Option<&'static str>| {
-        state.denials(|denials| denials.record(key, call, Attempt { spec, step }, period, now));
+        state.denials(|denials| denials.record(key, call, Attempt { spec: spec.clone(), step }, period, now));
     };
-    match (denied_read, denied_step) {
-        (Some(call), _) => wait(call, None),
-        (None, Some(call)) if is_lasting => wait(call, step.map(Step::name)),
-        (None, None) if error.is_none() => ctx.enqueue_keys(state.denials(|denials| denials.end(key))),
-        // The first tries follow each other soon: a new role may not be known everywhere yet. Another error says nothing
-        // about the permission.
-        (None, Some(_) | None) => {}
+    if let Some(call) = denied_read {
+        return wait(call, None);
+    }
+    // The first tries follow each other soon: a new role may not be known everywhere yet. Another error says nothing about the
+    // permission.
+    if is_lasting {
+        denied_step.into_iter().for_each(|call| wait(call, step.map(Step::name)));
+        let denied = refusals.iter().filter_map(|refusal| Some((refusal.step, refusal.denied_call.clone()?)));
+        denied.for_each(|(step, call)| wait(call, Some(step)));
+    }
+    if applied.is_complete() {
+        let still_denied: Vec<_> = refusals.iter().map(|refusal| refusal.step).collect();
+        ctx.enqueue_keys(state.denials(|denials| denials.end(key, &still_denied)));
     }
 }
 

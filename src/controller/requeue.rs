@@ -6,6 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use kube::runtime::controller::Action;
 
 use super::context::{CACHE_LAG_DELAY, Context, Error};
+use super::planner::Planner;
 use crate::api::names::fail_reason;
 use crate::api::{CurrentState, InstanceGroup};
 use crate::apply::{Applied, StepError};
@@ -91,71 +92,70 @@ pub(crate) fn after_error(
 
 /// When to reconcile a group again, depending on the result of this reconcile.
 pub(crate) fn next_action(key: &str, applied: &Applied, outcome: Option<&Outcome>, ctx: &Context) -> Action {
-    let planner = &ctx.planner;
-    let process_state = &planner.process_state;
-    let resync = || match writes_record(&applied.plan) {
-        true => Action::requeue(poll_delay(ctx)),
-        false => {
-            Action::requeue(resync_delay(planner.settings.resync_period, applied.plan.recheck_at, Timestamp::now()))
-        }
-    };
-    if let Some(error) = &applied.error {
-        if !matches!(error, StepError::MayNotWrite) {
-            ctx.metrics.record_queue_retry();
-        }
-        process_state.set_progressing(key, true);
-        return match error {
-            StepError::MayNotWrite => Action::await_change(),
-            error => {
-                let propagation = planner.settings.timing.iam_propagation.unsigned_abs();
-                let failures = process_state.record_failure(key);
-                if matches!(error, StepError::Kube(error) if error.is_conflict()) {
-                    process_state.own_writes(key, OwnWrites::record_conflict);
-                }
-                let resync = planner.settings.resync_period;
-                Action::requeue(match time_to_turn(key, process_state, resync) {
-                    Some(turn) if error.denied_call().is_some() => turn,
-                    _ => delay_after_step(error, failures, propagation, resync),
-                })
-            }
+    let process_state = &ctx.planner.process_state;
+    let Some(error) = &applied.error else {
+        let Some(outcome) = outcome.filter(|outcome| **outcome != Outcome::Deleted) else {
+            return Action::await_change();
         };
-    }
-    if matches!(outcome, Some(Outcome::Deleted)) {
+        process_state.reset_failures(key);
+        let (is_progressing, delay) = delay_after_outcome(key, &applied.plan, outcome, ctx);
+        process_state.set_progressing(key, is_progressing);
+        return Action::requeue(delay);
+    };
+    if matches!(error, StepError::MayNotWrite) {
+        process_state.set_progressing(key, true);
         return Action::await_change();
     }
-    process_state.reset_failures(key);
-    let (is_progressing, action) = match outcome {
-        None | Some(Outcome::Deleted) => (false, Action::await_change()),
-        Some(Outcome::Converged) => (false, resync()),
-        Some(Outcome::Locked { .. }) if may_clear(&applied.plan.other_outcomes) => {
-            (true, Action::requeue(poll_delay(ctx)))
-        }
-        Some(Outcome::Locked { .. }) => (false, resync()),
-        Some(Outcome::Progressing { recheck: Recheck::Immediately, .. }) => {
-            (true, Action::requeue(Duration::from_millis(20)))
-        }
-        Some(Outcome::Progressing { recheck: Recheck::Poll, .. }) => (true, Action::requeue(poll_delay(ctx))),
-        Some(Outcome::Progressing { recheck: Recheck::After(time), .. }) => {
-            (true, Action::requeue(time.unsigned_abs()))
-        }
-        Some(Outcome::Blocked { reason, is_deleting, .. }) if is_transient(*reason, *is_deleting) => {
-            (true, Action::requeue(poll_delay(ctx)))
-        }
-        Some(Outcome::Blocked { .. }) if may_clear(&applied.plan.other_outcomes) => {
-            (true, Action::requeue(poll_delay(ctx)))
-        }
-        Some(Outcome::Blocked { reason: Reason::MissingPermission, .. }) => {
-            let period = planner.settings.resync_period.min(PERMISSION_RECHECK);
-            let delay = || resync_delay(period, applied.plan.recheck_at, Timestamp::now());
-            (
-                false,
-                Action::requeue(time_to_turn(key, process_state, planner.settings.resync_period).unwrap_or_else(delay)),
-            )
-        }
-        Some(Outcome::Blocked { .. }) => (false, resync()),
+    ctx.metrics.record_queue_retry();
+    let retry = retry_delay(key, error, ctx);
+    let (is_progressing, delay) = match &applied.plan.outcome {
+        _ if !applied.is_complete() => (true, retry),
+        // Only the steps that were refused are left, and those that wait for them.
+        Outcome::Progressing { recheck: Recheck::Immediately, .. } if applied.steps_done == 0 => (true, retry),
+        planned => delay_after_outcome(key, &applied.plan, planned, ctx),
     };
     process_state.set_progressing(key, is_progressing);
-    action
+    Action::requeue(delay.min(retry))
+}
+
+/// How long to wait until a failed step is tried again.
+fn retry_delay(key: &str, error: &StepError, ctx: &Context) -> Duration {
+    let Planner { process_state, settings, .. } = &ctx.planner;
+    let failures = process_state.record_failure(key);
+    if matches!(error, StepError::Kube(error) if error.is_conflict()) {
+        process_state.own_writes(key, OwnWrites::record_conflict);
+    }
+    match time_to_turn(key, process_state, settings.resync_period) {
+        Some(turn) if error.denied_call().is_some() => turn,
+        _ => {
+            delay_after_step(error, failures, settings.timing.iam_propagation.unsigned_abs(), settings.resync_period)
+        }
+    }
+}
+
+/// How long to wait after a pass with this outcome, and whether the group is changing.
+fn delay_after_outcome(key: &str, plan: &Plan, outcome: &Outcome, ctx: &Context) -> (bool, Duration) {
+    let (resync_period, poll) = (ctx.planner.settings.resync_period, || (true, poll_delay(ctx)));
+    let resync = || match writes_record(plan) {
+        true => (false, poll_delay(ctx)),
+        false => (false, resync_delay(resync_period, plan.recheck_at, Timestamp::now())),
+    };
+    match outcome {
+        Outcome::Converged | Outcome::Deleted => resync(),
+        Outcome::Locked { .. } if may_clear(&plan.other_outcomes) => poll(),
+        Outcome::Locked { .. } => resync(),
+        Outcome::Progressing { recheck: Recheck::Immediately, .. } => (true, Duration::from_millis(20)),
+        Outcome::Progressing { recheck: Recheck::Poll, .. } => poll(),
+        Outcome::Progressing { recheck: Recheck::After(time), .. } => (true, time.unsigned_abs()),
+        Outcome::Blocked { reason, is_deleting, .. } if is_transient(*reason, *is_deleting) => poll(),
+        Outcome::Blocked { .. } if may_clear(&plan.other_outcomes) => poll(),
+        Outcome::Blocked { reason: Reason::MissingPermission, .. } => {
+            let turn = time_to_turn(key, &ctx.planner.process_state, resync_period);
+            let period = resync_period.min(PERMISSION_RECHECK);
+            (false, turn.unwrap_or_else(|| resync_delay(period, plan.recheck_at, Timestamp::now())))
+        }
+        Outcome::Blocked { .. } => resync(),
+    }
 }
 
 /// The time until a group may try a denied call again, or until it is looked at because its status must stay current; `None`

@@ -1,7 +1,7 @@
 //! Missing permissions. All groups use the controller's own account, so a call that is denied to one group is most likely
 //! denied to all. Groups whose call is denied take turns trying it, and when one succeeds, all others try at once.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -58,7 +58,8 @@ pub(crate) struct Attempt {
 /// The groups that wait for a permission.
 #[derive(Default)]
 pub(crate) struct Denials {
-    groups: HashMap<String, Waiting>,
+    /// By group, the calls that it waits for. Each is of another step.
+    groups: HashMap<String, Vec<Waiting>>,
     operations: HashMap<String, Operation>,
 }
 
@@ -104,11 +105,14 @@ impl Denials {
         now: Timestamp,
     ) {
         let name = call.operation();
-        if self.groups.get(group).is_some_and(|w| w.call.operation() == name && w.attempt == attempt && w.is_early(now))
-        {
+        let waiting = self.groups.entry(group.to_owned()).or_default();
+        if waiting.iter().any(|w| w.call.operation() == name && w.attempt == attempt && w.is_early(now)) {
             return;
         }
-        self.remove(group);
+        // The same step waits once, and a group that asks for something else does not wait for what it asked for before.
+        let ended: Vec<_> =
+            waiting.extract_if(.., |w| w.attempt.spec != attempt.spec || w.attempt.step == attempt.step).collect();
+        ended.iter().for_each(|waiting| self.leave(&waiting.call));
         let operation = self.operations.entry(name).or_insert(Operation { waiting: 0, last_turn: now, given_at: now });
         if now < operation.given_at {
             // The clock was set back.
@@ -124,24 +128,38 @@ impl Denials {
             operation.last_turn.saturating_add(spacing).unwrap_or(next).max(next)
         };
         operation.last_turn = operation.last_turn.max(turn);
-        self.groups.insert(group.to_owned(), Waiting { call, attempt, given_at: now, turn });
+        self.groups.entry(group.to_owned()).or_default().push(Waiting { call, attempt, given_at: now, turn });
     }
 
-    /// Ends the wait of a group whose pass ended without a denial, or that is gone. If the group had waited, it returns the
-    /// groups that waited for the same permission: they should try now.
-    pub(crate) fn end(&mut self, group: &str) -> Vec<String> {
-        let Some(name) = self.groups.get(group).map(|waiting| waiting.call.operation()) else { return Vec::new() };
-        self.remove(group);
-        let others = self.groups.iter().filter(|(_, waiting)| waiting.call.operation() == name);
-        let others: Vec<_> = others.map(|(key, _)| key.clone()).collect();
-        others.iter().for_each(|key| self.remove(key));
-        others
+    /// Ends the waits of a group whose pass got through all steps but those in `still_denied`. Returns the groups that waited
+    /// for the same permissions: they should try now.
+    pub(crate) fn end(&mut self, group: &str, still_denied: &[&'static str]) -> Vec<String> {
+        let Some(waiting) = self.groups.get_mut(group) else { return Vec::new() };
+        let is_over = |w: &mut Waiting| w.attempt.step.is_none_or(|step| !still_denied.contains(&step));
+        let ended: Vec<_> = waiting.extract_if(.., is_over).collect();
+        let granted: BTreeSet<_> = ended.iter().map(|waiting| waiting.call.operation()).collect();
+        ended.iter().for_each(|waiting| self.leave(&waiting.call));
+        let mut woken = Vec::new();
+        for (key, waiting) in &mut self.groups {
+            let ended: Vec<_> = waiting.extract_if(.., |w| granted.contains(&w.call.operation())).collect();
+            if !ended.is_empty() && key != group {
+                woken.push(key.clone());
+            }
+        }
+        granted.iter().for_each(|operation| drop(self.operations.remove(operation)));
+        self.groups.retain(|_, waiting| !waiting.is_empty());
+        woken
     }
 
-    /// Lets a group try at once, because a person asked for it.
+    /// Lets a group try at once, because a person asked for it, or forgets one that is gone.
     pub(crate) fn remove(&mut self, group: &str) {
-        let Some(waiting) = self.groups.remove(group) else { return };
-        let name = waiting.call.operation();
+        let waiting = self.groups.remove(group).unwrap_or_default();
+        waiting.iter().for_each(|waiting| self.leave(&waiting.call));
+    }
+
+    /// One group less waits for the permission to make a call.
+    fn leave(&mut self, call: &DeniedCall) {
+        let name = call.operation();
         if let Some(operation) = self.operations.get_mut(&name) {
             operation.waiting = operation.waiting.saturating_sub(1);
             if operation.waiting == 0 {
@@ -152,13 +170,14 @@ impl Denials {
 
     /// The denied call of an attempt that is not made before the group's turn.
     pub(crate) fn held_call(&self, group: &str, attempt: &Attempt, now: Timestamp) -> Option<&DeniedCall> {
-        self.groups.get(group).filter(|w| w.attempt == *attempt && w.is_early(now)).map(|waiting| &waiting.call)
+        let waiting = self.groups.get(group)?.iter().find(|w| w.attempt == *attempt && w.is_early(now))?;
+        Some(&waiting.call)
     }
 
-    /// How long a group waits for its turn; `None` when it does not wait.
+    /// How long a group waits for its next turn; `None` when it does not wait.
     pub(crate) fn time_to_turn(&self, group: &str, now: Timestamp) -> Option<SignedDuration> {
-        let waiting = self.groups.get(group)?;
-        Some(if waiting.is_early(now) { waiting.turn.duration_since(now) } else { SignedDuration::ZERO })
+        let until = |w: &Waiting| if w.is_early(now) { w.turn.duration_since(now) } else { SignedDuration::ZERO };
+        self.groups.get(group)?.iter().map(until).min()
     }
 }
 
@@ -258,8 +277,8 @@ mod tests {
         let mut denials = Denials::default();
         ["team/a", "team/b", "team/c"].iter().for_each(|key| deny(&mut denials, key, 0));
         denials.record("team/other", call("DeleteTags"), attempt("1"), PERIOD, at(0));
-        assert_eq!(denials.end("team/unconcerned"), [""; 0]);
-        let mut woken = denials.end("team/a");
+        assert_eq!(denials.end("team/unconcerned", &[]), [""; 0]);
+        let mut woken = denials.end("team/a", &[]);
         woken.sort();
         assert_eq!(woken, ["team/b", "team/c"]);
         assert!(denials.held_call("team/b", &attempt("1"), at(1)).is_none(), "it tries at once");
@@ -295,6 +314,23 @@ mod tests {
             let wait = denials.time_to_turn(key, hour_before(0)).expect("it waits again");
             assert!((PERIOD..=PERIOD * 3).contains(&wait), "{key} waits {wait:#}");
         }
+    }
+
+    /// A group that lacks two permissions would try the one while it waits for the other, as often as it is looked at.
+    #[test]
+    fn each_denied_step_of_a_group_waits_for_its_turn() {
+        let mut denials = Denials::default();
+        let of = |step| Attempt { spec: "1".into(), step: Some(step) };
+        denials.record("team/a", call("CreateOrUpdateTags"), of("PutTags"), PERIOD, at(0));
+        denials.record("team/a", call("EnableMetricsCollection"), of("EnableMetrics"), PERIOD, at(10));
+        denials.record("team/b", call("CreateOrUpdateTags"), of("PutTags"), PERIOD, at(10));
+        let held = |denials: &Denials, step| denials.held_call("team/a", &of(step), at(20)).is_some();
+        assert!(held(&denials, "PutTags") && held(&denials, "EnableMetrics"));
+        assert_eq!(denials.time_to_turn("team/a", at(20)), Some(SignedDuration::from_secs(30)), "the earlier one");
+        assert_eq!(denials.end("team/a", &["EnableMetrics"]), ["team/b"], "the tags are allowed again");
+        assert!(!held(&denials, "PutTags") && held(&denials, "EnableMetrics"));
+        denials.record("team/a", call("CreateOrUpdateTags"), Attempt { spec: "2".into(), ..of("PutTags") }, PERIOD, at(21));
+        assert!(!held(&denials, "EnableMetrics"), "the spec has changed");
     }
 
     /// A deleted group must not take the turn of another one with it.

@@ -92,6 +92,8 @@ struct GroupState {
     writes: WriteMemory,
     /// Passes that AWS or Kubernetes refused.
     refusals: Refusals,
+    /// What the last pass could not write because it is refused each time, and what no node depends on.
+    refused_writes: BTreeSet<Write>,
     /// Instances that leave the group.
     lost_instances: LostInstances,
     /// What the merged spec asks for, and a digest of what was merged.
@@ -335,9 +337,14 @@ impl ProcessState {
         self.group(group, |g| update(&mut g.writes))
     }
 
-    /// Writes to the group's attributes that were repeated without effect.
+    /// Writes to the group's attributes that were repeated without effect, or that are refused each time.
     pub(crate) fn ineffective_writes(&self, group: &str) -> BTreeSet<Write> {
-        self.group_writes(group, |writes| writes.ineffective())
+        self.group(group, |g| g.writes.ineffective().into_iter().chain(g.refused_writes.iter().cloned()).collect())
+    }
+
+    /// Records what is refused each time, and what no node depends on.
+    pub(crate) fn set_refused_writes(&self, group: &str, writes: impl Iterator<Item = Write>) {
+        self.group(group, |g| g.refused_writes = writes.collect());
     }
 
     /// Records how a pass ended; `delay`: see [`Refusals::record`]. Returns whether it was refused for so long that a retry
@@ -406,6 +413,7 @@ impl ProcessState {
             g.refusals.end_hold(now);
             g.tag_denied_at = None;
             g.writes = WriteMemory::default();
+            g.refused_writes.clear();
         });
         self.denials(|denials| denials.remove(group));
     }

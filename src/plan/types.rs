@@ -19,7 +19,7 @@ pub struct Plan {
     pub group: String,
     /// The generation of the InstanceGroup that the plan was made for.
     pub generation: i64,
-    /// The steps in order; a failing step ends the pass.
+    /// The steps in order. A failing step ends the pass; one that is refused holds what depends on it.
     pub steps: Vec<PlannedStep>,
     /// The state of the group when all steps have succeeded.
     pub outcome: Outcome,
@@ -55,6 +55,9 @@ pub struct PlannedStep {
     /// The step was applied several times without effect. It is tried again, without an event.
     #[serde(skip)]
     pub is_retry: bool,
+    /// Nothing else waits for the step, also if that is usual for its kind: no node depends on it.
+    #[serde(skip)]
+    pub is_optional: bool,
 }
 
 impl<S: Into<Step>> From<S> for PlannedStep {
@@ -66,7 +69,12 @@ impl<S: Into<Step>> From<S> for PlannedStep {
 impl PlannedStep {
     /// A step with its reasons.
     pub fn new(step: impl Into<Step>, reasons: Vec<Drift>) -> Self {
-        PlannedStep { step: step.into(), reasons, is_retry: false }
+        PlannedStep { step: step.into(), reasons, is_retry: false, is_optional: false }
+    }
+
+    /// The same step, for which nothing else waits.
+    pub(crate) fn optional(self) -> Self {
+        PlannedStep { is_optional: true, ..self }
     }
 
     /// The reasons in one line; empty when there are none.

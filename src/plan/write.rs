@@ -28,7 +28,7 @@ impl Write {
     }
 }
 
-/// What must wait while a step is held back because it had no effect so far.
+/// What must wait while a step is refused, or is held back because it had no effect so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dependents {
     /// Nothing: no node depends on the attribute, so even a rotation goes on.
@@ -152,6 +152,7 @@ impl PlannedStep {
     /// What must wait while the step is held back.
     pub(crate) fn dependents(&self) -> Dependents {
         match &self.step {
+            _ if self.is_optional => Dependents::Nothing,
             Step::Eks(
                 EksStep::PutTags { .. }
                 | EksStep::DeleteTags { .. }

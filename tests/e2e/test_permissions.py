@@ -51,6 +51,27 @@ def test_groups_that_lack_a_permission_try_once_a_period_and_go_on_together(own_
     assert sorted(made(cloud, position, True)) == sorted(group.scaling_group for group in groups)
 
 
+@pytest.mark.private
+def test_a_missing_permission_for_tags_does_not_stop_a_rotation(own_cloud, start_controller, make_tenant):
+    """A fleet would keep a vulnerable image because the controller may not remove a tag."""
+    cloud = own_cloud()
+    tenant = make_tenant(cloud=cloud, controller=start_controller(cloud, *harness.SHARED_FLAGS))
+    tenant.set_defaults(image=rotation.images(cloud)[0])
+    group = tenant.group("web", size=(2, 2), tags=[{"key": "previous", "value": "web"}])
+    group.wait_ready(nodes=2)
+    old, new = group.instances(), rotation.images(cloud)[1]
+    with cloud.fault(action="deny", service="autoscaling", operation="DeleteTags", count=-1):
+        group.patch_spec(eks={"configuration": {"tags": [{"key": "tier", "value": "gold"}]}})
+        assert "autoscaling:DeleteTags" in group.wait_condition("Stalled", reason="MissingPermission")["message"]
+        group.wait(lambda g: harness.tags_of(g.asg()).get("tier") == "gold", what="the tag that may be set")
+        tenant.set_defaults(image=new)
+        group.wait(lambda g: "the rotation goes on" in g.condition("Stalled")["message"], what="the rotation in the message")
+        group.wait(lambda g: not set(g.instances(None)) & set(old), rotation.ROTATION, "the end of every old node")
+        assert group.condition("Stalled")["status"] == "True" and harness.tags_of(group.asg())["previous"] == "web"
+    group.wait_ready(nodes=2)
+    assert "previous" not in harness.tags_of(group.asg())
+
+
 def calls(cloud, operation, after):
     """The controller's calls of one operation since a line of the log, in order."""
     return [e for e in cloud.aws_events(after) if logs.is_controller_call(e) and e["operation"] == operation]

@@ -33,16 +33,7 @@ fn plan(outcome: Outcome) -> Plan {
 }
 
 fn applied(plan: Plan, error: Option<StepError>) -> Applied {
-    Applied {
-        steps_done: plan.steps.len(),
-        plan,
-        error,
-        blocked_evictions: vec![],
-        tag_denials: vec![],
-        unchanged_steps: vec![],
-        created_strategy_uid: None,
-        resource_version: None,
-    }
+    Applied { steps_done: plan.steps.len(), error, ..Applied::new(plan) }
 }
 
 fn report_for(old: &InstanceGroupStatus, outcome: Outcome) -> Report {

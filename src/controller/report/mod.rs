@@ -16,7 +16,7 @@ use self::objects::object_events;
 pub(crate) use self::outcome::{
     aws_failure, had_no_effect, missing_iam_action, missing_kubernetes_permission, step_failure,
 };
-use self::outcome::{failed_write, reported_outcome};
+use self::outcome::{failed_write, failure_outcome, reported_outcome};
 use crate::api::names::condition;
 use crate::api::{Condition, CurrentState, InstanceGroupStatus, apply_merge_patch, diff_merge_patch, set_condition};
 use crate::apply::{Applied, StepError};
@@ -76,8 +76,10 @@ pub fn report(
     let is_reported = |i: usize, p: &PlannedStep| !had_no_effect(i, &p.step, applied) && !p.is_retry;
     let reported = applied_steps.filter(|(i, p)| is_reported(*i, p) && !belongs_to_new_role(p));
     let mut step_events = reported.flat_map(|(_, planned)| step_event(planned)).collect::<Vec<_>>();
-    if applied.error.is_none() {
-        step_events.extend(plan.events.iter().cloned());
+    if applied.is_complete() {
+        // What is not made does not come back, either.
+        let is_true = |event: &&Event| applied.error.is_none() || !event.has_reason(EventReason::ResourceRecreated);
+        step_events.extend(plan.events.iter().filter(is_true).cloned());
     }
     if outcome == Outcome::Deleted {
         let is_retained = |c: &Condition| c.r#type == condition::RESOURCES_RETAINED && c.is_true();
@@ -128,11 +130,11 @@ pub fn report(
     };
     let others = reported_others(applied);
     let readiness = Readiness { all: are_nodes_ready(plan, old), message: ready_message(&status) };
-    standard_conditions(&outcome, failed_write(applied), others, &readiness)
+    standard_conditions(&outcome, failed_write(applied), &others, &readiness)
         .into_iter()
         .for_each(&mut update_condition);
     let stalled = outcome.stalled_reason().or_else(|| others.iter().find_map(Outcome::stalled_reason));
-    if let Some(ready) = plan.status_update.nodes_ready.filter(|_| applied.error.is_none()) {
+    if let Some(ready) = plan.status_update.nodes_ready.filter(|_| applied.is_complete()) {
         update_condition(Condition::new(
             condition::NODES_READY,
             ready,
@@ -145,7 +147,7 @@ pub fn report(
     }
     let exists = |kind: &str| old.conditions.iter().any(|c| c.r#type == kind);
     // A reconcile that failed before it tried the tags has nothing new to report about them.
-    let tags_not_attempted = applied.error.is_some() && ownership::tagging_denied_condition(old).is_some();
+    let tags_not_attempted = !applied.is_complete() && ownership::tagging_denied_condition(old).is_some();
     let updates = plan
         .condition_updates
         .iter()
@@ -177,7 +179,7 @@ pub fn report(
                 && !e.has_reason(EventReason::InstanceGroupNodesNotReady)
         });
     }
-    let lost = missing_nodes(&outcome, others, ready_message(&status));
+    let lost = missing_nodes(&outcome, &others, ready_message(&status));
     for event in transition_events
         .iter_mut()
         .filter(|e| e.has_reason(EventReason::InstanceGroupNodesNotReady) && !lost.is_empty())
@@ -192,12 +194,17 @@ pub fn report(
     Report { patch, step_events, transition_events, object_events, ended_problems, outcome, stalled }
 }
 
-/// What stands beside the outcome. After a failed step, nothing is known about it.
-fn reported_others(applied: &Applied) -> &[Outcome] {
-    match applied.error {
-        None => &applied.plan.other_outcomes,
-        Some(_) => &[],
-    }
+/// What stands beside the outcome. After a failed step, nothing is known about it. If the pass went on without a refused step,
+/// it is what the plan came to.
+fn reported_others(applied: &Applied) -> Vec<Outcome> {
+    let Plan { outcome, other_outcomes, .. } = &applied.plan;
+    let beside = match (&applied.error, outcome) {
+        (None, _) => None,
+        (Some(_), _) if !applied.is_complete() => return Vec::new(),
+        (Some(_), Outcome::Locked { .. }) => Some(failure_outcome(applied)),
+        (Some(_), other) => Some(other.clone()).filter(|other| other.stalled_reason().is_some()),
+    };
+    beside.into_iter().chain(other_outcomes.iter().cloned()).collect()
 }
 
 /// Which nodes are not ready: what the group waits for names them. A lock hides it behind the other outcomes.

@@ -6,25 +6,45 @@ use crate::api::names::condition;
 use crate::apply::{Applied, StepError};
 use crate::aws::{AwsError, AwsErrorKind};
 use crate::ownership;
-use crate::plan::{NodeStep, ObjectStep, Outcome, Phase, Reason, Recheck, Step};
+use crate::plan::{NodeStep, ObjectStep, Outcome, Phase, Plan, Reason, Recheck, Step};
 
 /// The outcome of the plan, or of the step that failed.
 pub(super) fn reported_outcome(applied: &Applied) -> Outcome {
     let plan = &applied.plan;
-    let is_deleting = matches!(
+    match (&applied.error, &plan.outcome) {
+        (None, _) if only_tag_failures(applied) => {
+            let message = ownership::missing_tag_permission(&missing_permissions(applied));
+            Outcome::Blocked { reason: Reason::MissingPermission, message, is_deleting: is_deleting(plan) }
+        }
+        (None, outcome) => outcome.clone(),
+        (Some(_), Outcome::Locked { .. }) if applied.is_complete() => plan.outcome.clone(),
+        (Some(_), Outcome::Progressing { phase: Phase::Rotating, message: wait, .. }) if applied.is_complete() => {
+            match failure_outcome(applied) {
+                Outcome::Blocked { reason, message, is_deleting } => {
+                    let message = format!("{message}; meanwhile, the rotation goes on: {wait}");
+                    Outcome::Blocked { reason, message, is_deleting }
+                }
+                other => other,
+            }
+        }
+        (Some(_), _) => failure_outcome(applied),
+    }
+}
+
+fn is_deleting(plan: &Plan) -> bool {
+    matches!(
         plan.outcome,
         Outcome::Deleted
             | Outcome::Progressing { phase: Phase::Deleting, .. }
             | Outcome::Blocked { is_deleting: true, .. }
-    );
-    let Some(error) = &applied.error else {
-        return if only_tag_failures(applied) {
-            let message = ownership::missing_tag_permission(&missing_permissions(applied));
-            Outcome::Blocked { reason: Reason::MissingPermission, message, is_deleting }
-        } else {
-            plan.outcome.clone()
-        };
-    };
+    )
+}
+
+/// The outcome of the step that failed; that of the plan when none did.
+pub(super) fn failure_outcome(applied: &Applied) -> Outcome {
+    let plan = &applied.plan;
+    let Some(error) = &applied.error else { return plan.outcome.clone() };
+    let is_deleting = is_deleting(plan);
     let failed = plan.steps.get(applied.steps_done).map(|p| &p.step);
     let step = failed.map(Step::name).unwrap_or_default();
     if let StepError::Locked(holder) = error {

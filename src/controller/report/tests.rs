@@ -49,16 +49,7 @@ fn drain_blocked_condition_of_an_earlier_release_is_continued() {
         let mut builder = PlanBuilder { outcome: Some(outcome.clone()), ..PlanBuilder::default() };
         builder.condition_updates.extend(carried_over);
         let plan = builder.build(&group_id(&InstanceGroup::new("web", InstanceGroupSpec::default())), None);
-        let applied = Applied {
-            steps_done: 0,
-            plan,
-            error: None,
-            blocked_evictions,
-            tag_denials: vec![],
-            unchanged_steps: vec![],
-            created_strategy_uid: None,
-            resource_version: None,
-        };
+        let applied = Applied { blocked_evictions, ..Applied::new(plan) };
         let report = report(&status, &applied, None, "2026-01-02T00:00:00Z");
         let patch = report.patch.expect("the status changes");
         let conditions: Vec<Condition> = serde_json::from_value(patch["conditions"].clone()).expect("conditions");
@@ -92,16 +83,7 @@ fn drain_blocked_condition_of_an_earlier_release_is_continued() {
 fn created_resource_of_the_strategy_is_recorded_at_once() {
     let id = group_id(&InstanceGroup::new("web", InstanceGroupSpec::default()));
     let plan = PlanBuilder { outcome: Some(Outcome::Converged), ..PlanBuilder::default() }.build(&id, None);
-    let applied = Applied {
-        steps_done: 0,
-        plan,
-        error: None,
-        blocked_evictions: vec![],
-        tag_denials: vec![],
-        unchanged_steps: vec![],
-        created_strategy_uid: Some("u1".into()),
-        resource_version: None,
-    };
+    let applied = Applied { created_strategy_uid: Some("u1".into()), ..Applied::new(plan) };
     let patch = report(&InstanceGroupStatus::default(), &applied, None, "2026-01-02T00:00:00Z").patch.expect("a patch");
     assert_eq!(patch["strategyProgress"], json!({"state": "Submitted", "uid": "u1"}));
 }
@@ -118,16 +100,7 @@ fn write_that_aws_throttles_or_does_not_answer_is_reported() {
         let mut builder = PlanBuilder { outcome: Some(Outcome::Converged), ..PlanBuilder::default() };
         builder.push(ObjectStep::AddFinalizer);
         let error = AwsError::from_response("AutoScaling", "UpdateAutoScalingGroup", code, "slow down", http);
-        let applied = Applied {
-            steps_done: 0,
-            plan: builder.build(&id, None),
-            error: Some(StepError::Aws(error)),
-            blocked_evictions: vec![],
-            tag_denials: vec![],
-            unchanged_steps: vec![],
-            resource_version: None,
-            created_strategy_uid: None,
-        };
+        let applied = Applied { error: Some(StepError::Aws(error)), ..Applied::new(builder.build(&id, None)) };
         let patch = report(&InstanceGroupStatus::default(), &applied, None, "2026-01-02T00:00:00Z").patch;
         let conditions = patch.expect("a patch")["conditions"].take();
         let conditions: Vec<Condition> = serde_json::from_value(conditions).expect("conditions");
@@ -153,16 +126,7 @@ fn rejected_fields_have_one_event() {
     for (outcome, reason) in [(rotating, condition::FIELDS_REJECTED), (blocked, "InvalidSpec")] {
         let mut builder = PlanBuilder { outcome: Some(outcome), ..PlanBuilder::default() };
         builder.condition_updates.push(update.clone());
-        let applied = Applied {
-            steps_done: 0,
-            plan: builder.build(&id, None),
-            error: None,
-            blocked_evictions: vec![],
-            tag_denials: vec![],
-            unchanged_steps: vec![],
-            resource_version: None,
-            created_strategy_uid: None,
-        };
+        let applied = Applied::new(builder.build(&id, None));
         let report = report(&InstanceGroupStatus::default(), &applied, None, "2026-01-02T00:00:00Z");
         assert_eq!(
             report.transition_events,

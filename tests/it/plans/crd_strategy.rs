@@ -1,5 +1,6 @@
 //! Plans for the strategy `crd`: a resource is submitted and awaited; the controller counts outdated nodes itself.
 
+use instance_manager::apply::Applied;
 use instance_manager::api::Condition;
 use instance_manager::plan::{Step, StrategyStep};
 use instance_manager::provisioner::eks::observed::StrategyState;
@@ -224,16 +225,8 @@ fn failed_upgrade_keeps_its_event_name() {
         conditions: vec![Condition::new("Stalled", false, "Rotating", "")],
         ..InstanceGroupStatus::default()
     };
-    let applied = instance_manager::apply::Applied {
-        steps_done: plan.steps.len(),
-        error: None,
-        blocked_evictions: vec![],
-        tag_denials: vec![],
-        unchanged_steps: vec![],
-        created_strategy_uid: None,
-        resource_version: None,
-        plan,
-    };
+    let steps_done = plan.steps.len();
+    let applied = Applied { steps_done, ..Applied::new(plan) };
     let report = instance_manager::controller::report::report(&old, &applied, None, NOW);
     assert!(
         report.transition_events.iter().any(|e| e.is_warning() && e.reason == "InstanceGroupUpgradeFailed"),
