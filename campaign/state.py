@@ -108,10 +108,24 @@ def scaling_group(thing, picture, content_of=None):
         "desired is within its limits": thing["MinSize"] <= thing["DesiredCapacity"] <= thing["MaxSize"],
         "outdated instances": outdated,
         "states of instances": sorted({i["LifecycleState"] for i in thing["Instances"]}),
-        "states of warm instances": sorted({i["LifecycleState"] for i in thing["WarmPool"]}),
+        **warm_pool(thing),
         "WarmPoolConfiguration": thing.get("WarmPoolConfiguration"),
         "LifecycleHooks": thing["LifecycleHooks"],
     }
+
+
+def warm_pool(thing):
+    """The instances of a warm pool: how many there are beyond what it should have now, and which of them do not wait as they should.
+
+    Their number follows the desired capacity, which is the autoscaler's. At or above MaxGroupPreparedCapacity, the pool has
+    MinSize instances (Amazon EC2 Auto Scaling API Reference, PutWarmPool).
+    """
+    pool, states = thing.get("WarmPoolConfiguration"), [i["LifecycleState"] for i in thing["WarmPool"]]
+    if pool is None:
+        return {"surplus of warm instances": len(states), "other states of warm instances": sorted(set(states))}
+    limit = thing["MaxSize"] if pool["MaxGroupPreparedCapacity"] is None else pool["MaxGroupPreparedCapacity"]
+    wanted = max(pool["MinSize"], limit - thing["DesiredCapacity"])
+    return {"surplus of warm instances": len(states) - wanted, "other states of warm instances": sorted(set(states) - {f"Warmed:{pool['PoolState']}"})}
 
 
 def drop_single_weights(overrides):

@@ -68,6 +68,9 @@ pub struct Timing {
     /// Wait before something is retried that failed for a cause outside of the controller: a drain that ran into its
     /// timeout, a Fargate profile or strategy resource that failed, a new role that EKS does not accept yet.
     pub retry_delay: SignedDuration,
+    /// How long a rotation begins no further node after Auto Scaling failed to launch an instance, or after a replacement left
+    /// unready. An autoscaler lowers the desired capacity then, so that nothing seems to be missing.
+    pub launch_retry: SignedDuration,
     /// How long AWS may fail to answer, or EKS may work on a node group, before nodes whose drain is in progress are
     /// uncordoned.
     pub pause_limit: SignedDuration,
@@ -101,6 +104,7 @@ impl Default for Timing {
             volume_detach_timeout: SignedDuration::from_mins(2),
             deletion_drain_timeout: SignedDuration::from_mins(15),
             retry_delay: SignedDuration::from_mins(5),
+            launch_retry: SignedDuration::from_mins(30),
             pause_limit: SignedDuration::from_mins(2),
             ready_hold: SignedDuration::from_secs(30),
             startup_grace: SignedDuration::from_secs(30),
@@ -126,6 +130,7 @@ impl Timing {
             volume_detach_timeout,
             deletion_drain_timeout,
             retry_delay,
+            launch_retry,
             pause_limit,
             ready_hold,
             startup_grace,
@@ -144,6 +149,7 @@ impl Timing {
             volume_detach_timeout: scale(volume_detach_timeout),
             deletion_drain_timeout: scale(deletion_drain_timeout),
             retry_delay: scale(retry_delay),
+            launch_retry: scale(launch_retry),
             pause_limit: scale(pause_limit),
             ready_hold: scale(ready_hold),
             startup_grace: scale(startup_grace),

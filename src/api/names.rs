@@ -65,6 +65,8 @@ pub(crate) mod annotation {
     pub(crate) const SURGE: &str = "instancemgr.keikoproj.io/surge";
     /// Node: the labels and taints that the controller gave it after it had joined.
     pub(crate) const IN_PLACE: &str = "instancemgr.keikoproj.io/in-place";
+    /// Node: keeps the Cluster Autoscaler from removing it (kubernetes/autoscaler, FAQ).
+    pub(crate) const SCALE_DOWN_DISABLED: &str = "cluster-autoscaler.kubernetes.io/scale-down-disabled";
     /// Strategy resource: name of the scaling group that it upgrades.
     pub(crate) const UPGRADE_SCOPE: &str = "instancemgr.keikoproj.io/upgrade-scope";
     /// Strategy resource: name of the program that created it.

@@ -106,6 +106,10 @@ pub struct InstanceGroupStatus {
     /// time in RFC 3339 from which joinTimeout counts.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "BTreeMap::is_empty")]
     pub joining: BTreeMap<String, String>,
+    /// Instances of the desired version that left the scaling group before their nodes were Ready; absent once a later one
+    /// is.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub failed_replacements: Option<FailedReplacements>,
     /// ID of the last update of the managed node group that the controller started.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub update_id: Option<String>,
@@ -142,6 +146,18 @@ pub struct InstanceGroupStatus {
     /// once nothing of it is rejected.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub rejected_by_revision: Option<String>,
+}
+
+/// Instances of the desired version that left the scaling group before their nodes were Ready.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct FailedReplacements {
+    /// Hash of the launch template content that they were launched with.
+    pub template: String,
+    /// IDs of the last of them.
+    pub instances: Vec<String>,
+    /// When the last one was seen to be gone, in RFC 3339.
+    pub last: String,
 }
 
 impl InstanceGroupStatus {

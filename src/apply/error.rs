@@ -35,6 +35,10 @@ pub enum StepError {
     /// The node of an instance to be terminated was uncordoned after the plan was made.
     #[error("the node {0} was uncordoned by someone else")]
     NodeSchedulable(String),
+    /// The Cluster Autoscaler began to remove the node after the plan was made. AWS would take another node for the second
+    /// termination of its instance.
+    #[error("the Cluster Autoscaler is removing the node {0}")]
+    LeavesByAutoscaler(String),
     /// The instance to be terminated had no Node when the plan was made.
     #[error("the node {0} joined after the plan was made; the controller drains it first")]
     NodeJoined(String),
@@ -87,6 +91,7 @@ impl StepError {
             | StepError::Locked(_)
             | StepError::Held(_)
             | StepError::NodeSchedulable(_)
+            | StepError::LeavesByAutoscaler(_)
             | StepError::NodeJoined(_) => None,
             // Another group has just added an entry for the role. The next plan widens it, or reports the conflict.
             StepError::AwsAuth(AwsAuthError::Conflict { .. }) => None,

@@ -266,15 +266,13 @@ mod tests {
 
     use super::*;
     use crate::api::{InstanceGroup, InstanceGroupSpec, group_id};
+    use crate::auth::aws_auth::AuthEntry;
     use crate::aws::AwsError;
+    use crate::aws::ScalingGroupChange;
     use crate::aws::inventory::fake_aws::FakeAws;
     use crate::aws::inventory::{CacheConfig, Inventory};
     use crate::k8s::{KubeClient, fake};
-    use crate::auth::aws_auth::AuthEntry;
-    use crate::aws::ScalingGroupChange;
-    use crate::plan::{
-        EksStep, InPlaceChange, InPlaceRecord, JoinStep, NodeStep, Pin, PodRef, Reason, blocked_plan,
-    };
+    use crate::plan::{EksStep, InPlaceChange, InPlaceRecord, JoinStep, NodeStep, Pin, PodRef, Reason, blocked_plan};
 
     /// Applies steps while the rollout holds the group for this reason. Returns the error and the writes.
     async fn apply_held(steps: Vec<NodeStep>, hold: Option<&str>) -> (Option<String>, Vec<String>) {
@@ -372,7 +370,8 @@ mod tests {
         let steps = || -> Vec<Step> {
             vec![
                 JoinStep::PutAwsAuthEntry(entry.clone()).into(),
-                EksStep::UpdateGroup { group: "g".into(), change: ScalingGroupChange::default(), pin: pin.clone() }.into(),
+                EksStep::UpdateGroup { group: "g".into(), change: ScalingGroupChange::default(), pin: pin.clone() }
+                    .into(),
                 NodeStep::ChangeNodeInPlace { node: "n".into(), instance: "i-1".into(), change: change.clone() }.into(),
             ]
         };

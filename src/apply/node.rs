@@ -10,7 +10,7 @@ use super::run::{Applier, Apply, ApplyRun, BlockedEviction, StepOutcome, StepRes
 use crate::api::names::annotation;
 use crate::aws::{AwsError, AwsErrorKind};
 use crate::index::drain_clocks::DrainClocks;
-use crate::index::nodes::{instance_id, parse_annotation};
+use crate::index::nodes::{instance_id, node_view, parse_annotation};
 use crate::k8s::EvictOutcome;
 use crate::plan::{InPlaceChange, NodeStep, PodRef, UncordonReason};
 use crate::rotation::{DisruptionRecord, SurgeRecord};
@@ -25,6 +25,7 @@ impl Apply for NodeStep {
                     template_version: template_version.clone(),
                     since: run.ctx.now,
                     cordoned_before: *was_cordoned,
+                    scale_down_disabled: false,
                     terminated_at: None,
                 };
                 kube.cordon_node(node, resource_version, &json!(record)).await.map_err(StepError::Kube)?;
@@ -90,8 +91,10 @@ impl ApplyRun<'_> {
     async fn check_cordoned(&self, name: &str) -> Result<Option<Node>, StepError> {
         let node = self.ctx.kube.node(name).await.map_err(StepError::Kube)?;
         let is_schedulable = |node: &Node| node.spec.as_ref().and_then(|spec| spec.unschedulable) != Some(true);
+        let is_autoscalers = |node: &Node| !self.id.is_deleting() && node_view(node).leaves_by_autoscaler;
         match node.as_ref().is_some_and(is_schedulable) {
             true => Err(StepError::NodeSchedulable(name.to_owned())),
+            false if node.as_ref().is_some_and(is_autoscalers) => Err(StepError::LeavesByAutoscaler(name.to_owned())),
             false if !(self.ctx.request_write)() => Err(StepError::MayNotWrite),
             false => Ok(node),
         }

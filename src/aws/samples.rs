@@ -67,6 +67,7 @@ pub(crate) fn scaling_group(name: &str) -> ScalingGroup {
         enabled_metrics: vec![],
         instances: vec![],
         deleting: false,
+        is_deletion_protected: false,
     }
 }
 

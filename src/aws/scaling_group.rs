@@ -39,6 +39,8 @@ pub struct ScalingGroup {
     pub warm_pool: Option<WarmPool>,
     /// Whether AWS is deleting the group.
     pub deleting: bool,
+    /// Whether its deletion protection makes AWS refuse DeleteAutoScalingGroup. AWS empties a protected group all the same.
+    pub is_deletion_protected: bool,
 }
 
 /// The states of the Auto Scaling instance lifecycle that the controller distinguishes.

@@ -77,7 +77,7 @@ fn attacks() -> Vec<(&'static str, Value)> {
 }
 
 /// Fields that name no resource, or only what belongs to a resource of the group itself.
-const NAME_NO_OTHER_RESOURCE: [&str; 63] = [
+const NAME_NO_OTHER_RESOURCE: [&str; 66] = [
     "boundariesRevision",
     "conditions",
     "configMD5",
@@ -88,6 +88,9 @@ const NAME_NO_OTHER_RESOURCE: [&str; 63] = [
     "effective.subnets",
     "effective.versions",
     "effective.zones",
+    "failedReplacements.instances",
+    "failedReplacements.last",
+    "failedReplacements.template",
     "fargate.adoptedHash",
     "fargate.retryAt",
     "fargate.waitingSince",

@@ -127,9 +127,7 @@ fn retry_delay(key: &str, error: &StepError, ctx: &Context) -> Duration {
     }
     match time_to_turn(key, process_state, settings.resync_period) {
         Some(turn) if error.denied_call().is_some() => turn,
-        _ => {
-            delay_after_step(error, failures, settings.timing.iam_propagation.unsigned_abs(), settings.resync_period)
-        }
+        _ => delay_after_step(error, failures, settings.timing.iam_propagation.unsigned_abs(), settings.resync_period),
     }
 }
 

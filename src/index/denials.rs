@@ -329,7 +329,13 @@ mod tests {
         assert_eq!(denials.time_to_turn("team/a", at(20)), Some(SignedDuration::from_secs(30)), "the earlier one");
         assert_eq!(denials.end("team/a", &["EnableMetrics"]), ["team/b"], "the tags are allowed again");
         assert!(!held(&denials, "PutTags") && held(&denials, "EnableMetrics"));
-        denials.record("team/a", call("CreateOrUpdateTags"), Attempt { spec: "2".into(), ..of("PutTags") }, PERIOD, at(21));
+        denials.record(
+            "team/a",
+            call("CreateOrUpdateTags"),
+            Attempt { spec: "2".into(), ..of("PutTags") },
+            PERIOD,
+            at(21),
+        );
         assert!(!held(&denials, "EnableMetrics"), "the spec has changed");
     }
 

@@ -20,6 +20,10 @@ pub(crate) struct LostInstances {
     own: BTreeSet<String>,
     /// Instances that left, with the time when that was seen, and the time of the pass that reported it.
     left: BTreeMap<String, (Timestamp, Option<Timestamp>)>,
+    /// The version that is rotated to, and what waited to be Ready with it when the group was last read.
+    replacements: (String, BTreeMap<String, Timestamp>),
+    /// Instances of that version that left without being Ready.
+    failed_replacements: BTreeSet<String>,
 }
 
 impl LostInstances {
@@ -38,6 +42,29 @@ impl LostInstances {
         self.own.retain(|instance| present.contains(instance));
         self.present = present;
         self.left.keys().cloned().collect()
+    }
+
+    /// Compares the instances of the desired version whose nodes have never been Ready, with the times since when they are in
+    /// service, with those of the last pass. Returns those that left after they had waited for at least `least`, and without
+    /// the controller, until they are in the status: `recorded`. It follows [`Self::observe`].
+    pub(crate) fn observe_replacements(
+        &mut self,
+        version: &str,
+        waiting: BTreeMap<String, Timestamp>,
+        recorded: &[String],
+        least: SignedDuration,
+        now: Timestamp,
+    ) -> Vec<String> {
+        let (known, before) = std::mem::replace(&mut self.replacements, (version.to_owned(), waiting));
+        if known != version {
+            self.failed_replacements.clear();
+        } else {
+            let has_left = |id: &String| self.left.contains_key(id) && !self.present.contains(id);
+            let failed = before.into_iter().filter(|(id, since)| has_left(id) && now.duration_since(*since) >= least);
+            self.failed_replacements.extend(failed.map(|(id, _)| id));
+        }
+        self.failed_replacements.retain(|id| !recorded.contains(id));
+        self.failed_replacements.iter().cloned().collect()
     }
 
     /// Records that the pass `now` reports why an instance left.
@@ -91,6 +118,27 @@ mod tests {
         assert!(!known.is_cause_expected(at(30)));
         assert_eq!(known.observe(set(&["i-2"]), at(40)), ["i-3"]);
         assert_eq!(known.observe(set(&["i-2"]), at(40 + 1801)), [""; 0], "AWS does not say why");
+    }
+
+    /// The Cluster Autoscaler removes an instance that does not join, and nothing of it is left to see.
+    #[test]
+    fn replacement_that_leaves_unready_is_told_until_it_is_on_record() {
+        let mut known = LostInstances::default();
+        let waiting = |ids: &[&str]| ids.iter().map(|id| ((*id).to_owned(), at(0))).collect::<BTreeMap<_, _>>();
+        let least = SignedDuration::from_mins(5);
+        let mut pass = |present: &[&str], ids: &[&str], version: &str, recorded: &[&str], seconds| {
+            known.observe(set(present), at(seconds));
+            let recorded: Vec<_> = recorded.iter().map(|id| (*id).to_owned()).collect();
+            known.observe_replacements(version, waiting(ids), &recorded, least, at(seconds))
+        };
+        assert_eq!(pass(&["old", "i-1"], &["i-1"], "v2", &[], 600), [""; 0]);
+        assert_eq!(pass(&["old"], &[], "v2", &[], 900), ["i-1"]);
+        assert_eq!(pass(&["old"], &[], "v2", &[], 915), ["i-1"], "the status could not be written");
+        assert_eq!(pass(&["old"], &[], "v2", &["i-1"], 930), [""; 0]);
+        pass(&["old", "i-2"], &["i-2"], "v2", &["i-1"], 60);
+        assert_eq!(pass(&["old"], &[], "v2", &["i-1"], 90), [""; 0], "a Spot Instance may be reclaimed while it boots");
+        pass(&["old", "i-3"], &["i-3"], "v2", &[], 1000);
+        assert_eq!(pass(&["old"], &[], "v3", &[], 1900), [""; 0], "the spec has changed");
     }
 
     #[test]

@@ -41,6 +41,10 @@ pub(crate) const FIELD_MANAGER: &str = "instance-manager.keikoproj.io";
 /// removing the record keeps the cordon.
 pub(crate) const CORDONED_BEFORE: &str = "cordonedBefore";
 
+/// A key of the disruption record and the surge record. `true` means that the controller keeps the Cluster Autoscaler from
+/// the node, and that removing the record lets it back.
+pub(crate) const SCALE_DOWN_DISABLED: &str = "scaleDownDisabled";
+
 /// The object that an event is about.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct EventTarget {

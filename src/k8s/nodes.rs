@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::error::call;
 use super::groups::patch_params;
 use super::lists::list_pages;
-use super::{AttachedVolume, CORDONED_BEFORE, KubeError};
+use super::{AttachedVolume, CORDONED_BEFORE, KubeError, SCALE_DOWN_DISABLED};
 use crate::api::names::annotation;
 
 pub(super) async fn patch(client: &Client, name: &str, patch: Value) -> Result<Node, KubeError> {
@@ -35,12 +35,33 @@ pub(super) async fn cordon(
     let body = json!({
         "metadata": {
             "resourceVersion": resource_version,
-            "annotations": {annotation::DISRUPTION: disruption.to_string()},
+            "annotations": annotations_of_record(client, name, annotation::DISRUPTION, disruption).await?,
         },
         "spec": {"unschedulable": true},
     });
     let node = patch(client, name, body).await?;
     Ok(node.resource_version().unwrap_or_default())
+}
+
+/// The annotations that write a record to a Node, and that keep the Cluster Autoscaler from it meanwhile. It would choose a
+/// node that is being emptied, and terminate its instance beside this controller: AWS would take another node for the second
+/// termination. The record tells who set the annotation.
+async fn annotations_of_record(client: &Client, name: &str, key: &str, record: &Value) -> Result<Value, KubeError> {
+    let nodes: Api<Node> = Api::all(client.clone());
+    let node = call("get", "nodes", nodes.get(name)).await?;
+    let is_disabled = node.annotations().get(annotation::SCALE_DOWN_DISABLED).is_some_and(|value| value == "true");
+    if is_disabled && !record_disables_scale_down(&node, key) {
+        return Ok(json!({key: record.to_string()}));
+    }
+    let mut record = record.clone();
+    record[SCALE_DOWN_DISABLED] = json!(true);
+    Ok(json!({key: record.to_string(), annotation::SCALE_DOWN_DISABLED: "true"}))
+}
+
+/// Whether a record on a Node says that its writer keeps the Cluster Autoscaler from it.
+fn record_disables_scale_down(node: &Node, key: &str) -> bool {
+    let record = node.annotations().get(key).and_then(|record| serde_json::from_str::<Value>(record).ok());
+    record.is_some_and(|record| record[SCALE_DOWN_DISABLED] == json!(true))
 }
 
 pub(super) async fn uncordon(client: &Client, name: &str, drain_after: Option<Timestamp>) -> Result<bool, KubeError> {
@@ -62,6 +83,9 @@ pub(super) async fn uncordon(client: &Client, name: &str, drain_after: Option<Ti
     if record[CORDONED_BEFORE] != json!(true) {
         body["spec"] = json!({"unschedulable": null});
     }
+    if record_disables_scale_down(&node, annotation::DISRUPTION) {
+        body["metadata"]["annotations"][annotation::SCALE_DOWN_DISABLED] = Value::Null;
+    }
     patch(client, name, body).await?;
     Ok(true)
 }
@@ -72,7 +96,18 @@ pub(super) async fn set_surge_record(
     resource_version: Option<&str>,
     record: Option<&Value>,
 ) -> Result<(), KubeError> {
-    let mut body = json!({"metadata": {"annotations": {annotation::SURGE: record.map(Value::to_string)}}});
+    let annotations = match record {
+        Some(record) => annotations_of_record(client, name, annotation::SURGE, record).await?,
+        None => {
+            let nodes: Api<Node> = Api::all(client.clone());
+            let node = call("get", "nodes", nodes.get(name)).await?;
+            match record_disables_scale_down(&node, annotation::SURGE) {
+                true => json!({annotation::SURGE: null, annotation::SCALE_DOWN_DISABLED: null}),
+                false => json!({annotation::SURGE: null}),
+            }
+        }
+    };
+    let mut body = json!({"metadata": {"annotations": annotations}});
     if let Some(version) = resource_version {
         body["metadata"]["resourceVersion"] = json!(version);
     }
@@ -136,9 +171,39 @@ mod tests {
         assert_eq!(
             patches[0].body,
             json!({"metadata": {"resourceVersion": "7", "annotations":
-                    {"instancemgr.keikoproj.io/disruption": "{\"group\":\"u1\"}"}},
+                    {"instancemgr.keikoproj.io/disruption": "{\"group\":\"u1\",\"scaleDownDisabled\":true}",
+                     "cluster-autoscaler.kubernetes.io/scale-down-disabled": "true"}},
                 "spec": {"unschedulable": true}})
         );
+    }
+
+    /// Otherwise the Cluster Autoscaler would never remove the node again, or one that a person keeps from it.
+    #[tokio::test]
+    async fn only_the_writer_of_the_record_lets_the_cluster_autoscaler_back() {
+        let ours = json!({"scaleDownDisabled": true}).to_string();
+        for (record, existing, on_cordon, on_uncordon) in [
+            (None, None, json!("true"), json!(null)),
+            (None, Some("false"), json!("true"), json!(null)),
+            (None, Some("true"), json!(null), json!(null)),
+            (Some(ours.as_str()), Some("true"), json!("true"), json!(null)),
+        ] {
+            let annotations = |record: Option<&str>| {
+                let mut all = json!({});
+                record.into_iter().for_each(|record| all[annotation::DISRUPTION] = json!(record));
+                existing.into_iter().for_each(|value| all[annotation::SCALE_DOWN_DISABLED] = json!(value));
+                all
+            };
+            let (client, patches) = cluster(node(annotations(record), false));
+            cordon(&client, "n1", "7", &json!({"group": "u1"})).await.unwrap();
+            let written = patches.lock().unwrap()[0].body["metadata"]["annotations"].clone();
+            assert_eq!(written[annotation::SCALE_DOWN_DISABLED], on_cordon, "{record:?} {existing:?}");
+            let stored = written[annotation::DISRUPTION].as_str().expect("a record");
+            let (client, patches) = cluster(node(annotations(Some(stored)), true));
+            assert!(uncordon(&client, "n1", None).await.unwrap());
+            let body = patches.lock().unwrap()[0].body["metadata"]["annotations"].clone();
+            let is_removed = body.as_object().is_some_and(|body| body.contains_key(annotation::SCALE_DOWN_DISABLED));
+            assert_eq!((is_removed, &body[annotation::SCALE_DOWN_DISABLED]), (!on_cordon.is_null(), &on_uncordon));
+        }
     }
 
     #[tokio::test]
@@ -190,7 +255,8 @@ mod tests {
         set_surge_record(&client, "n1", None, None).await.unwrap();
         let bodies: Vec<_> = patches.lock().unwrap().iter().map(|call| call.body.clone()).collect();
         let record = |value: Value| json!({"annotations": {annotation::SURGE: value}});
-        let mut first = record(json!("{\"group\":\"u1\"}"));
+        let mut first = record(json!("{\"group\":\"u1\",\"scaleDownDisabled\":true}"));
+        first["annotations"][annotation::SCALE_DOWN_DISABLED] = json!("true");
         first["resourceVersion"] = json!("7");
         assert_eq!(bodies, [json!({"metadata": first}), json!({"metadata": record(Value::Null)})]);
     }

@@ -7,10 +7,11 @@
 
 pub(crate) mod dispatch;
 pub mod eks;
+pub(crate) mod failed_replacements;
 pub mod fargate;
 pub(crate) mod join;
 pub(crate) mod join_times;
-pub(crate) mod label_rules;
+mod label_rules;
 pub(crate) mod launch_failures;
 pub(crate) mod limits;
 pub mod name_form;

@@ -21,6 +21,9 @@ pub struct DisruptionRecord {
     /// Whether the node was already cordoned, so that reverting the drain leaves it cordoned.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cordoned_before: bool,
+    /// Whether the record's writer keeps the Cluster Autoscaler from the node, and lets it back with the record.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub scale_down_disabled: bool,
     /// When a termination that lowers the desired capacity was last sent, so that no process repeats it at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub terminated_at: Option<Timestamp>,

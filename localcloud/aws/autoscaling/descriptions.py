@@ -69,6 +69,7 @@ def describe_group(group: Group, account: str) -> dict[str, Any]:
         "Tags": [group.tags[key] for key in sorted(group.tags)],
         "TerminationPolicies": group.termination_policies,
         "NewInstancesProtectedFromScaleIn": group.protect_new,
+        "DeletionProtection": group.deletion_protection,
         "ServiceLinkedRoleARN": f"arn:aws:iam::{account}:role/aws-service-role/autoscaling.amazonaws.com/AWSServiceRoleForAutoScaling",
         "MaxInstanceLifetime": group.max_instance_lifetime,
         "CapacityRebalance": group.capacity_rebalance,

@@ -83,6 +83,10 @@ class GroupOperations:
     def delete_auto_scaling_group(self) -> ActionResult:
         params = request_params(self)
         group = get_group(self, params.get("AutoScalingGroupName"))
+        # Amazon EC2 Auto Scaling User Guide, "Protect your Auto Scaling group from deletion". The wording of the error is not documented.
+        refusing = ("prevent-all-deletion", "prevent-force-deletion") if params.get("ForceDelete") else ("prevent-all-deletion",)
+        if group.deletion_protection in refusing:
+            raise validation_error(f"AutoScalingGroup {group.name} cannot be deleted: its deletion protection is {group.deletion_protection}.")
         if group.all_instances() and not params.get("ForceDelete"):
             raise AwsError(
                 "ResourceInUse",
@@ -192,6 +196,7 @@ def apply_options(group: Group, params: dict[str, Any]) -> None:
         "TerminationPolicies": "termination_policies",
         "NewInstancesProtectedFromScaleIn": "protect_new",
         "CapacityRebalance": "capacity_rebalance",
+        "DeletionProtection": "deletion_protection",
         "MaxInstanceLifetime": "max_instance_lifetime",
     }
     for name, attribute in names.items():

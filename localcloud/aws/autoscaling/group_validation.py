@@ -60,6 +60,9 @@ def check_common(params: dict[str, Any]) -> None:
     unknown = [p for p in params.get("TerminationPolicies", []) if p not in POLICIES and not p.startswith("arn:")]
     if unknown:
         raise validation_error(f"Invalid termination policy: {', '.join(unknown)}")
+    protection = params.get("DeletionProtection", "none")
+    if protection not in ("none", "prevent-force-deletion", "prevent-all-deletion"):
+        raise validation_error(f"Invalid DeletionProtection: {protection}")
     lifetime = params.get("MaxInstanceLifetime")
     if lifetime and not 86400 <= lifetime <= 31536000:
         raise validation_error("Maximum instance lifetime must be between 86400 and 31536000 seconds")

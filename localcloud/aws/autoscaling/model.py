@@ -143,6 +143,7 @@ class Group:
     cooldown: int = 300
     termination_policies: list[str] = field(default_factory=lambda: ["Default"])
     protect_new: bool = False
+    deletion_protection: str = "none"
     capacity_rebalance: bool | None = None
     max_instance_lifetime: int | None = None
     members: dict[str, Member] = field(default_factory=dict)

@@ -351,8 +351,9 @@ impl JoinPlanner<'_> {
     fn remove_superseded(&self, plan: &mut JoinPlan) {
         let ObservedEntries { auth_entry, owns_auth_entry, access_entry, peers_have_access_entry, .. } = self.observed;
         // Nodes join without the entry, so nothing waits until it is removed.
-        let planned =
-            |from: &str, to: &str, step: JoinStep| PlannedStep::new(step, vec![Drift::new("join", from, to)]).optional();
+        let planned = |from: &str, to: &str, step: JoinStep| {
+            PlannedStep::new(step, vec![Drift::new("join", from, to)]).optional()
+        };
         match (self.method, auth_entry, access_entry) {
             (
                 JoinMethod::AwsAuth { remove_other: true },

@@ -159,7 +159,17 @@ impl Inventory {
 
     /// The latest scaling activities of a group, newest first.
     pub(crate) async fn activities(&self, group: &str) -> AwsResult<Arc<Vec<ScalingActivity>>> {
-        Ok(self.of_group(group, self.activities.get(group, self.config.activities_ttl).await)?.unwrap_or_default())
+        self.recent_activities(group, self.config.activities_ttl).await
+    }
+
+    /// The same, at most as old as `max_age`.
+    pub(crate) async fn recent_activities(
+        &self,
+        group: &str,
+        max_age: Duration,
+    ) -> AwsResult<Arc<Vec<ScalingActivity>>> {
+        let max_age = max_age.min(self.config.activities_ttl);
+        Ok(self.of_group(group, self.activities.get(group, max_age).await)?.unwrap_or_default())
     }
 
     /// The instances in a group's warm pool.

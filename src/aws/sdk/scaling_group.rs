@@ -100,6 +100,7 @@ pub(super) fn group(group: &sdk::AutoScalingGroup) -> AwsResult<ScalingGroup> {
         instances: group.instances().iter().map(instance).collect(),
         warm_pool: group.warm_pool_configuration().map(warm_pool::pool),
         deleting: group.status().is_some_and(|s| !s.is_empty()),
+        is_deletion_protected: group.deletion_protection() == Some(&sdk::DeletionProtection::PreventAllDeletion),
     })
 }
 
@@ -130,7 +131,8 @@ pub(super) fn instance(instance: &sdk::Instance) -> Instance {
 fn state(state: &str) -> InstanceState {
     match state.split(':').next().unwrap_or_default() {
         "InService" => InstanceState::InService,
-        "Pending" => InstanceState::Pending,
+        // The instance stays, and counts, while a root volume is replaced. It serves nobody meanwhile.
+        "Pending" | "ReplacingRootVolume" | "RootVolumeReplaced" => InstanceState::Pending,
         "Terminating" | "Terminated" => InstanceState::Terminating,
         "EnteringStandby" | "Standby" => InstanceState::Standby,
         "Warmed" => InstanceState::Warmed,
@@ -163,7 +165,8 @@ mod tests {
         assert_eq!(state("Terminating:Proceed"), InstanceState::Terminating);
         assert_eq!(state("Warmed:Terminating:Wait"), InstanceState::Warmed);
         assert_eq!(state("EnteringStandby"), InstanceState::Standby);
-        assert_eq!(state("ReplacingRootVolume:Wait"), InstanceState::Other);
+        assert_eq!(state("ReplacingRootVolume:Wait"), InstanceState::Pending);
+        assert_eq!(state("Detaching"), InstanceState::Other);
     }
 
     #[test]

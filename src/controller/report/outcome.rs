@@ -143,6 +143,7 @@ fn error_message(error: &StepError) -> String {
         | StepError::Locked(_)
         | StepError::Held(_)
         | StepError::NodeSchedulable(_)
+        | StepError::LeavesByAutoscaler(_)
         | StepError::NodeJoined(_)
         | StepError::MayNotWrite => error.to_string(),
     }

@@ -121,7 +121,7 @@ fn every_kind() -> Vec<(Vec<PlannedStep>, &'static str)> {
         change: node_change,
         token: "differs".into(),
         change_hash: "hash".into(),
-        removes_nodes: false,
+        disrupts_nodes: false,
     };
     let tag_nodegroup = NodegroupStep::TagNodegroup {
         nodegroup: nodegroup(),

@@ -21,9 +21,9 @@ pub enum NodegroupStep {
         change: NodegroupChange,
         token: String,
         change_hash: String,
-        /// EKS removes nodes, because the group has more than the new sizes allow.
+        /// EKS removes nodes, because the group has more than the new sizes allow, or puts a taint on nodes that evicts pods.
         #[serde(skip_serializing_if = "std::ops::Not::not")]
-        removes_nodes: bool,
+        disrupts_nodes: bool,
     },
     /// UpdateNodegroupVersion, never with force; the id of the update is written to the status in the same pass.
     UpdateNodegroupVersion { nodegroup: NodegroupName, to: NodegroupVersion, token: String, change_hash: String },
@@ -82,7 +82,7 @@ impl StepInfo for NodegroupStep {
     fn is_disruptive(&self) -> bool {
         matches!(
             self,
-            NodegroupStep::UpdateNodegroup { removes_nodes: true, .. }
+            NodegroupStep::UpdateNodegroup { disrupts_nodes: true, .. }
                 | NodegroupStep::UpdateNodegroupVersion { .. }
                 | NodegroupStep::DeleteNodegroup { .. }
         )

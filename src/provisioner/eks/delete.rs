@@ -106,6 +106,7 @@ pub fn plan_deletion(input: &DeleteInput) -> Plan {
         Some(group) if group.deleting => builder
             .set_outcome_once(waiting(Phase::Deleting, format!("AWS is deleting the scaling group {}", group.name))),
         Some(group) => match classify_ownership(&group.name, &group.tags, input.ownership_tags) {
+            Ownership::Ours if group.is_deletion_protected => block_on_protection(group, &mut builder),
             Ownership::Ours => drain_scaling_group(input, group, &mut builder),
             Ownership::TagsModified(_) => block_on_ownership(input, group, &mut builder),
             // Its tags were removed, but its nodes still use the resources that would be deleted.
@@ -133,6 +134,16 @@ fn may_be_unseen(input: &DeleteInput) -> bool {
     input.status.nodes.is_none()
         && input.template.is_some_and(|template| is_ours(&template))
         && since.is_some_and(|since| since < input.timing.poll_interval)
+}
+
+/// Blocks the deletion of a scaling group that AWS protects. AWS would refuse it in the end, after all its nodes were drained
+/// and terminated (Amazon EC2 Auto Scaling User Guide, "Protect your Auto Scaling group from deletion").
+fn block_on_protection(group: &ScalingGroup, builder: &mut PlanBuilder) {
+    let message = format!(
+        "the scaling group {name} has the deletion protection prevent-all-deletion in AWS; to delete it, run: aws autoscaling update-auto-scaling-group --auto-scaling-group-name {name} --deletion-protection none",
+        name = group.name
+    );
+    builder.set_outcome_once(Outcome::Blocked { reason: Reason::DeletionProtected, message, is_deleting: true });
 }
 
 /// Blocks the deletion while nodes of a scaling group that may be this group's use its resources.
@@ -245,6 +256,8 @@ fn drain_decision(input: &DeleteInput, group: &ScalingGroup) -> rolling_update::
         hold: None,
         allowance: None,
         precondition: None,
+        failed_replacements: None,
+        failed_launch: None,
         was_halted: false,
         join_timeout: input.drain_timeout,
         ready_hold: SignedDuration::ZERO,

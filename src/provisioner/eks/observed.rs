@@ -112,6 +112,11 @@ pub struct ObservedState {
     pub instance_refresh_active: bool,
     /// The latest scaling activities, while instances are missing.
     pub activities: Vec<ScalingActivity>,
+    /// The last launch that has ended, when another node may be replaced.
+    pub last_launch: Option<ScalingActivity>,
+    /// Instances of the desired version that left the group without their nodes ever being Ready, and that the status does not
+    /// name yet.
+    pub failed_replacements: Vec<String>,
     /// Instances that left without the controller, with the cause.
     pub lost_instances: Vec<LostInstance>,
     /// Whether an instance left a moment ago, and AWS has not told why.

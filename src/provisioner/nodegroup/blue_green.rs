@@ -72,7 +72,7 @@ pub(crate) fn create_replacement(
 pub(crate) fn update_serving(input: &PlanInput, serving: &ObservedNodegroup, builder: &mut PlanBuilder) {
     super::update::plan_tags(input, serving, false, builder);
     if !serving.nodegroup.status.is_busy() {
-        super::update::plan_config_update(input, serving, builder);
+        super::update::plan_config_update(input, serving, false, builder);
     }
 }
 
@@ -115,7 +115,7 @@ pub(crate) fn drain_outgoing(
     decision.steps.retain(|step| !matches!(step, NodeStep::Terminate { .. }));
     let has_started = !decision.steps.is_empty() || has_disruption_record(input, &members[current.members.len()..]);
     let waits_for_current = matches!(decision.state, RotationState::Idle | RotationState::InProgress)
-        && current.ready_nodes() < current.desired_size()
+        && current.ready_nodes() < needed_nodes(current)
         && !has_started;
     if waits_for_current && !current.nodegroup.issues.is_empty() {
         let texts = ("has no nodes yet", "correct the spec, then another node group is created");
@@ -132,6 +132,12 @@ pub(crate) fn drain_outgoing(
         return;
     }
     delete_outgoing(input, current, outgoing, builder);
+}
+
+/// How many nodes of the current node group must be Ready before an old one is drained. It was created with a minimum size for
+/// that, and the desired size of its scaling group may be lower for a moment.
+fn needed_nodes(current: &ObservedNodegroup) -> i32 {
+    current.desired_size().max(current.nodegroup.sizes.min)
 }
 
 /// What keeps the outgoing node groups while no node is drained: an instance that does not serve and is not gone.
@@ -229,7 +235,7 @@ fn rolling_update_input<'a>(
     let desired = usize::try_from(current.desired_size()).unwrap_or(0);
     let max_unavailable = usage::at_once(input.resolved.desired.max_unavailable, desired);
     // No old node is drained until every new node is Ready.
-    let ready = current.ready_nodes() >= current.desired_size();
+    let ready = current.ready_nodes() >= needed_nodes(current);
     let has_started = has_disruption_record(input, &members[current.members.len()..]);
     rolling_update::RollingUpdateInput {
         scaling_group: &current.name().nodegroup,
@@ -246,6 +252,8 @@ fn rolling_update_input<'a>(
         hold: None,
         allowance: None,
         precondition: input.refusal.rotation_blocker(),
+        failed_replacements: None,
+        failed_launch: None,
         was_halted: was_halted(input),
         join_timeout: input.resolved.desired.rolling_update.join_timeout,
         ready_hold: input.timing.ready_hold,

@@ -25,13 +25,16 @@ pub(crate) fn nodegroup(
     }
     let (r, desired) = (input.resolved, &input.resolved.desired);
     let phase = if replacement.is_some() { Phase::Rotating } else { Phase::Creating };
+    let is_replacement = replacement.is_some();
     let (desired_size, reasons) = replacement.unwrap_or((desired.min_size, Vec::new()));
+    let desired_size = desired_size.clamp(desired.min_size, desired.max_size);
     let mut tags = desired.tags.clone();
     tags.extend(r.ownership_tags.iter().map(|t| (t.key.clone(), t.value.clone())));
     let sizes = NodegroupSizes {
-        min: desired.min_size,
+        // The Cluster Autoscaler would remove the nodes again while they are empty: EKS gives it every node group to scale.
+        min: if is_replacement { desired_size } else { desired.min_size },
         max: desired.max_size,
-        desired: Some(desired_size.clamp(desired.min_size, desired.max_size)),
+        desired: Some(desired_size),
     };
     let nodegroup = NewNodegroup {
         name: r.name.clone(),

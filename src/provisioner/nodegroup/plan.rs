@@ -86,7 +86,7 @@ fn plan_active(
         }
     }
     if builder.outcome.is_none() {
-        update::plan_config_update(input, current, builder);
+        update::plan_config_update(input, current, !alone, builder);
     }
     if partitioned.is_adopting && !alone {
         builder.set_outcome_once(waiting(
@@ -105,7 +105,8 @@ fn plan_active(
         update::plan_version_update(input, current, builder);
     }
     if builder.outcome.is_none() {
-        builder.outcome = update::size_change_blocker(input, current);
+        builder.outcome =
+            update::size_change_blocker(input, current).or_else(|| update::eviction_blocker(input, current));
     }
     if builder.outcome.is_none() {
         // The spec no longer asks for the change of the recorded update.

@@ -83,10 +83,16 @@ pub(crate) fn plan_tags(
     sets_outcome.then_some(Outcome::Progressing { phase: Phase::Modifying, message, recheck: Recheck::Immediately })
 }
 
-/// Plans one update for sizes, labels, taints, node repair and maxUnavailable.
-pub(crate) fn plan_config_update(input: &PlanInput, current: &ObservedNodegroup, builder: &mut PlanBuilder) {
+/// Plans one update for sizes, labels, taints, node repair and maxUnavailable. `is_replacing`: it replaces another node
+/// group, which still exists.
+pub(crate) fn plan_config_update(
+    input: &PlanInput,
+    current: &ObservedNodegroup,
+    is_replacing: bool,
+    builder: &mut PlanBuilder,
+) {
     let mut reasons = Vec::new();
-    let change = config_change(input, current, &mut reasons);
+    let change = config_change(input, current, is_replacing, &mut reasons);
     if reasons.is_empty() {
         return;
     }
@@ -98,8 +104,9 @@ pub(crate) fn plan_config_update(input: &PlanInput, current: &ObservedNodegroup,
     let token = client_token(&input.resolved.desired.id.uid, &json!([nodegroup, change]), last_update_id(input));
     let removes_nodes =
         change.sizes.and_then(|sizes| sizes.desired).is_some_and(|desired| desired < current.desired_size());
+    let disrupts_nodes = removes_nodes || change.set_taints.iter().any(evicts_pods);
     builder.push_with_reasons(
-        NodegroupStep::UpdateNodegroup { nodegroup, change, token, change_hash, removes_nodes },
+        NodegroupStep::UpdateNodegroup { nodegroup, change, token, change_hash, disrupts_nodes },
         reasons,
     );
     builder.set_outcome_once(waiting(Phase::Modifying, "EKS is updating the node group in place"));
@@ -109,11 +116,17 @@ fn last_update_id<'a>(input: &'a PlanInput) -> &'a str {
     input.status.update_id.as_deref().unwrap_or_default()
 }
 
-fn config_change(input: &PlanInput, current: &ObservedNodegroup, reasons: &mut Vec<Drift>) -> NodegroupChange {
+fn config_change(
+    input: &PlanInput,
+    current: &ObservedNodegroup,
+    is_replacing: bool,
+    reasons: &mut Vec<Drift>,
+) -> NodegroupChange {
     let (spec, found) = (&input.resolved.desired, &current.nodegroup);
     let empty = Default::default();
     let managed = input.status.managed.as_ref().unwrap_or(&empty);
-    let mut change = NodegroupChange { sizes: size_change(input, current, reasons), ..NodegroupChange::default() };
+    let mut change =
+        NodegroupChange { sizes: size_change(input, current, is_replacing, reasons), ..NodegroupChange::default() };
     for (key, value) in spec.labels.iter().filter(|(key, value)| found.labels.get(*key) != Some(*value)) {
         let from = found.labels.get(key).cloned().unwrap_or_default();
         reasons.push(Drift::new(format!("nodeLabels[{key}]"), from, value));
@@ -124,7 +137,9 @@ fn config_change(input: &PlanInput, current: &ObservedNodegroup, reasons: &mut V
         reasons.push(Drift::new(format!("nodeLabels[{key}]"), &found.labels[key], ""));
         change.remove_labels.push(key.clone());
     }
-    for taint in spec.taints.iter().filter(|taint| !found.taints.contains(taint)) {
+    let is_blocked = eviction_blocker(input, current).is_some();
+    let missing = spec.taints.iter().filter(|taint| !found.taints.contains(taint));
+    for taint in missing.filter(|taint| !(is_blocked && evicts_pods(taint))) {
         let from = found.taints.iter().find(|t| taint_key(t) == taint_key(taint)).map(ToString::to_string);
         reasons.push(Drift::new("taints", from.unwrap_or_default(), taint));
         change.set_taints.push(taint.clone());
@@ -161,24 +176,31 @@ fn config_change(input: &PlanInput, current: &ObservedNodegroup, reasons: &mut V
 
 /// The size change to send. EKS rejects a minimum or maximum that excludes the desired size, so the desired size is sent
 /// only in that case. Otherwise it is left to the autoscaler.
-fn size_change(input: &PlanInput, current: &ObservedNodegroup, reasons: &mut Vec<Drift>) -> Option<NodegroupSizes> {
+///
+/// A replacement keeps the minimum that it was created with until the node groups that it replaces are gone: its nodes are
+/// empty until then.
+fn size_change(
+    input: &PlanInput,
+    current: &ObservedNodegroup,
+    is_replacing: bool,
+    reasons: &mut Vec<Drift>,
+) -> Option<NodegroupSizes> {
     let (spec, found) = (&input.resolved.desired, &current.nodegroup.sizes);
     if size_change_blocker(input, current).is_some() {
         return None;
     }
-    for (field, from, to) in [("minSize", found.min, spec.min_size), ("maxSize", found.max, spec.max_size)] {
+    let kept = if is_replacing { found.min.min(spec.max_size) } else { spec.min_size };
+    let min = spec.min_size.max(kept);
+    for (field, from, to) in [("minSize", found.min, min), ("maxSize", found.max, spec.max_size)] {
         if from != to {
             reasons.push(Drift::new(field, from, to));
         }
     }
     let desired = current.desired_size();
-    let clamped = desired.clamp(spec.min_size, spec.max_size);
+    let clamped = desired.clamp(min, spec.max_size);
     let sent = (clamped != desired).then_some(clamped);
-    ((found.min, found.max) != (spec.min_size, spec.max_size)).then_some(NodegroupSizes {
-        min: spec.min_size,
-        max: spec.max_size,
-        desired: sent,
-    })
+    let differs = (found.min, found.max) != (min, spec.max_size);
+    differs.then_some(NodegroupSizes { min, max: spec.max_size, desired: sent })
 }
 
 /// The outcome that blocks a size change. A maximum below the desired size makes EKS remove nodes, so a lock or an
@@ -198,6 +220,27 @@ pub(crate) fn size_change_blocker(input: &PlanInput, current: &ObservedNodegroup
         Outcome::Locked { message }
     };
     input.lock.map(locked).or_else(|| health::cluster_unhealthy(input))
+}
+
+/// Whether a taint makes Kubernetes evict the pods of a running node that do not tolerate it. It asks no
+/// PodDisruptionBudget.
+fn evicts_pods(taint: &NodegroupTaint) -> bool {
+    taint.effect == "NO_EXECUTE"
+}
+
+/// The outcome that blocks a new taint which evicts pods. EKS puts it on all running nodes at once, so that a lock, a rollout
+/// or an unhealthy cluster blocks it.
+pub(crate) fn eviction_blocker(input: &PlanInput, current: &ObservedNodegroup) -> Option<Outcome> {
+    let found = &current.nodegroup.taints;
+    let taint = input.resolved.desired.taints.iter().find(|taint| evicts_pods(taint) && !found.contains(taint))?;
+    let locked = |lock| {
+        let message = format!(
+            "the taint {taint} would evict pods from all {} nodes at once, past every PodDisruptionBudget; this is blocked by {lock}",
+            current.members.len()
+        );
+        Outcome::Locked { message }
+    };
+    input.lock.or(input.hold).map(locked).or_else(|| health::cluster_unhealthy(input))
 }
 
 /// Plans an update of the Kubernetes version or the image release. EKS replaces the nodes.

@@ -68,6 +68,7 @@ pub(super) fn start_batch(
     if input.begins_held_by().is_some() {
         return;
     }
+    let failed_launch = input.failed_launch.as_ref().filter(|_| replaces);
     let mut allowance = input.allowance.filter(|_| replaces).cloned();
     let waits_for_surge =
         |m: &NodeInstance| !removes_all && (m.is_in_standby(input.group_uid) || (replaces && is_surging(input, m)));
@@ -76,6 +77,9 @@ pub(super) fn start_batch(
     let begins = |m: &NodeInstance| m.disruption_of(input.group_uid).is_none() && !waits_for_surge(m) && !is_others(m);
     for member in candidates.iter().filter(|m| begins(m)) {
         let healthy = member.is_available();
+        if healthy && failed_launch.is_some() {
+            continue;
+        }
         if healthy && replaces && input.max_surge > 0 {
             let free = member.node.as_ref().is_some_and(|n| n.disruption.is_none() && n.surge.is_none());
             let may_surge = surging < input.max_surge && free && !input.is_in_drain_backoff(member);
@@ -105,6 +109,9 @@ pub(super) fn start_batch(
             None => continue,
         }
         counted.add(member, healthy);
+    }
+    if let Some((_, message)) = failed_launch.filter(|_| candidates.iter().any(|m| begins(m) && m.is_available())) {
+        decision.waiting_for.push(message.clone());
     }
     if !removes_all {
         decision.waiting_for.extend(input.members.iter().filter_map(|m| foreign_record_message(input, m)));

@@ -104,6 +104,9 @@ fn halt_message(input: &RollingUpdateInput) -> Option<String> {
             failed.join("; ")
         ));
     }
+    if let Some(gone) = &input.failed_replacements {
+        return Some(format!("replacements of template version {} {gone}", input.template_version));
+    }
     let recovering = input.was_halted && !replacements.iter().all(|m| m.is_ready());
     recovering.then(|| {
         format!("replacements of template version {} failed, and not all of them are Ready yet", input.template_version)

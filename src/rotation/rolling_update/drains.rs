@@ -5,6 +5,7 @@ use crate::plan::{NodeStep, UncordonReason};
 use crate::rotation::drain::{self, DrainAction};
 use crate::rotation::members::NodeInstance;
 use crate::rotation::rolling_update::types::{Candidates, RollingUpdateDecision, RollingUpdateInput};
+use crate::rotation::rolling_update::waits;
 
 /// Continues the drains in progress and returns how many instances are terminated now.
 pub(super) fn continue_drains(
@@ -17,6 +18,10 @@ pub(super) fn continue_drains(
         let Some(record) = member.disruption_of(input.group_uid) else { continue };
         if member.node.as_ref().is_some_and(|node| !node.cordoned) {
             return_uncordoned(input, member, decision);
+            continue;
+        }
+        if input.candidates != Candidates::All && member.leaves_by_autoscaler() {
+            decision.waiting_for.push(waits::for_autoscaler(member));
             continue;
         }
         if lowers_desired(input, member)

@@ -36,6 +36,10 @@ pub(crate) struct RollingUpdateInput<'a> {
     pub allowance: Option<&'a Allowance>,
     /// Why no node may be cordoned now; `None` when nodes may be.
     pub precondition: Option<(Reason, String)>,
+    /// Replacements that failed and are gone, in words; `None` when there are none.
+    pub failed_replacements: Option<String>,
+    /// Why the last launch of the scaling group failed; `None` when it did not.
+    pub failed_launch: Option<(Reason, String)>,
     /// Whether the condition RotationHalted is already True for the desired version.
     pub was_halted: bool,
     /// How long a replacement may take from InService to Ready.

@@ -96,6 +96,61 @@ fn failed_replacements_halt_the_rotation() {
     }
 }
 
+/// The Cluster Autoscaler removes an instance that does not join, and lowers the desired capacity: nothing seems to be missing.
+#[test]
+fn failed_replacement_that_is_gone_halts_the_rotation() {
+    let (members, none) = ([node_instance("a").outdated(), node_instance("b").outdated()], Drains::new());
+    let failed = |candidates| RollingUpdateInput {
+        failed_replacements: Some("left unready: i-9".to_owned()),
+        candidates,
+        ..input(&members, &none, 2)
+    };
+    let decision = decide(&failed(Candidates::Outdated));
+    assert!(matches!(&decision.state, RotationState::Halted(why) if why.contains("i-9")), "{:?}", decision.state);
+    assert_eq!(step_summaries(&decision), [""; 0]);
+    assert_eq!(step_summaries(&decide(&failed(Candidates::Surplus(1)))).len(), 1, "the tenant wants fewer nodes");
+}
+
+/// In a shortage, a node that goes back to EC2 is not to be had again.
+#[test]
+fn no_healthy_node_is_given_up_after_a_failed_launch() {
+    let none = Drains::new();
+    let failed = |members, drains, desired| RollingUpdateInput {
+        failed_launch: Some((Reason::InsufficientCapacity, "no m5.large".to_owned())),
+        max_unavailable: 2,
+        ..input(members, drains, desired)
+    };
+    let healthy = [node_instance("a").outdated(), node_instance("b").outdated()];
+    let decision = decide(&failed(&healthy, &none, 2));
+    let blocked = RotationState::Blocked(Reason::InsufficientCapacity, "no m5.large".to_owned());
+    assert_eq!((step_summaries(&decision), decision.state), (vec![], blocked));
+    for max_surge in [0, 1] {
+        let input = RollingUpdateInput { max_surge, ..failed(&healthy, &none, 2) };
+        assert_eq!(step_summaries(&decide(&input)), [""; 0], "maxSurge {max_surge}");
+    }
+    let begun = [node_instance("a").outdated().cordoned(), node_instance("b").outdated()];
+    let empty = drains("node-a", vec![]);
+    let decision = decide(&failed(&begun, &empty, 2));
+    assert_eq!(
+        (step_summaries(&decision), decision.state),
+        (vec!["terminate a".to_owned()], RotationState::InProgress)
+    );
+    let dead = [node_instance("a").outdated().unready(), node_instance("b").outdated()];
+    assert_eq!(step_summaries(&decide(&failed(&dead, &none, 3))), ["cordon a"], "it serves nobody");
+}
+
+/// AWS takes another node for the second termination of an instance.
+#[test]
+fn node_that_the_cluster_autoscaler_takes_in_mid_drain_is_left_to_it() {
+    let taken = node_instance("a").outdated().cordoned().node(|n| n.leaves_by_autoscaler = true);
+    let (members, empty) = ([taken, node_instance("b").outdated()], drains("node-a", vec![]));
+    let decision = decide(&input(&members, &empty, 1));
+    assert_eq!(step_summaries(&decision), [""; 0]);
+    assert!(decision.waiting_for[0].contains("the Cluster Autoscaler drains"), "{:?}", decision.waiting_for);
+    let all = RollingUpdateInput { candidates: Candidates::All, ..input(&members, &empty, 1) };
+    assert!(step_summaries(&decide(&all)).contains(&"terminate a".to_owned()), "the group is deleted");
+}
+
 #[test]
 fn rotation_stays_halted_until_replacements_are_ready() {
     let none = Drains::new();

@@ -98,6 +98,7 @@ impl NodeInstanceExt for NodeInstance {
                 template_version: "2".into(),
                 since: ago(20),
                 cordoned_before: false,
+                scale_down_disabled: false,
                 terminated_at: None,
             });
         })
@@ -156,6 +157,8 @@ pub(super) fn input<'a>(
         hold: None,
         allowance: None,
         precondition: None,
+        failed_replacements: None,
+        failed_launch: None,
         was_halted: false,
         join_timeout: SignedDuration::from_mins(15),
         ready_hold: SignedDuration::from_secs(30),

@@ -8,6 +8,7 @@ fn record(group: &str, cordoned_before: bool) -> DisruptionRecord {
         template_version: "2".into(),
         since: ago(9_000),
         cordoned_before,
+        scale_down_disabled: false,
         terminated_at: None,
     }
 }

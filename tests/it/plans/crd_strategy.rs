@@ -1,7 +1,7 @@
 //! Plans for the strategy `crd`: a resource is submitted and awaited; the controller counts outdated nodes itself.
 
-use instance_manager::apply::Applied;
 use instance_manager::api::Condition;
+use instance_manager::apply::Applied;
 use instance_manager::plan::{Step, StrategyStep};
 use instance_manager::provisioner::eks::observed::StrategyState;
 use instance_manager::provisioner::eks::rotation::crd_strategy::{build_request, needs_observation};

@@ -151,6 +151,7 @@ fn disruption_record(template_version: &str) -> DisruptionRecord {
         template_version: template_version.into(),
         since: timestamp(LONG_AGO),
         cordoned_before: false,
+        scale_down_disabled: false,
         terminated_at: None,
     }
 }
@@ -180,6 +181,8 @@ fn new_group(resolved: ResolvedGroup) -> Scenario {
         unseen_names: BTreeSet::new(),
         instance_refresh_active: false,
         activities: vec![],
+        last_launch: None,
+        failed_replacements: vec![],
         lost_instances: vec![],
         is_cause_of_loss_expected: false,
         shortage_duration: SignedDuration::ZERO,
@@ -895,6 +898,13 @@ fn deletion_plans_match_golden_files() {
         "delete/records-launch-configuration",
         &delete::plan_deletion(&input(Some(&launched), &[], policies)),
     );
+    // AWS would refuse the deletion in the end, after all nodes were drained and terminated.
+    let protected =
+        ScalingGroup { is_deletion_protected: true, ..scenario.state.scaling_group.clone().expect("a group") };
+    let plan = delete::plan_deletion(&input(Some(&protected), &members, policies));
+    let is_blocked = matches!(&plan.outcome, Outcome::Blocked { reason: Reason::DeletionProtected, message, is_deleting: true }
+        if message.contains("--deletion-protection none"));
+    assert!(plan.steps.is_empty() && is_blocked, "{plan:?}");
     assert_golden("delete/empty-group", &delete::plan_deletion(&input(Some(&empty), &[], policies)));
     assert_golden("delete/waits-for-aws", &delete::plan_deletion(&input(Some(&deleting), &[], policies)));
     assert_golden("delete/supporting-resources", &delete::plan_deletion(&input(None, &[], policies)));

@@ -275,6 +275,7 @@ fn with_drained_nodes(scenario: Scenario, has_pods: bool) -> Scenario {
                 template_version: s.resolved.name.nodegroup.clone(),
                 since: timestamp(NOW),
                 cordoned_before: false,
+                scale_down_disabled: false,
                 terminated_at: None,
             });
             let pod =
@@ -1408,6 +1409,71 @@ fn serving_nodegroup_follows_its_spec_while_its_replacement_does_not_come() {
     assert!(resized(alone().with(|s| s.state.cluster_health = ClusterHealth { total: 4, unready: 3 })));
     assert!(resized(alone().with(|s| s.refusal = Refusal::Pass)), "EKS refuses the creation");
     assert!(!resized(alone()), "the replacement has the size");
+}
+
+/// EKS tags the scaling group of every node group for the Cluster Autoscaler, which removes nodes that are empty: as few as
+/// `minSize` would be left when the old nodes are drained.
+#[test]
+fn replacement_keeps_its_nodes_until_the_old_ones_are_gone() {
+    let spec = |extra: &str| format!("eks-managed: {{minSize: 1, maxSize: 9, configuration: {{{extra}}}}}");
+    let (before, after) = (spec(""), spec("instanceType: c5.large"));
+    let created = Scenario::converged(&before, &after).plan();
+    let sizes = created.steps.iter().find_map(|planned| match &planned.step {
+        Step::Nodegroup(NodegroupStep::CreateNodegroup(new)) => Some(new.sizes),
+        _ => None,
+    });
+    assert_eq!(sizes, Some(NodegroupSizes { min: 2, max: 9, desired: Some(2) }));
+    let both = |after: &str| {
+        let mut new = existing_nodegroup(&resolve_spec(after), 3);
+        (new.nodegroup.sizes.min, new.nodegroup.sizes.max) = (2, 9);
+        Scenario::new(vec![existing_nodegroup(&resolve_spec(&before), 1), new], after)
+    };
+    let resized = |scenario: &Scenario| {
+        scenario.plan().steps.iter().find_map(|planned| match &planned.step {
+            Step::Nodegroup(NodegroupStep::UpdateNodegroup { change, .. }) => change.sizes,
+            _ => None,
+        })
+    };
+    let replacing = both(&after);
+    assert_eq!(resized(&replacing), None, "{:?}", replacing.step_names());
+    assert!(replacing.step_names().contains(&"CordonNode"));
+    let shrunk = both(&after).with(|s| {
+        s.state.nodegroups[1].members.truncate(1);
+        s.state.nodegroups[1].scaling_groups.iter_mut().for_each(|group| group.desired = 1);
+    });
+    assert!(!shrunk.step_names().contains(&"CordonNode"), "one node has no place to go to");
+    let smaller = both("eks-managed: {minSize: 1, maxSize: 1, configuration: {instanceType: c5.large}}");
+    assert_eq!(resized(&smaller).map(|sizes| (sizes.min, sizes.max)), Some((1, 1)), "the tenant wants fewer");
+    let alone = both(&after).with(|s| _ = s.state.nodegroups.remove(0));
+    assert_eq!(resized(&alone), Some(NodegroupSizes { min: 1, max: 9, desired: None }));
+}
+
+/// Kubernetes evicts the pods of all nodes at once for it, and asks no PodDisruptionBudget.
+#[test]
+fn taint_that_evicts_pods_waits_for_locks_and_rollouts() {
+    let taint = |effect: &str| {
+        let spec = format!("eks-managed: {{configuration: {{taints: [{{key: a, value: b, effect: {effect}}}]}}}}");
+        Scenario::converged("", &spec)
+    };
+    let sets_taint = |scenario: &Scenario| {
+        let plan = scenario.plan();
+        let is_disruptive = plan.steps.iter().any(|planned| planned.step.is_disruptive());
+        (scenario.step_names().contains(&"UpdateNodegroup"), is_disruptive)
+    };
+    assert_eq!(sets_taint(&taint("NO_EXECUTE")), (true, true), "the lock is asked for once more before the call");
+    assert_eq!(sets_taint(&taint("NO_SCHEDULE")), (true, false));
+    for block in [(|s: &mut Scenario| s.lock = Some("lock-upgrades on the group")) as fn(&mut Scenario), |s| {
+        s.state.cluster_health = ClusterHealth { total: 4, unready: 3 }
+    }] {
+        assert_eq!(sets_taint(&taint("NO_EXECUTE").with(block)), (false, false));
+        assert!(sets_taint(&taint("NO_SCHEDULE").with(block)).0);
+    }
+    let Outcome::Locked { message } =
+        taint("NO_EXECUTE").with(|s| s.lock = Some("lock-upgrades on the group")).plan().outcome
+    else {
+        panic!("nothing says why the taint does not come")
+    };
+    assert!(message.contains("a=b:NO_EXECUTE") && message.contains("lock-upgrades on the group"), "{message}");
 }
 
 /// EKS adds nodes for its update, and would be asked for as many again.

@@ -283,3 +283,15 @@ def test_a_stopped_instance_is_replaced(aws, groups):
     groups.settle(group, 1)
     causes = [a["Cause"] for a in groups.activities(group) if a["Description"] == f"Terminating EC2 instance: {old}"]
     assert len(causes) == 1 and "in response to an EC2 health check" in causes[0]
+
+
+def test_a_protected_group_is_emptied_but_not_deleted(aws, groups):
+    """Amazon EC2 Auto Scaling User Guide, "Protect your Auto Scaling group from deletion"."""
+    name, delete = groups.make(0), aws.autoscaling.delete_auto_scaling_group
+    for protection, refused in (("prevent-all-deletion", (False, True)), ("prevent-force-deletion", (True,))):
+        aws.autoscaling.update_auto_scaling_group(AutoScalingGroupName=name, DeletionProtection=protection)
+        assert groups.show(name)["DeletionProtection"] == protection
+        for forced in refused:
+            assert client_error(delete, AutoScalingGroupName=name, ForceDelete=forced)[0] == "ValidationError"
+    delete(AutoScalingGroupName=name)
+    assert groups.show(name) is None

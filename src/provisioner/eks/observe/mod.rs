@@ -35,7 +35,7 @@ use crate::provisioner::observe::{ObserveError, ObserveResult, Observer, drain_v
 use crate::provisioner::rejected_fields::Part;
 use crate::provisioner::role_region::RegionClaim;
 use crate::provisioner::{join, join_times};
-use crate::rotation::Drains;
+use crate::rotation::{Drains, NodeInstance};
 
 /// Reads the observed state of one group.
 ///
@@ -98,6 +98,8 @@ pub(crate) async fn observe(
         warm_instances: None,
         instance_refresh_active: false,
         activities: Vec::new(),
+        last_launch: None,
+        failed_replacements: Vec::new(),
         lost_instances: Vec::new(),
         is_cause_of_loss_expected: false,
         shortage_duration: Default::default(),
@@ -338,10 +340,51 @@ async fn observe_details(
     let members = outdated::members(resolved, state, status);
     if members.iter().any(|m| !m.reasons.is_empty()) {
         state.instance_refresh_active = o.inventory.has_active_refresh(&group.name).await.map_err(aws)?;
+        state.failed_replacements = failed_replacements(o, resolved, status, &members);
+    }
+    if may_replace_next(resolved, &group, &members) {
+        let activities = o.inventory.recent_activities(&group.name, o.max_cache_age).await.map_err(aws)?;
+        let ended = activities.iter().find(|activity| !activity.is_termination() && activity.is_finished());
+        state.last_launch = ended.cloned();
     }
     state.drains = drain_views(o, &members, &resolved.desired.id.uid).await?;
     state.strategy_state = crd_strategy::observe(o, resolved, status, state, &members).await?;
     Ok(())
+}
+
+/// Whether the rotation may take another node, unless something else prevents it.
+fn may_replace_next(resolved: &ResolvedGroup, group: &ScalingGroup, members: &[NodeInstance]) -> bool {
+    let desired = &resolved.desired;
+    let unavailable = members.iter().filter(|m| !m.is_available()).count();
+    let limit = desired.rolling_update.max_unavailable.resolve(usize::try_from(group.desired).unwrap_or_default());
+    desired.crd_strategy.is_none()
+        && unavailable < limit
+        && members.iter().any(|m| !m.reasons.is_empty() && m.is_available())
+}
+
+/// See [`ObservedState::failed_replacements`].
+fn failed_replacements(
+    o: &Observer<'_>,
+    resolved: &ResolvedGroup,
+    status: &InstanceGroupStatus,
+    members: &[NodeInstance],
+) -> Vec<String> {
+    let never_ready = |m: &&NodeInstance| {
+        m.reasons.is_empty()
+            && m.instance.state == InstanceState::InService
+            && m.lost_node.is_none()
+            && m.node.as_ref().is_none_or(|node| !node.was_ready)
+    };
+    let since = |m: &NodeInstance| Some((m.instance.id.clone(), m.instance.in_service_since?));
+    let waiting = members.iter().filter(never_ready).filter_map(since).collect();
+    let hash = &resolved.fingerprint.hash;
+    let recorded = status.failed_replacements.as_ref().filter(|failed| failed.template == *hash);
+    let recorded = recorded.map(|failed| failed.instances.as_slice()).unwrap_or_default();
+    // The Cluster Autoscaler waits for 15 minutes, from the launch on.
+    let least = resolved.desired.rolling_update.join_timeout / 2;
+    o.process_state.lost_instances(&resolved.desired.id.key(), |known| {
+        known.observe_replacements(hash, waiting, recorded, least, o.now)
+    })
 }
 
 /// The instances that left without the controller. The scaling activities are read only when there are some; without an

@@ -307,6 +307,7 @@ async fn process_that_has_just_started_reads_why_recorded_shortages_last() {
         enabled_metrics: vec![],
         instances: vec![],
         deleting: false,
+        is_deletion_protected: false,
     };
     stub.update(|d| _ = d.groups.insert(group.name.clone(), group));
     let status = |nodes_ready| InstanceGroupStatus {

@@ -8,14 +8,18 @@ pub(crate) mod stop_rotation;
 pub(crate) mod template_origin;
 mod usage;
 
+use jiff::Timestamp;
 use serde_json::json;
 
 use super::input::PlanInput;
 use super::scaling_group::{scale_in, suspended};
 use super::warm_pool;
 use crate::api::names::condition;
+use crate::api::rfc3339;
 use crate::aws::{InstanceState, ScalingGroup};
 use crate::plan::{ConditionUpdate, Drift, NodeStep, Outcome, Phase, PlanBuilder, Reason, waiting};
+use crate::provisioner::failed_replacements::Replacements;
+use crate::provisioner::launch_failures;
 use crate::provisioner::rejected_fields::Part;
 use crate::rotation::NodeInstance;
 use crate::rotation::drain::{AtTimeout, DrainPolicy};
@@ -62,6 +66,16 @@ pub(crate) fn rotate_nodes(input: &PlanInput, group: &ScalingGroup, builder: &mu
     let heaviest = members.iter().map(NodeInstance::weight).max().unwrap_or(1);
     let version = group.template.as_ref().map(|t| t.version.clone()).or_else(|| group.launch_configuration.clone());
     let version = version.unwrap_or_default();
+    let replacements = Replacements {
+        hash: &input.resolved.fingerprint.hash,
+        left: &input.observed.failed_replacements,
+        members: &members,
+        ready_hold: input.timing.ready_hold,
+        is_asked: input.is_asked,
+        now: input.now,
+    };
+    let failed = replacements.update(input.status).map(|failed| ("failedReplacements".to_owned(), failed));
+    builder.status_update.fields.extend(failed);
     let mut decision = decide(&rolling_update::RollingUpdateInput {
         scaling_group: &group.name,
         group_uid: &input.resolved.desired.id.uid,
@@ -76,6 +90,8 @@ pub(crate) fn rotate_nodes(input: &PlanInput, group: &ScalingGroup, builder: &mu
         hold: input.hold,
         allowance: input.allowance,
         precondition: precondition(input, group),
+        failed_replacements: replacements.halt(input.status, input.timing.launch_retry),
+        failed_launch: failed_launch(input),
         was_halted: was_halted(input),
         join_timeout: rolling.join_timeout,
         ready_hold: input.timing.ready_hold,
@@ -180,6 +196,21 @@ fn precondition(input: &PlanInput, group: &ScalingGroup) -> Option<(Reason, Stri
         group.name
     );
     input.observed.instance_refresh_active.then_some((Reason::ProcessSuspended, message))
+}
+
+/// Why the last launch failed, if that was not long ago. Without an instance in its place, the next node would be given up as
+/// well: an autoscaler lowers the desired capacity, and a node that goes back to EC2 in a shortage is not to be had again.
+fn failed_launch(input: &PlanInput) -> Option<(Reason, String)> {
+    let last = input.observed.last_launch.as_ref()?;
+    let retry_at = last.started?.checked_add(input.timing.launch_retry).unwrap_or(Timestamp::MAX);
+    (last.has_failed() && input.now < retry_at).then(|| {
+        let message = format!(
+            "the last launch of the scaling group failed ({}); no further node is replaced until a launch succeeds, or until {}",
+            last.message.trim_end_matches('.'),
+            rfc3339(retry_at)
+        );
+        (launch_failures::reason(&last.message), message)
+    })
 }
 
 /// How many instances a list of the status names.

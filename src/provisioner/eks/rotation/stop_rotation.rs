@@ -107,6 +107,8 @@ fn decide_stop(
         hold: None,
         allowance: None,
         precondition: None,
+        failed_replacements: None,
+        failed_launch: None,
         was_halted: false,
         join_timeout: SignedDuration::MAX,
         ready_hold: timing.ready_hold,

@@ -1,0 +1,159 @@
+//! Instances of the desired version that left the scaling group without their nodes ever being Ready. Nothing of them is left
+//! to see, and the Cluster Autoscaler, which removes instances that do not join, has lowered the desired capacity: without a
+//! record, the rotation would go on with the next healthy node, down to `minSize`.
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use crate::api::{FailedReplacements, InstanceGroupStatus, rfc3339};
+use crate::rotation::NodeInstance;
+
+/// How many instances the record names.
+const MAX_NAMED: usize = 5;
+
+/// What is known of failed replacements.
+pub(crate) struct Replacements<'a> {
+    /// Hash of the desired template.
+    pub hash: &'a str,
+    /// Instances that left the group unready since the last pass, without the controller.
+    pub left: &'a [String],
+    /// All instances of the group.
+    pub members: &'a [NodeInstance],
+    /// How long a node must have been Ready to count.
+    pub ready_hold: SignedDuration,
+    /// Whether a person asks for another try.
+    pub is_asked: bool,
+    /// Reference time.
+    pub now: Timestamp,
+}
+
+impl Replacements<'_> {
+    /// The record for the status after this pass; `None` without a failed replacement, and once a later one is Ready.
+    pub(crate) fn record(&self, status: &InstanceGroupStatus) -> Option<FailedReplacements> {
+        let old = status.failed_replacements.as_ref().filter(|old| old.template == self.hash && !self.is_asked);
+        let mut record = old.cloned().unwrap_or_else(|| FailedReplacements {
+            template: self.hash.to_owned(),
+            instances: Vec::new(),
+            last: String::new(),
+        });
+        let new: Vec<_> = self.left.iter().filter(|id| !record.instances.contains(id)).cloned().collect();
+        if !new.is_empty() {
+            record.instances.splice(0..0, new);
+            record.instances.truncate(MAX_NAMED);
+            record.last = rfc3339(self.now);
+        }
+        let last = record.last.parse::<Timestamp>().ok()?;
+        let became_ready = |m: &NodeInstance| {
+            let since = m.node.as_ref().and_then(|node| node.ready_changed_at);
+            m.ready_for(self.now).is_some_and(|time| time >= self.ready_hold) && since.is_some_and(|since| since > last)
+        };
+        let has_recovered = self.current().any(became_ready);
+        (!record.instances.is_empty() && !has_recovered).then_some(record)
+    }
+
+    /// The value of the status field, if it changes.
+    pub(crate) fn update(&self, status: &InstanceGroupStatus) -> Option<Value> {
+        let record = self.record(status);
+        (record != status.failed_replacements).then(|| record.map_or(Value::Null, |record| json!(record)))
+    }
+
+    /// Why no further node is replaced. A version of which a node is Ready has proven itself, so that it is tried again after
+    /// `retry`.
+    pub(crate) fn halt(&self, status: &InstanceGroupStatus, retry: SignedDuration) -> Option<String> {
+        let FailedReplacements { instances, last, .. } = self.record(status)?;
+        let next_try = last.parse::<Timestamp>().ok()?.checked_add(retry).unwrap_or(Timestamp::MAX);
+        let is_proven = self.current().any(NodeInstance::is_ready);
+        if is_proven && self.now >= next_try {
+            return None;
+        }
+        let until = match is_proven {
+            true => format!("until one is Ready, or until {}", rfc3339(next_try)),
+            false => {
+                "until one is Ready, the spec changes, or the annotation reconcile-now asks for another try".to_owned()
+            }
+        };
+        Some(format!(
+            "left the scaling group before their nodes were Ready: {} (the Cluster Autoscaler, for example, removes instances \
+             that do not join, and lowers the desired capacity; see the events InstanceLost); no further node is replaced {until}",
+            instances.join(", ")
+        ))
+    }
+
+    fn current(&self) -> impl Iterator<Item = &NodeInstance> {
+        self.members.iter().filter(|m| m.reasons.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::aws::samples::instance;
+    use crate::index::nodes::node_view;
+    use crate::plan::Drift;
+
+    fn at(minutes: i64) -> Timestamp {
+        Timestamp::UNIX_EPOCH + SignedDuration::from_mins(minutes)
+    }
+
+    /// A node that has been Ready since this minute.
+    fn ready(id: &str, since: i64, is_current: bool) -> NodeInstance {
+        let mut node = node_view(&k8s_openapi::api::core::v1::Node::default());
+        (node.ready, node.ready_changed_at) = (true, Some(at(since)));
+        let reasons = if is_current { vec![] } else { vec![Drift::new("image", "1", "2")] };
+        NodeInstance {
+            instance: instance(id),
+            node: Some(node),
+            lost_node: None,
+            is_recorded_standby: false,
+            reasons,
+            in_place: None,
+        }
+    }
+
+    /// The record and the halt after a pass.
+    fn pass(
+        status: &InstanceGroupStatus,
+        hash: &str,
+        left: &[&str],
+        members: &[NodeInstance],
+        minute: i64,
+        is_asked: bool,
+    ) -> (InstanceGroupStatus, Option<String>) {
+        let left: Vec<_> = left.iter().map(|id| (*id).to_owned()).collect();
+        let ready_hold = SignedDuration::from_secs(30);
+        let found = Replacements { hash, left: &left, members, ready_hold, is_asked, now: at(minute) };
+        let next = InstanceGroupStatus { failed_replacements: found.record(status), ..status.clone() };
+        assert_eq!(found.update(&next), if left.is_empty() { found.update(&next) } else { None }, "one write");
+        (next, found.halt(status, SignedDuration::from_mins(30)))
+    }
+
+    /// One healthy node after the other would be given up for an image whose nodes never join, down to `minSize`.
+    #[test]
+    fn image_that_was_never_ready_takes_no_further_node() {
+        let old = [ready("old", 0, false)];
+        let (status, halt) = pass(&InstanceGroupStatus::default(), "v2", &["i-1"], &old, 16, false);
+        assert!(halt.is_some_and(|halt| halt.contains("i-1") && halt.contains("reconcile-now")));
+        assert!(pass(&status, "v2", &[], &old, 6000, false).1.is_some(), "it holds, however long that takes");
+        for (what, hash, members, is_asked) in [
+            ("the spec changed", "v3", old.to_vec(), false),
+            ("a person asks", "v2", old.to_vec(), true),
+            ("one is Ready", "v2", vec![ready("old", 0, false), ready("i-2", 20, true)], false),
+        ] {
+            let (next, halt) = pass(&status, hash, &[], &members, 25, is_asked);
+            assert_eq!((next.failed_replacements, halt), (None, None), "{what}");
+        }
+    }
+
+    /// A zone may have had a bad moment. Otherwise nobody would finish a rotation whose other nodes are fine.
+    #[test]
+    fn image_that_has_proven_itself_is_tried_again() {
+        let members = [ready("old", 0, false), ready("i-1", 5, true)];
+        let (status, halt) = pass(&InstanceGroupStatus::default(), "v2", &["i-2"], &members, 20, false);
+        assert!(halt.is_some_and(|halt| halt.contains("until 1970-01-01T00:50:00Z")));
+        assert!(pass(&status, "v2", &[], &members, 49, false).1.is_some(), "it was Ready before");
+        assert_eq!(pass(&status, "v2", &[], &members, 50, false).1, None);
+        let (status, halt) = pass(&status, "v2", &["i-3"], &members, 70, false);
+        assert!(halt.is_some(), "the next try failed, too");
+        assert_eq!(status.failed_replacements.expect("a record").instances, ["i-3", "i-2"]);
+    }
+}
