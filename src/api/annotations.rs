@@ -152,16 +152,21 @@ fn ignored_os_family(key: &str, value: &str, configuration: &Value) -> Option<St
     })
 }
 
+/// Whether a switch has a value that is neither on nor off, so that it has no effect.
+pub(crate) fn is_unknown_switch(key: &str, value: &str) -> bool {
+    let word = value.trim().to_ascii_lowercase();
+    let is_understood = match key {
+        annotation::LOCK_UPGRADES | annotation::PROTECT_DELETION => is_true_word(value),
+        _ => value.eq_ignore_ascii_case("true"),
+    };
+    let is_false = word.is_empty() || ["false", "no", "off", "0", "f", "n"].contains(&word.as_str());
+    !is_understood && !is_false
+}
+
 fn problem(key: &str, value: &str) -> Option<String> {
     if SWITCHES.contains(&key) {
-        let word = value.trim().to_ascii_lowercase();
-        let is_understood = match key {
-            annotation::LOCK_UPGRADES | annotation::PROTECT_DELETION => is_true_word(value),
-            _ => value.eq_ignore_ascii_case("true"),
-        };
-        let is_false = word.is_empty() || ["false", "no", "off", "0", "f", "n"].contains(&word.as_str());
         let shown = display_value(key, &value.into());
-        return (!is_understood && !is_false)
+        return is_unknown_switch(key, value)
             .then(|| format!("{key} {shown} has no effect; use \"true\" or \"false\""));
     }
     let trimmed = value.trim();

@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 
 use super::error::StepError;
 use crate::auth::aws_auth::{self, AuthEntry, AwsAuthError};
-use crate::k8s::KubeApi;
+use crate::k8s::{KubeApi, KubeError};
 
 /// One change of `mapRoles`.
 #[derive(Clone, Debug)]
@@ -117,8 +117,16 @@ async fn write_batch(
         Some(map) => kube.update_aws_auth(&map.resource_version, &document.text).await,
         None => kube.create_aws_auth(&document.text).await,
     };
-    written.map_err(StepError::Kube)?;
-    Ok(outcomes)
+    let rejected = match written {
+        Ok(()) => return Ok(outcomes),
+        Err(KubeError::Invalid { message: detail, .. }) => match map.is_some_and(|map| map.is_immutable) {
+            true => AwsAuthError::Immutable,
+            false => AwsAuthError::Rejected { detail },
+        },
+        Err(error) => return Err(StepError::Kube(error)),
+    };
+    // Who writes again gets the same answer.
+    Ok(outcomes.into_iter().map(|edited| if edited == Ok(false) { edited } else { Err(rejected.clone()) }).collect())
 }
 
 #[cfg(test)]
@@ -229,6 +237,30 @@ mod tests {
             assert_eq!(written.expect("the entry is written"), changed);
         }
         assert_eq!(state.lock().expect("lock is not poisoned").1, 1);
+    }
+
+    /// No retry helps, so that a person must read what to do.
+    #[tokio::test]
+    async fn immutable_map_is_told_to_each_group_that_needs_a_change() {
+        let map = |immutable: bool| {
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "immutable": immutable, "data": {"mapRoles": ""},
+                "metadata": {"name": "aws-auth", "resourceVersion": "1"}})
+        };
+        for (immutable, expected) in [(true, "create it again without `immutable`"), (false, "field is too long")] {
+            let client = fake::client(move |call| match call.method.as_str() {
+                "GET" => (200, map(immutable)),
+                _ => fake::failure(422, "Invalid", "field is too long"),
+            });
+            let (kube, writer) = (KubeClient::new(client, "test"), AwsAuthWriter::default());
+            let edits = ["a", "b"].map(|n| writer.submit(&kube, AwsAuthEdit::Put(entry(n)), &|| true));
+            for result in futures::future::join_all(edits).await {
+                let error = result.expect_err("it is rejected");
+                assert_eq!(error.stalled_reason(), Some(crate::plan::Reason::AuthConflict), "{error}");
+                assert!(error.to_string().contains(expected), "{error}");
+            }
+            let removed = writer.submit(&kube, AwsAuthEdit::Remove(entry("c")), &|| true).await;
+            assert!(!removed.expect("there is nothing to remove"));
+        }
     }
 
     /// The next leader may have decided otherwise about the entry by then.

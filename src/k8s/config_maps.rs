@@ -48,6 +48,7 @@ pub(super) async fn aws_auth(client: &Client) -> Result<Option<AwsAuthMap>, Kube
     let found = call("get", "configmaps", maps.get_opt(AWS_AUTH_NAME)).await?;
     Ok(found.map(|map| AwsAuthMap {
         resource_version: map.resource_version().unwrap_or_default(),
+        is_immutable: map.immutable == Some(true),
         map_roles: map.data.and_then(|mut data| data.remove(MAP_ROLES)),
     }))
 }
@@ -156,7 +157,8 @@ mod tests {
         let map = json!({"metadata": {"name": "aws-auth", "resourceVersion": "5"},
             "data": {"mapRoles": "roles", "mapUsers": "users"}});
         let (client, _) = cluster(Some(map));
-        let expected = AwsAuthMap { map_roles: Some("roles".into()), resource_version: "5".into() };
+        let expected =
+            AwsAuthMap { map_roles: Some("roles".into()), resource_version: "5".into(), is_immutable: false };
         assert_eq!(aws_auth(&client).await.unwrap(), Some(expected));
     }
 

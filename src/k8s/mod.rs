@@ -152,6 +152,8 @@ pub struct AwsAuthMap {
     /// The text in `mapRoles`; `None` when the key is missing.
     pub map_roles: Option<String>,
     pub resource_version: String,
+    /// Whether its data can never change.
+    pub is_immutable: bool,
 }
 
 /// The calls to the Kubernetes API that a reconcile makes. Each call is one step with a timeout and no retry; the

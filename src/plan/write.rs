@@ -225,19 +225,40 @@ impl PlannedStep {
     pub(crate) fn describe_repetition(&self) -> String {
         let subject = self.step.info().subject();
         let shown = |text: &str| if text.is_empty() { "nothing".to_owned() } else { format!("`{text}`") };
-        let differences = self.reasons.iter().map(|drift| {
-            format!(
-                "the controller set {} of {subject} to {}, but reads back {}",
+        let differences = self.reasons.iter().map(|drift| match &self.step {
+            Step::Join(step) => describe_repeated_join(step),
+            _ => format!(
+                "the controller set {} of {subject} to {} several times, and read back {} each time",
                 drift.field,
                 shown(&drift.to),
                 shown(&drift.from)
-            )
+            ),
         });
         let mut differences: Vec<_> = differences.collect();
         if differences.is_empty() {
-            differences.push(format!("{subject} does not show what {} wrote", self.step.name()));
+            differences.push(format!("{subject} did not show what {} wrote, several times", self.step.name()));
         }
         format!("{}; {}", differences.join(", "), other_writers(&self.step))
+    }
+}
+
+fn describe_repeated_join(step: &JoinStep) -> String {
+    match step {
+        JoinStep::PutAwsAuthEntry(entry) | JoinStep::WidenAwsAuthEntry(entry) => format!(
+            "the controller wrote the entry of {} to kube-system/aws-auth several times, and found it missing or changed each time",
+            entry.role_arn
+        ),
+        JoinStep::RemoveAwsAuthEntry(entry) => format!(
+            "the controller removed the entry of {} from kube-system/aws-auth several times, and found it there each time",
+            entry.role_arn
+        ),
+        JoinStep::PutAccessEntry(entry) => format!(
+            "the controller created the access entry of {} several times, and found it missing each time",
+            entry.principal
+        ),
+        JoinStep::RemoveAccessEntry { principal, .. } => format!(
+            "the controller deleted the access entry of {principal} several times, and found it there each time"
+        ),
     }
 }
 

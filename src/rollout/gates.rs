@@ -30,8 +30,8 @@ impl RolloutView {
         self.created.or_else(|| self.status.begun.as_deref()?.parse().ok())
     }
 
-    /// Why a wave that is next does not open yet, beside the order of the waves.
-    pub(super) fn opening_waits_for(&self, wave: &Wave, now: Timestamp) -> Option<String> {
+    /// Why a wave that is next does not open yet, beside the order of the waves. `is_empty`: it is known to have no groups.
+    pub(super) fn opening_waits_for(&self, wave: &Wave, is_empty: bool, now: Timestamp) -> Option<String> {
         if self.urgent_until(now).is_some() || self.is_skipped(&wave.name) {
             return None;
         }
@@ -41,7 +41,7 @@ impl RolloutView {
             return Some(format!("the delay of this cluster until {}", rfc3339(until)));
         }
         let is_approved = self.orders.approved.iter().any(|name| *name == wave.name || name == "*");
-        (wave.approval == Some(Approval::Admin) && !is_approved)
+        (wave.approval == Some(Approval::Admin) && !is_approved && !is_empty)
             .then(|| format!("an approval: instance-manager rollout approve {} --wave {}", self.target.name, wave.name))
     }
 

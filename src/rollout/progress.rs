@@ -202,7 +202,9 @@ fn step_waves(input: &ProgressInput, waves: &mut [WaveStatus]) -> Vec<String> {
         let is_due = can_open && (is_next || is_urgent);
         status.why = None;
         if is_waiting && is_due {
-            status.why = view.opening_waits_for(wave, input.now);
+            // An approval of nothing would keep the revision from being complete, and be what the next one returns past.
+            let is_empty = found.groups == 0 && input.survey.unknown == 0;
+            status.why = view.opening_waits_for(wave, is_empty, input.now);
             let may_open = is_urgent || view.is_skipped(&wave.name) || are_checks_ok(input);
             if status.why.is_none() && may_open {
                 status.state = Some(WaveState::Open);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use instance_manager::api::{InstanceGroupStatus, rfc3339};
+use instance_manager::api::{Condition, InstanceGroupStatus, rfc3339};
 use instance_manager::apply::{Applied, StepError, TagDenied};
 use instance_manager::aws::NewRole;
 use instance_manager::controller::report::{Report, report};
@@ -227,4 +227,32 @@ fn only_denied_tags_is_blocked() {
     assert_eq!((changed(vec![]), changed(denied())), (true, false), "denied tags cause no event");
     let more = [tag, IamStep::DeleteRole { role: "r".into() }.into()];
     assert_eq!(outcome_of(&more, soon.clone()), soon, "other changes are observed first");
+}
+
+/// Both nodes were dead while a call was refused, and the status said that both are ready.
+#[test]
+fn dead_nodes_are_told_while_a_step_fails_or_the_group_is_deleted() {
+    let old = InstanceGroupStatus {
+        conditions: vec![Condition::new("NodesReady", true, "NodesReady", "2 of 2 nodes are ready")],
+        ..InstanceGroupStatus::default()
+    };
+    for (outcome, error) in [
+        (progressing(Phase::Modifying), Some(StepError::GroupGone)),
+        (progressing(Phase::Modifying), None),
+        (progressing(Phase::Deleting), None),
+    ] {
+        let mut plan = plan(outcome.clone());
+        plan.status_update.fields.insert("nodes".into(), json!({"desired": 2, "ready": 0}));
+        let report = report(&old, &applied(plan, error), None, NOW);
+        let patch = report.patch.expect("a patch");
+        let conditions = patch["conditions"].as_array().expect("conditions").clone();
+        let found = conditions.iter().find(|c| c["type"] == "NodesReady").expect("a condition");
+        assert_eq!(
+            (&found["status"], &found["message"]),
+            (&json!("False"), &json!("0 of 2 nodes are ready")),
+            "{outcome:?}"
+        );
+        let is_told = report.transition_events.iter().any(|e| e.reason == "InstanceGroupNodesNotReady");
+        assert_eq!(is_told, outcome == progressing(Phase::Modifying), "a deletion has events of its own");
+    }
 }

@@ -61,6 +61,21 @@ pub enum AwsAuthError {
         /// The content of the entry, and the remedy.
         detail: String,
     },
+    /// The ConfigMap is immutable.
+    #[error(
+        "the ConfigMap kube-system/aws-auth is immutable, so no role can be added or removed, and nodes whose role has no entry lose \
+         access to the cluster: save it with `kubectl get configmap aws-auth --namespace kube-system --output yaml`, delete it, and \
+         create it again without `immutable`"
+    )]
+    Immutable,
+    /// The API server rejects the edited ConfigMap.
+    #[error(
+        "the API server rejects every change of the ConfigMap kube-system/aws-auth: {detail}; correct what rejects it, for example an admission webhook or the size of the ConfigMap"
+    )]
+    Rejected {
+        /// What the API server says.
+        detail: String,
+    },
     /// The edited text does not parse to the expected entries.
     #[error(
         "mapRoles in the ConfigMap kube-system/aws-auth cannot be edited without changing entries \

@@ -11,10 +11,10 @@ use aws_smithy_runtime_api::client::interceptors::context::{
 use aws_smithy_runtime_api::client::interceptors::{Intercept, dyn_dispatch_hint};
 use aws_smithy_runtime_api::client::orchestrator::{HttpResponse, Metadata};
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
-use aws_smithy_types::config_bag::ConfigBag;
+use aws_smithy_types::config_bag::{ConfigBag, Storable, StoreReplace};
 
 use super::convert::{error_chain, find_cause};
-use super::outages::{OTHER_OPERATION, Outages};
+use super::outages::{FAIL_FAST_AFTER, OTHER_OPERATION, Outages};
 use crate::aws::error::iam_prefix;
 use crate::aws::{AwsError, AwsErrorKind};
 
@@ -121,6 +121,26 @@ pub(super) struct CallCounter {
     pub outages: Arc<Outages>,
 }
 
+/// The attempts of one call that AWS throttled or did not answer.
+#[derive(Clone, Debug)]
+struct FailedAttempts {
+    begun: Instant,
+    count: u32,
+    last_error: AwsError,
+}
+
+impl Storable for FailedAttempts {
+    type Storer = StoreReplace<Self>;
+}
+
+impl FailedAttempts {
+    /// The error that ends the call before its next attempt. A group says what is wrong only once its call has ended, and the
+    /// next pass repeats it.
+    fn refuse(&self, now: Instant) -> Option<AwsError> {
+        (now.duration_since(self.begun) >= FAIL_FAST_AFTER).then(|| self.last_error.clone())
+    }
+}
+
 impl std::fmt::Debug for CallCounter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("CallCounter")
@@ -140,8 +160,9 @@ impl Intercept for CallCounter {
         config: &mut ConfigBag,
     ) -> Result<(), BoxError> {
         let Some(call) = config.load::<Metadata>() else { return Ok(()) };
-        let operation = metric_labels(call.service(), call.name());
-        self.outages.refuse(operation, Instant::now()).map_or(Ok(()), |last_error| Err(last_error.into()))
+        let (operation, now) = (metric_labels(call.service(), call.name()), Instant::now());
+        let refused = config.load::<FailedAttempts>().and_then(|failed| failed.refuse(now));
+        refused.or_else(|| self.outages.refuse(operation, now)).map_or(Ok(()), |last_error| Err(last_error.into()))
     }
 
     fn read_after_attempt(
@@ -165,7 +186,15 @@ impl Intercept for CallCounter {
         if let Some(error) =
             error.as_ref().filter(|error| matches!(error.kind, AwsErrorKind::Throttled | AwsErrorKind::Unavailable))
         {
-            tracing::info!(service, operation, %error, "an attempt failed: the call is repeated up to --max-api-retries");
+            let known = config.load::<FailedAttempts>();
+            let failed = FailedAttempts {
+                begun: known.map_or_else(Instant::now, |failed| failed.begun),
+                count: known.map_or(1, |failed| failed.count.saturating_add(1)),
+                last_error: error.clone(),
+            };
+            let attempt = failed.count;
+            tracing::info!(service, operation, attempt, %error, "an attempt failed: the call is repeated for up to 20 seconds");
+            config.interceptor_state().store_put(failed);
         }
         self.outages.record((service, operation), error, Instant::now());
         self.observer.record_call(service, operation, outcome);
@@ -234,6 +263,16 @@ mod tests {
 
     fn outcome(service: &str, response: &HttpResponse) -> &'static str {
         error(service, "AnyOperation", response).kind.outcome()
+    }
+
+    /// All attempts of a write took 90 seconds, in which its group said nothing, and then that AWS does not answer.
+    #[test]
+    fn throttled_call_ends_with_the_error_of_aws_before_its_group_is_silent_for_long() {
+        let begun = Instant::now();
+        let last_error = AwsError::from_response("AutoScaling", "UpdateAutoScalingGroup", "Throttling", "slow", 400);
+        let failed = FailedAttempts { begun, count: 4, last_error: last_error.clone() };
+        let after = |seconds| failed.refuse(begun + std::time::Duration::from_secs(seconds));
+        assert_eq!((after(19), after(20)), (None, Some(last_error)));
     }
 
     #[test]

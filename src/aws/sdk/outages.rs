@@ -10,8 +10,8 @@ use jiff::Timestamp;
 
 use crate::aws::{AwsError, AwsErrorKind};
 
-/// How long every attempt of an operation must have failed before its calls end at once.
-const FAIL_FAST_AFTER: Duration = Duration::from_secs(20);
+/// How long every attempt of a call, or of all calls of an operation, must have failed before the call ends.
+pub(super) const FAIL_FAST_AFTER: Duration = Duration::from_secs(20);
 /// How often one attempt is made meanwhile.
 const PROBE_INTERVAL: Duration = Duration::from_secs(5);
 

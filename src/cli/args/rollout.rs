@@ -31,7 +31,7 @@ pub enum RolloutCommand {
     /// After an abort it begins at the first wave.
     #[command(after_help = "Example:\n  instance-manager rollout resume 3")]
     Resume(OrderArgs),
-    /// Roll back a revision whose rollout is in progress: every group returns to the revision that it had before.
+    /// Roll back a revision whose rollout is in progress: every group that has it returns to the complete revision that it had before.
     ///
     /// Nodes that were replaced for it are replaced again. The ConfigMap is not changed. For a revision that all groups have,
     /// use `rollout undo`.

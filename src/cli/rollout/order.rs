@@ -55,7 +55,7 @@ pub(super) async fn abort(args: OrderArgs) -> anyhow::Result<ExitCode> {
     order(&args, |revision, _| {
         let name = revision.name_any();
         let stable = stable(revision)?;
-        let text = format!("{name} is aborted: every group returns to {stable}; {}", remedy(revision));
+        let text = format!("{name} is aborted: every group that has it returns to the complete revision that it had before, as a rule {stable}; {}", remedy(revision));
         Ok((json!({"aborted": true, "paused": false}), text))
     })
     .await

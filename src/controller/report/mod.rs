@@ -22,7 +22,7 @@ use crate::api::{Condition, CurrentState, InstanceGroupStatus, apply_merge_patch
 use crate::apply::{Applied, StepError};
 use crate::ownership;
 use crate::plan::{
-    Event, EventReason, IamStep, ObjectEvent, ObjectStep, Outcome, Phase, Plan, PlannedStep, Reason, Step,
+    Event, EventReason, IamStep, ObjectEvent, ObjectStep, Outcome, Phase, Plan, PlannedStep, Reason, StatusUpdate, Step,
 };
 use crate::rotation::crd::decide::state::SUBMITTED;
 
@@ -134,7 +134,7 @@ pub fn report(
         .into_iter()
         .for_each(&mut update_condition);
     let stalled = outcome.stalled_reason().or_else(|| others.iter().find_map(Outcome::stalled_reason));
-    if let Some(ready) = plan.status_update.nodes_ready.filter(|_| applied.is_complete()) {
+    if let Some(ready) = known_readiness(applied) {
         update_condition(Condition::new(
             condition::NODES_READY,
             ready,
@@ -172,8 +172,8 @@ pub fn report(
     if old.current_state.as_deref() == Some(CurrentState::InitUpgrade.as_str()) && outcome == Outcome::Converged {
         transition_events.push(Event::normal(EventReason::RotationCompleted, "all nodes run the desired version"));
     }
-    // During a rotation, the events of its steps report how nodes come and go.
-    if matches!(outcome, Outcome::Progressing { phase: Phase::Rotating, .. }) {
+    // During a rotation or a deletion, the events of its steps report how nodes come and go.
+    if matches!(outcome, Outcome::Progressing { phase: Phase::Rotating | Phase::Deleting, .. }) {
         transition_events.retain(|e| {
             !e.has_reason(EventReason::InstanceGroupNodesReady)
                 && !e.has_reason(EventReason::InstanceGroupNodesNotReady)
@@ -218,6 +218,15 @@ fn missing_nodes(outcome: &Outcome, others: &[Outcome], counts: String) -> Strin
         Some(wait) => truncate(&format!("{counts}; {wait}")),
         None => counts,
     }
+}
+
+/// Whether all nodes are Ready, as far as this pass knows: by the plan, or because the counts of nodes say that some are not.
+/// They hold also when a step failed, and while the group is changed or deleted.
+fn known_readiness(applied: &Applied) -> Option<bool> {
+    let StatusUpdate { fields, nodes_ready } = &applied.plan.status_update;
+    let count = |name: &str| fields.get("nodes")?[name].as_i64();
+    let is_short = count("ready").zip(count("desired")).is_some_and(|(ready, desired)| ready < desired);
+    nodes_ready.filter(|_| applied.is_complete()).or(is_short.then_some(false))
 }
 
 /// Whether all nodes are ready, from the plan or from the last one that looked. Groups without nodes are.

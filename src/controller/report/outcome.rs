@@ -127,7 +127,9 @@ fn phase_of(outcome: &Outcome) -> Phase {
 /// The message for a step that was refused: what was to be done to which object, and why it is not.
 pub(crate) fn step_failure(step: &Step, error: &StepError) -> String {
     let action = format!("{} {}", step.name(), step.info().subject());
-    format!("{}: {}", action.trim_end(), error_message(error))
+    let is_rejected = matches!(error, StepError::Aws(error) if error.kind == AwsErrorKind::Invalid);
+    let remedy = if is_rejected { "; correct what AWS rejects; what runs stays as it is" } else { "" };
+    format!("{}: {}{remedy}", action.trim_end(), error_message(error))
 }
 
 fn error_message(error: &StepError) -> String {

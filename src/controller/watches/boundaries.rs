@@ -1,5 +1,6 @@
 //! Watches the ConfigMap `instance-manager`, activates its boundaries, and publishes their state for the admin.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -10,10 +11,11 @@ use kube::runtime::watcher::watch_object;
 use kube::{Api, Client, ResourceExt};
 
 use super::next_object;
-use crate::api::names::{CONFIG_MAP, LAST_KNOWN_GOOD_CONFIG_MAP};
+use crate::api::annotations::is_unknown_switch;
+use crate::api::names::{CONFIG_MAP, LAST_KNOWN_GOOD_CONFIG_MAP, annotation};
 use crate::api::{BoundariesRevision, GroupObject};
-use crate::boundaries::ConfigErrors;
 use crate::boundaries::active::{ActiveBoundaries, BoundariesSource, ConfigMapData, select_active, without_live};
+use crate::boundaries::{ConfigErrors, ConfigWarning};
 use crate::controller::context::{Context, config_map_target, publish_event};
 use crate::controller::planner::Planner;
 use crate::controller::revisions;
@@ -110,6 +112,7 @@ async fn load(live: Option<&ConfigMap>, reads: bool, ctx: &Arc<Context>) {
     }
     ctx.stores.boundaries_refused.store(is_refused, Ordering::Release);
     warn_about_flags(&mut active, data.as_ref(), ctx);
+    active.warnings.extend(live.and_then(|map| unknown_lock(map.annotations())));
     let valid = matches!(active.source, BoundariesSource::Live | BoundariesSource::NotConfigured);
     let changed = {
         let old = ctx.stores.boundaries.get();
@@ -161,6 +164,19 @@ fn warn_about_flags(active: &mut ActiveBoundaries, data: Option<&ConfigMapData>,
         let has_cluster = ctx.planner.settings.cluster_name.is_some();
         active.warnings.extend(boundaries.flag_warnings(data, ctx.prometheus.is_some(), has_cluster));
     }
+}
+
+/// The warning about a lock on the ConfigMap that does not lock. Whoever sets it in an emergency would not notice.
+fn unknown_lock(annotations: &BTreeMap<String, String>) -> Option<ConfigWarning> {
+    let (key, value) = annotations.get_key_value(annotation::LOCK_UPGRADES)?;
+    Some(ConfigWarning {
+        key: "metadata.annotations".to_owned(),
+        line: None,
+        path: key.clone(),
+        message: format!("{value:?} locks nothing"),
+        remedy: "use \"true\" or \"false\"".to_owned(),
+    })
+    .filter(|_| is_unknown_switch(key, value))
 }
 
 /// Why a ConfigMap with the key `rollout` is not used.
@@ -348,6 +364,15 @@ mod tests {
     use crate::util::lookup::Lookup;
 
     /// Another writer puts back what it wants each second, and the ConfigMap `instance-manager` is edited as often.
+    /// Whoever sets the lock in an emergency would not notice a typing error.
+    #[test]
+    fn lock_on_the_config_map_that_locks_nothing_is_told() {
+        let warned = |value: &str| unknown_lock(&BTreeMap::from([(annotation::LOCK_UPGRADES.into(), value.into())]));
+        assert_eq!(["true", "yes", "false", "", "off"].map(warned), [const { None }; 5]);
+        let warning = warned("ture").expect("a warning").to_string();
+        assert!(warning.contains("lock-upgrades") && warning.contains("\"ture\" locks nothing"), "{warning}");
+    }
+
     #[tokio::test]
     async fn stored_revision_is_not_fought_over() {
         let (stored, written) = (Arc::new(Mutex::new(json!({"boundaries": "theirs"}))), Arc::new(Mutex::new(0)));

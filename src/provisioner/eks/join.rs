@@ -37,5 +37,5 @@ fn role_propagated(input: &PlanInput) -> bool {
 pub(crate) fn authorize(joined: JoinPlan, builder: &mut PlanBuilder) {
     builder.steps.extend(joined.steps);
     builder.join_conflict =
-        joined.conflict.map(|detail| format!("{detail}; new nodes cannot join until this is fixed manually"));
+        joined.conflict.map(|detail| format!("{detail}; until this is fixed by hand, new nodes cannot join, and existing nodes may lose access to the cluster"));
 }

@@ -119,6 +119,8 @@ fn plan_existing(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuil
             format!("the scaling group {} is being deleted; it is created again once it is gone", group.name),
         ));
     }
+    // Also while something changes or is refused: what is said of the nodes must not be what was true before.
+    rotation::count_nodes(input, group, builder);
     record_join_times(input, builder);
     let is_replaced_by_resource = input.resolved.desired.crd_strategy.is_some();
     builder.events.extend(lost_instances::events(&input.observed.lost_instances, is_replaced_by_resource));

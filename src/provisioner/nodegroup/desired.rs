@@ -94,6 +94,10 @@ pub fn parse_with_errors(
 
 /// Parses the sizes. EKS rejects a maximum size of 0 (EKS API reference, NodegroupScalingConfig).
 fn parse_sizes(problems: &mut SpecErrors, min: Option<i64>, max: Option<i64>) -> (i32, i32) {
+    if max.is_none() {
+        problems.push_error(SpecError::missing("spec.eks-managed.maxSize"));
+    }
+    let is_set = max.is_some();
     let (min, max) = (min.unwrap_or(0), max.unwrap_or(0));
     let mut wrong = |path: &str, value: i64, rule: String, remedy: &str| {
         problems.push_error(SpecError::invalid(path, value, rule, remedy));
@@ -102,7 +106,9 @@ fn parse_sizes(problems: &mut SpecErrors, min: Option<i64>, max: Option<i64>) ->
         let rule = "is not a valid minimum size of a node group".into();
         wrong("spec.eks-managed.minSize", min, rule, "use a number from 0 to 10000");
     }
-    if !(1..=10_000).contains(&max) {
+    if !is_set {
+        // It is missing, and nothing is wrong with a value.
+    } else if !(1..=10_000).contains(&max) {
         let rule = "is not a valid maximum size of a node group".into();
         wrong("spec.eks-managed.maxSize", max, rule, "use a number from 1 to 10000");
     } else if min > max {

@@ -280,7 +280,21 @@ async fn references(o: &Observer<'_>, resolved: &ResolvedGroup) -> ObserveResult
             Err(error) => return Err(ObserveError::Aws(error)),
         },
     };
-    Ok(References { cluster, network_objects, is_role_missing })
+    let unknown_types = unknown_types(o, &shape.instance_types).await?;
+    Ok(References { cluster, network_objects, is_role_missing, unknown_types })
+}
+
+/// The instance types that the region does not have. What may not be read is left to EKS.
+async fn unknown_types(o: &Observer<'_>, names: &[String]) -> ObserveResult<Vec<String>> {
+    let mut unknown = Vec::new();
+    for name in names {
+        match o.inventory.instance_type(name).await {
+            Ok(found) => unknown.extend(found.is_none().then(|| name.clone())),
+            Err(error) if error.kind == AwsErrorKind::Denied => {}
+            Err(error) => return Err(ObserveError::Aws(error)),
+        }
+    }
+    Ok(unknown)
 }
 
 /// The errors in what a new node group would refer to, which are reported beside errors of its fields. What cannot be

@@ -128,6 +128,8 @@ pub struct References {
     pub network_objects: Vec<NetworkObject>,
     /// Whether the role does not exist.
     pub is_role_missing: bool,
+    /// The instance types that the region does not have.
+    pub unknown_types: Vec<String>,
 }
 
 /// Whether an object is known to be in another VPC than the cluster.
@@ -147,6 +149,12 @@ pub fn reference_errors(resolved: &ResolvedGroup, references: &References) -> Ve
         let remedy = "create the role with the policies that nodes need, or use another role";
         let problem =
             SpecError::invalid(&field, &desired.immutable.node_role, "does not exist in this account", remedy);
+        problems.push(problem.with_reason(Reason::NotFound));
+    }
+    for name in &references.unknown_types {
+        let field = if desired.immutable.instance_types.len() == 1 { "instanceType" } else { "instanceTypes" };
+        let rule = "is not an instance type of this region";
+        let problem = SpecError::invalid(&format!("{CONFIGURATION_PATH}.{field}"), name, rule, "correct it");
         problems.push(problem.with_reason(Reason::NotFound));
     }
     for (field, what, ids) in [

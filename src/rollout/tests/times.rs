@@ -186,6 +186,17 @@ fn approval_opens_the_wave() {
     assert_eq!(world.images(), ["ami-3", "ami-2"]);
 }
 
+/// The revision would never be complete, and a later one that fails would return its groups past it.
+#[test]
+fn wave_without_groups_needs_no_approval() {
+    let mut world = afternoon(
+        "waves: [{name: canary, namespaces: 'rollout/wave = canary'}, {name: none, namespaces: 'no-such = label', approval: admin}, {name: rest}]",
+    );
+    world.image = "ami-2".into();
+    world.settle();
+    assert_eq!((world.images(), world.phase("r2")), (vec!["ami-2".to_owned(); 2], RolloutPhase::Complete));
+}
+
 #[test]
 fn tenants_approve_group_by_group_until_the_deadline() {
     let mut world = afternoon("deferral: [{namespaces: '*', max: 24h}]\nwaves: [{name: all, approval: tenants}]");

@@ -879,10 +879,11 @@ fn references_are_checked_before_creation() {
         cluster: Some(samples::cluster("demo")),
         network_objects: vec![object("sg-1", "vpc-2")],
         is_role_missing: true,
+        unknown_types: vec!["m5.lrge".into()],
     };
     let problems = resolve::reference_errors(&r, &references);
     let errors = problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
-    for field in ["nodeRole", "subnets", "securityGroups"] {
+    for field in ["nodeRole", "subnets", "securityGroups", "instanceType `m5.lrge`"] {
         assert!(errors.contains(&format!("spec.eks-managed.configuration.{field}")), "{errors}");
     }
     let blocked = Scenario::new(vec![], "").with(|s| s.state.reference_errors = problems);

@@ -132,6 +132,7 @@ pub fn parse_with_errors(
 }
 
 fn sizes(problems: &mut SpecErrors, min: Option<i64>, max: Option<i64>) -> (i32, i32) {
+    let shown_max = max.map_or_else(|| "not set, which counts as 0".to_owned(), |max| max.to_string());
     let (min, max) = (min.unwrap_or(0), max.unwrap_or(0));
     for (path, size) in [("spec.eks.minSize", min), ("spec.eks.maxSize", max)] {
         if !(0..=10_000).contains(&size) {
@@ -144,7 +145,7 @@ fn sizes(problems: &mut SpecErrors, min: Option<i64>, max: Option<i64>) -> (i32,
         }
     }
     if min > max {
-        let rule = format!("is larger than spec.eks.maxSize ({max})");
+        let rule = format!("is larger than spec.eks.maxSize ({shown_max})");
         let error = SpecError::invalid("spec.eks.minSize", min, rule, "raise maxSize or lower minSize");
         problems.push_error(error.compared_with(ComparedField::MaxSize));
     }

@@ -32,7 +32,6 @@ use crate::util::counted::are;
 /// Replaces outdated nodes, or removes surplus nodes.
 pub(crate) fn rotate_nodes(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuilder) {
     let members = outdated::members(input.resolved, input.observed, input.status);
-    count_nodes(input, group, &members, builder);
     let mut usage = usage::node_usage(input, group, &members);
     if scale_in::removes_last(group) {
         return builder
@@ -216,7 +215,9 @@ fn failed_launch(input: &PlanInput) -> Option<(Reason, String)> {
 /// How many instances a list of the status names.
 pub(crate) const MAX_LISTED_INSTANCES: usize = 100;
 
-fn count_nodes(input: &PlanInput, group: &ScalingGroup, members: &[NodeInstance], builder: &mut PlanBuilder) {
+/// Counts the nodes for the status.
+pub(crate) fn count_nodes(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuilder) {
+    let members = outdated::members(input.resolved, input.observed, input.status);
     let uid = &input.resolved.desired.id.uid;
     let live: Vec<_> = members
         .iter()
