@@ -57,13 +57,18 @@ pub(crate) fn was_ready(status: &InstanceGroupStatus) -> bool {
 /// another group.
 pub(crate) fn entries(planner: &JoinPlanner, joined: &JoinPlan, status: &InstanceGroupStatus) -> Vec<Event> {
     let observed = planner.observed;
-    let Some(managed) = status.managed.as_ref().filter(|_| was_ready(status) && !observed.is_shared) else {
+    let Some(managed) = status.managed.as_ref().filter(|_| !observed.is_shared) else {
         return Vec::new();
     };
+    // No watch tells of it, so that its nodes may have lost access before.
+    let was_seen = status.join.as_ref().is_some_and(|join| join.access_entry.is_some());
     let role = &planner.auth_entry.role_arn;
     let puts = |is_put: fn(&Step) -> bool| joined.steps.iter().any(|planned| is_put(&planned.step));
-    let had_auth_entry = managed.auth_entries.contains(role) && observed.auth_entry == AuthEntryState::Absent;
-    let had_access_entry = managed.access_entries.contains(role) && observed.access_entry == AccessEntryState::Absent;
+    let had_auth_entry =
+        was_ready(status) && managed.auth_entries.contains(role) && observed.auth_entry == AuthEntryState::Absent;
+    let had_access_entry = (was_ready(status) || was_seen)
+        && managed.access_entries.contains(role)
+        && observed.access_entry == AccessEntryState::Absent;
     let mut events = Vec::new();
     if had_auth_entry && puts(|step| matches!(step, Step::Join(JoinStep::PutAwsAuthEntry(_)))) {
         let message = format!(
@@ -73,7 +78,11 @@ pub(crate) fn entries(planner: &JoinPlanner, joined: &JoinPlan, status: &Instanc
     }
     if had_access_entry && puts(|step| matches!(step, Step::Join(JoinStep::PutAccessEntry(_)))) {
         let what = format!("the access entry of {role}");
-        events.push(recreated(&what, "DeleteAccessEntry", "; nodes could not join until then"));
+        events.push(recreated(
+            &what,
+            "DeleteAccessEntry",
+            "; nodes could not join until then, and lost access to the cluster",
+        ));
     }
     events
 }

@@ -159,7 +159,7 @@ fn candidates_are_ordered_by_health_then_zone_and_age() {
         aged("a-old", "a", 900),
         aged("a-older", "a", 950),
         aged("b-old", "b", 800),
-        aged("c-unready", "c", 700).unready_since(60),
+        aged("c-unready", "c", 700).unready_since(600),
         aged("c-not-joined", "c", 0).never_joined(),
     ];
     let all = decide(&RollingUpdateInput { desired: 6, ..input(&members, &Drains::new(), 6) });
@@ -229,4 +229,22 @@ fn plan_depends_on_nodes_that_it_takes_or_counts() {
     let outgoing = [old("a").never_joined(), old("b").cordoned(), node_instance("c")];
     let found = verify::unverified(&steps, false, &outgoing, &Default::default());
     assert_eq!(found.len(), 2, "EKS removes the outgoing nodes");
+}
+
+/// In an outage of the cluster's API, all kubelets are silent. The nodes are Ready again after it, and would be drained.
+#[test]
+fn node_that_is_silent_for_a_moment_is_not_taken_as_dead() {
+    let none = Drains::new();
+    let replacement = || node_instance("n").in_service_since(60).never_joined();
+    for (seconds, expected) in [(10, vec![]), (299, vec![]), (301, vec!["cordon a"])] {
+        let members = [node_instance("a").outdated().unready_since(seconds), replacement()];
+        let decision = decide(&RollingUpdateInput { desired: 2, ..input(&members, &none, 1) });
+        assert_eq!(step_summaries(&decision), expected, "silent for {seconds} s");
+        if expected.is_empty() {
+            assert!(decision.waiting_for.iter().any(|wait| wait.contains("to be Ready again")), "{decision:?}");
+        }
+    }
+    let surplus = [node_instance("a").unready_since(10), node_instance("b")];
+    let input = RollingUpdateInput { candidates: Candidates::Surplus(1), ..input(&surplus, &none, 1) };
+    assert_eq!(step_summaries(&decide(&input)), ["cordon a"], "the tenant wants fewer nodes");
 }

@@ -118,7 +118,7 @@ fn healthy_nodes_enter_standby_and_unhealthy_ones_are_replaced_immediately() {
             "maxSurge was removed, and the node with the record has become unready",
             0,
             2,
-            vec![with_surge_record(old("a")).unready_since(60), node_instance("n")],
+            vec![with_surge_record(old("a")).unready_since(600), node_instance("n")],
             vec!["cordon a"],
         ),
         (
