@@ -8,7 +8,7 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-use super::{InstanceGroup, InstanceGroupStatus, NodeDemand, held_nodes};
+use super::{InstanceGroup, InstanceGroupStatus, NodeDemand, used_nodes};
 
 /// An InstanceGroup as the API server stores it. One that cannot be decoded does not stop the watch: the controller
 /// reports a condition on it, and still uses the names recorded in its status. kube's `DeserializeGuard` would lose
@@ -27,7 +27,7 @@ pub(crate) struct InvalidObject {
     /// What the spec asks for, as far as it can be read.
     pub demand: NodeDemand,
     /// The nodes that the group has under a quota.
-    pub held_nodes: u64,
+    pub used_nodes: u64,
 }
 
 impl<'de> Deserialize<'de> for GroupObject {
@@ -42,8 +42,8 @@ impl<'de> Deserialize<'de> for GroupObject {
             status => InstanceGroupStatus::deserialize(status).ok(),
         };
         let spec = &object["spec"];
-        let (demand, held) = (NodeDemand::of(spec), status.as_ref().map_or(0, |status| held_nodes(status, spec)));
-        let invalid = InvalidObject { metadata, status, demand, held_nodes: held };
+        let (demand, held) = (NodeDemand::of(spec), status.as_ref().map_or(0, |status| used_nodes(status, spec)));
+        let invalid = InvalidObject { metadata, status, demand, used_nodes: held };
         Ok(GroupObject(Err(invalid)))
     }
 }

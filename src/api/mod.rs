@@ -42,7 +42,7 @@ pub use enums::{
 pub(crate) use fields::IntOrString;
 pub use group_id::{GroupId, group_id};
 pub(crate) use group_object::GroupObject;
-pub(crate) use node_count::{NodeDemand, has_resources, held_nodes};
+pub(crate) use node_count::{NodeDemand, has_resources, used_nodes};
 pub use patch::{apply_merge_patch, diff_merge_patch};
 pub(crate) use redact::{display_value, redacted};
 pub use revision_status::{

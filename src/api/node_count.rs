@@ -98,7 +98,7 @@ pub(crate) fn sized_section(spec: &Value) -> &'static str {
 /// The nodes that a group has under a quota, whatever its spec says now: what the quota allowed last, or what the status
 /// records if that is more. A status without an allowed number is older than it, so what it asks beyond `maxSize` counts
 /// as allowed. During a replacement of a managed node group both exist.
-pub(crate) fn held_nodes(status: &InstanceGroupStatus, spec: &Value) -> u64 {
+pub(crate) fn used_nodes(status: &InstanceGroupStatus, spec: &Value) -> u64 {
     let number = |count: i64| u64::try_from(count).unwrap_or(0);
     let desired = status.nodes.as_ref().map_or(0, |nodes| nodes.desired);
     let node_groups = status.managed.as_ref().map_or(1, |managed| managed.nodegroups.len().max(1)) as u64;
@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn held_nodes_are_the_larger_of_allowed_and_recorded() {
         let spec = json!({"eks": {"maxSize": 9, "warmPool": {"minSize": 2}}});
-        let held = |status: Value| held_nodes(&serde_json::from_value(status).unwrap(), &spec);
+        let held = |status: Value| used_nodes(&serde_json::from_value(status).unwrap(), &spec);
         assert_eq!(held(json!({})), 0);
         assert_eq!(held(json!({"currentMax": 4, "nodes": {"desired": 2}})), 6, "an older status, with its warm pool");
         assert_eq!(held(json!({"currentMax": 4, "quotaNodes": 5})), 5);

@@ -57,7 +57,7 @@ pub struct BoundariesRevisionStatus {
     /// Time in RFC 3339 at which the rollout began.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub begun: Option<String>,
-    /// Value of spec.orders.retries that was obeyed last.
+    /// Last value of spec.orders.retries that the controller has processed.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub retries: Option<i64>,
     /// Number of groups by what the revision means for them.
@@ -75,7 +75,7 @@ pub struct BoundariesRevisionStatus {
     /// What is used of the budget of the key `rollout`, while groups wait for it.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub budget: Option<RolloutBudget>,
-    /// The first groups whose turn comes next and whose drains pods will hold up, as pods and budgets are now.
+    /// Groups of the next wave whose drains PodDisruptionBudgets and pods block at present; the first of them.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub drains_foreseen: Vec<ForeseenDrain>,
     /// The checks of the key `rollout`, while the rollout is under way.
@@ -118,13 +118,14 @@ pub struct RolloutCounts {
     /// Affected groups on which it failed, or that cannot take it.
     #[serde(deserialize_with = "lenient")]
     pub failed: i64,
-    /// Affected groups that are not waited for: locked, left out by an order, or without progress.
+    /// Affected groups that the rollout does not wait for: locked, left out by an order, or without progress.
     #[serde(deserialize_with = "lenient")]
     pub held: i64,
     /// Groups for which the revision changes something, but no node.
     #[serde(deserialize_with = "lenient")]
     pub in_place: i64,
-    /// Those of them that take a content now, or whose nodes are replaced outside of the waves, as in a return.
+    /// Groups of inPlace that switch to another revision now, or whose nodes are replaced outside of the waves, for example by
+    /// a return.
     #[serde(deserialize_with = "lenient")]
     pub moving: i64,
     /// Groups for which it changes nothing.
@@ -135,7 +136,7 @@ pub struct RolloutCounts {
     pub nodes: i64,
 }
 
-/// What is used of the budget of a rollout.
+/// The usage of the budget of a rollout.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RolloutBudget {
@@ -147,16 +148,16 @@ pub struct RolloutBudget {
     pub users: Vec<BudgetUser>,
 }
 
-/// What is used of a limit of the budget.
+/// The usage of one limit of the budget.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BudgetLimit {
     /// What is limited: nodes, surge, or zone and the name of a zone.
     pub of: String,
-    /// How many nodes are unavailable, or stand by.
+    /// Number of nodes that count against the limit: unavailable ones, or those of a surge.
     #[serde(deserialize_with = "lenient")]
     pub used: i64,
-    /// How many may be.
+    /// Largest number of such nodes.
     #[serde(deserialize_with = "lenient")]
     pub limit: i64,
 }
@@ -210,7 +211,7 @@ pub struct WaveStatus {
     /// Waiting, Open, Soaking or Passed.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub state: Option<WaveState>,
-    /// With a percentage: the largest number that the hash of a group's UID may have.
+    /// For a wave with `percent`: the groups whose hash of the UID is at most this number belong to the wave.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub cut: Option<i64>,
     /// The percentage that this number was derived from.

@@ -31,7 +31,7 @@ pub enum StepError {
     GroupGone,
     /// A window closed, or the rollout was paused, after the plan was made.
     #[error("{0}")]
-    Held(String),
+    RolloutBlocked(String),
     /// The node of an instance to be terminated was uncordoned after the plan was made.
     #[error("the node {0} was uncordoned by someone else")]
     NodeSchedulable(String),
@@ -89,7 +89,7 @@ impl StepError {
             | StepError::MayNotWrite
             | StepError::GroupGone
             | StepError::Locked(_)
-            | StepError::Held(_)
+            | StepError::RolloutBlocked(_)
             | StepError::NodeSchedulable(_)
             | StepError::LeavesByAutoscaler(_)
             | StepError::NodeJoined(_) => None,

@@ -35,7 +35,7 @@ impl ApplyRun<'_> {
         let token = client_token(&[cluster, principal, kind.as_str(), &self.id.uid, &self.resource_version]);
         match inventory.aws().eks.create_access_entry(input, &token).await {
             Ok(()) => {
-                self.ctx.process_state.track_role_refusal(&self.id.key(), false, self.ctx.now);
+                self.ctx.process_state.track_role_rejection(&self.id.key(), false, self.ctx.now);
                 inventory.upsert_access_entry(
                     cluster,
                     AccessEntry {

@@ -11,10 +11,10 @@ mod aws_auth;
 mod error;
 mod iam;
 mod in_place;
+mod independent_failures;
 mod join;
 mod node;
 mod object;
-mod refused;
 mod run;
 mod strategy;
 
@@ -28,8 +28,8 @@ use crate::index::process_state::ProcessState;
 use crate::plan::{Plan, PlannedStep, Step, StepFields};
 pub(crate) use aws_auth::AwsAuthWriter;
 pub use error::StepError;
-use refused::RefusedSteps;
-pub use refused::StepRefusal;
+pub use independent_failures::IndependentFailure;
+use independent_failures::IndependentFailures;
 pub(crate) use run::{
     Applier, Apply, ApplyRun, BlockedEviction, StepOutcome, StepResult, allow_tag_denied, done, ignore_not_found,
 };
@@ -49,9 +49,9 @@ pub struct Applied {
     pub error: Option<StepError>,
     /// Steps that were refused while the pass went on. In the plan, they follow those that were applied, and those that
     /// depend on them come last. If no other step failed, `error` is that of the first of them.
-    pub refusals: Vec<StepRefusal>,
-    /// Whether `error` is that of a step in `refusals`.
-    pub is_error_of_refusal: bool,
+    pub independent_failures: Vec<IndependentFailure>,
+    /// Whether `error` is that of a step in `independent_failures`.
+    pub is_error_independent: bool,
     /// Evictions that a PodDisruptionBudget blocked.
     pub blocked_evictions: Vec<BlockedEviction>,
     /// Tagging steps that AWS denied; they do not end the pass.
@@ -92,14 +92,14 @@ pub(crate) async fn apply(
         roles: HashMap::new(),
     };
     let mut applied = Applied::new(plan);
-    let mut refused = RefusedSteps::default();
+    let mut refused = IndependentFailures::default();
     while let Some(planned) = applied.plan.steps.get(applied.steps_done) {
         let index = applied.steps_done;
         if refused.holds(planned) {
             refused.add_dependent(applied.plan.steps.remove(index));
             continue;
         }
-        let held = ctx.held_error(&id.key(), &planned.step);
+        let held = ctx.backoff_error(&id.key(), &planned.step);
         let was_tried = held.is_none();
         let result = match held {
             Some(error) => Err(error),
@@ -112,7 +112,7 @@ pub(crate) async fn apply(
                     let is_expected = is_propagating(ctx.process_state, &id.key(), &error, ctx.now);
                     log_failed_step(id, planned, &error, is_expected);
                 }
-                if !id.is_deleting() && RefusedSteps::can_pass_over(planned, &error) {
+                if !id.is_deleting() && IndependentFailures::can_pass_over(planned, &error) {
                     refused.add(applied.plan.steps.remove(index), error);
                     continue;
                 }
@@ -127,12 +127,12 @@ pub(crate) async fn apply(
         applied.record_outcome(outcome, &mut run);
         applied.steps_done = index + 1;
     }
-    let (first_error, refusals, steps) = refused.finish();
+    let (first_error, independent_failures, steps) = refused.finish();
     applied.plan.steps.splice(applied.steps_done..applied.steps_done, steps);
     if applied.error.is_none() && first_error.is_some() {
-        (applied.error, applied.is_error_of_refusal) = (first_error, true);
+        (applied.error, applied.is_error_independent) = (first_error, true);
     }
-    applied.refusals = refusals;
+    applied.independent_failures = independent_failures;
     if applied.error.is_none() {
         ctx.process_state.track_unknown_profile(&id.key(), false, ctx.now);
     }
@@ -146,8 +146,8 @@ impl Applied {
             plan,
             steps_done: 0,
             error: None,
-            refusals: Vec::new(),
-            is_error_of_refusal: false,
+            independent_failures: Vec::new(),
+            is_error_independent: false,
             blocked_evictions: Vec::new(),
             tag_denials: Vec::new(),
             unchanged_steps: Vec::new(),
@@ -158,7 +158,7 @@ impl Applied {
 
     /// Whether all steps were applied but those that were refused, and those that depend on them.
     pub(crate) fn is_complete(&self) -> bool {
-        self.error.is_none() || self.is_error_of_refusal
+        self.error.is_none() || self.is_error_independent
     }
 
     /// Records how the next step ended.
@@ -203,7 +203,7 @@ fn log_applied_step(id: &GroupId, planned: &PlannedStep) {
 fn log_failed_step(id: &GroupId, planned: &PlannedStep, error: &StepError, is_expected: bool) {
     let StepFields { node, instance, pod, resource, version } = planned.step.info().fields();
     let (group, step) = (id.key(), planned.step.name());
-    if matches!(error, StepError::Held(_)) {
+    if matches!(error, StepError::RolloutBlocked(_)) {
         return tracing::info!(group, step, node, instance, resource, %error, "the step waits for the rollout");
     }
     if is_expected {
@@ -222,7 +222,7 @@ impl ApplyRun<'_> {
         if step.begins_replacement()
             && let Some(hold) = (self.ctx.hold)(step)
         {
-            return Err(StepError::Held(hold));
+            return Err(StepError::RolloutBlocked(hold));
         }
         // The last check, so that nothing is awaited between it and the write.
         if !(self.ctx.request_write)() {
@@ -275,7 +275,7 @@ mod tests {
     use crate::plan::{EksStep, InPlaceChange, InPlaceRecord, JoinStep, NodeStep, Pin, PodRef, Reason, blocked_plan};
 
     /// Applies steps while the rollout holds the group for this reason. Returns the error and the writes.
-    async fn apply_held(steps: Vec<NodeStep>, hold: Option<&str>) -> (Option<String>, Vec<String>) {
+    async fn apply_blocked(steps: Vec<NodeStep>, hold: Option<&str>) -> (Option<String>, Vec<String>) {
         let (applied, writes) = apply_steps(steps, hold, |call| {
             let kind = if call.path.contains("/pods/") { "Pod" } else { "Node" };
             (200, json!({"kind": kind, "apiVersion": "v1", "metadata": {"name": "any"}}))
@@ -430,7 +430,7 @@ mod tests {
 
     /// A window may close while the plan is made; a drain that has begun goes to its end.
     #[tokio::test]
-    async fn no_node_is_begun_once_the_roll_out_holds_the_group() {
+    async fn no_node_is_begun_once_the_rollout_holds_the_group() {
         let text = |text: &str| text.to_owned();
         let cordon = NodeStep::CordonNode {
             node: text("n"),
@@ -442,9 +442,12 @@ mod tests {
         let pod = PodRef { namespace: text("apps"), name: text("p"), uid: text("uid-p") };
         let drain = NodeStep::ForceDelete { node: text("n"), pod };
         let closed = Some("the window closed");
-        assert_eq!(apply_held(vec![cordon.clone()], closed).await, (closed.map(text), vec![]));
-        assert_eq!(apply_held(vec![drain], closed).await, (None, vec![text("DELETE /api/v1/namespaces/apps/pods/p")]));
-        let (error, writes) = apply_held(vec![cordon], None).await;
+        assert_eq!(apply_blocked(vec![cordon.clone()], closed).await, (closed.map(text), vec![]));
+        assert_eq!(
+            apply_blocked(vec![drain], closed).await,
+            (None, vec![text("DELETE /api/v1/namespaces/apps/pods/p")])
+        );
+        let (error, writes) = apply_blocked(vec![cordon], None).await;
         assert_eq!((error, writes.len()), (None, 1));
     }
 

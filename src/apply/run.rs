@@ -162,9 +162,9 @@ pub(crate) fn ignore_not_found<T>(result: Result<T, AwsError>) -> StepResult {
 
 impl Applier<'_> {
     /// The error of a step whose call is denied, and which the group does not try before its turn.
-    pub(super) fn held_error(&self, group: &str, step: &Step) -> Option<StepError> {
+    pub(super) fn backoff_error(&self, group: &str, step: &Step) -> Option<StepError> {
         let attempt = Attempt { spec: self.spec.to_owned(), step: Some(step.name()) };
-        self.process_state.held_call(group, &attempt, self.now).map(StepError::from)
+        self.process_state.call_in_backoff(group, &attempt, self.now).map(StepError::from)
     }
 }
 
@@ -178,7 +178,7 @@ impl ApplyRun<'_> {
             return StepError::Aws(error);
         }
         let Applier { process_state, retry_delay, now, .. } = self.ctx;
-        if own_role && process_state.track_role_refusal(&self.id.key(), true, *now) < *retry_delay {
+        if own_role && process_state.track_role_rejection(&self.id.key(), true, *now) < *retry_delay {
             return StepError::Aws(error);
         }
         let remedy = match own_role {

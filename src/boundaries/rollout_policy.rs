@@ -86,7 +86,7 @@ pub(crate) struct Wave {
     /// How many groups of the wave may fail before the rollout halts.
     pub max_failures: Amount,
     /// How many groups of the wave may replace nodes at once; `None` for all of them.
-    pub at_once: Option<usize>,
+    pub max_concurrent_groups: Option<usize>,
     /// Whose approval it needs; `None` for nobody's.
     pub approval: Option<Approval>,
     /// When its nodes may be replaced, beside the windows of the policy; empty for always.
@@ -258,7 +258,7 @@ fn parse_waves(section: &Section, value: &Value, warnings: &mut Vec<ConfigWarnin
             percent: None,
             soak: SignedDuration::ZERO,
             max_failures: Amount::Number(0),
-            at_once: None,
+            max_concurrent_groups: None,
             approval: None,
             windows: vec![],
         });
@@ -289,7 +289,7 @@ fn parse_wave(section: &Section, item: &Value, at: &str, errors: &mut ErrorList)
         max_failures: errors
             .or_default(parse_amount(section, get("maxFailures"), &path("maxFailures"), "groups"))
             .unwrap_or(Amount::Number(0)),
-        at_once: errors.or_default(number(section, get("atOnce"), &path("atOnce"), 1..=100_000)),
+        max_concurrent_groups: errors.or_default(number(section, get("atOnce"), &path("atOnce"), 1..=100_000)),
         approval: errors.or_default(one_of(
             section,
             get("approval"),

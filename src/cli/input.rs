@@ -14,9 +14,10 @@ use serde_json::{Value, json};
 
 use crate::{
     api::{
-        GroupId, InstanceGroup, InstanceGroupSpec, NodeDemand, group_id, has_resources, held_nodes,
+        GroupId, InstanceGroup, InstanceGroupSpec, NodeDemand, group_id, has_resources,
         names::{self, DEFAULT_CONFIG_NAMESPACE},
         spec_error::SpecError,
+        used_nodes,
         validate::{FieldErrorKind, check_spec, find_errors},
     },
     boundaries::{
@@ -454,7 +455,7 @@ pub(super) fn location_in_key(object: &ManifestObject, key: &str, line: Option<u
 /// checked.
 fn claim(object: &ManifestObject, spec: &Value) -> QuotaClaim {
     let status = serde_json::from_value(object.value["status"].clone()).unwrap_or_default();
-    let (demand, nodes) = (NodeDemand::of(spec), held_nodes(&status, &object.value["spec"]));
+    let (demand, nodes) = (NodeDemand::of(spec), used_nodes(&status, &object.value["spec"]));
     let vcpus = |_: &str| Some(0);
     let held = QuotaAmounts { vcpus: Some(0), ..QuotaAmounts::held(&status, nodes, &demand, &vcpus) };
     QuotaClaim { exists: has_resources(&status), held, requested: QuotaAmounts::requested(&demand, &vcpus) }

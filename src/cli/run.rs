@@ -74,7 +74,7 @@ pub async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
         stores: Stores::new(groups.clone(), namespaces.clone()),
         metrics: metrics.clone(),
         leadership: leadership.clone(),
-        write_refused: Default::default(),
+        write_blocked: Default::default(),
         conflict_detector: ConflictDetector::new(args.resync_period, timing.startup_grace.unsigned_abs()),
         aws_auth_writer: Default::default(),
         prometheus: connect_prometheus(&args)?,

@@ -10,21 +10,21 @@ use crate::api::{InstanceGroup, group_id};
 use crate::apply::{Applied, Applier, apply};
 use crate::plan::{Plan, Step};
 
-/// Applies a plan. `was_held` tells whether the rollout held the group before it was planned, so that the plan begins no
+/// Applies a plan. `was_blocked` tells whether the rollout held the group before it was planned, so that the plan begins no
 /// node. Returns `None` when this process may no longer write: the new leader then reports on the group.
 pub(super) async fn apply_plan(
     group: &InstanceGroup,
     plan: Plan,
     spec: &str,
-    was_held: bool,
+    was_blocked: bool,
     ctx: &Context,
     now: Timestamp,
 ) -> Option<Applied> {
     let request_write = || ctx.request_write();
     let (stores, planner) = (&ctx.stores, &ctx.planner);
-    let hold = |step: &Step| match was_held {
+    let hold = |step: &Step| match was_blocked {
         true => None,
-        false => stores.rollout_hold(group, planner).or_else(|| stores.take_of_budget(group, planner, step)),
+        false => stores.rollout_block(group, planner).or_else(|| stores.reserve_budget(group, planner, step)),
     };
     stores.rollout.record_usage(&group_id(group).key(), plan.node_usage.clone());
     let node_of = |instance: &str| planner.node_index.get(instance).map(|node| node.name);
@@ -49,9 +49,9 @@ pub(super) async fn apply_plan(
     ctx.request_write().then_some(applied)
 }
 
-/// HeldRotations back steps that repeat a write without effect too early, and adds the condition about such writes. Returns what
+/// Takes out steps that repeat a write without effect too early, and adds the condition about such writes. Returns what
 /// stands for the merged spec: when it changes, a write is tried again at once.
-pub(super) fn hold_back_repetitions(planned: &mut Planning, key: &str, ctx: &Context, now: Timestamp) -> String {
+pub(super) fn suppress_repetitions(planned: &mut Planning, key: &str, ctx: &Context, now: Timestamp) -> String {
     let Planning { plan, boundaries, .. } = planned;
     let resync = ctx.planner.settings.resync_period;
     // Neither the revision of the boundaries nor the annotations: an edit for another tenant, or a tool that changes an
@@ -59,7 +59,7 @@ pub(super) fn hold_back_repetitions(planned: &mut Planning, key: &str, ctx: &Con
     let merged_spec = boundaries.as_ref().map(|summary| summary.spec_fingerprint).unwrap_or_default();
     let spec = format!("{} {merged_spec}", plan.generation);
     let condition = ctx.planner.process_state.group_writes(key, |writes| {
-        let has_changes = writes.hold_back(plan, &spec, resync, now);
+        let has_changes = writes.suppress_repeats(plan, &spec, resync, now);
         ctx.metrics.set_ineffective_writes(key, writes.ineffective().len());
         writes.condition(has_changes)
     });

@@ -39,8 +39,8 @@ pub(crate) struct Context {
     pub metrics: Arc<Metrics>,
     /// Whether this process is the leader.
     pub leadership: tokio::sync::watch::Receiver<Leadership>,
-    /// Whether a write was refused since [`Context::take_write_refused`] last asked.
-    pub write_refused: AtomicBool,
+    /// Whether a write was refused since [`Context::take_write_blocked`] last asked.
+    pub write_blocked: AtomicBool,
     /// Detects other controllers that write to the same groups.
     pub conflict_detector: ConflictDetector,
     /// The only writer of aws-auth in this process.
@@ -88,13 +88,13 @@ impl Context {
 
     /// Puts on record that a write was refused.
     pub(super) fn record_blocked_write(&self) {
-        self.write_refused.store(true, Ordering::Relaxed);
+        self.write_blocked.store(true, Ordering::Relaxed);
     }
 
     /// Whether [`Context::request_write`] refused a write since the last call. Leadership expires with time, and a late
     /// renewal restores it: the groups that were refused in between wait for the write gate to enqueue them.
-    pub(super) fn take_write_refused(&self) -> bool {
-        self.write_refused.swap(false, Ordering::Relaxed)
+    pub(super) fn take_write_blocked(&self) -> bool {
+        self.write_blocked.swap(false, Ordering::Relaxed)
     }
 
     /// Enqueues one group.

@@ -11,8 +11,8 @@ use crate::api::{InstanceGroup, group_id};
 use crate::apply::{Applied, StepError};
 use crate::aws::AwsErrorKind;
 use crate::index::denials::{Attempt, DeniedCall};
-use crate::index::held_rotations::{Permission, PermissionAnswer};
-use crate::index::refusals::{PassResult, RefusedStep};
+use crate::index::denied_rotations::{Permission, PermissionAnswer};
+use crate::index::failure_streak::{FailedStep, PassResult};
 use crate::k8s::KubeError;
 use crate::plan::{Reason, Step};
 
@@ -36,7 +36,7 @@ pub(super) fn block_denied_reads(
 
 /// Counts passes that AWS or Kubernetes refused. A group that lacks a permission waits for its turn to try again, and a
 /// group that got through wakes those that wait for the same permission.
-pub(super) async fn record_refusal(
+pub(super) async fn record_failed_step(
     key: &str,
     spec: String,
     denied_read: Option<DeniedCall>,
@@ -45,8 +45,8 @@ pub(super) async fn record_refusal(
     ctx: &Context,
     now: Timestamp,
 ) {
-    let Applied { plan, steps_done, error, refusals, .. } = applied;
-    wake_held_rotations(key, applied, ctx, now);
+    let Applied { plan, steps_done, error, independent_failures, .. } = applied;
+    wake_denied_rotations(key, applied, ctx, now);
     let (state, step) = (&ctx.planner.process_state, plan.steps.get(*steps_done).map(|planned| &planned.step));
     // A rotation has waits of its own, because each try drains nodes.
     let is_of_rotation = matches!(step, Some(Step::Node(_)));
@@ -59,7 +59,7 @@ pub(super) async fn record_refusal(
         (None, _) => PassResult::Applied { removed_node: plan.steps.iter().any(|p| p.step.removes_instance()) },
         (Some(error), Some(step)) if let Some(reason) = error.stalled_reason() => {
             let message = report::step_failure(step, error);
-            PassResult::Refused(RefusedStep { is_of_rotation, reason, message, is_known, is_watched: false })
+            PassResult::NeedsIntervention(FailedStep { is_of_rotation, reason, message, is_known, is_watched: false })
         }
         (Some(_), _) => PassResult::Failed,
     };
@@ -73,20 +73,27 @@ pub(super) async fn record_refusal(
             let permission = Permission::of(&call, cluster.unwrap_or_default(), namespace);
             let is_watched = state.is_nearly_lasting(key)
                 && permission_probes::ask(&permission, ctx, now).await == PermissionAnswer::Denied;
-            if let PassResult::Refused(refused) = &mut result {
+            if let PassResult::NeedsIntervention(refused) = &mut result {
                 refused.is_watched = is_watched;
             }
             // Where nothing shows when the permission is restored, only a try does.
             let delay = if is_watched { retry_delay } else { retry_delay.min(period) };
             let is_lasting = state.record_pass(key, plan.generation, result, delay, now);
-            if let Some(until) = state.lasting_refusal(key, plan.generation, now).retry_at() {
-                state.held_rotations(|holds| holds.record(key, permission, step.name(), until));
+            if let Some(until) = state.persistent_failure(key, plan.generation, now).retry_at() {
+                state.denied_rotations(|holds| holds.record(key, permission, step.name(), until));
             }
             is_lasting
         }
     };
     // A rotation goes on without what no node depends on.
-    state.set_refused_writes(key, refusals.iter().filter(|_| is_lasting).flat_map(|refusal| &refusal.writes).cloned());
+    state.set_failing_writes(
+        key,
+        independent_failures
+            .iter()
+            .filter(|_| is_lasting)
+            .flat_map(|persistent_failure| &persistent_failure.writes)
+            .cloned(),
+    );
     let wait = |call: DeniedCall, step: Option<&'static str>| {
         state.denials(|denials| denials.record(key, call, Attempt { spec: spec.clone(), step }, period, now));
     };
@@ -97,17 +104,20 @@ pub(super) async fn record_refusal(
     // permission.
     if is_lasting {
         denied_step.into_iter().for_each(|call| wait(call, step.map(Step::name)));
-        let denied = refusals.iter().filter_map(|refusal| Some((refusal.step, refusal.denied_call.clone()?)));
+        let denied = independent_failures
+            .iter()
+            .filter_map(|persistent_failure| Some((persistent_failure.step, persistent_failure.denied_call.clone()?)));
         denied.for_each(|(step, call)| wait(call, Some(step)));
     }
     if applied.is_complete() {
-        let still_denied: Vec<_> = refusals.iter().map(|refusal| refusal.step).collect();
+        let still_denied: Vec<_> =
+            independent_failures.iter().map(|persistent_failure| persistent_failure.step).collect();
         ctx.enqueue_keys(state.denials(|denials| denials.end(key, &still_denied)));
     }
 }
 
 /// Lets rotations go on that are held at a step which this group got through.
-fn wake_held_rotations(key: &str, applied: &Applied, ctx: &Context, now: Timestamp) {
+fn wake_denied_rotations(key: &str, applied: &Applied, ctx: &Context, now: Timestamp) {
     let done = applied.plan.steps[..applied.steps_done].iter().map(|planned| &planned.step);
     let of_rotation: BTreeSet<_> = done.filter(|step| matches!(step, Step::Node(_))).map(Step::name).collect();
     if !of_rotation.is_empty() {

@@ -59,7 +59,7 @@ pub(super) fn context(client: Client) -> TestContext {
         stores: Stores::new(groups, reflector::store().0),
         metrics: Arc::new(Metrics::new().expect("metrics")),
         leadership: election::always(),
-        write_refused: Default::default(),
+        write_blocked: Default::default(),
         conflict_detector: ConflictDetector::new(Duration::from_secs(300), Duration::ZERO),
         aws_auth_writer: Default::default(),
         prometheus: None,

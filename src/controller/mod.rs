@@ -9,7 +9,7 @@ mod failed_observation;
 #[cfg(test)]
 mod fake;
 #[cfg(test)]
-mod hostile_status;
+mod forged_status;
 mod invalid_object;
 mod node_labels;
 pub(crate) mod permission_probes;
@@ -44,9 +44,9 @@ use crate::api::{InstanceGroup, group_id, rfc3339};
 use crate::controller::planner::{GroupContext, ObserveError, Planning};
 use crate::controller::report::report;
 use crate::plan::PlannedStep;
-use apply_plan::{apply_plan, hold_back_repetitions, record_writes};
+use apply_plan::{apply_plan, record_writes, suppress_repetitions};
 pub(crate) use context::{Context, Error, group_key};
-use denials::record_refusal;
+use denials::record_failed_step;
 use invalid_object::report_invalid_object;
 use preconditions::{Precondition, check_preconditions, check_source};
 use status_update::{record_metrics, update_status};
@@ -95,7 +95,7 @@ async fn reconcile_group(stored: &GroupObject, ctx: &Arc<Context>) -> Result<Act
     if let Some(action) = rollout::take(group, &key, ctx, now).await? {
         return Ok(action);
     }
-    let was_held = ctx.stores.rollout_hold(group, &ctx.planner).is_some();
+    let was_blocked = ctx.stores.rollout_block(group, &ctx.planner).is_some();
     let old_status = group.status.clone().unwrap_or_default();
     let asked = ctx.stores.reconcile_asked(group);
     let mut planned = match plan_with_fresh_reads(group, &key, asked.is_some(), ctx, now).await {
@@ -110,15 +110,15 @@ async fn reconcile_group(stored: &GroupObject, ctx: &Arc<Context>) -> Result<Act
     if let Some(value) = asked {
         planned.plan.status_update.fields.insert("lastReconcileNow".to_owned(), json!(value));
     }
-    let spec = hold_back_repetitions(&mut planned, &key, ctx, now);
+    let spec = suppress_repetitions(&mut planned, &key, ctx, now);
     revision_effects::observe(&key, &old_status, &mut planned, ctx);
     rollout::settle(group, &mut planned, now);
-    let Some(applied) = apply_plan(group, planned.plan, &spec, was_held, ctx, now).await else {
+    let Some(applied) = apply_plan(group, planned.plan, &spec, was_blocked, ctx, now).await else {
         return Ok(Action::await_change());
     };
     record_writes(&key, &applied, ctx, now);
     let cluster = planned.snapshot.as_ref().map(|snapshot| snapshot.cluster());
-    record_refusal(&key, spec, planned.denied_read, cluster, &applied, ctx, now).await;
+    record_failed_step(&key, spec, planned.denied_read, cluster, &applied, ctx, now).await;
     let report = report(&old_status, &applied, planned.boundaries.as_ref(), &rfc3339(now));
     update_status(group, &key, &applied, &report, now, ctx).await?;
     node_labels::label_group_nodes(group, &key, ctx).await;

@@ -10,7 +10,7 @@ use tokio::sync::OnceCell;
 use super::context::Context;
 use super::requeue;
 use crate::aws::{Aws, AwsErrorKind, AwsResult, PolicyDecision, policies};
-use crate::index::held_rotations::{Permission, PermissionAnswer};
+use crate::index::denied_rotations::{Permission, PermissionAnswer};
 
 /// How often a period is looked at whether a question is due.
 const CHECKS_PER_PERIOD: u32 = 10;
@@ -24,7 +24,7 @@ pub(crate) async fn run(ctx: Arc<Context>) {
         if !ctx.can_write() {
             continue;
         }
-        for permission in state.held_rotations(|holds| holds.due(period, Timestamp::now())) {
+        for permission in state.denied_rotations(|holds| holds.due(period, Timestamp::now())) {
             ask(&permission, &ctx, Timestamp::now()).await;
         }
     }
@@ -34,7 +34,7 @@ pub(crate) async fn run(ctx: Arc<Context>) {
 /// of it go on when it is there again.
 pub(super) async fn ask(permission: &Permission, ctx: &Context, now: Timestamp) -> PermissionAnswer {
     let (state, period) = (&ctx.planner.process_state, requeue::permission_period(ctx.planner.settings.resync_period));
-    if let Some(answer) = state.held_rotations(|holds| holds.recent_answer(permission, period, now)) {
+    if let Some(answer) = state.denied_rotations(|holds| holds.recent_answer(permission, period, now)) {
         return answer;
     }
     let answer = match permission {
@@ -50,11 +50,11 @@ pub(super) async fn ask(permission: &Permission, ctx: &Context, now: Timestamp) 
             }
         }
     };
-    let woken = state.answer_permission(permission, answer, now);
-    if !woken.is_empty() {
-        tracing::info!(?permission, groups = woken.len(), "a permission was restored, rotations go on");
+    let unblocked_groups = state.answer_permission(permission, answer, now);
+    if !unblocked_groups.is_empty() {
+        tracing::info!(?permission, groups = unblocked_groups.len(), "permission restored");
     }
-    ctx.enqueue_keys(woken);
+    ctx.enqueue_keys(unblocked_groups);
     answer
 }
 

@@ -125,7 +125,7 @@ fn retry_delay(key: &str, error: &StepError, ctx: &Context) -> Duration {
     if matches!(error, StepError::Kube(error) if error.is_conflict()) {
         process_state.own_writes(key, OwnWrites::record_conflict);
     }
-    match time_to_turn(key, process_state, settings.resync_period) {
+    match time_to_retry(key, process_state, settings.resync_period) {
         Some(turn) if error.denied_call().is_some() => turn,
         _ => delay_after_step(error, failures, settings.timing.iam_propagation.unsigned_abs(), settings.resync_period),
     }
@@ -148,7 +148,7 @@ fn delay_after_outcome(key: &str, plan: &Plan, outcome: &Outcome, ctx: &Context)
         Outcome::Blocked { reason, is_deleting, .. } if is_transient(*reason, *is_deleting) => poll(),
         Outcome::Blocked { .. } if may_clear(&plan.other_outcomes) => poll(),
         Outcome::Blocked { reason: Reason::MissingPermission, .. } => {
-            let turn = time_to_turn(key, &ctx.planner.process_state, resync_period);
+            let turn = time_to_retry(key, &ctx.planner.process_state, resync_period);
             let period = resync_period.min(PERMISSION_RECHECK);
             (false, turn.unwrap_or_else(|| resync_delay(period, plan.recheck_at, Timestamp::now())))
         }
@@ -158,8 +158,8 @@ fn delay_after_outcome(key: &str, plan: &Plan, outcome: &Outcome, ctx: &Context)
 
 /// The time until a group may try a denied call again, or until it is looked at because its status must stay current; `None`
 /// when it does not wait for its turn.
-fn time_to_turn(key: &str, process_state: &ProcessState, resync: Duration) -> Option<Duration> {
-    let wait = process_state.denials(|denials| denials.time_to_turn(key, Timestamp::now()))?;
+fn time_to_retry(key: &str, process_state: &ProcessState, resync: Duration) -> Option<Duration> {
+    let wait = process_state.denials(|denials| denials.time_to_retry(key, Timestamp::now()))?;
     Some((wait.unsigned_abs() + Duration::from_millis(20)).min(jitter(resync)))
 }
 

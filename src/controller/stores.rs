@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::api::GroupObject;
 use crate::api::InstanceGroup;
 use crate::api::names::annotation;
-use crate::api::{NodeDemand, has_resources, held_nodes};
+use crate::api::{NodeDemand, has_resources, used_nodes};
 use crate::auth::aws_auth::MapRoles;
 use crate::boundaries::active::BoundariesCell;
 use crate::boundaries::{NamespaceUsage, QuotaAmounts, QuotaClaim, QuotaRequest};
@@ -48,8 +48,8 @@ fn demand(stored: &GroupObject, planner: &Planner, context: &GroupContext) -> Ar
 /// What a group counts for in a quota.
 fn quota_claim(stored: &GroupObject, demand: &NodeDemand, vcpus: &dyn Fn(&str) -> Option<u64>) -> QuotaClaim {
     let (status, nodes) = match &stored.0 {
-        Ok(group) => (group.status.as_ref(), group.status.as_ref().map_or(0, |s| held_nodes(s, &json!(group.spec)))),
-        Err(invalid) => (invalid.status.as_ref(), invalid.held_nodes),
+        Ok(group) => (group.status.as_ref(), group.status.as_ref().map_or(0, |s| used_nodes(s, &json!(group.spec)))),
+        Err(invalid) => (invalid.status.as_ref(), invalid.used_nodes),
     };
     let held = status.map(|status| QuotaAmounts::held(status, nodes, demand, vcpus)).unwrap_or_default();
     let exists = status.is_some_and(has_resources);
@@ -77,7 +77,7 @@ pub(crate) struct Stores {
     /// The ConfigMap `instance-manager` as the watch last returned it.
     pub config_map: tokio::sync::Mutex<Lookup<ConfigMap>>,
     /// Whether the ConfigMap is valid and not in force, because the API server does not store it as a BoundariesRevision.
-    pub boundaries_refused: AtomicBool,
+    pub boundaries_not_stored: AtomicBool,
     /// Held while the boundaries are loaded from the ConfigMap.
     pub reload_turn: tokio::sync::Mutex<()>,
     /// Whether the ConfigMap has the annotation `lock-upgrades`.
@@ -113,7 +113,7 @@ impl Stores {
             boundaries: BoundariesCell::default(),
             rollout: RolloutState::default(),
             config_map: tokio::sync::Mutex::default(),
-            boundaries_refused: AtomicBool::default(),
+            boundaries_not_stored: AtomicBool::default(),
             reload_turn: tokio::sync::Mutex::default(),
             config_map_locked: RwLock::default(),
             revision_turn: tokio::sync::Mutex::default(),

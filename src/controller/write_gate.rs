@@ -23,7 +23,7 @@ pub(crate) async fn run(mut leadership: watch::Receiver<Leadership>, ctx: Arc<Co
         ctx.metrics.set_leader(ctx.is_leader());
         report_hold(&mut reported, hold.as_ref(), &ctx).await;
         // Asked first: what is refused from here on is enqueued after the next renewal.
-        let was_refused = ctx.take_write_refused();
+        let was_refused = ctx.take_write_blocked();
         if gate.opens(ctx.can_write(), was_refused) {
             tracing::info!("writes enabled");
             boundaries::reload(&ctx).await;

@@ -68,14 +68,14 @@ struct Waiting {
     attempt: Attempt,
     /// When the group was given its turn.
     given_at: Timestamp,
-    turn: Timestamp,
+    retry_at: Timestamp,
 }
 
 impl Waiting {
     /// Whether the turn is still to come. A clock that was set back, past the time at which the turn was given, ends the wait:
     /// the group would wait for as long as it was set back.
     fn is_early(&self, now: Timestamp) -> bool {
-        self.given_at <= now && now < self.turn
+        self.given_at <= now && now < self.retry_at
     }
 }
 
@@ -84,7 +84,7 @@ struct Operation {
     /// How many groups wait for it.
     waiting: usize,
     /// The last turn that a group was given.
-    last_turn: Timestamp,
+    last_retry: Timestamp,
     /// When a group was given a turn the last time.
     given_at: Timestamp,
 }
@@ -113,22 +113,22 @@ impl Denials {
         let ended: Vec<_> =
             waiting.extract_if(.., |w| w.attempt.spec != attempt.spec || w.attempt.step == attempt.step).collect();
         ended.iter().for_each(|waiting| self.leave(&waiting.call));
-        let operation = self.operations.entry(name).or_insert(Operation { waiting: 0, last_turn: now, given_at: now });
+        let operation = self.operations.entry(name).or_insert(Operation { waiting: 0, last_retry: now, given_at: now });
         if now < operation.given_at {
             // The clock was set back.
-            operation.last_turn = now;
+            operation.last_retry = now;
         }
         operation.given_at = now;
         operation.waiting += 1;
         let next = now.saturating_add(period).unwrap_or(now);
-        let turn = if operation.waiting <= TRIES_PER_PERIOD {
+        let retry_at = if operation.waiting <= TRIES_PER_PERIOD {
             next
         } else {
             let spacing = period / i32::try_from(TRIES_PER_PERIOD).unwrap_or(1);
-            operation.last_turn.saturating_add(spacing).unwrap_or(next).max(next)
+            operation.last_retry.saturating_add(spacing).unwrap_or(next).max(next)
         };
-        operation.last_turn = operation.last_turn.max(turn);
-        self.groups.entry(group.to_owned()).or_default().push(Waiting { call, attempt, given_at: now, turn });
+        operation.last_retry = operation.last_retry.max(retry_at);
+        self.groups.entry(group.to_owned()).or_default().push(Waiting { call, attempt, given_at: now, retry_at });
     }
 
     /// Ends the waits of a group whose pass got through all steps but those in `still_denied`. Returns the groups that waited
@@ -139,16 +139,16 @@ impl Denials {
         let ended: Vec<_> = waiting.extract_if(.., is_over).collect();
         let granted: BTreeSet<_> = ended.iter().map(|waiting| waiting.call.operation()).collect();
         ended.iter().for_each(|waiting| self.leave(&waiting.call));
-        let mut woken = Vec::new();
+        let mut unblocked_groups = Vec::new();
         for (key, waiting) in &mut self.groups {
             let ended: Vec<_> = waiting.extract_if(.., |w| granted.contains(&w.call.operation())).collect();
             if !ended.is_empty() && key != group {
-                woken.push(key.clone());
+                unblocked_groups.push(key.clone());
             }
         }
         granted.iter().for_each(|operation| drop(self.operations.remove(operation)));
         self.groups.retain(|_, waiting| !waiting.is_empty());
-        woken
+        unblocked_groups
     }
 
     /// Lets a group try at once, because a person asked for it, or forgets one that is gone.
@@ -169,14 +169,14 @@ impl Denials {
     }
 
     /// The denied call of an attempt that is not made before the group's turn.
-    pub(crate) fn held_call(&self, group: &str, attempt: &Attempt, now: Timestamp) -> Option<&DeniedCall> {
+    pub(crate) fn call_in_backoff(&self, group: &str, attempt: &Attempt, now: Timestamp) -> Option<&DeniedCall> {
         let waiting = self.groups.get(group)?.iter().find(|w| w.attempt == *attempt && w.is_early(now))?;
         Some(&waiting.call)
     }
 
     /// How long a group waits for its next turn; `None` when it does not wait.
-    pub(crate) fn time_to_turn(&self, group: &str, now: Timestamp) -> Option<SignedDuration> {
-        let until = |w: &Waiting| if w.is_early(now) { w.turn.duration_since(now) } else { SignedDuration::ZERO };
+    pub(crate) fn time_to_retry(&self, group: &str, now: Timestamp) -> Option<SignedDuration> {
+        let until = |w: &Waiting| if w.is_early(now) { w.retry_at.duration_since(now) } else { SignedDuration::ZERO };
         self.groups.get(group)?.iter().map(until).min()
     }
 }
@@ -209,7 +209,7 @@ mod tests {
         let mut tries = Vec::new();
         for second in 0..until {
             for key in &keys {
-                if denials.held_call(key, &attempt("1"), at(second)).is_none() {
+                if denials.call_in_backoff(key, &attempt("1"), at(second)).is_none() {
                     deny(denials, key, second);
                     tries.push(second);
                 }
@@ -238,7 +238,7 @@ mod tests {
         for second in 0..PERIOD.as_secs() * 3 {
             for (n, operation) in operations.iter().enumerate() {
                 let key = format!("team/g{n}");
-                if denials.held_call(&key, &attempt("1"), at(second)).is_none() {
+                if denials.call_in_backoff(&key, &attempt("1"), at(second)).is_none() {
                     denials.record(&key, call(operation), attempt("1"), PERIOD, at(second));
                     tries[n] += 1;
                 }
@@ -256,7 +256,7 @@ mod tests {
         let mut last = vec![0; keys.len()];
         for second in 0..PERIOD.as_secs() * 20 {
             for (key, last) in keys.iter().zip(&mut last) {
-                if denials.held_call(key, &attempt("1"), at(second)).is_none() {
+                if denials.call_in_backoff(key, &attempt("1"), at(second)).is_none() {
                     assert!(second - *last <= PERIOD.as_secs() * 4, "{key} waited from {last} to {second}");
                     (*last, _) = (second, deny(&mut denials, key, second));
                 }
@@ -278,26 +278,30 @@ mod tests {
         ["team/a", "team/b", "team/c"].iter().for_each(|key| deny(&mut denials, key, 0));
         denials.record("team/other", call("DeleteTags"), attempt("1"), PERIOD, at(0));
         assert_eq!(denials.end("team/unconcerned", &[]), [""; 0]);
-        let mut woken = denials.end("team/a", &[]);
-        woken.sort();
-        assert_eq!(woken, ["team/b", "team/c"]);
-        assert!(denials.held_call("team/b", &attempt("1"), at(1)).is_none(), "it tries at once");
+        let mut unblocked_groups = denials.end("team/a", &[]);
+        unblocked_groups.sort();
+        assert_eq!(unblocked_groups, ["team/b", "team/c"]);
+        assert!(denials.call_in_backoff("team/b", &attempt("1"), at(1)).is_none(), "it tries at once");
         assert!(!denials.is_known(&call("UpdateAutoScalingGroup")) && denials.is_known(&call("DeleteTags")));
-        assert!(denials.held_call("team/other", &attempt("1"), at(1)).is_some());
+        assert!(denials.call_in_backoff("team/other", &attempt("1"), at(1)).is_some());
     }
 
     #[test]
     fn group_that_asks_for_something_else_does_not_wait() {
         let mut denials = Denials::default();
         deny(&mut denials, "team/a", 0);
-        assert_eq!(denials.held_call("team/a", &attempt("1"), at(49)), Some(&call("UpdateAutoScalingGroup")));
-        assert_eq!(denials.held_call("team/a", &attempt("2"), at(1)), None, "its role was corrected, for example");
-        assert_eq!(denials.held_call("team/a", &Attempt { step: None, ..attempt("1") }, at(1)), None);
-        assert_eq!(denials.held_call("team/a", &attempt("1"), at(50)), None, "it is its turn");
-        assert_eq!(denials.time_to_turn("team/a", at(20)), Some(SignedDuration::from_secs(30)));
-        assert_eq!(denials.time_to_turn("team/b", at(20)), None);
+        assert_eq!(denials.call_in_backoff("team/a", &attempt("1"), at(49)), Some(&call("UpdateAutoScalingGroup")));
+        assert_eq!(
+            denials.call_in_backoff("team/a", &attempt("2"), at(1)),
+            None,
+            "its role was corrected, for example"
+        );
+        assert_eq!(denials.call_in_backoff("team/a", &Attempt { step: None, ..attempt("1") }, at(1)), None);
+        assert_eq!(denials.call_in_backoff("team/a", &attempt("1"), at(50)), None, "it is its turn");
+        assert_eq!(denials.time_to_retry("team/a", at(20)), Some(SignedDuration::from_secs(30)));
+        assert_eq!(denials.time_to_retry("team/b", at(20)), None);
         deny(&mut denials, "team/a", 20);
-        assert_eq!(denials.time_to_turn("team/a", at(20)), Some(SignedDuration::from_secs(30)), "it keeps its turn");
+        assert_eq!(denials.time_to_retry("team/a", at(20)), Some(SignedDuration::from_secs(30)), "it keeps its turn");
     }
 
     /// Time synchronization may correct a clock by hours. The groups would neither try nor be looked at for as long.
@@ -308,10 +312,10 @@ mod tests {
         keys.iter().for_each(|key| deny(&mut denials, key, 0));
         let hour_before = |second: i64| at(second - 3600);
         for key in &keys {
-            assert_eq!(denials.time_to_turn(key, hour_before(0)), Some(SignedDuration::ZERO));
-            assert_eq!(denials.held_call(key, &attempt("1"), hour_before(0)), None);
+            assert_eq!(denials.time_to_retry(key, hour_before(0)), Some(SignedDuration::ZERO));
+            assert_eq!(denials.call_in_backoff(key, &attempt("1"), hour_before(0)), None);
             deny(&mut denials, key, -3600);
-            let wait = denials.time_to_turn(key, hour_before(0)).expect("it waits again");
+            let wait = denials.time_to_retry(key, hour_before(0)).expect("it waits again");
             assert!((PERIOD..=PERIOD * 3).contains(&wait), "{key} waits {wait:#}");
         }
     }
@@ -324,9 +328,9 @@ mod tests {
         denials.record("team/a", call("CreateOrUpdateTags"), of("PutTags"), PERIOD, at(0));
         denials.record("team/a", call("EnableMetricsCollection"), of("EnableMetrics"), PERIOD, at(10));
         denials.record("team/b", call("CreateOrUpdateTags"), of("PutTags"), PERIOD, at(10));
-        let held = |denials: &Denials, step| denials.held_call("team/a", &of(step), at(20)).is_some();
+        let held = |denials: &Denials, step| denials.call_in_backoff("team/a", &of(step), at(20)).is_some();
         assert!(held(&denials, "PutTags") && held(&denials, "EnableMetrics"));
-        assert_eq!(denials.time_to_turn("team/a", at(20)), Some(SignedDuration::from_secs(30)), "the earlier one");
+        assert_eq!(denials.time_to_retry("team/a", at(20)), Some(SignedDuration::from_secs(30)), "the earlier one");
         assert_eq!(denials.end("team/a", &["EnableMetrics"]), ["team/b"], "the tags are allowed again");
         assert!(!held(&denials, "PutTags") && held(&denials, "EnableMetrics"));
         denials.record(

@@ -29,7 +29,7 @@ impl ImageAliases {
 
     /// Notes what an alias stands for that no revision knows yet. Returns what it stood for when it was met first: groups
     /// must not get different images until that is stored.
-    pub(crate) fn first_met(&self, alias: &str, parameter: &str, image: String) -> String {
+    pub(crate) fn first_resolved(&self, alias: &str, parameter: &str, image: String) -> String {
         self.note(alias, parameter);
         let mut aliases = self.0.lock().expect("lock is not poisoned");
         let known = aliases.get_mut(alias).expect("it was noted");
@@ -63,8 +63,8 @@ mod tests {
         let aliases = ImageAliases::default();
         aliases.note("a/b/latest", "/1.33/a");
         assert!(aliases.first().is_empty());
-        assert_eq!(aliases.first_met("a/b/latest", "/1.33/a", "ami-1".into()), "ami-1");
-        assert_eq!(aliases.first_met("a/b/latest", "/1.34/a", "ami-2".into()), "ami-1");
+        assert_eq!(aliases.first_resolved("a/b/latest", "/1.33/a", "ami-1".into()), "ami-1");
+        assert_eq!(aliases.first_resolved("a/b/latest", "/1.34/a", "ami-2".into()), "ami-1");
         assert_eq!(aliases.parameters(), [("a/b/latest".to_owned(), "/1.34/a".to_owned())].into());
         assert_eq!(aliases.first(), [("a/b/latest".to_owned(), "ami-1".to_owned())].into());
     }

@@ -11,15 +11,15 @@ use jiff::{SignedDuration, Timestamp};
 use super::cache_state::OwnWrites;
 use super::clock_jumps::ClockJumps;
 use super::denials::{Attempt, Denials, DeniedCall};
+use super::denied_rotations::{DeniedRotations, Permission, PermissionAnswer};
 use super::drain_clocks::DrainClocks;
-use super::held_rotations::{HeldRotations, Permission, PermissionAnswer};
+use super::failure_streak::{FailureStreak, PassResult};
 use super::lost_instances::LostInstances;
-use super::refusals::{PassResult, Refusals};
 use super::seen_names::SeenNames;
 use super::write_memory::WriteMemory;
 use crate::api::NodeDemand;
 use crate::index::image_aliases::ImageAliases;
-use crate::plan::{Refusal, Write};
+use crate::plan::{PersistentFailure, Write};
 
 /// Clocks and counters by group and by node.
 #[derive(Default)]
@@ -44,7 +44,7 @@ struct Inner {
     /// Groups that wait for a missing permission.
     denials: Denials,
     /// Rotations that are held because a call was denied.
-    held_rotations: HeldRotations,
+    denied_rotations: DeniedRotations,
 }
 
 #[derive(Default, Clone)]
@@ -91,9 +91,9 @@ struct GroupState {
     /// What was written to the attributes of the group.
     writes: WriteMemory,
     /// Passes that AWS or Kubernetes refused.
-    refusals: Refusals,
+    failure_streak: FailureStreak,
     /// What the last pass could not write because it is refused each time, and what no node depends on.
-    refused_writes: BTreeSet<Write>,
+    failing_writes: BTreeSet<Write>,
     /// Instances that leave the group.
     lost_instances: LostInstances,
     /// What the merged spec asks for, and a digest of what was merged.
@@ -133,7 +133,7 @@ impl ProcessState {
     }
 
     /// Records whether EKS rejects the role of the group; returns for how long it has.
-    pub(crate) fn track_role_refusal(&self, group: &str, is_rejected: bool, now: Timestamp) -> SignedDuration {
+    pub(crate) fn track_role_rejection(&self, group: &str, is_rejected: bool, now: Timestamp) -> SignedDuration {
         self.group(group, |g| track(&mut g.role_rejected_since, is_rejected, now))
     }
 
@@ -339,15 +339,15 @@ impl ProcessState {
 
     /// Writes to the group's attributes that were repeated without effect, or that are refused each time.
     pub(crate) fn ineffective_writes(&self, group: &str) -> BTreeSet<Write> {
-        self.group(group, |g| g.writes.ineffective().into_iter().chain(g.refused_writes.iter().cloned()).collect())
+        self.group(group, |g| g.writes.ineffective().into_iter().chain(g.failing_writes.iter().cloned()).collect())
     }
 
     /// Records what is refused each time, and what no node depends on.
-    pub(crate) fn set_refused_writes(&self, group: &str, writes: impl Iterator<Item = Write>) {
-        self.group(group, |g| g.refused_writes = writes.collect());
+    pub(crate) fn set_failing_writes(&self, group: &str, writes: impl Iterator<Item = Write>) {
+        self.group(group, |g| g.failing_writes = writes.collect());
     }
 
-    /// Records how a pass ended; `delay`: see [`Refusals::record`]. Returns whether it was refused for so long that a retry
+    /// Records how a pass ended; `delay`: see [`FailureStreak::record`]. Returns whether it was refused for so long that a retry
     /// at once is of no use.
     pub(crate) fn record_pass(
         &self,
@@ -358,19 +358,19 @@ impl ProcessState {
         now: Timestamp,
     ) -> bool {
         self.group(group, |g| {
-            g.refusals.record(generation, result, delay, now);
-            g.refusals.is_lasting()
+            g.failure_streak.record(generation, result, delay, now);
+            g.failure_streak.is_lasting()
         })
     }
 
     /// Whether the next refusal of the same lasts.
     pub(crate) fn is_nearly_lasting(&self, group: &str) -> bool {
-        self.group(group, |g| g.refusals.is_nearly_lasting())
+        self.group(group, |g| g.failure_streak.is_nearly_lasting())
     }
 
     /// The rotations that are held because a call was denied.
-    pub(crate) fn held_rotations<T>(&self, update: impl FnOnce(&mut HeldRotations) -> T) -> T {
-        self.with(|inner| update(&mut inner.held_rotations))
+    pub(crate) fn denied_rotations<T>(&self, update: impl FnOnce(&mut DeniedRotations) -> T) -> T {
+        self.with(|inner| update(&mut inner.denied_rotations))
     }
 
     /// Records an answer about a permission. Returns the groups whose rotation goes on because of it.
@@ -380,40 +380,40 @@ impl ProcessState {
         answer: PermissionAnswer,
         now: Timestamp,
     ) -> Vec<String> {
-        self.end_held_rotations(now, |held| held.answer(permission, answer, now))
+        self.resume_denied_rotations(now, |held| held.answer(permission, answer, now))
     }
 
     /// Records the steps that a group got through. Returns the groups whose rotation goes on because of it.
     pub(crate) fn record_success(&self, group: &str, steps: &BTreeSet<&'static str>, now: Timestamp) -> Vec<String> {
-        self.end_held_rotations(now, |held| held.succeed(group, steps, now))
+        self.resume_denied_rotations(now, |held| held.succeed(group, steps, now))
     }
 
-    fn end_held_rotations(
+    fn resume_denied_rotations(
         &self,
         now: Timestamp,
-        update: impl FnOnce(&mut HeldRotations) -> Vec<String>,
+        update: impl FnOnce(&mut DeniedRotations) -> Vec<String>,
     ) -> Vec<String> {
         self.with(|inner| {
-            let woken = update(&mut inner.held_rotations);
-            for group in &woken {
-                inner.groups.entry(group.clone()).or_default().refusals.end_hold(now);
+            let unblocked_groups = update(&mut inner.denied_rotations);
+            for group in &unblocked_groups {
+                inner.groups.entry(group.clone()).or_default().failure_streak.retry_now(now);
             }
-            woken
+            unblocked_groups
         })
     }
 
     /// What has been refused for long.
-    pub(crate) fn lasting_refusal(&self, group: &str, generation: i64, now: Timestamp) -> Refusal {
-        self.group(group, |g| g.refusals.lasting(generation, now))
+    pub(crate) fn persistent_failure(&self, group: &str, generation: i64, now: Timestamp) -> PersistentFailure {
+        self.group(group, |g| g.failure_streak.lasting(generation, now))
     }
 
     /// Ends what a group waits for before it tries a call again, because a person asked for a reconcile.
     pub(crate) fn end_waits(&self, group: &str, now: Timestamp) {
         self.group(group, |g| {
-            g.refusals.end_hold(now);
+            g.failure_streak.retry_now(now);
             g.tag_denied_at = None;
             g.writes = WriteMemory::default();
-            g.refused_writes.clear();
+            g.failing_writes.clear();
         });
         self.denials(|denials| denials.remove(group));
     }
@@ -445,8 +445,8 @@ impl ProcessState {
     }
 
     /// A call that is denied, and that the group does not try before its turn.
-    pub(crate) fn held_call(&self, group: &str, attempt: &Attempt, now: Timestamp) -> Option<DeniedCall> {
-        self.denials(|denials| denials.held_call(group, attempt, now).cloned())
+    pub(crate) fn call_in_backoff(&self, group: &str, attempt: &Attempt, now: Timestamp) -> Option<DeniedCall> {
+        self.denials(|denials| denials.call_in_backoff(group, attempt, now).cloned())
     }
 
     /// Forgets a deleted group.
@@ -454,7 +454,7 @@ impl ProcessState {
         self.with(|inner| {
             inner.groups.remove(group);
             inner.denials.remove(group);
-            inner.held_rotations.remove(group);
+            inner.denied_rotations.remove(group);
         });
     }
 
@@ -467,7 +467,7 @@ impl ProcessState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::index::refusals::RefusedStep;
+    use crate::index::failure_streak::FailedStep;
     use crate::plan::Reason;
 
     #[test]
@@ -513,7 +513,7 @@ mod tests {
         let (process_state, delay) = (ProcessState::default(), SignedDuration::from_mins(5));
         let now = Timestamp::UNIX_EPOCH;
         let refused = || {
-            PassResult::Refused(RefusedStep {
+            PassResult::NeedsIntervention(FailedStep {
                 is_of_rotation: true,
                 reason: Reason::MissingPermission,
                 message: "no".into(),
@@ -525,10 +525,10 @@ mod tests {
             process_state.record_pass("team/web", 1, refused(), delay, now);
         }
         process_state.record_tag_denied("team/web", now);
-        let is_held = || process_state.lasting_refusal("team/web", 1, now).rotation_blocker().is_some();
+        let is_blocked = || process_state.persistent_failure("team/web", 1, now).rotation_blocker().is_some();
         let is_in_backoff = || process_state.is_tagging_in_backoff("team/web", Duration::from_secs(300), now);
-        assert!(is_held() && is_in_backoff());
+        assert!(is_blocked() && is_in_backoff());
         process_state.end_waits("team/web", now);
-        assert!(!is_held() && !is_in_backoff());
+        assert!(!is_blocked() && !is_in_backoff());
     }
 }

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use crate::boundaries::BudgetPolicy;
 use crate::plan::{Allowance, NodeUsage, Step};
-use crate::rollout::{ChangeForecast, Checks, KnownChangeForecast, Ledger, RolloutView, Running};
+use crate::rollout::{BudgetUsage, Checks, KnownImpact, RevisionImpact, RolloutView, Running};
 use crate::util::lookup::Lookup;
 
 /// The rollout, as all reconciles share it.
@@ -17,11 +17,11 @@ pub(crate) struct RolloutState {
     /// Whether the stored revisions may say something else by now than the view, because this process does not lead.
     is_unread: AtomicBool,
     /// What the target would do to each group.
-    forecasts: Mutex<HashMap<String, KnownChangeForecast>>,
+    forecasts: Mutex<HashMap<String, KnownImpact>>,
     /// How many groups of each wave replace nodes.
     running: Mutex<Running>,
     /// What all groups use of the budget; empty without one.
-    ledger: Mutex<Ledger>,
+    budget_usage: Mutex<BudgetUsage>,
     /// What will hold up the drains of groups whose turn comes next; `None` before the first poll.
     foreseen: Mutex<Option<ForeseenDrains>>,
     /// What Prometheus answered to the checks.
@@ -69,13 +69,13 @@ impl RolloutState {
     }
 
     /// What the target would do to a group, if that is known for `inputs` and since the last of `retries` orders to resume.
-    pub(crate) fn forecast(&self, key: &str, inputs: &str, retries: i64) -> ChangeForecast {
+    pub(crate) fn forecast(&self, key: &str, inputs: &str, retries: i64) -> RevisionImpact {
         let forecasts = self.forecasts.lock().expect("lock is not poisoned");
         forecasts.get(key).map(|known| known.get(inputs, retries)).unwrap_or_default()
     }
 
     /// Records what the target would do to a group.
-    pub(crate) fn set_forecast(&self, key: &str, known: KnownChangeForecast) {
+    pub(crate) fn set_forecast(&self, key: &str, known: KnownImpact) {
         self.forecasts.lock().expect("lock is not poisoned").insert(key.to_owned(), known);
     }
 
@@ -97,7 +97,7 @@ impl RolloutState {
     /// Drops what is known of a group that is gone.
     pub(crate) fn forget(&self, key: &str) {
         self.forecasts.lock().expect("lock is not poisoned").remove(key);
-        self.with_ledger(|ledger| ledger.forget(key));
+        self.with_budget_usage(|budget_usage| budget_usage.forget(key));
     }
 
     /// Reads or changes how many groups of each wave replace nodes.
@@ -109,7 +109,7 @@ impl RolloutState {
     /// next plan does.
     pub(crate) fn count_taken(&self, wave: usize, key: &str) {
         if self.budget().is_some() {
-            self.with_ledger(|ledger| ledger.announce(key, Instant::now()));
+            self.with_budget_usage(|budget_usage| budget_usage.announce(key, Instant::now()));
         }
         self.with_running(|running| running.take(wave, key));
     }
@@ -125,8 +125,8 @@ impl RolloutState {
     }
 
     /// Reads or changes what the groups use of the budget.
-    pub(crate) fn with_ledger<T>(&self, act: impl FnOnce(&mut Ledger) -> T) -> T {
-        act(&mut self.ledger.lock().expect("lock is not poisoned"))
+    pub(crate) fn with_budget_usage<T>(&self, act: impl FnOnce(&mut BudgetUsage) -> T) -> T {
+        act(&mut self.budget_usage.lock().expect("lock is not poisoned"))
     }
 
     /// Reads or changes what is known of the checks.
@@ -137,7 +137,7 @@ impl RolloutState {
     /// Records what a plan saw of a group's nodes; `None` when it did not get to them.
     pub(crate) fn record_usage(&self, key: &str, usage: Option<NodeUsage>) {
         if self.budget().is_some() {
-            self.with_ledger(|ledger| ledger.record(key, usage, Instant::now()));
+            self.with_budget_usage(|budget_usage| budget_usage.record(key, usage, Instant::now()));
         }
     }
 
@@ -148,30 +148,31 @@ impl RolloutState {
         if instance.is_none() && !step.begins_batch() {
             return None;
         }
-        let takes = |ledger: &mut Ledger| ledger.take(&budget, key, instance.as_deref(), Instant::now());
-        (!self.with_ledger(takes)).then(|| format!("{budget}, which is used up"))
+        let takes =
+            |budget_usage: &mut BudgetUsage| budget_usage.take(&budget, key, instance.as_deref(), Instant::now());
+        (!self.with_budget_usage(takes)).then(|| format!("{budget}, which is used up"))
     }
 
     /// How many nodes a group may take, or why its batch has to wait; `None` without a budget.
     pub(crate) fn allowance(&self, key: &str) -> Option<Result<Allowance, String>> {
         let budget = self.budget()?;
-        self.with_ledger(|ledger| match ledger.holds_batch(&budget, key) {
+        self.with_budget_usage(|budget_usage| match budget_usage.batch_must_wait(&budget, key) {
             true => Some(Err(format!("{budget}, which is used up"))),
-            false => ledger.allowance(&budget).map(Ok),
+            false => budget_usage.allowance(&budget).map(Ok),
         })
     }
 
     /// Records that a group takes no nodes for the rollout now.
     pub(crate) fn release(&self, key: &str) {
         if self.budget().is_some() {
-            self.with_ledger(|ledger| ledger.release(key));
+            self.with_budget_usage(|budget_usage| budget_usage.release(key));
         }
     }
 
     /// Why a group may not begin to replace nodes now, although its wave is open.
     pub(crate) fn budget_used_up(&self, view: &RolloutView, key: &str) -> Option<String> {
         let budget = &view.policy.budget;
-        let is_used_up = budget.is_set() && self.with_ledger(|ledger| ledger.is_used_up(budget, key));
+        let is_used_up = budget.is_set() && self.with_budget_usage(|budget_usage| budget_usage.is_used_up(budget, key));
         is_used_up.then(|| budget.to_string())
     }
 

@@ -14,7 +14,7 @@ use super::{KubeError, PodInfo, PodKind, pods};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DrainForecast {
     /// Pods that will hold a drain up, by node and pod.
-    pub obstacles: Vec<DrainObstacle>,
+    pub obstacles: Vec<DrainBlocker>,
     /// Pods that no controller creates again once they are evicted: node and `namespace/name`. Only those of namespaces
     /// whose pods were read.
     pub unmanaged: Vec<(String, String)>,
@@ -23,7 +23,7 @@ pub struct DrainForecast {
 /// A pod that will hold the drain of its node up.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct DrainObstacle {
+pub struct DrainBlocker {
     /// The node that would be drained.
     pub node: String,
     /// `namespace/name` of the pod.
@@ -32,7 +32,7 @@ pub struct DrainObstacle {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
     /// Why the pod cannot be evicted.
-    pub kind: ObstacleKind,
+    pub kind: DrainBlockerKind,
     /// Name of the budget; with a comma between several.
     pub budget: String,
     /// The numbers of the budget, for people.
@@ -44,7 +44,7 @@ pub struct DrainObstacle {
 /// Why a pod cannot be evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum ObstacleKind {
+pub enum DrainBlockerKind {
     /// Its budget allows no eviction even if all pods are healthy.
     Never,
     /// Its budget allows none now, because too few of its pods are healthy.
@@ -53,18 +53,18 @@ pub enum ObstacleKind {
     SeveralBudgets,
 }
 
-impl DrainObstacle {
+impl DrainBlocker {
     /// What holds the pod, and what to do about it, as the end of a sentence that begins with the pod.
     pub(crate) fn describe(&self) -> String {
         let Self { budget, limit, remedy, .. } = self;
         match self.kind {
-            ObstacleKind::Never => {
+            DrainBlockerKind::Never => {
                 format!("PodDisruptionBudget {budget}, {limit}, can never allow an eviction; {remedy}")
             }
-            ObstacleKind::Now => format!(
+            DrainBlockerKind::Now => format!(
                 "PodDisruptionBudget {budget}, {limit}, allows no eviction now, because too few of its pods are healthy; {remedy}"
             ),
-            ObstacleKind::SeveralBudgets => format!(
+            DrainBlockerKind::SeveralBudgets => format!(
                 "PodDisruptionBudgets {budget} all select it, and the API server evicts no pod with several budgets; {remedy}"
             ),
         }
@@ -88,12 +88,12 @@ impl DrainObstacle {
                 // The API server then evicts the pod without a look at the number of allowed evictions.
                 let denial = budget.denial().filter(|_| is_ready(pod) || !budget.evicts_unready())?;
                 let kind = match denial {
-                    Denial::Never => ObstacleKind::Never,
-                    Denial::Now => ObstacleKind::Now,
+                    Denial::Never => DrainBlockerKind::Never,
+                    Denial::Now => DrainBlockerKind::Now,
                 };
                 (kind, budget.limit(), budgets::remedy(budget))
             }
-            _ => (ObstacleKind::SeveralBudgets, String::new(), budgets::SEVERAL_BUDGETS),
+            _ => (DrainBlockerKind::SeveralBudgets, String::new(), budgets::SEVERAL_BUDGETS),
         };
         let names: Vec<_> = selecting.iter().map(|budget| budget.name.as_str()).collect();
         Some(Self {
@@ -126,7 +126,7 @@ impl DrainForecast {
             let Some(node) = node.filter(|node| nodes.contains(*node)) else { continue };
             if counts_for_budgets(pod) {
                 let selecting = budgets::selecting(budgets.iter().copied(), pod.labels());
-                self.obstacles.extend(DrainObstacle::new(node, pod, &selecting));
+                self.obstacles.extend(DrainBlocker::new(node, pod, &selecting));
             }
             let info = PodInfo::from(pod);
             if info.must_be_evicted() && info.kind == PodKind::Unmanaged {
@@ -252,7 +252,7 @@ mod tests {
         ];
         let (found, namespaces) = forecast(budgets, vec![pod("web-0", "web", "n1", json!({}))]).await;
         let kinds: Vec<_> = found.obstacles.iter().map(|o| (o.kind, o.budget.as_str())).collect();
-        assert_eq!(kinds, [(ObstacleKind::SeveralBudgets, "a, b")]);
+        assert_eq!(kinds, [(DrainBlockerKind::SeveralBudgets, "a, b")]);
         assert_eq!(namespaces, ["team"], "pods are read only where a budget may hold one");
     }
 }

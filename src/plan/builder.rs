@@ -9,8 +9,8 @@ use super::drift::Drift;
 use super::event::{ConditionUpdate, Event};
 use super::node_usage::NodeUsage;
 use super::outcome::{Outcome, Phase, Recheck, with_others};
+use super::persistent_failure::PersistentFailure;
 use super::reason::Reason;
-use super::refusal::Refusal;
 use super::step::{ObjectStep, Step};
 use super::types::{Plan, PlannedStep, StatusUpdate};
 use super::write::{Dependents, Write, last_value, last_values};
@@ -114,10 +114,11 @@ impl PlanBuilder {
 
     /// Whether nodes in progress wait for something that may take long: a person, or a write without effect. An
     /// unhealthy cluster is none: uncordoning would be a change, too.
-    pub(crate) fn leaves_nodes_waiting(&self, refusal: &Refusal) -> bool {
+    pub(crate) fn leaves_nodes_waiting(&self, persistent_failure: &PersistentFailure) -> bool {
         let is_blocked =
             matches!(&self.outcome, Some(Outcome::Blocked { reason, .. }) if *reason != Reason::ClusterUnhealthy);
-        !self.rotation_planned && (is_blocked || *refusal == Refusal::Pass || self.waits_for_ineffective())
+        !self.rotation_planned
+            && (is_blocked || *persistent_failure == PersistentFailure::Pass || self.waits_for_ineffective())
     }
 
     /// Adds steps before all others, so that they do not depend on whether the others succeed.

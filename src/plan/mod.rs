@@ -10,8 +10,8 @@ mod event_reason;
 pub(crate) mod in_place;
 pub(crate) mod node_usage;
 pub(crate) mod outcome;
+pub(crate) mod persistent_failure;
 pub(crate) mod reason;
-pub(crate) mod refusal;
 pub(crate) mod step;
 pub(crate) mod types;
 pub(crate) mod write;
@@ -22,10 +22,10 @@ pub use drift::Drift;
 pub use event::{ConditionUpdate, Event, EventKind, EventObject, ObjectEvent};
 pub use event_reason::EventReason;
 pub use in_place::{InPlaceChange, InPlaceRecord, NodeAttributes, NodeTaint};
-pub use node_usage::{Allowance, BATCH, Begin, NodeUsage, ZoneUsage};
+pub use node_usage::{Allowance, BATCH, NodeStart, NodeUsage, ZoneUsage};
 pub use outcome::{Outcome, Phase, Recheck};
+pub use persistent_failure::PersistentFailure;
 pub use reason::Reason;
-pub use refusal::Refusal;
 pub(crate) use step::on_pod;
 pub use step::{
     EksStep, FargateStep, IamStep, JoinStep, NodeStep, NodegroupStep, ObjectStep, Pin, PodRef, Step, StepFields,

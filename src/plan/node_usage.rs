@@ -19,12 +19,12 @@ pub struct NodeUsage {
     /// The instances that have been taken, or that are leaving, and [`BATCH`] while a batch is replaced.
     pub taken: BTreeSet<String>,
     /// The nodes that this plan takes for the rollout, by instance.
-    pub begins: BTreeMap<String, Begin>,
+    pub begins: BTreeMap<String, NodeStart>,
     /// How many nodes a step takes at once that lets AWS, or the strategy `crd`, replace them; `None` where the controller
     /// takes them one by one.
     pub batch: Option<usize>,
     /// How the plan would take further nodes if the budget left them.
-    pub waits_for: BTreeSet<Begin>,
+    pub waits_for: BTreeSet<NodeStart>,
 }
 
 /// The nodes of a group in one zone.
@@ -38,7 +38,7 @@ pub struct ZoneUsage {
 
 /// How a plan takes a node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Begin {
+pub enum NodeStart {
     /// It is drained, in this zone, and is unavailable from then on.
     Drain(String),
     /// It stands by until its replacement is Ready.
@@ -60,10 +60,10 @@ pub struct Allowance {
 
 impl Allowance {
     /// Takes a node, if that is allowed.
-    pub(crate) fn take(&mut self, begin: &Begin) -> bool {
+    pub(crate) fn take(&mut self, begin: &NodeStart) -> bool {
         match begin {
-            Begin::Surge => take_one(self.surge.as_mut()),
-            Begin::Drain(zone) => {
+            NodeStart::Surge => take_one(self.surge.as_mut()),
+            NodeStart::Drain(zone) => {
                 let of_zone = self.zones.as_mut().map(|zones| zones.entry(zone.clone()).or_insert(1));
                 if self.nodes == Some(0) || of_zone.as_ref().is_some_and(|left| **left == 0) {
                     return false;

@@ -1,5 +1,5 @@
-//! Limits of AWS for names and values of a spec. AWS refuses what exceeds them each time, and the read of such a name as
-//! well, so it is refused before anything is read or written.
+//! Limits of AWS for names and values of a spec. AWS rejects values beyond these limits each time, also in reads, so the
+//! controller rejects them first.
 
 use crate::api::spec_error::{SpecError, SpecErrors};
 

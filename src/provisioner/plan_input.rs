@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 
 use crate::api::InstanceGroupStatus;
-use crate::plan::{Allowance, Refusal, Write};
+use crate::plan::{Allowance, PersistentFailure, Write};
 use crate::settings::{Settings, Timing};
 
 /// What a plan depends on besides the desired and the observed state.
@@ -24,7 +24,7 @@ pub struct PlanContext<'a> {
     /// Writes that this process repeated without effect.
     pub ineffective_writes: &'a BTreeSet<Write>,
     /// What AWS or Kubernetes has refused for long.
-    pub refusal: &'a Refusal,
+    pub persistent_failure: &'a PersistentFailure,
     /// Whether a person asked for this reconcile: what would be retried later is retried now.
     pub is_asked: bool,
     /// Reference time of the plan.
@@ -53,7 +53,7 @@ impl<Resolved, State> Snapshot<Resolved, State> {
             config_retention: context.settings.config_retention,
             timing: &context.settings.timing,
             ineffective_writes: context.ineffective_writes,
-            refusal: context.refusal,
+            persistent_failure: context.persistent_failure,
             is_asked: context.is_asked,
             now: context.now,
         }
@@ -81,7 +81,7 @@ pub struct PlanInput<'a, Resolved, State> {
     /// Writes that this process repeated without effect.
     pub ineffective_writes: &'a BTreeSet<Write>,
     /// What AWS or Kubernetes has refused for long.
-    pub refusal: &'a Refusal,
+    pub persistent_failure: &'a PersistentFailure,
     /// Whether a person asked for this reconcile: what would be retried later is retried now.
     pub is_asked: bool,
     /// Reference time of the plan.

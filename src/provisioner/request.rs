@@ -14,7 +14,7 @@ use crate::aws::{InstanceState, NetworkObject};
 use crate::boundaries::{MergedAnnotations, Policy};
 use crate::index::spot::Recommendations;
 use crate::plan::{
-    Allowance, Event, EventKind, ObjectStep, Outcome, Plan, PlanBuilder, Reason, Refusal, Write, blocked_plan,
+    Allowance, Event, EventKind, ObjectStep, Outcome, PersistentFailure, Plan, PlanBuilder, Reason, Write, blocked_plan,
 };
 use crate::rotation::NodeInstance;
 use crate::rotation::crd::TemplateAuthor;
@@ -57,7 +57,7 @@ pub(crate) struct PlanRequest<'a> {
     /// Writes that this process repeated without effect.
     pub ineffective_writes: &'a BTreeSet<Write>,
     /// What AWS or Kubernetes has refused for long.
-    pub refusal: &'a Refusal,
+    pub persistent_failure: &'a PersistentFailure,
     /// Whether a person asked for this reconcile: what would be retried later is retried now.
     pub is_asked: bool,
 }
@@ -98,7 +98,7 @@ impl<'a> PlanRequest<'a> {
             allowance: self.allowance,
             settings: self.settings,
             ineffective_writes: self.ineffective_writes,
-            refusal: self.refusal,
+            persistent_failure: self.persistent_failure,
             is_asked: self.is_asked,
             now,
         }

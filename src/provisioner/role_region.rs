@@ -17,7 +17,7 @@ pub fn iam_tags(ownership: &[Tag], region: &str) -> Vec<Tag> {
     ownership.iter().cloned().chain([Tag { key: tag::REGION.into(), value: region.into() }]).collect()
 }
 
-/// What speaks for the use of a role in another region, and which region.
+/// Evidence of the use of a role in another region, and which region.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OtherRegion {
     /// The tag of the role or of its instance profile.
@@ -50,7 +50,7 @@ pub(crate) fn tagged_for_other(role: Option<&Role>, profile_tags: &[Tag], region
     Some(OtherRegion::Tagged(other.to_owned()))
 }
 
-/// What speaks for the use of a role in another region than `region`.
+/// Evidence of the use of a role in another region than `region`.
 ///
 /// A role with the tag of `region` was created for it. `is_tag_added` says that the tag was added to an existing role, which
 /// another region may use as well; the last use then counts too.

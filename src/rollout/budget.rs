@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use crate::boundaries::BudgetPolicy;
-use crate::plan::node_usage::{Allowance, BATCH, Begin, NodeUsage, ZoneUsage};
+use crate::plan::node_usage::{Allowance, BATCH, NodeStart, NodeUsage, ZoneUsage};
 
 /// How long a node counts as taken although no plan sees it: the write may have failed.
 const UNSEEN_LIMIT: Duration = Duration::from_secs(120);
@@ -17,12 +17,12 @@ const ANNOUNCED: &str = "announced";
 
 /// What all groups use of the budget.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Ledger {
+pub(crate) struct BudgetUsage {
     groups: HashMap<String, Entry>,
     /// The groups that would take a node if the budget left one, and how.
-    waiting: BTreeMap<String, BTreeSet<Begin>>,
+    waiting: BTreeMap<String, BTreeSet<NodeStart>>,
     /// The groups whose batch waits.
-    held: BTreeSet<String>,
+    waiting_batches: BTreeSet<String>,
     all: ZoneUsage,
     zones: BTreeMap<String, ZoneUsage>,
     surging: usize,
@@ -38,15 +38,15 @@ struct Entry {
     usage: NodeUsage,
     /// Whether `usage` comes from the status alone, because this process has not planned the group yet.
     is_unplanned: bool,
-    taken: Vec<Taken>,
+    taken: Vec<Reservation>,
 }
 
 /// A node that was taken.
 #[derive(Clone, Debug)]
-struct Taken {
+struct Reservation {
     instance: String,
     /// `None` for a batch of several nodes.
-    begin: Option<Begin>,
+    begin: Option<NodeStart>,
     nodes: usize,
     progress: NodeProgress,
 }
@@ -82,8 +82,8 @@ impl Entry {
         for taken in &self.taken {
             let is_unseen = matches!(taken.progress, NodeProgress::Unseen(_));
             match &taken.begin {
-                Some(Begin::Surge) => surging += usize::from(is_unseen),
-                Some(Begin::Drain(zone)) => {
+                Some(NodeStart::Surge) => surging += usize::from(is_unseen),
+                Some(NodeStart::Drain(zone)) => {
                     all.unavailable += usize::from(is_unseen);
                     by_zone.entry(zone).or_default().unavailable += usize::from(taken.progress != NodeProgress::Seen);
                 }
@@ -127,7 +127,7 @@ impl Entry {
     }
 }
 
-impl Ledger {
+impl BudgetUsage {
     /// Whether a group is counted, by its plan or by its status.
     pub(crate) fn knows(&self, key: &str) -> bool {
         self.groups.contains_key(key)
@@ -168,7 +168,7 @@ impl Ledger {
     /// Records that a group will take a node as soon as it is planned with what it takes.
     pub(crate) fn announce(&mut self, key: &str, now: Instant) {
         let taken =
-            Taken { instance: ANNOUNCED.to_owned(), begin: None, nodes: 1, progress: NodeProgress::Unseen(now) };
+            Reservation { instance: ANNOUNCED.to_owned(), begin: None, nodes: 1, progress: NodeProgress::Unseen(now) };
         self.change(key, |entry| entry.taken.push(taken));
     }
 
@@ -191,7 +191,7 @@ impl Ledger {
             None => self.leaves_batch(budget, nodes),
         };
         if is_left {
-            let taken = Taken { instance: name.to_owned(), begin, nodes, progress: NodeProgress::Unseen(now) };
+            let taken = Reservation { instance: name.to_owned(), begin, nodes, progress: NodeProgress::Unseen(now) };
             self.change(key, |entry| entry.taken.push(taken));
         }
         is_left
@@ -209,48 +209,48 @@ impl Ledger {
     }
 
     /// Whether the batch of a group has to wait.
-    pub(crate) fn holds_batch(&mut self, budget: &BudgetPolicy, key: &str) -> bool {
+    pub(crate) fn batch_must_wait(&mut self, budget: &BudgetPolicy, key: &str) -> bool {
         let Some(entry) = self.groups.get(key) else { return false };
         let is_at_work = entry.usage.taken.contains(BATCH) || entry.taken.iter().any(|taken| taken.instance == BATCH);
         let holds = entry.usage.batch.is_some_and(|nodes| !is_at_work && !self.leaves_batch(budget, nodes));
         match holds {
-            true => _ = self.held.insert(key.to_owned()),
-            false => _ = self.held.remove(key),
+            true => _ = self.waiting_batches.insert(key.to_owned()),
+            false => _ = self.waiting_batches.remove(key),
         }
         holds
     }
 
     /// Records that a group takes no nodes for the rollout now, whatever it did before.
     pub(crate) fn release(&mut self, key: &str) {
-        self.held.remove(key);
+        self.waiting_batches.remove(key);
         self.waiting.remove(key);
     }
 
     /// Whether a group that begins now would have to wait: groups that have begun go first.
     pub(crate) fn is_used_up(&self, budget: &BudgetPolicy, key: &str) -> bool {
-        let others_wait = self.waiting.keys().chain(&self.held).any(|waiting| waiting != key);
+        let others_wait = self.waiting.keys().chain(&self.waiting_batches).any(|waiting| waiting != key);
         budget.is_set() && (others_wait || self.nodes(budget).is_some_and(|used| used.nodes >= used.limit))
     }
 
     /// Whether the group would go on if the budget left nodes.
     pub(crate) fn is_waiting(&self, key: &str) -> bool {
-        self.waiting.contains_key(key) || self.held.contains(key)
+        self.waiting.contains_key(key) || self.waiting_batches.contains(key)
     }
 
     /// Whether any group would go on if the budget left nodes.
     pub(crate) fn has_waiting(&self) -> bool {
-        !self.waiting.is_empty() || !self.held.is_empty()
+        !self.waiting.is_empty() || !self.waiting_batches.is_empty()
     }
 
     /// The groups that can go on, because the budget leaves what they wait for.
-    pub(crate) fn woken(&self, budget: &BudgetPolicy) -> Vec<String> {
+    pub(crate) fn unblocked_groups(&self, budget: &BudgetPolicy) -> Vec<String> {
         let allowance = self.allowance(budget);
-        let goes_on = |begins: &BTreeSet<Begin>| {
+        let goes_on = |begins: &BTreeSet<NodeStart>| {
             begins.iter().any(|begin| allowance.clone().is_none_or(|mut allowance| allowance.take(begin)))
         };
         let batch = |key: &&String| self.groups.get(*key).and_then(|entry| entry.usage.batch).unwrap_or_default();
         let nodes = self.waiting.iter().filter(|(_, begins)| goes_on(begins)).map(|(key, _)| key);
-        let batches = self.held.iter().filter(|key| self.leaves_batch(budget, batch(key)));
+        let batches = self.waiting_batches.iter().filter(|key| self.leaves_batch(budget, batch(key)));
         nodes.chain(batches).cloned().collect()
     }
 

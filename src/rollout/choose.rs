@@ -3,15 +3,15 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::gates;
-use super::group::{ChangeForecast, GroupFacts};
-use super::view::{RolloutView, Stop, StoredRevision};
-use super::wait::{RotationHold, Wait, WaitReason};
+use super::group::{GroupFacts, RevisionImpact};
+use super::view::{RolloutEnd, RolloutView, StoredRevision};
+use super::wait::{RotationBlock, Wait, WaitReason};
 use crate::api::{RolloutPhase, RolloutRecord, WaveState, rfc3339};
 use crate::boundaries::WithoutRotation;
 
 /// What a group does in this pass.
 #[derive(Clone, Debug)]
-pub(crate) enum Choice {
+pub(crate) enum RevisionDecision {
     /// It is planned with this content.
     Use {
         /// The content; `None` when it is unknown which one the group has.
@@ -19,26 +19,26 @@ pub(crate) enum Choice {
         /// Why it does not take the target now; `None` when it has it, or needs nothing of it.
         waits: Option<Wait>,
         /// Why no node of it is replaced now; `None` when nodes may be.
-        hold: Option<RotationHold>,
+        hold: Option<RotationBlock>,
     },
     /// The group takes another content: that is recorded in its status before anything is made from it.
-    Take(Take),
+    RevisionSwitch(RevisionSwitch),
 }
 
 /// A content that a group takes, and what is recorded of it.
 #[derive(Clone, Debug)]
-pub(crate) struct Take {
+pub(crate) struct RevisionSwitch {
     /// The content.
     pub content: StoredRevision,
     /// The record in the status.
     pub record: RolloutRecord,
     /// Why, for the event.
-    pub why: TakeReason,
+    pub why: SwitchReason,
 }
 
 /// Why a group takes a content.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum TakeReason {
+pub(crate) enum SwitchReason {
     /// Its wave is open.
     Wave(String),
     /// Its tenant wants it now, ahead of this wave.
@@ -60,7 +60,7 @@ pub(crate) enum TakeReason {
 }
 
 /// What the decision about a group depends on beside the rollout and the group.
-pub(crate) struct ChoiceInput<'a> {
+pub(crate) struct DecisionInput<'a> {
     /// The rollout.
     pub view: &'a RolloutView,
     /// The group.
@@ -78,12 +78,12 @@ pub(crate) struct ChoiceInput<'a> {
 }
 
 /// Decides which content a group has, and whether it takes another one.
-pub(crate) fn choose(input: &ChoiceInput) -> Choice {
-    let ChoiceInput { view, group, .. } = input;
+pub(crate) fn choose(input: &DecisionInput) -> RevisionDecision {
+    let DecisionInput { view, group, .. } = input;
     let own = match own_content(input) {
         Own::Known(own) => own,
         Own::Excluded => return keep(Some(view.target.clone()), None, None),
-        Own::Included(content) => return take(input, content, TakeReason::Included),
+        Own::Included(content) => return take(input, content, SwitchReason::Included),
         Own::Unknown if group.is_deleting => return keep(Some(view.target.clone()), None, None),
         Own::Unknown => return choose_unknown(input),
     };
@@ -92,16 +92,16 @@ pub(crate) fn choose(input: &ChoiceInput) -> Choice {
     }
     match own.hash == view.target.hash {
         true => choose_on_target(input, own),
-        false => with_hold(input, choose_behind(input, own)),
+        false => with_block(input, choose_behind(input, own)),
     }
 }
 
 /// A group that still replaces nodes for a revision which was superseded stops for the orders, failures and windows of the
 /// newest one. One that returns, to what was good before, does not.
-fn with_hold(input: &ChoiceInput, choice: Choice) -> Choice {
+fn with_block(input: &DecisionInput, choice: RevisionDecision) -> RevisionDecision {
     let group = &input.group;
     match choice {
-        Choice::Use { content: Some(own), waits, hold: None } if !group.is_return() => {
+        RevisionDecision::Use { content: Some(own), waits, hold: None } if !group.is_return() => {
             let hold = hold(input, &own);
             keep(Some(own), waits, hold)
         }
@@ -111,27 +111,28 @@ fn with_hold(input: &ChoiceInput, choice: Choice) -> Choice {
 
 /// Why a group that replaces nodes for a revision begins no further one. An edit of its tenant in the meantime frees it from
 /// windows, but not from people and failures that stop the change.
-fn hold(input: &ChoiceInput, own: &StoredRevision) -> Option<RotationHold> {
-    let ChoiceInput { view, group, .. } = input;
-    if !group.is_on_its_way(own) {
+fn hold(input: &DecisionInput, own: &StoredRevision) -> Option<RotationBlock> {
+    let DecisionInput { view, group, .. } = input;
+    if !group.is_switching(own) {
         return None;
     }
     let target = &view.target.name;
-    let stop = |what| Some(RotationHold { why: format!("the rollout of {target}, which is {what},"), uncordons: true });
+    let stop =
+        |what| Some(RotationBlock { why: format!("the rollout of {target}, which is {what},"), uncordons: true });
     match view.phase() {
         RolloutPhase::Halted => stop("halted"),
         RolloutPhase::Returning | RolloutPhase::Aborted => None,
         _ if view.orders.paused => stop("paused"),
-        _ if own.stop == Some(Stop::Paused) && own.hash != view.target.hash => {
+        _ if own.stop == Some(RolloutEnd::Paused) && own.hash != view.target.hash => {
             let why = format!("the rollout of {}, which was paused when {target} came,", own.name);
-            Some(RotationHold { why, uncordons: true })
+            Some(RotationBlock { why, uncordons: true })
         }
         _ => None,
     }
     .or_else(|| {
-        let waits_for_windows = group.is_rolling(own) && !group.is_return();
+        let waits_for_windows = group.rotates_for_revision(own) && !group.is_return();
         let why = gates::hold(view, group, input.now).filter(|_| waits_for_windows)?;
-        Some(RotationHold { why, uncordons: false })
+        Some(RotationBlock { why, uncordons: false })
     })
 }
 
@@ -146,8 +147,8 @@ enum Own {
     Unknown,
 }
 
-fn own_content(input: &ChoiceInput) -> Own {
-    let ChoiceInput { view, group, merged_hash, .. } = input;
+fn own_content(input: &DecisionInput) -> Own {
+    let DecisionInput { view, group, merged_hash, .. } = input;
     if group.is_excluded(view) {
         return Own::Excluded;
     }
@@ -182,26 +183,26 @@ fn own_content(input: &ChoiceInput) -> Own {
 }
 
 /// A group that has the target: it keeps it, unless the target fails on it or is aborted.
-fn choose_on_target(input: &ChoiceInput, own: StoredRevision) -> Choice {
-    let ChoiceInput { view, group, .. } = input;
+fn choose_on_target(input: &DecisionInput, own: StoredRevision) -> RevisionDecision {
+    let DecisionInput { view, group, .. } = input;
     let previous = group.record().and_then(|record| view.stored.get(record.previous.as_deref()?)).cloned();
     let before = previous.or_else(|| view.stable.clone()).filter(|before| before.hash != view.target.hash);
     let phase = view.phase();
     match (before, phase) {
         (Some(before), RolloutPhase::Returning | RolloutPhase::Aborted) => {
-            return take(input, before, TakeReason::Aborted);
+            return take(input, before, SwitchReason::Aborted);
         }
         (Some(before), RolloutPhase::Assessing | RolloutPhase::Rolling | RolloutPhase::Halted)
             if group.took(&own) && !view.is_return() =>
         {
             if let Some(failure) = group.failure(input.now, input.failure_delay) {
-                return take(input, before, TakeReason::Failed(failure));
+                return take(input, before, SwitchReason::Failed(failure));
             }
         }
         // Its turn came after the end: it was deferred, locked or left out. What broke later is not the revision's.
-        (Some(before), RolloutPhase::Complete) if group.is_on_its_way(&own) && !view.is_return() => {
+        (Some(before), RolloutPhase::Complete) if group.is_switching(&own) && !view.is_return() => {
             if let Some(failure) = group.failure(input.now, input.failure_delay) {
-                return take(input, before, TakeReason::Failed(failure));
+                return take(input, before, SwitchReason::Failed(failure));
             }
         }
         (Some(_) | None, _) => {}
@@ -212,8 +213,8 @@ fn choose_on_target(input: &ChoiceInput, own: StoredRevision) -> Choice {
 }
 
 /// Why the rollout halts for a group that has the target and could return to nothing, because the history was lost.
-fn failure_without_return(input: &ChoiceInput, own: &StoredRevision) -> Option<Wait> {
-    let ChoiceInput { view, group, .. } = input;
+fn failure_without_return(input: &DecisionInput, own: &StoredRevision) -> Option<Wait> {
+    let DecisionInput { view, group, .. } = input;
     let is_judged = matches!(view.phase(), RolloutPhase::Assessing | RolloutPhase::Rolling | RolloutPhase::Halted);
     if !is_judged || !view.is_history_lost() || !group.took(own) {
         return None;
@@ -227,52 +228,52 @@ fn failure_without_return(input: &ChoiceInput, own: &StoredRevision) -> Option<W
 }
 
 /// A group that has another content than the target.
-fn choose_behind(input: &ChoiceInput, own: StoredRevision) -> Choice {
-    let ChoiceInput { view, group, .. } = input;
+fn choose_behind(input: &DecisionInput, own: StoredRevision) -> RevisionDecision {
+    let DecisionInput { view, group, .. } = input;
     let is_superseded = group.is_unproven(view);
     let previous = group.record().and_then(|record| view.stored.get(record.previous.as_deref()?));
     let is_aborted = view.is_aborted();
-    if *group.forecast == ChangeForecast::Untouched {
+    if *group.forecast == RevisionImpact::Untouched {
         return match is_superseded && !is_aborted {
             // What the group runs is not proved yet: its wave and its soak are those of the target from now on.
-            true => take(input, view.target.clone(), TakeReason::InPlace),
-            false if is_aborted || group.is_on_its_way(&own) => keep(Some(own), None, None),
+            true => take(input, view.target.clone(), SwitchReason::InPlace),
+            false if is_aborted || group.is_switching(&own) => keep(Some(own), None, None),
             false => keep(Some(view.target.clone()), None, None),
         };
     }
     let is_reverted = view.is_return() || previous.is_some_and(|previous| previous.has_content_of(&view.target));
     let order = order_against(input);
     if is_reverted && order.is_none() {
-        return take(input, view.target.clone(), TakeReason::Reverted);
+        return take(input, view.target.clone(), SwitchReason::Reverted);
     }
-    // Nobody waits for the turn of the target on what has failed. A group whose nodes all run it goes on.
+    // A group whose revision failed does not wait for its wave. One whose nodes all run it keeps it.
     let has_failed = match own.stop {
-        Some(Stop::Aborted) => true,
-        Some(Stop::Halted) if !group.is_settled() => true,
+        Some(RolloutEnd::Aborted) => true,
+        Some(RolloutEnd::Halted) if !group.is_settled() => true,
         _ => group.failure(input.now, input.failure_delay).is_some(),
     };
     let before = previous.or(view.stable.as_ref()).filter(|before| before.hash != own.hash);
     if let Some(before) = before.filter(|_| is_superseded && has_failed) {
-        return take(input, before.clone(), TakeReason::Stopped);
+        return take(input, before.clone(), SwitchReason::Stopped);
     }
     if let Some(wait) = order {
         return keep(Some(own), Some(wait), None);
     }
     let is_assessing = view.phase() == RolloutPhase::Assessing;
     match group.forecast {
-        ChangeForecast::Blocked { reason, message } => {
+        RevisionImpact::Blocked { reason, message } => {
             let text = format!("{} cannot be used: {reason}: {message}", view.target.name);
             return wait(own, WaitReason::CannotUse, text);
         }
-        ChangeForecast::InPlace
+        RevisionImpact::InPlace
             if view.policy.without_rotation == WithoutRotation::AtOnce && !group.is_returning(view) =>
         {
-            return take(input, view.target.clone(), TakeReason::InPlace);
+            return take(input, view.target.clone(), SwitchReason::InPlace);
         }
-        ChangeForecast::Unknown | ChangeForecast::InPlace | ChangeForecast::Rotates(_) | ChangeForecast::Untouched => {}
+        RevisionImpact::Unknown | RevisionImpact::InPlace | RevisionImpact::Rotates(_) | RevisionImpact::Untouched => {}
     }
     if let Some(previous) = previous.filter(|_| is_superseded && group.has_replaced_none() && !group.is_settled()) {
-        return take(input, previous.clone(), TakeReason::Superseded);
+        return take(input, previous.clone(), SwitchReason::Superseded);
     }
     if is_assessing {
         let text = format!("the controller is assessing which groups {} changes", view.target.name);
@@ -292,7 +293,7 @@ fn choose_behind(input: &ChoiceInput, own: StoredRevision) -> Choice {
         }
         false => {
             let text = format!(
-                "as many groups of wave {} replace nodes for {} as its atOnce allows; until one is done the group keeps {}",
+                "wave {} has as many groups that replace nodes for {} as its atOnce allows; this group keeps {} until one of them is done",
                 wave.name, view.target.name, own.name
             );
             wait(own, WaitReason::WaveBusy, text)
@@ -301,20 +302,20 @@ fn choose_behind(input: &ChoiceInput, own: StoredRevision) -> Choice {
         true if let Some(budget) = (input.budget_used_up)() => {
             let (target, own_name) = (&view.target.name, &own.name);
             let text = format!(
-                "{target} is not taken now: no further group begins while {budget} is used up; until then it keeps {own_name}"
+                "{target} waits, because {budget} is used up; the group keeps {own_name} until nodes are available again"
             );
             wait(own, WaitReason::BudgetUsedUp, text)
         }
         true if is_approved && view.wave_state(index) == WaveState::Waiting => {
-            take(input, view.target.clone(), TakeReason::Approved(wave.name.clone()))
+            take(input, view.target.clone(), SwitchReason::Approved(wave.name.clone()))
         }
-        true => take(input, view.target.clone(), TakeReason::Wave(wave.name.clone())),
+        true => take(input, view.target.clone(), SwitchReason::Wave(wave.name.clone())),
     }
 }
 
 /// Why people, or a failure, keep a group from the target, whatever its wave.
-fn order_against(input: &ChoiceInput) -> Option<Wait> {
-    let ChoiceInput { view, group, .. } = input;
+fn order_against(input: &DecisionInput) -> Option<Wait> {
+    let DecisionInput { view, group, .. } = input;
     let target = &view.target.name;
     let retried = |record: &RolloutRecord| record.retries.unwrap_or_default() < view.orders.retries;
     let refused = group.refused(&view.target).filter(|record| !retried(record));
@@ -334,11 +335,11 @@ fn order_against(input: &ChoiceInput) -> Option<Wait> {
         }
         RolloutPhase::Halted => (
             WaitReason::Halted,
-            format!("the rollout of {target} is halted; to go on: instance-manager rollout resume {target}"),
+            format!("the rollout of {target} is halted; to continue: instance-manager rollout resume {target}"),
         ),
         _ if view.orders.paused => (
             WaitReason::Paused,
-            format!("the rollout of {target} is paused; to go on: instance-manager rollout resume {target}"),
+            format!("the rollout of {target} is paused; to continue: instance-manager rollout resume {target}"),
         ),
         _ if let Some(lock) = group.lock => (WaitReason::Locked, format!("{lock} blocks {target} on this group")),
         _ if let Some(problem) = &view.config_problem => {
@@ -350,8 +351,8 @@ fn order_against(input: &ChoiceInput) -> Option<Wait> {
 }
 
 /// A group whose content is unknown: nothing is made from a guess. It takes the target in its turn.
-fn choose_unknown(input: &ChoiceInput) -> Choice {
-    let ChoiceInput { view, group, .. } = input;
+fn choose_unknown(input: &DecisionInput) -> RevisionDecision {
+    let DecisionInput { view, group, .. } = input;
     let recorded = group.status.boundaries_revision.as_deref().unwrap_or_default();
     let index = group.wave(view);
     let is_open = view.phase() == RolloutPhase::Complete
@@ -359,7 +360,7 @@ fn choose_unknown(input: &ChoiceInput) -> Choice {
     // What the group has may have been deleted together with everything else that was stored.
     let is_return = view.is_return() && (view.stable.is_some() || recorded.is_empty());
     if order_against(input).is_none() && (is_return || is_open) {
-        return take(input, view.target.clone(), TakeReason::Wave(view.policy.waves[index].name.clone()));
+        return take(input, view.target.clone(), SwitchReason::Wave(view.policy.waves[index].name.clone()));
     }
     let why = match recorded {
         "" => "the group has nodes, but its status records no BoundariesRevision".to_owned(),
@@ -371,21 +372,21 @@ fn choose_unknown(input: &ChoiceInput) -> Choice {
     keep(None, Some(Wait { reason: WaitReason::RevisionUnknown, message }), None)
 }
 
-fn keep(content: Option<StoredRevision>, waits: Option<Wait>, hold: Option<RotationHold>) -> Choice {
-    Choice::Use { content, waits, hold }
+fn keep(content: Option<StoredRevision>, waits: Option<Wait>, hold: Option<RotationBlock>) -> RevisionDecision {
+    RevisionDecision::Use { content, waits, hold }
 }
 
-fn wait(own: StoredRevision, reason: WaitReason, message: String) -> Choice {
+fn wait(own: StoredRevision, reason: WaitReason, message: String) -> RevisionDecision {
     keep(Some(own), Some(Wait { reason, message }), None)
 }
 
-fn take(input: &ChoiceInput, content: StoredRevision, why: TakeReason) -> Choice {
-    let ChoiceInput { view, group, .. } = input;
+fn take(input: &DecisionInput, content: StoredRevision, why: SwitchReason) -> RevisionDecision {
+    let DecisionInput { view, group, .. } = input;
     let old = group.record().cloned().unwrap_or_default();
     let target = &view.target.name;
     let is_target = content.hash == view.target.hash;
     let failure = match &why {
-        TakeReason::Failed(failure) => Some(failure.clone()),
+        SwitchReason::Failed(failure) => Some(failure.clone()),
         _ => None,
     };
     let retries = failure.is_some().then_some(view.orders.retries).filter(|retries| *retries > 0);
@@ -393,18 +394,18 @@ fn take(input: &ChoiceInput, content: StoredRevision, why: TakeReason) -> Choice
     // began with it is one of the target as well.
     let has_unproven = group.is_unproven(view);
     let (carried, came_from) = match why {
-        TakeReason::Wave(_) | TakeReason::Approved(_) if has_unproven => (None, old.previous.clone()),
-        TakeReason::InPlace if has_unproven => (Some(old.clone()), old.previous.clone()),
-        TakeReason::Wave(_) | TakeReason::Approved(_) | TakeReason::InPlace => {
+        SwitchReason::Wave(_) | SwitchReason::Approved(_) if has_unproven => (None, old.previous.clone()),
+        SwitchReason::InPlace if has_unproven => (Some(old.clone()), old.previous.clone()),
+        SwitchReason::Wave(_) | SwitchReason::Approved(_) | SwitchReason::InPlace => {
             (None, group.status.boundaries_revision.clone())
         }
         // A return is no step from which a group could return again.
-        TakeReason::Reverted
-        | TakeReason::Included
-        | TakeReason::Failed(_)
-        | TakeReason::Aborted
-        | TakeReason::Superseded
-        | TakeReason::Stopped => (None, None),
+        SwitchReason::Reverted
+        | SwitchReason::Included
+        | SwitchReason::Failed(_)
+        | SwitchReason::Aborted
+        | SwitchReason::Superseded
+        | SwitchReason::Stopped => (None, None),
     };
     let refused = match (&failure, is_target) {
         (Some(_), _) => Some(target.clone()),
@@ -414,7 +415,7 @@ fn take(input: &ChoiceInput, content: StoredRevision, why: TakeReason) -> Choice
     let record = RolloutRecord {
         revision: Some(if is_target { target.clone() } else { content.name.clone() }),
         wave: match &why {
-            TakeReason::Wave(wave) | TakeReason::Approved(wave) => Some(wave.clone()),
+            SwitchReason::Wave(wave) | SwitchReason::Approved(wave) => Some(wave.clone()),
             _ => carried.as_ref().and_then(|old| old.wave.clone()),
         },
         previous: came_from,
@@ -426,5 +427,5 @@ fn take(input: &ChoiceInput, content: StoredRevision, why: TakeReason) -> Choice
         refused_hash: refused.as_ref().map(|_| view.target.hash.clone()),
         refused,
     };
-    Choice::Take(Take { content, record, why })
+    RevisionDecision::RevisionSwitch(RevisionSwitch { content, record, why })
 }

@@ -1,4 +1,4 @@
-//! Who decides when, beside the waves: windows, freezes, tenants that put a revision off, and approvals.
+//! What delays a group besides its wave: windows, freezes, deferrals by tenants, and approvals.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -114,7 +114,7 @@ pub(super) fn wait(view: &RolloutView, group: &GroupFacts, index: usize, now: Ti
         }
     }
     let (reason, why) = closing(view, group, index, now)?;
-    Some(Wait { reason, message: format!("{target} is not taken now: {why}") })
+    Some(Wait { reason, message: format!("{target} waits: {why}") })
 }
 
 /// Why no node of the group is replaced for the target now, as a phrase for messages.

@@ -14,7 +14,7 @@ use crate::util::digest::sha256_hex;
 
 /// What the target would do to a group, as far as it is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) enum ChangeForecast {
+pub(crate) enum RevisionImpact {
     /// The group has not been looked at yet, or AWS did not answer.
     #[default]
     Unknown,
@@ -33,7 +33,7 @@ pub(crate) enum ChangeForecast {
     },
 }
 
-impl ChangeForecast {
+impl RevisionImpact {
     /// Whether it is asked for again: AWS may answer by now, and what stood against the target may be over, such as an image
     /// that is not shared or a quota that is used up.
     pub(crate) fn may_change(&self) -> bool {
@@ -51,21 +51,21 @@ impl ChangeForecast {
 
 /// A forecast that was made.
 #[derive(Clone, Debug)]
-pub(crate) struct KnownChangeForecast {
+pub(crate) struct KnownImpact {
     /// What it depends on.
     pub inputs: String,
     /// The value of orders.retries at that time.
     pub retries: i64,
     /// The forecast.
-    pub forecast: ChangeForecast,
+    pub forecast: RevisionImpact,
 }
 
-impl KnownChangeForecast {
-    /// The forecast, as far as it counts. What stood against the target counts until people order to try again: otherwise
-    /// the rollout would halt for it in the same moment.
-    pub(crate) fn get(&self, inputs: &str, retries: i64) -> ChangeForecast {
-        let is_retried = matches!(self.forecast, ChangeForecast::Blocked { .. }) && self.retries != retries;
-        if self.inputs != inputs || is_retried { ChangeForecast::Unknown } else { self.forecast.clone() }
+impl KnownImpact {
+    /// The forecast, as far as it counts. A group that cannot take the target counts until an admin resumes the rollout:
+    /// otherwise the rollout would halt again at once.
+    pub(crate) fn get(&self, inputs: &str, retries: i64) -> RevisionImpact {
+        let is_retried = matches!(self.forecast, RevisionImpact::Blocked { .. }) && self.retries != retries;
+        if self.inputs != inputs || is_retried { RevisionImpact::Unknown } else { self.forecast.clone() }
     }
 }
 
@@ -93,7 +93,7 @@ pub(crate) struct GroupFacts<'a> {
     /// Describes the lock that applies to the group, if there is one.
     pub lock: Option<&'a str>,
     /// What the target would do to it.
-    pub forecast: &'a ChangeForecast,
+    pub forecast: &'a RevisionImpact,
     /// Whether a record on one of its nodes says that the group replaces it.
     pub has_marked_nodes: bool,
     /// Whether it has nodes, and no record of what was made of it: a backup brought it back without its status.
@@ -115,14 +115,14 @@ impl GroupFacts<'_> {
     }
 
     /// Whether it took this revision by the rollout, and not all its nodes run it yet.
-    pub(crate) fn is_on_its_way(&self, own: &StoredRevision) -> bool {
+    pub(crate) fn is_switching(&self, own: &StoredRevision) -> bool {
         self.took(own) && !self.is_settled()
     }
 
     /// Whether nodes of it are replaced because it took this revision by the rollout, and not for an edit of its tenant.
-    pub(crate) fn is_rolling(&self, own: &StoredRevision) -> bool {
+    pub(crate) fn rotates_for_revision(&self, own: &StoredRevision) -> bool {
         let generation = self.record().and_then(|record| record.generation);
-        self.is_on_its_way(own) && generation == Some(self.generation)
+        self.is_switching(own) && generation == Some(self.generation)
     }
 
     /// Whether what it took last is a return: a content that was good before, from which it does not return again.
@@ -133,7 +133,7 @@ impl GroupFacts<'_> {
     /// Whether it returns, and not all its nodes run what was good before: some of them still run the target, so that taking
     /// that again would seem to replace none.
     pub(crate) fn is_returning(&self, view: &RolloutView) -> bool {
-        self.is_return() && self.recorded(view).is_some_and(|own| self.is_on_its_way(own))
+        self.is_return() && self.recorded(view).is_some_and(|own| self.is_switching(own))
     }
 
     /// Whether the revision that it took was superseded before it was complete: nothing has proved it for other groups.
@@ -147,7 +147,7 @@ impl GroupFacts<'_> {
 
     /// Whether it replaces nodes for an unproven revision in its wave, or soaks with it: both go on with the target, if that
     /// replaces no node.
-    pub(crate) fn goes_on_in_wave(&self, view: &RolloutView) -> bool {
+    pub(crate) fn keeps_its_wave(&self, view: &RolloutView) -> bool {
         self.is_unproven(view) && self.record().is_some_and(|record| record.wave.is_some())
     }
 
@@ -227,7 +227,7 @@ impl GroupFacts<'_> {
         })
     }
 
-    /// From when on a problem of the group is that of a revision which it takes now: later than those that it has already.
+    /// Problems that begin at this time or later count as failures of the revision that the group takes now.
     pub(crate) fn since(&self, now: Timestamp) -> Timestamp {
         let has_begun_now = |found: &Condition| {
             let begun: Option<Timestamp> = found.last_transition_time.as_deref().and_then(|text| text.parse().ok());
@@ -239,12 +239,12 @@ impl GroupFacts<'_> {
 
     /// Whether all its nodes ran the revision, and so few are not Ready that chance explains it: a reclaimed Spot Instance
     /// or a broken machine.
-    fn lost_few_nodes(&self) -> bool {
+    fn is_within_node_loss_tolerance(&self) -> bool {
         let was_settled = self.record().is_some_and(|record| record.settled.is_some());
         was_settled
             && self.status.nodes.as_ref().is_some_and(|nodes| {
                 let lost = nodes.desired - nodes.ready;
-                lost < nodes.desired && (lost <= 1 || lost * 100 <= nodes.desired * LOST_BY_CHANCE_PERCENT)
+                lost < nodes.desired && (lost <= 1 || lost * 100 <= nodes.desired * NODE_LOSS_TOLERANCE_PERCENT)
             })
     }
 
@@ -263,7 +263,7 @@ impl GroupFacts<'_> {
                 condition::ROTATION_HALTED => true,
                 condition::STALLED => {
                     let reason = Reason::of_name(reason).filter(|reason| reason.is_failure_of_revision());
-                    let is_chance = reason == Some(Reason::NodesNotReady) && self.lost_few_nodes();
+                    let is_chance = reason == Some(Reason::NodesNotReady) && self.is_within_node_loss_tolerance();
                     reason.is_some() && !is_chance && now.duration_since(begun) >= delay
                 }
                 _ => false,
@@ -277,7 +277,7 @@ impl GroupFacts<'_> {
 }
 
 /// Which part of the nodes a group may lose during the soak without the revision being to blame.
-const LOST_BY_CHANCE_PERCENT: i64 = 5;
+const NODE_LOSS_TOLERANCE_PERCENT: i64 = 5;
 
 /// The first 32 bits of the hash of a UID. The same groups are early in each rollout, so that the others are not disturbed.
 pub(crate) fn uid_hash(uid: &str) -> i64 {

@@ -90,7 +90,7 @@ fn with_kept_policy(
     mut data: BTreeMap<String, String>,
     newest: Option<&BoundariesRevision>,
 ) -> BTreeMap<String, String> {
-    let kept = newest.filter(|newest| keeps_policy(newest)).and_then(|newest| newest.spec.data.get(ROLLOUT_KEY));
+    let kept = newest.filter(|newest| retains_policy(newest)).and_then(|newest| newest.spec.data.get(ROLLOUT_KEY));
     if let Some(text) = kept.filter(|_| !data.contains_key(ROLLOUT_KEY)) {
         data.insert(ROLLOUT_KEY.to_owned(), text.clone());
     }
@@ -99,15 +99,15 @@ fn with_kept_policy(
 
 /// Whether the policy that a revision was stored with goes on when the ConfigMap has none any more: not all groups have taken
 /// it, or it was aborted. A change of the ConfigMap that lost the key must not reach every group at once.
-pub(super) fn keeps_policy(revision: &BoundariesRevision) -> bool {
+pub(super) fn retains_policy(revision: &BoundariesRevision) -> bool {
     let phase = revision.status.as_ref().and_then(|status| status.phase);
     let has_ended = was_complete(revision) || phase == Some(RolloutPhase::Superseded);
     revision.spec.data.contains_key(ROLLOUT_KEY) && !has_ended
 }
 
 /// Whether the policy of the newest stored revision goes on when the ConfigMap has none.
-pub(crate) fn policy_goes_on(stored: &[BoundariesRevision]) -> bool {
-    sorted(stored).last().is_some_and(|newest| keeps_policy(newest))
+pub(crate) fn policy_is_retained(stored: &[BoundariesRevision]) -> bool {
+    sorted(stored).last().is_some_and(|newest| retains_policy(newest))
 }
 
 /// The name and the number of the next revision.

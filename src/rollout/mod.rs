@@ -21,14 +21,14 @@ mod tests;
 mod view;
 mod wait;
 
-pub(crate) use budget::Ledger;
+pub(crate) use budget::BudgetUsage;
 pub(crate) use change::changes;
 pub(crate) use check_answer::{CheckAnswer, read_answer};
 pub(crate) use checks::{CheckResult, Checks, query};
-pub(crate) use choose::{Choice, ChoiceInput, Take, TakeReason, choose};
+pub(crate) use choose::{DecisionInput, RevisionDecision, RevisionSwitch, SwitchReason, choose};
 pub(crate) use gates::{MAX_URGENCY, urgent_until};
-pub(crate) use group::{ChangeForecast, GroupFacts, KnownChangeForecast};
-pub(crate) use history::{Current, History, HistoryStep, has_texts, next_step, policy_goes_on, sorted};
+pub(crate) use group::{GroupFacts, KnownImpact, RevisionImpact};
+pub(crate) use history::{Current, History, HistoryStep, has_texts, next_step, policy_is_retained, sorted};
 pub(crate) use images::{Images, image_changes, is_of_aws};
 pub(crate) use new_images::{is_confirmed, may_move_images, moved, with_images, without_images};
 pub(crate) use patience::Patience;

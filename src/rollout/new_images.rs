@@ -22,7 +22,7 @@ pub(crate) fn may_move_images(stored: &[BoundariesRevision], view: &RolloutView)
         | RolloutPhase::Returning
         | RolloutPhase::Superseded => false,
     };
-    is_newest && is_over && !view.is_kept_policy && !view.orders.paused && view.config_problem.is_none()
+    is_newest && is_over && !view.is_retained_policy && !view.orders.paused && view.config_problem.is_none()
 }
 
 /// The aliases that stand for another image by now than the target says. An image of an aborted revision is not tried again.

@@ -24,7 +24,7 @@ struct Clock {
     /// When the last poll was.
     seen: Instant,
     /// Whether something held it then.
-    was_held: bool,
+    was_blocked: bool,
 }
 
 impl Patience {
@@ -39,7 +39,7 @@ impl Patience {
         key: &str,
         status: Option<&InstanceGroupStatus>,
         patience: Duration,
-        is_held: bool,
+        is_blocked: bool,
         now: Instant,
     ) -> bool {
         let record = status.and_then(|status| status.rollout.as_ref());
@@ -49,15 +49,16 @@ impl Patience {
         };
         let since = &record.since;
         let updated = status.and_then(|status| status.nodes.as_ref()).map_or(0, |nodes| nodes.updated);
-        let first = || Clock { since: since.clone(), updated, waited: Duration::ZERO, seen: now, was_held: is_held };
+        let first =
+            || Clock { since: since.clone(), updated, waited: Duration::ZERO, seen: now, was_blocked: is_blocked };
         let clock = self.clocks.entry(key.to_owned()).or_insert_with(first);
         let passed = now.saturating_duration_since(clock.seen);
         if clock.updated != updated || clock.since != *since {
             *clock = first();
-        } else if !clock.was_held && !is_held {
+        } else if !clock.was_blocked && !is_blocked {
             clock.waited += passed;
         }
-        (clock.seen, clock.was_held) = (now, is_held);
+        (clock.seen, clock.was_blocked) = (now, is_blocked);
         clock.waited >= patience
     }
 }

@@ -301,10 +301,13 @@ fn set_conditions(input: &ProgressInput, status: &mut BoundariesRevisionStatus, 
         RolloutPhase::Returning | RolloutPhase::Aborted => {
             let stable = status.stable.as_deref().unwrap_or("the revision before");
             let why = failures();
-            let why = if why.is_empty() { "by order".to_owned() } else { why };
+            let why = if why.is_empty() { "by an order".to_owned() } else { why };
             (
                 "Aborted",
-                format!("{name} was aborted ({why}), and {stable} is in force; {}", input.view.remedy_of_return()),
+                format!(
+                    "{name} was aborted ({why}); its groups returned to {stable}; {}",
+                    input.view.remedy_of_return()
+                ),
             )
         }
         _ => ("NotHalted", String::new()),

@@ -68,7 +68,7 @@ impl Running {
 
     /// Whether this group of the wave at an index may replace nodes beside the others.
     pub(crate) fn has_room(&self, view: &RolloutView, wave: usize, key: &str) -> bool {
-        let Some(limit) = view.policy.waves.get(wave).and_then(|wave| wave.at_once) else { return true };
+        let Some(limit) = view.policy.waves.get(wave).and_then(|wave| wave.max_concurrent_groups) else { return true };
         let taken = self.taken.iter().filter(|(other, (index, _))| *index == wave && *other != key).count();
         self.is_known(view) && self.waves.get(wave).copied().unwrap_or_default() + taken < limit
     }

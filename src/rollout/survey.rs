@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 
-use super::choose::{Choice, TakeReason};
-use super::group::{ChangeForecast, GroupFacts, uid_hash};
+use super::choose::{RevisionDecision, SwitchReason};
+use super::group::{GroupFacts, RevisionImpact, uid_hash};
 use super::view::RolloutView;
 use super::wait::{Wait, WaitReason};
 use crate::api::{ForeseenDrain, GroupBehind, RolloutBudget, RolloutCounts, WaveState};
@@ -88,7 +88,7 @@ enum GroupProgress {
     /// The target failed on it, or it cannot use it.
     Failed(String),
     /// It is not waited for.
-    Held(WaitReason, String),
+    Bypassed(WaitReason, String),
 }
 
 impl Survey {
@@ -98,11 +98,11 @@ impl Survey {
     }
 
     /// Counts a group. `is_stuck`: it has made no progress for as long as the policy's patience.
-    pub(crate) fn add(&mut self, view: &RolloutView, group: &GroupFacts, choice: &Choice, is_stuck: bool) {
+    pub(crate) fn add(&mut self, view: &RolloutView, group: &GroupFacts, choice: &RevisionDecision, is_stuck: bool) {
         let progress = group_progress(view, group, choice, is_stuck);
         let is_over = |wait: &Wait| wait.reason == WaitReason::BudgetUsedUp;
-        self.begins_wait |= matches!(choice, Choice::Use { waits: Some(wait), .. } if is_over(wait));
-        let is_known = *group.forecast != ChangeForecast::Unknown || group.has(&view.target.hash);
+        self.begins_wait |= matches!(choice, RevisionDecision::Use { waits: Some(wait), .. } if is_over(wait));
+        let is_known = *group.forecast != RevisionImpact::Unknown || group.has(&view.target.hash);
         if progress != GroupProgress::Ignored && !is_known {
             self.unknown += 1;
         }
@@ -129,18 +129,24 @@ impl Survey {
             | GroupProgress::Rolling
             | GroupProgress::Done(_)
             | GroupProgress::Failed(_)
-            | GroupProgress::Held(..) => self.add_affected(view, group, choice, progress),
+            | GroupProgress::Bypassed(..) => self.add_affected(view, group, choice, progress),
         }
     }
 
-    fn add_affected(&mut self, view: &RolloutView, group: &GroupFacts, choice: &Choice, progress: GroupProgress) {
+    fn add_affected(
+        &mut self,
+        view: &RolloutView,
+        group: &GroupFacts,
+        choice: &RevisionDecision,
+        progress: GroupProgress,
+    ) {
         let index = group.wave(view);
         let nodes = match group.forecast {
-            ChangeForecast::Rotates(nodes) => *nodes,
-            ChangeForecast::Unknown
-            | ChangeForecast::Untouched
-            | ChangeForecast::InPlace
-            | ChangeForecast::Blocked { .. } => 0,
+            RevisionImpact::Rotates(nodes) => *nodes,
+            RevisionImpact::Unknown
+            | RevisionImpact::Untouched
+            | RevisionImpact::InPlace
+            | RevisionImpact::Blocked { .. } => 0,
         };
         self.counts.affected += 1;
         self.counts.nodes += i64::try_from(nodes).unwrap_or_default();
@@ -156,7 +162,7 @@ impl Survey {
             }
             GroupProgress::Rolling => {
                 wave.rolling += 1;
-                wave.paused += usize::from(matches!(choice, Choice::Use { hold: Some(_), .. }));
+                wave.paused += usize::from(matches!(choice, RevisionDecision::Use { hold: Some(_), .. }));
             }
             GroupProgress::Done(at) => {
                 wave.done += 1;
@@ -169,7 +175,7 @@ impl Survey {
                 self.failures.push((group.key.to_owned(), why.clone()));
                 behind = Some(("Failed".to_owned(), why));
             }
-            GroupProgress::Held(reason, why) => {
+            GroupProgress::Bypassed(reason, why) => {
                 wave.held += 1;
                 self.counts.held += 1;
                 behind = Some((reason.to_string(), why));
@@ -185,13 +191,13 @@ impl Survey {
         }
     }
 
-    fn list_behind(&mut self, group: &GroupFacts, choice: &Choice, reason: String, message: &str) {
+    fn list_behind(&mut self, group: &GroupFacts, choice: &RevisionDecision, reason: String, message: &str) {
         if self.behind.len() >= MAX_BEHIND {
             return;
         }
         let revision = match choice {
-            Choice::Use { content, .. } => content.as_ref().map(|content| content.name.clone()),
-            Choice::Take(take) => Some(take.content.name.clone()),
+            RevisionDecision::Use { content, .. } => content.as_ref().map(|content| content.name.clone()),
+            RevisionDecision::RevisionSwitch(take) => Some(take.content.name.clone()),
         };
         let message = message.chars().take(300).collect();
         self.behind.push(GroupBehind { group: group.key.to_owned(), revision, reason, message });
@@ -202,53 +208,55 @@ impl Survey {
 const STUCK: &str = "no node was replaced for as long as the patience of the rollout; see the group's conditions";
 
 /// Why a group is behind whose wave is not waited for, or no longer: the rollout may be over before its turn.
-fn skipped_wait(view: &RolloutView, index: usize, choice: &Choice) -> Option<(String, String)> {
+fn skipped_wait(view: &RolloutView, index: usize, choice: &RevisionDecision) -> Option<(String, String)> {
     let wave = &view.policy.waves[index].name;
     let is_waited_for = !view.is_skipped(wave) && view.wave_state(index) != WaveState::Passed;
     if is_waited_for {
         return None;
     }
     match choice {
-        Choice::Use { waits, .. } => waits.as_ref().map(|wait| (wait.reason.to_string(), wait.message.clone())),
-        Choice::Take(take) => {
+        RevisionDecision::Use { waits, .. } => {
+            waits.as_ref().map(|wait| (wait.reason.to_string(), wait.message.clone()))
+        }
+        RevisionDecision::RevisionSwitch(take) => {
             Some((WaitReason::WaveNotOpen.to_string(), format!("the group takes {} now", take.content.name)))
         }
     }
 }
 
 /// Whether the group replaces nodes for the target in its turn, and that comes next: its wave is open, or the next to open.
-pub(crate) fn comes_next(view: &RolloutView, group: &GroupFacts, choice: &Choice) -> bool {
-    let Choice::Use { waits: Some(wait), .. } = choice else { return false };
+pub(crate) fn comes_next(view: &RolloutView, group: &GroupFacts, choice: &RevisionDecision) -> bool {
+    let RevisionDecision::Use { waits: Some(wait), .. } = choice else { return false };
     let takes_it_later = match wait.reason {
         WaitReason::Deferred | WaitReason::ApprovalNeeded => true,
         WaitReason::Aborted => false,
-        reason => !reason.is_out(),
+        reason => !reason.is_bypassed(),
     };
-    takes_it_later && matches!(group.forecast, ChangeForecast::Rotates(_)) && group.wave(view) <= view.next_wave()
+    takes_it_later && matches!(group.forecast, RevisionImpact::Rotates(_)) && group.wave(view) <= view.next_wave()
 }
 
-fn group_progress(view: &RolloutView, group: &GroupFacts, choice: &Choice, is_stuck: bool) -> GroupProgress {
+fn group_progress(view: &RolloutView, group: &GroupFacts, choice: &RevisionDecision, is_stuck: bool) -> GroupProgress {
     if group.is_deleting || group.is_excluded(view) {
         return GroupProgress::Ignored;
     }
     match choice {
-        Choice::Take(take) => match &take.why {
-            TakeReason::Failed(failure) => GroupProgress::Failed(failure.clone()),
-            TakeReason::Wave(_) | TakeReason::Approved(_) => GroupProgress::Waiting,
-            TakeReason::InPlace if group.goes_on_in_wave(view) => GroupProgress::Waiting,
-            TakeReason::InPlace
-            | TakeReason::Reverted
-            | TakeReason::Included
-            | TakeReason::Aborted
-            | TakeReason::Superseded
-            | TakeReason::Stopped => GroupProgress::Moving,
+        RevisionDecision::RevisionSwitch(take) => match &take.why {
+            SwitchReason::Failed(failure) => GroupProgress::Failed(failure.clone()),
+            SwitchReason::Wave(_) | SwitchReason::Approved(_) => GroupProgress::Waiting,
+            SwitchReason::InPlace if group.keeps_its_wave(view) => GroupProgress::Waiting,
+            SwitchReason::InPlace
+            | SwitchReason::Reverted
+            | SwitchReason::Included
+            | SwitchReason::Aborted
+            | SwitchReason::Superseded
+            | SwitchReason::Stopped => GroupProgress::Moving,
         },
-        Choice::Use { waits: Some(wait), .. } => waiting(view, group, wait),
-        Choice::Use { content: Some(content), waits: None, .. } if content.hash == view.target.hash => {
+        RevisionDecision::Use { waits: Some(wait), .. } => waiting(view, group, wait),
+        RevisionDecision::Use { content: Some(content), waits: None, .. } if content.hash == view.target.hash => {
             on_target(view, group, is_stuck)
         }
-        Choice::Use { .. } if *group.forecast == ChangeForecast::Untouched => GroupProgress::Untouched,
-        Choice::Use { .. } => GroupProgress::Ignored,
+        RevisionDecision::Use { .. } if *group.forecast == RevisionImpact::Untouched => GroupProgress::Untouched,
+        RevisionDecision::Use { .. } => GroupProgress::Ignored,
     }
 }
 
@@ -264,7 +272,7 @@ fn on_target(view: &RolloutView, group: &GroupFacts, is_stuck: bool) -> GroupPro
         Some(record) if record.wave.is_none() => GroupProgress::InPlace,
         Some(record) => match &record.settled {
             Some(at) => GroupProgress::Done(at.parse().ok()),
-            None if is_stuck => GroupProgress::Held(WaitReason::Stuck, STUCK.to_owned()),
+            None if is_stuck => GroupProgress::Bypassed(WaitReason::Stuck, STUCK.to_owned()),
             None => GroupProgress::Rolling,
         },
     }
@@ -272,14 +280,16 @@ fn on_target(view: &RolloutView, group: &GroupFacts, is_stuck: bool) -> GroupPro
 
 fn waiting(view: &RolloutView, group: &GroupFacts, wait: &Wait) -> GroupProgress {
     let goes_at_once = view.policy.without_rotation == WithoutRotation::AtOnce;
-    let has_wave = group.goes_on_in_wave(view) || group.is_returning(view);
+    let has_wave = group.keeps_its_wave(view) || group.is_returning(view);
     match (wait.reason, group.forecast) {
-        (WaitReason::CannotUse, ChangeForecast::Blocked { reason, .. }) if group.is_blocked_by(reason) => {
-            GroupProgress::Held(wait.reason, wait.message.clone())
+        (WaitReason::CannotUse, RevisionImpact::Blocked { reason, .. }) if group.is_blocked_by(reason) => {
+            GroupProgress::Bypassed(wait.reason, wait.message.clone())
         }
         (WaitReason::CannotUse | WaitReason::FailedBefore, _) => GroupProgress::Failed(wait.message.clone()),
-        (reason, ChangeForecast::InPlace) if goes_at_once && !has_wave && !reason.is_out() => GroupProgress::Moving,
-        (reason, _) if reason.is_out() => GroupProgress::Held(reason, wait.message.clone()),
+        (reason, RevisionImpact::InPlace) if goes_at_once && !has_wave && !reason.is_bypassed() => {
+            GroupProgress::Moving
+        }
+        (reason, _) if reason.is_bypassed() => GroupProgress::Bypassed(reason, wait.message.clone()),
         _ => GroupProgress::Waiting,
     }
 }

@@ -12,7 +12,7 @@ use crate::api::{
 use crate::boundaries::active::{ActiveBoundaries, BoundariesSource};
 use crate::boundaries::{Boundaries, ROLLOUT_KEY, RolloutPolicy, Wave, content_hash};
 
-use super::history::{Current, History, HistoryStep, has_texts, keeps_policy, next_step, sorted, was_complete};
+use super::history::{Current, History, HistoryStep, has_texts, next_step, retains_policy, sorted, was_complete};
 use super::images::{Images, images_by_name, is_aborted, own_images};
 
 /// A stored revision, parsed.
@@ -37,7 +37,7 @@ pub(crate) struct StoredRevision {
     /// Whether a rollout of its content has ended with all groups.
     pub is_complete: bool,
     /// How its rollout was stopped, if it was.
-    pub stop: Option<Stop>,
+    pub stop: Option<RolloutEnd>,
     /// Whether it is the target, and everything that was complete before was deleted. It may be stored under another name
     /// than the one that groups took it by.
     pub is_restored: bool,
@@ -45,7 +45,7 @@ pub(crate) struct StoredRevision {
 
 /// How the rollout of a revision was stopped before another one came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stop {
+pub(crate) enum RolloutEnd {
     /// It was aborted.
     Aborted,
     /// It was halted by failures.
@@ -55,13 +55,13 @@ pub(crate) enum Stop {
 }
 
 /// How the rollout of this revision was stopped. The conditions of one that was superseded stay.
-fn stop_of(revision: &BoundariesRevision) -> Option<Stop> {
+fn end_of(revision: &BoundariesRevision) -> Option<RolloutEnd> {
     let conditions = revision.status.iter().flat_map(|status| &status.conditions);
     let is_halted = conditions.into_iter().any(|found| found.r#type == "Halted" && found.is_true());
     match revision.spec.orders.paused && !was_complete(revision) {
-        _ if is_aborted(revision) => Some(Stop::Aborted),
-        _ if is_halted => Some(Stop::Halted),
-        true => Some(Stop::Paused),
+        _ if is_aborted(revision) => Some(RolloutEnd::Aborted),
+        _ if is_halted => Some(RolloutEnd::Halted),
+        true => Some(RolloutEnd::Paused),
         false => None,
     }
 }
@@ -102,7 +102,7 @@ pub(crate) struct RolloutView {
     /// How the target reaches the groups.
     pub policy: Arc<RolloutPolicy>,
     /// Whether the policy is the one that the target was stored with, because the ConfigMap has none any more.
-    pub is_kept_policy: bool,
+    pub is_retained_policy: bool,
     /// What people order.
     pub orders: RolloutOrders,
     /// What is recorded of its progress.
@@ -130,10 +130,10 @@ impl RolloutView {
         let object = sorted.iter().rev().find(|revision| has_texts(revision, &active.revision))?;
         let images = images_by_name(&sorted);
         let status = object.status.clone().unwrap_or_default();
-        let (policy, is_kept_policy) = match active.boundaries.as_ref().and_then(|found| found.rollout.clone()) {
+        let (policy, is_retained_policy) = match active.boundaries.as_ref().and_then(|found| found.rollout.clone()) {
             Some(policy) => (policy, false),
             // Without the key, a change under way would reach every group at once.
-            None if keeps_policy(object) => (kept_policy(object)?, true),
+            None if retains_policy(object) => (kept_policy(object)?, true),
             None => return None,
         };
         let of_content = |hash: &str| {
@@ -159,7 +159,7 @@ impl RolloutView {
                 own_images: own,
                 names: of_content(hash).filter_map(|found| found.metadata.name.clone()).collect(),
                 is_complete: of_content(hash).any(was_complete),
-                stop: stop_of(revision),
+                stop: end_of(revision),
                 is_restored: false,
             })
         };
@@ -209,7 +209,7 @@ impl RolloutView {
             stable,
             stored,
             policy,
-            is_kept_policy,
+            is_retained_policy,
             orders: object.spec.orders.clone(),
             status,
         })
@@ -243,8 +243,8 @@ impl RolloutView {
         self.status.phase.unwrap_or(RolloutPhase::Assessing)
     }
 
-    /// Whether groups take the target as soon as it is known to be another one than theirs: it is the first one, or it has
-    /// the content that was complete before, which makes it a return. A predecessor that somebody deleted changes nothing.
+    /// Whether groups take the target without waves: it is the first revision, or it has the content that was complete before,
+    /// which makes it a return. A predecessor that somebody deleted changes nothing.
     pub(crate) fn is_return(&self) -> bool {
         match &self.stable {
             Some(stable) => stable.has_content_of(&self.target),

@@ -3,13 +3,13 @@
 /// Why a group does not take the target now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Wait {
-    /// In one word.
+    /// The reason of the condition `RolloutPending`.
     pub reason: WaitReason,
-    /// In a sentence.
+    /// The message of the condition.
     pub message: String,
 }
 
-/// Why a group does not take the target now, in one word.
+/// The reason of the condition `RolloutPending`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display)]
 pub(crate) enum WaitReason {
     /// The controller finds out what the target means for each group.
@@ -52,7 +52,7 @@ pub(crate) enum WaitReason {
 
 impl WaitReason {
     /// Whether the group's wave does not wait for it.
-    pub(crate) fn is_out(self) -> bool {
+    pub(crate) fn is_bypassed(self) -> bool {
         match self {
             Self::Locked
             | Self::FailedBefore
@@ -78,7 +78,7 @@ impl WaitReason {
 
 /// Why no node of a group is replaced now.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct RotationHold {
+pub(crate) struct RotationBlock {
     /// A phrase for messages.
     pub why: String,
     /// Whether nodes in mid-drain are uncordoned. Otherwise what has begun is finished.

@@ -56,7 +56,7 @@ pub struct Inventory {
     /// The default version of launch templates, by ID, when the versions in use were last known to exist.
     default_versions: Mutex<HashMap<String, i64>>,
     /// The launch template version with which AWS refused a scaling group last, by namespace/name of its InstanceGroup.
-    refused_pins: Mutex<HashMap<String, TemplatePin>>,
+    rejected_pins: Mutex<HashMap<String, TemplatePin>>,
     launches: Arc<BatchedCache<InstanceLaunch>>,
     profiles: ListCache<InstanceProfile>,
     policies: ListCache<()>,
@@ -99,7 +99,7 @@ impl Inventory {
             templates: BatchedCache::new(TEMPLATES, config, readers::templates(&aws)),
             versions: BatchedCache::new(VERSIONS, config, readers::versions(&aws)),
             default_versions: Mutex::default(),
-            refused_pins: Mutex::default(),
+            rejected_pins: Mutex::default(),
             launches,
             profiles: ListCache::new(config, readers::profiles(&aws)),
             policies: ListCache::new(config, readers::policies(&aws)),
@@ -219,8 +219,8 @@ impl Inventory {
     }
 
     /// The launch template version with which AWS refused the scaling group of an InstanceGroup last. It may be gone.
-    pub(crate) fn refused_pin(&self, group: &str) -> Option<TemplatePin> {
-        self.refused_pins.lock().unwrap_or_else(PoisonError::into_inner).get(group).cloned()
+    pub(crate) fn rejected_pin(&self, group: &str) -> Option<TemplatePin> {
+        self.rejected_pins.lock().unwrap_or_else(PoisonError::into_inner).get(group).cloned()
     }
 
     /// Records that the versions in use exist.

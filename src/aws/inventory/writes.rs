@@ -60,13 +60,13 @@ impl Inventory {
     }
 
     /// AWS refused to create or update the scaling group of an InstanceGroup with this launch template version.
-    pub(crate) fn record_refused_pin(&self, group: &str, pin: &TemplatePin) {
-        self.refused_pins.lock().unwrap_or_else(PoisonError::into_inner).insert(group.to_owned(), pin.clone());
+    pub(crate) fn record_rejected_pin(&self, group: &str, pin: &TemplatePin) {
+        self.rejected_pins.lock().unwrap_or_else(PoisonError::into_inner).insert(group.to_owned(), pin.clone());
     }
 
     /// The launch template version of an InstanceGroup's scaling group exists.
-    pub(crate) fn forget_refused_pin(&self, group: &str) {
-        self.refused_pins.lock().unwrap_or_else(PoisonError::into_inner).remove(group);
+    pub(crate) fn forget_rejected_pin(&self, group: &str) {
+        self.rejected_pins.lock().unwrap_or_else(PoisonError::into_inner).remove(group);
     }
 
     /// DeleteLaunchTemplateVersions succeeded.

@@ -86,7 +86,7 @@ pub struct RolloutStatusArgs {
     pub revisions: RevisionsArgs,
 }
 
-/// Order something about the rollout of a revision.
+/// Control the rollout of a revision.
 #[derive(Clone, Debug, Args)]
 pub struct OrderArgs {
     /// Number of the revision, as `rollout history` lists it: 3 or r3
@@ -133,7 +133,7 @@ pub struct ApproveArgs {
     pub all: bool,
 }
 
-/// Take back a complete revision.
+/// Return from a complete revision to the one before.
 #[derive(Clone, Debug, Args)]
 pub struct UndoArgs {
     /// Number of the revision, as `rollout history` lists it: 3 or r3 [default: the newest]

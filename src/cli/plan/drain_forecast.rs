@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::report::GroupPlan;
 use crate::controller::planner::Planner;
-use crate::k8s::{DrainForecast, DrainObstacle};
+use crate::k8s::{DrainBlocker, DrainForecast};
 
 /// Adds what holds drains up to the plans of groups whose nodes are replaced. What cannot be read is noted there.
 pub(crate) async fn add_drain_forecasts(planner: &Planner, plans: &mut [GroupPlan]) {
     let nodes = plans.iter().flat_map(GroupPlan::replaced_nodes).cloned().collect();
     let found = planner.kube.drain_forecast(&nodes).await;
     let found = found.map_err(|error| crate::cli::output::describe_error(&error.into()));
-    let mut obstacles: BTreeMap<String, Vec<DrainObstacle>> = BTreeMap::new();
+    let mut obstacles: BTreeMap<String, Vec<DrainBlocker>> = BTreeMap::new();
     let mut unmanaged: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let DrainForecast { obstacles: all, unmanaged: pods } = found.clone().unwrap_or_default();
     all.into_iter().for_each(|obstacle| obstacles.entry(obstacle.node.clone()).or_default().push(obstacle));

@@ -13,7 +13,7 @@ use crate::api::{CurrentState, GroupObject, InstanceGroup};
 use crate::boundaries::active::{ActiveBoundaries, BoundariesSource};
 use crate::controller::planner::{ObserveError, Planner};
 use crate::controller::report::INVALID_OBJECT;
-use crate::k8s::{DrainObstacle, ZoneBoundPod};
+use crate::k8s::{DrainBlocker, ZoneBoundPod};
 use crate::plan::{ObjectStep, Outcome, Phase, Plan, PlannedStep, Step};
 use crate::provisioner::{ExtraNodes, NodeInPlaceChange, NodeReplacement, PlanContext, Projection};
 use crate::util::duration;
@@ -99,7 +99,7 @@ pub(crate) struct GroupPlan {
     pub replaced_anyway: Vec<String>,
     /// Pods that will hold the drains of these nodes up, as pods and budgets are now.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub blocked_drains: Vec<DrainObstacle>,
+    pub blocked_drains: Vec<DrainBlocker>,
     /// Pods on these nodes that no controller creates again, as `namespace/name`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unmanaged_pods: Vec<String>,
@@ -160,7 +160,7 @@ impl GroupPlan {
                 allowance: None,
                 settings: &planner.settings,
                 ineffective_writes: &Default::default(),
-                refusal: &Default::default(),
+                persistent_failure: &Default::default(),
                 is_asked: false,
                 now,
             };
@@ -280,11 +280,21 @@ impl GroupPlan {
         let nodes = Some(self.nodes_to_rotate.len()).filter(|nodes| *nodes > 0)?;
         let batch = self.measured_join.as_ref().map_or(BATCH, MeasuredJoin::batch);
         let work = match self.max_unavailable {
-            Some(at_once) => {
-                Work { nodes, at_once: at_once.min(nodes), batch, extra: self.extra_nodes, vcpus: self.node_vcpus }
-            }
+            Some(max_unavailable) => Work {
+                nodes,
+                max_unavailable: max_unavailable.min(nodes),
+                batch,
+                extra: self.extra_nodes,
+                vcpus: self.node_vcpus,
+            },
             // Another controller takes them, in its own time.
-            None => Work { nodes, at_once: nodes, batch: SignedDuration::ZERO, extra: ExtraNodes::None, vcpus: None },
+            None => Work {
+                nodes,
+                max_unavailable: nodes,
+                batch: SignedDuration::ZERO,
+                extra: ExtraNodes::None,
+                vcpus: None,
+            },
         };
         Some(work)
     }

@@ -8,9 +8,9 @@ use super::schedule::{ClusterNodes, Work, schedule};
 use crate::api::{RolloutPhase, rfc3339};
 use crate::boundaries::{Approval, Wave, WithoutRotation};
 use crate::controller::rollout::Decided;
-use crate::k8s::DrainObstacle;
+use crate::k8s::DrainBlocker;
 use crate::provisioner::ExtraNodes;
-use crate::rollout::{ChangeForecast, Choice, RolloutView};
+use crate::rollout::{RevisionDecision, RevisionImpact, RolloutView};
 use crate::util::counted::counted;
 use crate::util::duration;
 
@@ -42,11 +42,11 @@ pub(crate) enum Effect {
 impl Effect {
     fn new(decided: &Decided) -> Self {
         match &decided.forecast {
-            ChangeForecast::Unknown => Self::Unknown,
-            ChangeForecast::Untouched => Self::Untouched,
-            ChangeForecast::InPlace => Self::InPlace,
-            ChangeForecast::Rotates(nodes) => Self::Rotate { nodes: *nodes },
-            ChangeForecast::Blocked { reason, message } => {
+            RevisionImpact::Unknown => Self::Unknown,
+            RevisionImpact::Untouched => Self::Untouched,
+            RevisionImpact::InPlace => Self::InPlace,
+            RevisionImpact::Rotates(nodes) => Self::Rotate { nodes: *nodes },
+            RevisionImpact::Blocked { reason, message } => {
                 Self::CannotUse { message: format!("{reason}: {message}"), fails_wave: decided.fails_wave }
             }
         }
@@ -95,8 +95,8 @@ impl GroupRollout {
     /// Built from the decision about the group.
     pub(crate) fn new(view: &RolloutView, decided: &Decided) -> Self {
         let (content, waits, takes) = match &decided.choice {
-            Choice::Use { content, waits, .. } => (content.as_ref(), waits.as_ref(), false),
-            Choice::Take(take) => (Some(&take.content), None, true),
+            RevisionDecision::Use { content, waits, .. } => (content.as_ref(), waits.as_ref(), false),
+            RevisionDecision::RevisionSwitch(take) => (Some(&take.content), None, true),
         };
         let is_behind = content.is_some_and(|content| content.hash != view.target.hash);
         Self {
@@ -108,7 +108,7 @@ impl GroupRollout {
             takes,
             reason: waits.map(|wait| wait.reason.to_string()),
             waits: waits.map(|wait| wait.message.clone()),
-            effect: (is_behind || decided.forecast != ChangeForecast::Unknown).then(|| Effect::new(decided)),
+            effect: (is_behind || decided.forecast != RevisionImpact::Unknown).then(|| Effect::new(decided)),
         }
     }
 
@@ -165,7 +165,7 @@ pub(crate) struct WavePlan {
     pub max_failures: usize,
     /// Pods that will hold drains of its groups up, as pods and budgets are now.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub would_block: Vec<GroupObstacle>,
+    pub would_block: Vec<GroupDrainBlocker>,
 }
 
 impl WavePlan {
@@ -191,18 +191,18 @@ pub(crate) struct GroupShare<'a> {
     /// Why its nodes could not go back to what they are now; `None` when they could.
     pub irreversible: Option<&'static str>,
     /// Pods that will hold drains up.
-    pub blocked_drains: &'a [DrainObstacle],
+    pub blocked_drains: &'a [DrainBlocker],
 }
 
 /// A pod that will hold the drain of a group's node up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct GroupObstacle {
+pub(crate) struct GroupDrainBlocker {
     /// `namespace/name` of the group.
     pub group: String,
     /// The pod, and what holds it.
     #[serde(flatten)]
-    pub obstacle: DrainObstacle,
+    pub obstacle: DrainBlocker,
 }
 
 /// How a ConfigMap from a file would reach the groups.
@@ -217,7 +217,7 @@ pub(crate) struct RolloutPlan {
     /// Whether every group takes it at once, because it is what the groups had before.
     pub is_return: bool,
     /// Groups that change in place, at once.
-    pub at_once: usize,
+    pub immediate_groups: usize,
     /// The waves, in their order.
     pub waves: Vec<WavePlan>,
     /// An estimate of when the last wave has passed if it began now, nothing failed, and approvals came at once; absent
@@ -259,7 +259,7 @@ impl RolloutPlan {
             revision: view.target.name.clone(),
             supersedes: superseded.filter(|name| *name != view.target.name),
             is_return: view.is_return(),
-            at_once: 0,
+            immediate_groups: 0,
             waves: view.policy.waves.iter().map(|wave| WavePlan::new(view, wave)).collect(),
             ends: None,
             halts_in: None,
@@ -287,14 +287,15 @@ impl RolloutPlan {
             Some(Effect::Rotate { nodes }) => {
                 wave.groups += 1;
                 wave.nodes += nodes;
-                let obstacle = |found: &DrainObstacle| GroupObstacle { group: key.to_owned(), obstacle: found.clone() };
+                let obstacle =
+                    |found: &DrainBlocker| GroupDrainBlocker { group: key.to_owned(), obstacle: found.clone() };
                 wave.would_block.extend(group.blocked_drains.iter().map(obstacle));
                 self.irreversible.extend(group.irreversible.map(|why| format!("{key}: {why}")));
                 let has_extra = group.work.is_some_and(|work| work.extra != ExtraNodes::None);
                 self.extra_node_groups += usize::from(has_extra);
                 return group.work;
             }
-            Some(Effect::InPlace) if without_rotation == WithoutRotation::AtOnce => self.at_once += 1,
+            Some(Effect::InPlace) if without_rotation == WithoutRotation::AtOnce => self.immediate_groups += 1,
             Some(Effect::InPlace | Effect::Unknown) => wave.groups += 1,
             Some(Effect::CannotUse { message, fails_wave }) => {
                 wave.failures += usize::from(*fails_wave);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use super::rollout::{RolloutPlan, WavePlan, about};
-use crate::k8s::DrainObstacle;
+use crate::k8s::DrainBlocker;
 use crate::util::counted::counted;
 
 /// How many lines of one kind are shown; `-o json` has all.
@@ -29,8 +29,8 @@ fn write(out: &mut String, plan: &RolloutPlan, file: &str) -> std::fmt::Result {
     }
     writeln!(out, "{file} becomes {}{superseded}, and reaches the groups in waves:", plan.revision)?;
     let mut rows = Vec::new();
-    if plan.at_once > 0 {
-        rows.push(("at once", format!("{}, in place", counted(plan.at_once, "group"))));
+    if plan.immediate_groups > 0 {
+        rows.push(("at once", format!("{}, in place", counted(plan.immediate_groups, "group"))));
     }
     let last = plan.waves.last().map(|wave| wave.name.as_str()).unwrap_or_default();
     rows.extend(plan.waves.iter().map(|wave| (wave.name.as_str(), wave_row(wave, last))));
@@ -99,7 +99,7 @@ fn write_end(out: &mut String, plan: &RolloutPlan) -> std::fmt::Result {
 fn would_block(plan: &RolloutPlan) -> Vec<String> {
     let mut lines = Vec::new();
     for wave in &plan.waves {
-        let mut found: BTreeMap<(&str, String, &str), Vec<&DrainObstacle>> = BTreeMap::new();
+        let mut found: BTreeMap<(&str, String, &str), Vec<&DrainBlocker>> = BTreeMap::new();
         for blocked in &wave.would_block {
             let key = (blocked.group.as_str(), blocked.obstacle.subject(), blocked.obstacle.budget.as_str());
             found.entry(key).or_default().push(&blocked.obstacle);
@@ -134,7 +134,7 @@ mod tests {
     use crate::cli::plan::report::GroupPlan;
     use crate::cli::plan::rollout::{Effect, GroupRollout};
     use crate::cli::plan::schedule::ClusterNodes;
-    use crate::k8s::ObstacleKind;
+    use crate::k8s::DrainBlockerKind;
     use crate::provisioner::{ExtraNodes, NodeReplacement};
     use crate::rollout::RolloutView;
 
@@ -166,12 +166,12 @@ mod tests {
         }
     }
 
-    fn redis(index: usize) -> DrainObstacle {
-        DrainObstacle {
+    fn redis(index: usize) -> DrainBlocker {
+        DrainBlocker {
             node: format!("ip-{index}"),
             pod: format!("team-b/redis-{index}"),
             owner: Some("StatefulSet redis".into()),
-            kind: ObstacleKind::Never,
+            kind: DrainBlockerKind::Never,
             budget: "redis".into(),
             limit: "minAvailable 2 of 2 pods".into(),
             remedy: "add replicas".into(),
@@ -196,7 +196,7 @@ mod tests {
 
     /// What an admin decides by, before the change is committed.
     #[test]
-    fn plan_says_what_a_roll_out_takes_where_it_halts_and_what_blocks() {
+    fn plan_says_what_a_rollout_takes_where_it_halts_and_what_blocks() {
         let cannot = Effect::CannotUse { message: "ImageNotFound: no such image".into(), fails_wave: true };
         let mut win = group("team-x/win", 2, 0);
         win.rollout.as_mut().expect("a place").effect = Some(cannot);

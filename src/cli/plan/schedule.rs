@@ -18,7 +18,7 @@ pub(crate) struct Work {
     /// How many nodes are replaced.
     pub nodes: usize,
     /// How many of them may be unavailable at once.
-    pub at_once: usize,
+    pub max_unavailable: usize,
     /// How long a batch takes; zero where another controller decides.
     pub batch: SignedDuration,
     /// How many nodes run in addition meanwhile.
@@ -37,7 +37,7 @@ impl Work {
 
     /// How many nodes are unavailable at once: none while others run in addition.
     fn unavailable(&self) -> usize {
-        if self.extra == ExtraNodes::None { self.at_once.min(self.nodes) } else { 0 }
+        if self.extra == ExtraNodes::None { self.max_unavailable.min(self.nodes) } else { 0 }
     }
 
     /// How many nodes stand by at once for `maxSurge`.
@@ -49,7 +49,7 @@ impl Work {
     }
 
     fn batch_size(&self) -> usize {
-        if let ExtraNodes::Surge(surge) = self.extra { surge } else { self.at_once }
+        if let ExtraNodes::Surge(surge) = self.extra { surge } else { self.max_unavailable }
     }
 
     /// How long nodes run in addition, in seconds of one node.
@@ -73,12 +73,16 @@ impl Work {
 
     /// The same within the limits of a budget: a group takes fewer nodes at once than it could.
     fn within(self, limits: NodeLimits) -> Self {
-        let at_once = limits.unavailable.filter(|_| self.extra == ExtraNodes::None);
+        let max_unavailable = limits.unavailable.filter(|_| self.extra == ExtraNodes::None);
         let extra = match (self.extra, limits.surging) {
             (ExtraNodes::Surge(surge), Some(limit)) => ExtraNodes::Surge(surge.min(limit)),
             (extra, _) => extra,
         };
-        Self { at_once: at_once.map_or(self.at_once, |limit| self.at_once.min(limit)), extra, ..self }
+        Self {
+            max_unavailable: max_unavailable.map_or(self.max_unavailable, |limit| self.max_unavailable.min(limit)),
+            extra,
+            ..self
+        }
     }
 }
 
@@ -135,7 +139,7 @@ pub(super) fn schedule(
 ) -> Schedule {
     let limits = cluster_nodes.limits(&policy.budget);
     let lanes = |(wave, groups): (&Wave, &Vec<Work>)| Lane {
-        at_once: wave.at_once.unwrap_or(usize::MAX),
+        max_concurrent_groups: wave.max_concurrent_groups.unwrap_or(usize::MAX),
         groups: groups.iter().map(|work| work.within(limits)).collect(),
     };
     let lanes: Vec<Lane> = policy.waves.iter().zip(groups).map(lanes).collect();
@@ -160,7 +164,7 @@ pub(super) fn schedule(
 
 /// The groups of a wave, of which only some may work at once.
 struct Lane {
-    at_once: usize,
+    max_concurrent_groups: usize,
     groups: Vec<Work>,
 }
 
@@ -169,7 +173,7 @@ impl Lane {
     fn unavailable(&self) -> usize {
         let mut all: Vec<usize> = self.groups.iter().map(Work::unavailable).collect();
         all.sort_unstable_by_key(|nodes| Reverse(*nodes));
-        all.iter().take(self.at_once).sum()
+        all.iter().take(self.max_concurrent_groups).sum()
     }
 }
 
@@ -196,11 +200,11 @@ impl WorkInProgress {
     }
 
     /// Whether another group of a lane may begin. A group that takes more than a limit goes alone.
-    fn has_room(&self, lane: usize, at_once: usize, work: &Work, limits: NodeLimits) -> bool {
+    fn has_room(&self, lane: usize, max_concurrent_groups: usize, work: &Work, limits: NodeLimits) -> bool {
         let fits = |limit: Option<usize>, used: usize, takes: usize| {
             limit.is_none_or(|limit| used == 0 || used + takes <= limit)
         };
-        self.groups[lane] < at_once
+        self.groups[lane] < max_concurrent_groups
             && fits(limits.unavailable, self.unavailable, work.unavailable())
             && fits(limits.surging, self.surging, work.surging())
     }
@@ -216,7 +220,7 @@ fn run(lanes: &[Lane], limits: NodeLimits) -> usize {
     loop {
         let mut in_progress = WorkInProgress::of(&running, lanes.len());
         waiting.retain(|(lane, work)| {
-            let begins = in_progress.has_room(*lane, lanes[*lane].at_once, work, limits);
+            let begins = in_progress.has_room(*lane, lanes[*lane].max_concurrent_groups, work, limits);
             if begins {
                 in_progress.add(*lane, work);
                 running.push((now + work.minutes(), *lane, *work));
@@ -255,7 +259,7 @@ mod tests {
 
     /// So many nodes of a group, one after the other, at a minute each.
     fn one_by_one(nodes: usize) -> Work {
-        Work { nodes, at_once: 1, batch: SignedDuration::from_mins(1), extra: ExtraNodes::None, vcpus: None }
+        Work { nodes, max_unavailable: 1, batch: SignedDuration::from_mins(1), extra: ExtraNodes::None, vcpus: None }
     }
 
     fn scheduled(policy: &str, groups: &[Vec<Work>], is_urgent: bool) -> Schedule {
@@ -298,7 +302,7 @@ mod tests {
         assert_eq!(minutes("budget: {nodes: 2%}", several()), (250, 2), "of all 100 nodes");
         assert_eq!(minutes("budget: {zone: 1}", several()), (170, 3), "one in each of three zones");
         assert_eq!(minutes("budget: {zone: 10%, nodes: 50%}", several()), (50, 10), "six, three and one");
-        let batch = Work { at_once: 10, ..one_by_one(10) };
+        let batch = Work { max_unavailable: 10, ..one_by_one(10) };
         assert_eq!(minutes("budget: {nodes: 4}", vec![batch]), (3, 4), "batches of four");
         // The short ones go beside the long one.
         let mixed = [vec![one_by_one(10)], vec![one_by_one(2); 5]].concat();

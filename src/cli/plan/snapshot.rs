@@ -37,7 +37,7 @@ use crate::index::nodes::NodeIndex;
 use crate::index::process_state::ProcessState;
 use crate::k8s::{KubeClient, KubeError, call};
 use crate::lock::is_locked;
-use crate::rollout::{Choice, RolloutView};
+use crate::rollout::{RevisionDecision, RolloutView};
 use crate::settings::Timing;
 use crate::util::lookup::Lookup;
 
@@ -225,8 +225,8 @@ impl ClusterSnapshot {
         let taken = rollout.as_ref().and_then(|(view, decided)| match &decided.choice {
             // What the file means to the group in the end.
             _ if is_file => Some(&view.target),
-            Choice::Take(take) => Some(&take.content),
-            Choice::Use { .. } => None,
+            RevisionDecision::RevisionSwitch(take) => Some(&take.content),
+            RevisionDecision::Use { .. } => None,
         });
         let context = match taken {
             Some(content) => stores.group_context_with(group, &self.planner, content).await,

@@ -24,7 +24,7 @@ pub(super) async fn pause(args: OrderArgs) -> anyhow::Result<ExitCode> {
         if orders.paused {
             return Ok((json!({}), format!("{name} is paused already")));
         }
-        let text = format!("{name} is paused: no group takes it, and no node is replaced for it. To go on: instance-manager rollout resume {name}");
+        let text = format!("{name} is paused: no group takes it, and no node is replaced for it. To continue: instance-manager rollout resume {name}");
         Ok((json!({"paused": true}), text))
     })
     .await
@@ -44,7 +44,7 @@ pub(super) async fn resume(args: OrderArgs) -> anyhow::Result<ExitCode> {
         }
         let how = match phase {
             Some(RolloutPhase::Returning | RolloutPhase::Aborted) => "begins again at the first wave",
-            _ => "goes on",
+            _ => "continues",
         };
         Ok((patch, format!("{name} {how}; groups on which it failed take it again in their wave")))
     })
@@ -258,7 +258,7 @@ fn stable(revision: &BoundariesRevision) -> anyhow::Result<&str> {
     let stable = status.and_then(|status| status.stable.as_deref());
     if stable.is_some() && status.is_some_and(|status| status.without_waves == Some(true)) {
         bail!(
-            "{name} is what was complete before: there is nothing else to return to; to stop it: instance-manager rollout pause {name}"
+            "{name} has the content that was complete before, so there is nothing else to return to; to stop it: instance-manager rollout pause {name}"
         );
     }
     stable.with_context(|| format!("{} is the first revision: there is none to return to", revision.name_any()))

@@ -32,7 +32,7 @@ pub(super) async fn find(args: &RevisionsArgs, number: Option<i64>) -> anyhow::R
 }
 
 /// What is said of a revision without a rollout.
-pub(super) const NO_ROLLOUT: &str = "every group took it at once, because the ConfigMap instance-manager has no key rollout; see Rollouts in the documentation";
+pub(super) const NO_ROLLOUT: &str = "it has no rollout: without the key `rollout` in the ConfigMap instance-manager, all groups switch at once; see Rollouts in the documentation";
 
 /// Whether the controller has not looked at a revision yet whose rollout it is about to begin.
 pub(super) fn is_about_to_begin(revision: &BoundariesRevision) -> bool {

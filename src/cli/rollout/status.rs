@@ -60,7 +60,7 @@ fn describe(revision: &BoundariesRevision, policy: Option<&RolloutPolicy>, now: 
     let release = if from.release.is_empty() { String::new() } else { format!("  {}", from.release) };
     let mut text = format!("{name}{release}  {phase}{}\n", state(revision, status, policy));
     if let Some(order) = pending_order(revision, status, phase) {
-        text += &format!("  order   {order}, which the controller has not begun yet\n");
+        text += &format!("  order   {order}, which the controller has not processed yet\n");
     }
     let orders = words(revision);
     if !orders.is_empty() {
@@ -152,7 +152,7 @@ fn state(revision: &BoundariesRevision, status: &BoundariesRevisionStatus, polic
     match (phase, open) {
         (RolloutPhase::Assessing, _) => ": the controller finds out what it means for each group".to_owned(),
         (RolloutPhase::Rolling, _) if revision.spec.orders.paused => {
-            format!(": paused; to go on: instance-manager rollout resume {name}")
+            format!(": paused; to continue: instance-manager rollout resume {name}")
         }
         (RolloutPhase::Rolling, _) if status.without_waves == Some(true) => {
             let waves = || status.waves.iter();
@@ -290,8 +290,8 @@ mod tests {
             revision.status.as_mut().expect("a status").phase = Some(phase);
             describe(&revision, None, Timestamp::now())
         };
-        let abort = "  order   an abort, which the controller has not begun yet\n";
-        let resume = "  order   a resume, which the controller has not begun yet\n";
+        let abort = "  order   an abort, which the controller has not processed yet\n";
+        let resume = "  order   a resume, which the controller has not processed yet\n";
         assert!(shown(RolloutPhase::Rolling, true, 0).contains(abort));
         assert!(shown(RolloutPhase::Halted, false, 1).contains(resume));
         assert!(shown(RolloutPhase::Aborted, false, 1).contains(resume));
@@ -328,12 +328,12 @@ mod tests {
     }
 
     #[test]
-    fn halted_and_paused_roll_outs_say_how_to_go_on() {
+    fn halted_and_paused_rollouts_say_how_to_go_on() {
         let mut revision = revision();
         revision.spec.orders.paused = true;
         assert!(
             describe(&revision, None, Timestamp::now())
-                .contains("paused; to go on: instance-manager rollout resume r14")
+                .contains("paused; to continue: instance-manager rollout resume r14")
         );
         let status = revision.status.as_mut().expect("a status");
         status.phase = Some(RolloutPhase::Halted);
@@ -341,6 +341,6 @@ mod tests {
             vec![crate::api::Condition::new("Halted", true, "GroupsFailed", "team-c/gpu: ReplacementsNotReady")];
         assert!(describe(&revision, None, Timestamp::now()).contains("halted  team-c/gpu: ReplacementsNotReady"));
         revision.status = None;
-        assert!(describe(&revision, None, Timestamp::now()).contains("no key rollout"));
+        assert!(describe(&revision, None, Timestamp::now()).contains("it has no rollout"));
     }
 }

@@ -11,7 +11,7 @@ use kube::{Client, ResourceExt};
 use crate::api::InstanceGroup;
 use crate::api::names::{annotation, label};
 use crate::cli::permissions::explain_denied;
-use crate::k8s::{DrainObstacle, KubeError, PodInfo, budgets, call};
+use crate::k8s::{DrainBlocker, KubeError, PodInfo, budgets, call};
 
 /// What was read, or why the caller cannot read it.
 pub(super) type Readable<T> = Result<T, String>;
@@ -38,7 +38,7 @@ pub(super) struct DrainedPod {
     /// Since when it is terminating, and its finalizers; `None` for a pod that still has to be evicted.
     pub terminating: Option<(Timestamp, Vec<String>)>,
     /// What holds it, as the API server would answer an eviction; `None` when it may be evicted.
-    pub obstacle: Readable<Option<DrainObstacle>>,
+    pub obstacle: Readable<Option<DrainBlocker>>,
 }
 
 /// All groups of a namespace, or of the cluster.
@@ -109,7 +109,7 @@ async fn pods_to_evict(client: &Client, nodes: Vec<String>) -> Readable<Vec<Drai
             let obstacle = by_namespace[&namespace]
                 .as_ref()
                 .map_err(Clone::clone)
-                .map(|all: &Vec<_>| DrainObstacle::new(&node, pod, &budgets::selecting(all, pod.labels())));
+                .map(|all: &Vec<_>| DrainBlocker::new(&node, pod, &budgets::selecting(all, pod.labels())));
             let deleted_at = pod.metadata.deletion_timestamp.as_ref();
             found.push(DrainedPod {
                 node: node.clone(),

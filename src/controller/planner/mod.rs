@@ -197,7 +197,7 @@ impl Planner {
             template_author: template_author(merged, context),
             settings: &self.settings,
             ineffective_writes: &self.process_state.ineffective_writes(&id.key()),
-            refusal: &self.process_state.lasting_refusal(&id.key(), id.generation, observer.now),
+            persistent_failure: &self.process_state.persistent_failure(&id.key(), id.generation, observer.now),
             is_asked: context.is_asked,
         };
         Ok(match provisioner.plan(observer, request).await? {
@@ -224,6 +224,7 @@ impl Planner {
             max_cache_age,
             // The annotation reconcile-now asks for the present state.
             consistency_delay: self.settings.timing.poll_interval * 2,
+            unready_limit: self.settings.timing.kubelet_timeout,
             shared_max_cache_age: if max_cache_age.is_zero() { Duration::ZERO } else { resync_period.mul_f64(0.5) },
             now,
         }

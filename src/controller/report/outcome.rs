@@ -21,7 +21,7 @@ pub(super) fn reported_outcome(applied: &Applied) -> Outcome {
         (Some(_), Outcome::Progressing { phase: Phase::Rotating, message: wait, .. }) if applied.is_complete() => {
             match failure_outcome(applied) {
                 Outcome::Blocked { reason, message, is_deleting } => {
-                    let message = format!("{message}; meanwhile, the rotation goes on: {wait}");
+                    let message = format!("{message}; meanwhile, the rotation continues: {wait}");
                     Outcome::Blocked { reason, message, is_deleting }
                 }
                 other => other,
@@ -50,7 +50,7 @@ pub(super) fn failure_outcome(applied: &Applied) -> Outcome {
     if let StepError::Locked(holder) = error {
         return Outcome::Locked { message: format!("{step} is blocked by lock-upgrades on {holder}") };
     }
-    if let StepError::Held(why) = error {
+    if let StepError::RolloutBlocked(why) = error {
         let (phase, message) = (phase_of(&plan.outcome), format!("waiting to replace the next node: {why}"));
         return Outcome::Progressing { phase, message, recheck: Recheck::Poll };
     }
@@ -143,7 +143,7 @@ fn error_message(error: &StepError) -> String {
         StepError::OwnershipConflict(_)
         | StepError::GroupGone
         | StepError::Locked(_)
-        | StepError::Held(_)
+        | StepError::RolloutBlocked(_)
         | StepError::NodeSchedulable(_)
         | StepError::LeavesByAutoscaler(_)
         | StepError::NodeJoined(_)

@@ -6,7 +6,7 @@ use crate::controller::context::Context;
 use crate::controller::stores::Stores;
 use crate::index::nodes::NodeIndex;
 use crate::plan::NodeUsage;
-use crate::rollout::{Ledger, RolloutView};
+use crate::rollout::{BudgetUsage, RolloutView};
 use crate::rotation::NodeView;
 
 /// The most groups that the status lists as those that use most of the budget.
@@ -18,23 +18,25 @@ const MAX_WOKEN: usize = 50;
 /// Counts the groups that were not planned yet, so that a new leader does not begin with an empty budget.
 pub(super) fn expect_groups(stores: &Stores, nodes: &NodeIndex, view: &RolloutView) {
     if !view.policy.budget.is_set() {
-        return stores.rollout.with_ledger(|ledger| *ledger = Ledger::default());
+        return stores.rollout.with_budget_usage(|budget_usage| *budget_usage = BudgetUsage::default());
     }
     // What is counted once stays, and so would a count without the records on the nodes.
     if !nodes.is_synced() {
         return;
     }
     let groups = stores.groups.state();
-    let unknown: Vec<_> = stores.rollout.with_ledger(|ledger| {
+    let unknown: Vec<_> = stores.rollout.with_budget_usage(|budget_usage| {
         let groups = groups.iter().filter_map(|stored| stored.0.as_ref().ok());
-        groups.filter(|group| !ledger.knows(&group_id(group).key())).collect()
+        groups.filter(|group| !budget_usage.knows(&group_id(group).key())).collect()
     });
     for group in unknown {
         let counts = group.status.as_ref().and_then(|status| status.nodes.clone()).unwrap_or_default();
         let records = nodes.with_records_of(group.metadata.uid.as_deref().unwrap_or_default());
-        stores.rollout.with_ledger(|ledger| ledger.expect(&group_id(group).key(), expected(&counts, &records)));
+        stores
+            .rollout
+            .with_budget_usage(|budget_usage| budget_usage.expect(&group_id(group).key(), expected(&counts, &records)));
     }
-    stores.rollout.with_ledger(Ledger::set_counted);
+    stores.rollout.with_budget_usage(BudgetUsage::set_counted);
 }
 
 /// What a group uses of the budget by its status and the records on its nodes: a process that ended right after it took a
@@ -48,30 +50,31 @@ fn expected(counts: &NodeCounts, records: &[NodeView]) -> NodeUsage {
 }
 
 /// The groups that go on, because the budget leaves nodes again.
-pub(super) fn woken(ctx: &Context, view: &RolloutView) -> Vec<String> {
+pub(super) fn unblocked_groups(ctx: &Context, view: &RolloutView) -> Vec<String> {
     let budget = &view.policy.budget;
-    let mut woken = ctx.stores.rollout.with_ledger(|ledger| ledger.woken(budget));
-    woken.truncate(MAX_WOKEN);
-    woken
+    let mut unblocked_groups =
+        ctx.stores.rollout.with_budget_usage(|budget_usage| budget_usage.unblocked_groups(budget));
+    unblocked_groups.truncate(MAX_WOKEN);
+    unblocked_groups
 }
 
 /// What is used of the budget, while groups wait for it. Otherwise it is not written: the number of unavailable nodes of a
 /// large cluster changes all the time.
 pub(super) fn status(ctx: &Context, view: &RolloutView, begins_wait: bool) -> Option<RolloutBudget> {
     let budget = &view.policy.budget;
-    ctx.stores.rollout.with_ledger(|ledger| {
-        (begins_wait || ledger.has_waiting()).then(|| RolloutBudget {
-            limits: limits(ledger, budget),
-            users: ledger.largest(MAX_USERS).into_iter().map(|(group, nodes)| user(group, nodes)).collect(),
+    ctx.stores.rollout.with_budget_usage(|budget_usage| {
+        (begins_wait || budget_usage.has_waiting()).then(|| RolloutBudget {
+            limits: limits(budget_usage, budget),
+            users: budget_usage.largest(MAX_USERS).into_iter().map(|(group, nodes)| user(group, nodes)).collect(),
         })
     })
 }
 
 /// What is used of each limit, for the metrics.
-pub(super) fn limits(ledger: &Ledger, budget: &BudgetPolicy) -> Vec<BudgetLimit> {
-    let all = ledger.nodes(budget).map(|used| ("nodes".to_owned(), used));
-    let surge = ledger.surge(budget).map(|used| ("surge".to_owned(), used));
-    let zones = ledger.zones(budget).map(|(zone, used)| (format!("zone {zone}"), used));
+pub(super) fn limits(budget_usage: &BudgetUsage, budget: &BudgetPolicy) -> Vec<BudgetLimit> {
+    let all = budget_usage.nodes(budget).map(|used| ("nodes".to_owned(), used));
+    let surge = budget_usage.surge(budget).map(|used| ("surge".to_owned(), used));
+    let zones = budget_usage.zones(budget).map(|(zone, used)| (format!("zone {zone}"), used));
     let limits = all.into_iter().chain(surge).chain(zones);
     limits.map(|(of, used)| BudgetLimit { of, used: number(used.nodes), limit: number(used.limit) }).collect()
 }
@@ -132,7 +135,7 @@ mod tests {
 
     fn used(stores: &Stores) -> Vec<(String, i64)> {
         let budget = stores.rollout.view().expect("a rollout").policy.budget;
-        let limits = stores.rollout.with_ledger(|ledger| limits(ledger, &budget));
+        let limits = stores.rollout.with_budget_usage(|budget_usage| limits(budget_usage, &budget));
         limits.into_iter().map(|limit| (limit.of, limit.used)).collect()
     }
 
@@ -141,7 +144,7 @@ mod tests {
     fn new_leader_counts_what_its_predecessor_took_before_it_takes_a_node() {
         let (stores, nodes) = caches(POLICY, annotation::DISRUPTION);
         // While it stood by, it counted nothing.
-        stores.rollout.with_ledger(|ledger| *ledger = Ledger::default());
+        stores.rollout.with_budget_usage(|budget_usage| *budget_usage = BudgetUsage::default());
         count_unavailable(&stores, &nodes);
         assert_eq!(used(&stores), [("nodes".to_owned(), 2), ("surge".to_owned(), 0)]);
         let view = stores.rollout.view().expect("a rollout");
@@ -151,7 +154,7 @@ mod tests {
         count_unavailable(&stores, &nodes);
         assert_eq!(used(&stores)[0], ("nodes".to_owned(), 1));
         // It lost the Lease, and has it again.
-        stores.rollout.with_ledger(|ledger| *ledger = Ledger::default());
+        stores.rollout.with_budget_usage(|budget_usage| *budget_usage = BudgetUsage::default());
         count_unavailable(&stores, &nodes);
         assert_eq!(used(&stores)[0], ("nodes".to_owned(), 2));
     }
@@ -169,9 +172,11 @@ mod tests {
     fn nothing_is_counted_before_the_nodes_are_known_or_without_a_budget() {
         let (stores, _) = caches(POLICY, annotation::DISRUPTION);
         count_unavailable(&stores, &NodeIndex::default());
-        assert!(!stores.rollout.with_ledger(|ledger| ledger.is_counted() || ledger.knows("team/a")));
+        assert!(
+            !stores.rollout.with_budget_usage(|budget_usage| budget_usage.is_counted() || budget_usage.knows("team/a"))
+        );
         let (stores, nodes) = caches("onFailure: halt", annotation::DISRUPTION);
         count_unavailable(&stores, &nodes);
-        assert!(!stores.rollout.with_ledger(|ledger| ledger.knows("team/a")));
+        assert!(!stores.rollout.with_budget_usage(|budget_usage| budget_usage.knows("team/a")));
     }
 }

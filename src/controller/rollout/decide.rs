@@ -12,7 +12,7 @@ use crate::api::{InstanceGroup, InstanceGroupStatus, group_id, has_resources};
 use crate::controller::planner::{GroupContext, Planner, merge_spec};
 use crate::controller::stores::Stores;
 use crate::rollout::{
-    ChangeForecast, Choice, ChoiceInput, GroupFacts, RolloutView, StoredRevision, WaitReason, choose,
+    DecisionInput, GroupFacts, RevisionDecision, RevisionImpact, RolloutView, StoredRevision, WaitReason, choose,
 };
 
 /// Labels and annotations of a Namespace; an annotation wins over a label of its name.
@@ -41,15 +41,15 @@ pub(super) fn forecast_inputs(group: &InstanceGroup, own: Option<&StoredRevision
 /// A group with the decision about it.
 pub(crate) struct Decided {
     /// The decision.
-    pub choice: Choice,
+    pub choice: RevisionDecision,
     /// What it depends on.
     pub inputs: String,
     /// What the target would do to the group.
-    pub forecast: ChangeForecast,
+    pub forecast: RevisionImpact,
     /// The index of the group's wave.
     pub wave: usize,
     /// Whether its nodes are replaced within the budget of the rollout.
-    pub is_rolling: bool,
+    pub rotates_for_revision: bool,
     /// Whether it counts as a failure of its wave, because it cannot use the target.
     pub fails_wave: bool,
 }
@@ -63,7 +63,7 @@ impl Stores {
         texts: &BTreeMap<String, String>,
         planner: &Planner,
         now: Timestamp,
-        observe: impl FnOnce(&GroupFacts, &Choice),
+        observe: impl FnOnce(&GroupFacts, &RevisionDecision),
     ) -> Decided {
         let (namespace, key) = (group.namespace().unwrap_or_default(), group_id(group).key());
         let stored = self.namespaces.get(&ObjectRef::new(&namespace));
@@ -105,7 +105,7 @@ impl Stores {
         // A group that has just become Stalled must not look as if it had been for long.
         let has_jumped = planner.process_state.has_clock_jumped_within(failure_delay);
         let failure_delay = if has_jumped { SignedDuration::MAX } else { failure_delay };
-        let choice = choose(&ChoiceInput {
+        let choice = choose(&DecisionInput {
             view,
             group: facts,
             merged_hash: &merged_hash,
@@ -116,11 +116,12 @@ impl Stores {
         });
         observe(&facts, &choice);
         let wave = facts.wave(view);
-        let is_rolling = matches!(&choice, Choice::Use { content: Some(own), .. } if facts.is_rolling(own));
+        let rotates_for_revision =
+            matches!(&choice, RevisionDecision::Use { content: Some(own), .. } if facts.rotates_for_revision(own));
         let cannot_use =
-            matches!(&choice, Choice::Use { waits: Some(wait), .. } if wait.reason == WaitReason::CannotUse);
+            matches!(&choice, RevisionDecision::Use { waits: Some(wait), .. } if wait.reason == WaitReason::CannotUse);
         let is_new = |reason: &String| !facts.is_blocked_by(reason);
-        let fails_wave = cannot_use && matches!(&forecast, ChangeForecast::Blocked { reason, .. } if is_new(reason));
-        Decided { choice, inputs, forecast, wave, is_rolling, fails_wave }
+        let fails_wave = cannot_use && matches!(&forecast, RevisionImpact::Blocked { reason, .. } if is_new(reason));
+        Decided { choice, inputs, forecast, wave, rotates_for_revision, fails_wave }
     }
 }

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use crate::api::ForeseenDrain;
 use crate::controller::context::Context;
 use crate::index::rollout::ForeseenDrains;
-use crate::k8s::{DrainForecast, DrainObstacle, ObstacleKind};
+use crate::k8s::{DrainBlocker, DrainBlockerKind, DrainForecast};
 use crate::rollout::RolloutView;
 
 /// The most groups that the status of a revision lists.
@@ -25,7 +25,7 @@ pub(super) struct DrainWatch {
     /// When that was.
     read_at: Option<Instant>,
     /// What was found, by group; a group that could not be read is missing.
-    found: BTreeMap<String, Vec<DrainObstacle>>,
+    found: BTreeMap<String, Vec<DrainBlocker>>,
     /// What allowed no eviction at the last read because pods were not healthy.
     unhealthy: BTreeSet<(String, String)>,
     /// The nodes whose drains are expected to block. They stay when their group takes the revision, so that it takes them last.
@@ -86,12 +86,12 @@ impl DrainWatch {
     /// Takes what a read found. Pods that are not healthy count when they were not at the read before either: a Deployment
     /// that is being updated has such pods for a while.
     fn update(&mut self, keys: &BTreeSet<String>, nodes: &BTreeMap<String, BTreeSet<String>>, forecast: DrainForecast) {
-        let identity = |found: &DrainObstacle| (found.subject(), found.budget.clone());
-        let is_unhealthy = |found: &&DrainObstacle| found.kind == ObstacleKind::Now;
+        let identity = |found: &DrainBlocker| (found.subject(), found.budget.clone());
+        let is_unhealthy = |found: &&DrainBlocker| found.kind == DrainBlockerKind::Now;
         let unhealthy = forecast.obstacles.iter().filter(is_unhealthy).map(identity).collect();
         let before = std::mem::replace(&mut self.unhealthy, unhealthy);
-        let lasts = |found: &&DrainObstacle| !is_unhealthy(found) || before.contains(&identity(found));
-        let mut by_node: BTreeMap<&str, Vec<&DrainObstacle>> = BTreeMap::new();
+        let lasts = |found: &&DrainBlocker| !is_unhealthy(found) || before.contains(&identity(found));
+        let mut by_node: BTreeMap<&str, Vec<&DrainBlocker>> = BTreeMap::new();
         for found in forecast.obstacles.iter().filter(lasts) {
             by_node.entry(&found.node).or_default().push(found);
         }
@@ -107,7 +107,7 @@ impl DrainWatch {
 }
 
 /// What will hold up drains of a group, by the owners of the pods: it stays the same when pods are replaced or move.
-fn message(target: &str, wave: &str, found: &[DrainObstacle]) -> Option<String> {
+fn message(target: &str, wave: &str, found: &[DrainBlocker]) -> Option<String> {
     let sentences: BTreeSet<String> =
         found.iter().map(|found| format!("{}: {}", found.subject(), found.describe())).collect();
     let named: Vec<_> = sentences.iter().take(MAX_NAMED).map(String::as_str).collect();
@@ -123,8 +123,8 @@ fn message(target: &str, wave: &str, found: &[DrainObstacle]) -> Option<String> 
 mod tests {
     use super::*;
 
-    fn obstacle(kind: ObstacleKind, owner: &str, pod: &str) -> DrainObstacle {
-        DrainObstacle {
+    fn obstacle(kind: DrainBlockerKind, owner: &str, pod: &str) -> DrainBlocker {
+        DrainBlocker {
             node: "n1".into(),
             pod: format!("team/{pod}"),
             owner: Some(format!("StatefulSet {owner}")),
@@ -138,8 +138,8 @@ mod tests {
     /// A soak takes days: a message that changed with each pod would write all groups again and again.
     #[test]
     fn message_names_owners_and_stays_when_pods_are_replaced() {
-        use ObstacleKind::Never;
-        let text = |found: &[DrainObstacle]| message("r15", "rest", found);
+        use DrainBlockerKind::Never;
+        let text = |found: &[DrainBlocker]| message("r15", "rest", found);
         let first = text(&[obstacle(Never, "redis", "redis-0"), obstacle(Never, "redis", "redis-1")]);
         assert_eq!(
             first.as_deref(),
@@ -156,11 +156,11 @@ mod tests {
     /// A tenant must not be warned of each update of its Deployments.
     #[test]
     fn pods_that_are_unhealthy_for_a_moment_are_not_reported() {
-        use ObstacleKind::{Never, Now};
+        use DrainBlockerKind::{Never, Now};
         let keys: BTreeSet<String> = ["team/web".to_owned()].into();
         let nodes = [("team/web".to_owned(), ["n1".to_owned()].into())].into();
         let mut watch = DrainWatch::default();
-        let mut read = |obstacles: Vec<DrainObstacle>| {
+        let mut read = |obstacles: Vec<DrainBlocker>| {
             watch.update(&keys, &nodes, DrainForecast { obstacles, unmanaged: vec![] });
             watch.found["team/web"].iter().map(|found| found.budget.clone()).collect::<Vec<_>>()
         };

@@ -11,10 +11,12 @@ use crate::controller::planner::{GroupContext, Planner, Planning, merge_spec};
 use crate::controller::stores::Stores;
 use crate::plan::Outcome;
 use crate::provisioner::{PlanContext, group_id};
-use crate::rollout::{ChangeForecast, Choice, KnownChangeForecast, RolloutView, StoredRevision, Take, TakeReason};
+use crate::rollout::{
+    KnownImpact, RevisionDecision, RevisionImpact, RevisionSwitch, RolloutView, StoredRevision, SwitchReason,
+};
 
-/// Decides which content a group has, and finds out before what the target would do to the group, if that matters and is
-/// not known, or may have changed: once for each reconcile. `None` while its Namespace is unknown.
+/// Finds out what the target would do to a group, if that matters and is unknown or may have changed, and decides which
+/// revision the group has. Runs once for each reconcile. `None` while its Namespace is unknown.
 pub(crate) async fn decide_with_forecast(
     group: &InstanceGroup,
     view: &RolloutView,
@@ -26,21 +28,21 @@ pub(crate) async fn decide_with_forecast(
     let texts = namespace_texts(&namespace);
     let decide = || stores.decide(group, view, &texts, planner, now, |_, _| {});
     let decided = decide();
-    let is_superseded = |take: &Take| matches!(take.why, TakeReason::Superseded | TakeReason::Stopped);
+    let is_superseded = |take: &RevisionSwitch| matches!(take.why, SwitchReason::Superseded | SwitchReason::Stopped);
     let (own, is_asked) = match &decided.choice {
-        Choice::Use { content, .. } => {
+        RevisionDecision::Use { content, .. } => {
             let matters = content.as_ref().is_some_and(|own| own.hash != view.target.hash);
             (content.clone(), matters && decided.forecast.may_change())
         }
         // The group may have grown since, and lose nodes by a smaller maximum.
-        Choice::Take(take) if decided.forecast == ChangeForecast::InPlace => {
+        RevisionDecision::RevisionSwitch(take) if decided.forecast == RevisionImpact::InPlace => {
             let recorded = group.status.as_ref().and_then(|status| status.boundaries_revision.as_deref());
             let own = recorded.and_then(|hash| view.stored.get(hash)).cloned();
-            (own, take.why == TakeReason::InPlace)
+            (own, take.why == SwitchReason::InPlace)
         }
         // A new leader knows no forecast: a group that cannot use the target must not take it because its wave is open. One
         // that steps back from a superseded revision is asked next what the target means for it.
-        Choice::Take(take) => {
+        RevisionDecision::RevisionSwitch(take) => {
             (None, (take.record.wave.is_some() || is_superseded(take)) && decided.forecast.may_change())
         }
     };
@@ -48,7 +50,7 @@ pub(crate) async fn decide_with_forecast(
         return Some(decided);
     }
     let forecast = forecast(group, own.as_ref(), view, stores, planner, now).await.or(decided.forecast);
-    let known = KnownChangeForecast { inputs: decided.inputs, retries: view.orders.retries, forecast };
+    let known = KnownImpact { inputs: decided.inputs, retries: view.orders.retries, forecast };
     stores.rollout.set_forecast(&group_id(group).key(), known);
     Some(decide())
 }
@@ -61,12 +63,12 @@ async fn forecast(
     stores: &Stores,
     planner: &Planner,
     now: Timestamp,
-) -> ChangeForecast {
+) -> RevisionImpact {
     let target = GroupContext { lock: None, ..stores.group_context_with(group, planner, &view.target).await };
     if let Some(own) = own {
         let own = GroupContext { lock: None, ..stores.group_context_with(group, planner, own).await };
         if has_same_effect(group, &own, &target) {
-            return ChangeForecast::Untouched;
+            return RevisionImpact::Untouched;
         }
     }
     // Whoever resumes has corrected something, perhaps a moment ago.
@@ -77,7 +79,7 @@ async fn forecast(
     match planner.plan(group, &target, max_age, now).await {
         Ok(planning) => forecast_of(group, &planning, planner, now),
         // What AWS does not answer is not known.
-        Err(_) => ChangeForecast::Unknown,
+        Err(_) => RevisionImpact::Unknown,
     }
 }
 
@@ -103,18 +105,18 @@ fn uses_alias(spec: &Value) -> bool {
 }
 
 /// What a plan that was made with the target means.
-fn forecast_of(group: &InstanceGroup, planning: &Planning, planner: &Planner, now: Timestamp) -> ChangeForecast {
+fn forecast_of(group: &InstanceGroup, planning: &Planning, planner: &Planner, now: Timestamp) -> RevisionImpact {
     // The group does not take the target, so what it would keep beside its rejected fields is not said.
     if let Some((reason, message)) = planning.snapshot.as_ref().and_then(|snapshot| snapshot.rejection()) {
-        return ChangeForecast::Blocked { reason: reason.to_string(), message };
+        return RevisionImpact::Blocked { reason: reason.to_string(), message };
     }
     match &planning.plan.outcome {
         Outcome::Blocked { reason, message, .. } if planning.failure_reason.is_some() => {
-            return ChangeForecast::Blocked { reason: reason.to_string(), message: message.clone() };
+            return RevisionImpact::Blocked { reason: reason.to_string(), message: message.clone() };
         }
         _ => {}
     }
-    let Some(snapshot) = &planning.snapshot else { return ChangeForecast::Unknown };
+    let Some(snapshot) = &planning.snapshot else { return RevisionImpact::Unknown };
     let status = group.status.clone().unwrap_or_default();
     let context = PlanContext {
         status: &status,
@@ -123,7 +125,7 @@ fn forecast_of(group: &InstanceGroup, planning: &Planning, planner: &Planner, no
         allowance: None,
         settings: &planner.settings,
         ineffective_writes: &Default::default(),
-        refusal: &Default::default(),
+        persistent_failure: &Default::default(),
         is_asked: false,
         now,
     };
@@ -131,8 +133,8 @@ fn forecast_of(group: &InstanceGroup, planning: &Planning, planner: &Planner, no
     // The next nodes of a group without nodes would be the first with the new content: they wait for the wave as well.
     let is_empty = snapshot.has_nodes() && status.nodes.as_ref().is_none_or(|nodes| nodes.desired == 0);
     match projection.replacements.len() + projection.scale_in {
-        0 if !is_empty => ChangeForecast::InPlace,
-        nodes => ChangeForecast::Rotates(nodes),
+        0 if !is_empty => RevisionImpact::InPlace,
+        nodes => RevisionImpact::Rotates(nodes),
     }
 }
 

@@ -33,7 +33,7 @@ pub(super) async fn follow(
     create(ctx, &revision).await
 }
 
-/// What AWS says that the aliases stand for which groups use. What it does not answer is not known, and has not changed.
+/// The image that AWS returns for each alias in use. An alias without an answer counts as unchanged.
 async fn answers(ctx: &Context, is_repeated: bool) -> Images {
     let settings = &ctx.planner.settings;
     let max_age = match is_repeated {
@@ -49,7 +49,7 @@ async fn answers(ctx: &Context, is_repeated: bool) -> Images {
 }
 
 /// Adds what aliases stood for when groups first met them under the target.
-pub(super) fn add_first_met(ctx: &Context, view: &RolloutView, images: &mut Images) {
+pub(super) fn add_first_resolved(ctx: &Context, view: &RolloutView, images: &mut Images) {
     let first = ctx.planner.process_state.image_aliases.first();
     images.extend(first.into_iter().filter(|(alias, _)| !view.target.images.contains_key(alias)));
 }

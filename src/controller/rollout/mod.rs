@@ -36,8 +36,8 @@ use crate::index::nodes::NodeIndex;
 use crate::k8s::{EventTarget, KubeError};
 use crate::plan::{Event, EventReason};
 use crate::rollout::{
-    CheckResult, Choice, Images, Ledger, Patience, ProgressInput, RolloutView, Running, Survey, WaveSurvey, advance,
-    comes_next,
+    BudgetUsage, CheckResult, Images, Patience, ProgressInput, RevisionDecision, RolloutView, Running, Survey,
+    WaveSurvey, advance, comes_next,
 };
 
 /// How often counts, and the answers to checks, are written. A change of a phase or a wave is written at once.
@@ -58,12 +58,12 @@ pub(crate) async fn run(ctx: Arc<Context>, trigger: Trigger) {
         }
         if !may_write || !has_policy {
             polled = PollState::default();
-            ctx.stores.rollout.with_ledger(|ledger| *ledger = Ledger::default());
+            ctx.stores.rollout.with_budget_usage(|budget_usage| *budget_usage = BudgetUsage::default());
             ctx.stores.rollout.with_running(|running| *running = Running::default());
             ctx.metrics.forget_rollout();
             continue;
         }
-        // What the caches do not have yet is no group that is done.
+        // Groups that are missing in the caches must not make the rollout look finished.
         if ctx.stores.not_synced().is_some() {
             continue;
         }
@@ -101,7 +101,9 @@ struct PollState {
 /// Counts what the groups use of the budget that were not planned yet, unless this process has done so since it leads: one
 /// that has counted nothing would take a node although its predecessor has just taken one.
 pub(crate) fn count_unavailable(stores: &Stores, nodes: &NodeIndex) {
-    if let Some(view) = stores.rollout.view().filter(|_| !stores.rollout.with_ledger(|ledger| ledger.is_counted())) {
+    if let Some(view) =
+        stores.rollout.view().filter(|_| !stores.rollout.with_budget_usage(|budget_usage| budget_usage.is_counted()))
+    {
         budget::expect_groups(stores, nodes, &view);
     }
 }
@@ -170,20 +172,20 @@ async fn follow(ctx: &Arc<Context>, trigger: &Trigger, polled: &mut PollState) -
     budget::expect_groups(&ctx.stores, &ctx.planner.node_index, &view);
     ctx.stores.rollout.set_view(Some(view.clone()));
     count_running(&ctx.stores);
-    if view.is_kept_policy && !std::mem::replace(&mut polled.is_kept_policy_reported, true) {
+    if view.is_retained_policy && !std::mem::replace(&mut polled.is_kept_policy_reported, true) {
         let name = &view.target.name;
         let remedy = match view.is_aborted() {
             true => view.remedy_of_return().to_owned(),
             false => format!("to end it now: instance-manager rollout skip {name} --all"),
         };
         let message = format!(
-            "the ConfigMap has no key rollout any more; until a rollout is complete, the policy that {name} was stored with goes on, for further changes as well; {remedy}"
+            "the key `rollout` was removed from the ConfigMap during a rollout; the policy that {name} was stored with stays in effect until a rollout is complete; {remedy}"
         );
         publish_event(&ctx.boundaries_target().await, &Event::warning(EventReason::RolloutPolicyKept, message), ctx)
             .await;
     }
     let now = Timestamp::now();
-    let Poll { mut survey, takers, next } = survey(ctx, &view, polled, now);
+    let Poll { mut survey, switching_groups, next } = survey(ctx, &view, polled, now);
     survey.budget = budget::status(ctx, &view, survey.begins_wait);
     let drains = drain_forecast::forecast(ctx, &view, &mut polled.drains, &next).await;
     survey.drains_foreseen = drains.listed;
@@ -204,7 +206,7 @@ async fn follow(ctx: &Arc<Context>, trigger: &Trigger, polled: &mut PollState) -
         was_ready: &|wave| polled.ready.iter().any(|ready| ready == wave),
         now,
     });
-    images::add_first_met(ctx, &view, &mut progress.status.images);
+    images::add_first_resolved(ctx, &view, &mut progress.status.images);
     images::follow(ctx, &view, &stored, &mut polled.moved_images).await?;
     polled.ready = progress.ready;
     polled.note_soaks(&view.status, &progress.status, now);
@@ -219,10 +221,10 @@ async fn follow(ctx: &Arc<Context>, trigger: &Trigger, polled: &mut PollState) -
         trigger.enqueue_all();
         return Ok(());
     }
-    polled.enqueued.retain(|key| takers.contains(key));
-    let new: Vec<String> = takers.into_iter().filter(|key| polled.enqueued.insert(key.clone())).collect();
+    polled.enqueued.retain(|key| switching_groups.contains(key));
+    let new: Vec<String> = switching_groups.into_iter().filter(|key| polled.enqueued.insert(key.clone())).collect();
     trigger.enqueue_keys(new);
-    trigger.enqueue_keys(budget::woken(ctx, &view));
+    trigger.enqueue_keys(budget::unblocked_groups(ctx, &view));
     Ok(())
 }
 
@@ -257,14 +259,14 @@ struct Poll {
     /// Counted by wave.
     survey: Survey,
     /// The groups that would take another content.
-    takers: HashSet<String>,
+    switching_groups: HashSet<String>,
     /// The groups that replace nodes for the target next, with the index of their wave.
     next: BTreeMap<String, usize>,
 }
 
 /// Looks where each group stands.
 fn survey(ctx: &Context, view: &RolloutView, polled: &mut PollState, now: Timestamp) -> Poll {
-    let (mut survey, mut takers, mut next) = (Survey::new(view), HashSet::new(), BTreeMap::new());
+    let (mut survey, mut switching_groups, mut next) = (Survey::new(view), HashSet::new(), BTreeMap::new());
     let texts: BTreeMap<String, BTreeMap<String, String>> = {
         let all = ctx.stores.namespaces.state();
         all.iter().map(|namespace| (namespace.name_any(), namespace_texts(namespace))).collect()
@@ -280,10 +282,10 @@ fn survey(ctx: &Context, view: &RolloutView, polled: &mut PollState, now: Timest
         };
         let key = super::group_key(&stored);
         ctx.stores.decide(group, view, texts, &ctx.planner, now, |facts, choice| {
-            let is_held = matches!(choice, Choice::Use { hold: Some(_), .. });
+            let is_blocked = matches!(choice, RevisionDecision::Use { hold: Some(_), .. });
             let stops = view.orders.paused || view.config_problem.is_some() || view.phase() != RolloutPhase::Rolling;
-            let waits_for_budget = ctx.stores.rollout.with_ledger(|ledger| ledger.is_waiting(&key));
-            let (patience, is_held_up) = (view.policy.patience.unsigned_abs(), is_held || waits_for_budget || stops);
+            let waits_for_budget = ctx.stores.rollout.with_budget_usage(|budget_usage| budget_usage.is_waiting(&key));
+            let (patience, is_held_up) = (view.policy.patience.unsigned_abs(), is_blocked || waits_for_budget || stops);
             let is_stuck =
                 polled.patience.is_stuck(&key, group.status.as_ref(), patience, is_held_up, Instant::now().into_std());
             survey.add(view, facts, choice, is_stuck);
@@ -291,16 +293,16 @@ fn survey(ctx: &Context, view: &RolloutView, polled: &mut PollState, now: Timest
                 next.insert(key.clone(), facts.wave(view));
             }
             // A group goes on when a window opens.
-            let was_held = polled.held.remove(&key);
-            if is_held {
+            let was_blocked = polled.held.remove(&key);
+            if is_blocked {
                 polled.held.insert(key.clone());
             }
-            if (was_held && !is_held) || matches!(choice, Choice::Take(_)) {
-                takers.insert(key.clone());
+            if (was_blocked && !is_blocked) || matches!(choice, RevisionDecision::RevisionSwitch(_)) {
+                switching_groups.insert(key.clone());
             }
         });
     }
-    Poll { survey, takers, next }
+    Poll { survey, switching_groups, next }
 }
 
 fn report_metrics(ctx: &Context, view: &RolloutView, survey: &Survey, checks: &[CheckResult]) {
@@ -312,7 +314,7 @@ fn report_metrics(ctx: &Context, view: &RolloutView, survey: &Survey, checks: &[
         ("failed", sum(|wave| wave.failed)),
         ("held", sum(|wave| wave.held)),
     ];
-    let limits = ctx.stores.rollout.with_ledger(|ledger| budget::limits(ledger, &view.policy.budget));
+    let limits = ctx.stores.rollout.with_budget_usage(|budget_usage| budget::limits(budget_usage, &view.policy.budget));
     ctx.metrics.set_rollout(&view.target.name, &view.phase().to_string(), &groups);
     ctx.metrics.set_rollout_budget(&limits);
     for check in checks {
@@ -394,9 +396,10 @@ async fn publish(ctx: &Context, view: &RolloutView, status: &BoundariesRevisionS
             EventReason::RolloutReturning,
             format!("all groups return to the revision that they came from: {why}"),
         ),
-        RolloutPhase::Complete if view.is_return() => {
-            Event::normal(EventReason::RolloutComplete, format!("every group that is waited for has {name}"))
-        }
+        RolloutPhase::Complete if view.is_return() => Event::normal(
+            EventReason::RolloutComplete,
+            format!("all groups have {name}, apart from those in status.behind"),
+        ),
         RolloutPhase::Complete => {
             Event::normal(EventReason::RolloutComplete, format!("all waves of {name} have passed"))
         }

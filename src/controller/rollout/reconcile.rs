@@ -21,7 +21,7 @@ use crate::controller::planner::{GroupContext, Planner, Planning};
 use crate::controller::stores::Stores;
 use crate::plan::write::status_write;
 use crate::plan::{Event, EventReason, Outcome, Step};
-use crate::rollout::{Choice, RolloutView, Take, TakeReason, Wait};
+use crate::rollout::{RevisionDecision, RevisionSwitch, RolloutView, SwitchReason, Wait};
 
 /// Finds out what the target of the rollout means for the group, and records that the group takes another content. The
 /// reconcile ends then: the next one plans with that content.
@@ -46,8 +46,8 @@ pub(crate) async fn take(
         return Ok(None);
     };
     match decided.choice {
-        Choice::Use { .. } => Ok(None),
-        Choice::Take(take) => record(group, key, &view, take, ctx, now).await.map(Some),
+        RevisionDecision::Use { .. } => Ok(None),
+        RevisionDecision::RevisionSwitch(take) => record(group, key, &view, take, ctx, now).await.map(Some),
     }
 }
 
@@ -59,7 +59,7 @@ async fn record(
     group: &InstanceGroup,
     key: &str,
     view: &RolloutView,
-    take: Take,
+    take: RevisionSwitch,
     ctx: &Context,
     now: Timestamp,
 ) -> Result<Action, Error> {
@@ -80,7 +80,7 @@ async fn record(
     let wave = take.record.wave.as_ref().and_then(position);
     // Another worker may have taken the room of the wave since the decision. A failed write may have been performed, so the
     // group stays counted until two polls have not found it with the target.
-    if let (Some(wave), TakeReason::Wave(_) | TakeReason::Approved(_)) = (wave, &take.why)
+    if let (Some(wave), SwitchReason::Wave(_) | SwitchReason::Approved(_)) = (wave, &take.why)
         && !ctx.stores.rollout.reserve(view, wave, key)
     {
         return Ok(Action::requeue(planner.settings.timing.poll_interval.unsigned_abs()));
@@ -97,48 +97,51 @@ async fn record(
     if let Some(wave) = wave {
         ctx.stores.rollout.count_taken(wave, key);
     }
-    publish_event(&event_target(&group.metadata), &take_event(view, &take, &before.boundaries_revision), ctx).await;
+    publish_event(&event_target(&group.metadata), &switch_event(view, &take, &before.boundaries_revision), ctx).await;
     Ok(Action::requeue(Duration::ZERO))
 }
 
 /// The event of a group that takes another content.
-fn take_event(view: &RolloutView, take: &Take, before: &Option<String>) -> Event {
+fn switch_event(view: &RolloutView, take: &RevisionSwitch, before: &Option<String>) -> Event {
     let name = &take.content.name;
     let from = before.as_ref().and_then(|hash| view.stored.get(hash)).map(|stored| stored.name.clone());
     let from = from.map(|from| format!(" (before: {from})")).unwrap_or_default();
     match &take.why {
-        TakeReason::Wave(wave) => {
+        SwitchReason::Wave(wave) => {
             Event::normal(EventReason::RevisionTaken, format!("the group takes {name} in wave {wave}{from}"))
         }
-        TakeReason::Approved(wave) => Event::normal(
+        SwitchReason::Approved(wave) => Event::normal(
             EventReason::RevisionTaken,
             format!("the group takes {name} ahead of wave {wave}{from}, because its tenant approved it"),
         ),
-        TakeReason::InPlace => Event::normal(
+        SwitchReason::InPlace => Event::normal(
             EventReason::RevisionTaken,
             format!("the group takes {name}{from}; no node is replaced for it"),
         ),
-        TakeReason::Reverted => Event::normal(
+        SwitchReason::Reverted => Event::normal(
             EventReason::RevisionTaken,
             format!("the group takes {name}{from}, because the ConfigMap was reverted to it"),
         ),
-        TakeReason::Included => Event::normal(
+        SwitchReason::Included => Event::normal(
             EventReason::RevisionTaken,
             format!("the group takes {name}, because its namespace has boundaries now"),
         ),
-        TakeReason::Superseded => Event::normal(
+        SwitchReason::Superseded => Event::normal(
             EventReason::RevisionReturned,
             format!("the group returns to {name}{from}: a newer revision came before a node was replaced"),
         ),
-        TakeReason::Stopped => Event::warning(
+        SwitchReason::Stopped => Event::warning(
             EventReason::RevisionReturned,
-            format!("the group returns to {name}{from}, until its wave of {}: what it had failed", view.target.name),
+            format!(
+                "the revision of the group failed, so the group returns to {name}{from} until its wave of {} opens",
+                view.target.name
+            ),
         ),
-        TakeReason::Aborted => Event::warning(
+        SwitchReason::Aborted => Event::warning(
             EventReason::RevisionReturned,
             format!("the group returns to {name}: {} was aborted", view.target.name),
         ),
-        TakeReason::Failed(failure) => Event::warning(
+        SwitchReason::Failed(failure) => Event::warning(
             EventReason::RevisionReturned,
             format!("the group returns to {name}: {} failed on this group: {failure}", view.target.name),
         ),
@@ -149,11 +152,11 @@ impl Stores {
     /// Puts the content of this group's revision into its context, and why it does not take the newest one.
     pub(crate) fn apply_rollout(&self, group: &InstanceGroup, planner: &Planner, context: &mut GroupContext) {
         let Some(view) = self.rollout.view() else { return without_history(group, context) };
-        let Some(Decided { choice, is_rolling, .. }) = self.decided(group, &view, planner) else { return };
+        let Some(Decided { choice, rotates_for_revision, .. }) = self.decided(group, &view, planner) else { return };
         // A content that is about to be taken is used only after that is recorded.
         let (content, waits, hold) = match choice {
-            Choice::Use { content, waits, hold } => (content, waits, hold),
-            Choice::Take(_) => {
+            RevisionDecision::Use { content, waits, hold } => (content, waits, hold),
+            RevisionDecision::RevisionSwitch(_) => {
                 let recorded = group.status.as_ref().and_then(|status| status.boundaries_revision.as_deref());
                 (recorded.and_then(|hash| view.stored.get(hash)).cloned().or(view.stable.clone()), None, None)
             }
@@ -169,7 +172,7 @@ impl Stores {
         context.revision_wait = waits;
         let key = group_id(group).key();
         context.drain_foreseen = self.rollout.foreseen(&key);
-        if !is_rolling {
+        if !rotates_for_revision {
             return self.rollout.release(&key);
         }
         match self.rollout.allowance(&key) {
@@ -181,17 +184,17 @@ impl Stores {
     }
 
     /// Why the rollout begins no node of this group now; `None` where it holds nothing, and without a rollout.
-    pub(crate) fn rollout_hold(&self, group: &InstanceGroup, planner: &Planner) -> Option<String> {
+    pub(crate) fn rollout_block(&self, group: &InstanceGroup, planner: &Planner) -> Option<String> {
         match self.decided(group, self.rollout.view()?.as_ref(), planner)?.choice {
-            Choice::Use { hold, .. } => hold.map(|hold| hold.why),
-            Choice::Take(_) => None,
+            RevisionDecision::Use { hold, .. } => hold.map(|hold| hold.why),
+            RevisionDecision::RevisionSwitch(_) => None,
         }
     }
 
     /// Takes what a step needs of the budget of the rollout. Returns why not, if the budget does not leave it.
-    pub(crate) fn take_of_budget(&self, group: &InstanceGroup, planner: &Planner, step: &Step) -> Option<String> {
+    pub(crate) fn reserve_budget(&self, group: &InstanceGroup, planner: &Planner, step: &Step) -> Option<String> {
         let decided = self.decided(group, self.rollout.view()?.as_ref(), planner)?;
-        if !decided.is_rolling {
+        if !decided.rotates_for_revision {
             return None;
         }
         self.rollout.take(&group_id(group).key(), step)

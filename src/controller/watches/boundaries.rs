@@ -24,7 +24,7 @@ use crate::controller::trigger::Trigger;
 use crate::k8s::KubeError;
 use crate::lock::is_locked;
 use crate::plan::{Event, EventKind, EventReason, Write};
-use crate::rollout::{RolloutView, policy_goes_on};
+use crate::rollout::{RolloutView, policy_is_retained};
 
 /// Watches the ConfigMap and never returns. Each edit is parsed once and enqueues every group. One that the API server keeps
 /// out of force is tried again each minute.
@@ -34,7 +34,7 @@ pub(crate) async fn watch(client: Client, trigger: Trigger) {
     let mut stream = std::pin::pin!(watch_object(api, CONFIG_MAP));
     let retry_interval = ctx.planner.settings.resync_period.min(Duration::from_secs(60));
     loop {
-        let is_refused = ctx.stores.boundaries_refused.load(Ordering::Acquire);
+        let is_refused = ctx.stores.boundaries_not_stored.load(Ordering::Acquire);
         tokio::select! {
             edited = next_object(&mut stream, CONFIG_MAP) => {
                 let Some(live) = edited else { return };
@@ -43,7 +43,7 @@ pub(crate) async fn watch(client: Client, trigger: Trigger) {
             }
             () = tokio::time::sleep(retry_interval), if is_refused => {
                 reload(&ctx).await;
-                if ctx.stores.boundaries_refused.load(Ordering::Acquire) {
+                if ctx.stores.boundaries_not_stored.load(Ordering::Acquire) {
                     continue;
                 }
             }
@@ -96,7 +96,7 @@ async fn load(live: Option<&ConfigMap>, reads: bool, ctx: &Arc<Context>) {
     if is_refused {
         active = without_live(NOT_SERVED.to_owned(), stored.as_ref());
     }
-    let is_staged = active.rollout().is_some() || revisions.as_deref().is_some_and(policy_goes_on);
+    let is_staged = active.rollout().is_some() || revisions.as_deref().is_some_and(policy_is_retained);
     let is_stored_first = active.source == BoundariesSource::Live && is_staged && ctx.request_write();
     if is_stored_first {
         // Before it becomes the last known good content, which a history begins with.
@@ -110,7 +110,7 @@ async fn load(live: Option<&ConfigMap>, reads: bool, ctx: &Arc<Context>) {
             StoreResult::Superseded => return,
         }
     }
-    ctx.stores.boundaries_refused.store(is_refused, Ordering::Release);
+    ctx.stores.boundaries_not_stored.store(is_refused, Ordering::Release);
     warn_about_flags(&mut active, data.as_ref(), ctx);
     active.warnings.extend(live.and_then(|map| unknown_lock(map.annotations())));
     let valid = matches!(active.source, BoundariesSource::Live | BoundariesSource::NotConfigured);
@@ -473,7 +473,7 @@ mod tests {
             *ctx.stores.config_map.lock().await = Lookup::Present(live);
             tokio::time::timeout(Duration::from_secs(5), reload(&ctx)).await.expect("no edit waits");
         };
-        let is_refused = || ctx.stores.boundaries_refused.load(Ordering::Acquire);
+        let is_refused = || ctx.stores.boundaries_not_stored.load(Ordering::Acquire);
 
         edit("maxSize").await;
         let active = ctx.stores.boundaries.get();

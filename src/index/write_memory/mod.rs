@@ -100,7 +100,7 @@ impl WriteMemory {
 
     /// Takes the steps out of a plan that repeat a difference too early, and adapts when the plan is made once more. Returns
     /// whether the plan had something to write.
-    pub(crate) fn hold_back(&mut self, plan: &mut Plan, spec: &str, resync: Duration, now: Timestamp) -> bool {
+    pub(crate) fn suppress_repeats(&mut self, plan: &mut Plan, spec: &str, resync: Duration, now: Timestamp) -> bool {
         let had_changes = plan.steps.iter().any(|planned| !planned.step.is_status_write());
         self.prune(spec, resync, now);
         plan.events.retain(|event| self.is_event_due(event, resync, now));
@@ -108,7 +108,7 @@ impl WriteMemory {
             return had_changes;
         }
         let values = last_values(&plan.steps);
-        let mut held = Held::default();
+        let mut suppressed = Suppressed::default();
         // A deletion ends with the finalizer, which must not go before the rest.
         let is_deleting = is_deletion(&plan.outcome);
         let (mut steps_end, mut joins_end) = (false, false);
@@ -118,20 +118,20 @@ impl WriteMemory {
             let due = dues.unwrap_or_default().into_iter().min();
             let is_ineffective = due.is_some() && writes.iter().all(|write| self.is_ineffective(write));
             if due.is_some_and(|due| due > now) {
-                held.add(&planned, due, is_ineffective);
+                suppressed.add(&planned, due, is_ineffective);
                 steps_end |= is_deleting || planned.dependents() == Dependents::LaterSteps;
                 joins_end |= planned.dependents() == Dependents::LaterJoins;
             } else if !(steps_end || joins_end && planned.needs_join()) {
                 planned.is_retry = is_ineffective;
                 if is_ineffective {
-                    held.add(&planned, self.due_after(&writes, resync, now), true);
+                    suppressed.add(&planned, self.due_after(&writes, resync, now), true);
                 } else {
-                    held.has_changes |= !planned.step.is_status_write();
+                    suppressed.has_changes |= !planned.step.is_status_write();
                 }
                 plan.steps.push(planned);
             }
         }
-        held.adapt(plan, steps_end, now);
+        suppressed.adapt(plan, steps_end, now);
         had_changes
     }
 
@@ -223,7 +223,7 @@ fn is_deletion(outcome: &Outcome) -> bool {
 
 /// What was held back of a plan.
 #[derive(Default)]
-struct Held {
+struct Suppressed {
     /// When the first step is due.
     due: Option<Timestamp>,
     /// Some steps have not been repeated often enough to go on without them, or others depend on them.
@@ -232,7 +232,7 @@ struct Held {
     has_changes: bool,
 }
 
-impl Held {
+impl Suppressed {
     fn add(&mut self, planned: &PlannedStep, due: Option<Timestamp>, is_ineffective: bool) {
         self.due = self.due.into_iter().chain(due).min();
         self.is_awaited |= !is_ineffective || planned.dependents() != Dependents::Nothing;

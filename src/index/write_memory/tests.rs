@@ -70,7 +70,7 @@ impl Loop {
     /// One reconcile. Returns the plan as it was applied.
     fn pass(&mut self, milliseconds: i64, spec: &str, plan: Plan) -> Plan {
         let mut plan = plan;
-        self.memory.hold_back(&mut plan, spec, RESYNC, at(milliseconds));
+        self.memory.suppress_repeats(&mut plan, spec, RESYNC, at(milliseconds));
         let writes = plan.steps.iter().filter(|planned| !planned.step.is_status_write());
         self.written.extend(writes.map(|planned| (milliseconds, planned.step.name())));
         self.memory.record(plan.steps.iter(), at(milliseconds));
@@ -412,7 +412,7 @@ fn events_of_repeated_plans_slow_down() {
     for pass in 0..60 * 50 {
         let mut plan = plan(vec![put_tag("41", "42")], changing());
         plan.events.push(retained.clone());
-        memory.hold_back(&mut plan, "1", RESYNC, at(pass * 20));
+        memory.suppress_repeats(&mut plan, "1", RESYNC, at(pass * 20));
         memory.record(plan.steps.iter(), at(pass * 20));
         memory.record_events(&plan.events, at(pass * 20));
         published.extend(plan.events.iter().map(|_| pass * 20));
@@ -420,7 +420,7 @@ fn events_of_repeated_plans_slow_down() {
     assert_eq!(published, [0, 1_000, 3_000, 7_000, 15_000, 31_000]);
     let mut other = plan(vec![], changing());
     other.events.push(Event::warning(EventReason::RoleRetained, "keeping the role api"));
-    memory.hold_back(&mut other, "1", RESYNC, at(60_000));
+    memory.suppress_repeats(&mut other, "1", RESYNC, at(60_000));
     assert_eq!(other.events.len(), 1);
 }
 

@@ -379,7 +379,7 @@ fn unproven_resources(input: &DeleteInput, template_id: Option<&String>) -> Opti
     (!named.is_empty()).then(|| Retained::unproven(&named.join(", ")))
 }
 
-/// What speaks for another region's use of the group's own role, so that neither it nor its profile is deleted.
+/// Evidence of another region's use of the group's own role, so that neither it nor its profile is deleted.
 fn region_that_uses_role(
     input: &DeleteInput,
     role: Option<&Role>,

@@ -71,7 +71,7 @@ pub struct UnusedRole {
     pub attached_policies: Vec<String>,
     /// Names of its inline policies.
     pub inline_policies: Vec<String>,
-    /// What speaks for its use in another region.
+    /// Evidence of its use in another region.
     pub other_region: Option<OtherRegion>,
 }
 
@@ -83,7 +83,7 @@ pub struct ObservedState {
     /// The launch template.
     pub template: Option<LaunchTemplate>,
     /// The launch template version with which AWS refused the scaling group last.
-    pub refused_pin: Option<TemplatePin>,
+    pub rejected_pin: Option<TemplatePin>,
     /// An unused template from an attempt with names that belong to another group.
     pub orphaned_template: Option<LaunchTemplate>,
     /// The content of the launch configuration of the group or of its last instances; `None` when it was not read.

@@ -59,7 +59,7 @@ pub(crate) fn foreign_resource(
     role.filter(|r| !ours(&r.id, &r.tags, &adopted.role)).map(|_| format!("the IAM role {name}"))
 }
 
-/// What speaks for another region's use of the role or instance profile with the derived name, which no scaling group of
+/// Evidence of another region's use of the role or instance profile with the derived name, which no scaling group of
 /// this group launches with.
 ///
 /// Without the tag of a region, a role that was never used and that the status does not record may be new in another

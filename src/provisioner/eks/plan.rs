@@ -52,8 +52,13 @@ pub fn plan(input: &PlanInput) -> Plan {
     let desired = &input.resolved.desired;
     let rotate_at = desired.rolling_update.rotate_at.filter(|at| *at > input.now);
     let search_at = input.observed.is_cause_of_loss_expected.then(|| input.now + input.timing.poll_interval);
-    let rechecks =
-        [rotate_at, role_join(input).plan().recheck_at, nodes_uncordoned_at, input.refusal.retry_at(), search_at];
+    let rechecks = [
+        rotate_at,
+        role_join(input).plan().recheck_at,
+        nodes_uncordoned_at,
+        input.persistent_failure.retry_at(),
+        search_at,
+    ];
     builder.build(&desired.id, rechecks.into_iter().flatten().min())
 }
 

@@ -18,7 +18,7 @@ use crate::aws::{
 };
 use crate::boundaries::{Boundaries, MergedSpec, merge};
 use crate::index::spot::Recommendations;
-use crate::plan::Refusal;
+use crate::plan::PersistentFailure;
 use crate::provisioner::name_form::NameForm;
 use crate::provisioner::observe::fake::FakeCluster;
 use crate::provisioner::rejected_fields::ValueSources;
@@ -133,7 +133,7 @@ impl GpuGroup {
             template_author: TemplateAuthor::default(),
             settings: &settings,
             ineffective_writes: &BTreeSet::new(),
-            refusal: &Refusal::default(),
+            persistent_failure: &PersistentFailure::default(),
             is_asked: false,
         };
         match Eks.plan(&observer, request).await.expect("a plan") {

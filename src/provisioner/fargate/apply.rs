@@ -38,7 +38,7 @@ async fn create(run: &ApplyRun<'_>, input: &NewFargateProfile) -> StepResult {
     let eks = &inventory.aws().fargate;
     match eks.create_fargate_profile(input).await {
         Ok(profile) => {
-            run.ctx.process_state.track_role_refusal(&run.id.key(), false, run.ctx.now);
+            run.ctx.process_state.track_role_rejection(&run.id.key(), false, run.ctx.now);
             inventory.upsert_fargate_profile(&input.cluster, profile);
         }
         Err(error) => {

@@ -54,7 +54,7 @@ pub struct PreviousRole {
     pub attached_policies: Vec<String>,
     /// Names of its inline policies.
     pub inline_policies: Vec<String>,
-    /// What speaks for its use in another region. The role is kept then.
+    /// Evidence of its use in another region. The role is kept then.
     pub other_region: Option<OtherRegion>,
 }
 

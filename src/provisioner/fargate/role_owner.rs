@@ -7,7 +7,7 @@ use crate::aws::Role;
 use crate::ownership::is_owned;
 use crate::provisioner::role_region::{OtherRegion, other_region};
 
-/// What speaks for another region's use of the role with the derived name, for a group without a profile. The group then
+/// Evidence of another region's use of the role with the derived name, for a group without a profile. The group then
 /// uses other names.
 pub fn role_of_other_region(
     resolved: &ResolvedGroup,

@@ -32,12 +32,12 @@ impl PlanSnapshot for Snapshot {
         let (mut snapshot, mut status, mut last) = (self.clone(), context.status.clone(), first.clone());
         let mut steps = Vec::new();
         for _ in 0..MAX_PASSES {
-            let at_once =
+            let is_immediate =
                 matches!(last.outcome, Outcome::Progressing { recheck: Recheck::Immediately | Recheck::After(_), .. });
             // Continue past the creation of a replacement, so that the deletion of the older profile is shown.
             let replaces =
                 |s: &Step| matches!(s, Step::Fargate(FargateStep::CreateFargateProfile(new)) if new.replaces.is_some());
-            let continues = at_once || last.steps.iter().any(|planned| replaces(&planned.step));
+            let continues = is_immediate || last.steps.iter().any(|planned| replaces(&planned.step));
             if !continues || !last.steps.iter().all(|planned| snapshot.apply_step(&planned.step, &mut status)) {
                 break;
             }

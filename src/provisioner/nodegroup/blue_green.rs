@@ -12,7 +12,8 @@ use crate::aws::nodegroup::NodegroupStatus;
 use crate::ownership::{has_ownership_tags, tagging_blocked};
 use crate::plan::NodegroupStep;
 use crate::plan::{
-    ConditionUpdate, NodeStep, Outcome, Phase, PlanBuilder, PlannedStep, Reason, Refusal, UncordonReason, waiting,
+    ConditionUpdate, NodeStep, Outcome, PersistentFailure, Phase, PlanBuilder, PlannedStep, Reason, UncordonReason,
+    waiting,
 };
 use crate::rotation::drain;
 use crate::rotation::drain::{AtTimeout, DrainAction, DrainPolicy};
@@ -60,7 +61,7 @@ pub(crate) fn create_replacement(
         return None;
     }
     // EKS refuses the creation, and nobody knows for how long.
-    if *input.refusal != Refusal::None {
+    if *input.persistent_failure != PersistentFailure::None {
         update_serving(input, last, builder);
     }
     let is_kept = |group: &&&ObservedNodegroup| group.nodegroup.status != NodegroupStatus::Deleting;
@@ -165,7 +166,7 @@ pub(crate) fn stop_rotation(members: &[NodeInstance], uid: &str) -> RollingUpdat
 pub(crate) fn uncordon_nodes_in_progress(input: &PlanInput, builder: &mut PlanBuilder) {
     let is_locked = matches!(builder.outcome, Some(Outcome::Locked { .. })) && !builder.rotation_planned;
     let is_paused = !builder.rotation_planned && input.observed.pause >= input.timing.pause_limit;
-    if !is_locked && !is_paused && !builder.leaves_nodes_waiting(input.refusal) {
+    if !is_locked && !is_paused && !builder.leaves_nodes_waiting(input.persistent_failure) {
         return;
     }
     let cause = if is_locked { UncordonReason::Locked } else { UncordonReason::RotationBlocked };
@@ -233,7 +234,7 @@ fn rolling_update_input<'a>(
     outgoing_nodes: usize,
 ) -> rolling_update::RollingUpdateInput<'a> {
     let desired = usize::try_from(current.desired_size()).unwrap_or(0);
-    let max_unavailable = usage::at_once(input.resolved.desired.max_unavailable, desired);
+    let max_unavailable = usage::max_unavailable_nodes(input.resolved.desired.max_unavailable, desired);
     // No old node is drained until every new node is Ready.
     let ready = current.ready_nodes() >= needed_nodes(current);
     let has_started = has_disruption_record(input, &members[current.members.len()..]);
@@ -251,7 +252,7 @@ fn rolling_update_input<'a>(
         // The new nodes exist already: what has begun is finished.
         hold: None,
         allowance: None,
-        precondition: input.refusal.rotation_blocker(),
+        precondition: input.persistent_failure.rotation_blocker(),
         failed_replacements: None,
         failed_launch: None,
         was_halted: was_halted(input),

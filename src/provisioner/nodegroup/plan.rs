@@ -44,7 +44,7 @@ pub fn plan(input: &PlanInput) -> Plan {
     builder.steps.extend(creation);
     blue_green::uncordon_nodes_in_progress(input, &mut builder);
     create::ownership_conflict(input).into_iter().for_each(|outcome| builder.set_outcome_once(outcome));
-    let rechecks = [recheck_at, input.refusal.retry_at()];
+    let rechecks = [recheck_at, input.persistent_failure.retry_at()];
     builder.build(&input.resolved.desired.id, rechecks.into_iter().flatten().min())
 }
 

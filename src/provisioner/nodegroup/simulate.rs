@@ -36,11 +36,12 @@ impl PlanSnapshot for Snapshot {
                 irreversible = Some(IRREVERSIBLE);
             }
         }
-        let at_once = usage::at_once(self.resolved.desired.max_unavailable, replacements.len());
+        let max_unavailable_nodes =
+            usage::max_unavailable_nodes(self.resolved.desired.max_unavailable, replacements.len());
         Projection {
             steps: Vec::new(),
             outcome: first.outcome.clone(),
-            max_unavailable: at_once,
+            max_unavailable: max_unavailable_nodes,
             replacements,
             in_place: Vec::new(),
             limits: None,

@@ -16,7 +16,7 @@ pub(super) fn node_usage(input: &PlanInput, serving: &ObservedNodegroup) -> Node
     let mut usage = NodeUsage {
         desired,
         unavailable: desired.saturating_sub(available),
-        batch: Some(at_once(input.resolved.desired.max_unavailable, desired)),
+        batch: Some(max_unavailable_nodes(input.resolved.desired.max_unavailable, desired)),
         ..NodeUsage::default()
     };
     let lives = |m: &&NodeInstance| matches!(m.instance.state, InstanceState::InService | InstanceState::Pending);
@@ -36,7 +36,7 @@ pub(super) fn node_usage(input: &PlanInput, serving: &ObservedNodegroup) -> Node
 }
 
 /// How many nodes EKS may take at once; without a setting it takes one (EKS API reference, NodegroupUpdateConfig).
-pub(super) fn at_once(max_unavailable: Option<MaxUnavailable>, nodes: usize) -> usize {
+pub(super) fn max_unavailable_nodes(max_unavailable: Option<MaxUnavailable>, nodes: usize) -> usize {
     let number = match max_unavailable {
         None => 1,
         Some(MaxUnavailable::Count(count)) => usize::try_from(count).unwrap_or(1),

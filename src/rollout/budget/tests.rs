@@ -16,7 +16,7 @@ fn usage(nodes: usize, zone: &str, begins: &str) -> NodeUsage {
     NodeUsage {
         desired: nodes,
         zones: [(zone.to_owned(), ZoneUsage { nodes, unavailable: 0 })].into(),
-        begins: [(begins.to_owned(), Begin::Drain(zone.to_owned()))].into(),
+        begins: [(begins.to_owned(), NodeStart::Drain(zone.to_owned()))].into(),
         ..NodeUsage::default()
     }
 }
@@ -35,67 +35,67 @@ fn draining(nodes: usize, zone: &str, instance: &str) -> NodeUsage {
 /// Two groups whose plans were made at the same time must not take the last node of the budget both.
 #[test]
 fn groups_that_are_reconciled_at_once_share_one_budget() {
-    let (mut ledger, now) = (Ledger::default(), Instant::now());
-    ledger.record("team/a", Some(usage(3, "a", "i-a")), now);
-    ledger.record("team/b", Some(usage(3, "a", "i-b")), now);
-    assert_eq!(ledger.allowance(&ONE).expect("a budget").nodes, Some(1), "each plan takes one");
-    assert!(ledger.take(&ONE, "team/a", Some("i-a"), now));
-    assert!(ledger.take(&ONE, "team/a", Some("i-a"), now), "the same node again");
-    assert!(!ledger.take(&ONE, "team/b", Some("i-b"), now), "the budget is used up");
+    let (mut budget_usage, now) = (BudgetUsage::default(), Instant::now());
+    budget_usage.record("team/a", Some(usage(3, "a", "i-a")), now);
+    budget_usage.record("team/b", Some(usage(3, "a", "i-b")), now);
+    assert_eq!(budget_usage.allowance(&ONE).expect("a budget").nodes, Some(1), "each plan takes one");
+    assert!(budget_usage.take(&ONE, "team/a", Some("i-a"), now));
+    assert!(budget_usage.take(&ONE, "team/a", Some("i-a"), now), "the same node again");
+    assert!(!budget_usage.take(&ONE, "team/b", Some("i-b"), now), "the budget is used up");
     // A stale cache still shows the node as available.
-    ledger.record("team/a", Some(usage(3, "a", "i-other")), now);
-    assert!(!ledger.take(&ONE, "team/b", Some("i-b"), now));
-    ledger.record("team/a", Some(draining(3, "a", "i-a")), now);
-    assert!(!ledger.take(&ONE, "team/b", Some("i-b"), now));
-    ledger.record("team/a", Some(usage(3, "a", "i-a2")), now);
-    assert!(ledger.take(&ONE, "team/b", Some("i-b"), now), "its replacement is available");
+    budget_usage.record("team/a", Some(usage(3, "a", "i-other")), now);
+    assert!(!budget_usage.take(&ONE, "team/b", Some("i-b"), now));
+    budget_usage.record("team/a", Some(draining(3, "a", "i-a")), now);
+    assert!(!budget_usage.take(&ONE, "team/b", Some("i-b"), now));
+    budget_usage.record("team/a", Some(usage(3, "a", "i-a2")), now);
+    assert!(budget_usage.take(&ONE, "team/b", Some("i-b"), now), "its replacement is available");
 }
 
 #[test]
 fn node_whose_cordon_failed_is_given_back() {
-    let (mut ledger, now) = (Ledger::default(), Instant::now());
-    ledger.record("team/a", Some(usage(3, "a", "i-a")), now);
-    ledger.record("team/b", Some(usage(3, "a", "i-b")), now);
-    assert!(ledger.take(&ONE, "team/a", Some("i-a"), now));
+    let (mut budget_usage, now) = (BudgetUsage::default(), Instant::now());
+    budget_usage.record("team/a", Some(usage(3, "a", "i-a")), now);
+    budget_usage.record("team/b", Some(usage(3, "a", "i-b")), now);
+    assert!(budget_usage.take(&ONE, "team/a", Some("i-a"), now));
     let later = now + UNSEEN_LIMIT;
-    ledger.record("team/a", Some(usage(3, "a", "i-a")), later);
-    assert!(ledger.take(&ONE, "team/b", Some("i-b"), later));
+    budget_usage.record("team/a", Some(usage(3, "a", "i-a")), later);
+    assert!(budget_usage.take(&ONE, "team/b", Some("i-b"), later));
 }
 
 /// A group whose plan does not get to its nodes would use the budget up forever, and no other group would go on.
 #[test]
 fn group_that_takes_no_node_after_all_gives_the_budget_back() {
-    let (mut ledger, now) = (Ledger::default(), Instant::now());
-    ledger.record("team/b", Some(usage(3, "a", "i-b")), now);
-    ledger.announce("team/fargate", now);
-    assert!(ledger.is_used_up(&ONE, "team/b"), "the first node of a group that takes the revision");
-    ledger.record("team/fargate", None, now);
-    assert!(!ledger.is_used_up(&ONE, "team/b") && ledger.take(&ONE, "team/b", Some("i-b"), now));
+    let (mut budget_usage, now) = (BudgetUsage::default(), Instant::now());
+    budget_usage.record("team/b", Some(usage(3, "a", "i-b")), now);
+    budget_usage.announce("team/fargate", now);
+    assert!(budget_usage.is_used_up(&ONE, "team/b"), "the first node of a group that takes the revision");
+    budget_usage.record("team/fargate", None, now);
+    assert!(!budget_usage.is_used_up(&ONE, "team/b") && budget_usage.take(&ONE, "team/b", Some("i-b"), now));
     // A node that was taken counts on, although its group's reads are denied since.
-    ledger.record("team/b", None, now + UNSEEN_LIMIT);
-    assert!(ledger.is_used_up(&ONE, "team/c"));
+    budget_usage.record("team/b", None, now + UNSEEN_LIMIT);
+    assert!(budget_usage.is_used_up(&ONE, "team/c"));
 }
 
 /// What others break counts, but a node that is not available is replaced at any time: otherwise it would stay broken.
 #[test]
 fn broken_nodes_count_and_are_replaced_all_the_same() {
-    let (mut ledger, now) = (Ledger::default(), Instant::now());
-    ledger.record("team/broken", Some(NodeUsage { desired: 3, unavailable: 2, ..NodeUsage::default() }), now);
-    ledger.record("team/b", Some(usage(3, "a", "i-b")), now);
+    let (mut budget_usage, now) = (BudgetUsage::default(), Instant::now());
+    budget_usage.record("team/broken", Some(NodeUsage { desired: 3, unavailable: 2, ..NodeUsage::default() }), now);
+    budget_usage.record("team/b", Some(usage(3, "a", "i-b")), now);
     let two = budget(Some(Amount::Number(2)), None, None);
-    assert!(!ledger.take(&two, "team/b", Some("i-b"), now));
-    assert!(ledger.take(&two, "team/broken", Some("i-not-ready"), now), "it is not among those that begin");
-    assert_eq!(ledger.largest(3), [("team/broken", 2)]);
-    ledger.forget("team/broken");
-    assert!(ledger.take(&two, "team/b", Some("i-b"), now));
+    assert!(!budget_usage.take(&two, "team/b", Some("i-b"), now));
+    assert!(budget_usage.take(&two, "team/broken", Some("i-not-ready"), now), "it is not among those that begin");
+    assert_eq!(budget_usage.largest(3), [("team/broken", 2)]);
+    budget_usage.forget("team/broken");
+    assert!(budget_usage.take(&two, "team/b", Some("i-b"), now));
 }
 
 #[test]
 fn small_cluster_gets_on_and_a_large_batch_goes_alone() {
-    let (mut ledger, now) = (Ledger::default(), Instant::now());
+    let (mut budget_usage, now) = (BudgetUsage::default(), Instant::now());
     let percent = budget(Some(Amount::Percent(5)), Some(Amount::Percent(5)), None);
-    ledger.record("team/a", Some(usage(3, "a", "i-a")), now);
-    assert!(ledger.take(&percent, "team/a", Some("i-a"), now), "5 % of 3 nodes is one");
+    budget_usage.record("team/a", Some(usage(3, "a", "i-a")), now);
+    assert!(budget_usage.take(&percent, "team/a", Some("i-a"), now), "5 % of 3 nodes is one");
     let batch = |taken: bool| NodeUsage {
         desired: 9,
         unavailable: if taken { 4 } else { 0 },
@@ -103,145 +103,156 @@ fn small_cluster_gets_on_and_a_large_batch_goes_alone() {
         taken: if taken { [BATCH.to_owned()].into() } else { BTreeSet::new() },
         ..NodeUsage::default()
     };
-    ledger.record("team/managed", Some(batch(false)), now);
-    assert!(ledger.holds_batch(&percent, "team/managed") && !ledger.take(&percent, "team/managed", None, now));
-    ledger.record("team/a", Some(usage(3, "a", "i-a2")), now + UNSEEN_LIMIT);
-    assert!(!ledger.holds_batch(&percent, "team/managed") && ledger.take(&percent, "team/managed", None, now));
-    assert!(!ledger.take(&percent, "team/a", Some("i-a2"), now));
-    ledger.record("team/managed", Some(batch(true)), now);
-    assert!(!ledger.holds_batch(&percent, "team/managed"), "it is at work");
-    assert!(!ledger.take(&percent, "team/a", Some("i-a2"), now));
+    budget_usage.record("team/managed", Some(batch(false)), now);
+    assert!(
+        budget_usage.batch_must_wait(&percent, "team/managed")
+            && !budget_usage.take(&percent, "team/managed", None, now)
+    );
+    budget_usage.record("team/a", Some(usage(3, "a", "i-a2")), now + UNSEEN_LIMIT);
+    assert!(
+        !budget_usage.batch_must_wait(&percent, "team/managed")
+            && budget_usage.take(&percent, "team/managed", None, now)
+    );
+    assert!(!budget_usage.take(&percent, "team/a", Some("i-a2"), now));
+    budget_usage.record("team/managed", Some(batch(true)), now);
+    assert!(!budget_usage.batch_must_wait(&percent, "team/managed"), "it is at work");
+    assert!(!budget_usage.take(&percent, "team/a", Some("i-a2"), now));
 }
 
 /// After a restart of the controller, a node in mid-drain may be in any zone until its group is planned.
 #[test]
 fn zones_of_groups_that_were_not_planned_yet_are_unknown() {
-    let (mut ledger, now) = (Ledger::default(), Instant::now());
+    let (mut budget_usage, now) = (BudgetUsage::default(), Instant::now());
     let one = budget(None, Some(Amount::Number(1)), None);
     let of_status = |unavailable| NodeUsage { desired: 3, unavailable, ..NodeUsage::default() };
-    ledger.expect("team/a", of_status(1));
-    ledger.record("team/b", Some(usage(3, "b", "i-b")), now);
-    assert!(!ledger.take(&one, "team/b", Some("i-b"), now));
-    ledger.record("team/a", Some(draining(3, "a", "i-a")), now);
-    ledger.expect("team/a", of_status(3));
-    assert!(ledger.take(&one, "team/b", Some("i-b"), now), "it is in another zone");
-    ledger.record("team/c", Some(usage(3, "a", "i-c")), now);
-    assert!(!ledger.take(&one, "team/c", Some("i-c"), now));
+    budget_usage.expect("team/a", of_status(1));
+    budget_usage.record("team/b", Some(usage(3, "b", "i-b")), now);
+    assert!(!budget_usage.take(&one, "team/b", Some("i-b"), now));
+    budget_usage.record("team/a", Some(draining(3, "a", "i-a")), now);
+    budget_usage.expect("team/a", of_status(3));
+    assert!(budget_usage.take(&one, "team/b", Some("i-b"), now), "it is in another zone");
+    budget_usage.record("team/c", Some(usage(3, "a", "i-c")), now);
+    assert!(!budget_usage.take(&one, "team/c", Some("i-c"), now));
 }
 
 /// Between the termination of a node and the launch of its replacement nothing of it is in the zone.
 #[test]
 fn missing_replacement_counts_in_the_zone_of_its_node() {
-    let (mut ledger, now) = (Ledger::default(), Instant::now());
+    let (mut budget_usage, now) = (BudgetUsage::default(), Instant::now());
     let one = budget(None, Some(Amount::Number(1)), None);
-    ledger.record("team/a", Some(usage(3, "a", "i-a")), now);
-    ledger.record("team/c", Some(usage(3, "a", "i-c")), now);
-    assert!(ledger.take(&one, "team/a", Some("i-a"), now));
-    ledger.record("team/a", Some(draining(3, "a", "i-a")), now);
+    budget_usage.record("team/a", Some(usage(3, "a", "i-a")), now);
+    budget_usage.record("team/c", Some(usage(3, "a", "i-c")), now);
+    assert!(budget_usage.take(&one, "team/a", Some("i-a"), now));
+    budget_usage.record("team/a", Some(draining(3, "a", "i-a")), now);
     let mut gone = usage(2, "a", "i-a2");
     (gone.desired, gone.unavailable) = (3, 1);
-    ledger.record("team/a", Some(gone), now);
-    assert!(!ledger.take(&one, "team/c", Some("i-c"), now));
-    ledger.record("team/a", Some(usage(3, "a", "i-a2")), now);
-    assert!(ledger.take(&one, "team/c", Some("i-c"), now));
+    budget_usage.record("team/a", Some(gone), now);
+    assert!(!budget_usage.take(&one, "team/c", Some("i-c"), now));
+    budget_usage.record("team/a", Some(usage(3, "a", "i-a2")), now);
+    assert!(budget_usage.take(&one, "team/c", Some("i-c"), now));
 }
 
 #[test]
 fn nodes_that_stand_by_have_a_limit_of_their_own() {
-    let (mut ledger, now) = (Ledger::default(), Instant::now());
+    let (mut budget_usage, now) = (BudgetUsage::default(), Instant::now());
     let one = budget(None, None, Some(1));
     let surges = |instance: &str| {
-        let begins = [(instance.to_owned(), Begin::Surge)].into();
+        let begins = [(instance.to_owned(), NodeStart::Surge)].into();
         NodeUsage { desired: 3, begins, ..NodeUsage::default() }
     };
-    ledger.record("team/a", Some(surges("i-a")), now);
-    ledger.record("team/b", Some(surges("i-b")), now);
-    assert!(ledger.take(&one, "team/a", Some("i-a"), now) && !ledger.take(&one, "team/b", Some("i-b"), now));
-    ledger.record("team/b", Some(usage(3, "a", "i-b")), now);
-    assert!(ledger.take(&one, "team/b", Some("i-b"), now), "a drain has another limit");
+    budget_usage.record("team/a", Some(surges("i-a")), now);
+    budget_usage.record("team/b", Some(surges("i-b")), now);
+    assert!(
+        budget_usage.take(&one, "team/a", Some("i-a"), now) && !budget_usage.take(&one, "team/b", Some("i-b"), now)
+    );
+    budget_usage.record("team/b", Some(usage(3, "a", "i-b")), now);
+    assert!(budget_usage.take(&one, "team/b", Some("i-b"), now), "a drain has another limit");
 }
 
 /// Groups that have begun go first: half-rotated groups help nobody. One that cannot go on holds nobody back.
 #[test]
 fn groups_begin_after_those_that_wait() {
-    let (mut ledger, now) = (Ledger::default(), Instant::now());
+    let (mut budget_usage, now) = (BudgetUsage::default(), Instant::now());
     let two = budget(Some(Amount::Number(2)), None, None);
-    assert!(!ledger.is_used_up(&two, "team/b"));
-    ledger.record(
+    assert!(!budget_usage.is_used_up(&two, "team/b"));
+    budget_usage.record(
         "team/a",
-        Some(NodeUsage { waits_for: [Begin::Drain("a".into())].into(), ..usage(9, "a", "i-a") }),
+        Some(NodeUsage { waits_for: [NodeStart::Drain("a".into())].into(), ..usage(9, "a", "i-a") }),
         now,
     );
-    assert!(ledger.is_used_up(&two, "team/b") && !ledger.is_used_up(&two, "team/a"));
-    assert!(!ledger.is_used_up(&BudgetPolicy::default(), "team/b"), "there is no budget");
-    ledger.record("team/a", None, now);
-    assert!(!ledger.is_used_up(&two, "team/b"), "its plan did not get to its nodes");
-    ledger.record("team/managed", Some(NodeUsage { batch: Some(2), ..usage(9, "b", "") }), now);
-    ledger.record("team/broken", Some(NodeUsage { desired: 3, unavailable: 1, ..NodeUsage::default() }), now);
-    assert!(ledger.holds_batch(&two, "team/managed") && ledger.is_used_up(&two, "team/b"), "a batch waits as well");
-    assert!(ledger.is_waiting("team/managed"), "it is not stuck");
-    ledger.release("team/managed");
-    assert!(!ledger.is_used_up(&two, "team/b"), "it takes no part any more");
-    ledger.forget("team/broken");
-    ledger.announce("team/b", now);
-    ledger.announce("team/c", now);
-    assert!(ledger.is_used_up(&two, "team/d"), "two groups are about to begin");
-    ledger.record("team/b", Some(usage(3, "a", "i-b")), now);
-    assert!(!ledger.is_used_up(&two, "team/d"), "the node that it begins counts when it takes it");
+    assert!(budget_usage.is_used_up(&two, "team/b") && !budget_usage.is_used_up(&two, "team/a"));
+    assert!(!budget_usage.is_used_up(&BudgetPolicy::default(), "team/b"), "there is no budget");
+    budget_usage.record("team/a", None, now);
+    assert!(!budget_usage.is_used_up(&two, "team/b"), "its plan did not get to its nodes");
+    budget_usage.record("team/managed", Some(NodeUsage { batch: Some(2), ..usage(9, "b", "") }), now);
+    budget_usage.record("team/broken", Some(NodeUsage { desired: 3, unavailable: 1, ..NodeUsage::default() }), now);
+    assert!(
+        budget_usage.batch_must_wait(&two, "team/managed") && budget_usage.is_used_up(&two, "team/b"),
+        "a batch waits as well"
+    );
+    assert!(budget_usage.is_waiting("team/managed"), "it is not stuck");
+    budget_usage.release("team/managed");
+    assert!(!budget_usage.is_used_up(&two, "team/b"), "it takes no part any more");
+    budget_usage.forget("team/broken");
+    budget_usage.announce("team/b", now);
+    budget_usage.announce("team/c", now);
+    assert!(budget_usage.is_used_up(&two, "team/d"), "two groups are about to begin");
+    budget_usage.record("team/b", Some(usage(3, "a", "i-b")), now);
+    assert!(!budget_usage.is_used_up(&two, "team/d"), "the node that it begins counts when it takes it");
 }
 
 /// A group that waits sleeps: it is woken when the budget leaves what it waits for, and not before.
 #[test]
 fn groups_are_woken_when_they_can_go_on() {
-    let (mut ledger, now) = (Ledger::default(), Instant::now());
+    let (mut budget_usage, now) = (BudgetUsage::default(), Instant::now());
     let limits = budget(Some(Amount::Number(2)), Some(Amount::Number(1)), Some(1));
-    let waits = |begin: Begin| NodeUsage { waits_for: [begin].into(), ..usage(3, "b", "") };
-    ledger.record("team/a", Some(draining(3, "a", "i-a")), now);
-    ledger.record("team/in-a", Some(waits(Begin::Drain("a".into()))), now);
-    ledger.record("team/in-b", Some(waits(Begin::Drain("b".into()))), now);
-    ledger.record("team/surging", Some(NodeUsage { surging: 1, ..waits(Begin::Surge) }), now);
-    ledger.record("team/managed", Some(NodeUsage { batch: Some(2), ..usage(3, "c", "") }), now);
-    assert!(ledger.holds_batch(&limits, "team/managed"));
-    assert_eq!(ledger.woken(&limits), ["team/in-b"]);
-    ledger.record("team/a", Some(usage(3, "a", "i-a2")), now);
-    assert_eq!(ledger.woken(&limits), ["team/in-a", "team/in-b", "team/managed"]);
+    let waits = |begin: NodeStart| NodeUsage { waits_for: [begin].into(), ..usage(3, "b", "") };
+    budget_usage.record("team/a", Some(draining(3, "a", "i-a")), now);
+    budget_usage.record("team/in-a", Some(waits(NodeStart::Drain("a".into()))), now);
+    budget_usage.record("team/in-b", Some(waits(NodeStart::Drain("b".into()))), now);
+    budget_usage.record("team/surging", Some(NodeUsage { surging: 1, ..waits(NodeStart::Surge) }), now);
+    budget_usage.record("team/managed", Some(NodeUsage { batch: Some(2), ..usage(3, "c", "") }), now);
+    assert!(budget_usage.batch_must_wait(&limits, "team/managed"));
+    assert_eq!(budget_usage.unblocked_groups(&limits), ["team/in-b"]);
+    budget_usage.record("team/a", Some(usage(3, "a", "i-a2")), now);
+    assert_eq!(budget_usage.unblocked_groups(&limits), ["team/in-a", "team/in-b", "team/managed"]);
 }
 
 /// Workers that reconcile at the same moment share what is left, however many they are.
 #[test]
 fn five_groups_at_once_take_what_the_budget_leaves() {
-    let (mut ledger, now) = (Ledger::default(), Instant::now());
+    let (mut budget_usage, now) = (BudgetUsage::default(), Instant::now());
     let two = budget(Some(Amount::Number(2)), None, None);
     let keys: Vec<String> = (0..5).map(|number| format!("team/g{number}")).collect();
     for key in &keys {
-        ledger.record(key, Some(usage(3, "a", key)), now);
+        budget_usage.record(key, Some(usage(3, "a", key)), now);
     }
-    let taken = keys.iter().filter(|key| ledger.take(&two, key, Some(key), now)).count();
-    assert_eq!((taken, ledger.nodes(&two)), (2, Some(Used { nodes: 2, limit: 2 })));
+    let taken = keys.iter().filter(|key| budget_usage.take(&two, key, Some(key), now)).count();
+    assert_eq!((taken, budget_usage.nodes(&two)), (2, Some(Used { nodes: 2, limit: 2 })));
 }
 
 /// A percentage is one of the nodes that there are now: a cluster that shrinks at night has a smaller budget.
 #[test]
 fn percentage_follows_the_size_of_the_cluster() {
-    let (mut ledger, now) = (Ledger::default(), Instant::now());
+    let (mut budget_usage, now) = (BudgetUsage::default(), Instant::now());
     let tenth = budget(Some(Amount::Percent(10)), None, None);
-    let limit = |ledger: &Ledger| ledger.nodes(&tenth).expect("a limit").limit;
-    ledger.record("team/a", Some(usage(40, "a", "i-a")), now);
-    ledger.record("team/b", Some(usage(3, "a", "i-b")), now);
-    assert_eq!(limit(&ledger), 4);
-    ledger.record("team/a", Some(usage(7, "a", "i-a")), now);
-    assert_eq!(limit(&ledger), 1);
-    ledger.record("team/a", Some(usage(2, "a", "i-a")), now);
-    assert_eq!(limit(&ledger), 1, "one node goes in the smallest cluster");
-    ledger.forget("team/a");
-    ledger.forget("team/b");
-    assert!(ledger.take(&tenth, "team/new", Some("i"), now), "nothing is known of it");
+    let limit = |budget_usage: &BudgetUsage| budget_usage.nodes(&tenth).expect("a limit").limit;
+    budget_usage.record("team/a", Some(usage(40, "a", "i-a")), now);
+    budget_usage.record("team/b", Some(usage(3, "a", "i-b")), now);
+    assert_eq!(limit(&budget_usage), 4);
+    budget_usage.record("team/a", Some(usage(7, "a", "i-a")), now);
+    assert_eq!(limit(&budget_usage), 1);
+    budget_usage.record("team/a", Some(usage(2, "a", "i-a")), now);
+    assert_eq!(limit(&budget_usage), 1, "one node goes in the smallest cluster");
+    budget_usage.forget("team/a");
+    budget_usage.forget("team/b");
+    assert!(budget_usage.take(&tenth, "team/new", Some("i"), now), "nothing is known of it");
 }
 
 /// A zone that is down uses its own budget up, and what its groups need to come back is not held.
 #[test]
 fn zone_that_is_down_holds_the_others_only_as_far_as_the_budget_says() {
-    let (mut ledger, now) = (Ledger::default(), Instant::now());
+    let (mut budget_usage, now) = (BudgetUsage::default(), Instant::now());
     let down = NodeUsage {
         desired: 6,
         unavailable: 3,
@@ -250,29 +261,32 @@ fn zone_that_is_down_holds_the_others_only_as_far_as_the_budget_says() {
             ("b".to_owned(), ZoneUsage { nodes: 3, unavailable: 0 }),
         ]
         .into(),
-        begins: [("i-b".to_owned(), Begin::Drain("b".to_owned()))].into(),
+        begins: [("i-b".to_owned(), NodeStart::Drain("b".to_owned()))].into(),
         ..NodeUsage::default()
     };
     for (nodes, zone, goes) in [(None, Some(1), true), (Some(3), Some(1), false), (Some(4), None, true)] {
         let limits = budget(nodes.map(Amount::Number), zone.map(Amount::Number), None);
-        ledger.forget("team/a");
-        ledger.record("team/a", Some(down.clone()), now);
-        assert_eq!(ledger.take(&limits, "team/a", Some("i-b"), now), goes, "{limits:?}");
-        assert!(ledger.take(&limits, "team/a", Some("i-down"), now), "a node that is down is replaced at any time");
+        budget_usage.forget("team/a");
+        budget_usage.record("team/a", Some(down.clone()), now);
+        assert_eq!(budget_usage.take(&limits, "team/a", Some("i-b"), now), goes, "{limits:?}");
+        assert!(
+            budget_usage.take(&limits, "team/a", Some("i-down"), now),
+            "a node that is down is replaced at any time"
+        );
     }
 }
 
 /// The rotation that a tenant asked for uses the budget up, and waits for nothing itself.
 #[test]
 fn rotation_of_a_tenant_counts_and_does_not_wait() {
-    let (mut ledger, now) = (Ledger::default(), Instant::now());
+    let (mut budget_usage, now) = (BudgetUsage::default(), Instant::now());
     // Its plan was made without what the budget leaves, so that it begins nothing for the rollout.
-    ledger.record("team/own", Some(NodeUsage { begins: [].into(), ..usage(3, "a", "") }), now);
-    assert!(ledger.take(&ONE, "team/own", Some("i-1"), now));
-    ledger.record("team/own", Some(draining(3, "a", "i-1")), now);
-    ledger.record("team/b", Some(usage(3, "a", "i-b")), now);
-    assert!(!ledger.take(&ONE, "team/b", Some("i-b"), now), "the rollout waits");
-    assert!(ledger.take(&ONE, "team/own", Some("i-2"), now), "the tenant goes on");
+    budget_usage.record("team/own", Some(NodeUsage { begins: [].into(), ..usage(3, "a", "") }), now);
+    assert!(budget_usage.take(&ONE, "team/own", Some("i-1"), now));
+    budget_usage.record("team/own", Some(draining(3, "a", "i-1")), now);
+    budget_usage.record("team/b", Some(usage(3, "a", "i-b")), now);
+    assert!(!budget_usage.take(&ONE, "team/b", Some("i-b"), now), "the rollout waits");
+    assert!(budget_usage.take(&ONE, "team/own", Some("i-2"), now), "the tenant goes on");
 }
 
 /// What happens to one of the groups.
@@ -281,7 +295,7 @@ enum Act {
     /// Its plan sees its nodes.
     Plan(usize),
     /// It takes the node that its latest plan begins.
-    Take(usize),
+    RevisionSwitch(usize),
     /// The oldest of its drained nodes is replaced.
     Replace(usize),
     Wait(u64),
@@ -290,7 +304,7 @@ enum Act {
 fn act() -> impl Strategy<Value = Act> {
     prop_oneof![
         3 => (0..4usize).prop_map(Act::Plan),
-        3 => (0..4usize).prop_map(Act::Take),
+        3 => (0..4usize).prop_map(Act::RevisionSwitch),
         1 => (0..4usize).prop_map(Act::Replace),
         1 => (0..90u64).prop_map(Act::Wait),
     ]
@@ -312,7 +326,7 @@ proptest! {
         zone in proptest::option::of(1..3usize),
     ) {
         let budget = budget(nodes.map(Amount::Number), zone.map(Amount::Number), None);
-        let (mut ledger, mut now) = (Ledger::default(), Instant::now());
+        let (mut budget_usage, mut now) = (BudgetUsage::default(), Instant::now());
         let zones = ["a", "b"];
         let mut groups: Vec<Group> = (0..4).map(|_| Group::default()).collect();
         for (index, group) in groups.iter_mut().enumerate() {
@@ -331,19 +345,19 @@ proptest! {
                         usage.unavailable += usize::from(*drains);
                         match drains {
                             true => _ = usage.taken.insert(instance.clone()),
-                            false => _ = usage.begins.insert(instance.clone(), Begin::Drain(zone.clone())),
+                            false => _ = usage.begins.insert(instance.clone(), NodeStart::Drain(zone.clone())),
                         }
                     }
-                    ledger.record(&format!("g{index}"), Some(usage), now);
+                    budget_usage.record(&format!("g{index}"), Some(usage), now);
                 }
-                Act::Take(index) => {
+                Act::RevisionSwitch(index) => {
                     let free = groups[index].nodes.iter().position(|(_, _, drains)| !drains);
                     let Some(free) = free else { continue };
                     let key = format!("g{index}");
                     // A node that no plan began yet is not taken.
                     let instance = groups[index].nodes[free].0.clone();
-                    let begins = ledger.groups.get(&key).is_some_and(|entry| entry.usage.begins.contains_key(&instance));
-                    if begins && ledger.take(&budget, &key, Some(&instance), now) {
+                    let begins = budget_usage.groups.get(&key).is_some_and(|entry| entry.usage.begins.contains_key(&instance));
+                    if begins && budget_usage.take(&budget, &key, Some(&instance), now) {
                         groups[index].nodes[free].2 = true;
                     }
                 }

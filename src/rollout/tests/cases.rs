@@ -4,7 +4,7 @@ use super::groups::is_soaking;
 use super::world::{CANARY, Did, Group, World, canary, group};
 use crate::api::names::condition;
 use crate::api::{BoundariesRevisionStatus, RolloutPhase, WaveState};
-use crate::rollout::{Running, Survey, TakeReason, WaitReason};
+use crate::rollout::{Running, Survey, SwitchReason, WaitReason};
 
 fn two_waves() -> World {
     World::new(CANARY, vec![canary("c"), group("a"), group("b")])
@@ -114,7 +114,7 @@ fn resume_tries_the_failed_group_again() {
 }
 
 #[test]
-fn paused_roll_out_begins_no_node_and_goes_on_when_resumed() {
+fn paused_rollout_begins_no_node_and_goes_on_when_resumed() {
     let mut world = two_waves();
     world.image = "ami-2".into();
     world.run_until(|world| world.groups[0].log.iter().any(|did| matches!(did, Did::Replaced { .. })));
@@ -266,7 +266,7 @@ fn change_without_rotation_reaches_all_groups_at_once() {
     let mut world = two_waves();
     world.tag = "two".into();
     world.run(4);
-    let is_in_place = |log: &[Did]| matches!(log, [Did::Took { why: TakeReason::InPlace, .. }]);
+    let is_in_place = |log: &[Did]| matches!(log, [Did::Took { why: SwitchReason::InPlace, .. }]);
     assert!(world.groups.iter().all(|group| is_in_place(&group.log)), "{:?}", world.groups[0].log);
     assert_eq!(world.phase("r2"), RolloutPhase::Complete);
 }
@@ -279,7 +279,7 @@ fn percentage_takes_the_same_groups_each_time_and_at_least_one() {
         let mut world = World::new(policy, names.iter().map(|name| group(name)).collect());
         let early = |world: &World, image: &str| {
             let took = |group: &&Group| {
-                group.log.iter().any(|did| matches!(did, Did::Took { image: taken, why: TakeReason::Wave(wave), .. } if taken == image && wave == "some"))
+                group.log.iter().any(|did| matches!(did, Did::Took { image: taken, why: SwitchReason::Wave(wave), .. } if taken == image && wave == "some"))
             };
             world.groups.iter().filter(took).map(|group| group.key.clone()).collect::<Vec<_>>()
         };
@@ -467,7 +467,7 @@ fn locked_config_map_opens_no_wave() {
 
 /// An edit that follows another one within a poll must not make the first one something to return to.
 #[test]
-fn revision_whose_roll_out_never_began_is_not_what_groups_go_back_to() {
+fn revision_whose_rollout_never_began_is_not_what_groups_go_back_to() {
     let mut world = two_waves();
     for image in ["ami-2", "ami-3"] {
         world.image = image.into();

@@ -8,7 +8,7 @@ use super::world::{CANARY, Did, Group, World, canary, group};
 use crate::api::names::annotation;
 use crate::api::{RolloutPhase, WaveState};
 use crate::boundaries::active::select_active;
-use crate::rollout::{ChangeForecast, RolloutView, TakeReason, WaitReason};
+use crate::rollout::{RevisionImpact, RolloutView, SwitchReason, WaitReason};
 
 fn two_waves() -> World {
     World::new(CANARY, vec![canary("c"), group("a"), group("b")])
@@ -178,7 +178,7 @@ fn group_whose_first_node_enters_standby_does_not_step_back() {
         world.image = "ami-3".into();
         world.run(3);
         let steps_back =
-            world.groups[1].log.iter().any(|did| matches!(did, Did::Took { why: TakeReason::Superseded, .. }));
+            world.groups[1].log.iter().any(|did| matches!(did, Did::Took { why: SwitchReason::Superseded, .. }));
         assert_eq!(steps_back, !marked);
         (world.group("a").blocked, world.group("a").marked) = (false, false);
         world.settle();
@@ -450,14 +450,14 @@ fn revert_after_an_abort_goes_on_with_the_return() {
     assert_eq!(world.newest(), "r3");
     let old = |world: &World| world.groups[0].nodes.iter().filter(|image| *image == "ami-2").count();
     assert!(old(&world) > 0, "the test is too slow");
-    let is_rolling = |world: &mut World| {
+    let rotates_for_revision = |world: &mut World| {
         let view = world.view().expect("a rollout");
         let group = world.groups[0].clone();
         let own = view.stored[group.status.boundaries_revision.as_ref().expect("a revision")].clone();
-        group.facts(&ChangeForecast::Unknown, None).is_rolling(&own)
+        group.facts(&RevisionImpact::Unknown, None).rotates_for_revision(&own)
     };
     while old(&world) > 0 {
-        assert!(is_rolling(&mut world), "its nodes go within the budget");
+        assert!(rotates_for_revision(&mut world), "its nodes go within the budget");
         assert_ne!(world.phase_of("r3"), Some(RolloutPhase::Complete));
         world.poll();
     }

@@ -125,7 +125,7 @@ fn failing_check_takes_all_groups_back_with_on_failure_return() {
 
 /// The query is about the revision that rolls, and is asked twice a minute while it rolls, and not after it.
 #[test]
-fn query_has_the_values_of_the_roll_out_and_is_asked_while_it_is_under_way() {
+fn query_has_the_values_of_the_rollout_and_is_asked_while_it_is_under_way() {
     let mut world = world(CHECKED);
     answer(&mut world, CheckState::Ok);
     assert_eq!(world.asked, [""; 0], "the first revision is no rollout");

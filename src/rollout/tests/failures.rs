@@ -6,7 +6,7 @@ use super::world::{CANARY, Did, FAILURE_DELAY, Group, World, canary, group};
 use crate::api::names::condition;
 use crate::api::{Condition, RolloutPhase, WaveState, rfc3339, set_condition};
 use crate::plan::Reason;
-use crate::rollout::{ChangeForecast, WaitReason};
+use crate::rollout::{RevisionImpact, WaitReason};
 
 fn soaking() -> World {
     let mut world = World::new(CANARY, vec![canary("c"), group("a"), group("b")]);
@@ -139,12 +139,12 @@ fn group_that_cannot_use_the_change_stays_so_while_aws_does_not_answer() {
     world.run(20);
     assert_eq!((world.writes, world.groups[0].waits), (writes, Some(WaitReason::Halted)));
     let known = world.groups[0].known.as_ref().map(|known| &known.forecast);
-    assert!(matches!(known, Some(ChangeForecast::Blocked { .. })), "{known:?}");
+    assert!(matches!(known, Some(RevisionImpact::Blocked { .. })), "{known:?}");
 }
 
 /// A halt that lasts over a weekend stays one, whatever a group does meanwhile, and nothing is begun for it.
 #[test]
-fn halted_roll_out_waits_for_people() {
+fn halted_rollout_waits_for_people() {
     let mut world = soaking();
     world.group("c").bad_images.insert("ami-2".into());
     world.settle();

@@ -5,7 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::world::{CANARY, Did, Group, World, canary, group};
 use crate::api::names::annotation;
 use crate::api::{RolloutPhase, WaveState};
-use crate::rollout::{TakeReason, WaitReason};
+use crate::rollout::{SwitchReason, WaitReason};
 
 const WAVE: &str = "rollout/wave";
 
@@ -21,7 +21,7 @@ pub(super) fn is_soaking(world: &World) -> bool {
     world.waves("r2").first().is_some_and(|(_, state)| *state == WaveState::Soaking)
 }
 
-fn took(group: &Group) -> Vec<&TakeReason> {
+fn took(group: &Group) -> Vec<&SwitchReason> {
     let reasons = group.log.iter().filter_map(|did| match did {
         Did::Took { why, .. } => Some(why),
         Did::Replaced { .. } => None,
@@ -31,7 +31,7 @@ fn took(group: &Group) -> Vec<&TakeReason> {
 
 /// A group that goes away is not waited for, whatever it was doing.
 #[test]
-fn roll_out_ends_without_groups_that_are_deleted() {
+fn rollout_ends_without_groups_that_are_deleted() {
     for state in ["waits", "rotates", "failed", "all of a namespace"] {
         let mut world = two_waves();
         world.image = "ami-2".into();
@@ -192,7 +192,7 @@ fn group_that_lost_its_status_waits_for_its_turn() {
 fn group_moves_with_the_labels_of_its_namespace() {
     let policy = "waves: [{name: one, namespaces: 'rollout/wave = one'}, {name: two, namespaces: 'rollout/wave = two', soak: 10m}, {name: three}]";
     let of = |name: &str, wave: &str| Group { namespace: [(WAVE.to_owned(), wave.to_owned())].into(), ..group(name) };
-    for (from, to, at_once) in
+    for (from, to, is_immediate) in
         [("three", "one", true), ("three", "two", true), ("two", "three", false), ("one", "three", false)]
     {
         let mut world = World::new(policy, vec![of("x", "one"), of("y", "two"), of("z", "three"), of("m", from)]);
@@ -202,7 +202,7 @@ fn group_moves_with_the_labels_of_its_namespace() {
         world.group("m").namespace = [(WAVE.to_owned(), to.to_owned())].into();
         world.group("m").locked = false;
         world.run(6);
-        assert_eq!(!world.groups[3].taken().is_empty(), at_once, "from {from} to {to}");
+        assert_eq!(!world.groups[3].taken().is_empty(), is_immediate, "from {from} to {to}");
         world.settle();
         assert_eq!((world.images(), world.phase("r2")), (vec!["ami-2".to_owned(); 4], RolloutPhase::Complete));
     }
@@ -280,7 +280,9 @@ fn approval_counts_for_the_change_that_it_names() {
         world.run(8);
     }
     assert_eq!(world.groups[1].taken(), ["ami-2", "ami-3"]);
-    assert!(took(&world.groups[1]).iter().all(|why| matches!(why, TakeReason::Approved(_) | TakeReason::Superseded)));
+    assert!(
+        took(&world.groups[1]).iter().all(|why| matches!(why, SwitchReason::Approved(_) | SwitchReason::Superseded))
+    );
 }
 
 /// An approval is no way around people who stopped the change.

@@ -8,7 +8,7 @@ use super::world::{Did, Group, World, group, image_of};
 use crate::api::names::annotation;
 use crate::api::{RolloutPhase, WaveState};
 use crate::boundaries::ROLLOUT_KEY;
-use crate::rollout::TakeReason;
+use crate::rollout::SwitchReason;
 
 /// What happens between two polls.
 #[derive(Clone, Debug)]
@@ -167,8 +167,8 @@ fn judge(before: &World, after: &World) -> Result<(), TestCaseError> {
                     );
                     continue;
                 }
-                Did::Took { number, why: TakeReason::Wave(name), .. } => (number, name),
-                Did::Took { number, why: TakeReason::Approved(_) | TakeReason::InPlace, .. } => {
+                Did::Took { number, why: SwitchReason::Wave(name), .. } => (number, name),
+                Did::Took { number, why: SwitchReason::Approved(_) | SwitchReason::InPlace, .. } => {
                     prop_assert!(*number >= had, "{} went from r{had} to r{number}", group.key);
                     continue;
                 }
@@ -235,7 +235,7 @@ proptest! {
             for did in &group.log {
                 let at = match did {
                     Did::Took { why, at, .. } => {
-                        goes_forward = matches!(why, TakeReason::Wave(_));
+                        goes_forward = matches!(why, SwitchReason::Wave(_));
                         at
                     }
                     Did::Replaced { at, .. } => at,
@@ -254,7 +254,7 @@ proptest! {
     /// Orders, failures and restarts in any order: waves open one after another, nothing is lost, and once people have let
     /// it go on, every group has the newest revision or is listed with a reason.
     #[test]
-    fn roll_outs_keep_their_order_and_come_to_an_end(
+    fn rollouts_keep_their_order_and_come_to_an_end(
         policy in prop::sample::select(POLICIES.to_vec()),
         bad in prop::collection::btree_set((0..6usize, 2..5usize), 0..3),
         acts in prop::collection::vec(act(), 1..25),

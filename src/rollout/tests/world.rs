@@ -15,9 +15,9 @@ use crate::api::{
 use crate::boundaries::active::select_active;
 use crate::boundaries::{ROLLOUT_KEY, content_hash};
 use crate::rollout::{
-    ChangeForecast, CheckAnswer, CheckResult, Checks, Choice, ChoiceInput, Current, GroupFacts, History, HistoryStep,
-    Images, KnownChangeForecast, Patience, ProgressInput, RolloutView, Running, StoredRevision, Survey, TakeReason,
-    WaitReason, advance, choose, comes_next, next_step, query,
+    CheckAnswer, CheckResult, Checks, Current, DecisionInput, GroupFacts, History, HistoryStep, Images, KnownImpact,
+    Patience, ProgressInput, RevisionDecision, RevisionImpact, RolloutView, Running, StoredRevision, Survey,
+    SwitchReason, WaitReason, advance, choose, comes_next, next_step, query,
 };
 
 pub(super) const FAILURE_DELAY: SignedDuration = SignedDuration::from_secs(60);
@@ -43,7 +43,7 @@ pub(super) struct Group {
     /// Whether AWS answers when the controller asks what the target means for the group.
     pub answers: bool,
     /// What the controller knows of that.
-    pub known: Option<KnownChangeForecast>,
+    pub known: Option<KnownImpact>,
     pub locked: bool,
     /// Why it does not take the target, at its latest pass.
     pub waits: Option<WaitReason>,
@@ -66,7 +66,7 @@ pub(super) struct Group {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Did {
     /// It recorded that it takes a content.
-    Took { image: String, number: i64, why: TakeReason, at: Timestamp },
+    Took { image: String, number: i64, why: SwitchReason, at: Timestamp },
     /// It replaced a node.
     Replaced { from: String, to: String, at: Timestamp },
 }
@@ -416,9 +416,9 @@ impl World {
         let (choice, _) = self.decide(index, view);
         let now = self.now;
         let group = &mut self.groups[index];
-        let takes = matches!(choice, Choice::Take(_));
+        let takes = matches!(choice, RevisionDecision::RevisionSwitch(_));
         match choice {
-            Choice::Take(take) => {
+            RevisionDecision::RevisionSwitch(take) => {
                 if let Some(index) =
                     view.policy.waves.iter().position(|wave| Some(&wave.name) == take.record.wave.as_ref())
                 {
@@ -431,7 +431,7 @@ impl World {
                 group.log.push(Did::Took { image, number: take.content.number, why: take.why, at: now });
                 self.writes += 1;
             }
-            Choice::Use { content: Some(content), hold, waits } => {
+            RevisionDecision::Use { content: Some(content), hold, waits } => {
                 group.waits = waits.map(|wait| wait.reason);
                 // Its tenant decides alone.
                 let is_excluded = content.active.excludes("team", &group.namespace);
@@ -439,7 +439,7 @@ impl World {
                 group.rotate(&content, is_locked, now);
             }
             // The condition that says so is written.
-            Choice::Use { content: None, waits, .. } => {
+            RevisionDecision::Use { content: None, waits, .. } => {
                 group.waits = waits.map(|wait| wait.reason);
                 group.status.observed_generation = Some(group.generation);
             }
@@ -453,18 +453,18 @@ impl World {
         let (inputs, retries) = (group.forecast_inputs(view), view.orders.retries);
         let before = group.known_forecast(view);
         if before.may_change() {
-            let forecast = if group.answers { group.forecast(view) } else { ChangeForecast::Unknown };
-            group.known = Some(KnownChangeForecast { inputs, retries, forecast: forecast.or(before) });
+            let forecast = if group.answers { group.forecast(view) } else { RevisionImpact::Unknown };
+            group.known = Some(KnownImpact { inputs, retries, forecast: forecast.or(before) });
         }
     }
 
-    fn decide(&self, index: usize, view: &RolloutView) -> (Choice, ChangeForecast) {
+    fn decide(&self, index: usize, view: &RolloutView) -> (RevisionDecision, RevisionImpact) {
         let group = &self.groups[index];
         let forecast = group.known_forecast(view);
         let lock = group.locked.then_some("the annotation lock-upgrades");
         let facts = group.facts(&forecast, lock);
         let merged_hash = |content: &StoredRevision| Some(format!("{}/{}", content.hash, group.generation));
-        let input = ChoiceInput {
+        let input = DecisionInput {
             view,
             group: facts,
             merged_hash: &merged_hash,
@@ -499,9 +499,9 @@ impl World {
                 let lock = self.groups[index].locked.then_some("the annotation lock-upgrades");
                 let group = &self.groups[index];
                 let stops = view.orders.paused || view.phase() != RolloutPhase::Rolling;
-                let is_held = stops || matches!(choice, Choice::Use { hold: Some(_), .. });
+                let is_blocked = stops || matches!(choice, RevisionDecision::Use { hold: Some(_), .. });
                 let (status, patience) = (Some(&group.status), view.policy.patience.unsigned_abs());
-                let is_stuck = self.patience.is_stuck(&group.key, status, patience, is_held, self.monotonic);
+                let is_stuck = self.patience.is_stuck(&group.key, status, patience, is_blocked, self.monotonic);
                 survey.add(&view, &group.facts(&forecast, lock), &choice, group.stuck || is_stuck);
             }
         }
@@ -544,7 +544,7 @@ fn defaults_of(content: &StoredRevision) -> serde_json::Value {
 }
 
 impl Group {
-    pub(super) fn facts<'a>(&'a self, forecast: &'a ChangeForecast, lock: Option<&'a str>) -> GroupFacts<'a> {
+    pub(super) fn facts<'a>(&'a self, forecast: &'a RevisionImpact, lock: Option<&'a str>) -> GroupFacts<'a> {
         GroupFacts {
             key: &self.key,
             uid: &self.uid,
@@ -571,26 +571,26 @@ impl Group {
         format!("{} {} {own:?} {settled:?} {}", self.uid, self.generation, view.target.hash)
     }
 
-    fn known_forecast(&self, view: &RolloutView) -> ChangeForecast {
+    fn known_forecast(&self, view: &RolloutView) -> RevisionImpact {
         let known = self.known.as_ref().map(|known| known.get(&self.forecast_inputs(view), view.orders.retries));
         known.unwrap_or_default()
     }
 
-    fn forecast(&self, view: &RolloutView) -> ChangeForecast {
+    fn forecast(&self, view: &RolloutView) -> RevisionImpact {
         let target = image_of(&view.target);
         let own = self.status.boundaries_revision.as_deref().and_then(|hash| view.stored.get(hash));
         if own.is_some_and(|own| own.hash == view.target.hash || defaults_of(own) == defaults_of(&view.target)) {
-            return ChangeForecast::Untouched;
+            return RevisionImpact::Untouched;
         }
         if self.unusable_images.contains(&target) {
-            return ChangeForecast::Blocked {
+            return RevisionImpact::Blocked {
                 reason: "ImageNotFound".into(),
                 message: format!("{target} does not exist"),
             };
         }
         match self.nodes.iter().filter(|image| **image != target).count() {
-            0 if !self.nodes.is_empty() => ChangeForecast::InPlace,
-            nodes => ChangeForecast::Rotates(nodes),
+            0 if !self.nodes.is_empty() => RevisionImpact::InPlace,
+            nodes => RevisionImpact::Rotates(nodes),
         }
     }
 
@@ -635,7 +635,7 @@ impl Group {
     /// Images of the contents that it took because its wave was open.
     pub(super) fn taken(&self) -> Vec<&str> {
         let by_wave = self.log.iter().filter_map(|did| match did {
-            Did::Took { image, why: TakeReason::Wave(_) | TakeReason::Approved(_), .. } => Some(image.as_str()),
+            Did::Took { image, why: SwitchReason::Wave(_) | SwitchReason::Approved(_), .. } => Some(image.as_str()),
             Did::Took { .. } | Did::Replaced { .. } => None,
         });
         by_wave.collect()

@@ -17,7 +17,7 @@ mod tests;
 
 pub use kind::{DiscoveredKind, ResourceKind};
 pub use resource::RenderedResource;
-pub(crate) use status_matcher::{StatusMatcher, StatusWords};
+pub(crate) use status_matcher::{StatusMatcher, StatusValues};
 pub(crate) use status_path::StatusPath;
 pub use types::TemplateAuthor;
 pub(crate) use types::{CrdUpgrade, SubmissionPolicy, TEMPLATE_PATH};

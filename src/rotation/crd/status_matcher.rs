@@ -28,12 +28,12 @@ impl ResourcePhase {
 
 /// One or more values of a status field, separated by commas and compared without case.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StatusWords(String);
+pub struct StatusValues(String);
 
-impl StatusWords {
+impl StatusValues {
     /// Words as the spec or the status names them.
     pub(crate) fn new(text: impl Into<String>) -> Self {
-        StatusWords(text.into())
+        StatusValues(text.into())
     }
 
     /// The text as it was given.
@@ -47,7 +47,7 @@ impl StatusWords {
     }
 
     /// A word that both name.
-    pub(crate) fn common_word<'a>(&'a self, other: &StatusWords) -> Option<&'a str> {
+    pub(crate) fn common_word<'a>(&'a self, other: &StatusValues) -> Option<&'a str> {
         self.words().find(|word| other.contains(word))
     }
 
@@ -68,15 +68,15 @@ pub struct StatusMatcher {
     /// Path of the status in the resource.
     pub path: StatusPath,
     /// The values that mean success.
-    pub success: StatusWords,
+    pub success: StatusValues,
     /// The values that mean failure.
-    pub failure: StatusWords,
+    pub failure: StatusValues,
 }
 
 impl StatusMatcher {
     /// The matcher that was recorded when the resource was submitted; the spec may have changed since.
     pub(crate) fn from_progress(progress: &StrategyProgress) -> Option<Self> {
-        let words = |field: &Option<String>| field.clone().map(StatusWords::new).filter(|words| !words.is_empty());
+        let words = |field: &Option<String>| field.clone().map(StatusValues::new).filter(|words| !words.is_empty());
         Some(StatusMatcher {
             path: StatusPath::parse(progress.status_json_path.as_deref()?)?,
             success: words(&progress.status_success_string)?,
@@ -117,7 +117,7 @@ mod tests {
 
     fn matcher(path: &str, success: &str, failure: &str) -> StatusMatcher {
         let path = StatusPath::parse(path).expect("a path");
-        StatusMatcher { path, success: StatusWords::new(success), failure: StatusWords::new(failure) }
+        StatusMatcher { path, success: StatusValues::new(success), failure: StatusValues::new(failure) }
     }
 
     #[test]

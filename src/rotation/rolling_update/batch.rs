@@ -1,7 +1,7 @@
 //! The next nodes to be drained, or to be terminated without a drain: as many as may be unavailable.
 
 use crate::aws::InstanceState;
-use crate::plan::{Allowance, Begin};
+use crate::plan::{Allowance, NodeStart};
 use crate::rotation::members::NodeInstance;
 use crate::rotation::rolling_update::nodeless::remove_without_node;
 use crate::rotation::rolling_update::types::{Candidates, RollingUpdateDecision, RollingUpdateInput};
@@ -87,7 +87,7 @@ pub(super) fn start_batch(
         if healthy && replaces && input.max_surge > 0 {
             let free = member.node.as_ref().is_some_and(|n| n.disruption.is_none() && n.surge.is_none());
             let may_surge = surging < input.max_surge && free && !input.is_in_drain_backoff(member);
-            if may_surge && is_allowed(allowance.as_mut(), member, Begin::Surge, decision) {
+            if may_surge && is_allowed(allowance.as_mut(), member, NodeStart::Surge, decision) {
                 decision.steps.extend(surge::start_surge(input, member));
                 surging += 1;
             }
@@ -103,7 +103,7 @@ pub(super) fn start_batch(
         if !removes_all && (input.is_in_drain_backoff(member) || member.foreign_record(input.group_uid).is_some()) {
             continue;
         }
-        let begin = || Begin::Drain(member.instance.zone.clone());
+        let begin = || NodeStart::Drain(member.instance.zone.clone());
         if healthy && !is_allowed(allowance.as_mut(), member, begin(), decision) {
             continue;
         }
@@ -140,7 +140,7 @@ fn may_recover(input: &RollingUpdateInput, member: &NodeInstance) -> bool {
 fn is_allowed(
     allowance: Option<&mut Allowance>,
     member: &NodeInstance,
-    begin: Begin,
+    begin: NodeStart,
     decision: &mut RollingUpdateDecision,
 ) -> bool {
     let Some(allowance) = allowance else { return true };

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::plan::{Allowance, Begin, NodeStep, PodRef, Reason};
+use crate::plan::{Allowance, NodeStart, NodeStep, PodRef, Reason};
 use crate::rotation::drain::DrainPolicy;
 use crate::rotation::members::{ClusterHealth, DrainView, Drains, NodeInstance};
 
@@ -116,9 +116,9 @@ pub(crate) struct RollingUpdateDecision {
     /// Candidates that several Nodes claim, one sentence each; they are left unchanged.
     pub duplicate_provider_ids: Vec<String>,
     /// The available nodes that are begun, by instance.
-    pub begins: BTreeMap<String, Begin>,
+    pub begins: BTreeMap<String, NodeStart>,
     /// How further nodes would be begun if the budget left them.
-    pub waits_for: BTreeSet<Begin>,
+    pub waits_for: BTreeSet<NodeStart>,
 }
 
 /// State of a rotation.

@@ -1,7 +1,7 @@
 //! What the budget of a rollout leaves to one group.
 
 use super::*;
-use crate::plan::{Allowance, Begin};
+use crate::plan::{Allowance, NodeStart};
 
 fn allowance(nodes: Option<usize>, zones: &[(&str, usize)], surge: Option<usize>) -> Allowance {
     let zones = zones.iter().map(|(zone, left)| ((*zone).to_owned(), *left));
@@ -37,8 +37,8 @@ fn zones_have_limits_of_their_own() {
     let members = [outdated_in("a", "zone-a"), outdated_in("b", "zone-b"), outdated_in("b2", "zone-b")];
     let left = allowance(None, &[("zone-a", 0), ("zone-b", 1)], None);
     let decision = decide(&RollingUpdateInput { allowance: Some(&left), ..input(&members, &Drains::new(), 3) });
-    assert_eq!(decision.begins, [("b".to_owned(), Begin::Drain("zone-b".into()))].into());
-    assert_eq!(decision.waits_for, [Begin::Drain("zone-a".into()), Begin::Drain("zone-b".into())].into());
+    assert_eq!(decision.begins, [("b".to_owned(), NodeStart::Drain("zone-b".into()))].into());
+    assert_eq!(decision.waits_for, [NodeStart::Drain("zone-a".into()), NodeStart::Drain("zone-b".into())].into());
 }
 
 /// Otherwise broken nodes would use the budget up forever.
@@ -58,7 +58,7 @@ fn nodes_that_stand_by_and_removed_nodes_do_not_use_the_budget_of_drains() {
     let surging = RollingUpdateInput { allowance: Some(&one), max_surge: 2, ..input(&members, &none, 1) };
     let decision = decide(&surging);
     assert_eq!(step_summaries(&decision), ["record a", "standby a"]);
-    assert_eq!(decision.begins, [("a".to_owned(), Begin::Surge)].into());
+    assert_eq!(decision.begins, [("a".to_owned(), NodeStart::Surge)].into());
     let surplus =
         RollingUpdateInput { allowance: Some(&one), candidates: Candidates::Surplus(1), ..input(&members, &none, 1) };
     let decision = decide(&surplus);

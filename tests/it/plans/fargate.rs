@@ -140,7 +140,7 @@ impl Scenario {
             allowance: None,
             config_retention: 2,
             ineffective_writes: &Default::default(),
-            refusal: &Default::default(),
+            persistent_failure: &Default::default(),
             is_asked: false,
             timing: &Timing::default(),
             now: *now,
@@ -1128,7 +1128,7 @@ fn plan_command_reports_old_profile_deletion_and_lock() {
             allowance: None,
             settings: &settings,
             ineffective_writes: &Default::default(),
-            refusal: &Default::default(),
+            persistent_failure: &Default::default(),
             is_asked: false,
             now: scenario.now,
         };

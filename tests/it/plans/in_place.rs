@@ -59,7 +59,7 @@ fn projection(scenario: &Scenario) -> Projection {
         allowance: None,
         settings: &settings,
         ineffective_writes: &Default::default(),
-        refusal: &Default::default(),
+        persistent_failure: &Default::default(),
         is_asked: false,
         now: timestamp(NOW),
     };

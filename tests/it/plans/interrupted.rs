@@ -48,17 +48,17 @@ fn change_in_place_gives_no_nodes_back() {
 
 #[test]
 fn write_that_is_refused_for_long_gives_nodes_back() {
-    let refused = draining(converged()).with_spec(OTHER_SIZE).with(|s| s.refusal = Refusal::Pass);
+    let refused = draining(converged()).with_spec(OTHER_SIZE).with(|s| s.persistent_failure = PersistentFailure::Pass);
     assert_eq!(names(&refused.plan()), ["UncordonNode", "UpdateGroup"]);
     assert!(gives_back(&refused));
-    let idle = converged().with_spec(OTHER_SIZE).with(|s| s.refusal = Refusal::Pass);
+    let idle = converged().with_spec(OTHER_SIZE).with(|s| s.persistent_failure = PersistentFailure::Pass);
     assert_eq!(names(&idle.plan()), ["UpdateGroup"]);
 }
 
 /// An instance in standby has a replacement already. Its pods are evicted, and it is terminated.
 #[test]
 fn refused_write_lets_an_instance_leave_standby() {
-    let scenario = converged().with_spec(OTHER_SIZE).with(|s| s.refusal = Refusal::Pass);
+    let scenario = converged().with_spec(OTHER_SIZE).with(|s| s.persistent_failure = PersistentFailure::Pass);
     let standby = scenario.with_scaling_group(|g| g.instances[0].state = InstanceState::Standby).with(|s| {
         let record = json!({"group": "uid-1", "templateVersion": "2", "since": LONG_AGO});
         let node = s.state.nodes.get_mut("i-1").expect("a node");
@@ -78,7 +78,7 @@ fn refused_write_does_not_keep_launches_suspended() {
         g.tags.push(Tag { key: "instancegroups.keikoproj.io/SuspendedByDeletion".into(), value: "Launch".into() });
     });
     assert_eq!(names(&suspended.plan()), ["UpdateGroup", "ResumeProcesses", "DeleteTags"]);
-    let refused = suspended.with(|s| s.refusal = Refusal::Pass);
+    let refused = suspended.with(|s| s.persistent_failure = PersistentFailure::Pass);
     assert_eq!(names(&refused.plan()), ["ResumeProcesses", "UpdateGroup", "DeleteTags"]);
 }
 
@@ -100,7 +100,7 @@ fn write_without_effect_gives_nodes_back() {
 #[test]
 fn refused_step_of_a_rotation_is_not_tried_at_once() {
     let until = timestamp("2026-01-02T00:05:00Z");
-    let refusal = Refusal::Rotation {
+    let persistent_failure = PersistentFailure::Rotation {
         until,
         reason: Reason::MissingPermission,
         message: "Terminate: the controller may not".into(),
@@ -109,7 +109,7 @@ fn refused_step_of_a_rotation_is_not_tried_at_once() {
     let outdated = draining(converged().with_spec(NEW_IMAGE))
         .with(add_desired_version)
         .with_scaling_group(|g| g.template.as_mut().expect("a pin").version = "2".into())
-        .with(|s| s.refusal = refusal);
+        .with(|s| s.persistent_failure = persistent_failure);
     let plan = outdated.plan();
     let node_steps: Vec<_> = plan.steps.iter().filter(|p| matches!(p.step, Step::Node(_))).map(|p| &p.step).collect();
     assert_eq!(node_steps, [&uncordon()]);

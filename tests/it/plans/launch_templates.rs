@@ -128,9 +128,9 @@ fn nodes_of_a_deleted_template_stay_while_they_run_the_desired_content() {
 fn template_that_is_gone_before_it_was_recorded_is_created_with_another_token() {
     let first = || new_group(resolved("{}", &[]));
     let pin = |id: &str, version: &str| Some(TemplatePin { id: id.into(), version: version.into() });
-    let again = |id: &str| first().with(|s| s.state.refused_pin = pin(id, "1"));
+    let again = |id: &str| first().with(|s| s.state.rejected_pin = pin(id, "1"));
     assert_ne!(token(&first()), token(&again("lt-1")));
     assert_ne!(token(&again("lt-1")), token(&again("lt-2")), "and so is the next one");
-    let next = wants_new_image(1).with(|s| s.state.refused_pin = pin("lt-1", "2"));
+    let next = wants_new_image(1).with(|s| s.state.rejected_pin = pin("lt-1", "2"));
     assert_ne!(token(&wants_new_image(1)), token(&next), "a version in the same way");
 }

@@ -19,7 +19,7 @@ use instance_manager::aws::{
     Instance, InstanceProfile, InstanceState, InstanceType, InstanceTypeCatalog, InstanceTypeOverride, LaunchTemplate,
     LifecycleHook, MixedPolicy, NetworkObject, Role, ScalingGroup, Tag, TemplatePin,
 };
-use instance_manager::plan::{IamStep, Outcome, Plan, Reason, Refusal, Step, Write};
+use instance_manager::plan::{IamStep, Outcome, PersistentFailure, Plan, Reason, Step, Write};
 use instance_manager::provisioner::eks::input::PlanInput;
 use instance_manager::provisioner::eks::observed::{ObservedState, ObservedVersion};
 use instance_manager::provisioner::eks::plan::plan;
@@ -127,7 +127,7 @@ struct Scenario {
     state: ObservedState,
     status: InstanceGroupStatus,
     lock: Option<&'static str>,
-    refusal: Refusal,
+    persistent_failure: PersistentFailure,
 }
 
 /// The entries of a role that has none in aws-auth. The access entry is not queried.
@@ -168,7 +168,7 @@ fn new_group(resolved: ResolvedGroup) -> Scenario {
     let state = ObservedState {
         scaling_group: None,
         template: None,
-        refused_pin: None,
+        rejected_pin: None,
         orphaned_template: None,
         versions: BTreeMap::new(),
         launch_configuration: None,
@@ -199,7 +199,13 @@ fn new_group(resolved: ResolvedGroup) -> Scenario {
         drains: Drains::new(),
         strategy_state: None,
     };
-    Scenario { resolved, state, status: InstanceGroupStatus::default(), lock: None, refusal: Refusal::None }
+    Scenario {
+        resolved,
+        state,
+        status: InstanceGroupStatus::default(),
+        lock: None,
+        persistent_failure: PersistentFailure::None,
+    }
 }
 
 /// A converged group with two Ready nodes.
@@ -325,7 +331,7 @@ impl Scenario {
             allowance: None,
             config_retention: 2,
             ineffective_writes,
-            refusal: &self.refusal,
+            persistent_failure: &self.persistent_failure,
             is_asked: false,
             timing: &timing,
             now: timestamp(NOW),

@@ -103,7 +103,7 @@ pub(super) struct Scenario {
     state: ObservedState,
     status: InstanceGroupStatus,
     lock: Option<&'static str>,
-    refusal: Refusal,
+    persistent_failure: PersistentFailure,
     is_asked: bool,
 }
 
@@ -144,7 +144,7 @@ impl Scenario {
             state: ObservedState { nodegroups, ..ObservedState::default() },
             status,
             lock: None,
-            refusal: Refusal::None,
+            persistent_failure: PersistentFailure::None,
             is_asked: false,
         }
     }
@@ -181,7 +181,7 @@ impl Scenario {
             allowance: None,
             config_retention: 2,
             ineffective_writes: &Default::default(),
-            refusal: &self.refusal,
+            persistent_failure: &self.persistent_failure,
             is_asked: self.is_asked,
             timing: &Timing::default(),
             now: timestamp(NOW),
@@ -227,7 +227,7 @@ fn plan_says_what_runs_in_addition_and_what_is_irreversible() {
             allowance: None,
             settings: &settings,
             ineffective_writes: &Default::default(),
-            refusal: &Default::default(),
+            persistent_failure: &Default::default(),
             is_asked: false,
             now: timestamp(NOW),
         };
@@ -580,17 +580,17 @@ fn blocked_replacement_uncordons_old_nodes() {
     }
     let active = draining().with(|s| s.state.pause = Timing::default().pause_limit);
     assert!(!uncordoned(&active), "the rotation goes on");
-    let refused = with_status(NodegroupStatus::Updating).with(|s| s.refusal = Refusal::Pass);
+    let refused = with_status(NodegroupStatus::Updating).with(|s| s.persistent_failure = PersistentFailure::Pass);
     assert!(uncordoned(&refused), "{:?}", refused.step_names());
     let third = draining().with(|s| s.resolved = resolve_spec(&spec_text("instanceType: m6i.large")));
     assert!(uncordoned(&third.with(|s| s.lock = Some("a lock"))));
-    let refusal = Refusal::Rotation {
+    let persistent_failure = PersistentFailure::Rotation {
         until: timestamp("2026-01-03T00:00:00Z"),
         reason: Reason::MissingPermission,
         message: "Evict: no".into(),
         is_watched: false,
     };
-    let refused = draining().with(|s| s.refusal = refusal);
+    let refused = draining().with(|s| s.persistent_failure = persistent_failure);
     assert!(uncordoned(&refused) && refused.blocked().0 == Reason::MissingPermission);
 }
 
@@ -1408,7 +1408,7 @@ fn serving_nodegroup_follows_its_spec_while_its_replacement_does_not_come() {
     assert!(resized(failed), "EKS could not create the replacement");
     let alone = || Scenario::converged("", larger);
     assert!(resized(alone().with(|s| s.state.cluster_health = ClusterHealth { total: 4, unready: 3 })));
-    assert!(resized(alone().with(|s| s.refusal = Refusal::Pass)), "EKS refuses the creation");
+    assert!(resized(alone().with(|s| s.persistent_failure = PersistentFailure::Pass)), "EKS refuses the creation");
     assert!(!resized(alone()), "the replacement has the size");
 }
 

@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::k8s::{DrainObstacle, ObstacleKind};
+use crate::k8s::{DrainBlocker, DrainBlockerKind};
 
 fn now() -> Timestamp {
     "2026-01-02T12:00:00Z".parse().expect("a time")
@@ -51,11 +51,11 @@ fn draining_node() -> Node {
 }
 
 fn details() -> GroupDetails {
-    let obstacle = DrainObstacle {
+    let obstacle = DrainBlocker {
         node: "ip-10-0-0-1".into(),
         pod: "team-a/db-0".into(),
         owner: None,
-        kind: ObstacleKind::Now,
+        kind: DrainBlockerKind::Now,
         budget: "db".into(),
         limit: "minAvailable 2 of 3 pods".into(),
         remedy: "make its pods healthy, or relax it".into(),

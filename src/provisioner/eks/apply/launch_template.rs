@@ -51,7 +51,7 @@ pub(crate) async fn create(run: &mut ApplyRun<'_>, input: &NewTemplate) -> StepR
         }
         Err(error) if error.kind == AwsErrorKind::AlreadyExists => {
             // Reads may be older than the template. Another reason made AWS refuse the scaling group with it.
-            inventory.forget_refused_pin(&run.id.key());
+            inventory.forget_rejected_pin(&run.id.key());
             let found = inventory.template(&input.name, std::time::Duration::ZERO).await.map_err(StepError::Aws)?;
             run.adopt_if_owned(&input.name, error.clone(), found.map(|t| t.tags), &input.tags)?;
             // The template belongs to this group. The next reconcile observes it and its versions.

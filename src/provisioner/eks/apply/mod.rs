@@ -124,7 +124,7 @@ async fn create_scaling_group(run: &ApplyRun<'_>, group: &NewScalingGroup, pin: 
 /// Records whether AWS accepted a launch template version for the scaling group.
 fn record_pin(run: &ApplyRun<'_>, pin: &TemplatePin, is_refused: bool) {
     let (inventory, key) = (run.ctx.inventory, run.id.key());
-    if is_refused { inventory.record_refused_pin(&key, pin) } else { inventory.forget_refused_pin(&key) }
+    if is_refused { inventory.record_rejected_pin(&key, pin) } else { inventory.forget_rejected_pin(&key) }
 }
 
 /// Deletes a launch configuration. One that another scaling group uses is kept, which is not an error.

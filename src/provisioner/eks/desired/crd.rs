@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::api::spec_error::{SpecError, SpecErrors, non_empty};
 use crate::api::{ConcurrencyPolicy, GroupId, InstanceGroupSpec, StrategyType};
 use crate::boundaries::MergedAnnotations;
-use crate::rotation::crd::{CrdUpgrade, StatusMatcher, StatusPath, StatusWords, SubmissionPolicy, template};
+use crate::rotation::crd::{CrdUpgrade, StatusMatcher, StatusPath, StatusValues, SubmissionPolicy, template};
 use crate::util::redact::Redacted;
 
 /// Parses the strategy `crd`, when the spec asks for it. The admin's submission policy is added later.
@@ -39,7 +39,7 @@ pub(super) fn crd(
         let (rule, remedy) = ("does not name a field", "write it as .status.phase");
         problems.push_error(SpecError::invalid("spec.strategy.crd.statusJSONPath", &path, rule, remedy));
     }
-    let (success, failure) = (StatusWords::new(success), StatusWords::new(failure));
+    let (success, failure) = (StatusValues::new(success), StatusValues::new(failure));
     if let Some(word) = failure.common_word(&success) {
         let (rule, remedy) = ("is also in statusSuccessString", "name the status that means failure");
         problems.push_error(SpecError::invalid("spec.strategy.crd.statusFailureString", word, rule, remedy));

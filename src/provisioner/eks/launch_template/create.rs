@@ -128,7 +128,7 @@ fn version_token(input: &PlanInput, template: Option<&LaunchTemplate>) -> String
     let latest = template.map(|found| found.latest_version.to_string()).unwrap_or_default();
     let template = template.map_or(r.names.template.as_str(), |found| found.id.as_str());
     let mut parts = vec![template, &r.desired.id.uid, &r.fingerprint.hash, &latest, &pin, recorded];
-    let refused = input.observed.refused_pin.as_ref().map(|pin| format!("{}/{}", pin.id, pin.version));
+    let refused = input.observed.rejected_pin.as_ref().map(|pin| format!("{}/{}", pin.id, pin.version));
     parts.extend(refused.as_deref());
     client_token(&parts)
 }

@@ -85,7 +85,7 @@ pub(crate) async fn observe(
     let join = join::observe(o, query, status).await?;
     let mut state = ObservedState {
         versions,
-        refused_pin: o.inventory.refused_pin(&resolved.desired.id.key()),
+        rejected_pin: o.inventory.rejected_pin(&resolved.desired.id.key()),
         launch_configuration: configuration,
         template,
         orphaned_template,
@@ -380,8 +380,9 @@ fn failed_replacements(
     let hash = &resolved.fingerprint.hash;
     let recorded = status.failed_replacements.as_ref().filter(|failed| failed.template == *hash);
     let recorded = recorded.map(|failed| failed.instances.as_slice()).unwrap_or_default();
-    // The Cluster Autoscaler waits for 15 minutes, from the launch on.
-    let least = resolved.desired.rolling_update.join_timeout / 2;
+    // A node joins within a minute or two, and the Cluster Autoscaler waits for 15. A Spot Instance may be reclaimed while it
+    // boots.
+    let least = resolved.desired.rolling_update.join_timeout.min(o.unready_limit) / 2;
     o.process_state.lost_instances(&resolved.desired.id.key(), |known| {
         known.observe_replacements(hash, waiting, recorded, least, o.now)
     })

@@ -165,8 +165,8 @@ async fn image(
         return Ok(Some((parameter, Some(image.clone()))));
     }
     let found = o.inventory.ssm_image(&parameter, o.shared_max_cache_age).await.map_err(ObserveError::Aws)?;
-    let first_met = |image| o.process_state.image_aliases.first_met(&alias, &parameter, image);
-    let found = if o.images.is_some() { found.map(first_met) } else { found };
+    let first_resolved = |image| o.process_state.image_aliases.first_resolved(&alias, &parameter, image);
+    let found = if o.images.is_some() { found.map(first_resolved) } else { found };
     Ok(Some((parameter, found)))
 }
 

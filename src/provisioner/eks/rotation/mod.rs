@@ -177,7 +177,7 @@ fn replacement_problem(input: &PlanInput) -> Option<(Reason, String)> {
 }
 
 fn precondition(input: &PlanInput, group: &ScalingGroup) -> Option<(Reason, String)> {
-    if let Some(problem) = replacement_problem(input).or_else(|| input.refusal.rotation_blocker()) {
+    if let Some(problem) = replacement_problem(input).or_else(|| input.persistent_failure.rotation_blocker()) {
         return Some(problem);
     }
     let stopped: Vec<_> =

@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::aws::{InstanceState, ScalingGroup};
 use crate::ownership::has_ownership_tags;
-use crate::plan::{EksStep, NodeStep, PlanBuilder, PlannedStep, Refusal, Step, UncordonReason};
+use crate::plan::{EksStep, NodeStep, PersistentFailure, PlanBuilder, PlannedStep, Step, UncordonReason};
 use crate::provisioner::StopRequest;
 use crate::provisioner::eks::input::PlanInput;
 use crate::provisioner::eks::rotation::outdated;
@@ -20,10 +20,10 @@ use crate::settings::Timing;
 /// cordoned them.
 pub(crate) fn uncordon_nodes_in_progress(input: &PlanInput, builder: &mut PlanBuilder) -> Option<Timestamp> {
     let group = input.observed.scaling_group.as_ref().filter(|group| !group.deleting)?;
-    if !builder.leaves_nodes_waiting(input.refusal) {
+    if !builder.leaves_nodes_waiting(input.persistent_failure) {
         return None;
     }
-    if *input.refusal == Refusal::Pass {
+    if *input.persistent_failure == PersistentFailure::Pass {
         resume_launches_first(builder);
     }
     let (resolved, uid) = (input.resolved, &input.resolved.desired.id.uid);

@@ -9,7 +9,7 @@ use crate::rotation::crd::decide::{
     CrdStrategyAction, CrdStrategyDecision, CrdStrategyInput, CrdStrategyState, PreviousResource, ResourcePhase,
     StrategyResource, decide, is_unfinished, previous_resource, state,
 };
-use crate::rotation::crd::{ResourceKind, StatusMatcher, StatusPath, StatusWords};
+use crate::rotation::crd::{ResourceKind, StatusMatcher, StatusPath, StatusValues};
 
 const DESIRED: &str = "up-20260101000000-3";
 
@@ -54,8 +54,8 @@ impl Scenario {
             max_retry_delay: SignedDuration::from_mins(5),
             status_matcher: &StatusMatcher {
                 path: StatusPath::parse(".status.phase").expect("a path"),
-                success: StatusWords::new("Succeeded"),
-                failure: StatusWords::new("Failed"),
+                success: StatusValues::new("Succeeded"),
+                failure: StatusValues::new("Failed"),
             },
             outdated: self.outdated,
             rotate_at: self.rotate_at,

@@ -2,16 +2,16 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::plan::{Reason, Refusal};
+use crate::plan::{PersistentFailure, Reason};
 
 /// After how many refused passes in a row nodes in progress are uncordoned. The fifth is 15 seconds after the first.
 const LASTING_AFTER: u32 = 5;
 
 /// The longest time for which a refused rotation is not tried again.
-const MAX_HOLD: SignedDuration = SignedDuration::from_hours(1);
+const MAX_RETRY_DELAY: SignedDuration = SignedDuration::from_hours(1);
 
 /// A step that was refused.
-pub(crate) struct RefusedStep {
+pub(crate) struct FailedStep {
     /// Whether it is a step of the rotation itself.
     pub is_of_rotation: bool,
     /// Reason of the `Stalled` condition.
@@ -29,31 +29,31 @@ pub(crate) enum PassResult {
     /// All steps were applied. `removed_node`: one of them terminated an instance or put it into standby.
     Applied { removed_node: bool },
     /// A step was refused, and only a person can change that.
-    Refused(RefusedStep),
+    NeedsIntervention(FailedStep),
     /// A step failed for another reason; a retry may succeed.
     Failed,
 }
 
-/// The refusals of one group. After a restart of the process, a rotation that is still refused is tried once more.
+/// The failure_streak of one group. After a restart of the process, a rotation that is still refused is tried once more.
 #[derive(Clone, Default)]
-pub(crate) struct Refusals {
+pub(crate) struct FailureStreak {
     /// A change of the spec ends all waits.
     generation: i64,
     /// Refused passes in a row.
     times: u32,
     /// How often in a row the rotation was stopped because a step of it was refused.
     holds: u32,
-    held: Refusal,
+    held: PersistentFailure,
 }
 
-impl Refusals {
+impl FailureStreak {
     /// What the next plan takes into account.
-    pub(crate) fn lasting(&self, generation: i64, now: Timestamp) -> Refusal {
+    pub(crate) fn lasting(&self, generation: i64, now: Timestamp) -> PersistentFailure {
         match &self.held {
-            _ if generation != self.generation => Refusal::None,
-            Refusal::Rotation { until, .. } if *until > now => self.held.clone(),
-            _ if self.times >= LASTING_AFTER => Refusal::Pass,
-            _ => Refusal::None,
+            _ if generation != self.generation => PersistentFailure::None,
+            PersistentFailure::Rotation { until, .. } if *until > now => self.held.clone(),
+            _ if self.times >= LASTING_AFTER => PersistentFailure::Pass,
+            _ => PersistentFailure::None,
         }
     }
 
@@ -63,8 +63,8 @@ impl Refusals {
     }
 
     /// Lets a rotation that is held go on, because the permission seems to be there.
-    pub(crate) fn end_hold(&mut self, now: Timestamp) {
-        if let Refusal::Rotation { until, .. } = &mut self.held {
+    pub(crate) fn retry_now(&mut self, now: Timestamp) {
+        if let PersistentFailure::Rotation { until, .. } = &mut self.held {
             *until = now;
         }
     }
@@ -77,7 +77,7 @@ impl Refusals {
     /// Records how a pass ended. `delay`: how long a rotation is not tried again after it was refused for the first time.
     pub(crate) fn record(&mut self, generation: i64, result: PassResult, delay: SignedDuration, now: Timestamp) {
         if generation != self.generation {
-            *self = Refusals { generation, ..Refusals::default() };
+            *self = FailureStreak { generation, ..FailureStreak::default() };
         }
         match result {
             PassResult::Applied { removed_node } => {
@@ -87,13 +87,13 @@ impl Refusals {
                 }
             }
             PassResult::Failed => {}
-            PassResult::Refused(step) => {
+            PassResult::NeedsIntervention(step) => {
                 self.times = self.times.saturating_add(1).max(if step.is_known { LASTING_AFTER } else { 0 });
                 if step.is_of_rotation && self.times >= LASTING_AFTER {
-                    let delay = (delay * (1 << self.holds.min(10))).min(MAX_HOLD.max(delay));
+                    let delay = (delay * (1 << self.holds.min(10))).min(MAX_RETRY_DELAY.max(delay));
                     let until = now.saturating_add(delay).unwrap_or(Timestamp::MAX);
-                    let RefusedStep { reason, message, is_watched, .. } = step;
-                    self.held = Refusal::Rotation { until, reason, message, is_watched };
+                    let FailedStep { reason, message, is_watched, .. } = step;
+                    self.held = PersistentFailure::Rotation { until, reason, message, is_watched };
                     (self.times, self.holds) = (0, self.holds.saturating_add(1));
                 }
             }
@@ -112,7 +112,7 @@ mod tests {
     }
 
     fn refused(is_of_rotation: bool) -> PassResult {
-        PassResult::Refused(RefusedStep {
+        PassResult::NeedsIntervention(FailedStep {
             is_of_rotation,
             reason: Reason::MissingPermission,
             message: "no".into(),
@@ -124,46 +124,55 @@ mod tests {
     /// A throttled call or a role that IAM does not know everywhere yet must not stop a rotation.
     #[test]
     fn refusal_lasts_after_five_passes_in_a_row() {
-        let mut refusals = Refusals::default();
+        let mut failure_streak = FailureStreak::default();
         for (seconds, result) in [(0, refused(false)), (1, refused(false)), (2, refused(false)), (3, refused(false))] {
-            refusals.record(1, result, DELAY, at(seconds));
-            assert_eq!(refusals.lasting(1, at(seconds)), Refusal::None);
+            failure_streak.record(1, result, DELAY, at(seconds));
+            assert_eq!(failure_streak.lasting(1, at(seconds)), PersistentFailure::None);
         }
-        refusals.record(1, PassResult::Failed, DELAY, at(4));
-        assert_eq!(refusals.lasting(1, at(4)), Refusal::None, "a lost response says nothing about a refusal");
-        refusals.record(1, refused(false), DELAY, at(15));
-        assert_eq!(refusals.lasting(1, at(16)), Refusal::Pass);
-        assert_eq!(refusals.lasting(2, at(16)), Refusal::None, "the spec changed");
-        refusals.record(1, PassResult::Applied { removed_node: false }, DELAY, at(20));
-        assert_eq!(refusals.lasting(1, at(20)), Refusal::None);
+        failure_streak.record(1, PassResult::Failed, DELAY, at(4));
+        assert_eq!(
+            failure_streak.lasting(1, at(4)),
+            PersistentFailure::None,
+            "a lost response says nothing about a refusal"
+        );
+        failure_streak.record(1, refused(false), DELAY, at(15));
+        assert_eq!(failure_streak.lasting(1, at(16)), PersistentFailure::Pass);
+        assert_eq!(failure_streak.lasting(2, at(16)), PersistentFailure::None, "the spec changed");
+        failure_streak.record(1, PassResult::Applied { removed_node: false }, DELAY, at(20));
+        assert_eq!(failure_streak.lasting(1, at(20)), PersistentFailure::None);
     }
 
     /// The nodes of a second group need not wait until it has been refused five times as well.
     #[test]
     fn refusal_that_other_groups_know_lasts_at_once() {
-        let mut refusals = Refusals::default();
-        let PassResult::Refused(step) = refused(false) else { panic!("a refusal") };
-        refusals.record(1, PassResult::Refused(RefusedStep { is_known: true, ..step }), DELAY, at(0));
-        assert_eq!(refusals.lasting(1, at(1)), Refusal::Pass);
+        let mut failure_streak = FailureStreak::default();
+        let PassResult::NeedsIntervention(step) = refused(false) else { panic!("a refusal") };
+        failure_streak.record(1, PassResult::NeedsIntervention(FailedStep { is_known: true, ..step }), DELAY, at(0));
+        assert_eq!(failure_streak.lasting(1, at(1)), PersistentFailure::Pass);
     }
 
     /// Each try of a refused termination evicts the pods of a node.
     #[test]
     fn refused_rotation_is_tried_at_growing_intervals() {
-        let (mut refusals, mut now) = (Refusals::default(), 0);
+        let (mut failure_streak, mut now) = (FailureStreak::default(), 0);
         for minutes in [5, 10, 20, 40, 60, 60] {
-            (0..5).for_each(|_| refusals.record(1, refused(true), DELAY, at(now)));
-            let Refusal::Rotation { until, .. } = refusals.lasting(1, at(now)) else { panic!("it is not held") };
+            (0..5).for_each(|_| failure_streak.record(1, refused(true), DELAY, at(now)));
+            let PersistentFailure::Rotation { until, .. } = failure_streak.lasting(1, at(now)) else {
+                panic!("it is not held")
+            };
             assert_eq!(until, at(now + minutes * 60));
-            refusals.record(1, PassResult::Applied { removed_node: false }, DELAY, at(now + 1));
+            failure_streak.record(1, PassResult::Applied { removed_node: false }, DELAY, at(now + 1));
             assert!(
-                refusals.lasting(1, at(now + 1)).rotation_blocker().is_some_and(|(_, text)| text.starts_with("no"))
+                failure_streak
+                    .lasting(1, at(now + 1))
+                    .rotation_blocker()
+                    .is_some_and(|(_, text)| text.starts_with("no"))
             );
             now += minutes * 60;
-            assert_eq!(refusals.lasting(1, at(now)), Refusal::None);
+            assert_eq!(failure_streak.lasting(1, at(now)), PersistentFailure::None);
         }
-        refusals.record(1, PassResult::Applied { removed_node: true }, DELAY, at(now));
-        (0..5).for_each(|_| refusals.record(1, refused(true), DELAY, at(now)));
-        assert_eq!(refusals.lasting(1, at(now)).retry_at(), Some(at(now + 300)), "it went on meanwhile");
+        failure_streak.record(1, PassResult::Applied { removed_node: true }, DELAY, at(now));
+        (0..5).for_each(|_| failure_streak.record(1, refused(true), DELAY, at(now)));
+        assert_eq!(failure_streak.lasting(1, at(now)).retry_at(), Some(at(now + 300)), "it went on meanwhile");
     }
 }

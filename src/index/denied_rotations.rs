@@ -68,7 +68,7 @@ impl PermissionAnswer {
 }
 
 /// A rotation that is held.
-struct HeldRotation {
+struct DeniedRotation {
     permission: Permission,
     /// Name of the denied step.
     step: &'static str,
@@ -79,17 +79,17 @@ struct HeldRotation {
 
 /// The rotations that are held, by group, and the last answer about each permission.
 #[derive(Default)]
-pub(crate) struct HeldRotations {
-    groups: HashMap<String, HeldRotation>,
+pub(crate) struct DeniedRotations {
+    groups: HashMap<String, DeniedRotation>,
     answers: HashMap<Permission, (PermissionAnswer, Timestamp)>,
 }
 
-impl HeldRotations {
+impl DeniedRotations {
     /// Records that the rotation of a group is held until a time.
     pub(crate) fn record(&mut self, group: &str, permission: Permission, step: &'static str, until: Timestamp) {
         let before = self.groups.get(group).filter(|hold| hold.permission == permission);
         let is_repeated = before.is_some_and(|hold| hold.is_repeated || hold.until != until);
-        self.groups.insert(group.to_owned(), HeldRotation { permission, step, until, is_repeated });
+        self.groups.insert(group.to_owned(), DeniedRotation { permission, step, until, is_repeated });
     }
 
     /// Forgets a group that was deleted.
@@ -147,11 +147,11 @@ impl HeldRotations {
         }
     }
 
-    fn wake(&mut self, now: Timestamp, is_concerned: impl Fn(&HeldRotation) -> bool) -> Vec<String> {
+    fn wake(&mut self, now: Timestamp, is_concerned: impl Fn(&DeniedRotation) -> bool) -> Vec<String> {
         let held = self.groups.iter_mut().filter(|(_, hold)| now < hold.until && is_concerned(hold));
-        let mut woken: Vec<_> = held.map(|(group, hold)| (group.clone(), hold.until = now).0).collect();
-        woken.sort();
-        woken
+        let mut unblocked_groups: Vec<_> = held.map(|(group, hold)| (group.clone(), hold.until = now).0).collect();
+        unblocked_groups.sort();
+        unblocked_groups
     }
 
     fn forget_answers(&mut self) {
@@ -174,7 +174,7 @@ mod tests {
         Permission::Aws { action: "autoscaling:TerminateInstanceInAutoScalingGroup".into(), cluster: "blue".into() }
     }
 
-    fn hold(holds: &mut HeldRotations, group: &str, until: i64) {
+    fn hold(holds: &mut DeniedRotations, group: &str, until: i64) {
         holds.record(group, terminate(), "Terminate", at(until));
     }
 
@@ -185,7 +185,7 @@ mod tests {
     /// The pods of a node would be evicted at each question, for a permission that a service control policy denies.
     #[test]
     fn only_a_change_to_allowed_ends_a_hold() {
-        for (answers, woken) in [
+        for (answers, unblocked_groups) in [
             (vec![PermissionAnswer::Allowed, PermissionAnswer::Allowed], false),
             (vec![PermissionAnswer::Unknown, PermissionAnswer::Allowed], false),
             (vec![PermissionAnswer::Denied, PermissionAnswer::Denied], false),
@@ -198,13 +198,13 @@ mod tests {
             ),
             (vec![PermissionAnswer::Allowed, PermissionAnswer::DeniedUnlessConditions], false),
         ] {
-            let mut holds = HeldRotations::default();
+            let mut holds = DeniedRotations::default();
             hold(&mut holds, "team/a", 300);
             let mut all = Vec::new();
             for (seconds, answer) in (0..).zip(&answers) {
                 all.extend(holds.answer(&terminate(), *answer, at(seconds)));
             }
-            assert_eq!(all, vec!["team/a"; usize::from(woken)], "{answers:?}");
+            assert_eq!(all, vec!["team/a"; usize::from(unblocked_groups)], "{answers:?}");
             let is_denied = answers.last().is_some_and(|answer| answer.is_denied());
             let again = holds.answer(&terminate(), PermissionAnswer::Allowed, at(9));
             assert_eq!(again.is_empty(), !is_denied, "a group goes on once: {answers:?}");
@@ -214,7 +214,7 @@ mod tests {
     /// Thousands of groups that lack one permission ask one question.
     #[test]
     fn each_permission_is_asked_about_once_a_period() {
-        let mut holds = HeldRotations::default();
+        let mut holds = DeniedRotations::default();
         (0..1000).for_each(|number| hold(&mut holds, &format!("team/g{number}"), 300));
         assert_eq!(holds.due(PERIOD, at(0)), BTreeSet::from([terminate()]));
         holds.answer(&terminate(), PermissionAnswer::Denied, at(0));
@@ -227,7 +227,7 @@ mod tests {
     /// A group whose resources carry a tag that the policy denies would be woken by each success of its neighbor.
     #[test]
     fn success_of_others_wakes_a_group_once() {
-        let mut holds = HeldRotations::default();
+        let mut holds = DeniedRotations::default();
         ["team/a", "team/b"].iter().for_each(|group| hold(&mut holds, group, 300));
         assert_eq!(holds.succeed("team/c", &BTreeSet::from(["Cordon"]), at(1)), [""; 0]);
         assert_eq!(holds.succeed("team/c", &steps(), at(2)), ["team/a", "team/b"]);
@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn groups_that_are_gone_leave_nothing() {
-        let mut holds = HeldRotations::default();
+        let mut holds = DeniedRotations::default();
         hold(&mut holds, "team/a", 300);
         holds.answer(&terminate(), PermissionAnswer::Denied, at(0));
         holds.remove("team/a");

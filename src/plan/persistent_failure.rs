@@ -6,7 +6,7 @@ use super::reason::Reason;
 
 /// A refusal that lasts, as the next plan takes it into account.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Refusal {
+pub enum PersistentFailure {
     /// Nothing is refused, or not for long.
     #[default]
     None,
@@ -25,13 +25,13 @@ pub enum Refusal {
     },
 }
 
-impl Refusal {
+impl PersistentFailure {
     /// Why no node may be drained now, for the condition.
     pub(crate) fn rotation_blocker(&self) -> Option<(Reason, String)> {
-        let Refusal::Rotation { until, reason, message, is_watched } = self else { return None };
+        let PersistentFailure::Rotation { until, reason, message, is_watched } = self else { return None };
         let until = crate::api::rfc3339(*until);
         let next = match is_watched {
-            true => format!("goes on within a minute after the permission is restored, or is tried again at {until}"),
+            true => format!("continues within a minute after the permission is restored, or is tried again at {until}"),
             false => format!("is tried again at {until}"),
         };
         Some((*reason, format!("{message}; nodes in progress were uncordoned, and the rotation {next}")))
@@ -40,8 +40,8 @@ impl Refusal {
     /// When a rotation that was refused is tried again.
     pub(crate) fn retry_at(&self) -> Option<Timestamp> {
         match self {
-            Refusal::Rotation { until, .. } => Some(*until),
-            Refusal::None | Refusal::Pass => None,
+            PersistentFailure::Rotation { until, .. } => Some(*until),
+            PersistentFailure::None | PersistentFailure::Pass => None,
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::plan::{JoinStep, PlannedStep, Reason, Step, Write};
 
 /// A step that AWS or Kubernetes refused, and that the rest of the pass does not depend on.
 #[derive(Debug)]
-pub struct StepRefusal {
+pub struct IndependentFailure {
     /// Name of the step.
     pub(crate) step: &'static str,
     /// The call, if a permission is missing.
@@ -18,17 +18,17 @@ pub struct StepRefusal {
 
 /// The refused steps of one pass, and the steps that wait for them.
 #[derive(Default)]
-pub(super) struct RefusedSteps {
+pub(super) struct IndependentFailures {
     /// Why the first one was refused.
     first_error: Option<StepError>,
-    refusals: Vec<StepRefusal>,
+    independent_failures: Vec<IndependentFailure>,
     refused: Vec<PlannedStep>,
     dependents: Vec<PlannedStep>,
     joins_wait: bool,
     iam_waits: bool,
 }
 
-impl RefusedSteps {
+impl IndependentFailures {
     /// Whether the pass can go on without a step that failed with this error.
     pub(super) fn can_pass_over(planned: &PlannedStep, error: &StepError) -> bool {
         let is_refused = error.stalled_reason().is_some_and(|reason| reason != Reason::OwnershipConflict);
@@ -57,14 +57,18 @@ impl RefusedSteps {
         // The entry of a role that is deleted would admit any later role of that name.
         self.iam_waits |= is_removed_entry(&planned.step) || matches!(planned.step, Step::Iam(_));
         let writes = if dependents == Dependents::Nothing { planned.writes() } else { Vec::new() };
-        self.refusals.push(StepRefusal { step: planned.step.name(), denied_call: error.denied_call(), writes });
+        self.independent_failures.push(IndependentFailure {
+            step: planned.step.name(),
+            denied_call: error.denied_call(),
+            writes,
+        });
         self.first_error.get_or_insert(error);
         self.refused.push(planned);
     }
 
-    /// The first error, the refusals, and the steps that were not applied: those that were refused, then their dependents.
-    pub(super) fn finish(self) -> (Option<StepError>, Vec<StepRefusal>, Vec<PlannedStep>) {
-        (self.first_error, self.refusals, self.refused.into_iter().chain(self.dependents).collect())
+    /// The first error, the independent_failures, and the steps that were not applied: those that were refused, then their dependents.
+    pub(super) fn finish(self) -> (Option<StepError>, Vec<IndependentFailure>, Vec<PlannedStep>) {
+        (self.first_error, self.independent_failures, self.refused.into_iter().chain(self.dependents).collect())
     }
 }
 

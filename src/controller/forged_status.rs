@@ -33,7 +33,7 @@ const VICTIM_NODEGROUP: &str = "arn:aws:eks:us-west-2:1:nodegroup/demo/victim/1"
 const CLAIMED_ROLE: &str = "demo-team-web";
 
 /// What a hostile writer puts into each field that names a resource, with what else the attack needs.
-fn attacks() -> Vec<(&'static str, Value)> {
+fn forged_statuses() -> Vec<(&'static str, Value)> {
     let strategy = json!({
         "strategyResourceName": "victim", "strategyResourceNamespace": "victim",
         "strategyProgress": {"state": "Submitted", "apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow",
@@ -164,7 +164,7 @@ fn text_fields(schema: &Value, path: &str, found: &mut Vec<String>) {
 fn every_field_of_the_status_has_a_case() {
     let mut fields = Vec::new();
     text_fields(schema::status(), "", &mut fields);
-    let mut known: Vec<_> = attacks().iter().map(|(field, _)| (*field).to_owned()).collect();
+    let mut known: Vec<_> = forged_statuses().iter().map(|(field, _)| (*field).to_owned()).collect();
     known.extend(NAME_NO_OTHER_RESOURCE.map(str::to_owned));
     fields.sort();
     known.sort();
@@ -377,9 +377,9 @@ async fn plan_steps(
 
 #[tokio::test]
 async fn no_plan_touches_what_only_the_status_names() {
-    let attacks = attacks();
+    let forged_statuses = forged_statuses();
     let mut plans = Vec::new();
-    for (field, attack) in &attacks {
+    for (field, attack) in &forged_statuses {
         for provisioner in ["eks", "eks, broken role", "eks-managed", "eks-fargate"] {
             for (exists, is_deleting) in [(true, false), (false, false), (true, true), (false, true)] {
                 plans.push(plan_steps(field, provisioner, attack, exists, is_deleting));
