@@ -46,6 +46,8 @@ class Stage:
         self.present, self.bad, self.controllers = {}, set(), []
         self.helped = {}
         """Groups whose node groups EKS may have given up, and how often a person had them tried again."""
+        self.autoscaled = set()
+        """Groups beside which a Cluster Autoscaler runs."""
         self._upgrade_manager, self._resumed, self._helped_at = None, 0, 0
         self.config = scenario["config"]
         self.registry = perturbations.load()

@@ -72,6 +72,9 @@ def scaled_in(run):
             if instance in decremented:
                 shrunk[group_of.get(instance)] = line
             decremented.add(instance)
+        elif _is_decrement(line) and not run.is_ours(line):
+            # It may name an instance that terminates already: AWS takes one more then.
+            shrunk[group_of.get(line["params"]["InstanceId"])] = None
         if line["kind"] == "call" and line["operation"] in ("UpdateAutoScalingGroup", "SetDesiredCapacity") and (line.get("status") or 500) < 300:
             params = line["params"]
             name = params["AutoScalingGroupName"]
@@ -88,8 +91,13 @@ def scaled_in(run):
 
 def _decrements(run, line):
     """Whether the controller terminated an instance and lowered the desired capacity."""
+    return run.is_ours(line) and _is_decrement(line)
+
+
+def _is_decrement(line):
+    """Whether somebody terminated an instance and lowered the desired capacity."""
     is_done = line["kind"] == "call" and line["operation"] == "TerminateInstanceInAutoScalingGroup" and (line.get("status") or 500) < 300
-    return is_done and run.is_ours(line) and line["params"].get("ShouldDecrementDesiredCapacity") == "true"
+    return is_done and line["params"].get("ShouldDecrementDesiredCapacity") == "true"
 
 
 def _group_of_node_named(run, node):

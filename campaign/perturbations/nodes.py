@@ -1,9 +1,13 @@
 """Nodes that die, blink, never join or join late, and AWS without capacity."""
 
+import dataclasses
+
+from campaign import state
 from campaign.aspects import IMAGES
 from campaign.person import Person
 from campaign.perturbations import perturbation
 from campaign.scenario import is_wide
+from localcloud.cluster_autoscaler import ClusterAutoscaler, Options
 
 NODES = ("eks", "eks-managed")
 INDEX = [0, 1, 2]
@@ -119,6 +123,33 @@ def nodes_scaled_in_by_the_cluster_autoscaler(stage, group, index, seconds):
     stage.wait(seconds)
     if person.do("autoscaling", "terminate_instance_in_auto_scaling_group", InstanceId=instance, ShouldDecrementDesiredCapacity=True) is None:
         untaint(stage, path)
+
+
+AUTOSCALER = dataclasses.replace(Options().scaled(0.01), interval=0.3, cache_age=2)
+"""Faster than the real one, but no launch of this cloud is slow enough to be given up when nothing is wrong."""
+
+
+@perturbation("nodes under a running Cluster Autoscaler", needs=NODES, when=is_wide, removes_unneeded=[False, True], most_pods=[0, 2], seconds=[15, 40])
+def nodes_under_a_running_cluster_autoscaler(stage, group, removes_unneeded, most_pods, seconds):
+    """It makes a group smaller while the group changes: what does not join, what cannot be launched, and what nobody needs goes.
+
+    EKS may give up an update whose new nodes go; in the end a person has it tried again.
+    """
+    if group in stage.autoscaled:
+        return
+    stage.autoscaled.add(group)
+    options = dataclasses.replace(AUTOSCALER, removes_unneeded=removes_unneeded, most_pods=most_pods)
+    scaling = stage.cloud.boto("autoscaling", key="cluster-autoscaler")
+    running = ClusterAutoscaler(scaling, stage.cloud, options, lambda found: state.owns(group, found["AutoScalingGroupName"], found)).start()
+
+    def stop():
+        running.stop()
+        stage.autoscaled.discard(group)
+        stage.note("removed by the Cluster Autoscaler", group=group, removed=running.removed)
+
+    stage.undo(stop, after=seconds)
+    if stage.scenario["groups"].get(group, {}).get("spec", {}).get("provisioner") == "eks-managed":
+        stage.helped.setdefault(group, 0)
 
 
 def untaint(stage, path):
