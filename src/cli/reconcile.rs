@@ -37,7 +37,8 @@ pub async fn run(args: ReconcileArgs) -> anyhow::Result<ExitCode> {
         let limit = duration::format(args.timeout.try_into().unwrap_or_default());
         let stored = call("get", "instancegroups", groups.get_opt(&name)).await.ok().flatten();
         let why = stored.as_ref().and_then(status_of).map(describe).filter(|text| text.contains('\n'));
-        match why {
+        // An error is one line.
+        match why.map(|why| why.replace("\n  ", "; ")) {
             Some(why) => anyhow::bail!("the controller has not reconciled {namespace}/{name} within {limit}: {why}"),
             None => anyhow::bail!(
                 "the controller has not reconciled {namespace}/{name} within {limit}: no controller holds the Lease, another controller writes the groups (event ConflictingController), or many groups wait"

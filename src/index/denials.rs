@@ -146,7 +146,7 @@ impl Denials {
                 unblocked_groups.push(key.clone());
             }
         }
-        granted.iter().for_each(|operation| drop(self.operations.remove(operation)));
+        self.operations.retain(|operation, _| !granted.contains(operation));
         self.groups.retain(|_, waiting| !waiting.is_empty());
         unblocked_groups
     }

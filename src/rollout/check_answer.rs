@@ -4,6 +4,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::api::CheckState;
+use crate::util::text::shorten;
 
 /// The most characters of a message of Prometheus that are shown.
 const MAX_MESSAGE: usize = 200;
@@ -20,7 +21,7 @@ pub(crate) struct CheckAnswer {
 impl CheckAnswer {
     /// There is no answer that says anything.
     pub(crate) fn unknown(message: &str) -> Self {
-        let message = message.chars().take(MAX_MESSAGE).collect();
+        let message = shorten(message, MAX_MESSAGE);
         Self { state: CheckState::Unknown, message: Some(message) }
     }
 }

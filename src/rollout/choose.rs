@@ -22,7 +22,7 @@ pub(crate) enum RevisionDecision {
         hold: Option<RotationBlock>,
     },
     /// The group takes another content: that is recorded in its status before anything is made from it.
-    RevisionSwitch(RevisionSwitch),
+    Switch(RevisionSwitch),
 }
 
 /// A content that a group takes, and what is recorded of it.
@@ -427,5 +427,5 @@ fn take(input: &DecisionInput, content: StoredRevision, why: SwitchReason) -> Re
         refused_hash: refused.as_ref().map(|_| view.target.hash.clone()),
         refused,
     };
-    RevisionDecision::RevisionSwitch(RevisionSwitch { content, record, why })
+    RevisionDecision::Switch(RevisionSwitch { content, record, why })
 }

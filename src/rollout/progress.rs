@@ -10,6 +10,7 @@ use crate::api::{
     BoundariesRevisionStatus, CheckState, Condition, RolloutPhase, WaveState, WaveStatus, rfc3339, set_condition,
 };
 use crate::boundaries::{OnFailure, Wave};
+use crate::util::text::shorten;
 
 /// What the progress depends on beside the rollout and the groups.
 pub(crate) struct ProgressInput<'a> {
@@ -285,7 +286,7 @@ fn set_conditions(input: &ProgressInput, status: &mut BoundariesRevisionStatus, 
             let why = check.message.as_deref().unwrap_or_default();
             format!("the check {} fails: {why}", check.name)
         });
-        let listed = groups.map(|text| text.chars().take(300).collect::<String>()).chain(checks);
+        let listed = groups.map(|text| shorten(&text, 300)).chain(checks);
         listed.collect::<Vec<_>>().join("; ")
     };
     let is_halted = matches!(phase, RolloutPhase::Halted | RolloutPhase::Returning | RolloutPhase::Aborted);

@@ -10,6 +10,7 @@ use super::view::RolloutView;
 use super::wait::{Wait, WaitReason};
 use crate::api::{ForeseenDrain, GroupBehind, RolloutBudget, RolloutCounts, WaveState};
 use crate::boundaries::WithoutRotation;
+use crate::util::text::shorten;
 
 /// The most groups that the status lists as behind.
 const MAX_BEHIND: usize = 50;
@@ -197,9 +198,9 @@ impl Survey {
         }
         let revision = match choice {
             RevisionDecision::Use { content, .. } => content.as_ref().map(|content| content.name.clone()),
-            RevisionDecision::RevisionSwitch(take) => Some(take.content.name.clone()),
+            RevisionDecision::Switch(take) => Some(take.content.name.clone()),
         };
-        let message = message.chars().take(300).collect();
+        let message = shorten(message, 300);
         self.behind.push(GroupBehind { group: group.key.to_owned(), revision, reason, message });
     }
 }
@@ -218,7 +219,7 @@ fn skipped_wait(view: &RolloutView, index: usize, choice: &RevisionDecision) -> 
         RevisionDecision::Use { waits, .. } => {
             waits.as_ref().map(|wait| (wait.reason.to_string(), wait.message.clone()))
         }
-        RevisionDecision::RevisionSwitch(take) => {
+        RevisionDecision::Switch(take) => {
             Some((WaitReason::WaveNotOpen.to_string(), format!("the group takes {} now", take.content.name)))
         }
     }
@@ -240,7 +241,7 @@ fn group_progress(view: &RolloutView, group: &GroupFacts, choice: &RevisionDecis
         return GroupProgress::Ignored;
     }
     match choice {
-        RevisionDecision::RevisionSwitch(take) => match &take.why {
+        RevisionDecision::Switch(take) => match &take.why {
             SwitchReason::Failed(failure) => GroupProgress::Failed(failure.clone()),
             SwitchReason::Wave(_) | SwitchReason::Approved(_) => GroupProgress::Waiting,
             SwitchReason::InPlace if group.keeps_its_wave(view) => GroupProgress::Waiting,

@@ -1,4 +1,5 @@
-//! Small helpers without dependencies on the rest of the crate: calendars, counted nouns, digests, durations, escaping, lookups and redaction.
+//! Small helpers without dependencies on the rest of the crate: calendars, counted nouns, digests, durations, escaping, lookups, redaction and
+//! short texts.
 
 pub(crate) mod calendar;
 pub(crate) mod counted;
@@ -8,3 +9,4 @@ pub(crate) mod escape;
 pub mod lookup;
 pub(crate) mod redact;
 pub(crate) mod similar;
+pub(crate) mod text;

@@ -225,7 +225,7 @@ impl ClusterSnapshot {
         let taken = rollout.as_ref().and_then(|(view, decided)| match &decided.choice {
             // What the file means to the group in the end.
             _ if is_file => Some(&view.target),
-            RevisionDecision::RevisionSwitch(take) => Some(&take.content),
+            RevisionDecision::Switch(take) => Some(&take.content),
             RevisionDecision::Use { .. } => None,
         });
         let context = match taken {

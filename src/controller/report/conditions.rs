@@ -10,6 +10,7 @@ use crate::boundaries::OverriddenValue;
 use crate::k8s::EvictionBlocker;
 use crate::plan::{ConditionUpdate, Event, EventKind, EventReason, NodeStep, Outcome, Reason, Step};
 use crate::provisioner::retained::USED_IN_OTHER_REGION;
+use crate::util::text::shorten;
 
 /// The result of merging the boundaries into one group.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -228,8 +229,5 @@ pub(super) fn transition_event(previous: Option<&Condition>, new: &Condition) ->
 
 /// Limits a message to 2000 characters.
 pub(super) fn truncate(text: &str) -> String {
-    match text.char_indices().nth(2000) {
-        Some((at, _)) => format!("{}…", &text[..at]),
-        None => text.to_owned(),
-    }
+    shorten(text, 2000)
 }

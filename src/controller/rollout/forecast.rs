@@ -35,14 +35,14 @@ pub(crate) async fn decide_with_forecast(
             (content.clone(), matters && decided.forecast.may_change())
         }
         // The group may have grown since, and lose nodes by a smaller maximum.
-        RevisionDecision::RevisionSwitch(take) if decided.forecast == RevisionImpact::InPlace => {
+        RevisionDecision::Switch(take) if decided.forecast == RevisionImpact::InPlace => {
             let recorded = group.status.as_ref().and_then(|status| status.boundaries_revision.as_deref());
             let own = recorded.and_then(|hash| view.stored.get(hash)).cloned();
             (own, take.why == SwitchReason::InPlace)
         }
         // A new leader knows no forecast: a group that cannot use the target must not take it because its wave is open. One
         // that steps back from a superseded revision is asked next what the target means for it.
-        RevisionDecision::RevisionSwitch(take) => {
+        RevisionDecision::Switch(take) => {
             (None, (take.record.wave.is_some() || is_superseded(take)) && decided.forecast.may_change())
         }
     };

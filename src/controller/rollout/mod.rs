@@ -297,7 +297,7 @@ fn survey(ctx: &Context, view: &RolloutView, polled: &mut PollState, now: Timest
             if is_blocked {
                 polled.held.insert(key.clone());
             }
-            if (was_blocked && !is_blocked) || matches!(choice, RevisionDecision::RevisionSwitch(_)) {
+            if (was_blocked && !is_blocked) || matches!(choice, RevisionDecision::Switch(_)) {
                 switching_groups.insert(key.clone());
             }
         });

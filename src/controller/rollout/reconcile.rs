@@ -47,7 +47,7 @@ pub(crate) async fn take(
     };
     match decided.choice {
         RevisionDecision::Use { .. } => Ok(None),
-        RevisionDecision::RevisionSwitch(take) => record(group, key, &view, take, ctx, now).await.map(Some),
+        RevisionDecision::Switch(take) => record(group, key, &view, take, ctx, now).await.map(Some),
     }
 }
 
@@ -156,7 +156,7 @@ impl Stores {
         // A content that is about to be taken is used only after that is recorded.
         let (content, waits, hold) = match choice {
             RevisionDecision::Use { content, waits, hold } => (content, waits, hold),
-            RevisionDecision::RevisionSwitch(_) => {
+            RevisionDecision::Switch(_) => {
                 let recorded = group.status.as_ref().and_then(|status| status.boundaries_revision.as_deref());
                 (recorded.and_then(|hash| view.stored.get(hash)).cloned().or(view.stable.clone()), None, None)
             }
@@ -187,7 +187,7 @@ impl Stores {
     pub(crate) fn rollout_block(&self, group: &InstanceGroup, planner: &Planner) -> Option<String> {
         match self.decided(group, self.rollout.view()?.as_ref(), planner)?.choice {
             RevisionDecision::Use { hold, .. } => hold.map(|hold| hold.why),
-            RevisionDecision::RevisionSwitch(_) => None,
+            RevisionDecision::Switch(_) => None,
         }
     }
 

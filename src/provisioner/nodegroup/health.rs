@@ -267,6 +267,13 @@ pub(crate) fn issue_remedy(code: &str) -> &'static str {
             "enable public IP addresses on spec.eks-managed.configuration.subnets, or use private subnets with a NAT gateway; "
         }
         "Ec2InstanceTypeDoesNotExist" => "correct spec.eks-managed.configuration.instanceTypes; ",
+        "AutoScalingGroupNotFound" | "Ec2LaunchTemplateNotFound" => {
+            "somebody deleted it, and CloudTrail names who: move the pods, delete the node group in EKS, and the controller creates it again; "
+        }
+        "Ec2LaunchTemplateVersionMismatch" => {
+            "somebody changed the launch template of the scaling group, and CloudTrail names who: set the version that EKS created again; "
+        }
+        "AmiIdNotFound" => "correct spec.eks-managed.configuration.amiType or releaseVersion; ",
         "KubernetesLabelInvalid" => "correct spec.eks-managed.configuration.nodeLabels; ",
         "Ec2SecurityGroupDeletionFailure" => {
             "remove other references to the security group that EKS created for remote access; "

@@ -416,9 +416,9 @@ impl World {
         let (choice, _) = self.decide(index, view);
         let now = self.now;
         let group = &mut self.groups[index];
-        let takes = matches!(choice, RevisionDecision::RevisionSwitch(_));
+        let takes = matches!(choice, RevisionDecision::Switch(_));
         match choice {
-            RevisionDecision::RevisionSwitch(take) => {
+            RevisionDecision::Switch(take) => {
                 if let Some(index) =
                     view.policy.waves.iter().position(|wave| Some(&wave.name) == take.record.wave.as_ref())
                 {
