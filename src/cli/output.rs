@@ -3,6 +3,8 @@
 
 use std::io::{ErrorKind, Write};
 
+use super::permissions::explain_denied;
+use crate::k8s::KubeError;
 use crate::util::escape::escape_control;
 
 /// Writes to standard output.
@@ -35,6 +37,9 @@ fn ignore_closed(result: std::io::Result<()>) -> std::io::Result<()> {
 pub fn describe_error(error: &anyhow::Error) -> String {
     let mut parts: Vec<String> = vec![];
     for cause in error.chain() {
+        if let Some(denied @ KubeError::Forbidden { .. }) = cause.downcast_ref::<KubeError>() {
+            return escape_control(&explain_denied(denied, None));
+        }
         // The cause of a known answer of the API server is the same answer.
         let (text, is_last) = match cause.downcast_ref::<kube::Error>() {
             Some(kube::Error::Api(status)) => (status.message.clone(), true),

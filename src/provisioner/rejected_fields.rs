@@ -74,35 +74,46 @@ impl Part {
 
 /// Where the values of a merged spec come from.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct ValueSources(Arc<MergedSpec>);
+pub struct ValueSources {
+    merged: Arc<MergedSpec>,
+    /// There is no ConfigMap of boundaries, as after a first installation.
+    lacks_config_map: bool,
+}
 
 impl ValueSources {
     /// The sources of a merged spec.
     pub(crate) fn new(merged: Arc<MergedSpec>) -> Self {
-        Self(merged)
+        Self { merged, lacks_config_map: false }
+    }
+
+    /// The same; `lacks_config_map` tells that nothing could give defaults.
+    pub(crate) fn lacking_config_map(self, lacks_config_map: bool) -> Self {
+        Self { lacks_config_map, ..self }
     }
 
     /// Lets errors say whose value it is, and ask for a default where the boundaries dropped the tenant's value.
     pub(crate) fn explain(&self, errors: &mut [SpecError]) {
         for error in errors.iter_mut().filter(|error| error.is_missing()) {
-            if self.0.is_restricted(&error.path)
-                || self.0.overridden.iter().any(|o| o.path == error.path && o.unused_because.is_none())
+            if self.merged.is_restricted(&error.path)
+                || self.merged.overridden.iter().any(|o| o.path == error.path && o.unused_because.is_none())
             {
                 error.rule = "is required, and tenants may not set it".into();
                 error.remedy = "ask your cluster admin for a default".into();
+            } else if self.lacks_config_map {
+                error.remedy = "set it in the InstanceGroup; the controller finds no ConfigMap instance-manager, which could give a default".into();
             }
         }
         for error in errors.iter_mut().filter(|error| !error.path.is_empty()) {
-            error.author_path = self.0.author_path(&error.path).map(Into::into);
+            error.author_path = self.merged.author_path(&error.path).map(Into::into);
             // A value that is missing in an entry of a list is missing in what the author of the entry wrote.
             let path = match (error.value.is_empty(), error.path.rfind(']')) {
                 (false, _) => error.path.as_str(),
                 (true, Some(end)) => &error.path[..=end],
                 (true, None) => continue,
             };
-            error.admin_source = self.0.admin_source(path).map(|source| source.to_string().into());
+            error.admin_source = self.merged.admin_source(path).map(|source| source.to_string().into());
             // A tenant does not know a limit that is a default.
-            if let Some(source) = error.compared_with.take().and_then(|field| self.0.admin_source(field.path()))
+            if let Some(source) = error.compared_with.take().and_then(|field| self.merged.admin_source(field.path()))
                 && error.admin_source.is_none()
             {
                 error.rule += &format!(", which is your cluster admin's: {source}");
@@ -261,6 +272,17 @@ mod tests {
     }
 
     /// A tenant who is told to set it would set it in vain.
+    /// After a first installation, a tenant would ask for a default that nobody can set.
+    #[test]
+    fn missing_field_says_that_no_config_map_gives_defaults() {
+        let remedy = |lacks_config_map| {
+            let mut errors = [SpecError::missing("spec.eks.configuration.image")];
+            ValueSources::default().lacking_config_map(lacks_config_map).explain(&mut errors);
+            errors[0].remedy.to_string()
+        };
+        assert!(remedy(true).contains("finds no ConfigMap instance-manager") && !remedy(false).contains("finds no"));
+    }
+
     #[test]
     fn missing_field_that_is_restricted_is_asked_of_the_admin() {
         let config = [("boundaries".to_owned(), "restricted: [spec.eks.configuration]".to_owned())];

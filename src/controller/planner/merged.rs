@@ -21,6 +21,7 @@ use crate::provisioner::GroupId;
 use crate::rollout::Images;
 use crate::rollout::Wait;
 use crate::util::lookup::Lookup;
+use crate::util::text::shorten;
 
 /// The cached state that the plan of one group depends on.
 #[derive(Clone, Default)]
@@ -56,13 +57,20 @@ pub(crate) struct GroupContext {
 /// Why no boundaries are available; `None` when they are, or when groups run without.
 pub(super) fn boundaries_unavailable(context: &GroupContext) -> Option<String> {
     let why = match &context.active_boundaries.source {
-        BoundariesSource::Unavailable(why) => format!("{why}, and no last known good revision is stored"),
+        BoundariesSource::Unavailable(why) => {
+            format!("{}, and no last known good revision is stored", shorten(why, MAX_CONFIG_ERRORS))
+        }
         BoundariesSource::RevisionMissing(why) => return Some(why.clone()),
         BoundariesSource::Unknown => "the ConfigMap instance-manager has not been read yet".to_owned(),
         BoundariesSource::Live | BoundariesSource::LastKnownGood(_) | BoundariesSource::NotConfigured => return None,
     };
-    Some(format!("{why}; no AWS changes will be made until the ConfigMap is fixed"))
+    Some(format!(
+        "{why}; no AWS changes will be made until the ConfigMap is fixed: tell your cluster admin, who finds all of it in the events of the ConfigMap"
+    ))
 }
+
+/// How much a group tells of the errors of the ConfigMap, in characters. Its tenant cannot mend them.
+const MAX_CONFIG_ERRORS: usize = 300;
 
 /// The condition about annotations without effect. It is not set before there is one.
 pub(super) fn annotations_ignored(

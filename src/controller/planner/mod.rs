@@ -23,6 +23,7 @@ use crate::api::spec_error::{self, SpecError, join_messages};
 use crate::api::{self, InstanceGroup, NodeDemand, ProvisionerKind};
 use crate::aws::inventory::Inventory;
 use crate::boundaries::MergedSpec;
+use crate::boundaries::active::BoundariesSource;
 use crate::controller::recorded_cluster;
 use crate::controller::report::BoundariesSummary;
 use crate::index::denials::DeniedCall;
@@ -156,7 +157,8 @@ impl Planner {
         context: &GroupContext,
         observer: &Observer<'_>,
     ) -> ObserveResult<Planning> {
-        let sources = ValueSources::new(merged.clone());
+        let lacks_config_map = context.active_boundaries.source == BoundariesSource::NotConfigured;
+        let sources = ValueSources::new(merged.clone()).lacking_config_map(lacks_config_map);
         let merged = merged.as_ref();
         let (spec, mut errors, provisioner) = match decode(merged) {
             Ok(found) => found,
