@@ -11,6 +11,9 @@ from e2e import logs
 GRACE = 20
 """Seconds in which a controller need not have seen that a node was lost by somebody else, or that more were asked for."""
 
+LOSES_STATUS = ("status wiped", "made again without its finalizer")
+"""Perturbations that take the status of a group away, by their arguments."""
+
 WITHOUT_HANDS = ("aws", "clock", "network", "process")
 """Modules of perturbations that change nothing by hand."""
 
@@ -116,6 +119,21 @@ class Run:
             if not released and changed and changed[-1] != in_force(specs, created):
                 return True
         return False
+
+    def has_lost_the_record_of(self, role):
+        """Whether a group whose spec had named a role of people then lost its status, with it that the controller made the role's entry.
+
+        An entry of aws-auth says nothing of its maker, so it stays when the group leaves the role, or had just left it.
+        """
+        name = re.compile(rf"\b{re.escape(role.rpartition('/')[2])}\b(?!-)")
+        return any(
+            name.search(json.dumps(spec)) for group in self.names for lost in self._losses_of_status(group) for when, spec in self.specs(group) if when <= lost
+        )
+
+    def _losses_of_status(self, group):
+        """When somebody took away what the status of a group records, by hand."""
+        wiped = [e for e in self.journal if e["what"] == "perturbation" and e["name"] in LOSES_STATUS and e["arguments"].get("group") == group]
+        return [e["time"] for e in wiped if e["arguments"].get("part", "all") in ("all", "managed") and not e["arguments"].get("status")]
 
     def provisioner(self, group):
         """The provisioner of a group."""

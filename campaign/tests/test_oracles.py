@@ -338,6 +338,23 @@ def test_the_access_entry_of_a_role_that_groups_share():
     assert "end_state" in found(one, other)
 
 
+def test_the_entry_of_a_role_whose_record_was_wiped():
+    """A person wipes the status just after the spec left the role; nothing says any more who made the entry."""
+
+    def left(role, **wiped):
+        story, spec = Story(), {"provisioner": "eks", "eks": {"configuration": {"roleName": "people-alpha"}}}
+        story.note("apply", group="alpha", to={**story.group, "spec": spec}, bad=False)
+        story.note("apply", group="alpha", to=story.group, bad=False)
+        if wiped:
+            story.note("perturbation", name="status wiped", arguments={"group": "alpha", **wiped})
+        run, reference = story.run(), Story().run()
+        run["end"]["kubernetes"]["map_roles"] += f"- rolearn: arn:aws:iam::123456789012:role/{role}\n"
+        return "end_state" in found(run, reference)
+
+    assert not left("people-alpha", part="all") and not left("people-alpha", part="managed")
+    assert left("people-alpha") and left("people-alpha", part="conditions") and left("people-other", part="all")
+
+
 def test_names_are_not_taken_for_longer_ones():
     """A group owns what is named after it, and not what is named after a longer name."""
     assert state.owns("alpha", "demo-camp-alpha-20260101000000", {}) and not state.owns("alpha", "demo-camp-alphabet", {})

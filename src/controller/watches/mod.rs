@@ -21,7 +21,6 @@ pub(crate) use namespaces::namespaces;
 use super::context::{Context, config_map_target, publish_event};
 use super::node_labels;
 use super::trigger::Trigger;
-use crate::api::GroupObject;
 use crate::auth::aws_auth::{self, MapRoles};
 use crate::index::nodes::{self, NodeChanges};
 use crate::plan::Event as PlanEvent;
@@ -97,11 +96,14 @@ async fn warn_near_limit(map: Option<&ConfigMap>, ctx: &Context) {
     publish_event(&target, &PlanEvent::warning(EventReason::AwsAuthNearLimit, message), ctx).await;
 }
 
-/// Enqueues the groups whose role entry changed; all groups when `changed` is `None`, because aws-auth cannot be parsed.
+/// Enqueues the groups for whose roles an entry changed, also roles that their nodes had before; all groups when `changed` is
+/// `None`, because aws-auth cannot be parsed.
 fn enqueue_role_users(changed: Option<&std::collections::BTreeSet<String>>, trigger: &Trigger) {
-    let role = |stored: &GroupObject| stored.0.as_ref().ok()?.status.as_ref()?.nodes_instance_role_arn.clone();
     trigger.enqueue_where(|stored| {
-        changed.is_none_or(|changed| role(stored).is_some_and(|role| aws_auth::contains_role(changed, &role)))
+        let Some(changed) = changed else { return true };
+        let Some(status) = stored.0.as_ref().ok().and_then(|group| group.status.as_ref()) else { return false };
+        let recorded = status.managed.iter().flat_map(|managed| &managed.auth_entries);
+        status.nodes_instance_role_arn.iter().chain(recorded).any(|role| aws_auth::contains_role(changed, role))
     });
 }
 

@@ -138,6 +138,9 @@ fn plan_existing(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuil
     record_spot_recommendation(input, builder);
     builder.events.extend(recreated::entries(&role_join(input), &joined, input.status));
     authorize(joined, builder);
+    if !keeps_entries {
+        previous_roles::restore_missing(input, builder);
+    }
     if input.resolved.own_role && region::role_of_other_region(input).is_none() {
         ensure_role(input, builder);
     }

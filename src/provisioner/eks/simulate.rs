@@ -155,6 +155,9 @@ impl PlanSimulation {
     fn apply_join_step(&mut self, step: &JoinStep) -> bool {
         let join = &mut self.observed.join;
         match step {
+            JoinStep::PutAwsAuthEntry(entry) if *entry != self.resolved.aws_auth_entry => {
+                self.observed.previous_roles.missing_auth_entries.retain(|missing| missing != entry);
+            }
             JoinStep::PutAwsAuthEntry(_) | JoinStep::WidenAwsAuthEntry(_) => {
                 (join.auth_entry, join.owns_auth_entry) = (AuthEntryState::Present, true)
             }

@@ -208,6 +208,9 @@ fn previous_role_entry_stays_recorded_while_needed() {
     assert_eq!(recorded(&with_previous_role), [with_previous_role.resolved.role_arn.clone(), old.clone()]);
     assert_eq!(step_names(&with_previous_role.plan()), Vec::<&str>::new(), "a node still uses the role");
     let entry = instance_manager::auth::aws_auth::AuthEntry::for_nodes(&old, false);
+    let cut_off =
+        with_previous_role.clone().with(|s| s.state.previous_roles.missing_auth_entries = vec![entry.clone()]);
+    assert_eq!(step_names(&cut_off.plan()), ["PutAwsAuthEntry"], "its nodes are silent until then");
     let unused = with_previous_role.clone().with(|s| s.state.previous_roles.unused_auth_entries = vec![entry]);
     assert_eq!(step_names(&unused.plan()), ["RemoveAwsAuthEntry"]);
     let busy = unused.with_spec(NEW_IMAGE);

@@ -3,13 +3,15 @@
 use std::collections::BTreeSet;
 
 use crate::api::InstanceGroupStatus;
+use crate::auth::access_entries::JoinMethod;
 use crate::auth::aws_auth::{AuthEntry, AuthEntryState};
 use crate::index::shared_entries::{EntryDisposition, entry_disposition};
-use crate::provisioner::eks::observed::{ObservedState, PreviousRoles};
+use crate::provisioner::eks::observed::{ObservedState, PreviousRoles, version_number};
 use crate::provisioner::eks::resolve::ResolvedGroup;
 use crate::provisioner::eks::role::previous_roles::all_nodes_use_role;
+use crate::provisioner::eks::user_data::OsFamily;
 use crate::provisioner::join;
-use crate::provisioner::observe::{ObserveResult, Observer};
+use crate::provisioner::observe::{ObserveError, ObserveResult, Observer};
 use crate::provisioner::role_users::{KeptEntry, node_user};
 
 /// Reads the entries of previous roles. AWS is called only for an access entry that is about to be removed.
@@ -34,6 +36,14 @@ pub(crate) async fn observe(
         let entry = aws_auth_entry(o, &arn);
         let linux = AuthEntry::for_nodes(&arn, false);
         if entry.is_none() && o.map_roles.entry_state(&linux) == AuthEntryState::Absent {
+            let joins_by_it = !matches!(resolved.join_method, JoinMethod::AccessEntries { .. })
+                && !managed.access_entries.contains(&arn);
+            // Its nodes have been silent since somebody deleted it. The record alone lets no role in.
+            if joins_by_it && runs_with(o, state, &arn).await? {
+                let windows = resolved.desired.os_family == OsFamily::Windows;
+                found.missing_auth_entries.push(AuthEntry::for_nodes(&arn, windows));
+                found.recorded_auth_entries.push(arn);
+            }
             continue;
         }
         let others = o.group_index.aws_auth_users(&arn, &key);
@@ -69,6 +79,26 @@ pub(crate) async fn observe(
         found.recorded_access_entries.push(arn);
     }
     Ok(found)
+}
+
+/// Whether the group launches or runs instances with a role, by what AWS says of the versions that they are launched from.
+async fn runs_with(o: &Observer<'_>, state: &ObservedState, role_arn: &str) -> ObserveResult<bool> {
+    let (Some(group), template) = (&state.scaling_group, state.template.as_ref()) else { return Ok(false) };
+    let pins = group.template.iter().chain(group.instances.iter().filter_map(|instance| instance.template.as_ref()));
+    let numbers: BTreeSet<_> = pins
+        .filter(|pin| template.is_some_and(|template| template.id == pin.id))
+        .filter_map(|pin| version_number(pin, template))
+        .collect();
+    let versions = numbers.iter().filter_map(|number| state.versions.get(number)?.data.as_ref());
+    let launched = versions.chain(&state.launch_configuration);
+    let profiles: BTreeSet<_> = launched.filter_map(|data| data.profile_arn.rsplit('/').next()).collect();
+    for name in profiles {
+        let profile = o.inventory.profile(name, o.shared_max_cache_age).await.map_err(ObserveError::Aws)?;
+        if profile.and_then(|profile| profile.role).is_some_and(|role| role.arn == role_arn) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Who else uses a role that the spec named before; no one else uses one that the controller created.

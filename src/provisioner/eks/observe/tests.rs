@@ -119,6 +119,47 @@ async fn previous_role_entries_stay_recorded_without_a_scaling_group() {
     );
 }
 
+/// A person deletes aws-auth, or applies an old copy, while the group changes its role. Nodes with the role before would be
+/// silent for good, and a group whose nodes are all silent is not rotated.
+#[tokio::test]
+async fn deleted_entry_of_a_role_that_the_group_still_runs_with_is_missing() {
+    let (stub, resolved) = (Arc::new(FakeAws::default()), resolved());
+    let (given, forged) = ("arn:aws:iam::1:role/given", "arn:aws:iam::1:role/forged");
+    let pin = TemplatePin { id: "lt-1".into(), version: "1".into() };
+    let group = ScalingGroup { template: Some(pin), desired: 0, ..scaling_group(&resolved.names.scaling_group) };
+    let template = LaunchTemplate {
+        id: "lt-1".into(),
+        name: resolved.names.template.clone(),
+        default_version: 1,
+        latest_version: 1,
+        tags: resolved.ownership_tags.clone(),
+    };
+    let mut data = resolved.template_data.clone();
+    data.profile_arn = "arn:aws:iam::1:instance-profile/nodes".into();
+    let role = |arn: &str| Role { id: "AROA-1".into(), name: "given".into(), arn: arn.into(), ..Role::default() };
+    let profile = InstanceProfile {
+        id: "AIPA-1".into(),
+        name: "nodes".into(),
+        arn: data.profile_arn.clone(),
+        created: None,
+        role: Some(role(given)),
+        tags: vec![],
+    };
+    stub.update(|d| {
+        d.groups.insert(group.name.clone(), group);
+        d.templates.insert(template.name.clone(), template);
+        d.versions.push(TemplateVersion { template_id: "lt-1".into(), number: 1, description: None, data });
+        d.profiles.insert(profile.name.clone(), profile);
+    });
+    let status = json!({"managed": {"authEntries": [resolved.role_arn, given, forged]}});
+    let status = serde_json::from_value(status).expect("a status");
+    let found = observe_with(&stub, "", &status).await.expect("a state").previous_roles;
+    assert_eq!(found.recorded_auth_entries, [given], "the record alone lets no role in");
+    assert_eq!(found.missing_auth_entries, [AuthEntry::for_nodes(given, false)]);
+    let broken = observe_with(&stub, "- rolearn: {", &status).await.expect("a state").previous_roles;
+    assert!(broken.missing_auth_entries.is_empty(), "nobody knows what it has: {broken:?}");
+}
+
 /// The pass that forgets the entry is the last one before the group is Ready. Role and profile would stay until the next
 /// resync, and a group that is deleted before would have to find them again.
 #[tokio::test]

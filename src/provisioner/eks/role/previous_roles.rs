@@ -1,12 +1,13 @@
-//! Removes the join entries of roles that the group's nodes used before. Pure.
+//! Restores and removes the join entries of roles that the group's nodes used before. Pure.
 //!
 //! A stale entry would let the nodes of any new role with that name join the cluster.
 
 use jiff::Timestamp;
 
 use crate::api::InstanceGroupStatus;
+use crate::auth::aws_auth::AuthEntry;
 use crate::aws::AccessEntry;
-use crate::plan::{Drift, JoinStep, PlanBuilder};
+use crate::plan::{Drift, JoinStep, PlanBuilder, PlannedStep};
 use crate::provisioner::eks::input::PlanInput;
 use crate::provisioner::eks::observed::ObservedState;
 use crate::provisioner::eks::resolve::ResolvedGroup;
@@ -27,6 +28,16 @@ pub(crate) fn all_nodes_use_role(
     let pool = group.warm_pool.is_none() || warm_pool::current_version_key(resolved, group, status, now) == warmed;
     pool && matches!(pin_state(resolved, state, status, pin), PinState::Current { .. })
         && members(resolved, state, status).iter().all(|m| m.reasons.is_empty())
+}
+
+/// Puts entries back that somebody deleted while nodes run with these roles. All of them are silent, and a group whose
+/// nodes are all silent is not rotated, so it would wait for itself forever. No other step waits for it.
+pub(crate) fn restore_missing(input: &PlanInput, builder: &mut PlanBuilder) {
+    let put = |entry: &AuthEntry| {
+        let reasons = vec![Drift::new("aws-auth", "", &entry.role_arn)];
+        PlannedStep::new(JoinStep::PutAwsAuthEntry(entry.clone()), reasons).optional()
+    };
+    builder.steps.extend(input.observed.previous_roles.missing_auth_entries.iter().map(put));
 }
 
 /// Removes unused entries, once nothing else is left to do.
