@@ -114,19 +114,22 @@ async fn write_batch(
     let written = match &map {
         _ if document.text == before.unwrap_or_default() => Ok(()),
         _ if !request_write() => return Err(StepError::MayNotWrite),
+        // The API server would refuse each try.
+        Some(map) if map.is_immutable => return Ok(refuse(outcomes, &AwsAuthError::Immutable)),
         Some(map) => kube.update_aws_auth(&map.resource_version, &document.text).await,
         None => kube.create_aws_auth(&document.text).await,
     };
     let rejected = match written {
         Ok(()) => return Ok(outcomes),
-        Err(KubeError::Invalid { message: detail, .. }) => match map.is_some_and(|map| map.is_immutable) {
-            true => AwsAuthError::Immutable,
-            false => AwsAuthError::Rejected { detail },
-        },
+        Err(KubeError::Invalid { message: detail, .. }) => AwsAuthError::Rejected { detail },
         Err(error) => return Err(StepError::Kube(error)),
     };
-    // Who writes again gets the same answer.
-    Ok(outcomes.into_iter().map(|edited| if edited == Ok(false) { edited } else { Err(rejected.clone()) }).collect())
+    Ok(refuse(outcomes, &rejected))
+}
+
+/// The outcomes of edits that cannot be written. Those that change nothing need no write.
+fn refuse(outcomes: Vec<EditResult>, error: &AwsAuthError) -> Vec<EditResult> {
+    outcomes.into_iter().map(|edited| if edited == Ok(false) { edited } else { Err(error.clone()) }).collect()
 }
 
 #[cfg(test)]

@@ -1,11 +1,13 @@
-//! Steps that AWS or Kubernetes refused while the pass goes on: only what depends on them waits.
+//! Steps that were refused while the pass goes on: those that nothing depends on, and join entries, without which only
+//! changes go on that neither launch nor replace a node.
 
 use super::error::StepError;
+use crate::api::names::tag;
+use crate::auth::aws_auth::AwsAuthError;
 use crate::index::denials::DeniedCall;
-use crate::plan::write::Dependents;
-use crate::plan::{JoinStep, PlannedStep, Reason, Step, Write};
+use crate::plan::{EksStep, JoinStep, NodeStep, PlannedStep, Step, Write};
 
-/// A step that AWS or Kubernetes refused, and that the rest of the pass does not depend on.
+/// A step that was refused, and that the rest of the pass does not depend on.
 #[derive(Debug)]
 pub struct IndependentFailure {
     /// Name of the step.
@@ -21,28 +23,39 @@ pub struct IndependentFailure {
 pub(super) struct IndependentFailures {
     /// Why the first one was refused.
     first_error: Option<StepError>,
-    independent_failures: Vec<IndependentFailure>,
+    failures: Vec<IndependentFailure>,
     refused: Vec<PlannedStep>,
     dependents: Vec<PlannedStep>,
     joins_wait: bool,
-    iam_waits: bool,
+}
+
+/// How a pass ended with regard to them.
+pub(super) struct Remainder {
+    /// Why the first step was refused.
+    pub first_error: Option<StepError>,
+    /// The refused steps.
+    pub failures: Vec<IndependentFailure>,
+    /// Names of the steps that wait for them.
+    pub waiting: Vec<&'static str>,
+    /// The steps that were not applied: the refused ones, then those that wait for them.
+    pub steps: Vec<PlannedStep>,
 }
 
 impl IndependentFailures {
-    /// Whether the pass can go on without a step that failed with this error.
+    /// Whether the pass can go on without a step that failed with this error. Only such errors count whose call is not made
+    /// again with each pass: a denied one waits for its turn, and an aws-auth that cannot be edited is only read.
     pub(super) fn can_pass_over(planned: &PlannedStep, error: &StepError) -> bool {
-        let is_refused = error.stalled_reason().is_some_and(|reason| reason != Reason::OwnershipConflict);
-        is_refused
-            && match planned.dependents() {
-                Dependents::Nothing | Dependents::LaterJoins => true,
-                Dependents::LaterPasses => is_removed_entry(&planned.step),
-                Dependents::LaterSteps => false,
-            }
+        let is_paced = error.denied_call().is_some()
+            || matches!(
+                error,
+                StepError::AwsAuth(AwsAuthError::Unparsable { .. } | AwsAuthError::Unsafe | AwsAuthError::Immutable)
+            );
+        is_paced && (is_independent(planned) || is_join_entry(&planned.step))
     }
 
     /// Whether a step must wait, because it depends on one that was refused.
     pub(super) fn holds(&self, planned: &PlannedStep) -> bool {
-        self.joins_wait && planned.needs_join() || self.iam_waits && matches!(planned.step, Step::Iam(_))
+        self.joins_wait && !is_independent(planned) && !is_safe_without_join(&planned.step)
     }
 
     /// Takes a step that must wait.
@@ -52,26 +65,50 @@ impl IndependentFailures {
 
     /// Takes a step that was refused.
     pub(super) fn add(&mut self, planned: PlannedStep, error: StepError) {
-        let dependents = planned.dependents();
-        self.joins_wait |= dependents == Dependents::LaterJoins;
-        // The entry of a role that is deleted would admit any later role of that name.
-        self.iam_waits |= is_removed_entry(&planned.step) || matches!(planned.step, Step::Iam(_));
-        let writes = if dependents == Dependents::Nothing { planned.writes() } else { Vec::new() };
-        self.independent_failures.push(IndependentFailure {
-            step: planned.step.name(),
-            denied_call: error.denied_call(),
-            writes,
-        });
+        let is_independent = is_independent(&planned);
+        self.joins_wait |= !is_independent;
+        let writes = if is_independent { planned.writes() } else { Vec::new() };
+        let (step, denied_call) = (planned.step.name(), error.denied_call());
+        self.failures.push(IndependentFailure { step, denied_call, writes });
         self.first_error.get_or_insert(error);
         self.refused.push(planned);
     }
 
-    /// The first error, the independent_failures, and the steps that were not applied: those that were refused, then their dependents.
-    pub(super) fn finish(self) -> (Option<StepError>, Vec<IndependentFailure>, Vec<PlannedStep>) {
-        (self.first_error, self.independent_failures, self.refused.into_iter().chain(self.dependents).collect())
+    /// What is left of the plan.
+    pub(super) fn finish(self) -> Remainder {
+        Remainder {
+            first_error: self.first_error,
+            failures: self.failures,
+            waiting: self.dependents.iter().map(|planned| planned.step.name()).collect(),
+            steps: self.refused.into_iter().chain(self.dependents).collect(),
+        }
     }
 }
 
-fn is_removed_entry(step: &Step) -> bool {
-    matches!(step, Step::Join(JoinStep::RemoveAwsAuthEntry(_) | JoinStep::RemoveAccessEntry { .. }))
+/// Whether neither a node nor another step depends on a step. A tag that marks what follows is set before it.
+fn is_independent(planned: &PlannedStep) -> bool {
+    match &planned.step {
+        _ if planned.is_optional => true,
+        Step::Eks(EksStep::PutTags { tags, .. }) => {
+            !tags.iter().any(|tag| tag::NOT_PROPAGATED.contains(&tag.key.as_str()))
+        }
+        Step::Eks(EksStep::DeleteTags { .. } | EksStep::EnableMetrics { .. } | EksStep::DisableMetrics { .. }) => true,
+        _ => false,
+    }
+}
+
+/// Whether a step lets nodes join.
+fn is_join_entry(step: &Step) -> bool {
+    let Step::Join(step) = step else { return false };
+    matches!(step, JoinStep::PutAwsAuthEntry(_) | JoinStep::WidenAwsAuthEntry(_) | JoinStep::PutAccessEntry(_))
+}
+
+/// Whether a step neither launches nodes of a new kind nor replaces any, nor removes what nodes need: sizes may change, and
+/// nodes in progress are given back.
+fn is_safe_without_join(step: &Step) -> bool {
+    matches!(
+        step,
+        Step::Eks(EksStep::UpdateGroup { pin: None, .. })
+            | Step::Node(NodeStep::UncordonNode { .. } | NodeStep::ClearSurge { .. })
+    )
 }

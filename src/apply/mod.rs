@@ -29,7 +29,7 @@ use crate::plan::{Plan, PlannedStep, Step, StepFields};
 pub(crate) use aws_auth::AwsAuthWriter;
 pub use error::StepError;
 pub use independent_failures::IndependentFailure;
-use independent_failures::IndependentFailures;
+use independent_failures::{IndependentFailures, Remainder};
 pub(crate) use run::{
     Applier, Apply, ApplyRun, BlockedEviction, StepOutcome, StepResult, allow_tag_denied, done, ignore_not_found,
 };
@@ -47,9 +47,11 @@ pub struct Applied {
     pub steps_done: usize,
     /// Why the next step failed; `None` when all steps were applied.
     pub error: Option<StepError>,
-    /// Steps that were refused while the pass went on. In the plan, they follow those that were applied, and those that
-    /// depend on them come last. If no other step failed, `error` is that of the first of them.
+    /// Steps that were refused while the pass went on. In the plan, they follow those that were tried, and those that depend
+    /// on them come last. If no other step failed, `error` is that of the first of them.
     pub independent_failures: Vec<IndependentFailure>,
+    /// Names of the steps that wait for them.
+    pub waiting_steps: Vec<&'static str>,
     /// Whether `error` is that of a step in `independent_failures`.
     pub is_error_independent: bool,
     /// Evictions that a PodDisruptionBudget blocked.
@@ -127,12 +129,14 @@ pub(crate) async fn apply(
         applied.record_outcome(outcome, &mut run);
         applied.steps_done = index + 1;
     }
-    let (first_error, independent_failures, steps) = refused.finish();
-    applied.plan.steps.splice(applied.steps_done..applied.steps_done, steps);
+    let Remainder { first_error, failures, waiting, steps } = refused.finish();
+    // The step that ended the pass stays the next one.
+    let index = applied.steps_done + usize::from(applied.error.is_some());
+    applied.plan.steps.splice(index..index, steps);
     if applied.error.is_none() && first_error.is_some() {
         (applied.error, applied.is_error_independent) = (first_error, true);
     }
-    applied.independent_failures = independent_failures;
+    (applied.independent_failures, applied.waiting_steps) = (failures, waiting);
     if applied.error.is_none() {
         ctx.process_state.track_unknown_profile(&id.key(), false, ctx.now);
     }
@@ -147,6 +151,7 @@ impl Applied {
             steps_done: 0,
             error: None,
             independent_failures: Vec::new(),
+            waiting_steps: Vec::new(),
             is_error_independent: false,
             blocked_evictions: Vec::new(),
             tag_denials: Vec::new(),
@@ -265,6 +270,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::api::names::annotation;
     use crate::api::{InstanceGroup, InstanceGroupSpec, group_id};
     use crate::auth::aws_auth::AuthEntry;
     use crate::aws::AwsError;
@@ -272,7 +278,10 @@ mod tests {
     use crate::aws::inventory::fake_aws::FakeAws;
     use crate::aws::inventory::{CacheConfig, Inventory};
     use crate::k8s::{KubeClient, fake};
-    use crate::plan::{EksStep, InPlaceChange, InPlaceRecord, JoinStep, NodeStep, Pin, PodRef, Reason, blocked_plan};
+    use crate::plan::{
+        EksStep, InPlaceChange, InPlaceRecord, JoinStep, NodeStep, ObjectStep, Pin, PodRef, Reason, UncordonReason,
+        blocked_plan,
+    };
 
     /// Applies steps while the rollout holds the group for this reason. Returns the error and the writes.
     async fn apply_blocked(steps: Vec<NodeStep>, hold: Option<&str>) -> (Option<String>, Vec<String>) {
@@ -361,32 +370,36 @@ mod tests {
     #[tokio::test]
     async fn refused_step_holds_only_what_depends_on_it() {
         let entry = AuthEntry::for_nodes("arn:aws:iam::1:role/nodes", false);
-        let change = InPlaceChange {
-            set_labels: [("team".to_owned(), "b".to_owned())].into(),
-            record: InPlaceRecord { instance: "i-1".into(), ..InPlaceRecord::default() },
-            ..InPlaceChange::default()
-        };
         let pin = Some(Pin::Version { template: "lt-1".into(), number: 2 });
         let steps = || -> Vec<Step> {
             vec![
                 JoinStep::PutAwsAuthEntry(entry.clone()).into(),
                 EksStep::UpdateGroup { group: "g".into(), change: ScalingGroupChange::default(), pin: pin.clone() }
                     .into(),
-                NodeStep::ChangeNodeInPlace { node: "n".into(), instance: "i-1".into(), change: change.clone() }.into(),
+                NodeStep::UncordonNode { node: "n".into(), reason: UncordonReason::RotationBlocked }.into(),
+                NodeStep::Terminate {
+                    scaling_group: "g".into(),
+                    instance: "i-1".into(),
+                    node: None,
+                    decrement_desired: false,
+                }
+                .into(),
             ]
         };
-        let answer = |call: &fake::Call| match call.path.contains("configmaps") {
+        let record = json!({annotation::DISRUPTION: "{}"});
+        let answer = move |call: &fake::Call| match call.path.contains("configmaps") {
             true => fake::failure(403, "Forbidden", "configmaps is forbidden"),
             false => (
                 200,
-                json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n", "resourceVersion": "7"}, "spec": {"providerID": "aws:///us-west-2a/i-1"}}),
+                json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n", "resourceVersion": "7", "annotations": record}}),
             ),
         };
         let (applied, writes) = apply_steps(steps(), None, answer).await;
         assert_eq!(writes.last().map(String::as_str), Some("PATCH /api/v1/nodes/n"), "{writes:?}");
         assert!(applied.is_complete() && applied.steps_done == 1, "{applied:?}");
         let names: Vec<_> = applied.plan.steps.iter().map(|planned| planned.step.name()).collect();
-        assert_eq!(names, ["ChangeNodeInPlace", "PutAwsAuthEntry", "UpdateGroup"], "new nodes could not join");
+        assert_eq!(names, ["UncordonNode", "PutAwsAuthEntry", "UpdateGroup", "Terminate"], "new nodes could not join");
+        assert_eq!(applied.waiting_steps, ["UpdateGroup", "Terminate"]);
         assert!(applied.error.is_some_and(|error| error.stalled_reason() == Some(Reason::MissingPermission)));
         let lost = |call: &fake::Call| match call.path.contains("configmaps") {
             true => fake::failure(503, "ServiceUnavailable", "away"),
@@ -394,6 +407,35 @@ mod tests {
         };
         let (applied, _) = apply_steps(steps(), None, lost).await;
         assert!(!applied.is_complete() && applied.steps_done == 0, "nobody knows whether it was done: {applied:?}");
+    }
+
+    /// What the record says would not be so, and nothing would set the tags any more.
+    #[tokio::test]
+    async fn record_of_a_refused_step_is_not_written() {
+        let steps = |first: Step| vec![first, ObjectStep::UpdateStatus { status: json!({}) }.into()];
+        let denied = |_: &fake::Call| fake::failure(403, "Forbidden", "no");
+        let change = InPlaceChange { record: InPlaceRecord::default(), ..InPlaceChange::default() };
+        let first = NodeStep::ChangeNodeInPlace { node: "n".into(), instance: "i-1".into(), change };
+        let (applied, writes) = apply_steps(steps(first.into()), None, denied).await;
+        assert!(applied.steps_done == 0 && writes.is_empty() && !applied.is_complete(), "{applied:?}");
+    }
+
+    /// A step that ends the pass stays the next one: who cordoned, and for what the group waits, is told of it.
+    #[tokio::test]
+    async fn error_that_ends_the_pass_is_told_of_its_step() {
+        let entry = AuthEntry::for_nodes("arn:aws:iam::1:role/nodes", false);
+        let steps: Vec<Step> = vec![
+            JoinStep::PutAwsAuthEntry(entry).into(),
+            NodeStep::UncordonNode { node: "n".into(), reason: UncordonReason::RotationBlocked }.into(),
+        ];
+        let answer = |call: &fake::Call| match call.path.contains("configmaps") {
+            true => fake::failure(403, "Forbidden", "configmaps is forbidden"),
+            false => fake::failure(503, "ServiceUnavailable", "away"),
+        };
+        let (applied, _) = apply_steps(steps, None, answer).await;
+        let names: Vec<_> = applied.plan.steps.iter().map(|planned| planned.step.name()).collect();
+        assert_eq!((names, applied.steps_done), (vec!["UncordonNode", "PutAwsAuthEntry"], 0));
+        assert!(!applied.is_complete() && applied.error.is_some_and(|error| error.stalled_reason().is_none()));
     }
 
     /// A person takes the finalizer off, and Argo CD creates the group again: the nodes are the new group's.

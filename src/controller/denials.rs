@@ -88,11 +88,7 @@ pub(super) async fn record_failed_step(
     // A rotation goes on without what no node depends on.
     state.set_failing_writes(
         key,
-        independent_failures
-            .iter()
-            .filter(|_| is_lasting)
-            .flat_map(|persistent_failure| &persistent_failure.writes)
-            .cloned(),
+        independent_failures.iter().filter(|_| is_lasting).flat_map(|failure| &failure.writes).cloned(),
     );
     let wait = |call: DeniedCall, step: Option<&'static str>| {
         state.denials(|denials| denials.record(key, call, Attempt { spec: spec.clone(), step }, period, now));
@@ -104,14 +100,14 @@ pub(super) async fn record_failed_step(
     // permission.
     if is_lasting {
         denied_step.into_iter().for_each(|call| wait(call, step.map(Step::name)));
-        let denied = independent_failures
-            .iter()
-            .filter_map(|persistent_failure| Some((persistent_failure.step, persistent_failure.denied_call.clone()?)));
+        let denied =
+            independent_failures.iter().filter_map(|failure| Some((failure.step, failure.denied_call.clone()?)));
         denied.for_each(|(step, call)| wait(call, Some(step)));
     }
     if applied.is_complete() {
-        let still_denied: Vec<_> =
-            independent_failures.iter().map(|persistent_failure| persistent_failure.step).collect();
+        // What waits for them was not tried, either.
+        let refused = independent_failures.iter().map(|failure| failure.step);
+        let still_denied: Vec<_> = refused.chain(applied.waiting_steps.iter().copied()).collect();
         ctx.enqueue_keys(state.denials(|denials| denials.end(key, &still_denied)));
     }
 }

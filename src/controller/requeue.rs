@@ -30,6 +30,9 @@ fn backoff_from(first: Duration, failures: u32, resync: Duration) -> Duration {
 /// The longest wait for a permission, so that a restored one is noticed within a minute, with the jitter.
 const PERMISSION_RECHECK: Duration = Duration::from_secs(50);
 
+/// The shortest wait of a group whose turn has come: a pass may end before the step.
+const MIN_RETRY: Duration = Duration::from_secs(1);
+
 /// The time between two tries of a call that is denied. See [`crate::index::denials`].
 pub(crate) fn permission_period(resync: Duration) -> SignedDuration {
     SignedDuration::try_from(resync.min(PERMISSION_RECHECK)).unwrap_or(SignedDuration::MAX)
@@ -160,7 +163,7 @@ fn delay_after_outcome(key: &str, plan: &Plan, outcome: &Outcome, ctx: &Context)
 /// when it does not wait for its turn.
 fn time_to_retry(key: &str, process_state: &ProcessState, resync: Duration) -> Option<Duration> {
     let wait = process_state.denials(|denials| denials.time_to_retry(key, Timestamp::now()))?;
-    Some((wait.unsigned_abs() + Duration::from_millis(20)).min(jitter(resync)))
+    Some((wait.unsigned_abs() + Duration::from_millis(20)).max(MIN_RETRY).min(jitter(resync)))
 }
 
 /// Whether a plan changed what the status records. It was made from the old record, so the next pass may find more to do.

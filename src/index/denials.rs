@@ -174,10 +174,12 @@ impl Denials {
         Some(&waiting.call)
     }
 
-    /// How long a group waits for its next turn; `None` when it does not wait.
+    /// How long a group waits for its next turn; `None` when it does not wait. A turn that has passed counts only if there is no
+    /// other: a step before it may fail in each pass, so that it is not tried.
     pub(crate) fn time_to_retry(&self, group: &str, now: Timestamp) -> Option<SignedDuration> {
-        let until = |w: &Waiting| if w.is_early(now) { w.retry_at.duration_since(now) } else { SignedDuration::ZERO };
-        self.groups.get(group)?.iter().map(until).min()
+        let waiting = self.groups.get(group)?;
+        let next = waiting.iter().filter(|w| w.is_early(now)).map(|w| w.retry_at.duration_since(now)).min();
+        next.or((!waiting.is_empty()).then_some(SignedDuration::ZERO))
     }
 }
 

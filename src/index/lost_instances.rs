@@ -22,6 +22,8 @@ pub(crate) struct LostInstances {
     left: BTreeMap<String, (Timestamp, Option<Timestamp>)>,
     /// The version that is rotated to, and what waited to be Ready with it when the group was last read.
     replacements: (String, BTreeMap<String, Timestamp>),
+    /// When that was.
+    replacements_seen: Option<Timestamp>,
     /// Instances of that version that left without being Ready.
     failed_replacements: BTreeSet<String>,
 }
@@ -56,9 +58,10 @@ impl LostInstances {
         now: Timestamp,
     ) -> Vec<String> {
         let (known, before) = std::mem::replace(&mut self.replacements, (version.to_owned(), waiting));
+        let seen = self.replacements_seen.replace(now);
         if known != version {
             self.failed_replacements.clear();
-        } else {
+        } else if seen.is_some_and(|seen| now.duration_since(seen) < SEARCH_TIME) {
             let has_left = |id: &String| self.left.contains_key(id) && !self.present.contains(id);
             let failed = before.into_iter().filter(|(id, since)| has_left(id) && now.duration_since(*since) >= least);
             self.failed_replacements.extend(failed.map(|(id, _)| id));

@@ -96,6 +96,8 @@ struct GroupState {
     failing_writes: BTreeSet<Write>,
     /// Instances that leave the group.
     lost_instances: LostInstances,
+    /// When a rotation last took a node out of service, so that Auto Scaling launches another.
+    node_taken_at: Option<Timestamp>,
     /// What the merged spec asks for, and a digest of what was merged.
     demand: Option<(u64, Arc<NodeDemand>)>,
 }
@@ -432,6 +434,16 @@ impl ProcessState {
     /// The writes that belong to no group, to find those without effect.
     pub(crate) fn other_writes<T>(&self, update: impl FnOnce(&mut WriteMemory) -> T) -> T {
         self.with(|inner| update(&mut inner.other_writes))
+    }
+
+    /// When a rotation of the group last took a node.
+    pub(crate) fn node_taken_at(&self, group: &str) -> Option<Timestamp> {
+        self.group(group, |g| g.node_taken_at)
+    }
+
+    /// Records that a rotation of the group takes a node.
+    pub(crate) fn record_node_taken(&self, group: &str, now: Timestamp) {
+        self.group(group, |g| g.node_taken_at = Some(now));
     }
 
     /// The instances that leave a group.

@@ -47,7 +47,8 @@ impl Replacements<'_> {
             let since = m.node.as_ref().and_then(|node| node.ready_changed_at);
             m.ready_for(self.now).is_some_and(|time| time >= self.ready_hold) && since.is_some_and(|since| since > last)
         };
-        let has_recovered = self.current().any(became_ready);
+        // Without an outdated node there is nothing to give up.
+        let has_recovered = self.current().any(became_ready) || self.members.iter().all(|m| m.reasons.is_empty());
         (!record.instances.is_empty() && !has_recovered).then_some(record)
     }
 

@@ -16,7 +16,7 @@ use self::objects::object_events;
 pub(crate) use self::outcome::{
     aws_failure, had_no_effect, missing_iam_action, missing_kubernetes_permission, step_failure,
 };
-use self::outcome::{failed_write, failure_outcome, reported_outcome};
+use self::outcome::{failed_write, failure_outcome, is_deleting, reported_outcome};
 use crate::api::names::condition;
 use crate::api::{Condition, CurrentState, InstanceGroupStatus, apply_merge_patch, diff_merge_patch, set_condition};
 use crate::apply::{Applied, StepError};
@@ -77,9 +77,10 @@ pub fn report(
     let reported = applied_steps.filter(|(i, p)| is_reported(*i, p) && !belongs_to_new_role(p));
     let mut step_events = reported.flat_map(|(_, planned)| step_event(planned)).collect::<Vec<_>>();
     if applied.is_complete() {
-        // What is not made does not come back, either.
+        // What is not made does not come back, either, and what waits has not happened.
         let is_true = |event: &&Event| applied.error.is_none() || !event.has_reason(EventReason::ResourceRecreated);
-        step_events.extend(plan.events.iter().filter(is_true).cloned());
+        let events = plan.events.iter().filter(|_| applied.waiting_steps.is_empty());
+        step_events.extend(events.filter(is_true).cloned());
     }
     if outcome == Outcome::Deleted {
         let is_retained = |c: &Condition| c.r#type == condition::RESOURCES_RETAINED && c.is_true();
@@ -134,7 +135,7 @@ pub fn report(
         .into_iter()
         .for_each(&mut update_condition);
     let stalled = outcome.stalled_reason().or_else(|| others.iter().find_map(Outcome::stalled_reason));
-    if let Some(ready) = known_readiness(applied) {
+    if let Some(ready) = known_readiness(applied, old) {
         update_condition(Condition::new(
             condition::NODES_READY,
             ready,
@@ -222,11 +223,14 @@ fn missing_nodes(outcome: &Outcome, others: &[Outcome], counts: String) -> Strin
 
 /// Whether all nodes are Ready, as far as this pass knows: by the plan, or because the counts of nodes say that some are not.
 /// They hold also when a step failed, and while the group is changed or deleted.
-fn known_readiness(applied: &Applied) -> Option<bool> {
+fn known_readiness(applied: &Applied, old: &InstanceGroupStatus) -> Option<bool> {
     let StatusUpdate { fields, nodes_ready } = &applied.plan.status_update;
     let count = |name: &str| fields.get("nodes")?[name].as_i64();
-    let is_short = count("ready").zip(count("desired")).is_some_and(|(ready, desired)| ready < desired);
-    nodes_ready.filter(|_| applied.is_complete()).or(is_short.then_some(false))
+    let counted = count("ready").zip(count("desired")).map(|(ready, desired)| ready >= desired);
+    // What was said of nodes that are Ready again must not stay. A group that is deleted is not Ready for want of nodes.
+    let was_short = old.conditions.iter().any(|c| c.r#type == condition::NODES_READY && !c.is_true());
+    let counted = counted.filter(|all| !all || was_short && !is_deleting(&applied.plan));
+    nodes_ready.filter(|_| applied.is_complete()).or(counted)
 }
 
 /// Whether all nodes are ready, from the plan or from the last one that looked. Groups without nodes are.

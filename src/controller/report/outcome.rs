@@ -31,7 +31,8 @@ pub(super) fn reported_outcome(applied: &Applied) -> Outcome {
     }
 }
 
-fn is_deleting(plan: &Plan) -> bool {
+/// Whether the group is being deleted.
+pub(super) fn is_deleting(plan: &Plan) -> bool {
     matches!(
         plan.outcome,
         Outcome::Deleted

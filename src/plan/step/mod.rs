@@ -105,6 +105,11 @@ impl Step {
     }
 
     /// Whether it takes an instance out of service.
+    pub(crate) fn takes_node(&self) -> bool {
+        matches!(self, Step::Node(NodeStep::Terminate { decrement_desired: false, .. } | NodeStep::EnterStandby { .. }))
+    }
+
+    /// Whether the step removes an instance from its scaling group.
     pub(crate) fn removes_instance(&self) -> bool {
         matches!(self, Step::Node(NodeStep::Terminate { .. } | NodeStep::EnterStandby { .. }))
     }

@@ -77,6 +77,15 @@ pub struct UnusedRole {
     pub other_region: Option<OtherRegion>,
 }
 
+/// A launch that failed since the rotation took a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailedLaunch {
+    /// What Auto Scaling says, or why it is not known.
+    pub message: String,
+    /// When the next node may be taken, if nothing was launched until then.
+    pub retry_at: Timestamp,
+}
+
 /// Observed state of one group.
 #[derive(Clone, Debug)]
 pub struct ObservedState {
@@ -114,8 +123,8 @@ pub struct ObservedState {
     pub instance_refresh_active: bool,
     /// The latest scaling activities, while instances are missing.
     pub activities: Vec<ScalingActivity>,
-    /// The last launch that has ended, when another node may be replaced.
-    pub last_launch: Option<ScalingActivity>,
+    /// Why nothing was launched since the rotation took a node.
+    pub failed_launch: Option<FailedLaunch>,
     /// Instances of the desired version that left the group without their nodes ever being Ready, and that the status does not
     /// name yet.
     pub failed_replacements: Vec<String>,

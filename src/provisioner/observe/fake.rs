@@ -74,6 +74,7 @@ impl FakeCluster {
             max_cache_age: Duration::ZERO,
             shared_max_cache_age: Duration::ZERO,
             consistency_delay: jiff::SignedDuration::ZERO,
+            launch_retry: jiff::SignedDuration::from_mins(30),
             unready_limit: jiff::SignedDuration::from_mins(5),
             now: Timestamp::UNIX_EPOCH,
         }

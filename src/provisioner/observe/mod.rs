@@ -57,6 +57,8 @@ pub struct Observer<'a> {
     pub shared_max_cache_age: Duration,
     /// How long AWS may not show what was created.
     pub consistency_delay: SignedDuration,
+    /// See [`crate::settings::Timing::launch_retry`].
+    pub launch_retry: SignedDuration,
     /// How long a node may be NotReady before something must be wrong with it.
     pub unready_limit: SignedDuration,
     /// Reference time of this reconcile.

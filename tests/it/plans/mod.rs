@@ -181,7 +181,7 @@ fn new_group(resolved: ResolvedGroup) -> Scenario {
         unseen_names: BTreeSet::new(),
         instance_refresh_active: false,
         activities: vec![],
-        last_launch: None,
+        failed_launch: None,
         failed_replacements: vec![],
         lost_instances: vec![],
         is_cause_of_loss_expected: false,

@@ -8,10 +8,10 @@ pub(crate) mod stop_rotation;
 pub(crate) mod template_origin;
 mod usage;
 
-use jiff::Timestamp;
 use serde_json::json;
 
 use super::input::PlanInput;
+use super::observed::FailedLaunch;
 use super::scaling_group::{scale_in, suspended};
 use super::warm_pool;
 use crate::api::names::condition;
@@ -197,19 +197,16 @@ fn precondition(input: &PlanInput, group: &ScalingGroup) -> Option<(Reason, Stri
     input.observed.instance_refresh_active.then_some((Reason::ProcessSuspended, message))
 }
 
-/// Why the last launch failed, if that was not long ago. Without an instance in its place, the next node would be given up as
-/// well: an autoscaler lowers the desired capacity, and a node that goes back to EC2 in a shortage is not to be had again.
+/// Why nothing was launched for the node that was taken last. The next node would be given up as well: an autoscaler lowers the
+/// desired capacity, and a node that goes back to EC2 in a shortage is not to be had again.
 fn failed_launch(input: &PlanInput) -> Option<(Reason, String)> {
-    let last = input.observed.last_launch.as_ref()?;
-    let retry_at = last.started?.checked_add(input.timing.launch_retry).unwrap_or(Timestamp::MAX);
-    (last.has_failed() && input.now < retry_at).then(|| {
-        let message = format!(
-            "the last launch of the scaling group failed ({}); no further node is replaced until a launch succeeds, or until {}",
-            last.message.trim_end_matches('.'),
-            rfc3339(retry_at)
-        );
-        (launch_failures::reason(&last.message), message)
-    })
+    let FailedLaunch { message, retry_at } = input.observed.failed_launch.as_ref().filter(|_| !input.is_asked)?;
+    let text = format!(
+        "nothing was launched for the node that was replaced last ({}); no further node is replaced until a launch succeeds, or until {}",
+        message.trim_end_matches('.'),
+        rfc3339(*retry_at)
+    );
+    Some((launch_failures::reason(message), text))
 }
 
 /// How many instances a list of the status names.
