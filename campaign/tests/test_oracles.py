@@ -457,32 +457,6 @@ def test_a_warm_pool_is_as_large_as_the_desired_capacity_lets_it():
     assert differs(end(4, **unlimited), end(2, stopped, stopped, **unlimited)) and differs(end(2, stopped, **unlimited), end(2, stopped, stopped, **unlimited))
 
 
-def test_a_warm_pool_is_as_large_as_the_desired_capacity_lets_it():
-    """AWS keeps it empty while an autoscaler wants as many nodes as may be prepared, and the reference has no autoscaler."""
-    def end(desired, *states, least=0, limit=3):
-        run = Story().run()
-        pool = {"MinSize": least, "MaxGroupPreparedCapacity": limit, "PoolState": "Stopped", "Status": None, "InstanceReusePolicy": None}
-        launches = {"LaunchTemplateName": "alpha", "Version": "1"}
-        run["end"]["aws"]["templates"]["alpha"] = {"id": "lt-1", "latest": 1, "default": 1, "tags": {}, "versions": {"1": {"data": {"image": "ami-1"}}}}
-        run["end"]["aws"]["groups"][GROUP] = {
-            "AutoScalingGroupName": GROUP, "LaunchTemplate": launches, "SuspendedProcesses": [], "VPCZoneIdentifier": "a", "MinSize": 2, "MaxSize": 4,
-            "DesiredCapacity": desired, "WarmPoolConfiguration": pool, "LifecycleHooks": [],
-            "Instances": [{"InstanceId": f"i-{n}", "LifecycleState": "InService", "LaunchTemplate": launches} for n in range(desired)],
-            "WarmPool": [{"InstanceId": f"i-1{n}", "LifecycleState": each, "LaunchTemplate": launches} for n, each in enumerate(states)],
-        }  # fmt: skip
-        return run
-
-    def differs(one, other):
-        return "end_state" in found(one, other)
-
-    stopped = "Warmed:Stopped"
-    assert not differs(end(4), end(2, stopped)) and not differs(end(3), end(2, stopped)) and not differs(end(2, stopped), end(4))
-    assert differs(end(2), end(2, stopped)) and differs(end(4, stopped), end(2, stopped)) and differs(end(2, "Warmed:Pending"), end(2, stopped))
-    unlimited = {"least": 1, "limit": None}
-    assert not differs(end(4, stopped, **unlimited), end(2, stopped, stopped, **unlimited))
-    assert differs(end(4, **unlimited), end(2, stopped, stopped, **unlimited)) and differs(end(2, stopped, **unlimited), end(2, stopped, stopped, **unlimited))
-
-
 def test_an_entry_of_a_group_that_had_windows_nodes():
     """It lets Linux nodes join too, and stays as it is."""
     story = Story()

@@ -1,7 +1,7 @@
 //! Applies a plan step by step and returns what was done.
 //!
-//! A failing step ends the pass. One that AWS or Kubernetes refuses holds only what depends on it, so a missing permission
-//! for a tag does not stop a rotation. A step whose call is denied to many groups is tried by a few of them only.
+//! A failing step ends the pass. The exception is a denied step that the rest does not depend on, or a denied join entry: see
+//! `independent_failures`. A missing permission for a tag does not stop a rotation. A step whose call is denied to many groups is tried by a few of them only.
 //!
 //! The right to write is checked before every step, and `lock-upgrades` before every disruptive step. Before every step of a
 //! deletion, the API server is asked whether the group is still being deleted: its name may be a new group's by now. A

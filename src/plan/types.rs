@@ -19,7 +19,7 @@ pub struct Plan {
     pub group: String,
     /// The generation of the InstanceGroup that the plan was made for.
     pub generation: i64,
-    /// The steps in order. A failing step ends the pass; one that is refused holds what depends on it.
+    /// The steps in order. A failing step ends the pass, unless the rest does not depend on it.
     pub steps: Vec<PlannedStep>,
     /// The state of the group when all steps have succeeded.
     pub outcome: Outcome,

@@ -28,7 +28,7 @@ impl Write {
     }
 }
 
-/// What must wait while a step is refused, or is held back because it had no effect so far.
+/// What must wait while a step is held back because it had no effect so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dependents {
     /// Nothing: no node depends on the attribute, so even a rotation goes on.

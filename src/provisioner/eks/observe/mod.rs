@@ -4,6 +4,7 @@ mod crd_strategy;
 mod previous_roles;
 pub(crate) mod references;
 pub mod remaining_resources;
+mod replacements;
 #[cfg(test)]
 mod tests;
 pub(crate) mod unrecorded;
@@ -18,7 +19,7 @@ use super::launch_configuration;
 use super::launch_template::fingerprint::Fingerprint;
 use super::launch_template::tags;
 use super::names;
-use super::observed::{FailedLaunch, ObservedState, ObservedVersion, version_number};
+use super::observed::{ObservedState, ObservedVersion, version_number};
 use super::ownership;
 use super::resolve::ResolvedGroup;
 use super::role::region::claim_of;
@@ -28,15 +29,14 @@ use super::scaling_group::{hooks, subnets};
 use crate::api::InstanceGroupStatus;
 use crate::api::names::condition;
 use crate::aws::{
-    AwsError, AwsErrorKind, Instance, InstanceProfile, InstanceState, LaunchTemplate, ScalingActivity, ScalingGroup,
-    TemplateData, TemplatePin,
+    AwsError, Instance, InstanceProfile, InstanceState, LaunchTemplate, ScalingGroup, TemplateData, TemplatePin,
 };
 use crate::ownership::{has_ownership_tags, tagging_denied_condition};
 use crate::provisioner::observe::{ObserveError, ObserveResult, Observer, drain_views, find_orphaned_records};
 use crate::provisioner::rejected_fields::Part;
 use crate::provisioner::role_region::RegionClaim;
 use crate::provisioner::{join, join_times};
-use crate::rotation::{Drains, NodeInstance};
+use crate::rotation::Drains;
 
 /// Reads the observed state of one group.
 ///
@@ -341,74 +341,14 @@ async fn observe_details(
     let members = outdated::members(resolved, state, status);
     if members.iter().any(|m| !m.reasons.is_empty()) {
         state.instance_refresh_active = o.inventory.has_active_refresh(&group.name).await.map_err(aws)?;
-        state.failed_replacements = failed_replacements(o, resolved, status, &members);
+        state.failed_replacements = replacements::failed(o, resolved, status, &members);
     }
     if members.iter().any(|m| !m.reasons.is_empty() && m.is_available()) {
-        state.failed_launch = failed_launch(o, resolved, &group).await?;
+        state.failed_launch = replacements::failed_launch(o, resolved, &group).await?;
     }
     state.drains = drain_views(o, &members, &resolved.desired.id.uid).await?;
     state.strategy_state = crd_strategy::observe(o, resolved, status, state, &members).await?;
     Ok(())
-}
-
-/// Why Auto Scaling has launched nothing since the rotation took a node. An autoscaler lowers the desired capacity then, so that
-/// nothing seems to be missing. A process that has just started does not know when the last node was taken.
-async fn failed_launch(
-    o: &Observer<'_>,
-    resolved: &ResolvedGroup,
-    group: &ScalingGroup,
-) -> ObserveResult<Option<FailedLaunch>> {
-    let Some(taken_at) = o.process_state.node_taken_at(&resolved.desired.id.key()) else { return Ok(None) };
-    if resolved.desired.crd_strategy.is_some() || o.now.duration_since(taken_at) >= o.launch_retry {
-        return Ok(None);
-    }
-    let message = match o.inventory.recent_activities(&group.name, o.max_cache_age).await {
-        Ok(activities) => {
-            let since = |activity: &&ScalingActivity| {
-                !activity.is_termination() && activity.started.is_some_and(|at| at > taken_at)
-            };
-            let launches: Vec<_> = activities.iter().filter(since).collect();
-            // Auto Scaling tries other zones and types, so one that succeeded is enough.
-            if launches.iter().any(|activity| activity.status == "Successful") {
-                return Ok(None);
-            }
-            launches.into_iter().find(|activity| activity.status == "Failed").map(|activity| activity.message.clone())
-        }
-        // What is not known may have failed.
-        Err(error) if error.kind == AwsErrorKind::Denied => Some(error.to_string()),
-        Err(error) => return Err(ObserveError::Aws(error)),
-    };
-    Ok(message.map(|message| FailedLaunch { message, retry_at: taken_at + o.launch_retry }))
-}
-
-/// See [`ObservedState::failed_replacements`].
-fn failed_replacements(
-    o: &Observer<'_>,
-    resolved: &ResolvedGroup,
-    status: &InstanceGroupStatus,
-    members: &[NodeInstance],
-) -> Vec<String> {
-    let never_ready = |m: &&NodeInstance| {
-        m.reasons.is_empty()
-            && m.instance.state == InstanceState::InService
-            && m.lost_node.is_none()
-            && m.node.as_ref().is_none_or(|node| !node.was_ready)
-    };
-    let since = |m: &NodeInstance| Some((m.instance.id.clone(), m.instance.in_service_since?));
-    let waiting = members.iter().filter(never_ready).filter_map(since).collect();
-    let hash = &resolved.fingerprint.hash;
-    // A forecast asks what another revision would do.
-    if status.template.as_ref().and_then(|template| template.hash.as_ref()) != Some(hash) {
-        return Vec::new();
-    }
-    let recorded = status.failed_replacements.as_ref().filter(|failed| failed.template == *hash);
-    let recorded = recorded.map(|failed| failed.instances.as_slice()).unwrap_or_default();
-    // A node joins within a minute or two, and the Cluster Autoscaler waits for 15. A Spot Instance may be reclaimed while it
-    // boots.
-    let least = resolved.desired.rolling_update.join_timeout.min(o.unready_limit) / 2;
-    o.process_state.lost_instances(&resolved.desired.id.key(), |known| {
-        known.observe_replacements(hash, waiting, recorded, least, o.now)
-    })
 }
 
 /// The instances that left without the controller. The scaling activities are read only when there are some; without an

@@ -119,6 +119,17 @@ async fn previous_role_entries_stay_recorded_without_a_scaling_group() {
     );
 }
 
+/// The launch template of the group, with one version.
+fn own_template(resolved: &ResolvedGroup) -> LaunchTemplate {
+    LaunchTemplate {
+        id: "lt-1".into(),
+        name: resolved.names.template.clone(),
+        default_version: 1,
+        latest_version: 1,
+        tags: resolved.ownership_tags.clone(),
+    }
+}
+
 /// A person deletes aws-auth, or applies an old copy, while the group changes its role. Nodes with the role before would be
 /// silent for good, and a group whose nodes are all silent is not rotated.
 #[tokio::test]
@@ -127,13 +138,7 @@ async fn deleted_entry_of_a_role_that_the_group_still_runs_with_is_missing() {
     let (given, forged) = ("arn:aws:iam::1:role/given", "arn:aws:iam::1:role/forged");
     let pin = TemplatePin { id: "lt-1".into(), version: "1".into() };
     let group = ScalingGroup { template: Some(pin), desired: 0, ..scaling_group(&resolved.names.scaling_group) };
-    let template = LaunchTemplate {
-        id: "lt-1".into(),
-        name: resolved.names.template.clone(),
-        default_version: 1,
-        latest_version: 1,
-        tags: resolved.ownership_tags.clone(),
-    };
+    let template = own_template(&resolved);
     let mut data = resolved.template_data.clone();
     data.profile_arn = "arn:aws:iam::1:instance-profile/nodes".into();
     let role = |arn: &str| Role { id: "AROA-1".into(), name: "given".into(), arn: arn.into(), ..Role::default() };
@@ -169,13 +174,7 @@ async fn role_that_is_no_longer_used_is_read_in_the_pass_that_forgets_its_entry(
     (resolved.own_role, resolved.role_arn) = (false, "arn:aws:iam::1:role/given".into());
     let (pin, name) = (TemplatePin { id: "lt-1".into(), version: "1".into() }, resolved.names.role.clone());
     let group = ScalingGroup { template: Some(pin), desired: 0, ..scaling_group(&resolved.names.scaling_group) };
-    let template = LaunchTemplate {
-        id: "lt-1".into(),
-        name: resolved.names.template.clone(),
-        default_version: 1,
-        latest_version: 1,
-        tags: resolved.ownership_tags.clone(),
-    };
+    let template = own_template(&resolved);
     let tags = resolved.iam_tags();
     let role = Role { id: "AROA-1".into(), name: name.clone(), arn: own.clone(), tags, ..Role::default() };
     stub.update(|d| {

@@ -1,0 +1,105 @@
+//! Observes replacements that failed: instances that left before their nodes were Ready, and launches that failed.
+
+use jiff::Timestamp;
+
+use super::super::observed::FailedLaunch;
+use super::super::resolve::ResolvedGroup;
+use crate::api::InstanceGroupStatus;
+use crate::aws::{AwsErrorKind, InstanceState, ScalingActivity, ScalingGroup};
+use crate::provisioner::observe::{ObserveError, ObserveResult, Observer};
+use crate::rotation::NodeInstance;
+
+/// Why Auto Scaling has launched nothing since the rotation took a node. An autoscaler lowers the desired capacity then, so that
+/// nothing seems to be missing. A process that has just started does not know when the last node was taken.
+pub(super) async fn failed_launch(
+    o: &Observer<'_>,
+    resolved: &ResolvedGroup,
+    group: &ScalingGroup,
+) -> ObserveResult<Option<FailedLaunch>> {
+    let Some(taken_at) = o.process_state.node_taken_at(&resolved.desired.id.key()) else { return Ok(None) };
+    if resolved.desired.crd_strategy.is_some() || o.now.duration_since(taken_at) >= o.launch_retry {
+        return Ok(None);
+    }
+    let message = match o.inventory.recent_activities(&group.name, o.max_cache_age).await {
+        Ok(activities) => failed_since(&activities, taken_at),
+        // What is not known may have failed.
+        Err(error) if error.kind == AwsErrorKind::Denied => Some(error.to_string()),
+        Err(error) => return Err(ObserveError::Aws(error)),
+    };
+    Ok(message.map(|message| FailedLaunch { message, retry_at: taken_at + o.launch_retry }))
+}
+
+/// Why launches after this time failed; `None` when one succeeded, or none has failed. Auto Scaling tries other zones and types,
+/// so one that succeeded is enough.
+fn failed_since(activities: &[ScalingActivity], taken_at: Timestamp) -> Option<String> {
+    let is_launch =
+        |activity: &&ScalingActivity| !activity.is_termination() && activity.started.is_some_and(|at| at > taken_at);
+    let launches = || activities.iter().filter(is_launch);
+    if launches().any(|activity| activity.is_finished() && !activity.has_failed()) {
+        return None;
+    }
+    // An autoscaler that takes a request back cancels the launch, and AWS may not say why.
+    let failed = launches().find(|activity| activity.has_failed())?;
+    Some(if failed.message.is_empty() { failed.status.clone() } else { failed.message.clone() })
+}
+
+/// See [`super::ObservedState::failed_replacements`].
+pub(super) fn failed(
+    o: &Observer<'_>,
+    resolved: &ResolvedGroup,
+    status: &InstanceGroupStatus,
+    members: &[NodeInstance],
+) -> Vec<String> {
+    let never_ready = |m: &&NodeInstance| {
+        m.reasons.is_empty()
+            && m.instance.state == InstanceState::InService
+            && m.lost_node.is_none()
+            && m.node.as_ref().is_none_or(|node| !node.was_ready)
+    };
+    let since = |m: &NodeInstance| Some((m.instance.id.clone(), m.instance.in_service_since?));
+    let waiting = members.iter().filter(never_ready).filter_map(since).collect();
+    let hash = &resolved.fingerprint.hash;
+    // A forecast asks what another revision would do.
+    if status.template.as_ref().and_then(|template| template.hash.as_ref()) != Some(hash) {
+        return Vec::new();
+    }
+    let recorded = status.failed_replacements.as_ref().filter(|failed| failed.template == *hash);
+    let recorded = recorded.map(|failed| failed.instances.as_slice()).unwrap_or_default();
+    // A node joins within a minute or two, and the Cluster Autoscaler waits for 15. A Spot Instance may be reclaimed while it
+    // boots.
+    let least = resolved.desired.rolling_update.join_timeout.min(o.unready_limit) / 2;
+    o.process_state.lost_instances(&resolved.desired.id.key(), |known| {
+        known.observe_replacements(hash, waiting, recorded, least, o.now)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::SignedDuration;
+
+    use super::*;
+
+    /// An autoscaler lowers the desired capacity after a failed launch, so that nothing seems to be missing.
+    #[test]
+    fn launch_that_failed_since_a_node_was_taken_is_told_until_another_succeeds() {
+        let taken_at = Timestamp::UNIX_EPOCH;
+        let launch = |status: &str, seconds: i64| ScalingActivity {
+            status: status.into(),
+            description: "Launching a new EC2 instance".into(),
+            cause: String::new(),
+            zone: None,
+            message: String::new(),
+            started: Some(taken_at + SignedDuration::from_secs(seconds)),
+        };
+        for (activities, expected) in [
+            (vec![], None),
+            (vec![launch("Failed", 30)], Some("Failed")),
+            (vec![launch("Cancelled", 30)], Some("Cancelled")),
+            (vec![launch("Failed", -30)], None),
+            (vec![launch("InProgress", 50), launch("Failed", 30)], Some("Failed")),
+            (vec![launch("Failed", 50), launch("Successful", 30)], None),
+        ] {
+            assert_eq!(failed_since(&activities, taken_at).as_deref(), expected, "{activities:?}");
+        }
+    }
+}
