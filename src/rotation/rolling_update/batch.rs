@@ -68,7 +68,7 @@ pub(super) fn start_batch(
     if input.begins_held_by().is_some() {
         return;
     }
-    let failed_launch = input.failed_launch.as_ref().filter(|_| replaces);
+    let has_failed_launch = replaces && input.failed_launch.is_some();
     let mut allowance = input.allowance.filter(|_| replaces).cloned();
     let waits_for_surge =
         |m: &NodeInstance| !removes_all && (m.is_in_standby(input.group_uid) || (replaces && is_surging(input, m)));
@@ -81,7 +81,8 @@ pub(super) fn start_batch(
             continue;
         }
         let healthy = member.is_available();
-        if healthy && failed_launch.is_some() {
+        if healthy && has_failed_launch {
+            decision.waits_for_launch = true;
             continue;
         }
         if healthy && replaces && input.max_surge > 0 {
@@ -113,9 +114,6 @@ pub(super) fn start_batch(
             None => continue,
         }
         counted.add(member, healthy);
-    }
-    if let Some((_, message)) = failed_launch.filter(|_| candidates.iter().any(|m| begins(m) && m.is_available())) {
-        decision.waiting_for.push(message.clone());
     }
     if !removes_all {
         decision.waiting_for.extend(input.members.iter().filter_map(|m| foreign_record_message(input, m)));

@@ -85,14 +85,13 @@ fn report_hold(input: &RollingUpdateInput, candidates: &[&NodeInstance], decisio
     match (input.begins_held_by(), used_up) {
         (Some(hold), _) if !has_begun => decision.state = RotationState::Locked(hold.into()),
         (None, None)
-            if let Some((reason, message)) = &input.failed_launch
-                && input.candidates == Candidates::Outdated
-                && !has_begun
-                && decision.steps.is_empty()
-                && decision.waiting_for == [message.clone()] =>
+            if decision.waits_for_launch
+                && let Some((reason, message)) = &input.failed_launch =>
         {
-            decision.waiting_for.clear();
-            decision.state = RotationState::Blocked(*reason, message.clone());
+            match has_begun || !decision.steps.is_empty() || !decision.waiting_for.is_empty() {
+                true => decision.waiting_for.push(message.clone()),
+                false => decision.state = RotationState::Blocked(*reason, message.clone()),
+            }
         }
         // Nodes that are not available are replaced at any time.
         (None, Some(used_up)) if !has_begun && decision.steps.is_empty() && decision.waiting_for.is_empty() => {

@@ -38,7 +38,7 @@ pub(crate) struct RollingUpdateInput<'a> {
     pub precondition: Option<(Reason, String)>,
     /// Replacements that failed and are gone, in words; `None` when there are none.
     pub failed_replacements: Option<String>,
-    /// Why the last launch of the scaling group failed; `None` when it did not.
+    /// Why nothing was launched for the node that was taken last; `None` when that is not known to have failed.
     pub failed_launch: Option<(Reason, String)>,
     /// Whether the condition RotationHalted is already True for the desired version.
     pub was_halted: bool,
@@ -117,6 +117,8 @@ pub(crate) struct RollingUpdateDecision {
     pub duplicate_provider_ids: Vec<String>,
     /// The available nodes that are begun, by instance.
     pub begins: BTreeMap<String, NodeStart>,
+    /// Whether further nodes would be begun if the last launch had not failed.
+    pub waits_for_launch: bool,
     /// How further nodes would be begun if the budget left them.
     pub waits_for: BTreeSet<NodeStart>,
 }
