@@ -139,7 +139,7 @@ fn delay_after_outcome(key: &str, plan: &Plan, outcome: &Outcome, ctx: &Context)
     let (resync_period, poll) = (ctx.planner.settings.resync_period, || (true, poll_delay(ctx)));
     let resync = || match writes_record(plan) {
         true => (false, poll_delay(ctx)),
-        false => (false, resync_delay(resync_period, plan.recheck_at, Timestamp::now())),
+        false => (expects_change(plan, ctx), resync_delay(resync_period, plan.recheck_at, Timestamp::now())),
     };
     match outcome {
         Outcome::Converged | Outcome::Deleted => resync(),
@@ -164,6 +164,13 @@ fn delay_after_outcome(key: &str, plan: &Plan, outcome: &Outcome, ctx: &Context)
 fn time_to_retry(key: &str, process_state: &ProcessState, resync: Duration) -> Option<Duration> {
     let wait = process_state.denials(|denials| denials.time_to_retry(key, Timestamp::now()))?;
     Some((wait.unsigned_abs() + Duration::from_millis(20)).max(MIN_RETRY).min(jitter(resync)))
+}
+
+/// Whether a plan asks for another look within a poll interval. That look reads AWS anew: caches may not yet show the change
+/// that it is made for.
+fn expects_change(plan: &Plan, ctx: &Context) -> bool {
+    let poll = ctx.planner.settings.timing.poll_interval;
+    plan.recheck_at.is_some_and(|at| at.duration_since(Timestamp::now()) <= poll)
 }
 
 /// Whether a plan changed what the status records. It was made from the old record, so the next pass may find more to do.

@@ -52,7 +52,9 @@ pub fn plan(input: &PlanInput) -> Plan {
     let desired = &input.resolved.desired;
     let rotate_at = desired.rolling_update.rotate_at.filter(|at| *at > input.now);
     let search_at = input.observed.is_cause_of_loss_expected.then(|| input.now + input.timing.poll_interval);
+    let departure_at = previous_roles::waits_for_departure(input).then(|| input.now + input.timing.poll_interval);
     let rechecks = [
+        departure_at,
         rotate_at,
         role_join(input).plan().recheck_at,
         nodes_uncordoned_at,

@@ -219,6 +219,26 @@ fn previous_role_entry_stays_recorded_while_needed() {
     assert_eq!(step_names(&removed.plan()), ["UpdateStatus"]);
 }
 
+/// Otherwise the entry would admit any role of that name until the next resync: no watch tells when an instance is gone.
+#[test]
+fn previous_role_entry_is_looked_at_again_while_its_last_node_is_leaving() {
+    let with_leaving_instance = |recorded: bool| {
+        converged().with(|s| {
+            if recorded {
+                s.state.previous_roles.recorded_auth_entries = vec!["arn:aws:iam::1:role/before".to_owned()];
+            }
+            let group = s.state.scaling_group.as_mut().expect("a group");
+            let mut leaving = group.instances[0].clone();
+            leaving.id = "i-old".into();
+            leaving.state = instance_manager::aws::InstanceState::Terminating;
+            leaving.template.as_mut().expect("a version").version = "99".into();
+            group.instances.push(leaving);
+        })
+    };
+    assert!(with_leaving_instance(true).plan().recheck_at.is_some());
+    assert_eq!(with_leaving_instance(false).plan().recheck_at, None, "nothing waits for it");
+}
+
 /// A resource that disappears is made again, and somebody should learn that it was deleted.
 #[test]
 fn resource_that_somebody_deleted_is_reported() {

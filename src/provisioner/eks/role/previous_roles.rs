@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use crate::api::InstanceGroupStatus;
 use crate::auth::aws_auth::AuthEntry;
-use crate::aws::AccessEntry;
+use crate::aws::{AccessEntry, InstanceState};
 use crate::plan::{Drift, JoinStep, PlanBuilder, PlannedStep};
 use crate::provisioner::eks::input::PlanInput;
 use crate::provisioner::eks::observed::ObservedState;
@@ -38,6 +38,19 @@ pub(crate) fn restore_missing(input: &PlanInput, builder: &mut PlanBuilder) {
         PlannedStep::new(JoinStep::PutAwsAuthEntry(entry.clone()), reasons).optional()
     };
     builder.steps.extend(input.observed.previous_roles.missing_auth_entries.iter().map(put));
+}
+
+/// Whether the last nodes that may run with a previous role are leaving, so that its entries, or the role, are unused soon.
+/// No watch tells when AWS has terminated them.
+pub(crate) fn waits_for_departure(input: &PlanInput) -> bool {
+    let (resolved, previous) = (input.resolved, &input.observed.previous_roles);
+    let managed = input.status.managed.as_ref();
+    let has_unused_role = !resolved.own_role && managed.is_some_and(|managed| !managed.policies.is_empty());
+    let has_entries = !previous.recorded_auth_entries.is_empty() || !previous.recorded_access_entries.is_empty();
+    (has_entries || has_unused_role)
+        && members(resolved, input.observed, input.status)
+            .iter()
+            .any(|member| member.instance.state == InstanceState::Terminating && !member.reasons.is_empty())
 }
 
 /// Removes unused entries, once nothing else is left to do.
