@@ -137,10 +137,13 @@ impl NodeInstance {
         self.instance.weight.max(1) as usize
     }
 
-    /// Whether it is InService and its node is Ready, and nobody cordoned it or takes it away.
+    /// Whether it is InService and its node is Ready, and nobody cordoned it or takes it away. Auto Scaling terminates an
+    /// instance that it reports as unhealthy, however Ready its node is.
     pub(crate) fn is_available(&self) -> bool {
         let is_free = |n: &NodeView| n.ready && !n.cordoned && !n.leaves_by_autoscaler;
-        self.instance.state == InstanceState::InService && self.node.as_ref().is_some_and(is_free)
+        self.instance.state == InstanceState::InService
+            && self.instance.healthy
+            && self.node.as_ref().is_some_and(is_free)
     }
 
     /// Whether the Cluster Autoscaler is about to terminate it.

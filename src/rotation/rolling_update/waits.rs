@@ -64,6 +64,9 @@ pub(super) fn for_member(input: &RollingUpdateInput, member: &NodeInstance) -> O
             None => format!("{name}, which someone else cordoned, to be uncordoned"),
         }),
         (InstanceState::InService, Some(node)) if node.leaves_by_autoscaler => Some(for_autoscaler(member)),
+        (InstanceState::InService, Some(node)) if node.ready && !member.instance.healthy => {
+            Some(format!("{name}, which Auto Scaling reports as Unhealthy, to be terminated"))
+        }
         (InstanceState::InService, Some(node)) if node.ready => {
             let is_new = member.reasons.is_empty() && input.candidates == Candidates::Outdated;
             let since = node.ready_changed_at.filter(|_| is_new)?;

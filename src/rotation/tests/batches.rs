@@ -19,6 +19,18 @@ fn retained_instance_is_named() {
     assert!(named(&decide(&deletion).waiting_for), "a deletion waits for it too");
 }
 
+/// Auto Scaling terminates it soon, so that one more node would exceed maxUnavailable.
+#[test]
+fn instance_that_auto_scaling_reports_as_unhealthy_is_not_available() {
+    let unhealthy = node_instance("a").with(|m| m.instance.healthy = false);
+    let decision = rotate(&[unhealthy, node_instance("b").outdated()], 1);
+    assert_eq!(step_summaries(&decision), [""; 0]);
+    let named = decision.waiting_for.iter().any(|what| what.contains("a (node-a)") && what.contains("Unhealthy"));
+    assert!(named, "{:?}", decision.waiting_for);
+    let outdated = node_instance("a").outdated().with(|m| m.instance.healthy = false);
+    assert_eq!(step_summaries(&rotate(&[outdated, node_instance("b").outdated()], 1)), ["cordon a"]);
+}
+
 /// A drain that hangs would keep the nodes behind it from going, although nothing holds them.
 #[test]
 fn nodes_whose_drain_will_be_held_up_go_last() {
