@@ -12,8 +12,8 @@ use crate::api::spec_error::SpecError;
 use crate::auth::access_entries::ObservedEntries;
 use crate::auth::aws_auth::AuthEntry;
 use crate::aws::{
-    AccessEntry, InstanceProfile, LaunchTemplate, LifecycleHook, Role, ScalingActivity, ScalingGroup, TemplateData,
-    TemplatePin, WarmInstance,
+    AccessEntry, InstanceProfile, LaunchTemplate, LifecycleHook, NewAccessEntry, Role, ScalingActivity, ScalingGroup,
+    TemplateData, TemplatePin, WarmInstance,
 };
 use crate::provisioner::role_region::OtherRegion;
 use crate::provisioner::role_users::KeptEntry;
@@ -54,6 +54,8 @@ pub struct PreviousRoles {
     pub recorded_access_entries: Vec<String>,
     /// Entries that somebody deleted from aws-auth, of roles that the group still launches or runs with.
     pub missing_auth_entries: Vec<AuthEntry>,
+    /// Access entries that somebody deleted, of roles that the group still launches or runs with.
+    pub missing_access_entries: Vec<NewAccessEntry>,
     /// Entries in aws-auth that no group needs.
     pub unused_auth_entries: Vec<AuthEntry>,
     /// Access entries that no group needs.

@@ -170,6 +170,9 @@ impl PlanSimulation {
             JoinStep::RemoveAwsAuthEntry(_) => {
                 (join.auth_entry, join.owns_auth_entry) = (AuthEntryState::Absent, false)
             }
+            JoinStep::PutAccessEntry(entry) if entry.principal != self.resolved.role_arn => {
+                self.observed.previous_roles.missing_access_entries.retain(|missing| missing != entry);
+            }
             JoinStep::PutAccessEntry(entry) => {
                 let kind = entry.kind.as_str().into();
                 join.access_entry = AccessEntryState::Present(RoleAccessEntry {

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use crate::api::InstanceGroupStatus;
 use crate::auth::access_entries::JoinMethod;
 use crate::auth::aws_auth::{AuthEntry, AuthEntryState};
+use crate::aws::NewAccessEntry;
 use crate::index::shared_entries::{EntryDisposition, entry_disposition};
 use crate::provisioner::eks::observed::{ObservedState, PreviousRoles, version_number};
 use crate::provisioner::eks::resolve::ResolvedGroup;
@@ -61,6 +62,13 @@ pub(crate) async fn observe(
         found.recorded_auth_entries.push(arn);
     }
     for arn in managed.access_entries.into_iter().filter(|arn| *arn != resolved.role_arn) {
+        if misses_access_entry(o, resolved, &arn).await? && runs_with(o, state, &arn).await? {
+            let (principal, own_role) = (arn.clone(), arn == resolved.derived_role_arn);
+            let missing = NewAccessEntry { principal, own_role, ..resolved.access_entry.clone() };
+            found.missing_access_entries.push(missing);
+            found.recorded_access_entries.push(arn);
+            continue;
+        }
         let others = o.group_index.access_entry_users(&arn, &key);
         match entry_disposition(needed(&arn, &others), &others, &key) {
             EntryDisposition::RemovedByPeer => continue,
@@ -79,6 +87,19 @@ pub(crate) async fn observe(
         found.recorded_access_entries.push(arn);
     }
     Ok(found)
+}
+
+/// Whether neither an access entry nor one in aws-auth lets a role in, in a cluster whose nodes join through access entries.
+async fn misses_access_entry(o: &Observer<'_>, resolved: &ResolvedGroup, role_arn: &str) -> ObserveResult<bool> {
+    let is_mapped = [false, true]
+        .iter()
+        .any(|windows| o.map_roles.entry_state(&AuthEntry::for_nodes(role_arn, *windows)) != AuthEntryState::Absent);
+    if is_mapped || matches!(resolved.join_method, JoinMethod::AwsAuth { .. }) {
+        return Ok(false);
+    }
+    let cluster = &resolved.desired.cluster;
+    let has_entry = o.inventory.has_access_entry(cluster, role_arn, o.shared_max_cache_age).await;
+    Ok(!has_entry.map_err(ObserveError::Aws)?)
 }
 
 /// Whether the group launches or runs instances with a role, by what AWS says of the versions that they are launched from.

@@ -6,11 +6,13 @@ use serde_json::{Value, json};
 
 use crate::api::names::{FINALIZER, condition};
 use crate::api::{Condition, GroupId, InstanceGroup, InstanceGroupSpec, InstanceGroupStatus, decode_spec, group_id};
+use crate::auth::access_entries::JoinMethod;
 use crate::auth::aws_auth::{self, AuthEntry};
 use crate::aws::inventory::fake_aws::FakeAws;
 use crate::aws::samples::{cluster, network_object, scaling_group};
 use crate::aws::{
-    AwsErrorKind, Cluster, InstanceProfile, LaunchTemplate, Role, ScalingGroup, TemplatePin, TemplateVersion,
+    AccessEntry, AwsErrorKind, Cluster, InstanceProfile, LaunchTemplate, Role, ScalingGroup, TemplatePin,
+    TemplateVersion,
 };
 use crate::provisioner::eks::names::GroupNames;
 use crate::provisioner::eks::observe::remaining_resources::remaining_resources;
@@ -163,6 +165,18 @@ async fn deleted_entry_of_a_role_that_the_group_still_runs_with_is_missing() {
     assert_eq!(found.missing_auth_entries, [AuthEntry::for_nodes(given, false)]);
     let broken = observe_with(&stub, "- rolearn: {", &status).await.expect("a state").previous_roles;
     assert!(broken.missing_auth_entries.is_empty(), "nobody knows what it has: {broken:?}");
+    let mut by_access_entries = self::resolved();
+    by_access_entries.join_method = JoinMethod::AccessEntries { remove_other: false };
+    let status = json!({"managed": {"accessEntries": [resolved.role_arn, given, forged]}});
+    let status = serde_json::from_value(status).expect("a status");
+    let found = observe_group(&stub, &by_access_entries, "", &status).await.expect("a state").previous_roles;
+    let restored: Vec<_> = found.missing_access_entries.iter().map(|entry| entry.principal.as_str()).collect();
+    assert_eq!(restored, [given], "the record alone lets no role in");
+    let kind = "EC2_LINUX".to_owned();
+    let entry = AccessEntry { principal: given.into(), kind, created: None, tags: vec![] };
+    stub.update(|d| d.access_entries.push(entry));
+    let found = observe_group(&stub, &by_access_entries, "", &status).await.expect("a state").previous_roles;
+    assert!(found.missing_access_entries.is_empty(), "{found:?}");
 }
 
 /// The pass that forgets the entry is the last one before the group is Ready. Role and profile would stay until the next

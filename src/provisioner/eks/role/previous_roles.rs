@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use crate::api::InstanceGroupStatus;
 use crate::auth::aws_auth::AuthEntry;
-use crate::aws::{AccessEntry, InstanceState};
+use crate::aws::{AccessEntry, InstanceState, NewAccessEntry};
 use crate::plan::{Drift, JoinStep, PlanBuilder, PlannedStep};
 use crate::provisioner::eks::input::PlanInput;
 use crate::provisioner::eks::observed::ObservedState;
@@ -33,11 +33,17 @@ pub(crate) fn all_nodes_use_role(
 /// Puts entries back that somebody deleted while nodes run with these roles. All of them are silent, and a group whose
 /// nodes are all silent is not rotated, so it would wait for itself forever. No other step waits for it.
 pub(crate) fn restore_missing(input: &PlanInput, builder: &mut PlanBuilder) {
+    let previous = &input.observed.previous_roles;
     let put = |entry: &AuthEntry| {
         let reasons = vec![Drift::new("aws-auth", "", &entry.role_arn)];
         PlannedStep::new(JoinStep::PutAwsAuthEntry(entry.clone()), reasons).optional()
     };
-    builder.steps.extend(input.observed.previous_roles.missing_auth_entries.iter().map(put));
+    let put_access_entry = |entry: &NewAccessEntry| {
+        let reasons = vec![Drift::new("access entry", "", &entry.principal)];
+        PlannedStep::new(JoinStep::PutAccessEntry(entry.clone()), reasons).optional()
+    };
+    builder.steps.extend(previous.missing_auth_entries.iter().map(put));
+    builder.steps.extend(previous.missing_access_entries.iter().map(put_access_entry));
 }
 
 /// Whether the last nodes that may run with a previous role are leaving, so that its entries, or the role, are unused soon.
