@@ -170,8 +170,10 @@ def template_data(reference, picture):
 
 
 def node_group(thing):
-    """A managed node group, without what EKS chose or an autoscaler owns."""
+    """A managed node group, without what EKS chose or an autoscaler owns. Auto repair that was turned off is none."""
     found = without(thing, "createdAt", "modifiedAt", "nodegroupArn", "resources", "launchTemplate")
+    if found.get("nodeRepairConfig") == {"enabled": False}:
+        del found["nodeRepairConfig"]
     return {**found, "scalingConfig": without(found["scalingConfig"], "desiredSize")}
 
 

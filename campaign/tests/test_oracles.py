@@ -468,3 +468,10 @@ def test_an_entry_of_a_group_that_had_windows_nodes():
     assert "end_state" in found(other, one)
     story.journal.insert(1, {"time": "2026", "what": "apply", "group": "alpha", "to": {**story.group, "annotations": {"os-family": "windows"}}})
     assert "end_state" not in found(other, one)
+
+
+def test_auto_repair_that_was_turned_off_equals_none():
+    """Otherwise the order of two transitions, which decides whether a node group is replaced or updated, would be a difference."""
+    one = {"nodegroupName": "alpha", "scalingConfig": {"minSize": 1, "maxSize": 2, "desiredSize": 1}}
+    node_group = state.node_group
+    assert node_group({**one, "nodeRepairConfig": {"enabled": False}}) == node_group(one) != node_group({**one, "nodeRepairConfig": {"enabled": True}})
