@@ -20,6 +20,7 @@ use super::write_memory::WriteMemory;
 use crate::api::NodeDemand;
 use crate::index::image_aliases::ImageAliases;
 use crate::plan::{PersistentFailure, Write};
+use crate::util::lookup::Lookup;
 
 /// Clocks and counters by group and by node.
 #[derive(Default)]
@@ -97,7 +98,7 @@ struct GroupState {
     /// Instances that leave the group.
     lost_instances: LostInstances,
     /// When a rotation last took a node out of service, so that Auto Scaling launches another.
-    node_taken_at: Option<Timestamp>,
+    node_taken_at: Lookup<Timestamp>,
     /// What the merged spec asks for, and a digest of what was merged.
     demand: Option<(u64, Arc<NodeDemand>)>,
 }
@@ -436,14 +437,14 @@ impl ProcessState {
         self.with(|inner| update(&mut inner.other_writes))
     }
 
-    /// When a rotation of the group last took a node.
-    pub(crate) fn node_taken_at(&self, group: &str) -> Option<Timestamp> {
+    /// When a rotation of the group last took a node. A process that has just started does not know it.
+    pub(crate) fn node_taken_at(&self, group: &str) -> Lookup<Timestamp> {
         self.group(group, |g| g.node_taken_at)
     }
 
-    /// Records that a rotation of the group takes a node.
-    pub(crate) fn record_node_taken(&self, group: &str, now: Timestamp) {
-        self.group(group, |g| g.node_taken_at = Some(now));
+    /// Records when a rotation of the group took a node, or that none did.
+    pub(crate) fn record_node_taken(&self, group: &str, taken_at: Option<Timestamp>) {
+        self.group(group, |g| g.node_taken_at = taken_at.into());
     }
 
     /// The instances that leave a group.

@@ -40,6 +40,8 @@ pub(crate) struct FakeState {
     pub images: Vec<Image>,
     /// The instances of every warm pool.
     pub warm_instances: Vec<WarmInstance>,
+    /// The scaling activities of every group.
+    pub activities: Vec<ScalingActivity>,
     /// Instances and the tags that were set on them, by call.
     pub instance_tags: Vec<(Vec<String>, Vec<Tag>)>,
     /// Instances and the tags that were removed from them, by call.
@@ -124,7 +126,7 @@ impl AutoScaling for FakeAws {
         self.read("hooks", &[], |_| Vec::new()).await
     }
     async fn scaling_activities(&self, _: &str, _: i32) -> AwsResult<Vec<ScalingActivity>> {
-        self.read("activities", &[], |_| Vec::new()).await
+        self.read("activities", &[], |d| d.activities.clone()).await
     }
     async fn has_active_refresh(&self, _: &str) -> AwsResult<bool> {
         self.read("refreshes", &[], |_| false).await

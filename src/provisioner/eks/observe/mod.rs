@@ -344,7 +344,7 @@ async fn observe_details(
         state.failed_replacements = replacements::failed(o, resolved, status, &members);
     }
     if members.iter().any(|m| !m.reasons.is_empty() && m.is_available()) {
-        state.failed_launch = replacements::failed_launch(o, resolved, &group).await?;
+        state.failed_launch = replacements::failed_launch(o, resolved, status, &group).await?;
     }
     state.drains = drain_views(o, &members, &resolved.desired.id.uid).await?;
     state.strategy_state = crd_strategy::observe(o, resolved, status, state, &members).await?;

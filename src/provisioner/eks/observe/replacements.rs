@@ -10,14 +10,18 @@ use crate::provisioner::observe::{ObserveError, ObserveResult, Observer};
 use crate::rotation::NodeInstance;
 
 /// Why Auto Scaling has launched nothing since the rotation took a node. An autoscaler lowers the desired capacity then, so that
-/// nothing seems to be missing. A process that has just started does not know when the last node was taken.
+/// nothing seems to be missing.
 pub(super) async fn failed_launch(
     o: &Observer<'_>,
     resolved: &ResolvedGroup,
+    status: &InstanceGroupStatus,
     group: &ScalingGroup,
 ) -> ObserveResult<Option<FailedLaunch>> {
-    let Some(taken_at) = o.process_state.node_taken_at(&resolved.desired.id.key()) else { return Ok(None) };
-    if resolved.desired.crd_strategy.is_some() || o.now.duration_since(taken_at) >= o.launch_retry {
+    if resolved.desired.crd_strategy.is_some() {
+        return Ok(None);
+    }
+    let Some(taken_at) = node_taken_at(o, resolved, status, group).await? else { return Ok(None) };
+    if o.now.duration_since(taken_at) >= o.launch_retry {
         return Ok(None);
     }
     let message = match o.inventory.recent_activities(&group.name, o.max_cache_age).await {
@@ -27,6 +31,36 @@ pub(super) async fn failed_launch(
         Err(error) => return Err(ObserveError::Aws(error)),
     };
     Ok(message.map(|message| FailedLaunch { message, retry_at: taken_at + o.launch_retry }))
+}
+
+/// When the rotation last took a node. A process that starts in the middle of a rotation asks AWS, once: whoever terminated
+/// the last instance, its replacement is awaited.
+async fn node_taken_at(
+    o: &Observer<'_>,
+    resolved: &ResolvedGroup,
+    status: &InstanceGroupStatus,
+    group: &ScalingGroup,
+) -> ObserveResult<Option<Timestamp>> {
+    let key = resolved.desired.id.key();
+    let known = o.process_state.node_taken_at(&key);
+    if known.is_queried() {
+        return Ok(known.as_present().copied());
+    }
+    let mut taken_at = None;
+    if status.nodes.as_ref().is_some_and(|nodes| nodes.outdated > 0) {
+        taken_at = match o.inventory.recent_activities(&group.name, o.max_cache_age).await {
+            Ok(activities) => last_termination(&activities),
+            // The launches cannot be read either, so that nothing would ever be found.
+            Err(error) if error.kind == AwsErrorKind::Denied => None,
+            Err(error) => return Err(ObserveError::Aws(error)),
+        };
+    }
+    o.process_state.record_node_taken(&key, taken_at);
+    Ok(taken_at)
+}
+
+fn last_termination(activities: &[ScalingActivity]) -> Option<Timestamp> {
+    activities.iter().filter(|activity| activity.is_termination()).filter_map(|activity| activity.started).max()
 }
 
 /// Why launches after this time failed; `None` when one succeeded, or none has failed. Auto Scaling tries other zones and types,
@@ -75,22 +109,59 @@ pub(super) fn failed(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use jiff::SignedDuration;
+    use serde_json::json;
 
     use super::*;
+    use crate::aws::inventory::fake_aws::FakeAws;
+    use crate::aws::samples::scaling_group;
+    use crate::provisioner::observe::fake::FakeCluster;
+
+    fn activity(description: &str, status: &str, seconds: i64) -> ScalingActivity {
+        ScalingActivity {
+            status: status.into(),
+            description: description.into(),
+            cause: String::new(),
+            zone: None,
+            message: String::new(),
+            started: Some(Timestamp::UNIX_EPOCH + SignedDuration::from_secs(seconds)),
+        }
+    }
+
+    /// The process that took the node knew that nothing has come for it. The next one would take one more healthy node.
+    #[tokio::test]
+    async fn process_that_starts_in_the_middle_of_a_rotation_asks_when_the_last_node_was_taken() {
+        let resolved = crate::provisioner::eks::observe::tests::resolved();
+        let group = scaling_group(&resolved.names.scaling_group);
+        let aws = Arc::new(FakeAws::default());
+        aws.update(|d| {
+            d.activities = vec![
+                activity("Launching a new EC2 instance", "Failed", -50),
+                activity("Terminating EC2 instance: i-1", "Successful", -60),
+                activity("Launching a new EC2 instance", "Successful", -70),
+            ];
+        });
+        for (outdated, expected) in [(1, Some("Failed")), (0, None)] {
+            let status = json!({ "nodes": { "outdated": outdated } });
+            let status: InstanceGroupStatus = serde_json::from_value(status).expect("a status");
+            let cluster = FakeCluster::new(&aws);
+            let failed = async || {
+                let found = failed_launch(&cluster.observer(), &resolved, &status, &group).await;
+                found.expect("an answer").map(|failed| failed.message)
+            };
+            assert_eq!(failed().await.as_deref(), expected, "{outdated} outdated");
+            cluster.observer().process_state.record_node_taken(&resolved.desired.id.key(), None);
+            assert_eq!(failed().await, None, "AWS is asked once");
+        }
+    }
 
     /// An autoscaler lowers the desired capacity after a failed launch, so that nothing seems to be missing.
     #[test]
     fn launch_that_failed_since_a_node_was_taken_is_told_until_another_succeeds() {
         let taken_at = Timestamp::UNIX_EPOCH;
-        let launch = |status: &str, seconds: i64| ScalingActivity {
-            status: status.into(),
-            description: "Launching a new EC2 instance".into(),
-            cause: String::new(),
-            zone: None,
-            message: String::new(),
-            started: Some(taken_at + SignedDuration::from_secs(seconds)),
-        };
+        let launch = |status: &str, seconds| activity("Launching a new EC2 instance", status, seconds);
         for (activities, expected) in [
             (vec![], None),
             (vec![launch("Failed", 30)], Some("Failed")),

@@ -27,7 +27,7 @@ use crate::provisioner::observe::fake::FakeCluster;
 use crate::provisioner::observe::{ObserveError, ObserveResult, Observer};
 
 /// The group `team/web` in the cluster `demo`, with a role that the controller creates.
-fn resolved() -> ResolvedGroup {
+pub(super) fn resolved() -> ResolvedGroup {
     let mut group = InstanceGroup::new("web", InstanceGroupSpec::default());
     group.metadata.namespace = Some("team".into());
     let spec = json!({"provisioner": "eks", "eks": {"minSize": 1, "maxSize": 2, "configuration": {
