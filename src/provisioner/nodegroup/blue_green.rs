@@ -297,7 +297,7 @@ fn delete_outgoing(
             }
             status => {
                 if status == NodegroupStatus::DeleteFailed {
-                    builder.set_outcome_once(health::delete_failed(input, group));
+                    builder.set_outcome_once(health::outgoing_delete_failed(input, group, &current.nodegroup));
                 }
                 let mut reasons = immutable_drift(input.resolved, &group.nodegroup);
                 reasons.retain(|_| status != NodegroupStatus::DeleteFailed);

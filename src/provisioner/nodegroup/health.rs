@@ -127,6 +127,19 @@ pub(crate) fn delete_failed(input: &PlanInput, group: &ObservedNodegroup) -> Out
     blocked_outcome(reason_of(&group.nodegroup.issues), message)
 }
 
+/// The outcome for a node group that EKS failed to delete after another replaced it. That one keeps the minimum size that it
+/// was created with, so that an autoscaler cannot lower its capacity further than that.
+pub(crate) fn outgoing_delete_failed(input: &PlanInput, group: &ObservedNodegroup, current: &Nodegroup) -> Outcome {
+    let (created_with, desired) = (current.sizes.min, input.resolved.desired.min_size);
+    let kept = match created_with > desired {
+        true => format!("; until then minSize of {} stays {created_with} instead of {desired}", current.name.nodegroup),
+        false => String::new(),
+    };
+    let failure = deletion_failure(input, &group.nodegroup);
+    let message = format!("{failure}; fix the cause; the deletion is retried{kept}");
+    blocked_outcome(reason_of(&group.nodegroup.issues), message)
+}
+
 /// The condition reason for the issues of a node group.
 fn reason_of(issues: &[Issue]) -> Reason {
     issues.first().and_then(issue_reason).unwrap_or(Reason::Degraded)

@@ -1445,6 +1445,13 @@ fn replacement_keeps_its_nodes_until_the_old_ones_are_gone() {
     assert!(!shrunk.step_names().contains(&"CordonNode"), "one node has no place to go to");
     let smaller = both("eks-managed: {minSize: 1, maxSize: 1, configuration: {instanceType: c5.large}}");
     assert_eq!(resized(&smaller).map(|sizes| (sizes.min, sizes.max)), Some((1, 1)), "the tenant wants fewer");
+    let failed = both(&after).with(|s| {
+        s.state.nodegroups[0].members.clear();
+        s.state.nodegroups[0].nodegroup.status = NodegroupStatus::DeleteFailed;
+        s.state.nodegroups[0].nodegroup.issues = vec![issue("Ec2SecurityGroupDeletionFailure")];
+    });
+    let (_, message) = failed.blocked();
+    assert!(message.contains("stays 2 instead of 1"), "nobody else says why: {message}");
     let alone = both(&after).with(|s| _ = s.state.nodegroups.remove(0));
     assert_eq!(resized(&alone), Some(NodegroupSizes { min: 1, max: 9, desired: None }));
 }

@@ -24,6 +24,12 @@ POLL_SECONDS = 0.2
 """Interval at which EKS checks a changing group."""
 
 
+SHARE_OF_TERMINATION = 1 / 3
+"""How long a node that is terminated may be drained, as a share of the time that an update gives it: 5 minutes ("Delete a
+managed node group") of 15 ("Understand each phase of node updates").
+"""
+
+
 class NodeGroups(Resources, Health, Updates):
     """All managed node groups of the cluster, by name."""
 
@@ -126,7 +132,8 @@ class NodeGroups(Resources, Health, Updates):
                 if member.lifecycle_action is lifecycle_action:
                     self.simulator.engine.complete(group, member, "CONTINUE")
 
-        self.simulator.timers.after(0, lambda: self.manager.drain(node, self.delay(found, "drain"), False, done))
+        timeout = self.delay(found, "drain") * SHARE_OF_TERMINATION
+        self.simulator.timers.after(0, lambda: self.manager.drain(node, timeout, False, done))
 
     def delete(self, found: NodeGroup) -> None:
         """Start to delete a group. Its instances are drained and terminated."""
