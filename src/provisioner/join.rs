@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use super::observe::{ObserveError, ObserveResult, Observer};
 use crate::api::InstanceGroupStatus;
+use crate::api::names::condition;
 use crate::api::spec_error::SpecError;
 use crate::auth::access_entries::{self, AccessEntryState, JoinAuth, JoinMethod, ObservedEntries, RoleAccessEntry};
 use crate::auth::aws_auth::AuthEntry;
+use crate::aws::inventory::NEVER_EXPIRES;
 use crate::aws::{AccessEntry, AccessEntryType, Cluster, NewAccessEntry};
 use crate::plan::{Outcome, Phase, Reason, waiting};
 
@@ -52,6 +54,13 @@ pub(crate) async fn observe(
     let recorded_join = status.join.as_ref().filter(|join| join.role_id.as_deref() == role_id);
     let recorded_kind = recorded_join.and_then(|join| join.access_entry.clone()).filter(|found| kind.allows(found));
     let fresh = join_method.needs_fresh_read(&auth_entry, owns_auth_entry || own_role);
+    // Another client may have deleted the entry, and created one of a type that lets no node join.
+    let is_short = status.conditions.iter().any(|c| c.r#type == condition::NODES_READY && !c.is_true());
+    let entry_age = match (fresh, is_short) {
+        (true, _) => Duration::ZERO,
+        (false, true) => o.shared_max_cache_age,
+        (false, false) => NEVER_EXPIRES,
+    };
     let same_role = status.nodes_instance_role_arn.as_ref() == Some(principal);
     // Without the record, only the entry's tags tell that the controller created it.
     let is_known = same_role && status.managed.is_some();
@@ -61,7 +70,7 @@ pub(crate) async fn observe(
     let allows_windows = *kind == AccessEntryType::Ec2Linux && o.map_roles.allows_windows(principal);
     let access_entry = if !queries_entry {
         AccessEntryState::NotQueried
-    } else if let (Some(kind), false, true) = (recorded_kind, fresh, is_known) {
+    } else if let (Some(kind), NEVER_EXPIRES, true) = (recorded_kind, entry_age, is_known) {
         // The type of an entry never changes. One list call for all groups shows whether it still exists.
         match o
             .inventory
@@ -77,7 +86,7 @@ pub(crate) async fn observe(
     } else {
         let found = o
             .inventory
-            .access_entry(cluster, principal, o.shared_max_cache_age, fresh)
+            .access_entry(cluster, principal, o.shared_max_cache_age, entry_age)
             .await
             .map_err(ObserveError::Aws)?;
         AccessEntryState::from_entry(found.as_ref(), cluster)
@@ -152,7 +161,11 @@ pub(crate) async fn remaining_access_entry(
     if !known || o.group_index.is_role_shared(principal, key) {
         return Ok(None);
     }
-    let found = o.inventory.access_entry(cluster, principal, Duration::ZERO, true).await.map_err(ObserveError::Aws)?;
+    let found = o
+        .inventory
+        .access_entry(cluster, principal, Duration::ZERO, Duration::ZERO)
+        .await
+        .map_err(ObserveError::Aws)?;
     Ok(found.filter(|entry| is_own_role || access_entries::is_owned_by_cluster(&entry.tags, cluster)))
 }
 
@@ -177,7 +190,7 @@ mod tests {
 
     use super::*;
     use crate::api::names::tag;
-    use crate::api::{JoinStatus, ManagedAttributes};
+    use crate::api::{Condition, JoinStatus, ManagedAttributes};
     use crate::aws::inventory::fake_aws::FakeAws;
     use crate::aws::samples::cluster;
     use crate::aws::{AccessEntry, Cluster, Tag};
@@ -252,6 +265,43 @@ mod tests {
             let found = observe(&cluster.observer(), query, &status).await.expect("an answer").access_entry;
             let AccessEntryState::Present(found) = found else { panic!("{found:?}") };
             assert_eq!(found.is_owned, is_owned, "one list call is enough for an entry that is on record or others'");
+        }
+    }
+
+    /// Its nodes cannot join, and the recorded type would hide why for good.
+    #[tokio::test]
+    async fn entry_that_was_made_again_with_another_type_is_found_while_nodes_are_missing() {
+        let (aws, role) = (Arc::new(FakeAws::default()), "arn:aws:iam::1:role/own");
+        let kind = "STANDARD".to_owned();
+        aws.update(|d| {
+            d.access_entries = vec![AccessEntry { principal: role.into(), kind, created: None, tags: vec![] }]
+        });
+        for (nodes_ready, expected) in [(true, "EC2_LINUX"), (false, "STANDARD")] {
+            let cluster = FakeCluster::new(&aws);
+            let status = InstanceGroupStatus {
+                conditions: vec![Condition::new(condition::NODES_READY, nodes_ready, "", "")],
+                nodes_instance_role_arn: Some(role.into()),
+                join: Some(JoinStatus { aws_auth: false, access_entry: Some("EC2_LINUX".into()), role_id: None }),
+                managed: Some(ManagedAttributes::default()),
+                ..InstanceGroupStatus::default()
+            };
+            let query = JoinQuery {
+                group_key: "team/web",
+                join_method: JoinMethod::AccessEntries { remove_other: false },
+                aws_auth_entry: &AuthEntry::for_nodes(role, false),
+                access_entry: &NewAccessEntry {
+                    cluster: "demo".into(),
+                    principal: role.into(),
+                    kind: AccessEntryType::Ec2Linux,
+                    tags: vec![],
+                    own_role: true,
+                },
+                own_role: true,
+                role_id: None,
+            };
+            let found = observe(&cluster.observer(), query, &status).await.expect("an answer").access_entry;
+            let AccessEntryState::Present(found) = found else { panic!("{found:?}") };
+            assert_eq!(found.kind, expected, "NodesReady is {nodes_ready}");
         }
     }
 

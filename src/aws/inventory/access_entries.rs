@@ -50,20 +50,19 @@ impl Inventory {
         Ok(listed)
     }
 
-    /// A role's access entry. Its content never changes, so it is read once while it stays listed. With `fresh` it is
-    /// read again, which also finds an entry that was deleted and created again between two listings.
+    /// A role's access entry. Its type never changes, so one read is enough while it stays listed: [`NEVER_EXPIRES`]. A
+    /// smaller `entry_age` also finds an entry that was deleted and created again between two listings.
     pub(crate) async fn access_entry(
         &self,
         cluster: &str,
         principal: &str,
         max_age: Duration,
-        fresh: bool,
+        entry_age: Duration,
     ) -> AwsResult<Option<AccessEntry>> {
-        if !fresh && !self.has_access_entry(cluster, principal, max_age).await? {
+        if !entry_age.is_zero() && !self.has_access_entry(cluster, principal, max_age).await? {
             return Ok(None);
         }
-        let present = if fresh { Duration::ZERO } else { NEVER_EXPIRES };
-        let age = MaxAge { present, absent: Duration::ZERO };
+        let age = MaxAge { present: entry_age, absent: Duration::ZERO };
         self.access_entries.get(&key(cluster, principal), age).await
     }
 
@@ -111,7 +110,7 @@ mod tests {
     async fn idle_groups_share_one_listing() {
         let (fake, inventory) = inventory_with_entries(&["shared", "own"]);
         for age in [ANY_AGE, ANY_AGE, Duration::ZERO] {
-            let reads = ["shared", "shared", "own"].map(|p| inventory.access_entry("demo", p, age, false));
+            let reads = ["shared", "shared", "own"].map(|p| inventory.access_entry("demo", p, age, NEVER_EXPIRES));
             assert!(join_all(reads).await.into_iter().all(|found| found.unwrap().is_some()));
         }
         assert!(fake.calls("access entries") <= 1 + 3, "the listing is shared");
@@ -121,11 +120,11 @@ mod tests {
     #[tokio::test]
     async fn unlisted_entry_is_read_again_when_listed() {
         let (fake, inventory) = inventory_with_entries(&["a"]);
-        assert!(inventory.access_entry("demo", "a", ANY_AGE, false).await.unwrap().is_some());
+        assert!(inventory.access_entry("demo", "a", ANY_AGE, NEVER_EXPIRES).await.unwrap().is_some());
         fake.update(|d| d.access_entries.clear());
-        assert_eq!(inventory.access_entry("demo", "a", Duration::ZERO, false).await, Ok(None));
+        assert_eq!(inventory.access_entry("demo", "a", Duration::ZERO, NEVER_EXPIRES).await, Ok(None));
         fake.update(|d| d.access_entries = vec![AccessEntry { kind: "STANDARD".into(), ..entry("a") }]);
-        let found = inventory.access_entry("demo", "a", Duration::ZERO, false).await.unwrap();
+        let found = inventory.access_entry("demo", "a", Duration::ZERO, NEVER_EXPIRES).await.unwrap();
         assert_eq!(found.map(|e| e.kind).as_deref(), Some("STANDARD"));
     }
 
@@ -135,7 +134,7 @@ mod tests {
         assert!(!inventory.has_access_entry("demo", "b", ANY_AGE).await.unwrap());
         inventory.upsert_access_entry("demo", entry("b"));
         inventory.remove_access_entry("demo", "a");
-        assert!(inventory.access_entry("demo", "b", ANY_AGE, false).await.unwrap().is_some());
+        assert!(inventory.access_entry("demo", "b", ANY_AGE, NEVER_EXPIRES).await.unwrap().is_some());
         assert!(!inventory.has_access_entry("demo", "a", ANY_AGE).await.unwrap());
         assert_eq!((fake.calls("access entries"), fake.calls("access entry")), (1, 0));
     }

@@ -76,7 +76,7 @@ pub struct Inventory {
 /// The name of the only list of instance profiles.
 const PROFILES: &str = "profiles";
 /// The maximum age of data that never changes.
-const NEVER_EXPIRES: Duration = Duration::MAX;
+pub(crate) const NEVER_EXPIRES: Duration = Duration::MAX;
 
 impl Inventory {
     /// An empty inventory. Nothing is read until it is needed.
