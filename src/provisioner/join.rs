@@ -197,6 +197,33 @@ mod tests {
 
     use crate::provisioner::observe::fake::FakeCluster;
 
+    /// What a group in a cluster with access entries observes of its role, which the last pass saw with EC2_LINUX.
+    async fn observe_entry(aws: &Arc<FakeAws>, role: &str, status: InstanceGroupStatus) -> RoleAccessEntry {
+        let status = InstanceGroupStatus {
+            nodes_instance_role_arn: Some(role.into()),
+            join: Some(JoinStatus { aws_auth: false, access_entry: Some("EC2_LINUX".into()), role_id: None }),
+            ..status
+        };
+        let query = JoinQuery {
+            group_key: "team/web",
+            join_method: JoinMethod::AccessEntries { remove_other: false },
+            aws_auth_entry: &AuthEntry::for_nodes(role, false),
+            access_entry: &NewAccessEntry {
+                cluster: "demo".into(),
+                principal: role.into(),
+                kind: AccessEntryType::Ec2Linux,
+                tags: vec![],
+                own_role: false,
+            },
+            own_role: false,
+            role_id: None,
+        };
+        match observe(&FakeCluster::new(aws).observer(), query, &status).await.expect("an answer").access_entry {
+            AccessEntryState::Present(found) => found,
+            other => panic!("{other:?}"),
+        }
+    }
+
     /// Another group of the role may remove the entry. Without a look, the status would name it until the role changes.
     #[tokio::test]
     async fn access_entry_that_was_seen_last_is_looked_for_again() {
@@ -241,29 +268,8 @@ mod tests {
             state.access_entries.push(entry);
         });
         for (managed, is_owned) in [(None, true), (Some(ManagedAttributes::default()), false)] {
-            let cluster = FakeCluster::new(&aws);
-            let status = InstanceGroupStatus {
-                nodes_instance_role_arn: Some(role.into()),
-                join: Some(JoinStatus { aws_auth: false, access_entry: Some(kind.into()), role_id: None }),
-                managed,
-                ..InstanceGroupStatus::default()
-            };
-            let query = JoinQuery {
-                group_key: "team/web",
-                join_method: JoinMethod::AccessEntries { remove_other: false },
-                aws_auth_entry: &AuthEntry::for_nodes(role, false),
-                access_entry: &NewAccessEntry {
-                    cluster: "demo".into(),
-                    principal: role.into(),
-                    kind: AccessEntryType::Ec2Linux,
-                    tags: vec![],
-                    own_role: false,
-                },
-                own_role: false,
-                role_id: None,
-            };
-            let found = observe(&cluster.observer(), query, &status).await.expect("an answer").access_entry;
-            let AccessEntryState::Present(found) = found else { panic!("{found:?}") };
+            let found =
+                observe_entry(&aws, role, InstanceGroupStatus { managed, ..InstanceGroupStatus::default() }).await;
             assert_eq!(found.is_owned, is_owned, "one list call is enough for an entry that is on record or others'");
         }
     }
@@ -277,31 +283,12 @@ mod tests {
             d.access_entries = vec![AccessEntry { principal: role.into(), kind, created: None, tags: vec![] }]
         });
         for (nodes_ready, expected) in [(true, "EC2_LINUX"), (false, "STANDARD")] {
-            let cluster = FakeCluster::new(&aws);
             let status = InstanceGroupStatus {
                 conditions: vec![Condition::new(condition::NODES_READY, nodes_ready, "", "")],
-                nodes_instance_role_arn: Some(role.into()),
-                join: Some(JoinStatus { aws_auth: false, access_entry: Some("EC2_LINUX".into()), role_id: None }),
                 managed: Some(ManagedAttributes::default()),
                 ..InstanceGroupStatus::default()
             };
-            let query = JoinQuery {
-                group_key: "team/web",
-                join_method: JoinMethod::AccessEntries { remove_other: false },
-                aws_auth_entry: &AuthEntry::for_nodes(role, false),
-                access_entry: &NewAccessEntry {
-                    cluster: "demo".into(),
-                    principal: role.into(),
-                    kind: AccessEntryType::Ec2Linux,
-                    tags: vec![],
-                    own_role: true,
-                },
-                own_role: true,
-                role_id: None,
-            };
-            let found = observe(&cluster.observer(), query, &status).await.expect("an answer").access_entry;
-            let AccessEntryState::Present(found) = found else { panic!("{found:?}") };
-            assert_eq!(found.kind, expected, "NodesReady is {nodes_ready}");
+            assert_eq!(observe_entry(&aws, role, status).await.kind, expected, "NodesReady is {nodes_ready}");
         }
     }
 
