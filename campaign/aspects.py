@@ -5,6 +5,8 @@ is valid by construction, and `bad` gives those that are not. Each draw returns 
 merges: `annotations`, `strategy`, and the sections of the provisioner.
 """
 
+import re
+
 from campaign.upgrade_manager import TEMPLATE
 from e2e import strategies
 
@@ -25,6 +27,11 @@ SUBNETS = ["demo-private-a", "demo-private-b", "demo-private-c"]
 TYPES = ["m5.large", "m5.xlarge", "m5a.large", "c5.large"]
 TAINTS = [{"key": "dedicated", "value": "camp", "effect": "NoSchedule"}, {"key": "soft", "value": "1", "effect": "PreferNoSchedule"}]
 MANAGED_EFFECTS = {"NoSchedule": "NO_SCHEDULE", "PreferNoSchedule": "PREFER_NO_SCHEDULE"}
+
+
+def roles_of_people(text):
+    """The names of the roles of people in a text."""
+    return sorted(set(re.findall(rf"\b{PEOPLE}[\w-]+", text)))
 
 
 def some(random, items, least=0):

@@ -4,7 +4,6 @@ import contextlib
 import datetime
 import json
 import pathlib
-import re
 import signal
 import time
 
@@ -227,7 +226,7 @@ class Stage:
     def _make_what_specs_name(self):
         """Roles, a key pair, and the controller of the crd strategy, which specs of the scenario name."""
         text = json.dumps([scenarios.specs(self.scenario, name) for name in scenarios.names(self.scenario)])
-        for name in sorted(set(re.findall(rf"\b{aspects.PEOPLE}\w+", text))):
+        for name in aspects.roles_of_people(text):
             self.cloud.make_role(name)
         self.cloud.boto("ec2").create_key_pair(KeyName=aspects.KEY_PAIR)
         if '"crd"' in text:

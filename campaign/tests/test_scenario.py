@@ -2,7 +2,7 @@
 
 import json
 
-from campaign import rollouts, scenario, shrink, totals
+from campaign import aspects, rollouts, scenario, shrink, totals
 from campaign.oracles.rollouts import image_of
 
 
@@ -168,3 +168,9 @@ def test_shrinking_keeps_only_what_fails():
     smaller = shrink.shrink({"seed": 1, "groups": groups, "events": events}, fails)
     assert [event["number"] for event in smaller["events"]] == [3, 17] and list(smaller["groups"]) == ["bravo"]
     assert len(asked) < 40
+
+
+def test_the_roles_that_specs_name_are_made():
+    """The name of a group that is taken over has a hyphen. Without its role, the group could never be Ready."""
+    text = json.dumps({"roleName": "people-old-way", "nodeRole": "arn:aws:iam::1:role/people-alpha"})
+    assert aspects.roles_of_people(text) == ["people-alpha", "people-old-way"]
