@@ -105,6 +105,16 @@ pub enum RolloutPhase {
     Superseded,
 }
 
+impl RolloutPhase {
+    /// Whether the rollout, or the return from it, has begun and not ended.
+    pub fn is_under_way(self) -> bool {
+        match self {
+            Self::Assessing | Self::Rolling | Self::Halted | Self::Returning => true,
+            Self::Complete | Self::Aborted | Self::Superseded => false,
+        }
+    }
+}
+
 /// Number of groups by what the revision means for them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]

@@ -152,6 +152,7 @@ mod tests {
             reason: None,
             waits: None,
             effect: None,
+            fails_wave: false,
         };
         assert_eq!(group(Some("r2"), false).behind(), None);
         for (revision, takes, words) in [

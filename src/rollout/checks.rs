@@ -113,13 +113,8 @@ impl Checks {
 impl RolloutView {
     /// Whether the checks of the policy count now: the rollout is under way, and is no return.
     pub(crate) fn asks_checks(&self) -> bool {
-        let is_under_way = match self.phase() {
-            RolloutPhase::Assessing | RolloutPhase::Rolling | RolloutPhase::Halted => true,
-            RolloutPhase::Returning | RolloutPhase::Complete | RolloutPhase::Aborted | RolloutPhase::Superseded => {
-                false
-            }
-        };
-        is_under_way && !self.is_return() && !self.policy.checks.is_empty()
+        let is_return = self.is_return() || self.phase() == RolloutPhase::Returning;
+        self.phase().is_under_way() && !is_return && !self.policy.checks.is_empty()
     }
 }
 

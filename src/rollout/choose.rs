@@ -3,7 +3,8 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::gates;
-use super::group::{GroupFacts, RevisionImpact};
+use super::group::GroupFacts;
+use super::impact::RevisionImpact;
 use super::view::{RolloutEnd, RolloutView, StoredRevision};
 use super::wait::{RotationBlock, Wait, WaitReason};
 use crate::api::{RolloutPhase, RolloutRecord, WaveState, rfc3339};
@@ -130,6 +131,10 @@ fn hold(input: &DecisionInput, own: &StoredRevision) -> Option<RotationBlock> {
         _ => None,
     }
     .or_else(|| {
+        let why = group.makes_way.filter(|_| !group.is_return())?;
+        Some(RotationBlock { why: format!("the rollout of {target}: {why}"), uncordons: true })
+    })
+    .or_else(|| {
         let waits_for_windows = group.rotates_for_revision(own) && !group.is_return();
         let why = gates::hold(view, group, input.now).filter(|_| waits_for_windows)?;
         Some(RotationBlock { why, uncordons: false })
@@ -158,8 +163,8 @@ fn own_content(input: &DecisionInput) -> Own {
     }
     if group.status.is_new() {
         let is_open = view.is_wave_open(group.wave(view), input.now) || gates::is_approved(view, group);
-        let is_under_way = matches!(view.phase(), RolloutPhase::Rolling | RolloutPhase::Complete);
-        let takes_new = is_under_way && is_open && order_against(input).is_none();
+        let is_given = matches!(view.phase(), RolloutPhase::Rolling | RolloutPhase::Complete);
+        let takes_new = is_given && is_open && blocking_order(input).is_none();
         return Own::Known(if takes_new { view.target.clone() } else { stable() });
     }
     let recorded = group.status.boundaries_revision.as_deref().filter(|hash| !hash.is_empty());
@@ -242,7 +247,7 @@ fn choose_behind(input: &DecisionInput, own: StoredRevision) -> RevisionDecision
         };
     }
     let is_reverted = view.is_return() || previous.is_some_and(|previous| previous.has_content_of(&view.target));
-    let order = order_against(input);
+    let order = blocking_order(input);
     if is_reverted && order.is_none() {
         return take(input, view.target.clone(), SwitchReason::Reverted);
     }
@@ -261,7 +266,7 @@ fn choose_behind(input: &DecisionInput, own: StoredRevision) -> RevisionDecision
     }
     let is_assessing = view.phase() == RolloutPhase::Assessing;
     match group.forecast {
-        RevisionImpact::Blocked { reason, message } => {
+        RevisionImpact::CannotUse { reason, message } => {
             let text = format!("{} cannot be used: {reason}: {message}", view.target.name);
             return wait(own, WaitReason::CannotUse, text);
         }
@@ -270,7 +275,11 @@ fn choose_behind(input: &DecisionInput, own: StoredRevision) -> RevisionDecision
         {
             return take(input, view.target.clone(), SwitchReason::InPlace);
         }
-        RevisionImpact::Unknown | RevisionImpact::InPlace | RevisionImpact::Rotates(_) | RevisionImpact::Untouched => {}
+        RevisionImpact::Unknown
+        | RevisionImpact::InPlace
+        | RevisionImpact::Rotate { .. }
+        | RevisionImpact::Evict { .. }
+        | RevisionImpact::Untouched => {}
     }
     if let Some(previous) = previous.filter(|_| is_superseded && group.has_replaced_none() && !group.is_settled()) {
         return take(input, previous.clone(), SwitchReason::Superseded);
@@ -314,7 +323,7 @@ fn choose_behind(input: &DecisionInput, own: StoredRevision) -> RevisionDecision
 }
 
 /// Why people, or a failure, keep a group from the target, whatever its wave.
-fn order_against(input: &DecisionInput) -> Option<Wait> {
+fn blocking_order(input: &DecisionInput) -> Option<Wait> {
     let DecisionInput { view, group, .. } = input;
     let target = &view.target.name;
     let retried = |record: &RolloutRecord| record.retries.unwrap_or_default() < view.orders.retries;
@@ -355,11 +364,13 @@ fn choose_unknown(input: &DecisionInput) -> RevisionDecision {
     let DecisionInput { view, group, .. } = input;
     let recorded = group.status.boundaries_revision.as_deref().unwrap_or_default();
     let index = group.wave(view);
-    let is_open = view.phase() == RolloutPhase::Complete
-        || (view.is_wave_open(index, input.now) && gates::wait(view, group, index, input.now).is_none());
+    let is_open = match view.phase() {
+        RolloutPhase::Complete => gates::missing_approval(view, group, index, input.now).is_none(),
+        _ => view.is_wave_open(index, input.now) && gates::wait(view, group, index, input.now).is_none(),
+    };
     // What the group has may have been deleted together with everything else that was stored.
     let is_return = view.is_return() && (view.stable.is_some() || recorded.is_empty());
-    if order_against(input).is_none() && (is_return || is_open) {
+    if blocking_order(input).is_none() && (is_return || is_open) {
         return take(input, view.target.clone(), SwitchReason::Wave(view.policy.waves[index].name.clone()));
     }
     let why = match recorded {

@@ -30,6 +30,14 @@ impl RolloutView {
         self.created.or_else(|| self.status.begun.as_deref()?.parse().ok())
     }
 
+    /// The approval of an admin that the wave asks for and does not have, as a phrase for messages.
+    pub(super) fn missing_approval(&self, wave: &Wave, now: Timestamp) -> Option<String> {
+        let is_approved = self.orders.approved.iter().any(|name| *name == wave.name || name == "*");
+        let is_needed = wave.approval == Some(Approval::Admin) && !self.is_skipped(&wave.name);
+        (is_needed && !is_approved && self.urgent_until(now).is_none())
+            .then(|| format!("an approval: instance-manager rollout approve {} --wave {}", self.target.name, wave.name))
+    }
+
     /// Why a wave that is next does not open yet, beside the order of the waves. `is_empty`: it is known to have no groups.
     pub(super) fn opening_waits_for(&self, wave: &Wave, is_empty: bool, now: Timestamp) -> Option<String> {
         if self.urgent_until(now).is_some() || self.is_skipped(&wave.name) {
@@ -40,9 +48,7 @@ impl RolloutView {
         if let Some(until) = delayed {
             return Some(format!("the delay of this cluster until {}", rfc3339(until)));
         }
-        let is_approved = self.orders.approved.iter().any(|name| *name == wave.name || name == "*");
-        (wave.approval == Some(Approval::Admin) && !is_approved && !is_empty)
-            .then(|| format!("an approval: instance-manager rollout approve {} --wave {}", self.target.name, wave.name))
+        self.missing_approval(wave, now).filter(|_| !is_empty)
     }
 
     /// Why no node is replaced for an open wave now, and until when.
@@ -76,6 +82,12 @@ pub(super) fn is_approved(view: &RolloutView, group: &GroupFacts) -> bool {
     })
 }
 
+/// The approval of an admin without which no node of the group is replaced: a wave without groups opens without one, and a
+/// group may come to it later. `None` when the wave asks for none, or the tenant wants the target ahead of it.
+pub(super) fn missing_approval(view: &RolloutView, group: &GroupFacts, index: usize, now: Timestamp) -> Option<String> {
+    view.missing_approval(&view.policy.waves[index], now).filter(|_| !is_approved(view, group))
+}
+
 /// Until when the tenant may put the target off; `None` when its wave is not open, or tenants of its namespace may not.
 fn deadline(view: &RolloutView, group: &GroupFacts, index: usize) -> Option<Timestamp> {
     let max = view.policy.deferral_of(group.namespace);
@@ -91,6 +103,11 @@ pub(super) fn wait(view: &RolloutView, group: &GroupFacts, index: usize, now: Ti
         return None;
     }
     let (target, is_approved) = (&view.target.name, is_approved(view, group));
+    if let Some(approval) = missing_approval(view, group, index, now) {
+        let message =
+            format!("{target} reaches the group in wave {}, which waits for {approval}", view.policy.waves[index].name);
+        return Some(Wait { reason: WaitReason::WaveNotOpen, message });
+    }
     let deadline = deadline(view, group, index).filter(|deadline| now < *deadline);
     if let Some(deadline) = deadline.filter(|_| !is_approved) {
         let until = said(group, annotation::DEFER_UNTIL).and_then(|text| text.parse::<Timestamp>().ok());

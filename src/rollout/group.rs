@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::impact::RevisionImpact;
 use super::view::{RolloutView, StoredRevision};
 use crate::api::names::condition;
 use crate::api::{Condition, InstanceGroupStatus, NodeCounts, RolloutRecord};
@@ -11,63 +12,6 @@ use crate::boundaries::Wave;
 use crate::boundaries::selector::AnnotationSelector;
 use crate::plan::Reason;
 use crate::util::digest::sha256_hex;
-
-/// What the target would do to a group, as far as it is known.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) enum RevisionImpact {
-    /// The group has not been looked at yet, or AWS did not answer.
-    #[default]
-    Unknown,
-    /// Nothing.
-    Untouched,
-    /// It changes the group, but replaces and removes no node.
-    InPlace,
-    /// It replaces or removes this number of nodes.
-    Rotates(usize),
-    /// The group could not use it.
-    Blocked {
-        /// The reason of the condition that the group would have.
-        reason: String,
-        /// What would be wrong.
-        message: String,
-    },
-}
-
-impl RevisionImpact {
-    /// Whether it is asked for again: AWS may answer by now, and what stood against the target may be over, such as an image
-    /// that is not shared or a quota that is used up.
-    pub(crate) fn may_change(&self) -> bool {
-        match self {
-            Self::Unknown | Self::Blocked { .. } => true,
-            Self::Untouched | Self::InPlace | Self::Rotates(_) => false,
-        }
-    }
-
-    /// This forecast, or the one before it while this one is not known.
-    pub(crate) fn or(self, before: Self) -> Self {
-        if self == Self::Unknown { before } else { self }
-    }
-}
-
-/// A forecast that was made.
-#[derive(Clone, Debug)]
-pub(crate) struct KnownImpact {
-    /// What it depends on.
-    pub inputs: String,
-    /// The value of orders.retries at that time.
-    pub retries: i64,
-    /// The forecast.
-    pub forecast: RevisionImpact,
-}
-
-impl KnownImpact {
-    /// The forecast, as far as it counts. A group that cannot take the target counts until an admin resumes the rollout:
-    /// otherwise the rollout would halt again at once.
-    pub(crate) fn get(&self, inputs: &str, retries: i64) -> RevisionImpact {
-        let is_retried = matches!(self.forecast, RevisionImpact::Blocked { .. }) && self.retries != retries;
-        if self.inputs != inputs || is_retried { RevisionImpact::Unknown } else { self.forecast.clone() }
-    }
-}
 
 /// One group, as the caches show it.
 #[derive(Clone, Copy, Debug)]
@@ -96,6 +40,8 @@ pub(crate) struct GroupFacts<'a> {
     pub forecast: &'a RevisionImpact,
     /// Whether a record on one of its nodes says that the group replaces it.
     pub has_marked_nodes: bool,
+    /// Why its blocked drain makes way for other groups, if it does.
+    pub makes_way: Option<&'a str>,
     /// Whether it has nodes, and no record of what was made of it: a backup brought it back without its status.
     pub has_lost_status: bool,
 }

@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::checks::{CheckResult, statuses};
-use super::survey::{Survey, WaveSurvey};
+use super::summary::{GroupSummary, WaveSummary};
 use super::view::RolloutView;
 use crate::api::names::condition::current_reason;
 use crate::api::{
@@ -17,7 +17,7 @@ pub(crate) struct ProgressInput<'a> {
     /// The rollout.
     pub view: &'a RolloutView,
     /// Where the groups stand.
-    pub survey: &'a Survey,
+    pub summary: &'a GroupSummary,
     /// How long the controller may take to find out what the target means for each group.
     pub assessment_limit: SignedDuration,
     /// How long this process has seen a wave soak, by its monotonic clock; `None` when it began before this process.
@@ -40,34 +40,34 @@ pub(crate) struct Progress {
 
 /// Decides what is recorded next.
 pub(crate) fn advance(input: &ProgressInput) -> Progress {
-    let ProgressInput { view, survey, .. } = input;
+    let ProgressInput { view, summary, .. } = input;
     let mut status = view.status.clone();
     // A predecessor that somebody deleted stays named.
     status.stable = view.stable.as_ref().map(|stable| stable.name.clone()).or(status.stable);
     status.without_waves = view.is_return().then_some(true);
     status.begun.get_or_insert_with(|| rfc3339(input.now));
-    status.groups = Some(survey.counts);
-    status.behind = survey.behind.clone();
-    status.budget = survey.budget.clone();
-    status.drains_foreseen = survey.drains_foreseen.clone();
-    status.waves = waves(view, survey);
+    status.groups = Some(summary.counts);
+    status.behind = summary.behind.clone();
+    status.budget = summary.budget.clone();
+    status.drains_foreseen = summary.drains_foreseen.clone();
+    status.waves = waves(view, summary);
     let mut ready = vec![];
     let mut phase = after_orders(input, &mut status);
     // A group that was not seen may be in any wave, and in any state.
-    let are_seen = survey.unseen == 0;
+    let are_seen = summary.unseen == 0;
     if are_seen && phase == RolloutPhase::Assessing && is_assessed(input, &status) {
         phase = RolloutPhase::Rolling;
     }
     if are_seen && phase == RolloutPhase::Rolling && !view.is_return() {
-        // The survey counted the groups by the bounds of before.
-        let are_counted = !set_cuts(view, survey, &mut status.waves);
+        // The summary counted the groups by the bounds of before.
+        let are_counted = !set_cuts(view, summary, &mut status.waves);
         if are_counted {
             ready = step_waves(input, &mut status.waves);
         }
         // A person who resumes sees that it goes on, and that a check which still fails stops it again.
         let is_resumed = view.phase() == RolloutPhase::Halted;
         let check_fails = !is_resumed && failed_checks(input, &status.waves).next().is_some();
-        if has_failed(view, &status.waves, survey) || check_fails {
+        if has_failed(view, &status.waves, summary) || check_fails {
             phase = match view.policy.on_failure {
                 OnFailure::Return if view.stable.is_some() => RolloutPhase::Returning,
                 OnFailure::Return | OnFailure::Halt => RolloutPhase::Halted,
@@ -76,12 +76,12 @@ pub(crate) fn advance(input: &ProgressInput) -> Progress {
     }
     let is_passed = || status.waves.iter().all(|wave| wave.state == Some(WaveState::Passed));
     // A return has no waves, but a pause or the ConfigMap may hold groups up.
-    let is_back = || view.is_return() && survey.waves.iter().all(|wave| wave.waiting == 0 && wave.rolling == 0);
+    let is_back = || view.is_return() && summary.waves.iter().all(|wave| wave.waiting == 0 && wave.rolling == 0);
     let is_over = is_back() || (!view.is_return() && is_passed());
-    if are_seen && phase == RolloutPhase::Rolling && is_over && survey.moving == 0 {
+    if are_seen && phase == RolloutPhase::Rolling && is_over && summary.moving == 0 {
         phase = RolloutPhase::Complete;
     }
-    if are_seen && phase == RolloutPhase::Returning && survey.on_target == 0 {
+    if are_seen && phase == RolloutPhase::Returning && summary.on_target == 0 {
         phase = RolloutPhase::Aborted;
     }
     let has_stopped = matches!(phase, RolloutPhase::Halted | RolloutPhase::Returning) && phase != view.phase();
@@ -140,15 +140,15 @@ fn close_waves(waves: &mut [WaveStatus]) {
 fn is_assessed(input: &ProgressInput, status: &BoundariesRevisionStatus) -> bool {
     let begun: Option<Timestamp> = status.begun.as_deref().and_then(|text| text.parse().ok());
     let is_late = begun.is_none_or(|begun| input.now.duration_since(begun) >= input.assessment_limit);
-    input.survey.unknown == 0 || is_late || input.view.is_return()
+    input.summary.unknown == 0 || is_late || input.view.is_return()
 }
 
 /// The waves of the policy with what is recorded of them by name, and the present counts.
-fn waves(view: &RolloutView, survey: &Survey) -> Vec<WaveStatus> {
+fn waves(view: &RolloutView, summary: &GroupSummary) -> Vec<WaveStatus> {
     let is_complete = view.phase() == RolloutPhase::Complete;
     let first = if is_complete { WaveState::Passed } else { WaveState::Waiting };
     let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
-    let status_of = |(wave, found): (&Wave, &WaveSurvey)| {
+    let status_of = |(wave, found): (&Wave, &WaveSummary)| {
         let recorded = view.status.waves.iter().find(|status| status.name == wave.name).cloned();
         WaveStatus {
             name: wave.name.clone(),
@@ -159,15 +159,15 @@ fn waves(view: &RolloutView, survey: &Survey) -> Vec<WaveStatus> {
             ..recorded.unwrap_or_default()
         }
     };
-    view.policy.waves.iter().zip(&survey.waves).map(status_of).collect()
+    view.policy.waves.iter().zip(&summary.waves).map(status_of).collect()
 }
 
 /// The bound of each wave with a percentage: it takes that share, rounded up, of the affected groups that its selectors
 /// match and that no wave before takes. A bound is set once for each percentage, and never lowered: groups that are created
 /// later would otherwise begin the wave again and again. Returns whether one was set.
-fn set_cuts(view: &RolloutView, survey: &Survey, waves: &mut [WaveStatus]) -> bool {
+fn set_cuts(view: &RolloutView, summary: &GroupSummary, waves: &mut [WaveStatus]) -> bool {
     let mut is_set = false;
-    let mut left: Vec<(i64, u32)> = survey.affected.clone();
+    let mut left: Vec<(i64, u32)> = summary.affected.clone();
     left.sort_unstable();
     let last = waves.len().saturating_sub(1);
     for (index, (wave, status)) in view.policy.waves.iter().zip(waves).enumerate().take(last) {
@@ -195,7 +195,7 @@ fn set_cuts(view: &RolloutView, survey: &Survey, waves: &mut [WaveStatus]) -> bo
 fn step_waves(input: &ProgressInput, waves: &mut [WaveStatus]) -> Vec<String> {
     let (view, mut ready, mut is_next) = (input.view, vec![], true);
     let can_open = !view.orders.paused && view.config_problem.is_none();
-    for ((wave, found), status) in view.policy.waves.iter().zip(&input.survey.waves).zip(waves) {
+    for ((wave, found), status) in view.policy.waves.iter().zip(&input.summary.waves).zip(waves) {
         let is_busy = found.waiting > 0 || found.rolling > 0;
         let fails = found.failed > wave.max_failures.of(found.groups) && !view.is_skipped(&wave.name);
         let is_waiting = status.state == Some(WaveState::Waiting);
@@ -204,7 +204,7 @@ fn step_waves(input: &ProgressInput, waves: &mut [WaveStatus]) -> Vec<String> {
         status.why = None;
         if is_waiting && is_due {
             // An approval of nothing would keep the revision from being complete, and be what the next one returns past.
-            let is_empty = found.groups == 0 && input.survey.unknown == 0;
+            let is_empty = found.groups == 0 && input.summary.unknown == 0;
             status.why = view.opening_waits_for(wave, is_empty, input.now);
             let may_open = is_urgent || view.is_skipped(&wave.name) || are_checks_ok(input);
             if status.why.is_none() && may_open {
@@ -223,7 +223,9 @@ fn step_waves(input: &ProgressInput, waves: &mut [WaveStatus]) -> Vec<String> {
         }
         let is_open = matches!(status.state, Some(WaveState::Open | WaveState::Soaking));
         if status.state == Some(WaveState::Open) && !is_urgent {
-            status.why = view.wave_is_closed(wave, input.now);
+            let approval = view.missing_approval(wave, input.now).filter(|_| found.waiting > 0);
+            let approval = approval.map(|approval| format!("a group waits for {approval}"));
+            status.why = approval.or_else(|| view.wave_is_closed(wave, input.now));
         }
         let is_soaking = status.state == Some(WaveState::Soaking);
         if is_soaking && has_soaked(input, wave, found, status) && checks_let_pass(input, wave, found) {
@@ -240,7 +242,7 @@ fn step_waves(input: &ProgressInput, waves: &mut [WaveStatus]) -> Vec<String> {
 }
 
 /// Whether the soak of a wave is over: on the wall clock, and on the monotonic one for what this process saw settle.
-fn has_soaked(input: &ProgressInput, wave: &Wave, found: &WaveSurvey, status: &WaveStatus) -> bool {
+fn has_soaked(input: &ProgressInput, wave: &Wave, found: &WaveSummary, status: &WaveStatus) -> bool {
     // Nothing ran the revision, so there is nothing to watch.
     if found.done == 0 || input.view.urgent_until(input.now).is_some() {
         return true;
@@ -256,7 +258,7 @@ fn are_checks_ok(input: &ProgressInput) -> bool {
 }
 
 /// Whether all checks have been ok for so long that a wave passes, whatever else holds.
-fn checks_let_pass(input: &ProgressInput, wave: &Wave, found: &WaveSurvey) -> bool {
+fn checks_let_pass(input: &ProgressInput, wave: &Wave, found: &WaveSummary) -> bool {
     // Without a node of the wave, the answers need not be about one.
     let soaked = (input.soaked)(&wave.name).filter(|_| found.done > 0).map(SignedDuration::unsigned_abs);
     input.checks.iter().all(|check| check.lets_pass(soaked))
@@ -271,8 +273,8 @@ fn failed_checks<'a>(input: &ProgressInput<'a>, waves: &[WaveStatus]) -> impl It
 
 /// Whether more groups of a wave have failed than it allows. Groups of a wave that is not open yet count as well, if they
 /// cannot use the revision: that is known before their wave opens, but halts the rollout only then.
-fn has_failed(view: &RolloutView, waves: &[WaveStatus], survey: &Survey) -> bool {
-    view.policy.waves.iter().zip(waves).zip(&survey.waves).any(|((wave, status), found)| {
+fn has_failed(view: &RolloutView, waves: &[WaveStatus], summary: &GroupSummary) -> bool {
+    view.policy.waves.iter().zip(waves).zip(&summary.waves).any(|((wave, status), found)| {
         let is_open = status.state != Some(WaveState::Waiting);
         is_open && !view.is_skipped(&wave.name) && found.failed > wave.max_failures.of(found.groups)
     })
@@ -281,7 +283,7 @@ fn has_failed(view: &RolloutView, waves: &[WaveStatus], survey: &Survey) -> bool
 fn set_conditions(input: &ProgressInput, status: &mut BoundariesRevisionStatus, phase: RolloutPhase) {
     let (name, now) = (&input.view.target.name, rfc3339(input.now));
     let failures = || {
-        let groups = input.survey.failures.iter().take(3).map(|(group, why)| format!("{group}: {why}"));
+        let groups = input.summary.failures.iter().take(3).map(|(group, why)| format!("{group}: {why}"));
         let checks = failed_checks(input, &status.waves).take(3).map(|check| {
             let why = check.message.as_deref().unwrap_or_default();
             format!("the check {} fails: {why}", check.name)
@@ -290,7 +292,7 @@ fn set_conditions(input: &ProgressInput, status: &mut BoundariesRevisionStatus, 
         listed.collect::<Vec<_>>().join("; ")
     };
     let is_halted = matches!(phase, RolloutPhase::Halted | RolloutPhase::Returning | RolloutPhase::Aborted);
-    let reason = if input.survey.failures.is_empty() { "CheckFailed" } else { "GroupsFailed" };
+    let reason = if input.summary.failures.is_empty() { "CheckFailed" } else { "GroupsFailed" };
     let halted = match phase {
         RolloutPhase::Halted => (
             reason,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::survey::Survey;
+use super::summary::GroupSummary;
 use super::view::RolloutView;
 use crate::api::InstanceGroupStatus;
 
@@ -42,14 +42,14 @@ impl Running {
     }
 
     /// Takes over what a poll found. A group whose take it did not see yet stays counted until the next one.
-    pub(crate) fn update(&mut self, view: &RolloutView, survey: &Survey) {
+    pub(crate) fn update(&mut self, view: &RolloutView, summary: &GroupSummary) {
         if !self.is_known(view) {
             self.taken.clear();
         }
         self.target = Some(view.target.name.clone());
-        self.waves = survey.waves.iter().map(|wave| wave.rolling).collect();
+        self.waves = summary.waves.iter().map(|wave| wave.rolling).collect();
         self.taken
-            .retain(|key, (_, is_missed)| survey.without_target.contains(key) && !std::mem::replace(is_missed, true));
+            .retain(|key, (_, is_missed)| summary.without_target.contains(key) && !std::mem::replace(is_missed, true));
     }
 
     /// Counts a group that takes the target in its wave.

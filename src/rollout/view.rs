@@ -176,9 +176,9 @@ impl RolloutView {
         let first = older.clone().next_back().filter(|oldest| oldest.spec.number == 1);
         let stable = complete.or_else(|| first.and_then(|first| parsed(first)));
         target.is_restored = stable.is_none() && target.number != 1;
-        let was_under_way = |revision: &&&BoundariesRevision| match &revision.status {
-            Some(status) if status.phase.is_some() => is_under_way(status),
-            Some(_) | None => !was_complete(revision),
+        let was_under_way = |revision: &&&BoundariesRevision| {
+            let phase = revision.status.as_ref().and_then(|status| status.phase);
+            phase.map_or(!was_complete(revision), RolloutPhase::is_under_way)
         };
         let ended = |revision: &&BoundariesRevision| {
             let metadata = &revision.metadata;
@@ -298,18 +298,14 @@ impl RolloutView {
         (0..count).find(|index| self.wave_state(*index) == WaveState::Waiting).unwrap_or(count - 1)
     }
 
+    /// The index of the wave with this name.
+    pub(crate) fn wave_index(&self, name: Option<&str>) -> Option<usize> {
+        self.policy.waves.iter().position(|wave| Some(wave.name.as_str()) == name)
+    }
+
     /// Whether people ordered not to wait for the wave.
     pub(crate) fn is_skipped(&self, wave: &str) -> bool {
         self.orders.skipped.iter().any(|name| name == wave || name == "*")
-    }
-}
-
-/// Whether a rollout has begun and not ended.
-pub(crate) fn is_under_way(status: &BoundariesRevisionStatus) -> bool {
-    use RolloutPhase::{Aborted, Assessing, Complete, Halted, Returning, Rolling, Superseded};
-    match status.phase {
-        Some(Assessing | Rolling | Halted | Returning) => true,
-        None | Some(Complete | Aborted | Superseded) => false,
     }
 }
 

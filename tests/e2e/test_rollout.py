@@ -292,9 +292,10 @@ def test_windows_approvals_and_deferrals_decide_when(make_fleet):
 
 @pytest.mark.private
 @pytest.mark.long
-def test_a_window_that_closes_lets_what_has_begun_end(make_fleet):
-    """A night's rotation that runs into the day takes no further node, and leaves none half drained."""
-    fleet = make_fleet(policy(soak="1s"))
+@pytest.mark.parametrize("surge", [0, 1])
+def test_a_window_that_closes_lets_what_has_begun_end(make_fleet, surge):
+    """A night's rotation that runs into the day takes no further node, and leaves none half drained or in standby."""
+    fleet = make_fleet(policy(soak="1s"), maxSurge=surge)
     cloud, canary, tenant = fleet.cloud, fleet.canary, fleet.tenants[0]
     rotation.block_drains(tenant, 2)
     closes = next_minute(30)
@@ -303,6 +304,7 @@ def test_a_window_that_closes_lets_what_has_begun_end(make_fleet):
     old, mark = canary.instances(), cloud.log_position()
     set_image(cloud, fleet.new)
     rotation.wait_draining(canary)
+    assert len(rotation.in_standby(canary)) == surge
     assert time.strftime("%H:%M", time.gmtime()) != closes, "the window closed before the drain began"
     support.eventually(lambda: time.strftime("%H:%M", time.gmtime()) == closes, 120, "the end of the window")
     time.sleep(3)
@@ -311,10 +313,11 @@ def test_a_window_that_closes_lets_what_has_begun_end(make_fleet):
     time.sleep(12)
     (ended,) = rotation.terminated(canary, mark)
     assert len(set(old) & set(canary.instances())) == 1 and ended in old and rotation.draining_nodes(canary) == []
+    assert rotation.in_standby(canary) == [] and not any(node["spec"].get("unschedulable") for node in canary.nodes())
     assert any("window is closed" in c.get("message", "") for c in canary.status()["conditions"]), canary.status()
     cloud.edit_config_map(lambda data: data.update(rollout=policy(soak="1s")))
     canary.wait(lambda _: fleet.settled(fleet.new), ROLLOUT, "the rest, without windows")
-    assert max(group.max_unavailable_seen() for group in fleet.groups) == 1
+    assert max(group.max_unavailable_seen() for group in fleet.groups) == 1 - surge
 
 
 @pytest.mark.private
@@ -337,6 +340,31 @@ def test_the_budget_holds_over_all_groups_and_says_who_uses_it_up(make_fleet):
     rotation.allow_disruptions(fleet.tenants[0])
     first.wait(lambda _: fleet.settled(fleet.new), 2 * ROLLOUT, "the new image everywhere")
     wait_revision(cloud, lambda r: phase(r) == "Complete", "the end of the rollout")
+    names = [group.scaling_group for group in fleet.groups]
+    assert logs.max_unavailable_seen(cloud.aws_events(), cloud.audit(), *names) == 1
+
+
+@pytest.mark.private
+@pytest.mark.long
+def test_a_blocked_drain_gives_its_node_of_the_budget_back(make_fleet):
+    """One tenant's PodDisruptionBudget must not use up the budget of the cluster, and keep a fix from all others."""
+    waves_of = [{"name": "canary", "namespaces": "rollout/wave = canary"}, {"name": "rest"}]
+    fleet = make_fleet(yaml.safe_dump({"budget": {"nodes": 1}, "patience": "30s", "waves": waves_of}))
+    cloud, canary, tenant = fleet.cloud, fleet.canary, fleet.tenants[0]
+    rotation.block_drains(tenant, 2)
+    set_image(cloud, fleet.new)
+    rotation.wait_draining(canary)
+    locked = canary.wait(lambda g: g.has_condition("Locked"), ROLLOUT, "the way that it makes")
+    assert "other groups go first" in locked["message"] and "PodDisruptionBudget app" in locked["message"], locked
+    assert rotation.draining_nodes(canary) == [] and canary.has_condition("Ready")
+    for group in fleet.others:
+        group.wait(lambda g: launched_images(g) == {fleet.new} and g.state() == "Ready", ROLLOUT, "the other groups")
+    found = wait_revision(cloud, lambda r: phase(r) == "Complete", "the end of the rollout")
+    assert [(b["group"], b["reason"]) for b in found["status"]["behind"]] == [(canary.key, "Stuck")]
+    # Nobody else waits, so its node is drained again.
+    rotation.wait_draining(canary)
+    rotation.allow_disruptions(tenant)
+    canary.wait(lambda _: fleet.settled(fleet.new), ROLLOUT, "the new image everywhere")
     names = [group.scaling_group for group in fleet.groups]
     assert logs.max_unavailable_seen(cloud.aws_events(), cloud.audit(), *names) == 1
 

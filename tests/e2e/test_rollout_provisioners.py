@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from e2e import harness, logs, managed, rotation, strategies, test_fargate
+from e2e import harness, logs, managed, rotation, strategies, test_fargate, test_plan
 from e2e.managed import RELEASES
 from e2e.test_rollout import ROLLOUT, first_change, launched_images, newest, phase, policy, wait_revision, waves
 
@@ -20,10 +20,10 @@ def set_nodes(cloud, image, release, role):
     cloud.edit_config_map(lambda data: data.update(conditionals=yaml.safe_dump(defaults)))
 
 
-def with_restricted_release(boundaries):
-    """The boundaries, in which the admin also decides the release of managed node groups."""
+def with_restricted(boundaries, field):
+    """The boundaries, in which the admin also decides this field of managed node groups."""
     found = yaml.safe_load(boundaries)
-    found["restricted"].append("spec.eks-managed.configuration.releaseVersion")
+    found["restricted"].append(f"spec.eks-managed.configuration.{field}")
     return yaml.safe_dump(found)
 
 
@@ -34,7 +34,7 @@ class MixedFleet:
         self.cloud = cloud
         strategies.install(cloud, strategies.ROLLING_UPGRADE)
         self.images, self.role = rotation.images(cloud), cloud.make_role("managed-nodes")
-        cloud.edit_config_map(lambda data: data.update(rollout=rollout, boundaries=with_restricted_release(data["boundaries"])))
+        cloud.edit_config_map(lambda data: data.update(rollout=rollout, boundaries=with_restricted(data["boundaries"], "releaseVersion")))
         self.set(0)
         self.controller = start_controller(cloud, "--resync-period", "10s")
         tenants = [make_tenant(cloud=cloud, controller=self.controller) for _ in range(4)]
@@ -119,3 +119,39 @@ def test_a_node_group_that_eks_does_not_take_back_says_so_and_holds_nobody_up(ow
     stalled = fleet.managed.condition("Stalled")
     assert stalled["reason"] == "RefusedByAws" and RELEASES[1] in stalled["message"] and RELEASES[0] in stalled["message"], stalled
     assert len(fleet.updates(mark)) <= 3 and fleet.managed.nodegroup()["releaseVersion"] == RELEASES[1]
+
+
+@pytest.mark.private
+@pytest.mark.long
+def test_a_taint_that_evicts_pods_reaches_managed_node_groups_in_waves(own_cloud, start_controller, make_tenant):
+    """EKS puts it on all running nodes: the change replaces no node, and would empty every node of the cluster at once."""
+    cloud = own_cloud()
+    role = cloud.make_role("managed-nodes")
+
+    def set_taints(*taints):
+        configuration = {"nodeRole": role, "taints": list(taints)}
+        default = {"annotationSelector": "e2e-kind = managed", "defaults": {"spec": {"eks-managed": {"configuration": configuration}}}}
+        return cloud.edit_config_map(lambda data: data.update(conditionals=yaml.safe_dump([default])))
+
+    restrict = lambda data: data.update(rollout=policy(soak="15s"), boundaries=with_restricted(data["boundaries"], "taints"))  # noqa: E731
+    cloud.edit_config_map(restrict)
+    set_taints()
+    controller = start_controller(cloud, "--enable-leader-election=false", "--resync-period", "10s")
+    tenants = [make_tenant(cloud=cloud, controller=controller) for _ in range(2)]
+    cloud.patch(f"/api/v1/namespaces/{tenants[0].namespace}", {"metadata": {"labels": {"rollout/wave": "canary"}}})
+    for tenant in tenants:
+        tenant.apply(managed.manifest(tenant, size=(1, 2), annotations=MANAGED))
+    canary, other = groups = [managed.Managed(tenant, "web") for tenant in tenants]
+    for group in groups:
+        group.wait_ready(nodes=1, timeout=ROLLOUT)
+    mark = cloud.log_position()
+    set_taints({"key": "maintenance", "value": "now", "effect": "NO_EXECUTE"})
+    wait_revision(cloud, lambda r: waves(r).get("canary") == "Soaking", "the soak of the canary")
+    assert canary.nodegroup()["taints"] and not other.nodegroup().get("taints")
+    assert other.has_condition("RolloutPending", reason="WaveNotOpen") and other.calls("UpdateNodegroupConfig", after=mark) == []
+    code, found = test_plan.planned(cloud, other.key)
+    assert found["groups"][0]["rollout"]["effect"] == {"kind": "evict", "nodes": 1}, found
+    assert waves(newest(cloud))["canary"] == "Soaking", "the soak was too short for this test"
+    wait_revision(cloud, lambda r: phase(r) == "Complete", "the end of the rollout")
+    other.wait(lambda g: g.nodegroup().get("taints") and g.state() == "Ready", ROLLOUT, "the taint everywhere")
+    assert [len(group.calls("UpdateNodegroupConfig", after=mark)) for group in groups] == [1, 1]

@@ -5,63 +5,13 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
 use super::schedule::{ClusterNodes, Work, schedule};
-use crate::api::{RolloutPhase, rfc3339};
+use crate::api::rfc3339;
 use crate::boundaries::{Approval, Wave, WithoutRotation};
 use crate::controller::rollout::Decided;
 use crate::k8s::DrainBlocker;
 use crate::provisioner::ExtraNodes;
-use crate::rollout::{RevisionDecision, RevisionImpact, RolloutView};
-use crate::util::counted::counted;
+use crate::rollout::{RevisionDecision, RevisionImpact, RolloutView, WaitReason};
 use crate::util::duration;
-
-/// What the newest revision means for a group that has another one.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase", tag = "kind")]
-pub(crate) enum Effect {
-    /// AWS or the API server did not answer.
-    Unknown,
-    /// Nothing.
-    Untouched,
-    /// No node is replaced.
-    InPlace,
-    /// Nodes are replaced or removed.
-    Rotate {
-        /// How many.
-        nodes: usize,
-    },
-    /// The group cannot use it.
-    #[serde(rename_all = "camelCase")]
-    CannotUse {
-        /// What would be wrong.
-        message: String,
-        /// Whether that counts as a failure of its wave: not where the group is blocked for the same reason now.
-        fails_wave: bool,
-    },
-}
-
-impl Effect {
-    fn new(decided: &Decided) -> Self {
-        match &decided.forecast {
-            RevisionImpact::Unknown => Self::Unknown,
-            RevisionImpact::Untouched => Self::Untouched,
-            RevisionImpact::InPlace => Self::InPlace,
-            RevisionImpact::Rotates(nodes) => Self::Rotate { nodes: *nodes },
-            RevisionImpact::Blocked { reason, message } => {
-                Self::CannotUse { message: format!("{reason}: {message}"), fails_wave: decided.fails_wave }
-            }
-        }
-    }
-
-    fn describe(&self, revision: &str) -> String {
-        match self {
-            Self::Unknown => format!("it is not known what {revision} means for the group: AWS did not answer"),
-            Self::Untouched => format!("{revision} changes nothing of the group"),
-            Self::InPlace => format!("{revision} changes the group in place"),
-            Self::Rotate { nodes } => format!("{revision} replaces {}", counted(*nodes, "node")),
-            Self::CannotUse { message, .. } => format!("the group cannot use {revision}: {message}"),
-        }
-    }
-}
 
 /// A group's place in a rollout.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -88,7 +38,11 @@ pub(crate) struct GroupRollout {
     pub waits: Option<String>,
     /// What the newest one means for a group that has, or had, another one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub effect: Option<Effect>,
+    pub effect: Option<RevisionImpact>,
+    /// Whether the group counts as a failure of its wave, because it cannot use the newest one: not where it is blocked for
+    /// the same reason now.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub fails_wave: bool,
 }
 
 impl GroupRollout {
@@ -108,7 +62,8 @@ impl GroupRollout {
             takes,
             reason: waits.map(|wait| wait.reason.to_string()),
             waits: waits.map(|wait| wait.message.clone()),
-            effect: (is_behind || decided.forecast != RevisionImpact::Unknown).then(|| Effect::new(decided)),
+            effect: (is_behind || decided.forecast != RevisionImpact::Unknown).then(|| decided.forecast.clone()),
+            fails_wave: decided.fails_wave,
         }
     }
 
@@ -131,7 +86,10 @@ impl GroupRollout {
         if let Some(waits) = &self.waits {
             lines.push(waits.clone());
         }
-        let effect = self.effect.as_ref().filter(|_| !self.takes && self.revision.as_ref() != Some(&self.target));
+        let has_it = self.takes || self.revision.as_ref() == Some(&self.target);
+        // What is aborted comes no more.
+        let is_aborted = self.reason.as_ref() == Some(&WaitReason::Aborted.to_string());
+        let effect = self.effect.as_ref().filter(|_| !has_it && !is_aborted);
         lines.extend(effect.map(|effect| effect.describe(&self.target)));
         lines
     }
@@ -146,9 +104,9 @@ pub(crate) struct WavePlan {
     /// The share of the groups that it takes; they are counted in the last wave until the rollout begins.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub percent: Option<u32>,
-    /// Groups whose nodes are replaced in it.
+    /// Groups whose nodes are replaced in it, or whose pods are evicted.
     pub groups: usize,
-    /// Their nodes that are replaced.
+    /// Their nodes that are replaced, or that pods are evicted from.
     pub nodes: usize,
     /// What it needs beside the waves before it; empty for nothing.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -251,10 +209,7 @@ impl RolloutPlan {
         cluster_nodes: &ClusterNodes,
         now: Timestamp,
     ) -> Self {
-        let is_under_way = |live: &&RolloutView| {
-            matches!(live.phase(), RolloutPhase::Assessing | RolloutPhase::Rolling | RolloutPhase::Halted)
-        };
-        let superseded = live.filter(is_under_way).map(|live| live.target.name.clone());
+        let superseded = live.filter(|live| live.phase().is_under_way()).map(|live| live.target.name.clone());
         let mut plan = Self {
             revision: view.target.name.clone(),
             supersedes: superseded.filter(|name| *name != view.target.name),
@@ -284,7 +239,7 @@ impl RolloutPlan {
         let (key, place) = (group.group, group.place);
         let wave = &mut self.waves[place.position - 1];
         match &place.effect {
-            Some(Effect::Rotate { nodes }) => {
+            Some(RevisionImpact::Rotate { nodes }) => {
                 wave.groups += 1;
                 wave.nodes += nodes;
                 let obstacle =
@@ -295,15 +250,19 @@ impl RolloutPlan {
                 self.extra_node_groups += usize::from(has_extra);
                 return group.work;
             }
-            Some(Effect::InPlace) if without_rotation == WithoutRotation::AtOnce => self.immediate_groups += 1,
-            Some(Effect::InPlace | Effect::Unknown) => wave.groups += 1,
-            Some(Effect::CannotUse { message, fails_wave }) => {
-                wave.failures += usize::from(*fails_wave);
-                let keeps = place.revision.as_ref().map(|name| format!("; it keeps {name}")).unwrap_or_default();
-                let fails = if *fails_wave { format!(" and fails wave {}", place.wave) } else { String::new() };
-                self.cannot_use.push(format!("{key}: {message}{keeps}{fails}"));
+            Some(RevisionImpact::Evict { nodes }) => {
+                wave.groups += 1;
+                wave.nodes += nodes;
             }
-            Some(Effect::Untouched) | None => {}
+            Some(RevisionImpact::InPlace) if without_rotation == WithoutRotation::AtOnce => self.immediate_groups += 1,
+            Some(RevisionImpact::InPlace | RevisionImpact::Unknown) => wave.groups += 1,
+            Some(RevisionImpact::CannotUse { reason, message }) => {
+                wave.failures += usize::from(place.fails_wave);
+                let keeps = place.revision.as_ref().map(|name| format!("; it keeps {name}")).unwrap_or_default();
+                let fails = if place.fails_wave { format!(" and fails wave {}", place.wave) } else { String::new() };
+                self.cannot_use.push(format!("{key}: {reason}: {message}{keeps}{fails}"));
+            }
+            Some(RevisionImpact::Untouched) | None => {}
         }
         None
     }

@@ -132,11 +132,11 @@ mod tests {
     use super::*;
     use crate::boundaries::active::select_active;
     use crate::cli::plan::report::GroupPlan;
-    use crate::cli::plan::rollout::{Effect, GroupRollout};
+    use crate::cli::plan::rollout::GroupRollout;
     use crate::cli::plan::schedule::ClusterNodes;
     use crate::k8s::DrainBlockerKind;
     use crate::provisioner::{ExtraNodes, NodeReplacement};
-    use crate::rollout::RolloutView;
+    use crate::rollout::{RevisionImpact, RolloutView};
 
     /// A group in a wave, of which so many nodes are replaced, one at a time.
     fn group(key: &str, position: usize, nodes: usize) -> GroupPlan {
@@ -150,7 +150,8 @@ mod tests {
             takes: false,
             reason: None,
             waits: None,
-            effect: Some(Effect::Rotate { nodes }),
+            effect: Some(RevisionImpact::Rotate { nodes }),
+            fails_wave: false,
         };
         let node = |index: usize| NodeReplacement {
             instance: format!("i-{index}"),
@@ -197,9 +198,10 @@ mod tests {
     /// What an admin decides by, before the change is committed.
     #[test]
     fn plan_says_what_a_rollout_takes_where_it_halts_and_what_blocks() {
-        let cannot = Effect::CannotUse { message: "ImageNotFound: no such image".into(), fails_wave: true };
+        let cannot = RevisionImpact::CannotUse { reason: "ImageNotFound".into(), message: "no such image".into() };
         let mut win = group("team-x/win", 2, 0);
-        win.rollout.as_mut().expect("a place").effect = Some(cannot);
+        let place = win.rollout.as_mut().expect("a place");
+        (place.effect, place.fails_wave) = (Some(cannot), true);
         let surge = GroupPlan { extra_nodes: ExtraNodes::Surge(1), node_vcpus: Some(8), ..group("team-s/web", 2, 3) };
         let pool = GroupPlan { irreversible: Some("EKS says no"), ..group("team-m/pool", 2, 2) };
         let blocked = GroupPlan { blocked_drains: vec![redis(0), redis(1)], ..group("team-b/redis", 2, 2) };

@@ -29,7 +29,7 @@ use crate::cli::revisions::stored_revisions;
 use crate::cli::settings::settings;
 use crate::controller::GroupObject;
 use crate::controller::planner::{ObserveError, Planner, Planning};
-use crate::controller::rollout::{count_running, count_unavailable, decide_with_forecast};
+use crate::controller::rollout::{count_running, count_unavailable, decide_and_count};
 use crate::controller::stores::Stores;
 use crate::controller::watches::spot_recommendations;
 use crate::index::nodes;
@@ -216,7 +216,7 @@ impl ClusterSnapshot {
     ) -> Result<PlannedGroup, ObserveError> {
         let rollout = match stores.rollout.view() {
             Some(view) => {
-                let decided = decide_with_forecast(group, &view, stores, &self.planner, now).await;
+                let decided = decide_and_count(group, &view, stores, &self.planner, now).await;
                 decided.map(|decided| (view, decided))
             }
             None => None,

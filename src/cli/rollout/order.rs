@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::ordered_by::{field_manager, last_order, words};
 use super::read::{NO_ROLLOUT, find, is_about_to_begin, remedy};
-use crate::api::{BoundariesRevision, InstanceGroup, RolloutOrders, RolloutPhase};
+use crate::api::{BoundariesRevision, InstanceGroup, RolloutOrders, RolloutPhase, WaveState};
 use crate::cli::args::{ApproveArgs, OrderArgs, RevisionsArgs, SkipArgs, UndoArgs};
 use crate::cli::output::print;
 use crate::k8s::call;
@@ -46,7 +46,11 @@ pub(super) async fn resume(args: OrderArgs) -> anyhow::Result<ExitCode> {
             Some(RolloutPhase::Returning | RolloutPhase::Aborted) => "begins again at the first wave",
             _ => "continues",
         };
-        Ok((patch, format!("{name} {how}; groups on which it failed take it again in their wave")))
+        let failed = match has_refusals {
+            true => "; groups on which it failed take it again in their wave",
+            false => "",
+        };
+        Ok((patch, format!("{name} {how}{failed}")))
     })
     .await
 }
@@ -70,6 +74,12 @@ pub(super) async fn undo(args: UndoArgs) -> anyhow::Result<ExitCode> {
     order_for(&revisions, revision, |revision, _| {
         let name = revision.name_any();
         let stable = stable(revision)?;
+        if phase(revision).is_some_and(|phase| matches!(phase, RolloutPhase::Returning | RolloutPhase::Aborted)) {
+            return Ok((
+                json!({}),
+                format!("{name} is aborted already: its groups return to {stable}; {}", remedy(revision)),
+            ));
+        }
         let groups = revision.status.as_ref().and_then(|status| status.groups).unwrap_or_default();
         let effect = format!(
             "{} groups whose nodes {name} replaced, and {} others, return to {stable}",
@@ -97,11 +107,13 @@ pub(super) async fn approve(args: ApproveArgs) -> anyhow::Result<ExitCode> {
         if orders.approved.contains(&wave) {
             return Ok((json!({}), format!("{name}: {which} is approved already")));
         }
-        let approved: Vec<_> = orders.approved.iter().cloned().chain([wave]).collect();
-        Ok((
-            json!({"approved": approved}),
-            format!("{name}: {which} is approved; it opens when the waves before it have passed"),
-        ))
+        let approved: Vec<_> = orders.approved.iter().cloned().chain([wave.clone()]).collect();
+        let state = waves.clone().find(|known| known.name == wave).and_then(|wave| wave.state);
+        let effect = match state.filter(|state| *state != WaveState::Waiting) {
+            Some(_) => "groups that came to it after it opened take the revision",
+            None => "it opens when the waves before it have passed",
+        };
+        Ok((json!({"approved": approved}), format!("{name}: {which} is approved; {effect}")))
     })
     .await
 }

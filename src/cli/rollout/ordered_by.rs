@@ -51,7 +51,7 @@ pub(super) fn words(revision: &BoundariesRevision) -> String {
         list("approved", &orders.approved),
         list("skipped", &orders.skipped),
         list("without", &orders.without),
-        (orders.retries > 0).then(|| format!("resumed after a halt {}x", orders.retries)),
+        (orders.retries > 0).then(|| format!("resumed {}x", orders.retries)),
     ];
     all.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
@@ -88,7 +88,7 @@ mod tests {
         ]));
         assert_eq!(last_order(&found).as_deref(), Some("jane at 2026-08-21T09:00:00Z"));
         assert_eq!(last_order(&revision(json!([]))), None);
-        assert_eq!(words(&found), "paused, approved canary early, resumed after a halt 1x");
+        assert_eq!(words(&found), "paused, approved canary early, resumed 1x");
     }
 
     #[test]

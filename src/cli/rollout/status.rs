@@ -11,9 +11,10 @@ use super::ordered_by::{last_order, words};
 use super::read::{NO_ROLLOUT, find, is_about_to_begin, remedy, serialized};
 use crate::api::names::CONFIG_MAP;
 use crate::api::{
-    BoundariesRevision, BoundariesRevisionStatus, CheckState, CheckStatus, RolloutPhase, WaveState, WaveStatus, rfc3339,
+    BoundariesRevision, BoundariesRevisionStatus, CheckState, CheckStatus, RolloutOrders, RolloutPhase, WaveState,
+    WaveStatus, rfc3339,
 };
-use crate::boundaries::{Boundaries, ROLLOUT_KEY, RolloutPolicy};
+use crate::boundaries::{Approval, Boundaries, ROLLOUT_KEY, RolloutPolicy, Wave};
 use crate::cli::args::{OutputFormat, RolloutStatusArgs};
 use crate::cli::output::print;
 use crate::cli::table::table;
@@ -59,7 +60,7 @@ fn describe(revision: &BoundariesRevision, policy: Option<&RolloutPolicy>, now: 
     let phase = status.phase.unwrap_or(RolloutPhase::Assessing);
     let release = if from.release.is_empty() { String::new() } else { format!("  {}", from.release) };
     let mut text = format!("{name}{release}  {phase}{}\n", state(revision, status, policy));
-    if let Some(order) = pending_order(revision, status, phase) {
+    if let Some(order) = pending_order(revision, status, policy) {
         text += &format!("  order   {order}, which the controller has not processed yet\n");
     }
     let orders = words(revision);
@@ -71,7 +72,7 @@ fn describe(revision: &BoundariesRevision, policy: Option<&RolloutPolicy>, now: 
     text += &format!("  change  {}, by {}\n", or_dash(&from.change), or_dash(&from.manager));
     if let Some(groups) = status.groups {
         text += &format!(
-            "  groups  {} replace nodes: {} done, {} failed, {} not waited for; {} change without a new node, {} unchanged\n",
+            "  groups  {} replace nodes: {} done, {} failed, {} not waited for; {} take it without a wave, {} unchanged\n",
             groups.affected, groups.done, groups.failed, groups.held, groups.in_place, groups.untouched
         );
     }
@@ -130,18 +131,34 @@ fn describe(revision: &BoundariesRevision, policy: Option<&RolloutPolicy>, now: 
 fn pending_order(
     revision: &BoundariesRevision,
     status: &BoundariesRevisionStatus,
-    phase: RolloutPhase,
+    policy: Option<&RolloutPolicy>,
 ) -> Option<&'static str> {
     use RolloutPhase::{Aborted, Assessing, Complete, Halted, Returning, Rolling, Superseded};
     let orders = &revision.spec.orders;
     let is_retried = orders.retries > status.retries.unwrap_or_default();
-    match phase {
+    match status.phase.unwrap_or(Assessing) {
         Assessing | Rolling | Halted | Complete if orders.aborted => {
             status.stable.as_ref().filter(|_| status.without_waves != Some(true)).map(|_| "an abort")
         }
         Halted | Returning | Aborted if is_retried && !orders.aborted => Some("a resume"),
+        Rolling if waits_for_given_approval(orders, status, policy) => Some("an approval"),
         Assessing | Rolling | Halted | Returning | Complete | Aborted | Superseded => None,
     }
+}
+
+/// Whether the next wave still waits although its approval was given.
+fn waits_for_given_approval(
+    orders: &RolloutOrders,
+    status: &BoundariesRevisionStatus,
+    policy: Option<&RolloutPolicy>,
+) -> bool {
+    let next = status.waves.iter().find(|wave| wave.state != Some(WaveState::Passed));
+    let next = next.filter(|wave| wave.state.unwrap_or_default() == WaveState::Waiting && wave.why.is_some());
+    let (Some(next), Some(policy)) = (next, policy) else { return false };
+    // A wave that waits for the delay of the cluster does so with an approval, too.
+    let asks = |wave: &Wave| wave.name == next.name && wave.approval == Some(Approval::Admin);
+    let is_given = orders.approved.iter().any(|name| *name == next.name || name == "*");
+    is_given && policy.delay.is_empty() && policy.waves.iter().any(asks)
 }
 
 /// What the rollout waits for, in words.
@@ -187,7 +204,9 @@ fn state(revision: &BoundariesRevision, status: &BoundariesRevisionStatus, polic
         }
         (RolloutPhase::Rolling, None) => ": the last groups change".to_owned(),
         (RolloutPhase::Returning, _) => format!(": groups return to {stable}; {}", remedy(revision)),
-        (RolloutPhase::Aborted, _) => format!(": groups are back on {stable}; {}", remedy(revision)),
+        (RolloutPhase::Aborted, _) => {
+            format!(": groups have {stable} again, and replace nodes that still run {name}; {}", remedy(revision))
+        }
         (RolloutPhase::Halted | RolloutPhase::Complete | RolloutPhase::Superseded, _) => String::new(),
     }
 }
@@ -303,6 +322,24 @@ mod tests {
     }
 
     /// A rollout that Prometheus holds up must say so, and not look as if it soaked.
+    /// Whoever has just approved must not read that the wave still waits for an approval, and for nothing else.
+    #[test]
+    fn status_shows_an_approval_that_the_controller_has_not_processed() {
+        let text = |approved: &str, delay: &str| {
+            let mut found = revision();
+            found.spec.orders.approved = vec![approved.to_owned()];
+            let waves = &mut found.status.as_mut().expect("a status").waves;
+            waves[0].state = Some(WaveState::Passed);
+            waves[1].why = Some("an approval: instance-manager rollout approve r14 --wave general".into());
+            let waves = "waves: [{name: canary, soak: 2h}, {name: general, approval: admin}]";
+            describe(&found, policy(Some(&format!("{delay}\n{waves}"))).as_ref(), Timestamp::now())
+        };
+        let pending = "order   an approval, which the controller has not processed yet";
+        assert!(text("general", "").contains(pending) && text("*", "").contains(pending), "{}", text("*", ""));
+        assert!(!text("canary", "").contains(pending), "another wave");
+        assert!(!text("general", "delay: [{clusters: '*', by: 48h}]").contains(pending), "the delay may hold it");
+    }
+
     #[test]
     fn status_shows_the_checks_and_which_one_holds_the_wave() {
         let mut revision = revision();

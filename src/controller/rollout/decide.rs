@@ -76,6 +76,7 @@ impl Stores {
         let forecast = self.rollout.forecast(&key, &inputs, view.orders.retries);
         let lock = self.own_lock(group, Some(annotations));
         let uid = group.metadata.uid.as_deref().unwrap_or_default();
+        let makes_way = self.rollout.with_makes_way(|groups| groups.reason(&key));
         let facts = GroupFacts {
             key: &key,
             uid,
@@ -89,6 +90,7 @@ impl Stores {
             lock: lock.as_deref(),
             forecast: &forecast,
             has_marked_nodes: planner.node_index.has_records_of(uid),
+            makes_way: makes_way.as_deref(),
             has_lost_status: has_no_record(status)
                 && !planner.node_index.names_by_group(&[key.clone()].into()).is_empty(),
         };
@@ -121,7 +123,7 @@ impl Stores {
         let cannot_use =
             matches!(&choice, RevisionDecision::Use { waits: Some(wait), .. } if wait.reason == WaitReason::CannotUse);
         let is_new = |reason: &String| !facts.is_blocked_by(reason);
-        let fails_wave = cannot_use && matches!(&forecast, RevisionImpact::Blocked { reason, .. } if is_new(reason));
+        let fails_wave = cannot_use && matches!(&forecast, RevisionImpact::CannotUse { reason, .. } if is_new(reason));
         Decided { choice, inputs, forecast, wave, rotates_for_revision, fails_wave }
     }
 }

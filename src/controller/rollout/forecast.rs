@@ -55,6 +55,24 @@ pub(crate) async fn decide_with_forecast(
     Some(decide())
 }
 
+/// The same for the command `plan`, which writes nothing. A group that takes the target in its wave takes room of the wave and
+/// of the budget, so that groups which are planned after it find what is left, as in the controller.
+pub(crate) async fn decide_and_count(
+    group: &InstanceGroup,
+    view: &RolloutView,
+    stores: &Stores,
+    planner: &Planner,
+    now: Timestamp,
+) -> Option<Decided> {
+    let decided = decide_with_forecast(group, view, stores, planner, now).await?;
+    if let RevisionDecision::Switch(take) = &decided.choice
+        && let Some(wave) = view.wave_index(take.record.wave.as_deref())
+    {
+        stores.rollout.count_taken(wave, &group_id(group).key());
+    }
+    Some(decided)
+}
+
 /// What the target would do to a group that has another content. It reads as a reconcile does, and writes nothing.
 async fn forecast(
     group: &InstanceGroup,
@@ -108,11 +126,11 @@ fn uses_alias(spec: &Value) -> bool {
 fn forecast_of(group: &InstanceGroup, planning: &Planning, planner: &Planner, now: Timestamp) -> RevisionImpact {
     // The group does not take the target, so what it would keep beside its rejected fields is not said.
     if let Some((reason, message)) = planning.snapshot.as_ref().and_then(|snapshot| snapshot.rejection()) {
-        return RevisionImpact::Blocked { reason: reason.to_string(), message };
+        return RevisionImpact::CannotUse { reason: reason.to_string(), message };
     }
     match &planning.plan.outcome {
         Outcome::Blocked { reason, message, .. } if planning.failure_reason.is_some() => {
-            return RevisionImpact::Blocked { reason: reason.to_string(), message: message.clone() };
+            return RevisionImpact::CannotUse { reason: reason.to_string(), message: message.clone() };
         }
         _ => {}
     }
@@ -132,9 +150,10 @@ fn forecast_of(group: &InstanceGroup, planning: &Planning, planner: &Planner, no
     let projection = snapshot.simulate(&planning.plan, &context);
     // The next nodes of a group without nodes would be the first with the new content: they wait for the wave as well.
     let is_empty = snapshot.has_nodes() && status.nodes.as_ref().is_none_or(|nodes| nodes.desired == 0);
-    match projection.replacements.len() + projection.scale_in {
-        0 if !is_empty => RevisionImpact::InPlace,
-        nodes => RevisionImpact::Rotates(nodes),
+    match (projection.replacements.len() + projection.scale_in, projection.evictions) {
+        (0, Some(nodes)) => RevisionImpact::Evict { nodes },
+        (0, None) if !is_empty => RevisionImpact::InPlace,
+        (nodes, _) => RevisionImpact::Rotate { nodes },
     }
 }
 
@@ -147,6 +166,58 @@ mod tests {
 
     use super::*;
     use crate::boundaries::active::select_active;
+    use crate::controller::fake;
+    use crate::plan::{Plan, Reason, blocked_plan};
+    use crate::provisioner::{ExtraNodes, PlanSnapshot, Projection};
+
+    struct StubSnapshot(Projection);
+
+    impl PlanSnapshot for StubSnapshot {
+        fn cluster(&self) -> &str {
+            "demo"
+        }
+        fn rejection(&self) -> Option<(Reason, String)> {
+            None
+        }
+        fn simulate(&self, _: &Plan, _: &PlanContext) -> Projection {
+            self.0.clone()
+        }
+    }
+
+    /// What empties every node of every group at once is no change in place, although no node is replaced.
+    #[tokio::test]
+    async fn change_that_evicts_pods_or_removes_nodes_is_not_in_place() {
+        let object = json!({
+            "apiVersion": "instancemgr.keikoproj.io/v1alpha1", "kind": "InstanceGroup",
+            "metadata": {"name": "web", "namespace": "team"}, "spec": {}, "status": {"nodes": {"desired": 2}},
+        });
+        let group: InstanceGroup = serde_json::from_value(object).expect("a group");
+        let planner =
+            fake::planner(&Arc::default(), crate::k8s::fake::client(|call| panic!("{call:?}")), Default::default());
+        let impact = |scale_in: usize, evictions: Option<usize>| {
+            let projection = Projection {
+                steps: vec![],
+                outcome: Outcome::Converged,
+                replacements: vec![],
+                in_place: vec![],
+                max_unavailable: 1,
+                limits: None,
+                scale_in,
+                evictions,
+                extra_nodes: ExtraNodes::None,
+                irreversible: None,
+            };
+            let plan = blocked_plan(&group_id(&group), Reason::InvalidSpec, String::new());
+            let plan = Plan { outcome: Outcome::Converged, ..plan };
+            let snapshot: Option<Box<dyn PlanSnapshot>> = Some(Box::new(StubSnapshot(projection)));
+            let planning = Planning { plan, boundaries: None, failure_reason: None, snapshot, denied_read: None };
+            forecast_of(&group, &planning, &planner, Timestamp::UNIX_EPOCH)
+        };
+        assert_eq!(impact(0, None), RevisionImpact::InPlace);
+        assert_eq!(impact(0, Some(2)), RevisionImpact::Evict { nodes: 2 });
+        assert_eq!(impact(0, Some(0)), RevisionImpact::Evict { nodes: 0 });
+        assert_eq!(impact(1, Some(2)), RevisionImpact::Rotate { nodes: 1 });
+    }
 
     /// A new image of AWS must not write to groups whose image it does not decide.
     #[test]

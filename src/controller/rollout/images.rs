@@ -68,8 +68,12 @@ pub(super) async fn release(
     }
 }
 
-async fn create(ctx: &Context, revision: &BoundariesRevision) -> Result<(), KubeError> {
+pub(super) async fn create(ctx: &Context, revision: &BoundariesRevision) -> Result<(), KubeError> {
     let _turn = ctx.stores.revision_turn.lock().await;
+    // The reads before may have taken long.
+    if !ctx.request_write() {
+        return Ok(());
+    }
     match ctx.planner.kube.create_boundaries_revision(revision).await {
         // Another writer took the name meanwhile.
         Err(error) if error.is_conflict() => Ok(()),

@@ -9,6 +9,8 @@ mod forecast;
 mod images;
 mod prometheus;
 mod reconcile;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -21,7 +23,7 @@ use tokio::time::Instant;
 pub(crate) use self::checks::run as run_checks;
 pub(crate) use self::decide::Decided;
 use self::decide::namespace_texts;
-pub(crate) use self::forecast::decide_with_forecast;
+pub(crate) use self::forecast::decide_and_count;
 pub(crate) use self::prometheus::Prometheus;
 pub(crate) use self::reconcile::{settle, take};
 use super::context::{Context, publish_event};
@@ -36,8 +38,8 @@ use crate::index::nodes::NodeIndex;
 use crate::k8s::{EventTarget, KubeError};
 use crate::plan::{Event, EventReason};
 use crate::rollout::{
-    BudgetUsage, CheckResult, Images, Patience, ProgressInput, RevisionDecision, RolloutView, Running, Survey,
-    WaveSurvey, advance, comes_next,
+    BudgetUsage, CheckResult, GroupSummary, Images, MakesWay, Patience, ProgressInput, RevisionDecision, RolloutView,
+    Running, WaveSummary, advance, comes_next, drain_blocker,
 };
 
 /// How often counts, and the answers to checks, are written. A change of a phase or a wave is written at once.
@@ -60,6 +62,7 @@ pub(crate) async fn run(ctx: Arc<Context>, trigger: Trigger) {
             polled = PollState::default();
             ctx.stores.rollout.with_budget_usage(|budget_usage| *budget_usage = BudgetUsage::default());
             ctx.stores.rollout.with_running(|running| *running = Running::default());
+            ctx.stores.rollout.with_makes_way(|groups| *groups = MakesWay::default());
             ctx.metrics.forget_rollout();
             continue;
         }
@@ -185,21 +188,22 @@ async fn follow(ctx: &Arc<Context>, trigger: &Trigger, polled: &mut PollState) -
             .await;
     }
     let now = Timestamp::now();
-    let Poll { mut survey, switching_groups, next } = survey(ctx, &view, polled, now);
-    survey.budget = budget::status(ctx, &view, survey.begins_wait);
+    let Poll { mut summary, switching_groups, next, stuck } = survey(ctx, &view, polled, now);
+    summary.budget = budget::status(ctx, &view, summary.begins_wait);
     let drains = drain_forecast::forecast(ctx, &view, &mut polled.drains, &next).await;
-    survey.drains_foreseen = drains.listed;
+    summary.drains_foreseen = drains.listed;
     trigger.enqueue_keys(drains.changed);
-    ctx.stores.rollout.with_running(|running| running.update(&view, &survey));
+    ctx.stores.rollout.with_running(|running| running.update(&view, &summary));
+    ctx.stores.rollout.with_makes_way(|groups| groups.update(&view, &summary, stuck));
     let checks = checks::results(ctx, &view);
-    report_metrics(ctx, &view, &survey, &checks);
+    report_metrics(ctx, &view, &summary, &checks);
     let soaked = |wave: &str| {
         let since = polled.soaks.get(wave)?;
         SignedDuration::try_from(since.elapsed()).ok()
     };
     let mut progress = advance(&ProgressInput {
         view: &view,
-        survey: &survey,
+        summary: &summary,
         assessment_limit: ctx.planner.settings.timing.assessment_limit,
         soaked: &soaked,
         checks: &checks,
@@ -257,16 +261,19 @@ impl PollState {
 /// Where the groups stand.
 struct Poll {
     /// Counted by wave.
-    survey: Survey,
+    summary: GroupSummary,
     /// The groups that would take another content.
     switching_groups: HashSet<String>,
     /// The groups that replace nodes for the target next, with the index of their wave.
     next: BTreeMap<String, usize>,
+    /// The groups without progress, with what blocks their drains.
+    stuck: BTreeMap<String, Option<String>>,
 }
 
 /// Looks where each group stands.
 fn survey(ctx: &Context, view: &RolloutView, polled: &mut PollState, now: Timestamp) -> Poll {
-    let (mut survey, mut switching_groups, mut next) = (Survey::new(view), HashSet::new(), BTreeMap::new());
+    let (mut summary, mut switching_groups) = (GroupSummary::new(view), HashSet::new());
+    let (mut next, mut stuck) = (BTreeMap::new(), BTreeMap::new());
     let texts: BTreeMap<String, BTreeMap<String, String>> = {
         let all = ctx.stores.namespaces.state();
         all.iter().map(|namespace| (namespace.name_any(), namespace_texts(namespace))).collect()
@@ -277,7 +284,7 @@ fn survey(ctx: &Context, view: &RolloutView, polled: &mut PollState, now: Timest
         let Ok(group) = &stored.0 else { continue };
         let namespace = group.namespace().unwrap_or_default();
         let Some(texts) = texts.get(&namespace) else {
-            survey.unseen += 1;
+            summary.unseen += 1;
             continue;
         };
         let key = super::group_key(&stored);
@@ -288,7 +295,10 @@ fn survey(ctx: &Context, view: &RolloutView, polled: &mut PollState, now: Timest
             let (patience, is_held_up) = (view.policy.patience.unsigned_abs(), is_blocked || waits_for_budget || stops);
             let is_stuck =
                 polled.patience.is_stuck(&key, group.status.as_ref(), patience, is_held_up, Instant::now().into_std());
-            survey.add(view, facts, choice, is_stuck);
+            summary.add(view, facts, choice, is_stuck);
+            if is_stuck {
+                stuck.insert(key.clone(), drain_blocker(facts.status));
+            }
             if comes_next(view, facts, choice) {
                 next.insert(key.clone(), facts.wave(view));
             }
@@ -302,11 +312,11 @@ fn survey(ctx: &Context, view: &RolloutView, polled: &mut PollState, now: Timest
             }
         });
     }
-    Poll { survey, switching_groups, next }
+    Poll { summary, switching_groups, next, stuck }
 }
 
-fn report_metrics(ctx: &Context, view: &RolloutView, survey: &Survey, checks: &[CheckResult]) {
-    let sum = |count: fn(&WaveSurvey) -> usize| survey.waves.iter().map(count).sum::<usize>();
+fn report_metrics(ctx: &Context, view: &RolloutView, summary: &GroupSummary, checks: &[CheckResult]) {
+    let sum = |count: fn(&WaveSummary) -> usize| summary.waves.iter().map(count).sum::<usize>();
     let groups = [
         ("waiting", sum(|wave| wave.waiting + wave.paused)),
         ("rolling", sum(|wave| wave.rolling - wave.paused)),

@@ -16,7 +16,7 @@ use super::{count_running, count_unavailable};
 
 use crate::api::{InstanceGroup, RolloutRecord, diff_merge_patch, group_id, rfc3339};
 use crate::boundaries::active::{ActiveBoundaries, BoundariesSource};
-use crate::controller::context::{Context, Error, event_target, publish_event};
+use crate::controller::context::{CACHE_LAG_DELAY, Context, Error, event_target, publish_event};
 use crate::controller::planner::{GroupContext, Planner, Planning};
 use crate::controller::stores::Stores;
 use crate::plan::write::status_write;
@@ -43,7 +43,8 @@ pub(crate) async fn take(
     count_unavailable(&ctx.stores, &ctx.planner.node_index);
     count_running(&ctx.stores);
     let Some(decided) = decide_with_forecast(group, &view, &ctx.stores, &ctx.planner, now).await else {
-        return Ok(None);
+        // Its wave depends on its Namespace.
+        return Ok(Some(Action::requeue(CACHE_LAG_DELAY)));
     };
     match decided.choice {
         RevisionDecision::Use { .. } => Ok(None),
@@ -76,8 +77,7 @@ async fn record(
     if !planner.process_state.group_writes(key, |writes| writes.is_due(&write, resync, now)) {
         return Ok(Action::requeue(planner.settings.timing.poll_interval.unsigned_abs()));
     }
-    let position = |wave: &String| view.policy.waves.iter().position(|known| known.name == *wave);
-    let wave = take.record.wave.as_ref().and_then(position);
+    let wave = view.wave_index(take.record.wave.as_deref());
     // Another worker may have taken the room of the wave since the decision. A failed write may have been performed, so the
     // group stays counted until two polls have not found it with the target.
     if let (Some(wave), SwitchReason::Wave(_) | SwitchReason::Approved(_)) = (wave, &take.why)
@@ -152,7 +152,9 @@ impl Stores {
     /// Puts the content of this group's revision into its context, and why it does not take the newest one.
     pub(crate) fn apply_rollout(&self, group: &InstanceGroup, planner: &Planner, context: &mut GroupContext) {
         let Some(view) = self.rollout.view() else { return without_history(group, context) };
-        let Some(Decided { choice, rotates_for_revision, .. }) = self.decided(group, &view, planner) else { return };
+        let Some(Decided { choice, rotates_for_revision, .. }) = self.decided(group, &view, planner) else {
+            return without_namespace(group, context);
+        };
         // A content that is about to be taken is used only after that is recorded.
         let (content, waits, hold) = match choice {
             RevisionDecision::Use { content, waits, hold } => (content, waits, hold),
@@ -185,7 +187,10 @@ impl Stores {
 
     /// Why the rollout begins no node of this group now; `None` where it holds nothing, and without a rollout.
     pub(crate) fn rollout_block(&self, group: &InstanceGroup, planner: &Planner) -> Option<String> {
-        match self.decided(group, self.rollout.view()?.as_ref(), planner)?.choice {
+        let Some(decided) = self.decided(group, self.rollout.view()?.as_ref(), planner) else {
+            return Some(NAMESPACE_UNKNOWN.to_owned()).filter(|_| group.metadata.deletion_timestamp.is_none());
+        };
+        match decided.choice {
             RevisionDecision::Use { hold, .. } => hold.map(|hold| hold.why),
             RevisionDecision::Switch(_) => None,
         }
@@ -218,6 +223,17 @@ fn without_history(group: &InstanceGroup, context: &mut GroupContext) {
     if active.rollout().is_some() && has_another && group.metadata.deletion_timestamp.is_none() {
         let why = format!("the revision of the boundaries that the group has cannot be read: {why}");
         let source = BoundariesSource::RevisionMissing(why);
+        context.active_boundaries = Arc::new(ActiveBoundaries { source, ..ActiveBoundaries::default() });
+    }
+}
+
+/// Why nothing of a group is decided.
+const NAMESPACE_UNKNOWN: &str = "the Namespace of the group, which decides its wave of the rollout, is not known yet";
+
+/// Keeps a group whose Namespace is not known from the newest content: its wave may not be open. A deletion goes on.
+fn without_namespace(group: &InstanceGroup, context: &mut GroupContext) {
+    if group.metadata.deletion_timestamp.is_none() {
+        let source = BoundariesSource::RevisionMissing(NAMESPACE_UNKNOWN.to_owned());
         context.active_boundaries = Arc::new(ActiveBoundaries { source, ..ActiveBoundaries::default() });
     }
 }

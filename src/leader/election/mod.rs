@@ -78,6 +78,12 @@ impl Leadership {
         Self { state: LeadershipState::Always }
     }
 
+    /// The leadership of a process whose Lease another one has.
+    #[cfg(test)]
+    pub(crate) fn lost() -> watch::Receiver<Self> {
+        watch::channel(Self::standby()).1
+    }
+
     fn standby() -> Self {
         Self { state: LeadershipState::Standby(None) }
     }

@@ -93,6 +93,7 @@ pub(crate) fn simulate(input: &PlanInput, first: &Plan) -> Projection {
             join: spec.rolling_update.join_timeout,
         }),
         scale_in: usize::try_from(desired - spec.max_size).unwrap_or(0),
+        evictions: None,
         extra_nodes: match spec.rolling_update.max_surge.resolve_surge(nodes, heaviest) {
             0 => ExtraNodes::None,
             _ if spec.crd_strategy.is_some() => ExtraNodes::None,

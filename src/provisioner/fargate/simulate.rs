@@ -52,6 +52,7 @@ impl PlanSnapshot for Snapshot {
             max_unavailable: 0,
             limits: None,
             scale_in: 0,
+            evictions: self.replaces_profile(context.status).then_some(0),
             extra_nodes: ExtraNodes::None,
             irreversible: None,
         }
@@ -73,6 +74,14 @@ impl PlanSnapshot for Snapshot {
 }
 
 impl Snapshot {
+    /// Whether a profile makes way for another one: EKS deletes its pods with it.
+    fn replaces_profile(&self, status: &InstanceGroupStatus) -> bool {
+        let adopted = status.fargate.as_ref().and_then(|fargate| fargate.adopted_hash.as_ref());
+        let may_run_pods = |profile: &&&FargateProfile| profile.status != ProfileStatus::CreateFailed;
+        let found = ObservedProfiles::classify(&self.resolved, &self.observed, status);
+        found.own.iter().filter(may_run_pods).any(|profile| !is_current(profile, &self.resolved, adopted))
+    }
+
     /// Applies a step to the snapshot. Returns false if its effect cannot be predicted.
     fn apply_step(&mut self, step: &Step, status: &mut InstanceGroupStatus) -> bool {
         match step {

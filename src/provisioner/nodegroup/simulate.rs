@@ -3,7 +3,7 @@
 use super::drift::{immutable_drift, is_unchanged_since_adoption, version_drift};
 use super::input::Snapshot;
 use super::observed::{ObservedNodegroup, partition};
-use super::usage;
+use super::{update, usage};
 use crate::api::InstanceGroupStatus;
 use crate::plan::{Drift, Plan, Reason};
 use crate::provisioner::{ExtraNodes, NodeReplacement, PlanContext, PlanSnapshot, Projection, Release};
@@ -29,6 +29,8 @@ impl PlanSnapshot for Snapshot {
             .collect();
         let extra_nodes = if replacements.is_empty() { ExtraNodes::None } else { ExtraNodes::SecondGroup };
         let mut irreversible = None;
+        let serving = partitioned.current.filter(|current| update::evicting_taint(&self.resolved, current).is_some());
+        let evictions = serving.map(|current| current.members.len()).filter(|nodes| *nodes > 0);
         if let Some(current) = partitioned.current.filter(|_| !partitioned.is_adopting) {
             let reasons = version_drift(&self.resolved, &current.nodegroup);
             if !reasons.is_empty() && !is_unchanged_since_adoption(&self.resolved, context.status, &current.nodegroup) {
@@ -46,6 +48,7 @@ impl PlanSnapshot for Snapshot {
             in_place: Vec::new(),
             limits: None,
             scale_in: self.surplus(context),
+            evictions,
             extra_nodes,
             irreversible,
         }

@@ -9,6 +9,7 @@ use super::input::PlanInput;
 use super::names::sha256_hex;
 use super::observed::ObservedNodegroup;
 use super::ownership::to_tags;
+use super::resolve::ResolvedGroup;
 use super::{adopt, health};
 use crate::aws::nodegroup::{MaxUnavailable, NodegroupChange, NodegroupSizes, NodegroupTaint, NodegroupVersion};
 use crate::ownership::{has_ownership_tags, tagging_blocked};
@@ -228,11 +229,18 @@ fn evicts_pods(taint: &NodegroupTaint) -> bool {
     taint.effect == "NO_EXECUTE"
 }
 
+/// A taint of the spec that the node group does not have, and that evicts pods.
+pub(super) fn evicting_taint<'a>(
+    resolved: &'a ResolvedGroup,
+    current: &ObservedNodegroup,
+) -> Option<&'a NodegroupTaint> {
+    resolved.desired.taints.iter().find(|taint| evicts_pods(taint) && !current.nodegroup.taints.contains(taint))
+}
+
 /// The outcome that blocks a new taint which evicts pods. EKS puts it on all running nodes at once, so that a lock, a rollout
 /// or an unhealthy cluster blocks it.
 pub(crate) fn eviction_blocker(input: &PlanInput, current: &ObservedNodegroup) -> Option<Outcome> {
-    let found = &current.nodegroup.taints;
-    let taint = input.resolved.desired.taints.iter().find(|taint| evicts_pods(taint) && !found.contains(taint))?;
+    let taint = evicting_taint(input.resolved, current)?;
     let locked = |lock| {
         let message = format!(
             "the taint {taint} would evict pods from all {} nodes at once, past every PodDisruptionBudget; this is blocked by {lock}",

@@ -1,25 +1,25 @@
 //! The cases that people ask about, one by one.
 
 use super::groups::is_soaking;
-use super::world::{CANARY, Did, Group, World, canary, group};
+use super::simulated_cluster::{CANARY, Did, Group, SimulatedCluster, canary, group};
 use crate::api::names::condition;
 use crate::api::{BoundariesRevisionStatus, RolloutPhase, WaveState};
-use crate::rollout::{Running, Survey, SwitchReason, WaitReason};
+use crate::rollout::{GroupSummary, Running, SwitchReason, WaitReason};
 
-fn two_waves() -> World {
-    World::new(CANARY, vec![canary("c"), group("a"), group("b")])
+fn two_waves() -> SimulatedCluster {
+    SimulatedCluster::new(CANARY, vec![canary("c"), group("a"), group("b")])
 }
 
 #[test]
 fn change_reaches_the_canary_first_and_the_rest_after_the_soak() {
-    let mut world = two_waves();
-    world.image = "ami-2".into();
-    world.run(10);
-    assert_eq!(world.images(), ["ami-2", "ami-1", "ami-1"]);
-    assert_eq!(world.waves("r2")[0].1, WaveState::Soaking);
-    world.run(60);
-    assert_eq!(world.images(), ["ami-2"; 3]);
-    assert_eq!(world.phase("r2"), RolloutPhase::Complete);
+    let mut cluster = two_waves();
+    cluster.image = "ami-2".into();
+    cluster.run(10);
+    assert_eq!(cluster.images(), ["ami-2", "ami-1", "ami-1"]);
+    assert_eq!(cluster.waves("r2")[0].1, WaveState::Soaking);
+    cluster.run(60);
+    assert_eq!(cluster.images(), ["ami-2"; 3]);
+    assert_eq!(cluster.phase("r2"), RolloutPhase::Complete);
 }
 
 /// Tenants are told of drains that will hang while there is time to correct them, and only those whose turn comes.
@@ -27,46 +27,47 @@ fn change_reaches_the_canary_first_and_the_rest_after_the_soak() {
 fn groups_of_the_next_wave_come_next_while_the_wave_before_is_under_way() {
     let waves = "waves: [{name: canary, namespaces: 'rollout/wave = canary', soak: 10m}, {name: more, namespaces: 'rollout/wave = more'}, {name: rest}]";
     let more = |name: &str| Group { namespace: [("rollout/wave".to_owned(), "more".to_owned())].into(), ..group(name) };
-    let mut world = World::new(waves, vec![canary("c"), more("m"), more("locked"), more("never"), group("a")]);
-    world.group("locked").locked = true;
-    world.group("never").unusable_images.insert("ami-2".into());
-    world.image = "ami-2".into();
-    world.run(10);
-    assert_eq!((world.waves("r2")[0].1, world.next()), (WaveState::Soaking, vec!["team/m".to_owned()]));
-    world.revision("r2").spec.orders.aborted = true;
-    world.run(10);
-    assert_eq!(world.next(), Vec::<String>::new(), "it was aborted");
+    let mut cluster =
+        SimulatedCluster::new(waves, vec![canary("c"), more("m"), more("locked"), more("never"), group("a")]);
+    cluster.group("locked").locked = true;
+    cluster.group("never").unusable_images.insert("ami-2".into());
+    cluster.image = "ami-2".into();
+    cluster.run(10);
+    assert_eq!((cluster.waves("r2")[0].1, cluster.next()), (WaveState::Soaking, vec!["team/m".to_owned()]));
+    cluster.revision("r2").spec.orders.aborted = true;
+    cluster.run(10);
+    assert_eq!(cluster.next(), Vec::<String>::new(), "it was aborted");
 }
 
 /// A rollout that waits must cost nothing: no status is written while it soaks.
 #[test]
 fn soak_writes_nothing() {
-    let mut world = two_waves();
-    world.image = "ami-2".into();
-    world.run(15);
-    let writes = world.writes;
-    world.run(20);
-    assert_eq!((world.writes, world.waves("r2")[0].1), (writes, WaveState::Soaking));
+    let mut cluster = two_waves();
+    cluster.image = "ami-2".into();
+    cluster.run(15);
+    let writes = cluster.writes;
+    cluster.run(20);
+    assert_eq!((cluster.writes, cluster.waves("r2")[0].1), (writes, WaveState::Soaking));
 }
 
 #[test]
 fn bad_image_halts_in_the_canary_which_returns_by_itself() {
-    let mut world = two_waves();
-    world.group("c").bad_images.insert("ami-2".into());
-    world.image = "ami-2".into();
-    world.settle();
-    assert_eq!(world.phase("r2"), RolloutPhase::Halted);
-    assert_eq!(world.images(), ["ami-1"; 3]);
-    assert!(world.groups[1].log.is_empty() && world.groups[2].log.is_empty(), "no other tenant is touched");
-    let status = world.revision("r2").status.clone().expect("a status");
+    let mut cluster = two_waves();
+    cluster.group("c").bad_images.insert("ami-2".into());
+    cluster.image = "ami-2".into();
+    cluster.run_until_stable();
+    assert_eq!(cluster.phase("r2"), RolloutPhase::Halted);
+    assert_eq!(cluster.images(), ["ami-1"; 3]);
+    assert!(cluster.groups[1].log.is_empty() && cluster.groups[2].log.is_empty(), "no other tenant is touched");
+    let status = cluster.revision("r2").status.clone().expect("a status");
     let halted = status.conditions.iter().find(|found| found.r#type == "Halted").expect("a condition");
     assert!(halted.message.as_deref().is_some_and(|text| text.contains("team/c")), "{halted:?}");
     assert_eq!(status.behind[0].group, "team/c");
     // The corrected change is another revision, which goes through the waves again.
-    world.image = "ami-3".into();
-    world.settle();
-    assert_eq!((world.images(), world.phase("r3")), (vec!["ami-3".to_owned(); 3], RolloutPhase::Complete));
-    assert_eq!(world.phase("r2"), RolloutPhase::Superseded);
+    cluster.image = "ami-3".into();
+    cluster.run_until_stable();
+    assert_eq!((cluster.images(), cluster.phase("r3")), (vec!["ami-3".to_owned(); 3], RolloutPhase::Complete));
+    assert_eq!(cluster.phase("r2"), RolloutPhase::Superseded);
 }
 
 #[test]
@@ -74,201 +75,216 @@ fn failure_with_on_failure_return_takes_all_groups_back() {
     let policy =
         "{onFailure: return, waves: [{name: first, groups: 'tier = one', soak: 1m}, {name: rest, maxFailures: 0}]}";
     let early = Group { annotations: [("tier".to_owned(), "one".to_owned())].into(), ..group("early") };
-    let mut world = World::new(policy, vec![early, group("a"), group("b")]);
-    world.group("b").bad_images.insert("ami-2".into());
-    world.image = "ami-2".into();
-    world.settle();
-    assert_eq!((world.images(), world.phase("r2")), (vec!["ami-1".to_owned(); 3], RolloutPhase::Aborted));
+    let mut cluster = SimulatedCluster::new(policy, vec![early, group("a"), group("b")]);
+    cluster.group("b").bad_images.insert("ami-2".into());
+    cluster.image = "ami-2".into();
+    cluster.run_until_stable();
+    assert_eq!((cluster.images(), cluster.phase("r2")), (vec!["ami-1".to_owned(); 3], RolloutPhase::Aborted));
     // The ConfigMap still has it, and new groups must not begin with it.
-    world.groups.push(group("new"));
-    world.settle();
-    assert_eq!(world.images(), ["ami-1"; 4]);
+    cluster.groups.push(group("new"));
+    cluster.run_until_stable();
+    assert_eq!(cluster.images(), ["ami-1"; 4]);
     // The revert in Git is complete at once.
-    world.image = "ami-1".into();
-    world.settle();
-    assert_eq!(world.phase("r3"), RolloutPhase::Complete);
+    cluster.image = "ami-1".into();
+    cluster.run_until_stable();
+    assert_eq!(cluster.phase("r3"), RolloutPhase::Complete);
 }
 
 #[test]
 fn group_that_cannot_use_the_change_keeps_what_it_has() {
-    let mut world = two_waves();
-    world.group("c").unusable_images.insert("ami-2".into());
-    world.image = "ami-2".into();
-    world.settle();
-    assert_eq!((world.images(), world.phase("r2")), (vec!["ami-1".to_owned(); 3], RolloutPhase::Halted));
-    assert!(world.groups[0].log.is_empty(), "it never took it");
+    let mut cluster = two_waves();
+    cluster.group("c").unusable_images.insert("ami-2".into());
+    cluster.image = "ami-2".into();
+    cluster.run_until_stable();
+    assert_eq!((cluster.images(), cluster.phase("r2")), (vec!["ami-1".to_owned(); 3], RolloutPhase::Halted));
+    assert!(cluster.groups[0].log.is_empty(), "it never took it");
 }
 
 #[test]
 fn resume_tries_the_failed_group_again() {
-    let mut world = two_waves();
-    world.group("c").bad_images.insert("ami-2".into());
-    world.image = "ami-2".into();
-    world.settle();
-    world.group("c").bad_images.clear();
-    world.settle();
-    assert_eq!(world.phase("r2"), RolloutPhase::Halted, "no person ordered it to go on");
-    world.revision("r2").spec.orders.retries = 1;
-    world.settle();
-    assert_eq!((world.images(), world.phase("r2")), (vec!["ami-2".to_owned(); 3], RolloutPhase::Complete));
+    let mut cluster = two_waves();
+    cluster.group("c").bad_images.insert("ami-2".into());
+    cluster.image = "ami-2".into();
+    cluster.run_until_stable();
+    cluster.group("c").bad_images.clear();
+    cluster.run_until_stable();
+    assert_eq!(cluster.phase("r2"), RolloutPhase::Halted, "no person ordered it to go on");
+    cluster.revision("r2").spec.orders.retries = 1;
+    cluster.run_until_stable();
+    assert_eq!((cluster.images(), cluster.phase("r2")), (vec!["ami-2".to_owned(); 3], RolloutPhase::Complete));
 }
 
 #[test]
 fn paused_rollout_begins_no_node_and_goes_on_when_resumed() {
-    let mut world = two_waves();
-    world.image = "ami-2".into();
-    world.run_until(|world| world.groups[0].log.iter().any(|did| matches!(did, Did::Replaced { .. })));
-    world.revision("r2").spec.orders.paused = true;
-    let images = world.images();
-    world.settle();
-    assert_eq!(world.images(), images);
-    world.revision("r2").spec.orders.paused = false;
-    world.settle();
-    assert_eq!(world.images(), ["ami-2"; 3]);
+    let mut cluster = two_waves();
+    cluster.image = "ami-2".into();
+    cluster.run_until(|cluster| cluster.groups[0].log.iter().any(|did| matches!(did, Did::Replaced { .. })));
+    cluster.revision("r2").spec.orders.paused = true;
+    let images = cluster.images();
+    cluster.run_until_stable();
+    assert_eq!(cluster.images(), images);
+    cluster.revision("r2").spec.orders.paused = false;
+    cluster.run_until_stable();
+    assert_eq!(cluster.images(), ["ami-2"; 3]);
 }
 
 #[test]
 fn aborted_change_returns_and_stays_back() {
-    let mut world = two_waves();
-    world.image = "ami-2".into();
-    world.run(10);
-    world.revision("r2").spec.orders.aborted = true;
-    world.settle();
-    assert_eq!((world.images(), world.phase("r2")), (vec!["ami-1".to_owned(); 3], RolloutPhase::Aborted));
+    let mut cluster = two_waves();
+    cluster.image = "ami-2".into();
+    cluster.run(10);
+    cluster.revision("r2").spec.orders.aborted = true;
+    cluster.run_until_stable();
+    assert_eq!((cluster.images(), cluster.phase("r2")), (vec!["ami-1".to_owned(); 3], RolloutPhase::Aborted));
 }
 
 /// `undo` after a complete rollout.
 #[test]
 fn complete_change_can_be_aborted() {
-    let mut world = two_waves();
-    world.image = "ami-2".into();
-    world.settle();
-    world.revision("r2").spec.orders.aborted = true;
-    world.settle();
-    assert_eq!((world.images(), world.phase("r2")), (vec!["ami-1".to_owned(); 3], RolloutPhase::Aborted));
+    let mut cluster = two_waves();
+    cluster.image = "ami-2".into();
+    cluster.run_until_stable();
+    cluster.revision("r2").spec.orders.aborted = true;
+    cluster.run_until_stable();
+    assert_eq!((cluster.images(), cluster.phase("r2")), (vec!["ami-1".to_owned(); 3], RolloutPhase::Aborted));
 }
 
 /// In the first minute of a cluster, or of a takeover, the first revision has not reached every group. A change that
 /// comes then must not reach all of them at once.
 #[test]
 fn change_that_follows_before_the_first_revision_is_complete_goes_through_the_waves() {
-    let mut world = two_waves();
-    world.revision("r1").status =
+    let mut cluster = two_waves();
+    cluster.revision("r1").status =
         Some(BoundariesRevisionStatus { phase: Some(RolloutPhase::Rolling), ..Default::default() });
-    world.image = "ami-2".into();
-    world.run_until(is_soaking);
-    assert_eq!(world.images(), ["ami-2", "ami-1", "ami-1"]);
-    world.settle();
-    assert_eq!((world.images(), world.phase("r2")), (vec!["ami-2".to_owned(); 3], RolloutPhase::Complete));
+    cluster.image = "ami-2".into();
+    cluster.run_until(is_soaking);
+    assert_eq!(cluster.images(), ["ami-2", "ami-1", "ami-1"]);
+    cluster.run_until_stable();
+    assert_eq!((cluster.images(), cluster.phase("r2")), (vec!["ami-2".to_owned(); 3], RolloutPhase::Complete));
 }
 
 /// What people took back once must not come back to every group in the same minute.
 #[test]
 fn change_that_is_resumed_after_an_abort_begins_at_the_first_wave() {
     for takes_back in ["complete", "soaking"] {
-        let mut world = two_waves();
-        world.image = "ami-2".into();
+        let mut cluster = two_waves();
+        cluster.image = "ami-2".into();
         match takes_back {
-            "complete" => world.settle(),
-            _ => world.run_until(is_soaking),
+            "complete" => cluster.run_until_stable(),
+            _ => cluster.run_until(is_soaking),
         }
-        world.revision("r2").spec.orders.aborted = true;
-        world.settle();
-        let orders = &mut world.revision("r2").spec.orders;
+        cluster.revision("r2").spec.orders.aborted = true;
+        cluster.run_until_stable();
+        let orders = &mut cluster.revision("r2").spec.orders;
         (orders.aborted, orders.retries) = (false, 1);
-        world.poll();
-        world.run_until(is_soaking);
-        assert_eq!(world.images(), ["ami-2", "ami-1", "ami-1"], "after it was {takes_back}");
-        world.settle();
-        assert_eq!((world.images(), world.phase("r2")), (vec!["ami-2".to_owned(); 3], RolloutPhase::Complete));
+        cluster.poll();
+        cluster.run_until(is_soaking);
+        assert_eq!(cluster.images(), ["ami-2", "ami-1", "ami-1"], "after it was {takes_back}");
+        cluster.run_until_stable();
+        assert_eq!((cluster.images(), cluster.phase("r2")), (vec!["ami-2".to_owned(); 3], RolloutPhase::Complete));
     }
 }
 
 #[test]
 fn revert_in_git_waits_for_no_wave() {
-    let mut world = two_waves();
-    world.image = "ami-2".into();
-    world.run(10);
-    world.image = "ami-1".into();
-    world.run(6);
-    assert_eq!(world.images(), ["ami-1"; 3]);
-    world.settle();
-    assert_eq!(world.phase("r3"), RolloutPhase::Complete);
+    let mut cluster = two_waves();
+    cluster.image = "ami-2".into();
+    cluster.run(10);
+    cluster.image = "ami-1".into();
+    cluster.run(6);
+    assert_eq!(cluster.images(), ["ami-1"; 3]);
+    cluster.run_until_stable();
+    assert_eq!(cluster.phase("r3"), RolloutPhase::Complete);
     // The same change again is another attempt, which begins at the first wave.
-    world.image = "ami-2".into();
-    world.run(10);
-    assert_eq!(world.images(), ["ami-2", "ami-1", "ami-1"]);
+    cluster.image = "ami-2".into();
+    cluster.run(10);
+    assert_eq!(cluster.images(), ["ami-2", "ami-1", "ami-1"]);
 }
 
 #[test]
 fn newest_revision_wins_and_groups_step_back_from_what_they_had_not_begun() {
-    let mut world = two_waves();
-    world.group("c").blocked = true;
-    world.image = "ami-2".into();
-    world.run_until(|world| !world.groups[0].taken().is_empty());
-    world.revision("r2").spec.orders.paused = true;
-    world.group("c").blocked = false;
-    world.run(2);
-    world.image = "ami-3".into();
-    world.settle();
+    let mut cluster = two_waves();
+    cluster.group("c").blocked = true;
+    cluster.image = "ami-2".into();
+    cluster.run_until(|cluster| !cluster.groups[0].taken().is_empty());
+    cluster.revision("r2").spec.orders.paused = true;
+    cluster.group("c").blocked = false;
+    cluster.run(2);
+    cluster.image = "ami-3".into();
+    cluster.run_until_stable();
     let replaced = |to: &str| {
-        world.groups[0].log.iter().filter(|did| matches!(did, Did::Replaced { to: image, .. } if image == to)).count()
+        cluster.groups[0].log.iter().filter(|did| matches!(did, Did::Replaced { to: image, .. } if image == to)).count()
     };
-    assert_eq!((replaced("ami-2"), replaced("ami-3"), world.images()), (0, 2, vec!["ami-3".to_owned(); 3]));
+    assert_eq!((replaced("ami-2"), replaced("ami-3"), cluster.images()), (0, 2, vec!["ami-3".to_owned(); 3]));
 }
 
 /// Otherwise a change of a tag would release an image that the canary has not proved.
 #[test]
 fn soak_goes_on_across_a_change_without_rotation() {
-    let mut world = two_waves();
-    world.image = "ami-2".into();
-    world.run(10);
+    let mut cluster = two_waves();
+    cluster.image = "ami-2".into();
+    cluster.run(10);
     for number in 0..10 {
-        world.tag = format!("tag-{number}");
-        world.run(2);
-        assert_eq!(world.images(), ["ami-2", "ami-1", "ami-1"]);
+        cluster.tag = format!("tag-{number}");
+        cluster.run(2);
+        assert_eq!(cluster.images(), ["ami-2", "ami-1", "ami-1"]);
     }
     // Ten minutes of soak are 40 polls, of which about 25 have passed.
-    world.run(30);
-    assert_eq!(world.images(), ["ami-2"; 3], "the soak was begun again");
+    cluster.run(30);
+    assert_eq!(cluster.images(), ["ami-2"; 3], "the soak was begun again");
 }
 
 /// A failure after the soak was carried over returns to what was complete, not to what was superseded.
 #[test]
 fn failed_group_returns_to_what_was_complete() {
-    let mut world = two_waves();
-    world.image = "ami-2".into();
-    world.run(10);
-    world.image = "ami-3".into();
-    world.group("c").bad_images.insert("ami-3".into());
-    world.settle();
-    assert_eq!(world.images(), ["ami-1"; 3]);
+    let mut cluster = two_waves();
+    cluster.image = "ami-2".into();
+    cluster.run(10);
+    cluster.image = "ami-3".into();
+    cluster.group("c").bad_images.insert("ami-3".into());
+    cluster.run_until_stable();
+    assert_eq!(cluster.images(), ["ami-1"; 3]);
 }
 
 #[test]
 fn locked_group_is_not_waited_for_and_follows_when_the_lock_is_gone() {
-    let mut world = two_waves();
-    world.group("c").locked = true;
-    world.image = "ami-2".into();
-    world.settle();
+    let mut cluster = two_waves();
+    cluster.group("c").locked = true;
+    cluster.image = "ami-2".into();
+    cluster.run_until_stable();
     assert_eq!(
-        (world.images(), world.phase("r2")),
+        (cluster.images(), cluster.phase("r2")),
         (vec!["ami-1".into(), "ami-2".into(), "ami-2".into()], RolloutPhase::Complete)
     );
-    assert_eq!(world.revision("r2").status.clone().expect("a status").behind[0].reason, "Locked");
-    world.group("c").locked = false;
-    world.settle();
-    assert_eq!(world.images(), ["ami-2"; 3]);
+    assert_eq!(cluster.revision("r2").status.clone().expect("a status").behind[0].reason, "Locked");
+    cluster.group("c").locked = false;
+    cluster.run_until_stable();
+    assert_eq!(cluster.images(), ["ami-2"; 3]);
 }
 
 #[test]
 fn change_without_rotation_reaches_all_groups_at_once() {
-    let mut world = two_waves();
-    world.tag = "two".into();
-    world.run(4);
+    let mut cluster = two_waves();
+    cluster.tag = "two".into();
+    cluster.run(4);
     let is_in_place = |log: &[Did]| matches!(log, [Did::Took { why: SwitchReason::InPlace, .. }]);
-    assert!(world.groups.iter().all(|group| is_in_place(&group.log)), "{:?}", world.groups[0].log);
-    assert_eq!(world.phase("r2"), RolloutPhase::Complete);
+    assert!(cluster.groups.iter().all(|group| is_in_place(&group.log)), "{:?}", cluster.groups[0].log);
+    assert_eq!(cluster.phase("r2"), RolloutPhase::Complete);
+}
+
+/// A taint that EKS puts on running nodes replaces none of them, and empties all of them.
+#[test]
+fn change_that_evicts_pods_waits_for_its_wave() {
+    let mut cluster = two_waves();
+    cluster.groups.iter_mut().for_each(|group| group.evicts = true);
+    cluster.tag = "two".into();
+    cluster.run(10);
+    let taken = |cluster: &SimulatedCluster| cluster.groups.iter().map(|group| group.taken().len()).collect::<Vec<_>>();
+    assert_eq!((taken(&cluster), cluster.waves("r2")[0].1), (vec![1, 0, 0], WaveState::Soaking));
+    assert_eq!(cluster.group("a").waits, Some(WaitReason::WaveNotOpen));
+    cluster.run_until_stable();
+    assert_eq!((taken(&cluster), cluster.phase("r2")), (vec![1, 1, 1], RolloutPhase::Complete));
+    assert!(cluster.groups.iter().all(|group| !group.log.iter().any(|did| matches!(did, Did::Replaced { .. }))));
 }
 
 #[test]
@@ -276,21 +292,21 @@ fn percentage_takes_the_same_groups_each_time_and_at_least_one() {
     let policy = "waves: [{name: some, percent: 10, soak: 1m}, {name: rest}]";
     for count in [1_usize, 3, 40] {
         let names: Vec<String> = (0..count).map(|index| format!("g{index}")).collect();
-        let mut world = World::new(policy, names.iter().map(|name| group(name)).collect());
-        let early = |world: &World, image: &str| {
+        let mut cluster = SimulatedCluster::new(policy, names.iter().map(|name| group(name)).collect());
+        let early = |cluster: &SimulatedCluster, image: &str| {
             let took = |group: &&Group| {
                 group.log.iter().any(|did| matches!(did, Did::Took { image: taken, why: SwitchReason::Wave(wave), .. } if taken == image && wave == "some"))
             };
-            world.groups.iter().filter(took).map(|group| group.key.clone()).collect::<Vec<_>>()
+            cluster.groups.iter().filter(took).map(|group| group.key.clone()).collect::<Vec<_>>()
         };
-        world.image = "ami-2".into();
-        world.settle();
-        let first = early(&world, "ami-2");
+        cluster.image = "ami-2".into();
+        cluster.run_until_stable();
+        let first = early(&cluster, "ami-2");
         assert_eq!(first.len(), count.div_ceil(10), "{count} groups");
-        world.image = "ami-3".into();
-        world.settle();
-        assert_eq!(early(&world, "ami-3"), first, "the others are not disturbed early");
-        assert_eq!(world.images(), vec!["ami-3"; count]);
+        cluster.image = "ami-3".into();
+        cluster.run_until_stable();
+        assert_eq!(early(&cluster, "ami-3"), first, "the others are not disturbed early");
+        assert_eq!(cluster.images(), vec!["ami-3"; count]);
     }
 }
 
@@ -304,15 +320,17 @@ fn wave_with_a_percentage_is_waited_for() {
         "waves: [{name: canary, namespaces: 'rollout/wave = canary'}, {name: some, percent: 10, soak: 10m}, {name: rest}]",
         "waves: [{name: some, percent: 10, soak: 10m}, {name: half, percent: 50, soak: 10m}, {name: rest}]",
     ] {
-        let mut world = World::new(policy, groups.clone());
-        world.image = "ami-2".into();
-        let state = |world: &World| world.waves("r2").into_iter().find(|wave| wave.0 == "some").map(|wave| wave.1);
-        world.run_until(|world| state(world) == Some(WaveState::Soaking));
-        world.run(20);
-        let early = world.groups.iter().filter(|group| !group.log.is_empty()).count();
-        assert_eq!((early, state(&world)), (3, Some(WaveState::Soaking)), "{policy}");
-        world.settle();
-        assert_eq!(world.phase("r2"), RolloutPhase::Complete);
+        let mut cluster = SimulatedCluster::new(policy, groups.clone());
+        cluster.image = "ami-2".into();
+        let state = |cluster: &SimulatedCluster| {
+            cluster.waves("r2").into_iter().find(|wave| wave.0 == "some").map(|wave| wave.1)
+        };
+        cluster.run_until(|cluster| state(cluster) == Some(WaveState::Soaking));
+        cluster.run(20);
+        let early = cluster.groups.iter().filter(|group| !group.log.is_empty()).count();
+        assert_eq!((early, state(&cluster)), (3, Some(WaveState::Soaking)), "{policy}");
+        cluster.run_until_stable();
+        assert_eq!(cluster.phase("r2"), RolloutPhase::Complete);
     }
 }
 
@@ -320,92 +338,92 @@ fn wave_with_a_percentage_is_waited_for() {
 #[test]
 fn percentage_may_be_raised_while_its_wave_is_open() {
     let policy = |percent: usize| format!("waves: [{{name: some, percent: {percent}, soak: 10m}}, {{name: rest}}]");
-    let mut world = World::new(&policy(10), (0..20).map(|index| group(&format!("g{index}"))).collect());
-    world.image = "ami-2".into();
-    let early = |world: &World| world.groups.iter().filter(|group| !group.log.is_empty()).count();
-    world.run_until(|world| early(world) == 2);
-    world.policy = Some(policy(50));
-    world.run(10);
-    assert_eq!((early(&world), world.waves("r2")[0].1), (10, WaveState::Soaking));
-    world.policy = Some(policy(5));
-    world.run(10);
+    let mut cluster = SimulatedCluster::new(&policy(10), (0..20).map(|index| group(&format!("g{index}"))).collect());
+    cluster.image = "ami-2".into();
+    let early = |cluster: &SimulatedCluster| cluster.groups.iter().filter(|group| !group.log.is_empty()).count();
+    cluster.run_until(|cluster| early(cluster) == 2);
+    cluster.policy = Some(policy(50));
+    cluster.run(10);
+    assert_eq!((early(&cluster), cluster.waves("r2")[0].1), (10, WaveState::Soaking));
+    cluster.policy = Some(policy(5));
+    cluster.run(10);
     assert_eq!(
-        (early(&world), world.waves("r2")[0].1),
+        (early(&cluster), cluster.waves("r2")[0].1),
         (10, WaveState::Soaking),
         "what has begun is not taken out of the wave"
     );
-    world.settle();
-    assert_eq!(world.phase("r2"), RolloutPhase::Complete);
+    cluster.run_until_stable();
+    assert_eq!(cluster.phase("r2"), RolloutPhase::Complete);
 }
 
 #[test]
 fn new_group_begins_with_what_its_wave_has() {
-    let mut world = two_waves();
-    world.image = "ami-2".into();
-    world.run(10);
+    let mut cluster = two_waves();
+    cluster.image = "ami-2".into();
+    cluster.run(10);
     let new = |name: &str, canary: bool| {
         let base = group(name);
         let namespace =
             if canary { [("rollout/wave".to_owned(), "canary".to_owned())].into() } else { base.namespace.clone() };
         Group { nodes: vec![], namespace, ..base }
     };
-    world.groups.push(new("c2", true));
-    world.groups.push(new("a2", false));
-    world.run(3);
-    let named = |world: &World, index: usize| world.groups[index].status.boundaries_revision.clone();
-    assert_eq!(named(&world, 3), Some(super::world::hash_of(&world)));
-    assert_eq!(named(&world, 4), named(&world, 1), "it has what the others of its wave have");
+    cluster.groups.push(new("c2", true));
+    cluster.groups.push(new("a2", false));
+    cluster.run(3);
+    let named = |cluster: &SimulatedCluster, index: usize| cluster.groups[index].status.boundaries_revision.clone();
+    assert_eq!(named(&cluster, 3), Some(super::simulated_cluster::hash_of(&cluster)));
+    assert_eq!(named(&cluster, 4), named(&cluster, 1), "it has what the others of its wave have");
 }
 
 #[test]
 fn removed_policy_does_not_release_a_change_that_is_under_way() {
-    let mut world = two_waves();
-    world.image = "ami-2".into();
-    world.run(10);
-    world.policy = None;
-    world.run(10);
-    assert_eq!(world.images(), ["ami-2", "ami-1", "ami-1"]);
-    world.run(60);
-    assert_eq!(world.images(), ["ami-2"; 3], "the policy that it began with ends it");
+    let mut cluster = two_waves();
+    cluster.image = "ami-2".into();
+    cluster.run(10);
+    cluster.policy = None;
+    cluster.run(10);
+    assert_eq!(cluster.images(), ["ami-2", "ami-1", "ami-1"]);
+    cluster.run(60);
+    assert_eq!(cluster.images(), ["ami-2"; 3], "the policy that it began with ends it");
 }
 
 #[test]
 fn wave_of_deleted_groups_passes() {
-    let mut world = two_waves();
-    world.image = "ami-2".into();
-    world.run_until(|world| !world.groups[0].taken().is_empty());
-    world.group("c").deleted = true;
-    world.settle();
-    assert_eq!((world.images(), world.phase("r2")), (vec!["ami-2".to_owned(); 2], RolloutPhase::Complete));
+    let mut cluster = two_waves();
+    cluster.image = "ami-2".into();
+    cluster.run_until(|cluster| !cluster.groups[0].taken().is_empty());
+    cluster.group("c").deleted = true;
+    cluster.run_until_stable();
+    assert_eq!((cluster.images(), cluster.phase("r2")), (vec!["ami-2".to_owned(); 2], RolloutPhase::Complete));
 }
 
 /// A tenant that breaks its own group does not halt the rollout.
 #[test]
 fn failure_after_an_edit_of_the_tenant_is_its_own() {
-    let mut world = two_waves();
-    world.image = "ami-2".into();
-    world.run_until(|world| !world.groups[0].taken().is_empty());
-    let group = world.group("c");
+    let mut cluster = two_waves();
+    cluster.image = "ami-2".into();
+    cluster.run_until(|cluster| !cluster.groups[0].taken().is_empty());
+    let group = cluster.group("c");
     group.generation = 2;
     group.bad_images.insert("ami-2".into());
-    world.run(60);
-    assert_ne!(world.phase("r2"), RolloutPhase::Halted);
+    cluster.run(60);
+    assert_ne!(cluster.phase("r2"), RolloutPhase::Halted);
 }
 
 /// A clock that goes back would otherwise make a failure of the revision before look like one of the newest.
 #[test]
 fn failure_of_the_revision_before_is_not_blamed_on_the_newest() {
     for seconds in [0, 15, 30, 45, 600] {
-        let mut world = two_waves();
-        world.policy = Some(format!("{{onFailure: return, {CANARY}}}"));
-        world.run(2);
-        world.group("c").bad_images.insert("ami-2".into());
-        world.image = "ami-2".into();
-        world.run_until(|world| is_halted(&world.groups[0]));
-        world.image = "ami-3".into();
-        world.now -= jiff::SignedDuration::from_secs(seconds);
-        world.settle();
-        assert_eq!(world.phase("r3"), RolloutPhase::Complete, "after {seconds} s");
+        let mut cluster = two_waves();
+        cluster.policy = Some(format!("{{onFailure: return, {CANARY}}}"));
+        cluster.run(2);
+        cluster.group("c").bad_images.insert("ami-2".into());
+        cluster.image = "ami-2".into();
+        cluster.run_until(|cluster| is_halted(&cluster.groups[0]));
+        cluster.image = "ami-3".into();
+        cluster.now -= jiff::SignedDuration::from_secs(seconds);
+        cluster.run_until_stable();
+        assert_eq!(cluster.phase("r3"), RolloutPhase::Complete, "after {seconds} s");
     }
 }
 
@@ -415,132 +433,135 @@ fn is_halted(group: &Group) -> bool {
 
 #[test]
 fn skipped_wave_is_not_waited_for() {
-    let mut world = two_waves();
-    world.image = "ami-2".into();
-    world.run(3);
-    world.revision("r2").spec.orders.skipped = vec!["canary".into()];
-    world.run(8);
-    assert_eq!(world.images(), ["ami-2"; 3]);
+    let mut cluster = two_waves();
+    cluster.image = "ami-2".into();
+    cluster.run(3);
+    cluster.revision("r2").spec.orders.skipped = vec!["canary".into()];
+    cluster.run(8);
+    assert_eq!(cluster.images(), ["ami-2"; 3]);
 }
 
 #[test]
 fn group_that_an_order_leaves_out_stays() {
-    let mut world = two_waves();
-    world.image = "ami-2".into();
-    world.poll();
-    world.revision("r2").spec.orders.without = vec!["team/a".into()];
-    world.settle();
-    assert_eq!(world.images(), ["ami-2", "ami-1", "ami-2"]);
-    assert_eq!(world.phase("r2"), RolloutPhase::Complete);
+    let mut cluster = two_waves();
+    cluster.image = "ami-2".into();
+    cluster.poll();
+    cluster.revision("r2").spec.orders.without = vec!["team/a".into()];
+    cluster.run_until_stable();
+    assert_eq!(cluster.images(), ["ami-2", "ami-1", "ami-2"]);
+    assert_eq!(cluster.phase("r2"), RolloutPhase::Complete);
 }
 
 /// A stored revision that a person deletes stops the group that needs it, and no other.
 #[test]
 fn group_whose_revision_is_gone_changes_nothing_until_its_turn() {
-    let mut world = two_waves();
-    world.group("a").locked = true;
-    world.image = "ami-2".into();
-    world.settle();
-    world.group("a").status.config_md5 = Some("of another generation".into());
-    world.revisions.retain(|revision| revision.metadata.name.as_deref() != Some("r1"));
-    world.image = "ami-3".into();
-    world.settle();
-    assert_eq!(world.images(), ["ami-3", "ami-1", "ami-3"]);
-    world.group("a").locked = false;
-    world.settle();
-    assert_eq!(world.images(), ["ami-3"; 3]);
+    let mut cluster = two_waves();
+    cluster.group("a").locked = true;
+    cluster.image = "ami-2".into();
+    cluster.run_until_stable();
+    cluster.group("a").status.config_md5 = Some("of another generation".into());
+    cluster.revisions.retain(|revision| revision.metadata.name.as_deref() != Some("r1"));
+    cluster.image = "ami-3".into();
+    cluster.run_until_stable();
+    assert_eq!(cluster.images(), ["ami-3", "ami-1", "ami-3"]);
+    cluster.group("a").locked = false;
+    cluster.run_until_stable();
+    assert_eq!(cluster.images(), ["ami-3"; 3]);
 }
 
 /// A lock of everything must not let the waves pass as if they were empty.
 #[test]
 fn locked_config_map_opens_no_wave() {
-    let mut world = two_waves();
-    world.config_problem = Some("the ConfigMap has the annotation lock-upgrades".into());
-    world.image = "ami-2".into();
-    world.settle();
-    assert_eq!(world.images(), ["ami-1"; 3]);
-    assert!(world.waves("r2").iter().all(|(_, state)| *state == WaveState::Waiting));
-    world.config_problem = None;
-    world.run(10);
-    assert_eq!(world.images(), ["ami-2", "ami-1", "ami-1"]);
+    let mut cluster = two_waves();
+    cluster.config_problem = Some("the ConfigMap has the annotation lock-upgrades".into());
+    cluster.image = "ami-2".into();
+    cluster.run_until_stable();
+    assert_eq!(cluster.images(), ["ami-1"; 3]);
+    assert!(cluster.waves("r2").iter().all(|(_, state)| *state == WaveState::Waiting));
+    cluster.config_problem = None;
+    cluster.run(10);
+    assert_eq!(cluster.images(), ["ami-2", "ami-1", "ami-1"]);
 }
 
 /// An edit that follows another one within a poll must not make the first one something to return to.
 #[test]
 fn revision_whose_rollout_never_began_is_not_what_groups_go_back_to() {
-    let mut world = two_waves();
+    let mut cluster = two_waves();
     for image in ["ami-2", "ami-3"] {
-        world.image = image.into();
-        world.store();
+        cluster.image = image.into();
+        cluster.store();
     }
-    world.group("c").bad_images.insert("ami-2".into());
+    cluster.group("c").bad_images.insert("ami-2".into());
     // The content of the second edit comes back: it was never complete, so it goes through the waves.
-    world.image = "ami-2".into();
-    world.groups.push(Group { nodes: vec![], ..group("new") });
-    world.settle();
-    assert_eq!((world.images()[..3].to_vec(), world.phase("r4")), (vec!["ami-1".to_owned(); 3], RolloutPhase::Halted));
-    assert!(world.groups[1].log.is_empty() && world.groups[2].log.is_empty(), "no other tenant is touched");
-    assert_eq!(world.groups[3].status.boundaries_revision, world.groups[1].status.boundaries_revision);
-    assert_eq!(world.phase("r2"), RolloutPhase::Superseded);
+    cluster.image = "ami-2".into();
+    cluster.groups.push(Group { nodes: vec![], ..group("new") });
+    cluster.run_until_stable();
+    assert_eq!(
+        (cluster.images()[..3].to_vec(), cluster.phase("r4")),
+        (vec!["ami-1".to_owned(); 3], RolloutPhase::Halted)
+    );
+    assert!(cluster.groups[1].log.is_empty() && cluster.groups[2].log.is_empty(), "no other tenant is touched");
+    assert_eq!(cluster.groups[3].status.boundaries_revision, cluster.groups[1].status.boundaries_revision);
+    assert_eq!(cluster.phase("r2"), RolloutPhase::Superseded);
 }
 
 /// A platform team bounds how many groups of a wave replace nodes at once.
 #[test]
 fn at_once_bounds_the_groups_that_replace_nodes() {
     let groups = (0..5).map(|number| group(&format!("g{number}"))).collect();
-    let mut world = World::new("waves: [{name: all, atOnce: 2}]", groups);
-    world.image = "ami-2".into();
+    let mut cluster = SimulatedCluster::new("waves: [{name: all, atOnce: 2}]", groups);
+    cluster.image = "ami-2".into();
     let mut most = 0;
     for _ in 0..200 {
-        world.poll();
+        cluster.poll();
         let mixed =
-            world.groups.iter().filter(|group| group.status.rollout.as_ref().is_some_and(|r| r.settled.is_none()));
+            cluster.groups.iter().filter(|group| group.status.rollout.as_ref().is_some_and(|r| r.settled.is_none()));
         most = most.max(mixed.count());
     }
-    assert_eq!((most, world.images(), world.phase("r2")), (2, vec!["ami-2".to_owned(); 5], RolloutPhase::Complete));
+    assert_eq!((most, cluster.images(), cluster.phase("r2")), (2, vec!["ami-2".to_owned(); 5], RolloutPhase::Complete));
 }
 
 /// Each new leader would otherwise begin as many groups once more.
 #[test]
 fn at_once_bounds_the_groups_that_replace_nodes_when_leaders_change() {
     let groups = (0..5).map(|number| Group { nodes: vec!["ami-1".into(); 4], ..group(&format!("g{number}")) });
-    let mut world = World::new("waves: [{name: all, atOnce: 2}]", groups.collect());
-    world.image = "ami-2".into();
+    let mut cluster = SimulatedCluster::new("waves: [{name: all, atOnce: 2}]", groups.collect());
+    cluster.image = "ami-2".into();
     let mut most = 0;
     for number in 0..200 {
         if number % 3 == 0 {
-            world.restart();
+            cluster.restart();
         }
-        world.poll();
+        cluster.poll();
         let is_mixed = |group: &&Group| group.status.rollout.as_ref().is_some_and(|r| r.settled.is_none());
-        most = most.max(world.groups.iter().filter(is_mixed).count());
+        most = most.max(cluster.groups.iter().filter(is_mixed).count());
     }
-    assert_eq!((most, world.images(), world.phase("r2")), (2, vec!["ami-2".to_owned(); 5], RolloutPhase::Complete));
+    assert_eq!((most, cluster.images(), cluster.phase("r2")), (2, vec!["ami-2".to_owned(); 5], RolloutPhase::Complete));
 }
 
 /// A poll reads a cache that is behind for a moment, and before the first one nothing is known.
 #[test]
 fn group_whose_take_a_look_did_not_see_is_counted() {
-    let mut world = World::new("waves: [{name: all, atOnce: 1}]", vec![group("a"), group("b")]);
-    let view = world.view().expect("a rollout");
+    let mut cluster = SimulatedCluster::new("waves: [{name: all, atOnce: 1}]", vec![group("a"), group("b")]);
+    let view = cluster.view().expect("a rollout");
     let mut running = Running::default();
     assert!(!running.has_room(&view, 0, "team/b"), "the groups were not counted");
     running.count(&view, std::iter::empty());
     assert!(running.has_room(&view, 0, "team/b"));
     running.take(0, "team/a");
-    let mut survey = Survey::new(&view);
-    survey.without_target.insert("team/a".into());
-    running.update(&view, &survey);
+    let mut summary = GroupSummary::new(&view);
+    summary.without_target.insert("team/a".into());
+    running.update(&view, &summary);
     assert!(!running.has_room(&view, 0, "team/b"), "the poll was too early");
-    running.update(&view, &survey);
+    running.update(&view, &summary);
     assert!(running.has_room(&view, 0, "team/b"), "it has gone back meanwhile");
 }
 
 /// Several workers decide about the groups of a wave at the same time, before any of them has written what its group takes.
 #[test]
 fn only_as_many_groups_as_may_run_at_once_get_a_place() {
-    let mut world = World::new("waves: [{name: all, atOnce: 1}]", vec![group("a"), group("b")]);
-    let view = world.view().expect("a rollout");
+    let mut cluster = SimulatedCluster::new("waves: [{name: all, atOnce: 1}]", vec![group("a"), group("b")]);
+    let view = cluster.view().expect("a rollout");
     let mut running = Running::default();
     running.count(&view, std::iter::empty());
     let places = ["team/a", "team/b", "team/a"].map(|key| running.reserve(&view, 0, key));
@@ -550,64 +571,104 @@ fn only_as_many_groups_as_may_run_at_once_get_a_place() {
 /// What others break must not be made worse, and a group that waits for the budget is neither failed nor stuck.
 #[test]
 fn group_does_not_begin_while_the_budget_is_used_up() {
-    let mut world = World::new("{budget: {nodes: 5%}, waves: [{name: all}]}", vec![group("a"), group("b")]);
-    world.image = "ami-2".into();
-    world.budget_used_up = true;
-    world.run(60);
-    assert_eq!(world.images(), ["ami-1"; 2]);
-    assert_eq!(world.group("a").waits, Some(WaitReason::BudgetUsedUp));
-    assert_eq!((world.phase("r2"), world.waves("r2")[0].1), (RolloutPhase::Rolling, WaveState::Open));
-    let writes = world.writes;
-    world.run(60);
-    assert_eq!(world.writes, writes, "nothing is written while groups wait");
-    world.revision("r2").spec.orders.aborted = true;
-    world.settle();
-    assert_eq!((world.images(), world.phase("r2")), (vec!["ami-1".to_owned(); 2], RolloutPhase::Aborted));
-    world.revision("r2").spec.orders.aborted = false;
-    world.revision("r2").spec.orders.retries = 1;
-    world.budget_used_up = false;
-    world.settle();
-    assert_eq!(world.images(), ["ami-2"; 2]);
+    let mut cluster =
+        SimulatedCluster::new("{budget: {nodes: 5%}, waves: [{name: all}]}", vec![group("a"), group("b")]);
+    cluster.image = "ami-2".into();
+    cluster.budget_used_up = true;
+    cluster.run(60);
+    assert_eq!(cluster.images(), ["ami-1"; 2]);
+    assert_eq!(cluster.group("a").waits, Some(WaitReason::BudgetUsedUp));
+    assert_eq!((cluster.phase("r2"), cluster.waves("r2")[0].1), (RolloutPhase::Rolling, WaveState::Open));
+    let writes = cluster.writes;
+    cluster.run(60);
+    assert_eq!(cluster.writes, writes, "nothing is written while groups wait");
+    cluster.revision("r2").spec.orders.aborted = true;
+    cluster.run_until_stable();
+    assert_eq!((cluster.images(), cluster.phase("r2")), (vec!["ami-1".to_owned(); 2], RolloutPhase::Aborted));
+    cluster.revision("r2").spec.orders.aborted = false;
+    cluster.revision("r2").spec.orders.retries = 1;
+    cluster.budget_used_up = false;
+    cluster.run_until_stable();
+    assert_eq!(cluster.images(), ["ami-2"; 2]);
 }
 
 /// One tenant's budget that allows no eviction must not keep a security fix from all others, and its group follows later.
 #[test]
 fn stuck_group_is_listed_and_not_waited_for() {
-    let mut world = World::new(CANARY, vec![canary("c"), canary("d"), group("a")]);
-    world.group("c").blocked = true;
-    world.image = "ami-2".into();
-    world.run(30);
-    assert_eq!(world.waves("r2")[0].1, WaveState::Open, "it may still go on");
-    world.group("c").stuck = true;
-    world.settle();
+    let mut cluster = SimulatedCluster::new(CANARY, vec![canary("c"), canary("d"), group("a")]);
+    cluster.group("c").blocked = true;
+    cluster.image = "ami-2".into();
+    cluster.run(30);
+    assert_eq!(cluster.waves("r2")[0].1, WaveState::Open, "it may still go on");
+    cluster.group("c").stuck = true;
+    cluster.run_until_stable();
     assert_eq!(
-        (world.images(), world.phase("r2")),
+        (cluster.images(), cluster.phase("r2")),
         (["ami-1", "ami-2", "ami-2"].map(str::to_owned).to_vec(), RolloutPhase::Complete)
     );
-    let behind = world.revision("r2").status.clone().expect("a status").behind;
+    let behind = cluster.revision("r2").status.clone().expect("a status").behind;
     assert_eq!((behind[0].group.as_str(), behind[0].reason.as_str()), ("team/c", "Stuck"));
-    (world.group("c").blocked, world.group("c").stuck) = (false, false);
-    world.settle();
-    assert_eq!(world.images(), ["ami-2"; 3]);
+    (cluster.group("c").blocked, cluster.group("c").stuck) = (false, false);
+    cluster.run_until_stable();
+    assert_eq!(cluster.images(), ["ami-2"; 3]);
+}
+
+/// Otherwise one tenant's PodDisruptionBudget would use up the budget of the cluster, and keep a fix from all others.
+#[test]
+fn blocked_drain_makes_way_and_is_tried_again_last() {
+    let groups = ["a", "b", "c"].map(group).to_vec();
+    let mut cluster = SimulatedCluster::new("{budget: {nodes: 1}, patience: 5m, waves: [{name: all}]}", groups);
+    cluster.group("a").blocked = true;
+    cluster.image = "ami-2".into();
+    cluster.run(15);
+    assert!(cluster.group("a").draining && cluster.images() == ["ami-1"; 3], "it has 5 minutes");
+    assert_eq!(cluster.group("b").waits, Some(WaitReason::BudgetUsedUp));
+    cluster.run_until(|cluster| cluster.images() != ["ami-1"; 3]);
+    assert!(!cluster.group("a").draining, "its node is given back");
+    cluster.run_until(|cluster| cluster.phase("r2") == RolloutPhase::Complete);
+    assert_eq!(cluster.images(), ["ami-1", "ami-2", "ami-2"]);
+    let behind = cluster.revision("r2").status.clone().expect("a status").behind;
+    assert_eq!((behind.len(), behind[0].group.as_str(), behind[0].reason.as_str()), (1, "team/a", "Stuck"));
+    cluster.run(3);
+    assert!(cluster.group("a").draining, "nobody else waits, so it is tried again");
+    cluster.group("a").blocked = false;
+    cluster.run_until_stable();
+    assert_eq!(cluster.images(), ["ami-2"; 3]);
+}
+
+/// Each of them gets its turn, and none of them holds the rollout forever.
+#[test]
+fn rollout_ends_when_the_drains_of_all_groups_are_blocked() {
+    let groups = ["a", "b", "c"].map(group).to_vec();
+    let mut cluster = SimulatedCluster::new("{budget: {nodes: 1}, patience: 5m, waves: [{name: all}]}", groups);
+    cluster.groups.iter_mut().for_each(|group| group.blocked = true);
+    cluster.image = "ami-2".into();
+    cluster.run_until_stable();
+    assert_eq!((cluster.phase("r2"), cluster.images()), (RolloutPhase::Complete, vec!["ami-1".to_owned(); 3]));
+    assert!(cluster.groups.iter().all(|group| group.taken() == ["ami-2"]));
+    assert_eq!(cluster.revision("r2").status.clone().expect("a status").behind.len(), 3);
+    cluster.groups.iter_mut().for_each(|group| group.blocked = false);
+    cluster.run_until_stable();
+    assert_eq!(cluster.images(), ["ami-2"; 3]);
 }
 
 /// A clock that is set forward must not shorten a soak, and one that is set back must not make it endless.
 #[test]
 fn soak_lasts_as_long_as_both_clocks_say() {
-    let mut world = two_waves();
-    world.image = "ami-2".into();
-    world.run_until(|world| world.waves("r2").first().is_some_and(|wave| wave.1 == WaveState::Soaking));
-    world.soaked = Some(jiff::SignedDuration::from_mins(1));
-    world.now += jiff::SignedDuration::from_hours(1);
-    world.run(5);
-    assert_eq!(world.waves("r2")[0].1, WaveState::Soaking, "the process saw one minute of ten");
-    world.now -= jiff::SignedDuration::from_hours(2);
-    world.soaked = Some(jiff::SignedDuration::from_mins(20));
-    world.run(5);
-    assert_eq!(world.waves("r2")[0].1, WaveState::Soaking, "by the wall clock, the soak has not begun");
-    world.now += jiff::SignedDuration::from_hours(2);
-    world.settle();
-    assert_eq!((world.images(), world.phase("r2")), (vec!["ami-2".to_owned(); 3], RolloutPhase::Complete));
+    let mut cluster = two_waves();
+    cluster.image = "ami-2".into();
+    cluster.run_until(|cluster| cluster.waves("r2").first().is_some_and(|wave| wave.1 == WaveState::Soaking));
+    cluster.soaked = Some(jiff::SignedDuration::from_mins(1));
+    cluster.now += jiff::SignedDuration::from_hours(1);
+    cluster.run(5);
+    assert_eq!(cluster.waves("r2")[0].1, WaveState::Soaking, "the process saw one minute of ten");
+    cluster.now -= jiff::SignedDuration::from_hours(2);
+    cluster.soaked = Some(jiff::SignedDuration::from_mins(20));
+    cluster.run(5);
+    assert_eq!(cluster.waves("r2")[0].1, WaveState::Soaking, "by the wall clock, the soak has not begun");
+    cluster.now += jiff::SignedDuration::from_hours(2);
+    cluster.run_until_stable();
+    assert_eq!((cluster.images(), cluster.phase("r2")), (vec!["ami-2".to_owned(); 3], RolloutPhase::Complete));
 }
 
 /// The status is read by people and stored by etcd: a cluster of thousands of groups must not fill it.
@@ -618,10 +679,10 @@ fn status_lists_at_most_fifty_groups() {
     groups.iter_mut().for_each(|group| {
         group.unusable_images.insert("ami-2".into());
     });
-    let mut world = World::new(policy, groups);
-    world.image = "ami-2".into();
-    world.settle();
-    let status = world.revision("r2").status.clone().expect("a status");
+    let mut cluster = SimulatedCluster::new(policy, groups);
+    cluster.image = "ami-2".into();
+    cluster.run_until_stable();
+    let status = cluster.revision("r2").status.clone().expect("a status");
     assert_eq!((status.behind.len(), status.groups.expect("counts").failed), (50, 80));
     assert!(serde_json::to_string(&status).expect("JSON").len() < 64 * 1024);
 }
@@ -635,16 +696,16 @@ fn waves_may_be_renamed_reordered_and_removed_in_the_middle() {
         "waves: [{name: new, groups: 'no = one', soak: 1h}, {name: canary, namespaces: 'rollout/wave = canary', soak: 10m}, {name: rest}]",
         "waves: [{name: canary, namespaces: 'rollout/wave = canary', percent: 1, soak: 10m}, {name: rest}]",
     ] {
-        let mut world = two_waves();
-        world.image = "ami-2".into();
-        world.run_until(|world| world.waves("r2").first().is_some_and(|wave| wave.1 == WaveState::Open));
-        world.policy = Some(later.to_owned());
-        world.run(10);
-        let settled = world.waves("r2").iter().all(|wave| wave.1 == WaveState::Passed);
+        let mut cluster = two_waves();
+        cluster.image = "ami-2".into();
+        cluster.run_until(|cluster| cluster.waves("r2").first().is_some_and(|wave| wave.1 == WaveState::Open));
+        cluster.policy = Some(later.to_owned());
+        cluster.run(10);
+        let settled = cluster.waves("r2").iter().all(|wave| wave.1 == WaveState::Passed);
         assert!(!settled, "{later}: nothing has soaked");
-        world.settle();
+        cluster.run_until_stable();
         assert_eq!(
-            (world.images(), world.phase("r2")),
+            (cluster.images(), cluster.phase("r2")),
             (vec!["ami-2".to_owned(); 3], RolloutPhase::Complete),
             "{later}"
         );
@@ -654,49 +715,51 @@ fn waves_may_be_renamed_reordered_and_removed_in_the_middle() {
 /// A person who clears the status by hand makes the rollout begin again; no group takes anything out of turn.
 #[test]
 fn open_wave_waits_for_one_that_is_put_before_it() {
-    let mut world =
-        World::new("waves: [{name: canary, namespaces: 'rollout/wave = canary'}, {name: rest, atOnce: 1}]", {
+    let mut cluster = SimulatedCluster::new(
+        "waves: [{name: canary, namespaces: 'rollout/wave = canary'}, {name: rest, atOnce: 1}]",
+        {
             vec![
                 canary("c"),
                 group("a"),
                 group("b"),
                 Group { annotations: [("early".into(), "yes".into())].into(), ..group("e") },
             ]
-        });
-    world.image = "ami-2".into();
-    world.run_until(|world| world.groups.iter().skip(1).any(|group| !group.taken().is_empty()));
-    world.policy =
+        },
+    );
+    cluster.image = "ami-2".into();
+    cluster.run_until(|cluster| cluster.groups.iter().skip(1).any(|group| !group.taken().is_empty()));
+    cluster.policy =
         Some(CANARY.replace("{name: rest}", "{name: early, groups: early, soak: 10m}, {name: rest, atOnce: 1}"));
-    world.run(8);
-    let taken = world.groups.iter().filter(|group| !group.taken().is_empty()).count();
-    assert_eq!((taken, world.waves("r2")[1].1), (3, WaveState::Soaking), "{:?}", world.waves("r2"));
-    world.settle();
-    assert_eq!((world.images(), world.phase("r2")), (vec!["ami-2".to_owned(); 4], RolloutPhase::Complete));
+    cluster.run(8);
+    let taken = cluster.groups.iter().filter(|group| !group.taken().is_empty()).count();
+    assert_eq!((taken, cluster.waves("r2")[1].1), (3, WaveState::Soaking), "{:?}", cluster.waves("r2"));
+    cluster.run_until_stable();
+    assert_eq!((cluster.images(), cluster.phase("r2")), (vec!["ami-2".to_owned(); 4], RolloutPhase::Complete));
 }
 
 #[test]
 fn cleared_status_begins_with_the_first_wave_again() {
-    let mut world = two_waves();
-    world.image = "ami-2".into();
-    world.run_until(|world| world.waves("r2").first().is_some_and(|wave| wave.1 == WaveState::Soaking));
-    world.revision("r2").status = None;
-    world.run(4);
-    assert_eq!(world.images(), ["ami-2", "ami-1", "ami-1"]);
-    world.settle();
-    assert_eq!((world.images(), world.phase("r2")), (vec!["ami-2".to_owned(); 3], RolloutPhase::Complete));
+    let mut cluster = two_waves();
+    cluster.image = "ami-2".into();
+    cluster.run_until(|cluster| cluster.waves("r2").first().is_some_and(|wave| wave.1 == WaveState::Soaking));
+    cluster.revision("r2").status = None;
+    cluster.run(4);
+    assert_eq!(cluster.images(), ["ami-2", "ami-1", "ami-1"]);
+    cluster.run_until_stable();
+    assert_eq!((cluster.images(), cluster.phase("r2")), (vec!["ami-2".to_owned(); 3], RolloutPhase::Complete));
 }
 
 /// A group that fails with the revision that it returns to as well must not go back and forth.
 #[test]
 fn group_that_fails_with_both_revisions_returns_once() {
-    let mut world = two_waves();
-    world.group("c").bad_images.extend(["ami-1".into(), "ami-2".into()]);
-    world.image = "ami-2".into();
-    world.settle();
-    assert_eq!(world.phase("r2"), RolloutPhase::Halted);
-    let taken = world.groups[0].log.iter().filter(|did| matches!(did, Did::Took { .. })).count();
-    assert_eq!(taken, 2, "{:?}", world.groups[0].log);
-    let status = world.revision("r2").status.clone().expect("a status");
+    let mut cluster = two_waves();
+    cluster.group("c").bad_images.extend(["ami-1".into(), "ami-2".into()]);
+    cluster.image = "ami-2".into();
+    cluster.run_until_stable();
+    assert_eq!(cluster.phase("r2"), RolloutPhase::Halted);
+    let taken = cluster.groups[0].log.iter().filter(|did| matches!(did, Did::Took { .. })).count();
+    assert_eq!(taken, 2, "{:?}", cluster.groups[0].log);
+    let status = cluster.revision("r2").status.clone().expect("a status");
     let behind: Vec<_> = status.behind.iter().map(|behind| (behind.group.as_str(), behind.reason.as_str())).collect();
     assert_eq!(behind, [("team/c", "Failed")], "the status lists it");
     let halted = status.conditions.iter().find(|found| found.r#type == "Halted" && found.is_true());
@@ -706,31 +769,31 @@ fn group_that_fails_with_both_revisions_returns_once() {
 /// Orders that name what does not exist are no order.
 #[test]
 fn orders_about_unknown_waves_and_groups_change_nothing() {
-    let mut world = two_waves();
-    world.image = "ami-2".into();
-    world.store();
-    let orders = &mut world.revision("r2").spec.orders;
+    let mut cluster = two_waves();
+    cluster.image = "ami-2".into();
+    cluster.store();
+    let orders = &mut cluster.revision("r2").spec.orders;
     (orders.skipped, orders.without) = (vec!["no-such-wave".into()], vec!["team/no-such-group".into()]);
-    world.run(10);
-    assert_eq!(world.images(), ["ami-2", "ami-1", "ami-1"]);
-    world.settle();
-    assert_eq!(world.images(), ["ami-2"; 3]);
+    cluster.run(10);
+    assert_eq!(cluster.images(), ["ami-2", "ami-1", "ami-1"]);
+    cluster.run_until_stable();
+    assert_eq!(cluster.images(), ["ami-2"; 3]);
 }
 
 /// A namespace that becomes a canary after that wave passed, and one that stops being one while its wave is open.
 #[test]
 fn group_follows_the_wave_that_selects_it_until_it_takes_the_revision() {
-    let mut world = two_waves();
-    world.image = "ami-2".into();
-    world.run_until(|world| world.waves("r2").first().is_some_and(|wave| wave.1 == WaveState::Soaking));
-    world.group("c").namespace.clear();
-    world.group("a").namespace.insert("rollout/wave".into(), "canary".into());
-    world.run(8);
+    let mut cluster = two_waves();
+    cluster.image = "ami-2".into();
+    cluster.run_until(|cluster| cluster.waves("r2").first().is_some_and(|wave| wave.1 == WaveState::Soaking));
+    cluster.group("c").namespace.clear();
+    cluster.group("a").namespace.insert("rollout/wave".into(), "canary".into());
+    cluster.run(8);
     assert_eq!(
-        world.images(),
+        cluster.images(),
         ["ami-2", "ami-2", "ami-1"],
         "the new canary goes at once, the old one stays in its wave"
     );
-    world.settle();
-    assert_eq!((world.images(), world.phase("r2")), (vec!["ami-2".to_owned(); 3], RolloutPhase::Complete));
+    cluster.run_until_stable();
+    assert_eq!((cluster.images(), cluster.phase("r2")), (vec!["ami-2".to_owned(); 3], RolloutPhase::Complete));
 }

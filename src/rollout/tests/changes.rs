@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::world::{CANARY, Did, Group, World, canary, group};
+use super::simulated_cluster::{CANARY, Did, Group, SimulatedCluster, canary, group};
 use crate::api::names::annotation;
 use crate::api::{RolloutPhase, WaveState};
 use crate::boundaries::active::select_active;
 use crate::rollout::{RevisionImpact, RolloutView, SwitchReason, WaitReason};
 
-fn two_waves() -> World {
-    World::new(CANARY, vec![canary("c"), group("a"), group("b")])
+fn two_waves() -> SimulatedCluster {
+    SimulatedCluster::new(CANARY, vec![canary("c"), group("a"), group("b")])
 }
 
 /// How often a group replaced a node by one with an image.
@@ -19,45 +19,45 @@ fn replaced(group: &Group, image: &str) -> usize {
     group.log.iter().filter(|did| matches!(did, Did::Replaced { to, .. } if to == image)).count()
 }
 
-fn is_soaking(world: &World, revision: &str) -> bool {
-    world.waves(revision).first().is_some_and(|(_, state)| *state == WaveState::Soaking)
+fn is_soaking(cluster: &SimulatedCluster, revision: &str) -> bool {
+    cluster.waves(revision).first().is_some_and(|(_, state)| *state == WaveState::Soaking)
 }
 
 /// Leads the change to ami-2 to a state in which the next change finds it.
-fn interrupted(state: &str) -> World {
-    let mut world = two_waves();
-    world.image = "ami-2".into();
+fn interrupted(state: &str) -> SimulatedCluster {
+    let mut cluster = two_waves();
+    cluster.image = "ami-2".into();
     match state {
-        "assessing" => world.store(),
-        "rotates" => world.run_until(|world| world.groups[0].nodes.contains(&"ami-2".to_owned())),
-        "soaks" => world.run_until(|world| is_soaking(world, "r2")),
-        "second wave" => world.run_until(|world| world.groups[1].nodes.contains(&"ami-2".to_owned())),
+        "assessing" => cluster.store(),
+        "rotates" => cluster.run_until(|cluster| cluster.groups[0].nodes.contains(&"ami-2".to_owned())),
+        "soaks" => cluster.run_until(|cluster| is_soaking(cluster, "r2")),
+        "second wave" => cluster.run_until(|cluster| cluster.groups[1].nodes.contains(&"ami-2".to_owned())),
         "is halted" => {
-            world.group("c").bad_images.insert("ami-2".into());
-            world.settle();
-            assert_eq!(world.phase("r2"), RolloutPhase::Halted);
+            cluster.group("c").bad_images.insert("ami-2".into());
+            cluster.run_until_stable();
+            assert_eq!(cluster.phase("r2"), RolloutPhase::Halted);
         }
         "is paused" => {
-            world.run_until(|world| is_soaking(world, "r2"));
-            world.revision("r2").spec.orders.paused = true;
-            world.run(2);
+            cluster.run_until(|cluster| is_soaking(cluster, "r2"));
+            cluster.revision("r2").spec.orders.paused = true;
+            cluster.run(2);
         }
         "returns" => {
-            world.group("c").nodes = vec!["ami-1".into(); 6];
-            world.run_until(|world| is_soaking(world, "r2"));
-            world.revision("r2").spec.orders.aborted = true;
-            world.poll();
-            assert_eq!(world.phase("r2"), RolloutPhase::Returning);
+            cluster.group("c").nodes = vec!["ami-1".into(); 6];
+            cluster.run_until(|cluster| is_soaking(cluster, "r2"));
+            cluster.revision("r2").spec.orders.aborted = true;
+            cluster.poll();
+            assert_eq!(cluster.phase("r2"), RolloutPhase::Returning);
         }
         "is aborted" => {
-            world.run_until(|world| is_soaking(world, "r2"));
-            world.revision("r2").spec.orders.aborted = true;
-            world.settle();
-            assert_eq!(world.phase("r2"), RolloutPhase::Aborted);
+            cluster.run_until(|cluster| is_soaking(cluster, "r2"));
+            cluster.revision("r2").spec.orders.aborted = true;
+            cluster.run_until_stable();
+            assert_eq!(cluster.phase("r2"), RolloutPhase::Aborted);
         }
         other => panic!("{other} is no state"),
     }
-    world
+    cluster
 }
 
 const STATES: [&str; 8] =
@@ -67,21 +67,21 @@ const STATES: [&str; 8] =
 #[test]
 fn next_change_goes_through_its_waves_whatever_it_interrupts() {
     for state in STATES {
-        let mut world = interrupted(state);
-        let before = world.groups.iter().map(|group| group.log.len()).collect::<Vec<_>>();
-        world.image = "ami-3".into();
-        world.run_until(|world| is_soaking(world, "r3"));
-        let others = &world.groups[1..];
+        let mut cluster = interrupted(state);
+        let before = cluster.groups.iter().map(|group| group.log.len()).collect::<Vec<_>>();
+        cluster.image = "ami-3".into();
+        cluster.run_until(|cluster| is_soaking(cluster, "r3"));
+        let others = &cluster.groups[1..];
         assert!(others.iter().all(|group| !group.nodes.contains(&"ami-3".to_owned())), "{state}: the others wait");
-        let superseded = world.phase("r2");
+        let superseded = cluster.phase("r2");
         assert!(matches!(superseded, RolloutPhase::Superseded | RolloutPhase::Aborted), "{state}: {superseded}");
-        world.settle();
+        cluster.run_until_stable();
         assert_eq!(
-            (world.images(), world.phase("r3")),
+            (cluster.images(), cluster.phase("r3")),
             (vec!["ami-3".to_owned(); 3], RolloutPhase::Complete),
             "{state}"
         );
-        for (group, known) in world.groups.iter().zip(before) {
+        for (group, known) in cluster.groups.iter().zip(before) {
             let later =
                 group.log[known..].iter().filter(|did| matches!(did, Did::Replaced { to, .. } if to == "ami-3"));
             assert_eq!(later.count(), group.nodes.len(), "{state}: each node of {} goes once", group.key);
@@ -93,25 +93,25 @@ fn next_change_goes_through_its_waves_whatever_it_interrupts() {
 #[test]
 fn newest_of_several_changes_wins_and_a_way_back_needs_no_wave() {
     for state in STATES {
-        let mut world = interrupted(state);
-        world.image = "ami-3".into();
-        world.run(3);
-        world.image = "ami-1".into();
-        world.run(12);
+        let mut cluster = interrupted(state);
+        cluster.image = "ami-3".into();
+        cluster.run(3);
+        cluster.image = "ami-1".into();
+        cluster.run(12);
         assert_eq!(
-            (world.images(), world.phase("r4")),
+            (cluster.images(), cluster.phase("r4")),
             (vec!["ami-1".to_owned(); 3], RolloutPhase::Complete),
             "{state}"
         );
     }
     for state in STATES {
-        let mut world = interrupted(state);
-        world.image = "ami-3".into();
-        world.run(3);
-        world.image = "ami-4".into();
-        world.settle();
+        let mut cluster = interrupted(state);
+        cluster.image = "ami-3".into();
+        cluster.run(3);
+        cluster.image = "ami-4".into();
+        cluster.run_until_stable();
         assert_eq!(
-            (world.images(), world.phase("r4")),
+            (cluster.images(), cluster.phase("r4")),
             (vec!["ami-4".to_owned(); 3], RolloutPhase::Complete),
             "{state}"
         );
@@ -121,16 +121,16 @@ fn newest_of_several_changes_wins_and_a_way_back_needs_no_wave() {
 /// A group is left with two versions by a brake alone; what it began for an older change it ends before its turn.
 #[test]
 fn superseded_rotation_that_has_begun_is_finished() {
-    let mut world = two_waves();
-    world.group("a").nodes = vec!["ami-1".into(); 6];
-    world.image = "ami-2".into();
-    world.run_until(|world| world.groups[1].nodes.contains(&"ami-2".to_owned()));
-    world.image = "ami-3".into();
-    world.run_until(|world| is_soaking(world, "r3"));
-    world.run(6);
-    assert_eq!(world.images()[1], "ami-2", "it ended what it had begun, and waits for the canary");
-    world.settle();
-    assert_eq!((replaced(&world.groups[1], "ami-2"), replaced(&world.groups[1], "ami-3")), (6, 6));
+    let mut cluster = two_waves();
+    cluster.group("a").nodes = vec!["ami-1".into(); 6];
+    cluster.image = "ami-2".into();
+    cluster.run_until(|cluster| cluster.groups[1].nodes.contains(&"ami-2".to_owned()));
+    cluster.image = "ami-3".into();
+    cluster.run_until(|cluster| is_soaking(cluster, "r3"));
+    cluster.run(6);
+    assert_eq!(cluster.images()[1], "ami-2", "it ended what it had begun, and waits for the canary");
+    cluster.run_until_stable();
+    assert_eq!((replaced(&cluster.groups[1], "ami-2"), replaced(&cluster.groups[1], "ami-3")), (6, 6));
 }
 
 /// Who pauses the newest revision, or sees it halt, believes that nothing more is replaced: a rotation for the revision before
@@ -138,31 +138,31 @@ fn superseded_rotation_that_has_begun_is_finished() {
 #[test]
 fn superseded_rotation_stops_for_a_pause_and_a_halt_of_the_newest() {
     for is_paused in [true, false] {
-        let mut world = two_waves();
-        world.group("a").nodes = vec!["ami-1".into(); 60];
-        world.image = "ami-2".into();
-        world.run_until(|world| world.groups[1].nodes.contains(&"ami-2".to_owned()));
-        world.image = "ami-3".into();
+        let mut cluster = two_waves();
+        cluster.group("a").nodes = vec!["ami-1".into(); 60];
+        cluster.image = "ami-2".into();
+        cluster.run_until(|cluster| cluster.groups[1].nodes.contains(&"ami-2".to_owned()));
+        cluster.image = "ami-3".into();
         match is_paused {
             true => {
-                world.run(1);
-                world.revision("r3").spec.orders.paused = true;
+                cluster.run(1);
+                cluster.revision("r3").spec.orders.paused = true;
             }
             false => {
-                world.group("c").bad_images.insert("ami-3".into());
-                world.run_until(|world| world.phase_of("r3") == Some(RolloutPhase::Halted));
+                cluster.group("c").bad_images.insert("ami-3".into());
+                cluster.run_until(|cluster| cluster.phase_of("r3") == Some(RolloutPhase::Halted));
             }
         }
-        world.run(2);
-        let before = replaced(&world.groups[1], "ami-2");
+        cluster.run(2);
+        let before = replaced(&cluster.groups[1], "ami-2");
         assert!(before < 60, "the test is too slow");
-        world.run(20);
-        assert_eq!(replaced(&world.groups[1], "ami-2"), before, "paused: {is_paused}");
-        world.group("c").bad_images.clear();
-        let orders = &mut world.revision("r3").spec.orders;
+        cluster.run(20);
+        assert_eq!(replaced(&cluster.groups[1], "ami-2"), before, "paused: {is_paused}");
+        cluster.group("c").bad_images.clear();
+        let orders = &mut cluster.revision("r3").spec.orders;
         (orders.paused, orders.retries) = (false, 1);
-        world.settle();
-        assert_eq!(world.images(), ["ami-3"; 3]);
+        cluster.run_until_stable();
+        assert_eq!(cluster.images(), ["ami-3"; 3]);
     }
 }
 
@@ -170,51 +170,51 @@ fn superseded_rotation_stops_for_a_pause_and_a_halt_of_the_newest() {
 #[test]
 fn group_whose_first_node_enters_standby_does_not_step_back() {
     for marked in [false, true] {
-        let mut world = two_waves();
-        world.group("a").blocked = true;
-        world.image = "ami-2".into();
-        world.run_until(|world| !world.groups[1].taken().is_empty());
-        world.group("a").marked = marked;
-        world.image = "ami-3".into();
-        world.run(3);
+        let mut cluster = two_waves();
+        cluster.group("a").blocked = true;
+        cluster.image = "ami-2".into();
+        cluster.run_until(|cluster| !cluster.groups[1].taken().is_empty());
+        cluster.group("a").marked = marked;
+        cluster.image = "ami-3".into();
+        cluster.run(3);
         let steps_back =
-            world.groups[1].log.iter().any(|did| matches!(did, Did::Took { why: SwitchReason::Superseded, .. }));
+            cluster.groups[1].log.iter().any(|did| matches!(did, Did::Took { why: SwitchReason::Superseded, .. }));
         assert_eq!(steps_back, !marked);
-        (world.group("a").blocked, world.group("a").marked) = (false, false);
-        world.settle();
-        assert_eq!((world.images(), world.phase("r3")), (vec!["ami-3".to_owned(); 3], RolloutPhase::Complete));
+        (cluster.group("a").blocked, cluster.group("a").marked) = (false, false);
+        cluster.run_until_stable();
+        assert_eq!((cluster.images(), cluster.phase("r3")), (vec!["ami-3".to_owned(); 3], RolloutPhase::Complete));
     }
 }
 
 /// Nodes that still run what comes back stay, and the others are replaced within the budget, which counts for a return.
 #[test]
 fn revert_in_mid_rotation_replaces_only_what_was_replaced() {
-    let mut world = two_waves();
-    world.group("c").nodes = vec!["ami-1".into(); 6];
-    world.image = "ami-2".into();
-    world.run_until(|world| replaced(&world.groups[0], "ami-2") == 2);
-    world.image = "ami-1".into();
-    world.poll();
-    let made = replaced(&world.groups[0], "ami-2");
-    let group = &world.groups[0];
+    let mut cluster = two_waves();
+    cluster.group("c").nodes = vec!["ami-1".into(); 6];
+    cluster.image = "ami-2".into();
+    cluster.run_until(|cluster| replaced(&cluster.groups[0], "ami-2") == 2);
+    cluster.image = "ami-1".into();
+    cluster.poll();
+    let made = replaced(&cluster.groups[0], "ami-2");
+    let group = &cluster.groups[0];
     let record = group.status.rollout.as_ref().expect("a record");
     assert_eq!(
         (record.revision.as_deref(), record.generation),
         (Some("r3"), Some(1)),
         "its nodes go within the budget"
     );
-    world.settle();
-    assert_eq!((made, replaced(&world.groups[0], "ami-1")), (2, 2), "{:?}", world.groups[0].log);
-    assert!(world.groups[1].log.is_empty() && world.groups[2].log.is_empty());
+    cluster.run_until_stable();
+    assert_eq!((made, replaced(&cluster.groups[0], "ami-1")), (2, 2), "{:?}", cluster.groups[0].log);
+    assert!(cluster.groups[1].log.is_empty() && cluster.groups[2].log.is_empty());
 }
 
 /// An edit of the ConfigMap that cannot be used must release nothing, and end nothing.
 #[test]
 fn broken_config_map_gives_the_change_to_no_further_group() {
-    let mut world = two_waves();
-    world.image = "ami-2".into();
-    world.run_until(|world| is_soaking(world, "r2"));
-    let (good, revisions) = (world.data(), world.revisions.clone());
+    let mut cluster = two_waves();
+    cluster.image = "ami-2".into();
+    cluster.run_until(|cluster| is_soaking(cluster, "r2"));
+    let (good, revisions) = (cluster.data(), cluster.revisions.clone());
     let broken = [("rollout".to_owned(), "waves: 3".to_owned())].into_iter();
     let broken = good.clone().into_iter().chain(broken).collect();
     for live in [Some(&broken), None] {
@@ -227,13 +227,13 @@ fn broken_config_map_gives_the_change_to_no_further_group() {
     let active = Arc::new(select_active(Some(&good), Some(&good), true).0);
     let view = RolloutView::new(&revisions, &active, None, None).expect("a rollout");
     assert_eq!((view.target.name.as_str(), view.config_problem), ("r2", None), "the same text is the same revision");
-    world.config_problem = Some("it is broken".into());
-    world.run(100);
-    assert_eq!((world.images()[1].as_str(), world.groups[1].waits), ("ami-1", Some(WaitReason::ConfigMapUnusable)));
-    assert_eq!(world.waves("r2")[1].1, WaveState::Waiting);
-    world.config_problem = None;
-    world.settle();
-    assert_eq!((world.images(), world.phase("r2")), (vec!["ami-2".to_owned(); 3], RolloutPhase::Complete));
+    cluster.config_problem = Some("it is broken".into());
+    cluster.run(100);
+    assert_eq!((cluster.images()[1].as_str(), cluster.groups[1].waits), ("ami-1", Some(WaitReason::ConfigMapUnusable)));
+    assert_eq!(cluster.waves("r2")[1].1, WaveState::Waiting);
+    cluster.config_problem = None;
+    cluster.run_until_stable();
+    assert_eq!((cluster.images(), cluster.phase("r2")), (vec!["ami-2".to_owned(); 3], RolloutPhase::Complete));
 }
 
 /// Waves without groups have nothing to prove, and one group belongs to one wave, whatever else selects it.
@@ -255,14 +255,14 @@ fn waves_without_groups_pass_and_overlapping_selectors_mean_the_first() {
         ("waves: [{name: only, groups: 'no = one', soak: 1m}]".to_owned(), false),
         ("waves: [{name: none, groups: 'no = one', percent: 50, soak: 1h}, {name: rest}]".to_owned(), false),
     ] {
-        let mut world = World::new(&policy, vec![canary("c"), group("a"), group("b")]);
-        world.image = "ami-2".into();
-        world.run_until(|world| world.groups.iter().any(|group| !group.log.is_empty()));
-        let early = world.groups[1..].iter().all(|group| group.log.is_empty());
+        let mut cluster = SimulatedCluster::new(&policy, vec![canary("c"), group("a"), group("b")]);
+        cluster.image = "ami-2".into();
+        cluster.run_until(|cluster| cluster.groups.iter().any(|group| !group.log.is_empty()));
+        let early = cluster.groups[1..].iter().all(|group| group.log.is_empty());
         assert_eq!(early, canaries_first, "{policy}");
-        world.run(25);
+        cluster.run(25);
         assert_eq!(
-            (world.images(), world.phase("r2")),
+            (cluster.images(), cluster.phase("r2")),
             (vec!["ami-2".to_owned(); 3], RolloutPhase::Complete),
             "{policy}"
         );
@@ -273,30 +273,30 @@ fn waves_without_groups_pass_and_overlapping_selectors_mean_the_first() {
 #[test]
 fn wave_whose_groups_are_all_out_passes() {
     for out in ["locked", "deferred", "excluded", "left out", "stuck"] {
-        let mut world = World::new(&format!("deferral: [{{namespaces: '*', max: 24h}}]\n{CANARY}"), {
+        let mut cluster = SimulatedCluster::new(&format!("deferral: [{{namespaces: '*', max: 24h}}]\n{CANARY}"), {
             vec![canary("c"), canary("d"), group("a")]
         });
-        world.image = "ami-2".into();
-        world.store();
+        cluster.image = "ami-2".into();
+        cluster.store();
         for name in ["c", "d"] {
             let key = format!("team/{name}");
             match out {
-                "locked" => world.group(name).locked = true,
+                "locked" => cluster.group(name).locked = true,
                 "deferred" => {
                     let until = "2099-01-01T00:00:00Z".to_owned();
-                    world.group(name).annotations.insert(annotation::DEFER_UNTIL.to_owned(), until);
+                    cluster.group(name).annotations.insert(annotation::DEFER_UNTIL.to_owned(), until);
                 }
                 "excluded" => {
-                    world.group(name).namespace.insert(annotation::CONFIG_EXCLUDED.to_owned(), "true".to_owned());
+                    cluster.group(name).namespace.insert(annotation::CONFIG_EXCLUDED.to_owned(), "true".to_owned());
                 }
-                "stuck" => (world.group(name).blocked, world.group(name).stuck) = (true, true),
-                _ => world.revision("r2").spec.orders.without.push(key),
+                "stuck" => (cluster.group(name).blocked, cluster.group(name).stuck) = (true, true),
+                _ => cluster.revision("r2").spec.orders.without.push(key),
             }
         }
-        world.run(30);
-        assert_eq!(world.images(), ["ami-1", "ami-1", "ami-2"], "{out}");
-        assert_eq!(world.phase("r2"), RolloutPhase::Complete, "{out}");
-        let behind = world.revision("r2").status.clone().expect("a status").behind;
+        cluster.run(30);
+        assert_eq!(cluster.images(), ["ami-1", "ami-1", "ami-2"], "{out}");
+        assert_eq!(cluster.phase("r2"), RolloutPhase::Complete, "{out}");
+        let behind = cluster.revision("r2").status.clone().expect("a status").behind;
         assert_eq!(behind.len(), if out == "excluded" { 0 } else { 2 }, "{out}: {behind:?}");
     }
 }
@@ -311,15 +311,16 @@ fn deleted_waves_leave_the_order_of_the_others() {
         ("waves: [{name: half, percent: 50, soak: 10m}, {name: rest}]", "canary"),
         ("waves: [{name: rest}, {name: canary, namespaces: 'rollout/wave = canary', soak: 10m}]", "canary"),
     ] {
-        let mut world = World::new(three, groups());
-        world.image = "ami-2".into();
-        let is_open =
-            |world: &World| world.waves("r2").iter().any(|(name, found)| name == state && *found == WaveState::Open);
-        world.run_until(is_open);
-        world.policy = Some(later.to_owned());
-        world.settle();
+        let mut cluster = SimulatedCluster::new(three, groups());
+        cluster.image = "ami-2".into();
+        let is_open = |cluster: &SimulatedCluster| {
+            cluster.waves("r2").iter().any(|(name, found)| name == state && *found == WaveState::Open)
+        };
+        cluster.run_until(is_open);
+        cluster.policy = Some(later.to_owned());
+        cluster.run_until_stable();
         assert_eq!(
-            (world.images(), world.phase("r2")),
+            (cluster.images(), cluster.phase("r2")),
             (vec!["ami-2".to_owned(); 5], RolloutPhase::Complete),
             "{later}"
         );
@@ -329,38 +330,39 @@ fn deleted_waves_leave_the_order_of_the_others() {
 /// A change that every group takes without a rotation is over at once, and one whose rollout waits keeps its place.
 #[test]
 fn changes_in_place_can_be_held_to_waves_as_well() {
-    let mut world = World::new(&format!("{{withoutRotation: waves, {CANARY}}}"), vec![canary("c"), group("a")]);
-    world.tag = "two".into();
-    world.run_until(|world| !world.groups[0].log.is_empty());
-    world.run(5);
+    let mut cluster =
+        SimulatedCluster::new(&format!("{{withoutRotation: waves, {CANARY}}}"), vec![canary("c"), group("a")]);
+    cluster.tag = "two".into();
+    cluster.run_until(|cluster| !cluster.groups[0].log.is_empty());
+    cluster.run(5);
     let took = |group: &Group| group.log.iter().filter(|did| matches!(did, Did::Took { .. })).count();
-    assert_eq!((took(&world.groups[0]), took(&world.groups[1])), (1, 0));
-    world.settle();
-    assert_eq!((took(&world.groups[1]), world.phase("r2")), (1, RolloutPhase::Complete));
+    assert_eq!((took(&cluster.groups[0]), took(&cluster.groups[1])), (1, 0));
+    cluster.run_until_stable();
+    assert_eq!((took(&cluster.groups[1]), cluster.phase("r2")), (1, RolloutPhase::Complete));
 }
 
 /// A pause holds a return as well; it is not over before each group is back.
 #[test]
 fn way_back_is_complete_when_every_group_is_back() {
     for held in ["paused", "config"] {
-        let mut world = two_waves();
-        world.image = "ami-2".into();
-        world.settle();
-        world.image = "ami-1".into();
-        world.store();
-        assert_eq!(world.phase_of("r3"), None);
+        let mut cluster = two_waves();
+        cluster.image = "ami-2".into();
+        cluster.run_until_stable();
+        cluster.image = "ami-1".into();
+        cluster.store();
+        assert_eq!(cluster.phase_of("r3"), None);
         match held {
-            "paused" => world.revision("r3").spec.orders.paused = true,
-            _ => world.config_problem = Some("it is broken".into()),
+            "paused" => cluster.revision("r3").spec.orders.paused = true,
+            _ => cluster.config_problem = Some("it is broken".into()),
         }
-        world.run(20);
-        let is_over = world.phase("r3") == RolloutPhase::Complete;
-        assert_eq!(is_over, world.images() == ["ami-1"; 3], "{held}: {:?}", world.images());
-        world.revision("r3").spec.orders.paused = false;
-        world.config_problem = None;
-        world.settle();
+        cluster.run(20);
+        let is_over = cluster.phase("r3") == RolloutPhase::Complete;
+        assert_eq!(is_over, cluster.images() == ["ami-1"; 3], "{held}: {:?}", cluster.images());
+        cluster.revision("r3").spec.orders.paused = false;
+        cluster.config_problem = None;
+        cluster.run_until_stable();
         assert_eq!(
-            (world.images(), world.phase("r3")),
+            (cluster.images(), cluster.phase("r3")),
             (vec!["ami-1".to_owned(); 3], RolloutPhase::Complete),
             "{held}"
         );
@@ -370,35 +372,36 @@ fn way_back_is_complete_when_every_group_is_back() {
 /// Whoever skips a wave must still be told who does not have the change, and why.
 #[test]
 fn groups_of_a_skipped_wave_that_wait_are_listed() {
-    let mut world = World::new(&format!("{{budget: {{nodes: 1}}, {CANARY}}}"), vec![canary("c"), group("a")]);
-    world.image = "ami-2".into();
-    world.store();
-    world.budget_used_up = true;
-    world.revision("r2").spec.orders.skipped = vec!["*".into()];
-    world.run(10);
-    assert_eq!((world.phase("r2"), world.images()), (RolloutPhase::Complete, vec!["ami-1".to_owned(); 2]));
-    let behind = world.revision("r2").status.clone().expect("a status").behind;
+    let mut cluster =
+        SimulatedCluster::new(&format!("{{budget: {{nodes: 1}}, {CANARY}}}"), vec![canary("c"), group("a")]);
+    cluster.image = "ami-2".into();
+    cluster.store();
+    cluster.budget_used_up = true;
+    cluster.revision("r2").spec.orders.skipped = vec!["*".into()];
+    cluster.run(10);
+    assert_eq!((cluster.phase("r2"), cluster.images()), (RolloutPhase::Complete, vec!["ami-1".to_owned(); 2]));
+    let behind = cluster.revision("r2").status.clone().expect("a status").behind;
     assert!(behind.len() == 2 && behind.iter().all(|behind| behind.reason == "BudgetUsedUp"), "{behind:?}");
-    world.budget_used_up = false;
-    world.settle();
-    assert_eq!(world.images(), ["ami-2"; 2]);
+    cluster.budget_used_up = false;
+    cluster.run_until_stable();
+    assert_eq!(cluster.images(), ["ami-2"; 2]);
 }
 
 /// After a change of the leader, the watch of Namespaces may be late: no wave may pass because nobody knows who is in it.
 #[test]
 fn groups_whose_namespace_is_not_known_let_no_wave_pass() {
     for state in ["assessing", "rotates", "soaks", "second wave", "returns"] {
-        let mut world = interrupted(state);
-        world.restart();
-        let before = (world.phase_of("r2"), world.waves("r2"));
-        world.groups.iter_mut().for_each(|group| group.unseen = true);
-        world.run(60);
+        let mut cluster = interrupted(state);
+        cluster.restart();
+        let before = (cluster.phase_of("r2"), cluster.waves("r2"));
+        cluster.groups.iter_mut().for_each(|group| group.unseen = true);
+        cluster.run(60);
         let is_begun = |found: &(Option<RolloutPhase>, _)| found.0.is_some();
-        assert!(!is_begun(&before) || (world.phase_of("r2"), world.waves("r2")) == before, "{state}: {before:?}");
-        assert_ne!(world.phase_of("r2"), Some(RolloutPhase::Complete), "{state}");
-        world.groups.iter_mut().for_each(|group| group.unseen = false);
-        world.settle();
-        assert!(matches!(world.phase("r2"), RolloutPhase::Complete | RolloutPhase::Aborted), "{state}");
+        assert!(!is_begun(&before) || (cluster.phase_of("r2"), cluster.waves("r2")) == before, "{state}: {before:?}");
+        assert_ne!(cluster.phase_of("r2"), Some(RolloutPhase::Complete), "{state}");
+        cluster.groups.iter_mut().for_each(|group| group.unseen = false);
+        cluster.run_until_stable();
+        assert!(matches!(cluster.phase("r2"), RolloutPhase::Complete | RolloutPhase::Aborted), "{state}");
     }
 }
 
@@ -406,26 +409,26 @@ fn groups_whose_namespace_is_not_known_let_no_wave_pass() {
 #[test]
 fn content_that_comes_back_soaks_on_and_may_fail() {
     for is_bad in [false, true] {
-        let mut world = interrupted("soaks");
-        world.image = "ami-3".into();
-        world.store();
-        world.revision("r3").spec.orders.paused = true;
-        world.run(2);
-        world.image = "ami-2".into();
-        world.run(4);
-        assert_eq!(world.newest(), "r4");
-        assert_eq!(world.waves("r4")[0].1, WaveState::Soaking);
-        assert!(world.groups[1].log.is_empty(), "the soak is not over: {:?}", world.groups[1].log);
+        let mut cluster = interrupted("soaks");
+        cluster.image = "ami-3".into();
+        cluster.store();
+        cluster.revision("r3").spec.orders.paused = true;
+        cluster.run(2);
+        cluster.image = "ami-2".into();
+        cluster.run(4);
+        assert_eq!(cluster.newest(), "r4");
+        assert_eq!(cluster.waves("r4")[0].1, WaveState::Soaking);
+        assert!(cluster.groups[1].log.is_empty(), "the soak is not over: {:?}", cluster.groups[1].log);
         if is_bad {
-            world.group("c").bad_images.insert("ami-2".into());
-            world.run_until(|world| world.phase_of("r4") == Some(RolloutPhase::Halted));
-            world.run(20);
-            assert_eq!(world.images()[1..], ["ami-1", "ami-1"]);
+            cluster.group("c").bad_images.insert("ami-2".into());
+            cluster.run_until(|cluster| cluster.phase_of("r4") == Some(RolloutPhase::Halted));
+            cluster.run(20);
+            assert_eq!(cluster.images()[1..], ["ami-1", "ami-1"]);
             continue;
         }
-        world.settle();
-        assert_eq!((world.images(), world.phase("r4")), (vec!["ami-2".to_owned(); 3], RolloutPhase::Complete));
-        let settled: Timestamp = world.groups[0]
+        cluster.run_until_stable();
+        assert_eq!((cluster.images(), cluster.phase("r4")), (vec!["ami-2".to_owned(); 3], RolloutPhase::Complete));
+        let settled: Timestamp = cluster.groups[0]
             .status
             .rollout
             .as_ref()
@@ -433,7 +436,7 @@ fn content_that_comes_back_soaks_on_and_may_fail() {
             .expect("a time")
             .parse()
             .expect("a time");
-        let first = world.groups[1].log.iter().find_map(|did| match did {
+        let first = cluster.groups[1].log.iter().find_map(|did| match did {
             Did::Replaced { at, .. } => Some(*at),
             Did::Took { .. } => None,
         });
@@ -444,25 +447,25 @@ fn content_that_comes_back_soaks_on_and_may_fail() {
 /// The way that the controller itself names: abort, then revert in Git. The return is bound to the budget until it is over.
 #[test]
 fn revert_after_an_abort_goes_on_with_the_return() {
-    let mut world = interrupted("returns");
-    world.image = "ami-1".into();
-    world.run(2);
-    assert_eq!(world.newest(), "r3");
-    let old = |world: &World| world.groups[0].nodes.iter().filter(|image| *image == "ami-2").count();
-    assert!(old(&world) > 0, "the test is too slow");
-    let rotates_for_revision = |world: &mut World| {
-        let view = world.view().expect("a rollout");
-        let group = world.groups[0].clone();
+    let mut cluster = interrupted("returns");
+    cluster.image = "ami-1".into();
+    cluster.run(2);
+    assert_eq!(cluster.newest(), "r3");
+    let old = |cluster: &SimulatedCluster| cluster.groups[0].nodes.iter().filter(|image| *image == "ami-2").count();
+    assert!(old(&cluster) > 0, "the test is too slow");
+    let rotates_for_revision = |cluster: &mut SimulatedCluster| {
+        let view = cluster.view().expect("a rollout");
+        let group = cluster.groups[0].clone();
         let own = view.stored[group.status.boundaries_revision.as_ref().expect("a revision")].clone();
         group.facts(&RevisionImpact::Unknown, None).rotates_for_revision(&own)
     };
-    while old(&world) > 0 {
-        assert!(rotates_for_revision(&mut world), "its nodes go within the budget");
-        assert_ne!(world.phase_of("r3"), Some(RolloutPhase::Complete));
-        world.poll();
+    while old(&cluster) > 0 {
+        assert!(rotates_for_revision(&mut cluster), "its nodes go within the budget");
+        assert_ne!(cluster.phase_of("r3"), Some(RolloutPhase::Complete));
+        cluster.poll();
     }
-    world.settle();
-    assert_eq!((world.images(), world.phase("r3")), (vec!["ami-1".to_owned(); 3], RolloutPhase::Complete));
+    cluster.run_until_stable();
+    assert_eq!((cluster.images(), cluster.phase("r3")), (vec!["ami-1".to_owned(); 3], RolloutPhase::Complete));
 }
 
 /// The correction waits for an approval, for days perhaps: what failed must not reach more nodes meanwhile.
@@ -471,25 +474,25 @@ fn correction_does_not_let_the_change_that_failed_go_on() {
     let policy =
         "waves: [{name: canary, namespaces: 'rollout/wave = canary', soak: 10m, approval: admin}, {name: rest}]";
     for is_aborted in [false, true] {
-        let mut world = World::new(policy, vec![canary("c"), canary("d"), group("a")]);
-        world.group("d").nodes = vec!["ami-1".into(); 20];
-        world.group("c").bad_images.insert("ami-2".into());
-        world.image = "ami-2".into();
-        world.store();
-        world.revision("r2").spec.orders.approved = vec!["canary".into()];
-        world.run_until(|world| world.phase_of("r2") == Some(RolloutPhase::Halted));
+        let mut cluster = SimulatedCluster::new(policy, vec![canary("c"), canary("d"), group("a")]);
+        cluster.group("d").nodes = vec!["ami-1".into(); 20];
+        cluster.group("c").bad_images.insert("ami-2".into());
+        cluster.image = "ami-2".into();
+        cluster.store();
+        cluster.revision("r2").spec.orders.approved = vec!["canary".into()];
+        cluster.run_until(|cluster| cluster.phase_of("r2") == Some(RolloutPhase::Halted));
         if is_aborted {
-            world.revision("r2").spec.orders.aborted = true;
-            world.poll();
+            cluster.revision("r2").spec.orders.aborted = true;
+            cluster.poll();
         }
-        let before = replaced(&world.groups[1], "ami-2");
+        let before = replaced(&cluster.groups[1], "ami-2");
         assert!(before < 20, "the test is too slow");
-        world.image = "ami-3".into();
-        world.run(60);
-        assert_eq!(replaced(&world.groups[1], "ami-2"), before, "aborted: {is_aborted}");
-        assert_eq!(world.images(), ["ami-1"; 3]);
-        world.revision("r3").spec.orders.approved = vec!["canary".into()];
-        world.settle();
-        assert_eq!((world.images(), world.phase("r3")), (vec!["ami-3".to_owned(); 3], RolloutPhase::Complete));
+        cluster.image = "ami-3".into();
+        cluster.run(60);
+        assert_eq!(replaced(&cluster.groups[1], "ami-2"), before, "aborted: {is_aborted}");
+        assert_eq!(cluster.images(), ["ami-1"; 3]);
+        cluster.revision("r3").spec.orders.approved = vec!["canary".into()];
+        cluster.run_until_stable();
+        assert_eq!((cluster.images(), cluster.phase("r3")), (vec!["ami-3".to_owned(); 3], RolloutPhase::Complete));
     }
 }

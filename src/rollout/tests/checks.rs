@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::world::{Group, World, group};
+use super::simulated_cluster::{Group, SimulatedCluster, group};
 use crate::api::{CheckState, RolloutPhase, WaveState};
 
 const CHECKED: &str = "{release: '2026-08-20', waves: [{name: canary, namespaces: 'rollout/wave = canary', soak: 10m}, {name: rest}], checks: [{name: errors, query: 'x{r=\"$RELEASE\",v=\"$REVISION\",c=\"$CLUSTER\"} > 5', for: 5m}]}";
@@ -12,112 +12,115 @@ fn canary(name: &str) -> Group {
 }
 
 /// A canary and another group, before the first answer of Prometheus.
-fn world(policy: &str) -> World {
-    World::new(policy, vec![canary("c"), group("a")])
+fn cluster(policy: &str) -> SimulatedCluster {
+    SimulatedCluster::new(policy, vec![canary("c"), group("a")])
 }
 
-fn answer(world: &mut World, state: CheckState) {
-    world.answers.insert("errors".to_owned(), state);
+fn answer(cluster: &mut SimulatedCluster, state: CheckState) {
+    cluster.answers.insert("errors".to_owned(), state);
 }
 
-fn soaking(world: &World) -> bool {
-    world.waves("r2").first().is_some_and(|(_, state)| *state == WaveState::Soaking)
+fn soaking(cluster: &SimulatedCluster) -> bool {
+    cluster.waves("r2").first().is_some_and(|(_, state)| *state == WaveState::Soaking)
 }
 
 /// Prometheus is down before the rollout, during the soak, and after a restart.
 #[test]
 fn unknown_check_opens_nothing_passes_nothing_and_halts_nothing() {
-    let mut world = world(CHECKED);
-    world.image = "ami-2".into();
-    world.settle();
-    assert_eq!((world.images(), world.phase("r2")), (vec!["ami-1".to_owned(); 2], RolloutPhase::Rolling));
-    assert_eq!(world.check("r2", "errors"), Some(CheckState::Unknown));
-    answer(&mut world, CheckState::Ok);
-    world.run_until(soaking);
-    answer(&mut world, CheckState::Unknown);
-    world.settle();
+    let mut cluster = cluster(CHECKED);
+    cluster.image = "ami-2".into();
+    cluster.run_until_stable();
+    assert_eq!((cluster.images(), cluster.phase("r2")), (vec!["ami-1".to_owned(); 2], RolloutPhase::Rolling));
+    assert_eq!(cluster.check("r2", "errors"), Some(CheckState::Unknown));
+    answer(&mut cluster, CheckState::Ok);
+    cluster.run_until(soaking);
+    answer(&mut cluster, CheckState::Unknown);
+    cluster.run_until_stable();
     assert_eq!(
-        (world.images(), world.phase("r2")),
+        (cluster.images(), cluster.phase("r2")),
         (["ami-2", "ami-1"].map(str::to_owned).into(), RolloutPhase::Rolling)
     );
-    answer(&mut world, CheckState::Ok);
-    world.settle();
-    assert_eq!((world.images(), world.phase("r2")), (vec!["ami-2".to_owned(); 2], RolloutPhase::Complete));
-    assert_eq!(world.check("r2", "errors"), None, "nothing is said of checks that nobody asks");
+    answer(&mut cluster, CheckState::Ok);
+    cluster.run_until_stable();
+    assert_eq!((cluster.images(), cluster.phase("r2")), (vec!["ami-2".to_owned(); 2], RolloutPhase::Complete));
+    assert_eq!(cluster.check("r2", "errors"), None, "nothing is said of checks that nobody asks");
 }
 
 #[test]
 fn check_that_fails_for_its_time_halts_and_is_named() {
-    let mut world = world(CHECKED);
-    answer(&mut world, CheckState::Ok);
-    world.image = "ami-2".into();
-    world.run_until(soaking);
-    answer(&mut world, CheckState::Failing);
-    world.run(19);
-    assert_eq!((world.phase("r2"), world.check("r2", "errors")), (RolloutPhase::Rolling, Some(CheckState::Failing)));
-    world.settle();
+    let mut cluster = cluster(CHECKED);
+    answer(&mut cluster, CheckState::Ok);
+    cluster.image = "ami-2".into();
+    cluster.run_until(soaking);
+    answer(&mut cluster, CheckState::Failing);
+    cluster.run(19);
     assert_eq!(
-        (world.phase("r2"), world.images()),
+        (cluster.phase("r2"), cluster.check("r2", "errors")),
+        (RolloutPhase::Rolling, Some(CheckState::Failing))
+    );
+    cluster.run_until_stable();
+    assert_eq!(
+        (cluster.phase("r2"), cluster.images()),
         (RolloutPhase::Halted, ["ami-2", "ami-1"].map(str::to_owned).into())
     );
-    let halted = |world: &mut World| {
-        let status = world.revision("r2").status.clone().expect("a status");
+    let halted = |cluster: &mut SimulatedCluster| {
+        let status = cluster.revision("r2").status.clone().expect("a status");
         let found = status.conditions.into_iter().find(|found| found.r#type == "Halted").expect("a condition");
         (found.reason.unwrap_or_default(), found.message.unwrap_or_default())
     };
-    let (reason, message) = halted(&mut world);
+    let (reason, message) = halted(&mut cluster);
     assert!(
         reason == "CheckFailed" && message.starts_with("the check errors fails: the query has a result; "),
         "{message}"
     );
     // The cause of the halt stays, although the check is ok again; a person decides.
-    answer(&mut world, CheckState::Ok);
-    world.settle();
-    assert_eq!((world.phase("r2"), halted(&mut world)), (RolloutPhase::Halted, (reason, message)));
-    world.revision("r2").spec.orders.retries = 1;
-    world.settle();
-    assert_eq!((world.images(), world.phase("r2")), (vec!["ami-2".to_owned(); 2], RolloutPhase::Complete));
+    answer(&mut cluster, CheckState::Ok);
+    cluster.run_until_stable();
+    assert_eq!((cluster.phase("r2"), halted(&mut cluster)), (RolloutPhase::Halted, (reason, message)));
+    cluster.revision("r2").spec.orders.retries = 1;
+    cluster.run_until_stable();
+    assert_eq!((cluster.images(), cluster.phase("r2")), (vec!["ami-2".to_owned(); 2], RolloutPhase::Complete));
 }
 
 #[test]
 fn check_that_fails_for_less_than_its_time_delays_the_next_wave_only() {
-    let mut world = world(CHECKED);
-    answer(&mut world, CheckState::Ok);
-    world.image = "ami-2".into();
-    world.run_until(soaking);
-    world.run(34);
-    answer(&mut world, CheckState::Failing);
-    world.run(4);
-    answer(&mut world, CheckState::Ok);
-    world.run(18);
-    assert!(soaking(&world), "the soak is over, but the check has not been ok for 5 minutes");
-    world.settle();
-    assert_eq!(world.phase("r2"), RolloutPhase::Complete);
+    let mut cluster = cluster(CHECKED);
+    answer(&mut cluster, CheckState::Ok);
+    cluster.image = "ami-2".into();
+    cluster.run_until(soaking);
+    cluster.run(34);
+    answer(&mut cluster, CheckState::Failing);
+    cluster.run(4);
+    answer(&mut cluster, CheckState::Ok);
+    cluster.run(18);
+    assert!(soaking(&cluster), "the soak is over, but the check has not been ok for 5 minutes");
+    cluster.run_until_stable();
+    assert_eq!(cluster.phase("r2"), RolloutPhase::Complete);
 }
 
 /// A cluster that is unwell already is no reason to return, but none to begin either.
 #[test]
 fn check_that_fails_before_the_first_wave_keeps_it_closed_and_halts_nothing() {
-    let mut world = world(&CHECKED.replacen('{', "{onFailure: return, ", 1));
-    answer(&mut world, CheckState::Failing);
-    world.image = "ami-2".into();
-    world.settle();
-    assert_eq!((world.phase("r2"), world.waves("r2")[0].1), (RolloutPhase::Rolling, WaveState::Waiting));
-    answer(&mut world, CheckState::Ok);
-    world.settle();
-    assert_eq!(world.phase("r2"), RolloutPhase::Complete);
+    let mut cluster = cluster(&CHECKED.replacen('{', "{onFailure: return, ", 1));
+    answer(&mut cluster, CheckState::Failing);
+    cluster.image = "ami-2".into();
+    cluster.run_until_stable();
+    assert_eq!((cluster.phase("r2"), cluster.waves("r2")[0].1), (RolloutPhase::Rolling, WaveState::Waiting));
+    answer(&mut cluster, CheckState::Ok);
+    cluster.run_until_stable();
+    assert_eq!(cluster.phase("r2"), RolloutPhase::Complete);
 }
 
 #[test]
 fn failing_check_takes_all_groups_back_with_on_failure_return() {
-    let mut world = world(&CHECKED.replacen('{', "{onFailure: return, ", 1));
-    answer(&mut world, CheckState::Ok);
-    world.image = "ami-2".into();
-    world.run_until(soaking);
-    answer(&mut world, CheckState::Failing);
-    world.settle();
-    assert_eq!((world.images(), world.phase("r2")), (vec!["ami-1".to_owned(); 2], RolloutPhase::Aborted));
-    let status = world.revision("r2").status.clone().expect("a status");
+    let mut cluster = cluster(&CHECKED.replacen('{', "{onFailure: return, ", 1));
+    answer(&mut cluster, CheckState::Ok);
+    cluster.image = "ami-2".into();
+    cluster.run_until(soaking);
+    answer(&mut cluster, CheckState::Failing);
+    cluster.run_until_stable();
+    assert_eq!((cluster.images(), cluster.phase("r2")), (vec!["ami-1".to_owned(); 2], RolloutPhase::Aborted));
+    let status = cluster.revision("r2").status.clone().expect("a status");
     let halted =
         status.conditions.iter().find(|found| found.r#type == "Halted").and_then(|found| found.message.clone());
     assert!(halted.is_some_and(|text| text.contains("the check errors fails")), "{status:?}");
@@ -126,70 +129,70 @@ fn failing_check_takes_all_groups_back_with_on_failure_return() {
 /// The query is about the revision that rolls, and is asked twice a minute while it rolls, and not after it.
 #[test]
 fn query_has_the_values_of_the_rollout_and_is_asked_while_it_is_under_way() {
-    let mut world = world(CHECKED);
-    answer(&mut world, CheckState::Ok);
-    assert_eq!(world.asked, [""; 0], "the first revision is no rollout");
-    world.image = "ami-2".into();
-    world.run(40);
-    assert_eq!(world.asked[0], r#"x{r="2026-08-20",v="r2",c="prod"} > 5"#);
-    assert!(world.asked.len() <= 21, "{} queries in 10 minutes", world.asked.len());
-    world.settle();
-    assert_eq!(world.phase("r2"), RolloutPhase::Complete);
-    let asked = world.asked.len();
-    world.run(40);
-    assert_eq!(world.asked.len(), asked);
+    let mut cluster = cluster(CHECKED);
+    answer(&mut cluster, CheckState::Ok);
+    assert_eq!(cluster.asked, [""; 0], "the first revision is no rollout");
+    cluster.image = "ami-2".into();
+    cluster.run(40);
+    assert_eq!(cluster.asked[0], r#"x{r="2026-08-20",v="r2",c="prod"} > 5"#);
+    assert!(cluster.asked.len() <= 21, "{} queries in 10 minutes", cluster.asked.len());
+    cluster.run_until_stable();
+    assert_eq!(cluster.phase("r2"), RolloutPhase::Complete);
+    let asked = cluster.asked.len();
+    cluster.run(40);
+    assert_eq!(cluster.asked.len(), asked);
 }
 
 /// An admin who finds the check wrong must not wait for it.
 #[test]
 fn edited_check_counts_at_once_and_begins_anew() {
-    let mut world = world(CHECKED);
-    answer(&mut world, CheckState::Ok);
-    world.image = "ami-2".into();
-    world.run_until(soaking);
-    world.run(38);
+    let mut cluster = cluster(CHECKED);
+    answer(&mut cluster, CheckState::Ok);
+    cluster.image = "ami-2".into();
+    cluster.run_until(soaking);
+    cluster.run(38);
     // Another query under the same name was not ok yet.
-    world.policy = Some(CHECKED.replace("> 5", "> 6"));
-    world.run(15);
-    assert!(soaking(&world), "the new query has been ok for less than 5 minutes");
-    answer(&mut world, CheckState::Unknown);
-    world.run(40);
-    assert!(soaking(&world));
-    world.policy = Some(CHECKED.split(", checks").next().map(|text| format!("{text}}}")).expect("a policy"));
-    world.settle();
-    assert_eq!(world.phase("r2"), RolloutPhase::Complete);
+    cluster.policy = Some(CHECKED.replace("> 5", "> 6"));
+    cluster.run(15);
+    assert!(soaking(&cluster), "the new query has been ok for less than 5 minutes");
+    answer(&mut cluster, CheckState::Unknown);
+    cluster.run(40);
+    assert!(soaking(&cluster));
+    cluster.policy = Some(CHECKED.split(", checks").next().map(|text| format!("{text}}}")).expect("a policy"));
+    cluster.run_until_stable();
+    assert_eq!(cluster.phase("r2"), RolloutPhase::Complete);
     // Without the whole key, the policy that the rollout was stored with goes on.
-    world.policy = Some(CHECKED.to_owned());
-    world.image = "ami-3".into();
-    world.run(5);
-    world.policy = None;
-    world.settle();
-    assert_eq!((world.phase("r3"), world.images()), (RolloutPhase::Rolling, vec!["ami-2".to_owned(); 2]));
+    cluster.policy = Some(CHECKED.to_owned());
+    cluster.image = "ami-3".into();
+    cluster.run(5);
+    cluster.policy = None;
+    cluster.run_until_stable();
+    assert_eq!((cluster.phase("r3"), cluster.images()), (RolloutPhase::Rolling, vec!["ami-2".to_owned(); 2]));
 }
 
 #[test]
 fn new_leader_asks_anew_before_a_wave_passes_and_writes_nothing_for_it() {
-    let mut world = world(CHECKED);
-    answer(&mut world, CheckState::Ok);
-    world.image = "ami-2".into();
-    world.run_until(soaking);
-    world.run(36);
-    let writes = world.writes;
-    world.restart();
-    world.run(15);
-    assert_eq!((soaking(&world), world.writes), (true, writes), "the new leader has seen it ok for 4 minutes");
-    world.settle();
-    assert_eq!(world.phase("r2"), RolloutPhase::Complete);
+    let mut cluster = cluster(CHECKED);
+    answer(&mut cluster, CheckState::Ok);
+    cluster.image = "ami-2".into();
+    cluster.run_until(soaking);
+    cluster.run(36);
+    let writes = cluster.writes;
+    cluster.restart();
+    cluster.run(15);
+    assert_eq!((soaking(&cluster), cluster.writes), (true, writes), "the new leader has seen it ok for 4 minutes");
+    cluster.run_until_stable();
+    assert_eq!(cluster.phase("r2"), RolloutPhase::Complete);
 }
 
 /// A security fix goes out although Prometheus is down; a check that fails stops it.
 #[test]
 fn urgent_change_waits_for_no_answer_but_halts() {
-    let urgent = |world: &World| {
-        let until = world.now + jiff::SignedDuration::from_hours(2);
+    let urgent = |cluster: &SimulatedCluster| {
+        let until = cluster.now + jiff::SignedDuration::from_hours(2);
         CHECKED.replacen('{', &format!("{{urgentUntil: '{until}', "), 1)
     };
-    let mut fix = world(CHECKED);
+    let mut fix = cluster(CHECKED);
     fix.policy = Some(urgent(&fix));
     fix.image = "ami-2".into();
     fix.run(20);
@@ -197,35 +200,35 @@ fn urgent_change_waits_for_no_answer_but_halts() {
     answer(&mut fix, CheckState::Failing);
     fix.run(30);
     assert_eq!(fix.phase("r2"), RolloutPhase::Halted);
-    let mut skipped = world(CHECKED);
+    let mut skipped = cluster(CHECKED);
     skipped.image = "ami-2".into();
     skipped.run(10);
     skipped.revision("r2").spec.orders.skipped = vec!["*".to_owned()];
-    skipped.settle();
+    skipped.run_until_stable();
     assert_eq!(skipped.phase("r2"), RolloutPhase::Complete, "a person ordered not to wait");
 }
 
 #[test]
 fn way_back_waits_for_no_check() {
-    let mut world = world(CHECKED);
-    answer(&mut world, CheckState::Ok);
-    world.image = "ami-2".into();
-    world.run_until(soaking);
-    answer(&mut world, CheckState::Failing);
-    world.image = "ami-1".into();
-    world.settle();
-    assert_eq!((world.images(), world.phase("r3")), (vec!["ami-1".to_owned(); 2], RolloutPhase::Complete));
+    let mut cluster = cluster(CHECKED);
+    answer(&mut cluster, CheckState::Ok);
+    cluster.image = "ami-2".into();
+    cluster.run_until(soaking);
+    answer(&mut cluster, CheckState::Failing);
+    cluster.image = "ami-1".into();
+    cluster.run_until_stable();
+    assert_eq!((cluster.images(), cluster.phase("r3")), (vec!["ami-1".to_owned(); 2], RolloutPhase::Complete));
 }
 
 /// A check without a value for one of its variables is never asked, and never ok.
 #[test]
 fn check_without_a_value_is_unknown() {
-    let mut world = world(&CHECKED.replace("release: '2026-08-20', ", "").replace("r=\"$RELEASE\",", ""));
-    answer(&mut world, CheckState::Ok);
-    world.image = "ami-2".into();
-    world.settle();
-    assert_eq!(world.phase("r2"), RolloutPhase::Complete);
-    let view = world.view().expect("a rollout");
+    let mut cluster = cluster(&CHECKED.replace("release: '2026-08-20', ", "").replace("r=\"$RELEASE\",", ""));
+    answer(&mut cluster, CheckState::Ok);
+    cluster.image = "ami-2".into();
+    cluster.run_until_stable();
+    assert_eq!(cluster.phase("r2"), RolloutPhase::Complete);
+    let view = cluster.view().expect("a rollout");
     let (policy, query) = (view.policy.clone(), crate::rollout::query(&view, &view.policy.checks[0], None));
     assert!(query.is_err_and(|why| why.contains("--cluster-name")), "{policy:?}");
 }
@@ -234,10 +237,10 @@ fn check_without_a_value_is_unknown() {
 const NEEDED: [(&str, u64); 2] = [("errors", 180), ("slow", 0)];
 
 /// Whether the latest answers to a check, over at least so many seconds, were all the same.
-fn lasts(world: &World, name: &str, state: CheckState, seconds: u64) -> bool {
-    let answers = world.answered.iter().rev().filter(|(_, known, _)| known == name);
+fn lasts(cluster: &SimulatedCluster, name: &str, state: CheckState, seconds: u64) -> bool {
+    let answers = cluster.answered.iter().rev().filter(|(_, known, _)| known == name);
     let same = answers.take_while(|(_, _, known)| *known == state).map(|(at, ..)| *at).collect::<Vec<_>>();
-    let latest = same.first().filter(|at| world.monotonic.duration_since(**at).as_secs() <= 30);
+    let latest = same.first().filter(|at| cluster.monotonic.duration_since(**at).as_secs() <= 30);
     latest.zip(same.last()).is_some_and(|(latest, first)| latest.duration_since(*first).as_secs() >= seconds)
 }
 
@@ -258,39 +261,39 @@ proptest! {
         let policy = format!(
             "{{waves: [{{name: canary, namespaces: 'rollout/wave = canary', soak: {soak}m}}, {{name: w1, percent: 50}}, {{name: rest}}], checks: [{{name: errors, query: 'x > 1', for: 3m}}, {{name: slow, query: 'y > 1'}}]}}"
         );
-        let mut world = World::new(&policy, vec![canary("c"), group("a"), group("b")]);
-        world.image = "ami-2".into();
+        let mut cluster = SimulatedCluster::new(&policy, vec![canary("c"), group("a"), group("b")]);
+        cluster.image = "ami-2".into();
         for (errors, slow, polls, restarts) in answers {
-            world.answers = [("errors".to_owned(), errors), ("slow".to_owned(), slow)].into();
+            cluster.answers = [("errors".to_owned(), errors), ("slow".to_owned(), slow)].into();
             if restarts == 0 {
-                world.restart();
+                cluster.restart();
             }
             for _ in 0..polls {
-                let before = (world.waves("r2"), world.phase_of("r2"));
-                world.poll();
-                let all = |state, for_time: bool| NEEDED.iter().all(|(name, needed)| lasts(&world, name, state, if for_time { *needed } else { 0 }));
-                for (name, state) in world.waves("r2") {
+                let before = (cluster.waves("r2"), cluster.phase_of("r2"));
+                cluster.poll();
+                let all = |state, for_time: bool| NEEDED.iter().all(|(name, needed)| lasts(&cluster, name, state, if for_time { *needed } else { 0 }));
+                for (name, state) in cluster.waves("r2") {
                     let old = before.0.iter().find(|(known, _)| *known == name).map(|(_, state)| *state);
                     let old = old.unwrap_or_default();
                     if old == WaveState::Waiting && state != old {
-                        prop_assert!(all(CheckState::Ok, false), "{name} opened after {:?}", world.answered);
+                        prop_assert!(all(CheckState::Ok, false), "{name} opened after {:?}", cluster.answered);
                     }
                     if state == WaveState::Passed && state != old {
-                        prop_assert!(all(CheckState::Ok, true), "{name} passed after {:?}", world.answered);
+                        prop_assert!(all(CheckState::Ok, true), "{name} passed after {:?}", cluster.answered);
                     }
                 }
-                if world.phase("r2") == RolloutPhase::Halted && before.1 != Some(RolloutPhase::Halted) {
-                    let fails = NEEDED.iter().any(|(name, needed)| lasts(&world, name, CheckState::Failing, *needed));
-                    prop_assert!(fails, "halted after {:?}", world.answered);
+                if cluster.phase("r2") == RolloutPhase::Halted && before.1 != Some(RolloutPhase::Halted) {
+                    let fails = NEEDED.iter().any(|(name, needed)| lasts(&cluster, name, CheckState::Failing, *needed));
+                    prop_assert!(fails, "halted after {:?}", cluster.answered);
                 }
             }
         }
         // Once Prometheus answers again, and a person resumes, the rollout ends.
-        world.answers = [("errors".to_owned(), CheckState::Ok), ("slow".to_owned(), CheckState::Ok)].into();
-        world.run(4);
-        world.revision("r2").spec.orders.retries = 9;
-        world.settle();
-        prop_assert_eq!(world.phase("r2"), RolloutPhase::Complete);
-        prop_assert_eq!(world.images(), vec!["ami-2".to_owned(); 3]);
+        cluster.answers = [("errors".to_owned(), CheckState::Ok), ("slow".to_owned(), CheckState::Ok)].into();
+        cluster.run(4);
+        cluster.revision("r2").spec.orders.retries = 9;
+        cluster.run_until_stable();
+        prop_assert_eq!(cluster.phase("r2"), RolloutPhase::Complete);
+        prop_assert_eq!(cluster.images(), vec!["ami-2".to_owned(); 3]);
     }
 }

@@ -2,27 +2,27 @@
 
 use proptest::prelude::*;
 
-use super::world::{CANARY, Did, FAILURE_DELAY, Group, World, canary, group};
+use super::simulated_cluster::{CANARY, Did, FAILURE_DELAY, Group, SimulatedCluster, canary, group};
 use crate::api::names::condition;
 use crate::api::{Condition, RolloutPhase, WaveState, rfc3339, set_condition};
 use crate::plan::Reason;
 use crate::rollout::{RevisionImpact, WaitReason};
 
-fn soaking() -> World {
-    let mut world = World::new(CANARY, vec![canary("c"), group("a"), group("b")]);
-    world.image = "ami-2".into();
-    world.run_until(|world| world.waves("r2").first().is_some_and(|wave| wave.1 == WaveState::Soaking));
-    world
+fn soaking() -> SimulatedCluster {
+    let mut cluster = SimulatedCluster::new(CANARY, vec![canary("c"), group("a"), group("b")]);
+    cluster.image = "ami-2".into();
+    cluster.run_until(|cluster| cluster.waves("r2").first().is_some_and(|wave| wave.1 == WaveState::Soaking));
+    cluster
 }
 
 /// The soak is there to find what the rotation did not.
 #[test]
 fn failure_during_the_soak_halts_and_the_group_returns() {
-    let mut world = soaking();
-    world.group("c").bad_images.insert("ami-2".into());
-    world.settle();
-    assert_eq!((world.images(), world.phase("r2")), (vec!["ami-1".to_owned(); 3], RolloutPhase::Halted));
-    assert!(world.groups[1].log.is_empty() && world.groups[2].log.is_empty(), "no other tenant is touched");
+    let mut cluster = soaking();
+    cluster.group("c").bad_images.insert("ami-2".into());
+    cluster.run_until_stable();
+    assert_eq!((cluster.images(), cluster.phase("r2")), (vec!["ami-1".to_owned(); 3], RolloutPhase::Halted));
+    assert!(cluster.groups[1].log.is_empty() && cluster.groups[2].log.is_empty(), "no other tenant is touched");
 }
 
 /// An admin of many tenants accepts that a few of them break; each of these returns all the same.
@@ -40,21 +40,21 @@ fn wave_passes_with_as_many_failures_as_it_allows() {
         let late = Group { annotations: [("late".to_owned(), "yes".to_owned())].into(), ..group("late") };
         let mut all: Vec<Group> = (0..groups).map(|number| group(&format!("g{number}"))).collect();
         all.push(late);
-        let mut world = World::new(&policy, all);
+        let mut cluster = SimulatedCluster::new(&policy, all);
         for number in 0..bad {
-            world.group(&format!("g{number}")).bad_images.insert("ami-2".into());
+            cluster.group(&format!("g{number}")).bad_images.insert("ami-2".into());
         }
-        world.image = "ami-2".into();
-        world.settle();
+        cluster.image = "ami-2".into();
+        cluster.run_until_stable();
         let (phase, rest) = if halts { (RolloutPhase::Halted, "ami-1") } else { (RolloutPhase::Complete, "ami-2") };
         assert_eq!(
-            (world.phase("r2"), world.images()[groups].as_str()),
+            (cluster.phase("r2"), cluster.images()[groups].as_str()),
             (phase, rest),
             "{allowed} of {groups}, {bad} fail"
         );
-        let images = world.images();
+        let images = cluster.images();
         assert!(images[..bad].iter().all(|image| image == "ami-1"), "{allowed}: failed groups return: {images:?}");
-        let behind = world.revision("r2").status.clone().expect("a status").behind;
+        let behind = cluster.revision("r2").status.clone().expect("a status").behind;
         assert_eq!(behind.iter().filter(|behind| behind.reason == "Failed").count(), bad);
     }
 }
@@ -62,17 +62,18 @@ fn wave_passes_with_as_many_failures_as_it_allows() {
 /// Two failures that are found in the same poll are both named, and both groups return.
 #[test]
 fn groups_that_fail_at_once_are_all_named() {
-    let mut world = World::new("waves: [{name: all, maxFailures: 1}]", vec![group("a"), group("b"), group("c")]);
+    let mut cluster =
+        SimulatedCluster::new("waves: [{name: all, maxFailures: 1}]", vec![group("a"), group("b"), group("c")]);
     for name in ["a", "b"] {
-        world.group(name).bad_images.insert("ami-2".into());
+        cluster.group(name).bad_images.insert("ami-2".into());
     }
-    world.image = "ami-2".into();
-    world.settle();
+    cluster.image = "ami-2".into();
+    cluster.run_until_stable();
     assert_eq!(
-        (world.phase("r2"), &world.images()[..2]),
+        (cluster.phase("r2"), &cluster.images()[..2]),
         (RolloutPhase::Halted, &["ami-1".to_owned(), "ami-1".to_owned()][..])
     );
-    let status = world.revision("r2").status.clone().expect("a status");
+    let status = cluster.revision("r2").status.clone().expect("a status");
     let halted =
         status.conditions.iter().find(|found| found.r#type == "Halted").and_then(|found| found.message.clone());
     let halted = halted.expect("a message");
@@ -84,77 +85,77 @@ fn groups_that_fail_at_once_are_all_named() {
 fn change_that_no_group_can_use_touches_nothing() {
     let mut groups = vec![canary("c"), group("a"), group("b")];
     groups.iter_mut().for_each(|group| _ = group.unusable_images.insert("ami-2".into()));
-    let mut world = World::new(CANARY, groups);
-    world.image = "ami-2".into();
-    world.settle();
-    assert_eq!(world.phase("r2"), RolloutPhase::Halted);
-    assert!(world.groups.iter().all(|group| group.log.is_empty() && group.waits.is_some()));
-    world.image = "ami-1".into();
-    world.settle();
-    assert_eq!(world.phase("r3"), RolloutPhase::Complete, "the revert has nothing to do");
+    let mut cluster = SimulatedCluster::new(CANARY, groups);
+    cluster.image = "ami-2".into();
+    cluster.run_until_stable();
+    assert_eq!(cluster.phase("r2"), RolloutPhase::Halted);
+    assert!(cluster.groups.iter().all(|group| group.log.is_empty() && group.waits.is_some()));
+    cluster.image = "ami-1".into();
+    cluster.run_until_stable();
+    assert_eq!(cluster.phase("r3"), RolloutPhase::Complete, "the revert has nothing to do");
 }
 
 /// An image that is shared, or a quota that is raised, after the halt: the order to resume must be enough.
 #[test]
 fn resume_asks_again_what_the_change_means_for_a_group_that_could_not_use_it() {
     for is_looked_at_before in [true, false] {
-        let mut world = World::new(CANARY, vec![canary("c"), group("a")]);
-        world.group("c").unusable_images.insert("ami-2".into());
-        world.image = "ami-2".into();
-        world.settle();
-        assert_eq!(world.phase("r2"), RolloutPhase::Halted);
-        world.group("c").unusable_images.clear();
-        world.run(if is_looked_at_before { 4 } else { 0 });
-        world.revision("r2").spec.orders.retries = 1;
+        let mut cluster = SimulatedCluster::new(CANARY, vec![canary("c"), group("a")]);
+        cluster.group("c").unusable_images.insert("ami-2".into());
+        cluster.image = "ami-2".into();
+        cluster.run_until_stable();
+        assert_eq!(cluster.phase("r2"), RolloutPhase::Halted);
+        cluster.group("c").unusable_images.clear();
+        cluster.run(if is_looked_at_before { 4 } else { 0 });
+        cluster.revision("r2").spec.orders.retries = 1;
         // The order is seen before the group is looked at again.
-        world.follow();
-        assert_eq!(world.phase("r2"), RolloutPhase::Rolling);
-        world.settle();
-        assert_eq!((world.phase("r2"), world.images()), (RolloutPhase::Complete, vec!["ami-2".to_owned(); 2]));
+        cluster.follow();
+        assert_eq!(cluster.phase("r2"), RolloutPhase::Rolling);
+        cluster.run_until_stable();
+        assert_eq!((cluster.phase("r2"), cluster.images()), (RolloutPhase::Complete, vec!["ami-2".to_owned(); 2]));
     }
 }
 
 /// Where the wave allows its failure, the group follows by itself when the image is shared with its account.
 #[test]
 fn group_that_could_not_use_the_change_follows_when_it_can() {
-    let mut world = World::new("waves: [{name: all, maxFailures: 1}]", vec![group("a"), group("b")]);
-    world.group("a").unusable_images.insert("ami-2".into());
-    world.image = "ami-2".into();
-    world.settle();
-    assert_eq!((world.phase("r2"), world.groups[0].waits), (RolloutPhase::Complete, Some(WaitReason::CannotUse)));
-    world.group("a").unusable_images.clear();
-    world.settle();
-    assert_eq!(world.images(), ["ami-2"; 2]);
+    let mut cluster = SimulatedCluster::new("waves: [{name: all, maxFailures: 1}]", vec![group("a"), group("b")]);
+    cluster.group("a").unusable_images.insert("ami-2".into());
+    cluster.image = "ami-2".into();
+    cluster.run_until_stable();
+    assert_eq!((cluster.phase("r2"), cluster.groups[0].waits), (RolloutPhase::Complete, Some(WaitReason::CannotUse)));
+    cluster.group("a").unusable_images.clear();
+    cluster.run_until_stable();
+    assert_eq!(cluster.images(), ["ami-2"; 2]);
 }
 
 /// What AWS does not answer leaves what is known, and nothing is written for it.
 #[test]
 fn group_that_cannot_use_the_change_stays_so_while_aws_does_not_answer() {
-    let mut world = World::new(CANARY, vec![canary("c"), group("a")]);
-    world.group("c").unusable_images.insert("ami-2".into());
-    world.image = "ami-2".into();
-    world.settle();
-    world.group("c").answers = false;
-    let writes = world.writes;
-    world.run(20);
-    assert_eq!((world.writes, world.groups[0].waits), (writes, Some(WaitReason::Halted)));
-    let known = world.groups[0].known.as_ref().map(|known| &known.forecast);
-    assert!(matches!(known, Some(RevisionImpact::Blocked { .. })), "{known:?}");
+    let mut cluster = SimulatedCluster::new(CANARY, vec![canary("c"), group("a")]);
+    cluster.group("c").unusable_images.insert("ami-2".into());
+    cluster.image = "ami-2".into();
+    cluster.run_until_stable();
+    cluster.group("c").answers = false;
+    let writes = cluster.writes;
+    cluster.run(20);
+    assert_eq!((cluster.writes, cluster.groups[0].waits), (writes, Some(WaitReason::Halted)));
+    let known = cluster.groups[0].known.as_ref().map(|known| &known.forecast);
+    assert!(matches!(known, Some(RevisionImpact::CannotUse { .. })), "{known:?}");
 }
 
 /// A halt that lasts over a weekend stays one, whatever a group does meanwhile, and nothing is begun for it.
 #[test]
 fn halted_rollout_waits_for_people() {
-    let mut world = soaking();
-    world.group("c").bad_images.insert("ami-2".into());
-    world.settle();
-    world.group("c").bad_images.clear();
-    world.group("a").generation += 1;
-    world.restart();
-    world.settle();
-    assert_eq!((world.phase("r2"), world.images()), (RolloutPhase::Halted, vec!["ami-1".to_owned(); 3]));
+    let mut cluster = soaking();
+    cluster.group("c").bad_images.insert("ami-2".into());
+    cluster.run_until_stable();
+    cluster.group("c").bad_images.clear();
+    cluster.group("a").generation += 1;
+    cluster.restart();
+    cluster.run_until_stable();
+    assert_eq!((cluster.phase("r2"), cluster.images()), (RolloutPhase::Halted, vec!["ami-1".to_owned(); 3]));
     assert_eq!(
-        (world.groups[0].waits, world.groups[1].waits),
+        (cluster.groups[0].waits, cluster.groups[1].waits),
         (Some(WaitReason::FailedBefore), Some(WaitReason::Halted))
     );
 }
@@ -162,39 +163,39 @@ fn halted_rollout_waits_for_people() {
 /// Whoever deletes a revision by hand gives its name to the next one, which has not failed on any group.
 #[test]
 fn revision_with_the_name_of_one_that_failed_is_not_refused() {
-    let mut world = World::new(CANARY, vec![canary("c"), group("a")]);
-    world.group("c").bad_images.insert("ami-2".into());
-    world.image = "ami-2".into();
-    world.settle();
-    assert_eq!(world.groups[0].status.rollout.as_ref().and_then(|record| record.refused.as_deref()), Some("r2"));
+    let mut cluster = SimulatedCluster::new(CANARY, vec![canary("c"), group("a")]);
+    cluster.group("c").bad_images.insert("ami-2".into());
+    cluster.image = "ami-2".into();
+    cluster.run_until_stable();
+    assert_eq!(cluster.groups[0].status.rollout.as_ref().and_then(|record| record.refused.as_deref()), Some("r2"));
     // The same content failed on the group, whichever object holds it.
-    world.revisions.retain(|revision| revision.metadata.name.as_deref() != Some("r2"));
-    world.settle();
-    assert_eq!((world.phase("r2"), world.images()), (RolloutPhase::Halted, vec!["ami-1".to_owned(); 2]));
-    world.revisions.retain(|revision| revision.metadata.name.as_deref() != Some("r2"));
-    world.image = "ami-3".into();
-    world.settle();
-    assert_eq!((world.phase("r2"), world.images()), (RolloutPhase::Complete, vec!["ami-3".to_owned(); 2]));
-    assert_eq!(world.groups[0].status.rollout.as_ref().and_then(|record| record.refused_hash.clone()), None);
+    cluster.revisions.retain(|revision| revision.metadata.name.as_deref() != Some("r2"));
+    cluster.run_until_stable();
+    assert_eq!((cluster.phase("r2"), cluster.images()), (RolloutPhase::Halted, vec!["ami-1".to_owned(); 2]));
+    cluster.revisions.retain(|revision| revision.metadata.name.as_deref() != Some("r2"));
+    cluster.image = "ami-3".into();
+    cluster.run_until_stable();
+    assert_eq!((cluster.phase("r2"), cluster.images()), (RolloutPhase::Complete, vec!["ami-3".to_owned(); 2]));
+    assert_eq!(cluster.groups[0].status.rollout.as_ref().and_then(|record| record.refused_hash.clone()), None);
 }
 
 /// One tenant's budget holds up its own group alone, also when that is so for every group of a wave.
 #[test]
 fn stuck_groups_go_on_when_they_can() {
-    let mut world = World::new(CANARY, vec![canary("c"), canary("d"), group("a")]);
-    world.image = "ami-2".into();
+    let mut cluster = SimulatedCluster::new(CANARY, vec![canary("c"), canary("d"), group("a")]);
+    cluster.image = "ami-2".into();
     for name in ["c", "d", "a"] {
-        (world.group(name).blocked, world.group(name).stuck) = (true, true);
+        (cluster.group(name).blocked, cluster.group(name).stuck) = (true, true);
     }
-    world.settle();
-    assert_eq!((world.phase("r2"), world.images()), (RolloutPhase::Complete, vec!["ami-1".to_owned(); 3]));
-    let behind = world.revision("r2").status.clone().expect("a status").behind;
+    cluster.run_until_stable();
+    assert_eq!((cluster.phase("r2"), cluster.images()), (RolloutPhase::Complete, vec!["ami-1".to_owned(); 3]));
+    let behind = cluster.revision("r2").status.clone().expect("a status").behind;
     assert!(behind.len() == 3 && behind.iter().all(|behind| behind.reason == "Stuck"), "{behind:?}");
     for name in ["c", "d", "a"] {
-        (world.group(name).blocked, world.group(name).stuck) = (false, false);
+        (cluster.group(name).blocked, cluster.group(name).stuck) = (false, false);
     }
-    world.settle();
-    assert_eq!(world.images(), vec!["ami-2".to_owned(); 3]);
+    cluster.run_until_stable();
+    assert_eq!(cluster.images(), vec!["ami-2".to_owned(); 3]);
 }
 
 /// Only what the change can have caused takes a group back: not a cluster that is unwell, a budget, or missing capacity.
@@ -203,15 +204,15 @@ fn only_problems_that_speak_against_the_change_are_failures() {
     use strum::IntoEnumIterator;
 
     for reason in Reason::iter() {
-        let mut world = soaking();
-        let now = world.now;
+        let mut cluster = soaking();
+        let now = cluster.now;
         let stalled = Condition::new(condition::STALLED, true, &reason.to_string(), "it does not go on");
-        set_condition(&mut world.group("c").status.conditions, stalled, &rfc3339(now));
-        world.group("c").lost = 2;
-        world.run(20);
+        set_condition(&mut cluster.group("c").status.conditions, stalled, &rfc3339(now));
+        cluster.group("c").lost = 2;
+        cluster.run(20);
         let failed = reason.is_failure_of_revision();
-        assert_eq!(world.phase("r2") == RolloutPhase::Halted, failed, "{reason}");
-        assert_eq!(world.images()[0] == "ami-1", failed, "{reason}");
+        assert_eq!(cluster.phase("r2") == RolloutPhase::Halted, failed, "{reason}");
+        assert_eq!(cluster.images()[0] == "ami-1", failed, "{reason}");
     }
 }
 
@@ -226,8 +227,8 @@ proptest! {
         edited in any::<bool>(),
         is_halt in any::<bool>(),
     ) {
-        let mut world = soaking();
-        let group = world.group("c");
+        let mut cluster = soaking();
+        let group = cluster.group("c");
         let record = group.status.rollout.clone().expect("a record");
         let since: jiff::Timestamp = record.since.expect("a time").parse().expect("a time");
         let at = since + jiff::SignedDuration::from_secs(began);
@@ -248,16 +249,17 @@ proptest! {
 /// A group that went back keeps what it has for as long as the change is the newest, through restarts and polls.
 #[test]
 fn returned_group_is_left_alone() {
-    let mut world = soaking();
-    world.group("c").bad_images.insert("ami-2".into());
-    world.settle();
-    let taken = |world: &World| world.groups[0].log.iter().filter(|did| matches!(did, Did::Took { .. })).count();
-    assert_eq!(taken(&world), 2, "there and back");
+    let mut cluster = soaking();
+    cluster.group("c").bad_images.insert("ami-2".into());
+    cluster.run_until_stable();
+    let taken =
+        |cluster: &SimulatedCluster| cluster.groups[0].log.iter().filter(|did| matches!(did, Did::Took { .. })).count();
+    assert_eq!(taken(&cluster), 2, "there and back");
     for _ in 0..5 {
-        world.restart();
-        world.run(30);
+        cluster.restart();
+        cluster.run(30);
     }
-    assert_eq!(taken(&world), 2);
+    assert_eq!(taken(&cluster), 2);
 }
 
 /// A Spot Instance that AWS reclaims, or a machine that breaks, must not stop the rollout of a whole fleet.
@@ -266,51 +268,53 @@ fn few_lost_nodes_during_the_soak_are_chance_and_many_are_the_change() {
     for (nodes, lost, halts) in
         [(1, 1, true), (2, 1, false), (2, 2, true), (20, 1, false), (20, 2, true), (100, 5, false), (100, 6, true)]
     {
-        let mut world =
-            World::new(CANARY, vec![Group { nodes: vec!["ami-1".into(); nodes], ..canary("c") }, group("a")]);
-        world.image = "ami-2".into();
-        world.run_until(|world| world.waves("r2").first().is_some_and(|wave| wave.1 == WaveState::Soaking));
-        let now = world.now;
-        let group = world.group("c");
+        let mut cluster = SimulatedCluster::new(
+            CANARY,
+            vec![Group { nodes: vec!["ami-1".into(); nodes], ..canary("c") }, group("a")],
+        );
+        cluster.image = "ami-2".into();
+        cluster.run_until(|cluster| cluster.waves("r2").first().is_some_and(|wave| wave.1 == WaveState::Soaking));
+        let now = cluster.now;
+        let group = cluster.group("c");
         group.lost = lost;
         let stalled = Condition::new(condition::STALLED, true, "NodesNotReady", "the kubelet is silent");
         set_condition(&mut group.status.conditions, stalled, &rfc3339(now));
-        world.run(20);
-        assert_eq!(world.phase("r2") == RolloutPhase::Halted, halts, "{lost} of {nodes}");
+        cluster.run(20);
+        assert_eq!(cluster.phase("r2") == RolloutPhase::Halted, halts, "{lost} of {nodes}");
     }
 }
 
 /// While the API server calls many nodes unhealthy, none of them says anything about the change.
 #[test]
 fn unhealthy_cluster_during_the_soak_is_no_failure() {
-    let mut world = soaking();
-    let now = world.now;
-    let group = world.group("c");
+    let mut cluster = soaking();
+    let now = cluster.now;
+    let group = cluster.group("c");
     group.lost = 2;
     let stalled = Condition::new(condition::STALLED, true, "ClusterUnhealthy", "9 of 10 nodes are not Ready");
     set_condition(&mut group.status.conditions, stalled, &rfc3339(now));
-    world.settle();
-    assert_eq!((world.phase("r2"), world.images()), (RolloutPhase::Complete, vec!["ami-2".to_owned(); 3]));
+    cluster.run_until_stable();
+    assert_eq!((cluster.phase("r2"), cluster.images()), (RolloutPhase::Complete, vec!["ami-2".to_owned(); 3]));
 }
 
 /// A deferral may outlast the rollout by weeks. The group that takes the change then is as little alone with it as the others.
 #[test]
 fn group_that_takes_a_complete_revision_late_returns_if_it_fails() {
-    let mut world = World::new(CANARY, vec![canary("c"), group("a"), group("late")]);
-    world.group("late").locked = true;
-    world.image = "ami-2".into();
-    world.run_until(|world| world.phase_of("r2") == Some(RolloutPhase::Complete));
-    assert_eq!(world.images(), ["ami-2", "ami-2", "ami-1"]);
-    world.group("late").bad_images.insert("ami-2".into());
-    world.group("late").locked = false;
-    world.run(60);
+    let mut cluster = SimulatedCluster::new(CANARY, vec![canary("c"), group("a"), group("late")]);
+    cluster.group("late").locked = true;
+    cluster.image = "ami-2".into();
+    cluster.run_until(|cluster| cluster.phase_of("r2") == Some(RolloutPhase::Complete));
+    assert_eq!(cluster.images(), ["ami-2", "ami-2", "ami-1"]);
+    cluster.group("late").bad_images.insert("ami-2".into());
+    cluster.group("late").locked = false;
+    cluster.run(60);
     assert_eq!(
-        (world.images(), world.phase("r2")),
+        (cluster.images(), cluster.phase("r2")),
         (vec!["ami-2".into(), "ami-2".into(), "ami-1".to_owned()], RolloutPhase::Complete)
     );
-    assert_eq!(world.groups[2].waits, Some(WaitReason::FailedBefore));
+    assert_eq!(cluster.groups[2].waits, Some(WaitReason::FailedBefore));
     // What breaks weeks later is not the revision's.
-    world.group("a").bad_images.insert("ami-2".into());
-    world.run(60);
-    assert_eq!(world.images()[1], "ami-2");
+    cluster.group("a").bad_images.insert("ami-2".into());
+    cluster.run(60);
+    assert_eq!(cluster.images()[1], "ami-2");
 }

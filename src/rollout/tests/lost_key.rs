@@ -1,37 +1,37 @@
 //! The key `rollout` is lost, as by a kustomize patch that does not apply any more: nothing is released by that.
 
-use super::world::{CANARY, World, canary, group};
+use super::simulated_cluster::{CANARY, SimulatedCluster, canary, group};
 use crate::api::{RolloutPhase, WaveState};
 
-fn two_waves() -> World {
-    World::new(CANARY, vec![canary("c"), group("a"), group("b")])
+fn two_waves() -> SimulatedCluster {
+    SimulatedCluster::new(CANARY, vec![canary("c"), group("a"), group("b")])
 }
 
-fn is_soaking(world: &World, revision: &str) -> bool {
-    world.waves(revision).first().is_some_and(|(_, state)| *state == WaveState::Soaking)
+fn is_soaking(cluster: &SimulatedCluster, revision: &str) -> bool {
+    cluster.waves(revision).first().is_some_and(|(_, state)| *state == WaveState::Soaking)
 }
 
 /// Leads ami-2 to a state in which the key is lost.
-fn interrupted(state: &str) -> World {
-    let mut world = two_waves();
-    world.image = "ami-2".into();
-    world.store();
+fn interrupted(state: &str) -> SimulatedCluster {
+    let mut cluster = two_waves();
+    cluster.image = "ami-2".into();
+    cluster.store();
     match state {
         "stored" => {}
-        "soaks" => world.run_until(|world| is_soaking(world, "r2")),
+        "soaks" => cluster.run_until(|cluster| is_soaking(cluster, "r2")),
         "halted" => {
-            world.group("c").bad_images.insert("ami-2".into());
-            world.settle();
-            assert_eq!(world.phase("r2"), RolloutPhase::Halted);
+            cluster.group("c").bad_images.insert("ami-2".into());
+            cluster.run_until_stable();
+            assert_eq!(cluster.phase("r2"), RolloutPhase::Halted);
         }
         _ => {
-            world.run_until(|world| is_soaking(world, "r2"));
-            world.revision("r2").spec.orders.aborted = true;
-            world.settle();
-            assert_eq!(world.phase("r2"), RolloutPhase::Aborted);
+            cluster.run_until(|cluster| is_soaking(cluster, "r2"));
+            cluster.revision("r2").spec.orders.aborted = true;
+            cluster.run_until_stable();
+            assert_eq!(cluster.phase("r2"), RolloutPhase::Aborted);
         }
     }
-    world
+    cluster
 }
 
 /// What people took back, and what has not begun, must not reach the fleet because a key is missing.
@@ -43,11 +43,11 @@ fn lost_key_releases_no_revision_that_has_not_reached_every_group() {
         ("halted", RolloutPhase::Halted, ["ami-1"; 3]),
         ("aborted", RolloutPhase::Aborted, ["ami-1"; 3]),
     ] {
-        let mut world = interrupted(state);
-        world.policy = None;
-        world.run(15);
-        assert_eq!((world.phase("r2"), world.images()), (phase, images.map(str::to_owned).to_vec()), "{state}");
-        assert!(!world.released, "{state}");
+        let mut cluster = interrupted(state);
+        cluster.policy = None;
+        cluster.run(15);
+        assert_eq!((cluster.phase("r2"), cluster.images()), (phase, images.map(str::to_owned).to_vec()), "{state}");
+        assert!(!cluster.released, "{state}");
     }
 }
 
@@ -55,44 +55,44 @@ fn lost_key_releases_no_revision_that_has_not_reached_every_group() {
 #[test]
 fn change_that_follows_without_the_key_goes_through_the_waves() {
     for state in ["stored", "soaks", "halted", "aborted"] {
-        let mut world = interrupted(state);
-        world.policy = None;
+        let mut cluster = interrupted(state);
+        cluster.policy = None;
         for (image, revision) in [("ami-3", "r3"), ("ami-4", "r4")] {
-            world.image = image.into();
-            world.run_until(|world| is_soaking(world, revision));
-            assert_eq!(world.images()[1..], ["ami-1", "ami-1"], "{state}: {image}");
+            cluster.image = image.into();
+            cluster.run_until(|cluster| is_soaking(cluster, revision));
+            assert_eq!(cluster.images()[1..], ["ami-1", "ami-1"], "{state}: {image}");
         }
-        world.run_until(|world| world.released);
+        cluster.run_until(|cluster| cluster.released);
         assert_eq!(
-            (world.images(), world.phase("r4")),
+            (cluster.images(), cluster.phase("r4")),
             (vec!["ami-4".to_owned(); 3], RolloutPhase::Complete),
             "{state}"
         );
         // From here on every group takes a change at once, as without rollouts.
-        world.image = "ami-5".into();
-        world.run(3);
-        assert_eq!(world.images(), ["ami-5"; 3], "{state}");
+        cluster.image = "ami-5".into();
+        cluster.run(3);
+        assert_eq!(cluster.images(), ["ami-5"; 3], "{state}");
     }
 }
 
 /// Whoever means to do without rollouts must not have to wait for the waves of the last one.
 #[test]
 fn skipped_waves_end_the_kept_policy() {
-    let mut world = interrupted("soaks");
-    world.policy = None;
-    world.run(2);
-    world.revision("r2").spec.orders.skipped = vec!["*".into()];
-    world.run_until(|world| world.released);
-    world.run(4);
-    assert_eq!((world.images(), world.phase("r2")), (vec!["ami-2".to_owned(); 3], RolloutPhase::Complete));
+    let mut cluster = interrupted("soaks");
+    cluster.policy = None;
+    cluster.run(2);
+    cluster.revision("r2").spec.orders.skipped = vec!["*".into()];
+    cluster.run_until(|cluster| cluster.released);
+    cluster.run(4);
+    assert_eq!((cluster.images(), cluster.phase("r2")), (vec!["ami-2".to_owned(); 3], RolloutPhase::Complete));
 }
 
 /// The remedy of a change that was aborted works without the key, too.
 #[test]
 fn revert_without_the_key_is_complete_at_once() {
-    let mut world = interrupted("aborted");
-    world.policy = None;
-    world.image = "ami-1".into();
-    world.run_until(|world| world.released);
-    assert_eq!((world.images(), world.phase("r3")), (vec!["ami-1".to_owned(); 3], RolloutPhase::Complete));
+    let mut cluster = interrupted("aborted");
+    cluster.policy = None;
+    cluster.image = "ami-1".into();
+    cluster.run_until(|cluster| cluster.released);
+    assert_eq!((cluster.images(), cluster.phase("r3")), (vec!["ami-1".to_owned(); 3], RolloutPhase::Complete));
 }

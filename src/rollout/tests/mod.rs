@@ -9,6 +9,6 @@ mod images;
 mod lost_key;
 mod orders;
 mod properties;
+mod simulated_cluster;
 mod small_edits;
 mod times;
-mod world;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 
-use super::world::{Did, Group, World, group, image_of};
+use super::simulated_cluster::{Did, Group, SimulatedCluster, group, image_of};
 use crate::api::names::annotation;
 use crate::api::{RolloutPhase, WaveState};
 use crate::boundaries::ROLLOUT_KEY;
@@ -64,7 +64,7 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-const POLICIES: [&str; 7] = [
+const POLICIES: [&str; 8] = [
     "waves: [{name: w0, percent: 50, atOnce: 1}, {name: w2, atOnce: 1}]",
     "waves: [{name: w0, namespaces: 'wave = 0', soak: 5m}, {name: w1, namespaces: 'wave = 1', soak: 2m}, {name: w2}]",
     "{onFailure: return, waves: [{name: w0, percent: 20, soak: 3m}, {name: w1, percent: 50}, {name: w2}]}",
@@ -72,6 +72,7 @@ const POLICIES: [&str; 7] = [
     "withoutRotation: waves",
     "{windows: [{from: '08:00', to: '08:30', zone: UTC}, {days: [sat], from: '22:00', to: '04:00', zone: Europe/Berlin}], deferral: [{namespaces: '*', max: 3h}], waves: [{name: w0, percent: 20, soak: 3m}, {name: w1, approval: tenants}, {name: w2}]}",
     "{delay: [{clusters: '*', by: 20m}], waves: [{name: w0, percent: 50, windows: [{from: '00:00', to: '12:00', zone: UTC}]}, {name: w2, approval: admin}]}",
+    "{budget: {nodes: 1}, patience: 10m, waves: [{name: w0, percent: 50, approval: admin}, {name: w1, namespaces: 'wave = 1', atOnce: 1}, {name: w2}]}",
 ];
 
 fn some_group(number: usize) -> Group {
@@ -80,63 +81,63 @@ fn some_group(number: usize) -> Group {
     found
 }
 
-fn apply(world: &mut World, act: &Act, made: &mut usize) {
-    let target = world.revisions.last().and_then(|revision| revision.metadata.name.clone()).expect("a revision");
-    let count = world.groups.len();
+fn apply(cluster: &mut SimulatedCluster, act: &Act, made: &mut usize) {
+    let target = cluster.revisions.last().and_then(|revision| revision.metadata.name.clone()).expect("a revision");
+    let count = cluster.groups.len();
     match act {
-        Act::Poll(count) => world.run(*count),
-        Act::Image(number) => world.image = format!("ami-{number}"),
-        Act::Tag(number) => world.tag = format!("tag-{number}"),
-        Act::Comment(number) => world.comment = format!("note {number}"),
-        Act::Pause(paused) => world.revision(&target).spec.orders.paused = *paused,
-        Act::Abort => world.revision(&target).spec.orders.aborted = true,
+        Act::Poll(count) => cluster.run(*count),
+        Act::Image(number) => cluster.image = format!("ami-{number}"),
+        Act::Tag(number) => cluster.tag = format!("tag-{number}"),
+        Act::Comment(number) => cluster.comment = format!("note {number}"),
+        Act::Pause(paused) => cluster.revision(&target).spec.orders.paused = *paused,
+        Act::Abort => cluster.revision(&target).spec.orders.aborted = true,
         Act::Retry => {
-            let orders = &mut world.revision(&target).spec.orders;
+            let orders = &mut cluster.revision(&target).spec.orders;
             orders.aborted = false;
             orders.retries += 1;
         }
-        Act::Skip(wave) => world.revision(&target).spec.orders.skipped = vec![format!("w{wave}")],
-        Act::Lock(index, locks) => world.groups[index % count].locked = *locks,
-        Act::Delete(index) if world.groups.iter().filter(|group| !group.deleted).count() > 1 => {
-            world.groups[index % count].deleted = true;
+        Act::Skip(wave) => cluster.revision(&target).spec.orders.skipped = vec![format!("w{wave}")],
+        Act::Lock(index, locks) => cluster.groups[index % count].locked = *locks,
+        Act::Delete(index) if cluster.groups.iter().filter(|group| !group.deleted).count() > 1 => {
+            cluster.groups[index % count].deleted = true;
         }
         Act::Delete(_) => {}
         Act::Create(number) => {
             *made += 1;
             let mut new = some_group(100 + *number + *made * 1000);
             new.nodes.clear();
-            world.groups.push(new);
+            cluster.groups.push(new);
         }
-        Act::TenantEdit(index) => world.groups[index % count].generation += 1,
-        Act::Policy(number) => world.policy = Some(POLICIES[*number].to_owned()),
-        Act::LoseKey => world.policy = None,
-        Act::ConfigProblem(holds) => world.config_problem = holds.then(|| "it is broken".to_owned()),
-        Act::Clock(seconds) => world.now += jiff::SignedDuration::from_secs(*seconds),
-        Act::ClearStatus => world.revision(&target).status = None,
-        Act::Block(index, blocks) => world.groups[index % count].blocked = *blocks,
+        Act::TenantEdit(index) => cluster.groups[index % count].generation += 1,
+        Act::Policy(number) => cluster.policy = Some(POLICIES[*number].to_owned()),
+        Act::LoseKey => cluster.policy = None,
+        Act::ConfigProblem(holds) => cluster.config_problem = holds.then(|| "it is broken".to_owned()),
+        Act::Clock(seconds) => cluster.now += jiff::SignedDuration::from_secs(*seconds),
+        Act::ClearStatus => cluster.revision(&target).status = None,
+        Act::Block(index, blocks) => cluster.groups[index % count].blocked = *blocks,
         Act::Tenant(index, defers) => {
             let (key, value) = match defers {
                 true => (annotation::DEFER_UNTIL, "2099-01-01T00:00:00Z".to_owned()),
                 false => (annotation::APPROVE_REVISION, target),
             };
-            world.groups[index % count].annotations.insert(key.to_owned(), value);
+            cluster.groups[index % count].annotations.insert(key.to_owned(), value);
         }
-        Act::Approve => world.revision(&target).spec.orders.approved = vec!["*".to_owned()],
+        Act::Approve => cluster.revision(&target).spec.orders.approved = vec!["*".to_owned()],
         Act::Urgent => {
-            let until = format!("{{urgentUntil: {}, ", world.now + jiff::SignedDuration::from_mins(10));
-            let policy = world.policy.as_deref().unwrap_or_default();
+            let until = format!("{{urgentUntil: {}, ", cluster.now + jiff::SignedDuration::from_mins(10));
+            let policy = cluster.policy.as_deref().unwrap_or_default();
             let policy = if policy.starts_with('{') { policy.to_owned() } else { format!("{{{policy}}}") };
             if !policy.contains("urgentUntil") {
-                world.policy = Some(policy.replacen('{', &until, 1));
+                cluster.policy = Some(policy.replacen('{', &until, 1));
             }
         }
-        Act::Restart => world.restart(),
+        Act::Restart => cluster.restart(),
     }
 }
 
 /// Every group that takes a revision in its wave does so after all waves before it have passed, and never takes an older one
 /// by a wave; it makes nodes only from what it recorded; and a complete rollout has each group, or lists it.
-fn judge(before: &World, after: &World) -> Result<(), TestCaseError> {
+fn judge(before: &SimulatedCluster, after: &SimulatedCluster) -> Result<(), TestCaseError> {
     let target = after.revisions.last().and_then(|found| found.metadata.name.clone()).unwrap_or_default();
     let is_urgent = after.is_urgent();
     let view = after.clone().view();
@@ -181,7 +182,7 @@ fn judge(before: &World, after: &World) -> Result<(), TestCaseError> {
             prop_assert!(open || is_urgent, "{} took {target} in {name} while {waves:?}", group.key);
         }
     }
-    let is_complete = |world: &World| world.phase_of(&target) == Some(RolloutPhase::Complete);
+    let is_complete = |cluster: &SimulatedCluster| cluster.phase_of(&target) == Some(RolloutPhase::Complete);
     if is_complete(after) && !is_complete(before) {
         let status = after.clone().revision(&target).status.clone().unwrap_or_default();
         let is_listed = |group: &Group| status.behind.iter().any(|behind| behind.group == group.key);
@@ -220,16 +221,16 @@ proptest! {
         let policy = format!(
             "{{windows: [{{days: [mon, tue, wed, thu, fri], from: '22:00', to: '04:00', {berlin}}}], freezes: [{{from: 2026-10-27, to: 2026-10-27, {berlin}}}], waves: [{{name: w0, percent: 40, soak: 10m}}, {{name: w2, atOnce: 2}}]}}"
         );
-        let mut world = World::new(&policy, (0..4).map(some_group).collect());
+        let mut cluster = SimulatedCluster::new(&policy, (0..4).map(some_group).collect());
         let begin: jiff::Timestamp = "2026-10-22T00:00:00Z".parse().expect("a time");
-        world.now = begin + jiff::SignedDuration::from_secs(start);
+        cluster.now = begin + jiff::SignedDuration::from_secs(start);
         for (image, later, polls) in acts {
-            world.image = format!("ami-{image}");
-            world.now += jiff::SignedDuration::from_secs(later);
-            world.run(polls);
+            cluster.image = format!("ami-{image}");
+            cluster.now += jiff::SignedDuration::from_secs(later);
+            cluster.run(polls);
         }
-        world.run_until_time("2026-10-31T12:00:00Z".parse().expect("a time"));
-        for group in &world.groups {
+        cluster.run_until_time("2026-10-31T12:00:00Z".parse().expect("a time"));
+        for group in &cluster.groups {
             // The return waits for no window.
             let mut goes_forward = false;
             for did in &group.log {
@@ -243,8 +244,8 @@ proptest! {
                 prop_assert!(!goes_forward || may_replace(*at), "{} did {did:?}", group.key);
             }
         }
-        let images = world.images();
-        prop_assert!(images.iter().all(|image| *image == world.image), "{images:?} instead of {}", world.image);
+        let images = cluster.images();
+        prop_assert!(images.iter().all(|image| *image == cluster.image), "{images:?} instead of {}", cluster.image);
     }
 }
 
@@ -259,30 +260,30 @@ proptest! {
         bad in prop::collection::btree_set((0..6usize, 2..5usize), 0..3),
         acts in prop::collection::vec(act(), 1..25),
     ) {
-        let mut world = World::new(policy, (0..6).map(some_group).collect());
+        let mut cluster = SimulatedCluster::new(policy, (0..6).map(some_group).collect());
         for (index, image) in &bad {
-            world.groups[*index].bad_images.insert(format!("ami-{image}"));
+            cluster.groups[*index].bad_images.insert(format!("ami-{image}"));
         }
         let mut made = 0;
         for act in &acts {
             let polls = if let Act::Poll(count) = act { *count } else { 1 };
-            apply(&mut world, &match act { Act::Poll(_) => Act::Restart, other => other.clone() }, &mut made);
+            apply(&mut cluster, &match act { Act::Poll(_) => Act::Restart, other => other.clone() }, &mut made);
             for _ in 0..polls {
-                let before = world.clone();
-                world.poll();
-                judge(&before, &world)?;
+                let before = cluster.clone();
+                cluster.poll();
+                judge(&before, &cluster)?;
             }
         }
         // People take their brakes away, and a good change follows.
-        world.policy = Some(POLICIES[0].to_owned());
-        world.groups.iter_mut().for_each(|group| (group.locked, group.blocked) = (false, false));
-        world.config_problem = None;
-        world.image = "ami-9".into();
-        world.poll();
-        world.settle();
-        let target = world.revisions.last().and_then(|found| found.metadata.name.clone()).expect("a revision");
-        prop_assert_eq!(world.phase(&target), RolloutPhase::Complete);
-        let images = world.images();
+        cluster.policy = Some(POLICIES[0].to_owned());
+        cluster.groups.iter_mut().for_each(|group| (group.locked, group.blocked) = (false, false));
+        cluster.config_problem = None;
+        cluster.image = "ami-9".into();
+        cluster.poll();
+        cluster.run_until_stable();
+        let target = cluster.revisions.last().and_then(|found| found.metadata.name.clone()).expect("a revision");
+        prop_assert_eq!(cluster.phase(&target), RolloutPhase::Complete);
+        let images = cluster.images();
         prop_assert!(images.iter().all(|image| image.is_empty() || image == "ami-9"), "{:?}", images);
     }
 }
@@ -299,20 +300,20 @@ proptest! {
         bad in prop::option::of(2..5usize),
     ) {
         let play = |restarts: &BTreeSet<usize>| {
-            let mut world = World::new(policy, (0..5).map(some_group).collect());
-            world.groups[0].bad_images.extend(bad.map(|image| format!("ami-{image}")));
+            let mut cluster = SimulatedCluster::new(policy, (0..5).map(some_group).collect());
+            cluster.groups[0].bad_images.extend(bad.map(|image| format!("ami-{image}")));
             let mut polls = 0..;
             for (image, count) in &images {
-                world.image = format!("ami-{image}");
+                cluster.image = format!("ami-{image}");
                 for poll in polls.by_ref().take(count + 100) {
                     if restarts.contains(&poll) {
-                        world.restart();
+                        cluster.restart();
                     }
-                    world.poll();
+                    cluster.poll();
                 }
             }
-            world.run(100);
-            world
+            cluster.run(100);
+            cluster
         };
         let (calm, disturbed) = (play(&BTreeSet::new()), play(&restarts));
         prop_assert_eq!(calm.images(), disturbed.images());

@@ -1,39 +1,41 @@
 //! Edits that replace no node, in the middle of a rollout whose image is not proved yet.
 
-use super::world::{CANARY, Did, Group, World, canary, group};
+use super::simulated_cluster::{CANARY, Did, Group, SimulatedCluster, canary, group};
 use crate::api::{RolloutPhase, WaveState};
 
 const ONE_OF_THREE: [&str; 3] = ["ami-2", "ami-1", "ami-1"];
 
 /// Edits that change nothing of the canary, and edits that replace no node of it.
-const EDITS: [fn(&mut World, usize); 2] =
-    [|world, number| world.comment = format!("note {number}"), |world, number| world.tag = format!("tag-{number}")];
+const EDITS: [fn(&mut SimulatedCluster, usize); 2] = [
+    |cluster, number| cluster.comment = format!("note {number}"),
+    |cluster, number| cluster.tag = format!("tag-{number}"),
+];
 
-fn is_soaking(world: &World, revision: &str) -> bool {
-    world.waves(revision).first().is_some_and(|(_, state)| *state == WaveState::Soaking)
+fn is_soaking(cluster: &SimulatedCluster, revision: &str) -> bool {
+    cluster.waves(revision).first().is_some_and(|(_, state)| *state == WaveState::Soaking)
 }
 
-fn soaking(policy: &str) -> World {
-    let mut world = World::new(policy, vec![canary("c"), group("a"), group("b")]);
-    world.image = "ami-2".into();
-    world.run_until(|world| is_soaking(world, "r2"));
-    world
+fn soaking(policy: &str) -> SimulatedCluster {
+    let mut cluster = SimulatedCluster::new(policy, vec![canary("c"), group("a"), group("b")]);
+    cluster.image = "ami-2".into();
+    cluster.run_until(|cluster| is_soaking(cluster, "r2"));
+    cluster
 }
 
 /// Otherwise a comment in the ConfigMap would give an image to the whole fleet that the canary has run for a minute.
 #[test]
 fn comment_in_mid_soak_releases_nothing_and_the_soak_goes_on() {
     for policy in [CANARY.to_owned(), format!("{{withoutRotation: waves, {CANARY}}}")] {
-        let mut world = soaking(&policy);
+        let mut cluster = soaking(&policy);
         for number in 0..10 {
-            world.comment = format!("note {number}");
-            world.run(2);
-            assert_eq!(world.images(), ONE_OF_THREE, "{policy}");
+            cluster.comment = format!("note {number}");
+            cluster.run(2);
+            assert_eq!(cluster.images(), ONE_OF_THREE, "{policy}");
         }
-        assert!(is_soaking(&world, "r12"), "{:?}", world.waves("r12"));
+        assert!(is_soaking(&cluster, "r12"), "{:?}", cluster.waves("r12"));
         // Ten minutes of soak are 40 polls, of which about 20 have passed.
-        world.run(35);
-        assert_eq!(world.images(), ["ami-2"; 3], "{policy}: the soak was begun again");
+        cluster.run(35);
+        assert_eq!(cluster.images(), ["ami-2"; 3], "{policy}: the soak was begun again");
     }
 }
 
@@ -41,12 +43,12 @@ fn comment_in_mid_soak_releases_nothing_and_the_soak_goes_on() {
 #[test]
 fn failure_after_a_small_edit_halts_and_takes_the_canary_back() {
     for edit in EDITS {
-        let mut world = soaking(CANARY);
-        edit(&mut world, 1);
-        world.run(4);
-        world.group("c").bad_images.insert("ami-2".into());
-        world.settle();
-        assert_eq!((world.images(), world.phase("r3")), (vec!["ami-1".to_owned(); 3], RolloutPhase::Halted));
+        let mut cluster = soaking(CANARY);
+        edit(&mut cluster, 1);
+        cluster.run(4);
+        cluster.group("c").bad_images.insert("ami-2".into());
+        cluster.run_until_stable();
+        assert_eq!((cluster.images(), cluster.phase("r3")), (vec!["ami-1".to_owned(); 3], RolloutPhase::Halted));
     }
 }
 
@@ -54,15 +56,15 @@ fn failure_after_a_small_edit_halts_and_takes_the_canary_back() {
 #[test]
 fn failure_before_a_small_edit_is_not_forgotten_with_it() {
     for edit in EDITS {
-        let mut world = soaking(CANARY);
-        world.group("c").bad_images.insert("ami-2".into());
-        let view = world.view().expect("a rollout");
-        world.now += jiff::SignedDuration::from_secs(15);
+        let mut cluster = soaking(CANARY);
+        cluster.group("c").bad_images.insert("ami-2".into());
+        let view = cluster.view().expect("a rollout");
+        cluster.now += jiff::SignedDuration::from_secs(15);
         // The group has reported it, and the controller has not looked again.
-        world.reconcile(0, &view);
-        edit(&mut world, 1);
-        world.settle();
-        assert_eq!((world.images(), world.phase("r3")), (vec!["ami-1".to_owned(); 3], RolloutPhase::Halted));
+        cluster.reconcile(0, &view);
+        edit(&mut cluster, 1);
+        cluster.run_until_stable();
+        assert_eq!((cluster.images(), cluster.phase("r3")), (vec!["ami-1".to_owned(); 3], RolloutPhase::Halted));
     }
 }
 
@@ -70,20 +72,20 @@ fn failure_before_a_small_edit_is_not_forgotten_with_it() {
 #[test]
 fn pause_after_a_small_edit_holds_the_canary_in_mid_rotation() {
     for edit in EDITS {
-        let mut world = World::new(CANARY, vec![canary("c"), group("a")]);
-        world.group("c").nodes = vec!["ami-1".into(); 20];
-        world.image = "ami-2".into();
-        world.run_until(|world| world.groups[0].nodes.contains(&"ami-2".to_owned()));
-        edit(&mut world, 1);
-        world.store();
-        world.revision("r3").spec.orders.paused = true;
-        world.run(2);
-        let nodes = world.groups[0].nodes.clone();
-        world.run(10);
-        assert_eq!(world.groups[0].nodes, nodes);
-        world.revision("r3").spec.orders.paused = false;
-        world.settle();
-        assert_eq!((world.images(), world.phase("r3")), (vec!["ami-2".to_owned(); 2], RolloutPhase::Complete));
+        let mut cluster = SimulatedCluster::new(CANARY, vec![canary("c"), group("a")]);
+        cluster.group("c").nodes = vec!["ami-1".into(); 20];
+        cluster.image = "ami-2".into();
+        cluster.run_until(|cluster| cluster.groups[0].nodes.contains(&"ami-2".to_owned()));
+        edit(&mut cluster, 1);
+        cluster.store();
+        cluster.revision("r3").spec.orders.paused = true;
+        cluster.run(2);
+        let nodes = cluster.groups[0].nodes.clone();
+        cluster.run(10);
+        assert_eq!(cluster.groups[0].nodes, nodes);
+        cluster.revision("r3").spec.orders.paused = false;
+        cluster.run_until_stable();
+        assert_eq!((cluster.images(), cluster.phase("r3")), (vec!["ami-2".to_owned(); 2], RolloutPhase::Complete));
     }
 }
 
@@ -91,65 +93,66 @@ fn pause_after_a_small_edit_holds_the_canary_in_mid_rotation() {
 #[test]
 fn wave_of_a_canary_that_takes_a_small_edit_is_not_empty() {
     for edit in EDITS {
-        let mut world = soaking(CANARY);
-        edit(&mut world, 1);
-        world.store();
-        world.revision("r3").spec.orders.paused = true;
-        world.run(3);
-        world.revision("r3").spec.orders.paused = false;
-        (0..3).for_each(|_| world.follow());
-        assert_eq!(world.waves("r3")[1].1, WaveState::Waiting);
+        let mut cluster = soaking(CANARY);
+        edit(&mut cluster, 1);
+        cluster.store();
+        cluster.revision("r3").spec.orders.paused = true;
+        cluster.run(3);
+        cluster.revision("r3").spec.orders.paused = false;
+        (0..3).for_each(|_| cluster.follow());
+        assert_eq!(cluster.waves("r3")[1].1, WaveState::Waiting);
     }
 }
 
 /// An edit of a comment must not write to every group of a cluster that is at rest.
 #[test]
 fn comment_on_a_complete_revision_writes_to_no_group() {
-    let mut world = soaking(CANARY);
-    world.settle();
-    world.groups.iter_mut().for_each(|group| group.log.clear());
-    world.comment = "note".into();
-    world.settle();
-    assert_eq!(world.phase("r3"), RolloutPhase::Complete);
-    assert!(world.groups.iter().all(|group| group.log.is_empty()));
+    let mut cluster = soaking(CANARY);
+    cluster.run_until_stable();
+    cluster.groups.iter_mut().for_each(|group| group.log.clear());
+    cluster.comment = "note".into();
+    cluster.run_until_stable();
+    assert_eq!(cluster.phase("r3"), RolloutPhase::Complete);
+    assert!(cluster.groups.iter().all(|group| group.log.is_empty()));
 }
 
 /// A tenant whose drain hangs when the rollout ends is held by a later window all the same.
 #[test]
 fn comment_does_not_free_a_group_that_was_not_waited_for() {
-    let mut world = World::new(CANARY, vec![Group { nodes: vec!["ami-1".into(); 9], ..canary("c") }, group("a")]);
-    (world.group("c").blocked, world.group("c").stuck) = (true, true);
-    world.image = "ami-2".into();
-    world.settle();
-    assert_eq!(world.phase("r2"), RolloutPhase::Complete);
-    world.comment = "note".into();
-    world.settle();
-    world.revision("r3").spec.orders.paused = true;
-    (world.group("c").blocked, world.group("c").stuck) = (false, false);
-    world.settle();
-    assert_eq!(world.images()[0], "ami-1");
-    world.revision("r3").spec.orders.paused = false;
-    world.settle();
-    assert_eq!(world.images()[0], "ami-2");
+    let mut cluster =
+        SimulatedCluster::new(CANARY, vec![Group { nodes: vec!["ami-1".into(); 9], ..canary("c") }, group("a")]);
+    (cluster.group("c").blocked, cluster.group("c").stuck) = (true, true);
+    cluster.image = "ami-2".into();
+    cluster.run_until_stable();
+    assert_eq!(cluster.phase("r2"), RolloutPhase::Complete);
+    cluster.comment = "note".into();
+    cluster.run_until_stable();
+    cluster.revision("r3").spec.orders.paused = true;
+    (cluster.group("c").blocked, cluster.group("c").stuck) = (false, false);
+    cluster.run_until_stable();
+    assert_eq!(cluster.images()[0], "ami-1");
+    cluster.revision("r3").spec.orders.paused = false;
+    cluster.run_until_stable();
+    assert_eq!(cluster.images()[0], "ami-2");
 }
 
 /// A group that a lock kept on a revision which was complete returns to that one, and not past it.
 #[test]
 fn failed_group_returns_to_the_complete_revision_that_it_had() {
-    let mut world = World::new(CANARY, vec![canary("c"), group("a")]);
-    world.image = "ami-2".into();
-    world.settle();
-    world.group("a").locked = true;
-    world.image = "ami-3".into();
-    world.settle();
-    world.group("a").locked = false;
-    world.image = "ami-4".into();
-    world.group("a").bad_images.insert("ami-4".into());
-    world.group("a").locked = true;
-    world.run_until(|world| is_soaking(world, "r4"));
-    world.group("a").locked = false;
-    world.settle();
-    assert_eq!(world.images()[1], "ami-2", "{:?}", world.groups[1].log);
+    let mut cluster = SimulatedCluster::new(CANARY, vec![canary("c"), group("a")]);
+    cluster.image = "ami-2".into();
+    cluster.run_until_stable();
+    cluster.group("a").locked = true;
+    cluster.image = "ami-3".into();
+    cluster.run_until_stable();
+    cluster.group("a").locked = false;
+    cluster.image = "ami-4".into();
+    cluster.group("a").bad_images.insert("ami-4".into());
+    cluster.group("a").locked = true;
+    cluster.run_until(|cluster| is_soaking(cluster, "r4"));
+    cluster.group("a").locked = false;
+    cluster.run_until_stable();
+    assert_eq!(cluster.images()[1], "ami-2", "{:?}", cluster.groups[1].log);
     let took = |did: &&Did| matches!(did, Did::Took { .. });
-    assert_eq!(world.groups[1].log.iter().filter(took).count(), 3, "r2, r4, and back");
+    assert_eq!(cluster.groups[1].log.iter().filter(took).count(), 3, "r2, r4, and back");
 }

@@ -1119,12 +1119,12 @@ fn plan_command_reports_old_profile_deletion_and_lock() {
     use instance_manager::settings::Settings;
     let scenario = converged().with_spec(OTHER);
     let settings = Settings::default();
-    let simulated = |lock| {
+    let simulated = |lock, hold| {
         let snapshot = Snapshot { resolved: scenario.resolved.clone(), observed: scenario.observed.clone() };
         let context = PlanContext {
             status: &scenario.status,
             lock,
-            hold: None,
+            hold,
             allowance: None,
             settings: &settings,
             ineffective_writes: &Default::default(),
@@ -1136,9 +1136,36 @@ fn plan_command_reports_old_profile_deletion_and_lock() {
         let names: Vec<_> = projection.steps.iter().map(|p| p.step.name()).filter(|n| *n != "UpdateStatus").collect();
         (names, projection.outcome)
     };
-    assert_eq!(simulated(None).0, ["DeleteFargateProfile"]);
-    let (names, outcome) = simulated(Some("the InstanceGroup"));
-    assert!(names.is_empty() && matches!(outcome, Outcome::Locked { .. }), "{outcome:?}");
+    assert_eq!(simulated(None, None).0, ["DeleteFargateProfile"]);
+    for (lock, hold) in [(Some("the InstanceGroup"), None), (None, Some("the rollout of r2: its window is closed"))] {
+        let (names, outcome) = simulated(lock, hold);
+        assert!(names.is_empty() && matches!(outcome, Outcome::Locked { .. }), "{outcome:?}");
+    }
+}
+
+/// EKS deletes the pods of a profile with it, so that a rollout must not count its replacement as a change in place.
+#[test]
+fn replacement_of_a_profile_counts_as_an_eviction() {
+    use instance_manager::provisioner::fargate::input::Snapshot;
+    use instance_manager::provisioner::{PlanContext, PlanSnapshot as _};
+    let settings = instance_manager::settings::Settings::default();
+    let evictions = |scenario: &Scenario| {
+        let snapshot = Snapshot { resolved: scenario.resolved.clone(), observed: scenario.observed.clone() };
+        let context = PlanContext {
+            status: &scenario.status,
+            lock: None,
+            hold: None,
+            allowance: None,
+            settings: &settings,
+            ineffective_writes: &Default::default(),
+            persistent_failure: &Default::default(),
+            is_asked: false,
+            now: scenario.now,
+        };
+        snapshot.simulate(&scenario.plan(), &context).evictions
+    };
+    assert_eq!(evictions(&converged()), None);
+    assert_eq!(evictions(&converged().with_spec(OTHER)), Some(0));
 }
 
 #[test]

@@ -239,6 +239,40 @@ fn plan_says_what_runs_in_addition_and_what_is_irreversible() {
     assert_eq!(simulated(""), (0, ExtraNodes::None, false));
 }
 
+/// EKS puts such a taint on all running nodes at once, so that a rollout must count it as what it is.
+#[test]
+fn plan_says_from_how_many_nodes_a_taint_evicts_pods() {
+    use instance_manager::provisioner::nodegroup::input::Snapshot;
+    use instance_manager::provisioner::{PlanContext, PlanSnapshot as _};
+    let settings = instance_manager::settings::Settings::default();
+    let evictions = |spec: &str, change: fn(&mut Scenario)| {
+        let mut scenario = Scenario::converged("", spec);
+        change(&mut scenario);
+        let snapshot = Snapshot { resolved: scenario.resolved.clone(), observed: scenario.state.clone() };
+        let context = PlanContext {
+            status: &scenario.status,
+            lock: None,
+            hold: None,
+            allowance: None,
+            settings: &settings,
+            ineffective_writes: &Default::default(),
+            persistent_failure: &Default::default(),
+            is_asked: false,
+            now: timestamp(NOW),
+        };
+        snapshot.simulate(&scenario.plan(), &context).evictions
+    };
+    let taint =
+        |effect: &str| format!("eks-managed: {{configuration: {{taints: [{{key: a, value: b, effect: {effect}}}]}}}}");
+    assert_eq!(evictions(&taint("NO_EXECUTE"), |_| ()), Some(2));
+    let is_updating = |s: &mut Scenario| s.state.nodegroups[0].nodegroup.status = NodegroupStatus::Updating;
+    assert_eq!(evictions(&taint("NO_EXECUTE"), is_updating), Some(2), "an update of before hides it");
+    let has_no_node = |s: &mut Scenario| s.state.nodegroups[0].members.clear();
+    assert_eq!(evictions(&taint("NO_EXECUTE"), has_no_node), None);
+    assert_eq!(evictions(&taint("NO_SCHEDULE"), |_| ()), None);
+    assert_eq!(evictions("", |_| ()), None);
+}
+
 const C5: &str = "eks-managed: {configuration: {instanceType: c5.large}}";
 
 const RELEASED: &str = "eks-managed: {configuration: {version: '1.34', releaseVersion: 1.34.0-20250601}}";

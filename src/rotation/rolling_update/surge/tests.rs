@@ -29,6 +29,27 @@ fn recorded(member: NodeInstance) -> NodeInstance {
     NodeInstance { is_recorded_standby: true, ..member }.state(InstanceState::Standby)
 }
 
+/// A window that closes, or a freeze that begins, must leave no instance in standby and no node half drained.
+#[test]
+fn held_rotation_ends_the_surge_that_has_begun_and_begins_no_other() {
+    let old = |n: &str| node_instance(n).outdated();
+    let pending = |n: &str| node_instance(n).never_joined().state(InstanceState::Pending);
+    let (empty, none) = (drains("node-a", vec![]), Drains::new());
+    for (what, members, drains, steps) in [
+        ("nothing has begun", vec![old("a"), old("b")], &none, vec![]),
+        ("EnterStandby was not called", vec![with_surge_record(old("a")), old("b")], &none, vec!["standby a"]),
+        ("the replacement is Pending", vec![in_standby("a"), pending("n"), old("b")], &none, vec![]),
+        ("the replacement is Ready", vec![in_standby("a"), node_instance("n"), old("b")], &none, vec!["cordon a"]),
+        ("it is drained", vec![in_standby("a").cordoned(), node_instance("n"), old("b")], &empty, vec!["terminate a"]),
+    ] {
+        let hold = Some("the rollout of r2: its window is closed");
+        let decision = decide(&RollingUpdateInput { desired: 2, max_surge: 1, hold, ..input(&members, drains, 1) });
+        assert_eq!(step_summaries(&decision), steps, "{what}");
+        let is_held = matches!(decision.state, RotationState::Locked(_));
+        assert_eq!(is_held, what == "nothing has begun", "{what}: {:?}", decision.state);
+    }
+}
+
 #[test]
 fn healthy_nodes_enter_standby_and_unhealthy_ones_are_replaced_immediately() {
     let old = |n: &str| node_instance(n).outdated();

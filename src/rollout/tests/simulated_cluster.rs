@@ -15,9 +15,9 @@ use crate::api::{
 use crate::boundaries::active::select_active;
 use crate::boundaries::{ROLLOUT_KEY, content_hash};
 use crate::rollout::{
-    CheckAnswer, CheckResult, Checks, Current, DecisionInput, GroupFacts, History, HistoryStep, Images, KnownImpact,
-    Patience, ProgressInput, RevisionDecision, RevisionImpact, RolloutView, Running, StoredRevision, Survey,
-    SwitchReason, WaitReason, advance, choose, comes_next, next_step, query,
+    CheckAnswer, CheckResult, Checks, Current, DecisionInput, GroupFacts, GroupSummary, History, HistoryStep, Images,
+    KnownImpact, MakesWay, Patience, ProgressInput, RevisionDecision, RevisionImpact, RolloutView, Running,
+    StoredRevision, SwitchReason, WaitReason, advance, choose, comes_next, next_step, query,
 };
 
 pub(super) const FAILURE_DELAY: SignedDuration = SignedDuration::from_secs(60);
@@ -49,6 +49,12 @@ pub(super) struct Group {
     pub waits: Option<WaitReason>,
     /// Whether a budget blocks every drain.
     pub blocked: bool,
+    /// Whether a drain of it has begun that a budget blocks.
+    pub draining: bool,
+    /// Why that makes way for other groups.
+    pub makes_way: Option<String>,
+    /// Whether a change that replaces no node evicts its pods.
+    pub evicts: bool,
     /// Whether its latest poll was as many polls without progress as the patience allows.
     pub stuck: bool,
     pub deleted: bool,
@@ -73,7 +79,7 @@ pub(super) enum Did {
 
 /// The cluster.
 #[derive(Clone)]
-pub(super) struct World {
+pub(super) struct SimulatedCluster {
     pub now: Timestamp,
     /// Text of the key `rollout`.
     pub policy: Option<String>,
@@ -98,6 +104,7 @@ pub(super) struct World {
     /// How many groups of each wave replace nodes.
     running: Running,
     patience: Patience,
+    makes_way: MakesWay,
     /// Whether nodes that are unavailable for another reason use the budget up.
     pub budget_used_up: bool,
     /// What Prometheus answers to each check; without an answer it is unknown.
@@ -135,6 +142,9 @@ pub(super) fn group(name: &str) -> Group {
         locked: false,
         waits: None,
         blocked: false,
+        draining: false,
+        makes_way: None,
+        evicts: false,
         stuck: false,
         deleted: false,
         lost: 0,
@@ -144,10 +154,10 @@ pub(super) fn group(name: &str) -> Group {
     }
 }
 
-impl World {
+impl SimulatedCluster {
     /// A cluster whose groups all run `ami-1`, whose rollout is complete.
     pub(super) fn new(policy: &str, groups: Vec<Group>) -> Self {
-        let mut world = World {
+        let mut cluster = SimulatedCluster {
             now: Timestamp::from_second(1_800_000_000).expect("a time"),
             policy: Some(policy.to_owned()),
             image: "ami-1".into(),
@@ -165,6 +175,7 @@ impl World {
             soaked: None,
             running: Running::default(),
             patience: Patience::default(),
+            makes_way: MakesWay::default(),
             budget_used_up: false,
             answers: BTreeMap::new(),
             asked: vec![],
@@ -172,10 +183,10 @@ impl World {
             checks: Checks::default(),
             monotonic: Instant::now(),
         };
-        world.run(20);
-        assert_eq!(world.phase("r1"), RolloutPhase::Complete, "{:?}", world.revisions[0].status);
-        world.groups.iter_mut().for_each(|group| group.log.clear());
-        world
+        cluster.run(20);
+        assert_eq!(cluster.phase("r1"), RolloutPhase::Complete, "{:?}", cluster.revisions[0].status);
+        cluster.groups.iter_mut().for_each(|group| group.log.clear());
+        cluster
     }
 
     pub(super) fn data(&self) -> BTreeMap<String, String> {
@@ -276,7 +287,7 @@ impl World {
     }
 
     /// Polls until something is so; panics when that takes too long.
-    pub(super) fn run_until(&mut self, is_so: impl Fn(&World) -> bool) {
+    pub(super) fn run_until(&mut self, is_so: impl Fn(&SimulatedCluster) -> bool) {
         for _ in 0..200 {
             if is_so(self) {
                 return;
@@ -306,7 +317,7 @@ impl World {
     }
 
     /// Polls until nothing changes for a while; panics when that takes too long.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn run_until_stable(&mut self) {
         for _ in 0..400 {
             let before = self.writes;
             let images = self.images();
@@ -324,6 +335,7 @@ impl World {
         self.ready.clear();
         self.running = Running::default();
         self.patience = Patience::default();
+        self.makes_way = MakesWay::default();
         self.groups.iter_mut().for_each(|group| group.known = None);
         self.checks = Checks::default();
     }
@@ -435,7 +447,10 @@ impl World {
                 group.waits = waits.map(|wait| wait.reason);
                 // Its tenant decides alone.
                 let is_excluded = content.active.excludes("team", &group.namespace);
-                let is_locked = is_excluded || hold.is_some() || group.locked || group.blocked;
+                let is_held = is_excluded || hold.is_some() || group.locked;
+                let image = image_of(&content);
+                group.draining = group.blocked && !is_held && group.nodes.iter().any(|node| *node != image);
+                let is_locked = is_held || group.blocked;
                 group.rotate(&content, is_locked, now);
             }
             // The condition that says so is written.
@@ -469,7 +484,11 @@ impl World {
             group: facts,
             merged_hash: &merged_hash,
             has_room: &|wave| self.running.has_room(view, wave, &group.key),
-            budget_used_up: &|| self.budget_used_up.then(|| view.policy.budget.to_string()),
+            budget_used_up: &|| {
+                let drains = |other: &Group| other.key != group.key && other.draining;
+                let is_used_up = self.budget_used_up || self.groups.iter().any(drains);
+                (is_used_up && view.policy.budget.is_set()).then(|| view.policy.budget.to_string())
+            },
             failure_delay: FAILURE_DELAY,
             now: self.now,
         };
@@ -491,9 +510,9 @@ impl World {
     /// One poll of the rollout.
     pub(super) fn follow(&mut self) {
         let Some(view) = self.view() else { return };
-        let mut survey = Survey::new(&view);
+        let (mut summary, mut stuck) = (GroupSummary::new(&view), BTreeMap::new());
         for index in 0..self.groups.len() {
-            survey.unseen += usize::from(self.groups[index].unseen);
+            summary.unseen += usize::from(self.groups[index].unseen);
             if !self.groups[index].deleted && !self.groups[index].unseen {
                 let (choice, forecast) = self.decide(index, &view);
                 let lock = self.groups[index].locked.then_some("the annotation lock-upgrades");
@@ -502,14 +521,20 @@ impl World {
                 let is_blocked = stops || matches!(choice, RevisionDecision::Use { hold: Some(_), .. });
                 let (status, patience) = (Some(&group.status), view.policy.patience.unsigned_abs());
                 let is_stuck = self.patience.is_stuck(&group.key, status, patience, is_blocked, self.monotonic);
-                survey.add(&view, &group.facts(&forecast, lock), &choice, group.stuck || is_stuck);
+                summary.add(&view, &group.facts(&forecast, lock), &choice, group.stuck || is_stuck);
+                if is_stuck {
+                    let blocker = group.draining.then(|| "its PodDisruptionBudget".to_owned());
+                    stuck.insert(group.key.clone(), blocker);
+                }
             }
         }
-        self.running.update(&view, &survey);
+        self.running.update(&view, &summary);
+        self.makes_way.update(&view, &summary, stuck);
+        self.groups.iter_mut().for_each(|group| group.makes_way = self.makes_way.reason(&group.key));
         let checks = self.ask_checks(&view);
         let progress = advance(&ProgressInput {
             view: &view,
-            survey: &survey,
+            summary: &summary,
             assessment_limit: SignedDuration::from_mins(10),
             soaked: &|_| self.soaked,
             checks: &checks,
@@ -558,6 +583,7 @@ impl Group {
             lock,
             forecast,
             has_marked_nodes: self.marked,
+            makes_way: self.makes_way.as_deref(),
             has_lost_status: self.status.boundaries_revision.is_none()
                 && self.status.config_md5.is_none()
                 && self.status.nodes.is_none()
@@ -583,14 +609,15 @@ impl Group {
             return RevisionImpact::Untouched;
         }
         if self.unusable_images.contains(&target) {
-            return RevisionImpact::Blocked {
+            return RevisionImpact::CannotUse {
                 reason: "ImageNotFound".into(),
                 message: format!("{target} does not exist"),
             };
         }
         match self.nodes.iter().filter(|image| **image != target).count() {
+            0 if self.evicts => RevisionImpact::Evict { nodes: self.nodes.len() },
             0 if !self.nodes.is_empty() => RevisionImpact::InPlace,
-            nodes => RevisionImpact::Rotates(nodes),
+            nodes => RevisionImpact::Rotate { nodes },
         }
     }
 
@@ -643,6 +670,6 @@ impl Group {
 }
 
 /// The hash of a content with an image, as a group's status names it.
-pub(super) fn hash_of(world: &World) -> String {
-    content_hash(&world.data())
+pub(super) fn hash_of(cluster: &SimulatedCluster) -> String {
+    content_hash(&cluster.data())
 }

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 
 use super::choose::{RevisionDecision, SwitchReason};
-use super::group::{GroupFacts, RevisionImpact, uid_hash};
+use super::group::{GroupFacts, uid_hash};
+use super::impact::RevisionImpact;
 use super::view::RolloutView;
 use super::wait::{Wait, WaitReason};
 use crate::api::{ForeseenDrain, GroupBehind, RolloutBudget, RolloutCounts, WaveState};
@@ -17,9 +18,9 @@ const MAX_BEHIND: usize = 50;
 
 /// All groups, counted.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Survey {
+pub(crate) struct GroupSummary {
     /// One for each wave of the policy.
-    pub waves: Vec<WaveSurvey>,
+    pub waves: Vec<WaveSummary>,
     /// All groups.
     pub counts: RolloutCounts,
     /// Groups of which the controller has not found out what the target means for them.
@@ -48,7 +49,7 @@ pub(crate) struct Survey {
 
 /// The affected groups of one wave.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct WaveSurvey {
+pub(crate) struct WaveSummary {
     /// All of them.
     pub groups: usize,
     /// Those that have not taken the target yet, and will.
@@ -92,10 +93,10 @@ enum GroupProgress {
     Bypassed(WaitReason, String),
 }
 
-impl Survey {
-    /// An empty survey for the waves of a rollout.
+impl GroupSummary {
+    /// An empty summary for the waves of a rollout.
     pub(crate) fn new(view: &RolloutView) -> Self {
-        Self { waves: vec![WaveSurvey::default(); view.policy.waves.len()], ..Self::default() }
+        Self { waves: vec![WaveSummary::default(); view.policy.waves.len()], ..Self::default() }
     }
 
     /// Counts a group. `is_stuck`: it has made no progress for as long as the policy's patience.
@@ -142,15 +143,8 @@ impl Survey {
         progress: GroupProgress,
     ) {
         let index = group.wave(view);
-        let nodes = match group.forecast {
-            RevisionImpact::Rotates(nodes) => *nodes,
-            RevisionImpact::Unknown
-            | RevisionImpact::Untouched
-            | RevisionImpact::InPlace
-            | RevisionImpact::Blocked { .. } => 0,
-        };
         self.counts.affected += 1;
-        self.counts.nodes += i64::try_from(nodes).unwrap_or_default();
+        self.counts.nodes += i64::try_from(group.forecast.nodes()).unwrap_or_default();
         let selected = view.policy.waves.iter().enumerate().filter(|(_, wave)| group.is_selected(wave));
         self.affected.push((uid_hash(group.uid), selected.fold(0, |bits, (wave, _)| bits | 1 << wave)));
         let wave = &mut self.waves[index];
@@ -233,7 +227,7 @@ pub(crate) fn comes_next(view: &RolloutView, group: &GroupFacts, choice: &Revisi
         WaitReason::Aborted => false,
         reason => !reason.is_bypassed(),
     };
-    takes_it_later && matches!(group.forecast, RevisionImpact::Rotates(_)) && group.wave(view) <= view.next_wave()
+    takes_it_later && matches!(group.forecast, RevisionImpact::Rotate { .. }) && group.wave(view) <= view.next_wave()
 }
 
 fn group_progress(view: &RolloutView, group: &GroupFacts, choice: &RevisionDecision, is_stuck: bool) -> GroupProgress {
@@ -283,7 +277,7 @@ fn waiting(view: &RolloutView, group: &GroupFacts, wait: &Wait) -> GroupProgress
     let goes_at_once = view.policy.without_rotation == WithoutRotation::AtOnce;
     let has_wave = group.keeps_its_wave(view) || group.is_returning(view);
     match (wait.reason, group.forecast) {
-        (WaitReason::CannotUse, RevisionImpact::Blocked { reason, .. }) if group.is_blocked_by(reason) => {
+        (WaitReason::CannotUse, RevisionImpact::CannotUse { reason, .. }) if group.is_blocked_by(reason) => {
             GroupProgress::Bypassed(wait.reason, wait.message.clone())
         }
         (WaitReason::CannotUse | WaitReason::FailedBefore, _) => GroupProgress::Failed(wait.message.clone()),

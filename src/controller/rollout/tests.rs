@@ -1,0 +1,227 @@
+//! What the controller writes about a group that takes a revision, and what `plan` says of it from the same state.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::core::PartialObjectMeta;
+use kube::runtime::{reflector, watcher::Event};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::decide::forecast_inputs;
+use super::{count_running, count_unavailable, decide_and_count, images, take};
+use crate::api::{BoundariesRevision, BoundariesRevisionSpec, InstanceGroup, RolloutPhase, WaveState, WaveStatus};
+use crate::boundaries::active::{BoundariesSource, select_active};
+use crate::controller::fake;
+use crate::controller::planner::Planner;
+use crate::controller::stores::Stores;
+use crate::index::nodes::NodeIndex;
+use crate::leader::election::Leadership;
+use crate::rollout::{KnownImpact, RevisionDecision, RevisionImpact, RolloutView};
+
+/// A group: whether it is a canary, how many nodes it is to have and how many are Ready, and whether it replaces nodes for
+/// the target already.
+type Facts = (bool, usize, usize, bool);
+
+/// A rollout whose waves are open, in the middle.
+fn open_rollout(policy: &str) -> RolloutView {
+    let map = |image: &str| -> BTreeMap<String, String> {
+        let defaults = format!("spec: {{eks: {{configuration: {{image: {image}}}}}}}");
+        let boundaries = "restricted: [spec.eks.configuration.image]";
+        [("rollout", policy), ("boundaries", boundaries), ("defaults", &defaults)]
+            .map(|(key, text)| (key.to_owned(), text.to_owned()))
+            .into()
+    };
+    let data = map("ami-2");
+    let active = Arc::new(select_active(Some(&data), None, true).0);
+    let mut view = RolloutView::of_content(&[], Some(&map("ami-1")), &data, &active, None).expect("a rollout");
+    view.status.phase = Some(RolloutPhase::Rolling);
+    let open =
+        |name: &String| WaveStatus { name: name.clone(), state: Some(WaveState::Passed), ..WaveStatus::default() };
+    view.status.waves = view.policy.waves.iter().map(|wave| open(&wave.name)).collect();
+    view
+}
+
+fn group(index: usize, facts: Facts, view: &RolloutView) -> InstanceGroup {
+    let (is_canary, desired, ready, is_rolling) = facts;
+    let (namespace, name) = (if is_canary { "canary" } else { "team" }, format!("g{index}"));
+    let own = if is_rolling { &view.target } else { view.stable.as_ref().expect("r1") };
+    let wave = if is_canary { "canary" } else { "rest" };
+    let record = json!({"revision": "r2", "wave": wave, "since": "2026-01-01T00:00:00Z", "generation": 1});
+    let object = json!({
+        "apiVersion": "instancemgr.keikoproj.io/v1alpha1", "kind": "InstanceGroup",
+        "metadata": {"name": name, "namespace": namespace, "uid": format!("uid-{index}"), "generation": 1, "resourceVersion": "1"},
+        "spec": {},
+        "status": {
+            "boundariesRevision": own.hash, "rollout": is_rolling.then_some(record),
+            "nodes": {"desired": desired, "ready": ready.min(desired)},
+        },
+    });
+    serde_json::from_value(object).expect("a group")
+}
+
+fn namespace(name: &str) -> PartialObjectMeta<Namespace> {
+    let labels = json!({"rollout/wave": name});
+    serde_json::from_value(json!({"metadata": {"name": name, "labels": labels}})).expect("a Namespace")
+}
+
+/// The caches of a process that has just synced, with what the target means for each group. `names` are the Namespaces that
+/// it knows.
+fn stores(groups: &[InstanceGroup], view: &RolloutView, names: &[&str]) -> Stores {
+    let ((store, mut writer), (namespaces, mut namespaces_writer)) = (reflector::store(), reflector::store());
+    for group in groups {
+        writer.apply_watcher_event(&Event::Apply(crate::api::GroupObject(Ok(group.clone()))));
+    }
+    for name in names {
+        namespaces_writer.apply_watcher_event(&Event::Apply(namespace(name)));
+    }
+    let stores = Stores::new(store, namespaces);
+    stores.rollout.set_view(Some(Arc::new(view.clone())));
+    for group in groups {
+        let recorded = group.status.as_ref().and_then(|status| status.boundaries_revision.as_deref());
+        let own = recorded.and_then(|hash| view.stored.get(hash));
+        let inputs = forecast_inputs(group, own, &view.target);
+        let known = KnownImpact { inputs, retries: 0, forecast: RevisionImpact::Rotate { nodes: 1 } };
+        stores.rollout.set_forecast(&key(group), known);
+    }
+    stores
+}
+
+fn key(group: &InstanceGroup) -> String {
+    crate::api::group_id(group).key()
+}
+
+fn node_index() -> NodeIndex {
+    let index = NodeIndex::default();
+    for event in [Event::Init, Event::InitDone] {
+        index.apply(&event);
+    }
+    index
+}
+
+/// Paths and bodies of writes.
+type Writes = Arc<Mutex<Vec<(String, Value)>>>;
+
+/// A context with these caches, and the paths and bodies of its writes of statuses and revisions.
+fn controller(stores: Stores) -> (fake::TestContext, Writes) {
+    let writes = Arc::new(Mutex::new(vec![]));
+    let log = writes.clone();
+    let mut test = fake::context(crate::k8s::fake::client(move |call| {
+        if !call.path.contains("/events") {
+            log.lock().unwrap().push((call.path.clone(), call.body.clone()));
+        }
+        if call.path.contains("/boundariesrevisions") {
+            return (201, call.body);
+        }
+        let metadata = json!({"name": "x", "namespace": "team", "resourceVersion": "2"});
+        (
+            200,
+            json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": metadata, "spec": {}}),
+        )
+    }));
+    let ctx = Arc::get_mut(&mut test.ctx).expect("no other task has it");
+    ctx.stores = stores;
+    ctx.planner.node_index = Arc::new(node_index());
+    (test, writes)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    /// Whoever plans all groups must find the same groups named that the controller gives the revision to, within the budget
+    /// of the cluster and `atOnce`.
+    #[test]
+    fn plan_names_the_revision_that_each_group_takes_next(
+        facts in prop::collection::vec((any::<bool>(), 1..6usize, 0..7usize, any::<bool>()), 1..7),
+        budget in prop::sample::select(vec!["", "budget: {nodes: 1}", "budget: {nodes: 2}", "budget: {nodes: 30%}"]),
+        at_once in prop::sample::select(vec!["", ", atOnce: 1", ", atOnce: 2"]),
+    ) {
+        let waves = format!("waves: [{{name: canary, namespaces: 'rollout/wave = canary'}}, {{name: rest{at_once}}}]");
+        let view = open_rollout(&format!("{budget}\n{waves}"));
+        let groups: Vec<_> = facts.iter().enumerate().map(|(index, facts)| group(index, *facts, &view)).collect();
+        let names = ["canary", "team"];
+        let now = Timestamp::now();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let (test, writes) = controller(stores(&groups, &view, &names));
+            for group in &groups {
+                take(group, &key(group), &test.ctx, now).await.expect("the API server answers");
+            }
+            let taken: Vec<_> = writes.lock().unwrap().iter().map(|(path, body)| (path.clone(), body.clone())).collect();
+            let client = crate::k8s::fake::client(|call| panic!("plan writes and reads nothing more: {call:?}"));
+            let planner: Planner = fake::planner(&Arc::default(), client, node_index());
+            let stores = stores(&groups, &view, &names);
+            count_running(&stores);
+            count_unavailable(&stores, &planner.node_index);
+            let mut planned = vec![];
+            for group in &groups {
+                let decided = decide_and_count(group, &view, &stores, &planner, now).await.expect("a known Namespace");
+                let RevisionDecision::Switch(found) = &decided.choice else { continue };
+                planned.push((key(group), found.content.hash.clone()));
+            }
+            let name_of = |path: &str| path.split('/').nth_back(1).unwrap_or_default().to_owned();
+            let written: Vec<_> = taken.iter().map(|(path, body)| (name_of(path), body["status"]["boundariesRevision"].clone())).collect();
+            let expected: Vec<_> = planned.iter().map(|(key, hash)| (key.rsplit('/').next().unwrap_or_default().to_owned(), json!(hash))).collect();
+            prop_assert_eq!(&written, &expected);
+            let unavailable: usize = facts.iter().map(|(_, desired, ready, _)| desired.saturating_sub(*ready)).sum();
+            let all: usize = facts.iter().map(|(_, desired, ..)| desired).sum();
+            let limit = match budget {
+                "" => usize::MAX,
+                "budget: {nodes: 1}" => 1,
+                "budget: {nodes: 2}" => 2,
+                _ => (all * 3 / 10).max(1),
+            };
+            prop_assert!(written.is_empty() || unavailable + written.len() <= limit, "{written:?} of {limit}");
+            let rest = facts.iter().filter(|(is_canary, .., is_rolling)| !is_canary && *is_rolling).count();
+            let begun = planned.iter().filter(|(key, _)| key.starts_with("team/")).count();
+            let at_once = match at_once { "" => usize::MAX, ", atOnce: 1" => 1, _ => 2 };
+            prop_assert!(begun == 0 || rest + begun <= at_once, "{begun} beside {rest}");
+            Ok(())
+        })?;
+    }
+}
+
+/// In which wave a group is depends on the labels of its Namespace: until they are known, nothing is decided, and the group
+/// must not have the newest content meanwhile.
+#[tokio::test]
+async fn group_of_an_unknown_namespace_takes_nothing_and_begins_nothing() {
+    let view = open_rollout("waves: [{name: canary, namespaces: 'rollout/wave = canary'}, {name: rest}]");
+    let group = group(1, (false, 2, 2, false), &view);
+    let known = stores(std::slice::from_ref(&group), &view, &["team"]);
+    let (test, writes) = controller(known);
+    let stores = stores(std::slice::from_ref(&group), &view, &["canary"]);
+    stores.boundaries.set((*view.target.active).clone());
+    let (unknown, unknown_writes) = controller(stores);
+    let (now, key) = (Timestamp::now(), key(&group));
+    let action = take(&group, &key, &unknown.ctx, now).await.expect("an action");
+    assert!(action.is_some() && unknown_writes.lock().unwrap().is_empty(), "the reconcile ends");
+    let context = unknown.ctx.stores.group_context(&group, &unknown.ctx.planner).await;
+    assert!(matches!(context.active_boundaries.source, BoundariesSource::RevisionMissing(_)));
+    assert!(unknown.ctx.stores.rollout_block(&group, &unknown.ctx.planner).is_some(), "no node is begun");
+    take(&group, &key, &test.ctx, now).await.expect("an action");
+    assert_eq!(writes.lock().unwrap().len(), 1, "its wave is open");
+}
+
+/// The reads of a forecast take long. A leader that lost its Lease meanwhile must leave the group to its successor.
+#[tokio::test]
+async fn process_that_does_not_lead_any_more_records_nothing() {
+    for leads in [true, false] {
+        let view = open_rollout("waves: [{name: all}]");
+        let group = group(1, (false, 2, 2, false), &view);
+        let (mut test, writes) = controller(stores(std::slice::from_ref(&group), &view, &["team"]));
+        if !leads {
+            Arc::get_mut(&mut test.ctx).expect("no other task has it").leadership = Leadership::lost();
+        }
+        take(&group, &key(&group), &test.ctx, Timestamp::now()).await.expect("an action");
+        let spec = BoundariesRevisionSpec { number: 3, hash: "h".into(), ..BoundariesRevisionSpec::default() };
+        images::create(&test.ctx, &BoundariesRevision::new("r3", spec)).await.expect("an answer");
+        let written: Vec<_> = writes.lock().unwrap().iter().map(|(path, _)| path.clone()).collect();
+        let kinds = |word: &str| written.iter().filter(|path| path.contains(word)).count();
+        assert_eq!(
+            (kinds("/instancegroups/"), kinds("/boundariesrevisions")),
+            (usize::from(leads), usize::from(leads))
+        );
+    }
+}

@@ -1,0 +1,57 @@
+//! Which groups make way for others: their drains are blocked, and use up nodes of the budget that others wait for.
+
+use std::collections::BTreeMap;
+
+use super::summary::GroupSummary;
+use super::view::RolloutView;
+use crate::api::names::condition;
+use crate::api::{InstanceGroupStatus, WaveState};
+use crate::util::duration;
+
+/// Groups without progress whose blocked drains are undone, with the reason. They go on when no other group of an open wave
+/// has nodes to replace.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct MakesWay {
+    groups: BTreeMap<String, String>,
+}
+
+impl MakesWay {
+    /// Why a group makes way; `None` while it does not.
+    pub(crate) fn reason(&self, key: &str) -> Option<String> {
+        self.groups.get(key).cloned()
+    }
+
+    /// Takes over what a poll found. `stuck` has the groups without progress, with what blocks their drains.
+    pub(crate) fn update(
+        &mut self,
+        view: &RolloutView,
+        summary: &GroupSummary,
+        stuck: BTreeMap<String, Option<String>>,
+    ) {
+        let is_at_work = |index: usize| {
+            let wave = &summary.waves[index];
+            view.wave_state(index) != WaveState::Waiting && wave.waiting + wave.rolling > 0
+        };
+        if !view.policy.budget.is_set() || !(0..summary.waves.len()).any(is_at_work) {
+            self.groups.clear();
+            return;
+        }
+        self.groups.retain(|key, _| stuck.contains_key(key));
+        let patience = duration::format(view.policy.patience);
+        for (key, blocker) in stuck {
+            if let Some(blocker) = blocker.filter(|_| !self.groups.contains_key(&key)) {
+                let why = format!(
+                    "other groups go first, because no node of this one was replaced for {patience} ({blocker})"
+                );
+                self.groups.insert(key, why);
+            }
+        }
+    }
+}
+
+/// What blocks a drain of the group now.
+pub(crate) fn drain_blocker(status: &InstanceGroupStatus) -> Option<String> {
+    let is_blocked = |found: &&crate::api::Condition| found.r#type == condition::DRAIN_BLOCKED && found.is_true();
+    let found = status.conditions.iter().find(is_blocked)?;
+    Some(found.message.clone().unwrap_or_default())
+}
