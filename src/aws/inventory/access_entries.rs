@@ -9,7 +9,7 @@ use futures::FutureExt;
 use super::batched_cache::ReadFn;
 use super::list_cache::Rows;
 use super::readers::read_each;
-use super::{Inventory, MaxAge, NEVER_EXPIRES};
+use super::{Inventory, MaxAge};
 use crate::aws::{AccessEntry, Aws, AwsResult};
 
 /// The key of an entry in the cache. The name of a cluster cannot contain a slash.
