@@ -85,6 +85,15 @@ pub(crate) fn ignored_on_group(
     of_controller(annotations).filter_map(|(key, value)| problem(key, value).or_else(|| unused(key, value))).collect()
 }
 
+/// What is wrong with the annotation that confirms a group's deletion, with the remedy; `None` without it, and for the
+/// name of the group.
+pub(crate) fn wrong_confirmation(annotations: &BTreeMap<String, String>, group_name: &str) -> Option<String> {
+    let key = annotation::CONFIRM_DELETION;
+    let value = annotations.get(key).filter(|value| *value != group_name)?;
+    let shown = display_value(key, &value.as_str().into());
+    Some(format!("{key} {shown} confirms no deletion; its value must be the name of the group, {group_name:?}"))
+}
+
 fn of_controller(annotations: &BTreeMap<String, String>) -> impl Iterator<Item = (&str, &str)> {
     let all = annotations.iter().map(|(key, value)| (key.as_str(), value.as_str()));
     all.filter(|(key, _)| key.starts_with(PREFIX))
@@ -294,6 +303,18 @@ mod tests {
             let selected = ignored_on_group(&annotations, &json!({"provisioner": kind}), |_| true);
             assert_eq!(selected, [""; 0], "a conditional may select by them");
         }
+    }
+
+    /// Who writes "yes" waits for a deletion that does not come.
+    #[test]
+    fn confirmation_must_be_the_name_of_the_group() {
+        let wrong =
+            |value: &str| wrong_confirmation(&[(annotation::CONFIRM_DELETION.into(), value.into())].into(), "web");
+        for value in ["yes", "", "Web", "web "] {
+            let message = wrong(value).unwrap_or_default();
+            assert!(message.contains(&format!("{value:?}")) && message.contains("\"web\""), "{value:?}: {message}");
+        }
+        assert_eq!((wrong("web"), wrong_confirmation(&BTreeMap::new(), "web")), (None, None));
     }
 
     #[test]

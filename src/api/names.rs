@@ -162,6 +162,8 @@ pub(crate) mod condition {
     pub(crate) const AWS_THROTTLED: &str = "AWSThrottled";
     /// Reason of `RECONCILING` while AWS fails or does not answer.
     pub(crate) const AWS_UNAVAILABLE: &str = "AWSUnavailable";
+    /// Reason of `RECONCILING` while AWS rejects the controller's credentials, or the controller has none.
+    pub(crate) const AWS_CREDENTIALS_REJECTED: &str = "AWSCredentialsRejected";
     /// Reason of `RECONCILING` while the group cannot be read for another cause.
     pub(crate) const READ_FAILED: &str = "ReadFailed";
 

@@ -29,6 +29,7 @@ pub(crate) use fargate::{FargateApi, RouteTable};
 pub use instance_type_catalog::InstanceTypeCatalog;
 pub use mixed_instances::{InstanceTypeOverride, InstancesDistribution, MixedPolicy};
 pub(crate) use nodegroup::NodegroupApi;
+pub(crate) use scaling_group::MAX_ACTIVITIES;
 pub use scaling_group::{
     Instance, InstanceLaunch, InstanceState, LifecycleHook, NewScalingGroup, ScalingActivity, ScalingGroup,
     ScalingGroupChange, StateReason, WarmInstance, WarmPhase, WarmPool, WarmSizes,

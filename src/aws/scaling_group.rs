@@ -181,6 +181,10 @@ pub struct LifecycleHook {
     pub role_arn: Option<String>,
 }
 
+/// How many of a group's newest scaling activities are read: enough to find other activities behind repetitions of one
+/// failure.
+pub(crate) const MAX_ACTIVITIES: i32 = 20;
+
 /// One entry of DescribeScalingActivities.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ScalingActivity {

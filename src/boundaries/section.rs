@@ -43,10 +43,10 @@ impl<'a> Section<'a> {
             remedy: "write one YAML document".to_owned(),
             reason: fail_reason::UNMARSHAL_DEFAULTS,
         })?;
-        warnings.extend(document.duplicates.into_iter().map(|name| ConfigWarning {
+        warnings.extend(document.duplicates.into_iter().map(|yaml::DuplicateKey { path, line }| ConfigWarning {
             key: key.to_owned(),
-            line: None,
-            path: name,
+            line,
+            path,
             message: "is a duplicate key, and only the last value is used".to_owned(),
             remedy: "remove the duplicate".to_owned(),
         }));

@@ -1,5 +1,6 @@
 //! A YAML reader with limits on size, depth and expanded aliases, for text written by users.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -30,7 +31,16 @@ pub(crate) struct YamlDocument {
     /// Content of the document.
     pub value: Value,
     /// Keys that occur twice in one map; the last value is used.
-    pub duplicates: Vec<String>,
+    pub duplicates: Vec<DuplicateKey>,
+}
+
+/// A key that its map has before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DuplicateKey {
+    /// Path of the key, such as `spec.eks.minSize`.
+    pub path: String,
+    /// Line of the later one, counted from 1, if known.
+    pub line: Option<usize>,
 }
 
 /// Parses the first document of a text; an empty text is null. Also returns whether other documents have content.
@@ -54,13 +64,16 @@ fn parse(text: &str) -> Result<impl Iterator<Item = Result<YamlDocument, YamlErr
     check_flow_depth(text)?;
     let mut totals = ReadTotals::default();
     let mut failed = false;
-    Ok(serde_yaml::Deserializer::from_str(text).map_while(move |document| {
+    Ok(serde_yaml::Deserializer::from_str(text).enumerate().map_while(move |(index, document)| {
         if failed {
             return None;
         }
         let read = LimitedReader { totals: &mut totals, depth: 0 }.deserialize(document);
         failed = read.is_err();
-        let duplicates = std::mem::take(&mut totals.duplicates);
+        let paths = std::mem::take(&mut totals.duplicates).into_iter().enumerate();
+        let duplicates =
+            paths.map(|(number, path)| DuplicateKey { path, line: locate_duplicate(text, index, number) }).collect();
+        totals.path.clear();
         Some(read.map(|value| YamlDocument { value, duplicates }).map_err(|error| YamlError {
             line: error.location().map(|at| at.line()),
             message: without_location(&error),
@@ -74,6 +87,14 @@ pub(crate) fn locate(text: &str, document: usize, path: &str) -> Option<usize> {
     let segments = split_path(path);
     let parsed = serde_yaml::Deserializer::from_str(text).nth(document)?;
     let found = LineProbe { path: &segments }.deserialize(parsed).err()?;
+    found.to_string().contains(FOUND_MARKER).then(|| found.location().map(|at| at.line()))?
+}
+
+/// The line, counted from 1, of the duplicate key with this number in the document with this number.
+fn locate_duplicate(text: &str, document: usize, number: usize) -> Option<usize> {
+    let parsed = serde_yaml::Deserializer::from_str(text).nth(document)?;
+    let mut left = number;
+    let found = DuplicateProbe { left: &mut left, keys: None }.deserialize(parsed).err()?;
     found.to_string().contains(FOUND_MARKER).then(|| found.location().map(|at| at.line()))?
 }
 
@@ -110,7 +131,20 @@ fn split_path(path: &str) -> Vec<&str> {
 struct ReadTotals {
     values: usize,
     text: usize,
+    /// The keys and list indexes above the current value.
+    path: Vec<String>,
+    /// Paths of keys that occur twice in one map.
     duplicates: Vec<String>,
+}
+
+impl ReadTotals {
+    fn push_duplicate(&mut self, key: &str) {
+        if self.duplicates.len() < 10 {
+            let parents = self.path.iter().map(String::as_str);
+            let path = parents.chain([key]).collect::<Vec<_>>().join(".").replace(".[", "[");
+            self.duplicates.push(path);
+        }
+    }
 }
 
 struct LimitedReader<'a> {
@@ -186,7 +220,11 @@ impl<'de> Visitor<'de> for LimitedReader<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
         let mut items = vec![];
-        while let Some(item) = access.next_element_seed(LimitedReader { totals: self.totals, depth: self.depth + 1 })? {
+        loop {
+            self.totals.path.push(format!("[{}]", items.len()));
+            let item = access.next_element_seed(LimitedReader { totals: self.totals, depth: self.depth + 1 })?;
+            self.totals.path.pop();
+            let Some(item) = item else { break };
             items.push(item);
         }
         Ok(Value::Array(items))
@@ -197,11 +235,16 @@ impl<'de> Visitor<'de> for LimitedReader<'_> {
         let mut merged = vec![];
         while let Some(key) = access.next_key::<String>()? {
             self.text(&key)?;
+            if map.contains_key(&key) {
+                self.totals.push_duplicate(&key);
+            }
+            self.totals.path.push(key.clone());
             let value = access.next_value_seed(LimitedReader { totals: self.totals, depth: self.depth + 1 })?;
+            self.totals.path.pop();
             if key == "<<" {
                 merged.push(value);
-            } else if map.insert(key.clone(), value).is_some() && self.totals.duplicates.len() < 10 {
-                self.totals.duplicates.push(key);
+            } else {
+                map.insert(key, value);
             }
         }
         // A merge key (<<) adds keys that the map itself does not have; with several maps, the first that has the key wins.
@@ -279,6 +322,82 @@ impl<'de> Visitor<'de> for LineProbe<'_> {
     }
 }
 
+/// Reads a value in the order of [`LimitedReader`], and stops with an error at the duplicate key after `left` others.
+struct DuplicateProbe<'a> {
+    left: &'a mut usize,
+    /// The keys of the map so far, where this reads one of its keys.
+    keys: Option<&'a mut BTreeSet<String>>,
+}
+
+impl<'de> DeserializeSeed<'de> for DuplicateProbe<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        match self.keys {
+            Some(_) => deserializer.deserialize_str(self),
+            None => deserializer.deserialize_any(self),
+        }
+    }
+}
+
+impl<'de> Visitor<'de> for DuplicateProbe<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(FOUND_MARKER)
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_none<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_str<E: serde::de::Error>(self, key: &str) -> Result<(), E> {
+        let is_duplicate = self.keys.is_some_and(|keys| key != "<<" && !keys.insert(key.to_owned()));
+        match self.left.checked_sub(usize::from(is_duplicate)) {
+            Some(left) => *self.left = left,
+            None => return Err(E::custom(FOUND_MARKER)),
+        }
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<(), A::Error> {
+        while access.next_element_seed(DuplicateProbe { left: self.left, keys: None })?.is_some() {}
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<(), A::Error> {
+        let mut keys = BTreeSet::new();
+        while access.next_key_seed(DuplicateProbe { left: self.left, keys: Some(&mut keys) })?.is_some() {
+            access.next_value_seed(DuplicateProbe { left: self.left, keys: None })?;
+        }
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -290,7 +409,18 @@ mod tests {
         let text = "base: &b {x: 1, y: 2}\nuse:\n  <<: *b\n  y: 3\ntwice: 1\ntwice: 2\n";
         let (read, _) = read(text).unwrap();
         assert_eq!(read.value, json!({"base": {"x": 1, "y": 2}, "use": {"x": 1, "y": 3}, "twice": 2}));
-        assert_eq!(read.duplicates, ["twice"]);
+        assert_eq!(read.duplicates, [DuplicateKey { path: "twice".into(), line: Some(6) }]);
+    }
+
+    /// In a file of hundreds of lines, the name alone does not lead to the key that is to be removed.
+    #[test]
+    fn duplicate_keys_have_paths_and_lines() {
+        let text = "a: 1\n---\nspec:\n  tags:\n  - key: a\n    key: b\n  - {key: c, value: d,\n     value: e}\n  eks: {<<: {x: 1}, <<: {x: 2}}\nspec: {}\n1: a\n1: b\n";
+        let duplicates = &read_all(text).expect("YAML")[1].duplicates;
+        let found: Vec<_> = duplicates.iter().map(|found| (found.path.as_str(), found.line)).collect();
+        let expected =
+            [("spec.tags[0].key", Some(6)), ("spec.tags[1].value", Some(8)), ("spec", Some(10)), ("1", Some(12))];
+        assert_eq!(found, expected);
     }
 
     #[test]

@@ -327,10 +327,10 @@ pub(super) fn parse_objects<'a>(file: &'a InputFile, problems: &mut Vec<Diagnost
     };
     let mut found = vec![];
     for (document_index, yaml::YamlDocument { value, duplicates }) in documents.into_iter().enumerate() {
-        problems.extend(duplicates.into_iter().map(|key| Diagnostic {
-            location: file.name.clone(),
-            path: String::new(),
-            message: format!("{key}: is a duplicate key, and only the last value is used; remove the duplicate"),
+        problems.extend(duplicates.into_iter().map(|yaml::DuplicateKey { path, line }| Diagnostic {
+            location: line.map_or_else(|| file.name.clone(), |line| format!("{}:{line}", file.name)),
+            message: format!("{path}: is a duplicate key, and only the last value is used; remove the duplicate"),
+            path,
             warning: true,
         }));
         if value["kind"].as_str().is_some_and(|kind| kind.ends_with("List")) {

@@ -11,8 +11,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 
 use super::context::{Context, publish_event};
-use super::failed_observation::remedy;
-use super::report::aws_failure;
+use super::report::{aws_failure, aws_remedy};
 use crate::api::names::condition;
 use crate::api::rfc3339;
 use crate::aws::AwsError;
@@ -68,6 +67,7 @@ fn next_event(reported: &mut Option<Reported>, lasting: &[(AwsError, Instant)], 
 fn message(reason: &str, longest: &AwsError, others: usize) -> String {
     let what = match reason {
         condition::AWS_THROTTLED => "AWS has throttled every call of an operation",
+        condition::AWS_CREDENTIALS_REJECTED => "AWS has accepted no credentials of the controller",
         _ => "AWS has failed every call of an operation",
     };
     let since = longest.failing_since.map(|since| format!(" since {}", rfc3339(since))).unwrap_or_default();
@@ -77,7 +77,7 @@ fn message(reason: &str, longest: &AwsError, others: usize) -> String {
     };
     format!(
         "{what}{since}: {longest}{others}; running nodes are not affected; groups that need AWS say so in the condition Reconciling; the other groups keep the status of their last reconcile; {}",
-        remedy(longest)
+        aws_remedy(longest)
     )
 }
 
@@ -106,6 +106,18 @@ mod tests {
         let end = next_event(&mut reported, &[], later).expect("an event");
         assert_eq!((end.kind, end.reason.as_str()), (EventKind::Normal, "AWSAvailable"));
         assert_eq!(next_event(&mut reported, &[], later), None);
+    }
+
+    /// Without it, only groups that change would say that the controller can do nothing at all.
+    #[test]
+    fn rejected_credentials_are_published_with_every_place_to_look() {
+        let mut reported = None;
+        let event = next_event(&mut reported, &[outage("ExpiredToken", Instant::now())], Instant::now());
+        let event = event.expect("an event");
+        assert_eq!(event.reason, "AWSCredentialsRejected");
+        for word in ["1970-01-01T00:00:00Z", "ExpiredToken", "Pod Identity", "IRSA", "ServiceAccount", "clock"] {
+            assert!(event.message.contains(word), "{word} is missing in {}", event.message);
+        }
     }
 
     /// An event disappears after an hour, and an outage may last longer. A call that nobody makes any more is no outage.

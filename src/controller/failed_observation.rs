@@ -7,10 +7,10 @@ use serde_json::json;
 
 use super::context::{Context, Error, event_target, publish_event};
 use super::planner::ObserveError;
-use super::report::aws_failure;
+use super::report::{aws_failure, aws_remedy};
 use crate::api::names::condition;
 use crate::api::{Condition, InstanceGroup, InstanceGroupStatus, diff_merge_patch, group_id, rfc3339, set_condition};
-use crate::aws::AwsError;
+use crate::index::process_state::ProcessState;
 use crate::plan::{Event, EventKind};
 use crate::provisioner::GroupId;
 
@@ -30,24 +30,13 @@ fn identity(error: &ObserveError) -> String {
     }
 }
 
-/// What a person can do about a call that AWS does not answer, or refuses without a word about permissions.
-pub(super) fn remedy(error: &AwsError) -> &'static str {
-    match aws_failure(error) {
-        Some(condition::AWS_THROTTLED) => "find what else uses up the API rate of the account, or lower --max-workers",
-        Some(_) => "see AWS's health dashboard, and the controller's network and VPC endpoints",
-        None if error.is_about_credentials() => {
-            "check the controller's Pod Identity association, or the role annotation of its ServiceAccount and the trust policy of the role, and the clock of its node"
-        }
-        None => "see the error",
-    }
-}
-
 /// The message of the condition: since when, which call with AWS's last error, what the status is worth, what to do.
 fn message(error: &ObserveError, id: &GroupId, status: &InstanceGroupStatus, since: Timestamp) -> String {
     let reason = reason(error);
     let problem = match reason {
         condition::AWS_THROTTLED => "AWS has throttled the controller",
         condition::AWS_UNAVAILABLE => "AWS has failed to answer the controller",
+        condition::AWS_CREDENTIALS_REJECTED => "AWS has accepted no credentials of the controller",
         _ => "the group cannot be read",
     };
     let observed = status.observed_generation.unwrap_or_default();
@@ -59,7 +48,7 @@ fn message(error: &ObserveError, id: &GroupId, status: &InstanceGroupStatus, sin
         "{problem} since {}: {error}; {staleness}, and the controller changes nothing until a read succeeds; {}",
         rfc3339(since),
         match error {
-            ObserveError::Aws(error) => remedy(error),
+            ObserveError::Aws(error) => aws_remedy(error),
             ObserveError::Kube(_) => "check the API server, and the controller's network and token",
         }
     )
@@ -118,6 +107,10 @@ pub(super) async fn report(group: &InstanceGroup, key: &str, error: &Error, ctx:
         return;
     }
     let status = group.status.clone().unwrap_or_default();
+    if is_continued(error, &status, key, &planner.process_state) {
+        planner.process_state.set_failure_reported(key, what);
+        return;
+    }
     let (new, patch) = report_patch(error, &group_id(group), &status, since, now);
     let (namespace, name) = (group.namespace().unwrap_or_default(), group.name_any());
     if let Some(patch) = patch {
@@ -128,13 +121,22 @@ pub(super) async fn report(group: &InstanceGroup, key: &str, error: &Error, ctx:
         }
     }
     planner.process_state.set_failure_reported(key, what);
-    let was_reported = status.conditions.iter().any(|c| {
-        c.r#type == condition::RECONCILING && c.is_true() && new.reason.as_deref().is_some_and(|r| c.has_reason(r))
-    });
-    if !was_reported {
+    if !is_reported(error, &status) {
         let event = Event::for_condition(EventKind::Warning, reason(error), new.message.unwrap_or_default());
         publish_event(&event_target(&group.metadata), &event, ctx).await;
     }
+}
+
+/// Whether a process before this one reported the failure. Its message says since when; this process knows only its own
+/// start.
+fn is_continued(error: &ObserveError, status: &InstanceGroupStatus, key: &str, process_state: &ProcessState) -> bool {
+    !process_state.has_reported_failure(key) && is_reported(error, status)
+}
+
+/// Whether the condition reports this class of failure.
+fn is_reported(error: &ObserveError, status: &InstanceGroupStatus) -> bool {
+    let mut conditions = status.conditions.iter();
+    conditions.any(|c| c.r#type == condition::RECONCILING && c.is_true() && c.has_reason(reason(error)))
 }
 
 /// Notes that the group was read. The report of the pass replaces the condition.
@@ -147,6 +149,7 @@ pub(super) fn end(key: &str, ctx: &Context) {
 mod tests {
     use super::*;
     use crate::api::InstanceGroupSpec;
+    use crate::aws::AwsError;
 
     fn aws_error(code: &str, status: u16) -> ObserveError {
         ObserveError::Aws(AwsError::from_response(
@@ -177,7 +180,8 @@ mod tests {
         for (error, expected) in [
             (aws_error("Throttling", 400), "AWSThrottled"),
             (aws_error("InternalFailure", 500), "AWSUnavailable"),
-            (aws_error("ExpiredToken", 400), "ReadFailed"),
+            (aws_error("ExpiredToken", 400), "AWSCredentialsRejected"),
+            (aws_error("ResourceContention", 400), "ReadFailed"),
         ] {
             let (condition, patch) = report_patch(&error, &id(4), &status(), since, now);
             assert!(condition.is_true() && condition.has_reason(expected), "{condition:?}");
@@ -198,7 +202,7 @@ mod tests {
             ObserveError::Aws(AwsError::no_credentials("EC2", "DescribeSubnets", "the token has expired"));
         let (condition, _) = report_patch(&credentials, &id(3), &status(), since, now);
         let message = condition.message.clone().expect("a message");
-        assert!(condition.has_reason("ReadFailed"), "it is no outage of AWS: {condition:?}");
+        assert!(condition.has_reason("AWSCredentialsRejected"), "it is no outage of AWS: {condition:?}");
         assert!(message.contains("the token has expired") && message.contains("Pod Identity"), "{message}");
         let (condition, _) = report_patch(&aws_error("Throttling", 400), &id(3), &status(), since, now);
         assert!(condition.message.is_some_and(|message| !message.contains("generation")));
@@ -217,6 +221,20 @@ mod tests {
         let after: InstanceGroupStatus = serde_json::from_value(patch.expect("a patch")).expect("a status");
         let ready = after.conditions.iter().find(|c| c.r#type == condition::READY).expect("a condition");
         assert!(!ready.is_true() && ready.has_reason("AWSThrottled"), "{ready:?}");
+    }
+
+    /// "Since" must not move to the restart of the controller: people look for what changed at that time.
+    #[test]
+    fn restart_does_not_change_since_when_a_group_cannot_be_read() {
+        let (error, state) = (aws_error("Throttling", 400), ProcessState::default());
+        let (_, patch) = report_patch(&error, &id(3), &status(), Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH);
+        let reported = serde_json::from_value(patch.expect("a patch")).expect("a status");
+        assert!(is_continued(&error, &reported, "team/web", &state), "the message of the process before stays");
+        assert!(!is_continued(&aws_error("InternalFailure", 500), &reported, "team/web", &state), "another failure");
+        assert!(!is_continued(&error, &status(), "team/web", &state), "it was read in between");
+        state.record_failed_observation("team/web", Timestamp::UNIX_EPOCH);
+        state.set_failure_reported("team/web", identity(&error));
+        assert!(!is_continued(&error, &reported, "team/web", &state), "this process knows since when");
     }
 
     /// AWS puts the ID of the request into some messages.

@@ -88,7 +88,10 @@ async fn reconcile_group(stored: &GroupObject, ctx: &Arc<Context>) -> Result<Act
     ctx.planner.process_state.clock_jumps(|clocks| clocks.observe(now, instant));
     let group = match check_preconditions(stored, &key, ctx, now) {
         Precondition::Met(group) => group,
-        Precondition::NotMet(action) => return Ok(action),
+        Precondition::NotMet(action) => {
+            write_gate::report_waiting_group(stored, &key, ctx).await;
+            return Ok(action);
+        }
         Precondition::CacheDoubtful => return check_source(stored, &key, ctx).await,
         Precondition::InvalidObject => return report_invalid_object(stored, &key, ctx).await,
     };

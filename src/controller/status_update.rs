@@ -6,17 +6,48 @@ use kube::ResourceExt;
 use super::context::{Context, Error, EventLog, event_target, object_target, publish, publish_event};
 use super::report::{EndedProblem, Report};
 use crate::api::names::fail_reason;
-use crate::api::{InstanceGroup, InstanceGroupStatus};
+use crate::api::{InstanceGroup, InstanceGroupStatus, rfc3339};
 use crate::apply::{Applied, StepError};
+use crate::k8s::KubeError;
 use crate::plan::write::status_write;
-use crate::plan::{ObjectEvent, Outcome};
+use crate::plan::{Event, EventReason, ObjectEvent, Outcome};
 use crate::telemetry::metrics::ReconcileResult;
 
 /// Why the same status patch is written again and again.
 const STATUS_NOT_STORED: &str = "the status is not stored as written; apply the CRD of this release, or find another writer in metadata.managedFields";
 
-/// Publishes the events of the applied steps, writes the status patch, and then publishes the events of transitions.
+/// Publishes the events of the applied steps, writes the status patch, and then publishes the events of transitions. An
+/// event says if the status cannot be written for a while: nothing else of the group would.
 pub(super) async fn update_status(
+    group: &InstanceGroup,
+    key: &str,
+    applied: &Applied,
+    report: &Report,
+    now: Timestamp,
+    ctx: &Context,
+) -> Result<(), Error> {
+    let result = write_report(group, key, applied, report, now, ctx).await;
+    let refusal = match &result {
+        Err(Error::Status(error)) if !error.is_conflict() && !error.is_not_found() => Some(error),
+        Ok(()) | Err(_) => None,
+    };
+    let (state, delay) = (&ctx.planner.process_state, ctx.planner.settings.timing.failed_observation_delay);
+    let since = state.track_unwritten_status(key, refusal.is_some(), delay, Timestamp::now());
+    if let (Some(error), Some(since)) = (refusal, since) {
+        publish_event(&event_target(&group.metadata), &not_written(error, since), ctx).await;
+    }
+    result
+}
+
+fn not_written(error: &KubeError, since: Timestamp) -> Event {
+    let message = format!(
+        "the status of this group is old: since {}, the API server has not taken another one ({error}); correct the webhook, policy or permission that the error names",
+        rfc3339(since)
+    );
+    Event::warning(EventReason::StatusNotWritten, message)
+}
+
+async fn write_report(
     group: &InstanceGroup,
     key: &str,
     applied: &Applied,
@@ -101,5 +132,21 @@ pub(super) fn record_metrics(
     let counts = applied.plan.status_update.fields.get("nodes").and_then(|n| serde_json::from_value(n.clone()).ok());
     if let Some(counts) = counts.or_else(|| old.nodes.clone()) {
         metrics.set_node_counts(key, &counts);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn event_of_a_refused_status_names_time_and_webhook() {
+        let status =
+            kube::core::Status::failure("failed calling webhook \"dead\"", "InternalError").with_code(500).boxed();
+        let error = KubeError::classify("patch", "instancegroups/status", kube::Error::Api(status));
+        let event = not_written(&error, Timestamp::UNIX_EPOCH);
+        for part in ["1970-01-01T00:00:00Z", "instancegroups/status", "dead"] {
+            assert!(event.message.contains(part), "{part} is missing in {}", event.message);
+        }
     }
 }

@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::ResourceExt;
 use tokio::sync::watch;
 
-use super::context::{Context, publish_event};
+use super::context::{Context, EventLog, event_target, publish, publish_event};
 use super::node_labels;
 use super::trigger::Trigger;
 use super::watches::boundaries;
+use crate::api::GroupObject;
 use crate::k8s::EventTarget;
 use crate::leader::election::Leadership;
 use crate::leader::other_controller::{ForeignWrite, WriteHold};
@@ -99,7 +102,7 @@ impl HoldState {
 }
 
 /// Logs and publishes when writes are paused or resumed. The events go to the ConfigMap, for the admin, and to the group
-/// that the other controller wrote to.
+/// that the other controller wrote to. Other groups are told when their reconcile is refused.
 async fn report_hold(reported: &mut HoldState, hold: Option<&WriteHold>, ctx: &Context) {
     let current = HoldState::new(hold);
     ctx.metrics.set_conflicting_controller(matches!(current, HoldState::Conflict(_)));
@@ -127,14 +130,36 @@ async fn report_hold(reported: &mut HoldState, hold: Option<&WriteHold>, ctx: &C
     if let Some((target, event)) = event
         && ctx.is_leader()
     {
+        ctx.conflict_detector.untold_conflict(&target_key(&target));
         publish_event(&ctx.boundaries_target().await, &event, ctx).await;
         publish_event(&target, &event, ctx).await;
     }
 }
 
+/// Tells a group whose reconcile was refused, once, that it waits for the end of a conflict.
+pub(super) async fn report_waiting_group(stored: &GroupObject, key: &str, ctx: &Context) {
+    if !ctx.is_leader() {
+        return;
+    }
+    if let Some(conflict) = ctx.conflict_detector.untold_conflict(key) {
+        let meta = ObjectMeta {
+            namespace: stored.namespace(),
+            name: Some(stored.name_any()),
+            uid: stored.uid(),
+            ..ObjectMeta::default()
+        };
+        publish(&event_target(&meta), &conflict_event(&conflict), ctx, EventLog::LoggedBefore).await;
+    }
+}
+
+/// `namespace/name`.
+fn target_key(target: &EventTarget) -> String {
+    format!("{}/{}", target.namespace.as_deref().unwrap_or_default(), target.name)
+}
+
 fn conflict_event(conflict: &ForeignWrite) -> Event {
     let ForeignWrite { manager, target } = conflict;
-    let group = format!("{}/{}", target.namespace.clone().unwrap_or_default(), target.name);
+    let group = target_key(target);
     let message = format!(
         "another controller (field manager {manager}) writes the status of InstanceGroups, for example {group}; this \
          controller changes nothing in AWS or Kubernetes until the other one has written nothing for one resync period; \

@@ -71,6 +71,8 @@ struct GroupState {
     /// Since when the group could not be read, and the failure that its condition tells. It only decides when the
     /// failure is reported.
     failed_observation: Option<(Timestamp, Option<String>)>,
+    /// Since when the API server has refused the group's status, and whether an event says so.
+    unwritten_status: Option<(Timestamp, bool)>,
     /// What AWS showed of the attributes of the group.
     seen_names: SeenNames,
     /// Consecutive failures.
@@ -192,6 +194,11 @@ impl ProcessState {
         })
     }
 
+    /// Whether the condition of the group tells a failure that this process has seen.
+    pub(crate) fn has_reported_failure(&self, group: &str) -> bool {
+        self.group(group, |g| g.failed_observation.as_ref().is_some_and(|(_, reported)| reported.is_some()))
+    }
+
     /// Records that the condition of the group tells this failure.
     pub(crate) fn set_failure_reported(&self, group: &str, failure: String) {
         self.group(group, |g| {
@@ -202,6 +209,27 @@ impl ProcessState {
     /// Records that the group was read.
     pub(crate) fn end_failed_observations(&self, group: &str) {
         self.group(group, |g| g.failed_observation = None);
+    }
+
+    /// Records whether the status of the group was refused. Returns since when that has been so, once it has lasted for the
+    /// delay, and only once.
+    pub(crate) fn track_unwritten_status(
+        &self,
+        group: &str,
+        is_refused: bool,
+        delay: SignedDuration,
+        now: Timestamp,
+    ) -> Option<Timestamp> {
+        self.group(group, |g| {
+            if !is_refused {
+                g.unwritten_status = None;
+                return None;
+            }
+            let (since, is_told) = g.unwritten_status.get_or_insert((now, false));
+            let is_due = !*is_told && now.duration_since(*since) >= delay;
+            *is_told |= is_due;
+            is_due.then_some(*since)
+        })
     }
 
     /// Records a failure; returns the number of consecutive failures.
@@ -507,6 +535,18 @@ mod tests {
         };
         assert_eq!([ask("team/web", 1), ask("team/web", 1), ask("team/api", 2), ask("team/web", 3)], [10, 10, 20, 30]);
         assert_eq!(merges.get(), 3);
+    }
+
+    /// A webhook that fails for a moment is no news, and one that fails for hours is told once.
+    #[test]
+    fn refused_status_is_told_once_and_only_if_it_lasts() {
+        let (state, minute) = (ProcessState::default(), SignedDuration::from_secs(60));
+        let at = |second: i64| Timestamp::from_second(second).expect("a time");
+        let told =
+            |is_refused: bool, second: i64| state.track_unwritten_status("a/web", is_refused, minute, at(second));
+        assert_eq!((told(true, 0), told(true, 59), told(false, 60)), (None, None, None));
+        assert_eq!((told(true, 70), told(true, 130), told(true, 200)), (None, Some(at(70)), None));
+        assert_eq!((told(false, 210), told(true, 220), told(true, 280)), (None, None, Some(at(220))));
     }
 
     #[test]

@@ -112,6 +112,8 @@ pub struct EvictionBlocker {
     pub cause: String,
     /// What to do about it.
     pub remedy: String,
+    /// Whether a webhook, a policy or the API server itself refuses the eviction, and not a PodDisruptionBudget.
+    pub is_by_admission: bool,
 }
 
 impl EvictionBlocker {
@@ -129,7 +131,7 @@ impl EvictionBlocker {
                 (cause, SEVERAL_BUDGETS)
             }
         };
-        Self { cause, remedy: remedy.to_owned() }
+        Self { cause, remedy: remedy.to_owned(), is_by_admission: false }
     }
 }
 

@@ -63,13 +63,29 @@ pub enum KubeError {
         source: BoxedSource,
     },
     /// There is no usable response. A write may or may not have happened.
-    #[error("cannot {verb} {resource}: {source}")]
+    #[error("cannot {verb} {resource}: {}", response(source.as_ref()))]
     Unavailable {
         verb: &'static str,
         resource: ResourceName,
         #[source]
         source: BoxedSource,
     },
+}
+
+/// What the API server said, or why there is no answer, without the client's dump of the whole response.
+fn response(source: &(dyn std::error::Error + 'static)) -> String {
+    match source.downcast_ref() {
+        Some(error) => describe(error),
+        None => source.to_string(),
+    }
+}
+
+/// An error of the client in words, without its dump of the whole response.
+pub(crate) fn describe(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) if !status.message.is_empty() => format!("{} ({})", status.message, status.code),
+        other => other.to_string(),
+    }
 }
 
 impl KubeError {
@@ -204,6 +220,14 @@ mod tests {
     fn unrecognized_404_is_not_treated_as_absent() {
         assert_eq!(class("Failed to parse error data", 404), "Unavailable");
         assert_eq!(class("", 404), "Unavailable");
+    }
+
+    /// An admin at night must find the webhook, and not the client's dump of the response.
+    #[test]
+    fn error_of_the_api_server_is_its_message() {
+        let status = Status::failure("failed calling webhook \"dead\"", "InternalError").with_code(500).boxed();
+        let error = KubeError::classify("patch", "instancegroups/status", kube::Error::Api(status));
+        assert_eq!(error.to_string(), "cannot patch instancegroups/status: failed calling webhook \"dead\" (500)");
     }
 
     #[test]

@@ -31,7 +31,7 @@ use crate::rotation::crd::{DiscoveredKind, ResourceKind};
 pub use budgets::EvictionBlocker;
 pub(crate) use client::{KubeClient, connect_as};
 pub(crate) use drain_forecast::{DrainBlocker, DrainBlockerKind, DrainForecast};
-pub(crate) use error::KubeError;
+pub(crate) use error::{KubeError, describe};
 pub(crate) use error::{call, call_with_timeout};
 pub(crate) use zone_volumes::ZoneBoundPod;
 

@@ -5,7 +5,7 @@
 //! status after that list, this process pauses its writes until no such write has come for the quiet period. Only `status`
 //! counts: a tenant can put any `managedFields` into a group, but cannot write its status.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Mutex;
 use std::time::Duration;
@@ -81,13 +81,21 @@ pub(crate) struct ConflictDetector {
     startup_grace: Duration,
     writers: Mutex<HashMap<String, StatusWriters>>,
     hold: watch::Sender<Option<WriteHold>>,
+    /// The groups that wait for the end of the conflict, and were told.
+    told: Mutex<HashSet<String>>,
 }
 
 impl ConflictDetector {
     /// `quiet_period`: how long after its last write another controller counts as stopped. `startup_grace`: how long writes
     /// are paused at startup when another controller was the last writer, because it may be about to stop.
     pub(crate) fn new(quiet_period: Duration, startup_grace: Duration) -> Self {
-        ConflictDetector { quiet_period, startup_grace, writers: Mutex::default(), hold: watch::Sender::default() }
+        ConflictDetector {
+            quiet_period,
+            startup_grace,
+            writers: Mutex::default(),
+            hold: watch::Sender::default(),
+            told: Mutex::default(),
+        }
     }
 
     /// The current hold; `None` when this process may write.
@@ -97,6 +105,16 @@ impl ConflictDetector {
 
     fn hold_at(&self, now: Instant) -> Option<WriteHold> {
         self.hold.borrow().clone().filter(|hold| now < hold.until)
+    }
+
+    /// The conflict that a group waits for, once for each conflict and group.
+    pub(crate) fn untold_conflict(&self, key: &str) -> Option<ForeignWrite> {
+        self.untold_conflict_at(Instant::now(), key)
+    }
+
+    fn untold_conflict_at(&self, now: Instant, key: &str) -> Option<ForeignWrite> {
+        let conflict = self.hold_at(now)?.conflict?;
+        self.told.lock().expect("lock is not poisoned").insert(key.to_owned()).then_some(conflict)
     }
 
     /// A channel that changes with every hold that starts or is extended.
@@ -138,6 +156,9 @@ impl ConflictDetector {
 
     fn extend_hold(&self, now: Instant, duration: Duration, conflict: Option<ForeignWrite>) {
         let before = self.hold_at(now);
+        if conflict.is_some() && before.as_ref().is_none_or(|before| before.conflict.is_none()) {
+            self.told.lock().expect("lock is not poisoned").clear();
+        }
         let until = before.as_ref().map_or(now + duration, |before| before.until.max(now + duration));
         self.hold
             .send_replace(Some(WriteHold { until, conflict: conflict.or(before.and_then(|before| before.conflict)) }));
@@ -185,6 +206,28 @@ mod tests {
         detector.observe_at(later, "a/web", status_writers(&[("manager", "status", 40), OURS], "Ready"), target);
         assert!(detector.hold_at(start + MINUTE).is_some(), "counted from the last write");
         assert_eq!(detector.hold_at(later + MINUTE), None);
+    }
+
+    /// A tenant whose edit has no effect must find out why on its own group, and need not read it twice.
+    #[test]
+    fn each_group_that_waits_is_told_once_for_each_conflict() {
+        let (detector, start) = (detector(), Instant::now());
+        detector.initial_list_done_at(start);
+        let told = |at: Instant, key: &str| detector.untold_conflict_at(at, key).map(|write| write.manager);
+        assert_eq!(told(start, "b/api"), None, "there is no conflict");
+        let write = |at: Instant, second: i64, state: &str| {
+            detector.observe_at(at, "a/web", status_writers(&[("manager", "status", second), OURS], state), target);
+        };
+        write(start, 1, "Ready");
+        write(start, 9, "Init");
+        assert_eq!(told(start, "b/api").as_deref(), Some("manager"));
+        assert_eq!(told(start, "a/web").as_deref(), Some("manager"));
+        write(start, 10, "Ready");
+        assert_eq!(told(start, "b/api"), None, "it is the same conflict");
+        let later = start + 2 * MINUTE;
+        assert_eq!(told(later, "c/new"), None, "the conflict is over");
+        write(later, 200, "Init");
+        assert_eq!(told(later, "b/api").as_deref(), Some("manager"), "another conflict");
     }
 
     #[test]

@@ -126,6 +126,8 @@ pub enum EventReason {
     ConflictResolved,
     /// aws-auth is nearly as large as a ConfigMap may be (Warning).
     AwsAuthNearLimit,
+    /// The API server refuses the status of the group (Warning).
+    StatusNotWritten,
     /// AWS answers again.
     AWSAvailable,
     /// Access entries are missing for the migration from aws-auth (Warning).

@@ -19,6 +19,7 @@ use crate::plan::{
 use crate::rotation::NodeInstance;
 use crate::rotation::crd::TemplateAuthor;
 use crate::settings::Settings;
+use crate::util::counted::counted;
 use crate::util::duration;
 use crate::util::similar::closest_match;
 
@@ -117,6 +118,8 @@ pub(crate) struct DeleteRequest<'a> {
     pub forbidden: Vec<SpecError>,
     /// What protects the group from deletion; `None` without protection, or when the deletion is confirmed.
     pub protected_by: Option<String>,
+    /// What is wrong with the annotation that is to confirm the deletion.
+    pub wrong_confirmation: Option<String>,
     /// Status of the group.
     pub status: &'a InstanceGroupStatus,
     /// Settings of this process.
@@ -148,15 +151,21 @@ impl DeleteRequest<'_> {
         let serves = |m: &&NodeInstance| {
             m.instance.state == InstanceState::InService && m.node.as_ref().is_none_or(|node| node.ready)
         };
-        self.protected_from(members.iter().filter(serves).count(), "nodes")
+        self.protected_from(members.iter().filter(serves).count(), "node")
     }
 
-    /// See [`DeleteRequest::protected_plan`]; `count` things of some kind still serve.
-    pub(super) fn protected_from(&self, count: usize, things: &str) -> Option<Plan> {
+    /// See [`DeleteRequest::protected_plan`]; `count` things of one kind still serve.
+    pub(super) fn protected_from(&self, count: usize, thing: &str) -> Option<Plan> {
         let by = self.protected_by.as_ref().filter(|_| count > 0)?;
         let GroupId { namespace, name, .. } = self.id;
+        let serve = if count == 1 { "serves" } else { "serve" };
+        let (wrong, flag) = match &self.wrong_confirmation {
+            Some(wrong) => (format!("; {wrong}"), " --overwrite"),
+            None => (String::new(), ""),
+        };
         let message = format!(
-            "{by} protects this group, and {count} {things} serve; to delete it, run: kubectl annotate instancegroup {name} --namespace {namespace} {}={name}",
+            "{by} protects this group, and {} {serve}{wrong}; to delete it, run: kubectl annotate instancegroup {name} --namespace {namespace} {}={name}{flag}",
+            counted(count, thing),
             annotation::CONFIRM_DELETION
         );
         Some(blocked_plan(self.id, Reason::DeletionProtected, message))
@@ -262,9 +271,20 @@ mod tests {
             spec: serde_json::from_value(spec).ok(),
             forbidden: vec![],
             protected_by: protected_by.map(str::to_owned),
+            wrong_confirmation: None,
             status: &InstanceGroupStatus::default(),
             settings: &settings,
         })
+    }
+
+    fn clone<'a>(request: &DeleteRequest<'a>) -> DeleteRequest<'a> {
+        DeleteRequest {
+            spec: request.spec.clone(),
+            forbidden: request.forbidden.clone(),
+            protected_by: request.protected_by.clone(),
+            wrong_confirmation: request.wrong_confirmation.clone(),
+            ..*request
+        }
     }
 
     #[test]
@@ -280,7 +300,7 @@ mod tests {
     #[test]
     fn protected_group_waits_for_a_confirmation_while_nodes_serve() {
         let outcome = |by, nodes| {
-            with_request(json!({}), by, |request| request.protected_from(nodes, "nodes").map(|plan| plan.outcome))
+            with_request(json!({}), by, |request| request.protected_from(nodes, "node").map(|plan| plan.outcome))
         };
         let Some(Outcome::Blocked { reason: Reason::DeletionProtected, message, is_deleting: true }) =
             outcome(Some("the policy"), 2)
@@ -289,5 +309,12 @@ mod tests {
         };
         assert!(message.contains("the policy") && message.contains("confirm-deletion=web"), "{message}");
         assert_eq!((outcome(Some("the policy"), 0), outcome(None, 2)), (None, None));
+        let with_wrong_value = with_request(json!({}), Some("the policy"), |request| {
+            let request =
+                DeleteRequest { wrong_confirmation: Some("\"yes\" confirms nothing".into()), ..clone(request) };
+            request.protected_from(2, "node").map(|plan| plan.outcome)
+        });
+        let Some(Outcome::Blocked { message, .. }) = with_wrong_value else { panic!("the deletion does not wait") };
+        assert!(message.contains("\"yes\" confirms nothing") && message.ends_with("=web --overwrite"), "{message}");
     }
 }

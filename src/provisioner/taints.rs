@@ -30,11 +30,12 @@ pub(crate) fn repeated_taints(merged: &MergedSpec) -> Vec<SpecError> {
         let earlier = taints[..index].iter().position(|other| identity(other) == identity(taint));
         let Some(earlier) = earlier.filter(|_| !is_equal_managed(section, &taints[..index], taint)) else { continue };
         let (key, effect) = identity(taint);
-        let rule = format!(
-            "has the effect {effect} twice, once from {} and once from {}; a node takes one",
-            source(earlier),
-            source(index)
-        );
+        let (first, second) = (source(earlier), source(index));
+        let sources = match first == second {
+            true => format!("both times from {first}"),
+            false => format!("once from {first} and once from {second}"),
+        };
+        let rule = format!("has the effect {effect} twice, {sources}; a node takes one");
         errors.push(SpecError::invalid(&format!("{path}[{index}].key"), key, rule, "remove one of the two"));
     }
     errors
@@ -94,6 +95,15 @@ mod tests {
         let managed = json!([{"key": "team", "value": "theirs", "effect": "NO_SCHEDULE"}]);
         let found = errors("eks-managed", "merge", &managed);
         assert!(found.len() == 1 && found[0].starts_with("spec.eks-managed.configuration.taints[1].key"), "{found:?}");
+    }
+
+    #[test]
+    fn taint_that_its_tenant_repeats_has_one_source() {
+        let twice = json!([
+            {"key": "dup", "value": "a", "effect": "NoSchedule"}, {"key": "dup", "value": "b", "effect": "NoSchedule"},
+        ]);
+        let found = errors("eks", "replace", &twice);
+        assert!(found.len() == 1 && found[0].contains("both times from tenant"), "{found:?}");
     }
 
     #[test]

@@ -113,6 +113,11 @@ impl GroupFacts<'_> {
         self.is_excluded_by(own) && self.is_excluded_by(&view.target)
     }
 
+    /// Whether it has a part in the rollout of the target: it is neither deleted nor excluded.
+    pub(crate) fn has_part(&self, view: &RolloutView) -> bool {
+        !self.is_deleting && !self.is_excluded(view)
+    }
+
     /// Whether its status names this content.
     pub(crate) fn has(&self, hash: &str) -> bool {
         self.status.boundaries_revision.as_deref() == Some(hash)
@@ -121,7 +126,9 @@ impl GroupFacts<'_> {
     /// Whether no node was replaced for the revision that it took last, and none is about to be.
     pub(crate) fn has_replaced_none(&self) -> bool {
         let is_untouched = |nodes: &NodeCounts| nodes.updated == 0 && nodes.draining == 0;
-        !self.has_marked_nodes && self.status.nodes.as_ref().is_none_or(is_untouched)
+        // EKS takes no update of a managed node group back.
+        let has_update = self.status.update_of.is_some();
+        !has_update && !self.has_marked_nodes && self.status.nodes.as_ref().is_none_or(is_untouched)
     }
 
     /// The record of a failure of this revision on it. One without a hash is of an earlier release.

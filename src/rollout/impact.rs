@@ -63,7 +63,9 @@ impl RevisionImpact {
             Self::Unknown => format!("it is not known what {revision} means for the group: AWS did not answer"),
             Self::Untouched => format!("{revision} changes nothing of the group"),
             Self::InPlace => format!("{revision} changes the group in place"),
-            Self::Rotate { nodes: 0 } => format!("{revision} is for the next nodes of the group, which has none now"),
+            Self::Rotate { nodes: 0 } => {
+                format!("{revision} is for the next nodes of the group, and replaces no others")
+            }
             Self::Rotate { nodes } => format!("{revision} replaces {}", counted(*nodes, "node")),
             Self::Evict { nodes: 0 } => format!("{revision} replaces the Fargate profile, which deletes its pods"),
             Self::Evict { nodes } => {

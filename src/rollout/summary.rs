@@ -111,7 +111,7 @@ impl GroupSummary {
         if !group.has(&view.target.hash) {
             self.without_target.insert(group.key.to_owned());
         }
-        if group.has(&view.target.hash) && !group.is_deleting && !group.is_excluded(view) {
+        if group.has(&view.target.hash) && group.has_part(view) {
             self.on_target += 1;
         }
         match progress {
@@ -231,7 +231,7 @@ pub(crate) fn comes_next(view: &RolloutView, group: &GroupFacts, choice: &Revisi
 }
 
 fn group_progress(view: &RolloutView, group: &GroupFacts, choice: &RevisionDecision, is_stuck: bool) -> GroupProgress {
-    if group.is_deleting || group.is_excluded(view) {
+    if !group.has_part(view) {
         return GroupProgress::Ignored;
     }
     match choice {

@@ -36,11 +36,15 @@ def test_while_another_controller_writes_this_one_only_reads_and_reports_it(own_
     """Two controllers that undo each other's work would create template versions and replace nodes endlessly."""
     cloud = own_cloud()
     controller = start_controller(cloud, "--resync-period", "6s")
-    group = make_tenant(cloud=cloud, controller=controller).group("web", size=(1, 3)).wait_ready(nodes=1)
+    tenant = make_tenant(cloud=cloud, controller=controller)
+    group, other = tenant.group("web", size=(1, 3)), tenant.group("api", size=(1, 3))
+    group.wait_ready(nodes=1), other.wait_ready(nodes=1)
     write_status(group, strategyRetryCount=0)
     eventually(lambda: reports_conflict(controller), harness.WAIT, "the other controller")
     seen, audited = cloud.log_position(), len(cloud.audit())
     group.patch_spec(eks={"minSize": 2})
+    other.patch_spec(eks={"maxSize": 4})
+    assert other.wait_event("ConflictingController", group.key), "its tenant would find no reason for the wait"
     for count in range(1, 13):
         # Times of managed fields are in whole seconds; twelve of them are two resync periods.
         time.sleep(1)

@@ -31,6 +31,9 @@ def test_a_deletion_drains_and_leaves_nothing(tenant):
     group.delete()
     stalled = group.wait_condition("Stalled", reason="DeletionProtected")
     assert "confirm-deletion=web" in stalled["message"] and group.writes(mark) == [] and len(group.ready_nodes()) == 3
+    group.annotate(confirm_deletion="yes")
+    ignored = group.wait_condition("AnnotationsIgnored")
+    assert '"yes"' in ignored["message"] and '"web"' in ignored["message"], "what was written, and what is expected"
     group.annotate(confirm_deletion="web")
     group.wait_gone()
     assert traces(tenant.cloud, tenant.unique) == set() and arn not in tenant.cloud.map_roles()

@@ -64,6 +64,7 @@ def test_a_new_release_is_rolled_out_as_one_update(tenant):
     group.wait_ready(nodes=2, timeout=ROTATION)
     assert group.nodegroup()["releaseVersion"] == RELEASES[2]
     assert group.status()["updateId"] == identifier and "updateOf" not in group.status()
+    assert identifier in group.wait_event("NodeGroupUpdated", "has completed the update")["note"]
     assert len(group.calls(*UPDATES, after=mark)) == 1
     eks = tenant.cloud.boto("eks")
     update = eks.describe_update(name=tenant.cloud["cluster_name"], nodegroupName=group.names[-1], updateId=identifier)["update"]
@@ -79,6 +80,8 @@ def test_an_update_blocked_by_a_budget_is_reported_and_not_restarted(tenant):
     group.change(releaseVersion=RELEASES[2])
     stalled = group.wait_condition("Stalled", reason="DrainBlocked", timeout=ROTATION)
     assert "PodEvictionFailure" in stalled["message"] and "PodDisruptionBudget" in stalled["message"]
+    counts = group.status()["nodes"]
+    assert (counts["updated"], counts["outdated"]) == (0, 1), "UPDATED would say that all is done"
     time.sleep(3)
     assert len(group.calls(*UPDATES, after=mark)) == 1
     tenant.wait_pods_running(1)

@@ -106,6 +106,7 @@ def test_without_a_valid_revision_groups_that_had_one_are_not_changed(own_cloud,
     controller = start_controller(cloud, *SOON)
     stalled = group.wait_condition("Stalled", reason="BoundariesUnavailable")
     assert "instance-manager" in stalled["message"]
+    assert group.has_condition("BoundariesApplied", "False", "BoundariesUnavailable"), "the opposite would stand beside it"
     group.delete()
     wait_reconciled_again(group, controller)
     assert performed_writes(cloud, mark) == [] and group.get() is not None

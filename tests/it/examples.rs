@@ -408,7 +408,7 @@ fn duplicate_keys_are_reported() {
     assert!(ok);
     assert_eq!(
         err,
-        "<stdin>: warning: minSize: is a duplicate key, and only the last value is used; remove the duplicate\n"
+        "<stdin>:4: warning: spec.eks.minSize: is a duplicate key, and only the last value is used; remove the duplicate\n"
     );
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use instance_manager::api::{Condition, InstanceGroupStatus, rfc3339};
 use instance_manager::apply::{Applied, StepError, TagDenied};
 use instance_manager::aws::NewRole;
-use instance_manager::controller::report::{Report, report};
+use instance_manager::controller::report::{BoundariesSummary, Report, report};
 use instance_manager::lock::LockHolder;
 use instance_manager::plan::FargateStep;
 use instance_manager::plan::{
@@ -159,6 +159,49 @@ fn policies_of_new_role_emit_no_event() {
     };
     assert_eq!(event_reasons(&[role, policy.clone()]), ["RoleCreated"]);
     assert_eq!(event_reasons(&[policy]), ["RoleUpdated"]);
+}
+
+#[test]
+fn event_of_missing_nodes_counts_them_once() {
+    let old = InstanceGroupStatus {
+        conditions: vec![Condition::new("NodesReady", true, "NodesReady", "2 of 2 nodes are ready")],
+        ..InstanceGroupStatus::default()
+    };
+    let message = "EKS is working on the node group; 1 of 2 nodes are ready".to_owned();
+    let outcome = Outcome::Progressing { phase: Phase::Modifying, message: message.clone(), recheck: Recheck::Poll };
+    let mut plan = plan(outcome);
+    plan.status_update.fields.insert("nodes".into(), json!({"desired": 2, "ready": 1}));
+    let events = report(&old, &applied(plan, None), None, NOW).transition_events;
+    let event = events.iter().find(|event| event.reason == "InstanceGroupNodesNotReady").expect("an event");
+    assert_eq!(event.message, message);
+}
+
+/// Two conditions that contradict each other make both worthless.
+#[test]
+fn unavailable_boundaries_are_not_applied() {
+    let boundaries = BoundariesSummary { hash: "h".into(), revision: "r".into(), ..BoundariesSummary::default() };
+    let merged =
+        report(&InstanceGroupStatus::default(), &applied(plan(Outcome::Converged), None), Some(&boundaries), NOW);
+    let before = status_after(&merged);
+    let condition = |status: &InstanceGroupStatus| {
+        let found = status.conditions.iter().find(|c| c.r#type == "BoundariesApplied").expect("a condition");
+        (found.status.clone(), found.reason.clone().unwrap_or_default(), found.message.clone().unwrap_or_default())
+    };
+    assert_eq!(condition(&before).0, "True");
+    let message = "the ConfigMap is broken".to_owned();
+    let outcome =
+        Outcome::Blocked { reason: Reason::BoundariesUnavailable, message: message.clone(), is_deleting: false };
+    let report_of =
+        |old: &InstanceGroupStatus, outcome: Outcome, summary| report(old, &applied(plan(outcome), None), summary, NOW);
+    let broken = report_of(&before, outcome, None);
+    let mut patched = json!(before);
+    instance_manager::api::apply_merge_patch(&mut patched, broken.patch.as_ref().expect("a patch"));
+    let after: InstanceGroupStatus = serde_json::from_value(patched).expect("a status");
+    assert_eq!(condition(&after), ("False".into(), "BoundariesUnavailable".into(), message));
+    assert_eq!(broken.transition_events.len(), 1, "{:?}", broken.transition_events);
+    let good = BoundariesSummary { last_known_good: Some("broken".into()), ..boundaries.clone() };
+    let stored = report_of(&after, Outcome::Converged, Some(&good)).transition_events;
+    assert!(stored.iter().any(|event| event.reason == "UsingLastKnownGood"), "{stored:?}");
 }
 
 #[test]

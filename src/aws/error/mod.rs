@@ -123,7 +123,10 @@ impl AwsError {
 
     /// Whether the credentials of the controller are missing, invalid or expired.
     pub(crate) fn is_about_credentials(&self) -> bool {
-        self.code == NO_CREDENTIALS || INVALID_CREDENTIALS.iter().any(|pattern| pattern.matches(&self.code))
+        // EC2 has the same code for an image that is not shared with the account.
+        let is_about_others = self.code == "AuthFailure" && !self.message.contains("credentials");
+        let is_rejected = INVALID_CREDENTIALS.iter().any(|pattern| pattern.matches(&self.code));
+        self.code == NO_CREDENTIALS || is_rejected && !is_about_others
     }
 
     /// Whether the resource does not exist.

@@ -50,7 +50,7 @@ impl Inventory {
         Ok(listed)
     }
 
-    /// A role's access entry. Its type never changes, so one read is enough while it stays listed: [`NEVER_EXPIRES`]. A
+    /// A role's access entry. Its type never changes, so one read is enough while it stays listed: [`super::NEVER_EXPIRES`]. A
     /// smaller `entry_age` also finds an entry that was deleted and created again between two listings.
     pub(crate) async fn access_entry(
         &self,
@@ -91,6 +91,7 @@ mod tests {
     use futures::future::join_all;
 
     use super::*;
+    use crate::aws::inventory::NEVER_EXPIRES;
     use crate::aws::inventory::fake_aws::FakeAws;
 
     const ANY_AGE: Duration = Duration::from_secs(3600);

@@ -64,6 +64,4 @@ pub(super) mod limits {
     pub(crate) const IDS: usize = 100;
     /// From this number of templates on, one listing of all default versions is cheaper than one call per template.
     pub(crate) const LIST_DEFAULTS_THRESHOLD: usize = 4;
-    /// Number of scaling activities to read: enough to find other activities behind repetitions of one failure.
-    pub(crate) const ACTIVITIES: i32 = 20;
 }

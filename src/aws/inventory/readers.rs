@@ -9,13 +9,14 @@ use jiff::Timestamp;
 
 use super::PROFILES;
 use super::batched_cache::{BatchedCache, ReadFn};
-use super::cache_config::limits::{ACTIVITIES, LIST_DEFAULTS_THRESHOLD};
+use super::cache_config::limits::LIST_DEFAULTS_THRESHOLD;
 use super::instances::Instances;
 use super::list_cache::Rows;
 use crate::aws::error::none_if_not_found;
 use crate::aws::{
     Aws, AwsResult, Cluster, Ec2, Image, InstanceLaunch, InstanceProfile, LaunchConfiguration, LaunchTemplate,
-    LifecycleHook, NetworkObject, NetworkQuery, ScalingActivity, ScalingGroup, TemplateVersion, WarmInstance,
+    LifecycleHook, MAX_ACTIVITIES, NetworkObject, NetworkQuery, ScalingActivity, ScalingGroup, TemplateVersion,
+    WarmInstance,
 };
 
 /// A read that calls AWS once per key.
@@ -92,7 +93,7 @@ pub(super) fn refreshes(aws: &Aws) -> ReadFn<bool> {
 
 pub(super) fn activities(aws: &Aws) -> ReadFn<Arc<Vec<ScalingActivity>>> {
     read_each(aws, |aws, group| {
-        async move { Ok(Some(Arc::new(aws.autoscaling.scaling_activities(&group, ACTIVITIES).await?))) }.boxed()
+        async move { Ok(Some(Arc::new(aws.autoscaling.scaling_activities(&group, MAX_ACTIVITIES).await?))) }.boxed()
     })
 }
 

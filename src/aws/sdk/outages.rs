@@ -34,14 +34,17 @@ struct Outage {
 }
 
 impl Outages {
-    /// Records how an attempt ended. An answer of any other kind ends the outage: AWS works, and may still refuse a call.
+    /// Records how an attempt ended. Rejected credentials are one, too: nothing works with
+    /// them. An answer of any other kind ends the outage: AWS works, and may still refuse a call.
     pub(super) fn record(&self, operation: Operation, error: Option<AwsError>, now: Instant) {
         if operation.1 == OTHER_OPERATION {
             return;
         }
-        let is_outage = |kind| matches!(kind, AwsErrorKind::Throttled | AwsErrorKind::Unavailable);
+        let is_outage = |error: &AwsError| {
+            matches!(error.kind, AwsErrorKind::Throttled | AwsErrorKind::Unavailable) || error.is_about_credentials()
+        };
         let mut outages = self.0.lock().expect("lock is not poisoned");
-        let Some(error) = error.filter(|error| is_outage(error.kind)) else {
+        let Some(error) = error.filter(is_outage) else {
             outages.remove(&operation);
             return;
         };
@@ -120,6 +123,16 @@ mod tests {
         assert_eq!((lasting[0].0.operation, lasting[0].1), (CALL.1, at(60)));
         outages.record(CALL, None, at(61));
         assert_eq!(outages.lasting(minute), []);
+    }
+
+    /// The controller can do nothing at all, and only groups that change would say so.
+    #[test]
+    fn rejected_credentials_are_an_outage() {
+        let (outages, start) = (Outages::default(), Instant::now());
+        for seconds in [0, 60] {
+            outages.record(CALL, Some(error("ExpiredToken")), start + Duration::from_secs(seconds));
+        }
+        assert_eq!(outages.lasting(Duration::from_secs(60)).len(), 1);
     }
 
     /// Whatever AWS answers, it answers again.

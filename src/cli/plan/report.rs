@@ -14,7 +14,7 @@ use crate::boundaries::active::{ActiveBoundaries, BoundariesSource};
 use crate::controller::planner::{ObserveError, Planner};
 use crate::controller::report::INVALID_OBJECT;
 use crate::k8s::{DrainBlocker, ZoneBoundPod};
-use crate::plan::{ObjectStep, Outcome, Phase, Plan, PlannedStep, Step};
+use crate::plan::{ObjectStep, Outcome, Phase, Plan, PlannedStep, Reason, Step};
 use crate::provisioner::{ExtraNodes, NodeInPlaceChange, NodeReplacement, PlanContext, Projection};
 use crate::util::duration;
 
@@ -142,6 +142,11 @@ pub(crate) struct GroupPlan {
     pub join_timeout: Option<String>,
 }
 
+/// Whether a deletion removes nothing before a person confirms it.
+fn is_protected(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Blocked { reason: Reason::DeletionProtected, .. })
+}
+
 impl GroupPlan {
     /// Built from the result of the planner.
     pub(crate) fn new(group: &InstanceGroup, planned: PlannedGroup, planner: &Planner, now: Timestamp) -> Self {
@@ -167,7 +172,7 @@ impl GroupPlan {
             let projection = snapshot.simulate(&planning.plan, &context);
             outcome = projection.outcome.clone();
             plan.set_nodes(lock.or(hold), projection);
-        } else if group.metadata.deletion_timestamp.is_some() {
+        } else if group.metadata.deletion_timestamp.is_some() && !is_protected(&outcome) {
             plan.nodes_to_remove = status.nodes.as_ref().map_or(0, |n| usize::try_from(n.desired).unwrap_or(0));
         }
         let was_blocked = status.current_state.as_deref() == Some(CurrentState::Error.as_str());
@@ -455,5 +460,17 @@ impl PlanReport {
             () if self.groups.iter().any(|group| group.has_changes) => 2,
             () => 0,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `plan` must not announce the loss of nodes that a protection keeps.
+    #[test]
+    fn protected_deletion_removes_nothing() {
+        let blocked = |reason| Outcome::Blocked { reason, message: String::new(), is_deleting: true };
+        assert!(is_protected(&blocked(Reason::DeletionProtected)) && !is_protected(&blocked(Reason::DrainBlocked)));
     }
 }

@@ -242,6 +242,10 @@ impl RolloutPlan {
             Some(RevisionImpact::Rotate { nodes }) => {
                 wave.groups += 1;
                 wave.nodes += nodes;
+                // What its tenant's own change replaces is no part of the rollout.
+                if *nodes == 0 {
+                    return None;
+                }
                 let obstacle =
                     |found: &DrainBlocker| GroupDrainBlocker { group: key.to_owned(), obstacle: found.clone() };
                 wave.would_block.extend(group.blocked_drains.iter().map(obstacle));

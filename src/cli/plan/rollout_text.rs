@@ -228,6 +228,16 @@ mod tests {
         );
     }
 
+    /// What a tenant's own change replaces goes on whatever becomes of the revision.
+    #[test]
+    fn nodes_that_a_tenant_replaces_are_no_part_of_the_estimate() {
+        let mut own = GroupPlan { irreversible: Some("EKS says no"), ..group("team-a/web", 2, 3) };
+        own.rollout.as_mut().expect("a place").effect = Some(RevisionImpact::Rotate { nodes: 0 });
+        let shown = text("waves: [{name: canary}, {name: rest}]", &[own]);
+        assert!(shown.contains("rest    1 group\n"), "{shown}");
+        assert!(!shown.contains("irreversible") && !shown.contains("about"), "{shown}");
+    }
+
     /// The list of all 2,000 groups would hide the rest of the plan.
     #[test]
     fn long_lists_are_cut() {

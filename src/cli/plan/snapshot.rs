@@ -237,6 +237,7 @@ impl ClusterSnapshot {
         if self.planner.process_state.name_conflicts(&planning.plan.group) > 0 {
             planning = self.planner.plan(group, &context, MAX_CACHE_AGE, now).await?;
         }
+        let rollout = rollout.filter(|(_, decided)| decided.has_part);
         let rollout = rollout.map(|(view, decided)| GroupRollout::new(&view, &decided));
         let demand = self.planner.demand(group, &context);
         Ok(PlannedGroup { planning, lock: context.lock, hold: context.hold, rollout, demand })

@@ -207,7 +207,8 @@ fn totals(report: &PlanReport) -> String {
     .flatten()
     .collect();
     let groups = counted(t.groups, "group");
-    let removed = count(t.nodes_to_remove, "nodes removed").map(|n| format!("; {n}")).unwrap_or_default();
+    let removed = Some(t.nodes_to_remove).filter(|n| *n > 0).map(|n| format!("; {} removed", nodes(n)));
+    let removed = removed.unwrap_or_default();
     let list = if parts.is_empty() { String::new() } else { format!(": {}", parts.join(", ")) };
     format!("{groups}{list}{removed}. Nothing has been changed.\n")
 }

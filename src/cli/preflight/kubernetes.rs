@@ -14,7 +14,7 @@ use crate::api::names::{CRD_NAME, VERSION};
 use crate::boundaries::yaml;
 use crate::cli::args::Target;
 use crate::cli::plan::snapshot::ClusterSnapshot;
-use crate::k8s::FIELD_MANAGER;
+use crate::k8s::{FIELD_MANAGER, describe};
 use crate::util::counted::counted;
 
 /// The minimum minor version of Kubernetes 1: from this one on, validation rules can compare an update with the stored object.
@@ -26,7 +26,11 @@ const RBAC_NAMESPACE: &str = "instance-manager";
 /// Whether the API server is new enough.
 pub(crate) async fn version(client: &Client) -> PreflightCheck {
     match client.apiserver_version().await {
-        Err(error) => PreflightCheck::new("kubernetes", Finding::Unknown, format!("cannot read the version: {error}")),
+        Err(error) => PreflightCheck::new(
+            "kubernetes",
+            Finding::Unknown,
+            format!("cannot read the version: {}", describe(&error)),
+        ),
         Ok(info) => {
             let minor: u32 = info.minor.trim_end_matches(|c: char| !c.is_ascii_digit()).parse().unwrap_or(0);
             let new_enough = info.major != "1" || minor >= MIN_MINOR_VERSION;
@@ -45,7 +49,13 @@ pub(crate) async fn version(client: &Client) -> PreflightCheck {
 pub(crate) async fn crd(client: &Client) -> PreflightCheck {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     let found = match api.get_opt(CRD_NAME).await {
-        Err(error) => return PreflightCheck::new("crd", Finding::Unknown, format!("cannot read {CRD_NAME}: {error}")),
+        Err(error) => {
+            return PreflightCheck::new(
+                "crd",
+                Finding::Unknown,
+                format!("cannot read {CRD_NAME}: {}", describe(&error)),
+            );
+        }
         Ok(None) => {
             return PreflightCheck::new("crd", Finding::Missing, format!("{CRD_NAME} is not installed; apply crds/"));
         }
@@ -129,7 +139,9 @@ fn permission_check(permission: &ResourceAttributes, allowed: kube::Result<bool>
         Ok(false) => {
             Some(PreflightCheck::new("permissions", Finding::Missing, format!("{what}; apply deploy/rbac.yaml")))
         }
-        Err(error) => Some(PreflightCheck::new("permissions", Finding::Unknown, format!("{what}: {error}"))),
+        Err(error) => {
+            Some(PreflightCheck::new("permissions", Finding::Unknown, format!("{what}: {}", describe(&error))))
+        }
     }
 }
 

@@ -12,6 +12,7 @@ use super::args::{StatusArgs, Target};
 use super::group_error;
 use super::output::print;
 use super::permissions::explain_denied;
+use crate::k8s::KubeError;
 
 /// Runs the command.
 ///
@@ -29,9 +30,31 @@ pub async fn run(args: StatusArgs) -> anyhow::Result<ExitCode> {
         }
         _ => {
             let groups = read::groups(&client, namespace).await;
-            text::list(&groups.map_err(|error| anyhow::anyhow!(explain_denied(&error, namespace)))?, namespace, now)
+            text::list(&groups.map_err(|error| anyhow::anyhow!(list_error(&error, namespace)))?, namespace, now)
         }
     };
     print(text.as_bytes())?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Why groups cannot be listed. Most tenants may read one namespace only.
+fn list_error(error: &KubeError, namespace: Option<&str>) -> String {
+    let hint = match (error, namespace) {
+        (KubeError::Forbidden { .. }, None) => "; for the groups of one namespace, use -n NAMESPACE",
+        _ => "",
+    };
+    explain_denied(error, namespace) + hint
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tenant_who_may_not_list_all_groups_is_told_how_to_list_its_own() {
+        let status = kube::core::Status::failure("no", "Forbidden").with_code(403).boxed();
+        let error = KubeError::classify("list", "instancegroups", kube::Error::Api(status));
+        assert!(list_error(&error, None).ends_with("use -n NAMESPACE"));
+        assert!(!list_error(&error, Some("team")).contains("-n NAMESPACE"), "it has done so");
+    }
 }

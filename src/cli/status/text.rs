@@ -8,7 +8,7 @@ use kube::ResourceExt;
 
 use super::read::{DrainedPod, GroupDetails, Readable, is_drained};
 use crate::api::names::{annotation, condition, label};
-use crate::api::{Condition, InstanceGroup, InstanceGroupStatus, NodeCounts};
+use crate::api::{Condition, InstanceGroup, InstanceGroupStatus, NodeCounts, ProvisionerKind};
 use crate::cli::table::table;
 use crate::util::duration;
 use crate::util::escape::escape_control;
@@ -30,10 +30,12 @@ pub(super) fn list(groups: &[InstanceGroup], namespace: Option<&str>, now: Times
     let rows = sorted.iter().map(|group| {
         let status = group.status.clone().unwrap_or_default();
         let (namespace, name) = key(group);
-        let nodes = status.nodes.clone().unwrap_or_default();
         let reason = ready(&status).and_then(|ready| ready.reason.clone()).unwrap_or_default();
         let state = status.current_state.clone().unwrap_or_else(|| "(not observed)".into());
-        let counts = (format!("{}/{}", nodes.ready, nodes.desired), nodes.updated.to_string());
+        // A Fargate profile has no nodes to count, and the others are counted when AWS has answered once.
+        let counts = status.nodes.as_ref().map_or(("-".to_owned(), "-".to_owned()), |nodes| {
+            (format!("{}/{}", nodes.ready, nodes.desired), nodes.updated.to_string())
+        });
         let age = group.creation_timestamp().map(|at| since(at.0, now)).unwrap_or_default();
         [format!("{namespace}/{name}"), state, counts.0, counts.1, reason, age]
     });
@@ -54,7 +56,7 @@ pub(super) fn group(details: &GroupDetails, now: Timestamp) -> String {
     for section in [
         conditions(&status, now),
         resources(&status),
-        nodes(&details.nodes, &status, now),
+        if is_fargate(&status) { fargate_nodes(&status) } else { nodes(&details.nodes, &status, now) },
         drains(&details.pods_to_evict, now),
         events(details, now),
     ] {
@@ -130,9 +132,12 @@ fn resources(status: &InstanceGroupStatus) -> String {
         .strategy_resource_name
         .as_ref()
         .map(|name| format!("{}/{name}", status.strategy_resource_namespace.as_deref().unwrap_or_default()));
+    let is_fargate = is_fargate(status);
+    let [resource, role] =
+        if is_fargate { ["Fargate profile", "pod execution role"] } else { ["scaling group", "node role"] };
     let rows: Vec<_> = [
         row("provisioner", status.provisioner.clone()),
-        row("scaling group", status.active_scaling_group_name.clone()),
+        row(resource, status.active_scaling_group_name.clone()),
         row("sizes", sizes),
         row("launch template", status.active_launch_template_name.as_ref().map(|name| format!("{name}{version}"))),
         row("launch configuration", status.active_launch_configuration_name.clone()),
@@ -141,7 +146,7 @@ fn resources(status: &InstanceGroupStatus) -> String {
         row("instance types", Some(effective.instance_types.join(", "))),
         row("subnets", Some(effective.subnets.join(", "))),
         row("zones", Some(effective.zones.join(", "))),
-        row("node role", status.nodes_instance_role_arn.clone()),
+        row(role, status.nodes_instance_role_arn.clone()),
         row("strategy", status.strategy.clone()),
         row("strategy resource", strategy),
         row("boundaries revision", status.boundaries_revision.clone()),
@@ -150,6 +155,24 @@ fn resources(status: &InstanceGroupStatus) -> String {
     .flatten()
     .collect();
     titled("Resources", &table(&rows, "  "))
+}
+
+fn is_fargate(status: &InstanceGroupStatus) -> bool {
+    let kind = status.provisioner.as_deref().and_then(ProvisionerKind::parse);
+    kind == Some(ProvisionerKind::EksFargate)
+}
+
+/// Where the pods of a Fargate profile are: its nodes have no labels of the group.
+fn fargate_nodes(status: &InstanceGroupStatus) -> String {
+    let profile = status.active_scaling_group_name.as_deref().unwrap_or("PROFILE");
+    titled(
+        "Pods",
+        &format!(
+            "  AWS Fargate runs each pod on a node of its own, which this group neither counts nor replaces.\n  \
+             The pods: kubectl get pods --all-namespaces -o wide -l eks.amazonaws.com/fargate-profile={profile}\n  \
+             A pod gets that label only when it is created while the profile exists; restart older ones.\n"
+        ),
+    )
 }
 
 /// The nodes, and the instances without a Node.
@@ -291,9 +314,13 @@ fn problem(group: &InstanceGroup) -> Option<String> {
     let status = group.status.as_ref()?;
     let is_true = |kind: &str| status.conditions.iter().find(|found| found.r#type == kind && found.is_true());
     let unread = is_true(condition::RECONCILING).filter(|found| {
-        [condition::AWS_THROTTLED, condition::AWS_UNAVAILABLE, condition::READ_FAILED]
-            .iter()
-            .any(|r| found.has_reason(r))
+        let reasons = [
+            condition::AWS_THROTTLED,
+            condition::AWS_UNAVAILABLE,
+            condition::AWS_CREDENTIALS_REJECTED,
+            condition::READ_FAILED,
+        ];
+        reasons.iter().any(|reason| found.has_reason(reason))
     });
     let others = [condition::DRAIN_BLOCKED, condition::FIELDS_REJECTED, condition::WRITES_INEFFECTIVE];
     let found = is_true(condition::STALLED)

@@ -8,7 +8,7 @@ use kube::ResourceExt;
 use serde_json::json;
 
 use crate::api::InstanceGroup;
-use crate::api::annotations::{ignored_on_group, ignored_on_namespace};
+use crate::api::annotations::{ignored_on_group, ignored_on_namespace, wrong_confirmation};
 use crate::api::names::condition;
 use crate::auth::aws_auth::MapRoles;
 use crate::boundaries::active::{ActiveBoundaries, BoundariesSource};
@@ -87,11 +87,22 @@ pub(super) fn annotations_ignored(
     let on_namespace = |problem: String| format!("on the Namespace: {problem}");
     let namespace = context.namespace_annotations.iter();
     let unknown_there = namespace.clone().flat_map(ignored_on_namespace).map(on_namespace);
-    let unknown: Vec<_> = ignored_on_group(own, &merged.spec, is_exempt).into_iter().chain(unknown_there).collect();
+    let unconfirmed = wrong_confirmation(own, &group.name_any());
+    let of_group = ignored_on_group(own, &merged.spec, is_exempt).into_iter().chain(unconfirmed);
+    let unknown: Vec<_> = of_group.chain(unknown_there).collect();
     let name = group.namespace().unwrap_or_default();
     let disallowed = namespace.flat_map(|found| context.active_boundaries.disallowed_annotations(&name, found));
     let reason = if unknown.is_empty() { "NotAllowed" } else { "UnknownAnnotation" };
-    let ignored: Vec<_> = unknown.into_iter().chain(disallowed.map(on_namespace)).collect();
+    ignored_update(group, unknown.into_iter().chain(disallowed.map(on_namespace)).collect(), reason)
+}
+
+/// The same condition of a group that is being deleted: only its confirmation matters.
+pub(super) fn confirmation_ignored(group: &InstanceGroup) -> Option<ConditionUpdate> {
+    let wrong = wrong_confirmation(group.annotations(), &group.name_any());
+    ignored_update(group, wrong.into_iter().collect(), "UnknownAnnotation")
+}
+
+fn ignored_update(group: &InstanceGroup, ignored: Vec<String>, reason: &str) -> Option<ConditionUpdate> {
     let conditions = group.status.iter().flat_map(|status| &status.conditions);
     let exists = conditions.into_iter().any(|condition| condition.r#type == condition::ANNOTATIONS_IGNORED);
     let status = !ignored.is_empty();
@@ -115,6 +126,18 @@ pub(super) fn rollout_pending(group: &InstanceGroup, context: &GroupContext) -> 
         reason: wait.map_or_else(|| "NotPending".to_owned(), |wait| wait.reason.to_string()),
         message: wait.map(|wait| wait.message.clone()).unwrap_or_default(),
     })
+}
+
+/// The conditions about a rollout, for a group that is being deleted: it takes no revision any more.
+pub(super) fn rollout_ended(group: &InstanceGroup) -> Vec<ConditionUpdate> {
+    let conditions = group.status.iter().flat_map(|status| &status.conditions);
+    let ended = |(condition_type, reason): (&'static str, &str)| {
+        let is_true = conditions.clone().any(|found| found.r#type == condition_type && found.is_true());
+        let (reason, message) = (reason.to_owned(), String::new());
+        is_true.then_some(ConditionUpdate { condition_type, status: false, reason, message })
+    };
+    let all = [(condition::ROLLOUT_PENDING, "NotPending"), (condition::DRAIN_FORESEEN, "NotForeseen")];
+    all.into_iter().filter_map(ended).collect()
 }
 
 /// The condition about drains that are expected to block. It is not set before there is one, and stays while that is unknown.
@@ -180,6 +203,17 @@ mod tests {
     use crate::api::{InstanceGroupSpec, names};
     use crate::boundaries::active::select_active;
     use crate::provisioner::group_id;
+
+    /// "r2 reaches the group" is untrue of a group that is on its way out.
+    #[test]
+    fn deleted_group_waits_for_no_revision() {
+        let mut group = InstanceGroup::new("web", InstanceGroupSpec::default());
+        assert_eq!(rollout_ended(&group), []);
+        let pending = crate::api::Condition::new(condition::ROLLOUT_PENDING, true, "WaveNotOpen", "r2 comes");
+        group.status.get_or_insert_default().conditions.push(pending);
+        let ended = rollout_ended(&group);
+        assert!(ended.len() == 1 && ended[0].condition_type == condition::ROLLOUT_PENDING && !ended[0].status);
+    }
 
     /// A new leader, or an API server that does not answer, must not tell a tenant that its budget is corrected.
     #[test]

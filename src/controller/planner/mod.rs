@@ -17,7 +17,11 @@ use self::checks::{
     quota_record, recorded_provisioner, template_author,
 };
 pub(crate) use self::merged::{GroupContext, merge_spec};
-use self::merged::{annotations_ignored, boundaries_unavailable, drain_foreseen, fingerprint, rollout_pending};
+use self::merged::{
+    annotations_ignored, boundaries_unavailable, confirmation_ignored, drain_foreseen, fingerprint, rollout_ended,
+    rollout_pending,
+};
+use crate::api::annotations::wrong_confirmation;
 use crate::api::names::fail_reason;
 use crate::api::spec_error::{self, SpecError, join_messages};
 use crate::api::{self, InstanceGroup, NodeDemand, ProvisionerKind};
@@ -30,7 +34,7 @@ use crate::index::denials::DeniedCall;
 use crate::index::nodes::NodeIndex;
 use crate::index::process_state::ProcessState;
 use crate::k8s::KubeApi;
-use crate::plan::{self, Plan, Reason};
+use crate::plan::{self, Outcome, Plan, Reason};
 pub(crate) use crate::provisioner::observe::ObserveError;
 use crate::provisioner::observe::{ObserveResult, Observer};
 use crate::provisioner::recreated;
@@ -288,8 +292,15 @@ impl Planner {
         if let Some(plan) = blocked {
             return Ok(Planning { plan, boundaries: None, failure_reason: None, snapshot: None, denied_read: None });
         }
-        let request = DeleteRequest { id, annotations, spec, forbidden, protected_by, status: &status, settings };
-        let plan = provisioner.plan_deletion(observer, request).await?;
+        let wrong_confirmation = wrong_confirmation(group.annotations(), &id.name);
+        let status = &status;
+        let request =
+            DeleteRequest { id, annotations, spec, forbidden, protected_by, wrong_confirmation, status, settings };
+        let mut plan = provisioner.plan_deletion(observer, request).await?;
+        plan.condition_updates.extend(rollout_ended(group));
+        if matches!(plan.outcome, Outcome::Blocked { reason: Reason::DeletionProtected, .. }) {
+            plan.condition_updates.extend(confirmation_ignored(group));
+        }
         Ok(Planning { plan, boundaries: None, failure_reason: None, snapshot: None, denied_read: None })
     }
 }
@@ -312,7 +323,6 @@ mod tests {
     use super::*;
     use crate::api::InstanceGroupSpec;
     use crate::boundaries::OverriddenValue;
-    use crate::plan::Outcome;
     use crate::provisioner::{PlanContext, Projection};
 
     #[test]

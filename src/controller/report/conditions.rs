@@ -105,6 +105,14 @@ pub(super) fn locked_update(outcome: &Outcome) -> ConditionUpdate {
     ConditionUpdate { condition_type: condition::LOCKED, status, reason: reason.into(), message }
 }
 
+/// The update of `BoundariesApplied` for a group that is not merged, because no boundaries are known: what it said of the
+/// boundaries before does not hold any more.
+pub(super) fn boundaries_unavailable_update(outcome: &Outcome) -> Option<ConditionUpdate> {
+    let Outcome::Blocked { reason: reason @ Reason::BoundariesUnavailable, message, .. } = outcome else { return None };
+    let (condition_type, reason) = (condition::BOUNDARIES_APPLIED, reason.to_string());
+    Some(ConditionUpdate { condition_type, status: false, reason, message: truncate(message) })
+}
+
 pub(super) fn boundaries_condition(boundaries: &BoundariesSummary) -> Condition {
     if let Some(why) = &boundaries.last_known_good {
         let message = format!("the last known good boundaries are in force: {why}");
@@ -141,6 +149,10 @@ pub(super) fn drain_blocked_update(applied: &Applied, outcome: &Outcome) -> Opti
         // A deletion has a reason of its own, so that an event tells its deadline even if the drain was blocked before.
         let reason = match blocked.terminated_at {
             Some(_) => "EvictionBlockedDuringDeletion".to_owned(),
+            // Another cause has another reason, so that an event tells it.
+            None if blocked.unschedulable.is_empty() && blocked.blocker.is_by_admission => {
+                "EvictionRejected".to_owned()
+            }
             None if blocked.unschedulable.is_empty() => "EvictionBlocked".to_owned(),
             None => Reason::UnschedulablePods.to_string(),
         };
@@ -160,7 +172,7 @@ pub(super) fn drain_blocked_update(applied: &Applied, outcome: &Outcome) -> Opti
 }
 
 fn blocked_message(blocked: &BlockedEviction) -> String {
-    let EvictionBlocker { cause, remedy } = &blocked.blocker;
+    let EvictionBlocker { cause, remedy, .. } = &blocked.blocker;
     let pod = format!("{}/{}", blocked.pod.namespace, blocked.pod.name);
     if let Some(deadline) = blocked.terminated_at.and_then(|at| at.round(Unit::Second).ok()) {
         return format!(
@@ -217,7 +229,9 @@ pub(super) fn transition_event(previous: Option<&Condition>, new: &Condition) ->
             false => warning(condition::RESOURCES_RETAINED),
         }),
         (condition::ADOPTED, true) if !was_true => Some(Event::normal(EventReason::Adopted, message())),
-        (condition::BOUNDARIES_APPLIED, false) if previous.is_none_or(Condition::is_true) => Some(warning(&reason)),
+        // The condition Stalled has the event.
+        (condition::BOUNDARIES_APPLIED, false) if reason == Reason::BoundariesUnavailable.to_string() => None,
+        (condition::BOUNDARIES_APPLIED, false) if !same_reason || was_true => Some(warning(&reason)),
         (condition::BOUNDARIES_APPLIED, true)
             if reason == "TenantValuesOverridden" && previous.is_none_or(|p| p.message != new.message) =>
         {

@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 
 pub use self::conditions::BoundariesSummary;
 use self::conditions::{
-    Readiness, boundaries_condition, drain_blocked_update, locked_update, standard_conditions, transition_event,
-    truncate, with_tag_denied,
+    Readiness, boundaries_condition, boundaries_unavailable_update, drain_blocked_update, locked_update,
+    standard_conditions, transition_event, truncate, with_tag_denied,
 };
 use self::objects::object_events;
 pub(crate) use self::outcome::{
-    aws_failure, had_no_effect, missing_iam_action, missing_kubernetes_permission, step_failure,
+    aws_failure, aws_remedy, had_no_effect, missing_iam_action, missing_kubernetes_permission, step_failure,
 };
 use self::outcome::{failed_write, failure_outcome, is_deleting, reported_outcome};
 use crate::api::names::condition;
@@ -155,7 +155,8 @@ pub fn report(
         .filter(|update| !(tags_not_attempted && update.condition_type == condition::ADOPTED))
         .map(|update| with_tag_denied(update.clone(), applied))
         .chain(drain_blocked_update(applied, &outcome))
-        .chain([locked_update(&outcome)]);
+        .chain([locked_update(&outcome)])
+        .chain(boundaries_unavailable_update(&outcome));
     for update in updates.filter(|update| update.status || exists(update.condition_type)) {
         update_condition(Condition::new(update.condition_type, update.status, &update.reason, update.message));
     }
@@ -215,7 +216,7 @@ fn missing_nodes(outcome: &Outcome, others: &[Outcome], counts: String) -> Strin
         _ => outcome.message(),
     };
     match wait {
-        Some(wait) if wait.starts_with(&counts) => truncate(wait),
+        Some(wait) if wait.contains(&counts) => truncate(wait),
         Some(wait) => truncate(&format!("{counts}; {wait}")),
         None => counts,
     }

@@ -25,7 +25,7 @@ pub(super) fn object_events(applied: &Applied, is_newly_blocked: bool) -> Vec<Ob
 
 /// The events on a pod that a budget keeps on its node, and on that node.
 fn blocked_events(applied: &Applied, blocked: &BlockedEviction) -> Vec<ObjectEvent> {
-    let EvictionBlocker { cause, remedy } = &blocked.blocker;
+    let EvictionBlocker { cause, remedy, .. } = &blocked.blocker;
     let (group, pod) = (&applied.plan.group, &blocked.pod);
     let node = applied.plan.steps.iter().find_map(|planned| match &planned.step {
         Step::Node(NodeStep::Evict { node, pod: evicted, .. }) if evicted == pod => Some(node),

@@ -62,9 +62,17 @@ pub(super) fn failure_outcome(applied: &Applied) -> Outcome {
         }
         None => Outcome::Progressing {
             phase: if is_deleting { Phase::Deleting } else { phase_of(&plan.outcome) },
-            message: format!("{step} failed and is retried: {error}"),
+            message: format!("{step} failed and is retried: {error}{}", credentials_remedy(error)),
             recheck: Recheck::Poll,
         },
+    }
+}
+
+/// What follows an error about the controller's credentials; empty for others.
+fn credentials_remedy(error: &StepError) -> String {
+    match error {
+        StepError::Aws(error) if error.is_about_credentials() => format!("; {}", aws_remedy(error)),
+        _ => String::new(),
     }
 }
 
@@ -73,7 +81,20 @@ pub(crate) fn aws_failure(error: &AwsError) -> Option<&'static str> {
     match error.kind {
         AwsErrorKind::Throttled => Some(condition::AWS_THROTTLED),
         AwsErrorKind::Unavailable => Some(condition::AWS_UNAVAILABLE),
+        _ if error.is_about_credentials() => Some(condition::AWS_CREDENTIALS_REJECTED),
         _ => None,
+    }
+}
+
+/// What a person can do about a call that AWS does not answer, or refuses without a word about permissions.
+pub(crate) fn aws_remedy(error: &AwsError) -> &'static str {
+    match aws_failure(error) {
+        Some(condition::AWS_THROTTLED) => "find what else uses up the API rate of the account, or lower --max-workers",
+        Some(condition::AWS_CREDENTIALS_REJECTED) => {
+            "check the controller's Pod Identity association, or for IRSA the role annotation of its ServiceAccount and the trust policy of the role, and the clock of its node"
+        }
+        Some(_) => "see AWS's health dashboard, and the controller's network and VPC endpoints",
+        None => "see the error",
     }
 }
 

@@ -34,7 +34,11 @@ fn drain_blocked_condition_of_an_earlier_release_is_continued() {
     let status = InstanceGroupStatus { conditions: vec![previous], ..InstanceGroupStatus::default() };
     let eviction = BlockedEviction {
         pod: PodRef { namespace: "apps".into(), name: "web".into(), uid: "u1".into() },
-        blocker: EvictionBlocker { cause: "PodDisruptionBudget web".into(), remedy: "add replicas".into() },
+        blocker: EvictionBlocker {
+            cause: "PodDisruptionBudget web".into(),
+            remedy: "add replicas".into(),
+            is_by_admission: false,
+        },
         unschedulable: vec![],
         terminated_at: None,
     };
@@ -56,6 +60,12 @@ fn drain_blocked_condition_of_an_earlier_release_is_continued() {
         let condition = conditions.into_iter().find(|c| c.r#type == condition::DRAIN_BLOCKED).expect("a condition");
         (condition, report.transition_events)
     };
+    // Whoever has relaxed the budget that the first event names must learn that something else holds the pod now.
+    let blocker =
+        EvictionBlocker { cause: "the API server (webhook)".into(), is_by_admission: true, ..eviction.blocker.clone() };
+    let (rejected, events) = report_for(vec![BlockedEviction { blocker, ..eviction.clone() }], None);
+    assert_eq!(rejected.reason.as_deref(), Some("EvictionRejected"));
+    assert_eq!(events, vec![Event::warning(EventReason::DrainBlocked, rejected.message.unwrap_or_default())]);
     let (blocked_again, events) = report_for(vec![eviction], None);
     assert_eq!(blocked_again.reason.as_deref(), Some("EvictionBlocked"));
     assert!(blocked_again.message.is_some_and(|message| message.contains("PodDisruptionBudget web")));

@@ -52,6 +52,8 @@ pub(crate) struct Decided {
     pub rotates_for_revision: bool,
     /// Whether it counts as a failure of its wave, because it cannot use the target.
     pub fails_wave: bool,
+    /// Whether it has a part in the rollout: it is neither deleted nor excluded.
+    pub has_part: bool,
 }
 
 impl Stores {
@@ -124,6 +126,7 @@ impl Stores {
             matches!(&choice, RevisionDecision::Use { waits: Some(wait), .. } if wait.reason == WaitReason::CannotUse);
         let is_new = |reason: &String| !facts.is_blocked_by(reason);
         let fails_wave = cannot_use && matches!(&forecast, RevisionImpact::CannotUse { reason, .. } if is_new(reason));
-        Decided { choice, inputs, forecast, wave, rotates_for_revision, fails_wave }
+        let has_part = facts.has_part(view);
+        Decided { choice, inputs, forecast, wave, rotates_for_revision, fails_wave, has_part }
     }
 }

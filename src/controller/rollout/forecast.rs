@@ -10,7 +10,7 @@ use crate::api::InstanceGroup;
 use crate::controller::planner::{GroupContext, Planner, Planning, merge_spec};
 use crate::controller::stores::Stores;
 use crate::plan::Outcome;
-use crate::provisioner::{PlanContext, group_id};
+use crate::provisioner::{PlanContext, Projection, group_id};
 use crate::rollout::{
     KnownImpact, RevisionDecision, RevisionImpact, RevisionSwitch, RolloutView, StoredRevision, SwitchReason,
 };
@@ -83,21 +83,56 @@ async fn forecast(
     now: Timestamp,
 ) -> RevisionImpact {
     let target = GroupContext { lock: None, ..stores.group_context_with(group, planner, &view.target).await };
-    if let Some(own) = own {
-        let own = GroupContext { lock: None, ..stores.group_context_with(group, planner, own).await };
-        if has_same_effect(group, &own, &target) {
-            return RevisionImpact::Untouched;
-        }
+    let own = match own {
+        Some(own) => Some(GroupContext { lock: None, ..stores.group_context_with(group, planner, own).await }),
+        None => None,
+    };
+    if own.as_ref().is_some_and(|own| has_same_effect(group, own, &target)) {
+        return RevisionImpact::Untouched;
     }
     // Whoever resumes has corrected something, perhaps a moment ago.
     let max_age = match view.orders.retries {
         0 => planner.settings.resync_period.mul_f64(0.5),
         _ => planner.settings.timing.poll_interval.unsigned_abs(),
     };
-    match planner.plan(group, &target, max_age, now).await {
-        Ok(planning) => forecast_of(group, &planning, planner, now),
+    let Ok(planning) = planner.plan(group, &target, max_age, now).await else {
         // What AWS does not answer is not known.
-        Err(_) => RevisionImpact::Unknown,
+        return RevisionImpact::Unknown;
+    };
+    let Forecast { impact, projection: found } = forecast_of(group, &planning, planner, now);
+    if let (RevisionImpact::Rotate { .. }, Some(found), Some(own)) = (&impact, &found, &own) {
+        // The nodes that the group's own edit replaces anyway are not the target's.
+        let Ok(planning) = planner.plan(group, own, max_age, now).await else { return RevisionImpact::Unknown };
+        return impact_beyond(found, projection(group, &planning, planner, now));
+    }
+    impact
+}
+
+/// What the target's projection means beside the own one of a group.
+fn impact_beyond(target: &Projection, own: Option<Projection>) -> RevisionImpact {
+    let own_evictions = own.as_ref().and_then(|own| own.evictions);
+    match (replaced_beyond(target, own), target.evictions) {
+        (0, Some(nodes)) if own_evictions.is_none() => RevisionImpact::Evict { nodes },
+        (nodes, _) => RevisionImpact::Rotate { nodes },
+    }
+}
+
+/// How many nodes one projection replaces or removes that the other one leaves, or replaces for another reason.
+fn replaced_beyond(target: &Projection, own: Option<Projection>) -> usize {
+    let Some(own) = own else { return target.replacements.len() + target.scale_in };
+    let replaced = target.replacements.iter().filter(|node| !own.replacements.contains(node)).count();
+    replaced + target.scale_in.saturating_sub(own.scale_in)
+}
+
+/// What a plan with the target means, and the projection that says so.
+struct Forecast {
+    impact: RevisionImpact,
+    projection: Option<Projection>,
+}
+
+impl From<RevisionImpact> for Forecast {
+    fn from(impact: RevisionImpact) -> Self {
+        Self { impact, projection: None }
     }
 }
 
@@ -123,18 +158,32 @@ fn uses_alias(spec: &Value) -> bool {
 }
 
 /// What a plan that was made with the target means.
-fn forecast_of(group: &InstanceGroup, planning: &Planning, planner: &Planner, now: Timestamp) -> RevisionImpact {
+fn forecast_of(group: &InstanceGroup, planning: &Planning, planner: &Planner, now: Timestamp) -> Forecast {
     // The group does not take the target, so what it would keep beside its rejected fields is not said.
     if let Some((reason, message)) = planning.snapshot.as_ref().and_then(|snapshot| snapshot.rejection()) {
-        return RevisionImpact::CannotUse { reason: reason.to_string(), message };
+        return RevisionImpact::CannotUse { reason: reason.to_string(), message }.into();
     }
     match &planning.plan.outcome {
         Outcome::Blocked { reason, message, .. } if planning.failure_reason.is_some() => {
-            return RevisionImpact::CannotUse { reason: reason.to_string(), message: message.clone() };
+            return RevisionImpact::CannotUse { reason: reason.to_string(), message: message.clone() }.into();
         }
         _ => {}
     }
-    let Some(snapshot) = &planning.snapshot else { return RevisionImpact::Unknown };
+    let Some(snapshot) = &planning.snapshot else { return RevisionImpact::Unknown.into() };
+    let Some(projection) = projection(group, planning, planner, now) else { return RevisionImpact::Unknown.into() };
+    let nodes = group.status.as_ref().and_then(|status| status.nodes.as_ref());
+    // The next nodes of a group without nodes would be the first with the new content: they wait for the wave as well.
+    let is_empty = snapshot.has_nodes() && nodes.is_none_or(|nodes| nodes.desired == 0);
+    let impact = match (projection.replacements.len() + projection.scale_in, projection.evictions) {
+        (0, Some(nodes)) => RevisionImpact::Evict { nodes },
+        (0, None) if !is_empty => RevisionImpact::InPlace,
+        (nodes, _) => RevisionImpact::Rotate { nodes },
+    };
+    Forecast { impact, projection: Some(projection) }
+}
+
+/// What follows a plan; `None` without a snapshot.
+fn projection(group: &InstanceGroup, planning: &Planning, planner: &Planner, now: Timestamp) -> Option<Projection> {
     let status = group.status.clone().unwrap_or_default();
     let context = PlanContext {
         status: &status,
@@ -147,14 +196,7 @@ fn forecast_of(group: &InstanceGroup, planning: &Planning, planner: &Planner, no
         is_asked: false,
         now,
     };
-    let projection = snapshot.simulate(&planning.plan, &context);
-    // The next nodes of a group without nodes would be the first with the new content: they wait for the wave as well.
-    let is_empty = snapshot.has_nodes() && status.nodes.as_ref().is_none_or(|nodes| nodes.desired == 0);
-    match (projection.replacements.len() + projection.scale_in, projection.evictions) {
-        (0, Some(nodes)) => RevisionImpact::Evict { nodes },
-        (0, None) if !is_empty => RevisionImpact::InPlace,
-        (nodes, _) => RevisionImpact::Rotate { nodes },
-    }
+    Some(planning.snapshot.as_ref()?.simulate(&planning.plan, &context))
 }
 
 #[cfg(test)]
@@ -211,12 +253,41 @@ mod tests {
             let plan = Plan { outcome: Outcome::Converged, ..plan };
             let snapshot: Option<Box<dyn PlanSnapshot>> = Some(Box::new(StubSnapshot(projection)));
             let planning = Planning { plan, boundaries: None, failure_reason: None, snapshot, denied_read: None };
-            forecast_of(&group, &planning, &planner, Timestamp::UNIX_EPOCH)
+            forecast_of(&group, &planning, &planner, Timestamp::UNIX_EPOCH).impact
         };
         assert_eq!(impact(0, None), RevisionImpact::InPlace);
         assert_eq!(impact(0, Some(2)), RevisionImpact::Evict { nodes: 2 });
         assert_eq!(impact(0, Some(0)), RevisionImpact::Evict { nodes: 0 });
         assert_eq!(impact(1, Some(2)), RevisionImpact::Rotate { nodes: 1 });
+    }
+
+    /// An edit of the tenant that is under way when a revision arrives is not the revision's doing.
+    #[test]
+    fn nodes_that_the_group_replaces_anyway_are_not_counted() {
+        let node = |id: &str, to: &str| crate::provisioner::NodeReplacement {
+            instance: id.to_owned(),
+            node: None,
+            zone: "us-west-2a".to_owned(),
+            reasons: vec![crate::plan::Drift::new("image", "ami-0", to)],
+        };
+        let projection = |replacements, scale_in| Projection {
+            steps: vec![],
+            outcome: Outcome::Converged,
+            replacements,
+            in_place: vec![],
+            max_unavailable: 1,
+            limits: None,
+            scale_in,
+            evictions: None,
+            extra_nodes: crate::provisioner::ExtraNodes::None,
+            irreversible: None,
+        };
+        let own = || Some(projection(vec![node("i-1", "ami-1"), node("i-2", "ami-1")], 1));
+        let tagged = projection(vec![node("i-1", "ami-1"), node("i-2", "ami-1")], 1);
+        assert_eq!(replaced_beyond(&tagged, own()), 0, "the revision replaces nothing");
+        let other = projection(vec![node("i-1", "ami-1"), node("i-2", "ami-2"), node("i-3", "ami-2")], 3);
+        assert_eq!(replaced_beyond(&other, own()), 4, "two for another reason, and two by a smaller maximum");
+        assert_eq!(replaced_beyond(&other, None), 6);
     }
 
     /// A new image of AWS must not write to groups whose image it does not decide.

@@ -158,7 +158,7 @@ fn admission_blocker(error: &KubeError) -> Option<EvictionBlocker> {
         false => return None,
     };
     let cause = format!("the API server ({})", message.trim_end_matches('.'));
-    Some(EvictionBlocker { cause, remedy: remedy.to_owned() })
+    Some(EvictionBlocker { cause, remedy: remedy.to_owned(), is_by_admission: true })
 }
 
 /// A blocked eviction with the budgets that select the pod; or `Gone`, because the API server checks the budget before

@@ -67,7 +67,9 @@ impl StepInfo for NodegroupStep {
     fn event(&self, reasons: &str) -> Option<Event> {
         let (reason, action) = match self {
             NodegroupStep::CreateNodegroup(_) => (EventReason::InstanceGroupCreated, "created the node group"),
-            NodegroupStep::UpdateNodegroup { .. } => (EventReason::NodeGroupUpdated, "changed the node group"),
+            NodegroupStep::UpdateNodegroup { .. } => {
+                (EventReason::NodeGroupUpdated, "started an in-place change of the node group")
+            }
             NodegroupStep::UpdateNodegroupVersion { .. } => {
                 (EventReason::NodeGroupUpdated, "started an update of the node group")
             }

@@ -115,7 +115,7 @@ impl Provisioner for Fargate {
             return Ok(plan_rejected_spec(id, &request.spec_errors(CLUSTER_FIELD, &cluster)));
         }
         let profiles = status.fargate.as_ref().map_or(0, |fargate| fargate.profiles.len());
-        if let Some(protected) = request.protected_from(profiles, "Fargate profiles") {
+        if let Some(protected) = request.protected_from(profiles, "Fargate profile") {
             return Ok(protected);
         }
         let ownership = ownership_tags(&cluster, id);

@@ -1,14 +1,17 @@
 //! Reports the health of a node group: EKS's issues, the reason, and how to fix them.
 
+use std::collections::BTreeSet;
+
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
+use super::drift::{is_unchanged_since_adoption, version_drift};
 use super::input::PlanInput;
-use super::observed::ObservedNodegroup;
+use super::observed::{ObservedNodegroup, Partition};
 use crate::api::rfc3339;
-use crate::aws::InstanceState;
 use crate::aws::nodegroup::{Issue, Nodegroup, NodegroupStatus, NodegroupUpdate, UpdateStatus};
-use crate::plan::{Outcome, Phase, PlanBuilder, Reason, waiting};
+use crate::aws::{InstanceState, TemplatePin};
+use crate::plan::{Event, EventReason, NodegroupStep, Outcome, Phase, PlanBuilder, PlannedStep, Reason, Step, waiting};
 use crate::provisioner::launch_failures;
 use crate::rotation::NodeInstance;
 use crate::rotation::node_health::{ReadyLimits, unready_nodes};
@@ -39,29 +42,56 @@ pub(crate) fn ready_summary(group: &ObservedNodegroup) -> String {
 }
 
 /// The node counts for status, over the serving node group and the outgoing ones.
-pub(crate) fn node_counts(input: &PlanInput, serving: &ObservedNodegroup, outgoing: &[&ObservedNodegroup]) -> Value {
-    let outgoing = outgoing.iter().filter(|group| group.name() != serving.name());
-    let live = |m: &&NodeInstance| matches!(m.instance.state, InstanceState::InService | InstanceState::Pending);
-    let outgoing_nodes: usize = outgoing.map(|group| group.members.iter().filter(live).count()).sum();
-    // EKS also makes a new template version for labels and taints, which nodes get in place.
-    let is_replacing = input.observed.update.as_ref().is_some_and(is_version_update);
-    let is_outdated = |m: &&NodeInstance| !m.reasons.is_empty() || (is_replacing && runs_old_template(serving, m));
-    let outdated = serving.members.iter().filter(live).filter(is_outdated).count();
+pub(crate) fn node_counts(input: &PlanInput, serving: &ObservedNodegroup, partitioned: &Partition) -> Value {
+    let outgoing = partitioned.outgoing.iter().filter(|group| group.name() != serving.name());
+    let outgoing_nodes: usize = outgoing.map(|group| group.members.iter().filter(is_live).count()).sum();
+    // What is adopted counts as up to date.
+    let outdated = if partitioned.is_adopting { 0 } else { outdated_nodes(input, serving) };
     let uid = &input.resolved.desired.id.uid;
     let all = || input.observed.nodegroups.iter().flat_map(|group| &group.members);
     json!({
         "desired": serving.desired_size(),
         "ready": serving.members.iter().filter(|m| m.is_ready()).count(),
-        "updated": serving.members.iter().filter(live).count() - outdated,
+        "updated": serving.members.iter().filter(is_live).count() - outdated,
         "outdated": outdated + outgoing_nodes,
         "draining": all().filter(|m| m.disruption_of(uid).is_some()).count(),
     })
+}
+
+/// How many nodes that run, or are about to, do not have the version and the release of the spec.
+pub(crate) fn outdated_nodes(input: &PlanInput, serving: &ObservedNodegroup) -> usize {
+    let waits = !is_unchanged_since_adoption(input.resolved, input.status, &serving.nodegroup)
+        && !version_drift(input.resolved, &serving.nodegroup).is_empty();
+    // EKS also makes a new template version for labels and taints, which nodes get in place.
+    let replacing = input.observed.update.as_ref().filter(|update| is_version_update(update));
+    let is_outdated = |member: &&NodeInstance| match replacing {
+        _ if !member.reasons.is_empty() => true,
+        // The node group has its old version until the update is complete. A failed one leaves some nodes behind.
+        Some(_) if waits => !runs_newer_template(serving, member),
+        Some(update) => update.status == UpdateStatus::InProgress && runs_old_template(serving, member),
+        None => waits,
+    };
+    serving.members.iter().filter(is_live).filter(is_outdated).count()
+}
+
+fn is_live(member: &&NodeInstance) -> bool {
+    matches!(member.instance.state, InstanceState::InService | InstanceState::Pending)
 }
 
 /// Whether an instance runs an older template version than its scaling group.
 pub(crate) fn runs_old_template(group: &ObservedNodegroup, member: &NodeInstance) -> bool {
     let pinned = group.scaling_groups.iter().find_map(|scaling| scaling.template.as_ref());
     matches!((pinned, &member.instance.template), (Some(pinned), Some(own)) if pinned.version_number().is_some() && pinned != own)
+}
+
+/// Whether an instance runs the newest of several template versions: of those of the instances and of the scaling group, to
+/// which EKS gives the new one before it replaces a node.
+fn runs_newer_template(group: &ObservedNodegroup, member: &NodeInstance) -> bool {
+    let pinned = group.scaling_groups.iter().filter_map(|scaling| scaling.template.as_ref());
+    let own = group.members.iter().filter_map(|member| member.instance.template.as_ref());
+    let versions: BTreeSet<_> = pinned.chain(own).filter_map(TemplatePin::version_number).collect();
+    let version = member.instance.template.as_ref().and_then(TemplatePin::version_number);
+    versions.len() > 1 && version.as_ref() == versions.last()
 }
 
 /// Whether EKS replaces nodes for an update.
@@ -156,6 +186,24 @@ pub(crate) fn check_readiness(input: &PlanInput, group: &ObservedNodegroup, buil
         builder.status_update.fields.insert("updateOf".into(), Value::Null);
     }
     report_readiness(input, group, builder);
+}
+
+/// Publishes the end of the recorded update once, and forgets it, unless the plan starts another one.
+pub(crate) fn report_completed_update(input: &PlanInput, partitioned: &Partition, builder: &mut PlanBuilder) {
+    let recorded = input.observed.update.as_ref().filter(|_| input.status.update_of.is_some());
+    let Some(update) = recorded.filter(|update| update.status == UpdateStatus::Successful) else { return };
+    let name = partitioned.updated().map(|group| format!(" {}", group.name().nodegroup)).unwrap_or_default();
+    let since = update.created.map(|at| format!(", which began at {}", rfc3339(at))).unwrap_or_default();
+    let message =
+        format!("EKS has completed the update {} ({}) of the node group{name}{since}", update.id, update.kind);
+    builder.events.push(Event::normal(EventReason::NodeGroupUpdated, message));
+    let is_update = |planned: &PlannedStep| {
+        let Step::Nodegroup(step) = &planned.step else { return false };
+        matches!(step, NodegroupStep::UpdateNodegroup { .. } | NodegroupStep::UpdateNodegroupVersion { .. })
+    };
+    if !builder.steps.iter().any(is_update) {
+        builder.status_update.fields.insert("updateOf".into(), Value::Null);
+    }
 }
 
 /// Reports whether all nodes are Ready, and if not, why; also beside a lock.

@@ -91,12 +91,7 @@ pub(crate) async fn observed_state(
         state.reference_errors = resolve::reference_errors(resolved, &references(o, resolved).await?);
     }
     let recorded_update = status.update_id.as_ref().filter(|_| status.update_of.is_some());
-    // A node group that EKS does not or did not create has no update; the one that it replaces may have.
-    let is_created = |group: &&ObservedNodegroup| {
-        !matches!(group.nodegroup.status, NodegroupStatus::Creating | NodegroupStatus::CreateFailed)
-    };
-    let updated = partition(resolved, &state, status);
-    let updated = updated.current.filter(is_created).or(updated.outgoing.last().copied()).map(|g| g.name().clone());
+    let updated = partition(resolved, &state, status).updated().map(|group| group.name().clone());
     if let (Some(id), Some(name)) = (recorded_update, &updated) {
         state.update = o.inventory.aws().nodegroups.describe_update(name, id).await.map_err(ObserveError::Aws)?;
     }

@@ -115,6 +115,17 @@ pub struct Partition<'a> {
     pub outgoing: Vec<&'a ObservedNodegroup>,
 }
 
+impl<'a> Partition<'a> {
+    /// The node group that the recorded update is of. One that EKS does not or did not create has none; the one that it
+    /// replaces may have.
+    pub(crate) fn updated(&self) -> Option<&'a ObservedNodegroup> {
+        let is_created = |group: &&ObservedNodegroup| {
+            !matches!(group.nodegroup.status, NodegroupStatus::Creating | NodegroupStatus::CreateFailed)
+        };
+        self.current.filter(is_created).or(self.outgoing.last().copied())
+    }
+}
+
 /// Splits the node groups. A node group that AWS is deleting cannot be the current one.
 pub fn partition<'a>(
     resolved: &ResolvedGroup,

@@ -42,6 +42,7 @@ pub fn plan(input: &PlanInput) -> Plan {
         record(input, &partitioned, created, &mut builder);
     }
     builder.steps.extend(creation);
+    health::report_completed_update(input, &partitioned, &mut builder);
     blue_green::uncordon_nodes_in_progress(input, &mut builder);
     create::ownership_conflict(input).into_iter().for_each(|outcome| builder.set_outcome_once(outcome));
     let rechecks = [recheck_at, input.persistent_failure.retry_at()];
@@ -156,7 +157,7 @@ fn status_update(input: &PlanInput, partitioned: &Partition) -> StatusUpdate {
         fields.insert("effective".into(), json!(effective_values(&group.nodegroup)));
         fields.insert("currentMin".into(), json!(group.nodegroup.sizes.min));
         fields.insert("currentMax".into(), json!(group.nodegroup.sizes.max));
-        fields.insert("nodes".into(), health::node_counts(input, group, &partitioned.outgoing));
+        fields.insert("nodes".into(), health::node_counts(input, group, partitioned));
     }
     StatusUpdate { fields, nodes_ready: None }
 }

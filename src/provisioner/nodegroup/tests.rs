@@ -111,6 +111,7 @@ async fn deletion_does_not_look_into_another_cluster_than_the_controllers() {
             spec: Some(spec.clone()),
             forbidden: vec![],
             protected_by: None,
+            wrong_confirmation: None,
             status: &InstanceGroupStatus::default(),
             settings: &settings,
         };

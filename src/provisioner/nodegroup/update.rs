@@ -287,7 +287,7 @@ pub(crate) fn plan_version_update(input: &PlanInput, current: &ObservedNodegroup
     if let Some(lock) = input.lock.or(input.hold) {
         let message = format!(
             "{} of {} nodes are outdated ({}); replacement is blocked by {lock}",
-            current.members.len(),
+            health::outdated_nodes(input, current),
             current.members.len(),
             drift.join("; ")
         );

@@ -121,7 +121,15 @@ fn missing_capacity_is_named_at_once_with_types_and_zones() {
     let failed = activity("Failed", "Launching a new EC2 instance.  Status Reason: it failed", "", words);
     let plan = short_of_one(vec![failed.clone()]).plan();
     assert_eq!(stalled(&plan).0, Reason::InsufficientCapacity);
-    assert_names(stalled(&plan).1, &["m5.large", "us-west-2a", "do not have sufficient", "other zones"]);
+    let names = ["m5.large", "us-west-2a", "do not have sufficient", "other zones", "since 2026-01-01T23:58:00Z"];
+    assert_names(stalled(&plan).1, &names);
+    // AWS lists more attempts than are read: the oldest of these is no beginning, and another one after each attempt.
+    let attempts = |started: &str| {
+        let failed = ScalingActivity { started: Some(timestamp(started)), ..failed.clone() };
+        stalled(&short_of_one(vec![failed; 20]).plan()).1.to_owned()
+    };
+    let [before, after] = ["2026-01-01T23:50:00Z", "2026-01-01T23:55:00Z"].map(attempts);
+    assert!(before == after && before.contains("last 20 attempts"), "{before} {after}");
     let launched = activity("Successful", "Launching a new EC2 instance: i-3", "", "");
     let recovered = short_of_one(vec![launched, failed]).plan();
     assert!(matches!(recovered.outcome, Outcome::Progressing { .. }), "{:?}", recovered.outcome);

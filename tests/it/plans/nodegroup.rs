@@ -1199,6 +1199,73 @@ fn obsolete_failed_update_is_cleared() {
     assert_eq!(failed(RELEASED).plan().status_update.fields.get("updateOf"), None, "the update is retried");
 }
 
+/// Whoever reads UPDATED after a failure must see how far EKS came, and not that all is done.
+#[test]
+fn only_nodes_with_the_new_version_are_counted_as_updated() {
+    let counts = |scenario: &Scenario| {
+        let nodes = scenario.plan().status_update.fields["nodes"].clone();
+        (nodes["updated"].as_i64(), nodes["outdated"].as_i64())
+    };
+    let templates = |pinned: &'static str, first: &'static str| {
+        move |s: &mut Scenario| {
+            let group = &mut s.state.nodegroups[0];
+            group.scaling_groups[0].template.as_mut().expect("a pin").version = pinned.into();
+            group.members[0].instance.template.as_mut().expect("a pin").version = first.into();
+        }
+    };
+    let updating = |status: UpdateStatus, kind: &'static str| {
+        move |s: &mut Scenario| {
+            s.status.update_id = Some("update-1".into());
+            s.status.update_of = Some("hash of the change".into());
+            s.state.update = Some(update(status, kind));
+        }
+    };
+    let newer = || Scenario::converged("", RELEASED);
+    assert_eq!(counts(&newer()), (Some(0), Some(2)), "the update has not begun");
+    let locked = newer().with(|s| s.lock = Some("lock-upgrades"));
+    assert_eq!(counts(&locked), (Some(0), Some(2)), "a lock holds the update");
+    for status in [UpdateStatus::InProgress, UpdateStatus::Failed, UpdateStatus::Cancelled] {
+        let at = |pinned, first| newer().with(updating(status, "VersionUpdate")).with(templates(pinned, first));
+        assert_eq!(counts(&at("1", "1")), (Some(0), Some(2)), "{status:?}: EKS has made no template version");
+        assert_eq!(counts(&at("2", "1")), (Some(0), Some(2)), "{status:?}: EKS has replaced no node");
+        assert_eq!(counts(&at("2", "2")), (Some(1), Some(1)), "{status:?}");
+        assert_eq!(counts(&at("1", "2")), (Some(1), Some(1)), "{status:?}: EKS took the scaling group back");
+    }
+    let partly = newer().with(updating(UpdateStatus::Failed, "VersionUpdate")).with(templates("2", "2"));
+    let locked = partly.with(|s| s.lock = Some("lock-upgrades")).plan().outcome;
+    assert!(matches!(&locked, Outcome::Locked { message } if message.starts_with("1 of 2 nodes")), "{locked:?}");
+    let labelled = newer().with(updating(UpdateStatus::Failed, "ConfigUpdate")).with(templates("2", "2"));
+    assert_eq!(counts(&labelled), (Some(0), Some(2)), "the other version is of labels");
+    let reverted = Scenario::converged("", "").with(updating(UpdateStatus::Failed, "VersionUpdate"));
+    assert_eq!(counts(&reverted), (Some(2), Some(0)), "the spec asks for the old version again");
+}
+
+/// The start alone would leave open since when the nodes have what the spec asks for.
+#[test]
+fn completed_update_has_one_event() {
+    let after = |kind: &str, spec: &str| {
+        let scenario = Scenario::converged(spec, spec).with_records();
+        scenario.with(|s| {
+            s.status.update_id = Some("update-1".into());
+            s.status.update_of = Some("hash of the change".into());
+            s.state.update = Some(update(UpdateStatus::Successful, kind));
+        })
+    };
+    for (kind, lock) in [("VersionUpdate", None), ("ConfigUpdate", None), ("ConfigUpdate", Some("lock-upgrades"))] {
+        let plan = after(kind, RELEASED).with(|s| s.lock = lock).plan();
+        let [event] = plan.events.as_slice() else { panic!("{kind}: {:?}", plan.events) };
+        let name = resolve_spec(RELEASED).name.nodegroup;
+        for part in ["completed", "update-1", kind, &name, NOW] {
+            assert!(event.message.contains(part), "{kind}: {part} is not in {}", event.message);
+        }
+        assert_eq!(plan.status_update.fields.get("updateOf"), Some(&Value::Null), "{kind}: it is told once");
+    }
+    let waits = after("ConfigUpdate", "").with(|s| s.resolved = resolve_spec(RELEASED));
+    let started = waits.plan();
+    assert!(started.steps.iter().any(|p| p.step.name() == "UpdateNodegroupVersion") && started.events.len() == 1);
+    assert_eq!(started.status_update.fields.get("updateOf"), None, "the step records the next update");
+}
+
 #[test]
 fn lock_skips_reference_checks() {
     let state = Scenario::converged("", C5).state;

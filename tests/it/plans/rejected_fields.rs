@@ -111,6 +111,20 @@ fn assert_blocked(plan: &Plan, path: &str) {
     assert!(condition.is_some_and(|update| update.status && update.message.contains(path)), "{path}");
 }
 
+/// The spec may name the role alone. An error at a field that nobody has set is looked for in vain.
+#[test]
+fn missing_profile_is_reported_at_the_field_that_names_it() {
+    let gone = References { existing_profile: None, ..references() };
+    for (text, path) in
+        [("roleName: gone", "roleName"), ("roleName: given, instanceProfileName: gone", "instanceProfileName")]
+    {
+        let plan = scenario(&[&format!("eks: {{configuration: {{{text}}}}}")], &gone, JoinAuth::Auto).plan();
+        let condition = plan.condition_updates.iter().find(|update| update.condition_type == "FieldsRejected");
+        let message = condition.map(|update| update.message.clone()).unwrap_or_default();
+        assert!(message.contains(&format!("spec.eks.configuration.{path} `gone`")), "{text}: {message}");
+    }
+}
+
 /// `--join-auth` and the cluster itself may be at fault as well. The entries of the role stay as they are.
 #[test]
 fn unsupported_join_mode_and_missing_endpoint_stop_only_what_needs_them() {

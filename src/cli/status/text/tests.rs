@@ -144,3 +144,25 @@ fn control_characters_of_messages_are_escaped() {
     let text = group(&hostile, now());
     assert!(!text.contains("\n  Ready True") && !text.contains('\u{1b}'), "{text}");
 }
+
+/// A tenant who reads of a scaling group and of missing nodes believes that the group is broken.
+#[test]
+fn fargate_group_speaks_of_profile_role_and_pods() {
+    let mut details = details();
+    details.nodes = Ok(Vec::new());
+    let status = details.group.status.as_mut().expect("a status");
+    *status = serde_json::from_value(json!({
+        "currentState": "Ready", "provisioner": "eks-fargate", "activeScalingGroupName": "fargate-demo-1",
+        "nodesInstanceRoleArn": "arn:aws:iam::1:role/fargate", "effective": { "subnets": ["subnet-1"] },
+    }))
+    .expect("a status");
+    let text = group(&details, now());
+    for part in ["Fargate profile     fargate-demo-1", "pod execution role", "fargate-profile=fargate-demo-1"] {
+        assert!(text.contains(part), "{part} is missing in {text}");
+    }
+    for part in ["scaling group", "node role", "none with the labels"] {
+        assert!(!text.contains(part), "{part} is wrong in {text}");
+    }
+    let listed = list(&[details.group], None, now());
+    assert!(listed.contains("Ready  -      -"), "there is nothing to count: {listed}");
+}

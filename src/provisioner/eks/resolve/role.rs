@@ -46,6 +46,14 @@ pub(super) fn resolve_role(
             let id = Some(held.id.clone());
             return ResolvedRole { arn: held.arn.clone(), profile_arn: profile.arn.clone(), id };
         }
+        // The spec need not name the profile: it is looked for under the name of the role.
+        (Some(ExistingRole { role, profile: name }), None) if profile.is_none() && name == role => {
+            let rule = "has no instance profile of its name in this account";
+            let remedy =
+                "create both with this name, correct it, or set instanceProfileName to the profile of the role";
+            let problem = SpecError::invalid("spec.eks.configuration.roleName", name, rule, remedy);
+            broken.push(&[Part::Role, Part::Launch], problem.with_reason(Reason::NotFound));
+        }
         (Some(ExistingRole { profile: name, .. }), None) if profile.is_none() => {
             let rule = "does not exist in this account";
             let problem = SpecError::invalid(path, name, rule, "create it with the role, or correct the name");

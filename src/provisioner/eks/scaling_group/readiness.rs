@@ -6,7 +6,7 @@ use jiff::SignedDuration;
 use serde_json::json;
 
 use crate::api::{CurrentState, rfc3339};
-use crate::aws::{Instance, InstanceState, ScalingActivity, ScalingGroup};
+use crate::aws::{Instance, InstanceState, MAX_ACTIVITIES, ScalingActivity, ScalingGroup};
 use crate::plan::{Outcome, Phase, PlanBuilder, Reason, waiting};
 use crate::provisioner::eks::input::PlanInput;
 use crate::provisioner::eks::rotation::outdated;
@@ -146,10 +146,14 @@ fn launch_failure(input: &PlanInput, group: &ScalingGroup, missing: i64) -> Opti
     let (types, zones) = (instance_types(input), failed_zones(input));
     let zones = if zones.is_empty() { String::new() } else { format!(" in {}", zones.join(", ")) };
     let since = failed_launches(input).filter_map(|a| a.started).min();
-    // The first ones may be older than what is read.
-    let is_all = failed_launches(input).count() == input.observed.activities.len();
-    let or_earlier = if is_all { " or earlier" } else { "" };
-    let since = since.map(|since| format!(" since {}{or_earlier}", rfc3339(since))).unwrap_or_default();
+    let attempts = failed_launches(input).count();
+    let is_truncated = usize::try_from(MAX_ACTIVITIES).is_ok_and(|max| input.observed.activities.len() >= max);
+    let since = match (since, attempts == input.observed.activities.len() && is_truncated) {
+        // The first ones are older than what is read. The oldest of the others is another one after each attempt.
+        (Some(_), true) => format!(" at each of the last {attempts} attempts"),
+        (Some(since), false) => format!(" since {}", rfc3339(since)),
+        (None, _) => String::new(),
+    };
     let shortage = if missing == 0 {
         String::new()
     } else {
