@@ -150,7 +150,7 @@ def warm_or_spot(random):
 
 
 def identity(random):
-    """The role and profile of somebody else. `compose` puts the group's name in."""
+    """A role and profile of another owner. `compose` puts the group's name in."""
     return {"configuration": random.choice([{}, {}, {}, {"roleName": PEOPLE, "instanceProfileName": PEOPLE}])}
 
 

@@ -31,7 +31,7 @@ class Controller:
         """Its AWS access key, by which the simulator's log names it."""
         self.process = None
         self.expected = True
-        """Whether it is to run until somebody ends it."""
+        """Whether it is expected to run until the campaign ends it."""
 
     def start(self):
         """Starts it; does not wait."""

@@ -11,7 +11,7 @@ AUTH = f"""# The platform team's own nodes: ask before you change this.
   - system:nodes
   note: "kept by hand"
 """
-"""An entry of aws-auth with a comment and a key that nobody knows."""
+"""An entry of aws-auth with a comment and an unknown key."""
 
 
 def plant(cloud):

@@ -184,7 +184,7 @@ def access_entry(thing):
 
 
 def node_state(node):
-    """What somebody set on a Node."""
+    """What another client set on a Node."""
     labels = {key: value for key, value in node["metadata"].get("labels", {}).items() if not OF_THE_PLACE.search(key)}
     annotations = sorted(key for key in node["metadata"].get("annotations", {}) if "keikoproj.io" in key)
     taints = [without(t, "timeAdded") for t in node["spec"].get("taints", []) if not t["key"].startswith("node.kubernetes.io/not-")]

@@ -256,13 +256,13 @@ class ClusterAutoscaler:
             self._kubernetes.api("POST", f"/api/v1/namespaces/{pod['namespace']}/pods/{pod['name']}/eviction", body)
 
     def _give_up(self, name):
-        """Takes the taint off, and the cordon with it, whoever else wanted it."""
+        """Removes the taint, and the cordon with it, even if another client set the cordon."""
         node = self._kubernetes.get(f"/api/v1/nodes/{name}")
         if node is None or self._change(node, [t for t in node["spec"].get("taints", []) if t["key"] != TAINT], False):
             self._removals.pop(name, None)
 
     def _change(self, node, taints, cordoned):
-        """Whether it could write a Node that nobody has changed since."""
+        """Whether it could write the Node, which no other client changed since the read."""
         spec = {"taints": taints} | ({"unschedulable": cordoned} if self.options.cordons else {})
         body = {"metadata": {"resourceVersion": node["metadata"]["resourceVersion"]}, "spec": spec}
         path = f"/api/v1/nodes/{node['metadata']['name']}"
@@ -276,7 +276,7 @@ class ClusterAutoscaler:
         return answer.json()
 
     def _pods(self):
-        """The pods on each Node that somebody would miss."""
+        """The running pods on each Node, without those of DaemonSets and static pods."""
         found = {}
         for pod in self._get("/api/v1/pods")["items"]:
             is_bound = pod["spec"].get("nodeName") and pod["status"].get("phase") not in ("Succeeded", "Failed")

@@ -65,8 +65,8 @@ pub struct Timing {
     pub volume_detach_timeout: SignedDuration,
     /// Drain timeout when a group is deleted.
     pub deletion_drain_timeout: SignedDuration,
-    /// Wait before something is retried that failed for a cause outside of the controller: a drain that ran into its
-    /// timeout, a Fargate profile or strategy resource that failed, a new role that EKS does not accept yet.
+    /// Wait before a retry after a failure with a cause outside of the controller. Examples are a drain that ran into
+    /// its timeout, a failed Fargate profile or strategy resource, and a new role that EKS does not accept yet.
     pub retry_delay: SignedDuration,
     /// How long a rotation begins no further node after Auto Scaling failed to launch an instance, or after a replacement left
     /// unready. An autoscaler lowers the desired capacity then, so that nothing seems to be missing.
@@ -74,8 +74,8 @@ pub struct Timing {
     /// How long AWS may fail to answer, or EKS may work on a node group, before nodes whose drain is in progress are
     /// uncordoned.
     pub pause_limit: SignedDuration,
-    /// How long a replacement must be Ready before the next batch starts, so that a replacement that fails immediately does
-    /// not cost another node.
+    /// How long a replacement must be Ready before the next batch starts. A replacement that fails immediately then
+    /// does not cost another node.
     pub ready_hold: SignedDuration,
     /// How long writes are paused after a start that takes over groups. A Deployment stops the old pod only after the new
     /// pod runs, and the old pod has this time to shut down.

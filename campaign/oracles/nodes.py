@@ -95,7 +95,7 @@ def _decrements(run, line):
 
 
 def _is_decrement(line):
-    """Whether somebody terminated an instance and lowered the desired capacity."""
+    """Whether another client terminated an instance and lowered the desired capacity."""
     is_done = line["kind"] == "call" and line["operation"] == "TerminateInstanceInAutoScalingGroup" and (line.get("status") or 500) < 300
     return is_done and line["params"].get("ShouldDecrementDesiredCapacity") == "true"
 

@@ -8,7 +8,7 @@ from e2e import logs
 
 
 def foreign_resources_kept(run):
-    """What belongs to others is as it was, and nobody tried to change it."""
+    """Resources of others are unchanged, and no controller tried to change them."""
     before = run.note("begin")["foreign_resources"]
     for picture in ("end", "left"):
         now = foreign_resources.snapshot(run.raw[picture]["aws"])

@@ -47,7 +47,7 @@ def aws_slow(stage, service, kind, seconds, each):
 
 @perturbation("AWS answers lost", service=SERVICES[:5], after=range(6), count=[1, 3])
 def aws_answers_lost(stage, service, after, count):
-    """Writes are performed, and nobody says so."""
+    """AWS performs writes, and their responses are lost."""
     stage.fault(action="lose", kind="write", service=service, after=after, count=count)
 
 

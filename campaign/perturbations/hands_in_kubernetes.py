@@ -122,7 +122,7 @@ def aws_auth_deleted(stage):
 
 @perturbation("aws-auth broken", later=LATER, text=["- rolearn: {\n", "rolearn\n"])
 def aws_auth_broken(stage, later, text):
-    """Nobody can read it, so nobody writes it, until a person puts it right."""
+    """No controller can parse it, so none writes it, until a person corrects it."""
     stage.cloud.edit_map_roles(lambda now: now + text)
     stage.undo(lambda: stage.cloud.edit_map_roles(lambda now: now.replace(text, "")), after=later)
 
@@ -167,7 +167,7 @@ def config_map_broken(stage, later, data):
 
 @perturbation("lock", where=["group", "Namespace", "ConfigMap"], later=LATER)
 def lock(stage, group, where, later):
-    """Somebody stops what takes nodes, and lets it go on."""
+    """A person sets `lock-upgrades`, and removes it later."""
     path = {"group": stage.path(group), "Namespace": "/api/v1/namespaces/camp", "ConfigMap": CONFIG}[where]
     person = Person(stage, group)
     person.patch(path, {"metadata": {"annotations": {LOCK: "true"}}})
@@ -211,7 +211,7 @@ def lease_deleted(stage):
 
 @perturbation("lease taken", renewals=[1, 4])
 def lease_taken(stage, renewals):
-    """Somebody holds it for a while, and does nothing."""
+    """Another process holds it for a while, and does nothing."""
     person = Person(stage, None)
     for _ in range(renewals):
         person.patch(stage.settings["lease"], {"spec": {"holderIdentity": "somebody", "leaseDurationSeconds": 2}})

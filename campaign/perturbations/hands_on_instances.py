@@ -50,7 +50,7 @@ def instance_detached(stage, group, index, decrement, later):
 
 @perturbation("instance in Standby by hand", needs="eks", index=INDEX, decrement=[True, False], later=LATER)
 def instance_in_standby_by_hand(stage, group, index, decrement, later):
-    """Somebody looks at it; the controller leaves it alone."""
+    """A person examines it; the controller does not touch it."""
     person = Person(stage, group)
     found = on_one(stage, group, index, "autoscaling", "enter_standby", "InstanceIds", by_group=True, ShouldDecrementDesiredCapacity=decrement)
     if found:

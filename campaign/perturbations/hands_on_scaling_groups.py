@@ -17,7 +17,7 @@ LATER = [3, 10, None]
 
 @perturbation("sizes edited", needs="eks", sizes=[{"MinSize": 0}, {"MinSize": 0, "MaxSize": 0}, {"MaxSize": 9}, {"MinSize": 3, "MaxSize": 4}])
 def sizes_edited(stage, group, sizes):
-    """Somebody scales by hand. AWS follows at once; then the spec's sizes are back."""
+    """A person changes the desired capacity. AWS follows at once; then the spec's sizes are back."""
     edit(stage, group, **sizes)
 
 
@@ -31,7 +31,7 @@ def desired_capacity_set(stage, group, up):
 
 @perturbation("pinned version edited", needs="eks", version=["1", "$Latest", "$Default"])
 def pinned_version_edited(stage, group, version):
-    """Somebody lets the group launch another version of its template."""
+    """A person pins the group to another version of its template."""
     edit_template(stage, group, lambda now: {**now, "Version": version})
 
 
@@ -86,7 +86,7 @@ def tags_of_a_scaling_group_edited(stage, group, value):
 
 @perturbation("scaling group disowned", needs="eks", count=[1, 3], later=LATER)
 def scaling_group_disowned(stage, group, count, later):
-    """Without its ownership tags it is left alone, until somebody puts them back."""
+    """Without its ownership tags the controller does not change it, until a person restores them."""
     person = Person(stage, group)
     found = person.scaling_group() or {"Tags": []}
     tags = [tag for tag in found["Tags"] if owned({tag["Key"]: ""})][:count]

@@ -74,13 +74,13 @@ def api_server_fails(stage, seconds, status, method):
 
 @perturbation("write conflicts", path=[OBJECTS, "/nodes", "/instancegroups", "/configmaps"], count=[1, 5, 20])
 def write_conflicts(stage, path, count):
-    """Somebody else always wrote first."""
+    """Another client always wrote first."""
     api_fault(stage, None, method="PUT|PATCH", path=path, status=409, count=count)
 
 
 @perturbation("API answers lost", path=[OBJECTS, "/nodes", "/instancegroups", "/eviction"], lose=["request", "answer"], after=range(4), count=[1, 3])
 def api_answers_lost(stage, path, lose, after, count):
-    """A write was performed, or was not, and nobody says which."""
+    """The response to a write is lost; the write may have been performed."""
     api_fault(stage, None, method=CHANGES, path=path, lose=lose, after=after, count=count)
 
 
@@ -92,14 +92,14 @@ def lease_writes_fail(stage, status, count):
 
 @perturbation("API reads denied", resource=["instancegroups", "nodes", "pods", "namespaces", "poddisruptionbudgets"], seconds=[4, 12])
 def api_reads_denied(stage, resource, seconds):
-    """Somebody takes a right away. Watches that are open go on; the rest is refused."""
+    """A person revokes a permission. Watches that are open go on; the rest is refused."""
     without_permissions(stage, resource, {"get", "list", "watch"}, seconds)
     stage.proxy.cut(f"/{resource}")
 
 
 @perturbation("API writes denied", resource=["instancegroups", "instancegroups/status", "nodes", "pods/eviction", "pods", "events"], seconds=[4, 12])
 def api_writes_denied(stage, resource, seconds):
-    """Somebody takes the right to write one kind of object away."""
+    """A person revokes the permission to write one kind of object."""
     without_permissions(stage, resource, {"create", "update", "patch", "delete"}, seconds)
 
 

@@ -131,7 +131,8 @@ AUTOSCALER = dataclasses.replace(Options().scaled(0.01), interval=0.3, cache_age
 
 @perturbation("nodes under a running Cluster Autoscaler", needs=NODES, when=is_wide, removes_unneeded=[False, True], most_pods=[0, 2], seconds=[15, 40])
 def nodes_under_a_running_cluster_autoscaler(stage, group, removes_unneeded, most_pods, seconds):
-    """It makes a group smaller while the group changes: what does not join, what cannot be launched, and what nobody needs goes.
+    """It makes a group smaller while the group changes: it removes instances that do not join, capacity that cannot be
+    launched, and Nodes that no pod needs.
 
     EKS may give up an update whose new nodes go; in the end a person has it tried again.
     """

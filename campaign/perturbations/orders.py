@@ -24,7 +24,7 @@ def rollout_aborted(stage, later):
 
 @perturbation("group left out of a rollout", when=has_rollout, needs="eks", later=LATER)
 def group_left_out_of_a_rollout(stage, group, later):
-    """It keeps what it has, and nobody waits for it."""
+    """It keeps its revision, and no wave waits for it."""
     name = order(stage, without=[f"camp/{group}"])
     stage.undo(lambda: order(stage, name, without=[]), after=later)
 

@@ -27,7 +27,7 @@ def test_every_perturbation_fits_some_scenario_and_takes_what_is_drawn():
 
 
 def test_the_group_is_one_of_the_provisioners_that_are_needed():
-    """A hand on a launch template means nothing to a Fargate profile."""
+    """A manual change of a launch template has no effect on a Fargate profile."""
     for seed in range(20):
         drawn = scenario.generate(seed, disturb=False)
         for found in REGISTRY.values():

@@ -80,7 +80,7 @@ def test_a_rollout_begins_with_images_that_are_new():
 
 
 def test_the_last_spec_of_each_group_is_valid():
-    """The end state of a spec that nobody can realize proves nothing."""
+    """The end state of an unrealizable spec proves nothing."""
     for seed in range(50):
         last = {}
         for event in scenario.generate(seed)["events"]:
@@ -148,7 +148,7 @@ def test_totals_add_up_over_runs(tmp_path):
 
 
 def test_a_perturbation_of_one_group_disturbs_one_life():
-    """Else the totals would count what nobody touched."""
+    """Otherwise the totals would count groups that no perturbation touched."""
     one = {**scenario.generate(1), "events": [{"kind": "perturbation", "name": "x", "arguments": {"group": "alpha"}}]}
     assert totals.disturbed(one) == {"alpha"}
     one["events"].append({"kind": "perturbation", "name": "y", "arguments": {}})

@@ -28,8 +28,8 @@ pub(crate) fn labels(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// Decodes a value, or returns the default if it does not fit, so that a status written by another release never stops
-/// the watch.
+/// Decodes a value, or returns the default if it does not fit. A status that another release wrote must never stop the
+/// watch.
 pub(crate) fn lenient<'de, D: Deserializer<'de>, T: DeserializeOwned + Default>(
     deserializer: D,
 ) -> Result<T, D::Error> {

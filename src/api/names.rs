@@ -45,13 +45,13 @@ pub(crate) mod annotation {
         "instancemgr.keikoproj.io/custom-networking-prefix-assignment-enabled";
     /// Group: time in RFC 3339; nodes launched before it are outdated.
     pub(crate) const ROTATE_AT: &str = "instancemgr.keikoproj.io/rotate-at";
-    /// Group: a new value has the group reconciled at once, from fresh reads.
+    /// Group: when the value changes, the controller reconciles the group at once, from fresh reads.
     pub(crate) const RECONCILE_NOW: &str = "instancemgr.keikoproj.io/reconcile-now";
     /// Group: "true" lets a deletion with ready nodes wait until it is confirmed.
     pub(crate) const PROTECT_DELETION: &str = "instancemgr.keikoproj.io/protect-deletion";
     /// Group: its own name confirms the deletion of a protected group.
     pub(crate) const CONFIRM_DELETION: &str = "instancemgr.keikoproj.io/confirm-deletion";
-    /// Group or Namespace: time in RFC 3339 until which a revision of the boundaries is put off.
+    /// Group or Namespace: time in RFC 3339 until which the group defers a revision of the boundaries.
     pub(crate) const DEFER_UNTIL: &str = "instancemgr.keikoproj.io/defer-until";
     /// Group or Namespace: number, name, hash or release of the revision that is wanted now.
     pub(crate) const APPROVE_REVISION: &str = "instancemgr.keikoproj.io/approve-revision";
@@ -140,7 +140,7 @@ pub(crate) mod condition {
     pub(crate) const DRAIN_BLOCKED: &str = "DrainBlocked";
     /// A newer revision of the boundaries has not reached the group; the message says why. It is no failure.
     pub(crate) const ROLLOUT_PENDING: &str = "RolloutPending";
-    /// Pods will hold up drains that a newer revision of the boundaries will ask for; the message names the owner of the
+    /// Pods will block drains that a newer revision of the boundaries will start. The message names the owner of the
     /// pods, the budget and the remedy. It is no failure.
     pub(crate) const DRAIN_FORESEEN: &str = "DrainForeseen";
     /// The controller adopted existing resources; the message lists differences from a new group.

@@ -43,8 +43,8 @@ pub struct SpecError {
     /// Where the cluster admin wrote the value; `None` for a value of the tenant.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub admin_source: Option<Box<str>>,
-    /// The path as its author knows it, where the boundaries merged a list; `None` where `path` is right. The indexes of
-    /// `path` are those of the merged list, which nobody has written.
+    /// The path as its author knows it, where the boundaries merged a list; `None` where `path` is right. The indexes
+    /// of `path` are those of the merged list, which is in no manifest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub author_path: Option<Box<str>>,
     /// Another field that the rule compares this value with; `None` for most rules.

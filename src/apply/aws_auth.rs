@@ -41,7 +41,8 @@ pub(crate) struct AwsAuthWriter {
 impl AwsAuthWriter {
     /// Writes one edit to the ConfigMap. Returns when it is written, and whether it changed the map.
     ///
-    /// An edit may wait for other writes and for a read, in which the Lease may expire. So `request_write` is asked again.
+    /// An edit may wait for other writes and for a read, and the Lease may expire meanwhile. So `request_write` is
+    /// called again.
     ///
     /// # Errors
     /// The API server's error for the write of this edit, the reason why the map cannot be edited, or that this process may
@@ -85,7 +86,7 @@ async fn write_batch(
     batch: &[PendingEdit],
     request_write: &(dyn Fn() -> bool + Sync),
 ) -> Result<Vec<EditResult>, StepError> {
-    // Those who waited behind a refused write do not each read the map.
+    // Tasks that waited behind a refused write must not each read the map.
     if !request_write() {
         return Err(StepError::MayNotWrite);
     }
@@ -242,7 +243,7 @@ mod tests {
         assert_eq!(state.lock().expect("lock is not poisoned").1, 1);
     }
 
-    /// No retry helps, so that a person must read what to do.
+    /// No retry helps, so the message must tell a person what to do.
     #[tokio::test]
     async fn immutable_map_is_told_to_each_group_that_needs_a_change() {
         let map = |immutable: bool| {

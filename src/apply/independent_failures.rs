@@ -1,5 +1,5 @@
-//! Steps that were refused while the pass goes on: those that nothing depends on, and join entries, without which only
-//! changes go on that neither launch nor replace a node.
+//! Refused steps that do not end the pass. One kind are steps that no other step depends on. The other kind are join
+//! entries: without them, only changes that neither launch nor replace a node continue.
 
 use super::error::StepError;
 use crate::api::names::tag;
@@ -14,7 +14,7 @@ pub struct IndependentFailure {
     pub(crate) step: &'static str,
     /// The call, if a permission is missing.
     pub(crate) denied_call: Option<DeniedCall>,
-    /// What the step writes, if no node depends on it, so that a rotation need not wait for it.
+    /// What the step writes, if no node depends on it. A rotation does not wait for such a write.
     pub(crate) writes: Vec<Write>,
 }
 
@@ -42,8 +42,8 @@ pub(super) struct Remainder {
 }
 
 impl IndependentFailures {
-    /// Whether the pass can go on without a step that failed with this error. Only such errors count whose call is not made
-    /// again with each pass: a denied one waits for its turn, and an aws-auth that cannot be edited is only read.
+    /// Whether the pass can continue without a step that failed with this error. The error must not cause a call in
+    /// each pass. A denied call waits for its turn, and an aws-auth that cannot be edited is only read.
     pub(super) fn can_pass_over(planned: &PlannedStep, error: &StepError) -> bool {
         let is_paced = error.denied_call().is_some()
             || matches!(
@@ -103,8 +103,8 @@ fn is_join_entry(step: &Step) -> bool {
     matches!(step, JoinStep::PutAwsAuthEntry(_) | JoinStep::WidenAwsAuthEntry(_) | JoinStep::PutAccessEntry(_))
 }
 
-/// Whether a step neither launches nodes of a new kind nor replaces any, nor removes what nodes need: sizes may change, and
-/// nodes in progress are given back.
+/// Whether a step neither launches nodes of a new kind, nor replaces nodes, nor removes what nodes need. Sizes may
+/// change, and the controller may uncordon nodes in progress.
 fn is_safe_without_join(step: &Step) -> bool {
     matches!(
         step,

@@ -1,11 +1,12 @@
 //! Applies a plan step by step and returns what was done.
 //!
-//! A failing step ends the pass. The exception is a denied step that the rest does not depend on, or a denied join entry: see
-//! `independent_failures`. A missing permission for a tag does not stop a rotation. A step whose call is denied to many groups is tried by a few of them only.
+//! A failing step ends the pass. The exception is a denied step that the rest does not depend on, or a denied join
+//! entry: see `independent_failures`. A missing permission for a tag does not stop a rotation. When AWS denies a call
+//! to many groups, only a few of them try it.
 //!
-//! The right to write is checked before every step, and `lock-upgrades` before every disruptive step. Before every step of a
-//! deletion, the API server is asked whether the group is still being deleted: its name may be a new group's by now. A
-//! create that finds its name taken adopts the resource only if it carries the group's tags.
+//! The right to write is checked before every step, and `lock-upgrades` before every disruptive step. Before every step
+//! of a deletion, the controller asks the API server whether the group is still being deleted. A new group may have the
+//! name. A create that finds its name taken adopts the resource only if it carries the group's tags.
 
 mod aws_auth;
 mod error;
@@ -34,8 +35,8 @@ pub(crate) use run::{
     Applier, Apply, ApplyRun, BlockedEviction, StepOutcome, StepResult, allow_tag_denied, done, ignore_not_found,
 };
 
-/// For how long it is expected that AWS does not know a new role or instance profile. IAM documents no limit ("Changes that
-/// I make are not always immediately visible"); a few seconds are usual.
+/// How long AWS may not know a new role or instance profile before this counts as an error. IAM documents no limit
+/// ("Changes that I make are not always immediately visible"); a few seconds are usual.
 const PROPAGATION_LIMIT: SignedDuration = SignedDuration::from_secs(30);
 
 /// A plan, and how far it was applied.
@@ -197,8 +198,8 @@ fn is_propagating(state: &ProcessState, group: &str, error: &StepError, now: Tim
     is_unknown && state.track_unknown_profile(group, true, now) < PROPAGATION_LIMIT
 }
 
-/// One line for each write: the words of its event, and its objects as fields. Hours later, when the events are gone, the
-/// log alone says which instance was terminated, and why.
+/// Logs one line for each write: the text of its event, with its objects as fields. Events expire after an hour; then
+/// only the log says which instance was terminated, and why.
 fn log_applied_step(id: &GroupId, planned: &PlannedStep) {
     let StepFields { node, instance, pod, resource, version } = planned.step.info().fields();
     let (group, step, reasons) = (id.key(), planned.step.name(), Some(planned.why()).filter(|why| !why.is_empty()));
@@ -334,8 +335,8 @@ mod tests {
         (applied, writes)
     }
 
-    /// The Node was read for the plan from a cache. Its name may be another instance's by now, and somebody else may
-    /// write to it between the read and the patch.
+    /// The plan read the Node from a cache. Another instance may have its name now, and another client may write to it
+    /// between the read and the patch.
     #[tokio::test]
     async fn only_the_node_of_the_instance_changes_in_place_and_only_as_it_was_read() {
         let change = InPlaceChange {
@@ -438,7 +439,7 @@ mod tests {
         assert!(!applied.is_complete() && applied.error.is_some_and(|error| error.stalled_reason().is_none()));
     }
 
-    /// A person takes the finalizer off, and Argo CD creates the group again: the nodes are the new group's.
+    /// A person removes the finalizer, and Argo CD creates the group again: the nodes belong to the new group.
     #[tokio::test]
     async fn nodes_of_a_group_that_was_created_again_are_not_taken_by_the_deletion_of_the_old_one() {
         let mut group = InstanceGroup::new("web", InstanceGroupSpec::default());
@@ -493,8 +494,8 @@ mod tests {
         assert_eq!((error, writes.len()), (None, 1));
     }
 
-    /// A warning at the creation of each group teaches people to overlook warnings; one that never comes hides a profile
-    /// that somebody deleted.
+    /// A warning at each creation would teach people to ignore warnings. Without any warning, a deleted profile would
+    /// go unnoticed.
     #[test]
     fn unknown_profile_is_expected_for_half_a_minute() {
         let state = ProcessState::default();

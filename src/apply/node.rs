@@ -148,8 +148,8 @@ impl ApplyRun<'_> {
         }
     }
 
-    /// Changes labels and taints of a Node, from what the API server has now. A Node that is gone, or that became another
-    /// instance's, is left alone.
+    /// Changes labels and taints of a Node, from what the API server has now. A Node that was deleted, or that now
+    /// belongs to another instance, is not changed.
     async fn change_in_place(&self, name: &str, instance: &str, change: &InPlaceChange) -> StepResult {
         let node = self.ctx.kube.node(name).await.map_err(StepError::Kube)?;
         let node = node.filter(|node| instance_id(node).as_deref() == Some(instance));
@@ -314,7 +314,8 @@ mod tests {
         }
     }
 
-    /// A pass takes a second or more. Its instance without a Node may have pods by then, which nobody drained.
+    /// A pass takes a second or more. In that time the instance may have joined and started pods, which the controller
+    /// has not drained.
     #[tokio::test]
     async fn instance_whose_node_joined_after_the_plan_was_made_is_not_terminated() {
         let joined = World { seen: Some("n"), ..World::new() };

@@ -26,15 +26,15 @@ pub(crate) struct Applier<'a> {
     pub process_state: &'a ProcessState,
     /// The only writer of kube-system/aws-auth.
     pub aws_auth: &'a AwsAuthWriter,
-    /// Asks whether this process may write: it is the leader, and no other controller is active. Asked before every step;
-    /// a refusal goes on record.
+    /// Asks whether this process may write: it is the leader, and no other controller is active. Called before every
+    /// step; a refusal is recorded.
     pub request_write: &'a (dyn Fn() -> bool + Sync),
     /// Which of the locks count under the boundaries and the policy, if they are set.
     pub counted_locks: Locks,
-    /// Asks why the rollout does not let a step begin nodes of the group, right before it does. `None`: it holds nothing,
-    /// or the plan was made while it held, and begins none.
+    /// Called right before a step that starts to replace nodes. Returns why the rollout does not allow it; `None` when
+    /// it does, and when the plan was made under the hold and starts no replacement.
     pub hold: &'a (dyn Fn(&Step) -> Option<String> + Sync),
-    /// The name of the Node of an instance, as far as the watch has seen it by now.
+    /// The name of an instance's Node; `None` until the watch has delivered the Node.
     pub node_of: &'a (dyn Fn(&str) -> Option<String> + Sync),
     /// Namespace of the ConfigMap that can carry `lock-upgrades`.
     pub config_namespace: &'a str,
@@ -161,7 +161,7 @@ pub(crate) fn ignore_not_found<T>(result: Result<T, AwsError>) -> StepResult {
 }
 
 impl Applier<'_> {
-    /// The error of a step whose call is denied, and which the group does not try before its turn.
+    /// The error of a step whose call AWS denies and which the group does not try before its turn.
     pub(super) fn backoff_error(&self, group: &str, step: &Step) -> Option<StepError> {
         let attempt = Attempt { spec: self.spec.to_owned(), step: Some(step.name()) };
         self.process_state.call_in_backoff(group, &attempt, self.now).map(StepError::from)

@@ -67,7 +67,7 @@ fn simulation(statement: &Value) -> PolicySimulation {
 mod tests {
     use super::*;
 
-    /// A right that depends on the cluster's tag would seem to be missing forever.
+    /// A permission that depends on the cluster's tag would always seem to be missing.
     #[test]
     fn question_about_one_action_carries_the_conditions_of_its_statement() {
         let role = "arn:aws-cn:iam::42:role/controller";

@@ -26,7 +26,7 @@ pub(crate) enum AdmissionAction {
 }
 
 /// The policy and its binding. It concerns fields that are restricted: a tenant's value of any other field may be used.
-/// An update that does not change such a field passes, so that groups from before the policy can be edited.
+/// An update that does not change such a field passes, so groups that are older than the policy can be edited.
 pub(crate) fn admission_policy(boundaries: &Boundaries, action: AdmissionAction) -> [Value; 2] {
     // A path that names no field restricts nothing, and could make the API server fail on a list.
     let known = boundaries.restricted.iter().filter(|path| schema::is_known_path(path.segments()));

@@ -148,8 +148,8 @@ fn apply_boundaries_to(
     Ok(tree)
 }
 
-/// Why a tenant's value is gone that no boundary restricts: maps are merged one level deep, so that the admin's value of a
-/// field above it replaced it.
+/// Why a tenant's value was dropped although no boundary restricts it. Maps are merged one level deep, so the admin's
+/// value of a parent field replaced it.
 fn lost_in_merge(boundaries: &Boundaries, path: &str) -> Option<String> {
     let path = Path::parse(path)?;
     let covers = |paths: &[Path]| paths.iter().find(|above| above.covers(&path)).cloned();

@@ -124,7 +124,7 @@ mod tests {
         );
     }
 
-    /// Kubernetes 1.30 would become 1.3, and nobody would see why.
+    /// Kubernetes 1.30 would become 1.3 without a warning.
     #[test]
     fn number_with_a_fraction_in_a_text_is_noted() {
         let mut value = json!({"eks-managed": {"configuration": {"version": 1.3, "clusterName": 7}}});

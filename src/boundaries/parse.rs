@@ -148,8 +148,8 @@ impl Boundaries {
         (parsed, Ok(warnings))
     }
 
-    /// Warnings about parts of `data`, from which this was parsed, that the flags of this process leave without effect:
-    /// whether there is a Prometheus to ask, and the name of a cluster.
+    /// Warnings about parts of `data`, from which this was parsed, that have no effect with the flags of this process:
+    /// without a Prometheus, or without a cluster name.
     pub(crate) fn flag_warnings(
         &self,
         data: &BTreeMap<String, String>,

@@ -118,7 +118,7 @@ impl NamespaceUsage {
         let adds_nodes = requested.nodes > held.nodes;
         let (adds_vcpus, more_vcpus) = match (requested.vcpus, held.vcpus) {
             (Some(requested), Some(held)) => (requested > held, Some(requested.saturating_sub(held))),
-            // Unknown is not more, as long as nothing else says so: the group only keeps what it has.
+            // An unknown number does not count as an increase: the group only keeps what it has.
             (None, None) => (adds_nodes, None),
             (None, Some(_)) | (Some(_), None) => (true, None),
         };

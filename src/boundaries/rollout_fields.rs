@@ -28,7 +28,7 @@ impl Fields {
     }
 }
 
-/// A map whose keys are all known. Any other key is an error: the admin would wait for a brake that does not exist.
+/// A map whose keys are all known. Any other key is an error: a misspelled safeguard would have no effect.
 pub(super) fn exact_keys(section: &Section, value: &Value, at: &str, known: &[&str], errors: &mut ErrorList) -> Fields {
     let mut found = Map::new();
     let before = errors.count();
@@ -141,7 +141,7 @@ impl Amount {
         }
     }
 
-    /// The same, but at least one, so that a small cluster gets on.
+    /// The same, but at least one, so that a rollout in a small cluster makes progress.
     pub(crate) fn at_least_one(self, all: usize) -> usize {
         self.of(all).max(1)
     }

@@ -87,7 +87,7 @@ pub(crate) struct Wave {
     pub max_failures: Amount,
     /// How many groups of the wave may replace nodes at once; `None` for all of them.
     pub max_concurrent_groups: Option<usize>,
-    /// Whose approval it needs; `None` for nobody's.
+    /// Whose approval it needs; `None` without an approval.
     pub approval: Option<Approval>,
     /// When its nodes may be replaced, beside the windows of the policy; empty for always.
     pub windows: Vec<Window>,
@@ -436,7 +436,7 @@ mod tests {
         assert!(warnings[0].contains("budget.zone") && warnings[0].contains("set budget.nodes"), "{warnings:?}");
     }
 
-    /// A check that nobody asks would hold each change, and an admin who believes in it would wait.
+    /// A check without a Prometheus would block each change, and the admin would wait in vain.
     #[test]
     fn checks_that_the_flags_leave_unanswered_are_warned_about() {
         let text = "release: \"2026-08-20\"\nchecks:\n- {name: a, query: 'x{release=\"$RELEASE\"} > 1', for: 5m}\n- {name: b, query: 'y{c=\"$CLUSTER\"}'}";

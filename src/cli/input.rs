@@ -497,7 +497,7 @@ fn merge_group(object: &ManifestObject, context: MergeContext, problems: &mut Ve
     let mut errors = if has_config_map {
         errors_without_reads(&object.group_id(), &merged)
     } else {
-        // Nobody knows what the defaults add, so that only the values are checked that there are.
+        // The defaults are unknown, so only the values in the file are checked.
         let found = check_spec(&merged.spec).into_iter();
         found.map(|finding| SpecError::invalid(&finding.path, &finding.value, finding.rule, finding.remedy)).collect()
     };

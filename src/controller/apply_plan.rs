@@ -10,8 +10,8 @@ use crate::api::{InstanceGroup, group_id};
 use crate::apply::{Applied, Applier, apply};
 use crate::plan::{Plan, Step};
 
-/// Applies a plan. `was_blocked` tells whether the rollout held the group before it was planned, so that the plan begins no
-/// node. Returns `None` when this process may no longer write: the new leader then reports on the group.
+/// Applies a plan. `was_blocked`: the rollout held the group before it was planned, so the plan starts no replacement.
+/// Returns `None` when this process may no longer write: the new leader then reports on the group.
 pub(super) async fn apply_plan(
     group: &InstanceGroup,
     plan: Plan,
@@ -49,8 +49,8 @@ pub(super) async fn apply_plan(
     ctx.request_write().then_some(applied)
 }
 
-/// Takes out steps that repeat a write without effect too early, and adds the condition about such writes. Returns what
-/// stands for the merged spec: when it changes, a write is tried again at once.
+/// Removes steps that would repeat an ineffective write too early, and adds the condition about such writes. Returns a
+/// fingerprint of the merged spec: when it changes, the controller retries the writes at once.
 pub(super) fn suppress_repetitions(planned: &mut Planning, key: &str, ctx: &Context, now: Timestamp) -> String {
     let Planning { plan, boundaries, .. } = planned;
     let resync = ctx.planner.settings.resync_period;

@@ -91,7 +91,8 @@ mod tests {
         (AwsError { failing_since: Some(Timestamp::UNIX_EPOCH), ..error }, last_failed)
     }
 
-    /// Quiet groups say nothing of an outage: an admin who looks at the ConfigMap must learn of it, and of its end.
+    /// The status of idle groups does not show an outage. The events on the ConfigMap must report its start and its
+    /// end.
     #[test]
     fn outage_is_published_once_with_call_time_and_remedy_and_so_is_its_end() {
         let (start, mut reported) = (Instant::now(), None);
@@ -120,7 +121,8 @@ mod tests {
         }
     }
 
-    /// An event disappears after an hour, and an outage may last longer. A call that nobody makes any more is no outage.
+    /// An event disappears after an hour, and an outage may last longer. A call that the controller no longer makes is
+    /// no outage.
     #[test]
     fn event_is_repeated_while_attempts_fail() {
         let (start, mut reported) = (Instant::now(), None);

@@ -76,7 +76,7 @@ impl Context {
         self.is_leader() && self.conflict_detector.hold().is_none()
     }
 
-    /// Like [`Context::can_write`], for a caller that writes if it may and otherwise stops. A refusal goes on record: the
+    /// Like [`Context::can_write`], for a caller that writes if it may and otherwise stops. A refusal is recorded: the
     /// write gate then enqueues every group once this process may write again.
     pub(crate) fn request_write(&self) -> bool {
         let can_write = self.can_write();

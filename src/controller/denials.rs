@@ -34,8 +34,8 @@ pub(super) fn block_denied_reads(
     Ok(Planning { denied_read, ..blocked })
 }
 
-/// Counts passes that AWS or Kubernetes refused. A group that lacks a permission waits for its turn to try again, and a
-/// group that got through wakes those that wait for the same permission.
+/// Counts passes that AWS or Kubernetes refused. A group that lacks a permission waits for its turn to try again. A
+/// group whose call succeeds enqueues those that wait for the same permission.
 pub(super) async fn record_failed_step(
     key: &str,
     spec: String,

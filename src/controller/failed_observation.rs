@@ -1,5 +1,5 @@
-//! What a group says while AWS or the API server does not answer its reads: a condition, an event and a metric, once the
-//! reads have failed for a while. The conditions of the last observation stay, because the nodes run on.
+//! What is reported for a group whose reads fail: a condition, an event and a metric, once AWS or the API server has
+//! not answered for a while. The conditions of the last observation stay, because the nodes run on.
 
 use jiff::Timestamp;
 use kube::ResourceExt;

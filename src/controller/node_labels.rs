@@ -16,9 +16,9 @@ use crate::plan::{Event, EventKind, Write};
 /// The longest value of a label.
 const MAX_LABEL_VALUE: usize = 63;
 
-/// Sets the labels that name the group on its nodes, so that `kubectl get nodes -l` selects them, and the role labels that
-/// the API server did not take before. Only nodes that this process already knows are labeled; a node that joins starts
-/// another reconcile.
+/// Sets the labels that name the group on its nodes, for `kubectl get nodes -l`. Also sets the role labels that the API
+/// server rejected before. Only nodes that this process already knows are labeled; a node that joins starts another
+/// reconcile.
 pub(super) async fn label_group_nodes(group: &InstanceGroup, key: &str, ctx: &Context) {
     let (namespace, name) = (group.namespace().unwrap_or_default(), group.name_any());
     if !ctx.labels_nodes || group.metadata.deletion_timestamp.is_some() || name.len() > MAX_LABEL_VALUE {

@@ -1,5 +1,5 @@
-//! Asks IAM and the API server about permissions whose lack holds rotations, so that a restored one is noticed without a
-//! try that evicts pods.
+//! Asks IAM and the API server about missing permissions that block rotations. The controller thus notices a restored
+//! permission without evicting pods for a try.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::requeue;
 use crate::aws::{Aws, AwsErrorKind, AwsResult, PolicyDecision, policies};
 use crate::index::denied_rotations::{Permission, PermissionAnswer};
 
-/// How often a period is looked at whether a question is due.
+/// How many times per period the controller checks whether a question is due.
 const CHECKS_PER_PERIOD: u32 = 10;
 
 /// Asks about each permission that holds a rotation, once a period, and never returns.
@@ -30,8 +30,8 @@ pub(crate) async fn run(ctx: Arc<Context>) {
     }
 }
 
-/// What IAM or the API server says about a permission, or said within the last period. Rotations that were held for lack
-/// of it go on when it is there again.
+/// What IAM or the API server says about a permission, or said within the last period. Rotations that were blocked for
+/// lack of it continue once it is granted.
 pub(super) async fn ask(permission: &Permission, ctx: &Context, now: Timestamp) -> PermissionAnswer {
     let (state, period) = (&ctx.planner.process_state, requeue::permission_period(ctx.planner.settings.resync_period));
     if let Some(answer) = state.denied_rotations(|holds| holds.recent_answer(permission, period, now)) {

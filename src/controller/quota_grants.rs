@@ -13,8 +13,8 @@ pub(crate) struct QuotaGrants(Mutex<Granted>);
 pub(crate) type Granted = HashMap<String, QuotaAmounts>;
 
 impl QuotaGrants {
-    /// Decides a request of the group `key`, and remembers it if `decide` allows it. Decisions are made one after the
-    /// other: of two groups that are reconciled at the same time, the second sees what the first was allowed.
+    /// Decides a request of the group `key`, and remembers it if `decide` allows it. Decisions are serialized: of two
+    /// groups that are reconciled at the same time, the second sees what the first was allowed.
     pub(crate) fn decide(&self, key: &str, decide: impl FnOnce(&Granted) -> (QuotaRequest, bool)) -> QuotaRequest {
         let mut granted = self.0.lock().expect("lock is not poisoned");
         let (request, is_allowed) = decide(&granted);

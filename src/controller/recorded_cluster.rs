@@ -15,8 +15,8 @@ pub(crate) fn desired<'a>(merged: &'a MergedSpec, provisioner: &dyn Provisioner)
     keys.fold(&merged.spec, |value, key| &value[key]).as_str().filter(|cluster| !cluster.is_empty())
 }
 
-/// The plan of a deletion that the recorded cluster blocks: it is not the one that `--cluster-name` pins, or without
-/// that, not the one of the spec.
+/// The plan of a deletion that the recorded cluster blocks. The recorded cluster differs from that of `--cluster-name`,
+/// or without that flag, from that of the spec.
 pub(crate) fn blocked_deletion(
     id: &GroupId,
     status: &InstanceGroupStatus,

@@ -27,7 +27,7 @@ fn backoff_from(first: Duration, failures: u32, resync: Duration) -> Duration {
     jitter(first.saturating_mul(1 << failures.saturating_sub(1).min(12)).min(resync))
 }
 
-/// The longest wait for a permission, so that a restored one is noticed within a minute, with the jitter.
+/// The longest wait for a permission. With the jitter, the controller notices a restored permission within a minute.
 const PERMISSION_RECHECK: Duration = Duration::from_secs(50);
 
 /// The shortest wait of a group whose turn has come: a pass may end before the step.
@@ -159,15 +159,15 @@ fn delay_after_outcome(key: &str, plan: &Plan, outcome: &Outcome, ctx: &Context)
     }
 }
 
-/// The time until a group may try a denied call again, or until it is looked at because its status must stay current; `None`
-/// when it does not wait for its turn.
+/// The time until a group may try a denied call again, or until a pass must update its status. `None` when the group
+/// does not wait for its turn.
 fn time_to_retry(key: &str, process_state: &ProcessState, resync: Duration) -> Option<Duration> {
     let wait = process_state.denials(|denials| denials.time_to_retry(key, Timestamp::now()))?;
     Some((wait.unsigned_abs() + Duration::from_millis(20)).max(MIN_RETRY).min(jitter(resync)))
 }
 
-/// Whether a plan asks for another look within a poll interval. That look reads AWS anew: caches may not yet show the change
-/// that it is made for.
+/// Whether a plan needs another pass within a poll interval. That pass reads AWS without the cache, which may not show
+/// the expected change yet.
 fn expects_change(plan: &Plan, ctx: &Context) -> bool {
     let poll = ctx.planner.settings.timing.poll_interval;
     plan.recheck_at.is_some_and(|at| at.duration_since(Timestamp::now()) <= poll)
@@ -191,7 +191,7 @@ fn poll_delay(ctx: &Context) -> Duration {
     period - Duration::from_nanos(u64::try_from(elapsed).unwrap_or(0)) + Duration::from_millis(5)
 }
 
-/// Whether one of the outcomes that stand beside a block or a lock may clear soon.
+/// Whether one of the other outcomes of a blocked or locked group may clear soon.
 fn may_clear(others: &[Outcome]) -> bool {
     others.iter().any(|other| match other {
         Outcome::Progressing { .. } => true,

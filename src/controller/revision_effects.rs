@@ -77,9 +77,9 @@ pub(crate) fn observe(key: &str, old: &InstanceGroupStatus, planned: &mut Planni
     }
 }
 
-/// Waits until no further group becomes invalid, and publishes the summary, unless an earlier process did. It is recorded
-/// on the stored copy of the revision, and the event's name is that of this copy, so that a process that is killed in
-/// between does not repeat it; without an answer it is reported once more.
+/// Waits until no further group becomes invalid, and publishes the summary, unless an earlier process did. The stored
+/// copy of the revision records it, and the event is named after this copy, so a process that was killed in between
+/// does not repeat it. When the API server does not answer, the event is published once more.
 async fn publish(revision: String, ctx: Arc<Context>) {
     let (mut count, mut quiet) = (0, 0);
     for _ in 0..MAX_POLLS {

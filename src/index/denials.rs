@@ -72,8 +72,8 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// Whether the turn is still to come. A clock that was set back, past the time at which the turn was given, ends the wait:
-    /// the group would wait for as long as it was set back.
+    /// Whether the turn is still to come. If the clock was set back past the time at which the group got its turn, the
+    /// wait ends. Otherwise it would last longer by that difference.
     fn is_early(&self, now: Timestamp) -> bool {
         self.given_at <= now && now < self.retry_at
     }
@@ -174,8 +174,8 @@ impl Denials {
         Some(&waiting.call)
     }
 
-    /// How long a group waits for its next turn; `None` when it does not wait. A turn that has passed counts only if there is no
-    /// other: a step before it may fail in each pass, so that it is not tried.
+    /// How long a group waits for its next turn; `None` when it does not wait. A turn that has passed counts only if
+    /// there is no other. An earlier step may fail in each pass, and the call is then never tried.
     pub(crate) fn time_to_retry(&self, group: &str, now: Timestamp) -> Option<SignedDuration> {
         let waiting = self.groups.get(group)?;
         let next = waiting.iter().filter(|w| w.is_early(now)).map(|w| w.retry_at.duration_since(now)).min();

@@ -1,5 +1,5 @@
-//! Rotations that are held because a call was denied, and what is known about the permission meanwhile. Each try of such
-//! a rotation evicts pods, so the permission is asked about instead. Pure.
+//! Rotations that are blocked because a call was denied, and what is known about the missing permission. Each try of
+//! such a rotation evicts pods, so the controller asks about the permission instead. Pure.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -100,8 +100,8 @@ impl DeniedRotations {
 
     /// Records that a group got steps through. Returns the groups that go on because of it: those held at the same step.
     ///
-    /// Success of a group that was denied the step before is a change, and wakes all. Success of any other group may only
-    /// show that the permission is missing for some resources, so it wakes a group no second time.
+    /// Success of a group that was denied the step before is a change, and wakes all. Success of any other group may
+    /// only show that the permission is missing for some resources, so it enqueues a group only once.
     pub(crate) fn succeed(&mut self, group: &str, steps: &BTreeSet<&'static str>, now: Timestamp) -> Vec<String> {
         if self.groups.is_empty() {
             return Vec::new();

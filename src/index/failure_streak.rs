@@ -1,4 +1,4 @@
-//! Counts the passes of a group that AWS or Kubernetes refuses, so that nodes do not stay cordoned meanwhile.
+//! Counts refused passes of a group. After several of them its nodes must not stay cordoned.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -69,7 +69,7 @@ impl FailureStreak {
         }
     }
 
-    /// Whether the same has been refused for so long that a retry at once is of no use.
+    /// Whether the same failure has occurred so often that an immediate retry is useless.
     pub(crate) fn is_lasting(&self) -> bool {
         self.times >= LASTING_AFTER
     }

@@ -184,7 +184,7 @@ impl GroupIndex {
         users.any(|other| other != key)
     }
 
-    /// A group other than `key` that uses a role, one that goes on before one that is being deleted.
+    /// A group other than `key` that uses a role. A group that stays is preferred to one that is being deleted.
     pub(crate) fn role_user(&self, role_arn: &str, key: &str) -> Option<RoleUser> {
         let inner = self.read();
         let users = inner.by_role.0.get(role_arn).into_iter().flatten().chain(&inner.unknown);

@@ -311,8 +311,8 @@ impl ProcessState {
         self.with(|inner| update(&mut inner.clock_jumps))
     }
 
-    /// Whether the wall clock jumped forward less than `limit` ago, so that a wait of this length that is over by the wall
-    /// clock may have just begun.
+    /// Whether the wall clock jumped forward less than `limit` ago. A wait of this length that seems to be over may
+    /// then have just begun.
     pub(crate) fn has_clock_jumped_within(&self, limit: SignedDuration) -> bool {
         let since = self.clock_jumps(|clocks| clocks.since_jump(Instant::now()));
         since.is_some_and(|since| since < limit.unsigned_abs())

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
-/// What the answers of AWS showed of one group. An answer may be older than a creation, so a name that it does not show may
-/// still appear: unless the answer before showed it, and it was removed since.
+/// What the answers of AWS showed of one group. An answer may be older than a creation, so a name that it lacks may
+/// still appear. If the answer before had the name, the resource was removed.
 #[derive(Clone, Default)]
 pub(crate) struct SeenNames {
     shown: BTreeSet<String>,

@@ -16,8 +16,8 @@ fn api(client: &Client, namespace: &str) -> Api<BoundariesRevision> {
     Api::namespaced(client.clone(), namespace)
 }
 
-/// The answer to a list of a kind that is not served has no reason, so that it is not taken for `NotFound`: whether the
-/// kind is served is asked of the discovery.
+/// Lists the revisions; `None` when the API server does not serve the kind. Its 404 for an unknown kind has no reason
+/// and is not `NotFound`, so a discovery request decides.
 pub(super) async fn list(client: &Client, namespace: &str) -> Result<Option<Vec<BoundariesRevision>>, KubeError> {
     let listed = call("list", RESOURCE, api(client, namespace).list(&ListParams::default())).await;
     match listed {

@@ -61,7 +61,7 @@ fn claim_of(volume: &PersistentVolume) -> Option<(String, String, Vec<String>)> 
         let of_zone = |e: &&NodeSelectorRequirement| ZONE_KEYS.contains(&e.key.as_str()) && e.operator == "In";
         term.match_expressions.iter().flatten().find(of_zone).and_then(|e| e.values.clone())
     };
-    // One of the terms is enough for a node, so that one without a zone allows all.
+    // One matching term is enough for a node, so a term without a zone allows all zones.
     let zones: Option<Vec<Vec<String>>> = terms.iter().map(zones_of_term).collect();
     let zones: BTreeSet<String> = zones?.into_iter().flatten().collect();
     (!zones.is_empty()).then_some((claim.namespace.clone()?, claim.name.clone()?, zones.into_iter().collect()))
@@ -114,7 +114,8 @@ mod tests {
         json!({"name": "data", "persistentVolumeClaim": {"claimName": claim}})
     }
 
-    /// A database whose new node starts in another zone stays Pending: whoever plans the change must know it.
+    /// A database whose new node starts in another zone stays Pending. The command `plan` must show this before the
+    /// change.
     #[tokio::test]
     async fn pods_whose_volume_is_in_one_zone_are_found_on_the_nodes_that_are_replaced() {
         let client = fake::client(|call| {

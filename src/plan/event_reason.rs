@@ -60,7 +60,7 @@ pub enum EventReason {
     LaunchConfigurationReplaced,
     /// The launch configuration was deleted after the move to a launch template.
     LaunchConfigurationDeleted,
-    /// Somebody deleted a resource, and it is created again (Warning).
+    /// Another client deleted a resource, and the controller creates it again (Warning).
     ResourceRecreated,
     /// A managed node group was changed.
     NodeGroupUpdated,

@@ -81,8 +81,8 @@ impl InPlaceRecord {
     }
 }
 
-/// One change of a node's labels and taints. Only what differs between the spec that the node has and the present one is
-/// in it, so that what others set on the node stays.
+/// One change of a node's labels and taints. It contains only the differences between the spec that the node has and
+/// the current one. What others set on the node stays.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InPlaceChange {

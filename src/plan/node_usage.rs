@@ -20,8 +20,8 @@ pub struct NodeUsage {
     pub taken: BTreeSet<String>,
     /// The nodes that this plan takes for the rollout, by instance.
     pub begins: BTreeMap<String, NodeStart>,
-    /// How many nodes a step takes at once that lets AWS, or the strategy `crd`, replace them; `None` where the controller
-    /// takes them one by one.
+    /// How many nodes a step replaces at once if AWS or the strategy `crd` replaces them; `None` where the controller
+    /// replaces them one by one.
     pub batch: Option<usize>,
     /// How the plan would take further nodes if the budget left them.
     pub waits_for: BTreeSet<NodeStart>,

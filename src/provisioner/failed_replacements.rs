@@ -1,6 +1,6 @@
-//! Instances of the desired version that left the scaling group without their nodes ever being Ready. Nothing of them is left
-//! to see, and the Cluster Autoscaler, which removes instances that do not join, has lowered the desired capacity: without a
-//! record, the rotation would go on with the next healthy node, down to `minSize`.
+//! Instances of the desired version that left the scaling group without their nodes ever being Ready. AWS no longer
+//! shows them, and the Cluster Autoscaler, which removes instances that do not join, has lowered the desired capacity.
+//! Without a record, the rotation would continue with the next healthy node, down to `minSize`.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -58,8 +58,8 @@ impl Replacements<'_> {
         (record != status.failed_replacements).then(|| record.map_or(Value::Null, |record| json!(record)))
     }
 
-    /// Why no further node is replaced. A version of which a node is Ready has proven itself, so that it is tried again after
-    /// `retry`.
+    /// Why no further node is replaced. A version that has a Ready node is known to work, so the rotation tries it
+    /// again after `retry`.
     pub(crate) fn halt(&self, status: &InstanceGroupStatus, retry: SignedDuration) -> Option<String> {
         let FailedReplacements { instances, last, .. } = self.record(status)?;
         let next_try = last.parse::<Timestamp>().ok()?.checked_add(retry).unwrap_or(Timestamp::MAX);
@@ -128,7 +128,8 @@ mod tests {
         (next, found.halt(status, SignedDuration::from_mins(30)))
     }
 
-    /// One healthy node after the other would be given up for an image whose nodes never join, down to `minSize`.
+    /// The rotation would terminate one healthy node after the other for an image whose nodes never join, down to
+    /// `minSize`.
     #[test]
     fn image_that_was_never_ready_takes_no_further_node() {
         let old = [ready("old", 0, false)];
@@ -145,7 +146,7 @@ mod tests {
         }
     }
 
-    /// A zone may have had a bad moment. Otherwise nobody would finish a rotation whose other nodes are fine.
+    /// A zone may have had a bad moment. Otherwise a rotation whose other nodes are Ready would never finish.
     #[test]
     fn image_that_has_proven_itself_is_tried_again() {
         let members = [ready("old", 0, false), ready("i-1", 5, true)];

@@ -145,9 +145,9 @@ pub(crate) fn wait_for_group(other: &str) -> Outcome {
 
 /// The access entry to delete with a group, or with a role that it no longer uses; one that another group needs stays.
 ///
-/// The entry of a role that the controller created goes with the role, whoever made the entry: EKS makes one for a Fargate
-/// profile, and people make them. It would admit nobody, because EKS knows a role by its id, and keep the next role of that
-/// name out. The entry of another role is deleted if the status records it and the controller tagged it.
+/// When the controller deletes a role that it created, it deletes the role's entry too, even if EKS or a person created
+/// the entry. EKS identifies a role by its id. The old entry would let no node join, and would lock out the next role
+/// of that name. The entry of another role is deleted if the status records it and the controller tagged it.
 pub(crate) async fn remaining_access_entry(
     o: &Observer<'_>,
     key: &str,
@@ -169,8 +169,8 @@ pub(crate) async fn remaining_access_entry(
     Ok(found.filter(|entry| is_own_role || access_entries::is_owned_by_cluster(&entry.tags, cluster)))
 }
 
-/// Whether a role that is deleted may have an access entry: it was last seen with one, or the cluster reads them. While nodes
-/// join through aws-auth, nobody looks for the entry that EKS makes for a Fargate profile.
+/// Whether a role that is deleted may have an access entry: it was last seen with one, or the cluster reads them. While
+/// nodes join through aws-auth, the controller does not look for the entry that EKS creates for a Fargate profile.
 pub(crate) async fn may_have_access_entry(
     o: &Observer<'_>,
     cluster: &str,
@@ -256,7 +256,7 @@ mod tests {
         }
     }
 
-    /// Otherwise nobody would remove the entry, and it would admit whatever runs with the role.
+    /// Otherwise the entry would stay, and admit whatever runs with the role.
     #[tokio::test]
     async fn entry_whose_record_was_lost_is_recognized_by_its_tags() {
         let (aws, role) = (Arc::new(FakeAws::default()), "arn:aws:iam::1:role/given");
@@ -292,8 +292,8 @@ mod tests {
         }
     }
 
-    /// EKS makes an entry for a Fargate profile, also while its pods join through aws-auth. Without a look, it would outlive
-    /// the role, and keep the next role of that name out.
+    /// EKS makes an entry for a Fargate profile, also while its pods join through aws-auth. Without a read, the entry
+    /// would outlive the role, and lock out the next role of that name.
     #[tokio::test]
     async fn entry_that_nobody_saw_goes_with_its_role_if_the_cluster_reads_entries() {
         let aws = Arc::new(FakeAws::default());

@@ -1,9 +1,9 @@
 //! Provisioners create and manage nodes: `eks` (scaling groups), `eks-managed` and `eks-fargate`.
 //!
-//! Each has a folder with the same files: `desired` parses the merged spec, `observe` reads AWS and Kubernetes,
-//! `resolve` combines both, `observed` and `input` hold the data, `plan` (with `create`, `record` and `adopt`) and
-//! `delete` make the plan, `simulate` projects later passes, and `apply` runs the provisioner's own steps. The controller
-//! uses them only through [`Provisioner`]; [`dispatch::for_kind`] maps `spec.provisioner` to one.
+//! Each has a folder with the same files. `desired` parses the merged spec, `observe` reads AWS and Kubernetes, and
+//! `resolve` combines both. `observed` and `input` hold the data. `plan` (with `create`, `record` and `adopt`) and
+//! `delete` make the plan. `simulate` projects later passes, and `apply` runs the provisioner's own steps. The
+//! controller uses them only through [`Provisioner`]; [`dispatch::for_kind`] maps `spec.provisioner` to one.
 
 pub(crate) mod dispatch;
 pub mod eks;
@@ -63,7 +63,7 @@ pub(crate) trait Provisioner: Sync {
     /// # Errors
     /// A read from AWS or Kubernetes failed.
     async fn stop_rotation(&self, o: &Observer<'_>, request: StopRequest<'_>) -> ObserveResult<RollingUpdateDecision>;
-    /// All errors of fields that can be told without a read.
+    /// All errors of fields that can be found without a read.
     fn field_errors(&self, id: &GroupId, annotations: &MergedAnnotations, spec: &InstanceGroupSpec) -> Vec<SpecError>;
     /// Dotted path of the field that names the cluster.
     fn cluster_field(&self) -> &'static str;

@@ -15,9 +15,9 @@ pub struct PlanContext<'a> {
     pub status: &'a InstanceGroupStatus,
     /// Which object carries `lock-upgrades`, for messages; `None` without a lock.
     pub lock: Option<&'a str>,
-    /// Why no node may be begun to be replaced, while what has begun is finished; `None` when nodes may be.
+    /// Why no further node may be replaced; replacements in progress are finished. `None` when nodes may be replaced.
     pub hold: Option<&'a str>,
-    /// How many nodes may be begun to be replaced; `None` for any number.
+    /// How many further nodes may be replaced; `None` for any number.
     pub allowance: Option<&'a Allowance>,
     /// Settings of this process.
     pub settings: &'a Settings,

@@ -1,5 +1,5 @@
-//! Events about resources that were deleted outside of the controller, which creates them again. A creation alone reads as
-//! if the resource had never been there, and nobody would look for who deleted it.
+//! Events about resources that another client deleted and that the controller creates again. An event about the
+//! creation alone would look like a first creation, and would not point at the deletion.
 
 use crate::api::InstanceGroupStatus;
 use crate::api::names::condition;
@@ -9,8 +9,8 @@ use crate::plan::{Event, EventReason, JoinStep, Plan, Step};
 
 const REASON: EventReason = EventReason::ResourceRecreated;
 
-/// Drops these events from the plan for a spec that differs from that of the last report: what the status records may then
-/// be about to be created for the first time, by a process that stopped in between.
+/// Drops these events from the plan when the spec differs from that of the last report. A process that stopped in
+/// between may have recorded names that it never created.
 pub(crate) fn drop_events(plan: &mut Plan) {
     plan.events.retain(|event| !event.has_reason(REASON));
 }
@@ -53,14 +53,14 @@ pub(crate) fn was_ready(status: &InstanceGroupStatus) -> bool {
     status.conditions.iter().any(|condition| condition.r#type == condition::READY && condition.is_true())
 }
 
-/// The events about entries of the role that the controller had made. An entry of a shared role may have been removed with
-/// another group.
+/// The events about deleted entries of the role that the controller had created. An entry of a shared role may have
+/// been removed with another group.
 pub(crate) fn entries(planner: &JoinPlanner, joined: &JoinPlan, status: &InstanceGroupStatus) -> Vec<Event> {
     let observed = planner.observed;
     let Some(managed) = status.managed.as_ref().filter(|_| !observed.is_shared) else {
         return Vec::new();
     };
-    // No watch tells of it, so that its nodes may have lost access before.
+    // No watch reports the deletion, so the nodes may have lost access earlier.
     let was_seen = status.join.as_ref().is_some_and(|join| join.access_entry.is_some());
     let role = &planner.auth_entry.role_arn;
     let puts = |is_put: fn(&Step) -> bool| joined.steps.iter().any(|planned| is_put(&planned.step));

@@ -1,6 +1,6 @@
 //! Fields of the merged spec that cannot be used, and what depends on each of them.
 //!
-//! A group that exists goes on with everything else: what depends on such a field stays as it is in AWS. A new group is
+//! An existing group continues with everything else; what depends on such a field stays as it is in AWS. A new group is
 //! rejected.
 //!
 //! Two fields stop an existing group as well. Without `provisioner`, nothing says which resources belong to it. Without

@@ -1,4 +1,4 @@
-//! What a provisioner is asked for, and what it returns.
+//! The input and the results of a provisioner's planning methods.
 
 use std::collections::BTreeSet;
 
@@ -43,9 +43,9 @@ pub(crate) struct PlanRequest<'a> {
     pub status: &'a InstanceGroupStatus,
     /// Which object carries `lock-upgrades`, for messages; `None` without a lock.
     pub lock: Option<&'a str>,
-    /// Why no node may be begun to be replaced, while what has begun is finished; `None` when nodes may be.
+    /// Why no further node may be replaced; replacements in progress are finished. `None` when nodes may be replaced.
     pub hold: Option<&'a str>,
-    /// How many nodes may be begun to be replaced; `None` for any number.
+    /// How many further nodes may be replaced; `None` for any number.
     pub allowance: Option<&'a Allowance>,
     /// Recommendations about spot instances.
     pub recommendations: &'a Recommendations,

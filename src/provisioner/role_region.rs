@@ -1,8 +1,8 @@
 //! In which region an IAM role and its instance profile are used. Pure.
 //!
-//! IAM is global, and clusters are not: two clusters of one account can have the same name in two regions, so that
-//! their groups derive the same IAM names. The tag `Region` beside the three ownership tags tells them apart. Resources
-//! from other controllers and from earlier releases lack it.
+//! IAM is global, and clusters are not. Two clusters of one account can have the same name in two regions; their groups
+//! then derive the same IAM names. The tag `Region` beside the three ownership tags tells them apart. Resources from
+//! other controllers and from earlier releases lack it.
 
 use std::fmt::{self, Display, Formatter};
 

@@ -99,7 +99,7 @@ async fn launchable_versions(aws: &Aws, own_template: Option<&str>) -> AwsResult
         numbers.retain(|number| !versions.iter().any(|v| v.template_id == template && v.number == *number));
         if !numbers.is_empty() && Some(template.as_str()) != own_template {
             let numbers: Vec<_> = numbers.into_iter().collect();
-            // A scaling group may pin a version that somebody deleted: it launches nothing.
+            // A scaling group may pin a version that another client deleted: it launches nothing.
             versions.extend(versions_of_template(aws.ec2.clone(), template, numbers).await?);
         }
     }

@@ -1,4 +1,4 @@
-//! What a merged spec must satisfy, as far as that can be told without a read: the schema, and the fields of its provisioner.
+//! Checks of a merged spec that need no read: the schema, and the fields of its provisioner.
 
 use std::sync::Arc;
 

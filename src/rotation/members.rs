@@ -71,7 +71,7 @@ pub struct NodeView {
     pub surge: Option<SurgeRecord>,
     /// Until when a drain that ended early is not repeated.
     pub drain_after: Option<Timestamp>,
-    /// Whether pods are known to hold its drain up, so that the other nodes of the group go first.
+    /// Whether pods are known to block its drain; the other nodes of the group are then drained first.
     pub drain_last: bool,
     /// The labels and taints that the controller gave it after it had joined.
     pub in_place: Option<InPlaceRecord>,
@@ -137,8 +137,8 @@ impl NodeInstance {
         self.instance.weight.max(1) as usize
     }
 
-    /// Whether it is InService and its node is Ready, and nobody cordoned it or takes it away. Auto Scaling terminates an
-    /// instance that it reports as unhealthy, however Ready its node is.
+    /// Whether it is InService and its node is Ready, not cordoned, and not being removed by another controller. Auto
+    /// Scaling terminates an instance that it reports as unhealthy, however Ready its node is.
     pub(crate) fn is_available(&self) -> bool {
         let is_free = |n: &NodeView| n.ready && !n.cordoned && !n.leaves_by_autoscaler;
         self.instance.state == InstanceState::InService
@@ -263,20 +263,20 @@ pub struct PodView {
 }
 
 impl PodView {
-    /// Whether a drain that began at `since` leaves it on its node. One that came back to the cordoned node after it was
-    /// evicted would come back forever.
+    /// Whether a drain that began at `since` leaves the pod on its node. A pod that returned to the cordoned node after
+    /// its eviction would always return.
     pub(crate) fn is_left(&self, since: Timestamp) -> bool {
         let came_back = self.tolerates_cordon
             && self.created.is_some_and(|created| created.duration_since(since) > COME_BACK_AFTER);
         self.is_ignored || self.is_finished || came_back
     }
 
-    /// When it should have ended, if that is over for long enough to be told.
+    /// When the pod should have ended, if that is long enough ago to be reported.
     pub(crate) fn overdue_since(&self, now: Timestamp) -> Option<Timestamp> {
         self.terminating_until.filter(|until| now.duration_since(*until) >= OVERDUE_AFTER)
     }
 
-    /// Whether it hangs: it should have ended long ago.
+    /// Whether the pod hangs: its grace period ended long ago.
     pub(crate) fn hangs(&self, now: Timestamp) -> bool {
         self.terminating_until.is_some_and(|until| now.duration_since(until) >= HANGS_AFTER)
     }

@@ -1,7 +1,7 @@
 //! Times at which a rollout may replace nodes: windows that recur, and freezes.
 //!
-//! A time is turned into the civil time of a zone and compared, so that a window keeps its hours when the clocks change: an
-//! hour that the change skips never comes, and one that it repeats comes twice.
+//! Times are compared in the civil time of a zone, so a window keeps its hours when the clocks change. A skipped hour
+//! never occurs, and a repeated hour occurs twice.
 
 use jiff::civil::{Date, Time, Weekday};
 use jiff::tz::{TimeZone, TimeZoneDatabase};

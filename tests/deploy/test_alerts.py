@@ -84,7 +84,7 @@ def test_the_tests_use_the_series_that_the_controller_serves(unit_tests):
 
 
 def test_each_alert_has_a_runbook(rules):
-    """Whoever is woken by it clicks on the link."""
+    """The person on call clicks on the link."""
     headings = {line[4:].strip("`").lower() for line in (REPOSITORY / "docs" / "alerts.md").read_text().splitlines() if line.startswith("### ")}
     for name, rule in rules.items():
         assert rule["annotations"]["runbook_url"] == f"RUNBOOKS/alerts.html#{name.lower()}"

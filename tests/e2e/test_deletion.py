@@ -1,4 +1,4 @@
-"""A deletion leaves nothing of ours, and everything that is not ours."""
+"""A deletion removes everything that the group owns, and nothing else."""
 
 import json
 import time
@@ -19,7 +19,7 @@ def traces(cloud, text):
 
 
 def test_a_deletion_drains_and_leaves_nothing(tenant):
-    """A leaked role or template costs money and names; a node that goes undrained costs requests."""
+    """A leaked role or template uses up quotas and names; a node that is terminated without a drain loses requests."""
     tenant.set_defaults(tags=[{"key": "team", "value": "a"}])
     group = tenant.group(size=(3, 3), managedPolicies=["AmazonSSMManagedInstanceCore"]).wait_ready(nodes=3)
     tenant.deployment("app", 5, {"node.kubernetes.io/role": "web", PREFIX + "image": "ami-02100000000000001"})

@@ -12,7 +12,7 @@ def lost(group):
 
 @pytest.mark.long
 def test_each_instance_that_others_take_away_is_told_once_with_the_cause(tenant, controller):
-    """Without this, nobody learns who terminated an instance once its replacement is there."""
+    """Without this, it would be unknown who terminated an instance once its replacement has joined."""
     old, new = rotation.images(tenant.cloud)[:2]
     tenant.set_defaults(image=old)
     group = tenant.group("web", size=(1, 3)).wait_ready(nodes=1)

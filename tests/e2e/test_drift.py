@@ -50,7 +50,7 @@ def test_a_changed_template_version_is_restored(tenant):
 
 
 def test_a_deleted_version_is_created_again_and_its_node_stays(tenant):
-    """Without this, nothing could be launched any more, and nobody would learn it before a node is missing."""
+    """Without this, Auto Scaling could launch nothing, and the first sign would be a missing node."""
     group = tenant.group(size=(1, 2)).wait_ready(nodes=1)
     ec2, template, node = tenant.cloud.boto("ec2"), group.asg()["LaunchTemplate"]["LaunchTemplateId"], group.instances()
     ec2.create_launch_template_version(LaunchTemplateId=template, SourceVersion="1", LaunchTemplateData={"InstanceType": "c5.large"})

@@ -174,7 +174,7 @@ def test_every_other_example_becomes_ready(make_tenant, shared, name):
 
 
 def test_every_file_of_examples_is_tried_here():
-    """A new example that nobody applies may be wrong for months."""
+    """A new example that no test applies may be wrong for months."""
     here = pathlib.Path(__file__).read_text()
     missing = [file.name for file in EXAMPLES.glob("*.yaml") if file.stem not in COMPLETE and f'"{file.name}"' not in here]
     assert missing == []

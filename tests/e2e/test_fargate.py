@@ -93,7 +93,8 @@ def test_a_profile_runs_pods_and_is_deleted_with_its_role(fargate):
 
 
 def test_a_policy_that_a_person_took_from_the_role_comes_back(fargate):
-    """Without it, no pod of the profile starts; without a look at each resync, nobody would learn it for an hour."""
+    """Without it, no pod of the profile starts; without a read at each resync, the group would not report it for an
+    hour."""
     group = fargate.apply(manifest(fargate)).wait_ready()
     attached = lambda: fargate.cloud.snapshot()["roles"][role_of(group)]["policies"]  # noqa: E731
     (policy,) = attached()

@@ -84,7 +84,7 @@ def test_each_content_of_the_config_map_is_stored_and_can_be_read(cloud, start_c
     code, text = history(cloud, "--revision", "9")
     assert code == 1 and "r9" in text and "r1, r2, r3" in text, text
 
-    # What is stored stays as it is, whoever tries.
+    # No user can change what is stored.
     changed = cloud.api("PATCH", f"{REVISIONS}/r1", {"spec": {"data": {"defaults": ""}}}, content_type="application/merge-patch+json")
     assert changed.status_code == 422 and "cannot be changed" in changed.text, changed.text
 

@@ -484,7 +484,7 @@ def test_labels_change_on_running_nodes_in_waves_or_at_once(make_fleet):
 @pytest.mark.private
 @pytest.mark.long
 def test_plan_names_the_revision_that_each_group_takes_next(make_fleet):
-    """Whoever plans during a rollout asks about the next minutes, and not about the content of the ConfigMap."""
+    """A person who runs `plan` during a rollout asks about the next minutes, not about the content of the ConfigMap."""
     fleet = make_fleet(policy(soak="60s"))
     cloud, (canary, approved, waiting) = fleet.cloud, fleet.groups
     set_image(cloud, fleet.new)

@@ -71,7 +71,7 @@ def test_a_drain_past_its_timeout_uncordons_the_node_without_drain_force(tenant)
 
 
 def test_a_spec_that_becomes_invalid_leaves_no_node_cordoned_or_in_standby(tenant):
-    """Without this, a slip in mid-rotation would keep nodes out of service until somebody looks."""
+    """Without this, a mistake in mid-rotation would keep nodes out of service until a person notices."""
     drained = rotation.start_group(tenant, 1)
     aside = rotation.add_group(tenant, 1, "aside", maxSurge=1)
     for name in ("web", "aside"):

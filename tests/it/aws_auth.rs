@@ -148,7 +148,7 @@ fn differing_entry_is_a_conflict() {
     assert_eq!(after, format!("{masters}{}", OWN_ENTRY.replace(ARN, &second.role_arn)));
 }
 
-/// aws-iam-authenticator gives a node all groups of its entry: people who grant theirs more cut nobody off.
+/// aws-iam-authenticator gives a node all groups of its entry: additional groups from people cut no node off.
 #[test]
 fn entry_with_further_groups_lets_nodes_join_and_is_never_the_controllers_to_remove() {
     let wider = OWN_ENTRY.replace("system:nodes\n", "system:nodes\n  - monitoring\n");

@@ -38,7 +38,7 @@ fn operations_page_covers_every_reason() {
     assert_eq!(missing, Vec::<String>::new(), "reasons without a row in docs/operations.md");
 }
 
-/// Somebody on call looks up the reason of an event that `kubectl describe` shows.
+/// A person on call looks up the reason of an event that `kubectl describe` shows.
 #[test]
 fn operations_page_covers_every_event() {
     let page = read("docs/operations.md");

@@ -65,7 +65,7 @@ def describe(simulator: Any, cluster: Any) -> dict[str, Any]:
 
 
 def network_config(requested: dict[str, Any]) -> dict[str, Any]:
-    """The service range in the cluster's IP family. EKS assigns an IPv6 range from fc00::/7, and nobody can choose it."""
+    """The service range in the cluster's IP family. EKS assigns an IPv6 range from fc00::/7; users cannot choose it."""
     if requested.get("ipFamily") == "ipv6":
         return {"ipFamily": "ipv6", "serviceIpv6Cidr": "fd30:1c53:5f8a::/108"}
     return {"ipFamily": "ipv4", "serviceIpv4Cidr": requested.get("serviceIpv4Cidr") or "10.100.0.0/16"}

@@ -96,7 +96,7 @@ def test_the_manifests_can_be_applied(kubernetes):
     ("admin", set(EVERY_VERB)),
 ])  # fmt: skip
 def test_people_with_the_usual_roles_may_use_instance_groups(kubernetes, namespace, role, allowed):
-    """A tenant with Kubernetes' own role needs no further binding; nobody but the controller writes the status."""
+    """A tenant with Kubernetes' own role needs no further binding; only the controller writes the status."""
     bindings = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings"
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}
     kubernetes.create(bindings, {"metadata": {"name": "people"}, "roleRef": reference, "subjects": [{"kind": "User", "name": namespace, "apiGroup": "rbac.authorization.k8s.io"}]})

@@ -334,7 +334,7 @@ fn role_id_is_recorded_once_its_entry_was_observed() {
     assert_eq!((recorded_role_id(Some("AROA2")), recorded_role_id(None)), (Some("AROA2".into()), Some("AROA2".into())));
 }
 
-/// A deletion would leave an entry behind that it believes absent, because somebody broke aws-auth shortly before.
+/// If aws-auth was broken shortly before, a deletion would wrongly believe the entry absent and leave it behind.
 #[test]
 fn entry_stays_recorded_while_aws_auth_cannot_be_parsed() {
     let (entry, access_entry) = (AuthEntry::for_nodes(ROLE, false), linux_entry());

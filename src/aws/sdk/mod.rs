@@ -100,7 +100,7 @@ fn timeouts() -> TimeoutConfig {
         .build()
 }
 
-/// Each service has its own retry partition, so that failures of one service use up the retries of that one only.
+/// Each service has its own retry partition: failures of one service use up only its own retries.
 fn clients(config: &SdkConfig, observer: Arc<dyn CallObserver>, outages: Arc<Outages>) -> Aws {
     let call_counter = call_metrics::CallCounter { observer, outages };
     macro_rules! client {

@@ -1,6 +1,7 @@
-//! Operations that AWS throttles or does not answer. While every attempt of an operation fails, its calls end at once with
-//! AWS's last error, but for one attempt every few seconds. Without this, each reconcile would wait for all attempts of its
-//! own call before its group could say what is wrong, and all of them together would keep a throttled API throttled.
+//! Operations that AWS throttles or does not answer. While every attempt of an operation fails, its calls end at once
+//! with AWS's last error, but for one attempt every few seconds. Without this, each reconcile would wait for all
+//! attempts of its own call before it could report the problem. All of them together would keep a throttled API
+//! throttled.
 
 use std::collections::HashMap;
 use std::sync::Mutex;

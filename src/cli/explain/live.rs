@@ -211,7 +211,7 @@ mod tests {
         assert_eq!(group(&["-"], None), None);
     }
 
-    /// Every change of another tenant's defaults would otherwise be told as one that has not reached the group.
+    /// Otherwise every change of another tenant's defaults would be reported as one that has not reached the group.
     #[test]
     fn contents_that_make_the_same_of_a_group_are_one() {
         let spec = json!({"provisioner": "eks", "eks": {"minSize": 1, "maxSize": 2}});

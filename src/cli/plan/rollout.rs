@@ -178,8 +178,8 @@ pub(crate) struct RolloutPlan {
     pub immediate_groups: usize,
     /// The waves, in their order.
     pub waves: Vec<WavePlan>,
-    /// An estimate of when the last wave has passed if it began now, nothing failed, and approvals came at once; absent
-    /// when the windows of a wave do not open, and when it halts before.
+    /// An estimate of when the last wave passes if the rollout starts now, nothing fails, and approvals are immediate.
+    /// Absent when the windows of a wave do not open, or when the rollout halts before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ends: Option<String>,
     /// The wave in which it would halt, because more groups cannot use it than the wave allows.
@@ -298,7 +298,7 @@ fn hours(seconds: i64) -> f64 {
     (seconds as f64 / 360.0).round() / 10.0
 }
 
-/// What a wave needs beside the waves before it.
+/// What a wave needs to open, besides the waves before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Need {

@@ -1,5 +1,5 @@
-//! How long a rollout takes, and what it takes of the cluster: the work of its groups, laid over its waves, its budget,
-//! windows and soaks. Pure.
+//! Estimates the duration of a rollout and its extra capacity: the replacements of its groups, scheduled by waves,
+//! budget, windows and soaks. Pure.
 
 use std::cmp::Reverse;
 
@@ -162,7 +162,7 @@ pub(super) fn schedule(
     }
 }
 
-/// The groups of a wave, of which only some may work at once.
+/// The groups of a wave, of which only some may replace nodes at once.
 struct Lane {
     max_concurrent_groups: usize,
     groups: Vec<Work>,
@@ -177,7 +177,7 @@ impl Lane {
     }
 }
 
-/// What the groups that work take together.
+/// The capacity that all groups in progress use together.
 #[derive(Default)]
 struct WorkInProgress {
     /// How many groups of each lane work.

@@ -1,5 +1,5 @@
-//! Orders of people about the rollout of a revision. Each is one patch of `spec.orders`, which fails if somebody else gave
-//! an order meanwhile.
+//! Orders of people about the rollout of a revision. Each is one patch of `spec.orders`, which fails if another person
+//! changed the orders meanwhile.
 
 use std::process::ExitCode;
 
@@ -203,8 +203,8 @@ fn check_newest(revision: &BoundariesRevision, newest: &BoundariesRevision) -> a
     Ok(())
 }
 
-/// Writes what `decide` makes of the revision, and returns its text. The controller writes the status of a revision every
-/// few seconds, which does not get in the way of an order.
+/// Writes the orders that `decide` returns for the revision, and returns its text. The controller writes the status of
+/// a revision every few seconds; a conflict with such a write is retried.
 async fn give(
     client: Client,
     mut revision: BoundariesRevision,

@@ -23,7 +23,8 @@ const INTERVAL: Duration = Duration::from_secs(2);
 pub(super) async fn run(args: RolloutWaitArgs) -> anyhow::Result<ExitCode> {
     let end = tokio::time::Instant::now() + args.timeout;
     let mut number = args.revision;
-    // A wrong argument or a missing permission is told at once; later, the API server may be away for a moment.
+    // A wrong argument or a missing permission is reported at once. Later errors are retried, because the API server
+    // may be unavailable for a moment.
     let (client, mut revision) = find(&args.revisions, number).await?;
     loop {
         // What was applied right before may not be stored yet.
@@ -98,7 +99,7 @@ mod tests {
     use crate::k8s::fake;
     use serde_json::json;
 
-    /// A pipeline that applies the ConfigMap and waits at once would go on because of the revision before.
+    /// A pipeline that applies the ConfigMap and waits at once would succeed because of the previous revision.
     #[tokio::test]
     async fn revision_before_what_was_applied_is_not_waited_for() {
         let mut newest = revision(RolloutPhase::Complete, WaveState::Passed);
@@ -126,7 +127,7 @@ mod tests {
         revision
     }
 
-    /// A pipeline must neither go on with a change that was aborted, nor wait for one forever.
+    /// A pipeline must neither continue with an aborted change, nor wait for it forever.
     #[test]
     fn pipeline_goes_on_when_the_state_is_reached_and_stops_when_it_cannot_be() {
         use RolloutPhase::{Aborted, Complete, Halted, Rolling, Superseded};

@@ -309,7 +309,7 @@ fn ready(status: &InstanceGroupStatus) -> Option<&Condition> {
     status.conditions.iter().find(|found| found.r#type == condition::READY)
 }
 
-/// The message of a group that is stalled, not read, not ready, or whose drain or fields need somebody.
+/// The message of a group that is stalled, not read or not ready, or whose drain or fields need manual intervention.
 fn problem(group: &InstanceGroup) -> Option<String> {
     let status = group.status.as_ref()?;
     let is_true = |kind: &str| status.conditions.iter().find(|found| found.r#type == kind && found.is_true());

@@ -38,9 +38,9 @@ pub(crate) struct GroupContext {
     pub quota_request: Option<QuotaRequest>,
     /// Describes the lock (annotation `lock-upgrades`) that applies to the group, if there is one.
     pub lock: Option<String>,
-    /// Why no node may be begun to be replaced, while what has begun is finished; `None` when nodes may be.
+    /// Why no further node may be replaced; replacements in progress are finished. `None` when nodes may be replaced.
     pub hold: Option<String>,
-    /// How many nodes may be begun to be replaced; `None` for any number.
+    /// How many further nodes may be replaced; `None` for any number.
     pub allowance: Option<Allowance>,
     /// What image aliases stand for; `None` where they stand for what AWS says now.
     pub images: Option<Arc<Images>>,

@@ -1,5 +1,5 @@
-//! Drains of groups that cannot be planned: their spec was rejected in the middle of a rotation, or a lock was set while
-//! AWS does not answer. Their nodes must not stay cordoned.
+//! Stops drains of groups that cannot be planned, because their nodes must not stay cordoned. Either the spec was
+//! rejected during a rotation, or a lock was set while AWS does not answer.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -14,8 +14,8 @@ use crate::rotation::NodeView;
 use crate::rotation::rolling_update::RollingUpdateDecision;
 
 impl Planner {
-    /// Adds to the plan of a rejected group what stops its rotation. Without drains, nothing is read. A failed read is
-    /// retried by the next pass, so that the rejection is reported in any case.
+    /// Adds to the plan of a rejected group what stops its rotation. Without drains, nothing is read. The next pass
+    /// retries a failed read, so the rejection is always reported.
     pub(crate) async fn stop_rotation(
         &self,
         id: &GroupId,

@@ -281,7 +281,8 @@ fn step_event(planned: &PlannedStep) -> Option<Event> {
     Some(Event { message: truncate(&event.message), ..event })
 }
 
-/// The status patch. A new revision alone is not written, so that an edit of the ConfigMap does not write every group.
+/// The status patch. The status does not record a new revision without another change. Otherwise each edit of the
+/// ConfigMap would write every group.
 fn status_patch(before: &Value, mut status: Value, old: &InstanceGroupStatus) -> Option<Value> {
     let revision = status["boundariesRevision"].take();
     status["boundariesRevision"] = json!(old.boundaries_revision);

@@ -1,4 +1,4 @@
-//! The budget of the rollout: what the groups use of it, and who goes on when it leaves a node again.
+//! The budget of the rollout: what the groups use of it, and which group continues when the budget allows a node again.
 
 use crate::api::{BudgetLimit, BudgetUser, NodeCounts, RolloutBudget, group_id};
 use crate::boundaries::BudgetPolicy;
@@ -15,7 +15,7 @@ const MAX_USERS: usize = 5;
 /// The most groups that a poll wakes because the budget leaves nodes again.
 const MAX_WOKEN: usize = 50;
 
-/// Counts the groups that were not planned yet, so that a new leader does not begin with an empty budget.
+/// Counts the groups that were not planned yet. Otherwise a new leader would start with an unused budget.
 pub(super) fn expect_groups(stores: &Stores, nodes: &NodeIndex, view: &RolloutView) {
     if !view.policy.budget.is_set() {
         return stores.rollout.with_budget_usage(|budget_usage| *budget_usage = BudgetUsage::default());
@@ -39,8 +39,8 @@ pub(super) fn expect_groups(stores: &Stores, nodes: &NodeIndex, view: &RolloutVi
     stores.rollout.with_budget_usage(BudgetUsage::set_counted);
 }
 
-/// What a group uses of the budget by its status and the records on its nodes: a process that ended right after it took a
-/// node did not write that into the status.
+/// What a group uses of the budget, from its status and the records on its nodes. A process that ended right after it
+/// started a replacement has not written that into the status.
 fn expected(counts: &NodeCounts, records: &[NodeView]) -> NodeUsage {
     let count = |number: i64| usize::try_from(number).unwrap_or_default();
     let (desired, ready, draining) = (count(counts.desired), count(counts.ready), count(counts.draining));

@@ -1,4 +1,4 @@
-//! What will hold up the drains of the groups whose turn comes next: their tenants learn of it, and correct it, while the wave
+//! Forecasts what will block the drains of the groups of the next wave. Their tenants can correct it while the wave
 //! before soaks.
 
 use std::collections::{BTreeMap, BTreeSet};

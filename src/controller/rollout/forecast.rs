@@ -90,7 +90,7 @@ async fn forecast(
     if own.as_ref().is_some_and(|own| has_same_effect(group, own, &target)) {
         return RevisionImpact::Untouched;
     }
-    // Whoever resumes has corrected something, perhaps a moment ago.
+    // A person who resumes the rollout may have corrected something a moment ago.
     let max_age = match view.orders.retries {
         0 => planner.settings.resync_period.mul_f64(0.5),
         _ => planner.settings.timing.poll_interval.unsigned_abs(),
@@ -298,8 +298,8 @@ mod tests {
         assert!(!uses_alias(&eks("ami-1")) && !uses_alias(&json!({"eks-managed": {}})));
     }
 
-    /// A field that moves from one list of the boundaries to another, or a default for others, replaces nothing; a policy that
-    /// forbids something is not the same, although the spec is.
+    /// A field that moves to another list of the boundaries, or a default for other groups, replaces nothing. A policy
+    /// that forbids a value is a difference, even if the spec stays the same.
     #[test]
     fn only_what_the_merge_makes_of_the_group_and_its_policy_count() {
         let context = |boundaries: &str, more: &[(&str, &str)]| {

@@ -1,4 +1,5 @@
-//! Follows what image aliases stand for: a new image of AWS becomes a revision of its own, which reaches groups in waves.
+//! Watches which image each alias stands for. A new image of AWS becomes a revision of its own, which reaches groups in
+//! waves.
 
 use std::sync::Arc;
 
@@ -11,8 +12,8 @@ use crate::controller::context::Context;
 use crate::k8s::KubeError;
 use crate::rollout::{Images, RolloutView, is_confirmed, may_move_images, moved, with_images, without_images};
 
-/// Stores a revision when aliases stand for other images by now, and two reads in a row agree. `seen` is what the poll
-/// before this one found.
+/// Stores a revision when aliases stand for other images than before, and two reads in a row agree. `seen` is what the
+/// poll before this one found.
 pub(super) async fn follow(
     ctx: &Arc<Context>,
     view: &RolloutView,

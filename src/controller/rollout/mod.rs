@@ -270,7 +270,7 @@ struct Poll {
     stuck: BTreeMap<String, Option<String>>,
 }
 
-/// Looks where each group stands.
+/// Determines the progress of each group.
 fn survey(ctx: &Context, view: &RolloutView, polled: &mut PollState, now: Timestamp) -> Poll {
     let (mut summary, mut switching_groups) = (GroupSummary::new(view), HashSet::new());
     let (mut next, mut stuck) = (BTreeMap::new(), BTreeMap::new());
@@ -332,7 +332,7 @@ fn report_metrics(ctx: &Context, view: &RolloutView, summary: &GroupSummary, che
     }
 }
 
-/// Whether something changed that people or groups wait for, and not counts or the answers to checks alone.
+/// Whether something changed that people or groups wait for. Counts and the answers to checks do not count.
 fn is_transition(before: &BoundariesRevisionStatus, after: &BoundariesRevisionStatus) -> bool {
     let essence = |status: &BoundariesRevisionStatus| {
         let waves: Vec<_> =

@@ -1,5 +1,5 @@
-//! The part of a reconcile that belongs to the rollout: which content of the boundaries the group is planned with, what is
-//! recorded before it takes another one, and what its status says of it.
+//! The part of a reconcile that belongs to the rollout. It decides which content of the boundaries the group is planned
+//! with, records a switch before it happens, and reports it in the status.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,8 +23,8 @@ use crate::plan::write::status_write;
 use crate::plan::{Event, EventReason, Outcome, Step};
 use crate::rollout::{RevisionDecision, RevisionSwitch, RolloutView, SwitchReason, Wait};
 
-/// Finds out what the target of the rollout means for the group, and records that the group takes another content. The
-/// reconcile ends then: the next one plans with that content.
+/// Forecasts what the target of the rollout changes in the group, and records that the group takes another content. The
+/// reconcile then ends, and the next one plans with that content.
 pub(crate) async fn take(
     group: &InstanceGroup,
     key: &str,
@@ -39,7 +39,7 @@ pub(crate) async fn take(
         let interval = ctx.planner.settings.timing.poll_interval.unsigned_abs();
         return Ok(may_wait.then(|| Action::requeue(interval)));
     };
-    // Of a new leader, this may be the first group of all.
+    // This may be the first group that a new leader reconciles.
     count_unavailable(&ctx.stores, &ctx.planner.node_index);
     count_running(&ctx.stores);
     let Some(decided) = decide_with_forecast(group, &view, &ctx.stores, &ctx.planner, now).await else {
@@ -213,8 +213,8 @@ impl Stores {
     }
 }
 
-/// Keeps a group from the last good content if it has another one: no stored revision can be read, so that nobody knows
-/// whose turn it is. The rest goes on, and so do deletions.
+/// Keeps a group that has other content from taking the last good one. No stored revision can be read, so it is unknown
+/// whether the group may switch. The rest goes on, and so do deletions.
 fn without_history(group: &InstanceGroup, context: &mut GroupContext) {
     let active = &context.active_boundaries;
     let BoundariesSource::LastKnownGood(why) = &active.source else { return };

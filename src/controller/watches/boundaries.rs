@@ -166,7 +166,8 @@ fn warn_about_flags(active: &mut ActiveBoundaries, data: Option<&ConfigMapData>,
     }
 }
 
-/// The warning about a lock on the ConfigMap that does not lock. Whoever sets it in an emergency would not notice.
+/// The warning about a lock on the ConfigMap whose value does not lock. In an emergency, an admin would not notice a
+/// wrong value.
 fn unknown_lock(annotations: &BTreeMap<String, String>) -> Option<ConfigWarning> {
     let (key, value) = annotations.get_key_value(annotation::LOCK_UPGRADES)?;
     Some(ConfigWarning {
@@ -211,11 +212,11 @@ async fn read_view(active: &Arc<ActiveBoundaries>, ctx: &Context) -> Option<Arc<
     None
 }
 
-/// What became of the content that a group may see only once it is stored.
+/// The result of storing content; groups use it only once it is stored.
 enum StoreResult {
     /// It is stored, or this process may no longer write.
     Yes,
-    /// The API server does not take it, and will not until somebody changes something.
+    /// The API server rejects it; a retry cannot succeed before an admin changes something.
     Refused(KubeError),
     /// The ConfigMap was edited meanwhile.
     Superseded,
@@ -363,8 +364,8 @@ mod tests {
     use crate::index::nodes::NodeIndex;
     use crate::util::lookup::Lookup;
 
-    /// Another writer puts back what it wants each second, and the ConfigMap `instance-manager` is edited as often.
-    /// Whoever sets the lock in an emergency would not notice a typing error.
+    /// Another writer puts back what it wants each second, and the ConfigMap `instance-manager` is edited as often. An
+    /// admin who sets the lock in an emergency would not notice a typing error.
     #[test]
     fn lock_on_the_config_map_that_locks_nothing_is_told() {
         let warned = |value: &str| unknown_lock(&BTreeMap::from([(annotation::LOCK_UPGRADES.into(), value.into())]));

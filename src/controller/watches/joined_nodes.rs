@@ -7,15 +7,15 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::controller::trigger::Trigger;
 
-/// How long to wait for more nodes that join, so that one call asks for all of them.
+/// How long to wait for more nodes to join, to read all of them with one call.
 const BATCH_WINDOW: Duration = Duration::from_secs(1);
-/// After how long instances are asked about again whose scaling groups could not be read.
+/// The delay before a failed read of the instances' scaling groups is retried.
 const RETRY_INTERVAL: Duration = Duration::from_secs(30);
 /// The number of instances in one call.
 const BATCH_SIZE: usize = 100;
 
-/// Asks EC2 for the scaling groups of these instances, and enqueues their InstanceGroups, which then read the scaling group
-/// anew. What could not be read is asked again.
+/// Asks EC2 for the scaling groups of these instances, and enqueues their InstanceGroups, whose reconcile then reads
+/// the scaling group without the cache. What could not be read is asked again.
 pub(super) async fn enqueue_groups(mut joined: UnboundedReceiver<String>, trigger: Trigger) {
     let mut pending = BTreeSet::new();
     loop {

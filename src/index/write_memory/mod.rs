@@ -1,5 +1,5 @@
-//! Remembers what was written, to slow down writes that do not take: AWS or Kubernetes does not show them, or another
-//! writer undoes them each time.
+//! Remembers what was written, to slow down ineffective writes: AWS or Kubernetes does not show them, or another writer
+//! undoes them each time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::api::names::condition;
 use crate::plan::write::{Dependents, last_value, last_values};
 use crate::plan::{ConditionUpdate, Event, Outcome, Phase, Plan, PlannedStep, Recheck, Write};
 
-/// After how many equal writes a difference is reported, and what does not depend on it goes on.
+/// After how many equal writes a difference is reported, and steps that do not depend on it continue.
 const REPORTED_AFTER: u32 = 3;
 
 /// More attributes than one group has. The oldest are forgotten first.
@@ -238,7 +238,8 @@ impl Suppressed {
         self.is_awaited |= !is_ineffective || planned.dependents() != Dependents::Nothing;
     }
 
-    /// Nothing else is left to do: the plan waits, or the group has converged but for what has no effect.
+    /// Adapts the outcome when no other step is left. The plan waits, or the group has converged apart from the
+    /// ineffective writes.
     fn adapt(&self, plan: &mut Plan, steps_end: bool, now: Timestamp) {
         let Some(due) = self.due else { return };
         plan.recheck_at = Some(plan.recheck_at.map_or(due, |earlier| earlier.min(due)));

@@ -145,8 +145,8 @@ fn is_blocked_by_budget(error: &KubeError) -> bool {
     })
 }
 
-/// What admission says of this pod, which is no reason to evict no other: a webhook or policy denies its eviction, or the
-/// API server cannot ask the webhook, or the Namespace of the pod is being deleted.
+/// Why admission denies the eviction of this pod; other pods are still evicted. A webhook or policy denies it, the API
+/// server cannot reach the webhook, or the Namespace of the pod is being deleted.
 fn admission_blocker(error: &KubeError) -> Option<EvictionBlocker> {
     let message = &error.api_status()?.message;
     let of_webhook = ["admission webhook", "failed calling webhook", "ValidatingAdmissionPolicy"];

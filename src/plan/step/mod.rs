@@ -76,7 +76,8 @@ impl Step {
         self.info().creates_nodes()
     }
 
-    /// Whether it begins to replace or remove nodes, so that what holds a rollout is asked once more right before it.
+    /// Whether it starts to replace or remove nodes. The controller checks the hold of the rollout again right before
+    /// such a step.
     pub(crate) fn begins_replacement(&self) -> bool {
         match self {
             Step::Node(step) => match step {
@@ -95,7 +96,7 @@ impl Step {
         }
     }
 
-    /// Whether it lets AWS, or the strategy `crd`, replace nodes, as many at once as they may.
+    /// Whether it lets EKS, or the strategy `crd`, replace nodes, several at once.
     pub(crate) fn begins_batch(&self) -> bool {
         matches!(
             self,

@@ -262,8 +262,8 @@ impl Provisioner for Eks {
     }
 }
 
-/// The names of a group that is being deleted and whose status names no resources: AWS is asked whether it has any, in the
-/// cluster that the spec names.
+/// The names of a group that is being deleted and whose status names no resources. The controller looks for such
+/// resources in AWS, in the cluster that the spec names.
 async fn unrecorded_names(
     o: &Observer<'_>,
     request: &DeleteRequest<'_>,

@@ -52,9 +52,9 @@ pub struct PreviousRoles {
     pub recorded_auth_entries: Vec<String>,
     /// ARNs of the roles whose access entries stay recorded.
     pub recorded_access_entries: Vec<String>,
-    /// Entries that somebody deleted from aws-auth, of roles that the group still launches or runs with.
+    /// Entries that another client deleted from aws-auth, of roles that the group still launches or runs with.
     pub missing_auth_entries: Vec<AuthEntry>,
-    /// Access entries that somebody deleted, of roles that the group still launches or runs with.
+    /// Access entries that another client deleted, of roles that the group still launches or runs with.
     pub missing_access_entries: Vec<NewAccessEntry>,
     /// Entries in aws-auth that no group needs.
     pub unused_auth_entries: Vec<AuthEntry>,

@@ -223,7 +223,7 @@ async fn next_version_has_the_image_with_drivers() {
     }
 }
 
-/// The standard image has no drivers, so that it is no replacement for one that AWS does not publish.
+/// The standard image has no drivers, so it cannot replace an image that AWS does not publish.
 #[tokio::test]
 async fn missing_image_with_drivers_is_an_error_and_keeps_what_runs() {
     let group = GpuGroup::new("amazonlinux2023");

@@ -52,7 +52,7 @@ pub(crate) fn profile(
             format!("the Fargate profile {} is being deleted; another profile is created after that", profile.name);
         return builder.plan.set_outcome_once(waiting(phase, message));
     }
-    // The controller gives this name to this content alone, so somebody else created it.
+    // The controller gives this name only to this content, so another client created the profile.
     if found.own.iter().any(|p| p.name == name && p.status == ProfileStatus::Active) {
         let message = format!(
             "the Fargate profile {name} carries this group's tags, but is not the one that the controller created, and EKS cannot change it; delete it, and the controller creates it again"

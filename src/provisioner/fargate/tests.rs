@@ -61,7 +61,7 @@ fn tags_tell_the_group_of_the_same_profile_name_from_edited_ones() {
     }
 }
 
-/// Names with a hash are for a group whose plain names another group has. A group that took them because somebody edited a
+/// Names with a hash are for a group whose plain names another group has. A group that used them because of an edited
 /// tag would create a second profile and a second role.
 #[tokio::test]
 async fn edited_tags_do_not_change_the_names_of_a_group() {

@@ -60,7 +60,7 @@ pub(crate) fn create_replacement(
         builder.set_outcome_once(waiting(Phase::Rotating, message));
         return None;
     }
-    // EKS refuses the creation, and nobody knows for how long.
+    // EKS refuses the creation for an unknown time.
     if *input.persistent_failure != PersistentFailure::None {
         update_serving(input, last, builder);
     }

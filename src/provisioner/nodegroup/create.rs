@@ -97,7 +97,7 @@ fn creation_blocker(input: &PlanInput, is_replacement: bool) -> Option<Outcome> 
         let message = format!("the node group {name} is being deleted; it is recreated after that");
         return Some(waiting(Phase::Modifying, message));
     }
-    // The controller gives this name to this content alone, so somebody else created it.
+    // The controller gives this name only to this content, so another client created the node group.
     let differences: Vec<_> = immutable_drift(r, &existing.nodegroup).iter().map(ToString::to_string).collect();
     let message = format!(
         "the node group {name} carries this group's tags, but is not the one that the controller created ({}), and EKS cannot change that; move its pods and delete it, and the controller creates it again",

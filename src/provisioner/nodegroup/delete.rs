@@ -70,8 +70,8 @@ pub fn plan(input: &DeleteInput) -> Plan {
     builder.build(input.id, None)
 }
 
-/// The outcome while the tags of a recorded node group do not prove anymore that this group owns it. Without the finalizer,
-/// nobody would find it again.
+/// The outcome while the tags of a recorded node group do not prove anymore that this group owns it. Without the
+/// finalizer, no controller would find it again.
 fn ownership_conflict(input: &DeleteInput, nodegroup: &Nodegroup) -> Option<Outcome> {
     let resource = [(nodegroup.name.nodegroup.as_str(), to_tags(&nodegroup.tags))];
     let ownership = (input.ownership_tags)(&nodegroup.name.cluster);

@@ -329,10 +329,10 @@ pub(crate) fn issue_remedy(code: &str) -> &'static str {
         }
         "Ec2InstanceTypeDoesNotExist" => "correct spec.eks-managed.configuration.instanceTypes; ",
         "AutoScalingGroupNotFound" | "Ec2LaunchTemplateNotFound" => {
-            "somebody deleted it, and CloudTrail names who: move the pods, delete the node group in EKS, and the controller creates it again; "
+            "another client deleted it, and CloudTrail names the caller: move the pods, delete the node group in EKS, and the controller creates it again; "
         }
         "Ec2LaunchTemplateVersionMismatch" => {
-            "somebody changed the launch template of the scaling group, and CloudTrail names who: set the version that EKS created again; "
+            "another client changed the launch template of the scaling group, and CloudTrail names the caller: set the version that EKS created again; "
         }
         "AmiIdNotFound" => "correct spec.eks-managed.configuration.amiType or releaseVersion; ",
         "KubernetesLabelInvalid" => "correct spec.eks-managed.configuration.nodeLabels; ",

@@ -18,8 +18,8 @@ fn delay(timing: &Timing) -> SignedDuration {
     timing.retry_delay * 3
 }
 
-/// Deletes a node group that EKS could not create, after a while; the group then gets another one. Pods may run on a node
-/// that was ever Ready, so that a person deletes a node group with one. Returns when to look again.
+/// Deletes a node group that EKS could not create, after a while; the group then gets another one. Pods may run on a
+/// node that was Ready at any time, so a person must delete such a node group. Returns when to look again.
 pub(crate) fn creation(
     input: &PlanInput,
     failed: &ObservedNodegroup,
@@ -69,8 +69,8 @@ fn has_served(group: &ObservedNodegroup) -> bool {
     group.members.iter().any(|m| m.lost_node.is_some() || m.node.as_ref().is_some_and(was_ready))
 }
 
-/// Deletes the node group again, whose deletion EKS could not finish: it does not come back to life, and the group gets
-/// another one of its name once it is gone. A spec that could not create that one leaves it as it is.
+/// Deletes a node group whose deletion EKS could not finish. EKS cannot make it active again; the controller creates
+/// another one of its name after the deletion. A spec that could not create that one leaves it as it is.
 pub(crate) fn deletion(input: &PlanInput, current: &ObservedNodegroup, is_adopting: bool, builder: &mut PlanBuilder) {
     if let Some(lock) = input.lock {
         let message =

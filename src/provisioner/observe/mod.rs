@@ -147,7 +147,7 @@ impl VerifiedNodes {
     }
 
     /// Reads the nodes on which a plan depends so much that their cached state does not suffice. Returns them by
-    /// instance, so that the caller plans again; empty when the plan depends on no other node. Updates `drains`.
+    /// instance, for the caller to plan again; empty when the plan depends on no other node. Updates `drains`.
     pub(crate) async fn read(
         &mut self,
         o: &Observer<'_>,

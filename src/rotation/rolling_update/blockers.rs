@@ -14,7 +14,7 @@ const FLAP_TOLERANCE: SignedDuration = SignedDuration::from_secs(30);
 
 /// Why the whole rotation makes no progress, if that is the case.
 pub(super) fn blocker(input: &RollingUpdateInput, candidates: &[&NodeInstance]) -> Option<RotationState> {
-    // A deletion gives no node back, so nothing holds it, not even a drain that a rotation would retry later.
+    // A deletion uncordons no node, so nothing blocks it, not even a drain that a rotation would retry later.
     if input.candidates == Candidates::All {
         return None;
     }

@@ -59,8 +59,8 @@ fn select_surplus<'a>(
     selected
 }
 
-/// Orders candidates: unavailable ones first (no node, or not ready), last those whose drain will be held up; among these
-/// the oldest, round-robin over the zones.
+/// Orders candidates: unavailable ones first (no node, or not ready), and last those whose drain pods will block.
+/// Within each class the oldest come first, round-robin over the zones.
 fn order_candidates(mut members: Vec<&NodeInstance>) -> Vec<&NodeInstance> {
     let rank = |m: &NodeInstance| (m.is_available(), m.is_available() && m.node.as_ref().is_some_and(|n| n.drain_last));
     members.sort_by_key(|m| (rank(m), m.node.as_ref().map(|n| n.created_at), m.instance.id.clone()));

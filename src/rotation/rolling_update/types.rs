@@ -30,15 +30,16 @@ pub(crate) struct RollingUpdateInput<'a> {
     pub candidates: Candidates,
     /// Which object carries `lock-upgrades`, for messages; `None` without a lock.
     pub lock: Option<&'a str>,
-    /// Why no outdated node may be begun, while what has begun is finished; `None` when nodes may be.
+    /// Why no further outdated node may be replaced; replacements in progress are finished. `None` when nodes may be
+    /// replaced.
     pub hold: Option<&'a str>,
-    /// How many available outdated nodes may be begun; `None` for any number.
+    /// How many further available outdated nodes may be replaced; `None` for any number.
     pub allowance: Option<&'a Allowance>,
     /// Why no node may be cordoned now; `None` when nodes may be.
     pub precondition: Option<(Reason, String)>,
     /// Replacements that failed and are gone, in words; `None` when there are none.
     pub failed_replacements: Option<String>,
-    /// Why nothing was launched for the node that was taken last; `None` when that is not known to have failed.
+    /// Why Auto Scaling launched no replacement for the last terminated node; `None` when no such failure is known.
     pub failed_launch: Option<(Reason, String)>,
     /// Whether the condition RotationHalted is already True for the desired version.
     pub was_halted: bool,
@@ -62,7 +63,8 @@ impl RollingUpdateInput<'_> {
         self.drains.get(member.drain_key())
     }
 
-    /// Why no candidate may be begun. Surplus nodes are removed because the tenant wants fewer.
+    /// Why no further candidate may be replaced. A hold does not apply to surplus nodes: the tenant asked for fewer
+    /// nodes.
     pub(super) fn begins_held_by(&self) -> Option<&str> {
         self.hold.filter(|_| self.candidates == Candidates::Outdated)
     }
@@ -115,11 +117,11 @@ pub(crate) struct RollingUpdateDecision {
     pub abandoned_pods: Vec<PodRef>,
     /// Candidates that several Nodes claim, one sentence each; they are left unchanged.
     pub duplicate_provider_ids: Vec<String>,
-    /// The available nodes that are begun, by instance.
+    /// The available nodes whose replacement starts in this pass, by instance.
     pub begins: BTreeMap<String, NodeStart>,
-    /// Whether further nodes would be begun if the last launch had not failed.
+    /// Whether the rotation would replace further nodes if the last launch had not failed.
     pub waits_for_launch: bool,
-    /// How further nodes would be begun if the budget left them.
+    /// How the rotation would replace further nodes if the rollout budget allowed it.
     pub waits_for: BTreeSet<NodeStart>,
 }
 

@@ -286,7 +286,7 @@ fn forced_drain_does_not_wait_for_pods_that_hang() {
     assert!(matches!(action(300, &without_force), DrainAction::Uncordon(_)));
 }
 
-/// Both would terminate it: AWS would take another node for the second termination, and drain it for nobody.
+/// Both would terminate it: AWS would terminate another node for the second call, without a drain.
 #[test]
 fn node_that_the_cluster_autoscaler_drains_is_left_to_it() {
     let leaving = node_instance("a").outdated().node(|n| n.leaves_by_autoscaler = true);

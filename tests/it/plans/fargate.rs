@@ -731,7 +731,7 @@ fn own_role_survives_changes_between_roles() {
     }
 }
 
-/// The pods run with another role, so a policy that somebody attached to the unused one stops nothing.
+/// The pods run with another role, so a foreign policy on the unused one blocks nothing.
 #[test]
 fn unused_role_with_other_policies_is_kept() {
     let policy = resolved("{}").managed_policy;

@@ -214,7 +214,7 @@ fn other_differences_still_replace_nodes() {
     assert_eq!((nodes, outdated(&plan)), (vec!["node-i-2".to_owned()], 1), "rotate-at replaces the other node");
 }
 
-/// An evicting taint that goes evicts nobody.
+/// The removal of an evicting taint evicts no pod.
 #[test]
 fn removed_no_execute_taint_changes_in_place() {
     let from = "taints: [{key: gpu, effect: NoExecute}, {key: gpu, effect: NoSchedule}]";
@@ -486,7 +486,7 @@ fn tags_of_instances_stay_recorded_while_the_strategy_cannot_be_used() {
     assert_eq!(tagged(&corrected.plan()), [(vec![], vec!["old=x".to_owned()])]);
 }
 
-/// Whoever can write the status must not make instances lose the tags that say whose they are.
+/// A user who can write the status must not make instances lose their ownership tags.
 #[test]
 fn recorded_tags_that_prove_ownership_are_not_removed() {
     let forged = after(after(converged_with(with_tags(TAGS, "{key: cost, value: a}")))).with(|s| {

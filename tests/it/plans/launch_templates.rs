@@ -123,7 +123,7 @@ fn nodes_of_a_deleted_template_stay_while_they_run_the_desired_content() {
     assert!(is_planned(&unknown, "CordonNode"));
 }
 
-/// EC2 would answer the same token with the template that somebody deleted, forever, and no scaling group could be created.
+/// EC2 would always answer the same token with the deleted template, and no scaling group could be created.
 #[test]
 fn template_that_is_gone_before_it_was_recorded_is_created_with_another_token() {
     let first = || new_group(resolved("{}", &[]));

@@ -62,7 +62,7 @@ fn instance_that_never_joined_has_the_limit_of_the_spec() {
     assert_names(stalled(&late).1, &["i-2", "not joined", "15m", "image", "user data", "kube-system/aws-auth"]);
 }
 
-/// Its Node goes before Auto Scaling notices that somebody terminated the instance.
+/// Its Node is deleted before Auto Scaling notices that the instance was terminated.
 #[test]
 fn deleted_node_of_an_instance_that_ran_for_long_is_no_failed_join() {
     let lost = LostNode { name: "node-i-2".into(), since: timestamp("2026-01-01T23:59:00Z") };
@@ -114,7 +114,7 @@ fn replacement_that_is_starting_is_named() {
     assert_names(wait(&scenario.plan()), &["1 of 2", "starting", "i-2"]);
 }
 
-/// Waiting does not help, so nobody should have to wait to learn it.
+/// Waiting does not help, so the group must report it at once.
 #[test]
 fn missing_capacity_is_named_at_once_with_types_and_zones() {
     let words = "We currently do not have sufficient m5.large capacity in the Availability Zone you requested.";

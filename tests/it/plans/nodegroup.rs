@@ -211,7 +211,7 @@ impl Scenario {
     }
 }
 
-/// Whoever commits a new version should know before that EKS cannot undo it.
+/// A person who commits a new version should know in advance that EKS cannot undo it.
 #[test]
 fn plan_says_what_runs_in_addition_and_what_is_irreversible() {
     use instance_manager::provisioner::nodegroup::input::Snapshot;
@@ -628,8 +628,8 @@ fn blocked_replacement_uncordons_old_nodes() {
     assert!(uncordoned(&refused) && refused.blocked().0 == Reason::MissingPermission);
 }
 
-/// A node group that somebody deletes is created again once it is gone. One whose deletion EKS could not finish would
-/// otherwise stay so forever, while the status says that the deletion is retried.
+/// A node group that another client deletes is created again after the deletion. One whose deletion EKS could not
+/// finish would otherwise stay so forever, while the status says that the deletion is retried.
 #[test]
 fn failed_deletion_of_the_wanted_nodegroup_is_retried() {
     let failed = || {
@@ -714,7 +714,7 @@ fn nodegroup_that_eks_could_not_create_is_created_again() {
     assert!(steps.len() == 1 && deletes(&steps[0].step), "{steps:?}");
 }
 
-/// Without a word, the group would be Ready forever with a node group that nobody uses and everybody pays for.
+/// Without a report, the group would stay Ready with a node group that costs money and runs no pods.
 #[test]
 fn outgoing_nodegroup_with_an_instance_out_of_service_is_reported() {
     for (state, word) in [(InstanceState::Standby, "Standby"), (InstanceState::Pending, "Pending")] {
@@ -751,7 +751,7 @@ fn nodes_are_uncordoned_while_the_new_nodegroup_is_being_deleted() {
     assert_eq!(long.step_names().iter().filter(|name| **name == "UncordonNode").count(), 2, "{:?}", long.step_names());
 }
 
-/// A person edits a tag of the old node group during a replacement. Its nodes would run on forever, and nobody would know.
+/// A person edits a tag of the old node group during a replacement. Its nodes would run forever, without a report.
 #[test]
 fn outgoing_nodegroup_with_edited_tags_stays_recorded() {
     let edited = during_replacement().with_records().with(|s| {
@@ -777,7 +777,7 @@ fn outgoing_nodegroup_with_edited_tags_stays_recorded() {
     assert_eq!((gone.nodegroups.len(), gone.nodegroup_arns.len()), (1, 1), "it was seen before: {gone:?}");
 }
 
-/// A second node group would double the nodes, and the event would say that somebody deleted the first one.
+/// A second node group would double the nodes, and the event would claim that another client deleted the first one.
 #[test]
 fn only_nodegroup_with_edited_tags_is_neither_replaced_nor_reported_as_deleted() {
     let edited = |spec: &str| {

@@ -239,7 +239,7 @@ fn previous_role_entry_is_looked_at_again_while_its_last_node_is_leaving() {
     assert_eq!(with_leaving_instance(false).plan().recheck_at, None, "nothing waits for it");
 }
 
-/// A resource that disappears is made again, and somebody should learn that it was deleted.
+/// The controller creates a deleted resource again, and an event must report the deletion.
 #[test]
 fn resource_that_somebody_deleted_is_reported() {
     let told = |plan: &Plan| -> Vec<String> {

@@ -1,4 +1,4 @@
-//! Ownership tags that somebody removed from a launch template, a role or an instance profile.
+//! Ownership tags that another client removed from a launch template, a role or an instance profile.
 
 use instance_manager::api::conditions::Condition;
 use instance_manager::plan::ObjectStep;
@@ -95,7 +95,7 @@ fn deletion_records_what_the_empty_scaling_group_proves() {
     );
 }
 
-/// Somebody deleted the scaling group as well.
+/// Another client deleted the scaling group as well.
 #[test]
 fn deletion_reports_resources_that_nothing_proves() {
     let scenario = stripped().with(|s| s.status.template = None);

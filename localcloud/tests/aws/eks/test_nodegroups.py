@@ -306,7 +306,7 @@ def test_eks_creates_an_access_entry_for_the_role_and_keeps_it(aws, managed, con
 
 
 def test_faults_apply_to_node_group_operations(aws, managed, control, name):
-    """Amazon EKS API Reference, "Common Errors"; a lost answer leaves the deed done."""
+    """Amazon EKS API Reference, "Common Errors"; AWS performs a call whose response is lost."""
     parameters = managed.parameters(0, nodegroupName=name)
     managed.made.append(name)
     control.post("faults", service="eks", operation="CreateNodegroup", action="deny")

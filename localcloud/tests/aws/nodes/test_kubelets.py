@@ -40,7 +40,8 @@ def test_valid_user_data_results_in_a_matching_node(site, joined, family):
 
 @pytest.mark.parametrize("when", ["before it stops", "while it stops"])
 def test_a_kubelet_that_is_authorized_again_at_once_goes_on(when):
-    """Amazon EKS User Guide, "Grant IAM users access to Kubernetes with a ConfigMap": each request is authenticated anew."""
+    """Amazon EKS User Guide, "Grant IAM users access to Kubernetes with a ConfigMap": each request is authenticated
+    again."""
     jobs, role = [], SimpleNamespace(arn="arn:aws:iam::123456789012:role/nodes")
     good = yaml.safe_dump([authenticator.aws_auth_entry(role.arn, "EC2_LINUX")])
     simulator = MagicMock(lock=threading.RLock(), access_of=lambda _: ("CONFIG_MAP", None))

@@ -3,8 +3,8 @@
 use crate::apply::{ApplyRun, StepError, StepOutcome, StepResult};
 use crate::aws::{AwsError, AwsErrorKind, InstanceState, Tag};
 
-/// Sets and removes tags on the instances that the scaling group and its warm pool have now. A tag whose value somebody
-/// changed is not removed.
+/// Sets and removes tags on the instances that the scaling group and its warm pool have now. A tag whose value another
+/// client changed is not removed.
 ///
 /// The plan was made from an answer that may be older than the new tags of the scaling group: an instance that was launched
 /// before these has the old ones.

@@ -154,8 +154,8 @@ mod tests {
     use crate::k8s::{KubeClient, fake};
     use crate::plan::{EksStep, Plan, PlannedStep, Reason, blocked_plan};
 
-    /// The plan may rest on an answer that is minutes old. AWS lowers the desired capacity with the maximum, and terminates
-    /// nodes that it chooses and that nobody drained.
+    /// The plan may rest on an answer that is minutes old. AWS lowers the desired capacity with the maximum, and
+    /// terminates nodes of its choice without a drain.
     #[tokio::test]
     async fn smaller_max_size_is_not_set_below_the_nodes_that_run_now() {
         for (nodes, expected) in [(4, 5), (5, 5), (8, 10)] {

@@ -6,9 +6,9 @@ use crate::provisioner::eks::warm_pool::may_replace;
 
 /// Marks an instance unhealthy, so that Auto Scaling terminates and replaces it.
 ///
-/// The plan was made from an answer that may be seconds old. Meanwhile the instance may have left the pool for the group,
-/// where it runs pods, or may have come to rest, so that the pool would lose more than half of its instances. So AWS is
-/// asked again, and the next pass decides about an instance that is left alone.
+/// The plan was made from an answer that may be seconds old. Meanwhile the instance may have moved from the pool to the
+/// group, where it runs pods. Or it may be ready now, and the pool would lose more than half of its instances. So the
+/// controller asks AWS again, and the next pass decides about an instance that is left alone.
 pub(super) async fn replace(run: &mut ApplyRun<'_>, group: &str, instance: &str) -> StepResult {
     let inventory = run.ctx.inventory;
     inventory.invalidate_group(group);

@@ -29,7 +29,8 @@ pub(crate) async fn observe(
             || o.group_index.any_deleting(others)
             || !all_nodes_use_role(resolved, state, status, o.now)
     };
-    // The entry of the group's own role goes with that role, whoever made it: of a group that was taken over, no record says.
+    // The entry of the group's own role is removed with that role, even without a record of who created it: an adopted
+    // group has none.
     let has_own_role = !resolved.own_role && !managed.policies.is_empty();
     let own = Some(&resolved.derived_role_arn).filter(|arn| has_own_role && !managed.auth_entries.contains(arn));
     let own = own.filter(|arn| aws_auth_entry(o, arn).is_some()).cloned();
@@ -39,7 +40,8 @@ pub(crate) async fn observe(
         if entry.is_none() && o.map_roles.entry_state(&linux) == AuthEntryState::Absent {
             let joins_by_it = !matches!(resolved.join_method, JoinMethod::AccessEntries { .. })
                 && !managed.access_entries.contains(&arn);
-            // Its nodes have been silent since somebody deleted it. The record alone lets no role in.
+            // Its nodes have lost access since the entry was deleted. The record alone is no reason to authorize a
+            // role.
             if joins_by_it && runs_with(o, state, &arn).await? {
                 let windows = resolved.desired.os_family == OsFamily::Windows;
                 found.missing_auth_entries.push(AuthEntry::for_nodes(&arn, windows));

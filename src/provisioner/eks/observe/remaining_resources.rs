@@ -254,7 +254,7 @@ async fn untagged_resources(
     let Some(arn) = profile_arn.filter(|_| !managed.policies.is_empty()) else { return Ok(found) };
     let iam = &inventory.aws().iam;
     let profile = iam.get_profile(&names.role).await.map_err(aws)?.filter(|profile| profile.arn == arn);
-    // The scaling group refers to the profile by its name. One that somebody created again has that name, too, but it does
+    // The scaling group refers to the profile by its name. A profile that another client created under that name does
     // not hold the group's role.
     let holds_role = |profile: &InstanceProfile| profile.role.as_ref().is_some_and(|held| held.name == names.role);
     let Some(profile) = profile.filter(holds_role) else { return Ok(found) };

@@ -33,8 +33,8 @@ pub(super) async fn failed_launch(
     Ok(message.map(|message| FailedLaunch { message, retry_at: taken_at + o.launch_retry }))
 }
 
-/// When the rotation last took a node. A process that starts in the middle of a rotation asks AWS, once: whoever terminated
-/// the last instance, its replacement is awaited.
+/// When the rotation last took a node. A process that starts in the middle of a rotation asks AWS once. It waits for
+/// the replacement of the last terminated instance, no matter who terminated it.
 async fn node_taken_at(
     o: &Observer<'_>,
     resolved: &ResolvedGroup,

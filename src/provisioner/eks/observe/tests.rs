@@ -261,7 +261,7 @@ async fn last_user_of_a_role_waits_for_the_others_while_aws_auth_cannot_be_parse
     assert_eq!(found.wait_for.as_deref(), Some("team/app"));
 }
 
-/// In the mode API nobody reads aws-auth, so what a person left there must not hold a deletion up.
+/// In the mode API the cluster does not read aws-auth, so what a person left there must not delay a deletion.
 #[tokio::test]
 async fn cluster_that_does_not_read_aws_auth_needs_no_readable_one() {
     let stub = Arc::new(FakeAws::default());
@@ -409,8 +409,8 @@ async fn version_in_use_is_read_again_after_each_failed_launch() {
     }
 }
 
-/// The scaling group refers to its instance profile by name. The deletion would take over, and delete, a profile that
-/// somebody created under this name after the group's own was gone; the active group reports it as a conflict.
+/// The scaling group refers to its instance profile by name. The deletion would delete a profile that another client
+/// created under this name after the group's own was deleted. An active group reports such a profile as a conflict.
 #[tokio::test]
 async fn deletion_takes_over_only_a_profile_that_holds_the_role() {
     let resolved = resolved();

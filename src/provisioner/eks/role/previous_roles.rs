@@ -30,8 +30,8 @@ pub(crate) fn all_nodes_use_role(
         && members(resolved, state, status).iter().all(|m| m.reasons.is_empty())
 }
 
-/// Puts entries back that somebody deleted while nodes run with these roles. All of them are silent, and a group whose
-/// nodes are all silent is not rotated, so it would wait for itself forever. No other step waits for it.
+/// Restores entries that another client deleted while nodes run with these roles. All of them are silent, and a group
+/// whose nodes are all silent is not rotated, so it would wait for itself forever. No other step waits for it.
 pub(crate) fn restore_missing(input: &PlanInput, builder: &mut PlanBuilder) {
     let previous = &input.observed.previous_roles;
     let put = |entry: &AuthEntry| {

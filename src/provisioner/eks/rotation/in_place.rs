@@ -50,8 +50,8 @@ impl<'a> InPlaceComparison<'a> {
         Self { resolved, state, status, fields: fields(resolved), desired, launched: BTreeMap::new() }
     }
 
-    /// How an instance differs from the spec in labels and taints. `None` when more differs or is not known, and when
-    /// nothing was or is to be changed in place: then the launch template version alone decides.
+    /// How an instance differs from the spec in labels and taints. `None` when more differs or is not known, or when no
+    /// change in place was made or is needed. Then only the launch template version decides.
     pub(super) fn compare(&mut self, instance: &Instance, node: Option<&NodeView>) -> Option<Difference> {
         let record = node.and_then(|node| node.in_place.as_ref()).filter(|record| record.instance == instance.id);
         if self.fields.is_empty() && record.is_none() || self.resolved.broken.contains(Part::Launch) {

@@ -197,8 +197,8 @@ fn precondition(input: &PlanInput, group: &ScalingGroup) -> Option<(Reason, Stri
     input.observed.instance_refresh_active.then_some((Reason::ProcessSuspended, message))
 }
 
-/// Why nothing was launched for the node that was taken last. The next node would be given up as well: an autoscaler lowers the
-/// desired capacity, and a node that goes back to EC2 in a shortage is not to be had again.
+/// Why Auto Scaling launched no replacement for the last terminated node. The next one would be lost as well: an
+/// autoscaler lowers the desired capacity, and in a shortage EC2 does not return a released instance.
 fn failed_launch(input: &PlanInput) -> Option<(Reason, String)> {
     let FailedLaunch { message, retry_at } = input.observed.failed_launch.as_ref().filter(|_| !input.is_asked)?;
     let text = format!(

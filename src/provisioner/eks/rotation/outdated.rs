@@ -67,8 +67,8 @@ pub(crate) fn pin_state(
     }
 }
 
-/// The reasons for a new version when `rotate-at` replaces nodes: differences of an adopted version, and corrections of
-/// user data by a newer release of the controller, are applied with the replacements.
+/// The reasons for a new version when `rotate-at` replaces nodes. The replacements apply the differences of an adopted
+/// version, and corrections of user data by a newer release of the controller.
 fn rotate_at_drift(resolved: &ResolvedGroup, state: &ObservedState, current: i64) -> Option<Vec<Drift>> {
     let at = resolved.desired.rolling_update.rotate_at?;
     let version = state.versions.get(&current)?;

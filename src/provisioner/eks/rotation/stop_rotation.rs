@@ -13,7 +13,7 @@ use crate::rotation::rolling_update::{Candidates, RollingUpdateDecision, Rolling
 use crate::rotation::{ClusterHealth, Drains, NodeInstance};
 use crate::settings::Timing;
 
-/// Gives nodes in progress back when the plan of a group does not reach its rotation for long: the group is blocked, AWS
+/// Uncordons nodes in progress when the plan of a group does not reach its rotation for long. The group is blocked, AWS
 /// refuses a write, or a write has no effect. Returns when the group needs another pass for that.
 ///
 /// If the tags do not prove that the scaling group is the group's, nodes are only uncordoned: their records prove who

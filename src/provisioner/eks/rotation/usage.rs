@@ -53,8 +53,9 @@ fn add_batch(input: &PlanInput, members: &[NodeInstance], usage: &mut NodeUsage)
     }
 }
 
-/// Whether a resource of the strategy may replace nodes now. The status records a submission before it is made, and the
-/// submission may wait for the budget: so the resources tell, and the record only where they could not be read.
+/// Whether a resource of the strategy may replace nodes now. The status records a submission in advance, and the
+/// submission may wait for the budget. So the resources decide, and the record counts only where they could not be
+/// read.
 fn may_replace_nodes(input: &PlanInput) -> bool {
     match &input.observed.strategy_state {
         Some(StrategyState::Seen { resources, .. }) => resources.iter().any(StrategyResource::is_active),

@@ -62,7 +62,7 @@ pub(crate) fn report_pending(input: &PlanInput, group: &ScalingGroup, builder: &
     }
 }
 
-/// Whether the spec ends the lifecycle actions of a hook, so that the instances of the warm pool must be known.
+/// Whether the spec ends lifecycle actions of a hook. The instances of the warm pool must then be known.
 pub(crate) fn ends_hook(resolved: &ResolvedGroup, state: &ObservedState, status: &InstanceGroupStatus) -> bool {
     let managed = status.managed.clone().unwrap_or_default();
     ending_hooks(resolved, state, &managed).next().is_some()

@@ -39,13 +39,13 @@ pub(crate) fn recorded(input: &PlanInput, old: &ManagedAttributes) -> Option<BTr
     Some(left.map(|tag| (tag.key.clone(), tag.value.clone())).collect())
 }
 
-/// Whether a field cannot be used that decides the tags, or whether they change in place: what is recorded stays.
+/// Whether a field that decides the tags, or whether they change in place, cannot be used. The recorded tags then stay.
 fn is_broken(input: &PlanInput) -> bool {
     input.resolved.broken.contains(Part::Tags) || input.resolved.broken.contains(Part::Rotation)
 }
 
-/// The values that a change may have set whose end is not recorded; no value for a tag that it may have removed. Empty while
-/// tags do not change in place.
+/// The values that an unfinished change may have set; no value for a tag that it may have removed. Empty while tags do
+/// not change in place.
 pub(crate) fn recorded_start(input: &PlanInput, old: &ManagedAttributes) -> BTreeMap<String, BTreeSet<String>> {
     let is_recorded = recorded(input, old).is_some();
     if is_recorded { old.started_instance_tags.clone() } else { BTreeMap::new() }
@@ -106,7 +106,7 @@ fn writes(
             || started.get(key).is_some_and(|values| values.is_empty() || values.iter().any(|v| v != value))
     };
     let set = desired.iter().filter(|(key, value)| may_differ(key, value)).map(tag).collect();
-    // Whoever can write the status could name tags that prove whose the instances are.
+    // A user who can write the status could name tags that prove the owner of the instances.
     let is_of_group = |key: &str| resolved.tags.iter().any(|tag| tag.key == key) || key.starts_with("aws:");
     let started = started.iter().flat_map(|(key, values)| values.iter().map(move |value| (key, value)));
     let possible: BTreeSet<_> = given.iter().chain(started).collect();
