@@ -46,7 +46,7 @@ pub(crate) use node_count::{NodeDemand, has_resources, used_nodes};
 pub use patch::{apply_merge_patch, diff_merge_patch};
 pub(crate) use redact::{display_value, redacted};
 pub use revision_status::{
-    BoundariesRevisionStatus, BudgetLimit, BudgetUser, CheckState, CheckStatus, ForeseenDrain, GroupBehind,
+    BoundariesRevisionStatus, BudgetLimit, BudgetUser, CheckState, CheckStatus, ForeseenDrain, LaggingGroup,
     RolloutBudget, RolloutCounts, RolloutOrders, RolloutPhase, WaveState, WaveStatus,
 };
 pub use spec::{CrdStrategy, InstanceGroup, InstanceGroupSpec, RollingUpdate, Strategy};
@@ -62,4 +62,4 @@ pub use status::{
 pub use status_effective::EffectiveValues;
 pub use status_fargate::FargateStatus;
 pub use status_rollout::RolloutRecord;
-pub use validate::{FieldError, FieldErrorKind, check_spec, decode_spec, decode_spec_with_errors};
+pub use validate::{SchemaViolation, SchemaViolationKind, check_spec, decode_spec, decode_spec_with_errors};

@@ -1,4 +1,4 @@
-//! Names that other programs rely on: annotations, labels, tags, condition types and event reasons.
+//! Names that other programs rely on: annotations, labels, tags, condition types and their reasons.
 
 /// API group of `InstanceGroup`.
 pub(crate) const GROUP: &str = "instancemgr.keikoproj.io";

@@ -68,7 +68,7 @@ pub struct BoundariesRevisionStatus {
     pub waves: Vec<WaveStatus>,
     /// The first groups that do not have the revision although their wave is open or passed, with the reason.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
-    pub behind: Vec<GroupBehind>,
+    pub behind: Vec<LaggingGroup>,
     /// AMI IDs of image aliases that groups first met under this revision.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "BTreeMap::is_empty")]
     pub images: BTreeMap<String, String>,
@@ -277,7 +277,7 @@ pub struct ForeseenDrain {
 /// A group that does not have the revision although its wave is open or passed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
-pub struct GroupBehind {
+pub struct LaggingGroup {
     /// NAMESPACE/NAME of the group.
     pub group: String,
     /// Name of the BoundariesRevision that it has.

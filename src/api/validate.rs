@@ -13,7 +13,7 @@ use crate::util::{duration, escape::escape_control};
 
 /// Kind of a field error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FieldErrorKind {
+pub enum SchemaViolationKind {
     /// The value has another type than the schema; it cannot be decoded.
     WrongType,
     /// The value violates a rule of the schema.
@@ -25,9 +25,9 @@ pub enum FieldErrorKind {
 /// An error in one field.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {value} {rule}; {remedy}", escape_control(.path))]
-pub struct FieldError {
+pub struct SchemaViolation {
     /// Kind of the error.
-    pub kind: FieldErrorKind,
+    pub kind: SchemaViolationKind,
     /// Dotted path of the field, with list indexes in brackets.
     pub path: String,
     /// The value as [`crate::api::display_value`] formats it.
@@ -40,14 +40,14 @@ pub struct FieldError {
 
 /// Errors in a merged spec: wrong types and violated rules. Unknown fields are no errors, because the API server drops
 /// them.
-pub fn check_spec(spec: &Value) -> Vec<FieldError> {
-    let mut found = find_errors(spec);
-    found.retain(|error| error.kind != FieldErrorKind::Unknown);
+pub fn check_spec(spec: &Value) -> Vec<SchemaViolation> {
+    let mut found = find_violations(spec);
+    found.retain(|error| error.kind != SchemaViolationKind::Unknown);
     found
 }
 
 /// All errors in a spec or a fragment of one, including unknown fields.
-pub(crate) fn find_errors(spec: &Value) -> Vec<FieldError> {
+pub(crate) fn find_violations(spec: &Value) -> Vec<SchemaViolation> {
     let mut found = vec![];
     validate_value(schema::spec(), spec, "spec", &mut found);
     check_timeouts(spec, &mut found);
@@ -58,7 +58,7 @@ pub(crate) fn find_errors(spec: &Value) -> Vec<FieldError> {
 ///
 /// # Errors
 /// All errors in the spec.
-pub fn decode_spec(spec: &Value) -> Result<InstanceGroupSpec, Vec<FieldError>> {
+pub fn decode_spec(spec: &Value) -> Result<InstanceGroupSpec, Vec<SchemaViolation>> {
     let (decoded, found) = decode_spec_with_errors(spec)?;
     if found.is_empty() { Ok(decoded) } else { Err(found) }
 }
@@ -67,15 +67,17 @@ pub fn decode_spec(spec: &Value) -> Result<InstanceGroupSpec, Vec<FieldError>> {
 ///
 /// # Errors
 /// All errors in the spec, if one of them is a value of a wrong type.
-pub fn decode_spec_with_errors(spec: &Value) -> Result<(InstanceGroupSpec, Vec<FieldError>), Vec<FieldError>> {
+pub fn decode_spec_with_errors(
+    spec: &Value,
+) -> Result<(InstanceGroupSpec, Vec<SchemaViolation>), Vec<SchemaViolation>> {
     let found = check_spec(spec);
-    if found.iter().any(|error| error.kind == FieldErrorKind::WrongType) {
+    if found.iter().any(|error| error.kind == SchemaViolationKind::WrongType) {
         return Err(found);
     }
     // The checks above cover every type. An error of serde beyond them is reported without its text, which may quote values.
     let decoded = InstanceGroupSpec::deserialize_from(spec).ok_or_else(|| {
-        vec![field_error(
-            FieldErrorKind::WrongType,
+        vec![schema_violation(
+            SchemaViolationKind::WrongType,
             "spec",
             spec,
             "cannot be decoded",
@@ -103,13 +105,13 @@ pub(crate) fn decode_fitting(spec: &Value) -> Option<(InstanceGroupSpec, Vec<Str
 /// that the indexes of others stay.
 pub(crate) fn remove_wrong_types(spec: &mut Value) -> Vec<String> {
     let (mut found, mut removed) = (check_spec(spec), vec![]);
-    found.retain(|error| error.kind == FieldErrorKind::WrongType);
+    found.retain(|error| error.kind == SchemaViolationKind::WrongType);
     remove_values(spec, "spec", &found, &mut removed);
     removed
 }
 
 /// Removes the values that errors are about.
-fn remove_values(value: &mut Value, path: &str, errors: &[FieldError], removed: &mut Vec<String>) {
+fn remove_values(value: &mut Value, path: &str, errors: &[SchemaViolation], removed: &mut Vec<String>) {
     let is_wrong = |path: &str| errors.iter().any(|error| error.path == path);
     match value {
         Value::Object(map) => map.retain(|key, child| {
@@ -137,14 +139,14 @@ impl InstanceGroupSpec {
     }
 }
 
-fn field_error(
-    kind: FieldErrorKind,
+fn schema_violation(
+    kind: SchemaViolationKind,
     path: &str,
     value: &Value,
     rule: impl Into<String>,
     remedy: impl Into<String>,
-) -> FieldError {
-    FieldError {
+) -> SchemaViolation {
+    SchemaViolation {
         kind,
         path: path.to_owned(),
         value: display_value(path, value),
@@ -153,7 +155,7 @@ fn field_error(
     }
 }
 
-fn validate_value(schema: &Value, value: &Value, path: &str, found: &mut Vec<FieldError>) {
+fn validate_value(schema: &Value, value: &Value, path: &str, found: &mut Vec<SchemaViolation>) {
     // A field may be null, which is the same as leaving it out; an item of a list or map may not.
     if value.is_null() && (schema["nullable"] == true || path == "spec") {
         return;
@@ -184,7 +186,7 @@ fn validate_value(schema: &Value, value: &Value, path: &str, found: &mut Vec<Fie
     }
 }
 
-fn validate_map(schema: &Value, map: &Map<String, Value>, path: &str, found: &mut Vec<FieldError>) {
+fn validate_map(schema: &Value, map: &Map<String, Value>, path: &str, found: &mut Vec<SchemaViolation>) {
     for (key, value) in map {
         let path = format!("{path}.{key}");
         match (&schema["properties"][key], &schema["additionalProperties"]) {
@@ -195,8 +197,8 @@ fn validate_map(schema: &Value, map: &Map<String, Value>, path: &str, found: &mu
                     Some(closest) => format!("did you mean {closest:?}?"),
                     None => "remove it, or compare it with docs/reference.md".to_owned(),
                 };
-                found.push(field_error(
-                    FieldErrorKind::Unknown,
+                found.push(schema_violation(
+                    SchemaViolationKind::Unknown,
                     &path,
                     value,
                     "is not a field of an InstanceGroup",
@@ -209,8 +211,14 @@ fn validate_map(schema: &Value, map: &Map<String, Value>, path: &str, found: &mu
     }
 }
 
-fn wrong_type(path: &str, value: &Value, expected: &str) -> FieldError {
-    field_error(FieldErrorKind::WrongType, path, value, format!("is not {expected}"), format!("write {expected}"))
+fn wrong_type(path: &str, value: &Value, expected: &str) -> SchemaViolation {
+    schema_violation(
+        SchemaViolationKind::WrongType,
+        path,
+        value,
+        format!("is not {expected}"),
+        format!("write {expected}"),
+    )
 }
 
 fn describe_type(name: &str) -> &str {
@@ -224,10 +232,10 @@ fn describe_type(name: &str) -> &str {
     }
 }
 
-fn check_count(schema: &Value, limit: &str, count: usize, value: &Value, path: &str, found: &mut Vec<FieldError>) {
+fn check_count(schema: &Value, limit: &str, count: usize, value: &Value, path: &str, found: &mut Vec<SchemaViolation>) {
     if let Some(max) = schema[limit].as_u64().filter(|max| count as u64 > *max) {
-        found.push(field_error(
-            FieldErrorKind::Rule,
+        found.push(schema_violation(
+            SchemaViolationKind::Rule,
             path,
             value,
             format!("has more than {max} entries"),
@@ -236,10 +244,10 @@ fn check_count(schema: &Value, limit: &str, count: usize, value: &Value, path: &
     }
 }
 
-fn check_text(schema: &Value, text: &str, value: &Value, path: &str, found: &mut Vec<FieldError>) {
+fn check_text(schema: &Value, text: &str, value: &Value, path: &str, found: &mut Vec<SchemaViolation>) {
     if let Some(max) = schema["maxLength"].as_u64().filter(|max| text.chars().count() as u64 > *max) {
-        found.push(field_error(
-            FieldErrorKind::Rule,
+        found.push(schema_violation(
+            SchemaViolationKind::Rule,
             path,
             value,
             format!("is longer than {max} characters"),
@@ -248,8 +256,8 @@ fn check_text(schema: &Value, text: &str, value: &Value, path: &str, found: &mut
     }
     if let Some(pattern) = schema["pattern"].as_str().filter(|pattern| !matches_pattern(pattern, text)) {
         let expected = describe_pattern(pattern);
-        found.push(field_error(
-            FieldErrorKind::Rule,
+        found.push(schema_violation(
+            SchemaViolationKind::Rule,
             path,
             value,
             format!("is not {expected}"),
@@ -309,7 +317,7 @@ fn is_prefix(text: &str) -> bool {
 }
 
 /// Checks the rules that the CRD states in CEL.
-fn check_timeouts(spec: &Value, found: &mut Vec<FieldError>) {
+fn check_timeouts(spec: &Value, found: &mut Vec<SchemaViolation>) {
     for (field, max_hours) in [("drainTimeout", 168), ("joinTimeout", 24)] {
         let value = &spec["strategy"]["rollingUpdate"][field];
         let too_long = value
@@ -318,8 +326,8 @@ fn check_timeouts(spec: &Value, found: &mut Vec<FieldError>) {
             .is_some_and(|time| time.as_secs_f64() > f64::from(max_hours) * 3600.0);
         if too_long {
             let path = format!("spec.strategy.rollingUpdate.{field}");
-            found.push(field_error(
-                FieldErrorKind::Rule,
+            found.push(schema_violation(
+                SchemaViolationKind::Rule,
                 &path,
                 value,
                 format!("is more than {max_hours}h"),
@@ -382,7 +390,7 @@ mod tests {
         #[test]
         fn validation_agrees_with_decoding(spec in value_of(schema::spec())) {
             let found = check_spec(&spec);
-            let wrong: Vec<_> = found.iter().filter(|found| found.kind == FieldErrorKind::WrongType).collect();
+            let wrong: Vec<_> = found.iter().filter(|found| found.kind == SchemaViolationKind::WrongType).collect();
             let decodes = spec.is_null() || serde_json::from_value::<InstanceGroupSpec>(spec.clone()).is_ok();
             prop_assert!(decodes || !wrong.is_empty(), "{}", spec);
             // Serde accepts a list of one item for a map of one field; the check still reports it.
@@ -392,7 +400,7 @@ mod tests {
 
     #[test]
     fn errors_name_path_value_rule_and_remedy() {
-        let found = find_errors(&json!({
+        let found = find_violations(&json!({
             "provisioner": "gke", "eks": {"minSize": "three", "configuration": {"clustername": "x", "volumes": [{"size": true}]}},
         }));
         let texts: Vec<String> = found.iter().map(ToString::to_string).collect();
@@ -420,7 +428,7 @@ mod tests {
 
     #[test]
     fn user_data_is_never_shown() {
-        let found = find_errors(
+        let found = find_violations(
             &json!({"eks": {"configuration": {"userData": [{"data": 42, "name": "canary", "stge": "canary"}], "bootstrapArguments": true}}}),
         );
         assert_eq!(found.len(), 3);

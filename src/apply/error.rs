@@ -5,7 +5,7 @@ use crate::aws::{AwsError, AwsErrorKind};
 use crate::index::denials::DeniedCall;
 use crate::k8s::KubeError;
 use crate::lock::LockHolder;
-use crate::plan::reason::Reason;
+use crate::plan::stalled_reason::Reason;
 
 /// Why a pass ended before its last step.
 #[derive(Debug, thiserror::Error)]

@@ -44,7 +44,7 @@ pub(super) struct Remainder {
 impl IndependentFailures {
     /// Whether the pass can continue without a step that failed with this error. The error must not cause a call in
     /// each pass. A denied call waits for its turn, and an aws-auth that cannot be edited is only read.
-    pub(super) fn can_pass_over(planned: &PlannedStep, error: &StepError) -> bool {
+    pub(super) fn can_continue_without(planned: &PlannedStep, error: &StepError) -> bool {
         let is_paced = error.denied_call().is_some()
             || matches!(
                 error,

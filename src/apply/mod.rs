@@ -115,7 +115,7 @@ pub(crate) async fn apply(
                     let is_expected = is_propagating(ctx.process_state, &id.key(), &error, ctx.now);
                     log_failed_step(id, planned, &error, is_expected);
                 }
-                if !id.is_deleting() && IndependentFailures::can_pass_over(planned, &error) {
+                if !id.is_deleting() && IndependentFailures::can_continue_without(planned, &error) {
                     refused.add(applied.plan.steps.remove(index), error);
                     continue;
                 }
@@ -423,7 +423,7 @@ mod tests {
 
     /// A step that ends the pass stays the next one: who cordoned, and for what the group waits, is told of it.
     #[tokio::test]
-    async fn error_that_ends_the_pass_is_told_of_its_step() {
+    async fn step_that_ends_the_pass_stays_the_next_one() {
         let entry = AuthEntry::for_nodes("arn:aws:iam::1:role/nodes", false);
         let steps: Vec<Step> = vec![
             JoinStep::PutAwsAuthEntry(entry).into(),
@@ -473,7 +473,7 @@ mod tests {
 
     /// A window may close while the plan is made; a drain that has begun goes to its end.
     #[tokio::test]
-    async fn no_node_is_begun_once_the_rollout_holds_the_group() {
+    async fn rollout_hold_blocks_new_replacements() {
         let text = |text: &str| text.to_owned();
         let cordon = NodeStep::CordonNode {
             node: text("n"),

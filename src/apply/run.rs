@@ -9,7 +9,7 @@ use super::error::StepError;
 use crate::api::GroupId;
 use crate::aws::inventory::Inventory;
 use crate::aws::{AwsError, AwsErrorKind, Role, Tag, TemplatePin};
-use crate::index::denials::Attempt;
+use crate::index::denials::DeniedAttempt;
 use crate::index::process_state::ProcessState;
 use crate::k8s::{EvictionBlocker, KubeApi};
 use crate::lock::Locks;
@@ -163,7 +163,7 @@ pub(crate) fn ignore_not_found<T>(result: Result<T, AwsError>) -> StepResult {
 impl Applier<'_> {
     /// The error of a step whose call AWS denies and which the group does not try before its turn.
     pub(super) fn backoff_error(&self, group: &str, step: &Step) -> Option<StepError> {
-        let attempt = Attempt { spec: self.spec.to_owned(), step: Some(step.name()) };
+        let attempt = DeniedAttempt { spec: self.spec.to_owned(), step: Some(step.name()) };
         self.process_state.call_in_backoff(group, &attempt, self.now).map(StepError::from)
     }
 }

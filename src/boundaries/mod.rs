@@ -42,5 +42,5 @@ pub(crate) use quota::{NamespaceUsage, QuotaAmounts, QuotaClaim, QuotaLevel, Quo
 pub(crate) use rollout_budget::BudgetPolicy;
 pub(crate) use rollout_checks::{RolloutCheck, Variable};
 #[cfg(test)]
-pub(crate) use rollout_fields::Amount;
+pub(crate) use rollout_fields::CountOrPercent;
 pub(crate) use rollout_policy::{Approval, DEFAULT_HISTORY, OnFailure, RolloutPolicy, Wave, WithoutRotation};

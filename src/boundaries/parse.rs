@@ -86,12 +86,12 @@ impl Boundaries {
     /// # Errors
     /// All errors of all keys; probable mistakes are returned as warnings.
     pub fn parse(data: &BTreeMap<String, String>) -> Result<(Self, Vec<ConfigWarning>), ConfigErrors> {
-        let (parsed, found) = Self::parse_in_part(data);
+        let (parsed, found) = Self::parse_partially(data);
         Ok((parsed, found?))
     }
 
     /// Parses the ConfigMap's data without what is wrong in it, to find further mistakes; not for a group.
-    pub(crate) fn parse_in_part(data: &BTreeMap<String, String>) -> (Self, Result<Vec<ConfigWarning>, ConfigErrors>) {
+    pub(crate) fn parse_partially(data: &BTreeMap<String, String>) -> (Self, Result<Vec<ConfigWarning>, ConfigErrors>) {
         let (mut warnings, mut errors) = (unknown_keys(data), ErrorList::default());
         let mut read = |key: &'static str| {
             let section = Section::parse(key, data.get(key).map_or("", String::as_str), &mut warnings);

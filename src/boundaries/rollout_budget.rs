@@ -5,7 +5,7 @@ use std::fmt;
 use serde_json::Value;
 
 use super::error::{ConfigWarning, ErrorList};
-use super::rollout_fields::{Amount, exact_keys, number, parse_amount};
+use super::rollout_fields::{CountOrPercent, exact_keys, number, parse_amount};
 use super::section::Section;
 
 const BUDGET_KEYS: [&str; 3] = ["nodes", "zone", "surge"];
@@ -15,9 +15,9 @@ const BUDGET_KEYS: [&str; 3] = ["nodes", "zone", "surge"];
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BudgetPolicy {
     /// Of all nodes of all groups; `None` for any number. At least one always may be.
-    pub nodes: Option<Amount>,
+    pub nodes: Option<CountOrPercent>,
     /// Of the nodes of all groups in one zone; `None` for any number. At least one always may be.
-    pub zone: Option<Amount>,
+    pub zone: Option<CountOrPercent>,
     /// How many nodes may stand by at once beside their replacements, for `maxSurge`; `None` for any number.
     pub surge: Option<usize>,
 }
@@ -54,7 +54,7 @@ impl BudgetPolicy {
             let path = format!("budget.{key}");
             let found = parse_amount(section, get(key), &path, "nodes")?;
             match found {
-                Some(Amount::Number(0) | Amount::Percent(0)) => {
+                Some(CountOrPercent::Number(0) | CountOrPercent::Percent(0)) => {
                     let message = format!(
                         "{} would block every replacement",
                         found.map(|found| found.to_string()).unwrap_or_default()

@@ -125,14 +125,14 @@ pub(super) fn number(
 
 /// A number of things, or a share of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Amount {
+pub(crate) enum CountOrPercent {
     /// This number.
     Number(usize),
     /// This share, rounded down.
     Percent(u32),
 }
 
-impl Amount {
+impl CountOrPercent {
     /// The number of so many.
     pub(crate) fn of(self, all: usize) -> usize {
         match self {
@@ -147,7 +147,7 @@ impl Amount {
     }
 }
 
-impl fmt::Display for Amount {
+impl fmt::Display for CountOrPercent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Number(number) => write!(f, "{number}"),
@@ -162,13 +162,13 @@ pub(super) fn parse_amount(
     value: &Value,
     path: &str,
     things: &str,
-) -> Result<Option<Amount>, ConfigError> {
+) -> Result<Option<CountOrPercent>, ConfigError> {
     let percent = value.as_str().and_then(|text| text.strip_suffix('%')).and_then(|digits| digits.parse::<u32>().ok());
     match (value, percent) {
         (Value::Null, _) => Ok(None),
-        (_, Some(percent)) if percent <= 100 => Ok(Some(Amount::Percent(percent))),
+        (_, Some(percent)) if percent <= 100 => Ok(Some(CountOrPercent::Percent(percent))),
         (Value::Number(_), _) if let Some(number) = value.as_u64().and_then(|number| usize::try_from(number).ok()) => {
-            Ok(Some(Amount::Number(number)))
+            Ok(Some(CountOrPercent::Number(number)))
         }
         _ => {
             let message = format!("{value} is neither a number of {things} nor a percentage");
@@ -183,8 +183,8 @@ mod tests {
 
     #[test]
     fn percentages_are_rounded_down() {
-        assert_eq!(Amount::Percent(50).of(3), 1);
-        assert_eq!(Amount::Percent(10).of(2), 0);
-        assert_eq!(Amount::Number(2).of(1), 2);
+        assert_eq!(CountOrPercent::Percent(50).of(3), 1);
+        assert_eq!(CountOrPercent::Percent(10).of(2), 0);
+        assert_eq!(CountOrPercent::Number(2).of(1), 2);
     }
 }

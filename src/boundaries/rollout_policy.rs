@@ -10,7 +10,7 @@ use super::error::{ConfigError, ConfigWarning, ErrorList};
 use super::glob::matches_glob;
 use super::rollout_budget::BudgetPolicy;
 use super::rollout_checks::{RolloutCheck, parse_checks};
-use super::rollout_fields::{Amount, exact_keys, number, one_of, parse_amount, parse_duration, parse_name};
+use super::rollout_fields::{CountOrPercent, exact_keys, number, one_of, parse_amount, parse_duration, parse_name};
 use super::rollout_times::{
     Deferral, Delay, parse_deferral, parse_delay, parse_freezes, parse_urgent_until, parse_windows,
 };
@@ -84,7 +84,7 @@ pub(crate) struct Wave {
     /// How long the groups must have run the revision before the next wave opens.
     pub soak: SignedDuration,
     /// How many groups of the wave may fail before the rollout halts.
-    pub max_failures: Amount,
+    pub max_failures: CountOrPercent,
     /// How many groups of the wave may replace nodes at once; `None` for all of them.
     pub max_concurrent_groups: Option<usize>,
     /// Whose approval it needs; `None` without an approval.
@@ -257,7 +257,7 @@ fn parse_waves(section: &Section, value: &Value, warnings: &mut Vec<ConfigWarnin
             groups: None,
             percent: None,
             soak: SignedDuration::ZERO,
-            max_failures: Amount::Number(0),
+            max_failures: CountOrPercent::Number(0),
             max_concurrent_groups: None,
             approval: None,
             windows: vec![],
@@ -288,7 +288,7 @@ fn parse_wave(section: &Section, item: &Value, at: &str, errors: &mut ErrorList)
         soak: errors.or_default(parse_duration(section, get("soak"), &path("soak"), SignedDuration::ZERO)),
         max_failures: errors
             .or_default(parse_amount(section, get("maxFailures"), &path("maxFailures"), "groups"))
-            .unwrap_or(Amount::Number(0)),
+            .unwrap_or(CountOrPercent::Number(0)),
         max_concurrent_groups: errors.or_default(number(section, get("atOnce"), &path("atOnce"), 1..=100_000)),
         approval: errors.or_default(one_of(
             section,
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn waves_that_nobody_reaches_are_warned_about() {
+    fn unreachable_waves_cause_a_warning() {
         let (_, warnings) = parse("waves: [{name: a}, {name: b, percent: 10}]").expect("a policy");
         assert!(warnings.iter().any(|text| text.contains("waves[0]") && text.contains("selects every group")));
         assert!(warnings.iter().any(|text| text.contains("waves[1].percent") && text.contains("has no effect")));

@@ -14,7 +14,7 @@ use crate::api::{
     annotations,
     names::fail_reason,
     schema,
-    validate::{FieldErrorKind, find_errors, remove_wrong_types},
+    validate::{SchemaViolationKind, find_violations, remove_wrong_types},
 };
 
 /// Maximum number of warnings about a ConfigMap.
@@ -259,13 +259,13 @@ impl<'a> Section<'a> {
         for note in notes {
             self.warn(&format!("{prefix}{}", note.path), &note.message, || note.remedy.to_owned(), warnings);
         }
-        for finding in find_errors(&spec) {
+        for finding in find_violations(&spec) {
             let path = format!("{prefix}{}", finding.path);
             match finding.kind {
-                FieldErrorKind::WrongType => {
+                SchemaViolationKind::WrongType => {
                     errors.push(self.error(&path, &format!("{} {}", finding.value, finding.rule), &finding.remedy));
                 }
-                FieldErrorKind::Rule | FieldErrorKind::Unknown => {
+                SchemaViolationKind::Rule | SchemaViolationKind::Unknown => {
                     let message = format!("{} {}", finding.value, finding.rule);
                     self.warn(&path, &message, || finding.remedy, warnings);
                 }

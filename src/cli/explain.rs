@@ -89,6 +89,9 @@ fn write(groups: &[MergedGroup], format: Option<ManifestFormat>, out: &mut dyn W
     Ok(())
 }
 
+/// Annotations that set nothing of a group: the copy that kubectl keeps, and a request.
+const NO_SETTINGS: [&str; 2] = ["kubectl.kubernetes.io/last-applied-configuration", annotation::RECONCILE_NOW];
+
 struct ProvenanceRow {
     /// The path as it is.
     path: String,
@@ -99,7 +102,10 @@ struct ProvenanceRow {
 }
 
 fn rows(group: &MergedGroup) -> Vec<ProvenanceRow> {
-    let whole = json!({"metadata": {"annotations": group.merged.annotations}, "spec": group.merged.spec});
+    let mut whole = json!({"metadata": {"annotations": group.merged.annotations}, "spec": group.merged.spec});
+    if let Some(annotations) = whole["metadata"]["annotations"].as_object_mut() {
+        annotations.retain(|key, _| !NO_SETTINGS.contains(&key.as_str()));
+    }
     let mut found = vec![];
     collect_rows(&whole["metadata"]["annotations"], "metadata.annotations", group, &mut found);
     collect_rows(&whole["spec"], "spec", group, &mut found);

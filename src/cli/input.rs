@@ -18,7 +18,7 @@ use crate::{
         names::{self, DEFAULT_CONFIG_NAMESPACE},
         spec_error::SpecError,
         used_nodes,
-        validate::{FieldErrorKind, check_spec, find_errors},
+        validate::{SchemaViolationKind, check_spec, find_violations},
     },
     boundaries::{
         Boundaries, ConfigError, ConfigWarning, MergedSpec, NamespaceUsage, QuotaAmounts, QuotaClaim, merge, yaml,
@@ -276,26 +276,26 @@ pub(crate) fn read_config_map(path: &PathBuf, stdin: &mut dyn Read) -> anyhow::R
 pub(super) fn find_boundaries<'o, 'f>(
     source: &InputFile,
     objects: &'o [ManifestObject<'f>],
-    problems: &mut Vec<Diagnostic>,
+    diagnostics: &mut Vec<Diagnostic>,
 ) -> Option<(&'o ManifestObject<'f>, Boundaries)> {
-    let before = problems.len();
-    let found = find_boundaries_in_part(source, objects, problems)?;
-    problems[before..].iter().all(|problem| problem.warning).then_some(found)
+    let before = diagnostics.len();
+    let found = find_boundaries_in_part(source, objects, diagnostics)?;
+    diagnostics[before..].iter().all(|problem| problem.warning).then_some(found)
 }
 
 /// The ConfigMap of a file with what can be used of its boundaries, to find more mistakes in it.
 pub(super) fn find_boundaries_in_part<'o, 'f>(
     source: &InputFile,
     objects: &'o [ManifestObject<'f>],
-    problems: &mut Vec<Diagnostic>,
+    diagnostics: &mut Vec<Diagnostic>,
 ) -> Option<(&'o ManifestObject<'f>, Boundaries)> {
     let maps: Vec<_> = objects.iter().filter(|object| object.str_at("/kind") == "ConfigMap").collect();
-    if maps.is_empty() && problems.iter().all(|problem| problem.warning) {
+    if maps.is_empty() && diagnostics.iter().all(|problem| problem.warning) {
         let message = format!("the file contains no ConfigMap; add one named {}", names::CONFIG_MAP);
-        problems.push(Diagnostic { location: source.name.clone(), path: String::new(), message, warning: false });
+        diagnostics.push(Diagnostic { location: source.name.clone(), path: String::new(), message, warning: false });
     }
     let chosen = maps.iter().copied().max_by_key(|object| object.str_at("/metadata/name") == names::CONFIG_MAP);
-    let (boundaries, _) = parse_in_part(maps, problems)?;
+    let (boundaries, _) = parse_partially(maps, diagnostics)?;
     Some((chosen?, boundaries))
 }
 
@@ -316,18 +316,18 @@ pub(super) fn read_input(path: &PathBuf, stdin: &mut dyn Read) -> anyhow::Result
 }
 
 /// The objects of a file, and the items of its lists.
-pub(super) fn parse_objects<'a>(file: &'a InputFile, problems: &mut Vec<Diagnostic>) -> Vec<ManifestObject<'a>> {
+pub(super) fn parse_objects<'a>(file: &'a InputFile, diagnostics: &mut Vec<Diagnostic>) -> Vec<ManifestObject<'a>> {
     let documents = match yaml::read_all(&file.text) {
         Ok(documents) => documents,
         Err(error) => {
             let location = error.line.map_or(file.name.clone(), |line| format!("{}:{line}", file.name));
-            problems.push(Diagnostic { location, path: String::new(), message: error.message, warning: false });
+            diagnostics.push(Diagnostic { location, path: String::new(), message: error.message, warning: false });
             return vec![];
         }
     };
     let mut found = vec![];
     for (document_index, yaml::YamlDocument { value, duplicates }) in documents.into_iter().enumerate() {
-        problems.extend(duplicates.into_iter().map(|yaml::DuplicateKey { path, line }| Diagnostic {
+        diagnostics.extend(duplicates.into_iter().map(|yaml::DuplicateKey { path, line }| Diagnostic {
             location: line.map_or_else(|| file.name.clone(), |line| format!("{}:{line}", file.name)),
             message: format!("{path}: is a duplicate key, and only the last value is used; remove the duplicate"),
             path,
@@ -348,10 +348,10 @@ pub(super) fn parse_objects<'a>(file: &'a InputFile, problems: &mut Vec<Diagnost
     found
 }
 
-fn warn_other_kinds(objects: &[ManifestObject], problems: &mut Vec<Diagnostic>) {
+fn warn_other_kinds(objects: &[ManifestObject], diagnostics: &mut Vec<Diagnostic>) {
     for object in objects {
         if !["InstanceGroup", "ConfigMap", "Namespace"].contains(&object.str_at("/kind")) {
-            problems.push(object.diagnostic(
+            diagnostics.push(object.diagnostic(
                 "kind",
                 "kind: is not InstanceGroup, ConfigMap or Namespace; the object is ignored",
                 true,
@@ -366,12 +366,12 @@ fn annotations(value: &Value) -> BTreeMap<String, String> {
 }
 
 /// Parses the boundaries of the ConfigMap. Without a ConfigMap, they are empty; `None` after an error.
-fn parse_boundaries(config_maps: Vec<&ManifestObject>, problems: &mut Vec<Diagnostic>) -> Option<Boundaries> {
-    parse_in_part(config_maps, problems).filter(|(_, is_complete)| *is_complete).map(|(boundaries, _)| boundaries)
+fn parse_boundaries(config_maps: Vec<&ManifestObject>, diagnostics: &mut Vec<Diagnostic>) -> Option<Boundaries> {
+    parse_partially(config_maps, diagnostics).filter(|(_, is_complete)| *is_complete).map(|(boundaries, _)| boundaries)
 }
 
 /// Parses what can be used of the boundaries of the ConfigMap, and says whether that is all of it; `None` without a text.
-fn parse_in_part(config_maps: Vec<&ManifestObject>, problems: &mut Vec<Diagnostic>) -> Option<(Boundaries, bool)> {
+fn parse_partially(config_maps: Vec<&ManifestObject>, diagnostics: &mut Vec<Diagnostic>) -> Option<(Boundaries, bool)> {
     let named: Vec<&ManifestObject> =
         config_maps.iter().copied().filter(|object| object.str_at("/metadata/name") == names::CONFIG_MAP).collect();
     let candidates = if named.is_empty() { config_maps } else { named };
@@ -383,14 +383,14 @@ fn parse_in_part(config_maps: Vec<&ManifestObject>, problems: &mut Vec<Diagnosti
                 "the input contains more than one ConfigMap; keep one, named {} in {DEFAULT_CONFIG_NAMESPACE}",
                 names::CONFIG_MAP
             );
-            problems.push(second.diagnostic("kind", message, false));
+            diagnostics.push(second.diagnostic("kind", message, false));
             return None;
         }
     };
     let name = object.str_at("/metadata/name");
     if !name.is_empty() && name != names::CONFIG_MAP {
         let message = format!("metadata.name: is not {}, so the controller does not read it", names::CONFIG_MAP);
-        problems.push(object.diagnostic("metadata.name", message, true));
+        diagnostics.push(object.diagnostic("metadata.name", message, true));
     }
     let mut data = BTreeMap::new();
     for (key, value) in object.value["data"].as_object().into_iter().flatten() {
@@ -398,7 +398,7 @@ fn parse_in_part(config_maps: Vec<&ManifestObject>, problems: &mut Vec<Diagnosti
             Some(text) => _ = data.insert(key.clone(), text.to_owned()),
             None => {
                 let path = format!("data.{key}");
-                problems.push(object.diagnostic(
+                diagnostics.push(object.diagnostic(
                     &path,
                     format!("{path}: is not a string; write a text block (|)"),
                     false,
@@ -407,12 +407,12 @@ fn parse_in_part(config_maps: Vec<&ManifestObject>, problems: &mut Vec<Diagnosti
             }
         }
     }
-    let (boundaries, found) = Boundaries::parse_in_part(&data);
+    let (boundaries, found) = Boundaries::parse_partially(&data);
     let is_complete = found.is_ok();
     match found {
-        Ok(warnings) => problems.extend(warnings.iter().map(|warning| warning_in_key(object, warning))),
+        Ok(warnings) => diagnostics.extend(warnings.iter().map(|warning| warning_in_key(object, warning))),
         Err(found) => {
-            problems.extend(found.errors.iter().map(|error| {
+            diagnostics.extend(found.errors.iter().map(|error| {
                 let ConfigError { key, line, path, message, remedy, .. } = error;
                 let field = if path.is_empty() { String::new() } else { format!("{path}: ") };
                 Diagnostic {
@@ -422,8 +422,8 @@ fn parse_in_part(config_maps: Vec<&ManifestObject>, problems: &mut Vec<Diagnosti
                     warning: false,
                 }
             }));
-            problems.extend(found.omission().map(|omission| object.diagnostic("data", omission, false)));
-            problems.extend(found.warnings.iter().map(|warning| warning_in_key(object, warning)));
+            diagnostics.extend(found.omission().map(|omission| object.diagnostic("data", omission, false)));
+            diagnostics.extend(found.warnings.iter().map(|warning| warning_in_key(object, warning)));
         }
     }
     Some((boundaries, is_complete))
@@ -471,24 +471,26 @@ struct MergeContext<'a> {
     usage: NamespaceUsage,
 }
 
-fn merge_group(object: &ManifestObject, context: MergeContext, problems: &mut Vec<Diagnostic>) -> Option<MergedGroup> {
+fn merge_group(
+    object: &ManifestObject,
+    context: MergeContext,
+    diagnostics: &mut Vec<Diagnostic>,
+) -> Option<MergedGroup> {
     let MergeContext { boundaries, has_config_map, is_excluded, usage } = context;
     let spec = &object.value["spec"];
-    let findings = find_errors(spec);
+    let findings = find_violations(spec);
     let id = format!("{}/{}", object.namespace(), object.str_at("/metadata/name"));
-    problems.extend(
-        findings.iter().map(|finding| {
-            object.diagnostic(&finding.path, finding.to_string(), finding.kind == FieldErrorKind::Unknown)
-        }),
-    );
-    if findings.iter().any(|finding| finding.kind == FieldErrorKind::WrongType) {
+    diagnostics.extend(findings.iter().map(|finding| {
+        object.diagnostic(&finding.path, finding.to_string(), finding.kind == SchemaViolationKind::Unknown)
+    }));
+    if findings.iter().any(|finding| finding.kind == SchemaViolationKind::WrongType) {
         return None;
     }
     let group = json!({"metadata": {"annotations": object.value["metadata"]["annotations"]}, "spec": spec});
     let merged = match merge(boundaries, &group, is_excluded) {
         Ok(merged) => merged,
         Err(error) => {
-            problems.push(object.diagnostic(&error.path, error.to_string(), false));
+            diagnostics.push(object.diagnostic(&error.path, error.to_string(), false));
             return None;
         }
     };
@@ -508,7 +510,7 @@ fn merge_group(object: &ManifestObject, context: MergeContext, problems: &mut Ve
     ValueSources::new(merged.clone()).explain(&mut violations);
     for error in errors.iter().chain(&violations) {
         let path = own_path(object, error.author_path.as_deref().unwrap_or(&error.path));
-        problems.push(object.diagnostic(&path, format!("{id}: {error}"), false));
+        diagnostics.push(object.diagnostic(&path, format!("{id}: {error}"), false));
     }
     Some(MergedGroup { manifest: object.value.clone(), id, merged })
 }

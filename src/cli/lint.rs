@@ -109,7 +109,7 @@ fn lint_file(path: &PathBuf, stdin: &mut dyn Read) -> anyhow::Result<Vec<Diagnos
         let new: Vec<_> = unusable.into_iter().filter(|new| !is_known(new)).collect();
         found.extend(new);
         found.extend(never_opened(object, &boundaries));
-        found.extend(urgent_for_long(object, &boundaries, Timestamp::now()));
+        found.extend(excessive_urgency(object, &boundaries, Timestamp::now()));
     }
     Ok(found)
 }
@@ -127,7 +127,7 @@ fn never_opened(object: &ManifestObject, boundaries: &Boundaries) -> Option<Diag
 }
 
 /// The end of an urgency that counts for less time than it says.
-fn urgent_for_long(object: &ManifestObject, boundaries: &Boundaries, now: Timestamp) -> Option<Diagnostic> {
+fn excessive_urgency(object: &ManifestObject, boundaries: &Boundaries, now: Timestamp) -> Option<Diagnostic> {
     let until = boundaries.rollout.as_ref()?.urgent_until?;
     let text = object.value["data"][ROLLOUT_KEY].as_str().unwrap_or_default();
     let days = MAX_URGENCY.as_hours() / 24;
@@ -147,7 +147,7 @@ fn urgent_for_long(object: &ManifestObject, boundaries: &Boundaries, now: Timest
 fn unusable_defaults(object: &ManifestObject, boundaries: &Boundaries) -> Vec<Diagnostic> {
     let mut found: Vec<Diagnostic> = vec![];
     for (conditional, merged) in merge_empty_group(boundaries) {
-        let problems: Vec<(String, String)> = match &merged {
+        let diagnostics: Vec<(String, String)> = match &merged {
             Ok(merged) => {
                 let kinds = ProvisionerKind::ALL.iter().filter(|kind| merged.spec[kind.as_str()].is_object());
                 kinds
@@ -157,7 +157,7 @@ fn unusable_defaults(object: &ManifestObject, boundaries: &Boundaries) -> Vec<Di
             }
             Err(error) => vec![(error.path.clone(), error.to_string())],
         };
-        for (path, message) in problems {
+        for (path, message) in diagnostics {
             let finding = locate(object, conditional, &path, &message);
             // A default is part of what each conditional gives.
             if !found.contains(&finding) {

@@ -9,14 +9,14 @@ use crate::k8s::{KubeError, call};
 
 /// A right that the caller lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct MissingRight {
+pub(crate) struct DeniedPermission {
     verb: &'static str,
     /// As in a Role.
     resource: String,
     namespace: Option<String>,
 }
 
-impl fmt::Display for MissingRight {
+impl fmt::Display for DeniedPermission {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.verb, self.resource)?;
         match &self.namespace {
@@ -28,7 +28,7 @@ impl fmt::Display for MissingRight {
 
 /// Permissions that the caller lacks; never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct MissingPermissions(pub Vec<MissingRight>);
+pub(crate) struct MissingPermissions(pub Vec<DeniedPermission>);
 
 impl std::error::Error for MissingPermissions {}
 
@@ -48,13 +48,13 @@ impl fmt::Display for MissingPermissions {
 pub(crate) fn explain_denied(error: &KubeError, namespace: Option<&str>) -> String {
     let KubeError::Forbidden { verb, resource, .. } = error else { return error.to_string() };
     let namespace = namespace.map(str::to_owned);
-    MissingPermissions(vec![MissingRight { verb, resource: resource.to_string(), namespace }]).to_string()
+    MissingPermissions(vec![DeniedPermission { verb, resource: resource.to_string(), namespace }]).to_string()
 }
 
 /// Reads that a command makes with the permissions of its caller. What is denied is noted.
 #[derive(Default)]
 pub(crate) struct PermissionCheck {
-    missing: Vec<MissingRight>,
+    missing: Vec<DeniedPermission>,
 }
 
 impl PermissionCheck {
@@ -72,7 +72,7 @@ impl PermissionCheck {
             Ok(found) => Ok(Some(found)),
             Err(KubeError::Forbidden { verb, resource, .. }) => {
                 let resource = name.map_or_else(|| resource.to_string(), |name| format!("{resource}/{name}"));
-                self.missing.push(MissingRight { verb, resource, namespace: namespace.map(str::to_owned) });
+                self.missing.push(DeniedPermission { verb, resource, namespace: namespace.map(str::to_owned) });
                 Ok(None)
             }
             Err(error) => Err(error),

@@ -73,7 +73,7 @@ pub(super) fn record_writes(key: &str, applied: &Applied, ctx: &Context, now: Ti
     // A failed call may have been performed although its response was lost.
     let tried =
         applied.plan.steps.iter().take(applied.steps_done + 1).filter(|planned| planned.step.removes_instance());
-    if tried.clone().any(|planned| planned.step.takes_node()) {
+    if tried.clone().any(|planned| planned.step.removes_from_service()) {
         ctx.planner.process_state.record_node_taken(key, Some(now));
     }
     for instance in tried.filter_map(|planned| planned.step.info().fields().instance).collect::<Vec<_>>() {

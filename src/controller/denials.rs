@@ -10,7 +10,7 @@ use super::{permission_probes, report, requeue};
 use crate::api::{InstanceGroup, group_id};
 use crate::apply::{Applied, StepError};
 use crate::aws::AwsErrorKind;
-use crate::index::denials::{Attempt, DeniedCall};
+use crate::index::denials::{DeniedAttempt, DeniedCall};
 use crate::index::denied_rotations::{Permission, PermissionAnswer};
 use crate::index::failure_streak::{FailedStep, PassResult};
 use crate::k8s::KubeError;
@@ -91,7 +91,7 @@ pub(super) async fn record_failed_step(
         independent_failures.iter().filter(|_| is_lasting).flat_map(|failure| &failure.writes).cloned(),
     );
     let wait = |call: DeniedCall, step: Option<&'static str>| {
-        state.denials(|denials| denials.record(key, call, Attempt { spec: spec.clone(), step }, period, now));
+        state.denials(|denials| denials.record(key, call, DeniedAttempt { spec: spec.clone(), step }, period, now));
     };
     if let Some(call) = denied_read {
         return wait(call, None);

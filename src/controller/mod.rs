@@ -100,7 +100,7 @@ async fn reconcile_group(stored: &GroupObject, ctx: &Arc<Context>) -> Result<Act
     }
     let was_blocked = ctx.stores.rollout_block(group, &ctx.planner).is_some();
     let old_status = group.status.clone().unwrap_or_default();
-    let asked = ctx.stores.reconcile_asked(group);
+    let asked = ctx.stores.pending_reconcile_request(group);
     let mut planned = match plan_with_fresh_reads(group, &key, asked.is_some(), ctx, now).await {
         Ok(planned) => planned,
         Err(error) => {
@@ -144,20 +144,20 @@ fn record_quota(group: &InstanceGroup, context: &GroupContext, ctx: &Context) {
 async fn plan_with_fresh_reads(
     group: &InstanceGroup,
     key: &str,
-    is_asked: bool,
+    is_requested: bool,
     ctx: &Context,
     now: Timestamp,
 ) -> Result<Planning, Error> {
     let planner = &ctx.planner;
     let mut context = ctx.stores.group_context(group, planner).await;
-    if is_asked {
+    if is_requested {
         planner.process_state.end_waits(key, now);
-        context.is_asked = true;
+        context.is_requested = true;
     }
     record_quota(group, &context, ctx);
     let fresh = requeue::max_cache_age(planner.settings.timing.poll_interval);
     let needs_fresh_reads = planner.process_state.is_progressing(key) || requeue::needs_fresh_reads(group);
-    let max_age = if is_asked {
+    let max_age = if is_requested {
         Duration::ZERO
     } else if needs_fresh_reads {
         fresh

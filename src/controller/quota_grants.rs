@@ -7,15 +7,19 @@ use crate::boundaries::{QuotaAmounts, QuotaClaim, QuotaRequest};
 
 /// What is allowed, by the `namespace/name` of the group.
 #[derive(Default)]
-pub(crate) struct QuotaGrants(Mutex<Granted>);
+pub(crate) struct QuotaGrants(Mutex<AmountsByGroup>);
 
 /// What is allowed to each group.
-pub(crate) type Granted = HashMap<String, QuotaAmounts>;
+pub(crate) type AmountsByGroup = HashMap<String, QuotaAmounts>;
 
 impl QuotaGrants {
     /// Decides a request of the group `key`, and remembers it if `decide` allows it. Decisions are serialized: of two
     /// groups that are reconciled at the same time, the second sees what the first was allowed.
-    pub(crate) fn decide(&self, key: &str, decide: impl FnOnce(&Granted) -> (QuotaRequest, bool)) -> QuotaRequest {
+    pub(crate) fn decide(
+        &self,
+        key: &str,
+        decide: impl FnOnce(&AmountsByGroup) -> (QuotaRequest, bool),
+    ) -> QuotaRequest {
         let mut granted = self.0.lock().expect("lock is not poisoned");
         let (request, is_allowed) = decide(&granted);
         if is_allowed {
@@ -25,7 +29,7 @@ impl QuotaGrants {
     }
 
     /// A request as `decide` would decide it now. Nothing is remembered.
-    pub(crate) fn preview(&self, decide: impl FnOnce(&Granted) -> (QuotaRequest, bool)) -> QuotaRequest {
+    pub(crate) fn preview(&self, decide: impl FnOnce(&AmountsByGroup) -> (QuotaRequest, bool)) -> QuotaRequest {
         decide(&self.0.lock().expect("lock is not poisoned")).0
     }
 

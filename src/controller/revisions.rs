@@ -79,7 +79,7 @@ pub(crate) async fn store_again(active: &ActiveBoundaries, ctx: &Context) -> Res
         return Ok(());
     };
     let (kube, namespace) = (ctx.planner.kube.as_ref(), &ctx.config_namespace);
-    let _turn = ctx.stores.revision_turn.lock().await;
+    let _turn = ctx.stores.revision_mutex.lock().await;
     let is_in_force = || ctx.can_write() && ctx.stores.boundaries.get().revision == active.revision;
     store(kube, namespace, live, None, &history(active, ctx), is_in_force).await
 }

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 
 use super::context::{Context, Error, EventLog, event_target, object_target, publish, publish_event};
-use super::report::{EndedProblem, Report};
+use super::report::{EndedCondition, Report};
 use crate::api::names::fail_reason;
 use crate::api::{InstanceGroup, InstanceGroupStatus, rfc3339};
 use crate::apply::{Applied, StepError};
@@ -88,7 +88,7 @@ async fn write_report(
     for event in &report.transition_events {
         publish_event(&target, event, ctx).await;
     }
-    for EndedProblem { condition, reason } in &report.ended_problems {
+    for EndedCondition { condition, reason } in &report.ended_conditions {
         tracing::info!(group = key, condition, reason, "problem ended");
     }
     if report.outcome == Some(Outcome::Deleted) && applied.error.is_none() {

@@ -19,7 +19,7 @@ use crate::boundaries::active::BoundariesCell;
 use crate::boundaries::{NamespaceUsage, QuotaAmounts, QuotaClaim, QuotaRequest};
 use crate::controller::planner::{GroupContext, Planner};
 use crate::controller::queue::QueuedGroups;
-use crate::controller::quota_grants::{Granted, QuotaGrants, with_grant};
+use crate::controller::quota_grants::{AmountsByGroup, QuotaGrants, with_grant};
 use crate::index::groups::GroupIndex;
 use crate::index::rollout::RolloutState;
 use crate::index::spot::Recommendations;
@@ -79,11 +79,11 @@ pub(crate) struct Stores {
     /// Whether the ConfigMap is valid and not in force, because the API server does not store it as a BoundariesRevision.
     pub boundaries_not_stored: AtomicBool,
     /// Held while the boundaries are loaded from the ConfigMap.
-    pub reload_turn: tokio::sync::Mutex<()>,
+    pub reload_mutex: tokio::sync::Mutex<()>,
     /// Whether the ConfigMap has the annotation `lock-upgrades`.
     pub config_map_locked: RwLock<bool>,
     /// Held by the task that stores a revision of the ConfigMap.
-    pub revision_turn: tokio::sync::Mutex<()>,
+    pub revision_mutex: tokio::sync::Mutex<()>,
     /// `mapRoles` of kube-system/aws-auth, parsed once for each version.
     pub map_roles: RwLock<Lookup<Arc<MapRoles>>>,
     /// Whether the first list of groups is complete. A flag, because only one task can wait for a reflector store.
@@ -114,9 +114,9 @@ impl Stores {
             rollout: RolloutState::default(),
             config_map: tokio::sync::Mutex::default(),
             boundaries_not_stored: AtomicBool::default(),
-            reload_turn: tokio::sync::Mutex::default(),
+            reload_mutex: tokio::sync::Mutex::default(),
             config_map_locked: RwLock::default(),
-            revision_turn: tokio::sync::Mutex::default(),
+            revision_mutex: tokio::sync::Mutex::default(),
             map_roles: RwLock::default(),
             groups_synced: AtomicBool::default(),
             namespaces_synced: AtomicBool::default(),
@@ -214,7 +214,7 @@ impl Stores {
             quota_request: None,
             revision_wait: None,
             drain_foreseen: Lookup::NotQueried,
-            is_asked: false,
+            is_requested: false,
         }
     }
 
@@ -224,7 +224,7 @@ impl Stores {
         group: &InstanceGroup,
         planner: &Planner,
         context: &GroupContext,
-        granted: &Granted,
+        granted: &AmountsByGroup,
     ) -> (QuotaRequest, bool) {
         let namespace = group.namespace().unwrap_or_default();
         let allows = |request: &QuotaRequest| {
@@ -295,7 +295,7 @@ impl Stores {
     }
 
     /// The value of the annotation `reconcile-now` after the merge, if it is not answered yet.
-    pub(crate) fn reconcile_asked(&self, group: &InstanceGroup) -> Option<String> {
+    pub(crate) fn pending_reconcile_request(&self, group: &InstanceGroup) -> Option<String> {
         let status = group.status.as_ref();
         let answered = status.and_then(|status| status.last_reconcile_now.as_ref());
         group.annotations().get(annotation::RECONCILE_NOW).filter(|value| Some(*value) != answered)?;
@@ -379,7 +379,7 @@ mod tests {
             let metadata = json!({"name": "web", "namespace": "team", "annotations": annotations});
             let object = json!({"apiVersion": "instancemgr.keikoproj.io/v1alpha1", "kind": "InstanceGroup",
                 "metadata": metadata, "spec": {}, "status": {"lastReconcileNow": answered}});
-            stores.reconcile_asked(&serde_json::from_value(object).expect("a group"))
+            stores.pending_reconcile_request(&serde_json::from_value(object).expect("a group"))
         };
         assert_eq!(asked("spec.eks.minSize", json!(null)).as_deref(), Some("2"));
         assert_eq!(asked("spec.eks.minSize", json!("1")).as_deref(), Some("2"));

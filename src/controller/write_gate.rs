@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_begin_again_after_a_refusal_that_nobody_saw() {
+    fn writes_resume_after_an_unobserved_refusal() {
         let mut gate = Gate::default();
         assert!(!gate.opens(false, true), "a standby is refused");
         assert!(gate.opens(true, true), "elected");

@@ -48,7 +48,7 @@ impl DeniedCall {
 
 /// What a group did when a call was denied.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Attempt {
+pub(crate) struct DeniedAttempt {
     /// What the group asks for. When that changes, the group does not wait for its turn.
     pub spec: String,
     /// The name of the step; `None` for a read before the plan.
@@ -65,7 +65,7 @@ pub(crate) struct Denials {
 
 struct Waiting {
     call: DeniedCall,
-    attempt: Attempt,
+    attempt: DeniedAttempt,
     /// When the group was given its turn.
     given_at: Timestamp,
     retry_at: Timestamp,
@@ -74,7 +74,7 @@ struct Waiting {
 impl Waiting {
     /// Whether the turn is still to come. If the clock was set back past the time at which the group got its turn, the
     /// wait ends. Otherwise it would last longer by that difference.
-    fn is_early(&self, now: Timestamp) -> bool {
+    fn is_turn_pending(&self, now: Timestamp) -> bool {
         self.given_at <= now && now < self.retry_at
     }
 }
@@ -100,19 +100,19 @@ impl Denials {
         &mut self,
         group: &str,
         call: DeniedCall,
-        attempt: Attempt,
+        attempt: DeniedAttempt,
         period: SignedDuration,
         now: Timestamp,
     ) {
         let name = call.operation();
         let waiting = self.groups.entry(group.to_owned()).or_default();
-        if waiting.iter().any(|w| w.call.operation() == name && w.attempt == attempt && w.is_early(now)) {
+        if waiting.iter().any(|w| w.call.operation() == name && w.attempt == attempt && w.is_turn_pending(now)) {
             return;
         }
         // The same step waits once, and a group that asks for something else does not wait for what it asked for before.
         let ended: Vec<_> =
             waiting.extract_if(.., |w| w.attempt.spec != attempt.spec || w.attempt.step == attempt.step).collect();
-        ended.iter().for_each(|waiting| self.leave(&waiting.call));
+        ended.iter().for_each(|waiting| self.forget_if_unused(&waiting.call));
         let operation = self.operations.entry(name).or_insert(Operation { waiting: 0, last_retry: now, given_at: now });
         if now < operation.given_at {
             // The clock was set back.
@@ -138,7 +138,7 @@ impl Denials {
         let is_over = |w: &mut Waiting| w.attempt.step.is_none_or(|step| !still_denied.contains(&step));
         let ended: Vec<_> = waiting.extract_if(.., is_over).collect();
         let granted: BTreeSet<_> = ended.iter().map(|waiting| waiting.call.operation()).collect();
-        ended.iter().for_each(|waiting| self.leave(&waiting.call));
+        ended.iter().for_each(|waiting| self.forget_if_unused(&waiting.call));
         let mut unblocked_groups = Vec::new();
         for (key, waiting) in &mut self.groups {
             let ended: Vec<_> = waiting.extract_if(.., |w| granted.contains(&w.call.operation())).collect();
@@ -154,11 +154,11 @@ impl Denials {
     /// Lets a group try at once, because a person asked for it, or forgets one that is gone.
     pub(crate) fn remove(&mut self, group: &str) {
         let waiting = self.groups.remove(group).unwrap_or_default();
-        waiting.iter().for_each(|waiting| self.leave(&waiting.call));
+        waiting.iter().for_each(|waiting| self.forget_if_unused(&waiting.call));
     }
 
     /// One group less waits for the permission to make a call.
-    fn leave(&mut self, call: &DeniedCall) {
+    fn forget_if_unused(&mut self, call: &DeniedCall) {
         let name = call.operation();
         if let Some(operation) = self.operations.get_mut(&name) {
             operation.waiting = operation.waiting.saturating_sub(1);
@@ -169,8 +169,8 @@ impl Denials {
     }
 
     /// The denied call of an attempt that is not made before the group's turn.
-    pub(crate) fn call_in_backoff(&self, group: &str, attempt: &Attempt, now: Timestamp) -> Option<&DeniedCall> {
-        let waiting = self.groups.get(group)?.iter().find(|w| w.attempt == *attempt && w.is_early(now))?;
+    pub(crate) fn call_in_backoff(&self, group: &str, attempt: &DeniedAttempt, now: Timestamp) -> Option<&DeniedCall> {
+        let waiting = self.groups.get(group)?.iter().find(|w| w.attempt == *attempt && w.is_turn_pending(now))?;
         Some(&waiting.call)
     }
 
@@ -178,7 +178,7 @@ impl Denials {
     /// there is no other. An earlier step may fail in each pass, and the call is then never tried.
     pub(crate) fn time_to_retry(&self, group: &str, now: Timestamp) -> Option<SignedDuration> {
         let waiting = self.groups.get(group)?;
-        let next = waiting.iter().filter(|w| w.is_early(now)).map(|w| w.retry_at.duration_since(now)).min();
+        let next = waiting.iter().filter(|w| w.is_turn_pending(now)).map(|w| w.retry_at.duration_since(now)).min();
         next.or((!waiting.is_empty()).then_some(SignedDuration::ZERO))
     }
 }
@@ -197,8 +197,8 @@ mod tests {
         DeniedCall::Aws(AwsError::from_response("AutoScaling", operation, "AccessDenied", "no", 403))
     }
 
-    fn attempt(spec: &str) -> Attempt {
-        Attempt { spec: spec.into(), step: Some("UpdateGroup") }
+    fn attempt(spec: &str) -> DeniedAttempt {
+        DeniedAttempt { spec: spec.into(), step: Some("UpdateGroup") }
     }
 
     fn deny(denials: &mut Denials, group: &str, seconds: i64) {
@@ -298,7 +298,7 @@ mod tests {
             None,
             "its role was corrected, for example"
         );
-        assert_eq!(denials.call_in_backoff("team/a", &Attempt { step: None, ..attempt("1") }, at(1)), None);
+        assert_eq!(denials.call_in_backoff("team/a", &DeniedAttempt { step: None, ..attempt("1") }, at(1)), None);
         assert_eq!(denials.call_in_backoff("team/a", &attempt("1"), at(50)), None, "it is its turn");
         assert_eq!(denials.time_to_retry("team/a", at(20)), Some(SignedDuration::from_secs(30)));
         assert_eq!(denials.time_to_retry("team/b", at(20)), None);
@@ -326,7 +326,7 @@ mod tests {
     #[test]
     fn each_denied_step_of_a_group_waits_for_its_turn() {
         let mut denials = Denials::default();
-        let of = |step| Attempt { spec: "1".into(), step: Some(step) };
+        let of = |step| DeniedAttempt { spec: "1".into(), step: Some(step) };
         denials.record("team/a", call("CreateOrUpdateTags"), of("PutTags"), PERIOD, at(0));
         denials.record("team/a", call("EnableMetricsCollection"), of("EnableMetrics"), PERIOD, at(10));
         denials.record("team/b", call("CreateOrUpdateTags"), of("PutTags"), PERIOD, at(10));
@@ -338,7 +338,7 @@ mod tests {
         denials.record(
             "team/a",
             call("CreateOrUpdateTags"),
-            Attempt { spec: "2".into(), ..of("PutTags") },
+            DeniedAttempt { spec: "2".into(), ..of("PutTags") },
             PERIOD,
             at(21),
         );

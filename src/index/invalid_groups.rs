@@ -7,11 +7,11 @@ use crate::plan::{Event, EventReason};
 
 /// Groups that the revision in force made invalid.
 #[derive(Default)]
-pub(crate) struct InvalidGroups(Mutex<Tally>);
+pub(crate) struct InvalidGroups(Mutex<InvalidatedGroups>);
 
 /// Groups that one revision made invalid.
 #[derive(Clone, Default)]
-pub(crate) struct Tally {
+pub(crate) struct InvalidatedGroups {
     revision: String,
     /// The reason of each group, by key.
     pub invalid: BTreeMap<String, String>,
@@ -24,7 +24,7 @@ impl InvalidGroups {
     pub(crate) fn count(&self, revision: &str, key: &str, rejection: Rejection) -> bool {
         let mut tally = self.0.lock().expect("lock is not poisoned");
         if tally.revision != revision {
-            *tally = Tally { revision: revision.to_owned(), ..Tally::default() };
+            *tally = InvalidatedGroups { revision: revision.to_owned(), ..InvalidatedGroups::default() };
         }
         let is_first = tally.invalid.is_empty();
         if is_first {
@@ -35,13 +35,13 @@ impl InvalidGroups {
     }
 
     /// The tally of a revision; `None` when another one is in force by now.
-    pub(crate) fn tally(&self, revision: &str) -> Option<Tally> {
+    pub(crate) fn tally(&self, revision: &str) -> Option<InvalidatedGroups> {
         let tally = self.0.lock().expect("lock is not poisoned");
         (tally.revision == revision).then(|| tally.clone())
     }
 }
 
-impl Tally {
+impl InvalidatedGroups {
     /// The event on the ConfigMap. `stored` is the name under which the revision is stored, if it is.
     pub(crate) fn event(&self, groups: usize, stored: Option<&str>) -> Event {
         let mut by_reason: BTreeMap<&str, usize> = BTreeMap::new();

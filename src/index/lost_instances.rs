@@ -125,7 +125,7 @@ mod tests {
 
     /// The Cluster Autoscaler removes an instance that does not join, and nothing of it is left to see.
     #[test]
-    fn replacement_that_leaves_unready_is_told_until_it_is_on_record() {
+    fn replacement_that_leaves_unready_is_reported_until_it_is_recorded() {
         let mut known = LostInstances::default();
         let waiting = |ids: &[&str]| ids.iter().map(|id| ((*id).to_owned(), at(0))).collect::<BTreeMap<_, _>>();
         let least = SignedDuration::from_mins(5);

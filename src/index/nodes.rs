@@ -38,7 +38,7 @@ struct Inner {
 
 impl Inner {
     /// Remembers that the Node of an instance is gone, and forgets old ones.
-    fn remember_lost(&mut self, instance: &str, node: &NodeView) {
+    fn record_lost_node(&mut self, instance: &str, node: &NodeView) {
         let now = Timestamp::now();
         self.lost.retain(|_, lost| now.duration_since(lost.since) < LOST_NODE_RETENTION);
         if node.was_ready && !self.nodes.nodes.contains_key(instance) {
@@ -148,7 +148,7 @@ impl NodeIndex {
                 inner.synced = true;
                 let gone: Vec<_> = old.nodes.iter().filter(|(id, _)| !inner.nodes.nodes.contains_key(*id)).collect();
                 for (id, nodes) in gone {
-                    nodes.iter().for_each(|node| inner.remember_lost(id, node));
+                    nodes.iter().for_each(|node| inner.record_lost_node(id, node));
                 }
                 let is_new = |id: &&String| was_synced && !old.nodes.contains_key(*id);
                 joined.extend(inner.nodes.nodes.keys().filter(is_new).cloned());
@@ -171,7 +171,7 @@ impl NodeIndex {
                     return NodeChanges::default();
                 };
                 inner.nodes.remove(&id, &old.name);
-                inner.remember_lost(&id, &old);
+                inner.record_lost_node(&id, &old);
                 vec![id]
             }
         };

@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::cache_state::OwnWrites;
 use super::clock_jumps::ClockJumps;
-use super::denials::{Attempt, Denials, DeniedCall};
+use super::denials::{Denials, DeniedAttempt, DeniedCall};
 use super::denied_rotations::{DeniedRotations, Permission, PermissionAnswer};
 use super::drain_clocks::DrainClocks;
 use super::failure_streak::{FailureStreak, PassResult};
@@ -486,7 +486,7 @@ impl ProcessState {
     }
 
     /// A call that is denied, and that the group does not try before its turn.
-    pub(crate) fn call_in_backoff(&self, group: &str, attempt: &Attempt, now: Timestamp) -> Option<DeniedCall> {
+    pub(crate) fn call_in_backoff(&self, group: &str, attempt: &DeniedAttempt, now: Timestamp) -> Option<DeniedCall> {
         self.denials(|denials| denials.call_in_backoff(group, attempt, now).cloned())
     }
 

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use crate::boundaries::BudgetPolicy;
 use crate::plan::{Allowance, NodeUsage, Step};
-use crate::rollout::{BudgetUsage, Checks, KnownImpact, MakesWay, RevisionImpact, RolloutView, Running};
+use crate::rollout::{BudgetUsage, Checks, KnownImpact, RevisionImpact, RolloutView, Running, YieldingGroups};
 use crate::util::lookup::Lookup;
 
 /// The rollout, as all reconciles share it.
@@ -24,8 +24,8 @@ pub(crate) struct RolloutState {
     budget_usage: Mutex<BudgetUsage>,
     /// What will hold up the drains of groups whose turn comes next; `None` before the first poll.
     foreseen: Mutex<Option<ForeseenDrains>>,
-    /// Groups whose blocked drains make way for others.
-    makes_way: Mutex<MakesWay>,
+    /// Groups whose blocked drains yield to others.
+    yielding: Mutex<YieldingGroups>,
     /// What Prometheus answered to the checks.
     checks: Mutex<Checks>,
 }
@@ -131,9 +131,9 @@ impl RolloutState {
         act(&mut self.budget_usage.lock().expect("lock is not poisoned"))
     }
 
-    /// Reads or changes which groups make way for others.
-    pub(crate) fn with_makes_way<T>(&self, act: impl FnOnce(&mut MakesWay) -> T) -> T {
-        act(&mut self.makes_way.lock().expect("lock is not poisoned"))
+    /// Reads or changes which groups yield to others.
+    pub(crate) fn with_makes_way<T>(&self, act: impl FnOnce(&mut YieldingGroups) -> T) -> T {
+        act(&mut self.yielding.lock().expect("lock is not poisoned"))
     }
 
     /// Reads or changes what is known of the checks.

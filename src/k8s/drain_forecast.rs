@@ -137,7 +137,7 @@ impl DrainForecast {
 }
 
 /// The budgets of each namespace whose pods have to be read: one of them allows nothing, or two may select the same pod.
-fn in_question(budgets: &[PodDisruptionBudget]) -> BTreeMap<String, Vec<&PodDisruptionBudget>> {
+fn budgets_to_check(budgets: &[PodDisruptionBudget]) -> BTreeMap<String, Vec<&PodDisruptionBudget>> {
     let mut by_namespace: BTreeMap<String, Vec<&PodDisruptionBudget>> = BTreeMap::new();
     for budget in budgets {
         by_namespace.entry(budget.namespace().unwrap_or_default()).or_default().push(budget);
@@ -154,7 +154,7 @@ fn in_question(budgets: &[PodDisruptionBudget]) -> BTreeMap<String, Vec<&PodDisr
 pub(super) async fn read(client: &Client, nodes: &BTreeSet<String>) -> Result<DrainForecast, KubeError> {
     let mut forecast = DrainForecast::default();
     let budgets = if nodes.is_empty() { Vec::new() } else { budgets::list(client, None).await? };
-    for (namespace, budgets) in in_question(&budgets) {
+    for (namespace, budgets) in budgets_to_check(&budgets) {
         let pods = pods::list(&Api::namespaced(client.clone(), &namespace), pods::RUNNING).await?;
         forecast.add(&budgets, &pods, nodes);
     }

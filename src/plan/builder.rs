@@ -10,7 +10,7 @@ use super::event::{ConditionUpdate, Event};
 use super::node_usage::NodeUsage;
 use super::outcome::{Outcome, Phase, Recheck, with_others};
 use super::persistent_failure::PersistentFailure;
-use super::reason::Reason;
+use super::stalled_reason::Reason;
 use super::step::{ObjectStep, Step};
 use super::types::{Plan, PlannedStep, StatusUpdate};
 use super::write::{Dependents, Write, last_value, last_values};

@@ -11,7 +11,7 @@ pub(crate) mod in_place;
 pub(crate) mod node_usage;
 pub(crate) mod outcome;
 pub(crate) mod persistent_failure;
-pub(crate) mod reason;
+pub(crate) mod stalled_reason;
 pub(crate) mod step;
 pub(crate) mod types;
 pub(crate) mod write;
@@ -25,7 +25,7 @@ pub use in_place::{InPlaceChange, InPlaceRecord, NodeAttributes, NodeTaint};
 pub use node_usage::{Allowance, BATCH, NodeStart, NodeUsage, ZoneUsage};
 pub use outcome::{Outcome, Phase, Recheck};
 pub use persistent_failure::PersistentFailure;
-pub use reason::Reason;
+pub use stalled_reason::Reason;
 pub(crate) use step::on_pod;
 pub use step::{
     EksStep, FargateStep, IamStep, JoinStep, NodeStep, NodegroupStep, ObjectStep, Pin, PodRef, Step, StepFields,

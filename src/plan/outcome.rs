@@ -3,7 +3,7 @@
 use jiff::SignedDuration;
 use serde::Serialize;
 
-use super::reason::Reason;
+use super::stalled_reason::Reason;
 
 /// The state of a group once its plan is applied. It decides the requeue and the conditions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -94,7 +94,7 @@ fn waits_for_launches(outcome: &Outcome, later: &[Outcome]) -> Option<Outcome> {
         return None;
     };
     later.iter().find_map(|other| match other {
-        Outcome::Blocked { reason, message, is_deleting: false } if reason.stops_launches() => {
+        Outcome::Blocked { reason, message, is_deleting: false } if reason.prevents_launches() => {
             let message = format!("{message}; until then, the rotation waits: {wait}");
             Some(Outcome::Blocked { reason: *reason, message, is_deleting: false })
         }

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::reason::Reason;
+use super::stalled_reason::Reason;
 
 /// A refusal that lasts, as the next plan takes it into account.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -68,7 +68,7 @@ impl PlannedStep {
             Step::Eks(step) => self.eks_writes(step),
             Step::Nodegroup(step) => self.nodegroup_writes(step),
             Step::Fargate(step) => self.fargate_writes(step),
-            Step::Iam(_) | Step::Node(_) | Step::Strategy(_) => vec![self.whole_step()],
+            Step::Iam(_) | Step::Node(_) | Step::Strategy(_) => vec![self.write_of_whole_step()],
         }
     }
 
@@ -91,7 +91,7 @@ impl PlannedStep {
             }
             EksStep::DeleteHook { group, hook } => existence(group, "lifecycleHooks", [hook], ABSENT),
             EksStep::PutWarmPool { group, .. } => {
-                vec![Write { attribute: format!("{group} warmPool"), ..self.whole_step() }]
+                vec![Write { attribute: format!("{group} warmPool"), ..self.write_of_whole_step() }]
             }
             EksStep::DeleteWarmPool { group } => vec![Write::new(group, "warmPool", &ABSENT)],
             EksStep::TagInstances { group, .. } => {
@@ -107,7 +107,7 @@ impl PlannedStep {
             | EksStep::DeleteConfiguration { .. }
             | EksStep::CreateGroup { .. }
             | EksStep::ReplaceWarmInstance { .. }
-            | EksStep::DeleteGroup { .. } => vec![self.whole_step()],
+            | EksStep::DeleteGroup { .. } => vec![self.write_of_whole_step()],
         }
     }
 
@@ -119,7 +119,7 @@ impl PlannedStep {
             NodegroupStep::TagNodegroup { .. } | NodegroupStep::UntagNodegroup { .. } => self.reason_writes(),
             NodegroupStep::CreateNodegroup(_)
             | NodegroupStep::UpdateNodegroupVersion { .. }
-            | NodegroupStep::DeleteNodegroup { .. } => vec![self.whole_step()],
+            | NodegroupStep::DeleteNodegroup { .. } => vec![self.write_of_whole_step()],
         }
     }
 
@@ -134,14 +134,14 @@ impl PlannedStep {
     /// One write for each difference that the step removes. Some calls must repeat tags that do not differ.
     fn reason_writes(&self) -> Vec<Write> {
         if self.reasons.is_empty() {
-            return vec![self.whole_step()];
+            return vec![self.write_of_whole_step()];
         }
         let subject = self.step.info().subject();
         self.reasons.iter().map(|drift| Write::new(&subject, &drift.field, &drift.to)).collect()
     }
 
     /// The step with its complete input as one write.
-    fn whole_step(&self) -> Write {
+    fn write_of_whole_step(&self) -> Write {
         let mut input = serde_json::json!(self.step);
         if let Some(input) = input.as_object_mut() {
             input.retain(|key, _| !VOLATILE.contains(&key.as_str()));

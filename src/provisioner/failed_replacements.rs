@@ -22,7 +22,7 @@ pub(crate) struct Replacements<'a> {
     /// How long a node must have been Ready to count.
     pub ready_hold: SignedDuration,
     /// Whether a person asks for another try.
-    pub is_asked: bool,
+    pub is_requested: bool,
     /// Reference time.
     pub now: Timestamp,
 }
@@ -30,7 +30,7 @@ pub(crate) struct Replacements<'a> {
 impl Replacements<'_> {
     /// The record for the status after this pass; `None` without a failed replacement, and once a later one is Ready.
     pub(crate) fn record(&self, status: &InstanceGroupStatus) -> Option<FailedReplacements> {
-        let old = status.failed_replacements.as_ref().filter(|old| old.template == self.hash && !self.is_asked);
+        let old = status.failed_replacements.as_ref().filter(|old| old.template == self.hash && !self.is_requested);
         let mut record = old.cloned().unwrap_or_else(|| FailedReplacements {
             template: self.hash.to_owned(),
             instances: Vec::new(),
@@ -118,11 +118,11 @@ mod tests {
         left: &[&str],
         members: &[NodeInstance],
         minute: i64,
-        is_asked: bool,
+        is_requested: bool,
     ) -> (InstanceGroupStatus, Option<String>) {
         let left: Vec<_> = left.iter().map(|id| (*id).to_owned()).collect();
         let ready_hold = SignedDuration::from_secs(30);
-        let found = Replacements { hash, left: &left, members, ready_hold, is_asked, now: at(minute) };
+        let found = Replacements { hash, left: &left, members, ready_hold, is_requested, now: at(minute) };
         let next = InstanceGroupStatus { failed_replacements: found.record(status), ..status.clone() };
         assert_eq!(found.update(&next), if left.is_empty() { found.update(&next) } else { None }, "one write");
         (next, found.halt(status, SignedDuration::from_mins(30)))
@@ -136,12 +136,12 @@ mod tests {
         let (status, halt) = pass(&InstanceGroupStatus::default(), "v2", &["i-1"], &old, 16, false);
         assert!(halt.is_some_and(|halt| halt.contains("i-1") && halt.contains("reconcile-now")));
         assert!(pass(&status, "v2", &[], &old, 6000, false).1.is_some(), "it holds, however long that takes");
-        for (what, hash, members, is_asked) in [
+        for (what, hash, members, is_requested) in [
             ("the spec changed", "v3", old.to_vec(), false),
             ("a person asks", "v2", old.to_vec(), true),
             ("one is Ready", "v2", vec![ready("old", 0, false), ready("i-2", 20, true)], false),
         ] {
-            let (next, halt) = pass(&status, hash, &[], &members, 25, is_asked);
+            let (next, halt) = pass(&status, hash, &[], &members, 25, is_requested);
             assert_eq!((next.failed_replacements, halt), (None, None), "{what}");
         }
     }

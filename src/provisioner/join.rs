@@ -295,7 +295,7 @@ mod tests {
     /// EKS makes an entry for a Fargate profile, also while its pods join through aws-auth. Without a read, the entry
     /// would outlive the role, and lock out the next role of that name.
     #[tokio::test]
-    async fn entry_that_nobody_saw_goes_with_its_role_if_the_cluster_reads_entries() {
+    async fn unobserved_entry_is_deleted_with_its_role_if_the_cluster_reads_entries() {
         let aws = Arc::new(FakeAws::default());
         let role = "arn:aws:iam::1:role/own";
         aws.update(|state| {

@@ -55,34 +55,34 @@ pub(crate) const MAX_TAG_VALUE: usize = 256;
 
 impl TextLimit {
     /// Adds an error if AWS refuses the text. An empty one is refused.
-    pub(crate) fn check(&self, problems: &mut SpecErrors, field: &str, text: &str) {
+    pub(crate) fn check(&self, errors: &mut SpecErrors, field: &str, text: &str) {
         let count = text.chars().count();
         if count == 0 || count > self.max || !text.chars().all(self.is_allowed) {
             let remedy = format!("use 1 to {} {}", self.max, self.characters);
-            problems.push_invalid(field, text, "is refused by AWS", remedy);
+            errors.push_invalid(field, text, "is refused by AWS", remedy);
         }
     }
 }
 
 /// The required name of the EKS cluster, from the field `clusterName`.
-pub(crate) fn cluster_name(problems: &mut SpecErrors, value: &Option<String>) -> String {
-    let name = problems.required("clusterName", value);
+pub(crate) fn cluster_name(errors: &mut SpecErrors, value: &Option<String>) -> String {
+    let name = errors.required("clusterName", value);
     if name.starts_with(['-', '_']) {
-        problems.push_invalid("clusterName", &name, "is refused by AWS", "begin it with a letter or digit");
+        errors.push_invalid("clusterName", &name, "is refused by AWS", "begin it with a letter or digit");
     } else if !name.is_empty() {
-        CLUSTER_NAME.check(problems, "clusterName", &name);
+        CLUSTER_NAME.check(errors, "clusterName", &name);
     }
     name
 }
 
 /// Adds an error if the scaling group of an InstanceGroup would have a name that AWS refuses.
-pub(crate) fn check_scaling_group_name(problems: &mut SpecErrors, group: &str, scaling_group: &str) {
+pub(crate) fn check_scaling_group_name(errors: &mut SpecErrors, group: &str, scaling_group: &str) {
     let length = scaling_group.chars().count();
     if length > MAX_SCALING_GROUP_NAME {
         let rule = format!(
             "gives the scaling group a name of {length} characters (cluster, namespace and name), but AWS allows {MAX_SCALING_GROUP_NAME}"
         );
-        problems.push_error(SpecError::invalid("metadata.name", group, rule, "use a shorter name"));
+        errors.push_error(SpecError::invalid("metadata.name", group, rule, "use a shorter name"));
     }
 }
 
@@ -91,9 +91,9 @@ mod tests {
     use super::*;
 
     fn errors(limit: &TextLimit, text: &str) -> Vec<SpecError> {
-        let mut problems = SpecErrors::under("spec");
-        limit.check(&mut problems, "field", text);
-        problems.into_errors()
+        let mut errors = SpecErrors::under("spec");
+        limit.check(&mut errors, "field", text);
+        errors.into_errors()
     }
 
     #[test]
@@ -118,9 +118,9 @@ mod tests {
     #[test]
     fn cluster_name_begins_with_a_letter_or_digit() {
         let named = |name: &str| {
-            let mut problems = SpecErrors::under("spec");
-            cluster_name(&mut problems, &Some(name.into()));
-            match problems.into_errors().len() {
+            let mut errors = SpecErrors::under("spec");
+            cluster_name(&mut errors, &Some(name.into()));
+            match errors.into_errors().len() {
                 0 => Ok(()),
                 count => Err(count),
             }

@@ -26,7 +26,7 @@ pub struct PlanContext<'a> {
     /// What AWS or Kubernetes has refused for long.
     pub persistent_failure: &'a PersistentFailure,
     /// Whether a person asked for this reconcile: what would be retried later is retried now.
-    pub is_asked: bool,
+    pub is_requested: bool,
     /// Reference time of the plan.
     pub now: Timestamp,
 }
@@ -54,7 +54,7 @@ impl<Resolved, State> Snapshot<Resolved, State> {
             timing: &context.settings.timing,
             ineffective_writes: context.ineffective_writes,
             persistent_failure: context.persistent_failure,
-            is_asked: context.is_asked,
+            is_requested: context.is_requested,
             now: context.now,
         }
     }
@@ -83,7 +83,7 @@ pub struct PlanInput<'a, Resolved, State> {
     /// What AWS or Kubernetes has refused for long.
     pub persistent_failure: &'a PersistentFailure,
     /// Whether a person asked for this reconcile: what would be retried later is retried now.
-    pub is_asked: bool,
+    pub is_requested: bool,
     /// Reference time of the plan.
     pub now: Timestamp,
 }

@@ -24,7 +24,7 @@ pub(crate) fn recreated(what: &str, call: &str, consequence: &str) -> Event {
 }
 
 /// The event about a resource whose deletion AWS has not finished.
-pub(crate) fn being_deleted(what: &str, call: &str) -> Event {
+pub(crate) fn deletion_in_progress(what: &str, call: &str) -> Event {
     let message = format!(
         "{what} is being deleted by another client; the controller creates it again after that; CloudTrail names who called {call}"
     );

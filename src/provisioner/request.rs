@@ -60,7 +60,7 @@ pub(crate) struct PlanRequest<'a> {
     /// What AWS or Kubernetes has refused for long.
     pub persistent_failure: &'a PersistentFailure,
     /// Whether a person asked for this reconcile: what would be retried later is retried now.
-    pub is_asked: bool,
+    pub is_requested: bool,
 }
 
 impl<'a> PlanRequest<'a> {
@@ -100,7 +100,7 @@ impl<'a> PlanRequest<'a> {
             settings: self.settings,
             ineffective_writes: self.ineffective_writes,
             persistent_failure: self.persistent_failure,
-            is_asked: self.is_asked,
+            is_requested: self.is_requested,
             now,
         }
     }

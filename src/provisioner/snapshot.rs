@@ -52,8 +52,8 @@ pub struct Projection {
     pub limits: Option<ReplacementLimits>,
     /// Number of nodes that are removed without replacement, because the group is scaled in.
     pub scale_in: usize,
-    /// How many nodes pods leave at once, past every PodDisruptionBudget, although the nodes stay; 0 for a Fargate profile
-    /// that makes way for another one. `None` when no pod does.
+    /// Number of nodes whose pods AWS evicts at once, past every PodDisruptionBudget, although the nodes stay; 0 for a
+    /// Fargate profile that is replaced. `None` when AWS evicts no pod.
     pub evictions: Option<usize>,
     /// How many nodes run in addition while nodes are replaced.
     pub extra_nodes: ExtraNodes,

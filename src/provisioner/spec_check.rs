@@ -30,12 +30,12 @@ pub(crate) fn errors_without_reads(id: &GroupId, merged: &Arc<MergedSpec>) -> Ve
 pub(crate) fn decode(
     merged: &MergedSpec,
 ) -> Result<(InstanceGroupSpec, Vec<SpecError>, &'static dyn Provisioner), Vec<SpecError>> {
-    let problems = |errors: Vec<api::validate::FieldError>| -> Vec<_> {
-        errors.into_iter().map(|e| SpecError::invalid(&e.path, &e.value, e.rule, e.remedy)).collect()
+    let spec_errors = |violations: Vec<api::validate::SchemaViolation>| -> Vec<_> {
+        violations.into_iter().map(|v| SpecError::invalid(&v.path, &v.value, v.rule, v.remedy)).collect()
     };
-    let (spec, errors) = api::validate::decode_spec_with_errors(&merged.spec).map_err(problems)?;
+    let (spec, violations) = api::validate::decode_spec_with_errors(&merged.spec).map_err(spec_errors)?;
     let name = spec.provisioner.clone().unwrap_or_default();
-    let errors = problems(errors);
+    let errors = spec_errors(violations);
     if let Some(kind) = ProvisionerKind::parse(&name) {
         return Ok((spec, errors, dispatch::for_kind(kind)));
     }

@@ -40,8 +40,8 @@ pub(crate) struct GroupFacts<'a> {
     pub forecast: &'a RevisionImpact,
     /// Whether a record on one of its nodes says that the group replaces it.
     pub has_marked_nodes: bool,
-    /// Why its blocked drain makes way for other groups, if it does.
-    pub makes_way: Option<&'a str>,
+    /// Why its blocked drain yields to other groups, if it does.
+    pub yielding: Option<&'a str>,
     /// Whether it has nodes, and no record of what was made of it: a backup brought it back without its status.
     pub has_lost_status: bool,
 }

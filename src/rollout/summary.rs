@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 
-use super::choose::{RevisionDecision, SwitchReason};
 use super::group::{GroupFacts, uid_hash};
+use super::group_revision::{RevisionDecision, SwitchReason};
 use super::impact::RevisionImpact;
 use super::view::RolloutView;
 use super::wait::{Wait, WaitReason};
-use crate::api::{ForeseenDrain, GroupBehind, RolloutBudget, RolloutCounts, WaveState};
+use crate::api::{ForeseenDrain, LaggingGroup, RolloutBudget, RolloutCounts, WaveState};
 use crate::boundaries::WithoutRotation;
 use crate::util::text::shorten;
 
@@ -34,7 +34,7 @@ pub(crate) struct GroupSummary {
     /// Groups that have the target and something to return to.
     pub on_target: usize,
     /// Groups that are behind although their wave is open or passed.
-    pub behind: Vec<GroupBehind>,
+    pub behind: Vec<LaggingGroup>,
     /// Affected groups: the hash of the UID, and a bit for each wave whose selectors match.
     pub affected: Vec<(i64, u32)>,
     /// Groups on which the target failed, with the failure.
@@ -195,7 +195,7 @@ impl GroupSummary {
             RevisionDecision::Switch(take) => Some(take.content.name.clone()),
         };
         let message = shorten(message, 300);
-        self.behind.push(GroupBehind { group: group.key.to_owned(), revision, reason, message });
+        self.behind.push(LaggingGroup { group: group.key.to_owned(), revision, reason, message });
     }
 }
 

@@ -88,7 +88,7 @@ pub(crate) fn next_drain_action(
     now: Timestamp,
 ) -> DrainAction {
     let node = member.node.as_ref().map(|n| n.name.clone()).unwrap_or_default();
-    let remaining: Vec<_> = view.pods.iter().filter(|p| !p.is_left(record.since)).collect();
+    let remaining: Vec<_> = view.pods.iter().filter(|p| !p.is_left_by_drain(record.since)).collect();
     let elapsed = now.duration_since(record.since);
     if remaining.is_empty() {
         return wait_for_volumes(&node, view, policy, now);
@@ -107,21 +107,21 @@ pub(crate) fn next_drain_action(
             ),
             // Their kubelet reports, and does not end them.
             (AtTimeout::Delete, true)
-                if remaining.iter().all(|p| p.hangs(now)) && view.is_clock_steady_for(HANGS_AFTER) =>
+                if remaining.iter().all(|p| p.outlives_grace_period(now)) && view.is_clock_steady_for(HANGS_AFTER) =>
             {
                 DrainAction::TerminateWithPods(pods().collect())
             }
             (AtTimeout::Delete, true) => {
-                DrainAction::Wait(format!("{} on {node} to terminate", some_names(&remaining)))
+                DrainAction::Wait(format!("{} on {node} to terminate", first_pod_names(&remaining)))
             }
         };
     }
     let limit = policy.limit_text(record.since);
     if evictable.is_empty() {
-        return DrainAction::Wait(format!("{} on {node} to terminate ({limit})", some_names(&remaining)));
+        return DrainAction::Wait(format!("{} on {node} to terminate ({limit})", first_pod_names(&remaining)));
     }
     if view.last_blocked_eviction.is_some_and(|(at, times)| now < at + eviction_backoff(times)) {
-        let pods = some_names(&evictable);
+        let pods = first_pod_names(&evictable);
         return DrainAction::Wait(format!("the eviction of {pods} on {node} to be allowed ({limit})"));
     }
     DrainAction::Evict(
@@ -133,7 +133,7 @@ pub(crate) fn next_drain_action(
 }
 
 /// The first pods by name, and how many others there are.
-fn some_names(pods: &[&PodView]) -> String {
+fn first_pod_names(pods: &[&PodView]) -> String {
     let names = pods.iter().take(MAX_NAMES).map(|p| format!("{}/{}", p.pod.namespace, p.pod.name));
     let others = pods.len().saturating_sub(MAX_NAMES);
     let others = (others > 0).then(|| format!("{others} other pods"));

@@ -265,7 +265,7 @@ pub struct PodView {
 impl PodView {
     /// Whether a drain that began at `since` leaves the pod on its node. A pod that returned to the cordoned node after
     /// its eviction would always return.
-    pub(crate) fn is_left(&self, since: Timestamp) -> bool {
+    pub(crate) fn is_left_by_drain(&self, since: Timestamp) -> bool {
         let came_back = self.tolerates_cordon
             && self.created.is_some_and(|created| created.duration_since(since) > COME_BACK_AFTER);
         self.is_ignored || self.is_finished || came_back
@@ -277,7 +277,7 @@ impl PodView {
     }
 
     /// Whether the pod hangs: its grace period ended long ago.
-    pub(crate) fn hangs(&self, now: Timestamp) -> bool {
+    pub(crate) fn outlives_grace_period(&self, now: Timestamp) -> bool {
         self.terminating_until.is_some_and(|until| now.duration_since(until) >= HANGS_AFTER)
     }
 }

@@ -12,7 +12,7 @@ const MAX_NAMED: usize = 5;
 
 /// Why an instance in service has no Ready node.
 #[derive(Clone, Debug, PartialEq)]
-enum Absence<'a> {
+enum UnreadyCause<'a> {
     /// It has not joined since it entered service.
     NotJoined,
     /// It has no Node. It was in service before this process looked, so it may have had one.
@@ -27,7 +27,7 @@ enum Absence<'a> {
     NotReady { node: &'a str, reason: Option<&'a str> },
 }
 
-impl<'a> Absence<'a> {
+impl<'a> UnreadyCause<'a> {
     /// Why the member is not Ready, and since when. `None` for a Ready node and for an instance that is not in service.
     fn of(member: &'a NodeInstance) -> Option<(Self, Option<Timestamp>)> {
         if member.instance.state != InstanceState::InService || member.is_ready() {
@@ -38,18 +38,18 @@ impl<'a> Absence<'a> {
             (Some(node), _) if node.has_become_unready() => {
                 let (name, reason) = (node.name.as_str(), node.ready_reason.as_deref());
                 let absence = if node.kubelet_silent {
-                    Absence::Silent { node: name }
+                    UnreadyCause::Silent { node: name }
                 } else {
-                    Absence::NotReady { node: name, reason }
+                    UnreadyCause::NotReady { node: name, reason }
                 };
                 (absence, node.ready_changed_at)
             }
             (Some(node), _) => {
-                (Absence::NeverReady { node: &node.name, reason: node.ready_reason.as_deref() }, in_service)
+                (UnreadyCause::NeverReady { node: &node.name, reason: node.ready_reason.as_deref() }, in_service)
             }
-            (None, Some(lost)) => (Absence::NodeGone { node: &lost.name }, Some(lost.since)),
-            (None, None) if member.instance.was_in_service => (Absence::NoNode, in_service),
-            (None, None) => (Absence::NotJoined, in_service),
+            (None, Some(lost)) => (UnreadyCause::NodeGone { node: &lost.name }, Some(lost.since)),
+            (None, None) if member.instance.was_in_service => (UnreadyCause::NoNode, in_service),
+            (None, None) => (UnreadyCause::NotJoined, in_service),
         })
     }
 
@@ -58,16 +58,16 @@ impl<'a> Absence<'a> {
         let since = since.map_or_else(String::new, |at| format!(" since {}", rfc3339(at)));
         let because = |reason: &Option<&str>| reason.map_or_else(String::new, |reason| format!(" ({reason})"));
         match self {
-            Absence::NotJoined => format!("{instance} (no Node) has been in service{since} and has not joined"),
-            Absence::NoNode => format!("{instance} has had no Node{since}"),
-            Absence::NodeGone { node } => format!("{instance} has had no Node{since}, when {node} was deleted"),
-            Absence::NeverReady { node, reason } => {
+            UnreadyCause::NotJoined => format!("{instance} (no Node) has been in service{since} and has not joined"),
+            UnreadyCause::NoNode => format!("{instance} has had no Node{since}"),
+            UnreadyCause::NodeGone { node } => format!("{instance} has had no Node{since}, when {node} was deleted"),
+            UnreadyCause::NeverReady { node, reason } => {
                 format!("{node} ({instance}) has joined and is not Ready{}, in service{since}", because(reason))
             }
-            Absence::Silent { node } => {
+            UnreadyCause::Silent { node } => {
                 format!("{node} ({instance}) was Ready, and its kubelet has been silent{since}")
             }
-            Absence::NotReady { node, reason } => {
+            UnreadyCause::NotReady { node, reason } => {
                 format!("{node} ({instance}) was Ready and has been NotReady{since}{}", because(reason))
             }
         }
@@ -76,20 +76,20 @@ impl<'a> Absence<'a> {
     /// What to do about it. `entry` is what authorizes the node to join.
     fn remedy(&self, entry: &str) -> String {
         match self {
-            Absence::NotJoined => {
+            UnreadyCause::NotJoined => {
                 format!("check the image, the user data, {entry}, the security groups and the routes to the API server")
             }
-            Absence::NoNode => format!(
+            UnreadyCause::NoNode => format!(
                 "if it served before, restart its kubelet or terminate it, and Auto Scaling replaces it; otherwise check the image, the user data, {entry}, the security groups and the routes to the API server"
             ),
-            Absence::NodeGone { .. } => {
+            UnreadyCause::NodeGone { .. } => {
                 "restart the kubelet, or terminate the instance so that Auto Scaling replaces it".into()
             }
-            Absence::NeverReady { .. } => "see the conditions of the Node; the network plugin may be missing".into(),
-            Absence::Silent { .. } => {
+            UnreadyCause::NeverReady { .. } => "see the conditions of the Node; the network plugin may be missing".into(),
+            UnreadyCause::Silent { .. } => {
                 "check the instance's status checks and kubelet, or terminate it so that Auto Scaling replaces it".into()
             }
-            Absence::NotReady { .. } => {
+            UnreadyCause::NotReady { .. } => {
                 "see the conditions of the Node; terminate the instance if it does not recover, and Auto Scaling replaces it"
                     .into()
             }
@@ -98,7 +98,7 @@ impl<'a> Absence<'a> {
 
     /// Whether the node has yet to become Ready for the first time, which `joinTimeout` limits.
     fn is_joining(&self) -> bool {
-        matches!(self, Absence::NotJoined | Absence::NoNode | Absence::NeverReady { .. })
+        matches!(self, UnreadyCause::NotJoined | UnreadyCause::NoNode | UnreadyCause::NeverReady { .. })
     }
 }
 
@@ -129,7 +129,7 @@ pub(crate) fn unready_nodes(
 ) -> UnreadyNodes {
     let (mut waiting, mut overdue, mut remedies) = (Vec::new(), Vec::new(), Vec::new());
     for member in members {
-        let Some((absence, since)) = Absence::of(member) else { continue };
+        let Some((absence, since)) = UnreadyCause::of(member) else { continue };
         let (limit, name) = match absence.is_joining() {
             true => (limits.join, " (joinTimeout)"),
             false => (limits.recover, ""),
@@ -158,7 +158,7 @@ pub(crate) fn unready_nodes(
 
 /// What is wrong with the member, with the time since when.
 pub(crate) fn describe(member: &NodeInstance) -> String {
-    match Absence::of(member) {
+    match UnreadyCause::of(member) {
         Some((absence, since)) => absence.describe(&member.instance.id, since),
         None => member.describe(),
     }

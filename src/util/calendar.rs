@@ -69,7 +69,7 @@ impl Window {
     }
 
     /// The times at which it may begin on the day that is `days` after that of a time.
-    fn beginnings(&self, after: Timestamp, days: i64) -> Vec<Timestamp> {
+    fn starts(&self, after: Timestamp, days: i64) -> Vec<Timestamp> {
         let date = after.to_zoned(self.zone.clone()).date().checked_add(days.days());
         let Some(date) = date.ok().filter(|date| self.days[index(date.weekday())]) else { return vec![] };
         let local = self.zone.to_ambiguous_timestamp(date.to_datetime(self.from));
@@ -112,7 +112,7 @@ fn next_opening(windows: &[&[Window]], freezes: &[Freeze], now: Timestamp) -> Op
         if base > now && is_open(windows, freezes, base) {
             return Some(base);
         }
-        let of_day = |day| windows.iter().flat_map(|list| list.iter()).flat_map(move |w| w.beginnings(base, day));
+        let of_day = |day| windows.iter().flat_map(|list| list.iter()).flat_map(move |w| w.starts(base, day));
         let opens = |at: &Timestamp| *at > now && is_open(windows, freezes, *at);
         (0..=HORIZON_DAYS).find_map(|day| of_day(day).filter(opens).min())
     })

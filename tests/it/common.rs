@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use instance_manager::api::FieldError;
+use instance_manager::api::SchemaViolation;
 use instance_manager::api::spec_error::SpecError;
 use instance_manager::boundaries::{Boundaries, MergedAnnotations, merge};
 use instance_manager::provisioner::GroupId;
@@ -30,7 +30,7 @@ pub fn annotations(pairs: &[(&str, &str)]) -> MergedAnnotations {
 }
 
 /// The violations of the schema, and the errors of the parser about other fields.
-pub fn all_errors(violations: Vec<FieldError>, parsed: Vec<SpecError>) -> Vec<SpecError> {
+pub fn all_errors(violations: Vec<SchemaViolation>, parsed: Vec<SpecError>) -> Vec<SpecError> {
     let mut all: Vec<_> =
         violations.into_iter().map(|e| SpecError::invalid(&e.path, &e.value, e.rule, e.remedy)).collect();
     for error in parsed {

@@ -392,13 +392,33 @@ kind: InstanceGroup
 metadata: {name: "a\nforged"}
 spec: {eks: {configuration: {labels: {"x\nforged": b, "y\nforged: default (restricted)": "c d"}, "z\nforged": 1}}}
 "#;
-    let args = InputArgs { files: vec![PathBuf::from("-")], ..InputArgs::default() };
-    let (mut out, mut err) = (vec![], vec![]);
-    explain::run_with(&ExplainArgs { input: args, ..ExplainArgs::default() }, &mut text.as_bytes(), &mut out, &mut err)
-        .expect("the command runs");
-    for text in [out, err].map(|bytes| String::from_utf8(bytes).expect("UTF-8")) {
+    for text in explained(text) {
         assert!(text.contains("\\nforged") && !text.lines().any(|line| line.starts_with("forged")), "{text}");
     }
+}
+
+/// The copy that kubectl keeps has the whole manifest, and hides the few lines that count.
+#[test]
+fn annotations_that_set_nothing_are_not_explained() {
+    let text = r#"kind: ConfigMap
+data: {boundaries: '{}'}
+---
+kind: InstanceGroup
+metadata: {name: a, annotations: {mine: b, kubectl.kubernetes.io/last-applied-configuration: whole, instancemgr.keikoproj.io/reconcile-now: c}}
+spec: {eks: {minSize: 1}}
+"#;
+    let [out, _] = explained(text);
+    assert!(out.contains("metadata.annotations.mine"), "{out}");
+    assert!(!out.contains("last-applied") && !out.contains("reconcile-now"), "{out}");
+}
+
+/// What `explain` prints about a manifest: its output, and its warnings.
+fn explained(manifest: &str) -> [String; 2] {
+    let args = InputArgs { files: vec![PathBuf::from("-")], ..InputArgs::default() };
+    let args = ExplainArgs { input: args, ..ExplainArgs::default() };
+    let (mut out, mut err) = (vec![], vec![]);
+    explain::run_with(&args, &mut manifest.as_bytes(), &mut out, &mut err).expect("the command runs");
+    [out, err].map(|bytes| String::from_utf8(bytes).expect("UTF-8"))
 }
 
 #[test]

@@ -67,9 +67,8 @@ fn test_references() -> References {
 
 fn resolved(configuration: &str, annotations: &[(&str, &str)]) -> ResolvedGroup {
     let desired =
-        parse_desired(configuration, annotations).unwrap_or_else(|problems| panic!("{}", join_messages(&problems)));
-    resolve(desired, &test_references(), NameForm::Plain)
-        .unwrap_or_else(|problems| panic!("{}", join_messages(&problems)))
+        parse_desired(configuration, annotations).unwrap_or_else(|errors| panic!("{}", join_messages(&errors)));
+    resolve(desired, &test_references(), NameForm::Plain).unwrap_or_else(|errors| panic!("{}", join_messages(&errors)))
 }
 
 fn user_data(resolved: &ResolvedGroup) -> String {
@@ -100,8 +99,8 @@ fn custom_networking_reduces_pod_limit() {
         let limit = pod_limit(&resolved(configuration, &annotations));
         assert_eq!(limit, pods, "{annotations:?} {configuration}");
     }
-    let problems = parse_desired("{}", &[on, ("custom-networking-host-pods", "many")]).unwrap_err();
-    let message = join_messages(&problems);
+    let errors = parse_desired("{}", &[on, ("custom-networking-host-pods", "many")]).unwrap_err();
+    let message = join_messages(&errors);
     assert!(
         message.contains("metadata.annotations[instancemgr.keikoproj.io/custom-networking-host-pods] `many`"),
         "{message}"
@@ -113,25 +112,25 @@ fn custom_networking_reduces_pod_limit() {
 fn unknown_interface_counts_are_an_error_and_not_zero() {
     let unknown =
         InstanceType { name: "m5n.large".into(), architectures: vec!["x86_64".into()], ..InstanceType::default() };
-    let problems = |configuration: &str, annotations: &[(&str, &str)], references: References| {
+    let errors = |configuration: &str, annotations: &[(&str, &str)], references: References| {
         let desired = parse_desired(configuration, annotations).expect("a group");
-        resolve(desired, &references, NameForm::Plain).map(|_| ()).map_err(|problems| join_messages(&problems))
+        resolve(desired, &references, NameForm::Plain).map(|_| ()).map_err(|errors| join_messages(&errors))
     };
     let on = ("custom-networking-enabled", "true");
     let primary = || References { instance_type: Lookup::Present(unknown.clone()), ..test_references() };
-    let error = problems("{}", &[on], primary()).expect_err("the limit is unknown");
+    let error = errors("{}", &[on], primary()).expect_err("the limit is unknown");
     assert!(error.starts_with("spec.eks.configuration.instanceType `m5n.large` has no known number"), "{error}");
     assert!(error.contains("set bootstrapOptions.maxPods"), "{error}");
-    assert_eq!(problems("{bootstrapOptions: {maxPods: 20}}", &[on], primary()), Ok(()));
-    assert_eq!(problems("{}", &[], primary()), Ok(()), "nothing depends on it");
+    assert_eq!(errors("{bootstrapOptions: {maxPods: 20}}", &[on], primary()), Ok(()));
+    assert_eq!(errors("{}", &[], primary()), Ok(()), "nothing depends on it");
     let listed =
         References { mixed_types: [("m5n.large".to_owned(), Some(unknown.clone()))].into(), ..test_references() };
     let mixed = "{mixedInstancesPolicy: {instanceTypes: [{type: m5n.large}]}}";
-    let error = problems(mixed, &[on], listed).expect_err("the limit is unknown");
+    let error = errors(mixed, &[on], listed).expect_err("the limit is unknown");
     assert!(error.starts_with("spec.eks.configuration.mixedInstancesPolicy.instanceTypes[0].type"), "{error}");
     // The tag tells the cluster autoscaler how many addresses a Windows node has.
     let windows = [("os-family", "windows"), ("cluster-autoscaler-enabled", "true")];
-    assert!(problems("{}", &windows, primary()).is_err_and(|error| error.contains("cluster-autoscaler-enabled")));
+    assert!(errors("{}", &windows, primary()).is_err_and(|error| error.contains("cluster-autoscaler-enabled")));
 }
 
 #[test]
@@ -485,7 +484,7 @@ fn in_cluster(service_cidr: &str, version: &str, configuration: &str, annotation
 
 fn in_network(references: References, configuration: &str, annotations: &[(&str, &str)]) -> ResolvedGroup {
     let desired = parse_desired(configuration, annotations).expect("a spec");
-    resolve(desired, &references, NameForm::Plain).unwrap_or_else(|problems| panic!("{}", join_messages(&problems)))
+    resolve(desired, &references, NameForm::Plain).unwrap_or_else(|errors| panic!("{}", join_messages(&errors)))
 }
 
 fn user_data_text(group: &ResolvedGroup) -> String {
@@ -649,7 +648,7 @@ fn windows_images_are_named_by_release_and_edition() {
         parse_desired(&format!("image: 'ssm://{known}'"), windows).expect("a release");
     }
     for unknown in ["2016", "2022.11.21", "2022-nano"] {
-        let problems = parse_desired(&format!("image: 'ssm://{unknown}'"), windows).unwrap_err();
-        assert!(join_messages(&problems).contains("use ssm://2019, 2022 or 2025"), "{}", join_messages(&problems));
+        let errors = parse_desired(&format!("image: 'ssm://{unknown}'"), windows).unwrap_err();
+        assert!(join_messages(&errors).contains("use ssm://2019, 2022 or 2025"), "{}", join_messages(&errors));
     }
 }

@@ -106,10 +106,10 @@ fn invalid_policies_are_reported_by_field() {
         (format!("baseCapacity: -1, {TYPES}"), "baseCapacity", "0 to 10000"),
     ];
     for (policy, field, word) in cases {
-        let problems = mixed(&policy).expect_err(&policy);
-        assert_eq!(problems.len(), 1, "{policy}: {problems:?}");
-        assert_eq!(problems[0].path, format!("spec.eks.configuration.mixedInstancesPolicy.{field}"), "{policy}");
-        assert!(problems[0].to_string().contains(word), "{policy}: {}", problems[0]);
+        let errors = mixed(&policy).expect_err(&policy);
+        assert_eq!(errors.len(), 1, "{policy}: {errors:?}");
+        assert_eq!(errors[0].path, format!("spec.eks.configuration.mixedInstancesPolicy.{field}"), "{policy}");
+        assert!(errors[0].to_string().contains(word), "{policy}: {}", errors[0]);
     }
 }
 
@@ -124,9 +124,9 @@ fn spot_price_is_validated_and_exclusive() {
         ("spotPrice: '0'", "not a valid price"),
         ("spotPrice: '0.1', placement: {tenancy: host}", "tenancy"),
     ] {
-        let problems = parse(configuration).expect_err(configuration);
-        assert_eq!(problems[0].path, "spec.eks.configuration.spotPrice");
-        assert!(problems[0].to_string().contains(word), "{configuration}: {}", problems[0]);
+        let errors = parse(configuration).expect_err(configuration);
+        assert_eq!(errors[0].path, "spec.eks.configuration.spotPrice");
+        assert!(errors[0].to_string().contains(word), "{configuration}: {}", errors[0]);
     }
 }
 
@@ -153,9 +153,9 @@ fn unknown_and_incompatible_types_are_reported() {
         .into(),
         ..References::default()
     };
-    let problems = resolve(desired.expect("a group"), &references, NameForm::Plain).expect_err("two invalid types");
+    let errors = resolve(desired.expect("a group"), &references, NameForm::Plain).expect_err("two invalid types");
     let errors: Vec<_> =
-        problems.iter().map(|p| (p.path.rsplit("Policy.").next().unwrap_or_default(), p.rule.as_str())).collect();
+        errors.iter().map(|p| (p.path.rsplit("Policy.").next().unwrap_or_default(), p.rule.as_str())).collect();
     assert_eq!(errors.len(), 2, "{errors:?}");
     assert_eq!(errors[0], ("instanceTypes[1].type", "is arm64, but m5.large is x86_64: one image cannot boot both"));
     assert_eq!(errors[1], ("instanceTypes[2].type", "is not an instance type of this region"));

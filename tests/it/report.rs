@@ -274,7 +274,7 @@ fn only_denied_tags_is_blocked() {
 
 /// Both nodes were dead while a call was refused, and the status said that both are ready.
 #[test]
-fn dead_nodes_are_told_while_a_step_fails_or_the_group_is_deleted() {
+fn dead_nodes_are_reported_while_a_step_fails_or_the_group_is_deleted() {
     let old = InstanceGroupStatus {
         conditions: vec![Condition::new("NodesReady", true, "NodesReady", "2 of 2 nodes are ready")],
         ..InstanceGroupStatus::default()

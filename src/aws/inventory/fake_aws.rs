@@ -211,8 +211,8 @@ impl Ec2 for FakeAws {
             let is_any = |(found, wanted): (u8, u8)| wanted == b'?' || found == wanted;
             name.len() == wanted.len() && name.bytes().zip(wanted.bytes()).all(is_any)
         };
-        let is_asked = |t: &&LaunchTemplate| names.iter().any(|wanted| fits(&t.name, wanted));
-        self.read("templates", names, |d| d.templates.values().filter(is_asked).cloned().collect()).await
+        let is_requested = |t: &&LaunchTemplate| names.iter().any(|wanted| fits(&t.name, wanted));
+        self.read("templates", names, |d| d.templates.values().filter(is_requested).cloned().collect()).await
     }
     async fn template_by_id(&self, id: &str) -> AwsResult<Option<LaunchTemplate>> {
         self.read("template", &[], |d| d.templates.values().find(|t| t.id == id).cloned()).await

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 
 use super::connection::ConnectionArgs;
-use super::values::{Awaited, OutputFormat, parse_awaited, parse_duration, parse_group_key, parse_revision};
+use super::values::{OutputFormat, WaitTarget, parse_awaited, parse_duration, parse_group_key, parse_revision};
 use crate::api::names::DEFAULT_CONFIG_NAMESPACE;
 
 /// Follow and steer how a change of the boundaries reaches the groups.
@@ -157,7 +157,7 @@ pub struct RolloutWaitArgs {
 
     /// What to wait for: complete, or wave=NAME for a wave that has passed
     #[arg(long = "for", value_name = "STATE", default_value = "complete", value_parser = parse_awaited)]
-    pub awaited: Awaited,
+    pub awaited: WaitTarget,
 
     /// How long to wait
     #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = parse_duration)]

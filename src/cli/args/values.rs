@@ -20,7 +20,7 @@ pub enum OutputFormat {
 
 /// What `rollout wait` waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Awaited {
+pub enum WaitTarget {
     /// All waves have passed.
     Complete,
     /// This wave has passed.
@@ -143,10 +143,10 @@ pub(super) fn parse_group_key(text: &str) -> Result<String, String> {
 }
 
 /// What `rollout wait` waits for.
-pub(super) fn parse_awaited(text: &str) -> Result<Awaited, String> {
+pub(super) fn parse_awaited(text: &str) -> Result<WaitTarget, String> {
     match text.split_once('=') {
-        None if text.eq_ignore_ascii_case("complete") => Ok(Awaited::Complete),
-        Some(("wave", name)) if !name.is_empty() => Ok(Awaited::Wave(name.to_owned())),
+        None if text.eq_ignore_ascii_case("complete") => Ok(WaitTarget::Complete),
+        Some(("wave", name)) if !name.is_empty() => Ok(WaitTarget::Wave(name.to_owned())),
         _ => Err("expected complete, or wave=NAME".to_owned()),
     }
 }

@@ -166,7 +166,7 @@ impl GroupPlan {
                 settings: &planner.settings,
                 ineffective_writes: &Default::default(),
                 persistent_failure: &Default::default(),
-                is_asked: false,
+                is_requested: false,
                 now,
             };
             let projection = snapshot.simulate(&planning.plan, &context);

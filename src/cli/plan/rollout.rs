@@ -110,7 +110,7 @@ pub(crate) struct WavePlan {
     pub nodes: usize,
     /// What it needs beside the waves before it; empty for nothing.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub needs: Vec<Need>,
+    pub needs: Vec<WavePrerequisite>,
     /// An estimate of how long its groups take, in minutes; absent for nothing to do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub estimated_minutes: Option<usize>,
@@ -131,7 +131,7 @@ impl WavePlan {
         Self {
             name: wave.name.clone(),
             percent: wave.percent,
-            needs: Need::of(view, wave),
+            needs: WavePrerequisite::of(view, wave),
             soak: (!wave.soak.is_zero()).then(|| duration::format(wave.soak)),
             ..Self::default()
         }
@@ -301,7 +301,7 @@ fn hours(seconds: i64) -> f64 {
 /// What a wave needs to open, besides the waves before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) enum Need {
+pub(crate) enum WavePrerequisite {
     /// The approval of an admin.
     AdminApproval,
     /// The approvals of its groups' tenants, or the end of their deferral.
@@ -310,7 +310,7 @@ pub(crate) enum Need {
     Window,
 }
 
-impl Need {
+impl WavePrerequisite {
     fn of(view: &RolloutView, wave: &Wave) -> Vec<Self> {
         let approval = wave.approval.map(|approval| match approval {
             Approval::Admin => Self::AdminApproval,
@@ -334,6 +334,6 @@ impl Need {
 }
 
 /// Minutes as `45m` or `2h05m`.
-pub(super) fn about(minutes: usize) -> String {
+pub(super) fn format_minutes(minutes: usize) -> String {
     if minutes < 120 { format!("{minutes}m") } else { format!("{}h{:02}m", minutes / 60, minutes % 60) }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::rollout::{RolloutPlan, WavePlan, about};
+use super::rollout::{RolloutPlan, WavePlan, format_minutes};
 use crate::k8s::DrainBlocker;
 use crate::util::counted::counted;
 
@@ -54,7 +54,7 @@ fn wave_row(wave: &WavePlan, last: &str) -> String {
         text = format!("{percent} % of the affected groups, which are counted in {last} here");
     }
     if let Some(minutes) = wave.estimated_minutes {
-        text += &format!(", about {}", about(minutes));
+        text += &format!(", about {}", format_minutes(minutes));
     }
     let soak = wave.soak.as_ref().map(|soak| format!(", then {soak} of soak")).unwrap_or_default();
     let needs: String = wave.needs.iter().map(|need| format!("; {}", need.describe())).collect();

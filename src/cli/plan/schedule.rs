@@ -138,20 +138,20 @@ pub(super) fn schedule(
     is_urgent: bool,
 ) -> Schedule {
     let limits = cluster_nodes.limits(&policy.budget);
-    let lanes = |(wave, groups): (&Wave, &Vec<Work>)| Lane {
+    let lanes = |(wave, groups): (&Wave, &Vec<Work>)| WaveWork {
         max_concurrent_groups: wave.max_concurrent_groups.unwrap_or(usize::MAX),
         groups: groups.iter().map(|work| work.within(limits)).collect(),
     };
-    let lanes: Vec<Lane> = policy.waves.iter().zip(groups).map(lanes).collect();
+    let lanes: Vec<WaveWork> = policy.waves.iter().zip(groups).map(lanes).collect();
     let minutes: Vec<usize> = lanes.iter().map(|lane| run(std::slice::from_ref(lane), limits)).collect();
     let ends = match is_urgent {
         true => begins.checked_add(span(run(&lanes, limits))).ok(),
         false => policy.waves.iter().zip(&minutes).try_fold(begins, |at, (wave, minutes)| match minutes {
             0 => Some(at),
-            minutes => end_of_work(policy, wave, at, *minutes)?.checked_add(wave.soak).ok(),
+            minutes => replacements_end(policy, wave, at, *minutes)?.checked_add(wave.soak).ok(),
         }),
     };
-    let of_waves = lanes.iter().map(Lane::unavailable);
+    let of_waves = lanes.iter().map(WaveWork::unavailable);
     let unavailable = if is_urgent { of_waves.sum() } else { of_waves.max().unwrap_or_default() };
     Schedule {
         minutes,
@@ -163,12 +163,12 @@ pub(super) fn schedule(
 }
 
 /// The groups of a wave, of which only some may replace nodes at once.
-struct Lane {
+struct WaveWork {
     max_concurrent_groups: usize,
     groups: Vec<Work>,
 }
 
-impl Lane {
+impl WaveWork {
     /// The most nodes that are unavailable at once.
     fn unavailable(&self) -> usize {
         let mut all: Vec<usize> = self.groups.iter().map(Work::unavailable).collect();
@@ -211,7 +211,7 @@ impl WorkInProgress {
 }
 
 /// How many minutes the groups of these waves take together: the longest begin, and others as soon as the limits leave room.
-fn run(lanes: &[Lane], limits: NodeLimits) -> usize {
+fn run(lanes: &[WaveWork], limits: NodeLimits) -> usize {
     let all = lanes.iter().enumerate().flat_map(|(lane, found)| found.groups.iter().map(move |work| (lane, *work)));
     let mut waiting: Vec<(usize, Work)> = all.collect();
     waiting.sort_by_key(|(_, work)| Reverse(work.minutes()));
@@ -233,7 +233,7 @@ fn run(lanes: &[Lane], limits: NodeLimits) -> usize {
     }
 }
 
-fn end_of_work(policy: &RolloutPolicy, wave: &Wave, begins: Timestamp, minutes: usize) -> Option<Timestamp> {
+fn replacements_end(policy: &RolloutPolicy, wave: &Wave, begins: Timestamp, minutes: usize) -> Option<Timestamp> {
     let lists = [policy.windows.as_slice(), wave.windows.as_slice()];
     let (mut at, mut left) = (begins, minutes.min(MAX_MINUTES));
     while left > 0 {

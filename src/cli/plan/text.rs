@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::estimate::{ASSUMED_DRAIN, BATCH};
 use super::report::{Cause, ChangeKind, GroupPlan, PlanReport};
 use super::rollout::GroupRollout;
-use super::rollout::about;
+use super::rollout::format_minutes;
 use crate::plan::in_place::describe_changes;
 use crate::plan::{Drift, NodeStep, PlannedStep, Step};
 use crate::util::counted::counted;
@@ -86,7 +86,7 @@ fn write_group(out: &mut String, group: &GroupPlan, widest: usize, file: Option<
 }
 
 /// What the estimate of the duration rests on.
-fn basis(group: &GroupPlan) -> String {
+fn estimate_basis(group: &GroupPlan) -> String {
     let Some(measured) = &group.measured_join else {
         let batch = duration::format(BATCH);
         return format!(" if each batch needs {batch} to drain, launch and join, which is an assumption");
@@ -104,7 +104,7 @@ const MAX_ZONE_BOUND: usize = 5;
 fn write_forecast(out: &mut String, group: &GroupPlan) -> std::fmt::Result {
     if let Some(minutes) = group.estimated_minutes {
         let condition = if group.blocked_drains.is_empty() { "" } else { ", once the drains below can end," };
-        writeln!(out, "  takes about {}{condition}{}", about(minutes), basis(group))?;
+        writeln!(out, "  takes about {}{condition}{}", format_minutes(minutes), estimate_basis(group))?;
     }
     if let Some(join) = &group.join_timeout {
         let drain = group.drain_timeout.as_ref().map_or_else(

@@ -108,7 +108,7 @@ async fn simulate(
 ) -> AwsResult<Vec<PreflightCheck>> {
     let mut checks = Vec::new();
     for policy in &policies.policies {
-        let (mut allowed, mut problems) = (0, Vec::new());
+        let (mut allowed, mut failed_checks) = (0, Vec::new());
         for mut simulated in policy.simulations() {
             if simulated.actions.iter().any(|action| action == ASKS_ABOUT_ITSELF) {
                 simulated.resource = Some(role.to_owned());
@@ -116,13 +116,13 @@ async fn simulate(
             for (action, decision) in aws.iam.simulate_policy(role, &simulated).await? {
                 match decision {
                     PolicyDecision::Allowed => allowed += 1,
-                    PolicyDecision::Unclear => problems.push(PreflightCheck::new(
+                    PolicyDecision::Unclear => failed_checks.push(PreflightCheck::new(
                         "iam",
                         Finding::Unknown,
                         format!("{action}: depends on conditions that the simulation does not know"),
                     )),
                     PolicyDecision::Denied => {
-                        problems.push(denied(&action, simulated.resource.as_deref(), policy.name));
+                        failed_checks.push(denied(&action, simulated.resource.as_deref(), policy.name));
                     }
                 }
             }
@@ -131,11 +131,11 @@ async fn simulate(
         if allowed == 0 && !policies.is_needed(policy, used) {
             let message = format!("{role} does not have the policy {name}, and nothing in this cluster needs it");
             checks.push(PreflightCheck::new("iam", Finding::Note, message));
-        } else if problems.is_empty() {
+        } else if failed_checks.is_empty() {
             let message = format!("{role} has all {allowed} permissions of the policy {name}");
             checks.push(PreflightCheck::new("iam", Finding::Ok, message));
         } else {
-            checks.append(&mut problems);
+            checks.append(&mut failed_checks);
         }
     }
     Ok(checks)

@@ -52,13 +52,13 @@ pub(super) async fn run(args: HistoryArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Which revision is in force: the one that groups begin with, and that a failed group returns to.
-struct InForce {
+struct ActiveRevision {
     number: Option<i64>,
     /// Why it is not the content of the ConfigMap, or what is under way.
     why: Option<String>,
 }
 
-fn in_force(revisions: &[&BoundariesRevision], live: Option<&BTreeMap<String, String>>) -> InForce {
+fn in_force(revisions: &[&BoundariesRevision], live: Option<&BTreeMap<String, String>>) -> ActiveRevision {
     let newest = revisions.last();
     let phase = newest.and_then(|newest| newest.status.as_ref()).and_then(|status| status.phase);
     let stable = newest.and_then(|newest| newest.status.as_ref()?.stable.clone());
@@ -82,10 +82,10 @@ fn in_force(revisions: &[&BoundariesRevision], live: Option<&BTreeMap<String, St
         }
         Some((_, Ok(_))) => rollout,
     };
-    InForce { number, why }
+    ActiveRevision { number, why }
 }
 
-fn list(revisions: &[&BoundariesRevision], in_force: &InForce) -> String {
+fn list(revisions: &[&BoundariesRevision], in_force: &ActiveRevision) -> String {
     let header = ["REVISION", "PHASE", "SINCE", "BY", "CHANGE"].map(str::to_owned);
     let rows = revisions.iter().rev().map(|revision| {
         let mark = if in_force.number == Some(revision.spec.number) { "*" } else { "" };
@@ -146,7 +146,7 @@ fn manifest(revision: &BoundariesRevision, namespace: &str) -> Value {
     })
 }
 
-fn documents(revisions: &[&BoundariesRevision], in_force: &InForce) -> Value {
+fn documents(revisions: &[&BoundariesRevision], in_force: &ActiveRevision) -> Value {
     let document = |revision: &&BoundariesRevision| {
         let spec = &revision.spec;
         json!({

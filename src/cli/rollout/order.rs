@@ -19,7 +19,7 @@ use crate::k8s::call;
 const MAX_ATTEMPTS: usize = 5;
 
 pub(super) async fn pause(args: OrderArgs) -> anyhow::Result<ExitCode> {
-    order(&args, |revision, orders| {
+    order_revision(&args, |revision, orders| {
         let name = revision.name_any();
         if orders.paused {
             return Ok((json!({}), format!("{name} is paused already")));
@@ -31,7 +31,7 @@ pub(super) async fn pause(args: OrderArgs) -> anyhow::Result<ExitCode> {
 }
 
 pub(super) async fn resume(args: OrderArgs) -> anyhow::Result<ExitCode> {
-    order(&args, |revision, orders| {
+    order_revision(&args, |revision, orders| {
         let (name, phase) = (revision.name_any(), phase(revision));
         let halted = matches!(phase, Some(RolloutPhase::Halted | RolloutPhase::Returning | RolloutPhase::Aborted));
         let has_refusals =
@@ -56,7 +56,7 @@ pub(super) async fn resume(args: OrderArgs) -> anyhow::Result<ExitCode> {
 }
 
 pub(super) async fn abort(args: OrderArgs) -> anyhow::Result<ExitCode> {
-    order(&args, |revision, _| {
+    order_revision(&args, |revision, _| {
         let name = revision.name_any();
         let stable = stable(revision)?;
         let text = format!("{name} is aborted: every group that has it returns to the complete revision that it had before, as a rule {stable}; {}", remedy(revision));
@@ -71,7 +71,7 @@ pub(super) async fn undo(args: UndoArgs) -> anyhow::Result<ExitCode> {
         // A newer one could come between the look and the order.
         bail!("name the revision that --yes aborts; without --yes, the command shows the newest one");
     }
-    order_for(&revisions, revision, |revision, _| {
+    order_by_number(&revisions, revision, |revision, _| {
         let name = revision.name_any();
         let stable = stable(revision)?;
         if phase(revision).is_some_and(|phase| matches!(phase, RolloutPhase::Returning | RolloutPhase::Aborted)) {
@@ -95,7 +95,7 @@ pub(super) async fn undo(args: UndoArgs) -> anyhow::Result<ExitCode> {
 
 pub(super) async fn approve(args: ApproveArgs) -> anyhow::Result<ExitCode> {
     let ApproveArgs { order: target, wave, all } = args;
-    order(&target, move |revision, orders| {
+    order_revision(&target, move |revision, orders| {
         let name = revision.name_any();
         let wave = if all { "*".to_owned() } else { wave.clone().context("name a wave")? };
         let waves = revision.status.iter().flat_map(|status| &status.waves);
@@ -123,7 +123,7 @@ pub(super) async fn skip(args: SkipArgs) -> anyhow::Result<ExitCode> {
     if let Some(group) = &group {
         check_left_out(&target, group).await?;
     }
-    order(&target, move |revision, orders| {
+    order_revision(&target, move |revision, orders| {
         let name = revision.name_any();
         let wave = if all { Some("*".to_owned()) } else { wave.clone() };
         if let Some(wave) = wave {
@@ -172,15 +172,15 @@ async fn check_left_out(target: &OrderArgs, group: &str) -> anyhow::Result<()> {
 }
 
 /// Reads the revision, and writes the orders that `decide` returns; an empty object is not written.
-async fn order(
+async fn order_revision(
     args: &OrderArgs,
     decide: impl Fn(&BoundariesRevision, &RolloutOrders) -> anyhow::Result<(Value, String)>,
 ) -> anyhow::Result<ExitCode> {
-    order_for(&args.revisions, Some(args.revision), decide).await
+    order_by_number(&args.revisions, Some(args.revision), decide).await
 }
 
 /// The same for the revision with this number, or the newest one.
-async fn order_for(
+async fn order_by_number(
     revisions: &RevisionsArgs,
     number: Option<i64>,
     decide: impl Fn(&BoundariesRevision, &RolloutOrders) -> anyhow::Result<(Value, String)>,
@@ -188,7 +188,7 @@ async fn order_for(
     let (client, revision) = find(revisions, number).await?;
     let (_, newest) = find(revisions, None).await?;
     check_newest(&revision, &newest)?;
-    let text = give(client, revision, decide).await?;
+    let text = write_order(client, revision, decide).await?;
     print(format!("{text}\n").as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }
@@ -205,7 +205,7 @@ fn check_newest(revision: &BoundariesRevision, newest: &BoundariesRevision) -> a
 
 /// Writes the orders that `decide` returns for the revision, and returns its text. The controller writes the status of
 /// a revision every few seconds; a conflict with such a write is retried.
-async fn give(
+async fn write_order(
     client: Client,
     mut revision: BoundariesRevision,
     decide: impl Fn(&BoundariesRevision, &RolloutOrders) -> anyhow::Result<(Value, String)>,
@@ -316,7 +316,7 @@ mod tests {
     /// Of two people who order at the same time, the second one must look again, and undo nothing of the first.
     #[tokio::test]
     async fn order_after_an_order_of_somebody_else_changes_nothing_and_names_them() {
-        let error = give(server(true), revision("7", false), pause).await.expect_err("a conflict").to_string();
+        let error = write_order(server(true), revision("7", false), pause).await.expect_err("a conflict").to_string();
         for words in ["r2 were changed meanwhile by jane at 2026-08-21T08:00:00Z", "now: paused"] {
             assert!(error.contains(words), "{error}");
         }
@@ -325,6 +325,6 @@ mod tests {
     /// The emergency stop must not fail because the controller wrote how far the rollout is.
     #[tokio::test]
     async fn order_passes_a_write_of_the_status() {
-        assert_eq!(give(server(false), revision("7", false), pause).await.expect("an order"), "paused");
+        assert_eq!(write_order(server(false), revision("7", false), pause).await.expect("an order"), "paused");
     }
 }

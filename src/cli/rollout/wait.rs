@@ -10,7 +10,7 @@ use super::read::{NO_ROLLOUT, find, is_about_to_begin};
 use crate::api::names::CONFIG_MAP;
 use crate::api::{BoundariesRevision, RolloutPhase, WaveState};
 use crate::boundaries::content_hash;
-use crate::cli::args::{Awaited, RolloutWaitArgs};
+use crate::cli::args::{RolloutWaitArgs, WaitTarget};
 use crate::cli::output::print;
 use crate::k8s::call;
 use crate::rollout::has_texts;
@@ -65,7 +65,7 @@ async fn is_newest_applied(client: &Client, namespace: &str, newest: &Boundaries
 }
 
 /// The exit status and the text, once there is nothing to wait for.
-fn verdict(revision: &BoundariesRevision, awaited: &Awaited) -> anyhow::Result<Option<(u8, String)>> {
+fn verdict(revision: &BoundariesRevision, awaited: &WaitTarget) -> anyhow::Result<Option<(u8, String)>> {
     let name = revision.name_any();
     if is_about_to_begin(revision) {
         return Ok(None);
@@ -83,7 +83,7 @@ fn verdict(revision: &BoundariesRevision, awaited: &Awaited) -> anyhow::Result<O
         }
         RolloutPhase::Assessing | RolloutPhase::Rolling => {}
     }
-    let Awaited::Wave(wanted) = awaited else { return Ok(None) };
+    let WaitTarget::Wave(wanted) = awaited else { return Ok(None) };
     let Some(wave) = status.waves.iter().find(|wave| wave.name == *wanted) else {
         let names: Vec<_> = status.waves.iter().map(|wave| wave.name.as_str()).collect();
         anyhow::ensure!(names.is_empty(), "{name} has no wave {wanted}; it has {}", names.join(", "));
@@ -129,17 +129,17 @@ mod tests {
 
     /// A pipeline must neither continue with an aborted change, nor wait for it forever.
     #[test]
-    fn pipeline_goes_on_when_the_state_is_reached_and_stops_when_it_cannot_be() {
+    fn wait_succeeds_when_the_state_is_reached_and_fails_when_it_cannot_be() {
         use RolloutPhase::{Aborted, Complete, Halted, Rolling, Superseded};
-        let canary = Awaited::Wave("canary".into());
+        let canary = WaitTarget::Wave("canary".into());
         for (phase, wave, awaited, code) in [
             (Rolling, WaveState::Soaking, &canary, None),
             (Rolling, WaveState::Passed, &canary, Some(0)),
-            (Rolling, WaveState::Passed, &Awaited::Complete, None),
-            (Complete, WaveState::Passed, &Awaited::Complete, Some(0)),
+            (Rolling, WaveState::Passed, &WaitTarget::Complete, None),
+            (Complete, WaveState::Passed, &WaitTarget::Complete, Some(0)),
             (Halted, WaveState::Open, &canary, Some(2)),
-            (Aborted, WaveState::Passed, &Awaited::Complete, Some(2)),
-            (Superseded, WaveState::Open, &Awaited::Complete, Some(2)),
+            (Aborted, WaveState::Passed, &WaitTarget::Complete, Some(2)),
+            (Superseded, WaveState::Open, &WaitTarget::Complete, Some(2)),
         ] {
             let found = verdict(&revision(phase, wave), awaited).expect("a verdict").map(|(code, _)| code);
             assert_eq!(found, code, "{phase} {wave} {awaited:?}");
@@ -149,7 +149,8 @@ mod tests {
         let without_key = verdict(&new, &canary).expect("a verdict").map(|(code, _)| code);
         new.spec.data.insert("rollout".into(), "{}".into());
         assert_eq!((without_key, verdict(&new, &canary).expect("a verdict")), (Some(0), None));
-        let error = verdict(&revision(Rolling, WaveState::Open), &Awaited::Wave("first".into())).expect_err("no wave");
+        let error =
+            verdict(&revision(Rolling, WaveState::Open), &WaitTarget::Wave("first".into())).expect_err("no wave");
         assert!(error.to_string().contains("it has canary"), "{error}");
     }
 }

@@ -51,7 +51,7 @@ pub(crate) struct GroupContext {
     /// What will hold up the drains that this revision asks for.
     pub drain_foreseen: Lookup<String>,
     /// Whether a person asked for this reconcile.
-    pub is_asked: bool,
+    pub is_requested: bool,
 }
 
 /// Why no boundaries are available; `None` when they are, or when groups run without.

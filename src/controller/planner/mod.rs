@@ -2,7 +2,7 @@
 
 mod checks;
 mod merged;
-mod stop_drains;
+mod uncordon_unplanned;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -87,9 +87,9 @@ impl Planning {
 
     /// A blocked plan for an invalid spec. If the boundaries dropped a required value, the message asks for a default
     /// rather than for the value.
-    fn rejected(id: &GroupId, mut problems: Vec<SpecError>, sources: &ValueSources) -> Self {
-        sources.explain(&mut problems);
-        let plan = plan::blocked_plan(id, spec_error::first_reason(&problems), join_messages(&problems));
+    fn rejected(id: &GroupId, mut errors: Vec<SpecError>, sources: &ValueSources) -> Self {
+        sources.explain(&mut errors);
+        let plan = plan::blocked_plan(id, spec_error::first_reason(&errors), join_messages(&errors));
         Self::blocked(plan, fail_reason::RESOURCE_VALIDATION)
     }
 }
@@ -166,10 +166,10 @@ impl Planner {
         let merged = merged.as_ref();
         let (spec, mut errors, provisioner) = match decode(merged) {
             Ok(found) => found,
-            Err(mut problems) => {
-                add_unnamed(&mut problems, field_errors(id, merged));
-                add_unnamed(&mut problems, policy_errors(id, merged, context).all());
-                return Ok(Planning::rejected(id, problems, &sources));
+            Err(mut errors) => {
+                add_unnamed(&mut errors, field_errors(id, merged));
+                add_unnamed(&mut errors, policy_errors(id, merged, context).all());
+                return Ok(Planning::rejected(id, errors, &sources));
             }
         };
         let status = group.status.clone().unwrap_or_default();
@@ -179,10 +179,10 @@ impl Planner {
         errors.extend(repeated_taints(merged));
         errors.extend(violations);
         if let Some(problem) = problem {
-            let mut problems = [vec![problem], errors].concat();
-            add_unnamed(&mut problems, provisioner.field_errors(id, &merged.annotations, &spec));
-            problems.extend(exceeded_quotas);
-            return Ok(Planning::rejected(id, problems, &sources));
+            let mut all = [vec![problem], errors].concat();
+            add_unnamed(&mut all, provisioner.field_errors(id, &merged.annotations, &spec));
+            all.extend(exceeded_quotas);
+            return Ok(Planning::rejected(id, all, &sources));
         }
         let quota_request = context.quota_request.filter(|_| exceeded_quotas.is_empty());
         let allowed = quota_request.map(|request| quota_record(id, &request, &status, context)).unwrap_or_default();
@@ -204,11 +204,11 @@ impl Planner {
             settings: &self.settings,
             ineffective_writes: &self.process_state.ineffective_writes(&id.key()),
             persistent_failure: &self.process_state.persistent_failure(&id.key(), id.generation, observer.now),
-            is_asked: context.is_asked,
+            is_requested: context.is_requested,
         };
         Ok(match provisioner.plan(observer, request).await? {
             PlanResult::Planned(plan, snapshot) => Planning::planned(*plan, snapshot, allowed),
-            PlanResult::Rejected(problems) => Planning::rejected(id, problems, &sources),
+            PlanResult::Rejected(errors) => Planning::rejected(id, errors, &sources),
         })
     }
 
@@ -337,9 +337,9 @@ mod tests {
             unused_because: None,
         };
         let merged = MergedSpec { overridden: vec![dropped], ..MergedSpec::default() };
-        let problems = vec![SpecError::missing("spec.a.role"), SpecError::missing("spec.a.cluster")];
+        let errors = vec![SpecError::missing("spec.a.role"), SpecError::missing("spec.a.cluster")];
         let Outcome::Blocked { message, .. } =
-            Planning::rejected(&id, problems, &ValueSources::new(merged.into())).plan.outcome
+            Planning::rejected(&id, errors, &ValueSources::new(merged.into())).plan.outcome
         else {
             panic!("the plan is not blocked");
         };

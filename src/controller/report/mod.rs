@@ -31,7 +31,7 @@ pub(crate) const INVALID_OBJECT: &str = "a field of the stored object has a type
 
 /// A condition about a problem that is no longer True.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EndedProblem {
+pub struct EndedCondition {
     /// Type of the condition.
     pub condition: &'static str,
     /// The reason it had: what the problem was.
@@ -50,7 +50,7 @@ pub struct Report {
     /// Events on Nodes and pods, published with those of the steps.
     pub object_events: Vec<ObjectEvent>,
     /// Conditions about a problem that ended with this pass, for the log.
-    pub ended_problems: Vec<EndedProblem>,
+    pub ended_conditions: Vec<EndedCondition>,
     /// The outcome of the reconcile: that of the plan, or of the step that failed. `None` without leadership.
     pub outcome: Option<Outcome>,
     /// The reason of the condition `Stalled`, if it is True.
@@ -92,7 +92,7 @@ pub fn report(
         let object_events = object_events(applied, false);
         return Report { step_events, object_events, outcome: Some(outcome), ..Report::default() };
     }
-    let (mut transition_events, mut ended_problems) = (Vec::new(), Vec::new());
+    let (mut transition_events, mut ended_conditions) = (Vec::new(), Vec::new());
     let mut status = serde_json::to_value(old).unwrap_or_default();
     // Status writes among the steps are in the stored object already.
     for planned in &plan.steps[..applied.steps_done] {
@@ -125,7 +125,7 @@ pub fn report(
         if let Some(previous) = previous.as_ref().filter(|previous| previous.is_true() && !new.is_true()) {
             let condition = condition::PROBLEMS.into_iter().find(|problem| *problem == new.r#type);
             let reason = previous.reason.clone().unwrap_or_default();
-            ended_problems.extend(condition.map(|condition| EndedProblem { condition, reason }));
+            ended_conditions.extend(condition.map(|condition| EndedCondition { condition, reason }));
         }
         transition_events.extend(transition_event(previous.as_ref(), &new));
     };
@@ -193,7 +193,7 @@ pub fn report(
     let outcome = Some(outcome);
     let is_newly_blocked = transition_events.iter().any(|event| event.has_reason(EventReason::DrainBlocked));
     let object_events = object_events(applied, is_newly_blocked);
-    Report { patch, step_events, transition_events, object_events, ended_problems, outcome, stalled }
+    Report { patch, step_events, transition_events, object_events, ended_conditions, outcome, stalled }
 }
 
 /// What stands beside the outcome. After a failed step, nothing is known about it. If the pass went on without a refused step,

@@ -78,7 +78,7 @@ impl Stores {
         let forecast = self.rollout.forecast(&key, &inputs, view.orders.retries);
         let lock = self.own_lock(group, Some(annotations));
         let uid = group.metadata.uid.as_deref().unwrap_or_default();
-        let makes_way = self.rollout.with_makes_way(|groups| groups.reason(&key));
+        let yielding = self.rollout.with_makes_way(|groups| groups.reason(&key));
         let facts = GroupFacts {
             key: &key,
             uid,
@@ -92,7 +92,7 @@ impl Stores {
             lock: lock.as_deref(),
             forecast: &forecast,
             has_marked_nodes: planner.node_index.has_records_of(uid),
-            makes_way: makes_way.as_deref(),
+            yielding: yielding.as_deref(),
             has_lost_status: has_no_record(status)
                 && !planner.node_index.names_by_group(&[key.clone()].into()).is_empty(),
         };

@@ -29,7 +29,7 @@ pub(crate) async fn decide_with_forecast(
     let decide = || stores.decide(group, view, &texts, planner, now, |_, _| {});
     let decided = decide();
     let is_superseded = |take: &RevisionSwitch| matches!(take.why, SwitchReason::Superseded | SwitchReason::Stopped);
-    let (own, is_asked) = match &decided.choice {
+    let (own, is_requested) = match &decided.choice {
         RevisionDecision::Use { content, .. } => {
             let matters = content.as_ref().is_some_and(|own| own.hash != view.target.hash);
             (content.clone(), matters && decided.forecast.may_change())
@@ -46,7 +46,7 @@ pub(crate) async fn decide_with_forecast(
             (None, (take.record.wave.is_some() || is_superseded(take)) && decided.forecast.may_change())
         }
     };
-    if !is_asked || group.metadata.deletion_timestamp.is_some() {
+    if !is_requested || group.metadata.deletion_timestamp.is_some() {
         return Some(decided);
     }
     let forecast = forecast(group, own.as_ref(), view, stores, planner, now).await.or(decided.forecast);
@@ -193,7 +193,7 @@ fn projection(group: &InstanceGroup, planning: &Planning, planner: &Planner, now
         settings: &planner.settings,
         ineffective_writes: &Default::default(),
         persistent_failure: &Default::default(),
-        is_asked: false,
+        is_requested: false,
         now,
     };
     Some(planning.snapshot.as_ref()?.simulate(&planning.plan, &context))

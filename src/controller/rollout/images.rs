@@ -14,7 +14,7 @@ use crate::rollout::{Images, RolloutView, is_confirmed, may_move_images, moved, 
 
 /// Stores a revision when aliases stand for other images than before, and two reads in a row agree. `seen` is what the
 /// poll before this one found.
-pub(super) async fn follow(
+pub(super) async fn store_new_images(
     ctx: &Arc<Context>,
     view: &RolloutView,
     stored: &[BoundariesRevision],
@@ -70,7 +70,7 @@ pub(super) async fn release(
 }
 
 pub(super) async fn create(ctx: &Context, revision: &BoundariesRevision) -> Result<(), KubeError> {
-    let _turn = ctx.stores.revision_turn.lock().await;
+    let _turn = ctx.stores.revision_mutex.lock().await;
     // The reads before may have taken long.
     if !ctx.request_write() {
         return Ok(());

@@ -38,8 +38,8 @@ use crate::index::nodes::NodeIndex;
 use crate::k8s::{EventTarget, KubeError};
 use crate::plan::{Event, EventReason};
 use crate::rollout::{
-    BudgetUsage, CheckResult, GroupSummary, Images, MakesWay, Patience, ProgressInput, RevisionDecision, RolloutView,
-    Running, WaveSummary, advance, comes_next, drain_blocker,
+    BudgetUsage, CheckResult, GroupSummary, Images, Patience, ProgressInput, RevisionDecision, RolloutView, Running,
+    WaveSummary, YieldingGroups, advance, comes_next, drain_blocker,
 };
 
 /// How often counts, and the answers to checks, are written. A change of a phase or a wave is written at once.
@@ -62,7 +62,7 @@ pub(crate) async fn run(ctx: Arc<Context>, trigger: Trigger) {
             polled = PollState::default();
             ctx.stores.rollout.with_budget_usage(|budget_usage| *budget_usage = BudgetUsage::default());
             ctx.stores.rollout.with_running(|running| *running = Running::default());
-            ctx.stores.rollout.with_makes_way(|groups| *groups = MakesWay::default());
+            ctx.stores.rollout.with_makes_way(|groups| *groups = YieldingGroups::default());
             ctx.metrics.forget_rollout();
             continue;
         }
@@ -70,7 +70,7 @@ pub(crate) async fn run(ctx: Arc<Context>, trigger: Trigger) {
         if ctx.stores.not_synced().is_some() {
             continue;
         }
-        if let Err(error) = follow(&ctx, &trigger, &mut polled).await {
+        if let Err(error) = poll(&ctx, &trigger, &mut polled).await {
             tracing::warn!(%error, "cannot follow the rollout of the boundaries");
         }
     }
@@ -151,7 +151,7 @@ async fn read(
     Ok((view, stored))
 }
 
-async fn follow(ctx: &Arc<Context>, trigger: &Trigger, polled: &mut PollState) -> Result<(), KubeError> {
+async fn poll(ctx: &Arc<Context>, trigger: &Trigger, polled: &mut PollState) -> Result<(), KubeError> {
     let active = ctx.stores.boundaries.get();
     let (view, stored) = read(ctx, &active).await?;
     let Some(view) = view else {
@@ -211,9 +211,9 @@ async fn follow(ctx: &Arc<Context>, trigger: &Trigger, polled: &mut PollState) -
         now,
     });
     images::add_first_resolved(ctx, &view, &mut progress.status.images);
-    images::follow(ctx, &view, &stored, &mut polled.moved_images).await?;
+    images::store_new_images(ctx, &view, &stored, &mut polled.moved_images).await?;
     polled.ready = progress.ready;
-    polled.note_soaks(&view.status, &progress.status, now);
+    polled.record_soaks(&view.status, &progress.status, now);
     let changed = is_transition(&view.status, &progress.status);
     write(ctx, &view, &progress.status, changed, polled, now).await?;
     supersede(ctx, &view).await?;
@@ -233,7 +233,7 @@ async fn follow(ctx: &Arc<Context>, trigger: &Trigger, polled: &mut PollState) -
 }
 
 impl PollState {
-    fn note_soaks(&mut self, before: &BoundariesRevisionStatus, after: &BoundariesRevisionStatus, now: Timestamp) {
+    fn record_soaks(&mut self, before: &BoundariesRevisionStatus, after: &BoundariesRevisionStatus, now: Timestamp) {
         // The soak of a wave whose groups were done with an earlier revision goes on.
         let begun = |settled: &str| {
             let age = now.duration_since(settled.parse().ok()?);

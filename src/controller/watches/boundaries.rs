@@ -56,7 +56,7 @@ pub(crate) async fn watch(client: Client, trigger: Trigger) {
 /// process became able to write: the previous leader may not have stored the last known good revision or published the
 /// events. One call at a time, so that an older content never replaces a newer one.
 pub(crate) async fn reload(ctx: &Arc<Context>) {
-    let _turn = ctx.stores.reload_turn.lock().await;
+    let _turn = ctx.stores.reload_mutex.lock().await;
     while !ctx.stores.groups_synced.load(Ordering::Acquire) {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
@@ -232,7 +232,7 @@ async fn store_now(
 ) -> StoreResult {
     let Some(live) = live else { return StoreResult::Yes };
     let (kube, namespace) = (ctx.planner.kube.as_ref(), &ctx.config_namespace);
-    let _turn = ctx.stores.revision_turn.lock().await;
+    let _turn = ctx.stores.revision_mutex.lock().await;
     let history = revisions::history(active, ctx);
     while let Err(error) = revisions::store(kube, namespace, live, before, &history, || ctx.can_write()).await {
         tracing::warn!(%error, "cannot store the boundaries as a BoundariesRevision");
@@ -265,7 +265,7 @@ fn store_revision(live: Option<&ConfigMap>, before: Option<ConfigMapData>, revis
         let mut delay = Duration::from_secs(1);
         let (kube, namespace) = (ctx.planner.kube.as_ref(), &ctx.config_namespace);
         // Without it, a content that is in force no longer could be stored after its successor.
-        let _turn = ctx.stores.revision_turn.lock().await;
+        let _turn = ctx.stores.revision_mutex.lock().await;
         let is_in_force = || ctx.request_write() && ctx.stores.boundaries.get().revision == revision;
         let history = revisions::history(&ctx.stores.boundaries.get(), &ctx);
         while let Err(error) = revisions::store(kube, namespace, &live, before.as_ref(), &history, is_in_force).await {
@@ -367,7 +367,7 @@ mod tests {
     /// Another writer puts back what it wants each second, and the ConfigMap `instance-manager` is edited as often. An
     /// admin who sets the lock in an emergency would not notice a typing error.
     #[test]
-    fn lock_on_the_config_map_that_locks_nothing_is_told() {
+    fn ineffective_lock_on_the_config_map_causes_a_warning() {
         let warned = |value: &str| unknown_lock(&BTreeMap::from([(annotation::LOCK_UPGRADES.into(), value.into())]));
         assert_eq!(["true", "yes", "false", "", "off"].map(warned), [const { None }; 5]);
         let warning = warned("ture").expect("a warning").to_string();

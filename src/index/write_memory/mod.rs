@@ -21,7 +21,7 @@ const LISTED: usize = 5;
 
 /// The last write to an attribute.
 #[derive(Clone)]
-struct Written {
+struct LastWrite {
     value: u64,
     /// How often the value was written without a sign that it took effect.
     times: u32,
@@ -30,7 +30,7 @@ struct Written {
     description: String,
 }
 
-impl Written {
+impl LastWrite {
     /// When the value may be written again. A clock that was set back since makes it due: the wait would be as long as the
     /// clock was set back.
     fn due(&self, resync: Duration, now: Timestamp) -> Option<Timestamp> {
@@ -53,9 +53,9 @@ impl Written {
 pub(crate) struct WriteMemory {
     /// The generation of the group and the fingerprint of its merged spec. All is forgotten when one changes.
     spec: String,
-    writes: BTreeMap<String, Written>,
+    writes: BTreeMap<String, LastWrite>,
     /// Events that were published with plans, by digest.
-    events: BTreeMap<u64, Written>,
+    events: BTreeMap<u64, LastWrite>,
 }
 
 impl WriteMemory {
@@ -108,7 +108,7 @@ impl WriteMemory {
             return had_changes;
         }
         let values = last_values(&plan.steps);
-        let mut suppressed = Suppressed::default();
+        let mut suppressed = SuppressedSteps::default();
         // A deletion ends with the finalizer, which must not go before the rest.
         let is_deleting = is_deletion(&plan.outcome);
         let (mut steps_end, mut joins_end) = (false, false);
@@ -131,14 +131,14 @@ impl WriteMemory {
                 plan.steps.push(planned);
             }
         }
-        suppressed.adapt(plan, steps_end, now);
+        suppressed.adjust_outcome(plan, steps_end, now);
         had_changes
     }
 
     /// When these writes are due once they are repeated now.
     fn due_after(&self, writes: &[Write], resync: Duration, now: Timestamp) -> Option<Timestamp> {
         let repeated = writes.iter().filter_map(|write| self.writes.get(&write.attribute));
-        let delays = repeated.map(|written| Written { times: written.times + 1, ..written.clone() }.delay(resync));
+        let delays = repeated.map(|written| LastWrite { times: written.times + 1, ..written.clone() }.delay(resync));
         now.checked_add(delays.min()?).ok()
     }
 
@@ -169,7 +169,7 @@ impl WriteMemory {
             if self.events.len() >= CAPACITY {
                 self.events.clear();
             }
-            self.events.insert(digest, Written { value: digest, times, at: now, description: String::new() });
+            self.events.insert(digest, LastWrite { value: digest, times, at: now, description: String::new() });
         }
     }
 
@@ -183,7 +183,7 @@ impl WriteMemory {
         }
         // A description is only needed once there is a repetition.
         let description = if times > 1 { description() } else { String::new() };
-        self.writes.insert(write.attribute, Written { value: write.value, times, at: now, description });
+        self.writes.insert(write.attribute, LastWrite { value: write.value, times, at: now, description });
         times == REPORTED_AFTER
     }
 
@@ -223,7 +223,7 @@ fn is_deletion(outcome: &Outcome) -> bool {
 
 /// What was held back of a plan.
 #[derive(Default)]
-struct Suppressed {
+struct SuppressedSteps {
     /// When the first step is due.
     due: Option<Timestamp>,
     /// Some steps have not been repeated often enough to go on without them, or others depend on them.
@@ -232,7 +232,7 @@ struct Suppressed {
     has_changes: bool,
 }
 
-impl Suppressed {
+impl SuppressedSteps {
     fn add(&mut self, planned: &PlannedStep, due: Option<Timestamp>, is_ineffective: bool) {
         self.due = self.due.into_iter().chain(due).min();
         self.is_awaited |= !is_ineffective || planned.dependents() != Dependents::Nothing;
@@ -240,7 +240,7 @@ impl Suppressed {
 
     /// Adapts the outcome when no other step is left. The plan waits, or the group has converged apart from the
     /// ineffective writes.
-    fn adapt(&self, plan: &mut Plan, steps_end: bool, now: Timestamp) {
+    fn adjust_outcome(&self, plan: &mut Plan, steps_end: bool, now: Timestamp) {
         let Some(due) = self.due else { return };
         plan.recheck_at = Some(plan.recheck_at.map_or(due, |earlier| earlier.min(due)));
         let waiting = |phase| Outcome::Progressing {

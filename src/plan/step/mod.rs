@@ -106,7 +106,7 @@ impl Step {
     }
 
     /// Whether it takes an instance out of service.
-    pub(crate) fn takes_node(&self) -> bool {
+    pub(crate) fn removes_from_service(&self) -> bool {
         matches!(self, Step::Node(NodeStep::Terminate { decrement_desired: false, .. } | NodeStep::EnterStandby { .. }))
     }
 

@@ -10,29 +10,29 @@ use crate::api::spec_error::SpecError;
 use crate::aws::{Cluster, InstanceType, InstanceTypeOverride, NetworkObject};
 
 /// Why nodes of a group could not join an IPv6 cluster, or run no pods there; empty for an IPv4 cluster.
-pub(crate) fn problems(desired: &DesiredSpec, cluster: &Cluster, env: &References) -> Vec<SpecError> {
+pub(crate) fn errors(desired: &DesiredSpec, cluster: &Cluster, env: &References) -> Vec<SpecError> {
     if !cluster.is_ipv6 {
         return Vec::new();
     }
-    let mut problems = Vec::new();
+    let mut errors = Vec::new();
     let name = &cluster.name;
     if cluster.service_cidr.is_empty() && desired.os_family != OsFamily::Bottlerocket {
         let rule = "is an IPv6 cluster, and EKS has not reported its IPv6 service range";
         let remedy = "wait until EKS has created the cluster";
-        problems.push(SpecError::invalid("spec.eks.configuration.clusterName", name, rule, remedy));
+        errors.push(SpecError::invalid("spec.eks.configuration.clusterName", name, rule, remedy));
     }
     if desired.os_family == OsFamily::Windows {
         let rule = format!("is not possible in the IPv6 cluster {name}: EKS runs Windows nodes in IPv4 clusters only");
-        problems.push(SpecError::invalid(OS_FAMILY, "windows", rule, "use another OS family, or an IPv4 cluster"));
+        errors.push(SpecError::invalid(OS_FAMILY, "windows", rule, "use another OS family, or an IPv4 cluster"));
     }
     if desired.custom_networking.is_some() {
         let rule = format!("is not possible in the IPv6 cluster {name}: its pods use no secondary IPv4 interfaces");
-        problems.push(SpecError::invalid(CUSTOM_NETWORKING, "true", rule, "remove the annotation"));
+        errors.push(SpecError::invalid(CUSTOM_NETWORKING, "true", rule, "remove the annotation"));
     }
-    problems.extend(subnets(desired, env));
-    problems.extend(mixed_types(desired, env));
-    problems.extend(cni_policy(desired, name));
-    problems
+    errors.extend(subnets(desired, env));
+    errors.extend(mixed_types(desired, env));
+    errors.extend(cni_policy(desired, name));
+    errors
 }
 
 const OS_FAMILY: &str = "metadata.annotations.instancemgr.keikoproj.io/os-family";

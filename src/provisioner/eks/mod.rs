@@ -59,7 +59,7 @@ impl Provisioner for Eks {
     async fn plan(&self, o: &Observer<'_>, mut request: PlanRequest<'_>) -> ObserveResult<PlanResult> {
         let (mut desired, broken) = match desired_spec(&mut request, o.now) {
             Ok(found) => found,
-            Err(problems) => return Ok(PlanResult::Rejected(problems)),
+            Err(errors) => return Ok(PlanResult::Rejected(errors)),
         };
         let PlanRequest { id, status, .. } = request;
         if request.is_new {
@@ -84,7 +84,7 @@ impl Provisioner for Eks {
             let mut resolved =
                 match resolve::resolve_with_errors(spec, fields, &references, form, &recorded_role(status)) {
                     Ok(resolved) => resolved,
-                    Err(problems) => return Ok(PlanResult::Rejected(problems)),
+                    Err(errors) => return Ok(PlanResult::Rejected(errors)),
                 };
             if template_name.as_ref().is_none_or(|(of_form, _)| *of_form != form) {
                 let found = observe::unrecorded::template_name(o, &desired.cluster, id, form, status).await?;
@@ -102,7 +102,7 @@ impl Provisioner for Eks {
                 continue;
             }
             let observed = observe::observe(o, &resolved, status).await?;
-            let hash = recorded_hash.or_else(|| outdated::hash_in_force(&observed));
+            let hash = recorded_hash.or_else(|| outdated::launched_hash(&observed));
             if let Some(hash) = hash.filter(|hash| **hash != resolved.fingerprint.hash)
                 && let Some(standard) = standard_image_in_force(&desired, &broken, &references, form, status, hash)
             {
@@ -125,8 +125,8 @@ impl Provisioner for Eks {
             form = next;
         };
         if let Some(facts) = observe::references::launch_facts(o, &resolved, &observed, status).await? {
-            let problems = launch_template::launch_checks::spec_errors(&resolved, &facts);
-            resolved.broken.extend_unnamed(&[Part::Launch], problems);
+            let errors = launch_template::launch_checks::spec_errors(&resolved, &facts);
+            resolved.broken.extend_unnamed(&[Part::Launch], errors);
         }
         if observed.scaling_group.is_none() && !resolved.broken.is_empty() {
             return Ok(PlanResult::Rejected(resolved.broken.errors()));

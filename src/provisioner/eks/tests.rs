@@ -134,11 +134,11 @@ impl GpuGroup {
             settings: &settings,
             ineffective_writes: &BTreeSet::new(),
             persistent_failure: &PersistentFailure::default(),
-            is_asked: false,
+            is_requested: false,
         };
         match Eks.plan(&observer, request).await.expect("a plan") {
             PlanResult::Planned(plan, _) => format!("{:?} {:?}", plan.steps, plan.outcome),
-            PlanResult::Rejected(problems) => format!("rejected: {problems:?}"),
+            PlanResult::Rejected(errors) => format!("rejected: {errors:?}"),
         }
     }
 }

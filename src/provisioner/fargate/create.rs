@@ -11,7 +11,7 @@ use crate::aws::Role;
 use crate::aws::fargate::{NewFargateProfile, ProfileStatus};
 use crate::plan::FargateStep;
 use crate::plan::{Outcome, Phase, Reason, waiting};
-use crate::provisioner::recreated::{being_deleted, recreated, was_ready};
+use crate::provisioner::recreated::{deletion_in_progress, recreated, was_ready};
 use crate::util::digest::client_token;
 
 /// Plans a new profile. It waits until its role has propagated in IAM and the group holds the cluster's profile slot.
@@ -46,7 +46,7 @@ pub(crate) fn profile(
         builder.slot.keep();
         if was_ready(input.status) && is_recorded_as_current(input, &profile.name) {
             let what = format!("the Fargate profile {}, and with it its pods,", profile.name);
-            builder.plan.events.push(being_deleted(&what, "DeleteFargateProfile"));
+            builder.plan.events.push(deletion_in_progress(&what, "DeleteFargateProfile"));
         }
         let message =
             format!("the Fargate profile {} is being deleted; another profile is created after that", profile.name);

@@ -88,7 +88,7 @@ pub fn plan(input: &DeleteInput) -> Plan {
         (None, None, []) => match ownership::ownership_conflict(disowned, input.ownership_tags, true) {
             Some(conflict) => builder.set_outcome_once(conflict),
             None => match input.unseen {
-                Some(unseen) => builder.set_outcome_once(wait_for_unseen(unseen)),
+                Some(unseen) => builder.set_outcome_once(wait_for_unlisted_profile(unseen)),
                 None => delete_supporting_resources(input, &mut builder),
             },
         },
@@ -100,7 +100,7 @@ pub fn plan(input: &DeleteInput) -> Plan {
 }
 
 /// Nothing would delete the profile once the finalizer is gone.
-fn wait_for_unseen(profile: &str) -> Outcome {
+fn wait_for_unlisted_profile(profile: &str) -> Outcome {
     let message = format!(
         "EKS does not show the Fargate profile {profile}, which may just have been created; looking for it again"
     );

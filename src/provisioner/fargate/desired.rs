@@ -50,66 +50,66 @@ pub fn parse(id: &GroupId, spec: &InstanceGroupSpec) -> Result<DesiredSpec, Vec<
 pub fn parse_with_errors(id: &GroupId, spec: &InstanceGroupSpec) -> (DesiredSpec, Vec<SpecError>) {
     let empty = EksFargateSpec::default();
     let settings = spec.eks_fargate.as_ref().unwrap_or(&empty);
-    let mut problems = SpecErrors::under(SPEC_PATH);
-    check_strategy(&mut problems, spec);
-    let cluster = limits::cluster_name(&mut problems, &settings.cluster_name);
+    let mut errors = SpecErrors::under(SPEC_PATH);
+    check_strategy(&mut errors, spec);
+    let cluster = limits::cluster_name(&mut errors, &settings.cluster_name);
     let desired = DesiredSpec {
         id: id.clone(),
-        existing_role: parse_role(&mut problems, settings),
+        existing_role: parse_role(&mut errors, settings),
         subnets: non_empty_items(&settings.subnets),
-        selectors: parse_selectors(&mut problems, settings),
-        tags: parse_tags(&mut problems, settings, &cluster),
+        selectors: parse_selectors(&mut errors, settings),
+        tags: parse_tags(&mut errors, settings, &cluster),
         join_auth: JoinAuth::default(),
         cluster,
     };
-    (desired, problems.into_errors())
+    (desired, errors.into_errors())
 }
 
-fn check_strategy(problems: &mut SpecErrors, spec: &InstanceGroupSpec) {
+fn check_strategy(errors: &mut SpecErrors, spec: &InstanceGroupSpec) {
     let strategy = spec.strategy.as_ref().and_then(|s| s.r#type.clone()).unwrap_or_default();
     if StrategyType::parse(&strategy) != Some(StrategyType::Managed) {
         let rule = "is not supported for Fargate profiles, which have no nodes to replace";
         let shown = if strategy.is_empty() { "rollingUpdate (the default)".to_owned() } else { strategy };
-        problems.push_error(SpecError::invalid("spec.strategy.type", shown, rule, "use managed"));
+        errors.push_error(SpecError::invalid("spec.strategy.type", shown, rule, "use managed"));
     }
 }
 
-fn parse_role(problems: &mut SpecErrors, settings: &EksFargateSpec) -> Option<String> {
+fn parse_role(errors: &mut SpecErrors, settings: &EksFargateSpec) -> Option<String> {
     let arn = non_empty(&settings.pod_execution_role_arn)?;
     let parts: Vec<_> = arn.splitn(6, ':').collect();
     let fits = matches!(parts.as_slice(), ["arn", _, "iam", "", account, role]
         if !account.is_empty() && role.strip_prefix("role/").is_some_and(|name| !name.is_empty()));
     if !fits {
         let (rule, remedy) = ("is not the ARN of an IAM role", "use arn:aws:iam::<account>:role/<name>, or remove it");
-        problems.push_invalid("podExecutionRoleArn", &arn, rule, remedy);
+        errors.push_invalid("podExecutionRoleArn", &arn, rule, remedy);
     }
     Some(arn)
 }
 
 /// Parses the selectors. The number of labels per selector is an adjustable AWS quota, so only EKS checks it.
-fn parse_selectors(problems: &mut SpecErrors, settings: &EksFargateSpec) -> Vec<FargateSelector> {
+fn parse_selectors(errors: &mut SpecErrors, settings: &EksFargateSpec) -> Vec<FargateSelector> {
     let given = settings.selectors.as_deref().unwrap_or_default();
     if given.is_empty() {
-        problems.push_missing("selectors");
+        errors.push_missing("selectors");
     }
     if given.len() > MAX_SELECTORS {
         let rule = "exceeds the number of selectors that a Fargate profile can have";
-        problems.push_invalid("selectors", given.len(), rule, "use at most 5, or more groups");
+        errors.push_invalid("selectors", given.len(), rule, "use at most 5, or more groups");
     }
     let mut selectors = Vec::new();
     for (i, selector) in given.iter().enumerate() {
         let namespace = selector.namespace.clone().unwrap_or_default();
         let path = format!("selectors[{i}]");
         if namespace.is_empty() {
-            problems.push_missing(&format!("{path}.namespace"));
+            errors.push_missing(&format!("{path}.namespace"));
         } else if namespace.len() > 63 || !namespace.chars().all(is_namespace_char) {
             let rule = "is not a valid namespace";
             let remedy = "use lower-case letters, digits and dashes, with * for any characters and ? for one";
-            problems.push_invalid(&format!("{path}.namespace"), &namespace, rule, remedy);
+            errors.push_invalid(&format!("{path}.namespace"), &namespace, rule, remedy);
         }
         let labels = selector.labels.clone().unwrap_or_default();
         for (key, value) in &labels {
-            check_label(problems, &path, key, value);
+            check_label(errors, &path, key, value);
         }
         selectors.push(FargateSelector { namespace, labels });
     }
@@ -118,14 +118,14 @@ fn parse_selectors(problems: &mut SpecErrors, settings: &EksFargateSpec) -> Vec<
     selectors
 }
 
-fn check_label(problems: &mut SpecErrors, path: &str, key: &str, value: &str) {
+fn check_label(errors: &mut SpecErrors, path: &str, key: &str, value: &str) {
     let name = key.rsplit_once('/').map_or(key, |(_, name)| name);
     let remedy = "use a valid Kubernetes label, with * for any characters and ? for one";
     if name.is_empty() || name.len() > 63 || !key.chars().all(|c| is_label_char(c) || c == '/') {
-        problems.push_invalid(&format!("{path}.labels"), key, "is not a valid label key", remedy);
+        errors.push_invalid(&format!("{path}.labels"), key, "is not a valid label key", remedy);
     }
     if value.len() > 63 || !value.chars().all(is_label_char) {
-        problems.push_invalid(&format!("{path}.labels.{key}"), value, "is not a valid label value", remedy);
+        errors.push_invalid(&format!("{path}.labels.{key}"), value, "is not a valid label value", remedy);
     }
 }
 
@@ -139,28 +139,28 @@ fn is_label_char(c: char) -> bool {
 }
 
 /// Parses the tags: each entry of each map is a tag. The last of several entries with the same key wins.
-fn parse_tags(problems: &mut SpecErrors, settings: &EksFargateSpec, cluster: &str) -> Vec<Tag> {
+fn parse_tags(errors: &mut SpecErrors, settings: &EksFargateSpec, cluster: &str) -> Vec<Tag> {
     let mut tags = BTreeMap::new();
     for (i, map) in settings.tags.iter().flatten().enumerate() {
         for (key, value) in map {
             let path = format!("tags[{i}]");
             if key.is_empty() || key.chars().count() > 128 {
-                problems.push_invalid(&path, key, "is not a valid tag key", "use 1 to 128 characters");
+                errors.push_invalid(&path, key, "is not a valid tag key", "use 1 to 128 characters");
             }
             // The controller sets no Name tag on profiles, so the tenant may.
             if let Some(why) = reserved_tag(key, cluster).filter(|_| key != "Name") {
                 let rule = format!("is a reserved tag: {why}");
-                problems.push_invalid(&path, key, rule, "use another key");
+                errors.push_invalid(&path, key, rule, "use another key");
             }
             if value.chars().count() > 256 {
-                problems.push_invalid(&format!("{path}.{key}"), "", "is longer than 256 characters", "shorten it");
+                errors.push_invalid(&format!("{path}.{key}"), "", "is longer than 256 characters", "shorten it");
             }
             tags.insert(key.clone(), value.clone());
         }
     }
     if tags.len() > MAX_TAGS {
         let rule = "exceeds the number of tags that a Fargate profile can have besides the controller's";
-        problems.push_invalid("tags", tags.len(), rule, format!("use at most {MAX_TAGS}"));
+        errors.push_invalid("tags", tags.len(), rule, format!("use at most {MAX_TAGS}"));
     }
     tags.into_iter().map(|(key, value)| Tag { key, value }).collect()
 }
@@ -181,7 +181,7 @@ mod tests {
     fn parsed(strategy: &str, settings: Value) -> Result<DesiredSpec, Vec<String>> {
         let spec = json!({ "provisioner": "fargate", "strategy": { "type": strategy }, "eks-fargate": settings });
         let spec = decode_spec(&spec).expect("a spec");
-        parse(&id(), &spec).map_err(|problems| problems.into_iter().map(|p| p.path).collect())
+        parse(&id(), &spec).map_err(|errors| errors.into_iter().map(|p| p.path).collect())
     }
 
     #[test]

@@ -67,7 +67,7 @@ impl Provisioner for Fargate {
         let desired = DesiredSpec { join_auth: settings.join_auth, ..desired };
         let mut broken = match request.rejected_fields(errors, unchanged_parts::dependent_parts) {
             Ok(broken) => broken,
-            Err(problems) => return Ok(PlanResult::Rejected(problems)),
+            Err(errors) => return Ok(PlanResult::Rejected(errors)),
         };
         if let Some(problem) = cluster_mismatch(settings, CLUSTER_FIELD, &desired.cluster) {
             return Ok(PlanResult::Rejected(broken.errors_after(problem)));
@@ -75,7 +75,7 @@ impl Provisioner for Fargate {
         let references = observe::references(o, &desired).await?;
         match resolve::resolve_with_errors(desired.clone(), broken, &references, NameForm::Plain) {
             Ok(resolved) => broken = resolved.broken,
-            Err(problems) => return Ok(PlanResult::Rejected(problems)),
+            Err(errors) => return Ok(PlanResult::Rejected(errors)),
         }
         let (resolved, observed) = loop {
             let found = resolve_and_observe(o, desired.clone(), broken.clone(), &references, status).await?;
@@ -87,11 +87,11 @@ impl Provisioner for Fargate {
                 break (resolved, observed);
             }
             let tables = observe::route_tables(o, &resolved, &observed, status).await?;
-            let problems = resolve::public_subnet_errors(&resolved, &tables);
-            if problems.is_empty() {
+            let errors = resolve::public_subnet_errors(&resolved, &tables);
+            if errors.is_empty() {
                 break (resolved, observed);
             }
-            broken.extend(&[Part::Immutable], problems);
+            broken.extend(&[Part::Immutable], errors);
         };
         let snapshot = input::Snapshot { resolved, observed };
         let plan = plan::plan(&snapshot.plan_input(&request.plan_context(o.now)));

@@ -125,9 +125,9 @@ pub fn resolve_with_errors(
             access_entries::join_method(JoinAuth::Auto, &cluster.authentication_mode)
                 .unwrap_or(JoinMethod::AwsAuth { remove_other: false })
         });
-    let mut problems = Vec::new();
-    let subnets = resolve_subnets(&mut problems, &desired, references, cluster);
-    broken.extend(&[Part::Immutable], problems);
+    let mut errors = Vec::new();
+    let subnets = resolve_subnets(&mut errors, &desired, references, cluster);
+    broken.extend(&[Part::Immutable], errors);
     let part = |n| cluster.arn.split(':').nth(n).unwrap_or_default();
     let (partition, region, account) = (part(1), part(3), part(4));
     let names = ProfileNames::new(&desired.cluster, &desired.id, form, region);
@@ -185,7 +185,7 @@ fn trust_policy(profiles: &str) -> String {
 
 /// Resolves subnets that are given as an id or as a Name tag in the cluster's VPC.
 fn resolve_subnets(
-    problems: &mut Vec<SpecError>,
+    errors: &mut Vec<SpecError>,
     desired: &DesiredSpec,
     references: &References,
     cluster: &Cluster,
@@ -200,7 +200,7 @@ fn resolve_subnets(
         };
         let found: Vec<_> = references.subnets.iter().filter(named).collect();
         if found.is_empty() {
-            problems.push(lookup.not_found(&format!("{SPEC_PATH}.subnets"), name, "subnet-"));
+            errors.push(lookup.not_found(&format!("{SPEC_PATH}.subnets"), name, "subnet-"));
         }
         ids.extend(found.into_iter().map(|o| o.id.clone()));
     }

@@ -74,7 +74,7 @@ impl PlanSnapshot for Snapshot {
 }
 
 impl Snapshot {
-    /// Whether a profile makes way for another one: EKS deletes its pods with it.
+    /// Whether a profile is replaced: EKS deletes its pods with it.
     fn replaces_profile(&self, status: &InstanceGroupStatus) -> bool {
         let adopted = status.fargate.as_ref().and_then(|fargate| fargate.adopted_hash.as_ref());
         let may_run_pods = |profile: &&&FargateProfile| profile.status != ProfileStatus::CreateFailed;

@@ -68,39 +68,39 @@ pub fn parse_with_errors(
     annotations: &MergedAnnotations,
     spec: &InstanceGroupSpec,
 ) -> (DesiredSpec, Vec<SpecError>) {
-    let mut problems = SpecErrors::under(CONFIGURATION_PATH);
-    let rolling_update = RollingUpdate::parse(&mut problems, annotations, spec);
+    let mut errors = SpecErrors::under(CONFIGURATION_PATH);
+    let rolling_update = RollingUpdate::parse(&mut errors, annotations, spec);
     let managed = spec.eks_managed.clone().unwrap_or_default();
     let c = managed.configuration.unwrap_or_default();
-    let (min_size, max_size) = parse_sizes(&mut problems, managed.min_size, managed.max_size);
-    let cluster = limits::cluster_name(&mut problems, &c.cluster_name);
+    let (min_size, max_size) = parse_sizes(&mut errors, managed.min_size, managed.max_size);
+    let cluster = limits::cluster_name(&mut errors, &c.cluster_name);
     let desired = DesiredSpec {
         id: id.clone(),
         min_size,
         max_size,
-        immutable: parse_immutable_fields(&mut problems, &c),
+        immutable: parse_immutable_fields(&mut errors, &c),
         version: non_empty(&c.version),
         release_version: non_empty(&c.release_version),
-        labels: parse_labels(&mut problems, &c),
-        taints: parse_taints(&mut problems, &c),
-        tags: parse_tags(&mut problems, &c, &cluster),
-        max_unavailable: parse_max_unavailable(&mut problems, spec, max_size),
+        labels: parse_labels(&mut errors, &c),
+        taints: parse_taints(&mut errors, &c),
+        tags: parse_tags(&mut errors, &c, &cluster),
+        max_unavailable: parse_max_unavailable(&mut errors, spec, max_size),
         node_repair: c.node_repair_config.as_ref().and_then(|repair| repair.enabled),
         cluster,
         rolling_update,
     };
-    (desired, problems.into_errors())
+    (desired, errors.into_errors())
 }
 
 /// Parses the sizes. EKS rejects a maximum size of 0 (EKS API reference, NodegroupScalingConfig).
-fn parse_sizes(problems: &mut SpecErrors, min: Option<i64>, max: Option<i64>) -> (i32, i32) {
+fn parse_sizes(errors: &mut SpecErrors, min: Option<i64>, max: Option<i64>) -> (i32, i32) {
     if max.is_none() {
-        problems.push_error(SpecError::missing("spec.eks-managed.maxSize"));
+        errors.push_error(SpecError::missing("spec.eks-managed.maxSize"));
     }
     let is_set = max.is_some();
     let (min, max) = (min.unwrap_or(0), max.unwrap_or(0));
     let mut wrong = |path: &str, value: i64, rule: String, remedy: &str| {
-        problems.push_error(SpecError::invalid(path, value, rule, remedy));
+        errors.push_error(SpecError::invalid(path, value, rule, remedy));
     };
     if !(0..=10_000).contains(&min) {
         let rule = "is not a valid minimum size of a node group".into();
@@ -114,30 +114,30 @@ fn parse_sizes(problems: &mut SpecErrors, min: Option<i64>, max: Option<i64>) ->
     } else if min > max {
         let rule = format!("is larger than spec.eks-managed.maxSize ({max})");
         let error = SpecError::invalid("spec.eks-managed.minSize", min, rule, "raise maxSize or lower minSize");
-        problems.push_error(error.compared_with(ComparedField::NodegroupMaxSize));
+        errors.push_error(error.compared_with(ComparedField::NodegroupMaxSize));
     }
     (min.clamp(0, 10_000) as i32, max.clamp(1, 10_000) as i32)
 }
 
-fn parse_immutable_fields(problems: &mut SpecErrors, c: &EksManagedConfiguration) -> ImmutableFields {
-    let node_role = problems.required("nodeRole", &c.node_role);
+fn parse_immutable_fields(errors: &mut SpecErrors, c: &EksManagedConfiguration) -> ImmutableFields {
+    let node_role = errors.required("nodeRole", &c.node_role);
     if !node_role.is_empty() && role_name(&node_role).is_none() {
         let remedy = "use arn:aws:iam::<account>:role/<name>";
-        problems.push_invalid("nodeRole", &node_role, "is not the ARN of an IAM role", remedy);
+        errors.push_invalid("nodeRole", &node_role, "is not the ARN of an IAM role", remedy);
     }
     let key_pair = non_empty(&c.key_pair_name);
     // EKS accepts source security groups only together with an SSH key.
     let security_groups = if key_pair.is_some() { non_empty_items(&c.security_groups) } else { Vec::new() };
-    let subnets = problems.required_list("subnets", &c.subnets);
+    let subnets = errors.required_list("subnets", &c.subnets);
     ImmutableFields {
         node_role,
         subnets,
-        instance_types: parse_instance_types(problems, c),
+        instance_types: parse_instance_types(errors, c),
         capacity_type: non_empty(&c.capacity_type)
             .and_then(|word| CapacityType::parse(&word))
             .map(|capacity| capacity.as_str().to_owned()),
-        ami_type: parse_ami_type(problems, c),
-        disk_size: parse_disk_size(problems, c),
+        ami_type: parse_ami_type(errors, c),
+        disk_size: parse_disk_size(errors, c),
         key_pair,
         security_groups,
     }
@@ -149,7 +149,7 @@ pub fn role_name(arn: &str) -> Option<&str> {
     resource.strip_prefix("role/")?.rsplit('/').next().filter(|name| !name.is_empty())
 }
 
-fn parse_instance_types(problems: &mut SpecErrors, c: &EksManagedConfiguration) -> Vec<String> {
+fn parse_instance_types(errors: &mut SpecErrors, c: &EksManagedConfiguration) -> Vec<String> {
     let mut types: Vec<String> = non_empty(&c.instance_type).into_iter().collect();
     for name in non_empty_items(&c.instance_types) {
         if !types.contains(&name) {
@@ -157,7 +157,7 @@ fn parse_instance_types(problems: &mut SpecErrors, c: &EksManagedConfiguration) 
         }
     }
     if types.len() > 20 {
-        problems.push_invalid(
+        errors.push_invalid(
             "instanceTypes",
             format!("{} types", types.len()),
             "exceeds the 20 instance types that EKS accepts",
@@ -169,48 +169,48 @@ fn parse_instance_types(problems: &mut SpecErrors, c: &EksManagedConfiguration) 
     for name in &types {
         if !name.split_once('.').is_some_and(|(family, size)| part(family) && part(size)) {
             let field = if c.instance_type.as_ref() == Some(name) { "instanceType" } else { "instanceTypes" };
-            problems.push_invalid(field, name, "is not a valid instance type", "use for example m5.large");
+            errors.push_invalid(field, name, "is not a valid instance type", "use for example m5.large");
         }
     }
     types
 }
 
-fn parse_ami_type(problems: &mut SpecErrors, c: &EksManagedConfiguration) -> Option<String> {
+fn parse_ami_type(errors: &mut SpecErrors, c: &EksManagedConfiguration) -> Option<String> {
     let word = non_empty(&c.ami_type)?;
     if word == "CUSTOM" {
         let remedy = "use an EKS image type, or the provisioner eks for custom images";
-        problems.push_invalid(
+        errors.push_invalid(
             "amiType",
             &word,
             "requires a launch template, which this provisioner does not use",
             remedy,
         );
     } else if !word.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
-        problems.push_invalid("amiType", &word, "is not a valid AMI type", "use for example AL2023_x86_64_STANDARD");
+        errors.push_invalid("amiType", &word, "is not a valid AMI type", "use for example AL2023_x86_64_STANDARD");
     }
     Some(word)
 }
 
-fn parse_disk_size(problems: &mut SpecErrors, c: &EksManagedConfiguration) -> Option<i32> {
+fn parse_disk_size(errors: &mut SpecErrors, c: &EksManagedConfiguration) -> Option<i32> {
     let size = c.vol_size.filter(|size| *size != 0)?;
     if !(1..=16_384).contains(&size) {
-        problems.push_invalid("volSize", size, "is not a valid volume size in GiB", "use a number from 1 to 16384");
+        errors.push_invalid("volSize", size, "is not a valid volume size in GiB", "use a number from 1 to 16384");
     }
     i32::try_from(size).ok()
 }
 
-fn parse_labels(problems: &mut SpecErrors, c: &EksManagedConfiguration) -> BTreeMap<String, String> {
+fn parse_labels(errors: &mut SpecErrors, c: &EksManagedConfiguration) -> BTreeMap<String, String> {
     let labels = c.node_labels.clone().unwrap_or_default();
     for (key, value) in &labels {
-        limits::NODEGROUP_TEXT.check(problems, "nodeLabels", key);
-        limits::NODEGROUP_TEXT.check(problems, &format!("nodeLabels.{key}"), value);
+        limits::NODEGROUP_TEXT.check(errors, "nodeLabels", key);
+        limits::NODEGROUP_TEXT.check(errors, &format!("nodeLabels.{key}"), value);
         let of_key = label_rules::key_problem(key).or_else(|| label_rules::kubelet_problem(key));
         let of_eks = || key.starts_with(EKS_LABELS).then_some("begins with a prefix of EKS's own labels");
         if let Some(rule) = of_key.or_else(of_eks) {
-            problems.push_invalid("nodeLabels", key, rule, "use another key");
+            errors.push_invalid("nodeLabels", key, rule, "use another key");
         }
         if let Some(rule) = label_rules::value_problem(value) {
-            problems.push_invalid(&format!("nodeLabels.{key}"), value, rule, "use another value");
+            errors.push_invalid(&format!("nodeLabels.{key}"), value, rule, "use another value");
         }
     }
     labels
@@ -219,27 +219,27 @@ fn parse_labels(problems: &mut SpecErrors, c: &EksManagedConfiguration) -> BTree
 /// The prefix of the labels that EKS sets itself, and refuses from others.
 const EKS_LABELS: &str = "eks.amazonaws.com/";
 
-fn parse_taints(problems: &mut SpecErrors, c: &EksManagedConfiguration) -> Vec<NodegroupTaint> {
+fn parse_taints(errors: &mut SpecErrors, c: &EksManagedConfiguration) -> Vec<NodegroupTaint> {
     let mut taints = Vec::new();
     for (i, taint) in c.taints.iter().flatten().enumerate() {
         let key = non_empty(&taint.key).unwrap_or_default();
         if key.is_empty() {
-            problems.push_invalid(&format!("taints[{i}].key"), "", "is required", "give the taint a key");
+            errors.push_invalid(&format!("taints[{i}].key"), "", "is required", "give the taint a key");
         } else {
-            limits::NODEGROUP_TEXT.check(problems, &format!("taints[{i}].key"), &key);
+            limits::NODEGROUP_TEXT.check(errors, &format!("taints[{i}].key"), &key);
             if let Some(rule) = label_rules::key_problem(&key) {
-                problems.push_invalid(&format!("taints[{i}].key"), &key, rule, "use another key");
+                errors.push_invalid(&format!("taints[{i}].key"), &key, rule, "use another key");
             }
         }
         let word = non_empty(&taint.effect).unwrap_or_default();
         let Some(effect) = NodegroupTaintEffect::parse(&word) else {
             let remedy = "use NO_SCHEDULE, PREFER_NO_SCHEDULE or NO_EXECUTE";
-            problems.push_invalid(&format!("taints[{i}].effect"), &word, "is not a valid taint effect", remedy);
+            errors.push_invalid(&format!("taints[{i}].effect"), &word, "is not a valid taint effect", remedy);
             continue;
         };
         let value = taint.value.clone().unwrap_or_default();
         if !value.is_empty() {
-            limits::NODEGROUP_TEXT.check(problems, &format!("taints[{i}].value"), &value);
+            limits::NODEGROUP_TEXT.check(errors, &format!("taints[{i}].value"), &value);
         }
         taints.push(NodegroupTaint { key, value, effect: effect.as_str().into() });
     }
@@ -247,38 +247,38 @@ fn parse_taints(problems: &mut SpecErrors, c: &EksManagedConfiguration) -> Vec<N
     taints.dedup();
     if taints.len() > MAX_TAINTS {
         let rule = "exceeds the number of taints that a node group can have";
-        problems.push_invalid("taints", taints.len(), rule, format!("use at most {MAX_TAINTS}"));
+        errors.push_invalid("taints", taints.len(), rule, format!("use at most {MAX_TAINTS}"));
     }
     taints
 }
 
-fn parse_tags(problems: &mut SpecErrors, c: &EksManagedConfiguration, cluster: &str) -> BTreeMap<String, String> {
+fn parse_tags(errors: &mut SpecErrors, c: &EksManagedConfiguration, cluster: &str) -> BTreeMap<String, String> {
     let mut tags = BTreeMap::new();
     for (i, tag) in c.tags.iter().flatten().enumerate() {
         let key = non_empty(&tag.key).unwrap_or_default();
         if key.is_empty() {
-            problems.push_invalid(&format!("tags[{i}].key"), "", "is required", "give the tag a key");
+            errors.push_invalid(&format!("tags[{i}].key"), "", "is required", "give the tag a key");
         } else if let Some(why) = reserved_tag(&key, cluster).filter(|_| key != "Name") {
-            problems.push_invalid(&format!("tags[{i}].key"), &key, format!("is a reserved tag: {why}"), "remove it");
+            errors.push_invalid(&format!("tags[{i}].key"), &key, format!("is a reserved tag: {why}"), "remove it");
         }
         let value = tag.value.clone().unwrap_or_default();
         if !key.is_empty() {
-            limits::TAG_KEY.check(problems, &format!("tags[{i}].key"), &key);
+            limits::TAG_KEY.check(errors, &format!("tags[{i}].key"), &key);
         }
         if value.chars().count() > limits::MAX_TAG_VALUE {
-            problems.push_invalid(&format!("tags[{i}].value"), "", "is longer than 256 characters", "shorten it");
+            errors.push_invalid(&format!("tags[{i}].value"), "", "is longer than 256 characters", "shorten it");
         }
         tags.insert(key, value);
     }
     if tags.len() > MAX_TAGS {
         let rule = "exceeds the number of tags that a node group can have besides the controller's";
-        problems.push_invalid("tags", tags.len(), rule, format!("use at most {MAX_TAGS}"));
+        errors.push_invalid("tags", tags.len(), rule, format!("use at most {MAX_TAGS}"));
     }
     tags
 }
 
 /// Parses maxUnavailable: at most 100, and not more than maxSize (EKS API reference, NodegroupUpdateConfig).
-fn parse_max_unavailable(problems: &mut SpecErrors, spec: &InstanceGroupSpec, max: i32) -> Option<MaxUnavailable> {
+fn parse_max_unavailable(errors: &mut SpecErrors, spec: &InstanceGroupSpec, max: i32) -> Option<MaxUnavailable> {
     let value = spec.strategy.as_ref()?.managed.as_ref()?.max_unavailable.as_ref()?;
     let text = match value {
         IntOrString::Int(n) => n.to_string(),
@@ -294,11 +294,11 @@ fn parse_max_unavailable(problems: &mut SpecErrors, spec: &InstanceGroupSpec, ma
     match parsed {
         None => {
             let rule = "is neither a valid number of nodes nor a valid percentage";
-            problems.push_error(SpecError::invalid(path, text, rule, "use 1 to 100, or 1% to 100%"));
+            errors.push_error(SpecError::invalid(path, text, rule, "use 1 to 100, or 1% to 100%"));
         }
         Some(MaxUnavailable::Count(n)) if n > max => {
             let rule = format!("exceeds spec.eks-managed.maxSize ({max})");
-            problems.push_error(SpecError::invalid(path, n, rule, "lower it, or use a percentage"));
+            errors.push_error(SpecError::invalid(path, n, rule, "lower it, or use a percentage"));
         }
         Some(MaxUnavailable::Count(_) | MaxUnavailable::Percent(_)) => {}
     }

@@ -26,7 +26,7 @@ impl PlanInput<'_> {
     /// When a failed update with this change hash is retried. `None` if there is no such update, the delay is over, or a
     /// person asked for a retry.
     pub(crate) fn update_retry_at(&self, change_hash: &str) -> Option<Timestamp> {
-        let update = self.observed.update.as_ref().filter(|u| is_failed(u) && !self.is_asked)?;
+        let update = self.observed.update.as_ref().filter(|u| is_failed(u) && !self.is_requested)?;
         let at = update.created? + update_retry_delay(self.timing);
         (self.status.update_of.as_deref() == Some(change_hash) && at > self.now).then_some(at)
     }

@@ -54,7 +54,7 @@ impl Provisioner for EksManaged {
     async fn plan(&self, o: &Observer<'_>, request: PlanRequest<'_>) -> ObserveResult<PlanResult> {
         let (mut desired, mut broken) = match parse_desired(&request) {
             Ok(found) => found,
-            Err(problems) => return Ok(PlanResult::Rejected(problems)),
+            Err(errors) => return Ok(PlanResult::Rejected(errors)),
         };
         let network = observe::network(o, &desired).await?;
         if network.is_cluster_missing {
@@ -70,12 +70,12 @@ impl Provisioner for EksManaged {
             let observed = observe::observed_state(o, &resolved, request.status, request.lock).await?;
             // The node group that would replace the existing one cannot be created.
             let replaces = !observed.nodegroups.is_empty() && !broken.contains(Part::Immutable);
-            let problems = observed.reference_errors.clone();
-            if !replaces || problems.is_empty() {
+            let errors = observed.reference_errors.clone();
+            if !replaces || errors.is_empty() {
                 break (resolved, observed);
             }
             let mut with_references = broken.clone();
-            with_references.extend(&[Part::Immutable], problems);
+            with_references.extend(&[Part::Immutable], errors);
             if unchanged_parts::serving_nodegroup(o, &desired, request.status).await?.is_none() {
                 break (resolved, observed);
             }
@@ -108,9 +108,9 @@ impl Provisioner for EksManaged {
         let spec = request.spec.as_ref().filter(|_| names.is_empty());
         let desired = spec.and_then(|spec| desired::parse(id, request.annotations?, spec).ok());
         if let Some(desired) = desired.as_ref().filter(|_| !delete::has_recorded_group(status)) {
-            let problems = request.spec_errors(CLUSTER_FIELD, &desired.cluster);
-            if !problems.is_empty() {
-                return Ok(plan_rejected_spec(id, &problems));
+            let errors = request.spec_errors(CLUSTER_FIELD, &desired.cluster);
+            if !errors.is_empty() {
+                return Ok(plan_rejected_spec(id, &errors));
             }
         }
         let resolved = match desired {

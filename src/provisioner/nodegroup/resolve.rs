@@ -56,23 +56,23 @@ pub fn resolve(mut desired: DesiredSpec, network: &ClusterNetwork) -> Result<Res
     if network.is_cluster_missing {
         return Err(vec![cluster_not_found(&desired)]);
     }
-    let problems = resolve_names(&mut desired, network);
-    if problems.is_empty() { Ok(build_resolved(desired, RejectedFields::default())) } else { Err(problems) }
+    let errors = resolve_names(&mut desired, network);
+    if errors.is_empty() { Ok(build_resolved(desired, RejectedFields::default())) } else { Err(errors) }
 }
 
 /// Replaces names with ids. Returns every name that cannot be resolved, with its field path.
 pub fn resolve_names(desired: &mut DesiredSpec, network: &ClusterNetwork) -> Vec<SpecError> {
-    let mut problems = Vec::new();
+    let mut errors = Vec::new();
     let shape = &mut desired.immutable;
-    shape.subnets = resolve_ids(&mut problems, "subnets", SUBNET_PREFIX, &shape.subnets, network);
+    shape.subnets = resolve_ids(&mut errors, "subnets", SUBNET_PREFIX, &shape.subnets, network);
     shape.security_groups =
-        resolve_ids(&mut problems, "securityGroups", SECURITY_GROUP_PREFIX, &shape.security_groups, network);
-    problems
+        resolve_ids(&mut errors, "securityGroups", SECURITY_GROUP_PREFIX, &shape.security_groups, network);
+    errors
 }
 
 /// Resolves names to sorted ids. Whether an id exists is checked when a node group is created.
 fn resolve_ids(
-    problems: &mut Vec<SpecError>,
+    errors: &mut Vec<SpecError>,
     field: &str,
     prefix: &str,
     desired: &[String],
@@ -89,7 +89,7 @@ fn resolve_ids(
             known.iter().filter(is).map(|o| o.id.clone()).collect()
         };
         if found.is_empty() {
-            problems.push(lookup.not_found(&format!("{CONFIGURATION_PATH}.{field}"), name, prefix));
+            errors.push(lookup.not_found(&format!("{CONFIGURATION_PATH}.{field}"), name, prefix));
         }
         ids.extend(found);
     }
@@ -143,19 +143,19 @@ pub fn reference_errors(resolved: &ResolvedGroup, references: &References) -> Ve
     let Some(cluster) = &references.cluster else {
         return vec![cluster_not_found(desired)];
     };
-    let mut problems = Vec::new();
+    let mut errors = Vec::new();
     if references.is_role_missing {
         let field = format!("{CONFIGURATION_PATH}.nodeRole");
         let remedy = "create the role with the policies that nodes need, or use another role";
         let problem =
             SpecError::invalid(&field, &desired.immutable.node_role, "does not exist in this account", remedy);
-        problems.push(problem.with_reason(Reason::NotFound));
+        errors.push(problem.with_reason(Reason::NotFound));
     }
     for name in &references.unknown_types {
         let field = if desired.immutable.instance_types.len() == 1 { "instanceType" } else { "instanceTypes" };
         let rule = "is not an instance type of this region";
         let problem = SpecError::invalid(&format!("{CONFIGURATION_PATH}.{field}"), name, rule, "correct it");
-        problems.push(problem.with_reason(Reason::NotFound));
+        errors.push(problem.with_reason(Reason::NotFound));
     }
     for (field, what, ids) in [
         ("subnets", "subnet", &desired.immutable.subnets),
@@ -167,16 +167,16 @@ pub fn reference_errors(resolved: &ResolvedGroup, references: &References) -> Ve
                 None => {
                     let rule = format!("does not match a {what} in this account and region");
                     let problem = SpecError::invalid(&field, id, rule, "correct it, or remove it");
-                    problems.push(problem.with_reason(Reason::NotFound));
+                    errors.push(problem.with_reason(Reason::NotFound));
                 }
                 Some(object) if is_in_other_vpc(object, cluster) => {
                     let vpc = cluster.vpc.as_deref().unwrap_or_default();
                     let rule = format!("is in {}, and the cluster's VPC is {vpc}", object.vpc);
-                    problems.push(SpecError::invalid(&field, id, rule, format!("use a {what} of the cluster's VPC")));
+                    errors.push(SpecError::invalid(&field, id, rule, format!("use a {what} of the cluster's VPC")));
                 }
                 Some(_) => {}
             }
         }
     }
-    problems
+    errors
 }

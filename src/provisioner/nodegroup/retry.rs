@@ -29,7 +29,7 @@ pub(crate) fn creation(
 ) -> Option<Timestamp> {
     let name = &failed.name().nodegroup;
     let retry_in = delay(input.timing) - input.observed.creation_failed_for;
-    let is_due = retry_in <= SignedDuration::ZERO || input.is_asked;
+    let is_due = retry_in <= SignedDuration::ZERO || input.is_requested;
     let is_unhealthy = health::cluster_unhealthy(input).is_some();
     let next = match (has_served(failed), input.lock) {
         (true, _) => format!(

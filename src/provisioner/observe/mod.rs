@@ -263,7 +263,7 @@ pub(crate) async fn pods_on_node(o: &Observer<'_>, node: &str) -> ObserveResult<
 async fn drain_view(o: &Observer<'_>, node: &NodeView) -> ObserveResult<DrainView> {
     let pods = pods_on_node(o, &node.name).await?;
     let since = node.disruption.as_ref().map_or(Timestamp::MAX, |record| record.since);
-    let empty = pods.iter().all(|p| p.is_left(since));
+    let empty = pods.iter().all(|p| p.is_left_by_drain(since));
     let (drain_after, node) = (node.drain_after, node.name.as_str());
     let volumes = if empty { o.kube.volume_attachments(node).await.map_err(ObserveError::Kube)? } else { Vec::new() };
     let tracked = o.process_state.drain_clocks(node, |clocks| clocks.track(empty, o.now));

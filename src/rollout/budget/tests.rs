@@ -3,13 +3,13 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 
 use super::*;
-use crate::boundaries::Amount;
+use crate::boundaries::CountOrPercent;
 
-fn budget(nodes: Option<Amount>, zone: Option<Amount>, surge: Option<usize>) -> BudgetPolicy {
+fn budget(nodes: Option<CountOrPercent>, zone: Option<CountOrPercent>, surge: Option<usize>) -> BudgetPolicy {
     BudgetPolicy { nodes, zone, surge }
 }
 
-const ONE: BudgetPolicy = BudgetPolicy { nodes: Some(Amount::Number(1)), zone: None, surge: None };
+const ONE: BudgetPolicy = BudgetPolicy { nodes: Some(CountOrPercent::Number(1)), zone: None, surge: None };
 
 /// A group of so many available nodes in one zone, whose plan takes one of them.
 fn usage(nodes: usize, zone: &str, begins: &str) -> NodeUsage {
@@ -82,7 +82,7 @@ fn broken_nodes_count_and_are_replaced_all_the_same() {
     let (mut budget_usage, now) = (BudgetUsage::default(), Instant::now());
     budget_usage.record("team/broken", Some(NodeUsage { desired: 3, unavailable: 2, ..NodeUsage::default() }), now);
     budget_usage.record("team/b", Some(usage(3, "a", "i-b")), now);
-    let two = budget(Some(Amount::Number(2)), None, None);
+    let two = budget(Some(CountOrPercent::Number(2)), None, None);
     assert!(!budget_usage.take(&two, "team/b", Some("i-b"), now));
     assert!(budget_usage.take(&two, "team/broken", Some("i-not-ready"), now), "it is not among those that begin");
     assert_eq!(budget_usage.largest(3), [("team/broken", 2)]);
@@ -93,7 +93,7 @@ fn broken_nodes_count_and_are_replaced_all_the_same() {
 #[test]
 fn small_cluster_gets_on_and_a_large_batch_goes_alone() {
     let (mut budget_usage, now) = (BudgetUsage::default(), Instant::now());
-    let percent = budget(Some(Amount::Percent(5)), Some(Amount::Percent(5)), None);
+    let percent = budget(Some(CountOrPercent::Percent(5)), Some(CountOrPercent::Percent(5)), None);
     budget_usage.record("team/a", Some(usage(3, "a", "i-a")), now);
     assert!(budget_usage.take(&percent, "team/a", Some("i-a"), now), "5 % of 3 nodes is one");
     let batch = |taken: bool| NodeUsage {
@@ -123,7 +123,7 @@ fn small_cluster_gets_on_and_a_large_batch_goes_alone() {
 #[test]
 fn zones_of_groups_that_were_not_planned_yet_are_unknown() {
     let (mut budget_usage, now) = (BudgetUsage::default(), Instant::now());
-    let one = budget(None, Some(Amount::Number(1)), None);
+    let one = budget(None, Some(CountOrPercent::Number(1)), None);
     let of_status = |unavailable| NodeUsage { desired: 3, unavailable, ..NodeUsage::default() };
     budget_usage.expect("team/a", of_status(1));
     budget_usage.record("team/b", Some(usage(3, "b", "i-b")), now);
@@ -139,7 +139,7 @@ fn zones_of_groups_that_were_not_planned_yet_are_unknown() {
 #[test]
 fn missing_replacement_counts_in_the_zone_of_its_node() {
     let (mut budget_usage, now) = (BudgetUsage::default(), Instant::now());
-    let one = budget(None, Some(Amount::Number(1)), None);
+    let one = budget(None, Some(CountOrPercent::Number(1)), None);
     budget_usage.record("team/a", Some(usage(3, "a", "i-a")), now);
     budget_usage.record("team/c", Some(usage(3, "a", "i-c")), now);
     assert!(budget_usage.take(&one, "team/a", Some("i-a"), now));
@@ -173,7 +173,7 @@ fn nodes_that_stand_by_have_a_limit_of_their_own() {
 #[test]
 fn groups_begin_after_those_that_wait() {
     let (mut budget_usage, now) = (BudgetUsage::default(), Instant::now());
-    let two = budget(Some(Amount::Number(2)), None, None);
+    let two = budget(Some(CountOrPercent::Number(2)), None, None);
     assert!(!budget_usage.is_used_up(&two, "team/b"));
     budget_usage.record(
         "team/a",
@@ -205,7 +205,7 @@ fn groups_begin_after_those_that_wait() {
 #[test]
 fn groups_are_woken_when_they_can_go_on() {
     let (mut budget_usage, now) = (BudgetUsage::default(), Instant::now());
-    let limits = budget(Some(Amount::Number(2)), Some(Amount::Number(1)), Some(1));
+    let limits = budget(Some(CountOrPercent::Number(2)), Some(CountOrPercent::Number(1)), Some(1));
     let waits = |begin: NodeStart| NodeUsage { waits_for: [begin].into(), ..usage(3, "b", "") };
     budget_usage.record("team/a", Some(draining(3, "a", "i-a")), now);
     budget_usage.record("team/in-a", Some(waits(NodeStart::Drain("a".into()))), now);
@@ -222,7 +222,7 @@ fn groups_are_woken_when_they_can_go_on() {
 #[test]
 fn five_groups_at_once_take_what_the_budget_leaves() {
     let (mut budget_usage, now) = (BudgetUsage::default(), Instant::now());
-    let two = budget(Some(Amount::Number(2)), None, None);
+    let two = budget(Some(CountOrPercent::Number(2)), None, None);
     let keys: Vec<String> = (0..5).map(|number| format!("team/g{number}")).collect();
     for key in &keys {
         budget_usage.record(key, Some(usage(3, "a", key)), now);
@@ -235,7 +235,7 @@ fn five_groups_at_once_take_what_the_budget_leaves() {
 #[test]
 fn percentage_follows_the_size_of_the_cluster() {
     let (mut budget_usage, now) = (BudgetUsage::default(), Instant::now());
-    let tenth = budget(Some(Amount::Percent(10)), None, None);
+    let tenth = budget(Some(CountOrPercent::Percent(10)), None, None);
     let limit = |budget_usage: &BudgetUsage| budget_usage.nodes(&tenth).expect("a limit").limit;
     budget_usage.record("team/a", Some(usage(40, "a", "i-a")), now);
     budget_usage.record("team/b", Some(usage(3, "a", "i-b")), now);
@@ -265,7 +265,7 @@ fn zone_that_is_down_holds_the_others_only_as_far_as_the_budget_says() {
         ..NodeUsage::default()
     };
     for (nodes, zone, goes) in [(None, Some(1), true), (Some(3), Some(1), false), (Some(4), None, true)] {
-        let limits = budget(nodes.map(Amount::Number), zone.map(Amount::Number), None);
+        let limits = budget(nodes.map(CountOrPercent::Number), zone.map(CountOrPercent::Number), None);
         budget_usage.forget("team/a");
         budget_usage.record("team/a", Some(down.clone()), now);
         assert_eq!(budget_usage.take(&limits, "team/a", Some("i-b"), now), goes, "{limits:?}");
@@ -325,7 +325,7 @@ proptest! {
         nodes in proptest::option::of(1..4usize),
         zone in proptest::option::of(1..3usize),
     ) {
-        let budget = budget(nodes.map(Amount::Number), zone.map(Amount::Number), None);
+        let budget = budget(nodes.map(CountOrPercent::Number), zone.map(CountOrPercent::Number), None);
         let (mut budget_usage, mut now) = (BudgetUsage::default(), Instant::now());
         let zones = ["a", "b"];
         let mut groups: Vec<Group> = (0..4).map(|_| Group::default()).collect();

@@ -4,7 +4,7 @@ use super::groups::is_soaking;
 use super::simulated_cluster::{CANARY, Did, Group, SimulatedCluster, canary, group};
 use crate::api::names::condition;
 use crate::api::{BoundariesRevisionStatus, RolloutPhase, WaveState};
-use crate::rollout::{GroupSummary, Running, SwitchReason, WaitReason};
+use crate::rollout::{GroupSummary, Running, SwitchReason, WaitReason, YieldingGroups};
 
 fn two_waves() -> SimulatedCluster {
     SimulatedCluster::new(CANARY, vec![canary("c"), group("a"), group("b")])
@@ -615,7 +615,7 @@ fn stuck_group_is_listed_and_not_waited_for() {
 
 /// Otherwise one tenant's PodDisruptionBudget would use up the budget of the cluster, and keep a fix from all others.
 #[test]
-fn blocked_drain_makes_way_and_is_tried_again_last() {
+fn blocked_drain_yields_and_is_retried_last() {
     let groups = ["a", "b", "c"].map(group).to_vec();
     let mut cluster = SimulatedCluster::new("{budget: {nodes: 1}, patience: 5m, waves: [{name: all}]}", groups);
     cluster.group("a").blocked = true;
@@ -634,6 +634,22 @@ fn blocked_drain_makes_way_and_is_tried_again_last() {
     cluster.group("a").blocked = false;
     cluster.run_until_stable();
     assert_eq!(cluster.images(), ["ami-2"; 3]);
+}
+
+/// A drain that a person helped along would otherwise wait for all other groups.
+#[test]
+fn group_that_replaces_nodes_again_yields_no_longer() {
+    let mut cluster = SimulatedCluster::new("{budget: {nodes: 1}, waves: [{name: all}]}", vec![group("a"), group("b")]);
+    cluster.image = "ami-2".into();
+    cluster.run(2);
+    let view = cluster.view().expect("a rollout");
+    let (mut summary, mut yielding) = (GroupSummary::new(&view), YieldingGroups::default());
+    summary.waves[0].waiting = 1;
+    let stuck = || [("team/a".to_owned(), Some("its PodDisruptionBudget".to_owned()))].into();
+    yielding.update(&view, &summary, stuck());
+    assert!(yielding.reason("team/a").is_some_and(|reason| reason.contains("its PodDisruptionBudget")));
+    yielding.update(&view, &summary, [].into());
+    assert_eq!(yielding.reason("team/a"), None);
 }
 
 /// Each of them gets its turn, and none of them holds the rollout forever.

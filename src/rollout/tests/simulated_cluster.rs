@@ -16,8 +16,8 @@ use crate::boundaries::active::select_active;
 use crate::boundaries::{ROLLOUT_KEY, content_hash};
 use crate::rollout::{
     CheckAnswer, CheckResult, Checks, Current, DecisionInput, GroupFacts, GroupSummary, History, HistoryStep, Images,
-    KnownImpact, MakesWay, Patience, ProgressInput, RevisionDecision, RevisionImpact, RolloutView, Running,
-    StoredRevision, SwitchReason, WaitReason, advance, choose, comes_next, next_step, query,
+    KnownImpact, Patience, ProgressInput, RevisionDecision, RevisionImpact, RolloutView, Running, StoredRevision,
+    SwitchReason, WaitReason, YieldingGroups, advance, choose, comes_next, next_step, query,
 };
 
 pub(super) const FAILURE_DELAY: SignedDuration = SignedDuration::from_secs(60);
@@ -51,8 +51,8 @@ pub(super) struct Group {
     pub blocked: bool,
     /// Whether a drain of it has begun that a budget blocks.
     pub draining: bool,
-    /// Why that makes way for other groups.
-    pub makes_way: Option<String>,
+    /// Why that drain yields to other groups.
+    pub yielding: Option<String>,
     /// Whether a change that replaces no node evicts its pods.
     pub evicts: bool,
     /// Whether its latest poll was as many polls without progress as the patience allows.
@@ -104,7 +104,7 @@ pub(super) struct SimulatedCluster {
     /// How many groups of each wave replace nodes.
     running: Running,
     patience: Patience,
-    makes_way: MakesWay,
+    yielding: YieldingGroups,
     /// Whether nodes that are unavailable for another reason use the budget up.
     pub budget_used_up: bool,
     /// What Prometheus answers to each check; without an answer it is unknown.
@@ -143,7 +143,7 @@ pub(super) fn group(name: &str) -> Group {
         waits: None,
         blocked: false,
         draining: false,
-        makes_way: None,
+        yielding: None,
         evicts: false,
         stuck: false,
         deleted: false,
@@ -175,7 +175,7 @@ impl SimulatedCluster {
             soaked: None,
             running: Running::default(),
             patience: Patience::default(),
-            makes_way: MakesWay::default(),
+            yielding: YieldingGroups::default(),
             budget_used_up: false,
             answers: BTreeMap::new(),
             asked: vec![],
@@ -335,7 +335,7 @@ impl SimulatedCluster {
         self.ready.clear();
         self.running = Running::default();
         self.patience = Patience::default();
-        self.makes_way = MakesWay::default();
+        self.yielding = YieldingGroups::default();
         self.groups.iter_mut().for_each(|group| group.known = None);
         self.checks = Checks::default();
     }
@@ -529,8 +529,8 @@ impl SimulatedCluster {
             }
         }
         self.running.update(&view, &summary);
-        self.makes_way.update(&view, &summary, stuck);
-        self.groups.iter_mut().for_each(|group| group.makes_way = self.makes_way.reason(&group.key));
+        self.yielding.update(&view, &summary, stuck);
+        self.groups.iter_mut().for_each(|group| group.yielding = self.yielding.reason(&group.key));
         let checks = self.ask_checks(&view);
         let progress = advance(&ProgressInput {
             view: &view,
@@ -583,7 +583,7 @@ impl Group {
             lock,
             forecast,
             has_marked_nodes: self.marked,
-            makes_way: self.makes_way.as_deref(),
+            yielding: self.yielding.as_deref(),
             has_lost_status: self.status.boundaries_revision.is_none()
                 && self.status.config_md5.is_none()
                 && self.status.nodes.is_none()
@@ -632,7 +632,7 @@ impl Group {
         let is_bad = self.nodes.iter().any(|node| *node == image && self.bad_images.contains(node));
         let halted = Condition::new(condition::ROTATION_HALTED, is_bad, "ReplacementsNotReady", "no node became Ready");
         set_condition(&mut self.status.conditions, halted, &rfc3339(now));
-        // A replacement that is not Ready makes way for another content, but none follows it.
+        // A replacement that is not Ready is replaced by one with other content, but none follows it.
         let unready = self.nodes.iter().position(|node| *node != image && self.bad_images.contains(node));
         let outdated = unready.or_else(|| self.nodes.iter().position(|node| *node != image).filter(|_| !is_bad));
         if let Some(index) = outdated.filter(|_| !is_locked) {

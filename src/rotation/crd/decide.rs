@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use crate::api::{ConcurrencyPolicy, InstanceGroupStatus, StrategyProgress};
-use crate::plan::reason::Reason;
+use crate::plan::stalled_reason::Reason;
 use crate::rotation::crd::kind::ResourceKind;
 pub use crate::rotation::crd::status_matcher::ResourcePhase;
 use crate::rotation::crd::status_matcher::StatusMatcher;

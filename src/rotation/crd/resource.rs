@@ -7,7 +7,7 @@ use super::types::{CRD_NAME_PATH, SubmissionPolicy, TEMPLATE_PATH, TemplateAutho
 use crate::api::names::annotation;
 use crate::api::spec_error::SpecError;
 use crate::boundaries::yaml;
-use crate::plan::reason::Reason;
+use crate::plan::stalled_reason::Reason;
 use crate::util::redact::Redacted;
 
 /// Namespace of a resource whose template sets none.

@@ -51,7 +51,7 @@ fn backoff_message(input: &RollingUpdateInput, candidates: &[&NodeInstance]) -> 
     };
     format!(
         "each node to be replaced was drained for longer than drainTimeout ({remedy}), or was uncordoned by someone else (set lock-upgrades to keep it); drained again: {}",
-        some_of(candidates.iter().filter_map(retry).collect()).join(", ")
+        first_texts(candidates.iter().filter_map(retry).collect()).join(", ")
     )
 }
 
@@ -59,7 +59,7 @@ fn backoff_message(input: &RollingUpdateInput, candidates: &[&NodeInstance]) -> 
 const NAMED_NODES: usize = 3;
 
 /// The first texts, and how many others there are: a remedy that follows must not be cut off.
-fn some_of(mut texts: Vec<String>) -> Vec<String> {
+fn first_texts(mut texts: Vec<String>) -> Vec<String> {
     let others = texts.len().saturating_sub(NAMED_NODES);
     if others > 0 {
         texts.truncate(NAMED_NODES);
@@ -95,7 +95,7 @@ fn halt_message(input: &RollingUpdateInput) -> Option<String> {
         input.members.iter().filter(|m| m.reasons.is_empty() && m.instance.state == InstanceState::InService).collect();
     let failed: Vec<_> =
         replacements.iter().filter(|m| failed_to_become_ready(input, m)).map(|m| node_health::describe(m)).collect();
-    let failed = some_of(failed);
+    let failed = first_texts(failed);
     if !failed.is_empty() {
         return Some(format!(
             "replacements of template version {} did not become Ready within {}, or did not stay so: {}",

@@ -82,7 +82,7 @@ fn report_hold(input: &RollingUpdateInput, candidates: &[&NodeInstance], decisio
     let has_begun = !decision.begins.is_empty() || has_begun(input, candidates);
     let budget = input.allowance.filter(|_| !decision.waits_for.is_empty());
     let used_up = budget.map(|allowance| format!("{}, which is used up", allowance.budget));
-    match (input.begins_held_by(), used_up) {
+    match (input.hold_reason(), used_up) {
         (Some(hold), _) if !has_begun => decision.state = RotationState::Locked(hold.into()),
         (None, None)
             if decision.waits_for_launch

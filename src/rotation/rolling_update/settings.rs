@@ -29,8 +29,8 @@ pub struct RollingUpdate {
 }
 
 impl RollingUpdate {
-    /// Parses the strategy and the rotate-at annotation; invalid values are added to `problems`.
-    pub(crate) fn parse(problems: &mut SpecErrors, annotations: &MergedAnnotations, spec: &InstanceGroupSpec) -> Self {
+    /// Parses the strategy and the rotate-at annotation; invalid values are added to `errors`.
+    pub(crate) fn parse(errors: &mut SpecErrors, annotations: &MergedAnnotations, spec: &InstanceGroupSpec) -> Self {
         let rolling = spec.strategy.as_ref().and_then(|s| s.rolling_update.clone()).unwrap_or_default();
         let mut duration = |field: &str, text: &Option<String>| {
             let text = non_empty(text)?;
@@ -38,7 +38,7 @@ impl RollingUpdate {
                 Some(d) => Some(d),
                 None => {
                     let path = format!("spec.strategy.rollingUpdate.{field}");
-                    problems.push_error(SpecError::invalid(
+                    errors.push_error(SpecError::invalid(
                         &path,
                         text,
                         "is not a valid duration",
@@ -56,7 +56,7 @@ impl RollingUpdate {
                 Ok(at) => Some(Timestamp::from_second(at.as_second()).unwrap_or(at)),
                 Err(_) => {
                     let path = format!("metadata.annotations[{}]", annotation::ROTATE_AT);
-                    problems.push_error(SpecError::invalid(
+                    errors.push_error(SpecError::invalid(
                         &path,
                         text,
                         "is not a valid RFC 3339 time",
@@ -67,23 +67,23 @@ impl RollingUpdate {
             }
         });
         Self {
-            max_unavailable: parse_int_or_percent(problems, "maxUnavailable", rolling.max_unavailable.as_ref(), 1),
-            max_surge: parse_int_or_percent(problems, "maxSurge", rolling.max_surge.as_ref(), 0),
+            max_unavailable: parse_int_or_percent(errors, "maxUnavailable", rolling.max_unavailable.as_ref(), 1),
+            max_surge: parse_int_or_percent(errors, "maxSurge", rolling.max_surge.as_ref(), 0),
             drain_timeout,
             drain_force: rolling.drain_force.unwrap_or(false),
             join_timeout,
             rotate_at,
-            in_place: parse_in_place(problems, rolling.in_place.as_deref().unwrap_or_default()),
+            in_place: parse_in_place(errors, rolling.in_place.as_deref().unwrap_or_default()),
         }
     }
 }
 
-fn parse_in_place(problems: &mut SpecErrors, given: &[String]) -> BTreeSet<InPlaceField> {
+fn parse_in_place(errors: &mut SpecErrors, given: &[String]) -> BTreeSet<InPlaceField> {
     let mut found = BTreeSet::new();
     for (index, name) in given.iter().enumerate().filter(|(_, name)| !name.is_empty()) {
         match InPlaceField::parse(name) {
             Some(field) => _ = found.insert(field),
-            None => problems.push_error(SpecError::invalid(
+            None => errors.push_error(SpecError::invalid(
                 &format!("spec.strategy.rollingUpdate.inPlace[{index}]"),
                 name,
                 "cannot change on running nodes",
@@ -138,12 +138,7 @@ impl IntOrPercent {
     }
 }
 
-fn parse_int_or_percent(
-    problems: &mut SpecErrors,
-    field: &str,
-    value: Option<&IntOrString>,
-    unset: u32,
-) -> IntOrPercent {
+fn parse_int_or_percent(errors: &mut SpecErrors, field: &str, value: Option<&IntOrString>, unset: u32) -> IntOrPercent {
     let text = match value {
         None => return IntOrPercent::Count(unset),
         Some(IntOrString::Int(n)) => n.to_string(),
@@ -155,7 +150,7 @@ fn parse_int_or_percent(
         None => text.parse().ok().map(IntOrPercent::Count),
     };
     parsed.unwrap_or_else(|| {
-        problems.push_error(SpecError::invalid(
+        errors.push_error(SpecError::invalid(
             &format!("spec.strategy.rollingUpdate.{field}"),
             text,
             "is neither a number of nodes nor a percentage",

@@ -65,7 +65,7 @@ impl RollingUpdateInput<'_> {
 
     /// Why no further candidate may be replaced. A hold does not apply to surplus nodes: the tenant asked for fewer
     /// nodes.
-    pub(super) fn begins_held_by(&self) -> Option<&str> {
+    pub(super) fn hold_reason(&self) -> Option<&str> {
         self.hold.filter(|_| self.candidates == Candidates::Outdated)
     }
 

@@ -141,7 +141,7 @@ impl Scenario {
             config_retention: 2,
             ineffective_writes: &Default::default(),
             persistent_failure: &Default::default(),
-            is_asked: false,
+            is_requested: false,
             timing: &Timing::default(),
             now: *now,
         })
@@ -1129,7 +1129,7 @@ fn plan_command_reports_old_profile_deletion_and_lock() {
             settings: &settings,
             ineffective_writes: &Default::default(),
             persistent_failure: &Default::default(),
-            is_asked: false,
+            is_requested: false,
             now: scenario.now,
         };
         let projection = snapshot.simulate(&scenario.plan(), &context);
@@ -1159,7 +1159,7 @@ fn replacement_of_a_profile_counts_as_an_eviction() {
             settings: &settings,
             ineffective_writes: &Default::default(),
             persistent_failure: &Default::default(),
-            is_asked: false,
+            is_requested: false,
             now: scenario.now,
         };
         snapshot.simulate(&scenario.plan(), &context).evictions
@@ -1312,7 +1312,7 @@ fn deletion_keeps_the_role_of_another_region() {
 
 /// EKS deletes the pods with a profile, so its owner asks who deleted it.
 #[test]
-fn profile_and_role_that_somebody_deleted_are_reported() {
+fn externally_deleted_profile_and_role_are_reported() {
     let ready = |s: &mut Scenario| {
         s.status.conditions =
             serde_json::from_value(serde_json::json!([{ "type": "Ready", "status": "True" }])).expect("conditions");

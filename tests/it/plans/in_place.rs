@@ -60,7 +60,7 @@ fn projection(scenario: &Scenario) -> Projection {
         settings: &settings,
         ineffective_writes: &Default::default(),
         persistent_failure: &Default::default(),
-        is_asked: false,
+        is_requested: false,
         now: timestamp(NOW),
     };
     let snapshot = Snapshot { resolved: scenario.resolved.clone(), observed: scenario.state.clone() };

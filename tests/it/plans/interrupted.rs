@@ -28,7 +28,7 @@ fn gives_back(scenario: &Scenario) -> bool {
 }
 
 #[test]
-fn blocked_group_gives_its_nodes_back() {
+fn nodes_of_a_blocked_group_are_uncordoned() {
     let foreign = draining(converged()).with_scaling_group(|g| g.tags.iter_mut().for_each(|t| t.value.push('x')));
     assert_eq!(names(&foreign.plan()), ["UncordonNode"]);
     assert!(matches!(foreign.plan().outcome, Outcome::Blocked { reason: Reason::OwnershipConflict, .. }));
@@ -41,13 +41,13 @@ fn blocked_group_gives_its_nodes_back() {
 
 /// Another pass may follow at once, so a moment's wait reverts nothing.
 #[test]
-fn change_in_place_gives_no_nodes_back() {
+fn change_in_place_uncordons_no_nodes() {
     let changing = draining(converged()).with_spec(OTHER_SIZE);
     assert_eq!(names(&changing.plan()), ["UpdateGroup"]);
 }
 
 #[test]
-fn write_that_is_refused_for_long_gives_nodes_back() {
+fn long_refused_write_uncordons_nodes() {
     let refused = draining(converged()).with_spec(OTHER_SIZE).with(|s| s.persistent_failure = PersistentFailure::Pass);
     assert_eq!(names(&refused.plan()), ["UncordonNode", "UpdateGroup"]);
     assert!(gives_back(&refused));
@@ -83,7 +83,7 @@ fn refused_write_does_not_keep_launches_suspended() {
 }
 
 #[test]
-fn write_without_effect_gives_nodes_back() {
+fn ineffective_write_uncordons_nodes() {
     let changing = draining(converged()).with_spec(OTHER_SIZE);
     let repeated: BTreeSet<_> = changing.plan().steps.iter().flat_map(|planned| planned.writes()).collect();
     let plan = changing.plan_without_effect(&repeated);

@@ -332,7 +332,7 @@ impl Scenario {
             config_retention: 2,
             ineffective_writes,
             persistent_failure: &self.persistent_failure,
-            is_asked: false,
+            is_requested: false,
             timing: &timing,
             now: timestamp(NOW),
         })

@@ -140,7 +140,7 @@ fn missing_capacity_is_named_at_once_with_types_and_zones() {
 }
 
 #[test]
-fn suspended_launch_is_said_as_soon_as_a_node_is_missing() {
+fn suspended_launch_is_reported_as_soon_as_a_node_is_missing() {
     let suspended = |spec: &str| {
         let suspend = |g: &mut ScalingGroup| g.suspended_processes = vec!["Launch".into()];
         let mut scenario = converged_with(resolved(spec, &[])).with_scaling_group(suspend);

@@ -104,7 +104,7 @@ pub(super) struct Scenario {
     status: InstanceGroupStatus,
     lock: Option<&'static str>,
     persistent_failure: PersistentFailure,
-    is_asked: bool,
+    is_requested: bool,
 }
 
 /// A converged group whose spec cannot be used now: as parsed, or with an error of these parts at a path.
@@ -145,7 +145,7 @@ impl Scenario {
             status,
             lock: None,
             persistent_failure: PersistentFailure::None,
-            is_asked: false,
+            is_requested: false,
         }
     }
 
@@ -182,7 +182,7 @@ impl Scenario {
             config_retention: 2,
             ineffective_writes: &Default::default(),
             persistent_failure: &self.persistent_failure,
-            is_asked: self.is_asked,
+            is_requested: self.is_requested,
             timing: &Timing::default(),
             now: timestamp(NOW),
         })
@@ -228,7 +228,7 @@ fn plan_says_what_runs_in_addition_and_what_is_irreversible() {
             settings: &settings,
             ineffective_writes: &Default::default(),
             persistent_failure: &Default::default(),
-            is_asked: false,
+            is_requested: false,
             now: timestamp(NOW),
         };
         let projection = snapshot.simulate(&scenario.plan(), &context);
@@ -257,7 +257,7 @@ fn plan_says_from_how_many_nodes_a_taint_evicts_pods() {
             settings: &settings,
             ineffective_writes: &Default::default(),
             persistent_failure: &Default::default(),
-            is_asked: false,
+            is_requested: false,
             now: timestamp(NOW),
         };
         snapshot.simulate(&scenario.plan(), &context).evictions
@@ -526,7 +526,7 @@ fn failed_update_is_retried_after_an_hour_a_spec_change_or_when_a_person_asks() 
     let later =
         failed.clone().with(|s| s.state.update.as_mut().expect("an update").created = Some(timestamp(LONG_AGO)));
     assert!(later.step_names().contains(&"UpdateNodegroupVersion"));
-    let asked = failed.clone().with(|s| s.is_asked = true);
+    let asked = failed.clone().with(|s| s.is_requested = true);
     assert!(asked.step_names().contains(&"UpdateNodegroupVersion"));
     let other = failed.with(|s| s.resolved = resolve_spec(&spec_text("releaseVersion: 1.33.0-20251001")));
     assert!(other.step_names().contains(&"UpdateNodegroupVersion"));
@@ -679,7 +679,11 @@ fn nodegroup_that_eks_could_not_create_is_created_again() {
     assert_eq!(waiting.plan().recheck_at, Some(timestamp("2026-01-02T00:01:00Z")));
     let due = || never_joined(15);
     assert_eq!(due().step_names(), ["DeleteNodegroup"]);
-    assert_eq!(never_joined(14).with(|s| s.is_asked = true).step_names(), ["DeleteNodegroup"], "a person asks for it");
+    assert_eq!(
+        never_joined(14).with(|s| s.is_requested = true).step_names(),
+        ["DeleteNodegroup"],
+        "a person asks for it"
+    );
     let locked = due().with(|s| s.lock = Some("a lock"));
     assert!(locked.step_names().is_empty() && locked.blocked().1.contains("another attempt is blocked by a lock"));
     let unhealthy = due().with(|s| s.state.cluster_health = ClusterHealth { total: 4, unready: 3 });
@@ -915,12 +919,12 @@ fn references_are_checked_before_creation() {
         is_role_missing: true,
         unknown_types: vec!["m5.lrge".into()],
     };
-    let problems = resolve::reference_errors(&r, &references);
-    let errors = problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+    let errors = resolve::reference_errors(&r, &references);
+    let messages = errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
     for field in ["nodeRole", "subnets", "securityGroups", "instanceType `m5.lrge`"] {
-        assert!(errors.contains(&format!("spec.eks-managed.configuration.{field}")), "{errors}");
+        assert!(messages.contains(&format!("spec.eks-managed.configuration.{field}")), "{messages}");
     }
-    let blocked = Scenario::new(vec![], "").with(|s| s.state.reference_errors = problems);
+    let blocked = Scenario::new(vec![], "").with(|s| s.state.reference_errors = errors);
     assert_eq!(blocked.blocked().0, Reason::NotFound);
     assert_eq!(blocked.step_names(), [""; 0]);
     let conflicting = Scenario::new(vec![], "").with(|s| s.state.name_conflict = Some(s.resolved.name.clone()));
@@ -933,8 +937,8 @@ fn references_are_checked_before_creation() {
 #[test]
 fn invalid_spec_is_reported_by_field() {
     let invalid = "eks-managed: {minSize: 5, maxSize: 4, configuration: {nodeRole: nodes, instanceTypes: [huge], amiType: CUSTOM, volSize: -1, taints: [{effect: NoSchedule}], tags: [{key: 'aws:x', value: y}]}}\nstrategy: {managed: {maxUnavailable: 9}}";
-    let problems = parsed(invalid).expect_err("an invalid spec");
-    let paths: Vec<_> = problems.iter().map(|p| p.path.replace("spec.eks-managed.", "")).collect();
+    let errors = parsed(invalid).expect_err("an invalid spec");
+    let paths: Vec<_> = errors.iter().map(|p| p.path.replace("spec.eks-managed.", "")).collect();
     for path in [
         "minSize",
         "configuration.nodeRole",
@@ -1452,7 +1456,7 @@ fn values_that_eks_always_refuses_are_rejected() {
 
 /// A creation alone reads as if the node group had never been there.
 #[test]
-fn node_group_that_somebody_deleted_is_reported() {
+fn externally_deleted_node_group_is_reported() {
     let told = |scenario: &Scenario| -> Vec<String> {
         let plan = scenario.plan();
         let events = plan.events.iter().filter(|event| event.reason == "ResourceRecreated");

@@ -241,7 +241,7 @@ fn previous_role_entry_is_looked_at_again_while_its_last_node_is_leaving() {
 
 /// The controller creates a deleted resource again, and an event must report the deletion.
 #[test]
-fn resource_that_somebody_deleted_is_reported() {
+fn externally_deleted_resource_is_reported() {
     let told = |plan: &Plan| -> Vec<String> {
         let events = plan.events.iter().filter(|event| event.reason == "ResourceRecreated");
         events.map(|event| event.message.clone()).collect()
@@ -347,7 +347,7 @@ fn role_that_somebody_deleted_is_reported_apart_from_a_new_one() {
 
 /// What a group sets on its resources is told as well, but only if it was there: it is recorded before it is set.
 #[test]
-fn attribute_that_somebody_removed_is_reported_if_it_was_there() {
+fn externally_removed_attribute_is_reported_if_it_was_there() {
     use instance_manager::auth::access_entries::{AccessEntryState, JoinMethod};
     use instance_manager::auth::aws_auth::AuthEntryState;
     let ready = |s: &mut Scenario| {

@@ -205,14 +205,14 @@ fn suspended_pool_does_not_block_rotation() {
 
 #[test]
 fn unsupported_pool_combination_names_both_fields() {
-    let problems = |extra: &str| {
+    let errors_with = |extra: &str| {
         let spec: Value = serde_yaml::from_str(&format!(
             "eks: {{warmPool: {{minSize: -1}}, configuration: {{clusterName: demo, image: ami-00000001, instanceType: m5.large, subnets: [a], securityGroups: [b], {extra}}}}}"
         ))
         .expect("YAML");
         let id = converged().resolved.desired.id;
         let found =
-            desired::parse(&id, &common::annotations(&[]), &decode_spec(&spec).expect("a spec")).expect_err("problems");
+            desired::parse(&id, &common::annotations(&[]), &decode_spec(&spec).expect("a spec")).expect_err("errors");
         found.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     for (field, extra) in [
@@ -220,7 +220,7 @@ fn unsupported_pool_combination_names_both_fields() {
         ("mixedInstancesPolicy.spotRatio", "mixedInstancesPolicy: {spotRatio: 50}"),
         ("weight", "mixedInstancesPolicy: {instanceTypes: [{type: m5a.large, weight: 2}]}"),
     ] {
-        let errors = problems(extra);
+        let errors = errors_with(extra);
         assert!(errors.iter().any(|p| p.contains("spec.eks.warmPool") && p.contains(field)), "{errors:?}");
         assert!(errors.iter().any(|p| p.starts_with("spec.eks.warmPool.minSize `-1`")), "{errors:?}");
     }

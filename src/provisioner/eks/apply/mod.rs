@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::apply::{Apply, ApplyRun, StepError, StepOutcome, StepResult, done, ignore_not_found};
 use crate::aws::{AwsErrorKind, NewScalingGroup, ScalingGroupChange, TemplatePin};
 use crate::plan::{EksStep, Pin};
-use crate::provisioner::eks::scaling_group::scale_in::takes_nodes;
+use crate::provisioner::eks::scaling_group::scale_in::would_terminate_nodes;
 
 impl Apply for EksStep {
     async fn apply(&self, run: &mut ApplyRun<'_>) -> StepResult {
@@ -87,7 +87,7 @@ async fn would_take_nodes(run: &ApplyRun<'_>, group: &str, change: &ScalingGroup
     if !(run.ctx.request_write)() {
         return Err(StepError::MayNotWrite);
     }
-    Ok(found.is_some_and(|found| takes_nodes(&found, change)))
+    Ok(found.is_some_and(|found| would_terminate_nodes(&found, change)))
 }
 
 fn resolve_pin(run: &ApplyRun<'_>, pin: &Pin) -> TemplatePin {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::mixed_instances::MixedInstances;
-use super::spec::DesiredSpec;
+use super::types::DesiredSpec;
 use crate::api::names::tag;
 use crate::api::spec_error::{SpecError, SpecErrors, non_empty};
 use crate::api::{EksConfiguration, EksSpec, LifecycleTransition};
@@ -50,13 +50,13 @@ pub(crate) const METRICS: &[&str] = &[
     "WarmPoolWarmedCapacity",
 ];
 
-pub(super) fn tags(problems: &mut SpecErrors, cluster: &str, field: &str, given: &[crate::api::Tag]) -> Vec<Tag> {
-    checked_tags(problems, field, given, |key| reserved_tag(key, cluster))
+pub(super) fn tags(errors: &mut SpecErrors, cluster: &str, field: &str, given: &[crate::api::Tag]) -> Vec<Tag> {
+    checked_tags(errors, field, given, |key| reserved_tag(key, cluster))
 }
 
 /// The tags of a list; `reserved` says why a key may not be set.
 fn checked_tags(
-    problems: &mut SpecErrors,
+    errors: &mut SpecErrors,
     field: &str,
     given: &[crate::api::Tag],
     reserved: impl Fn(&str) -> Option<&'static str>,
@@ -66,18 +66,18 @@ fn checked_tags(
         let (key, value) = (tag.key.clone().unwrap_or_default(), tag.value.clone().unwrap_or_default());
         let path = format!("{field}[{i}].key");
         if key.is_empty() || key.chars().count() > 128 {
-            problems.push_invalid(&path, &key, "is not a valid tag key", "use 1 to 128 characters");
+            errors.push_invalid(&path, &key, "is not a valid tag key", "use 1 to 128 characters");
         }
         if let Some(why) = reserved(&key) {
-            problems.push_invalid(&path, &key, format!("is a reserved tag: {why}"), "use another key");
+            errors.push_invalid(&path, &key, format!("is a reserved tag: {why}"), "use another key");
         }
         if value.chars().count() > 256 {
-            problems.push_invalid(&format!("{field}[{i}].value"), "", "is longer than 256 characters", "shorten it");
+            errors.push_invalid(&format!("{field}[{i}].value"), "", "is longer than 256 characters", "shorten it");
         }
         tags.insert(key, value);
     }
     if tags.len() > 40 {
-        problems.push_invalid(
+        errors.push_invalid(
             field,
             tags.len(),
             "is more than the number of tags that a scaling group can hold besides the controller's",
@@ -90,20 +90,20 @@ fn checked_tags(
 /// Resources that a launch template can tag (EC2 API reference, LaunchTemplateTagSpecificationRequest).
 const TAGGED_AT_LAUNCH: [&str; 4] = ["instance", "volume", "network-interface", "spot-instances-request"];
 
-pub(super) fn tag_specifications(problems: &mut SpecErrors, c: &EksConfiguration) -> Vec<TagSpecification> {
+pub(super) fn tag_specifications(errors: &mut SpecErrors, c: &EksConfiguration) -> Vec<TagSpecification> {
     for (i, given) in c.tag_specifications.iter().flatten().enumerate() {
         let kind = given.resource_type.as_deref().unwrap_or_default();
         if given.tags.as_ref().is_some_and(|tags| !tags.is_empty()) && !TAGGED_AT_LAUNCH.contains(&kind) {
             let remedy = format!("use {}", TAGGED_AT_LAUNCH.join(", "));
             let rule = "is not a resource that EC2 tags when it launches an instance";
-            problems.push_invalid(&format!("tagSpecifications[{i}].resourceType"), kind, rule, remedy);
+            errors.push_invalid(&format!("tagSpecifications[{i}].resourceType"), kind, rule, remedy);
         }
     }
     let mut specifications: Vec<_> = (c.tag_specifications.iter().flatten().enumerate())
         .map(|(i, s)| TagSpecification {
             resource_type: s.resource_type.clone().unwrap_or_default(),
             tags: checked_tags(
-                problems,
+                errors,
                 &format!("tagSpecifications[{i}].tags"),
                 s.tags.as_deref().unwrap_or_default(),
                 |key| reserved_tag_at_launch(key, c.cluster_name.as_deref().unwrap_or_default()),
@@ -116,7 +116,7 @@ pub(super) fn tag_specifications(problems: &mut SpecErrors, c: &EksConfiguration
 }
 
 pub(super) fn known_names(
-    problems: &mut SpecErrors,
+    errors: &mut SpecErrors,
     field: &str,
     given: &Option<Vec<String>>,
     known: &[&str],
@@ -129,7 +129,7 @@ pub(super) fn known_names(
         } else if let Some(known) = known.iter().find(|k| k.eq_ignore_ascii_case(name)) {
             found.insert((*known).to_owned());
         } else {
-            problems.push_invalid(
+            errors.push_invalid(
                 field,
                 name,
                 "is not known to Auto Scaling",
@@ -142,7 +142,7 @@ pub(super) fn known_names(
 
 /// Parses the warm pool. Without `maxSize` it is 0, and the pool has its `minSize`.
 pub(super) fn warm_pool(
-    problems: &mut SpecErrors,
+    errors: &mut SpecErrors,
     eks: &EksSpec,
     c: &EksConfiguration,
     mixed: Option<&MixedInstances>,
@@ -152,7 +152,7 @@ pub(super) fn warm_pool(
     let mut wrong = |field: &str, value: i64, least: i64, remedy: &str| {
         if !(least..=10_000).contains(&value) {
             let path = format!("spec.eks.warmPool.{field}");
-            problems.push_error(SpecError::invalid(&path, value, "is not a valid size of a warm pool", remedy));
+            errors.push_error(SpecError::invalid(&path, value, "is not a valid size of a warm pool", remedy));
         }
     };
     wrong("minSize", min, 0, "use a number from 0 to 10000");
@@ -174,26 +174,26 @@ pub(super) fn warm_pool(
         let rule = format!(
             "cannot be combined with spec.eks.configuration.{other}: AWS supports no warm pool for such groups"
         );
-        problems.push_error(SpecError::invalid("spec.eks.warmPool", "", rule, remedy));
+        errors.push_error(SpecError::invalid("spec.eks.warmPool", "", rule, remedy));
     }
     Some(WarmSizes { min: min.clamp(0, 10_000) as i32, max: (max >= 0).then_some(max.min(10_000) as i32) })
 }
 
-pub(super) fn hooks(problems: &mut SpecErrors, c: &EksConfiguration) -> Vec<LifecycleHook> {
+pub(super) fn hooks(errors: &mut SpecErrors, c: &EksConfiguration) -> Vec<LifecycleHook> {
     let mut hooks = Vec::<LifecycleHook>::new();
     for (i, hook) in c.lifecycle_hooks.iter().flatten().enumerate() {
         let path = |field: &str| format!("lifecycleHooks[{i}].{field}");
         let name = hook.name.clone().unwrap_or_default();
         match name.as_str() {
-            "" => problems.push_invalid(&path("name"), "", "is required", "name the hook"),
-            name => limits::HOOK_NAME.check(problems, &path("name"), name),
+            "" => errors.push_invalid(&path("name"), "", "is required", "name the hook"),
+            name => limits::HOOK_NAME.check(errors, &path("name"), name),
         }
         if let Some(metadata) = non_empty(&hook.metadata) {
-            limits::HOOK_METADATA.check(problems, &path("metadata"), &metadata);
+            limits::HOOK_METADATA.check(errors, &path("metadata"), &metadata);
         }
         for (field, arn) in [("notificationArn", &hook.notification_arn), ("roleArn", &hook.role_arn)] {
             if let Some(arn) = non_empty(arn) {
-                limits::HOOK_ARN.check(problems, &path(field), &arn);
+                limits::HOOK_ARN.check(errors, &path(field), &arn);
             }
         }
         let lifecycle = hook.lifecycle.clone().unwrap_or_default();
@@ -201,7 +201,7 @@ pub(super) fn hooks(problems: &mut SpecErrors, c: &EksConfiguration) -> Vec<Life
             Some(LifecycleTransition::Launch) => "autoscaling:EC2_INSTANCE_LAUNCHING",
             Some(LifecycleTransition::Terminate) => "autoscaling:EC2_INSTANCE_TERMINATING",
             None => {
-                problems.push_invalid(
+                errors.push_invalid(
                     &path("lifecycle"),
                     &lifecycle,
                     "is not a lifecycle transition",
@@ -212,11 +212,11 @@ pub(super) fn hooks(problems: &mut SpecErrors, c: &EksConfiguration) -> Vec<Life
         };
         let timeout = hook.heartbeat_timeout.filter(|t| *t != 0).unwrap_or(300);
         if !(30..=7200).contains(&timeout) {
-            problems.push_invalid(&path("heartbeatTimeout"), timeout, "is out of range", "use 30 to 7200 seconds");
+            errors.push_invalid(&path("heartbeatTimeout"), timeout, "is out of range", "use 30 to 7200 seconds");
         }
-        check_notification(problems, &path, non_empty(&hook.notification_arn), non_empty(&hook.role_arn));
+        check_notification(errors, &path, non_empty(&hook.notification_arn), non_empty(&hook.role_arn));
         if hooks.iter().any(|other| other.name == name) {
-            problems.push_invalid(
+            errors.push_invalid(
                 &path("name"),
                 &name,
                 "is also the name of another hook",
@@ -239,7 +239,7 @@ pub(super) fn hooks(problems: &mut SpecErrors, c: &EksConfiguration) -> Vec<Life
 
 /// Checks the notification target of a hook and the role that Auto Scaling uses for it.
 fn check_notification(
-    problems: &mut SpecErrors,
+    errors: &mut SpecErrors,
     path: &dyn Fn(&str) -> String,
     target_arn: Option<String>,
     role_arn: Option<String>,
@@ -247,12 +247,12 @@ fn check_notification(
     let Some(arn) = target_arn else {
         if let Some(role) = role_arn {
             let remedy = "set notificationArn or remove roleArn";
-            problems.push_invalid(&path("roleArn"), role, "needs a notificationArn", remedy);
+            errors.push_invalid(&path("roleArn"), role, "needs a notificationArn", remedy);
         }
         return;
     };
     match notification_service(&arn) {
-        None => problems.push_invalid(
+        None => errors.push_invalid(
             &path("notificationArn"),
             arn,
             "is not an SNS topic, SQS queue or Lambda function",
@@ -260,7 +260,7 @@ fn check_notification(
         ),
         Some("lambda") => {}
         Some(_) if role_arn.is_some() => {}
-        Some(_) => problems.push_invalid(
+        Some(_) => errors.push_invalid(
             &path("notificationArn"),
             arn,
             "needs a roleArn: Auto Scaling notifies topics and queues only with a role that may write to them",
@@ -283,7 +283,7 @@ fn notification_service(arn: &str) -> Option<&str> {
 /// Adds the tags that the cluster autoscaler reads for a group without nodes, and checks all tags against the limits of AWS (Amazon EC2
 /// Auto Scaling User Guide, "Tag Auto Scaling groups and instances": 50 tags, 128 characters in a key).
 pub(super) fn with_autoscaler_tags(
-    problems: &mut SpecErrors,
+    errors: &mut SpecErrors,
     mut desired: DesiredSpec,
     c: &EksConfiguration,
 ) -> DesiredSpec {
@@ -300,12 +300,7 @@ pub(super) fn with_autoscaler_tags(
             let rule = format!(
                 "becomes a tag for the cluster autoscaler whose key has {length} characters, but AWS allows 128"
             );
-            problems.push_invalid(
-                field,
-                given,
-                rule,
-                "shorten it, or remove the annotation cluster-autoscaler-enabled",
-            );
+            errors.push_invalid(field, given, rule, "shorten it, or remove the annotation cluster-autoscaler-enabled");
         }
         desired.tags.push(tag);
     };
@@ -333,7 +328,7 @@ pub(super) fn with_autoscaler_tags(
         let remedy = format!(
             "use at most {left} tags, labels and taints together, or remove the annotation cluster-autoscaler-enabled"
         );
-        problems.push_invalid("tags", keys.len().saturating_sub(own), rule, remedy);
+        errors.push_invalid("tags", keys.len().saturating_sub(own), rule, remedy);
     }
     desired
 }

@@ -10,7 +10,7 @@ use crate::util::redact::Redacted;
 
 /// Parses the strategy `crd`, when the spec asks for it. The admin's submission policy is added later.
 pub(super) fn crd(
-    problems: &mut SpecErrors,
+    errors: &mut SpecErrors,
     id: &GroupId,
     annotations: &MergedAnnotations,
     spec: &InstanceGroupSpec,
@@ -22,7 +22,7 @@ pub(super) fn crd(
     let crd = strategy.crd.clone().unwrap_or_default();
     let mut required = |field: &str, value: &Option<String>| {
         non_empty(value).unwrap_or_else(|| {
-            problems.push_error(SpecError::missing(&format!("spec.strategy.crd.{field}")));
+            errors.push_error(SpecError::missing(&format!("spec.strategy.crd.{field}")));
             String::new()
         })
     };
@@ -32,22 +32,22 @@ pub(super) fn crd(
     let success = required("statusSuccessString", &crd.status_success_string);
     let failure = required("statusFailureString", &crd.status_failure_string);
     if let Err(problem) = template::check(&text) {
-        problems.push_error(problem);
+        errors.push_error(problem);
     }
     let parsed = StatusPath::parse(&path);
     if parsed.is_none() && !path.is_empty() {
         let (rule, remedy) = ("does not name a field", "write it as .status.phase");
-        problems.push_error(SpecError::invalid("spec.strategy.crd.statusJSONPath", &path, rule, remedy));
+        errors.push_error(SpecError::invalid("spec.strategy.crd.statusJSONPath", &path, rule, remedy));
     }
     let (success, failure) = (StatusValues::new(success), StatusValues::new(failure));
     if let Some(word) = failure.common_word(&success) {
         let (rule, remedy) = ("is also in statusSuccessString", "name the status that means failure");
-        problems.push_error(SpecError::invalid("spec.strategy.crd.statusFailureString", word, rule, remedy));
+        errors.push_error(SpecError::invalid("spec.strategy.crd.statusFailureString", word, rule, remedy));
     }
     let retries = crd.max_retries.unwrap_or(3);
     if retries < -1 {
         let (rule, remedy) = ("is not a valid number of retries", "use 0 or more, or -1 for unlimited retries");
-        problems.push_error(SpecError::invalid("spec.strategy.crd.maxRetries", retries, rule, remedy));
+        errors.push_error(SpecError::invalid("spec.strategy.crd.maxRetries", retries, rule, remedy));
     }
     let policy = crd.concurrency_policy.as_deref().and_then(ConcurrencyPolicy::parse);
     Some(CrdUpgrade {

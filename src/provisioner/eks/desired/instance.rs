@@ -5,7 +5,7 @@ use crate::api::{EksConfiguration, Volume};
 use crate::aws::{BlockDevice, MetadataOptions, Placement};
 use crate::provisioner::eks::user_data::Mount;
 
-pub(super) fn mounts(problems: &mut SpecErrors, c: &EksConfiguration) -> Vec<Mount> {
+pub(super) fn mounts(errors: &mut SpecErrors, c: &EksConfiguration) -> Vec<Mount> {
     let mut mounts = Vec::new();
     for (i, volume) in c.volumes.iter().flatten().enumerate() {
         let Some(options) = volume.mount_options.as_ref() else { continue };
@@ -13,7 +13,7 @@ pub(super) fn mounts(problems: &mut SpecErrors, c: &EksConfiguration) -> Vec<Mou
         let (file_system, mount) =
             (options.file_system.clone().unwrap_or_default(), options.mount.clone().unwrap_or_default());
         if !["xfs", "ext4"].iter().any(|known| known.eq_ignore_ascii_case(&file_system)) {
-            problems.push_invalid(
+            errors.push_invalid(
                 &format!("{path}.fileSystem"),
                 &file_system,
                 "is not a supported file system",
@@ -21,7 +21,7 @@ pub(super) fn mounts(problems: &mut SpecErrors, c: &EksConfiguration) -> Vec<Mou
             );
         }
         if !mount.starts_with('/') {
-            problems.push_invalid(
+            errors.push_invalid(
                 &format!("{path}.mount"),
                 &mount,
                 "is not an absolute path",
@@ -38,7 +38,7 @@ pub(super) fn mounts(problems: &mut SpecErrors, c: &EksConfiguration) -> Vec<Mou
     mounts
 }
 
-pub(super) fn devices(problems: &mut SpecErrors, c: &EksConfiguration) -> Vec<BlockDevice> {
+pub(super) fn devices(errors: &mut SpecErrors, c: &EksConfiguration) -> Vec<BlockDevice> {
     let volumes = c.volumes.as_deref().unwrap_or_default();
     if volumes.is_empty() {
         return vec![BlockDevice {
@@ -56,46 +56,41 @@ pub(super) fn devices(problems: &mut SpecErrors, c: &EksConfiguration) -> Vec<Bl
         let is_repeated = volumes[..i].iter().any(|other| other.name == volume.name);
         if let Some(name) = non_empty(&volume.name).filter(|_| is_repeated) {
             let path = format!("volumes[{i}].name");
-            problems.push_invalid(
-                &path,
-                name,
-                "is also the device of another volume",
-                "use one device for each volume",
-            );
+            errors.push_invalid(&path, name, "is also the device of another volume", "use one device for each volume");
         }
     }
-    volumes.iter().enumerate().map(|(i, volume)| device(problems, i, volume)).collect()
+    volumes.iter().enumerate().map(|(i, volume)| device(errors, i, volume)).collect()
 }
 
-pub(super) fn device(problems: &mut SpecErrors, i: usize, v: &Volume) -> BlockDevice {
+pub(super) fn device(errors: &mut SpecErrors, i: usize, v: &Volume) -> BlockDevice {
     let path = |field: &str| format!("volumes[{i}].{field}");
     let kind = non_empty(&v.r#type).map(|t| t.to_ascii_lowercase());
     let number = |n: Option<i64>| n.filter(|n| *n > 0).map(|n| n.min(i32::MAX.into()) as i32);
     if non_empty(&v.name).is_none() {
-        problems.push_invalid(&path("name"), "", "is required", "name the device, for example /dev/xvda");
+        errors.push_invalid(&path("name"), "", "is required", "name the device, for example /dev/xvda");
     }
     if let Some(k) = &kind
         && !["gp2", "gp3", "io1", "io2", "sc1", "st1", "standard"].contains(&k.as_str())
     {
-        problems.push_invalid(&path("type"), k, "is not a volume type", "use gp2, gp3, io1, io2, sc1, st1 or standard");
+        errors.push_invalid(&path("type"), k, "is not a volume type", "use gp2, gp3, io1, io2, sc1, st1 or standard");
     }
     let takes = |types: &[&str]| kind.as_deref().is_none_or(|k| types.contains(&k));
     if let Some(iops) = number(v.iops) {
         if !takes(&["io1", "io2", "gp3"]) {
-            problems.push_invalid(
+            errors.push_invalid(
                 &path("iops"),
                 iops,
                 "is not supported by this volume type",
                 "use io1, io2 or gp3, or remove iops",
             );
         } else if iops < 100 {
-            problems.push_invalid(&path("iops"), iops, "is below 100", "use 100 or more");
+            errors.push_invalid(&path("iops"), iops, "is below 100", "use 100 or more");
         }
     }
     if let Some(throughput) = number(v.throughput)
         && !takes(&["gp3"])
     {
-        problems.push_invalid(
+        errors.push_invalid(
             &path("throughput"),
             throughput,
             "is supported by gp3 only",
@@ -103,7 +98,7 @@ pub(super) fn device(problems: &mut SpecErrors, i: usize, v: &Volume) -> BlockDe
         );
     }
     if non_empty(&v.snapshot_id).is_some() && number(v.size).is_some() {
-        problems.push_invalid(
+        errors.push_invalid(
             &path("size"),
             v.size.unwrap_or_default(),
             "cannot be combined with snapshotId",
@@ -122,66 +117,61 @@ pub(super) fn device(problems: &mut SpecErrors, i: usize, v: &Volume) -> BlockDe
     }
 }
 
-pub(super) fn one_of(
-    problems: &mut SpecErrors,
-    field: &str,
-    value: &Option<String>,
-    allowed: &[&str],
-) -> Option<String> {
+pub(super) fn one_of(errors: &mut SpecErrors, field: &str, value: &Option<String>, allowed: &[&str]) -> Option<String> {
     let text = non_empty(value)?.to_ascii_lowercase();
     if !allowed.contains(&text.as_str()) {
-        problems.push_invalid(field, &text, "is not allowed here", format!("use {}", allowed.join(" or ")));
+        errors.push_invalid(field, &text, "is not allowed here", format!("use {}", allowed.join(" or ")));
     }
     Some(text)
 }
 
 /// Without the metadata service, a node knows neither its instance nor its role, and cannot join.
-fn http_endpoint(problems: &mut SpecErrors, value: &Option<String>) -> Option<String> {
+fn http_endpoint(errors: &mut SpecErrors, value: &Option<String>) -> Option<String> {
     let field = "metadataOptions.httpEndpoint";
-    let endpoint = one_of(problems, field, value, &["enabled", "disabled"])?;
+    let endpoint = one_of(errors, field, value, &["enabled", "disabled"])?;
     if endpoint == "disabled" {
         let rule = "keeps nodes from joining: they read their identity and role from the metadata service";
         let remedy = "use enabled, and httpTokens and httpPutHopLimit to keep pods away from it";
-        problems.push_invalid(field, &endpoint, rule, remedy);
+        errors.push_invalid(field, &endpoint, rule, remedy);
     }
     Some(endpoint)
 }
 
-pub(super) fn metadata(problems: &mut SpecErrors, c: &EksConfiguration) -> Option<MetadataOptions> {
+pub(super) fn metadata(errors: &mut SpecErrors, c: &EksConfiguration) -> Option<MetadataOptions> {
     let m = c.metadata_options.as_ref()?;
     let hop_limit = m.http_put_hop_limit.filter(|n| *n != 0);
     if let Some(n) = hop_limit
         && !(1..=64).contains(&n)
     {
-        problems.push_invalid("metadataOptions.httpPutHopLimit", n, "is out of range", "use 1 to 64");
+        errors.push_invalid("metadataOptions.httpPutHopLimit", n, "is out of range", "use 1 to 64");
     }
     let options = MetadataOptions {
-        http_endpoint: http_endpoint(problems, &m.http_endpoint),
-        http_tokens: one_of(problems, "metadataOptions.httpTokens", &m.http_tokens, &["optional", "required"]),
+        http_endpoint: http_endpoint(errors, &m.http_endpoint),
+        http_tokens: one_of(errors, "metadataOptions.httpTokens", &m.http_tokens, &["optional", "required"]),
         hop_limit: hop_limit.map(|n| n.clamp(1, 64) as i32),
     };
     (options != MetadataOptions::default()).then_some(options)
 }
 
-pub(super) fn placement(problems: &mut SpecErrors, c: &EksConfiguration) -> Option<Placement> {
+pub(super) fn placement(errors: &mut SpecErrors, c: &EksConfiguration) -> Option<Placement> {
     let p = c.placement.as_ref()?;
     let placement = Placement {
         availability_zone: non_empty(&p.availability_zone),
-        tenancy: one_of(problems, "placement.tenancy", &p.tenancy, &["default", "dedicated", "host"]),
+        tenancy: one_of(errors, "placement.tenancy", &p.tenancy, &["default", "dedicated", "host"]),
         host_resource_group: non_empty(&p.host_resource_group_arn),
     };
     if placement == Placement::default() {
         return None;
     }
     match placement.tenancy.as_deref() {
-        None => problems.push_invalid(
+        None => errors.push_invalid(
             "placement.tenancy",
             "",
             "is required with a placement",
             "use default, dedicated or host",
         ),
         Some(tenancy) if tenancy != "host" && placement.host_resource_group.is_some() => {
-            problems.push_invalid(
+            errors.push_invalid(
                 "placement.tenancy",
                 tenancy,
                 "cannot be combined with hostResourceGroupArn",
@@ -194,15 +184,10 @@ pub(super) fn placement(problems: &mut SpecErrors, c: &EksConfiguration) -> Opti
 }
 
 /// Checks the form `<family>.<size>` of an instance type.
-pub(super) fn check_type_name(problems: &mut SpecErrors, field: &str, text: &str) {
+pub(super) fn check_type_name(errors: &mut SpecErrors, field: &str, text: &str) {
     let part =
         |part: &str| !part.is_empty() && part.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
     if !text.split_once('.').is_some_and(|(family, size)| part(family) && part(size)) {
-        problems.push_invalid(
-            field,
-            text,
-            "is not a valid instance type",
-            "write it as AWS does, for example m5.large",
-        );
+        errors.push_invalid(field, text, "is not a valid instance type", "write it as AWS does, for example m5.large");
     }
 }

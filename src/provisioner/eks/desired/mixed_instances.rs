@@ -38,12 +38,12 @@ impl MixedInstances {
     }
 }
 
-pub(super) fn mixed(problems: &mut SpecErrors, c: &EksConfiguration) -> Option<MixedInstances> {
+pub(super) fn mixed(errors: &mut SpecErrors, c: &EksConfiguration) -> Option<MixedInstances> {
     let policy = c.mixed_instances_policy.as_ref()?;
     let listed = policy.instance_types.as_deref().unwrap_or_default();
     let extend_with_similar = match non_empty(&policy.instance_pool) {
         Some(name) if InstancePool::parse(&name).is_none() => {
-            problems.push_invalid(
+            errors.push_invalid(
                 &field_path("instancePool"),
                 name,
                 "is not a known instance pool",
@@ -54,7 +54,7 @@ pub(super) fn mixed(problems: &mut SpecErrors, c: &EksConfiguration) -> Option<M
         name => name.is_some(),
     };
     if listed.is_empty() && !extend_with_similar {
-        problems.push_invalid(
+        errors.push_invalid(
             &field_path("instanceTypes"),
             "",
             "is required without instancePool",
@@ -63,7 +63,7 @@ pub(super) fn mixed(problems: &mut SpecErrors, c: &EksConfiguration) -> Option<M
     }
     let primary = c.instance_type.clone().unwrap_or_default();
     let mut mixed = MixedInstances {
-        distribution: distribution(problems, policy),
+        distribution: distribution(errors, policy),
         overrides: Vec::new(),
         paths: Vec::new(),
         extend_with_similar,
@@ -73,10 +73,10 @@ pub(super) fn mixed(problems: &mut SpecErrors, c: &EksConfiguration) -> Option<M
     for (i, one) in listed.iter().enumerate() {
         let at = field_path(&format!("instanceTypes[{i}]"));
         let name = non_empty(&one.r#type).unwrap_or_default();
-        check_type_name(problems, &format!("{at}.type"), &name);
+        check_type_name(errors, &format!("{at}.type"), &name);
         let weight = one.weight.filter(|w| *w != 0).unwrap_or(1);
         if !(1..=999).contains(&weight) {
-            problems.push_invalid(&format!("{at}.weight"), weight, "is out of range", "use 1 to 999");
+            errors.push_invalid(&format!("{at}.weight"), weight, "is out of range", "use 1 to 999");
         }
         let one = InstanceTypeOverride {
             instance_type: name,
@@ -87,7 +87,7 @@ pub(super) fn mixed(problems: &mut SpecErrors, c: &EksConfiguration) -> Option<M
             // The list contains the primary type too, and sets its weight.
             Some(0) => mixed.overrides[0].weight = one.weight,
             Some(_) => {
-                problems.push_invalid(&format!("{at}.type"), &one.instance_type, "is listed twice", "list it once");
+                errors.push_invalid(&format!("{at}.type"), &one.instance_type, "is listed twice", "list it once");
             }
             None => {
                 mixed.overrides.push(one);
@@ -97,7 +97,7 @@ pub(super) fn mixed(problems: &mut SpecErrors, c: &EksConfiguration) -> Option<M
     }
     if mixed.overrides.len() > MAX_INSTANCE_TYPES {
         let rule = "is more than the number of types that AWS allows in a scaling group";
-        problems.push_invalid(
+        errors.push_invalid(
             &field_path("instanceTypes"),
             mixed.overrides.len(),
             rule,
@@ -111,13 +111,13 @@ fn field_path(field: &str) -> String {
     format!("mixedInstancesPolicy.{field}")
 }
 
-fn distribution(problems: &mut SpecErrors, policy: &MixedInstancesPolicy) -> InstancesDistribution {
+fn distribution(errors: &mut SpecErrors, policy: &MixedInstancesPolicy) -> InstancesDistribution {
     let pools = policy.spot_pools.filter(|n| (1..=20).contains(n)).map(|n| n as i32);
     let default = if policy.spot_pools.is_some() { SpotStrategy::LowestPrice } else { SpotStrategy::CapacityOptimized };
     let spot = non_empty(&policy.strategy).map_or(Some(default), |text| SpotStrategy::parse(&text));
     if spot.is_none() {
         let words = SpotStrategy::ALL.iter().map(|s| s.as_str()).collect::<Vec<_>>().join(", ");
-        problems.push_invalid(
+        errors.push_invalid(
             &field_path("strategy"),
             policy.strategy.clone().unwrap_or_default(),
             "is not a known strategy",
@@ -127,7 +127,7 @@ fn distribution(problems: &mut SpecErrors, policy: &MixedInstancesPolicy) -> Ins
     let spot = spot.unwrap_or(default);
     if policy.spot_pools.is_some() && spot != SpotStrategy::LowestPrice {
         let rule = format!("cannot be combined with the strategy {spot}");
-        problems.push_invalid(
+        errors.push_invalid(
             &field_path("spotPools"),
             policy.spot_pools.unwrap_or_default(),
             &rule,
@@ -138,7 +138,7 @@ fn distribution(problems: &mut SpecErrors, policy: &MixedInstancesPolicy) -> Ins
         .map_or(Some(OnDemandStrategy::Prioritized), |text| OnDemandStrategy::parse(&text));
     if on_demand.is_none() {
         let given = policy.on_demand_allocation_strategy.clone().unwrap_or_default();
-        problems.push_invalid(
+        errors.push_invalid(
             &field_path("onDemandAllocationStrategy"),
             given,
             "is not a known strategy",
@@ -147,7 +147,7 @@ fn distribution(problems: &mut SpecErrors, policy: &MixedInstancesPolicy) -> Ins
     }
     let base = policy.base_capacity.unwrap_or(0);
     if !(0..=10_000).contains(&base) {
-        problems.push_invalid(
+        errors.push_invalid(
             &field_path("baseCapacity"),
             base,
             "is not a valid capacity",
@@ -161,7 +161,7 @@ fn distribution(problems: &mut SpecErrors, policy: &MixedInstancesPolicy) -> Ins
         }
         .into(),
         on_demand_base: base.clamp(0, 10_000) as i32,
-        on_demand_percent: 100 - spot_percentage(problems, policy.spot_ratio.as_ref()),
+        on_demand_percent: 100 - spot_percentage(errors, policy.spot_ratio.as_ref()),
         spot_strategy: match spot {
             SpotStrategy::CapacityOptimized => "capacity-optimized",
             SpotStrategy::LowestPrice => "lowest-price",
@@ -176,7 +176,7 @@ fn distribution(problems: &mut SpecErrors, policy: &MixedInstancesPolicy) -> Ins
 }
 
 /// Parses a percentage; `60` and `60%` are equal.
-fn spot_percentage(problems: &mut SpecErrors, value: Option<&IntOrString>) -> i32 {
+fn spot_percentage(errors: &mut SpecErrors, value: Option<&IntOrString>) -> i32 {
     let text = match value {
         None => return 0,
         Some(IntOrString::Int(n)) => n.to_string(),
@@ -185,25 +185,20 @@ fn spot_percentage(problems: &mut SpecErrors, value: Option<&IntOrString>) -> i3
     };
     let parsed = text.strip_suffix('%').unwrap_or(&text).parse().ok().filter(|p| (0..=100).contains(p));
     parsed.unwrap_or_else(|| {
-        problems.push_invalid(
-            &field_path("spotRatio"),
-            text,
-            "is not a valid percentage",
-            "use 0 to 100, or 0% to 100%",
-        );
+        errors.push_invalid(&field_path("spotRatio"), text, "is not a valid percentage", "use 0 to 100, or 0% to 100%");
         0
     })
 }
 
 /// Parses the spot price. A mixed group has none, and reports the field as ignored.
-pub(super) fn spot_price(problems: &mut SpecErrors, c: &EksConfiguration) -> Option<String> {
+pub(super) fn spot_price(errors: &mut SpecErrors, c: &EksConfiguration) -> Option<String> {
     let price = non_empty(&c.spot_price).filter(|_| c.mixed_instances_policy.is_none())?;
     if !crate::index::spot::is_price(&price) {
-        problems.push_invalid("spotPrice", &price, "is not a valid price", "write dollars per hour, for example 0.08");
+        errors.push_invalid("spotPrice", &price, "is not a valid price", "write dollars per hour, for example 0.08");
     }
     let tenancy = c.placement.as_ref().and_then(|p| p.tenancy.clone()).unwrap_or_default();
     if tenancy.eq_ignore_ascii_case("host") {
-        problems.push_invalid(
+        errors.push_invalid(
             "spotPrice",
             &price,
             "cannot be combined with placement.tenancy host",

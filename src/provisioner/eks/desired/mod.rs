@@ -4,7 +4,7 @@ mod attributes;
 mod crd;
 mod instance;
 mod mixed_instances;
-mod spec;
+mod types;
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ use crd::crd;
 use instance::{check_type_name, devices, metadata, mounts, placement};
 use mixed_instances::mixed;
 pub use mixed_instances::{MAX_INSTANCE_TYPES, MixedInstances};
-pub use spec::{CustomNetworking, DesiredSpec, ExistingRole, ImageSource};
+pub use types::{CustomNetworking, DesiredSpec, ExistingRole, ImageSource};
 
 /// The section of the spec with most fields.
 pub(crate) const CONFIGURATION_FIELD: &str = "spec.eks.configuration";
@@ -47,21 +47,21 @@ pub fn parse_with_errors(
     annotations: &MergedAnnotations,
     spec: &InstanceGroupSpec,
 ) -> (DesiredSpec, Vec<SpecError>) {
-    let mut problems = SpecErrors::under(CONFIGURATION_FIELD);
+    let mut errors = SpecErrors::under(CONFIGURATION_FIELD);
     let empty = EksConfiguration::default();
     let eks = spec.eks.clone().unwrap_or_default();
     let c = eks.configuration.as_ref().unwrap_or(&empty);
-    let (min_size, max_size) = sizes(&mut problems, eks.min_size, eks.max_size);
-    let cluster = limits::cluster_name(&mut problems, &c.cluster_name);
+    let (min_size, max_size) = sizes(&mut errors, eks.min_size, eks.max_size);
+    let cluster = limits::cluster_name(&mut errors, &c.cluster_name);
     let scaling_group = GroupNames::new(&cluster, &id.namespace, &id.name).scaling_group();
-    limits::check_scaling_group_name(&mut problems, &id.name, &scaling_group);
+    limits::check_scaling_group_name(&mut errors, &id.name, &scaling_group);
     let stages = stages(c);
     let os_family = effective_family(
         annotations.get(annotation::OS_FAMILY).map(OsFamily::parse).unwrap_or(OsFamily::AmazonLinux2),
         &stages,
     );
-    let mixed = mixed(&mut problems, c);
-    let spot_price = mixed_instances::spot_price(&mut problems, c);
+    let mixed = mixed(&mut errors, c);
+    let spot_price = mixed_instances::spot_price(&mut errors, c);
     let lifecycle = match (&mixed, &spot_price) {
         (Some(mixed), _) if mixed.uses_spot() => Lifecycle::Mixed,
         (None, Some(_)) => Lifecycle::Spot,
@@ -72,20 +72,20 @@ pub fn parse_with_errors(
         cluster,
         min_size,
         max_size,
-        warm_pool: warm_pool(&mut problems, &eks, c, mixed.as_ref()),
+        warm_pool: warm_pool(&mut errors, &eks, c, mixed.as_ref()),
         scaling_configuration: eks
             .r#type
             .as_deref()
             .and_then(ScalingConfigurationKind::parse)
             .unwrap_or(ScalingConfigurationKind::LaunchTemplate),
-        rolling_update: RollingUpdate::parse(&mut problems, annotations, spec),
-        crd_strategy: crd(&mut problems, id, annotations, spec),
-        image: image(&mut problems, &c.image, os_family),
-        instance_type: instance_type(&mut problems, &c.instance_type),
+        rolling_update: RollingUpdate::parse(&mut errors, annotations, spec),
+        crd_strategy: crd(&mut errors, id, annotations, spec),
+        image: image(&mut errors, &c.image, os_family),
+        instance_type: instance_type(&mut errors, &c.instance_type),
         key_pair: non_empty(&c.key_pair_name),
-        subnets: problems.required_list("subnets", &c.subnets),
-        security_groups: problems.required_list("securityGroups", &c.security_groups),
-        existing_role: existing_role(&mut problems, c),
+        subnets: errors.required_list("subnets", &c.subnets),
+        security_groups: errors.required_list("securityGroups", &c.security_groups),
+        existing_role: existing_role(&mut errors, c),
         managed_policies: non_empty_items(&c.managed_policies),
         irsa: annotations.is_true(annotation::IRSA_ENABLED),
         os_family,
@@ -95,48 +95,48 @@ pub fn parse_with_errors(
         spot_price,
         spot_price_ignored: non_empty(&c.spot_price).is_some() && c.mixed_instances_policy.is_some(),
         spot_recommendation: None,
-        taints: taints(&mut problems, c),
+        taints: taints(&mut errors, c),
         max_pods: c
             .bootstrap_options
             .as_ref()
             .and_then(|b| b.max_pods)
             .filter(|n| *n > 0)
             .map(|n| n.min(u32::MAX.into()) as u32),
-        custom_networking: custom_networking(&mut problems, annotations),
+        custom_networking: custom_networking(&mut errors, annotations),
         join_auth: JoinAuth::default(),
         discovers_endpoint: false,
         container_runtime: c.bootstrap_options.as_ref().and_then(|b| non_empty(&b.container_runtime)),
         bootstrap_arguments: Redacted::new(non_empty(&c.bootstrap_arguments).unwrap_or_default()),
         stages,
-        mounts: mounts(&mut problems, c),
-        block_devices: devices(&mut problems, c),
+        mounts: mounts(&mut errors, c),
+        block_devices: devices(&mut errors, c),
         default_volume: None,
         has_default_volume: c.volumes.as_deref().unwrap_or_default().is_empty(),
         tags: tags(
-            &mut problems,
+            &mut errors,
             c.cluster_name.as_deref().unwrap_or_default(),
             "tags",
             c.tags.as_deref().unwrap_or_default(),
         ),
-        tag_specifications: tag_specifications(&mut problems, c),
+        tag_specifications: tag_specifications(&mut errors, c),
         has_autoscaler_tags: annotations.is_true(annotation::CLUSTER_AUTOSCALER_ENABLED),
-        suspended_processes: known_names(&mut problems, "suspendProcesses", &c.suspend_processes, PROCESSES, PROCESSES),
-        metrics: known_names(&mut problems, "metricsCollection", &c.metrics_collection, METRICS, &METRICS[2..15]),
-        lifecycle_hooks: hooks(&mut problems, c),
-        metadata_options: metadata(&mut problems, c),
-        placement: placement(&mut problems, c),
+        suspended_processes: known_names(&mut errors, "suspendProcesses", &c.suspend_processes, PROCESSES, PROCESSES),
+        metrics: known_names(&mut errors, "metricsCollection", &c.metrics_collection, METRICS, &METRICS[2..15]),
+        lifecycle_hooks: hooks(&mut errors, c),
+        metadata_options: metadata(&mut errors, c),
+        placement: placement(&mut errors, c),
         licenses: non_empty_items(&c.license_specifications),
     };
-    let desired = with_autoscaler_tags(&mut problems, desired, c);
-    (desired, problems.into_errors())
+    let desired = with_autoscaler_tags(&mut errors, desired, c);
+    (desired, errors.into_errors())
 }
 
-fn sizes(problems: &mut SpecErrors, min: Option<i64>, max: Option<i64>) -> (i32, i32) {
+fn sizes(errors: &mut SpecErrors, min: Option<i64>, max: Option<i64>) -> (i32, i32) {
     let shown_max = max.map_or_else(|| "not set, which counts as 0".to_owned(), |max| max.to_string());
     let (min, max) = (min.unwrap_or(0), max.unwrap_or(0));
     for (path, size) in [("spec.eks.minSize", min), ("spec.eks.maxSize", max)] {
         if !(0..=10_000).contains(&size) {
-            problems.push_error(SpecError::invalid(
+            errors.push_error(SpecError::invalid(
                 path,
                 size,
                 "is not a valid size of a scaling group",
@@ -147,13 +147,13 @@ fn sizes(problems: &mut SpecErrors, min: Option<i64>, max: Option<i64>) -> (i32,
     if min > max {
         let rule = format!("is larger than spec.eks.maxSize ({shown_max})");
         let error = SpecError::invalid("spec.eks.minSize", min, rule, "raise maxSize or lower minSize");
-        problems.push_error(error.compared_with(ComparedField::MaxSize));
+        errors.push_error(error.compared_with(ComparedField::MaxSize));
     }
     (min.clamp(0, 10_000) as i32, max.clamp(0, 10_000) as i32)
 }
 
-fn image(problems: &mut SpecErrors, value: &Option<String>, os_family: OsFamily) -> ImageSource {
-    let text = problems.required("image", value);
+fn image(errors: &mut SpecErrors, value: &Option<String>, os_family: OsFamily) -> ImageSource {
+    let text = errors.required("image", value);
     if text.eq_ignore_ascii_case("latest") {
         return ImageSource::Latest;
     }
@@ -165,7 +165,7 @@ fn image(problems: &mut SpecErrors, value: &Option<String>, os_family: OsFamily)
         {
             if os_family == OsFamily::Windows && WindowsRelease::parse(version).is_none() {
                 let rule = "names an image that AWS does not publish: each release of Windows Server has only its newest image";
-                problems.push_invalid(
+                errors.push_invalid(
                     "image",
                     &text,
                     rule,
@@ -175,7 +175,7 @@ fn image(problems: &mut SpecErrors, value: &Option<String>, os_family: OsFamily)
             ImageSource::Ssm(version.into())
         }
         Some(_) => {
-            problems.push_invalid(
+            errors.push_invalid(
                 "image",
                 &text,
                 "is not a valid image version",
@@ -188,7 +188,7 @@ fn image(problems: &mut SpecErrors, value: &Option<String>, os_family: OsFamily)
                 .strip_prefix("ami-")
                 .is_some_and(|id| (8..=17).contains(&id.len()) && id.chars().all(|c| c.is_ascii_hexdigit()));
             if !text.is_empty() && !id {
-                problems.push_invalid(
+                errors.push_invalid(
                     "image",
                     &text,
                     "is not a valid image",
@@ -200,21 +200,21 @@ fn image(problems: &mut SpecErrors, value: &Option<String>, os_family: OsFamily)
     }
 }
 
-fn existing_role(problems: &mut SpecErrors, c: &EksConfiguration) -> Option<ExistingRole> {
+fn existing_role(errors: &mut SpecErrors, c: &EksConfiguration) -> Option<ExistingRole> {
     let role = non_empty(&c.role_name)?;
-    limits::ROLE_NAME.check(problems, "roleName", &role);
+    limits::ROLE_NAME.check(errors, "roleName", &role);
     let profile = non_empty(&c.instance_profile_name);
     if let Some(profile) = &profile {
-        limits::PROFILE_NAME.check(problems, "instanceProfileName", profile);
+        limits::PROFILE_NAME.check(errors, "instanceProfileName", profile);
     }
     Some(ExistingRole { profile: profile.unwrap_or_else(|| role.clone()), role })
 }
 
 /// Checks the form `<family>.<size>`; whether the type exists is checked with AWS later.
-fn instance_type(problems: &mut SpecErrors, value: &Option<String>) -> String {
-    let text = problems.required("instanceType", value);
+fn instance_type(errors: &mut SpecErrors, value: &Option<String>) -> String {
+    let text = errors.required("instanceType", value);
     if !text.is_empty() {
-        check_type_name(problems, "instanceType", &text);
+        check_type_name(errors, "instanceType", &text);
     }
     text
 }
@@ -233,7 +233,7 @@ fn labels(
     labels
 }
 
-fn custom_networking(problems: &mut SpecErrors, annotations: &MergedAnnotations) -> Option<CustomNetworking> {
+fn custom_networking(errors: &mut SpecErrors, annotations: &MergedAnnotations) -> Option<CustomNetworking> {
     if !annotations.is_true(annotation::CUSTOM_NETWORKING_ENABLED) {
         return None;
     }
@@ -243,7 +243,7 @@ fn custom_networking(problems: &mut SpecErrors, annotations: &MergedAnnotations)
     if host_pods.is_none() {
         let path = format!("metadata.annotations[{name}]");
         let given = given.unwrap_or_default();
-        problems.push_error(SpecError::invalid(
+        errors.push_error(SpecError::invalid(
             &path,
             given,
             "is not a valid number of pods",
@@ -254,16 +254,16 @@ fn custom_networking(problems: &mut SpecErrors, annotations: &MergedAnnotations)
     Some(CustomNetworking { host_pods: host_pods.unwrap_or_default(), prefix_delegation })
 }
 
-fn taints(problems: &mut SpecErrors, c: &EksConfiguration) -> Vec<Taint> {
+fn taints(errors: &mut SpecErrors, c: &EksConfiguration) -> Vec<Taint> {
     let mut taints = Vec::new();
     for (i, taint) in c.taints.iter().flatten().enumerate() {
         let key = taint.key.clone().unwrap_or_default();
         let effect = taint.effect.clone().unwrap_or_default();
         if key.is_empty() {
-            problems.push_invalid(&format!("taints[{i}].key"), "", "is required", "give the taint a key");
+            errors.push_invalid(&format!("taints[{i}].key"), "", "is required", "give the taint a key");
         }
         if !["NoSchedule", "PreferNoSchedule", "NoExecute"].contains(&effect.as_str()) {
-            problems.push_invalid(
+            errors.push_invalid(
                 &format!("taints[{i}].effect"),
                 &effect,
                 "is not a taint effect",

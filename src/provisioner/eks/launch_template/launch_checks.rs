@@ -39,36 +39,36 @@ pub fn needs_launch_checks(resolved: &ResolvedGroup, state: &ObservedState, stat
 
 /// Returns all errors at once, so that the user can fix them together.
 pub fn spec_errors(resolved: &ResolvedGroup, facts: &LaunchFacts) -> Vec<SpecError> {
-    let mut problems = resolved.ipv6_problems.clone();
+    let mut errors = resolved.ipv6_problems.clone();
     let image = facts.image.as_present();
     if facts.image == Lookup::Absent {
         let rule = "is not an available AMI of this region that this account may launch";
         let remedy = "correct it, or share the AMI with this account";
         let problem = SpecError::invalid(IMAGE, &resolved.template_data.image_id, rule, remedy);
-        problems.push(problem.with_reason(Reason::ImageNotFound));
+        errors.push(problem.with_reason(Reason::ImageNotFound));
     }
     match &facts.instance_type {
-        Lookup::Absent => problems.push(unknown_type(&resolved.desired)),
+        Lookup::Absent => errors.push(unknown_type(&resolved.desired)),
         Lookup::Present(kind) => {
-            problems.extend(image.and_then(|image| architecture(resolved, image, kind)));
+            errors.extend(image.and_then(|image| architecture(resolved, image, kind)));
             if resolved.is_ipv6 && resolved.desired.mixed_instances.is_none() {
-                problems.extend(ipv6::type_problem(INSTANCE_TYPE, kind));
+                errors.extend(ipv6::type_problem(INSTANCE_TYPE, kind));
             }
         }
         Lookup::NotQueried => {}
     }
-    problems.extend(image.filter(|_| !facts.is_launched_now).and_then(|image| platform(resolved, image)));
+    errors.extend(image.filter(|_| !facts.is_launched_now).and_then(|image| platform(resolved, image)));
     for (i, device) in resolved.template_data.devices.iter().enumerate() {
-        volume(&mut problems, i, device, image);
+        volume(&mut errors, i, device, image);
     }
-    problems.extend(arns(resolved));
-    problems.extend(resolved.desired.stages.iter().enumerate().filter_map(|(i, stage)| {
+    errors.extend(arns(resolved));
+    errors.extend(resolved.desired.stages.iter().enumerate().filter_map(|(i, stage)| {
         let remedy = "encode it again, or write it as plain text";
         stage
             .is_truncated_base64()
             .then(|| SpecError::invalid(&stage.field_path(i), "", "looks like base64 but is not valid base64", remedy))
     }));
-    problems
+    errors
 }
 
 /// The field of the image.
@@ -134,11 +134,11 @@ fn arns(resolved: &ResolvedGroup) -> Vec<SpecError> {
 }
 
 /// The limits of the Amazon EBS User Guide, "Amazon EBS volume types". Only lower limits: AWS raises upper ones.
-fn volume(problems: &mut Vec<SpecError>, i: usize, device: &BlockDevice, image: Option<&Image>) {
+fn volume(errors: &mut Vec<SpecError>, i: usize, device: &BlockDevice, image: Option<&Image>) {
     let mut wrong = |field: &str, value: Option<i32>, rule: &str, remedy: &str| {
         let value = value.map(|n| n.to_string()).unwrap_or_default();
         let path = format!("spec.eks.configuration.volumes[{i}].{field}");
-        problems.push(SpecError::invalid(&path, value, rule.to_owned(), remedy));
+        errors.push(SpecError::invalid(&path, value, rule.to_owned(), remedy));
     };
     let kind = device.volume_type.as_deref().unwrap_or("gp2");
     if device.iops.is_none() && ["io1", "io2"].contains(&kind) {
@@ -170,7 +170,7 @@ fn volume(problems: &mut Vec<SpecError>, i: usize, device: &BlockDevice, image: 
     if device.name == image.root_device && ["st1", "sc1"].contains(&kind) {
         let path = format!("spec.eks.configuration.volumes[{i}].type");
         let remedy = "use gp3 for the device that the AMI boots from";
-        problems.push(SpecError::invalid(&path, kind, "cannot be booted from", remedy));
+        errors.push(SpecError::invalid(&path, kind, "cannot be booted from", remedy));
     } else if device.size.is_none() && device.snapshot_id.is_none() && !image.device_names.contains(&device.name) {
         wrong("size", None, "is required for a device that the AMI does not have", "set size or snapshotId");
     }

@@ -159,7 +159,7 @@ mod tests {
 
     /// An autoscaler lowers the desired capacity after a failed launch, so that nothing seems to be missing.
     #[test]
-    fn launch_that_failed_since_a_node_was_taken_is_told_until_another_succeeds() {
+    fn launch_failure_after_a_termination_is_reported_until_a_launch_succeeds() {
         let taken_at = Timestamp::UNIX_EPOCH;
         let launch = |status: &str, seconds| activity("Launching a new EC2 instance", status, seconds);
         for (activities, expected) in [

@@ -44,12 +44,12 @@ pub(crate) async fn template_name(
     if recorded(&status.active_scaling_group_name).is_some() {
         return Ok(None);
     }
-    let left = left_template(o, &derived, id, o.shared_max_cache_age).await?;
+    let left = newest_derived_template(o, &derived, id, o.shared_max_cache_age).await?;
     Ok(left.filter(|t| has_ownership_tags(&t.tags, &ownership_tags(cluster, id))).map(|template| template.name))
 }
 
 /// The youngest launch template of the derived name, with any time.
-async fn left_template(
+async fn newest_derived_template(
     o: &Observer<'_>,
     derived: &str,
     id: &GroupId,
@@ -73,7 +73,7 @@ pub(crate) async fn names(o: &Observer<'_>, cluster: &str, id: &GroupId) -> Obse
         };
         let is_used = has_scaling_group(o, &names.scaling_group, &tags).await?;
         let is_ours = |held: &[Tag]| has_ownership_tags(held, &tags);
-        let left = left_template(o, &names.template, id, Duration::ZERO).await?.filter(|t| is_ours(&t.tags));
+        let left = newest_derived_template(o, &names.template, id, Duration::ZERO).await?.filter(|t| is_ours(&t.tags));
         let is_found = is_used
             || left.is_some()
             || iam.get_profile(&names.role).await.map_err(aws)?.is_some_and(|profile| is_ours(&profile.tags))

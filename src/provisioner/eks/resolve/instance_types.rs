@@ -49,7 +49,7 @@ pub(super) fn resolve_pool(desired: &DesiredSpec, env: &References, subnets: &[S
 }
 
 /// All instance types of a mixed group launch from one image, so they need one architecture.
-pub(super) fn check_mixed_types(problems: &mut Vec<SpecError>, desired: &DesiredSpec, env: &References) {
+pub(super) fn check_mixed_types(errors: &mut Vec<SpecError>, desired: &DesiredSpec, env: &References) {
     let Some(mixed) = &desired.mixed_instances else { return };
     let architecture = |name: &str| env.mixed_types.get(name).and_then(|t| t.as_ref()?.architecture());
     let primary = architecture(&desired.instance_type);
@@ -59,19 +59,19 @@ pub(super) fn check_mixed_types(problems: &mut Vec<SpecError>, desired: &Desired
         let is_reported = path.ends_with(".instanceType") && env.instance_type.is_queried();
         if env.mixed_types.get(name).is_some_and(Option::is_none) && !is_reported {
             let rule = "is not an instance type of this region";
-            problems.push(SpecError::invalid(&path, name, rule, "correct it").with_reason(Reason::NotFound));
+            errors.push(SpecError::invalid(&path, name, rule, "correct it").with_reason(Reason::NotFound));
         } else if let (Some(own), Some(first)) = (architecture(name), primary)
             && own != first
         {
             let rule = format!("is {own}, but {} is {first}: one image cannot boot both", desired.instance_type);
-            problems.push(SpecError::invalid(&path, name, rule, "use types of one architecture"));
+            errors.push(SpecError::invalid(&path, name, rule, "use types of one architecture"));
         }
     }
 }
 
 /// The pod limit of a node. All instance types of a mixed group share the user data, so the type with the fewest
 /// addresses decides; types of an instance pool never have fewer.
-pub(super) fn pod_limit(problems: &mut Vec<SpecError>, desired: &DesiredSpec, env: &References) -> Option<u32> {
+pub(super) fn pod_limit(errors: &mut Vec<SpecError>, desired: &DesiredSpec, env: &References) -> Option<u32> {
     if desired.max_pods.is_some() {
         return desired.max_pods;
     }
@@ -86,7 +86,7 @@ pub(super) fn pod_limit(problems: &mut Vec<SpecError>, desired: &DesiredSpec, en
         let limit = networking.pod_limit(found);
         if limit.is_none() {
             let remedy = "set bootstrapOptions.maxPods, or use another type";
-            problems.push(unknown_counts(&format!("spec.eks.configuration.{path}"), found, remedy));
+            errors.push(unknown_counts(&format!("spec.eks.configuration.{path}"), found, remedy));
         }
         limit
     };

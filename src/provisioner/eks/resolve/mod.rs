@@ -122,28 +122,28 @@ pub fn resolve_with_errors(
         access_entries::join_method(JoinAuth::Auto, &cluster.authentication_mode)
             .unwrap_or(JoinMethod::AwsAuth { remove_other: false })
     });
-    let (mut subnet_problems, mut launch_problems) = (Vec::new(), Vec::new());
-    let subnets = resolve_ids(&mut subnet_problems, "subnets", &desired.subnets, &env.subnets, env);
-    broken.extend(&[Part::Subnets], subnet_problems);
+    let (mut subnet_errors, mut launch_errors) = (Vec::new(), Vec::new());
+    let subnets = resolve_ids(&mut subnet_errors, "subnets", &desired.subnets, &env.subnets, env);
+    broken.extend(&[Part::Subnets], subnet_errors);
     let security_groups =
-        resolve_ids(&mut launch_problems, "securityGroups", &desired.security_groups, &env.security_groups, env);
+        resolve_ids(&mut launch_errors, "securityGroups", &desired.security_groups, &env.security_groups, env);
     if env.instance_type == Lookup::Absent {
-        launch_problems.push(unknown_type(&desired));
+        launch_errors.push(unknown_type(&desired));
     }
     if has_address_tag(&desired)
         && let Some(found) = env.instance_type.as_present().filter(|found| found.ipv4_per_interface.is_none())
     {
         let remedy = "use another type, or remove the annotation cluster-autoscaler-enabled";
-        launch_problems.push(unknown_counts("spec.eks.configuration.instanceType", found, remedy));
+        launch_errors.push(unknown_counts("spec.eks.configuration.instanceType", found, remedy));
     }
     let known_type = env.instance_type.as_present();
-    let image_id = resolve_image(&mut launch_problems, &desired, env);
-    check_mixed_types(&mut launch_problems, &desired, env);
+    let image_id = resolve_image(&mut launch_errors, &desired, env);
+    check_mixed_types(&mut launch_errors, &desired, env);
     // Without them, nodes could not join, and the existing ones would count as outdated.
     if !desired.discovers_endpoint && (cluster.endpoint.is_empty() || cluster.ca.is_empty()) {
         let rule = "has no API endpoint or certificate authority yet, so its nodes could not join";
         let remedy = "wait until EKS has created the cluster";
-        launch_problems
+        launch_errors
             .push(SpecError::invalid(CLUSTER_FIELD, &desired.cluster, rule, remedy).with_reason(Reason::NotFound));
     }
     let account = AccountInfo::from_arn(&cluster.arn);
@@ -153,13 +153,13 @@ pub fn resolve_with_errors(
         resolve_role(&mut broken, &desired, &names, &account, env.existing_profile.as_ref(), recorded);
     let own_role =
         if broken.contains(Part::Role) { role_arn == derived_role_arn } else { desired.existing_role.is_none() };
-    let max_pods = pod_limit(&mut launch_problems, &desired, env);
+    let max_pods = pod_limit(&mut launch_errors, &desired, env);
     let boot = bootstrap_input(&desired, cluster, &env.subnets, &image_id, max_pods);
-    let mut render_problems = Vec::new();
-    let (user_data, ignored_fields) = render_user_data(&mut render_problems, &desired, &boot);
+    let mut render_errors = Vec::new();
+    let (user_data, ignored_fields) = render_user_data(&mut render_errors, &desired, &boot);
     // The parser reports broken inputs of user data with their paths.
     if !broken.contains(Part::Launch) {
-        launch_problems.extend(render_problems);
+        launch_errors.extend(render_errors);
     }
     let template_data = TemplateData {
         image_id,
@@ -175,12 +175,12 @@ pub fn resolve_with_errors(
         tag_specifications: desired.tag_specifications.clone(),
         user_data,
     };
-    broken.extend(&[Part::Launch], launch_problems);
+    broken.extend(&[Part::Launch], launch_errors);
     let ownership = ownership_tags(&desired.cluster, &desired.id);
     let windows = desired.os_family == OsFamily::Windows;
     Ok(ResolvedGroup {
         is_ipv6: cluster.is_ipv6,
-        ipv6_problems: ipv6::problems(&desired, cluster, env),
+        ipv6_problems: ipv6::errors(&desired, cluster, env),
         fingerprint: Fingerprint::compute(desired.os_family.as_str(), &template_data, &boot),
         type_pool: resolve_pool(&desired, env, &subnets),
         zones: zones_of(&subnets, env),
@@ -222,14 +222,14 @@ fn unknown_cluster(desired: &DesiredSpec) -> SpecError {
 
 /// Renders the user data, and returns the fields that have no effect on the nodes.
 fn render_user_data(
-    problems: &mut Vec<SpecError>,
+    errors: &mut Vec<SpecError>,
     desired: &DesiredSpec,
     boot: &BootstrapInput,
 ) -> (Redacted<String>, Vec<IgnoredField>) {
     let (text, mut ignored) = match user_data::render(desired.os_family, boot) {
         Ok(rendered) => (Redacted::new(rendered.base64()), rendered.ignored),
         Err(problem) => {
-            problems.push(SpecError::from_message(problem));
+            errors.push(SpecError::from_message(problem));
             Default::default()
         }
     };
@@ -246,7 +246,7 @@ fn sorted(names: &[String]) -> Vec<String> {
     names
 }
 
-fn resolve_image(problems: &mut Vec<SpecError>, desired: &DesiredSpec, env: &References) -> String {
+fn resolve_image(errors: &mut Vec<SpecError>, desired: &DesiredSpec, env: &References) -> String {
     let path = "spec.eks.configuration.image";
     if let ImageSource::Id(id) = &desired.image {
         return id.clone();
@@ -261,7 +261,7 @@ fn resolve_image(problems: &mut Vec<SpecError>, desired: &DesiredSpec, env: &Ref
             let parameter = other.as_ref().map(|(p, _)| p.clone()).unwrap_or_default();
             let rule = "does not exist: AWS publishes no image for this OS family, architecture and cluster version";
             let remedy = "use an AMI id, or an OS family that AWS publishes for this Kubernetes version (Amazon Linux 2 ends with 1.32)";
-            problems.push(SpecError::invalid(path, parameter, rule, remedy).with_reason(Reason::ImageNotFound));
+            errors.push(SpecError::invalid(path, parameter, rule, remedy).with_reason(Reason::ImageNotFound));
             String::new()
         }
     }

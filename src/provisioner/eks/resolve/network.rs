@@ -8,7 +8,7 @@ use crate::aws::NetworkObject;
 use crate::provisioner::request::NetworkLookup;
 
 pub(super) fn resolve_ids(
-    problems: &mut Vec<SpecError>,
+    errors: &mut Vec<SpecError>,
     field: &str,
     desired: &[String],
     known: &[NetworkObject],
@@ -25,7 +25,7 @@ pub(super) fn resolve_ids(
             known.iter().filter(|o| o.name.as_deref().is_some_and(|n| n.eq_ignore_ascii_case(name))).collect()
         };
         if found.is_empty() {
-            problems.push(lookup.not_found(&format!("spec.eks.configuration.{field}"), name, prefix));
+            errors.push(lookup.not_found(&format!("spec.eks.configuration.{field}"), name, prefix));
         }
         ids.extend(found.into_iter().map(|o| o.id.clone()));
     }

@@ -70,7 +70,7 @@ pub(crate) fn rotate_nodes(input: &PlanInput, group: &ScalingGroup, builder: &mu
         left: &input.observed.failed_replacements,
         members: &members,
         ready_hold: input.timing.ready_hold,
-        is_asked: input.is_asked,
+        is_requested: input.is_requested,
         now: input.now,
     };
     let failed = replacements.update(input.status).map(|failed| ("failedReplacements".to_owned(), failed));
@@ -200,7 +200,7 @@ fn precondition(input: &PlanInput, group: &ScalingGroup) -> Option<(Reason, Stri
 /// Why Auto Scaling launched no replacement for the last terminated node. The next one would be lost as well: an
 /// autoscaler lowers the desired capacity, and in a shortage EC2 does not return a released instance.
 fn failed_launch(input: &PlanInput) -> Option<(Reason, String)> {
-    let FailedLaunch { message, retry_at } = input.observed.failed_launch.as_ref().filter(|_| !input.is_asked)?;
+    let FailedLaunch { message, retry_at } = input.observed.failed_launch.as_ref().filter(|_| !input.is_requested)?;
     let text = format!(
         "nothing was launched for the node that was replaced last ({}); no further node is replaced until a launch succeeds, or until {}",
         message.trim_end_matches('.'),

@@ -192,7 +192,7 @@ fn other_drift(
 }
 
 /// The hash of the version that the group launches now; `None` for a version that the controller did not create.
-pub(crate) fn hash_in_force(state: &ObservedState) -> Option<&String> {
+pub(crate) fn launched_hash(state: &ObservedState) -> Option<&String> {
     let version = state.versions.get(&pinned_version(state)?)?;
     version.fingerprint.as_ref().map(|own| &own.hash)
 }

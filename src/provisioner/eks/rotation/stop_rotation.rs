@@ -39,7 +39,7 @@ pub(crate) fn uncordon_nodes_in_progress(input: &PlanInput, builder: &mut PlanBu
         }
         false => uncordon_all(&members, uid),
     };
-    name_cause(&mut steps, UncordonReason::RotationBlocked);
+    replace_uncordon_reason(&mut steps, UncordonReason::RotationBlocked);
     builder.prepend(steps.into_iter().map(PlannedStep::from));
     input.now.checked_add(input.timing.poll_interval).ok()
 }
@@ -71,7 +71,7 @@ pub(crate) fn stop_rotation(
     let StopRequest { id, lock, settings, .. } = request;
     let stopped = Stopped { group, uid: &id.uid, lock: *lock, timing: &settings.timing, now };
     let mut decision = decide_stop(&stopped, members, drains, cluster_health);
-    name_cause(&mut decision.steps, UncordonReason::GroupRejected);
+    replace_uncordon_reason(&mut decision.steps, UncordonReason::GroupRejected);
     decision
 }
 
@@ -128,7 +128,7 @@ fn decide_stop(
 }
 
 /// The nodes still need to be replaced, so the event names another cause.
-fn name_cause(steps: &mut [NodeStep], cause: UncordonReason) {
+fn replace_uncordon_reason(steps: &mut [NodeStep], cause: UncordonReason) {
     for step in steps {
         if let NodeStep::UncordonNode { reason: reason @ UncordonReason::NoLongerReplaced, .. } = step {
             *reason = cause;

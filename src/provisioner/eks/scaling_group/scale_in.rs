@@ -63,7 +63,7 @@ fn lowest_desired(group: &ScalingGroup) -> i64 {
 
 /// Whether Auto Scaling would terminate running nodes for a change, so that it would choose them and drain none. The last
 /// node of a group with weights is drained before, and left to Auto Scaling.
-pub(crate) fn takes_nodes(group: &ScalingGroup, change: &ScalingGroupChange) -> bool {
+pub(crate) fn would_terminate_nodes(group: &ScalingGroup, change: &ScalingGroupChange) -> bool {
     let Some(max) = change.max.filter(|max| *max < group.max) else { return false };
     let lowest = change.mixed.as_ref().and_then(|policy| lowest_desired_after(group, policy));
     let is_last = is_weighted(group) && counted(group).count() == 1;

@@ -40,12 +40,12 @@ pub(crate) fn leaving(resolved: &ResolvedGroup, state: &ObservedState, status: &
     let present = state.scaling_group.iter().flat_map(|g| &g.subnets);
     let is_marked = state.scaling_group.as_ref().is_some_and(is_marked);
     let of_instances = state.instance_subnets.values().filter(|_| is_marked);
-    not_desired(resolved, present.chain(recorded(status)).chain(of_instances))
+    undesired_subnets(resolved, present.chain(recorded(status)).chain(of_instances))
 }
 
 /// Subnets that have left the scaling group, but may still have instances.
 pub(crate) fn left(resolved: &ResolvedGroup, group: &ScalingGroup, status: &InstanceGroupStatus) -> Vec<String> {
-    not_desired(resolved, recorded(status).filter(|subnet| !group.subnets.contains(subnet)))
+    undesired_subnets(resolved, recorded(status).filter(|subnet| !group.subnets.contains(subnet)))
 }
 
 /// The leaving subnets while the scaling group or one of its instances uses any of them. An instance whose subnet is not
@@ -156,7 +156,7 @@ fn recorded(status: &InstanceGroupStatus) -> impl Iterator<Item = &String> {
     status.managed.iter().flat_map(|managed| &managed.leaving_subnets)
 }
 
-fn not_desired<'a>(resolved: &ResolvedGroup, subnets: impl Iterator<Item = &'a String>) -> Vec<String> {
+fn undesired_subnets<'a>(resolved: &ResolvedGroup, subnets: impl Iterator<Item = &'a String>) -> Vec<String> {
     let leaving: BTreeSet<_> = subnets.filter(|subnet| !resolved.subnets.contains(subnet)).collect();
     leaving.into_iter().cloned().collect()
 }

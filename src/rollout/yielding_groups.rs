@@ -1,4 +1,4 @@
-//! Which groups make way for others: their drains are blocked, and use up nodes of the budget that others wait for.
+//! Which groups yield to others: their drains are blocked, and use up nodes of the budget that others wait for.
 
 use std::collections::BTreeMap;
 
@@ -11,12 +11,12 @@ use crate::util::duration;
 /// Groups without progress whose blocked drains are undone, with the reason. They go on when no other group of an open wave
 /// has nodes to replace.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct MakesWay {
+pub(crate) struct YieldingGroups {
     groups: BTreeMap<String, String>,
 }
 
-impl MakesWay {
-    /// Why a group makes way; `None` while it does not.
+impl YieldingGroups {
+    /// Why a group yields; `None` while it does not.
     pub(crate) fn reason(&self, key: &str) -> Option<String> {
         self.groups.get(key).cloned()
     }

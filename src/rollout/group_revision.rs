@@ -131,7 +131,7 @@ fn hold(input: &DecisionInput, own: &StoredRevision) -> Option<RotationBlock> {
         _ => None,
     }
     .or_else(|| {
-        let why = group.makes_way.filter(|_| !group.is_return())?;
+        let why = group.yielding.filter(|_| !group.is_return())?;
         Some(RotationBlock { why: format!("the rollout of {target}: {why}"), uncordons: true })
     })
     .or_else(|| {

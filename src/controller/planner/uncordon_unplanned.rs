@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn rejected_group_gives_back_the_nodes_of_its_own_scaling_group() {
+    async fn rejected_group_uncordons_the_nodes_of_its_own_scaling_group() {
         let status = InstanceGroupStatus {
             active_scaling_group_name: Some("demo-team-web".into()),
             ..InstanceGroupStatus::default()

@@ -70,7 +70,7 @@ impl Reason {
     }
 
     /// Whether AWS launches no instances because of it.
-    pub(crate) fn stops_launches(self) -> bool {
+    pub(crate) fn prevents_launches(self) -> bool {
         matches!(
             self,
             Reason::InsufficientCapacity | Reason::QuotaExceeded | Reason::LaunchFailed | Reason::ProcessSuspended
