@@ -355,10 +355,14 @@ class Tenant:
         """The pods of this namespace."""
         return self.cloud.get(f"/api/v1/namespaces/{self.namespace}/pods")["items"]
 
-    def wait_pods_running(self, count):
-        """Waits until so many pods of this namespace run."""
+    def wait_pods_running(self, count, app=None):
+        """Waits until so many pods of this namespace, or of one Deployment in it, run."""
+        def is_running(pod):
+            is_meant = app is None or pod["metadata"].get("labels", {}).get("app") == app
+            return is_meant and pod["status"].get("phase") == "Running" and not pod["metadata"].get("deletionTimestamp")
+
         def check():
-            return sum(p["status"].get("phase") == "Running" and not p["metadata"].get("deletionTimestamp") for p in self.pods()) == count
+            return sum(map(is_running, self.pods())) == count
         support.eventually(check, WAIT, f"{count} running pods in {self.namespace}")
 
     def aws_events(self, after=0):

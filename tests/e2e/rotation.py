@@ -42,7 +42,7 @@ def spread(app):
 def block_drains(tenant, replicas, app="app", name="web"):
     """One pod on each node, and a budget that lets none of them go."""
     tenant.deployment(app, replicas, pool(tenant, name), {"maxUnavailable": 0}, affinity=spread(app))
-    tenant.wait_pods_running(replicas)
+    tenant.wait_pods_running(replicas, app)
 
 
 def allow_disruptions(tenant, allowed=1, app="app"):
