@@ -130,7 +130,7 @@ async fn report_hold(reported: &mut HoldState, hold: Option<&WriteHold>, ctx: &C
     if let Some((target, event)) = event
         && ctx.is_leader()
     {
-        ctx.conflict_detector.untold_conflict(&target_key(&target));
+        ctx.conflict_detector.unreported_conflict(&target_key(&target));
         publish_event(&ctx.boundaries_target().await, &event, ctx).await;
         publish_event(&target, &event, ctx).await;
     }
@@ -141,7 +141,7 @@ pub(super) async fn report_waiting_group(stored: &GroupObject, key: &str, ctx: &
     if !ctx.is_leader() {
         return;
     }
-    if let Some(conflict) = ctx.conflict_detector.untold_conflict(key) {
+    if let Some(conflict) = ctx.conflict_detector.unreported_conflict(key) {
         let meta = ObjectMeta {
             namespace: stored.namespace(),
             name: Some(stored.name_any()),

@@ -225,9 +225,9 @@ impl ProcessState {
                 g.unwritten_status = None;
                 return None;
             }
-            let (since, is_told) = g.unwritten_status.get_or_insert((now, false));
-            let is_due = !*is_told && now.duration_since(*since) >= delay;
-            *is_told |= is_due;
+            let (since, is_reported) = g.unwritten_status.get_or_insert((now, false));
+            let is_due = !*is_reported && now.duration_since(*since) >= delay;
+            *is_reported |= is_due;
             is_due.then_some(*since)
         })
     }
@@ -539,7 +539,7 @@ mod tests {
 
     /// A webhook that fails for a moment is no news, and one that fails for hours is told once.
     #[test]
-    fn refused_status_is_told_once_and_only_if_it_lasts() {
+    fn refused_status_is_reported_once_and_only_if_it_lasts() {
         let (state, minute) = (ProcessState::default(), SignedDuration::from_secs(60));
         let at = |second: i64| Timestamp::from_second(second).expect("a time");
         let told =

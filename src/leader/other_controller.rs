@@ -81,8 +81,8 @@ pub(crate) struct ConflictDetector {
     startup_grace: Duration,
     writers: Mutex<HashMap<String, StatusWriters>>,
     hold: watch::Sender<Option<WriteHold>>,
-    /// The groups that wait for the end of the conflict, and were told.
-    told: Mutex<HashSet<String>>,
+    /// The groups that wait for the end of the conflict, and have an event about it.
+    notified: Mutex<HashSet<String>>,
 }
 
 impl ConflictDetector {
@@ -94,7 +94,7 @@ impl ConflictDetector {
             startup_grace,
             writers: Mutex::default(),
             hold: watch::Sender::default(),
-            told: Mutex::default(),
+            notified: Mutex::default(),
         }
     }
 
@@ -108,13 +108,13 @@ impl ConflictDetector {
     }
 
     /// The conflict that a group waits for, once for each conflict and group.
-    pub(crate) fn untold_conflict(&self, key: &str) -> Option<ForeignWrite> {
-        self.untold_conflict_at(Instant::now(), key)
+    pub(crate) fn unreported_conflict(&self, key: &str) -> Option<ForeignWrite> {
+        self.unreported_conflict_at(Instant::now(), key)
     }
 
-    fn untold_conflict_at(&self, now: Instant, key: &str) -> Option<ForeignWrite> {
+    fn unreported_conflict_at(&self, now: Instant, key: &str) -> Option<ForeignWrite> {
         let conflict = self.hold_at(now)?.conflict?;
-        self.told.lock().expect("lock is not poisoned").insert(key.to_owned()).then_some(conflict)
+        self.notified.lock().expect("lock is not poisoned").insert(key.to_owned()).then_some(conflict)
     }
 
     /// A channel that changes with every hold that starts or is extended.
@@ -157,7 +157,7 @@ impl ConflictDetector {
     fn extend_hold(&self, now: Instant, duration: Duration, conflict: Option<ForeignWrite>) {
         let before = self.hold_at(now);
         if conflict.is_some() && before.as_ref().is_none_or(|before| before.conflict.is_none()) {
-            self.told.lock().expect("lock is not poisoned").clear();
+            self.notified.lock().expect("lock is not poisoned").clear();
         }
         let until = before.as_ref().map_or(now + duration, |before| before.until.max(now + duration));
         self.hold
@@ -213,7 +213,7 @@ mod tests {
     fn each_group_that_waits_is_told_once_for_each_conflict() {
         let (detector, start) = (detector(), Instant::now());
         detector.initial_list_done_at(start);
-        let told = |at: Instant, key: &str| detector.untold_conflict_at(at, key).map(|write| write.manager);
+        let told = |at: Instant, key: &str| detector.unreported_conflict_at(at, key).map(|write| write.manager);
         assert_eq!(told(start, "b/api"), None, "there is no conflict");
         let write = |at: Instant, second: i64, state: &str| {
             detector.observe_at(at, "a/web", status_writers(&[("manager", "status", second), OURS], state), target);

@@ -153,8 +153,7 @@ pub(crate) fn create_failed(input: &PlanInput, group: &ObservedNodegroup, next: 
 
 /// The outcome for a node group that EKS failed to delete.
 pub(crate) fn delete_failed(input: &PlanInput, group: &ObservedNodegroup) -> Outcome {
-    let message = format!("{}; fix the cause; the deletion is retried", deletion_failure(input, &group.nodegroup));
-    blocked_outcome(reason_of(&group.nodegroup.issues), message)
+    blocked_deletion(input, group, "")
 }
 
 /// The outcome for a node group that EKS failed to delete after another replaced it. That one keeps the minimum size that it
@@ -165,8 +164,12 @@ pub(crate) fn outgoing_delete_failed(input: &PlanInput, group: &ObservedNodegrou
         true => format!("; until then minSize of {} stays {created_with} instead of {desired}", current.name.nodegroup),
         false => String::new(),
     };
+    blocked_deletion(input, group, &kept)
+}
+
+fn blocked_deletion(input: &PlanInput, group: &ObservedNodegroup, consequence: &str) -> Outcome {
     let failure = deletion_failure(input, &group.nodegroup);
-    let message = format!("{failure}; fix the cause; the deletion is retried{kept}");
+    let message = format!("{failure}; fix the cause; the deletion is retried{consequence}");
     blocked_outcome(reason_of(&group.nodegroup.issues), message)
 }
 

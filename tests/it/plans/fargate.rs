@@ -1112,27 +1112,35 @@ fn queue_record_round_trips() {
     assert_eq!(status.fargate, Some(record));
 }
 
-#[test]
-fn plan_command_reports_old_profile_deletion_and_lock() {
+/// What the command `plan` and the forecast of a rollout say of a change.
+fn projection(
+    scenario: &Scenario,
+    lock: Option<&'static str>,
+    hold: Option<&'static str>,
+) -> instance_manager::provisioner::Projection {
     use instance_manager::provisioner::fargate::input::Snapshot;
     use instance_manager::provisioner::{PlanContext, PlanSnapshot as _};
-    use instance_manager::settings::Settings;
+    let settings = instance_manager::settings::Settings::default();
+    let snapshot = Snapshot { resolved: scenario.resolved.clone(), observed: scenario.observed.clone() };
+    let context = PlanContext {
+        status: &scenario.status,
+        lock,
+        hold,
+        allowance: None,
+        settings: &settings,
+        ineffective_writes: &Default::default(),
+        persistent_failure: &Default::default(),
+        is_requested: false,
+        now: scenario.now,
+    };
+    snapshot.simulate(&scenario.plan(), &context)
+}
+
+#[test]
+fn plan_command_reports_old_profile_deletion_and_lock() {
     let scenario = converged().with_spec(OTHER);
-    let settings = Settings::default();
     let simulated = |lock, hold| {
-        let snapshot = Snapshot { resolved: scenario.resolved.clone(), observed: scenario.observed.clone() };
-        let context = PlanContext {
-            status: &scenario.status,
-            lock,
-            hold,
-            allowance: None,
-            settings: &settings,
-            ineffective_writes: &Default::default(),
-            persistent_failure: &Default::default(),
-            is_requested: false,
-            now: scenario.now,
-        };
-        let projection = snapshot.simulate(&scenario.plan(), &context);
+        let projection = projection(&scenario, lock, hold);
         let names: Vec<_> = projection.steps.iter().map(|p| p.step.name()).filter(|n| *n != "UpdateStatus").collect();
         (names, projection.outcome)
     };
@@ -1146,24 +1154,7 @@ fn plan_command_reports_old_profile_deletion_and_lock() {
 /// EKS deletes the pods of a profile with it, so that a rollout must not count its replacement as a change in place.
 #[test]
 fn replacement_of_a_profile_counts_as_an_eviction() {
-    use instance_manager::provisioner::fargate::input::Snapshot;
-    use instance_manager::provisioner::{PlanContext, PlanSnapshot as _};
-    let settings = instance_manager::settings::Settings::default();
-    let evictions = |scenario: &Scenario| {
-        let snapshot = Snapshot { resolved: scenario.resolved.clone(), observed: scenario.observed.clone() };
-        let context = PlanContext {
-            status: &scenario.status,
-            lock: None,
-            hold: None,
-            allowance: None,
-            settings: &settings,
-            ineffective_writes: &Default::default(),
-            persistent_failure: &Default::default(),
-            is_requested: false,
-            now: scenario.now,
-        };
-        snapshot.simulate(&scenario.plan(), &context).evictions
-    };
+    let evictions = |scenario: &Scenario| projection(scenario, None, None).evictions;
     assert_eq!(evictions(&converged()), None);
     assert_eq!(evictions(&converged().with_spec(OTHER)), Some(0));
 }

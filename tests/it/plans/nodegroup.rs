@@ -212,26 +212,32 @@ impl Scenario {
 }
 
 /// A person who commits a new version should know in advance that EKS cannot undo it.
+/// What the command `plan` and the forecast of a rollout say of a change.
+fn projection(scenario: &Scenario) -> instance_manager::provisioner::Projection {
+    use instance_manager::provisioner::nodegroup::input::Snapshot;
+    use instance_manager::provisioner::{PlanContext, PlanSnapshot as _};
+    let settings = instance_manager::settings::Settings::default();
+    let snapshot = Snapshot { resolved: scenario.resolved.clone(), observed: scenario.state.clone() };
+    let context = PlanContext {
+        status: &scenario.status,
+        lock: None,
+        hold: None,
+        allowance: None,
+        settings: &settings,
+        ineffective_writes: &Default::default(),
+        persistent_failure: &Default::default(),
+        is_requested: false,
+        now: timestamp(NOW),
+    };
+    snapshot.simulate(&scenario.plan(), &context)
+}
+
 #[test]
 fn plan_says_what_runs_in_addition_and_what_is_irreversible() {
-    use instance_manager::provisioner::nodegroup::input::Snapshot;
-    use instance_manager::provisioner::{ExtraNodes, PlanContext, PlanSnapshot as _};
-    let settings = instance_manager::settings::Settings::default();
+    use instance_manager::provisioner::ExtraNodes;
     let simulated = |spec: &str| {
         let scenario = Scenario::converged("", spec);
-        let snapshot = Snapshot { resolved: scenario.resolved.clone(), observed: scenario.state.clone() };
-        let context = PlanContext {
-            status: &scenario.status,
-            lock: None,
-            hold: None,
-            allowance: None,
-            settings: &settings,
-            ineffective_writes: &Default::default(),
-            persistent_failure: &Default::default(),
-            is_requested: false,
-            now: timestamp(NOW),
-        };
-        let projection = snapshot.simulate(&scenario.plan(), &context);
+        let projection = projection(&scenario);
         (projection.replacements.len(), projection.extra_nodes, projection.irreversible.is_some())
     };
     assert_eq!(simulated(RELEASED), (2, ExtraNodes::None, true), "EKS replaces the nodes");
@@ -242,25 +248,10 @@ fn plan_says_what_runs_in_addition_and_what_is_irreversible() {
 /// EKS puts such a taint on all running nodes at once, so that a rollout must count it as what it is.
 #[test]
 fn plan_says_from_how_many_nodes_a_taint_evicts_pods() {
-    use instance_manager::provisioner::nodegroup::input::Snapshot;
-    use instance_manager::provisioner::{PlanContext, PlanSnapshot as _};
-    let settings = instance_manager::settings::Settings::default();
     let evictions = |spec: &str, change: fn(&mut Scenario)| {
         let mut scenario = Scenario::converged("", spec);
         change(&mut scenario);
-        let snapshot = Snapshot { resolved: scenario.resolved.clone(), observed: scenario.state.clone() };
-        let context = PlanContext {
-            status: &scenario.status,
-            lock: None,
-            hold: None,
-            allowance: None,
-            settings: &settings,
-            ineffective_writes: &Default::default(),
-            persistent_failure: &Default::default(),
-            is_requested: false,
-            now: timestamp(NOW),
-        };
-        snapshot.simulate(&scenario.plan(), &context).evictions
+        projection(&scenario).evictions
     };
     let taint =
         |effect: &str| format!("eks-managed: {{configuration: {{taints: [{{key: a, value: b, effect: {effect}}}]}}}}");
