@@ -1,7 +1,7 @@
 //! Samples of what AWS returns, for unit tests. A test changes only what it is about.
 
 use super::nodegroup::{Nodegroup, NodegroupName, NodegroupSizes, NodegroupStatus};
-use super::{Cluster, Instance, InstanceState, NetworkObject, ScalingGroup};
+use super::{Cluster, Instance, InstanceState, NetworkObject, ScalingActivity, ScalingGroup};
 
 /// An instance in service of a group without weights.
 pub(crate) fn instance(id: &str) -> Instance {
@@ -68,6 +68,18 @@ pub(crate) fn scaling_group(name: &str) -> ScalingGroup {
         instances: vec![],
         deleting: false,
         is_deletion_protected: false,
+    }
+}
+
+/// A scaling activity in progress, with this description.
+pub(crate) fn scaling_activity(description: &str) -> ScalingActivity {
+    ScalingActivity {
+        status: "InProgress".into(),
+        description: description.into(),
+        cause: String::new(),
+        zone: None,
+        message: String::new(),
+        started: None,
     }
 }
 

@@ -351,8 +351,9 @@ async fn observe_details(
     Ok(())
 }
 
-/// The instances that left without the controller. The scaling activities are read only when there are some; without an
-/// answer the next pass asks again, because nothing depends on it.
+/// The instances that left without the controller. The scaling activities are read only when there are some, and not from
+/// before the last poll: they would not explain what left since. Without an answer the next pass asks again, because
+/// nothing depends on it.
 async fn read_lost_instances(o: &Observer<'_>, key: &str, group: &ScalingGroup) -> Vec<LostInstance> {
     let stays = |instance: &&Instance| instance.state != InstanceState::Terminating;
     let present = group.instances.iter().filter(stays).map(|instance| instance.id.clone()).collect();
@@ -360,7 +361,7 @@ async fn read_lost_instances(o: &Observer<'_>, key: &str, group: &ScalingGroup) 
     if left.is_empty() {
         return Vec::new();
     }
-    let activities = o.inventory.activities(&group.name).await.unwrap_or_default();
+    let activities = o.inventory.recent_activities(&group.name, o.max_cache_age).await.unwrap_or_default();
     let mut found = explained(left, &activities);
     // Auto Scaling does not tell a reclaimed Spot Instance from one that a person terminated in EC2.
     let explained: Vec<_> = found.iter().take(lost_instances::MAX_EVENTS).map(|lost| lost.instance.clone()).collect();

@@ -116,17 +116,14 @@ mod tests {
 
     use super::*;
     use crate::aws::inventory::fake_aws::FakeAws;
-    use crate::aws::samples::scaling_group;
+    use crate::aws::samples::{scaling_activity, scaling_group};
     use crate::provisioner::observe::fake::FakeCluster;
 
     fn activity(description: &str, status: &str, seconds: i64) -> ScalingActivity {
         ScalingActivity {
             status: status.into(),
-            description: description.into(),
-            cause: String::new(),
-            zone: None,
-            message: String::new(),
             started: Some(Timestamp::UNIX_EPOCH + SignedDuration::from_secs(seconds)),
+            ..scaling_activity(description)
         }
     }
 

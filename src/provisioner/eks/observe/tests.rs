@@ -9,7 +9,7 @@ use crate::api::{Condition, GroupId, InstanceGroup, InstanceGroupSpec, InstanceG
 use crate::auth::access_entries::JoinMethod;
 use crate::auth::aws_auth::{self, AuthEntry};
 use crate::aws::inventory::fake_aws::FakeAws;
-use crate::aws::samples::{cluster, network_object, scaling_group};
+use crate::aws::samples::{cluster, instance, network_object, scaling_activity, scaling_group};
 use crate::aws::{
     AccessEntry, AwsErrorKind, Cluster, InstanceProfile, LaunchTemplate, Role, ScalingGroup, TemplatePin,
     TemplateVersion,
@@ -372,6 +372,34 @@ async fn process_that_has_just_started_reads_why_recorded_shortages_last() {
     assert_eq!(stub.calls("activities"), 0, "an instance that terminates may be replaced in time");
     observe_with(&stub, "", &status(false)).await.expect("a state");
     assert_eq!(stub.calls("activities"), 1);
+}
+
+/// A rotation reads the scaling activities at each poll. Otherwise the user would learn a minute later why a node is gone.
+#[tokio::test]
+async fn activities_from_before_a_loss_do_not_delay_its_cause() {
+    let (stub, resolved) = (Arc::new(FakeAws::default()), resolved());
+    let group = ScalingGroup {
+        desired: 2,
+        tags: resolved.tags.clone(),
+        instances: vec![instance("i-1")],
+        ..scaling_group(&resolved.names.scaling_group)
+    };
+    stub.update(|d| _ = d.groups.insert(group.name.clone(), group.clone()));
+    let cluster = FakeCluster::new(&stub);
+    let status = InstanceGroupStatus {
+        conditions: vec![Condition::new(condition::NODES_READY, false, "", "")],
+        ..InstanceGroupStatus::default()
+    };
+    let lost = async || {
+        let observed = super::observe(&cluster.observer(), &resolved, &status).await.expect("a state");
+        observed.lost_instances.into_iter().map(|lost| lost.instance).collect::<Vec<_>>()
+    };
+    assert_eq!((lost().await, stub.calls("activities")), (vec![], 1), "the group is short, so they are cached now");
+    stub.update(|d| {
+        d.groups.insert(group.name.clone(), ScalingGroup { instances: vec![], ..group });
+        d.activities.push(scaling_activity("Terminating EC2 instance: i-1"));
+    });
+    assert_eq!(lost().await, ["i-1"]);
 }
 
 /// A person deletes the version that the group launches. Nothing but the failed launch shows it, and the group would stay

@@ -90,17 +90,11 @@ pub(crate) fn events(lost_instances: &[LostInstance], is_replaced_by_resource: b
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::aws::samples::scaling_activity;
     use crate::plan::EventKind;
 
     fn activity(description: &str, cause: &str) -> ScalingActivity {
-        ScalingActivity {
-            status: "InProgress".into(),
-            description: description.into(),
-            cause: cause.into(),
-            zone: None,
-            message: String::new(),
-            started: None,
-        }
+        ScalingActivity { cause: cause.into(), ..scaling_activity(description) }
     }
 
     const CAUSE: &str =
