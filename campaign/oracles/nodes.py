@@ -1,5 +1,6 @@
 """Oracles about nodes: how many are taken at once, and what happens to their pods before."""
 
+import collections
 import json
 import math
 
@@ -47,15 +48,31 @@ def _forced(run, group, when):
     return limited or between(deleted, when) > run.raw["settings"].get("deletion drain", 0)
 
 
+# One eviction for each replica that comes back, and one more for each start of the controller.
+COME_BACKS = 10
+
+
 def evicted(run):
-    """Pods are evicted, so that their budgets hold, and deleted only where the spec lets a drain end by force."""
-    placed = {}
+    """Pods are evicted, so that their budgets hold, and deleted only where the spec lets a drain end by force.
+
+    A pod that tolerates the cordon and comes back to its node is not evicted again and again.
+    """
+    placed, cordoned, came_back, again = {}, set(), set(), collections.Counter()
     for event in run.audit:
         ref = event.get("objectRef", {})
+        for _, node, on, _ in logs.cordons([event]):
+            again.pop(node, None)
+            cordoned.add(node) if on else cordoned.discard(node)
         if ref.get("resource") != "pods" or event["responseStatus"].get("code", 500) >= 300:
             continue
         if ref.get("subresource") == "binding":
-            placed[ref["name"]] = (event.get("requestObject") or {}).get("target", {}).get("name")
+            placed[ref["name"]] = node = (event.get("requestObject") or {}).get("target", {}).get("name")
+            came_back.add(ref["name"]) if node in cordoned else came_back.discard(ref["name"])
+        elif ref.get("subresource") == "eviction" and event["user"]["username"] == run.user and ref["name"] in came_back:
+            node = placed[ref["name"]]
+            again[node] += 1
+            if again[node] == COME_BACKS:
+                yield _group_of_node_named(run, node), f"pods that came back to {node} are evicted again and again", [event]
         elif event["verb"] == "delete" and event["user"]["username"] == run.user:
             group = _group_of_node_named(run, placed.get(ref["name"]))
             if group is None or not _forced(run, group, logs.timestamp(event)):

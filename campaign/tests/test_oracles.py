@@ -132,6 +132,13 @@ def deleted_pod(story):
     story.write("delete", "pods", "app", {"gracePeriodSeconds": 1})
 
 
+def evicted_again_and_again(story):
+    story.cordon(0)
+    for number in range(12):
+        story.write("create", "pods", f"app-{number}", {"target": {"name": "node-0"}}, "binding", user="scheduler")
+        story.write("create", "pods", f"app-{number}", {}, "eviction")
+
+
 def smaller_group(story):
     story.call("UpdateAutoScalingGroup", AutoScalingGroupName=GROUP, MaxSize="2")
     story.state(object="instance", id="i-0", group=GROUP, state="Terminating", desired=2, why="shrinking the capacity from 3 to 2")
@@ -199,6 +206,7 @@ PLANTED = [
     (not_cordoned, "drained"),
     (with_a_pod, "drained"),
     (deleted_pod, "evicted"),
+    (evicted_again_and_again, "evicted"),
     (smaller_group, "scaled_in"),
     (repeated_decrement, "scaled_in"),
     (second_role, "doubled"),

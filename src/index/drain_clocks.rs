@@ -1,21 +1,31 @@
-//! The times that the drain of a node depends on. After a restart of the process, they start again.
+//! The times and pods that the drain of a node depends on. After a restart of the process, they start again.
+
+use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 
-/// The times of one drain.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+/// The times of one drain, and its pods.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct DrainClocks {
     /// Since when the node has had no evictable pod.
     pub empty_since: Option<Timestamp>,
     /// When an eviction was last blocked, and how often in a row.
     pub evictions_blocked: Option<(Timestamp, u32)>,
+    /// When the drain began, and the UIDs of the pods that the process first found on the node.
+    first_pods: Option<(Timestamp, BTreeSet<String>)>,
 }
 
 impl DrainClocks {
-    /// Records whether the node has no evictable pod; returns the times.
-    pub(crate) fn track(&mut self, is_empty: bool, now: Timestamp) -> Self {
+    /// Records whether the node has no evictable pod.
+    pub(crate) fn track(&mut self, is_empty: bool, now: Timestamp) {
         self.empty_since = is_empty.then(|| self.empty_since.unwrap_or(now));
-        *self
+    }
+
+    /// The UIDs of the pods that the process found on the node when it first saw the drain that began at `since`. The first
+    /// call records `present`.
+    pub(crate) fn first_pods(&mut self, since: Timestamp, present: impl Iterator<Item = String>) -> &BTreeSet<String> {
+        let known = self.first_pods.take().filter(|(began, _)| *began == since);
+        &self.first_pods.insert(known.unwrap_or_else(|| (since, present.collect()))).1
     }
 
     /// Records that evictions were blocked. All of one reconcile, with the same `now`, count once.

@@ -258,6 +258,8 @@ pub struct PodView {
     pub created: Option<Timestamp>,
     /// Whether the scheduler may place it on a cordoned node.
     pub tolerates_cordon: bool,
+    /// Whether this process saw the drain of the node before the pod was there.
+    pub is_newer_than_drain: bool,
     /// Termination grace period in seconds.
     pub grace_seconds: i64,
 }
@@ -266,8 +268,9 @@ impl PodView {
     /// Whether a drain that began at `since` leaves the pod on its node. A pod that returned to the cordoned node after
     /// its eviction would always return.
     pub(crate) fn is_left_by_drain(&self, since: Timestamp) -> bool {
-        let came_back = self.tolerates_cordon
-            && self.created.is_some_and(|created| created.duration_since(since) > COME_BACK_AFTER);
+        let is_newer = self.is_newer_than_drain
+            || self.created.is_some_and(|created| created.duration_since(since) > COME_BACK_AFTER);
+        let came_back = self.tolerates_cordon && is_newer;
         self.is_ignored || self.is_finished || came_back
     }
 
@@ -282,8 +285,8 @@ impl PodView {
     }
 }
 
-/// How long after the begin of a drain a pod on the node must have been created to count as one that came back. The clocks
-/// of the controller and the API server differ a little.
+/// How long after the begin of a drain a pod on the node must have been created to count as one that came back, if the
+/// process was restarted since. The clocks of the controller and the API server differ a little.
 const COME_BACK_AFTER: SignedDuration = SignedDuration::from_secs(30);
 
 /// How long after its grace period a pod that is still there is reported.

@@ -254,6 +254,7 @@ pub(crate) async fn pods_on_node(o: &Observer<'_>, node: &str) -> ObserveResult<
         terminating_until: p.deletion_timestamp,
         created: p.created,
         tolerates_cordon: p.tolerates_cordon,
+        is_newer_than_drain: false,
         grace_seconds: p.grace_seconds,
         pod: PodRef { namespace: p.namespace, name: p.name, uid: p.uid },
     };
@@ -261,17 +262,24 @@ pub(crate) async fn pods_on_node(o: &Observer<'_>, node: &str) -> ObserveResult<
 }
 
 async fn drain_view(o: &Observer<'_>, node: &NodeView) -> ObserveResult<DrainView> {
-    let pods = pods_on_node(o, &node.name).await?;
+    let mut pods = pods_on_node(o, &node.name).await?;
     let since = node.disruption.as_ref().map_or(Timestamp::MAX, |record| record.since);
+    o.process_state.drain_clocks(&node.name, |clocks| {
+        let first = clocks.first_pods(since, pods.iter().map(|p| p.pod.uid.clone()));
+        pods.iter_mut().for_each(|p| p.is_newer_than_drain = !first.contains(&p.pod.uid));
+    });
     let empty = pods.iter().all(|p| p.is_left_by_drain(since));
     let (drain_after, node) = (node.drain_after, node.name.as_str());
     let volumes = if empty { o.kube.volume_attachments(node).await.map_err(ObserveError::Kube)? } else { Vec::new() };
-    let tracked = o.process_state.drain_clocks(node, |clocks| clocks.track(empty, o.now));
+    let (empty_since, last_blocked_eviction) = o.process_state.drain_clocks(node, |clocks| {
+        clocks.track(empty, o.now);
+        (clocks.empty_since, clocks.evictions_blocked)
+    });
     Ok(DrainView {
         pods,
-        empty_since: tracked.empty_since.into_iter().chain(detaching_since(&volumes)).min(),
+        empty_since: empty_since.into_iter().chain(detaching_since(&volumes)).min(),
         attached_volumes: volumes.into_iter().map(|volume| volume.name).collect(),
-        last_blocked_eviction: tracked.evictions_blocked,
+        last_blocked_eviction,
         retry_drain_at: drain_after,
         since_clock_jump: since_clock_jump(o),
     })
@@ -292,6 +300,7 @@ fn detaching_since(volumes: &[AttachedVolume]) -> Option<Timestamp> {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use serde_json::{Value, json};
 
@@ -310,6 +319,40 @@ mod tests {
         assert_eq!(since(&[volume(Some(9)), volume(Some(5))]), Some(9));
         assert_eq!(since(&[volume(Some(9)), volume(None)]), None, "a pod may still use the other");
         assert_eq!(since(&[]), None);
+    }
+
+    /// The scheduler places such a pod on the drained node again and again. Without the memory it would be evicted twice a
+    /// second, until the clocks show that it came back.
+    #[tokio::test]
+    async fn pod_that_comes_back_to_a_drained_node_is_evicted_once() {
+        let lists = Arc::new(AtomicUsize::new(0));
+        let client = fake::client(move |call| {
+            let created = Timestamp::UNIX_EPOCH.to_string();
+            let pod = |name: &str| {
+                json!({"metadata": {"name": name, "namespace": "apps", "uid": name, "creationTimestamp": created},
+                       "spec": {"containers": [], "tolerations": [{"operator": "Exists"}]}})
+            };
+            let pods = match (call.path.as_str(), lists.fetch_add(1, Ordering::Relaxed)) {
+                ("/api/v1/pods", 0) => vec![pod("first")],
+                ("/api/v1/pods", _) => vec![pod("first"), pod("second")],
+                (path, _) => panic!("unexpected call: {path}"),
+            };
+            (200, json!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": pods}))
+        });
+        let cluster = FakeCluster::new(&Arc::default()).with_client(client);
+        let evicted = async |since: i64| {
+            let since = Timestamp::from_second(since).expect("a time");
+            let record = json!({"group": "uid", "templateVersion": "2", "since": since}).to_string();
+            let node =
+                json!({"metadata": {"name": "n", "annotations": {"instancemgr.keikoproj.io/disruption": record}}});
+            let node = node_view(&serde_json::from_value(node).expect("a Node"));
+            let view = drain_view(&cluster.observer(), &node).await.expect("a view");
+            let left: Vec<_> = view.pods.into_iter().filter(|p| !p.is_left_by_drain(since)).collect();
+            left.into_iter().map(|p| p.pod.name).collect::<Vec<_>>()
+        };
+        assert_eq!(evicted(1).await, ["first"]);
+        assert_eq!(evicted(1).await, ["first"], "the second came later");
+        assert_eq!(evicted(2).await, ["first", "second"], "a new drain begins with what it finds");
     }
 
     /// The Node of instance `i-1`, and the names of the pods that are bound without it, in a cluster of some Nodes.

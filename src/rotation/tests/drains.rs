@@ -265,7 +265,9 @@ fn pod_that_came_back_to_its_cordoned_node_does_not_hold_the_drain() {
     assert!(matches!(action(vec![before.clone()], 0), DrainAction::Evict(_)), "it is evicted once");
     let after = PodView { created: Some(now() + SignedDuration::from_secs(40)), ..before };
     assert!(matches!(action(vec![after.clone()], 60), DrainAction::Terminate));
-    let of_others = PodView { tolerates_cordon: false, ..after };
+    let at_once = PodView { created: Some(now()), is_newer_than_drain: true, ..after.clone() };
+    assert!(matches!(action(vec![at_once], 60), DrainAction::Terminate), "whatever the clocks say");
+    let of_others = PodView { tolerates_cordon: false, is_newer_than_drain: true, ..after };
     assert!(matches!(action(vec![of_others], 60), DrainAction::Evict(_)), "a person placed it, with nodeName");
 }
 

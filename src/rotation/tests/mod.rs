@@ -198,6 +198,7 @@ fn pod(name: &str) -> PodView {
         terminating_until: None,
         created: None,
         tolerates_cordon: false,
+        is_newer_than_drain: false,
         grace_seconds: 30,
     }
 }

@@ -314,6 +314,7 @@ fn with_drained_nodes(scenario: Scenario, has_pods: bool) -> Scenario {
                 terminating_until: None,
                 created: None,
                 tolerates_cordon: false,
+                is_newer_than_drain: false,
                 grace_seconds: 30,
             };
             let pods = if has_pods { vec![pod] } else { vec![] };
@@ -1403,6 +1404,7 @@ fn pods_of_an_instance_without_a_node_keep_the_outgoing_nodegroup() {
         terminating_until: None,
         created: None,
         tolerates_cordon: false,
+        is_newer_than_drain: false,
         grace_seconds: 30,
     };
     scenario.state.drains.insert(instance.clone(), DrainView { pods: vec![pod.clone()], ..DrainView::default() });
