@@ -86,16 +86,21 @@ fn in_force(revisions: &[&BoundariesRevision], live: Option<&BTreeMap<String, St
 }
 
 fn list(revisions: &[&BoundariesRevision], in_force: &ActiveRevision) -> String {
-    let header = ["REVISION", "PHASE", "SINCE", "BY", "CHANGE"].map(str::to_owned);
+    let header = ["REVISION", "PHASE", "GROUPS", "SINCE", "BY", "RELEASE", "CHANGE"].map(str::to_owned);
     let rows = revisions.iter().rev().map(|revision| {
         let mark = if in_force.number == Some(revision.spec.number) { "*" } else { "" };
         let from = &revision.spec.from;
-        let phase = revision.status.as_ref().and_then(|status| status.phase).map(|phase| phase.to_string());
+        let status = revision.status.as_ref();
+        let phase = status.and_then(|status| status.phase).map(|phase| phase.to_string());
+        let counts = status.and_then(|status| status.groups.as_ref());
+        let groups = counts.map(|counts| format!("{}/{}", counts.done, counts.affected));
         [
             format!("r{}{mark}", revision.spec.number),
             phase.unwrap_or_else(|| "-".to_owned()),
+            groups.unwrap_or_else(|| "-".to_owned()),
             since(revision),
             or_dash(&from.manager),
+            or_dash(&from.release),
             or_dash(&from.change),
         ]
     });
@@ -186,11 +191,13 @@ mod tests {
 
     #[test]
     fn list_shows_newest_first_and_which_one_is_in_force() {
-        let (first, second) = (revision(1, "ami-1", ""), revision(2, "ami-2", "image: \"ami-1\" -> \"ami-2\""));
+        let (first, mut second) = (revision(1, "ami-1", ""), revision(2, "ami-2", "image: \"ami-1\" -> \"ami-2\""));
+        second.spec.from.release = "2026-08-20".into();
+        second.status = serde_json::from_value(json!({"phase": "Rolling", "groups": {"affected": 41, "done": 3}})).ok();
         let revisions = [&first, &second];
         let text = list(&revisions, &in_force(&revisions, Some(&data("ami-2"))));
         let lines: Vec<_> = text.lines().collect();
-        assert_eq!(lines[1], "r2*       -      2026-08-21T08:02:11Z  argocd-controller  image: \"ami-1\" -> \"ami-2\"");
+        assert_eq!(lines[1], "r2*       Rolling  3/41    2026-08-21T08:02:11Z  argocd-controller  2026-08-20  image: \"ami-1\" -> \"ami-2\"");
         assert!(lines[2].starts_with("r1  ") && lines[2].ends_with('-'), "{text}");
         assert_eq!(lines.last(), Some(&"* is in force"));
         let broken = [("defaults".to_owned(), "{".to_owned())].into();
