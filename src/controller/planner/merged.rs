@@ -92,14 +92,14 @@ pub(super) fn annotations_ignored(
     let unknown: Vec<_> = of_group.chain(unknown_there).collect();
     let name = group.namespace().unwrap_or_default();
     let disallowed = namespace.flat_map(|found| context.active_boundaries.disallowed_annotations(&name, found));
-    let reason = if unknown.is_empty() { "NotAllowed" } else { "UnknownAnnotation" };
+    let reason = if unknown.is_empty() { "NotAllowed" } else { "NoEffect" };
     ignored_update(group, unknown.into_iter().chain(disallowed.map(on_namespace)).collect(), reason)
 }
 
 /// The same condition of a group that is being deleted: only its confirmation matters.
 pub(super) fn confirmation_ignored(group: &InstanceGroup) -> Option<ConditionUpdate> {
     let wrong = wrong_confirmation(group.annotations(), &group.name_any());
-    ignored_update(group, wrong.into_iter().collect(), "UnknownAnnotation")
+    ignored_update(group, wrong.into_iter().collect(), "NoEffect")
 }
 
 fn ignored_update(group: &InstanceGroup, ignored: Vec<String>, reason: &str) -> Option<ConditionUpdate> {
