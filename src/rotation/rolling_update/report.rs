@@ -67,7 +67,10 @@ pub(crate) fn report(
     let blocked = |reason, message| Outcome::Blocked { reason, message, is_deleting: false };
     let (progress, summary) = match &surplus {
         Some((nodes, _)) => (format!("maxSize is exceeded by {nodes}"), format!("maxSize is exceeded by {nodes}")),
-        None => (progress(members), format!("{outdated} of {} nodes are outdated", members.len())),
+        None => {
+            let reasons = outdated_by(members);
+            (progress(members), format!("{outdated} of {} nodes are outdated ({reasons})", members.len()))
+        }
     };
     match decision.state {
         RotationState::Idle if has_steps => builder.set_outcome_once(Outcome::Progressing {
@@ -96,6 +99,14 @@ pub(crate) fn report(
         RotationState::Unhealthy(message) => builder.set_outcome_once(blocked(Reason::ClusterUnhealthy, message)),
         RotationState::DrainBackoff(message) => builder.set_outcome_once(blocked(Reason::DrainBlocked, message)),
     }
+}
+
+/// What makes the nodes outdated, each difference once.
+fn outdated_by(members: &[NodeInstance]) -> String {
+    let mut reasons: Vec<_> = members.iter().flat_map(|m| &m.reasons).map(ToString::to_string).collect();
+    reasons.sort_unstable();
+    reasons.dedup();
+    reasons.join("; ")
 }
 
 /// How far a rotation is. A node counts as done once it runs the desired version and is Ready; those that are not Ready are
