@@ -162,18 +162,18 @@ fn policies_of_new_role_emit_no_event() {
 }
 
 #[test]
-fn event_of_missing_nodes_counts_them_once() {
+fn event_of_missing_nodes_counts_them_and_says_what_is_waited_for() {
     let old = InstanceGroupStatus {
         conditions: vec![Condition::new("NodesReady", true, "NodesReady", "2 of 2 nodes are ready")],
         ..InstanceGroupStatus::default()
     };
-    let message = "EKS is working on the node group; 1 of 2 nodes are ready".to_owned();
-    let outcome = Outcome::Progressing { phase: Phase::Modifying, message: message.clone(), recheck: Recheck::Poll };
+    let message = "EKS is working on the node group".to_owned();
+    let outcome = Outcome::Progressing { phase: Phase::Modifying, message, recheck: Recheck::Poll };
     let mut plan = plan(outcome);
     plan.status_update.fields.insert("nodes".into(), json!({"desired": 2, "ready": 1}));
     let events = report(&old, &applied(plan, None), None, NOW).transition_events;
     let event = events.iter().find(|event| event.reason == "InstanceGroupNodesNotReady").expect("an event");
-    assert_eq!(event.message, message);
+    assert_eq!(event.message, "1 of 2 nodes are ready; EKS is working on the node group");
 }
 
 /// Two conditions that contradict each other make both worthless.

@@ -216,7 +216,6 @@ fn missing_nodes(outcome: &Outcome, others: &[Outcome], counts: String) -> Strin
         _ => outcome.message(),
     };
     match wait {
-        Some(wait) if wait.contains(&counts) => truncate(wait),
         Some(wait) => truncate(&format!("{counts}; {wait}")),
         None => counts,
     }

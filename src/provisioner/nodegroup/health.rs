@@ -36,11 +36,6 @@ fn blocked_outcome(reason: Reason, message: String) -> Outcome {
     Outcome::Blocked { reason, message, is_deleting: false }
 }
 
-/// A summary of how many nodes are Ready.
-pub(crate) fn ready_summary(group: &ObservedNodegroup) -> String {
-    format!("{} of {} nodes are ready", group.ready_nodes(), group.desired_size())
-}
-
 /// The node counts for status, over the serving node group and the outgoing ones.
 pub(crate) fn node_counts(input: &PlanInput, serving: &ObservedNodegroup, partitioned: &Partition) -> Value {
     let outgoing = partitioned.outgoing.iter().filter(|group| group.name() != serving.name());
@@ -113,17 +108,17 @@ pub(crate) fn is_update_in_progress(input: &PlanInput) -> bool {
 pub(crate) fn update_progress(input: &PlanInput, group: &ObservedNodegroup) -> Outcome {
     let name = &group.name().nodegroup;
     let Some(update) = input.observed.update.as_ref().filter(|_| is_update_in_progress(input)) else {
-        return waiting(Phase::Modifying, format!("EKS is working on the node group {name}; {}", ready_summary(group)));
+        return waiting(Phase::Modifying, format!("EKS is working on the node group {name}"));
     };
     let phase = if is_version_update(update) { Phase::Rotating } else { Phase::Modifying };
     let old = group.members.iter().filter(|member| runs_old_template(group, member)).count();
     let total = group.members.len();
     let progress = match phase {
-        Phase::Rotating => format!("{} of {total} nodes run the new version", total - old),
-        Phase::Creating | Phase::Modifying | Phase::Deleting => ready_summary(group),
+        Phase::Rotating => format!(": {} of {total} nodes run the new version", total - old),
+        Phase::Creating | Phase::Modifying | Phase::Deleting => String::new(),
     };
     let since = update.created.map(|at| format!(" since {}", rfc3339(at))).unwrap_or_default();
-    waiting(phase, format!("EKS is working on the node group {name}{since} (update {}): {progress}", update.id))
+    waiting(phase, format!("EKS is working on the node group {name}{since} (update {}){progress}", update.id))
 }
 
 /// The outcome while the update recorded in status has failed and is not retried yet.
@@ -239,7 +234,10 @@ pub(crate) fn report_readiness(input: &PlanInput, group: &ObservedNodegroup, bui
         (_, true) => Phase::Creating,
         (false, false) => Phase::Modifying,
     };
-    let message = std::iter::once(ready_summary(group)).chain(unready.waiting).collect::<Vec<_>>().join("; ");
+    let message = match unready.waiting.as_slice() {
+        [] => format!("waiting for Auto Scaling to launch {}", group.desired_size() - group.ready_nodes()),
+        waits => waits.join("; "),
+    };
     builder.set_outcome_once(waiting(phase, message));
 }
 

@@ -61,11 +61,7 @@ fn plan_active(
     match current.nodegroup.status {
         NodegroupStatus::Creating => {
             let phase = if alone { Phase::Creating } else { Phase::Rotating };
-            let message = format!(
-                "EKS is creating the node group {}; {}",
-                current.name().nodegroup,
-                health::ready_summary(current)
-            );
+            let message = format!("EKS is creating the node group {}", current.name().nodegroup);
             builder.set_outcome_once(waiting(phase, message));
         }
         NodegroupStatus::CreateFailed => {

@@ -59,10 +59,9 @@ pub(crate) fn check_readiness(input: &PlanInput, group: &ScalingGroup, builder: 
         builder.set_outcome_once(blocked(Reason::NodesNotReady, message));
     }
     builder.status_update.fields.entry("nodes".into()).or_insert_with(|| json!({}));
-    let units = if members.iter().any(|m| m.weight() > 1) { "units of capacity" } else { "nodes" };
-    let summary = format!("{ready} of {desired} {units} are ready");
-    let details = unready.waiting.into_iter().chain(starting(group)).chain(terminations(input, missing));
-    let message = std::iter::once(summary).chain(details).collect::<Vec<_>>().join("; ");
+    let waits = unready.waiting.into_iter().chain(starting(group)).chain(terminations(input, missing));
+    let message = waits.collect::<Vec<_>>().join("; ");
+    let message = if message.is_empty() { "waiting for the nodes to become Ready".to_owned() } else { message };
     builder.set_outcome_once(waiting(phase(input), message));
 }
 
