@@ -95,7 +95,7 @@ async fn reconcile_group(stored: &GroupObject, ctx: &Arc<Context>) -> Result<Act
         Precondition::CacheDoubtful => return check_source(stored, &key, ctx).await,
         Precondition::InvalidObject => return report_invalid_object(stored, &key, ctx).await,
     };
-    if let Some(action) = rollout::take(group, &key, ctx, now).await? {
+    if let Some(action) = rollout::switch_revision(group, &key, ctx, now).await? {
         return Ok(action);
     }
     let was_blocked = ctx.stores.rollout_block(group, &ctx.planner).is_some();

@@ -109,11 +109,11 @@ impl RolloutState {
 
     /// Counts a group that takes the target in its wave, until a poll finds it with the target, and its first node, until its
     /// next plan does.
-    pub(crate) fn count_taken(&self, wave: usize, key: &str) {
+    pub(crate) fn count_switch(&self, wave: usize, key: &str) {
         if self.budget().is_some() {
             self.with_budget_usage(|budget_usage| budget_usage.announce(key, Instant::now()));
         }
-        self.with_running(|running| running.take(wave, key));
+        self.with_running(|running| running.count_switch(wave, key));
     }
 
     /// Counts a group that is about to take the target in its wave, before that is written. Returns whether there is room.

@@ -52,9 +52,9 @@ impl GroupFacts<'_> {
         self.status.rollout.as_ref()
     }
 
-    /// Whether it took this content by a rollout. One that came back has several names, and one that was deleted with all
+    /// Whether it switched to this content by a rollout. One that came back has several names, and one that was deleted with all
     /// others may be stored under another name.
-    pub(crate) fn took(&self, target: &StoredRevision) -> bool {
+    pub(crate) fn has_switched_to(&self, target: &StoredRevision) -> bool {
         let names_it =
             |record: &RolloutRecord| record.revision.as_ref().is_some_and(|name| target.names.contains(name));
         self.has(&target.hash) && self.record().is_some_and(|record| target.is_restored || names_it(record))
@@ -62,7 +62,7 @@ impl GroupFacts<'_> {
 
     /// Whether it took this revision by the rollout, and not all its nodes run it yet.
     pub(crate) fn is_switching(&self, own: &StoredRevision) -> bool {
-        self.took(own) && !self.is_settled()
+        self.has_switched_to(own) && !self.is_settled()
     }
 
     /// Whether nodes of it are replaced because it took this revision by the rollout, and not for an edit of its tenant.
@@ -86,7 +86,7 @@ impl GroupFacts<'_> {
     pub(crate) fn is_unproven(&self, view: &RolloutView) -> bool {
         let is_unproven = |own: &StoredRevision| {
             let is_stable = view.stable.as_ref().is_none_or(|stable| stable.hash == own.hash);
-            self.took(own) && own.hash != view.target.hash && !own.is_complete && !is_stable
+            self.has_switched_to(own) && own.hash != view.target.hash && !own.is_complete && !is_stable
         };
         self.recorded(view).is_some_and(is_unproven)
     }
@@ -148,9 +148,10 @@ impl GroupFacts<'_> {
     /// The index of the wave that it is in: the one in which it took the target, or else the first that selects it.
     pub(crate) fn wave(&self, view: &RolloutView) -> usize {
         let waves = &view.policy.waves;
-        let taken = self.record().filter(|_| self.took(&view.target)).and_then(|record| record.wave.as_deref());
+        let recorded_wave =
+            self.record().filter(|_| self.has_switched_to(&view.target)).and_then(|record| record.wave.as_deref());
         let position = |name: &str| waves.iter().position(|wave| wave.name == name);
-        taken.and_then(position).unwrap_or_else(|| self.selected_wave(view))
+        recorded_wave.and_then(position).unwrap_or_else(|| self.selected_wave(view))
     }
 
     fn selected_wave(&self, view: &RolloutView) -> usize {

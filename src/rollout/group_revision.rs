@@ -84,7 +84,7 @@ pub(crate) fn choose(input: &DecisionInput) -> RevisionDecision {
     let own = match own_content(input) {
         Own::Known(own) => own,
         Own::Excluded => return keep(Some(view.target.clone()), None, None),
-        Own::Included(content) => return take(input, content, SwitchReason::Included),
+        Own::Included(content) => return switch_to(input, content, SwitchReason::Included),
         Own::Unknown if group.is_deleting => return keep(Some(view.target.clone()), None, None),
         Own::Unknown => return choose_unknown(input),
     };
@@ -164,8 +164,8 @@ fn own_content(input: &DecisionInput) -> Own {
     if group.status.is_new() {
         let is_open = view.is_wave_open(group.wave(view), input.now) || gates::is_approved(view, group);
         let is_given = matches!(view.phase(), RolloutPhase::Rolling | RolloutPhase::Complete);
-        let takes_new = is_given && is_open && blocking_order(input).is_none();
-        return Own::Known(if takes_new { view.target.clone() } else { stable() });
+        let uses_target = is_given && is_open && blocking_order(input).is_none();
+        return Own::Known(if uses_target { view.target.clone() } else { stable() });
     }
     let recorded = group.status.boundaries_revision.as_deref().filter(|hash| !hash.is_empty());
     if let Some(stored) = group.recorded(view) {
@@ -195,19 +195,19 @@ fn choose_on_target(input: &DecisionInput, own: StoredRevision) -> RevisionDecis
     let phase = view.phase();
     match (before, phase) {
         (Some(before), RolloutPhase::Returning | RolloutPhase::Aborted) => {
-            return take(input, before, SwitchReason::Aborted);
+            return switch_to(input, before, SwitchReason::Aborted);
         }
         (Some(before), RolloutPhase::Assessing | RolloutPhase::Rolling | RolloutPhase::Halted)
-            if group.took(&own) && !view.is_return() =>
+            if group.has_switched_to(&own) && !view.is_return() =>
         {
             if let Some(failure) = group.failure(input.now, input.failure_delay) {
-                return take(input, before, SwitchReason::Failed(failure));
+                return switch_to(input, before, SwitchReason::Failed(failure));
             }
         }
         // Its turn came after the end: it was deferred, locked or left out. What broke later is not the revision's.
         (Some(before), RolloutPhase::Complete) if group.is_switching(&own) && !view.is_return() => {
             if let Some(failure) = group.failure(input.now, input.failure_delay) {
-                return take(input, before, SwitchReason::Failed(failure));
+                return switch_to(input, before, SwitchReason::Failed(failure));
             }
         }
         (Some(_) | None, _) => {}
@@ -221,7 +221,7 @@ fn choose_on_target(input: &DecisionInput, own: StoredRevision) -> RevisionDecis
 fn failure_without_return(input: &DecisionInput, own: &StoredRevision) -> Option<Wait> {
     let DecisionInput { view, group, .. } = input;
     let is_judged = matches!(view.phase(), RolloutPhase::Assessing | RolloutPhase::Rolling | RolloutPhase::Halted);
-    if !is_judged || !view.is_history_lost() || !group.took(own) {
+    if !is_judged || !view.is_history_lost() || !group.has_switched_to(own) {
         return None;
     }
     let failure = group.failure(input.now, input.failure_delay)?;
@@ -241,7 +241,7 @@ fn choose_behind(input: &DecisionInput, own: StoredRevision) -> RevisionDecision
     if *group.forecast == RevisionImpact::Untouched {
         return match is_superseded && !is_aborted {
             // What the group runs is not proved yet: its wave and its soak are those of the target from now on.
-            true => take(input, view.target.clone(), SwitchReason::InPlace),
+            true => switch_to(input, view.target.clone(), SwitchReason::InPlace),
             false if is_aborted || group.is_switching(&own) => keep(Some(own), None, None),
             false => keep(Some(view.target.clone()), None, None),
         };
@@ -249,7 +249,7 @@ fn choose_behind(input: &DecisionInput, own: StoredRevision) -> RevisionDecision
     let is_reverted = view.is_return() || previous.is_some_and(|previous| previous.has_content_of(&view.target));
     let order = blocking_order(input);
     if is_reverted && order.is_none() {
-        return take(input, view.target.clone(), SwitchReason::Reverted);
+        return switch_to(input, view.target.clone(), SwitchReason::Reverted);
     }
     // A group whose revision failed does not wait for its wave. One whose nodes all run it keeps it.
     let has_failed = match own.stop {
@@ -259,7 +259,7 @@ fn choose_behind(input: &DecisionInput, own: StoredRevision) -> RevisionDecision
     };
     let before = previous.or(view.stable.as_ref()).filter(|before| before.hash != own.hash);
     if let Some(before) = before.filter(|_| is_superseded && has_failed) {
-        return take(input, before.clone(), SwitchReason::Stopped);
+        return switch_to(input, before.clone(), SwitchReason::Stopped);
     }
     if let Some(wait) = order {
         return keep(Some(own), Some(wait), None);
@@ -273,7 +273,7 @@ fn choose_behind(input: &DecisionInput, own: StoredRevision) -> RevisionDecision
         RevisionImpact::InPlace
             if view.policy.without_rotation == WithoutRotation::AtOnce && !group.is_returning(view) =>
         {
-            return take(input, view.target.clone(), SwitchReason::InPlace);
+            return switch_to(input, view.target.clone(), SwitchReason::InPlace);
         }
         RevisionImpact::Unknown
         | RevisionImpact::InPlace
@@ -282,7 +282,7 @@ fn choose_behind(input: &DecisionInput, own: StoredRevision) -> RevisionDecision
         | RevisionImpact::Untouched => {}
     }
     if let Some(previous) = previous.filter(|_| is_superseded && group.has_replaced_none() && !group.is_settled()) {
-        return take(input, previous.clone(), SwitchReason::Superseded);
+        return switch_to(input, previous.clone(), SwitchReason::Superseded);
     }
     if is_assessing {
         let text = format!("the controller is assessing which groups {} changes", view.target.name);
@@ -316,9 +316,9 @@ fn choose_behind(input: &DecisionInput, own: StoredRevision) -> RevisionDecision
             wait(own, WaitReason::BudgetUsedUp, text)
         }
         true if is_approved && view.wave_state(index) == WaveState::Waiting => {
-            take(input, view.target.clone(), SwitchReason::Approved(wave.name.clone()))
+            switch_to(input, view.target.clone(), SwitchReason::Approved(wave.name.clone()))
         }
-        true => take(input, view.target.clone(), SwitchReason::Wave(wave.name.clone())),
+        true => switch_to(input, view.target.clone(), SwitchReason::Wave(wave.name.clone())),
     }
 }
 
@@ -371,7 +371,7 @@ fn choose_unknown(input: &DecisionInput) -> RevisionDecision {
     // What the group has may have been deleted together with everything else that was stored.
     let is_return = view.is_return() && (view.stable.is_some() || recorded.is_empty());
     if blocking_order(input).is_none() && (is_return || is_open) {
-        return take(input, view.target.clone(), SwitchReason::Wave(view.policy.waves[index].name.clone()));
+        return switch_to(input, view.target.clone(), SwitchReason::Wave(view.policy.waves[index].name.clone()));
     }
     let why = match recorded {
         "" => "the group has nodes, but its status records no BoundariesRevision".to_owned(),
@@ -391,7 +391,7 @@ fn wait(own: StoredRevision, reason: WaitReason, message: String) -> RevisionDec
     keep(Some(own), Some(Wait { reason, message }), None)
 }
 
-fn take(input: &DecisionInput, content: StoredRevision, why: SwitchReason) -> RevisionDecision {
+fn switch_to(input: &DecisionInput, content: StoredRevision, why: SwitchReason) -> RevisionDecision {
     let DecisionInput { view, group, .. } = input;
     let old = group.record().cloned().unwrap_or_default();
     let target = &view.target.name;

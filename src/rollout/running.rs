@@ -15,7 +15,7 @@ pub(crate) struct Running {
     /// How many groups of each wave the last poll found.
     waves: Vec<usize>,
     /// Groups that took the target and that no poll has found with it yet: their wave, and whether a poll has missed them.
-    taken: BTreeMap<String, (usize, bool)>,
+    switched: BTreeMap<String, (usize, bool)>,
 }
 
 impl Running {
@@ -38,30 +38,30 @@ impl Running {
                 found[position.unwrap_or(waves.len() - 1)] += 1;
             }
         }
-        *self = Self { target: Some(view.target.name.clone()), waves: found, taken: BTreeMap::new() };
+        *self = Self { target: Some(view.target.name.clone()), waves: found, switched: BTreeMap::new() };
     }
 
-    /// Takes over what a poll found. A group whose take it did not see yet stays counted until the next one.
+    /// Takes over what a poll found. A group whose switch it did not see yet stays counted until the next one.
     pub(crate) fn update(&mut self, view: &RolloutView, summary: &GroupSummary) {
         if !self.is_known(view) {
-            self.taken.clear();
+            self.switched.clear();
         }
         self.target = Some(view.target.name.clone());
         self.waves = summary.waves.iter().map(|wave| wave.rolling).collect();
-        self.taken
+        self.switched
             .retain(|key, (_, is_missed)| summary.without_target.contains(key) && !std::mem::replace(is_missed, true));
     }
 
     /// Counts a group that takes the target in its wave.
-    pub(crate) fn take(&mut self, wave: usize, key: &str) {
-        self.taken.insert(key.to_owned(), (wave, false));
+    pub(crate) fn count_switch(&mut self, wave: usize, key: &str) {
+        self.switched.insert(key.to_owned(), (wave, false));
     }
 
     /// Counts a group that takes the target in its wave, if there is room. Several workers decide at the same time.
     pub(crate) fn reserve(&mut self, view: &RolloutView, wave: usize, key: &str) -> bool {
         let has_room = self.has_room(view, wave, key);
         if has_room {
-            self.take(wave, key);
+            self.count_switch(wave, key);
         }
         has_room
     }
@@ -69,7 +69,7 @@ impl Running {
     /// Whether this group of the wave at an index may replace nodes beside the others.
     pub(crate) fn has_room(&self, view: &RolloutView, wave: usize, key: &str) -> bool {
         let Some(limit) = view.policy.waves.get(wave).and_then(|wave| wave.max_concurrent_groups) else { return true };
-        let taken = self.taken.iter().filter(|(other, (index, _))| *index == wave && *other != key).count();
-        self.is_known(view) && self.waves.get(wave).copied().unwrap_or_default() + taken < limit
+        let unseen = self.switched.iter().filter(|(other, (index, _))| *index == wave && *other != key).count();
+        self.is_known(view) && self.waves.get(wave).copied().unwrap_or_default() + unseen < limit
     }
 }

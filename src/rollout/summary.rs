@@ -192,7 +192,7 @@ impl GroupSummary {
         }
         let revision = match choice {
             RevisionDecision::Use { content, .. } => content.as_ref().map(|content| content.name.clone()),
-            RevisionDecision::Switch(take) => Some(take.content.name.clone()),
+            RevisionDecision::Switch(switch) => Some(switch.content.name.clone()),
         };
         let message = shorten(message, 300);
         self.behind.push(LaggingGroup { group: group.key.to_owned(), revision, reason, message });
@@ -213,8 +213,8 @@ fn skipped_wait(view: &RolloutView, index: usize, choice: &RevisionDecision) -> 
         RevisionDecision::Use { waits, .. } => {
             waits.as_ref().map(|wait| (wait.reason.to_string(), wait.message.clone()))
         }
-        RevisionDecision::Switch(take) => {
-            Some((WaitReason::WaveNotOpen.to_string(), format!("the group takes {} now", take.content.name)))
+        RevisionDecision::Switch(switch) => {
+            Some((WaitReason::WaveNotOpen.to_string(), format!("the group takes {} now", switch.content.name)))
         }
     }
 }
@@ -222,12 +222,12 @@ fn skipped_wait(view: &RolloutView, index: usize, choice: &RevisionDecision) -> 
 /// Whether the group replaces nodes for the target in its turn, and that comes next: its wave is open, or the next to open.
 pub(crate) fn comes_next(view: &RolloutView, group: &GroupFacts, choice: &RevisionDecision) -> bool {
     let RevisionDecision::Use { waits: Some(wait), .. } = choice else { return false };
-    let takes_it_later = match wait.reason {
+    let switches_later = match wait.reason {
         WaitReason::Deferred | WaitReason::ApprovalNeeded => true,
         WaitReason::Aborted => false,
         reason => !reason.is_bypassed(),
     };
-    takes_it_later && matches!(group.forecast, RevisionImpact::Rotate { .. }) && group.wave(view) <= view.next_wave()
+    switches_later && matches!(group.forecast, RevisionImpact::Rotate { .. }) && group.wave(view) <= view.next_wave()
 }
 
 fn group_progress(view: &RolloutView, group: &GroupFacts, choice: &RevisionDecision, is_stuck: bool) -> GroupProgress {
@@ -235,7 +235,7 @@ fn group_progress(view: &RolloutView, group: &GroupFacts, choice: &RevisionDecis
         return GroupProgress::Ignored;
     }
     match choice {
-        RevisionDecision::Switch(take) => match &take.why {
+        RevisionDecision::Switch(switch) => match &switch.why {
             SwitchReason::Failed(failure) => GroupProgress::Failed(failure.clone()),
             SwitchReason::Wave(_) | SwitchReason::Approved(_) => GroupProgress::Waiting,
             SwitchReason::InPlace if group.keeps_its_wave(view) => GroupProgress::Waiting,
@@ -256,7 +256,7 @@ fn group_progress(view: &RolloutView, group: &GroupFacts, choice: &RevisionDecis
 }
 
 fn on_target(view: &RolloutView, group: &GroupFacts, is_stuck: bool) -> GroupProgress {
-    let record = group.record().filter(|_| group.took(&view.target));
+    let record = group.record().filter(|_| group.has_switched_to(&view.target));
     match record {
         None if group.has(&view.target.hash) => GroupProgress::InPlace,
         None => GroupProgress::Untouched,

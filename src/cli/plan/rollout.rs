@@ -50,7 +50,7 @@ impl GroupRollout {
     pub(crate) fn new(view: &RolloutView, decided: &Decided) -> Self {
         let (content, waits, takes) = match &decided.choice {
             RevisionDecision::Use { content, waits, .. } => (content.as_ref(), waits.as_ref(), false),
-            RevisionDecision::Switch(take) => (Some(&take.content), None, true),
+            RevisionDecision::Switch(switch) => (Some(&switch.content), None, true),
         };
         let is_behind = content.is_some_and(|content| content.hash != view.target.hash);
         Self {

@@ -222,13 +222,13 @@ impl ClusterSnapshot {
             None => None,
         };
         let is_file = self.live_stores.is_some() && std::ptr::eq(stores, &raw const self.stores);
-        let taken = rollout.as_ref().and_then(|(view, decided)| match &decided.choice {
+        let content = rollout.as_ref().and_then(|(view, decided)| match &decided.choice {
             // What the file means to the group in the end.
             _ if is_file => Some(&view.target),
-            RevisionDecision::Switch(take) => Some(&take.content),
+            RevisionDecision::Switch(switch) => Some(&switch.content),
             RevisionDecision::Use { .. } => None,
         });
-        let context = match taken {
+        let context = match content {
             Some(content) => stores.group_context_with(group, &self.planner, content).await,
             None => stores.group_context(group, &self.planner).await,
         };

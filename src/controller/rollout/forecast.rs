@@ -28,22 +28,23 @@ pub(crate) async fn decide_with_forecast(
     let texts = namespace_texts(&namespace);
     let decide = || stores.decide(group, view, &texts, planner, now, |_, _| {});
     let decided = decide();
-    let is_superseded = |take: &RevisionSwitch| matches!(take.why, SwitchReason::Superseded | SwitchReason::Stopped);
+    let is_superseded =
+        |switch: &RevisionSwitch| matches!(switch.why, SwitchReason::Superseded | SwitchReason::Stopped);
     let (own, is_requested) = match &decided.choice {
         RevisionDecision::Use { content, .. } => {
             let matters = content.as_ref().is_some_and(|own| own.hash != view.target.hash);
             (content.clone(), matters && decided.forecast.may_change())
         }
         // The group may have grown since, and lose nodes by a smaller maximum.
-        RevisionDecision::Switch(take) if decided.forecast == RevisionImpact::InPlace => {
+        RevisionDecision::Switch(switch) if decided.forecast == RevisionImpact::InPlace => {
             let recorded = group.status.as_ref().and_then(|status| status.boundaries_revision.as_deref());
             let own = recorded.and_then(|hash| view.stored.get(hash)).cloned();
-            (own, take.why == SwitchReason::InPlace)
+            (own, switch.why == SwitchReason::InPlace)
         }
         // A new leader knows no forecast: a group that cannot use the target must not take it because its wave is open. One
         // that steps back from a superseded revision is asked next what the target means for it.
-        RevisionDecision::Switch(take) => {
-            (None, (take.record.wave.is_some() || is_superseded(take)) && decided.forecast.may_change())
+        RevisionDecision::Switch(switch) => {
+            (None, (switch.record.wave.is_some() || is_superseded(switch)) && decided.forecast.may_change())
         }
     };
     if !is_requested || group.metadata.deletion_timestamp.is_some() {
@@ -65,10 +66,10 @@ pub(crate) async fn decide_and_count(
     now: Timestamp,
 ) -> Option<Decided> {
     let decided = decide_with_forecast(group, view, stores, planner, now).await?;
-    if let RevisionDecision::Switch(take) = &decided.choice
-        && let Some(wave) = view.wave_index(take.record.wave.as_deref())
+    if let RevisionDecision::Switch(switch) = &decided.choice
+        && let Some(wave) = view.wave_index(switch.record.wave.as_deref())
     {
-        stores.rollout.count_taken(wave, &group_id(group).key());
+        stores.rollout.count_switch(wave, &group_id(group).key());
     }
     Some(decided)
 }

@@ -25,7 +25,7 @@ pub(crate) use self::decide::Decided;
 use self::decide::namespace_texts;
 pub(crate) use self::forecast::decide_and_count;
 pub(crate) use self::prometheus::Prometheus;
-pub(crate) use self::reconcile::{settle, take};
+pub(crate) use self::reconcile::{settle, switch_revision};
 use super::context::{Context, publish_event};
 use super::revisions;
 use super::stores::Stores;

@@ -25,7 +25,7 @@ use crate::rollout::{RevisionDecision, RevisionSwitch, RolloutView, SwitchReason
 
 /// Forecasts what the target of the rollout changes in the group, and records that the group takes another content. The
 /// reconcile then ends, and the next one plans with that content.
-pub(crate) async fn take(
+pub(crate) async fn switch_revision(
     group: &InstanceGroup,
     key: &str,
     ctx: &Context,
@@ -48,7 +48,7 @@ pub(crate) async fn take(
     };
     match decided.choice {
         RevisionDecision::Use { .. } => Ok(None),
-        RevisionDecision::Switch(take) => record(group, key, &view, take, ctx, now).await.map(Some),
+        RevisionDecision::Switch(switch) => record(group, key, &view, switch, ctx, now).await.map(Some),
     }
 }
 
@@ -60,15 +60,15 @@ async fn record(
     group: &InstanceGroup,
     key: &str,
     view: &RolloutView,
-    take: RevisionSwitch,
+    switch: RevisionSwitch,
     ctx: &Context,
     now: Timestamp,
 ) -> Result<Action, Error> {
     let planner = &ctx.planner;
     let before = group.status.clone().unwrap_or_default();
     let mut after = before.clone();
-    after.boundaries_revision = Some(take.content.hash.clone());
-    after.rollout = Some(take.record.clone());
+    after.boundaries_revision = Some(switch.content.hash.clone());
+    after.rollout = Some(switch.record.clone());
     let Some(patch) = diff_merge_patch(&json!(before), &json!(after)) else {
         return Ok(Action::requeue(Duration::ZERO));
     };
@@ -77,10 +77,10 @@ async fn record(
     if !planner.process_state.group_writes(key, |writes| writes.is_due(&write, resync, now)) {
         return Ok(Action::requeue(planner.settings.timing.poll_interval.unsigned_abs()));
     }
-    let wave = view.wave_index(take.record.wave.as_deref());
+    let wave = view.wave_index(switch.record.wave.as_deref());
     // Another worker may have taken the room of the wave since the decision. A failed write may have been performed, so the
     // group stays counted until two polls have not found it with the target.
-    if let (Some(wave), SwitchReason::Wave(_) | SwitchReason::Approved(_)) = (wave, &take.why)
+    if let (Some(wave), SwitchReason::Wave(_) | SwitchReason::Approved(_)) = (wave, &switch.why)
         && !ctx.stores.rollout.reserve(view, wave, key)
     {
         return Ok(Action::requeue(planner.settings.timing.poll_interval.unsigned_abs()));
@@ -95,18 +95,18 @@ async fn record(
     planner.process_state.own_writes(key, |own| own.record(&version, Timestamp::now()));
     planner.process_state.group_writes(key, |writes| writes.record_write(write, || RECORD_NOT_STORED.to_owned(), now));
     if let Some(wave) = wave {
-        ctx.stores.rollout.count_taken(wave, key);
+        ctx.stores.rollout.count_switch(wave, key);
     }
-    publish_event(&event_target(&group.metadata), &switch_event(view, &take, &before.boundaries_revision), ctx).await;
+    publish_event(&event_target(&group.metadata), &switch_event(view, &switch, &before.boundaries_revision), ctx).await;
     Ok(Action::requeue(Duration::ZERO))
 }
 
 /// The event of a group that takes another content.
-fn switch_event(view: &RolloutView, take: &RevisionSwitch, before: &Option<String>) -> Event {
-    let name = &take.content.name;
+fn switch_event(view: &RolloutView, switch: &RevisionSwitch, before: &Option<String>) -> Event {
+    let name = &switch.content.name;
     let from = before.as_ref().and_then(|hash| view.stored.get(hash)).map(|stored| stored.name.clone());
     let from = from.map(|from| format!(" (before: {from})")).unwrap_or_default();
-    match &take.why {
+    match &switch.why {
         SwitchReason::Wave(wave) => {
             Event::normal(EventReason::RevisionTaken, format!("the group takes {name} in wave {wave}{from}"))
         }

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::decide::forecast_inputs;
-use super::{count_running, count_unavailable, decide_and_count, images, take};
+use super::{count_running, count_unavailable, decide_and_count, images, switch_revision};
 use crate::api::{BoundariesRevision, BoundariesRevisionSpec, InstanceGroup, RolloutPhase, WaveState, WaveStatus};
 use crate::boundaries::active::{BoundariesSource, select_active};
 use crate::controller::fake;
@@ -147,9 +147,9 @@ proptest! {
         runtime.block_on(async {
             let (test, writes) = controller(stores(&groups, &view, &names));
             for group in &groups {
-                take(group, &key(group), &test.ctx, now).await.expect("the API server answers");
+                switch_revision(group, &key(group), &test.ctx, now).await.expect("the API server answers");
             }
-            let taken: Vec<_> = writes.lock().unwrap().iter().map(|(path, body)| (path.clone(), body.clone())).collect();
+            let requests: Vec<_> = writes.lock().unwrap().iter().map(|(path, body)| (path.clone(), body.clone())).collect();
             let client = crate::k8s::fake::client(|call| panic!("plan writes and reads nothing more: {call:?}"));
             let planner: Planner = fake::planner(&Arc::default(), client, node_index());
             let stores = stores(&groups, &view, &names);
@@ -162,7 +162,7 @@ proptest! {
                 planned.push((key(group), found.content.hash.clone()));
             }
             let name_of = |path: &str| path.split('/').nth_back(1).unwrap_or_default().to_owned();
-            let written: Vec<_> = taken.iter().map(|(path, body)| (name_of(path), body["status"]["boundariesRevision"].clone())).collect();
+            let written: Vec<_> = requests.iter().map(|(path, body)| (name_of(path), body["status"]["boundariesRevision"].clone())).collect();
             let expected: Vec<_> = planned.iter().map(|(key, hash)| (key.rsplit('/').next().unwrap_or_default().to_owned(), json!(hash))).collect();
             prop_assert_eq!(&written, &expected);
             let unavailable: usize = facts.iter().map(|(_, desired, ready, _)| desired.saturating_sub(*ready)).sum();
@@ -195,12 +195,12 @@ async fn group_of_an_unknown_namespace_takes_nothing_and_begins_nothing() {
     stores.boundaries.set((*view.target.active).clone());
     let (unknown, unknown_writes) = controller(stores);
     let (now, key) = (Timestamp::now(), key(&group));
-    let action = take(&group, &key, &unknown.ctx, now).await.expect("an action");
+    let action = switch_revision(&group, &key, &unknown.ctx, now).await.expect("an action");
     assert!(action.is_some() && unknown_writes.lock().unwrap().is_empty(), "the reconcile ends");
     let context = unknown.ctx.stores.group_context(&group, &unknown.ctx.planner).await;
     assert!(matches!(context.active_boundaries.source, BoundariesSource::RevisionMissing(_)));
     assert!(unknown.ctx.stores.rollout_block(&group, &unknown.ctx.planner).is_some(), "no node is begun");
-    take(&group, &key, &test.ctx, now).await.expect("an action");
+    switch_revision(&group, &key, &test.ctx, now).await.expect("an action");
     assert_eq!(writes.lock().unwrap().len(), 1, "its wave is open");
 }
 
@@ -214,7 +214,7 @@ async fn process_that_does_not_lead_any_more_records_nothing() {
         if !leads {
             Arc::get_mut(&mut test.ctx).expect("no other task has it").leadership = Leadership::lost();
         }
-        take(&group, &key(&group), &test.ctx, Timestamp::now()).await.expect("an action");
+        switch_revision(&group, &key(&group), &test.ctx, Timestamp::now()).await.expect("an action");
         let spec = BoundariesRevisionSpec { number: 3, hash: "h".into(), ..BoundariesRevisionSpec::default() };
         images::create(&test.ctx, &BoundariesRevision::new("r3", spec)).await.expect("an answer");
         let written: Vec<_> = writes.lock().unwrap().iter().map(|(path, _)| path.clone()).collect();

@@ -166,10 +166,10 @@ fn change_that_follows_before_the_first_revision_is_complete_goes_through_the_wa
 /// What people took back once must not come back to every group in the same minute.
 #[test]
 fn change_that_is_resumed_after_an_abort_begins_at_the_first_wave() {
-    for takes_back in ["complete", "soaking"] {
+    for phase in ["complete", "soaking"] {
         let mut cluster = two_waves();
         cluster.image = "ami-2".into();
-        match takes_back {
+        match phase {
             "complete" => cluster.run_until_stable(),
             _ => cluster.run_until(is_soaking),
         }
@@ -179,7 +179,7 @@ fn change_that_is_resumed_after_an_abort_begins_at_the_first_wave() {
         (orders.aborted, orders.retries) = (false, 1);
         cluster.poll();
         cluster.run_until(is_soaking);
-        assert_eq!(cluster.images(), ["ami-2", "ami-1", "ami-1"], "after it was {takes_back}");
+        assert_eq!(cluster.images(), ["ami-2", "ami-1", "ami-1"], "after it was {phase}");
         cluster.run_until_stable();
         assert_eq!((cluster.images(), cluster.phase("r2")), (vec!["ami-2".to_owned(); 3], RolloutPhase::Complete));
     }
@@ -206,7 +206,7 @@ fn newest_revision_wins_and_groups_step_back_from_what_they_had_not_begun() {
     let mut cluster = two_waves();
     cluster.group("c").blocked = true;
     cluster.image = "ami-2".into();
-    cluster.run_until(|cluster| !cluster.groups[0].taken().is_empty());
+    cluster.run_until(|cluster| !cluster.groups[0].wave_images().is_empty());
     cluster.revision("r2").spec.orders.paused = true;
     cluster.group("c").blocked = false;
     cluster.run(2);
@@ -267,7 +267,7 @@ fn change_without_rotation_reaches_all_groups_at_once() {
     let mut cluster = two_waves();
     cluster.tag = "two".into();
     cluster.run(4);
-    let is_in_place = |log: &[Did]| matches!(log, [Did::Took { why: SwitchReason::InPlace, .. }]);
+    let is_in_place = |log: &[Did]| matches!(log, [Did::Switched { why: SwitchReason::InPlace, .. }]);
     assert!(cluster.groups.iter().all(|group| is_in_place(&group.log)), "{:?}", cluster.groups[0].log);
     assert_eq!(cluster.phase("r2"), RolloutPhase::Complete);
 }
@@ -279,11 +279,12 @@ fn change_that_evicts_pods_waits_for_its_wave() {
     cluster.groups.iter_mut().for_each(|group| group.evicts = true);
     cluster.tag = "two".into();
     cluster.run(10);
-    let taken = |cluster: &SimulatedCluster| cluster.groups.iter().map(|group| group.taken().len()).collect::<Vec<_>>();
-    assert_eq!((taken(&cluster), cluster.waves("r2")[0].1), (vec![1, 0, 0], WaveState::Soaking));
+    let switched =
+        |cluster: &SimulatedCluster| cluster.groups.iter().map(|group| group.wave_images().len()).collect::<Vec<_>>();
+    assert_eq!((switched(&cluster), cluster.waves("r2")[0].1), (vec![1, 0, 0], WaveState::Soaking));
     assert_eq!(cluster.group("a").waits, Some(WaitReason::WaveNotOpen));
     cluster.run_until_stable();
-    assert_eq!((taken(&cluster), cluster.phase("r2")), (vec![1, 1, 1], RolloutPhase::Complete));
+    assert_eq!((switched(&cluster), cluster.phase("r2")), (vec![1, 1, 1], RolloutPhase::Complete));
     assert!(cluster.groups.iter().all(|group| !group.log.iter().any(|did| matches!(did, Did::Replaced { .. }))));
 }
 
@@ -294,10 +295,10 @@ fn percentage_takes_the_same_groups_each_time_and_at_least_one() {
         let names: Vec<String> = (0..count).map(|index| format!("g{index}")).collect();
         let mut cluster = SimulatedCluster::new(policy, names.iter().map(|name| group(name)).collect());
         let early = |cluster: &SimulatedCluster, image: &str| {
-            let took = |group: &&Group| {
-                group.log.iter().any(|did| matches!(did, Did::Took { image: taken, why: SwitchReason::Wave(wave), .. } if taken == image && wave == "some"))
+            let switches = |group: &&Group| {
+                group.log.iter().any(|did| matches!(did, Did::Switched { image: switched, why: SwitchReason::Wave(wave), .. } if switched == image && wave == "some"))
             };
-            cluster.groups.iter().filter(took).map(|group| group.key.clone()).collect::<Vec<_>>()
+            cluster.groups.iter().filter(switches).map(|group| group.key.clone()).collect::<Vec<_>>()
         };
         cluster.image = "ami-2".into();
         cluster.run_until_stable();
@@ -391,7 +392,7 @@ fn removed_policy_does_not_release_a_change_that_is_under_way() {
 fn wave_of_deleted_groups_passes() {
     let mut cluster = two_waves();
     cluster.image = "ami-2".into();
-    cluster.run_until(|cluster| !cluster.groups[0].taken().is_empty());
+    cluster.run_until(|cluster| !cluster.groups[0].wave_images().is_empty());
     cluster.group("c").deleted = true;
     cluster.run_until_stable();
     assert_eq!((cluster.images(), cluster.phase("r2")), (vec!["ami-2".to_owned(); 2], RolloutPhase::Complete));
@@ -402,7 +403,7 @@ fn wave_of_deleted_groups_passes() {
 fn failure_after_an_edit_of_the_tenant_is_its_own() {
     let mut cluster = two_waves();
     cluster.image = "ami-2".into();
-    cluster.run_until(|cluster| !cluster.groups[0].taken().is_empty());
+    cluster.run_until(|cluster| !cluster.groups[0].wave_images().is_empty());
     let group = cluster.group("c");
     group.generation = 2;
     group.bad_images.insert("ami-2".into());
@@ -548,7 +549,7 @@ fn group_whose_take_a_look_did_not_see_is_counted() {
     assert!(!running.has_room(&view, 0, "team/b"), "the groups were not counted");
     running.count(&view, std::iter::empty());
     assert!(running.has_room(&view, 0, "team/b"));
-    running.take(0, "team/a");
+    running.count_switch(0, "team/a");
     let mut summary = GroupSummary::new(&view);
     summary.without_target.insert("team/a".into());
     running.update(&view, &summary);
@@ -661,7 +662,7 @@ fn rollout_ends_when_the_drains_of_all_groups_are_blocked() {
     cluster.image = "ami-2".into();
     cluster.run_until_stable();
     assert_eq!((cluster.phase("r2"), cluster.images()), (RolloutPhase::Complete, vec!["ami-1".to_owned(); 3]));
-    assert!(cluster.groups.iter().all(|group| group.taken() == ["ami-2"]));
+    assert!(cluster.groups.iter().all(|group| group.wave_images() == ["ami-2"]));
     assert_eq!(cluster.revision("r2").status.clone().expect("a status").behind.len(), 3);
     cluster.groups.iter_mut().for_each(|group| group.blocked = false);
     cluster.run_until_stable();
@@ -743,12 +744,12 @@ fn open_wave_waits_for_one_that_is_put_before_it() {
         },
     );
     cluster.image = "ami-2".into();
-    cluster.run_until(|cluster| cluster.groups.iter().skip(1).any(|group| !group.taken().is_empty()));
+    cluster.run_until(|cluster| cluster.groups.iter().skip(1).any(|group| !group.wave_images().is_empty()));
     cluster.policy =
         Some(CANARY.replace("{name: rest}", "{name: early, groups: early, soak: 10m}, {name: rest, atOnce: 1}"));
     cluster.run(8);
-    let taken = cluster.groups.iter().filter(|group| !group.taken().is_empty()).count();
-    assert_eq!((taken, cluster.waves("r2")[1].1), (3, WaveState::Soaking), "{:?}", cluster.waves("r2"));
+    let switched = cluster.groups.iter().filter(|group| !group.wave_images().is_empty()).count();
+    assert_eq!((switched, cluster.waves("r2")[1].1), (3, WaveState::Soaking), "{:?}", cluster.waves("r2"));
     cluster.run_until_stable();
     assert_eq!((cluster.images(), cluster.phase("r2")), (vec!["ami-2".to_owned(); 4], RolloutPhase::Complete));
 }
@@ -773,8 +774,8 @@ fn group_that_fails_with_both_revisions_returns_once() {
     cluster.image = "ami-2".into();
     cluster.run_until_stable();
     assert_eq!(cluster.phase("r2"), RolloutPhase::Halted);
-    let taken = cluster.groups[0].log.iter().filter(|did| matches!(did, Did::Took { .. })).count();
-    assert_eq!(taken, 2, "{:?}", cluster.groups[0].log);
+    let switched = cluster.groups[0].log.iter().filter(|did| matches!(did, Did::Switched { .. })).count();
+    assert_eq!(switched, 2, "{:?}", cluster.groups[0].log);
     let status = cluster.revision("r2").status.clone().expect("a status");
     let behind: Vec<_> = status.behind.iter().map(|behind| (behind.group.as_str(), behind.reason.as_str())).collect();
     assert_eq!(behind, [("team/c", "Failed")], "the status lists it");

@@ -173,12 +173,12 @@ fn group_whose_first_node_enters_standby_does_not_step_back() {
         let mut cluster = two_waves();
         cluster.group("a").blocked = true;
         cluster.image = "ami-2".into();
-        cluster.run_until(|cluster| !cluster.groups[1].taken().is_empty());
+        cluster.run_until(|cluster| !cluster.groups[1].wave_images().is_empty());
         cluster.group("a").marked = marked;
         cluster.image = "ami-3".into();
         cluster.run(3);
         let steps_back =
-            cluster.groups[1].log.iter().any(|did| matches!(did, Did::Took { why: SwitchReason::Superseded, .. }));
+            cluster.groups[1].log.iter().any(|did| matches!(did, Did::Switched { why: SwitchReason::Superseded, .. }));
         assert_eq!(steps_back, !marked);
         (cluster.group("a").blocked, cluster.group("a").marked) = (false, false);
         cluster.run_until_stable();
@@ -335,10 +335,10 @@ fn changes_in_place_can_be_held_to_waves_as_well() {
     cluster.tag = "two".into();
     cluster.run_until(|cluster| !cluster.groups[0].log.is_empty());
     cluster.run(5);
-    let took = |group: &Group| group.log.iter().filter(|did| matches!(did, Did::Took { .. })).count();
-    assert_eq!((took(&cluster.groups[0]), took(&cluster.groups[1])), (1, 0));
+    let switches = |group: &Group| group.log.iter().filter(|did| matches!(did, Did::Switched { .. })).count();
+    assert_eq!((switches(&cluster.groups[0]), switches(&cluster.groups[1])), (1, 0));
     cluster.run_until_stable();
-    assert_eq!((took(&cluster.groups[1]), cluster.phase("r2")), (1, RolloutPhase::Complete));
+    assert_eq!((switches(&cluster.groups[1]), cluster.phase("r2")), (1, RolloutPhase::Complete));
 }
 
 /// A pause holds a return as well; it is not over before each group is back.
@@ -438,7 +438,7 @@ fn content_that_comes_back_soaks_on_and_may_fail() {
             .expect("a time");
         let first = cluster.groups[1].log.iter().find_map(|did| match did {
             Did::Replaced { at, .. } => Some(*at),
-            Did::Took { .. } => None,
+            Did::Switched { .. } => None,
         });
         assert!(first.expect("a node was replaced").duration_since(settled) >= SignedDuration::from_mins(10));
     }

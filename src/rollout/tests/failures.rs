@@ -252,14 +252,15 @@ fn returned_group_is_left_alone() {
     let mut cluster = soaking();
     cluster.group("c").bad_images.insert("ami-2".into());
     cluster.run_until_stable();
-    let taken =
-        |cluster: &SimulatedCluster| cluster.groups[0].log.iter().filter(|did| matches!(did, Did::Took { .. })).count();
-    assert_eq!(taken(&cluster), 2, "there and back");
+    let switched = |cluster: &SimulatedCluster| {
+        cluster.groups[0].log.iter().filter(|did| matches!(did, Did::Switched { .. })).count()
+    };
+    assert_eq!(switched(&cluster), 2, "there and back");
     for _ in 0..5 {
         cluster.restart();
         cluster.run(30);
     }
-    assert_eq!(taken(&cluster), 2);
+    assert_eq!(switched(&cluster), 2);
 }
 
 /// A Spot Instance that AWS reclaims, or a machine that breaks, must not stop the rollout of a whole fleet.

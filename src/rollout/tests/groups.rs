@@ -21,9 +21,9 @@ pub(super) fn is_soaking(cluster: &SimulatedCluster) -> bool {
     cluster.waves("r2").first().is_some_and(|(_, state)| *state == WaveState::Soaking)
 }
 
-fn took(group: &Group) -> Vec<&SwitchReason> {
+fn switches(group: &Group) -> Vec<&SwitchReason> {
     let reasons = group.log.iter().filter_map(|did| match did {
-        Did::Took { why, .. } => Some(why),
+        Did::Switched { why, .. } => Some(why),
         Did::Replaced { .. } => None,
     });
     reasons.collect()
@@ -203,7 +203,7 @@ fn group_moves_with_the_labels_of_its_namespace() {
         cluster.group("m").namespace = [(WAVE.to_owned(), to.to_owned())].into();
         cluster.group("m").locked = false;
         cluster.run(6);
-        assert_eq!(!cluster.groups[3].taken().is_empty(), is_immediate, "from {from} to {to}");
+        assert_eq!(!cluster.groups[3].wave_images().is_empty(), is_immediate, "from {from} to {to}");
         cluster.run_until_stable();
         assert_eq!((cluster.images(), cluster.phase("r2")), (vec!["ami-2".to_owned(); 4], RolloutPhase::Complete));
     }
@@ -274,7 +274,7 @@ fn approval_counts_for_the_change_that_it_names() {
         cluster.group("a").annotations.insert(annotation::APPROVE_REVISION.to_owned(), text.to_owned());
         cluster.image = "ami-2".into();
         cluster.run(6);
-        assert_eq!(!cluster.groups[1].taken().is_empty(), counts, "{text:?}");
+        assert_eq!(!cluster.groups[1].wave_images().is_empty(), counts, "{text:?}");
     }
     // The release is that of the policy: the corrected change of the same release is approved as well.
     let mut cluster = SimulatedCluster::new(&format!("release: rel\n{CANARY}"), vec![canary("c"), group("a")]);
@@ -283,9 +283,11 @@ fn approval_counts_for_the_change_that_it_names() {
         cluster.image = image.into();
         cluster.run(8);
     }
-    assert_eq!(cluster.groups[1].taken(), ["ami-2", "ami-3"]);
+    assert_eq!(cluster.groups[1].wave_images(), ["ami-2", "ami-3"]);
     assert!(
-        took(&cluster.groups[1]).iter().all(|why| matches!(why, SwitchReason::Approved(_) | SwitchReason::Superseded))
+        switches(&cluster.groups[1])
+            .iter()
+            .all(|why| matches!(why, SwitchReason::Approved(_) | SwitchReason::Superseded))
     );
 }
 
@@ -362,7 +364,7 @@ fn deferral_that_ends_in_a_closed_window_waits_for_the_window() {
     cluster.run_until_time(at("2026-08-21T21:00:00Z"));
     assert_eq!(cluster.groups[0].waits, Some(WaitReason::WindowClosed), "the deadline is over");
     cluster.run_until_time(at("2026-08-21T22:10:00Z"));
-    assert_eq!(cluster.groups[0].taken(), ["ami-2"]);
+    assert_eq!(cluster.groups[0].wave_images(), ["ami-2"]);
 }
 
 /// A tenant's window that no calendar meets holds the change until its deadline, and not forever.
@@ -396,7 +398,7 @@ fn urgency_that_ends_in_the_middle_leaves_the_rest_to_the_waves() {
     cluster.groups[1].log.clear();
     cluster.run(4);
     assert_eq!(
-        (cluster.images()[0].as_str(), cluster.groups[1].taken().len()),
+        (cluster.images()[0].as_str(), cluster.groups[1].wave_images().len()),
         ("ami-2", 0),
         "{:?}",
         cluster.waves("r2")

@@ -168,12 +168,12 @@ fn judge(before: &SimulatedCluster, after: &SimulatedCluster) -> Result<(), Test
                     );
                     continue;
                 }
-                Did::Took { number, why: SwitchReason::Wave(name), .. } => (number, name),
-                Did::Took { number, why: SwitchReason::Approved(_) | SwitchReason::InPlace, .. } => {
+                Did::Switched { number, why: SwitchReason::Wave(name), .. } => (number, name),
+                Did::Switched { number, why: SwitchReason::Approved(_) | SwitchReason::InPlace, .. } => {
                     prop_assert!(*number >= had, "{} went from r{had} to r{number}", group.key);
                     continue;
                 }
-                Did::Took { .. } => continue,
+                Did::Switched { .. } => continue,
             };
             prop_assert!(*number >= had, "{} went from r{had} to r{number}", group.key);
             let waves = after.waves(&target);
@@ -235,7 +235,7 @@ proptest! {
             let mut goes_forward = false;
             for did in &group.log {
                 let at = match did {
-                    Did::Took { why, at, .. } => {
+                    Did::Switched { why, at, .. } => {
                         goes_forward = matches!(why, SwitchReason::Wave(_));
                         at
                     }

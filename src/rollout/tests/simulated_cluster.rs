@@ -71,8 +71,8 @@ pub(super) struct Group {
 /// What a group did.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Did {
-    /// It recorded that it takes a content.
-    Took { image: String, number: i64, why: SwitchReason, at: Timestamp },
+    /// It recorded that it switches to a content.
+    Switched { image: String, number: i64, why: SwitchReason, at: Timestamp },
     /// It replaced a node.
     Replaced { from: String, to: String, at: Timestamp },
 }
@@ -430,17 +430,17 @@ impl SimulatedCluster {
         let group = &mut self.groups[index];
         let takes = matches!(choice, RevisionDecision::Switch(_));
         match choice {
-            RevisionDecision::Switch(take) => {
+            RevisionDecision::Switch(switch) => {
                 if let Some(index) =
-                    view.policy.waves.iter().position(|wave| Some(&wave.name) == take.record.wave.as_ref())
+                    view.policy.waves.iter().position(|wave| Some(&wave.name) == switch.record.wave.as_ref())
                 {
-                    self.running.take(index, &group.key);
+                    self.running.count_switch(index, &group.key);
                 }
-                let image = image_of(&take.content);
+                let image = image_of(&switch.content);
                 group.waits = None;
-                group.status.boundaries_revision = Some(take.content.hash.clone());
-                group.status.rollout = Some(take.record);
-                group.log.push(Did::Took { image, number: take.content.number, why: take.why, at: now });
+                group.status.boundaries_revision = Some(switch.content.hash.clone());
+                group.status.rollout = Some(switch.record);
+                group.log.push(Did::Switched { image, number: switch.content.number, why: switch.why, at: now });
                 self.writes += 1;
             }
             RevisionDecision::Use { content: Some(content), hold, waits } => {
@@ -659,11 +659,11 @@ impl Group {
         }
     }
 
-    /// Images of the contents that it took because its wave was open.
-    pub(super) fn taken(&self) -> Vec<&str> {
+    /// Images of the contents that it switched to because its wave was open.
+    pub(super) fn wave_images(&self) -> Vec<&str> {
         let by_wave = self.log.iter().filter_map(|did| match did {
-            Did::Took { image, why: SwitchReason::Wave(_) | SwitchReason::Approved(_), .. } => Some(image.as_str()),
-            Did::Took { .. } | Did::Replaced { .. } => None,
+            Did::Switched { image, why: SwitchReason::Wave(_) | SwitchReason::Approved(_), .. } => Some(image.as_str()),
+            Did::Switched { .. } | Did::Replaced { .. } => None,
         });
         by_wave.collect()
     }

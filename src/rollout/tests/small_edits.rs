@@ -153,6 +153,6 @@ fn failed_group_returns_to_the_complete_revision_that_it_had() {
     cluster.group("a").locked = false;
     cluster.run_until_stable();
     assert_eq!(cluster.images()[1], "ami-2", "{:?}", cluster.groups[1].log);
-    let took = |did: &&Did| matches!(did, Did::Took { .. });
-    assert_eq!(cluster.groups[1].log.iter().filter(took).count(), 3, "r2, r4, and back");
+    let switches = |did: &&Did| matches!(did, Did::Switched { .. });
+    assert_eq!(cluster.groups[1].log.iter().filter(switches).count(), 3, "r2, r4, and back");
 }

@@ -48,7 +48,7 @@ fn closed_window_gives_nobody_the_change_and_begins_no_node() {
     cluster.run(3);
     assert_eq!(cluster.writes, writes, "a rollout that waits writes nothing");
     until(&mut cluster, "2026-08-20T22:00:40Z");
-    assert_eq!(cluster.groups[0].taken(), ["ami-2"]);
+    assert_eq!(cluster.groups[0].wave_images(), ["ami-2"]);
     let begun = cluster.groups[0].nodes.clone();
     assert!(begun.contains(&"ami-1".to_owned()), "it has just begun: {begun:?}");
     // It closes in mid-rotation.
@@ -102,7 +102,7 @@ fn group_is_stuck_although_each_window_is_shorter_than_the_patience() {
     };
     sleep_until(&mut cluster, at("2026-08-20T22:00:00Z"));
     cluster.run(236);
-    assert_eq!((cluster.groups[0].taken(), cluster.waves("r2")[0].1), (vec!["ami-2"], WaveState::Open));
+    assert_eq!((cluster.groups[0].wave_images(), cluster.waves("r2")[0].1), (vec!["ami-2"], WaveState::Open));
     sleep_until(&mut cluster, at("2026-08-21T12:00:00Z"));
     cluster.run(4);
     assert_eq!(cluster.waves("r2")[0].1, WaveState::Open, "while its window is closed, it could not go on");
@@ -262,7 +262,7 @@ fn delay_orders_clusters_and_urgency_skips_everything_but_a_halt() {
     cluster.policy = Some(format!("urgentUntil: 2026-08-22T22:30:00Z\n{delayed}"));
     cluster.run(3);
     assert_eq!(
-        cluster.groups.iter().map(|group| group.taken().len()).collect::<Vec<_>>(),
+        cluster.groups.iter().map(|group| group.wave_images().len()).collect::<Vec<_>>(),
         [1, 1],
         "no wave, no window"
     );
@@ -286,7 +286,7 @@ fn urgency_ends_by_itself() {
     cluster.now += SignedDuration::from_hours(8 * 24);
     cluster.image = "ami-3".into();
     cluster.run(6);
-    assert_eq!(cluster.groups[0].taken(), ["ami-2", "ami-3"]);
+    assert_eq!(cluster.groups[0].wave_images(), ["ami-2", "ami-3"]);
     let begun = cluster.revision("r3").status.clone().and_then(|status| status.begun).expect("a time");
     assert!(at(&begun) > at("2026-08-28T00:00:00Z"), "each revision is urgent for seven days at most");
 }
@@ -321,7 +321,7 @@ fn each_example_reaches_every_group() {
         cluster.now = at("2026-11-23T12:00:00Z");
         cluster.image = "ami-2".into();
         cluster.run(4);
-        let early = cluster.groups.iter().filter(|group| !group.taken().is_empty()).count();
+        let early = cluster.groups.iter().filter(|group| !group.wave_images().is_empty()).count();
         assert_eq!(early == 4, name == "emergency", "{name}: {early} groups took it at once");
         cluster.revision("r2").spec.orders.approved = vec!["*".into()];
         until(&mut cluster, "2026-12-07T12:00:00Z");
