@@ -117,8 +117,8 @@ impl RolloutState {
     }
 
     /// Counts a group that is about to take the target in its wave, before that is written. Returns whether there is room.
-    pub(crate) fn reserve(&self, view: &RolloutView, wave: usize, key: &str) -> bool {
-        self.with_running(|running| running.reserve(view, wave, key))
+    pub(crate) fn reserve_place(&self, view: &RolloutView, wave: usize, key: &str) -> bool {
+        self.with_running(|running| running.reserve_place(view, wave, key))
     }
 
     /// Whether this group of the wave at an index may replace nodes beside the others.
@@ -132,7 +132,7 @@ impl RolloutState {
     }
 
     /// Reads or changes which groups yield to others.
-    pub(crate) fn with_makes_way<T>(&self, act: impl FnOnce(&mut YieldingGroups) -> T) -> T {
+    pub(crate) fn with_yielding_groups<T>(&self, act: impl FnOnce(&mut YieldingGroups) -> T) -> T {
         act(&mut self.yielding.lock().expect("lock is not poisoned"))
     }
 
@@ -148,16 +148,16 @@ impl RolloutState {
         }
     }
 
-    /// Takes what a step needs of the budget. Returns why not, if the budget does not leave it.
-    pub(crate) fn take(&self, key: &str, step: &Step) -> Option<String> {
+    /// Reserves what a step needs of the budget. Returns why not, if the budget does not leave it.
+    pub(crate) fn reserve_budget(&self, key: &str, step: &Step) -> Option<String> {
         let budget = self.budget()?;
         let instance = step.info().fields().instance;
         if instance.is_none() && !step.begins_batch() {
             return None;
         }
-        let takes =
-            |budget_usage: &mut BudgetUsage| budget_usage.take(&budget, key, instance.as_deref(), Instant::now());
-        (!self.with_budget_usage(takes)).then(|| format!("{budget}, which is used up"))
+        let reserve =
+            |budget_usage: &mut BudgetUsage| budget_usage.reserve(&budget, key, instance.as_deref(), Instant::now());
+        (!self.with_budget_usage(reserve)).then(|| format!("{budget}, which is used up"))
     }
 
     /// How many nodes a group may take, or why its batch has to wait; `None` without a budget.

@@ -1,11 +1,11 @@
-//! What a group takes of the budget of a rollout, and what the budget leaves to it.
+//! What a group uses of the budget of a rollout, and what the budget leaves to it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Stands among the instances for the nodes of a batch.
 pub const BATCH: &str = "batch";
 
-/// The nodes of a group, as a plan saw them, and those that the plan takes for a rollout.
+/// The nodes of a group, as a plan saw them, and those that the plan replaces for a rollout.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeUsage {
     /// How many nodes the group is to have.
@@ -16,14 +16,14 @@ pub struct NodeUsage {
     pub zones: BTreeMap<String, ZoneUsage>,
     /// How many of its nodes stand by beside their replacements.
     pub surging: usize,
-    /// The instances that have been taken, or that are leaving, and [`BATCH`] while a batch is replaced.
-    pub taken: BTreeSet<String>,
-    /// The nodes that this plan takes for the rollout, by instance.
+    /// The instances that are being replaced, or that are leaving, and [`BATCH`] while a batch is replaced.
+    pub in_progress: BTreeSet<String>,
+    /// The nodes that this plan begins to replace for the rollout, by instance.
     pub begins: BTreeMap<String, NodeStart>,
     /// How many nodes a step replaces at once if AWS or the strategy `crd` replaces them; `None` where the controller
     /// replaces them one by one.
     pub batch: Option<usize>,
-    /// How the plan would take further nodes if the budget left them.
+    /// How the plan would replace further nodes if the budget left them.
     pub waits_for: BTreeSet<NodeStart>,
 }
 
@@ -36,7 +36,7 @@ pub struct ZoneUsage {
     pub unavailable: usize,
 }
 
-/// How a plan takes a node.
+/// How the replacement of a node begins.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NodeStart {
     /// It is drained, in this zone, and is unavailable from then on.
@@ -45,36 +45,36 @@ pub enum NodeStart {
     Surge,
 }
 
-/// How many nodes a group may take now.
+/// How many nodes a group may begin to replace now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Allowance {
     /// The budget that limits them, as a phrase for messages. It has no number that changes.
     pub budget: String,
     /// In all zones together; `None` for any number.
     pub nodes: Option<usize>,
-    /// By zone; `None` for any number. One may be taken in a zone that is not listed, because no other node is there.
+    /// By zone; `None` for any number. One may be replaced in a zone that is not listed, because no other node is there.
     pub zones: Option<BTreeMap<String, usize>>,
     /// How many more nodes may stand by; `None` for any number.
     pub surge: Option<usize>,
 }
 
 impl Allowance {
-    /// Takes a node, if that is allowed.
-    pub(crate) fn take(&mut self, begin: &NodeStart) -> bool {
+    /// Uses the allowance for a node. Returns whether it allows the node.
+    pub(crate) fn spend(&mut self, begin: &NodeStart) -> bool {
         match begin {
-            NodeStart::Surge => take_one(self.surge.as_mut()),
+            NodeStart::Surge => spend_one(self.surge.as_mut()),
             NodeStart::Drain(zone) => {
                 let of_zone = self.zones.as_mut().map(|zones| zones.entry(zone.clone()).or_insert(1));
                 if self.nodes == Some(0) || of_zone.as_ref().is_some_and(|left| **left == 0) {
                     return false;
                 }
-                take_one(self.nodes.as_mut()) && take_one(of_zone)
+                spend_one(self.nodes.as_mut()) && spend_one(of_zone)
             }
         }
     }
 }
 
-fn take_one(left: Option<&mut usize>) -> bool {
+fn spend_one(left: Option<&mut usize>) -> bool {
     match left {
         None => true,
         Some(0) => false,

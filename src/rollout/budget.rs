@@ -1,7 +1,7 @@
-//! How many nodes of the cluster are unavailable, and who takes the next one: `rollout.budget`.
+//! How many nodes of the cluster are unavailable, and which group replaces the next one: `rollout.budget`.
 //!
-//! What each group's latest plan saw is on record. What was taken since then counts until a plan sees it, so that groups
-//! which are reconciled at the same time do not take the same node of the budget.
+//! What each group's latest plan saw is on record. What was reserved since then counts until a plan sees it, so that
+//! groups which are reconciled at the same time do not reserve the same node of the budget.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
@@ -9,17 +9,17 @@ use std::time::{Duration, Instant};
 use crate::boundaries::BudgetPolicy;
 use crate::plan::node_usage::{Allowance, BATCH, NodeStart, NodeUsage, ZoneUsage};
 
-/// How long a node counts as taken although no plan sees it: the write may have failed.
+/// How long a reservation counts although no plan sees its node: the write may have failed.
 const UNSEEN_LIMIT: Duration = Duration::from_secs(120);
 
-/// Stands among the instances for the first node that a group will take.
+/// Stands among the instances for the first node that a group will replace.
 const ANNOUNCED: &str = "announced";
 
 /// What all groups use of the budget.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BudgetUsage {
     groups: HashMap<String, Entry>,
-    /// The groups that would take a node if the budget left one, and how.
+    /// The groups that would replace a node if the budget left one, and how.
     waiting: BTreeMap<String, BTreeSet<NodeStart>>,
     /// The groups whose batch waits.
     waiting_batches: BTreeSet<String>,
@@ -38,10 +38,10 @@ struct Entry {
     usage: NodeUsage,
     /// Whether `usage` comes from the status alone, because this process has not planned the group yet.
     is_unplanned: bool,
-    taken: Vec<Reservation>,
+    reservations: Vec<Reservation>,
 }
 
-/// A node that was taken.
+/// A node, or a batch, whose replacement was allowed and that counts against the budget.
 #[derive(Clone, Debug)]
 struct Reservation {
     instance: String,
@@ -51,7 +51,7 @@ struct Reservation {
     progress: NodeProgress,
 }
 
-/// How far a node is that was taken.
+/// How far the replacement of a reserved node is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NodeProgress {
     /// No plan has seen it yet.
@@ -79,51 +79,52 @@ impl Entry {
         let mut by_zone: BTreeMap<&str, ZoneUsage> =
             zones.iter().map(|(zone, usage)| (zone.as_str(), *usage)).collect();
         let mut surging = *surging;
-        for taken in &self.taken {
-            let is_unseen = matches!(taken.progress, NodeProgress::Unseen(_));
-            match &taken.begin {
+        for reservation in &self.reservations {
+            let is_unseen = matches!(reservation.progress, NodeProgress::Unseen(_));
+            match &reservation.begin {
                 Some(NodeStart::Surge) => surging += usize::from(is_unseen),
                 Some(NodeStart::Drain(zone)) => {
                     all.unavailable += usize::from(is_unseen);
-                    by_zone.entry(zone).or_default().unavailable += usize::from(taken.progress != NodeProgress::Seen);
+                    by_zone.entry(zone).or_default().unavailable +=
+                        usize::from(reservation.progress != NodeProgress::Seen);
                 }
-                None => all.unavailable += if is_unseen { taken.nodes } else { 0 },
+                None => all.unavailable += if is_unseen { reservation.nodes } else { 0 },
             }
         }
         (all, by_zone, surging, if self.is_unplanned { *unavailable } else { 0 })
     }
 
-    /// Follows what was taken before in what a plan saw.
+    /// Updates the reservations by what a plan saw.
     fn update(&mut self, usage: NodeUsage, now: Instant) {
         let in_zones: usize = usage.zones.values().map(|zone| zone.unavailable).sum();
         let mut missing = usage.unavailable.saturating_sub(in_zones);
         // The latest first: it is the likeliest whose replacement is missing.
-        for taken in self.taken.iter_mut().rev() {
-            let is_seen = usage.taken.contains(&taken.instance);
-            taken.progress = match taken.progress {
+        for reservation in self.reservations.iter_mut().rev() {
+            let is_seen = usage.in_progress.contains(&reservation.instance);
+            reservation.progress = match reservation.progress {
                 _ if is_seen => NodeProgress::Seen,
                 NodeProgress::Unseen(since) => NodeProgress::Unseen(since),
                 NodeProgress::Seen | NodeProgress::Gone => NodeProgress::Gone,
             };
-            if taken.progress == NodeProgress::Gone {
-                let is_missing = missing > 0 && taken.begin.is_some();
+            if reservation.progress == NodeProgress::Gone {
+                let is_missing = missing > 0 && reservation.begin.is_some();
                 missing -= usize::from(is_missing);
-                taken.nodes = usize::from(is_missing);
+                reservation.nodes = usize::from(is_missing);
             }
         }
         self.end_announcement();
-        self.taken.retain(|taken| match taken.progress {
+        self.reservations.retain(|reservation| match reservation.progress {
             NodeProgress::Unseen(since) => now.duration_since(since) < UNSEEN_LIMIT,
             NodeProgress::Seen => true,
-            NodeProgress::Gone => taken.nodes > 0,
+            NodeProgress::Gone => reservation.nodes > 0,
         });
         self.usage = usage;
         self.is_unplanned = false;
     }
 
-    /// The group was planned with what it takes, so that its nodes count from now on, and not the first one in advance.
+    /// The group was planned with its new revision, so that its nodes count from now on, and not the first one in advance.
     fn end_announcement(&mut self) {
-        self.taken.retain(|taken| taken.instance != ANNOUNCED);
+        self.reservations.retain(|reservation| reservation.instance != ANNOUNCED);
     }
 }
 
@@ -146,7 +147,7 @@ impl BudgetUsage {
     /// Adds a group that was not planned yet, with what is known of its nodes. One that is known stays as it is.
     pub(crate) fn expect(&mut self, key: &str, usage: NodeUsage) {
         if !self.groups.contains_key(key) {
-            self.change(key, |entry| *entry = Entry { usage, is_unplanned: true, taken: vec![] });
+            self.change(key, |entry| *entry = Entry { usage, is_unplanned: true, reservations: vec![] });
         }
     }
 
@@ -159,40 +160,41 @@ impl BudgetUsage {
         }
         match usage {
             Some(usage) => self.change(key, |entry| entry.update(usage, now)),
-            // It takes no node, however long it stays so: a Fargate profile, or a group whose reads AWS denies.
+            // It replaces no node, however long it stays so: a Fargate profile, or a group whose reads AWS denies.
             None if self.groups.contains_key(key) => self.change(key, Entry::end_announcement),
             None => {}
         }
     }
 
-    /// Records that a group will take a node as soon as it is planned with what it takes.
+    /// Records that a group will replace a node as soon as it is planned with its new revision.
     pub(crate) fn announce(&mut self, key: &str, now: Instant) {
-        let taken =
+        let reservation =
             Reservation { instance: ANNOUNCED.to_owned(), begin: None, nodes: 1, progress: NodeProgress::Unseen(now) };
-        self.change(key, |entry| entry.taken.push(taken));
+        self.change(key, |entry| entry.reservations.push(reservation));
     }
 
-    /// Takes a node of a group, or with `None` its batch, as the latest plan has it. Returns whether the budget leaves it.
-    pub(crate) fn take(&mut self, budget: &BudgetPolicy, key: &str, instance: Option<&str>, now: Instant) -> bool {
+    /// Reserves budget for a node of a group, or with `None` for its batch, as the latest plan has it. Returns whether the budget leaves it.
+    pub(crate) fn reserve(&mut self, budget: &BudgetPolicy, key: &str, instance: Option<&str>, now: Instant) -> bool {
         let Some(entry) = self.groups.get(key) else { return true };
         let begin = instance.and_then(|instance| entry.usage.begins.get(instance)).cloned();
         let name = instance.unwrap_or(BATCH);
         let nodes = match (instance, &begin) {
             (Some(_), Some(_)) => 1,
-            // It is taken for another reason, or is not available anyway.
+            // It is replaced for another reason, or is not available anyway.
             (Some(_), None) => return true,
             (None, _) => entry.usage.batch.unwrap_or_default(),
         };
-        if nodes == 0 || entry.taken.iter().any(|taken| taken.instance == name) {
+        if nodes == 0 || entry.reservations.iter().any(|reservation| reservation.instance == name) {
             return true;
         }
         let is_left = match &begin {
-            Some(begin) => self.allowance(budget).is_none_or(|mut allowance| allowance.take(begin)),
+            Some(begin) => self.allowance(budget).is_none_or(|mut allowance| allowance.spend(begin)),
             None => self.leaves_batch(budget, nodes),
         };
         if is_left {
-            let taken = Reservation { instance: name.to_owned(), begin, nodes, progress: NodeProgress::Unseen(now) };
-            self.change(key, |entry| entry.taken.push(taken));
+            let reservation =
+                Reservation { instance: name.to_owned(), begin, nodes, progress: NodeProgress::Unseen(now) };
+            self.change(key, |entry| entry.reservations.push(reservation));
         }
         is_left
     }
@@ -211,16 +213,17 @@ impl BudgetUsage {
     /// Whether the batch of a group has to wait.
     pub(crate) fn batch_must_wait(&mut self, budget: &BudgetPolicy, key: &str) -> bool {
         let Some(entry) = self.groups.get(key) else { return false };
-        let is_at_work = entry.usage.taken.contains(BATCH) || entry.taken.iter().any(|taken| taken.instance == BATCH);
-        let holds = entry.usage.batch.is_some_and(|nodes| !is_at_work && !self.leaves_batch(budget, nodes));
-        match holds {
+        let is_at_work = entry.usage.in_progress.contains(BATCH)
+            || entry.reservations.iter().any(|reservation| reservation.instance == BATCH);
+        let must_wait = entry.usage.batch.is_some_and(|nodes| !is_at_work && !self.leaves_batch(budget, nodes));
+        match must_wait {
             true => _ = self.waiting_batches.insert(key.to_owned()),
             false => _ = self.waiting_batches.remove(key),
         }
-        holds
+        must_wait
     }
 
-    /// Records that a group takes no nodes for the rollout now, whatever it did before.
+    /// Records that a group replaces no nodes for the rollout now, whatever it did before.
     pub(crate) fn release(&mut self, key: &str) {
         self.waiting_batches.remove(key);
         self.waiting.remove(key);
@@ -246,7 +249,7 @@ impl BudgetUsage {
     pub(crate) fn unblocked_groups(&self, budget: &BudgetPolicy) -> Vec<String> {
         let allowance = self.allowance(budget);
         let goes_on = |begins: &BTreeSet<NodeStart>| {
-            begins.iter().any(|begin| allowance.clone().is_none_or(|mut allowance| allowance.take(begin)))
+            begins.iter().any(|begin| allowance.clone().is_none_or(|mut allowance| allowance.spend(begin)))
         };
         let batch = |key: &&String| self.groups.get(*key).and_then(|entry| entry.usage.batch).unwrap_or_default();
         let nodes = self.waiting.iter().filter(|(_, begins)| goes_on(begins)).map(|(key, _)| key);

@@ -58,7 +58,7 @@ impl Running {
     }
 
     /// Counts a group that takes the target in its wave, if there is room. Several workers decide at the same time.
-    pub(crate) fn reserve(&mut self, view: &RolloutView, wave: usize, key: &str) -> bool {
+    pub(crate) fn reserve_place(&mut self, view: &RolloutView, wave: usize, key: &str) -> bool {
         let has_room = self.has_room(view, wave, key);
         if has_room {
             self.count_switch(wave, key);

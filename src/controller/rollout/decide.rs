@@ -78,7 +78,7 @@ impl Stores {
         let forecast = self.rollout.forecast(&key, &inputs, view.orders.retries);
         let lock = self.own_lock(group, Some(annotations));
         let uid = group.metadata.uid.as_deref().unwrap_or_default();
-        let yielding = self.rollout.with_makes_way(|groups| groups.reason(&key));
+        let yielding = self.rollout.with_yielding_groups(|groups| groups.reason(&key));
         let facts = GroupFacts {
             key: &key,
             uid,

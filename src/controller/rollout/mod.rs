@@ -62,7 +62,7 @@ pub(crate) async fn run(ctx: Arc<Context>, trigger: Trigger) {
             polled = PollState::default();
             ctx.stores.rollout.with_budget_usage(|budget_usage| *budget_usage = BudgetUsage::default());
             ctx.stores.rollout.with_running(|running| *running = Running::default());
-            ctx.stores.rollout.with_makes_way(|groups| *groups = YieldingGroups::default());
+            ctx.stores.rollout.with_yielding_groups(|groups| *groups = YieldingGroups::default());
             ctx.metrics.forget_rollout();
             continue;
         }
@@ -194,7 +194,7 @@ async fn poll(ctx: &Arc<Context>, trigger: &Trigger, polled: &mut PollState) -> 
     summary.drains_foreseen = drains.listed;
     trigger.enqueue_keys(drains.changed);
     ctx.stores.rollout.with_running(|running| running.update(&view, &summary));
-    ctx.stores.rollout.with_makes_way(|groups| groups.update(&view, &summary, stuck));
+    ctx.stores.rollout.with_yielding_groups(|groups| groups.update(&view, &summary, stuck));
     let checks = checks::results(ctx, &view);
     report_metrics(ctx, &view, &summary, &checks);
     let soaked = |wave: &str| {

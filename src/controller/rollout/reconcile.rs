@@ -81,7 +81,7 @@ async fn record(
     // Another worker may have taken the room of the wave since the decision. A failed write may have been performed, so the
     // group stays counted until two polls have not found it with the target.
     if let (Some(wave), SwitchReason::Wave(_) | SwitchReason::Approved(_)) = (wave, &switch.why)
-        && !ctx.stores.rollout.reserve(view, wave, key)
+        && !ctx.stores.rollout.reserve_place(view, wave, key)
     {
         return Ok(Action::requeue(planner.settings.timing.poll_interval.unsigned_abs()));
     }
@@ -196,13 +196,13 @@ impl Stores {
         }
     }
 
-    /// Takes what a step needs of the budget of the rollout. Returns why not, if the budget does not leave it.
+    /// Reserves what a step needs of the budget of the rollout. Returns why not, if the budget does not leave it.
     pub(crate) fn reserve_budget(&self, group: &InstanceGroup, planner: &Planner, step: &Step) -> Option<String> {
         let decided = self.decided(group, self.rollout.view()?.as_ref(), planner)?;
         if !decided.rotates_for_revision {
             return None;
         }
-        self.rollout.take(&group_id(group).key(), step)
+        self.rollout.reserve_budget(&group_id(group).key(), step)
     }
 
     /// What the rollout means for this group now; `None` while its Namespace is not known.

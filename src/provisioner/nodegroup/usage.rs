@@ -29,7 +29,7 @@ pub(super) fn node_usage(input: &PlanInput, serving: &ObservedNodegroup) -> Node
         && input.observed.update.as_ref().is_some_and(health::is_version_update)
         && serving.members.iter().filter(lives).any(|member| health::runs_old_template(serving, member));
     if is_replacing {
-        usage.taken.insert(BATCH.to_owned());
+        usage.in_progress.insert(BATCH.to_owned());
         usage.unavailable = usage.unavailable.max(usage.batch.unwrap_or_default());
     }
     usage

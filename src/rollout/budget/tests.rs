@@ -27,7 +27,7 @@ fn draining(nodes: usize, zone: &str, instance: &str) -> NodeUsage {
         desired: nodes,
         unavailable: 1,
         zones: [(zone.to_owned(), ZoneUsage { nodes, unavailable: 1 })].into(),
-        taken: [instance.to_owned()].into(),
+        in_progress: [instance.to_owned()].into(),
         ..NodeUsage::default()
     }
 }
@@ -39,16 +39,16 @@ fn groups_that_are_reconciled_at_once_share_one_budget() {
     budget_usage.record("team/a", Some(usage(3, "a", "i-a")), now);
     budget_usage.record("team/b", Some(usage(3, "a", "i-b")), now);
     assert_eq!(budget_usage.allowance(&ONE).expect("a budget").nodes, Some(1), "each plan takes one");
-    assert!(budget_usage.take(&ONE, "team/a", Some("i-a"), now));
-    assert!(budget_usage.take(&ONE, "team/a", Some("i-a"), now), "the same node again");
-    assert!(!budget_usage.take(&ONE, "team/b", Some("i-b"), now), "the budget is used up");
+    assert!(budget_usage.reserve(&ONE, "team/a", Some("i-a"), now));
+    assert!(budget_usage.reserve(&ONE, "team/a", Some("i-a"), now), "the same node again");
+    assert!(!budget_usage.reserve(&ONE, "team/b", Some("i-b"), now), "the budget is used up");
     // A stale cache still shows the node as available.
     budget_usage.record("team/a", Some(usage(3, "a", "i-other")), now);
-    assert!(!budget_usage.take(&ONE, "team/b", Some("i-b"), now));
+    assert!(!budget_usage.reserve(&ONE, "team/b", Some("i-b"), now));
     budget_usage.record("team/a", Some(draining(3, "a", "i-a")), now);
-    assert!(!budget_usage.take(&ONE, "team/b", Some("i-b"), now));
+    assert!(!budget_usage.reserve(&ONE, "team/b", Some("i-b"), now));
     budget_usage.record("team/a", Some(usage(3, "a", "i-a2")), now);
-    assert!(budget_usage.take(&ONE, "team/b", Some("i-b"), now), "its replacement is available");
+    assert!(budget_usage.reserve(&ONE, "team/b", Some("i-b"), now), "its replacement is available");
 }
 
 #[test]
@@ -56,10 +56,10 @@ fn node_whose_cordon_failed_is_given_back() {
     let (mut budget_usage, now) = (BudgetUsage::default(), Instant::now());
     budget_usage.record("team/a", Some(usage(3, "a", "i-a")), now);
     budget_usage.record("team/b", Some(usage(3, "a", "i-b")), now);
-    assert!(budget_usage.take(&ONE, "team/a", Some("i-a"), now));
+    assert!(budget_usage.reserve(&ONE, "team/a", Some("i-a"), now));
     let later = now + UNSEEN_LIMIT;
     budget_usage.record("team/a", Some(usage(3, "a", "i-a")), later);
-    assert!(budget_usage.take(&ONE, "team/b", Some("i-b"), later));
+    assert!(budget_usage.reserve(&ONE, "team/b", Some("i-b"), later));
 }
 
 /// A group whose plan does not get to its nodes would use the budget up forever, and no other group would go on.
@@ -70,7 +70,7 @@ fn group_that_takes_no_node_after_all_gives_the_budget_back() {
     budget_usage.announce("team/fargate", now);
     assert!(budget_usage.is_used_up(&ONE, "team/b"), "the first node of a group that takes the revision");
     budget_usage.record("team/fargate", None, now);
-    assert!(!budget_usage.is_used_up(&ONE, "team/b") && budget_usage.take(&ONE, "team/b", Some("i-b"), now));
+    assert!(!budget_usage.is_used_up(&ONE, "team/b") && budget_usage.reserve(&ONE, "team/b", Some("i-b"), now));
     // A node that was taken counts on, although its group's reads are denied since.
     budget_usage.record("team/b", None, now + UNSEEN_LIMIT);
     assert!(budget_usage.is_used_up(&ONE, "team/c"));
@@ -83,11 +83,11 @@ fn broken_nodes_count_and_are_replaced_all_the_same() {
     budget_usage.record("team/broken", Some(NodeUsage { desired: 3, unavailable: 2, ..NodeUsage::default() }), now);
     budget_usage.record("team/b", Some(usage(3, "a", "i-b")), now);
     let two = budget(Some(CountOrPercent::Number(2)), None, None);
-    assert!(!budget_usage.take(&two, "team/b", Some("i-b"), now));
-    assert!(budget_usage.take(&two, "team/broken", Some("i-not-ready"), now), "it is not among those that begin");
+    assert!(!budget_usage.reserve(&two, "team/b", Some("i-b"), now));
+    assert!(budget_usage.reserve(&two, "team/broken", Some("i-not-ready"), now), "it is not among those that begin");
     assert_eq!(budget_usage.largest(3), [("team/broken", 2)]);
     budget_usage.forget("team/broken");
-    assert!(budget_usage.take(&two, "team/b", Some("i-b"), now));
+    assert!(budget_usage.reserve(&two, "team/b", Some("i-b"), now));
 }
 
 #[test]
@@ -95,28 +95,28 @@ fn small_cluster_gets_on_and_a_large_batch_goes_alone() {
     let (mut budget_usage, now) = (BudgetUsage::default(), Instant::now());
     let percent = budget(Some(CountOrPercent::Percent(5)), Some(CountOrPercent::Percent(5)), None);
     budget_usage.record("team/a", Some(usage(3, "a", "i-a")), now);
-    assert!(budget_usage.take(&percent, "team/a", Some("i-a"), now), "5 % of 3 nodes is one");
-    let batch = |taken: bool| NodeUsage {
+    assert!(budget_usage.reserve(&percent, "team/a", Some("i-a"), now), "5 % of 3 nodes is one");
+    let batch = |is_replacing: bool| NodeUsage {
         desired: 9,
-        unavailable: if taken { 4 } else { 0 },
+        unavailable: if is_replacing { 4 } else { 0 },
         batch: Some(4),
-        taken: if taken { [BATCH.to_owned()].into() } else { BTreeSet::new() },
+        in_progress: if is_replacing { [BATCH.to_owned()].into() } else { BTreeSet::new() },
         ..NodeUsage::default()
     };
     budget_usage.record("team/managed", Some(batch(false)), now);
     assert!(
         budget_usage.batch_must_wait(&percent, "team/managed")
-            && !budget_usage.take(&percent, "team/managed", None, now)
+            && !budget_usage.reserve(&percent, "team/managed", None, now)
     );
     budget_usage.record("team/a", Some(usage(3, "a", "i-a2")), now + UNSEEN_LIMIT);
     assert!(
         !budget_usage.batch_must_wait(&percent, "team/managed")
-            && budget_usage.take(&percent, "team/managed", None, now)
+            && budget_usage.reserve(&percent, "team/managed", None, now)
     );
-    assert!(!budget_usage.take(&percent, "team/a", Some("i-a2"), now));
+    assert!(!budget_usage.reserve(&percent, "team/a", Some("i-a2"), now));
     budget_usage.record("team/managed", Some(batch(true)), now);
     assert!(!budget_usage.batch_must_wait(&percent, "team/managed"), "it is at work");
-    assert!(!budget_usage.take(&percent, "team/a", Some("i-a2"), now));
+    assert!(!budget_usage.reserve(&percent, "team/a", Some("i-a2"), now));
 }
 
 /// After a restart of the controller, a node in mid-drain may be in any zone until its group is planned.
@@ -127,12 +127,12 @@ fn zones_of_groups_that_were_not_planned_yet_are_unknown() {
     let of_status = |unavailable| NodeUsage { desired: 3, unavailable, ..NodeUsage::default() };
     budget_usage.expect("team/a", of_status(1));
     budget_usage.record("team/b", Some(usage(3, "b", "i-b")), now);
-    assert!(!budget_usage.take(&one, "team/b", Some("i-b"), now));
+    assert!(!budget_usage.reserve(&one, "team/b", Some("i-b"), now));
     budget_usage.record("team/a", Some(draining(3, "a", "i-a")), now);
     budget_usage.expect("team/a", of_status(3));
-    assert!(budget_usage.take(&one, "team/b", Some("i-b"), now), "it is in another zone");
+    assert!(budget_usage.reserve(&one, "team/b", Some("i-b"), now), "it is in another zone");
     budget_usage.record("team/c", Some(usage(3, "a", "i-c")), now);
-    assert!(!budget_usage.take(&one, "team/c", Some("i-c"), now));
+    assert!(!budget_usage.reserve(&one, "team/c", Some("i-c"), now));
 }
 
 /// Between the termination of a node and the launch of its replacement nothing of it is in the zone.
@@ -142,14 +142,14 @@ fn missing_replacement_counts_in_the_zone_of_its_node() {
     let one = budget(None, Some(CountOrPercent::Number(1)), None);
     budget_usage.record("team/a", Some(usage(3, "a", "i-a")), now);
     budget_usage.record("team/c", Some(usage(3, "a", "i-c")), now);
-    assert!(budget_usage.take(&one, "team/a", Some("i-a"), now));
+    assert!(budget_usage.reserve(&one, "team/a", Some("i-a"), now));
     budget_usage.record("team/a", Some(draining(3, "a", "i-a")), now);
     let mut gone = usage(2, "a", "i-a2");
     (gone.desired, gone.unavailable) = (3, 1);
     budget_usage.record("team/a", Some(gone), now);
-    assert!(!budget_usage.take(&one, "team/c", Some("i-c"), now));
+    assert!(!budget_usage.reserve(&one, "team/c", Some("i-c"), now));
     budget_usage.record("team/a", Some(usage(3, "a", "i-a2")), now);
-    assert!(budget_usage.take(&one, "team/c", Some("i-c"), now));
+    assert!(budget_usage.reserve(&one, "team/c", Some("i-c"), now));
 }
 
 #[test]
@@ -163,10 +163,11 @@ fn nodes_that_stand_by_have_a_limit_of_their_own() {
     budget_usage.record("team/a", Some(surges("i-a")), now);
     budget_usage.record("team/b", Some(surges("i-b")), now);
     assert!(
-        budget_usage.take(&one, "team/a", Some("i-a"), now) && !budget_usage.take(&one, "team/b", Some("i-b"), now)
+        budget_usage.reserve(&one, "team/a", Some("i-a"), now)
+            && !budget_usage.reserve(&one, "team/b", Some("i-b"), now)
     );
     budget_usage.record("team/b", Some(usage(3, "a", "i-b")), now);
-    assert!(budget_usage.take(&one, "team/b", Some("i-b"), now), "a drain has another limit");
+    assert!(budget_usage.reserve(&one, "team/b", Some("i-b"), now), "a drain has another limit");
 }
 
 /// Groups that have begun go first: half-rotated groups help nobody. One that cannot go on holds nobody back.
@@ -227,8 +228,8 @@ fn five_groups_at_once_take_what_the_budget_leaves() {
     for key in &keys {
         budget_usage.record(key, Some(usage(3, "a", key)), now);
     }
-    let taken = keys.iter().filter(|key| budget_usage.take(&two, key, Some(key), now)).count();
-    assert_eq!((taken, budget_usage.nodes(&two)), (2, Some(Used { nodes: 2, limit: 2 })));
+    let reserved = keys.iter().filter(|key| budget_usage.reserve(&two, key, Some(key), now)).count();
+    assert_eq!((reserved, budget_usage.nodes(&two)), (2, Some(Used { nodes: 2, limit: 2 })));
 }
 
 /// A percentage is one of the nodes that there are now: a cluster that shrinks at night has a smaller budget.
@@ -246,7 +247,7 @@ fn percentage_follows_the_size_of_the_cluster() {
     assert_eq!(limit(&budget_usage), 1, "one node goes in the smallest cluster");
     budget_usage.forget("team/a");
     budget_usage.forget("team/b");
-    assert!(budget_usage.take(&tenth, "team/new", Some("i"), now), "nothing is known of it");
+    assert!(budget_usage.reserve(&tenth, "team/new", Some("i"), now), "nothing is known of it");
 }
 
 /// A zone that is down uses its own budget up, and what its groups need to come back is not held.
@@ -268,9 +269,9 @@ fn zone_that_is_down_holds_the_others_only_as_far_as_the_budget_says() {
         let limits = budget(nodes.map(CountOrPercent::Number), zone.map(CountOrPercent::Number), None);
         budget_usage.forget("team/a");
         budget_usage.record("team/a", Some(down.clone()), now);
-        assert_eq!(budget_usage.take(&limits, "team/a", Some("i-b"), now), goes, "{limits:?}");
+        assert_eq!(budget_usage.reserve(&limits, "team/a", Some("i-b"), now), goes, "{limits:?}");
         assert!(
-            budget_usage.take(&limits, "team/a", Some("i-down"), now),
+            budget_usage.reserve(&limits, "team/a", Some("i-down"), now),
             "a node that is down is replaced at any time"
         );
     }
@@ -282,11 +283,11 @@ fn rotation_of_a_tenant_counts_and_does_not_wait() {
     let (mut budget_usage, now) = (BudgetUsage::default(), Instant::now());
     // Its plan was made without what the budget leaves, so that it begins nothing for the rollout.
     budget_usage.record("team/own", Some(NodeUsage { begins: [].into(), ..usage(3, "a", "") }), now);
-    assert!(budget_usage.take(&ONE, "team/own", Some("i-1"), now));
+    assert!(budget_usage.reserve(&ONE, "team/own", Some("i-1"), now));
     budget_usage.record("team/own", Some(draining(3, "a", "i-1")), now);
     budget_usage.record("team/b", Some(usage(3, "a", "i-b")), now);
-    assert!(!budget_usage.take(&ONE, "team/b", Some("i-b"), now), "the rollout waits");
-    assert!(budget_usage.take(&ONE, "team/own", Some("i-2"), now), "the tenant goes on");
+    assert!(!budget_usage.reserve(&ONE, "team/b", Some("i-b"), now), "the rollout waits");
+    assert!(budget_usage.reserve(&ONE, "team/own", Some("i-2"), now), "the tenant goes on");
 }
 
 /// What happens to one of the groups.
@@ -344,7 +345,7 @@ proptest! {
                         found.unavailable += usize::from(*drains);
                         usage.unavailable += usize::from(*drains);
                         match drains {
-                            true => _ = usage.taken.insert(instance.clone()),
+                            true => _ = usage.in_progress.insert(instance.clone()),
                             false => _ = usage.begins.insert(instance.clone(), NodeStart::Drain(zone.clone())),
                         }
                     }
@@ -357,7 +358,7 @@ proptest! {
                     // A node that no plan began yet is not taken.
                     let instance = groups[index].nodes[free].0.clone();
                     let begins = budget_usage.groups.get(&key).is_some_and(|entry| entry.usage.begins.contains_key(&instance));
-                    if begins && budget_usage.take(&budget, &key, Some(&instance), now) {
+                    if begins && budget_usage.reserve(&budget, &key, Some(&instance), now) {
                         groups[index].nodes[free].2 = true;
                     }
                 }

@@ -565,7 +565,7 @@ fn only_as_many_groups_as_may_run_at_once_get_a_place() {
     let view = cluster.view().expect("a rollout");
     let mut running = Running::default();
     running.count(&view, std::iter::empty());
-    let places = ["team/a", "team/b", "team/a"].map(|key| running.reserve(&view, 0, key));
+    let places = ["team/a", "team/b", "team/a"].map(|key| running.reserve_place(&view, 0, key));
     assert_eq!(places, [true, false, true], "a group whose write failed keeps its place");
 }
 

@@ -32,12 +32,12 @@ impl Unavailable {
         Self { unavailable: input.desired.saturating_sub(available), nodes_in_flight, weight_in_flight }
     }
 
-    /// Whether one more node would exceed `maxUnavailable`. `takes_capacity`: the node is available, and replaced.
-    fn is_full(&self, input: &RollingUpdateInput, member: &NodeInstance, takes_capacity: bool) -> bool {
+    /// Whether one more node would exceed `maxUnavailable`. `reduces_capacity`: the node is available, and replaced.
+    fn is_full(&self, input: &RollingUpdateInput, member: &NodeInstance, reduces_capacity: bool) -> bool {
         let at_node_limit = !input.max_unavailable_in_weight && self.nodes_in_flight >= input.max_unavailable;
         at_node_limit
             || exceeds_max_unavailable(input, self.weight_in_flight, member)
-            || (takes_capacity && exceeds_max_unavailable(input, self.unavailable, member))
+            || (reduces_capacity && exceeds_max_unavailable(input, self.unavailable, member))
     }
 
     fn add(&mut self, member: &NodeInstance, was_available: bool) {
@@ -142,7 +142,7 @@ fn is_allowed(
     decision: &mut RollingUpdateDecision,
 ) -> bool {
     let Some(allowance) = allowance else { return true };
-    if allowance.take(&begin) {
+    if allowance.spend(&begin) {
         decision.begins.insert(member.instance.id.clone(), begin);
         return true;
     }

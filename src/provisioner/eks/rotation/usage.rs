@@ -34,7 +34,7 @@ pub(super) fn node_usage(input: &PlanInput, group: &ScalingGroup, members: &[Nod
         }
         usage.surging += usize::from(is_surging);
         if is_leaving || is_surging || member.disruption_of(uid).is_some() {
-            usage.taken.insert(member.instance.id.clone());
+            usage.in_progress.insert(member.instance.id.clone());
         }
     }
     if input.resolved.desired.crd_strategy.is_some() {
@@ -48,7 +48,7 @@ fn add_batch(input: &PlanInput, members: &[NodeInstance], usage: &mut NodeUsage)
     let outdated = crd_strategy::outdated_count(members);
     usage.batch = Some(outdated);
     if may_replace_nodes(input) {
-        usage.taken.insert(BATCH.to_owned());
+        usage.in_progress.insert(BATCH.to_owned());
         usage.unavailable = usage.unavailable.max(outdated);
     }
 }
