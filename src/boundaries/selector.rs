@@ -29,7 +29,7 @@ impl AnnotationSelector {
         }
         loop {
             requirements.push(parse_requirement(&mut tokens)?);
-            match tokens.take() {
+            match tokens.advance() {
                 Token::End => return Ok(Self(requirements)),
                 Token::Comma => {}
                 other => return Err(format!("found {other}, expected ',' or the end")),
@@ -110,7 +110,7 @@ impl Tokens {
         self.all.get(self.next).cloned().unwrap_or(Token::End)
     }
 
-    fn take(&mut self) -> Token {
+    fn advance(&mut self) -> Token {
         let token = self.peek();
         self.next += 1;
         token
@@ -149,9 +149,9 @@ fn tokenize(text: &str) -> Vec<Token> {
 fn parse_requirement(tokens: &mut Tokens) -> Result<Requirement, String> {
     let negated = tokens.peek() == Token::Not;
     if negated {
-        tokens.take();
+        tokens.advance();
     }
-    let key = match tokens.take() {
+    let key = match tokens.advance() {
         Token::Word(word) => valid_key(word)?,
         other => return Err(format!("found {other}, expected a key")),
     };
@@ -161,7 +161,7 @@ fn parse_requirement(tokens: &mut Tokens) -> Result<Requirement, String> {
     if matches!(tokens.peek(), Token::End | Token::Comma) {
         return Ok(Requirement::Expression(Expression::Exists(key)));
     }
-    Ok(match tokens.take() {
+    Ok(match tokens.advance() {
         Token::Equal => Requirement::Expression(Expression::Equal(key, parse_value(tokens)?)),
         Token::NotEqual => Requirement::Expression(Expression::NotEqual(key, parse_value(tokens)?)),
         Token::Greater => Requirement::Greater(key, parse_number(tokens)?),
@@ -178,7 +178,7 @@ fn parse_value(tokens: &mut Tokens) -> Result<String, String> {
     match tokens.peek() {
         Token::End | Token::Comma => Ok(String::new()),
         Token::Word(word) => {
-            tokens.take();
+            tokens.advance();
             valid_value(word)
         }
         other => Err(format!("found {other}, expected a value")),
@@ -192,25 +192,25 @@ fn parse_number(tokens: &mut Tokens) -> Result<i64, String> {
 
 /// Parses a list in parentheses. A missing item between two commas or next to a parenthesis is the empty value.
 fn parse_values(tokens: &mut Tokens) -> Result<BTreeSet<String>, String> {
-    match tokens.take() {
+    match tokens.advance() {
         Token::Open => {}
         other => return Err(format!("found {other}, expected '('")),
     }
     if tokens.peek() == Token::Close {
         // Kubernetes reads an empty list as the empty value.
-        tokens.take();
+        tokens.advance();
         return Ok(BTreeSet::from([String::new()]));
     }
     let mut found = BTreeSet::new();
     loop {
         found.insert(match tokens.peek() {
             Token::Word(word) => {
-                tokens.take();
+                tokens.advance();
                 valid_value(word)?
             }
             _ => String::new(),
         });
-        match tokens.take() {
+        match tokens.advance() {
             Token::Comma => {}
             Token::Close => return Ok(found),
             other => return Err(format!("found {other}, expected ',' or ')'")),

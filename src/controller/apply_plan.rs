@@ -74,7 +74,7 @@ pub(super) fn record_writes(key: &str, applied: &Applied, ctx: &Context, now: Ti
     let tried =
         applied.plan.steps.iter().take(applied.steps_done + 1).filter(|planned| planned.step.removes_instance());
     if tried.clone().any(|planned| planned.step.removes_from_service()) {
-        ctx.planner.process_state.record_node_taken(key, Some(now));
+        ctx.planner.process_state.record_node_removal(key, Some(now));
     }
     for instance in tried.filter_map(|planned| planned.step.info().fields().instance).collect::<Vec<_>>() {
         ctx.planner.process_state.lost_instances(key, |known| known.record_own(&instance));

@@ -248,9 +248,9 @@ impl GroupIndex {
     /// Groups other than `key` that have no status yet. Each is returned once, so that many new groups do not cost the
     /// square of their number.
     pub(crate) fn take_unreconciled(&self, key: &str) -> Vec<GroupId> {
-        let mut taken = std::mem::take(&mut self.write().unreconciled);
-        taken.remove(key);
-        taken.into_values().collect()
+        let mut unreconciled = std::mem::take(&mut self.write().unreconciled);
+        unreconciled.remove(key);
+        unreconciled.into_values().collect()
     }
 }
 

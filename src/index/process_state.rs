@@ -100,7 +100,7 @@ struct GroupState {
     /// Instances that leave the group.
     lost_instances: LostInstances,
     /// When a rotation last took a node out of service, so that Auto Scaling launches another.
-    node_taken_at: Lookup<Timestamp>,
+    last_node_removal: Lookup<Timestamp>,
     /// What the merged spec asks for, and a digest of what was merged.
     demand: Option<(u64, Arc<NodeDemand>)>,
 }
@@ -173,8 +173,10 @@ impl ProcessState {
     }
 
     /// Whether a launch failed since the last call. The launch template version may be gone.
-    pub(crate) fn take_failed_launch(&self, group: &str) -> bool {
-        self.group(group, |g| g.failed_launch.as_mut().is_some_and(|(_, taken)| !std::mem::replace(taken, true)))
+    pub(crate) fn take_unreported_failed_launch(&self, group: &str) -> bool {
+        self.group(group, |g| {
+            g.failed_launch.as_mut().is_some_and(|(_, is_reported)| !std::mem::replace(is_reported, true))
+        })
     }
 
     /// Records whether a rotation waits for the warm pool; returns for how long it has.
@@ -465,14 +467,14 @@ impl ProcessState {
         self.with(|inner| update(&mut inner.other_writes))
     }
 
-    /// When a rotation of the group last took a node. A process that has just started does not know it.
-    pub(crate) fn node_taken_at(&self, group: &str) -> Lookup<Timestamp> {
-        self.group(group, |g| g.node_taken_at)
+    /// When a rotation of the group last took a node out of service. A process that has just started does not know it.
+    pub(crate) fn last_node_removal(&self, group: &str) -> Lookup<Timestamp> {
+        self.group(group, |g| g.last_node_removal)
     }
 
-    /// Records when a rotation of the group took a node, or that none did.
-    pub(crate) fn record_node_taken(&self, group: &str, taken_at: Option<Timestamp>) {
-        self.group(group, |g| g.node_taken_at = taken_at.into());
+    /// Records when a rotation of the group took a node out of service, or that none did.
+    pub(crate) fn record_node_removal(&self, group: &str, removed_at: Option<Timestamp>) {
+        self.group(group, |g| g.last_node_removal = removed_at.into());
     }
 
     /// The instances that leave a group.

@@ -113,8 +113,9 @@ pub(crate) fn policy_is_retained(stored: &[BoundariesRevision]) -> bool {
 /// The name and the number of the next revision.
 pub(super) fn next_name(stored: &[BoundariesRevision]) -> (String, i64) {
     // A name may be taken by an object that the controller did not make, whatever its spec says.
-    let taken = stored.iter().flat_map(|revision| [Some(revision.spec.number), number_in_name(revision)]).flatten();
-    let number = taken.max().unwrap_or_default() + 1;
+    let used_numbers =
+        stored.iter().flat_map(|revision| [Some(revision.spec.number), number_in_name(revision)]).flatten();
+    let number = used_numbers.max().unwrap_or_default() + 1;
     (format!("r{number}"), number)
 }
 

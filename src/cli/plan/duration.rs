@@ -40,15 +40,15 @@ fn sample(plan: &GroupPlan) -> Vec<String> {
 
 /// The median over the nodes whose launch is known; `None` without one.
 fn measure(nodes: &[(String, NodeView)], launches: &HashMap<String, InstanceLaunch>) -> Option<MeasuredJoin> {
-    let took = |(id, node): &(String, NodeView)| {
+    let join_time = |(id, node): &(String, NodeView)| {
         let launched = launches.get(id)?.time;
         // A node whose condition changed later was Ready at an unknown time after it joined.
         let ready = node.ready_changed_at.map(|at| at.duration_since(launched));
-        let ready = ready.filter(|took| node.ready && *took < LONGEST_JOIN);
-        let took = ready.unwrap_or_else(|| node.created_at.duration_since(launched));
-        (took > SignedDuration::ZERO && took < LONGEST_JOIN).then_some(took)
+        let ready = ready.filter(|join_time| node.ready && *join_time < LONGEST_JOIN);
+        let join_time = ready.unwrap_or_else(|| node.created_at.duration_since(launched));
+        (join_time > SignedDuration::ZERO && join_time < LONGEST_JOIN).then_some(join_time)
     };
-    let mut all: Vec<_> = nodes.iter().filter_map(took).collect();
+    let mut all: Vec<_> = nodes.iter().filter_map(join_time).collect();
     all.sort();
     Some(MeasuredJoin { median: *all.get(all.len() / 2)?, nodes: all.len() })
 }

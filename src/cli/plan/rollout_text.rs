@@ -80,19 +80,19 @@ fn write_end(out: &mut String, plan: &RolloutPlan) -> std::fmt::Result {
         (Some(_), None) => {}
         (None, None) => writeln!(out, "  never ends: the windows of a wave do not open within two weeks")?,
     }
-    let mut takes = Vec::new();
+    let mut limits = Vec::new();
     if plan.max_unavailable > 0 {
-        takes.push(format!("at most {} unavailable at once", counted(plan.max_unavailable, "node")));
+        limits.push(format!("at most {} unavailable at once", counted(plan.max_unavailable, "node")));
     }
     if plan.extra_node_hours > 0.0 {
         let groups = counted(plan.extra_node_groups, "group");
         let vcpus = plan.extra_vcpu_hours.map(|hours| format!(", at most {hours} vCPU-hours")).unwrap_or_default();
-        takes.push(format!(
+        limits.push(format!(
             "about {} extra node-hours{vcpus} ({groups} with maxSurge or a second node group)",
             plan.extra_node_hours
         ));
     }
-    if takes.is_empty() { Ok(()) } else { writeln!(out, "  {}", takes.join("; ")) }
+    if limits.is_empty() { Ok(()) } else { writeln!(out, "  {}", limits.join("; ")) }
 }
 
 /// A line for each budget that holds the pods of an owner, by wave and group, with the first of these pods.

@@ -201,8 +201,8 @@ impl WorkInProgress {
 
     /// Whether another group of a lane may begin. A group that takes more than a limit goes alone.
     fn has_room(&self, lane: usize, max_concurrent_groups: usize, work: &Work, limits: NodeLimits) -> bool {
-        let fits = |limit: Option<usize>, used: usize, takes: usize| {
-            limit.is_none_or(|limit| used == 0 || used + takes <= limit)
+        let fits = |limit: Option<usize>, used: usize, added: usize| {
+            limit.is_none_or(|limit| used == 0 || used + added <= limit)
         };
         self.groups[lane] < max_concurrent_groups
             && fits(limits.unavailable, self.unavailable, work.unavailable())

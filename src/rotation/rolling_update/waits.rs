@@ -13,12 +13,12 @@ const MAX_NAMED: usize = 5;
 /// The members that are not available, with what each of them waits for; phrases that follow "waiting for".
 /// `steps` are those of this pass.
 pub(super) fn for_availability(input: &RollingUpdateInput, unavailable: usize, steps: &[NodeStep]) -> Vec<String> {
-    let is_taken = |member: &&NodeInstance| {
+    let begins_drain = |member: &&NodeInstance| {
         for_member(input, member).is_none() && steps.iter().any(|step| is_cordon_of(step, member))
     };
     let drained = |member: &NodeInstance| format!("{} to be drained", member.describe());
     let mut waits: Vec<_> = input.members.iter().filter_map(|member| for_member(input, member)).collect();
-    waits.extend(input.members.iter().filter(is_taken).map(drained));
+    waits.extend(input.members.iter().filter(begins_drain).map(drained));
     let exists = |m: &&NodeInstance| m.instance.state != InstanceState::Terminating;
     let existing: usize = input.members.iter().filter(exists).map(NodeInstance::weight).sum();
     if existing < input.desired {

@@ -142,8 +142,8 @@ fn no_healthy_node_is_given_up_after_a_failed_launch() {
 /// AWS takes another node for the second termination of an instance.
 #[test]
 fn node_that_the_cluster_autoscaler_takes_in_mid_drain_is_left_to_it() {
-    let taken = node_instance("a").outdated().cordoned().node(|n| n.leaves_by_autoscaler = true);
-    let (members, empty) = ([taken, node_instance("b").outdated()], drains("node-a", vec![]));
+    let scaled_in = node_instance("a").outdated().cordoned().node(|n| n.leaves_by_autoscaler = true);
+    let (members, empty) = ([scaled_in, node_instance("b").outdated()], drains("node-a", vec![]));
     let decision = decide(&input(&members, &empty, 1));
     assert_eq!(step_summaries(&decision), [""; 0]);
     assert!(decision.waiting_for[0].contains("the Cluster Autoscaler drains"), "{:?}", decision.waiting_for);

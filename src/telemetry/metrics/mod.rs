@@ -454,10 +454,10 @@ pub(crate) struct ReconcileTimer<'a> {
 
 impl Drop for ReconcileTimer<'_> {
     fn drop(&mut self) {
-        let took = self.started_at.elapsed().as_secs_f64();
+        let elapsed = self.started_at.elapsed().as_secs_f64();
         self.metrics.active_workers.dec();
-        self.metrics.reconcile_seconds.observe(took);
-        self.metrics.work_seconds.observe(took);
+        self.metrics.reconcile_seconds.observe(elapsed);
+        self.metrics.work_seconds.observe(elapsed);
     }
 }
 

@@ -711,12 +711,12 @@ fn own_role_survives_changes_between_roles() {
     assert_eq!(again.step_names(), ["DetachPolicy", "DeleteRole"]);
     let without_role = settle(again.with(|s| (s.observed.previous_role, s.observed.is_role_ready) = (None, false)));
     assert_eq!(recorded(&without_role), Vec::<String>::new());
-    let mut taken_back = without_role.with_spec("{}").with(|s| s.observed.role = None);
-    assert_eq!(taken_back.step_names().iter().filter(|name| name.contains("Role")).count(), 1);
-    taken_back = settle(taken_back);
-    assert_eq!((taken_back.plan().outcome, recorded(&taken_back)), (Outcome::Converged, vec![policy.clone()]));
+    let mut own_role_again = without_role.with_spec("{}").with(|s| s.observed.role = None);
+    assert_eq!(own_role_again.step_names().iter().filter(|name| name.contains("Role")).count(), 1);
+    own_role_again = settle(own_role_again);
+    assert_eq!((own_role_again.plan().outcome, recorded(&own_role_again)), (Outcome::Converged, vec![policy.clone()]));
     // The deletion removes the role whatever the record says.
-    for mut deleted in [taken_back, given] {
+    for mut deleted in [own_role_again, given] {
         let role = own_role(&[&policy]);
         for _ in 0..2 {
             let evidence = OwnershipEvidence::default();

@@ -60,11 +60,11 @@ fn record_of_policies_outlasts_a_given_role() {
     assert_eq!(step_names(&plan), Vec::<&str>::new());
     assert!(recorded_policies(&scenario, &plan).contains(&EXTRA.to_owned()));
     let recorded = scenario.status.managed.clone().expect("a record").policies;
-    let taken_back = converged().with(|s| {
+    let own_role_again = converged().with(|s| {
         s.status.managed.as_mut().expect("a record").policies = recorded.clone();
         s.state.attached_policies = recorded.clone();
     });
-    let detached: Vec<_> = taken_back
+    let detached: Vec<_> = own_role_again
         .plan()
         .steps
         .iter()

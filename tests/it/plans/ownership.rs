@@ -101,21 +101,21 @@ fn owned_scaling_group_proves_its_profile() {
 /// Otherwise other instances that use a manually created profile would get the group's role.
 #[test]
 fn existing_profile_never_becomes_owned() {
-    let holds_another = converged().with(|s| {
+    let has_other_role = converged().with(|s| {
         let profile = s.state.instance_profile.as_mut().expect("a profile");
         profile.role.as_mut().expect("a role").name = "created-manually".into();
     });
-    let holds_that_name = converged().with(|s| {
+    let has_role_of_that_name = converged().with(|s| {
         s.state.attached_policies.clear();
         s.status.managed.as_mut().expect("a record").policies.clear();
     });
-    for scenario in [&holds_another, &holds_that_name] {
+    for scenario in [&has_other_role, &has_role_of_that_name] {
         assert!(!uses_hashed_names(scenario), "the scaling group keeps its name");
         let plan = scenario.plan();
         assert!(blocked(&plan).contains("the instance profile demo-team-web"), "{:?}", plan.outcome);
         assert_eq!(step_names(&plan), Vec::<&str>::new());
     }
-    let tagged = holds_that_name.with(|s| {
+    let tagged = has_role_of_that_name.with(|s| {
         let (ours, profile) =
             (s.resolved.ownership_tags.clone(), s.state.instance_profile.as_mut().expect("a profile"));
         profile.role.as_mut().expect("a role").tags.clone_from(&ours);
@@ -310,13 +310,13 @@ fn role_that_somebody_deleted_is_reported_apart_from_a_new_one() {
     assert!(profile[0].contains("instancemgr.keikoproj.io/rotate-at"), "the nodes need another profile: {profile:?}");
     let both = deletions_told(&converged().with(without_both).plan());
     assert!(both.len() == 2 && both[0].contains("the role demo-team-web was deleted"), "{both:?}");
-    let taken_out = |s: &mut Scenario| {
+    let without_role = |s: &mut Scenario| {
         let profile = s.state.instance_profile.as_mut().expect("a profile");
         profile.tags.clone_from(&s.resolved.ownership_tags);
         s.state.role = profile.role.take();
         s.state.role.as_mut().expect("a role").tags.clone_from(&s.resolved.ownership_tags);
     };
-    let removed = deletions_told(&converged().with(taken_out).plan());
+    let removed = deletions_told(&converged().with(without_role).plan());
     let words =
         ["was removed from the instance profile demo-team-web", "no credentials", "RemoveRoleFromInstanceProfile"];
     assert!(removed.len() == 1 && words.iter().all(|word| removed[0].contains(word)), "{removed:?}");

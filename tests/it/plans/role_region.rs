@@ -55,7 +55,7 @@ fn recorded(scenario: &Scenario) -> ManagedAttributes {
 
 #[test]
 fn new_group_does_not_use_the_role_of_another_region() {
-    for (scenario, taken) in [
+    for (scenario, must_rename) in [
         (found(Some(ELSEWHERE), Some(HERE)), true),
         (found(None, Some(ELSEWHERE)), true),
         (found(None, None), true),
@@ -63,9 +63,9 @@ fn new_group_does_not_use_the_role_of_another_region() {
         (found(Some(HERE), None), false),
         (found(None, Some(HERE)), false),
     ] {
-        assert_eq!(uses_other_names(&scenario), taken, "{:?}", scenario.state.role);
+        assert_eq!(uses_other_names(&scenario), must_rename, "{:?}", scenario.state.role);
         let changes_iam = step_names(&scenario.plan()).contains(&"AttachPolicy");
-        assert_eq!(changes_iam, !taken, "{:?}", scenario.state.role);
+        assert_eq!(changes_iam, !must_rename, "{:?}", scenario.state.role);
     }
     let interrupted = found(None, None).with(|s| s.status.managed = Some(ManagedAttributes::default()));
     assert!(!uses_other_names(&interrupted), "the status recorded the creation before");

@@ -27,7 +27,7 @@ impl Apply for EksStep {
             EksStep::TagTemplate { template, tags } => return launch_template::tag(run, template, tags).await,
             EksStep::CreateGroup { group, pin } => return create_scaling_group(run, group, pin).await,
             EksStep::UpdateGroup { group, change, pin } => {
-                if change.max.is_some() && would_take_nodes(run, group, change).await? {
+                if change.max.is_some() && would_terminate_unplanned_nodes(run, group, change).await? {
                     return Ok(StepOutcome::Unchanged);
                 }
                 let pin = pin.as_ref().map(|pin| resolve_pin(run, pin));
@@ -75,9 +75,13 @@ impl Apply for EksStep {
     }
 }
 
-/// Whether a smaller `maxSize` would take nodes that the plan did not know of: an autoscaler may have launched them since.
+/// Whether a smaller `maxSize` would terminate nodes that the plan did not know of: an autoscaler may have launched them since.
 /// The next pass plans with them.
-async fn would_take_nodes(run: &ApplyRun<'_>, group: &str, change: &ScalingGroupChange) -> Result<bool, StepError> {
+async fn would_terminate_unplanned_nodes(
+    run: &ApplyRun<'_>,
+    group: &str,
+    change: &ScalingGroupChange,
+) -> Result<bool, StepError> {
     let inventory = run.ctx.inventory;
     let known = inventory.group(group, Duration::MAX).await.map_err(StepError::Aws)?;
     if known.is_some_and(|known| change.max.is_some_and(|max| max >= known.max)) {

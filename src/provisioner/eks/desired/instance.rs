@@ -74,9 +74,9 @@ pub(super) fn device(errors: &mut SpecErrors, i: usize, v: &Volume) -> BlockDevi
     {
         errors.push_invalid(&path("type"), k, "is not a volume type", "use gp2, gp3, io1, io2, sc1, st1 or standard");
     }
-    let takes = |types: &[&str]| kind.as_deref().is_none_or(|k| types.contains(&k));
+    let supports = |types: &[&str]| kind.as_deref().is_none_or(|k| types.contains(&k));
     if let Some(iops) = number(v.iops) {
-        if !takes(&["io1", "io2", "gp3"]) {
+        if !supports(&["io1", "io2", "gp3"]) {
             errors.push_invalid(
                 &path("iops"),
                 iops,
@@ -88,7 +88,7 @@ pub(super) fn device(errors: &mut SpecErrors, i: usize, v: &Volume) -> BlockDevi
         }
     }
     if let Some(throughput) = number(v.throughput)
-        && !takes(&["gp3"])
+        && !supports(&["gp3"])
     {
         errors.push_invalid(
             &path("throughput"),

@@ -396,7 +396,7 @@ async fn versions(
     numbers.sort_unstable();
     numbers.dedup();
     // EC2 deletes no default version, and only a launch tells that another one is gone.
-    let has_failed_launch = o.process_state.take_failed_launch(&resolved.desired.id.key());
+    let has_failed_launch = o.process_state.take_unreported_failed_launch(&resolved.desired.id.key());
     let may_be_gone = o.inventory.has_new_default(template) || has_failed_launch;
     if may_be_gone {
         o.inventory.remove_versions(&template.id, &numbers);

@@ -9,7 +9,7 @@ use crate::aws::{AwsErrorKind, InstanceState, ScalingActivity, ScalingGroup};
 use crate::provisioner::observe::{ObserveError, ObserveResult, Observer};
 use crate::rotation::NodeInstance;
 
-/// Why Auto Scaling has launched nothing since the rotation took a node. An autoscaler lowers the desired capacity then, so that
+/// Why Auto Scaling has launched nothing since the rotation took a node out of service. An autoscaler lowers the desired capacity then, so that
 /// nothing seems to be missing.
 pub(super) async fn failed_launch(
     o: &Observer<'_>,
@@ -20,43 +20,43 @@ pub(super) async fn failed_launch(
     if resolved.desired.crd_strategy.is_some() {
         return Ok(None);
     }
-    let Some(taken_at) = node_taken_at(o, resolved, status, group).await? else { return Ok(None) };
-    if o.now.duration_since(taken_at) >= o.launch_retry {
+    let Some(removed_at) = last_node_removal(o, resolved, status, group).await? else { return Ok(None) };
+    if o.now.duration_since(removed_at) >= o.launch_retry {
         return Ok(None);
     }
     let message = match o.inventory.recent_activities(&group.name, o.max_cache_age).await {
-        Ok(activities) => failed_since(&activities, taken_at),
+        Ok(activities) => failed_since(&activities, removed_at),
         // What is not known may have failed.
         Err(error) if error.kind == AwsErrorKind::Denied => Some(error.to_string()),
         Err(error) => return Err(ObserveError::Aws(error)),
     };
-    Ok(message.map(|message| FailedLaunch { message, retry_at: taken_at + o.launch_retry }))
+    Ok(message.map(|message| FailedLaunch { message, retry_at: removed_at + o.launch_retry }))
 }
 
-/// When the rotation last took a node. A process that starts in the middle of a rotation asks AWS once. It waits for
+/// When the rotation last took a node out of service. A process that starts in the middle of a rotation asks AWS once. It waits for
 /// the replacement of the last terminated instance, no matter who terminated it.
-async fn node_taken_at(
+async fn last_node_removal(
     o: &Observer<'_>,
     resolved: &ResolvedGroup,
     status: &InstanceGroupStatus,
     group: &ScalingGroup,
 ) -> ObserveResult<Option<Timestamp>> {
     let key = resolved.desired.id.key();
-    let known = o.process_state.node_taken_at(&key);
+    let known = o.process_state.last_node_removal(&key);
     if known.is_queried() {
         return Ok(known.as_present().copied());
     }
-    let mut taken_at = None;
+    let mut removed_at = None;
     if status.nodes.as_ref().is_some_and(|nodes| nodes.outdated > 0) {
-        taken_at = match o.inventory.recent_activities(&group.name, o.max_cache_age).await {
+        removed_at = match o.inventory.recent_activities(&group.name, o.max_cache_age).await {
             Ok(activities) => last_termination(&activities),
             // The launches cannot be read either, so that nothing would ever be found.
             Err(error) if error.kind == AwsErrorKind::Denied => None,
             Err(error) => return Err(ObserveError::Aws(error)),
         };
     }
-    o.process_state.record_node_taken(&key, taken_at);
-    Ok(taken_at)
+    o.process_state.record_node_removal(&key, removed_at);
+    Ok(removed_at)
 }
 
 fn last_termination(activities: &[ScalingActivity]) -> Option<Timestamp> {
@@ -65,9 +65,9 @@ fn last_termination(activities: &[ScalingActivity]) -> Option<Timestamp> {
 
 /// Why launches after this time failed; `None` when one succeeded, or none has failed. Auto Scaling tries other zones and types,
 /// so one that succeeded is enough.
-fn failed_since(activities: &[ScalingActivity], taken_at: Timestamp) -> Option<String> {
+fn failed_since(activities: &[ScalingActivity], removed_at: Timestamp) -> Option<String> {
     let is_launch =
-        |activity: &&ScalingActivity| !activity.is_termination() && activity.started.is_some_and(|at| at > taken_at);
+        |activity: &&ScalingActivity| !activity.is_termination() && activity.started.is_some_and(|at| at > removed_at);
     let launches = || activities.iter().filter(is_launch);
     if launches().any(|activity| activity.is_finished() && !activity.has_failed()) {
         return None;
@@ -149,7 +149,7 @@ mod tests {
                 found.expect("an answer").map(|failed| failed.message)
             };
             assert_eq!(failed().await.as_deref(), expected, "{outdated} outdated");
-            cluster.observer().process_state.record_node_taken(&resolved.desired.id.key(), None);
+            cluster.observer().process_state.record_node_removal(&resolved.desired.id.key(), None);
             assert_eq!(failed().await, None, "AWS is asked once");
         }
     }
@@ -157,7 +157,7 @@ mod tests {
     /// An autoscaler lowers the desired capacity after a failed launch, so that nothing seems to be missing.
     #[test]
     fn launch_failure_after_a_termination_is_reported_until_a_launch_succeeds() {
-        let taken_at = Timestamp::UNIX_EPOCH;
+        let removed_at = Timestamp::UNIX_EPOCH;
         let launch = |status: &str, seconds| activity("Launching a new EC2 instance", status, seconds);
         for (activities, expected) in [
             (vec![], None),
@@ -167,7 +167,7 @@ mod tests {
             (vec![launch("InProgress", 50), launch("Failed", 30)], Some("Failed")),
             (vec![launch("Failed", 50), launch("Successful", 30)], None),
         ] {
-            assert_eq!(failed_since(&activities, taken_at).as_deref(), expected, "{activities:?}");
+            assert_eq!(failed_since(&activities, removed_at).as_deref(), expected, "{activities:?}");
         }
     }
 }

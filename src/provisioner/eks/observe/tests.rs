@@ -207,12 +207,12 @@ async fn role_that_is_no_longer_used_is_read_in_the_pass_that_forgets_its_entry(
     let observed = observe_group(&stub, &resolved, &entry(&resolved.role_arn), &status).await.expect("a state");
     assert!(observed.unused_role.is_some_and(|unused| unused.role.is_some()), "nothing else is left of it");
     // keikoproj/instance-manager made the entry of a group that was taken over. It would admit any role of that name.
-    let mut taken_over = status;
-    taken_over.managed.as_mut().expect("a record").auth_entries.retain(|arn| *arn != own);
-    let observed = observe_group(&stub, &resolved, &entry(&own), &taken_over).await.expect("a state");
+    let mut adopted_status = status;
+    adopted_status.managed.as_mut().expect("a record").auth_entries.retain(|arn| *arn != own);
+    let observed = observe_group(&stub, &resolved, &entry(&own), &adopted_status).await.expect("a state");
     assert_eq!(observed.previous_roles.unused_auth_entries, [AuthEntry::for_nodes(&own, false)]);
     assert!(observed.unused_role.is_none(), "its entry is removed first");
-    let observed = observe_group(&stub, &resolved, "- rolearn: {", &taken_over).await.expect("a state");
+    let observed = observe_group(&stub, &resolved, "- rolearn: {", &adopted_status).await.expect("a state");
     assert!(observed.unused_role.is_none(), "it may have an entry as long as aws-auth cannot be parsed");
 }
 
@@ -230,14 +230,14 @@ async fn deletion_waits_until_the_entries_of_its_roles_can_be_looked_for() {
         observed.await.expect("what remains").unreadable_aws_auth
     };
     let recorded = json!({"managed": {"authEntries": ["arn:aws:iam::1:role/given"]}});
-    let (by_access_entry, taken_over) = (json!({"join": {"awsAuth": false, "accessEntry": "EC2_LINUX"}}), json!({}));
+    let (by_access_entry, by_aws_auth) = (json!({"join": {"awsAuth": false, "accessEntry": "EC2_LINUX"}}), json!({}));
     let broken = "- rolearn: {";
     let found = remaining(broken, recorded.clone()).await.expect("a problem");
     assert!(found.contains("arn:aws:iam::1:role/given") && found.contains("correct it by hand"), "{found}");
     assert_eq!(remaining("", recorded).await, None, "it can be parsed, and has no entry");
-    assert_eq!(remaining(broken, taken_over.clone()).await, None, "there is no role that could have an entry");
+    assert_eq!(remaining(broken, by_aws_auth.clone()).await, None, "there is no role that could have an entry");
     stub.update(|d| _ = d.roles.insert(names.role.clone(), role));
-    assert!(remaining(broken, taken_over).await.is_some_and(|found| found.contains(&resolved.role_arn)));
+    assert!(remaining(broken, by_aws_auth).await.is_some_and(|found| found.contains(&resolved.role_arn)));
     assert_eq!(remaining(broken, by_access_entry).await, None, "its nodes joined by an access entry alone");
 }
 
