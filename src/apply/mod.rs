@@ -226,9 +226,9 @@ impl ApplyRun<'_> {
             false => {}
         }
         if step.begins_replacement()
-            && let Some(hold) = (self.ctx.hold)(step)
+            && let Some(rollout_block) = (self.ctx.rollout_block)(step)
         {
-            return Err(StepError::RolloutBlocked(hold));
+            return Err(StepError::RolloutBlocked(rollout_block));
         }
         // The last check, so that nothing is awaited between it and the write.
         if !(self.ctx.request_write)() {
@@ -285,8 +285,8 @@ mod tests {
     };
 
     /// Applies steps while the rollout holds the group for this reason. Returns the error and the writes.
-    async fn apply_blocked(steps: Vec<NodeStep>, hold: Option<&str>) -> (Option<String>, Vec<String>) {
-        let (applied, writes) = apply_steps(steps, hold, |call| {
+    async fn apply_blocked(steps: Vec<NodeStep>, rollout_block: Option<&str>) -> (Option<String>, Vec<String>) {
+        let (applied, writes) = apply_steps(steps, rollout_block, |call| {
             let kind = if call.path.contains("/pods/") { "Pod" } else { "Node" };
             (200, json!({"kind": kind, "apiVersion": "v1", "metadata": {"name": "any"}}))
         })
@@ -297,19 +297,19 @@ mod tests {
     /// Applies steps to an API server that answers like this. Returns the writes that it got.
     async fn apply_steps(
         steps: Vec<impl Into<Step>>,
-        hold: Option<&str>,
+        rollout_block: Option<&str>,
         answer: impl Fn(&fake::Call) -> (u16, serde_json::Value) + Clone + Send + Sync + 'static,
     ) -> (Applied, Vec<String>) {
         let mut group = InstanceGroup::new("web", InstanceGroupSpec::default());
         group.metadata.namespace = Some("team".into());
-        apply_steps_to(&group, steps, hold, answer).await
+        apply_steps_to(&group, steps, rollout_block, answer).await
     }
 
     /// Applies steps to this group, as [`apply_steps`] does.
     async fn apply_steps_to(
         group: &InstanceGroup,
         steps: Vec<impl Into<Step>>,
-        hold: Option<&str>,
+        rollout_block: Option<&str>,
         answer: impl Fn(&fake::Call) -> (u16, serde_json::Value) + Clone + Send + Sync + 'static,
     ) -> (Applied, Vec<String>) {
         let writes = Arc::new(Mutex::new(Vec::new()));
@@ -327,7 +327,7 @@ mod tests {
         let (kube, process_state) = (KubeClient::new(client, "test"), ProcessState::default());
         let aws_auth = AwsAuthWriter::default();
         let applier = Applier {
-            hold: &|_| hold.map(str::to_owned),
+            rollout_block: &|_| rollout_block.map(str::to_owned),
             ..Applier::for_tests(&inventory, &kube, &process_state, &aws_auth)
         };
         let applied = apply(&applier, &id, "1", &[], plan).await;

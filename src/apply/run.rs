@@ -32,8 +32,8 @@ pub(crate) struct Applier<'a> {
     /// Which of the locks count under the boundaries and the policy, if they are set.
     pub counted_locks: Locks,
     /// Called right before a step that starts to replace nodes. Returns why the rollout does not allow it; `None` when
-    /// it does, and when the plan was made under the hold and starts no replacement.
-    pub hold: &'a (dyn Fn(&Step) -> Option<String> + Sync),
+    /// it does, and when the rollout blocked the group as the plan was made, so that the plan starts no replacement.
+    pub rollout_block: &'a (dyn Fn(&Step) -> Option<String> + Sync),
     /// The name of an instance's Node; `None` until the watch has delivered the Node.
     pub node_of: &'a (dyn Fn(&str) -> Option<String> + Sync),
     /// Namespace of the ConfigMap that can carry `lock-upgrades`.
@@ -50,7 +50,7 @@ pub(crate) struct Applier<'a> {
 
 #[cfg(test)]
 impl<'a> Applier<'a> {
-    /// One that may write, at the epoch. Nothing is locked or held.
+    /// One that may write, at the epoch. Nothing is locked or blocked.
     pub(crate) fn for_tests(
         inventory: &'a Inventory,
         kube: &'a dyn KubeApi,
@@ -65,7 +65,7 @@ impl<'a> Applier<'a> {
             aws_auth,
             request_write: &|| true,
             counted_locks: Locks::default(),
-            hold: &|_| None,
+            rollout_block: &|_| None,
             node_of: &|_| None,
             config_namespace: "instance-manager",
             retry_delay: timing.retry_delay,

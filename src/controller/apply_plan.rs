@@ -22,7 +22,7 @@ pub(super) async fn apply_plan(
 ) -> Option<Applied> {
     let request_write = || ctx.request_write();
     let (stores, planner) = (&ctx.stores, &ctx.planner);
-    let hold = |step: &Step| match was_blocked {
+    let rollout_block = |step: &Step| match was_blocked {
         true => None,
         false => stores.rollout_block(group, planner).or_else(|| stores.reserve_budget(group, planner, step)),
     };
@@ -35,7 +35,7 @@ pub(super) async fn apply_plan(
         aws_auth: &ctx.aws_auth_writer,
         request_write: &request_write,
         counted_locks: ctx.stores.counted_locks(group),
-        hold: &hold,
+        rollout_block: &rollout_block,
         node_of: &node_of,
         config_namespace: &ctx.config_namespace,
         retry_delay: ctx.planner.settings.timing.retry_delay,

@@ -204,7 +204,7 @@ impl Stores {
         GroupContext {
             lock: self.locks(group, annotations.as_ref()).describe(),
             namespace_annotations: annotations,
-            hold: None,
+            rollout_block: None,
             allowance: None,
             images: None,
             active_boundaries: self.boundaries.get(),

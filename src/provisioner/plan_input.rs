@@ -16,7 +16,7 @@ pub struct PlanContext<'a> {
     /// Which object carries `lock-upgrades`, for messages; `None` without a lock.
     pub lock: Option<&'a str>,
     /// Why no further node may be replaced; replacements in progress are finished. `None` when nodes may be replaced.
-    pub hold: Option<&'a str>,
+    pub rollout_block: Option<&'a str>,
     /// How many further nodes may be replaced; `None` for any number.
     pub allowance: Option<&'a Allowance>,
     /// Settings of this process.
@@ -48,7 +48,7 @@ impl<Resolved, State> Snapshot<Resolved, State> {
             observed: &self.observed,
             status: context.status,
             lock: context.lock,
-            hold: context.hold,
+            rollout_block: context.rollout_block,
             allowance: context.allowance,
             config_retention: context.settings.config_retention,
             timing: &context.settings.timing,
@@ -71,7 +71,7 @@ pub struct PlanInput<'a, Resolved, State> {
     /// Which object carries `lock-upgrades`, for messages; `None` without a lock.
     pub lock: Option<&'a str>,
     /// Why no node may be begun to be replaced, while what has begun is finished; `None` when nodes may be.
-    pub hold: Option<&'a str>,
+    pub rollout_block: Option<&'a str>,
     /// How many nodes may be begun to be replaced; `None` for any number.
     pub allowance: Option<&'a Allowance>,
     /// `--config-retention`: how many unused launch template versions are kept.

@@ -44,7 +44,7 @@ pub(crate) struct PlanRequest<'a> {
     /// Which object carries `lock-upgrades`, for messages; `None` without a lock.
     pub lock: Option<&'a str>,
     /// Why no further node may be replaced; replacements in progress are finished. `None` when nodes may be replaced.
-    pub hold: Option<&'a str>,
+    pub rollout_block: Option<&'a str>,
     /// How many further nodes may be replaced; `None` for any number.
     pub allowance: Option<&'a Allowance>,
     /// Recommendations about spot instances.
@@ -95,7 +95,7 @@ impl<'a> PlanRequest<'a> {
         PlanContext {
             status: self.status,
             lock: self.lock,
-            hold: self.hold,
+            rollout_block: self.rollout_block,
             allowance: self.allowance,
             settings: self.settings,
             ineffective_writes: self.ineffective_writes,

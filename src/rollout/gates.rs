@@ -135,7 +135,7 @@ pub(super) fn wait(view: &RolloutView, group: &GroupFacts, index: usize, now: Ti
 }
 
 /// Why no node of the group is replaced for the target now, as a phrase for messages.
-pub(super) fn hold(view: &RolloutView, group: &GroupFacts, now: Timestamp) -> Option<String> {
+pub(super) fn closed_reason(view: &RolloutView, group: &GroupFacts, now: Timestamp) -> Option<String> {
     let closing = match view.urgent_until(now) {
         Some(_) => None,
         // What was good before comes back at once.

@@ -20,7 +20,7 @@ pub(crate) enum RevisionDecision {
         /// Why it does not take the target now; `None` when it has it, or needs nothing of it.
         waits: Option<Wait>,
         /// Why no node of it is replaced now; `None` when nodes may be.
-        hold: Option<RotationBlock>,
+        rollout_block: Option<RotationBlock>,
     },
     /// The group takes another content: that is recorded in its status before anything is made from it.
     Switch(RevisionSwitch),
@@ -102,9 +102,9 @@ pub(crate) fn choose(input: &DecisionInput) -> RevisionDecision {
 fn with_block(input: &DecisionInput, choice: RevisionDecision) -> RevisionDecision {
     let group = &input.group;
     match choice {
-        RevisionDecision::Use { content: Some(own), waits, hold: None } if !group.is_return() => {
-            let hold = hold(input, &own);
-            keep(Some(own), waits, hold)
+        RevisionDecision::Use { content: Some(own), waits, rollout_block: None } if !group.is_return() => {
+            let rollout_block = rollout_block(input, &own);
+            keep(Some(own), waits, rollout_block)
         }
         other => other,
     }
@@ -112,7 +112,7 @@ fn with_block(input: &DecisionInput, choice: RevisionDecision) -> RevisionDecisi
 
 /// Why a group that replaces nodes for a revision begins no further one. An edit of its tenant in the meantime frees it from
 /// windows, but not from people and failures that stop the change.
-fn hold(input: &DecisionInput, own: &StoredRevision) -> Option<RotationBlock> {
+fn rollout_block(input: &DecisionInput, own: &StoredRevision) -> Option<RotationBlock> {
     let DecisionInput { view, group, .. } = input;
     if !group.is_switching(own) {
         return None;
@@ -136,7 +136,7 @@ fn hold(input: &DecisionInput, own: &StoredRevision) -> Option<RotationBlock> {
     })
     .or_else(|| {
         let waits_for_windows = group.rotates_for_revision(own) && !group.is_return();
-        let why = gates::hold(view, group, input.now).filter(|_| waits_for_windows)?;
+        let why = gates::closed_reason(view, group, input.now).filter(|_| waits_for_windows)?;
         Some(RotationBlock { why, uncordons: false })
     })
 }
@@ -212,9 +212,9 @@ fn choose_on_target(input: &DecisionInput, own: StoredRevision) -> RevisionDecis
         }
         (Some(_) | None, _) => {}
     }
-    let hold = hold(input, &own);
+    let rollout_block = rollout_block(input, &own);
     let waits = failure_without_return(input, &own);
-    keep(Some(own), waits, hold)
+    keep(Some(own), waits, rollout_block)
 }
 
 /// Why the rollout halts for a group that has the target and could return to nothing, because the history was lost.
@@ -383,8 +383,12 @@ fn choose_unknown(input: &DecisionInput) -> RevisionDecision {
     keep(None, Some(Wait { reason: WaitReason::RevisionUnknown, message }), None)
 }
 
-fn keep(content: Option<StoredRevision>, waits: Option<Wait>, hold: Option<RotationBlock>) -> RevisionDecision {
-    RevisionDecision::Use { content, waits, hold }
+fn keep(
+    content: Option<StoredRevision>,
+    waits: Option<Wait>,
+    rollout_block: Option<RotationBlock>,
+) -> RevisionDecision {
+    RevisionDecision::Use { content, waits, rollout_block }
 }
 
 fn wait(own: StoredRevision, reason: WaitReason, message: String) -> RevisionDecision {

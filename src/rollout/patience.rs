@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::api::InstanceGroupStatus;
 
-/// Groups that replace nodes, with how long they have made no progress. Time in which something of the rollout holds a group
+/// Groups that replace nodes, with how long they have made no progress. Time in which the rollout blocks a group
 /// does not count: its windows may be shorter than the policy's patience.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Patience {
@@ -15,15 +15,15 @@ pub(crate) struct Patience {
 /// The clock of one group.
 #[derive(Clone, Debug)]
 struct Clock {
-    /// Since when it has had what it took, so that the next take begins anew.
+    /// Since when it has had its revision. The next switch restarts the clock.
     since: Option<String>,
     /// How many nodes it had replaced at the last poll.
     updated: i64,
-    /// How long it has made no progress while nothing held it.
+    /// How long it has made no progress while nothing blocked it.
     waited: Duration,
     /// When the last poll was.
     seen: Instant,
-    /// Whether something held it then.
+    /// Whether something blocked it then.
     was_blocked: bool,
 }
 

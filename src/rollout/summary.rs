@@ -157,7 +157,7 @@ impl GroupSummary {
             }
             GroupProgress::Rolling => {
                 wave.rolling += 1;
-                wave.paused += usize::from(matches!(choice, RevisionDecision::Use { hold: Some(_), .. }));
+                wave.paused += usize::from(matches!(choice, RevisionDecision::Use { rollout_block: Some(_), .. }));
             }
             GroupProgress::Done(at) => {
                 wave.done += 1;

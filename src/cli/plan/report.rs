@@ -150,7 +150,7 @@ fn is_protected(outcome: &Outcome) -> bool {
 impl GroupPlan {
     /// Built from the result of the planner.
     pub(crate) fn new(group: &InstanceGroup, planned: PlannedGroup, planner: &Planner, now: Timestamp) -> Self {
-        let PlannedGroup { planning, lock, hold, rollout, .. } = planned;
+        let PlannedGroup { planning, lock, rollout_block, rollout, .. } = planned;
         let status = group.status.clone().unwrap_or_default();
         let overridden = planning.boundaries.iter().flat_map(|b| &b.overridden).map(ToString::to_string).collect();
         let zones = planning.plan.node_usage.iter().flat_map(|usage| &usage.zones);
@@ -161,7 +161,7 @@ impl GroupPlan {
             let context = PlanContext {
                 status: &status,
                 lock: lock.as_deref(),
-                hold: hold.as_deref(),
+                rollout_block: rollout_block.as_deref(),
                 allowance: None,
                 settings: &planner.settings,
                 ineffective_writes: &Default::default(),
@@ -171,7 +171,7 @@ impl GroupPlan {
             };
             let projection = snapshot.simulate(&planning.plan, &context);
             outcome = projection.outcome.clone();
-            plan.set_nodes(lock.or(hold), projection);
+            plan.set_nodes(lock.or(rollout_block), projection);
         } else if group.metadata.deletion_timestamp.is_some() && !is_protected(&outcome) {
             plan.nodes_to_remove = status.nodes.as_ref().map_or(0, |n| usize::try_from(n.desired).unwrap_or(0));
         }

@@ -240,7 +240,7 @@ impl ClusterSnapshot {
         let rollout = rollout.filter(|(_, decided)| decided.has_part);
         let rollout = rollout.map(|(view, decided)| GroupRollout::new(&view, &decided));
         let demand = self.planner.demand(group, &context);
-        Ok(PlannedGroup { planning, lock: context.lock, hold: context.hold, rollout, demand })
+        Ok(PlannedGroup { planning, lock: context.lock, rollout_block: context.rollout_block, rollout, demand })
     }
 
     /// The nodes of all groups; `zones` has those of the planned ones. The zones of the others are taken to be the same.
@@ -275,7 +275,7 @@ pub(crate) struct PlannedGroup {
     /// The lock that applies to the group.
     pub lock: Option<String>,
     /// What keeps its nodes from being replaced now, while what has begun is finished.
-    pub hold: Option<String>,
+    pub rollout_block: Option<String>,
     /// Its place in the rollout; `None` without one.
     pub rollout: Option<GroupRollout>,
     /// What its spec asks for.

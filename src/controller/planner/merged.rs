@@ -39,7 +39,7 @@ pub(crate) struct GroupContext {
     /// Describes the lock (annotation `lock-upgrades`) that applies to the group, if there is one.
     pub lock: Option<String>,
     /// Why no further node may be replaced; replacements in progress are finished. `None` when nodes may be replaced.
-    pub hold: Option<String>,
+    pub rollout_block: Option<String>,
     /// How many further nodes may be replaced; `None` for any number.
     pub allowance: Option<Allowance>,
     /// What image aliases stand for; `None` where they stand for what AWS says now.

@@ -196,7 +196,7 @@ impl Planner {
             sources: &sources,
             status: &status,
             lock: context.lock.as_deref(),
-            hold: context.hold.as_deref(),
+            rollout_block: context.rollout_block.as_deref(),
             allowance: context.allowance.as_ref(),
             recommendations: &context.recommendations,
             policy: context.active_boundaries.boundaries.as_ref().map(|b| &b.policy),

@@ -189,7 +189,7 @@ fn projection(group: &InstanceGroup, planning: &Planning, planner: &Planner, now
     let context = PlanContext {
         status: &status,
         lock: None,
-        hold: None,
+        rollout_block: None,
         allowance: None,
         settings: &planner.settings,
         ineffective_writes: &Default::default(),

@@ -89,8 +89,8 @@ struct PollState {
     patience: Patience,
     /// Groups that would take another content and were enqueued for it.
     enqueued: HashSet<String>,
-    /// Groups that a window, a freeze or an order held at the last poll.
-    held: HashSet<String>,
+    /// Groups that a window, a freeze or an order blocked at the last poll.
+    blocked: HashSet<String>,
     /// The image aliases that the last poll found to stand for other images.
     moved_images: Images,
     /// Whether it was reported that the ConfigMap has no policy any more.
@@ -253,7 +253,7 @@ impl PollState {
 
     /// Forgets the groups that were deleted.
     fn retain(&mut self, keys: &HashSet<String>) {
-        self.held.retain(|key| keys.contains(key));
+        self.blocked.retain(|key| keys.contains(key));
         self.patience.retain(keys);
     }
 }
@@ -289,12 +289,18 @@ fn survey(ctx: &Context, view: &RolloutView, polled: &mut PollState, now: Timest
         };
         let key = super::group_key(&stored);
         ctx.stores.decide(group, view, texts, &ctx.planner, now, |facts, choice| {
-            let is_blocked = matches!(choice, RevisionDecision::Use { hold: Some(_), .. });
+            let is_blocked = matches!(choice, RevisionDecision::Use { rollout_block: Some(_), .. });
             let stops = view.orders.paused || view.config_problem.is_some() || view.phase() != RolloutPhase::Rolling;
             let waits_for_budget = ctx.stores.rollout.with_budget_usage(|budget_usage| budget_usage.is_waiting(&key));
-            let (patience, is_held_up) = (view.policy.patience.unsigned_abs(), is_blocked || waits_for_budget || stops);
-            let is_stuck =
-                polled.patience.is_stuck(&key, group.status.as_ref(), patience, is_held_up, Instant::now().into_std());
+            let (patience, pauses_clock) =
+                (view.policy.patience.unsigned_abs(), is_blocked || waits_for_budget || stops);
+            let is_stuck = polled.patience.is_stuck(
+                &key,
+                group.status.as_ref(),
+                patience,
+                pauses_clock,
+                Instant::now().into_std(),
+            );
             summary.add(view, facts, choice, is_stuck);
             if is_stuck {
                 stuck.insert(key.clone(), drain_blocker(facts.status));
@@ -303,9 +309,9 @@ fn survey(ctx: &Context, view: &RolloutView, polled: &mut PollState, now: Timest
                 next.insert(key.clone(), facts.wave(view));
             }
             // A group goes on when a window opens.
-            let was_blocked = polled.held.remove(&key);
+            let was_blocked = polled.blocked.remove(&key);
             if is_blocked {
-                polled.held.insert(key.clone());
+                polled.blocked.insert(key.clone());
             }
             if (was_blocked && !is_blocked) || matches!(choice, RevisionDecision::Switch(_)) {
                 switching_groups.insert(key.clone());

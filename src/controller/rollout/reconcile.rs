@@ -156,8 +156,8 @@ impl Stores {
             return without_namespace(group, context);
         };
         // A content that is about to be taken is used only after that is recorded.
-        let (content, waits, hold) = match choice {
-            RevisionDecision::Use { content, waits, hold } => (content, waits, hold),
+        let (content, waits, rollout_block) = match choice {
+            RevisionDecision::Use { content, waits, rollout_block } => (content, waits, rollout_block),
             RevisionDecision::Switch(_) => {
                 let recorded = group.status.as_ref().and_then(|status| status.boundaries_revision.as_deref());
                 (recorded.and_then(|hash| view.stored.get(hash)).cloned().or(view.stable.clone()), None, None)
@@ -167,9 +167,9 @@ impl Stores {
             Some(content) => (content.active, Some(content.images)),
             None => (missing_revision(waits.as_ref()), None),
         };
-        match hold {
-            Some(hold) if hold.uncordons => context.lock = context.lock.take().or(Some(hold.why)),
-            hold => context.hold = hold.map(|hold| hold.why),
+        match rollout_block {
+            Some(block) if block.uncordons => context.lock = context.lock.take().or(Some(block.why)),
+            block => context.rollout_block = block.map(|block| block.why),
         }
         context.revision_wait = waits;
         let key = group_id(group).key();
@@ -180,18 +180,18 @@ impl Stores {
         match self.rollout.allowance(&key) {
             Some(Ok(allowance)) => context.allowance = Some(allowance),
             // What takes several nodes at once waits as for a window.
-            Some(Err(why)) => context.hold = context.hold.take().or(Some(why)),
+            Some(Err(why)) => context.rollout_block = context.rollout_block.take().or(Some(why)),
             None => {}
         }
     }
 
-    /// Why the rollout begins no node of this group now; `None` where it holds nothing, and without a rollout.
+    /// Why the rollout begins no node of this group now; `None` where it blocks nothing, and without a rollout.
     pub(crate) fn rollout_block(&self, group: &InstanceGroup, planner: &Planner) -> Option<String> {
         let Some(decided) = self.decided(group, self.rollout.view()?.as_ref(), planner) else {
             return Some(NAMESPACE_UNKNOWN.to_owned()).filter(|_| group.metadata.deletion_timestamp.is_none());
         };
         match decided.choice {
-            RevisionDecision::Use { hold, .. } => hold.map(|hold| hold.why),
+            RevisionDecision::Use { rollout_block, .. } => rollout_block.map(|block| block.why),
             RevisionDecision::Switch(_) => None,
         }
     }

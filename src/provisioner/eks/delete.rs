@@ -253,7 +253,7 @@ fn drain_decision(input: &DeleteInput, group: &ScalingGroup) -> rolling_update::
         max_unavailable_in_weight: false,
         candidates: Candidates::All,
         lock: None,
-        hold: None,
+        rollout_block: None,
         allowance: None,
         precondition: None,
         failed_replacements: None,

@@ -126,7 +126,7 @@ impl GpuGroup {
             sources: &ValueSources::default(),
             status,
             lock: None,
-            hold: None,
+            rollout_block: None,
             allowance: None,
             recommendations: &Recommendations::default(),
             policy: None,

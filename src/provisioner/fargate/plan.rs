@@ -185,7 +185,7 @@ fn delete_outdated(
         return builder.plan.set_outcome_once(waiting(Phase::Rotating, message));
     }
     let Some(old) = in_status(ProfileStatus::DeleteFailed).or_else(|| outdated.first().copied()) else { return };
-    if let Some(lock) = input.lock.or(input.hold) {
+    if let Some(lock) = input.lock.or(input.rollout_block) {
         let message = format!(
             "deletion of the older Fargate profile {}, which replaces its pods, is blocked by {lock}",
             old.name

@@ -36,7 +36,7 @@ pub(crate) fn create_replacement(
         return create::nodegroup(input, None, builder);
     }
     let drift: Vec<_> = reasons.iter().map(ToString::to_string).collect();
-    if let Some(lock) = input.lock.or(input.hold) {
+    if let Some(lock) = input.lock.or(input.rollout_block) {
         update_serving(input, last, builder);
         let nodes: usize = outgoing.iter().map(|group| group.members.len()).sum();
         let message =
@@ -250,7 +250,7 @@ fn rolling_update_input<'a>(
         candidates: Candidates::Outdated,
         lock: input.lock,
         // The new nodes exist already: what has begun is finished.
-        hold: None,
+        rollout_block: None,
         allowance: None,
         precondition: input.persistent_failure.rotation_blocker(),
         failed_replacements: None,

@@ -248,7 +248,7 @@ pub(crate) fn eviction_blocker(input: &PlanInput, current: &ObservedNodegroup) -
         );
         Outcome::Locked { message }
     };
-    input.lock.or(input.hold).map(locked).or_else(|| health::cluster_unhealthy(input))
+    input.lock.or(input.rollout_block).map(locked).or_else(|| health::cluster_unhealthy(input))
 }
 
 /// Plans an update of the Kubernetes version or the image release. EKS replaces the nodes.
@@ -284,7 +284,7 @@ pub(crate) fn plan_version_update(input: &PlanInput, current: &ObservedNodegroup
         });
     }
     let drift: Vec<_> = reasons.iter().map(ToString::to_string).collect();
-    if let Some(lock) = input.lock.or(input.hold) {
+    if let Some(lock) = input.lock.or(input.rollout_block) {
         let message = format!(
             "{} of {} nodes are outdated ({}); replacement is blocked by {lock}",
             health::outdated_nodes(input, current),

@@ -443,14 +443,14 @@ impl SimulatedCluster {
                 group.log.push(Did::Switched { image, number: switch.content.number, why: switch.why, at: now });
                 self.writes += 1;
             }
-            RevisionDecision::Use { content: Some(content), hold, waits } => {
+            RevisionDecision::Use { content: Some(content), rollout_block, waits } => {
                 group.waits = waits.map(|wait| wait.reason);
                 // Its tenant decides alone.
                 let is_excluded = content.active.excludes("team", &group.namespace);
-                let is_held = is_excluded || hold.is_some() || group.locked;
+                let begins_nothing = is_excluded || rollout_block.is_some() || group.locked;
                 let image = image_of(&content);
-                group.draining = group.blocked && !is_held && group.nodes.iter().any(|node| *node != image);
-                let is_locked = is_held || group.blocked;
+                group.draining = group.blocked && !begins_nothing && group.nodes.iter().any(|node| *node != image);
+                let is_locked = begins_nothing || group.blocked;
                 group.rotate(&content, is_locked, now);
             }
             // The condition that says so is written.
@@ -518,7 +518,7 @@ impl SimulatedCluster {
                 let lock = self.groups[index].locked.then_some("the annotation lock-upgrades");
                 let group = &self.groups[index];
                 let stops = view.orders.paused || view.phase() != RolloutPhase::Rolling;
-                let is_blocked = stops || matches!(choice, RevisionDecision::Use { hold: Some(_), .. });
+                let is_blocked = stops || matches!(choice, RevisionDecision::Use { rollout_block: Some(_), .. });
                 let (status, patience) = (Some(&group.status), view.policy.patience.unsigned_abs());
                 let is_stuck = self.patience.is_stuck(&group.key, status, patience, is_blocked, self.monotonic);
                 summary.add(&view, &group.facts(&forecast, lock), &choice, group.stuck || is_stuck);

@@ -65,7 +65,7 @@ pub(super) fn start_batch(
     let replaces = input.candidates == Candidates::Outdated;
     let mut surging =
         if removes_all { 0 } else { surge::continue_surge(input, candidates, counted.unavailable, decision) };
-    if input.hold_reason().is_some() {
+    if input.replacement_block().is_some() {
         return;
     }
     let has_failed_launch = replaces && input.failed_launch.is_some();

@@ -72,18 +72,22 @@ fn decide_steps(input: &RollingUpdateInput) -> RollingUpdateDecision {
     if decision.state == RotationState::InProgress {
         let leaving = continue_drains(input, &candidates, &mut decision);
         start_batch(input, &candidates, leaving, &mut decision);
-        report_hold(input, &candidates, &mut decision);
+        report_replacement_block(input, &candidates, &mut decision);
     }
     decision
 }
 
 /// Says what a rollout holds: the whole group, or the next node of one that has begun.
-fn report_hold(input: &RollingUpdateInput, candidates: &[&NodeInstance], decision: &mut RollingUpdateDecision) {
+fn report_replacement_block(
+    input: &RollingUpdateInput,
+    candidates: &[&NodeInstance],
+    decision: &mut RollingUpdateDecision,
+) {
     let has_begun = !decision.begins.is_empty() || has_begun(input, candidates);
     let budget = input.allowance.filter(|_| !decision.waits_for.is_empty());
     let used_up = budget.map(|allowance| format!("{}, which is used up", allowance.budget));
-    match (input.hold_reason(), used_up) {
-        (Some(hold), _) if !has_begun => decision.state = RotationState::Locked(hold.into()),
+    match (input.replacement_block(), used_up) {
+        (Some(rollout_block), _) if !has_begun => decision.state = RotationState::Locked(rollout_block.into()),
         (None, None)
             if decision.waits_for_launch
                 && let Some((reason, message)) = &input.failed_launch =>

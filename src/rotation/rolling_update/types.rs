@@ -32,7 +32,7 @@ pub(crate) struct RollingUpdateInput<'a> {
     pub lock: Option<&'a str>,
     /// Why no further outdated node may be replaced; replacements in progress are finished. `None` when nodes may be
     /// replaced.
-    pub hold: Option<&'a str>,
+    pub rollout_block: Option<&'a str>,
     /// How many further available outdated nodes may be replaced; `None` for any number.
     pub allowance: Option<&'a Allowance>,
     /// Why no node may be cordoned now; `None` when nodes may be.
@@ -63,10 +63,10 @@ impl RollingUpdateInput<'_> {
         self.drains.get(member.drain_key())
     }
 
-    /// Why no further candidate may be replaced. A hold does not apply to surplus nodes: the tenant asked for fewer
+    /// Why no further candidate may be replaced. A rollout does not block surplus nodes: the tenant asked for fewer
     /// nodes.
-    pub(super) fn hold_reason(&self) -> Option<&str> {
-        self.hold.filter(|_| self.candidates == Candidates::Outdated)
+    pub(super) fn replacement_block(&self) -> Option<&str> {
+        self.rollout_block.filter(|_| self.candidates == Candidates::Outdated)
     }
 
     /// Whether the drain of the member ran into its timeout and is not retried yet.

@@ -25,18 +25,18 @@ fn blocked_rotation_uncordons_nodes_and_starts_no_batch() {
 fn held_rotation_finishes_what_has_begun_and_begins_nothing() {
     let members = [node_instance("a").outdated().cordoned(), node_instance("b").outdated()];
     let empty = drains("node-a", vec![]);
-    let hold = |input| RollingUpdateInput { hold: Some("the rollout of r2: its window is closed"), ..input };
-    let decision = decide(&hold(RollingUpdateInput { max_unavailable: 2, ..input(&members, &empty, 2) }));
+    let block = |input| RollingUpdateInput { rollout_block: Some("the rollout of r2: its window is closed"), ..input };
+    let decision = decide(&block(RollingUpdateInput { max_unavailable: 2, ..input(&members, &empty, 2) }));
     assert_eq!(
         (step_summaries(&decision), &decision.state),
         (vec!["terminate a".to_owned()], &RotationState::InProgress)
     );
     let busy = drains("node-a", vec![pod("web")]);
-    let decision = decide(&hold(input(&members, &busy, 2)));
+    let decision = decide(&block(input(&members, &busy, 2)));
     assert!(step_summaries(&decision).is_empty() && decision.state == RotationState::InProgress);
     let (fresh, none) = ([node_instance("a").outdated(), node_instance("b").outdated()], Drains::new());
     for max_surge in [0, 1] {
-        let decision = decide(&hold(RollingUpdateInput { max_surge, ..input(&fresh, &none, 2) }));
+        let decision = decide(&block(RollingUpdateInput { max_surge, ..input(&fresh, &none, 2) }));
         assert_eq!(step_summaries(&decision), [""; 0]);
         assert!(
             matches!(&decision.state, RotationState::Locked(why) if why.contains("window")),
@@ -45,7 +45,7 @@ fn held_rotation_finishes_what_has_begun_and_begins_nothing() {
         );
     }
     let surplus = RollingUpdateInput { candidates: Candidates::Surplus(1), ..input(&fresh, &none, 2) };
-    assert_eq!(step_summaries(&decide(&hold(surplus))).len(), 1, "the tenant wants fewer nodes");
+    assert_eq!(step_summaries(&decide(&block(surplus))).len(), 1, "the tenant wants fewer nodes");
 }
 
 #[test]

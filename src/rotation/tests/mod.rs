@@ -154,7 +154,7 @@ pub(super) fn input<'a>(
         max_surge: 0,
         candidates: Candidates::Outdated,
         lock: None,
-        hold: None,
+        rollout_block: None,
         allowance: None,
         precondition: None,
         failed_replacements: None,

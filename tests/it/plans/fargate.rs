@@ -136,7 +136,7 @@ impl Scenario {
             observed,
             status,
             lock: *lock,
-            hold: None,
+            rollout_block: None,
             allowance: None,
             config_retention: 2,
             ineffective_writes: &Default::default(),
@@ -1116,7 +1116,7 @@ fn queue_record_round_trips() {
 fn projection(
     scenario: &Scenario,
     lock: Option<&'static str>,
-    hold: Option<&'static str>,
+    rollout_block: Option<&'static str>,
 ) -> instance_manager::provisioner::Projection {
     use instance_manager::provisioner::fargate::input::Snapshot;
     use instance_manager::provisioner::{PlanContext, PlanSnapshot as _};
@@ -1125,7 +1125,7 @@ fn projection(
     let context = PlanContext {
         status: &scenario.status,
         lock,
-        hold,
+        rollout_block,
         allowance: None,
         settings: &settings,
         ineffective_writes: &Default::default(),
@@ -1139,14 +1139,16 @@ fn projection(
 #[test]
 fn plan_command_reports_old_profile_deletion_and_lock() {
     let scenario = converged().with_spec(OTHER);
-    let simulated = |lock, hold| {
-        let projection = projection(&scenario, lock, hold);
+    let simulated = |lock, rollout_block| {
+        let projection = projection(&scenario, lock, rollout_block);
         let names: Vec<_> = projection.steps.iter().map(|p| p.step.name()).filter(|n| *n != "UpdateStatus").collect();
         (names, projection.outcome)
     };
     assert_eq!(simulated(None, None).0, ["DeleteFargateProfile"]);
-    for (lock, hold) in [(Some("the InstanceGroup"), None), (None, Some("the rollout of r2: its window is closed"))] {
-        let (names, outcome) = simulated(lock, hold);
+    for (lock, rollout_block) in
+        [(Some("the InstanceGroup"), None), (None, Some("the rollout of r2: its window is closed"))]
+    {
+        let (names, outcome) = simulated(lock, rollout_block);
         assert!(names.is_empty() && matches!(outcome, Outcome::Locked { .. }), "{outcome:?}");
     }
 }

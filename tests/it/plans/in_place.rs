@@ -55,7 +55,7 @@ fn projection(scenario: &Scenario) -> Projection {
     let context = PlanContext {
         status: &scenario.status,
         lock: None,
-        hold: None,
+        rollout_block: None,
         allowance: None,
         settings: &settings,
         ineffective_writes: &Default::default(),

@@ -327,7 +327,7 @@ impl Scenario {
             observed: &self.state,
             status: &self.status,
             lock: self.lock,
-            hold: None,
+            rollout_block: None,
             allowance: None,
             config_retention: 2,
             ineffective_writes,

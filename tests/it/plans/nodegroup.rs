@@ -177,7 +177,7 @@ impl Scenario {
             observed: &state,
             status: &self.status,
             lock: self.lock,
-            hold: None,
+            rollout_block: None,
             allowance: None,
             config_retention: 2,
             ineffective_writes: &Default::default(),
@@ -221,7 +221,7 @@ fn projection(scenario: &Scenario) -> instance_manager::provisioner::Projection 
     let context = PlanContext {
         status: &scenario.status,
         lock: None,
-        hold: None,
+        rollout_block: None,
         allowance: None,
         settings: &settings,
         ineffective_writes: &Default::default(),

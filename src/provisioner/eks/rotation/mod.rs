@@ -86,7 +86,7 @@ pub(crate) fn rotate_nodes(input: &PlanInput, group: &ScalingGroup, builder: &mu
         max_surge: rolling.max_surge.resolve_surge(desired, heaviest),
         candidates,
         lock: input.lock,
-        hold: input.hold,
+        rollout_block: input.rollout_block,
         allowance: input.allowance,
         precondition: precondition(input, group),
         failed_replacements: replacements.halt(input.status, input.timing.launch_retry),
@@ -163,7 +163,7 @@ fn submission_blocker(input: &PlanInput, group: &ScalingGroup, outdated: usize) 
         input.observed.cluster_health.is_unhealthy().then(|| blocked(Reason::ClusterUnhealthy, message.into()))
     };
     let unmet = || precondition(input, group).map(|(reason, message)| blocked(reason, message));
-    input.lock.or(input.hold).map(locked).or_else(unmet).or_else(unhealthy)
+    input.lock.or(input.rollout_block).map(locked).or_else(unmet).or_else(unhealthy)
 }
 
 fn was_halted(input: &PlanInput) -> bool {

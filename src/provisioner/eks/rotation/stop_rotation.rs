@@ -104,7 +104,7 @@ fn decide_stop(
         max_surge: 0,
         candidates: Candidates::Surplus(0),
         lock,
-        hold: None,
+        rollout_block: None,
         allowance: None,
         precondition: None,
         failed_replacements: None,

@@ -189,7 +189,7 @@ pub(crate) fn rotate_pool(input: &PlanInput, group: &ScalingGroup, builder: &mut
         return false;
     }
     let message = format!("{} of {} instances of the warm pool are outdated", old.len(), pool.len());
-    if let Some(lock) = input.lock.or(input.hold) {
+    if let Some(lock) = input.lock.or(input.rollout_block) {
         builder.set_outcome_once(Outcome::Locked { message: format!("{message}; replacement is blocked by {lock}") });
         return true;
     }

@@ -42,11 +42,12 @@ fn held_rotation_ends_the_surge_that_has_begun_and_begins_no_other() {
         ("the replacement is Ready", vec![in_standby("a"), node_instance("n"), old("b")], &none, vec!["cordon a"]),
         ("it is drained", vec![in_standby("a").cordoned(), node_instance("n"), old("b")], &empty, vec!["terminate a"]),
     ] {
-        let hold = Some("the rollout of r2: its window is closed");
-        let decision = decide(&RollingUpdateInput { desired: 2, max_surge: 1, hold, ..input(&members, drains, 1) });
+        let rollout_block = Some("the rollout of r2: its window is closed");
+        let decision =
+            decide(&RollingUpdateInput { desired: 2, max_surge: 1, rollout_block, ..input(&members, drains, 1) });
         assert_eq!(step_summaries(&decision), steps, "{what}");
-        let is_held = matches!(decision.state, RotationState::Locked(_));
-        assert_eq!(is_held, what == "nothing has begun", "{what}: {:?}", decision.state);
+        let is_blocked = matches!(decision.state, RotationState::Locked(_));
+        assert_eq!(is_blocked, what == "nothing has begun", "{what}: {:?}", decision.state);
     }
 }
 
@@ -217,7 +218,7 @@ fn node_in_standby_is_replaced_to_its_end_when_a_window_closes() {
         let closed = RollingUpdateInput {
             desired: 2,
             max_surge: 2,
-            hold: Some("the rollout of r2: its window is closed"),
+            rollout_block: Some("the rollout of r2: its window is closed"),
             ..input(&members, &drains, 2)
         };
         let decision = decide(&closed);
@@ -233,7 +234,7 @@ fn lock_uncordons_standby_nodes() {
         desired: 1,
         max_surge: 1,
         lock: Some("a lock"),
-        hold: None,
+        rollout_block: None,
         allowance: None,
         ..input(&members, &Drains::new(), 1)
     });
