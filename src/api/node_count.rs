@@ -196,16 +196,16 @@ mod tests {
     }
 
     #[test]
-    fn held_nodes_are_the_larger_of_allowed_and_recorded() {
+    fn used_nodes_are_the_larger_of_allowed_and_recorded() {
         let spec = json!({"eks": {"maxSize": 9, "warmPool": {"minSize": 2}}});
-        let held = |status: Value| used_nodes(&serde_json::from_value(status).unwrap(), &spec);
-        assert_eq!(held(json!({})), 0);
-        assert_eq!(held(json!({"currentMax": 4, "nodes": {"desired": 2}})), 6, "an older status, with its warm pool");
-        assert_eq!(held(json!({"currentMax": 4, "quotaNodes": 5})), 5);
-        assert_eq!(held(json!({"currentMax": 4, "quotaNodes": 3})), 4, "until it is smaller");
-        assert_eq!(held(json!({"currentMax": 1, "nodes": {"desired": 6}, "quotaNodes": 0})), 6);
-        assert_eq!(held(json!({"currentMax": -7})), 0);
+        let used = |status: Value| used_nodes(&serde_json::from_value(status).unwrap(), &spec);
+        assert_eq!(used(json!({})), 0);
+        assert_eq!(used(json!({"currentMax": 4, "nodes": {"desired": 2}})), 6, "an older status, with its warm pool");
+        assert_eq!(used(json!({"currentMax": 4, "quotaNodes": 5})), 5);
+        assert_eq!(used(json!({"currentMax": 4, "quotaNodes": 3})), 4, "until it is smaller");
+        assert_eq!(used(json!({"currentMax": 1, "nodes": {"desired": 6}, "quotaNodes": 0})), 6);
+        assert_eq!(used(json!({"currentMax": -7})), 0);
         let both = json!({"currentMax": 4, "quotaNodes": 4, "managed": {"nodegroups": ["demo/a", "demo/b"]}});
-        assert_eq!(held(both), 8, "two managed node groups");
+        assert_eq!(used(both), 8, "two managed node groups");
     }
 }

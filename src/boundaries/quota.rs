@@ -39,7 +39,7 @@ impl QuotaAmounts {
     }
 
     /// What a group has: what the quota allowed last, or what its status and its spec say. `nodes` are those that it has.
-    pub(crate) fn held(
+    pub(crate) fn used(
         status: &InstanceGroupStatus,
         nodes: u64,
         demand: &NodeDemand,
@@ -89,7 +89,7 @@ pub(crate) struct QuotaClaim {
     /// Whether it has resources, so that it counts as a group whatever it asks for.
     pub exists: bool,
     /// What it has.
-    pub held: QuotaAmounts,
+    pub used: QuotaAmounts,
     /// What it asks for.
     pub requested: QuotaAmounts,
 }
@@ -105,26 +105,26 @@ pub(crate) struct NamespaceUsage {
 
 impl NamespaceUsage {
     /// The usage by what these groups have.
-    pub(crate) fn held(claims: impl Iterator<Item = QuotaClaim>) -> Self {
+    pub(crate) fn sum(claims: impl Iterator<Item = QuotaClaim>) -> Self {
         claims.fold(Self::default(), |usage, claim| Self {
             groups: usage.groups.saturating_add(claim.exists.into()),
-            amounts: usage.amounts.plus(claim.held),
+            amounts: usage.amounts.plus(claim.used),
         })
     }
 
     /// The request of a group whose claim is part of this usage.
     pub(crate) fn request(self, claim: QuotaClaim) -> QuotaRequest {
-        let (held, requested) = (claim.held, claim.requested);
-        let adds_nodes = requested.nodes > held.nodes;
-        let (adds_vcpus, more_vcpus) = match (requested.vcpus, held.vcpus) {
-            (Some(requested), Some(held)) => (requested > held, Some(requested.saturating_sub(held))),
+        let (used, requested) = (claim.used, claim.requested);
+        let adds_nodes = requested.nodes > used.nodes;
+        let (adds_vcpus, more_vcpus) = match (requested.vcpus, used.vcpus) {
+            (Some(requested), Some(used)) => (requested > used, Some(requested.saturating_sub(used))),
             // An unknown number does not count as an increase: the group only keeps what it has.
             (None, None) => (adds_nodes, None),
             (None, Some(_)) | (Some(_), None) => (true, None),
         };
         let more = QuotaAmounts {
-            nodes: requested.nodes.saturating_sub(held.nodes),
-            surge: requested.surge.saturating_sub(held.surge),
+            nodes: requested.nodes.saturating_sub(used.nodes),
+            surge: requested.surge.saturating_sub(used.surge),
             vcpus: more_vcpus,
         };
         let groups = self.groups.saturating_add((!claim.exists).into());
@@ -135,17 +135,17 @@ impl NamespaceUsage {
             adds_nodes,
             adds_surge: more.surge > 0,
             adds_vcpus,
-            has_larger_nodes: has_larger_nodes(requested, held),
+            has_larger_nodes: has_larger_nodes(requested, used),
             requested,
         }
     }
 }
 
 /// Whether the vCPUs of each node grow, so that another instance type asks for more, and not the sizes alone.
-fn has_larger_nodes(requested: QuotaAmounts, held: QuotaAmounts) -> bool {
-    match (requested.vcpus, held.vcpus) {
+fn has_larger_nodes(requested: QuotaAmounts, used: QuotaAmounts) -> bool {
+    match (requested.vcpus, used.vcpus) {
         (Some(new), Some(old)) => {
-            u128::from(new) * u128::from(held.nodes) > u128::from(old) * u128::from(requested.nodes)
+            u128::from(new) * u128::from(used.nodes) > u128::from(old) * u128::from(requested.nodes)
         }
         (None, Some(_)) => true,
         (_, None) => false,

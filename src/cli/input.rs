@@ -205,7 +205,7 @@ fn load_sources(sources: &[InputFile], namespace_excluded: bool) -> LoadResult {
         let in_namespace = of_kind("InstanceGroup").filter(|other| other.namespace() == object.namespace());
         usages
             .entry(object.namespace().to_owned())
-            .or_insert_with(|| NamespaceUsage::held(in_namespace.map(|other| claim(other, &other.value["spec"]))));
+            .or_insert_with(|| NamespaceUsage::sum(in_namespace.map(|other| claim(other, &other.value["spec"]))));
     }
     for object in of_kind("InstanceGroup") {
         let is_excluded = namespaces
@@ -457,8 +457,8 @@ fn claim(object: &ManifestObject, spec: &Value) -> QuotaClaim {
     let status = serde_json::from_value(object.value["status"].clone()).unwrap_or_default();
     let (demand, nodes) = (NodeDemand::of(spec), used_nodes(&status, &object.value["spec"]));
     let vcpus = |_: &str| Some(0);
-    let held = QuotaAmounts { vcpus: Some(0), ..QuotaAmounts::held(&status, nodes, &demand, &vcpus) };
-    QuotaClaim { exists: has_resources(&status), held, requested: QuotaAmounts::requested(&demand, &vcpus) }
+    let used = QuotaAmounts { vcpus: Some(0), ..QuotaAmounts::used(&status, nodes, &demand, &vcpus) };
+    QuotaClaim { exists: has_resources(&status), used, requested: QuotaAmounts::requested(&demand, &vcpus) }
 }
 
 /// What a group is merged with.

@@ -42,7 +42,7 @@ impl QuotaGrants {
 /// A claim with what this process has allowed to the group since.
 pub(crate) fn with_grant(claim: QuotaClaim, granted: Option<&QuotaAmounts>) -> QuotaClaim {
     match granted {
-        Some(granted) => QuotaClaim { exists: true, held: claim.held.max(*granted), ..claim },
+        Some(granted) => QuotaClaim { exists: true, used: claim.used.max(*granted), ..claim },
         None => claim,
     }
 }
@@ -61,7 +61,7 @@ mod tests {
 
     /// Each of two new groups fits into the quota alone. Neither status records anything yet, and none is older.
     #[test]
-    fn of_two_groups_at_the_same_moment_one_fits() {
+    fn of_two_simultaneous_groups_only_one_fits_the_quota() {
         for _ in 0..100 {
             let (grants, start) = (Arc::new(QuotaGrants::default()), Arc::new(Barrier::new(2)));
             let create = |own: &'static str, other: &'static str| {
@@ -70,8 +70,8 @@ mod tests {
                     start.wait();
                     let request = grants.decide(own, |granted| {
                         let claim = QuotaClaim { requested: nodes(6), ..QuotaClaim::default() };
-                        let held = [other, own].map(|key| with_grant(QuotaClaim::default(), granted.get(key)));
-                        let request = NamespaceUsage::held(held.into_iter()).request(claim);
+                        let used = [other, own].map(|key| with_grant(QuotaClaim::default(), granted.get(key)));
+                        let request = NamespaceUsage::sum(used.into_iter()).request(claim);
                         (request, request.usage.amounts.nodes <= 10)
                     });
                     request.usage.amounts.nodes <= 10

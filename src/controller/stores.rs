@@ -51,9 +51,9 @@ fn quota_claim(stored: &GroupObject, demand: &NodeDemand, vcpus: &dyn Fn(&str) -
         Ok(group) => (group.status.as_ref(), group.status.as_ref().map_or(0, |s| used_nodes(s, &json!(group.spec)))),
         Err(invalid) => (invalid.status.as_ref(), invalid.used_nodes),
     };
-    let held = status.map(|status| QuotaAmounts::held(status, nodes, demand, vcpus)).unwrap_or_default();
+    let used = status.map(|status| QuotaAmounts::used(status, nodes, demand, vcpus)).unwrap_or_default();
     let exists = status.is_some_and(has_resources);
-    QuotaClaim { exists, held, requested: QuotaAmounts::requested(demand, vcpus) }
+    QuotaClaim { exists, used, requested: QuotaAmounts::requested(demand, vcpus) }
 }
 
 /// Whether a quota of the context's boundaries limits the group's namespace.
@@ -238,7 +238,7 @@ impl Stores {
             let claim = quota_claim(stored, &demand(stored, planner, context), &|name| planner.vcpus(name));
             with_grant(claim, granted.get(&key(stored)))
         };
-        let mut usage = NamespaceUsage::held(others.iter().map(|other| claim(other)).chain([claim(&own)]));
+        let mut usage = NamespaceUsage::sum(others.iter().map(|other| claim(other)).chain([claim(&own)]));
         let mut older: Vec<_> = others.iter().filter(|other| created_before(other.as_ref(), group)).collect();
         older.sort_by_key(|other| (other.creation_timestamp(), other.name_any()));
         for other in older {
@@ -401,7 +401,7 @@ mod tests {
             });
             let stored: GroupObject = serde_json::from_value(object).unwrap();
             let claim = quota_claim(&stored, &NodeDemand::default(), &|_| None);
-            (stored.0.is_ok(), claim.exists, claim.held.nodes)
+            (stored.0.is_ok(), claim.exists, claim.used.nodes)
         };
         let status = json!({"currentMax": 7, "nodes": {"desired": 5}});
         assert_eq!(claim(json!({"eks": {"maxSize": 9}}), status.clone()), (true, true, 7));

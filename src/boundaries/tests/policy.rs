@@ -34,7 +34,7 @@ fn unrestricted_choices_are_warnings() {
 fn request(older: usize, nodes: u64) -> QuotaRequest {
     let exists = QuotaClaim { exists: true, ..QuotaClaim::default() };
     let requested = QuotaAmounts { nodes, ..QuotaAmounts::default() };
-    NamespaceUsage::held(std::iter::repeat_n(exists, older)).request(QuotaClaim { requested, ..QuotaClaim::default() })
+    NamespaceUsage::sum(std::iter::repeat_n(exists, older)).request(QuotaClaim { requested, ..QuotaClaim::default() })
 }
 
 fn violations_for(policy: &str, configuration: Value) -> Vec<String> {

@@ -13,16 +13,16 @@ fn nodes(nodes: u64) -> QuotaAmounts {
 
 /// Which of these groups a quota refuses, in the order of their creation: (exists, has, asks).
 fn refused(policy: &Policy, groups: &[(bool, u64, u64)]) -> Vec<usize> {
-    let claim = |(exists, held, requested): &(bool, u64, u64)| QuotaClaim {
+    let claim = |(exists, used, requested): &(bool, u64, u64)| QuotaClaim {
         exists: *exists,
-        held: nodes(*held),
+        used: nodes(*used),
         requested: nodes(*requested),
     };
     refused_claims(policy, &groups.iter().map(claim).collect::<Vec<_>>())
 }
 
 fn refused_claims(policy: &Policy, claims: &[QuotaClaim]) -> Vec<usize> {
-    let mut usage = NamespaceUsage::held(claims.iter().copied());
+    let mut usage = NamespaceUsage::sum(claims.iter().copied());
     let mut refused = vec![];
     for (index, claim) in claims.iter().enumerate() {
         let request = usage.request(*claim);
@@ -57,9 +57,9 @@ fn only_the_request_that_newly_exceeds_is_refused() {
 }
 
 /// What one group has and asks for: nodes, nodes of a surge, and vCPUs.
-fn claim(exists: bool, held: (u64, u64, Option<u64>), requested: (u64, u64, Option<u64>)) -> QuotaClaim {
+fn claim(exists: bool, used: (u64, u64, Option<u64>), requested: (u64, u64, Option<u64>)) -> QuotaClaim {
     let amounts = |(nodes, surge, vcpus)| QuotaAmounts { nodes, surge, vcpus };
-    QuotaClaim { exists, held: amounts(held), requested: amounts(requested) }
+    QuotaClaim { exists, used: amounts(used), requested: amounts(requested) }
 }
 
 /// AWS's own quotas count vCPUs, and a tenant who may have ten nodes could have ten of the largest.
@@ -106,7 +106,7 @@ fn vcpus_and_surges_are_limited_by_the_same_rules() {
 fn exceeded_limit_names_the_field_that_asks_for_more() {
     let limits = policy("quotas: {team: {maxVcpus: 64, maxSurge: 3}}");
     let found = |claim: QuotaClaim, spec: Value| {
-        let request = NamespaceUsage::held([claim].into_iter()).request(claim);
+        let request = NamespaceUsage::sum([claim].into_iter()).request(claim);
         limits.exceeded_quotas(&spec, "team", &request).iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     let larger = claim(true, (4, 0, Some(8)), (4, 0, Some(384)));
@@ -128,24 +128,24 @@ fn exceeded_limit_names_the_field_that_asks_for_more() {
 fn group_holds_what_its_quota_allowed_last() {
     let of_type = |name: &str| (name == "m5.large").then_some(2);
     let demand = |nodes, surge| NodeDemand { nodes, surge, types: vec![("m5.large".into(), 1)] };
-    let held = |status: Value, nodes: u64, demand: &NodeDemand| {
+    let used = |status: Value, nodes: u64, demand: &NodeDemand| {
         let status = serde_json::from_value(status).expect("a status");
-        let QuotaAmounts { surge, vcpus, .. } = QuotaAmounts::held(&status, nodes, demand, &of_type);
+        let QuotaAmounts { surge, vcpus, .. } = QuotaAmounts::used(&status, nodes, demand, &of_type);
         (surge, vcpus)
     };
-    assert_eq!(held(json!({}), 0, &demand(5, 2)), (0, Some(0)), "a new group");
-    assert_eq!(held(json!({"currentMax": 4}), 4, &demand(5, 2)), (2, Some(8)), "a status older than the limits");
+    assert_eq!(used(json!({}), 0, &demand(5, 2)), (0, Some(0)), "a new group");
+    assert_eq!(used(json!({"currentMax": 4}), 4, &demand(5, 2)), (2, Some(8)), "a status older than the limits");
     let recorded = json!({"currentMax": 4, "quotaNodes": 4, "quotaSurge": 1, "quotaVcpus": 64});
-    assert_eq!(held(recorded.clone(), 4, &demand(4, 2)), (1, Some(64)));
-    assert_eq!(held(recorded, 6, &demand(4, 2)), (1, Some(96)), "nodes that leave count while they are there");
+    assert_eq!(used(recorded.clone(), 4, &demand(4, 2)), (1, Some(64)));
+    assert_eq!(used(recorded, 6, &demand(4, 2)), (1, Some(96)), "nodes that leave count while they are there");
     let unknown = NodeDemand { types: vec![("x9.huge".into(), 1)], ..demand(4, 0) };
-    assert_eq!(held(json!({"currentMax": 4}), 4, &unknown), (0, None));
+    assert_eq!(used(json!({"currentMax": 4}), 4, &unknown), (0, None));
 }
 
 #[test]
 fn levels_show_the_smallest_limit_of_each_resource() {
     let limits = policy("quotas: {te*: {maxNodes: 10, maxVcpus: 64}, team: {maxNodes: 7}}");
-    let usage = NamespaceUsage::held([claim(true, (3, 0, None), (3, 0, None))].into_iter());
+    let usage = NamespaceUsage::sum([claim(true, (3, 0, None), (3, 0, None))].into_iter());
     let levels = limits.quota_levels("team", &usage);
     let found: Vec<_> = levels.iter().map(|level| (level.resource, level.used, level.limit)).collect();
     assert_eq!(found, [("nodes", Some(3), 7), ("vcpus", None, 64)]);
@@ -165,8 +165,8 @@ proptest::proptest! {
                     groups[allowed] = (true, groups[allowed].2, groups[allowed].2);
                 }
             }
-            let held: u64 = groups.iter().map(|group| group.1).sum();
-            proptest::prop_assert!(held <= 20 && groups.iter().filter(|group| group.0).count() <= 4, "{groups:?}");
+            let used: u64 = groups.iter().map(|group| group.1).sum();
+            proptest::prop_assert!(used <= 20 && groups.iter().filter(|group| group.0).count() <= 4, "{groups:?}");
         }
     }
 }
