@@ -76,7 +76,7 @@ pub struct Timing {
     pub pause_limit: SignedDuration,
     /// How long a replacement must be Ready before the next batch starts. A replacement that fails immediately then
     /// does not cost another node.
-    pub ready_hold: SignedDuration,
+    pub min_ready_time: SignedDuration,
     /// How long writes are paused after a start that takes over groups. A Deployment stops the old pod only after the new
     /// pod runs, and the old pod has this time to shut down.
     pub startup_grace: SignedDuration,
@@ -106,7 +106,7 @@ impl Default for Timing {
             retry_delay: SignedDuration::from_mins(5),
             launch_retry: SignedDuration::from_mins(30),
             pause_limit: SignedDuration::from_mins(2),
-            ready_hold: SignedDuration::from_secs(30),
+            min_ready_time: SignedDuration::from_secs(30),
             startup_grace: SignedDuration::from_secs(30),
             revision_failure_delay: SignedDuration::from_mins(5),
             assessment_limit: SignedDuration::from_mins(10),
@@ -132,7 +132,7 @@ impl Timing {
             retry_delay,
             launch_retry,
             pause_limit,
-            ready_hold,
+            min_ready_time,
             startup_grace,
             revision_failure_delay,
             assessment_limit,
@@ -151,7 +151,7 @@ impl Timing {
             retry_delay: scale(retry_delay),
             launch_retry: scale(launch_retry),
             pause_limit: scale(pause_limit),
-            ready_hold: scale(ready_hold),
+            min_ready_time: scale(min_ready_time),
             startup_grace: scale(startup_grace),
             revision_failure_delay: scale(revision_failure_delay),
             assessment_limit: scale(assessment_limit),

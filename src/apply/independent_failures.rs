@@ -54,7 +54,7 @@ impl IndependentFailures {
     }
 
     /// Whether a step must wait, because it depends on one that was refused.
-    pub(super) fn holds(&self, planned: &PlannedStep) -> bool {
+    pub(super) fn blocks(&self, planned: &PlannedStep) -> bool {
         self.joins_wait && !is_independent(planned) && !is_safe_without_join(&planned.step)
     }
 

@@ -98,13 +98,13 @@ pub(crate) async fn apply(
     let mut refused = IndependentFailures::default();
     while let Some(planned) = applied.plan.steps.get(applied.steps_done) {
         let index = applied.steps_done;
-        if refused.holds(planned) {
+        if refused.blocks(planned) {
             refused.add_dependent(applied.plan.steps.remove(index));
             continue;
         }
-        let held = ctx.backoff_error(&id.key(), &planned.step);
-        let was_tried = held.is_none();
-        let result = match held {
+        let backoff_error = ctx.backoff_error(&id.key(), &planned.step);
+        let was_tried = backoff_error.is_none();
+        let result = match backoff_error {
             Some(error) => Err(error),
             None => run.apply_step(&planned.step).await,
         };

@@ -112,7 +112,7 @@ pub(super) async fn record_failed_step(
     }
 }
 
-/// Lets rotations go on that are held at a step which this group got through.
+/// Unblocks rotations that wait for a step which succeeded for this group.
 fn wake_denied_rotations(key: &str, applied: &Applied, ctx: &Context, now: Timestamp) {
     let done = applied.plan.steps[..applied.steps_done].iter().map(|planned| &planned.step);
     let of_rotation: BTreeSet<_> = done.filter(|step| matches!(step, Step::Node(_))).map(Step::name).collect();

@@ -330,11 +330,11 @@ mod tests {
         denials.record("team/a", call("CreateOrUpdateTags"), of("PutTags"), PERIOD, at(0));
         denials.record("team/a", call("EnableMetricsCollection"), of("EnableMetrics"), PERIOD, at(10));
         denials.record("team/b", call("CreateOrUpdateTags"), of("PutTags"), PERIOD, at(10));
-        let held = |denials: &Denials, step| denials.call_in_backoff("team/a", &of(step), at(20)).is_some();
-        assert!(held(&denials, "PutTags") && held(&denials, "EnableMetrics"));
+        let is_in_backoff = |denials: &Denials, step| denials.call_in_backoff("team/a", &of(step), at(20)).is_some();
+        assert!(is_in_backoff(&denials, "PutTags") && is_in_backoff(&denials, "EnableMetrics"));
         assert_eq!(denials.time_to_retry("team/a", at(20)), Some(SignedDuration::from_secs(30)), "the earlier one");
         assert_eq!(denials.end("team/a", &["EnableMetrics"]), ["team/b"], "the tags are allowed again");
-        assert!(!held(&denials, "PutTags") && held(&denials, "EnableMetrics"));
+        assert!(!is_in_backoff(&denials, "PutTags") && is_in_backoff(&denials, "EnableMetrics"));
         denials.record(
             "team/a",
             call("CreateOrUpdateTags"),
@@ -342,7 +342,7 @@ mod tests {
             PERIOD,
             at(21),
         );
-        assert!(!held(&denials, "EnableMetrics"), "the spec has changed");
+        assert!(!is_in_backoff(&denials, "EnableMetrics"), "the spec has changed");
     }
 
     /// A deleted group must not take the turn of another one with it.

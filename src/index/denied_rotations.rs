@@ -67,17 +67,17 @@ impl PermissionAnswer {
     }
 }
 
-/// A rotation that is held.
+/// A rotation that is blocked because a call was denied.
 struct DeniedRotation {
     permission: Permission,
     /// Name of the denied step.
     step: &'static str,
     until: Timestamp,
-    /// The hold follows another one, and no node was replaced in between.
+    /// The rotation was blocked before, and no node was replaced in between.
     is_repeated: bool,
 }
 
-/// The rotations that are held, by group, and the last answer about each permission.
+/// The blocked rotations, by group, and the last answer about each permission.
 #[derive(Default)]
 pub(crate) struct DeniedRotations {
     groups: HashMap<String, DeniedRotation>,
@@ -85,10 +85,10 @@ pub(crate) struct DeniedRotations {
 }
 
 impl DeniedRotations {
-    /// Records that the rotation of a group is held until a time.
+    /// Records that the rotation of a group is blocked until a time.
     pub(crate) fn record(&mut self, group: &str, permission: Permission, step: &'static str, until: Timestamp) {
-        let before = self.groups.get(group).filter(|hold| hold.permission == permission);
-        let is_repeated = before.is_some_and(|hold| hold.is_repeated || hold.until != until);
+        let before = self.groups.get(group).filter(|rotation| rotation.permission == permission);
+        let is_repeated = before.is_some_and(|rotation| rotation.is_repeated || rotation.until != until);
         self.groups.insert(group.to_owned(), DeniedRotation { permission, step, until, is_repeated });
     }
 
@@ -98,7 +98,7 @@ impl DeniedRotations {
         self.forget_answers();
     }
 
-    /// Records that a group got steps through. Returns the groups that go on because of it: those held at the same step.
+    /// Records that steps of a group succeeded. Returns the groups that go on because of it: those blocked at the same step.
     ///
     /// Success of a group that was denied the step before is a change, and wakes all. Success of any other group may
     /// only show that the permission is missing for some resources, so it enqueues a group only once.
@@ -106,11 +106,11 @@ impl DeniedRotations {
         if self.groups.is_empty() {
             return Vec::new();
         }
-        let was_denied = self.groups.get(group).is_some_and(|hold| steps.contains(hold.step));
+        let was_denied = self.groups.get(group).is_some_and(|rotation| steps.contains(rotation.step));
         if was_denied {
             self.remove(group);
         }
-        self.wake(now, |hold| steps.contains(hold.step) && (was_denied || !hold.is_repeated))
+        self.wake(now, |rotation| steps.contains(rotation.step) && (was_denied || !rotation.is_repeated))
     }
 
     /// The last answer about a permission, if it is not older than a `period`.
@@ -124,11 +124,11 @@ impl DeniedRotations {
         (now.duration_since(*at) < period).then_some(*answer)
     }
 
-    /// The permissions to ask about now: of each, one held group waits, and the last answer is a `period` old.
+    /// The permissions to ask about now: a blocked group waits for each, and the last answer is a `period` old.
     pub(crate) fn due(&self, period: SignedDuration, now: Timestamp) -> BTreeSet<Permission> {
-        let held = self.groups.values().filter(|hold| now < hold.until);
-        let due = held.filter(|hold| self.recent_answer(&hold.permission, period, now).is_none());
-        due.map(|hold| hold.permission.clone()).collect()
+        let blocked = self.groups.values().filter(|rotation| now < rotation.until);
+        let due = blocked.filter(|rotation| self.recent_answer(&rotation.permission, period, now).is_none());
+        due.map(|rotation| rotation.permission.clone()).collect()
     }
 
     /// Records an answer. Returns the groups that go on because of it. Only a change from denied to allowed counts: what
@@ -137,7 +137,7 @@ impl DeniedRotations {
         let before = self.answers.insert(permission.clone(), (answer, now)).map(|(before, _)| before);
         let Some(before) = before.filter(|before| before.is_denied()) else { return Vec::new() };
         match answer {
-            PermissionAnswer::Allowed => self.wake(now, |hold| hold.permission == *permission),
+            PermissionAnswer::Allowed => self.wake(now, |rotation| rotation.permission == *permission),
             // One question without an answer does not hide the change.
             PermissionAnswer::Unknown => {
                 self.answers.insert(permission.clone(), (before, now));
@@ -148,15 +148,16 @@ impl DeniedRotations {
     }
 
     fn wake(&mut self, now: Timestamp, is_concerned: impl Fn(&DeniedRotation) -> bool) -> Vec<String> {
-        let held = self.groups.iter_mut().filter(|(_, hold)| now < hold.until && is_concerned(hold));
-        let mut unblocked_groups: Vec<_> = held.map(|(group, hold)| (group.clone(), hold.until = now).0).collect();
+        let blocked = self.groups.iter_mut().filter(|(_, rotation)| now < rotation.until && is_concerned(rotation));
+        let mut unblocked_groups: Vec<_> =
+            blocked.map(|(group, rotation)| (group.clone(), rotation.until = now).0).collect();
         unblocked_groups.sort();
         unblocked_groups
     }
 
     fn forget_answers(&mut self) {
         let groups = &self.groups;
-        self.answers.retain(|permission, _| groups.values().any(|hold| hold.permission == *permission));
+        self.answers.retain(|permission, _| groups.values().any(|rotation| rotation.permission == *permission));
     }
 }
 
@@ -174,8 +175,8 @@ mod tests {
         Permission::Aws { action: "autoscaling:TerminateInstanceInAutoScalingGroup".into(), cluster: "blue".into() }
     }
 
-    fn hold(holds: &mut DeniedRotations, group: &str, until: i64) {
-        holds.record(group, terminate(), "Terminate", at(until));
+    fn block(rotations: &mut DeniedRotations, group: &str, until: i64) {
+        rotations.record(group, terminate(), "Terminate", at(until));
     }
 
     fn steps() -> BTreeSet<&'static str> {
@@ -198,15 +199,15 @@ mod tests {
             ),
             (vec![PermissionAnswer::Allowed, PermissionAnswer::DeniedUnlessConditions], false),
         ] {
-            let mut holds = DeniedRotations::default();
-            hold(&mut holds, "team/a", 300);
+            let mut rotations = DeniedRotations::default();
+            block(&mut rotations, "team/a", 300);
             let mut all = Vec::new();
             for (seconds, answer) in (0..).zip(&answers) {
-                all.extend(holds.answer(&terminate(), *answer, at(seconds)));
+                all.extend(rotations.answer(&terminate(), *answer, at(seconds)));
             }
             assert_eq!(all, vec!["team/a"; usize::from(unblocked_groups)], "{answers:?}");
             let is_denied = answers.last().is_some_and(|answer| answer.is_denied());
-            let again = holds.answer(&terminate(), PermissionAnswer::Allowed, at(9));
+            let again = rotations.answer(&terminate(), PermissionAnswer::Allowed, at(9));
             assert_eq!(again.is_empty(), !is_denied, "a group goes on once: {answers:?}");
         }
     }
@@ -214,34 +215,38 @@ mod tests {
     /// Thousands of groups that lack one permission ask one question.
     #[test]
     fn each_permission_is_asked_about_once_a_period() {
-        let mut holds = DeniedRotations::default();
-        (0..1000).for_each(|number| hold(&mut holds, &format!("team/g{number}"), 300));
-        assert_eq!(holds.due(PERIOD, at(0)), BTreeSet::from([terminate()]));
-        holds.answer(&terminate(), PermissionAnswer::Denied, at(0));
-        assert_eq!(holds.due(PERIOD, at(49)), BTreeSet::new());
-        assert_eq!(holds.due(PERIOD, at(50)).len(), 1);
-        assert_eq!(holds.due(PERIOD, at(300)), BTreeSet::new(), "no group is held any longer");
-        assert_eq!(holds.answer(&terminate(), PermissionAnswer::Allowed, at(60)).len(), 1000);
+        let mut rotations = DeniedRotations::default();
+        (0..1000).for_each(|number| block(&mut rotations, &format!("team/g{number}"), 300));
+        assert_eq!(rotations.due(PERIOD, at(0)), BTreeSet::from([terminate()]));
+        rotations.answer(&terminate(), PermissionAnswer::Denied, at(0));
+        assert_eq!(rotations.due(PERIOD, at(49)), BTreeSet::new());
+        assert_eq!(rotations.due(PERIOD, at(50)).len(), 1);
+        assert_eq!(rotations.due(PERIOD, at(300)), BTreeSet::new(), "no group is blocked any longer");
+        assert_eq!(rotations.answer(&terminate(), PermissionAnswer::Allowed, at(60)).len(), 1000);
     }
 
     /// A group whose resources carry a tag that the policy denies would be woken by each success of its neighbor.
     #[test]
     fn success_of_others_wakes_a_group_once() {
-        let mut holds = DeniedRotations::default();
-        ["team/a", "team/b"].iter().for_each(|group| hold(&mut holds, group, 300));
-        assert_eq!(holds.succeed("team/c", &BTreeSet::from(["Cordon"]), at(1)), [""; 0]);
-        assert_eq!(holds.succeed("team/c", &steps(), at(2)), ["team/a", "team/b"]);
-        ["team/a", "team/b"].iter().for_each(|group| hold(&mut holds, group, 600));
-        assert_eq!(holds.succeed("team/c", &steps(), at(3)), [""; 0]);
-        assert_eq!(holds.succeed("team/b", &steps(), at(4)), ["team/a"], "it was denied before, so something changed");
+        let mut rotations = DeniedRotations::default();
+        ["team/a", "team/b"].iter().for_each(|group| block(&mut rotations, group, 300));
+        assert_eq!(rotations.succeed("team/c", &BTreeSet::from(["Cordon"]), at(1)), [""; 0]);
+        assert_eq!(rotations.succeed("team/c", &steps(), at(2)), ["team/a", "team/b"]);
+        ["team/a", "team/b"].iter().for_each(|group| block(&mut rotations, group, 600));
+        assert_eq!(rotations.succeed("team/c", &steps(), at(3)), [""; 0]);
+        assert_eq!(
+            rotations.succeed("team/b", &steps(), at(4)),
+            ["team/a"],
+            "it was denied before, so something changed"
+        );
     }
 
     #[test]
     fn groups_that_are_gone_leave_nothing() {
-        let mut holds = DeniedRotations::default();
-        hold(&mut holds, "team/a", 300);
-        holds.answer(&terminate(), PermissionAnswer::Denied, at(0));
-        holds.remove("team/a");
-        assert!(holds.groups.is_empty() && holds.answers.is_empty());
+        let mut rotations = DeniedRotations::default();
+        block(&mut rotations, "team/a", 300);
+        rotations.answer(&terminate(), PermissionAnswer::Denied, at(0));
+        rotations.remove("team/a");
+        assert!(rotations.groups.is_empty() && rotations.answers.is_empty());
     }
 }

@@ -34,7 +34,7 @@ pub(crate) enum PassResult {
     Failed,
 }
 
-/// The failure_streak of one group. After a restart of the process, a rotation that is still refused is tried once more.
+/// The failures of one group. After a restart of the process, a rotation that is still refused is tried once more.
 #[derive(Clone, Default)]
 pub(crate) struct FailureStreak {
     /// A change of the spec ends all waits.
@@ -42,16 +42,16 @@ pub(crate) struct FailureStreak {
     /// Refused passes in a row.
     times: u32,
     /// How often in a row the rotation was stopped because a step of it was refused.
-    holds: u32,
-    held: PersistentFailure,
+    rotation_blocks: u32,
+    blocked_rotation: PersistentFailure,
 }
 
 impl FailureStreak {
     /// What the next plan takes into account.
     pub(crate) fn lasting(&self, generation: i64, now: Timestamp) -> PersistentFailure {
-        match &self.held {
+        match &self.blocked_rotation {
             _ if generation != self.generation => PersistentFailure::None,
-            PersistentFailure::Rotation { until, .. } if *until > now => self.held.clone(),
+            PersistentFailure::Rotation { until, .. } if *until > now => self.blocked_rotation.clone(),
             _ if self.times >= LASTING_AFTER => PersistentFailure::Pass,
             _ => PersistentFailure::None,
         }
@@ -62,9 +62,9 @@ impl FailureStreak {
         self.times.saturating_add(1) >= LASTING_AFTER
     }
 
-    /// Lets a rotation that is held go on, because the permission seems to be there.
+    /// Lets a rotation that is blocked go on, because the permission seems to be there.
     pub(crate) fn retry_now(&mut self, now: Timestamp) {
-        if let PersistentFailure::Rotation { until, .. } = &mut self.held {
+        if let PersistentFailure::Rotation { until, .. } = &mut self.blocked_rotation {
             *until = now;
         }
     }
@@ -83,18 +83,18 @@ impl FailureStreak {
             PassResult::Applied { removed_node } => {
                 self.times = 0;
                 if removed_node {
-                    self.holds = 0;
+                    self.rotation_blocks = 0;
                 }
             }
             PassResult::Failed => {}
             PassResult::NeedsIntervention(step) => {
                 self.times = self.times.saturating_add(1).max(if step.is_known { LASTING_AFTER } else { 0 });
                 if step.is_of_rotation && self.times >= LASTING_AFTER {
-                    let delay = (delay * (1 << self.holds.min(10))).min(MAX_RETRY_DELAY.max(delay));
+                    let delay = (delay * (1 << self.rotation_blocks.min(10))).min(MAX_RETRY_DELAY.max(delay));
                     let until = now.saturating_add(delay).unwrap_or(Timestamp::MAX);
                     let FailedStep { reason, message, is_watched, .. } = step;
-                    self.held = PersistentFailure::Rotation { until, reason, message, is_watched };
-                    (self.times, self.holds) = (0, self.holds.saturating_add(1));
+                    self.blocked_rotation = PersistentFailure::Rotation { until, reason, message, is_watched };
+                    (self.times, self.rotation_blocks) = (0, self.rotation_blocks.saturating_add(1));
                 }
             }
         }
@@ -158,7 +158,7 @@ mod tests {
         for minutes in [5, 10, 20, 40, 60, 60] {
             (0..5).for_each(|_| failure_streak.record(1, refused(true), DELAY, at(now)));
             let PersistentFailure::Rotation { until, .. } = failure_streak.lasting(1, at(now)) else {
-                panic!("it is not held")
+                panic!("it is not blocked")
             };
             assert_eq!(until, at(now + minutes * 60));
             failure_streak.record(1, PassResult::Applied { removed_node: false }, DELAY, at(now + 1));

@@ -44,7 +44,7 @@ struct Inner {
     other_writes: WriteMemory,
     /// Groups that wait for a missing permission.
     denials: Denials,
-    /// Rotations that are held because a call was denied.
+    /// Rotations that are blocked because a call was denied.
     denied_rotations: DeniedRotations,
 }
 
@@ -401,7 +401,7 @@ impl ProcessState {
         self.group(group, |g| g.failure_streak.is_nearly_lasting())
     }
 
-    /// The rotations that are held because a call was denied.
+    /// The rotations that are blocked because a call was denied.
     pub(crate) fn denied_rotations<T>(&self, update: impl FnOnce(&mut DeniedRotations) -> T) -> T {
         self.with(|inner| update(&mut inner.denied_rotations))
     }
@@ -413,12 +413,12 @@ impl ProcessState {
         answer: PermissionAnswer,
         now: Timestamp,
     ) -> Vec<String> {
-        self.resume_denied_rotations(now, |held| held.answer(permission, answer, now))
+        self.resume_denied_rotations(now, |rotations| rotations.answer(permission, answer, now))
     }
 
     /// Records the steps that a group got through. Returns the groups whose rotation goes on because of it.
     pub(crate) fn record_success(&self, group: &str, steps: &BTreeSet<&'static str>, now: Timestamp) -> Vec<String> {
-        self.resume_denied_rotations(now, |held| held.succeed(group, steps, now))
+        self.resume_denied_rotations(now, |rotations| rotations.succeed(group, steps, now))
     }
 
     fn resume_denied_rotations(

@@ -28,7 +28,7 @@ impl Write {
     }
 }
 
-/// What must wait while a step is held back because it had no effect so far.
+/// What must wait while a step is delayed because it had no effect so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dependents {
     /// Nothing: no node depends on the attribute, so even a rotation goes on.
@@ -149,7 +149,7 @@ impl PlannedStep {
         Write::new(&self.step.info().subject(), self.step.name(), &input.to_string())
     }
 
-    /// What must wait while the step is held back.
+    /// What must wait while the step is delayed.
     pub(crate) fn dependents(&self) -> Dependents {
         match &self.step {
             _ if self.is_optional => Dependents::Nothing,

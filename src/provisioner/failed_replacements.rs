@@ -20,7 +20,7 @@ pub(crate) struct Replacements<'a> {
     /// All instances of the group.
     pub members: &'a [NodeInstance],
     /// How long a node must have been Ready to count.
-    pub ready_hold: SignedDuration,
+    pub min_ready_time: SignedDuration,
     /// Whether a person asks for another try.
     pub is_requested: bool,
     /// Reference time.
@@ -45,7 +45,8 @@ impl Replacements<'_> {
         let last = record.last.parse::<Timestamp>().ok()?;
         let became_ready = |m: &NodeInstance| {
             let since = m.node.as_ref().and_then(|node| node.ready_changed_at);
-            m.ready_for(self.now).is_some_and(|time| time >= self.ready_hold) && since.is_some_and(|since| since > last)
+            m.ready_for(self.now).is_some_and(|time| time >= self.min_ready_time)
+                && since.is_some_and(|since| since > last)
         };
         // Without an outdated node there is nothing to give up.
         let has_recovered = self.current().any(became_ready) || self.members.iter().all(|m| m.reasons.is_empty());
@@ -121,8 +122,8 @@ mod tests {
         is_requested: bool,
     ) -> (InstanceGroupStatus, Option<String>) {
         let left: Vec<_> = left.iter().map(|id| (*id).to_owned()).collect();
-        let ready_hold = SignedDuration::from_secs(30);
-        let found = Replacements { hash, left: &left, members, ready_hold, is_requested, now: at(minute) };
+        let min_ready_time = SignedDuration::from_secs(30);
+        let found = Replacements { hash, left: &left, members, min_ready_time, is_requested, now: at(minute) };
         let next = InstanceGroupStatus { failed_replacements: found.record(status), ..status.clone() };
         assert_eq!(found.update(&next), if left.is_empty() { found.update(&next) } else { None }, "one write");
         (next, found.halt(status, SignedDuration::from_mins(30)))

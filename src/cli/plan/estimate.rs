@@ -24,7 +24,7 @@ pub(crate) struct MeasuredJoin {
 impl MeasuredJoin {
     /// How long a batch takes: a drain, the launch, and the time for which a replacement must stay Ready.
     pub(crate) fn batch(&self) -> SignedDuration {
-        self.median + Timing::default().ready_hold + ASSUMED_DRAIN
+        self.median + Timing::default().min_ready_time + ASSUMED_DRAIN
     }
 }
 

@@ -351,8 +351,8 @@ mod tests {
         .expect("checks");
         let policy = policy(Some(&"waves: [{name: canary, soak: 2h}, {name: general}]".to_owned()));
         let text = describe(&revision, policy.as_ref(), Timestamp::now());
-        let held = "soaks until 2026-08-21T10:41:00Z, and waits for the check latency, whose state is unknown";
-        assert!(text.lines().next().is_some_and(|line| line.ends_with(held)), "{text}");
+        let expected = "soaks until 2026-08-21T10:41:00Z, and waits for the check latency, whose state is unknown";
+        assert!(text.lines().next().is_some_and(|line| line.ends_with(expected)), "{text}");
         assert!(
             text.contains("  checks  node-errors ok, latency unknown since 2026-08-21T09:00:00Z (HTTP 503)\n"),
             "{text}"

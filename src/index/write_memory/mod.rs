@@ -154,7 +154,7 @@ impl WriteMemory {
         }
     }
 
-    /// Whether an event of a plan may be published now. A step that is held back or repeated is planned with its event
+    /// Whether an event of a plan may be published now. A step that is delayed or repeated is planned with its event
     /// each time.
     fn is_event_due(&self, event: &Event, resync: Duration, now: Timestamp) -> bool {
         let published = self.events.get(&event_digest(event));
@@ -221,7 +221,7 @@ fn is_deletion(outcome: &Outcome) -> bool {
     )
 }
 
-/// What was held back of a plan.
+/// What was delayed of a plan.
 #[derive(Default)]
 struct SuppressedSteps {
     /// When the first step is due.

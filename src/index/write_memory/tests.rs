@@ -288,9 +288,9 @@ fn change_of_the_spec_starts_anew() {
     assert!(group.memory.ineffective().is_empty());
 }
 
-/// A new difference is written at once, although another one of the same call is held.
+/// A new difference is written at once, although another one of the same call is delayed.
 #[test]
-fn each_difference_is_held_by_itself() {
+fn each_difference_has_its_own_delay() {
     let mut group = Loop::default();
     group.run(20, 1000, &[put_tag("41", "42")]);
     let metrics = EksStep::EnableMetrics { group: GROUP.into(), metrics: vec!["GroupMinSize".into()] };
@@ -308,8 +308,8 @@ fn each_difference_is_held_by_itself() {
 fn group_converges_without_what_no_node_depends_on() {
     let mut group = Loop::default();
     group.run(4, 1000, &[put_tag("41", "42")]);
-    let held = group.pass(6_000, "1", plan(vec![put_tag("41", "42")], changing()));
-    assert_eq!((held.steps.len(), held.outcome, held.recheck_at), (0, Outcome::Converged, Some(at(7_000))));
+    let delayed = group.pass(6_000, "1", plan(vec![put_tag("41", "42")], changing()));
+    assert_eq!((delayed.steps.len(), delayed.outcome, delayed.recheck_at), (0, Outcome::Converged, Some(at(7_000))));
     let retried = group.pass(7_000, "1", plan(vec![put_tag("41", "42")], changing()));
     assert_eq!((retried.steps.len(), retried.outcome, retried.recheck_at), (1, Outcome::Converged, Some(at(15_000))));
     assert!(retried.steps[0].is_retry);
@@ -320,15 +320,15 @@ fn group_converges_without_what_no_node_depends_on() {
         because(update_group(change, None), "minSize", "1", "2")
     };
     group.run(4, 1000, &[min()]);
-    let held = group.pass(6_000, "1", plan(vec![min()], changing()));
+    let delayed = group.pass(6_000, "1", plan(vec![min()], changing()));
     assert!(
-        matches!(held.outcome, Outcome::Progressing { recheck: Recheck::After(delay), .. } if delay.as_secs() == 1)
+        matches!(delayed.outcome, Outcome::Progressing { recheck: Recheck::After(delay), .. } if delay.as_secs() == 1)
     );
 }
 
 /// What later steps rely on holds them back: a version that is pinned, a record, the rest of a deletion.
 #[test]
-fn dependents_of_a_held_step_wait() {
+fn dependents_of_a_delayed_step_wait() {
     let entry = || JoinStep::PutAwsAuthEntry(AuthEntry::for_nodes("arn:aws:iam::1:role/web", false));
     let delete = || IamStep::DeleteRole { role: "web".into() };
     let status = json!({"managed": {"tags": ["cost"]}});
@@ -357,7 +357,7 @@ fn dependents_of_a_held_step_wait() {
 /// An entry in aws-auth that another tool removes each time neither delays the attributes of the group, nor does it make
 /// the report of their writes wait.
 #[test]
-fn held_join_entry_holds_no_attributes() {
+fn delayed_join_entry_does_not_delay_other_attributes() {
     let entry = || PlannedStep::from(JoinStep::PutAwsAuthEntry(AuthEntry::for_nodes("arn:aws:iam::1:role/web", false)));
     let processes = vec!["AZRebalance".to_owned()];
     let suspend = || {
@@ -403,7 +403,7 @@ fn each_write_outside_of_plans_slows_down() {
     assert_ne!(other, status(0));
 }
 
-/// A plan tells about a step each time that it plans it, also while the step is held back or has no effect.
+/// A plan tells about a step each time that it plans it, also while the step is delayed or has no effect.
 #[test]
 fn events_of_repeated_plans_slow_down() {
     let retained = Event::warning(EventReason::RoleRetained, "keeping the role web");

@@ -245,7 +245,7 @@ impl Elector {
         spec.and_then(|spec| spec.lease_transitions).unwrap_or(0)
     }
 
-    fn held_by_other_until(&self) -> Option<Instant> {
+    fn other_lease_expires_at(&self) -> Option<Instant> {
         let observed = self.observed.as_ref().filter(|observed| !observed.deleted)?;
         let holder = observed.holder()?;
         (holder != self.config.identity).then(|| observed.expires_at(&self.config))
@@ -253,7 +253,7 @@ impl Elector {
 
     fn leadership(&self) -> Leadership {
         match self.leader_until {
-            None => Leadership { state: LeadershipState::Standby(self.held_by_other_until()) },
+            None => Leadership { state: LeadershipState::Standby(self.other_lease_expires_at()) },
             Some(deadline) => Leadership { state: LeadershipState::LeaderUntil(deadline) },
         }
     }

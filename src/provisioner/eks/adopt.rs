@@ -98,8 +98,8 @@ fn tag_resources(input: &PlanInput, found: &AdoptionSource, summary: &str, build
         || matches!(claim_of(r, input.observed), Some(RegionClaim::Tagged | RegionClaim::Claimable));
     let iam_tags = || if is_claimed { r.iam_tags() } else { r.ownership_tags.clone() };
     let is_foreign = role_of_other_region(input).is_some();
-    let is_untagged = |held: &[Tag]| {
-        !has_ownership_tags(held, &r.ownership_tags) && !ownership::has_foreign_tags(held, &r.ownership_tags)
+    let is_untagged = |tags: &[Tag]| {
+        !has_ownership_tags(tags, &r.ownership_tags) && !ownership::has_foreign_tags(tags, &r.ownership_tags)
     };
     let template = input.observed.template.as_ref().filter(|t| is_untagged(&t.tags));
     let launches_with = |arn: &str| found.data.is_some_and(|data| data.profile_arn == arn);

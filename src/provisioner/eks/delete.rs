@@ -260,7 +260,7 @@ fn drain_decision(input: &DeleteInput, group: &ScalingGroup) -> rolling_update::
         failed_launch: None,
         was_halted: false,
         join_timeout: input.drain_timeout,
-        ready_hold: SignedDuration::ZERO,
+        min_ready_time: SignedDuration::ZERO,
         drain_policy: DrainPolicy {
             timeout: Some(input.drain_timeout),
             // A rotation may have begun the drain long before.
@@ -299,12 +299,12 @@ fn delete_supporting_resources(input: &DeleteInput, builder: &mut PlanBuilder) {
     let tags = || input.ownership_tags.to_vec();
     let iam_tags = || iam_tags(input.ownership_tags, input.region);
     let ours =
-        |id: &str, held: &[Tag], recorded: &Option<String>| is_owned(id, held, recorded.as_ref(), input.ownership_tags);
+        |id: &str, tags: &[Tag], recorded: &Option<String>| is_owned(id, tags, recorded.as_ref(), input.ownership_tags);
     let profile = input.instance_profile.filter(|p| ours(&p.id, &p.tags, &adopted.profile));
     let role = input.role.filter(|r| ours(&r.id, &r.tags, &adopted.role));
     let other_region = region_that_uses_role(input, role, profile);
     // The shipped IAM policy allows deletions of tagged resources only, so an untagged one is tagged first.
-    let untagged = |held: &[Tag]| !has_ownership_tags(held, input.ownership_tags);
+    let untagged = |tags: &[Tag]| !has_ownership_tags(tags, input.ownership_tags);
     if let Some(template) = input.template.filter(|t| ours(&t.id, &t.tags, &template_id)) {
         if untagged(&template.tags) {
             builder.push(EksStep::TagTemplate { template: template.id.clone(), tags: tags() });
@@ -319,8 +319,11 @@ fn delete_supporting_resources(input: &DeleteInput, builder: &mut PlanBuilder) {
         if untagged(&profile.tags) {
             builder.push(IamStep::TagProfile { profile: profile.name.clone(), tags: iam_tags() });
         }
-        if let Some(held) = &profile.role {
-            builder.push(IamStep::RemoveRoleFromProfile { profile: profile.name.clone(), role: held.name.clone() });
+        if let Some(profile_role) = &profile.role {
+            builder.push(IamStep::RemoveRoleFromProfile {
+                profile: profile.name.clone(),
+                role: profile_role.name.clone(),
+            });
         }
         builder.push(IamStep::DeleteProfile { profile: profile.name.clone() });
     }

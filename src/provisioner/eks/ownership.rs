@@ -45,8 +45,8 @@ pub(crate) fn foreign_resource(
         is_owned(id, tags, recorded.as_ref(), &resolved.ownership_tags)
     };
     let (name, profile) = (&resolved.names.role, state.instance_profile.as_ref());
-    let held = profile.and_then(|p| p.role.as_ref()).filter(|role| role.name == *name);
-    if held.is_some() && launches_with_own_profile(resolved, state, status) {
+    let profile_role = profile.and_then(|p| p.role.as_ref()).filter(|role| role.name == *name);
+    if profile_role.is_some() && launches_with_own_profile(resolved, state, status) {
         return None;
     }
     if let Some(evidence) = evidence_of_other_region(resolved, state, status) {
@@ -55,7 +55,7 @@ pub(crate) fn foreign_resource(
     if profile.is_some_and(|p| !ours(&p.id, &p.tags, &adopted.profile)) {
         return Some(format!("the instance profile {name}"));
     }
-    let role = state.role.as_ref().or(held);
+    let role = state.role.as_ref().or(profile_role);
     role.filter(|r| !ours(&r.id, &r.tags, &adopted.role)).map(|_| format!("the IAM role {name}"))
 }
 

@@ -76,7 +76,7 @@ fn tag_adopted(input: &PlanInput, profile: &FargateProfile, builder: &mut Fargat
         tags: r.ownership_tags.clone(),
     });
     let unclaimed =
-        |held: &[Tag]| !has_ownership_tags(held, &r.ownership_tags) && !has_foreign_tags(held, &r.ownership_tags);
+        |tags: &[Tag]| !has_ownership_tags(tags, &r.ownership_tags) && !has_foreign_tags(tags, &r.ownership_tags);
     let refers = profile.role_arn.ends_with(&format!("/{}", r.names.role));
     if let Some(role) = input.observed.role.as_ref().filter(|role| refers && unclaimed(&role.tags)) {
         // If tagging is denied, this record is the only proof of ownership once the profile is deleted.

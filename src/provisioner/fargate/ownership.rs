@@ -132,12 +132,14 @@ impl RecordedOwner {
 /// Whether the tags name another group that derives the profile's name too. A name that does not derive from the group in
 /// the tags means that the tags were edited.
 fn has_tags_of_namesake(profile: &FargateProfile, ownership: &[Tag]) -> bool {
-    let (held, own) = (tag_map(&profile.tags), tag_map(ownership));
+    let (current_tags, own) = (tag_map(&profile.tags), tag_map(ownership));
     let of = |tags: &BTreeMap<&str, &str>| {
         let value = |key| tags.get(key).map(|value| (*value).to_owned());
         Some((value(tag::NAMESPACE)?, value(tag::INSTANCE_GROUP)?))
     };
-    let Some((namespace, name)) = of(&held).filter(|group| Some(group) != of(&own).as_ref()) else { return false };
+    let Some((namespace, name)) = of(&current_tags).filter(|group| Some(group) != of(&own).as_ref()) else {
+        return false;
+    };
     own.get(tag::CLUSTER_NAME).is_some_and(|cluster| ProfileNames::is_plain(cluster, &namespace, &name, &profile.name))
 }
 

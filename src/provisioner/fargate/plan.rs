@@ -245,11 +245,13 @@ fn plan_tags(input: &PlanInput, current: &FargateProfile, builder: &mut FargateP
     if !has_ownership_tags(&current.tags, &r.ownership_tags) {
         return None;
     }
-    let held = tag_map(&current.tags);
-    let missing = |t: &&Tag| !r.ownership_tags.contains(t) && held.get(t.key.as_str()) != Some(&t.value.as_str());
+    let current_tags = tag_map(&current.tags);
+    let missing =
+        |t: &&Tag| !r.ownership_tags.contains(t) && current_tags.get(t.key.as_str()) != Some(&t.value.as_str());
     let added: Vec<_> = r.tags.iter().filter(missing).cloned().collect();
     let recorded = input.status.managed.iter().flat_map(|m| &m.tags);
-    let removed = recorded.filter(|key| held.contains_key(key.as_str()) && r.tags.iter().all(|t| t.key != **key));
+    let removed =
+        recorded.filter(|key| current_tags.contains_key(key.as_str()) && r.tags.iter().all(|t| t.key != **key));
     let removed: Vec<_> = removed.cloned().collect();
     let profile_id = || (r.desired.cluster.clone(), current.name.clone(), current.arn.clone());
     if input.observed.tag_retry_pending {
@@ -258,14 +260,14 @@ fn plan_tags(input: &PlanInput, current: &FargateProfile, builder: &mut FargateP
     }
     // EKS allows 50 tags, so room for new ones is made first.
     if !removed.is_empty() {
-        let reasons = removed.iter().map(|k| Drift::new(format!("tags.{k}"), held[k.as_str()], "")).collect();
+        let reasons = removed.iter().map(|k| Drift::new(format!("tags.{k}"), current_tags[k.as_str()], "")).collect();
         let (cluster, profile, arn) = profile_id();
         builder
             .plan
             .push_with_reasons(FargateStep::UntagFargateProfile { cluster, profile, arn, keys: removed }, reasons);
     }
     if !added.is_empty() {
-        let from = |t: &Tag| held.get(t.key.as_str()).copied().unwrap_or_default();
+        let from = |t: &Tag| current_tags.get(t.key.as_str()).copied().unwrap_or_default();
         let reasons = added.iter().map(|t| Drift::new(format!("tags.{}", t.key), from(t), &t.value)).collect();
         let (cluster, profile, arn) = profile_id();
         // The shipped IAM policy requires the ownership tags in every tagging call.

@@ -257,7 +257,7 @@ fn rolling_update_input<'a>(
         failed_launch: None,
         was_halted: was_halted(input),
         join_timeout: input.resolved.desired.rolling_update.join_timeout,
-        ready_hold: input.timing.ready_hold,
+        min_ready_time: input.timing.min_ready_time,
         drain_policy: drain_policy(input),
         drains: &input.observed.drains,
         cluster_health: input.observed.cluster_health,

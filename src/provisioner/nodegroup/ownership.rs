@@ -41,23 +41,23 @@ pub(crate) fn is_owned(id: &GroupId, status: &InstanceGroupStatus, found: &Nodeg
     let Some(managed) = status.managed.as_ref().filter(|m| m.nodegroups.contains(&found.name.to_string())) else {
         return false;
     };
-    let held = to_tags(&found.tags);
+    let tags = to_tags(&found.tags);
     let is_derived = is_derived_name(&found.name, id);
     let recorded = managed.nodegroup_arns.iter().find(|arn| **arn == found.arn).filter(|_| is_derived);
-    has_ownership_tags(&held, ownership) || is_adopted(&found.arn, &held, recorded, ownership)
+    has_ownership_tags(&tags, ownership) || is_adopted(&found.arn, &tags, recorded, ownership)
 }
 
 /// Classifies the owner of a node group. Tags decide first, then the recorded ARN. Without either, its exact name counts
 /// together with the scaling group in status, or else with its role and age. The name alone is not proof.
 pub fn owner_of(resolved: &ResolvedGroup, status: &InstanceGroupStatus, found: &Nodegroup) -> Owner {
-    let held = to_tags(&found.tags);
-    if has_foreign_tags(&held, &resolved.ownership_tags) {
+    let tags = to_tags(&found.tags);
+    if has_foreign_tags(&tags, &resolved.ownership_tags) {
         return Owner::Others;
     }
     if is_owned(&resolved.desired.id, status, found, &resolved.ownership_tags) {
         return Owner::Ours;
     }
-    if has_ownership_tags(&held, &resolved.ownership_tags) {
+    if has_ownership_tags(&tags, &resolved.ownership_tags) {
         return if found.name.nodegroup == resolved.desired.id.name { Owner::Found } else { Owner::Ours };
     }
     let id = &resolved.desired.id;

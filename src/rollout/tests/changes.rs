@@ -344,27 +344,27 @@ fn changes_in_place_can_be_held_to_waves_as_well() {
 /// A pause holds a return as well; it is not over before each group is back.
 #[test]
 fn way_back_is_complete_when_every_group_is_back() {
-    for held in ["paused", "config"] {
+    for block in ["paused", "config"] {
         let mut cluster = two_waves();
         cluster.image = "ami-2".into();
         cluster.run_until_stable();
         cluster.image = "ami-1".into();
         cluster.store();
         assert_eq!(cluster.phase_of("r3"), None);
-        match held {
+        match block {
             "paused" => cluster.revision("r3").spec.orders.paused = true,
             _ => cluster.config_problem = Some("it is broken".into()),
         }
         cluster.run(20);
         let is_over = cluster.phase("r3") == RolloutPhase::Complete;
-        assert_eq!(is_over, cluster.images() == ["ami-1"; 3], "{held}: {:?}", cluster.images());
+        assert_eq!(is_over, cluster.images() == ["ami-1"; 3], "{block}: {:?}", cluster.images());
         cluster.revision("r3").spec.orders.paused = false;
         cluster.config_problem = None;
         cluster.run_until_stable();
         assert_eq!(
             (cluster.images(), cluster.phase("r3")),
             (vec!["ami-1".to_owned(); 3], RolloutPhase::Complete),
-            "{held}"
+            "{block}"
         );
     }
 }

@@ -111,7 +111,7 @@ fn apply(cluster: &mut SimulatedCluster, act: &Act, made: &mut usize) {
         Act::TenantEdit(index) => cluster.groups[index % count].generation += 1,
         Act::Policy(number) => cluster.policy = Some(POLICIES[*number].to_owned()),
         Act::LoseKey => cluster.policy = None,
-        Act::ConfigProblem(holds) => cluster.config_problem = holds.then(|| "it is broken".to_owned()),
+        Act::ConfigProblem(is_broken) => cluster.config_problem = is_broken.then(|| "it is broken".to_owned()),
         Act::Clock(seconds) => cluster.now += jiff::SignedDuration::from_secs(*seconds),
         Act::ClearStatus => cluster.revision(&target).status = None,
         Act::Block(index, blocks) => cluster.groups[index % count].blocked = *blocks,

@@ -19,8 +19,9 @@ struct Unavailable {
 
 impl Unavailable {
     fn count(input: &RollingUpdateInput, candidates: &[&NodeInstance]) -> Self {
-        let recently_ready =
-            |m: &&NodeInstance| m.reasons.is_empty() && m.ready_for(input.now).is_some_and(|d| d < input.ready_hold);
+        let recently_ready = |m: &&NodeInstance| {
+            m.reasons.is_empty() && m.ready_for(input.now).is_some_and(|d| d < input.min_ready_time)
+        };
         let counts_as_available =
             |m: &&NodeInstance| m.is_available() && !(input.candidates == Candidates::Outdated && recently_ready(m));
         let available: usize = input.members.iter().filter(counts_as_available).map(NodeInstance::weight).sum();

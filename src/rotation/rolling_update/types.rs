@@ -46,7 +46,7 @@ pub(crate) struct RollingUpdateInput<'a> {
     /// How long a replacement may take from InService to Ready.
     pub join_timeout: SignedDuration,
     /// How long a replacement must have been Ready before the next healthy node is drained.
-    pub ready_hold: SignedDuration,
+    pub min_ready_time: SignedDuration,
     /// Timeouts of a drain.
     pub drain_policy: DrainPolicy,
     /// Pods and volumes of the nodes that carry this group's disruption record.

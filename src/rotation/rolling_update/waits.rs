@@ -70,8 +70,8 @@ pub(super) fn for_member(input: &RollingUpdateInput, member: &NodeInstance) -> O
         (InstanceState::InService, Some(node)) if node.ready => {
             let is_new = member.reasons.is_empty() && input.candidates == Candidates::Outdated;
             let since = node.ready_changed_at.filter(|_| is_new)?;
-            (input.now.duration_since(since) < input.ready_hold).then(|| {
-                let until = rfc3339(since + input.ready_hold);
+            (input.now.duration_since(since) < input.min_ready_time).then(|| {
+                let until = rfc3339(since + input.min_ready_time);
                 format!("{name} to stay Ready until {until}")
             })
         }

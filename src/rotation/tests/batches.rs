@@ -34,8 +34,8 @@ fn instance_that_auto_scaling_reports_as_unhealthy_is_not_available() {
 /// A drain that hangs would keep the nodes behind it from going, although nothing holds them.
 #[test]
 fn nodes_whose_drain_will_be_held_up_go_last() {
-    let held = |name: &str| node_instance(name).outdated().node(|n| n.drain_last = true);
-    let members = [held("a"), node_instance("b").outdated(), node_instance("c").outdated()];
+    let drain_will_block = |name: &str| node_instance(name).outdated().node(|n| n.drain_last = true);
+    let members = [drain_will_block("a"), node_instance("b").outdated(), node_instance("c").outdated()];
     assert_eq!(step_summaries(&rotate(&members, 2)), ["cordon b", "cordon c"]);
     assert_eq!(step_summaries(&rotate(&members[..1], 1)), ["cordon a"]);
 }

@@ -161,7 +161,7 @@ pub(super) fn input<'a>(
         failed_launch: None,
         was_halted: false,
         join_timeout: SignedDuration::from_mins(15),
-        ready_hold: SignedDuration::from_secs(30),
+        min_ready_time: SignedDuration::from_secs(30),
         drain_policy: policy(),
         drains,
         cluster_health: ClusterHealth { total: 100, unready: 0 },

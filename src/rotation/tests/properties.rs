@@ -59,8 +59,8 @@ proptest! {
             let Some(event) = events.next() else { prop_assert!(false, "does not finish: {members:?}"); unreachable!() };
             let views: Drains = members.iter().filter(|m| m.disruption_of(UID).is_some()).map(|m| (format!("node-{}", m.instance.id), DrainView::default())).collect();
             // `now` is constant here, so no node would ever be Ready for long enough.
-            let ready_hold = SignedDuration::ZERO;
-            for step in decide(&RollingUpdateInput { desired: size, ready_hold, ..input(&members, &views, max) }).steps {
+            let min_ready_time = SignedDuration::ZERO;
+            for step in decide(&RollingUpdateInput { desired: size, min_ready_time, ..input(&members, &views, max) }).steps {
                 match step {
                     NodeStep::CordonNode { instance, .. } => members.iter_mut().filter(|m| m.instance.id == instance).for_each(|m| *m = m.clone().cordoned()),
                     NodeStep::Terminate { instance, .. } => members.iter_mut().filter(|m| m.instance.id == instance).for_each(|m| m.instance.state = InstanceState::Terminating),

@@ -152,11 +152,11 @@ async fn verify_role_ownership(
     if !resolved.own_role || !found {
         return Ok(());
     }
-    let holds = |profile: &InstanceProfile| profile.role.as_ref().is_some_and(|role| role.name == *name);
+    let has_role = |profile: &InstanceProfile| profile.role.as_ref().is_some_and(|role| role.name == *name);
     let recorded_region = status.managed.as_ref().and_then(|managed| managed.role_region.as_ref());
     let is_region_known = recorded_region == Some(&resolved.region) || o.process_state.is_role_region_checked(&key);
     let may_lack_tags = state.scaling_group.as_ref().is_some_and(|group| lacks_tags(group, resolved, state, status));
-    if state.instance_profile.as_ref().is_some_and(holds)
+    if state.instance_profile.as_ref().is_some_and(has_role)
         && ownership::foreign_resource(resolved, state, status).is_none()
         && (is_region_known && !may_lack_tags || state.scaling_group.is_none())
     {
@@ -169,7 +169,7 @@ async fn verify_role_ownership(
     }
     state.instance_profile = iam.get_profile(name).await.map_err(ObserveError::Aws)?;
     let Some(profile) = &mut state.instance_profile else { return Ok(()) };
-    if holds(profile) {
+    if has_role(profile) {
         // IAM does not delete a role that a profile holds. The response is stale, and the role's owner is not known yet.
         let role = state.role.clone().ok_or_else(|| role_not_propagated(name))?;
         profile.role = Some(role);

@@ -256,8 +256,8 @@ async fn untagged_resources(
     let profile = iam.get_profile(&names.role).await.map_err(aws)?.filter(|profile| profile.arn == arn);
     // The scaling group refers to the profile by its name. A profile that another client created under that name does
     // not hold the group's role.
-    let holds_role = |profile: &InstanceProfile| profile.role.as_ref().is_some_and(|held| held.name == names.role);
-    let Some(profile) = profile.filter(holds_role) else { return Ok(found) };
+    let has_role = |profile: &InstanceProfile| profile.role.as_ref().is_some_and(|role| role.name == names.role);
+    let Some(profile) = profile.filter(has_role) else { return Ok(found) };
     found.profile = unclaimed(&profile.tags).then(|| profile.id.clone()).or(found.profile);
     let role = iam.get_role(&names.role).await.map_err(aws)?.filter(|role| unclaimed(&role.tags));
     found.role = role.map(|role| role.id).or(found.role);

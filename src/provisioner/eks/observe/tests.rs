@@ -74,7 +74,7 @@ async fn with_observer<T>(stub: &Arc<FakeAws>, map_roles: &str, read: impl Async
 async fn role_missing_from_iam_while_profile_holds_it_is_unavailable() {
     let (stub, resolved) = (Arc::new(FakeAws::default()), resolved());
     let name = resolved.names.role.clone();
-    let held = Role {
+    let profile_role = Role {
         id: "AROA-1".into(),
         name: name.clone(),
         arn: resolved.role_arn.clone(),
@@ -86,7 +86,7 @@ async fn role_missing_from_iam_while_profile_holds_it_is_unavailable() {
         name: name.clone(),
         arn: resolved.template_data.profile_arn.clone(),
         created: None,
-        role: Some(held.clone()),
+        role: Some(profile_role.clone()),
         tags: resolved.iam_tags(),
     };
     stub.update(|d| _ = d.profiles.insert(name.clone(), profile));
@@ -95,7 +95,7 @@ async fn role_missing_from_iam_while_profile_holds_it_is_unavailable() {
         panic!("the owner of the role is not known yet")
     };
     assert!(error.kind == AwsErrorKind::Unavailable && error.message.contains(&name), "{error}");
-    stub.update(|d| _ = d.roles.insert(name, Role { tags: resolved.iam_tags(), ..held }));
+    stub.update(|d| _ = d.roles.insert(name, Role { tags: resolved.iam_tags(), ..profile_role }));
     let observed = observe_with(&stub, "", &status).await.expect("the role is readable now");
     assert!(!ownership::name_conflict(&resolved, &observed, &status));
 }
@@ -444,7 +444,8 @@ async fn deletion_takes_over_only_a_profile_that_holds_the_role() {
     let resolved = resolved();
     let names = &resolved.names;
     let role = |name: &str| Role { id: "AROA-1".into(), name: name.into(), ..Role::default() };
-    for (held, adopted) in [(Some(role(&names.role)), true), (None, false), (Some(role("of-somebody")), false)] {
+    for (profile_role, adopted) in [(Some(role(&names.role)), true), (None, false), (Some(role("of-somebody")), false)]
+    {
         let stub = Arc::new(FakeAws::default());
         let pin = TemplatePin { id: "lt-1".into(), version: "1".into() };
         let tags = resolved.ownership_tags.clone();
@@ -455,7 +456,7 @@ async fn deletion_takes_over_only_a_profile_that_holds_the_role() {
         let version = TemplateVersion { template_id: "lt-1".into(), number: 1, description: None, data };
         let arn = resolved.template_data.profile_arn.clone();
         let (id, name) = ("AIPA-2".to_owned(), names.role.clone());
-        let profile = InstanceProfile { id, name, arn, created: None, role: held.clone(), tags: vec![] };
+        let profile = InstanceProfile { id, name, arn, created: None, role: profile_role.clone(), tags: vec![] };
         stub.update(|d| {
             d.groups.insert(group.name.clone(), ScalingGroup { instances: vec![], ..group });
             d.templates.insert(template.name.clone(), template);
@@ -471,6 +472,6 @@ async fn deletion_takes_over_only_a_profile_that_holds_the_role() {
         let found = remaining.await.expect("what remains").adopted;
         assert_eq!(found.template.as_deref(), Some("lt-1"));
         let of_profile = (found.profile.is_some(), found.role.is_some());
-        assert_eq!(of_profile, (adopted, adopted), "{held:?}");
+        assert_eq!(of_profile, (adopted, adopted), "{profile_role:?}");
     }
 }

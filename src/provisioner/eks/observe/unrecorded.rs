@@ -72,7 +72,7 @@ pub(crate) async fn names(o: &Observer<'_>, cluster: &str, id: &GroupId) -> Obse
             scaling_group: derived.scaling_group_in(form, region),
         };
         let is_used = has_scaling_group(o, &names.scaling_group, &tags).await?;
-        let is_ours = |held: &[Tag]| has_ownership_tags(held, &tags);
+        let is_ours = |found: &[Tag]| has_ownership_tags(found, &tags);
         let left = newest_derived_template(o, &names.template, id, Duration::ZERO).await?.filter(|t| is_ours(&t.tags));
         let is_found = is_used
             || left.is_some()

@@ -42,9 +42,9 @@ pub(super) fn resolve_role(
     match (&desired.existing_role, profile.and_then(|profile| Some((profile, profile.role.as_ref()?)))) {
         _ if broken.contains(Part::Role) => {}
         (None, _) => return derived(),
-        (Some(ExistingRole { role, .. }), Some((profile, held))) if held.name == *role => {
-            let id = Some(held.id.clone());
-            return ResolvedRole { arn: held.arn.clone(), profile_arn: profile.arn.clone(), id };
+        (Some(ExistingRole { role, .. }), Some((profile, profile_role))) if profile_role.name == *role => {
+            let id = Some(profile_role.id.clone());
+            return ResolvedRole { arn: profile_role.arn.clone(), profile_arn: profile.arn.clone(), id };
         }
         // The spec need not name the profile: it is looked for under the name of the role.
         (Some(ExistingRole { role, profile: name }), None) if profile.is_none() && name == role => {
@@ -59,8 +59,11 @@ pub(super) fn resolve_role(
             let problem = SpecError::invalid(path, name, rule, "create it with the role, or correct the name");
             broken.push(&[Part::Role, Part::Launch], problem.with_reason(Reason::NotFound));
         }
-        (Some(ExistingRole { role, profile: name }), held) => {
-            let rule = format!("holds {}, not the role {role}", held.map_or("no role", |(_, held)| held.name.as_str()));
+        (Some(ExistingRole { role, profile: name }), profile_role) => {
+            let rule = format!(
+                "holds {}, not the role {role}",
+                profile_role.map_or("no role", |(_, profile_role)| profile_role.name.as_str())
+            );
             let problem = SpecError::invalid(path, name, rule, "use the profile that holds roleName");
             broken.push(&[Part::Role, Part::Launch], problem);
         }

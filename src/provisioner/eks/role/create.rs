@@ -21,8 +21,8 @@ pub(crate) enum ProfileWait {
 pub(crate) fn ensure_role(input: &PlanInput, builder: &mut PlanBuilder) -> Option<ProfileWait> {
     let r = input.resolved;
     let name = &r.names.role;
-    let held = input.observed.instance_profile.as_ref().and_then(|p| p.role.as_ref());
-    let complete = held.is_some_and(|role| role.name == *name);
+    let profile_role = input.observed.instance_profile.as_ref().and_then(|p| p.role.as_ref());
+    let complete = profile_role.is_some_and(|role| role.name == *name);
     let had_profile = !complete && had_profile(input);
     // An existing role is owned by this group: the plan checks ownership before it gets here.
     if !complete && input.observed.role.is_none() {
@@ -52,7 +52,7 @@ pub(crate) fn ensure_role(input: &PlanInput, builder: &mut PlanBuilder) -> Optio
         }
         builder.push(IamStep::CreateProfile { profile: name.clone(), tags: r.iam_tags() });
     }
-    if let Some(other) = held {
+    if let Some(other) = profile_role {
         builder.push_with_reasons(
             IamStep::RemoveRoleFromProfile { profile: name.clone(), role: other.name.clone() },
             vec![Drift::new("instanceProfile", &other.name, name)],

@@ -18,7 +18,7 @@ use crate::provisioner::role_region::{self, OtherRegion, RegionClaim, tagged_for
 /// The group's own role and its instance profile with their tags, if they were read.
 fn own_role(state: &ObservedState) -> Option<(&Role, &InstanceProfile)> {
     let (role, profile) = (state.role.as_ref()?, state.instance_profile.as_ref()?);
-    profile.role.as_ref().filter(|held| held.name == role.name).map(|_| (role, profile))
+    profile.role.as_ref().filter(|profile_role| profile_role.name == role.name).map(|_| (role, profile))
 }
 
 /// What the tags of the group's own role say about the region; `None` when they were not read.

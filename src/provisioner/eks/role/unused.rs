@@ -38,8 +38,11 @@ pub(crate) fn delete(input: &PlanInput, builder: &mut PlanBuilder) {
         return builder.events.push(Event::warning(EventReason::RoleRetained, message));
     }
     if let Some(profile) = &unused.profile {
-        if let Some(held) = &profile.role {
-            builder.push(IamStep::RemoveRoleFromProfile { profile: profile.name.clone(), role: held.name.clone() });
+        if let Some(profile_role) = &profile.role {
+            builder.push(IamStep::RemoveRoleFromProfile {
+                profile: profile.name.clone(),
+                role: profile_role.name.clone(),
+            });
         }
         builder.push(IamStep::DeleteProfile { profile: profile.name.clone() });
     }

@@ -69,7 +69,7 @@ pub(crate) fn rotate_nodes(input: &PlanInput, group: &ScalingGroup, builder: &mu
         hash: &input.resolved.fingerprint.hash,
         left: &input.observed.failed_replacements,
         members: &members,
-        ready_hold: input.timing.ready_hold,
+        min_ready_time: input.timing.min_ready_time,
         is_requested: input.is_requested,
         now: input.now,
     };
@@ -93,7 +93,7 @@ pub(crate) fn rotate_nodes(input: &PlanInput, group: &ScalingGroup, builder: &mu
         failed_launch: failed_launch(input),
         was_halted: was_halted(input),
         join_timeout: rolling.join_timeout,
-        ready_hold: input.timing.ready_hold,
+        min_ready_time: input.timing.min_ready_time,
         drain_policy: DrainPolicy {
             timeout: rolling.drain_timeout,
             timeout_since: None,

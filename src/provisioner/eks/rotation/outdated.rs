@@ -152,8 +152,11 @@ fn launch_drift(
             let pin = instance.template.as_ref().map(|p| p.id.as_str());
             let from = pin.or(instance.launch_configuration.as_deref()).unwrap_or_default();
             let mut reasons = vec![Drift::new("template", from, own_template(state))];
-            let held = state.launch_configuration.as_ref().filter(|_| instance.launch_configuration.is_some());
-            reasons.extend(held.iter().flat_map(|data| drift::template_data_drift(data, &resolved.template_data)));
+            let launch_configuration =
+                state.launch_configuration.as_ref().filter(|_| instance.launch_configuration.is_some());
+            reasons.extend(
+                launch_configuration.iter().flat_map(|data| drift::template_data_drift(data, &resolved.template_data)),
+            );
             reasons
         }
         // A person deleted only the version.

@@ -111,7 +111,7 @@ fn decide_stop(
         failed_launch: None,
         was_halted: false,
         join_timeout: SignedDuration::MAX,
-        ready_hold: timing.ready_hold,
+        min_ready_time: timing.min_ready_time,
         drain_policy: DrainPolicy {
             timeout: None,
             timeout_since: None,

@@ -10,18 +10,18 @@ use crate::provisioner::rejected_fields::Part;
 /// The desired policy, if any. The types of an instance pool stay those of the observed policy: newer types are added
 /// together with another change of the group (`changes`), never alone.
 pub(crate) fn desired_policy(input: &PlanInput, group: Option<&ScalingGroup>, changes: bool) -> Option<MixedPolicy> {
-    let held = group.and_then(|g| g.mixed.as_ref());
+    let current = group.and_then(|g| g.mixed.as_ref());
     let broken = &input.resolved.broken;
     // The types of an instance pool depend on the zones of the subnets.
     let needs_subnets = input.resolved.type_pool.is_some();
     if group.is_some() && (broken.contains(Part::Launch) || needs_subnets && broken.contains(Part::Subnets)) {
-        return held.cloned();
+        return current.cloned();
     }
-    let policy = policy_with_pool(input, held, changes)?;
-    if changes || drift(held, Some(&policy)).is_empty() {
+    let policy = policy_with_pool(input, current, changes)?;
+    if changes || drift(current, Some(&policy)).is_empty() {
         return Some(policy);
     }
-    policy_with_pool(input, held, true)
+    policy_with_pool(input, current, true)
 }
 
 /// Records the types that the pool adds before the policy is set, so that a manual removal of a type is detected.
@@ -39,16 +39,16 @@ pub(crate) fn record_pool(input: &PlanInput, policy: Option<&MixedPolicy>, build
     }
 }
 
-fn policy_with_pool(input: &PlanInput, held: Option<&MixedPolicy>, refresh: bool) -> Option<MixedPolicy> {
+fn policy_with_pool(input: &PlanInput, current: Option<&MixedPolicy>, refresh: bool) -> Option<MixedPolicy> {
     let mixed = input.resolved.desired.mixed_instances.as_ref()?;
     let mut distribution = mixed.distribution.clone();
     // The spec has no price limit, so an existing one was set outside the controller and is kept.
-    distribution.spot_max_price = held.and_then(|h| h.distribution.spot_max_price.clone());
+    distribution.spot_max_price = current.and_then(|h| h.distribution.spot_max_price.clone());
     let mut overrides = mixed.overrides.clone();
     // AWS does not document whether weights can be removed, so a group that has some keeps them.
-    let weighted = held.is_some_and(|h| h.weighted) || overrides.iter().any(|o| o.weight != 1);
+    let weighted = current.is_some_and(|h| h.weighted) || overrides.iter().any(|o| o.weight != 1);
     let Some(pool) = &input.resolved.type_pool else { return Some(MixedPolicy { distribution, overrides, weighted }) };
-    let present = held.map(|h| deduplicated(&h.overrides)).unwrap_or_default();
+    let present = current.map(|h| deduplicated(&h.overrides)).unwrap_or_default();
     let mut in_force: Vec<_> =
         present.iter().map(|o| &o.instance_type).filter(|name| pool.similar.contains(name)).cloned().collect();
     // Types that the controller added and that were removed manually are added again.

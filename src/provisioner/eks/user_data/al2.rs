@@ -10,9 +10,9 @@ use super::stages::{DecodedStage, StageKind, concatenated};
 use super::{mounts, validate};
 
 /// Exits before the bootstrap on a warm instance, so that cloud-init runs the script again when Auto Scaling puts the
-/// instance in service. Scripts of later stages rely on the names of the variables. `hold` adds commands that keep the
+/// instance in service. Scripts of later stages rely on the names of the variables. `stop_commands` adds commands that keep the
 /// node from joining.
-fn warm_check(hold: &str) -> String {
+fn warm_check(stop_commands: &str) -> String {
     format!(
         r#"if command -v aws >/dev/null 2>&1 && command -v jq >/dev/null 2>&1; then
   TOKEN=$(curl -s -X PUT http://169.254.169.254/latest/api/token -H 'X-aws-ec2-metadata-token-ttl-seconds: 21600')
@@ -21,7 +21,7 @@ fn warm_check(hold: &str) -> String {
   LIFECYCLE=$(curl -s -H "X-aws-ec2-metadata-token: $TOKEN" http://169.254.169.254/latest/meta-data/autoscaling/target-lifecycle-state)
   if [[ $LIFECYCLE == *Warmed* ]]; then
     rm -f "/var/lib/cloud/instances/$INSTANCE_ID/sem/config_scripts_user"
-{hold}    exit 0
+{stop_commands}    exit 0
   fi
 fi
 "#
@@ -40,12 +40,12 @@ pub(super) fn encode(input: &BootstrapInput, stages: &[DecodedStage]) -> Result<
 }
 
 /// The shebang line, the stages before the bootstrap, the mounts and the warm pool check.
-pub(super) fn before_bootstrap(input: &BootstrapInput, stages: &[DecodedStage], hold: &str) -> Vec<u8> {
+pub(super) fn before_bootstrap(input: &BootstrapInput, stages: &[DecodedStage], stop_commands: &str) -> Vec<u8> {
     let mut out = b"#!/bin/bash\n".to_vec();
     out.extend(concatenated(stages, StageKind::Pre));
     out.push(b'\n');
     out.extend_from_slice(mounts::mount_script(&input.mounts).as_bytes());
-    out.extend_from_slice(warm_check(hold).as_bytes());
+    out.extend_from_slice(warm_check(stop_commands).as_bytes());
     out
 }
 

@@ -18,7 +18,7 @@ const BASE64_LINE: usize = 76;
 /// cloud-init also runs the later scripts. The AMI has the unit in /etc/systemd/system, which takes precedence over a
 /// runtime mask, but not over a drop-in (systemd.unit(5)). The drop-in and the marker file are under /run, so the next
 /// boot removes them.
-const HOLD_NODEADM: &str = "    : > /run/instance-manager-warmed
+const STOP_NODEADM: &str = "    : > /run/instance-manager-warmed
     mkdir -p /run/systemd/system/nodeadm-run.service.d
     printf '[Unit]\\nConditionPathExists=!/run/instance-manager-warmed\\n' > /run/systemd/system/nodeadm-run.service.d/90-instance-manager.conf
     systemctl daemon-reload
@@ -44,7 +44,7 @@ impl MimePart {
 pub(super) fn encode(input: &BootstrapInput, stages: &[DecodedStage]) -> Result<Vec<u8>, UserDataError> {
     validate::check_systemd_arguments(input)?;
     validate::check_text(stages)?;
-    let mut parts = vec![MimePart { content_type: SHELL, content: before_bootstrap(input, stages, HOLD_NODEADM) }];
+    let mut parts = vec![MimePart { content_type: SHELL, content: before_bootstrap(input, stages, STOP_NODEADM) }];
     if let Some(stage) = node_config(stages) {
         parts.push(MimePart { content_type: NODE_CONFIG, content: stage.data.clone() });
     }

@@ -217,10 +217,10 @@ pub(crate) fn rotate_pool(input: &PlanInput, group: &ScalingGroup, builder: &mut
 
 /// Halts the rotation when warm instances did not launch or terminate in time; this needs manual intervention.
 fn halt_rotation(input: &PlanInput, pool: &[WarmInstance], message: String, builder: &mut PlanBuilder) {
-    let held = pool.iter().filter(|w| w.phase != WarmPhase::Ready).map(|w| w.instance.id.clone());
+    let not_ready = pool.iter().filter(|w| w.phase != WarmPhase::Ready).map(|w| w.instance.id.clone());
     let message = format!(
         "{message}; {} did not finish launching or terminating within {}; no node is replaced until they do; complete the lifecycle hook that holds them in Warmed:Pending or Warmed:Terminating, or fix the image, user data or role that new instances launch from; the rotation then continues automatically",
-        held.collect::<Vec<_>>().join(", "),
+        not_ready.collect::<Vec<_>>().join(", "),
         duration::format(input.resolved.desired.rolling_update.join_timeout),
     );
     builder.condition_updates.push(rotation_halted(true, "ReplacementsNotReady", message.clone()));

@@ -307,8 +307,8 @@ proptest! {
                 .filter(|m| m.disruption_of(UID).is_some())
                 .map(|m| (format!("node-{}", m.instance.id), DrainView::default()))
                 .collect();
-            let (members, ready_hold) = (group.members.clone(), SignedDuration::ZERO);
-            let steps = decide(&RollingUpdateInput { desired: size, max_surge: surge, ready_hold, candidates, ..input(&members, &views, 1) }).steps;
+            let (members, min_ready_time) = (group.members.clone(), SignedDuration::ZERO);
+            let steps = decide(&RollingUpdateInput { desired: size, max_surge: surge, min_ready_time, candidates, ..input(&members, &views, 1) }).steps;
             // A crash between any two steps.
             let cut = if event % 4 < crash { usize::from(event / 4) % (steps.len() + 1) } else { steps.len() };
             for step in steps.into_iter().take(cut) {
