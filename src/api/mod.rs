@@ -46,7 +46,7 @@ pub(crate) use node_count::{NodeDemand, has_resources, used_nodes};
 pub use patch::{apply_merge_patch, diff_merge_patch};
 pub(crate) use redact::{display_value, redacted};
 pub use revision_status::{
-    BoundariesRevisionStatus, BudgetLimit, BudgetUser, CheckState, CheckStatus, ForeseenDrain, LaggingGroup,
+    BoundariesRevisionStatus, BudgetLimit, BudgetUser, CheckState, CheckStatus, GroupDrainForecast, LaggingGroup,
     RolloutBudget, RolloutCounts, RolloutOrders, RolloutPhase, WaveState, WaveStatus,
 };
 pub use spec::{CrdStrategy, InstanceGroup, InstanceGroupSpec, RollingUpdate, Strategy};

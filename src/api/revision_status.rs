@@ -77,7 +77,7 @@ pub struct BoundariesRevisionStatus {
     pub budget: Option<RolloutBudget>,
     /// Groups of the next wave whose drains PodDisruptionBudgets and pods block at present; the first of them.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
-    pub drains_foreseen: Vec<ForeseenDrain>,
+    pub drains_foreseen: Vec<GroupDrainForecast>,
     /// The checks of the key `rollout`, while the rollout is under way.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub checks: Vec<CheckStatus>,
@@ -267,7 +267,7 @@ pub enum WaveState {
 /// A group whose turn comes next and whose drains pods will hold up.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
-pub struct ForeseenDrain {
+pub struct GroupDrainForecast {
     /// NAMESPACE/NAME of the group.
     pub group: String,
     /// The owner of the pods, the budget and the remedy.

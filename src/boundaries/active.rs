@@ -10,7 +10,7 @@ use crate::lock::is_locked;
 /// The data of a ConfigMap.
 pub(crate) type ConfigMapData = BTreeMap<String, String>;
 
-/// The boundaries that are in force.
+/// The active boundaries.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ActiveBoundaries {
     /// The boundaries; `None` when groups run without any.

@@ -57,7 +57,7 @@ pub(crate) struct Context {
     pub labels_nodes: bool,
     /// Asks the process to exit and be restarted, because its caches can no longer follow the API server.
     pub restart: tokio::sync::Notify,
-    /// Groups that the boundaries in force made invalid.
+    /// Groups that the active boundaries made invalid.
     pub rejections: InvalidGroups,
     /// The queue of groups to reconcile.
     pub queue: UnboundedSender<ObjectRef<GroupObject>>,

@@ -179,7 +179,7 @@ fn spec_of(provisioner: &str) -> Value {
         "subnets": ["subnet-1"]});
     match provisioner {
         "eks" => json!({"eks": {"minSize": 1, "maxSize": 3, "configuration": configuration}}),
-        // The role cannot be used, so the one in force stays.
+        // The role cannot be used, so the current one stays.
         "eks, broken role" => {
             let mut broken = configuration;
             broken["instanceProfileName"] = json!("missing");

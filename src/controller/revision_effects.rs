@@ -61,7 +61,7 @@ fn rejection(planned: &Planning) -> Option<Rejection> {
     }
 }
 
-/// Counts the group if the revision in force makes it invalid, records that for its status, and schedules the summary.
+/// Counts the group if the active revision makes it invalid, records that for its status, and schedules the summary.
 pub(crate) fn observe(key: &str, old: &InstanceGroupStatus, planned: &mut Planning, ctx: &Arc<Context>) {
     let revision = ctx.stores.boundaries.get().revision.clone();
     let found = rejection_by(&revision, old, planned).filter(|_| !revision.is_empty());

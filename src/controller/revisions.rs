@@ -16,8 +16,8 @@ use crate::rollout::{Current, History, HistoryStep, next_step};
 /// How many steps are tried in a row. Each removes one difference; only another writer makes more necessary.
 const MAX_STEPS: usize = 20;
 
-/// Stores the content of the live ConfigMap and deletes what is too old. `before` is what was in force until now. Nothing
-/// is done without the kind, or when the content is in force no longer.
+/// Stores the content of the live ConfigMap and deletes what is too old. `before` is what was active until now. Nothing
+/// is done without the kind, or when the content is no longer active.
 ///
 /// # Errors
 /// The API server did not answer, or denied a call. The history is then continued with the next edit or leader.
@@ -27,12 +27,12 @@ pub(crate) async fn store(
     live: &ConfigMap,
     before: Option<&BTreeMap<String, String>>,
     history: &History,
-    is_in_force: impl Fn() -> bool,
+    is_active: impl Fn() -> bool,
 ) -> Result<(), KubeError> {
     let data = live.data.clone().unwrap_or_default();
     for _ in 0..MAX_STEPS {
         let Some(stored) = kube.boundaries_revisions(namespace).await? else { return Ok(()) };
-        if !is_in_force() {
+        if !is_active() {
             return Ok(());
         }
         let from = RevisionSource { release: history.release.clone(), ..source(live) };
@@ -67,7 +67,7 @@ pub(crate) fn history(active: &ActiveBoundaries, ctx: &Context) -> History {
     }
 }
 
-/// Stores the content in force again, which a person deleted. Its rollout begins again with the first wave.
+/// Stores the active content again, which a person deleted. Its rollout begins again with the first wave.
 ///
 /// # Errors
 /// The API server did not answer, or denied a call.
@@ -80,8 +80,8 @@ pub(crate) async fn store_again(active: &ActiveBoundaries, ctx: &Context) -> Res
     };
     let (kube, namespace) = (ctx.planner.kube.as_ref(), &ctx.config_namespace);
     let _turn = ctx.stores.revision_mutex.lock().await;
-    let is_in_force = || ctx.can_write() && ctx.stores.boundaries.get().revision == active.revision;
-    store(kube, namespace, live, None, &history(active, ctx), is_in_force).await
+    let is_active = || ctx.can_write() && ctx.stores.boundaries.get().revision == active.revision;
+    store(kube, namespace, live, None, &history(active, ctx), is_active).await
 }
 
 /// Who wrote the data of the ConfigMap last, and when, as the API server tells it.
@@ -109,9 +109,9 @@ mod tests {
     use super::*;
     use crate::api::{BoundariesRevision, BoundariesRevisionSpec};
 
-    /// The API server may refuse a call while it starts; the caller tries again. What is in force no longer is not stored.
+    /// The API server may refuse a call while it starts; the caller tries again. What is no longer active is not stored.
     #[tokio::test]
-    async fn content_is_stored_while_it_is_in_force() {
+    async fn content_is_stored_while_it_is_active() {
         let created = Arc::new(Mutex::new(vec![]));
         let log = created.clone();
         let client = crate::k8s::fake::client(move |call| match call.method.as_str() {
@@ -125,8 +125,8 @@ mod tests {
             ),
         });
         let kube = crate::k8s::KubeClient::new(client, "test");
-        let store = async |in_force: bool| {
-            store(&kube, "im", &ConfigMap::default(), None, &History::default(), || in_force).await
+        let store = async |is_active: bool| {
+            store(&kube, "im", &ConfigMap::default(), None, &History::default(), || is_active).await
         };
         assert!(store(true).await.is_err(), "the caller must learn that it is not stored");
         assert!(store(false).await.is_ok());

@@ -70,13 +70,13 @@ pub(crate) struct Stores {
     pub group_index: Arc<GroupIndex>,
     /// Metadata of all Namespaces.
     pub namespaces: Store<PartialObjectMeta<Namespace>>,
-    /// The boundaries in force.
+    /// The active boundaries.
     pub boundaries: BoundariesCell,
     /// The rollout of the newest revision of the boundaries.
     pub rollout: RolloutState,
     /// The ConfigMap `instance-manager` as the watch last returned it.
     pub config_map: tokio::sync::Mutex<Lookup<ConfigMap>>,
-    /// Whether the ConfigMap is valid and not in force, because the API server does not store it as a BoundariesRevision.
+    /// Whether the ConfigMap is valid and not active, because the API server does not store it as a BoundariesRevision.
     pub boundaries_not_stored: AtomicBool,
     /// Held while the boundaries are loaded from the ConfigMap.
     pub reload_mutex: tokio::sync::Mutex<()>,
@@ -213,7 +213,7 @@ impl Stores {
             recommendations: self.recommendations.clone(),
             quota_request: None,
             revision_wait: None,
-            drain_foreseen: Lookup::NotQueried,
+            drain_forecast: Lookup::NotQueried,
             is_requested: false,
         }
     }

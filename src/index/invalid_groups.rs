@@ -1,11 +1,11 @@
-//! Counts the groups that the revision of the boundaries in force made invalid.
+//! Counts the groups that the active revision of the boundaries made invalid.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use crate::plan::{Event, EventReason};
 
-/// Groups that the revision in force made invalid.
+/// Groups that the active revision made invalid.
 #[derive(Default)]
 pub(crate) struct InvalidGroups(Mutex<InvalidatedGroups>);
 
@@ -34,7 +34,7 @@ impl InvalidGroups {
         is_first
     }
 
-    /// The tally of a revision; `None` when another one is in force by now.
+    /// The tally of a revision; `None` when another one is active by now.
     pub(crate) fn tally(&self, revision: &str) -> Option<InvalidatedGroups> {
         let tally = self.0.lock().expect("lock is not poisoned");
         (tally.revision == revision).then(|| tally.clone())

@@ -23,7 +23,7 @@ pub(crate) struct RolloutState {
     /// What all groups use of the budget; empty without one.
     budget_usage: Mutex<BudgetUsage>,
     /// What will hold up the drains of groups whose turn comes next; `None` before the first poll.
-    foreseen: Mutex<Option<ForeseenDrains>>,
+    drain_forecast: Mutex<Option<DrainForecasts>>,
     /// Groups whose blocked drains yield to others.
     yielding: Mutex<YieldingGroups>,
     /// What Prometheus answered to the checks.
@@ -32,14 +32,14 @@ pub(crate) struct RolloutState {
 
 /// What will hold up the drains of groups whose turn comes next.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ForeseenDrains {
+pub(crate) struct DrainForecasts {
     /// The message of the condition, by group.
     pub known: BTreeMap<String, String>,
     /// Groups whose turn comes next, and for which the API server did not answer.
     pub unread: BTreeSet<String>,
 }
 
-impl ForeseenDrains {
+impl DrainForecasts {
     fn of(&self, key: &str) -> Lookup<String> {
         match self.known.get(key) {
             None if self.unread.contains(key) => Lookup::NotQueried,
@@ -82,17 +82,21 @@ impl RolloutState {
     }
 
     /// What will hold up the drains of a group whose turn comes next.
-    pub(crate) fn foreseen(&self, key: &str) -> Lookup<String> {
-        self.foreseen.lock().expect("lock is not poisoned").as_ref().map_or(Lookup::NotQueried, |found| found.of(key))
+    pub(crate) fn drain_forecast(&self, key: &str) -> Lookup<String> {
+        self.drain_forecast
+            .lock()
+            .expect("lock is not poisoned")
+            .as_ref()
+            .map_or(Lookup::NotQueried, |found| found.of(key))
     }
 
     /// Replaces what will hold up drains. Returns the groups for which it is something else now.
-    pub(crate) fn set_foreseen(&self, foreseen: ForeseenDrains) -> Vec<String> {
-        let mut known = self.foreseen.lock().expect("lock is not poisoned");
+    pub(crate) fn set_drain_forecasts(&self, drain_forecast: DrainForecasts) -> Vec<String> {
+        let mut known = self.drain_forecast.lock().expect("lock is not poisoned");
         let before = known.take().unwrap_or_default();
-        let keys: BTreeSet<&String> = before.known.keys().chain(foreseen.known.keys()).collect();
-        let changed = keys.into_iter().filter(|key| before.of(key) != foreseen.of(key)).cloned().collect();
-        *known = Some(foreseen);
+        let keys: BTreeSet<&String> = before.known.keys().chain(drain_forecast.known.keys()).collect();
+        let changed = keys.into_iter().filter(|key| before.of(key) != drain_forecast.of(key)).cloned().collect();
+        *known = Some(drain_forecast);
         changed
     }
 
@@ -194,17 +198,20 @@ mod tests {
 
     /// Only groups for which something changed are reconciled, and what could not be read is not absent.
     #[test]
-    fn foreseen_drains_name_the_groups_that_changed() {
+    fn new_drain_forecasts_name_the_groups_that_changed() {
         let state = RolloutState::default();
-        let drains = |known: &[(&str, &str)], unread: &[&str]| ForeseenDrains {
+        let drains = |known: &[(&str, &str)], unread: &[&str]| DrainForecasts {
             known: known.iter().map(|(key, text)| ((*key).to_owned(), (*text).to_owned())).collect(),
             unread: unread.iter().map(ToString::to_string).collect(),
         };
-        assert_eq!(state.foreseen("a"), Lookup::NotQueried, "before the first poll");
-        assert_eq!(state.set_foreseen(drains(&[("a", "x"), ("b", "y")], &[])), ["a", "b"]);
-        assert_eq!(state.set_foreseen(drains(&[("a", "x"), ("b", "z")], &[])), ["b"]);
-        assert_eq!((state.foreseen("b"), state.foreseen("c")), (Lookup::Present("z".into()), Lookup::Absent));
-        state.set_foreseen(drains(&[("a", "x")], &["b"]));
-        assert_eq!(state.foreseen("b"), Lookup::NotQueried);
+        assert_eq!(state.drain_forecast("a"), Lookup::NotQueried, "before the first poll");
+        assert_eq!(state.set_drain_forecasts(drains(&[("a", "x"), ("b", "y")], &[])), ["a", "b"]);
+        assert_eq!(state.set_drain_forecasts(drains(&[("a", "x"), ("b", "z")], &[])), ["b"]);
+        assert_eq!(
+            (state.drain_forecast("b"), state.drain_forecast("c")),
+            (Lookup::Present("z".into()), Lookup::Absent)
+        );
+        state.set_drain_forecasts(drains(&[("a", "x")], &["b"]));
+        assert_eq!(state.drain_forecast("b"), Lookup::NotQueried);
     }
 }

@@ -324,7 +324,7 @@ mod tests {
         assert_eq!(active(Some(&stored(use_spot("0.1", 20)))), Some(recorded("0.1", 20, "")), "a new event");
     }
 
-    /// Otherwise a tenant's price would stay in force after the admin has taken that right away.
+    /// Otherwise a tenant's price would stay in use after the admin has taken that right away.
     #[test]
     fn recorded_price_ends_when_the_policy_excludes_its_namespace() {
         let active = |recorded: &SpotRecommendation, observed: Option<Recommendation>, allowed: &str| {

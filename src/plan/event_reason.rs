@@ -114,7 +114,7 @@ pub enum EventReason {
     RolloutPolicyKept,
     /// A revision of the boundaries makes groups invalid (Warning); on the ConfigMap.
     GroupsRejected,
-    /// A revision of the boundaries is in force; on the ConfigMap.
+    /// A revision of the boundaries is active; on the ConfigMap.
     BoundariesApplied,
     /// A part of the ConfigMap has no effect, or leaves a choice open (Warning); on the ConfigMap.
     BoundariesWarning,

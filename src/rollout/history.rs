@@ -47,7 +47,7 @@ pub(crate) enum HistoryStep {
     },
 }
 
-/// The next step for the stored revisions; `None` when nothing has to be done. `before` is the content that was in force
+/// The next step for the stored revisions; `None` when nothing has to be done. `before` is the content that was active
 /// before this one, as far as it is known: a history begins with it, so that the first change has a predecessor.
 pub(crate) fn next_step(
     stored: &[BoundariesRevision],
@@ -220,7 +220,7 @@ mod tests {
 
     /// A change that was made while the controller was down must have a predecessor to return to.
     #[test]
-    fn history_begins_with_the_content_that_was_in_force() {
+    fn history_begins_with_the_content_that_was_active() {
         let mut stored = vec![];
         let log = play(&mut stored, Some("ami-0"), &["ami-1", "ami-2"]);
         let change = |from: &str, to: &str| format!("image: \"{from}\" -> \"{to}\"");

@@ -9,7 +9,7 @@ use super::group_revision::{RevisionDecision, SwitchReason};
 use super::impact::RevisionImpact;
 use super::view::RolloutView;
 use super::wait::{Wait, WaitReason};
-use crate::api::{ForeseenDrain, LaggingGroup, RolloutBudget, RolloutCounts, WaveState};
+use crate::api::{GroupDrainForecast, LaggingGroup, RolloutBudget, RolloutCounts, WaveState};
 use crate::boundaries::WithoutRotation;
 use crate::util::text::shorten;
 
@@ -44,7 +44,7 @@ pub(crate) struct GroupSummary {
     /// What is used of the budget, while groups wait for it.
     pub budget: Option<RolloutBudget>,
     /// Groups whose turn comes next and whose drains pods will hold up.
-    pub drains_foreseen: Vec<ForeseenDrain>,
+    pub drains_foreseen: Vec<GroupDrainForecast>,
 }
 
 /// The affected groups of one wave.

@@ -215,7 +215,7 @@ impl RolloutView {
         })
     }
 
-    /// The rollout that a content of the live ConfigMap begins, or has begun. `before` is the content in force until then.
+    /// The rollout that a content of the live ConfigMap begins, or has begun. `before` is the content that is active until then.
     pub(crate) fn of_content(
         revisions: &[BoundariesRevision],
         before: Option<&BTreeMap<String, String>>,

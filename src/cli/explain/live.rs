@@ -1,4 +1,4 @@
-//! `explain NAMESPACE/NAME`: the same for a group of the cluster, with the boundaries that are in force. It reads Kubernetes
+//! `explain NAMESPACE/NAME`: the same for a group of the cluster, with the active boundaries. It reads Kubernetes
 //! alone, with the permissions of the caller; what they do not cover is said.
 
 use std::path::Path;
@@ -51,7 +51,7 @@ pub(super) fn requested_group(input: &InputArgs, place: Place<'_>) -> Option<Gro
     is_group.then_some(group)
 }
 
-/// Reads a group, its Namespace and the boundaries in force, and merges them.
+/// Reads a group, its Namespace and the active boundaries, and merges them.
 ///
 /// # Errors
 /// The group does not exist, the caller may not read it, or the API server did not answer.

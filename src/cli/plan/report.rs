@@ -400,7 +400,7 @@ pub(crate) struct PlanReport {
     pub totals: Totals,
     /// Revision of the boundaries that the plans are based on; empty without boundaries.
     pub boundaries_revision: String,
-    /// Why the last known good boundaries are in force; absent when the live ConfigMap is.
+    /// Why the last known good boundaries are active; absent when the live ConfigMap is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_known_good: Option<String>,
     /// How the file that replaces the ConfigMap would reach the groups; absent when it reaches all at once.

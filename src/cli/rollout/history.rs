@@ -40,10 +40,10 @@ pub(super) async fn run(args: HistoryArgs) -> anyhow::Result<ExitCode> {
         None => {
             let live =
                 k8s::call("get", "configmaps", maps.get_opt(CONFIG_MAP)).await?.map(|map| map.data.unwrap_or_default());
-            let in_force = in_force(&revisions, live.as_ref());
+            let active_revision = active_revision(&revisions, live.as_ref());
             match args.output {
-                OutputFormat::Text => list(&revisions, &in_force),
-                format => serialized(&documents(&revisions, &in_force), format)?,
+                OutputFormat::Text => list(&revisions, &active_revision),
+                format => serialized(&documents(&revisions, &active_revision), format)?,
             }
         }
     };
@@ -51,14 +51,14 @@ pub(super) async fn run(args: HistoryArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Which revision is in force: the one that groups begin with, and that a failed group returns to.
+/// Which revision is active: the one that groups begin with, and that a failed group returns to.
 struct ActiveRevision {
     number: Option<i64>,
     /// Why it is not the content of the ConfigMap, or what is under way.
     why: Option<String>,
 }
 
-fn in_force(revisions: &[&BoundariesRevision], live: Option<&BTreeMap<String, String>>) -> ActiveRevision {
+fn active_revision(revisions: &[&BoundariesRevision], live: Option<&BTreeMap<String, String>>) -> ActiveRevision {
     let newest = revisions.last();
     let phase = newest.and_then(|newest| newest.status.as_ref()).and_then(|status| status.phase);
     let stable = newest.and_then(|newest| newest.status.as_ref()?.stable.clone());
@@ -85,10 +85,10 @@ fn in_force(revisions: &[&BoundariesRevision], live: Option<&BTreeMap<String, St
     ActiveRevision { number, why }
 }
 
-fn list(revisions: &[&BoundariesRevision], in_force: &ActiveRevision) -> String {
+fn list(revisions: &[&BoundariesRevision], active_revision: &ActiveRevision) -> String {
     let header = ["REVISION", "PHASE", "GROUPS", "SINCE", "BY", "RELEASE", "CHANGE"].map(str::to_owned);
     let rows = revisions.iter().rev().map(|revision| {
-        let mark = if in_force.number == Some(revision.spec.number) { "*" } else { "" };
+        let mark = if active_revision.number == Some(revision.spec.number) { "*" } else { "" };
         let from = &revision.spec.from;
         let status = revision.status.as_ref();
         let phase = status.and_then(|status| status.phase).map(|phase| phase.to_string());
@@ -105,7 +105,7 @@ fn list(revisions: &[&BoundariesRevision], in_force: &ActiveRevision) -> String 
         ]
     });
     let mut text = table(&[header].into_iter().chain(rows).collect::<Vec<_>>(), "");
-    match &in_force.why {
+    match &active_revision.why {
         Some(why) => text += &format!("\n* is in force: {}\n", escape_control(why)),
         None => text += "\n* is in force\n",
     }
@@ -151,7 +151,7 @@ fn manifest(revision: &BoundariesRevision, namespace: &str) -> Value {
     })
 }
 
-fn documents(revisions: &[&BoundariesRevision], in_force: &ActiveRevision) -> Value {
+fn documents(revisions: &[&BoundariesRevision], active_revision: &ActiveRevision) -> Value {
     let document = |revision: &&BoundariesRevision| {
         let spec = &revision.spec;
         json!({
@@ -159,11 +159,11 @@ fn documents(revisions: &[&BoundariesRevision], in_force: &ActiveRevision) -> Va
             "hash": spec.hash,
             "since": since(revision),
             "phase": revision.status.as_ref().and_then(|status| status.phase),
-            "inForce": in_force.number == Some(spec.number),
+            "inForce": active_revision.number == Some(spec.number),
             "from": spec.from,
         })
     };
-    json!({"revisions": revisions.iter().rev().map(document).collect::<Vec<_>>(), "why": in_force.why})
+    json!({"revisions": revisions.iter().rev().map(document).collect::<Vec<_>>(), "why": active_revision.why})
 }
 
 #[cfg(test)]
@@ -190,12 +190,12 @@ mod tests {
     }
 
     #[test]
-    fn list_shows_newest_first_and_which_one_is_in_force() {
+    fn list_shows_the_newest_first_and_marks_the_active_one() {
         let (first, mut second) = (revision(1, "ami-1", ""), revision(2, "ami-2", "image: \"ami-1\" -> \"ami-2\""));
         second.spec.from.release = "2026-08-20".into();
         second.status = serde_json::from_value(json!({"phase": "Rolling", "groups": {"affected": 41, "done": 3}})).ok();
         let revisions = [&first, &second];
-        let text = list(&revisions, &in_force(&revisions, Some(&data("ami-2"))));
+        let text = list(&revisions, &active_revision(&revisions, Some(&data("ami-2"))));
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(lines[1], "r2*       Rolling  3/41    2026-08-21T08:02:11Z  argocd-controller  2026-08-20  image: \"ami-1\" -> \"ami-2\"");
         assert!(lines[2].starts_with("r1  ") && lines[2].ends_with('-'), "{text}");
@@ -206,7 +206,7 @@ mod tests {
             (Some(&broken), "is invalid: defaults line"),
             (Some(&data("ami-3")), "has not stored"),
         ] {
-            let text = list(&revisions, &in_force(&revisions, live));
+            let text = list(&revisions, &active_revision(&revisions, live));
             assert!(
                 text.lines().last().is_some_and(|line| line.starts_with("* is in force: ") && line.contains(why)),
                 "{text}"
@@ -216,7 +216,7 @@ mod tests {
 
     /// A person who reverts must not take what was aborted for what runs.
     #[test]
-    fn revision_that_is_rolling_or_was_aborted_is_not_in_force() {
+    fn revision_that_is_rolling_or_was_aborted_is_not_active() {
         for (phase, number, words) in [
             ("Rolling", 1, "r2 reaches the groups in waves"),
             ("Halted", 1, "r2 reaches the groups in waves"),
@@ -226,7 +226,7 @@ mod tests {
             let (first, mut second) = (revision(1, "ami-1", ""), revision(2, "ami-2", ""));
             second.status = serde_json::from_value(json!({"phase": phase, "stable": "r1"})).ok();
             let revisions = [&first, &second];
-            let found = in_force(&revisions, Some(&data("ami-2")));
+            let found = active_revision(&revisions, Some(&data("ami-2")));
             assert_eq!(found.number, Some(number), "{phase}");
             let text = list(&revisions, &found);
             assert!(text.contains(&format!("r{number}* ")) && text.contains(words), "{text}");

@@ -49,7 +49,7 @@ pub(crate) struct GroupContext {
     /// Why the group does not take the newest revision of the boundaries now; `None` without a reason.
     pub revision_wait: Option<Wait>,
     /// What will hold up the drains that this revision asks for.
-    pub drain_foreseen: Lookup<String>,
+    pub drain_forecast: Lookup<String>,
     /// Whether a person asked for this reconcile.
     pub is_requested: bool,
 }
@@ -141,16 +141,16 @@ pub(super) fn rollout_ended(group: &InstanceGroup) -> Vec<ConditionUpdate> {
 }
 
 /// The condition about drains that are expected to block. It is not set before there is one, and stays while that is unknown.
-pub(super) fn drain_foreseen(group: &InstanceGroup, context: &GroupContext) -> Option<ConditionUpdate> {
+pub(super) fn drain_forecast(group: &InstanceGroup, context: &GroupContext) -> Option<ConditionUpdate> {
     let conditions = group.status.iter().flat_map(|status| &status.conditions);
     let exists = conditions.into_iter().any(|condition| condition.r#type == condition::DRAIN_FORESEEN);
-    let foreseen = context.drain_foreseen.as_present();
-    let is_known = context.drain_foreseen.is_queried();
-    (foreseen.is_some() || (exists && is_known)).then(|| ConditionUpdate {
+    let drain_forecast = context.drain_forecast.as_present();
+    let is_known = context.drain_forecast.is_queried();
+    (drain_forecast.is_some() || (exists && is_known)).then(|| ConditionUpdate {
         condition_type: condition::DRAIN_FORESEEN,
-        status: foreseen.is_some(),
-        reason: if foreseen.is_some() { "EvictionBlocked" } else { "NotForeseen" }.to_owned(),
-        message: foreseen.cloned().unwrap_or_default(),
+        status: drain_forecast.is_some(),
+        reason: if drain_forecast.is_some() { "EvictionBlocked" } else { "NotForeseen" }.to_owned(),
+        message: drain_forecast.cloned().unwrap_or_default(),
     })
 }
 
@@ -217,15 +217,15 @@ mod tests {
 
     /// A new leader, or an API server that does not answer, must not tell a tenant that its budget is corrected.
     #[test]
-    fn foreseen_drains_stay_reported_while_they_are_unknown() {
-        let update = |exists: bool, drain_foreseen: Lookup<String>| {
+    fn drain_forecast_stays_reported_while_it_is_unknown() {
+        let update = |exists: bool, drain_forecast: Lookup<String>| {
             let mut group = InstanceGroup::new("web", InstanceGroupSpec::default());
             if exists {
                 let condition = crate::api::Condition::new(condition::DRAIN_FORESEEN, true, "EvictionBlocked", "redis");
                 group.status.get_or_insert_default().conditions.push(condition);
             }
-            let context = GroupContext { drain_foreseen, ..GroupContext::default() };
-            super::drain_foreseen(&group, &context).map(|update| (update.status, update.message))
+            let context = GroupContext { drain_forecast, ..GroupContext::default() };
+            super::drain_forecast(&group, &context).map(|update| (update.status, update.message))
         };
         let redis = || Lookup::Present("redis".to_owned());
         assert_eq!(update(false, redis()), Some((true, "redis".to_owned())));

@@ -18,7 +18,7 @@ use self::checks::{
 };
 pub(crate) use self::merged::{GroupContext, merge_spec};
 use self::merged::{
-    annotations_ignored, boundaries_unavailable, confirmation_ignored, drain_foreseen, fingerprint, rollout_ended,
+    annotations_ignored, boundaries_unavailable, confirmation_ignored, drain_forecast, fingerprint, rollout_ended,
     rollout_pending,
 };
 use crate::api::annotations::wrong_confirmation;
@@ -129,7 +129,7 @@ impl Planner {
         if let Some(why) = boundaries_unavailable(context) {
             let mut plan = plan::blocked_plan(id, Reason::BoundariesUnavailable, why);
             plan.condition_updates.extend(rollout_pending(group, context));
-            plan.condition_updates.extend(drain_foreseen(group, context));
+            plan.condition_updates.extend(drain_forecast(group, context));
             return Ok(Planning::blocked(plan, fail_reason::APPLY_DEFAULTS));
         }
         if id.is_deleting() {
@@ -149,7 +149,7 @@ impl Planner {
         }
         planning.plan.condition_updates.extend(annotations_ignored(group, &merged, context));
         planning.plan.condition_updates.extend(rollout_pending(group, context));
-        planning.plan.condition_updates.extend(drain_foreseen(group, context));
+        planning.plan.condition_updates.extend(drain_forecast(group, context));
         Ok(Planning { boundaries: Some(summary), ..planning })
     }
 

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tokio::time::Instant;
 
-use crate::api::ForeseenDrain;
+use crate::api::GroupDrainForecast;
 use crate::controller::context::Context;
-use crate::index::rollout::ForeseenDrains;
+use crate::index::rollout::DrainForecasts;
 use crate::k8s::{DrainBlocker, DrainBlockerKind, DrainForecast};
 use crate::rollout::RolloutView;
 
@@ -35,7 +35,7 @@ pub(super) struct DrainWatch {
 /// What will hold drains up, for the status of the revision and for the groups.
 pub(super) struct Drains {
     /// The first groups with what holds their drains up.
-    pub listed: Vec<ForeseenDrain>,
+    pub listed: Vec<GroupDrainForecast>,
     /// Groups for which it is something else now.
     pub changed: Vec<String>,
 }
@@ -68,13 +68,13 @@ pub(super) async fn forecast(
     };
     let known: BTreeMap<String, String> = next.iter().filter_map(message).collect();
     let unread = keys.into_iter().filter(|key| !watch.found.contains_key(key)).collect();
-    let mut listed: Vec<(usize, ForeseenDrain)> = known
+    let mut listed: Vec<(usize, GroupDrainForecast)> = known
         .iter()
-        .map(|(key, message)| (next[key], ForeseenDrain { group: key.clone(), message: message.clone() }))
+        .map(|(key, message)| (next[key], GroupDrainForecast { group: key.clone(), message: message.clone() }))
         .collect();
     listed.sort_by_key(|(wave, _)| *wave);
     listed.truncate(MAX_LISTED);
-    let changed = ctx.stores.rollout.set_foreseen(ForeseenDrains { known, unread });
+    let changed = ctx.stores.rollout.set_drain_forecasts(DrainForecasts { known, unread });
     Drains { listed: listed.into_iter().map(|(_, drain)| drain).collect(), changed }
 }
 

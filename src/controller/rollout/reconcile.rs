@@ -173,7 +173,7 @@ impl Stores {
         }
         context.revision_wait = waits;
         let key = group_id(group).key();
-        context.drain_foreseen = self.rollout.foreseen(&key);
+        context.drain_forecast = self.rollout.drain_forecast(&key);
         if !rotates_for_revision {
             return self.rollout.release(&key);
         }

@@ -198,7 +198,7 @@ async fn read_revisions(ctx: &Context) -> Option<Vec<BoundariesRevision>> {
     }
 }
 
-/// The rollout of the content in force. Retries until the API server answers, or this process may no longer write.
+/// The rollout of the active content. Retries until the API server answers, or this process may no longer write.
 async fn read_view(active: &Arc<ActiveBoundaries>, ctx: &Context) -> Option<Arc<RolloutView>> {
     while ctx.can_write() {
         match rollout::refresh(ctx, active).await {
@@ -257,18 +257,18 @@ fn not_stored(error: &KubeError) -> String {
     )
 }
 
-/// Adds the content in force to the history, beside everything else. `before` is the last known good content, with which
+/// Adds the active content to the history, beside everything else. `before` is the last known good content, with which
 /// a history begins. While the API server does not take it, the intervals grow; another content or leader ends it.
 fn store_revision(live: Option<&ConfigMap>, before: Option<ConfigMapData>, revision: String, ctx: &Arc<Context>) {
     let (Some(live), ctx) = (live.cloned(), ctx.clone()) else { return };
     tokio::spawn(async move {
         let mut delay = Duration::from_secs(1);
         let (kube, namespace) = (ctx.planner.kube.as_ref(), &ctx.config_namespace);
-        // Without it, a content that is in force no longer could be stored after its successor.
+        // Without it, a content that is no longer active could be stored after its successor.
         let _turn = ctx.stores.revision_mutex.lock().await;
-        let is_in_force = || ctx.request_write() && ctx.stores.boundaries.get().revision == revision;
+        let is_active = || ctx.request_write() && ctx.stores.boundaries.get().revision == revision;
         let history = revisions::history(&ctx.stores.boundaries.get(), &ctx);
-        while let Err(error) = revisions::store(kube, namespace, &live, before.as_ref(), &history, is_in_force).await {
+        while let Err(error) = revisions::store(kube, namespace, &live, before.as_ref(), &history, is_active).await {
             tracing::warn!(%error, "cannot store the boundaries as a BoundariesRevision");
             tokio::time::sleep(delay).await;
             delay = (delay * 2).min(ctx.planner.settings.resync_period);
@@ -405,7 +405,7 @@ mod tests {
         assert_eq!(*written.lock().unwrap(), repeated + 1, "it is stored already");
     }
 
-    /// An admin takes back an edit while this process is elected: the edit that was taken back would stay in force.
+    /// An admin takes back an edit while this process is elected: the edit that was taken back would stay active.
     #[tokio::test]
     async fn boundaries_of_an_older_edit_never_replace_those_of_a_newer_one() {
         let failures = Arc::new(Mutex::new(1));
@@ -444,7 +444,7 @@ mod tests {
 
     /// An admission policy may refuse the BoundariesRevision of one content. Later edits must not wait for it.
     #[tokio::test]
-    async fn content_that_cannot_be_stored_is_not_in_force_and_holds_no_later_edit_up() {
+    async fn content_that_cannot_be_stored_is_not_active_and_does_not_delay_later_edits() {
         let stored = Arc::new(Mutex::new(Vec::<serde_json::Value>::new()));
         let (shown, refused) = (stored.clone(), Arc::new(Mutex::new("maxSize")));
         let refuses = refused.clone();

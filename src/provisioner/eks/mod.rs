@@ -73,7 +73,7 @@ impl Provisioner for Eks {
         }
         let recorded_hash = status.template.as_ref().and_then(|template| template.hash.as_ref());
         if let Some(hash) = recorded_hash
-            && let Some(standard) = standard_image_in_force(&desired, &broken, &references, form, status, hash)
+            && let Some(standard) = current_standard_image(&desired, &broken, &references, form, status, hash)
         {
             references = standard;
         }
@@ -104,7 +104,7 @@ impl Provisioner for Eks {
             let observed = observe::observe(o, &resolved, status).await?;
             let hash = recorded_hash.or_else(|| outdated::launched_hash(&observed));
             if let Some(hash) = hash.filter(|hash| **hash != resolved.fingerprint.hash)
-                && let Some(standard) = standard_image_in_force(&desired, &broken, &references, form, status, hash)
+                && let Some(standard) = current_standard_image(&desired, &broken, &references, form, status, hash)
             {
                 references = standard;
                 continue;
@@ -288,7 +288,7 @@ fn policies_of_spec(request: &DeleteRequest<'_>, region: &str) -> Vec<String> {
 
 /// The references with the image without drivers, if the version with this hash launches it. Such a group is not rotated
 /// because a release of the controller knows better.
-fn standard_image_in_force(
+fn current_standard_image(
     desired: &desired::DesiredSpec,
     broken: &RejectedFields,
     references: &references::References,

@@ -73,15 +73,15 @@ impl GpuGroup {
     }
 
     /// AWS, where the group launches the version with this content.
-    fn aws(&self, in_force: &ResolvedGroup) -> Arc<FakeAws> {
+    fn aws(&self, current: &ResolvedGroup) -> Arc<FakeAws> {
         let fake = Arc::new(FakeAws::default());
         let (id, version) = ("lt-1".to_owned(), "1".to_owned());
         let template = LaunchTemplate {
             id: id.clone(),
-            name: in_force.names.template.clone(),
+            name: current.names.template.clone(),
             default_version: 1,
             latest_version: 1,
-            tags: in_force.ownership_tags.clone(),
+            tags: current.ownership_tags.clone(),
         };
         let group = ScalingGroup {
             min: 0,
@@ -89,14 +89,14 @@ impl GpuGroup {
             desired: 0,
             subnets: vec!["subnet-1".into()],
             template: Some(TemplatePin { id: id.clone(), version }),
-            tags: in_force.tags.clone(),
-            ..scaling_group(&in_force.names.scaling_group)
+            tags: current.tags.clone(),
+            ..scaling_group(&current.names.scaling_group)
         };
         let version = TemplateVersion {
             template_id: id,
             number: 1,
-            description: Some(in_force.fingerprint.to_description()),
-            data: in_force.template_data.clone(),
+            description: Some(current.fingerprint.to_description()),
+            data: current.template_data.clone(),
         };
         fake.update(|d| {
             publish_images(d);
@@ -192,15 +192,15 @@ fn status_of(template: Value) -> InstanceGroupStatus {
 
 /// What a group launches decides, and not what this release would choose: a lost status must not replace its nodes.
 #[tokio::test]
-async fn image_and_default_volume_in_force_are_kept_without_a_status() {
+async fn current_image_and_default_volume_are_kept_without_a_status() {
     for (family, volume) in [("amazonlinux2023", None), ("bottlerocket", None), ("bottlerocket", Some("/dev/xvdb"))] {
         let group = GpuGroup::new(family);
         for image in [STANDARD, NVIDIA] {
-            let in_force = group.resolved(image, volume);
-            let steps = group.plan(&group.aws(&in_force), &InstanceGroupStatus::default()).await;
+            let current = group.resolved(image, volume);
+            let steps = group.plan(&group.aws(&current), &InstanceGroupStatus::default()).await;
             assert!(!steps.contains("PutTemplateVersion"), "{family} {volume:?} {image}: {steps}");
-            let recorded = status_of(json!({"hash": in_force.fingerprint.hash}));
-            let steps = group.plan(&group.aws(&in_force), &recorded).await;
+            let recorded = status_of(json!({"hash": current.fingerprint.hash}));
+            let steps = group.plan(&group.aws(&current), &recorded).await;
             assert!(!steps.contains("PutTemplateVersion"), "{family} {volume:?} {image}: {steps}");
         }
     }
@@ -227,8 +227,8 @@ async fn next_version_has_the_image_with_drivers() {
 #[tokio::test]
 async fn missing_image_with_drivers_is_an_error_and_keeps_what_runs() {
     let group = GpuGroup::new("amazonlinux2023");
-    let without_nvidia = |in_force: &ResolvedGroup| {
-        let fake = group.aws(in_force);
+    let without_nvidia = |current: &ResolvedGroup| {
+        let fake = group.aws(current);
         fake.update(|d| d.parameters.retain(|name, _| !name.contains("nvidia")));
         fake
     };

@@ -62,7 +62,9 @@ impl Provisioner for EksManaged {
         }
         broken.extend(&[Part::Immutable], resolve::resolve_names(&mut desired, &network));
         let (resolved, observed) = loop {
-            let Some(resolved) = resolve_in_force(o, desired.clone(), broken.clone(), request.status).await? else {
+            let Some(resolved) =
+                resolve_with_current_values(o, desired.clone(), broken.clone(), request.status).await?
+            else {
                 let resolved = resolve::build_resolved(desired, broken.clone());
                 broken.extend_unnamed(&[Part::Immutable], observe::errors_in_references(o, &resolved).await);
                 return Ok(PlanResult::Rejected(broken.errors()));
@@ -215,7 +217,7 @@ fn parse_desired(request: &PlanRequest) -> Result<(DesiredSpec, RejectedFields),
 }
 
 /// The group in AWS terms. What depends on a broken field is as it is in EKS; `None` if nothing is there yet.
-async fn resolve_in_force(
+async fn resolve_with_current_values(
     o: &Observer<'_>,
     mut desired: DesiredSpec,
     broken: RejectedFields,

@@ -204,9 +204,9 @@ fn autoscaler_tags_stay_while_labels_cannot_be_used() {
     assert!(step_names(&kept.plan()).is_empty(), "{:?}", kept.plan().steps);
 }
 
-/// The role in force keeps its entries and its policies, whether the controller created it or not.
+/// The current role keeps its entries and its policies, whether the controller created it or not.
 #[test]
-fn role_in_force_stays_while_the_new_one_cannot_be_used() {
+fn current_role_stays_while_the_new_one_cannot_be_used() {
     let own = scenario(&[BEFORE, "eks: {configuration: {roleName: other}}"], &references(), JoinAuth::Auto);
     assert!(own.resolved.own_role && own.resolved.role_arn == own.resolved.derived_role_arn);
     let given = attributes::converged_after("eks: {configuration: {roleName: given}}").with(|s| {
@@ -252,7 +252,7 @@ fn managed(text: &str, broken: Option<(&'static [Part], &str)>) -> super::nodegr
 
 /// EKS cannot change a role, a subnet or an instance type in place, so a broken one would replace the node group.
 #[test]
-fn managed_node_group_goes_on_with_what_is_in_force() {
+fn managed_node_group_keeps_its_current_settings_beside_a_rejected_field() {
     let changes = "eks-managed: {minSize: 3, maxSize: 9, configuration: {nodeLabels: {team: new}, tags: [{key: cost, value: new}]";
     for (text, path, missing) in [
         ("nodeRole: role", "nodeRole", ""),
@@ -296,7 +296,7 @@ fn managed_node_group_keeps_its_sizes_while_the_quota_rejects_more() {
 
 /// A profile cannot be changed, so a broken field would replace it, and its pods with it.
 #[test]
-fn fargate_profile_goes_on_with_what_is_in_force() {
+fn fargate_profile_keeps_its_current_settings_beside_a_rejected_field() {
     for (text, path) in [
         ("podExecutionRoleArn: role", "podExecutionRoleArn"),
         ("selectors: [{namespace: 'Team!'}]", "selectors[0].namespace"),

@@ -49,13 +49,13 @@ fn policy_with_pool(input: &PlanInput, current: Option<&MixedPolicy>, refresh: b
     let weighted = current.is_some_and(|h| h.weighted) || overrides.iter().any(|o| o.weight != 1);
     let Some(pool) = &input.resolved.type_pool else { return Some(MixedPolicy { distribution, overrides, weighted }) };
     let present = current.map(|h| deduplicated(&h.overrides)).unwrap_or_default();
-    let mut in_force: Vec<_> =
+    let mut current_types: Vec<_> =
         present.iter().map(|o| &o.instance_type).filter(|name| pool.similar.contains(name)).cloned().collect();
     // Types that the controller added and that were removed manually are added again.
-    let gone = |name: &&String| pool.similar.contains(name) && !in_force.contains(name);
+    let gone = |name: &&String| pool.similar.contains(name) && !current_types.contains(name);
     let ours = input.status.managed.iter().flat_map(|m| &m.pool).filter(gone).cloned().collect::<Vec<_>>();
-    in_force.extend(ours);
-    let names = if refresh || in_force.is_empty() { &pool.offered_now } else { &in_force };
+    current_types.extend(ours);
+    let names = if refresh || current_types.is_empty() { &pool.offered_now } else { &current_types };
     // Pool types have the size of the primary type, and therefore its weight.
     let weight = overrides[0].weight;
     overrides.extend(names.iter().map(|name| InstanceTypeOverride {
