@@ -42,7 +42,8 @@ impl<'de> Deserialize<'de> for GroupObject {
             status => InstanceGroupStatus::deserialize(status).ok(),
         };
         let spec = &object["spec"];
-        let (demand, used_nodes) = (NodeDemand::of(spec), status.as_ref().map_or(0, |status| used_nodes(status, spec)));
+        let (demand, used_nodes) =
+            (NodeDemand::from_spec(spec), status.as_ref().map_or(0, |status| used_nodes(status, spec)));
         let invalid = InvalidObject { metadata, status, demand, used_nodes };
         Ok(GroupObject(Err(invalid)))
     }

@@ -18,7 +18,7 @@ pub(crate) struct NodeDemand {
 
 impl NodeDemand {
     /// What a spec asks for.
-    pub(crate) fn of(spec: &Value) -> Self {
+    pub(crate) fn from_spec(spec: &Value) -> Self {
         Self { nodes: max_size(spec).saturating_add(extra_nodes(spec)), surge: surge(spec), types: types(spec) }
     }
 
@@ -125,7 +125,7 @@ mod tests {
     use serde_json::json;
 
     fn requested_nodes(spec: &Value) -> u64 {
-        NodeDemand::of(spec).nodes
+        NodeDemand::from_spec(spec).nodes
     }
 
     /// AWS's own quota is in vCPUs: a group may launch any of its types.
@@ -137,7 +137,7 @@ mod tests {
             _ => None,
         };
         let vcpus = |configuration: Value| {
-            let demand = NodeDemand::of(&json!({"eks": {"maxSize": 10, "configuration": configuration}}));
+            let demand = NodeDemand::from_spec(&json!({"eks": {"maxSize": 10, "configuration": configuration}}));
             demand.vcpus(demand.nodes, &of_type)
         };
         let mixed =
@@ -151,8 +151,8 @@ mod tests {
         assert_eq!(vcpus(mixed(json!([{"type": "x9.huge"}]))), None, "unknown is not zero");
         assert_eq!(vcpus(json!({})), None);
         let managed = json!({"provisioner": "eks-managed", "eks-managed": {"maxSize": 3, "configuration": {"instanceTypes": ["m5.large", "m5.4xlarge"]}}});
-        assert_eq!(NodeDemand::of(&managed).vcpus(3, &of_type), Some(48));
-        assert_eq!(NodeDemand::of(&json!({"provisioner": "eks-fargate"})).vcpus(0, &of_type), Some(0));
+        assert_eq!(NodeDemand::from_spec(&managed).vcpus(3, &of_type), Some(48));
+        assert_eq!(NodeDemand::from_spec(&json!({"provisioner": "eks-fargate"})).vcpus(0, &of_type), Some(0));
     }
 
     #[test]

@@ -78,7 +78,7 @@ fn validation(path: &Path, action: AdmissionAction) -> Value {
 
 /// True while the field is absent, or is as it was before.
 fn expression(path: &Path) -> String {
-    if path.covers(&Path::of(&["metadata", "annotations"])) {
+    if path.covers(&Path::from_segments(&["metadata", "annotations"])) {
         // Of all annotations, only those that the controller reads are of interest.
         let annotations = |object: &str| format!("{object}.metadata.?annotations");
         let (new, old) = (annotations("object"), annotations("oldObject"));

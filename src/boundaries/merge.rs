@@ -84,7 +84,7 @@ pub(crate) fn merge_empty_group(boundaries: &Boundaries) -> Vec<(Option<usize>, 
 
 /// Whether the group's own annotation `lock-upgrades`, or the admin's in its place, locks the group.
 pub(crate) fn is_group_locked(boundaries: &Boundaries, annotations: &BTreeMap<String, String>, excluded: bool) -> bool {
-    let path = Path::of(&["metadata", "annotations", names::annotation::LOCK_UPGRADES]);
+    let path = Path::from_segments(&["metadata", "annotations", names::annotation::LOCK_UPGRADES]);
     if excluded || !boundaries.concerns(&path) {
         return is_locked(annotations);
     }
@@ -102,7 +102,7 @@ pub(crate) fn merge_annotations(
 ) -> Result<BTreeMap<String, String>, MergeError> {
     let tree = SourcedValue::new(&json!({ "metadata": { "annotations": annotations } }), Source::TENANT);
     let conditionals = boundaries.matching_conditionals(annotations);
-    let part = Path::of(&["metadata", "annotations"]);
+    let part = Path::from_segments(&["metadata", "annotations"]);
     let mut merged = apply_boundaries_to(Some(&part), boundaries, &conditionals, tree.clone())?;
     limit_annotation_labels(boundaries, &conditionals, tree, &mut merged)?;
     Ok(string_map(&merged.value()["metadata"]["annotations"]))
@@ -169,7 +169,7 @@ fn limit_annotation_labels(
     mut as_field: SourcedValue,
     merged: &mut SourcedValue,
 ) -> Result<Vec<OverriddenValue>, MergeError> {
-    let annotation = Path::of(&["metadata", "annotations", names::annotation::DEFAULT_LABELS]);
+    let annotation = Path::from_segments(&["metadata", "annotations", names::annotation::DEFAULT_LABELS]);
     let labels = ["spec", "eks", "configuration", "labels"];
     let text = match merged.get(&annotation) {
         Some(SourcedValue { source: Source::TENANT, content: SourcedContent::Scalar(Value::String(text)) }) => {
@@ -177,10 +177,10 @@ fn limit_annotation_labels(
         }
         _ => return Ok(vec![]),
     };
-    if !boundaries.concerns(&Path::of(&labels)) {
+    if !boundaries.concerns(&Path::from_segments(&labels)) {
         return Ok(vec![]);
     }
-    let path = |key: &str| Path::of(&[&labels[..], &[key]].concat());
+    let path = |key: &str| Path::from_segments(&[&labels[..], &[key]].concat());
     for (key, value) in label_items(&text).flatten() {
         as_field.set(&path(key), SourcedValue::new(&value.into(), Source::TENANT));
     }

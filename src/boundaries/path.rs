@@ -25,7 +25,7 @@ impl Path {
     }
 
     /// A path of these keys.
-    pub(crate) fn of(segments: &[&str]) -> Self {
+    pub(crate) fn from_segments(segments: &[&str]) -> Self {
         Self(segments.iter().map(|&segment| segment.to_owned()).collect())
     }
 
@@ -108,7 +108,7 @@ mod tests {
             ("spec.eks.configuration.labels.a.b/c", vec!["spec", "eks", "configuration", "labels"], "a.b/c"),
         ] {
             let path = Path::parse(text).unwrap();
-            assert_eq!(path, Path::of(&[&above[..], &[key]].concat()));
+            assert_eq!(path, Path::from_segments(&[&above[..], &[key]].concat()));
             assert_eq!(path.to_string(), text);
             assert!(Path::parse(&above.join(".")).unwrap().covers(&path));
         }

@@ -134,7 +134,7 @@ pub(crate) enum CountOrPercent {
 
 impl CountOrPercent {
     /// The number of so many.
-    pub(crate) fn of(self, all: usize) -> usize {
+    pub(crate) fn resolve(self, all: usize) -> usize {
         match self {
             Self::Number(number) => number,
             Self::Percent(percent) => all.saturating_mul(percent as usize) / 100,
@@ -143,7 +143,7 @@ impl CountOrPercent {
 
     /// The same, but at least one, so that a rollout in a small cluster makes progress.
     pub(crate) fn at_least_one(self, all: usize) -> usize {
-        self.of(all).max(1)
+        self.resolve(all).max(1)
     }
 }
 
@@ -183,8 +183,8 @@ mod tests {
 
     #[test]
     fn percentages_are_rounded_down() {
-        assert_eq!(CountOrPercent::Percent(50).of(3), 1);
-        assert_eq!(CountOrPercent::Percent(10).of(2), 0);
-        assert_eq!(CountOrPercent::Number(2).of(1), 2);
+        assert_eq!(CountOrPercent::Percent(50).resolve(3), 1);
+        assert_eq!(CountOrPercent::Percent(10).resolve(2), 0);
+        assert_eq!(CountOrPercent::Number(2).resolve(1), 2);
     }
 }

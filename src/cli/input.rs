@@ -455,7 +455,7 @@ pub(super) fn location_in_key(object: &ManifestObject, key: &str, line: Option<u
 /// checked.
 fn claim(object: &ManifestObject, spec: &Value) -> QuotaClaim {
     let status = serde_json::from_value(object.value["status"].clone()).unwrap_or_default();
-    let (demand, nodes) = (NodeDemand::of(spec), used_nodes(&status, &object.value["spec"]));
+    let (demand, nodes) = (NodeDemand::from_spec(spec), used_nodes(&status, &object.value["spec"]));
     let vcpus = |_: &str| Some(0);
     let used = QuotaAmounts { vcpus: Some(0), ..QuotaAmounts::used(&status, nodes, &demand, &vcpus) };
     QuotaClaim { exists: has_resources(&status), used, requested: QuotaAmounts::requested(&demand, &vcpus) }

@@ -31,7 +31,7 @@ pub(crate) enum Permission {
 
 impl Permission {
     /// The permission for a call that was denied. `namespace` is that of the object, if it has one.
-    pub(crate) fn of(call: &DeniedCall, cluster: &str, namespace: Option<&str>) -> Self {
+    pub(crate) fn for_call(call: &DeniedCall, cluster: &str, namespace: Option<&str>) -> Self {
         match call {
             DeniedCall::Aws(error) => Self::Aws {
                 action: format!("{}:{}", iam_prefix(error.service), error.operation),

@@ -40,7 +40,7 @@ pub(crate) struct DrainForecasts {
 }
 
 impl DrainForecasts {
-    fn of(&self, key: &str) -> Lookup<String> {
+    fn get(&self, key: &str) -> Lookup<String> {
         match self.known.get(key) {
             None if self.unread.contains(key) => Lookup::NotQueried,
             found => found.cloned().into(),
@@ -87,7 +87,7 @@ impl RolloutState {
             .lock()
             .expect("lock is not poisoned")
             .as_ref()
-            .map_or(Lookup::NotQueried, |found| found.of(key))
+            .map_or(Lookup::NotQueried, |found| found.get(key))
     }
 
     /// Replaces what will hold up drains. Returns the groups for which it is something else now.
@@ -95,7 +95,7 @@ impl RolloutState {
         let mut known = self.drain_forecast.lock().expect("lock is not poisoned");
         let before = known.take().unwrap_or_default();
         let keys: BTreeSet<&String> = before.known.keys().chain(drain_forecast.known.keys()).collect();
-        let changed = keys.into_iter().filter(|key| before.of(key) != drain_forecast.of(key)).cloned().collect();
+        let changed = keys.into_iter().filter(|key| before.get(key) != drain_forecast.get(key)).cloned().collect();
         *known = Some(drain_forecast);
         changed
     }

@@ -118,7 +118,7 @@ pub struct EvictionBlocker {
 
 impl EvictionBlocker {
     /// What keeps a pod that these budgets select. Without budgets, they could not be read.
-    pub(crate) fn of(budgets: &[PodBudget]) -> Self {
+    pub(crate) fn from_budgets(budgets: &[PodBudget]) -> Self {
         let (cause, remedy) = match budgets {
             [] => ("a PodDisruptionBudget".to_owned(), "relax the budget"),
             [budget] => (format!("PodDisruptionBudget {}", budget.describe()), remedy(budget)),

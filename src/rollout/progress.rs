@@ -197,7 +197,7 @@ fn step_waves(input: &ProgressInput, waves: &mut [WaveStatus]) -> Vec<String> {
     let can_open = !view.orders.paused && view.config_problem.is_none();
     for ((wave, found), status) in view.policy.waves.iter().zip(&input.summary.waves).zip(waves) {
         let is_busy = found.waiting > 0 || found.rolling > 0;
-        let fails = found.failed > wave.max_failures.of(found.groups) && !view.is_skipped(&wave.name);
+        let fails = found.failed > wave.max_failures.resolve(found.groups) && !view.is_skipped(&wave.name);
         let is_waiting = status.state == Some(WaveState::Waiting);
         let is_urgent = view.urgent_until(input.now).is_some();
         let is_due = can_open && (is_next || is_urgent);
@@ -276,7 +276,7 @@ fn failed_checks<'a>(input: &ProgressInput<'a>, waves: &[WaveStatus]) -> impl It
 fn has_failed(view: &RolloutView, waves: &[WaveStatus], summary: &GroupSummary) -> bool {
     view.policy.waves.iter().zip(waves).zip(&summary.waves).any(|((wave, status), found)| {
         let is_open = status.state != Some(WaveState::Waiting);
-        is_open && !view.is_skipped(&wave.name) && found.failed > wave.max_failures.of(found.groups)
+        is_open && !view.is_skipped(&wave.name) && found.failed > wave.max_failures.resolve(found.groups)
     })
 }
 

@@ -29,7 +29,7 @@ enum UnreadyCause<'a> {
 
 impl<'a> UnreadyCause<'a> {
     /// Why the member is not Ready, and since when. `None` for a Ready node and for an instance that is not in service.
-    fn of(member: &'a NodeInstance) -> Option<(Self, Option<Timestamp>)> {
+    fn find(member: &'a NodeInstance) -> Option<(Self, Option<Timestamp>)> {
         if member.instance.state != InstanceState::InService || member.is_ready() {
             return None;
         }
@@ -129,7 +129,7 @@ pub(crate) fn unready_nodes(
 ) -> UnreadyNodes {
     let (mut waiting, mut overdue, mut remedies) = (Vec::new(), Vec::new(), Vec::new());
     for member in members {
-        let Some((absence, since)) = UnreadyCause::of(member) else { continue };
+        let Some((absence, since)) = UnreadyCause::find(member) else { continue };
         let (limit, name) = match absence.is_joining() {
             true => (limits.join, " (joinTimeout)"),
             false => (limits.recover, ""),
@@ -158,7 +158,7 @@ pub(crate) fn unready_nodes(
 
 /// What is wrong with the member, with the time since when.
 pub(crate) fn describe(member: &NodeInstance) -> String {
-    match UnreadyCause::of(member) {
+    match UnreadyCause::find(member) {
         Some((absence, since)) => absence.describe(&member.instance.id, since),
         None => member.describe(),
     }

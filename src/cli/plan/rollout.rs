@@ -131,7 +131,7 @@ impl WavePlan {
         Self {
             name: wave.name.clone(),
             percent: wave.percent,
-            needs: WavePrerequisite::of(view, wave),
+            needs: WavePrerequisite::for_wave(view, wave),
             soak: (!wave.soak.is_zero()).then(|| duration::format(wave.soak)),
             ..Self::default()
         }
@@ -273,7 +273,7 @@ impl RolloutPlan {
 
     fn find_halt(&mut self, view: &RolloutView) {
         for (wave, policy) in self.waves.iter_mut().zip(&view.policy.waves) {
-            wave.max_failures = policy.max_failures.of(wave.groups + wave.failures);
+            wave.max_failures = policy.max_failures.resolve(wave.groups + wave.failures);
         }
         let halts = |wave: &&WavePlan| wave.failures > wave.max_failures;
         self.halts_in = self.waves.iter().find(halts).filter(|_| !self.is_return).map(|wave| wave.name.clone());
@@ -311,7 +311,7 @@ pub(crate) enum WavePrerequisite {
 }
 
 impl WavePrerequisite {
-    fn of(view: &RolloutView, wave: &Wave) -> Vec<Self> {
+    fn for_wave(view: &RolloutView, wave: &Wave) -> Vec<Self> {
         let approval = wave.approval.map(|approval| match approval {
             Approval::Admin => Self::AdminApproval,
             Approval::Tenants => Self::TenantApprovals,

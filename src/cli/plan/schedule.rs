@@ -187,7 +187,7 @@ struct WorkInProgress {
 }
 
 impl WorkInProgress {
-    fn of(running: &[(usize, usize, Work)], lanes: usize) -> Self {
+    fn count(running: &[(usize, usize, Work)], lanes: usize) -> Self {
         let mut in_progress = Self { groups: vec![0; lanes], ..Self::default() };
         running.iter().for_each(|(_, lane, work)| in_progress.add(*lane, work));
         in_progress
@@ -218,7 +218,7 @@ fn run(lanes: &[WaveWork], limits: NodeLimits) -> usize {
     // The groups that work: when each ends, its lane, and its work.
     let (mut running, mut now): (Vec<(usize, usize, Work)>, usize) = (Vec::new(), 0);
     loop {
-        let mut in_progress = WorkInProgress::of(&running, lanes.len());
+        let mut in_progress = WorkInProgress::count(&running, lanes.len());
         waiting.retain(|(lane, work)| {
             let begins = in_progress.has_room(*lane, lanes[*lane].max_concurrent_groups, work, limits);
             if begins {

@@ -246,8 +246,8 @@ impl Planner {
         ));
         self.process_state.demand(&group_id(group).key(), inputs, || {
             match merge_spec(group, &group_id(group), context) {
-                Ok((merged, _)) => NodeDemand::of(&merged.spec),
-                Err(_) => NodeDemand::of(&json!(group.spec)),
+                Ok((merged, _)) => NodeDemand::from_spec(&merged.spec),
+                Err(_) => NodeDemand::from_spec(&json!(group.spec)),
             }
         })
     }

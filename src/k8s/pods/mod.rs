@@ -173,10 +173,10 @@ async fn explain_blocked_eviction(
     let labels = match &pod {
         Ok(Some(pod)) if pod.uid().as_deref() == Some(uid) => pod.labels(),
         Ok(_) => return EvictOutcome::Gone,
-        Err(_) => return EvictOutcome::Blocked(EvictionBlocker::of(&[])),
+        Err(_) => return EvictOutcome::Blocked(EvictionBlocker::from_budgets(&[])),
     };
     let all = budgets.unwrap_or_default();
-    EvictOutcome::Blocked(EvictionBlocker::of(&budgets::selecting(&all, labels)))
+    EvictOutcome::Blocked(EvictionBlocker::from_budgets(&budgets::selecting(&all, labels)))
 }
 
 async fn is_gone(pods: &Api<Pod>, name: &str, uid: &str) -> Result<bool, KubeError> {

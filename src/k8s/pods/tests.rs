@@ -202,7 +202,7 @@ async fn eviction_stays_blocked_when_budgets_cannot_be_read() {
         _ => fake::failure(403, "Forbidden", "no"),
     });
     let outcome = evict(&client, "team", "web-1", "u1").await.unwrap();
-    assert_eq!(outcome, EvictOutcome::Blocked(EvictionBlocker::of(&[])));
+    assert_eq!(outcome, EvictOutcome::Blocked(EvictionBlocker::from_budgets(&[])));
 }
 
 #[tokio::test]

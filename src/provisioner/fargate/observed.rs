@@ -94,7 +94,7 @@ impl<'a> ObservedProfiles<'a> {
         let roles: Vec<_> =
             std::iter::once(&r.role_arn).chain(&status.nodes_instance_role_arn).map(String::as_str).collect();
         let recorded_owner =
-            |p: &FargateProfile| RecordedOwner::of(p, recorded, &r.names.role, &roles, &r.ownership_tags);
+            |p: &FargateProfile| RecordedOwner::for_profile(p, recorded, &r.names.role, &roles, &r.ownership_tags);
         // A recorded profile that was not adopted had the tags before.
         let untagged = first.filter(ours).filter(|p| adopted || recorded_owner(p) != Some(RecordedOwner::Ours));
         let of_owner = |owner: RecordedOwner| {

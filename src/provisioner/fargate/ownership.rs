@@ -83,8 +83,9 @@ impl RemainingProfiles {
         let is_unverified = |p: &FargateProfile| {
             is_untagged(p) && !is_known(p) && evidence.rejected_spec_role == Some(p.role_arn.as_str())
         };
-        let recorded_owner =
-            |p: &FargateProfile| RecordedOwner::of(p, evidence.recorded, &names.role, &evidence.roles, ownership);
+        let recorded_owner = |p: &FargateProfile| {
+            RecordedOwner::for_profile(p, evidence.recorded, &names.role, &evidence.roles, ownership)
+        };
         let is_lost = |p: &FargateProfile| recorded_owner(p) == Some(RecordedOwner::Ours);
         let is_disowned = |p: &&FargateProfile| {
             recorded_owner(p) == Some(RecordedOwner::Unclear) && !is_known(p) && !is_unverified(p)
@@ -111,7 +112,7 @@ impl RecordedOwner {
     /// Classifies a profile whose name the group derives. `None` for one that is not recorded or carries the group's tags,
     /// and for the profile of another group that derives the same name. `own_role` is the name of the derived role, `roles`
     /// are the ARNs of the roles that the group's profiles may have besides it.
-    pub(crate) fn of(
+    pub(crate) fn for_profile(
         profile: &FargateProfile,
         recorded: &[String],
         own_role: &str,

@@ -44,7 +44,7 @@ fn tags_tell_the_group_of_the_same_profile_name_from_edited_ones() {
             issues: vec![],
             tags: tags.to_vec(),
         };
-        RecordedOwner::of(&profile, recorded, &names.role, &["arn:aws:iam::1:role/given"], &ownership)
+        RecordedOwner::for_profile(&profile, recorded, &names.role, &["arn:aws:iam::1:role/given"], &ownership)
     };
     for name in [names.first_profile.clone(), names.replacement_name("x")] {
         let recorded = std::slice::from_ref(&name);
