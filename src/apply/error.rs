@@ -2,7 +2,7 @@
 
 use crate::auth::aws_auth::AwsAuthError;
 use crate::aws::{AwsError, AwsErrorKind};
-use crate::index::denials::DeniedCall;
+use crate::index::denied_calls::DeniedCall;
 use crate::k8s::KubeError;
 use crate::lock::LockHolder;
 use crate::plan::stalled_reason::Reason;

@@ -4,7 +4,7 @@
 use super::error::StepError;
 use crate::api::names::tag;
 use crate::auth::aws_auth::AwsAuthError;
-use crate::index::denials::DeniedCall;
+use crate::index::denied_calls::DeniedCall;
 use crate::plan::{EksStep, JoinStep, NodeStep, PlannedStep, Step, Write};
 
 /// A step that was refused, and that the rest of the pass does not depend on.

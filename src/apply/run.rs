@@ -9,7 +9,7 @@ use super::error::StepError;
 use crate::api::GroupId;
 use crate::aws::inventory::Inventory;
 use crate::aws::{AwsError, AwsErrorKind, Role, Tag, TemplatePin};
-use crate::index::denials::DeniedAttempt;
+use crate::index::denied_calls::DeniedAttempt;
 use crate::index::process_state::ProcessState;
 use crate::k8s::{EvictionBlocker, KubeApi};
 use crate::lock::Locks;

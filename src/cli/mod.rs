@@ -11,8 +11,8 @@ pub mod crd;
 pub mod explain;
 pub mod input;
 pub mod lint;
+mod missing_permissions;
 pub mod output;
-mod permissions;
 pub mod plan;
 pub mod preflight;
 pub mod reconcile;
@@ -40,7 +40,7 @@ fn group_error(error: KubeError, namespace: &str, name: &str) -> anyhow::Error {
         error => {
             anyhow::anyhow!(
                 "InstanceGroup {namespace}/{name}: {}",
-                permissions::explain_denied(&error, Some(namespace))
+                missing_permissions::explain_denied(&error, Some(namespace))
             )
         }
     }

@@ -3,7 +3,7 @@
 
 use std::io::{ErrorKind, Write};
 
-use super::permissions::explain_denied;
+use super::missing_permissions::explain_denied;
 use crate::k8s::KubeError;
 use crate::util::escape::escape_control;
 

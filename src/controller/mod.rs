@@ -4,8 +4,8 @@ pub(crate) mod access_migration;
 mod apply_plan;
 pub(crate) mod aws_outages;
 pub(crate) mod context;
-mod denials;
 mod failed_observation;
+mod failed_steps;
 #[cfg(test)]
 mod fake;
 #[cfg(test)]
@@ -46,7 +46,7 @@ use crate::controller::report::report;
 use crate::plan::PlannedStep;
 use apply_plan::{apply_plan, record_writes, suppress_repetitions};
 pub(crate) use context::{Context, Error, group_key};
-use denials::record_failed_step;
+use failed_steps::record_failed_step;
 use invalid_object::report_invalid_object;
 use preconditions::{Precondition, check_preconditions, check_source};
 use status_update::{record_metrics, update_status};
@@ -177,7 +177,7 @@ async fn plan_with_fresh_reads(
             return Ok(stopped);
         }
     }
-    let planned = denials::block_denied_reads(group, planned).map_err(Error::Observe)?;
+    let planned = failed_steps::block_denied_reads(group, planned).map_err(Error::Observe)?;
     if planned.denied_read.is_none() {
         return Ok(planned);
     }

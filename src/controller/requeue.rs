@@ -33,7 +33,7 @@ const PERMISSION_RECHECK: Duration = Duration::from_secs(50);
 /// The shortest wait of a group whose turn has come: a pass may end before the step.
 const MIN_RETRY: Duration = Duration::from_secs(1);
 
-/// The time between two tries of a call that is denied. See [`crate::index::denials`].
+/// The time between two tries of a call that is denied. See [`crate::index::denied_calls`].
 pub(crate) fn permission_period(resync: Duration) -> SignedDuration {
     SignedDuration::try_from(resync.min(PERMISSION_RECHECK)).unwrap_or(SignedDuration::MAX)
 }
@@ -162,7 +162,7 @@ fn delay_after_outcome(key: &str, plan: &Plan, outcome: &Outcome, ctx: &Context)
 /// The time until a group may try a denied call again, or until a pass must update its status. `None` when the group
 /// does not wait for its turn.
 fn time_to_retry(key: &str, process_state: &ProcessState, resync: Duration) -> Option<Duration> {
-    let wait = process_state.denials(|denials| denials.time_to_retry(key, Timestamp::now()))?;
+    let wait = process_state.denied_calls(|denied_calls| denied_calls.time_to_retry(key, Timestamp::now()))?;
     Some((wait.unsigned_abs() + Duration::from_millis(20)).max(MIN_RETRY).min(jitter(resync)))
 }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::denials::DeniedCall;
+use super::denied_calls::DeniedCall;
 use crate::aws::error::iam_prefix;
 
 /// A permission that the controller can ask about.

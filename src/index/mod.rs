@@ -2,7 +2,7 @@
 
 pub(crate) mod cache_state;
 pub(crate) mod clock_jumps;
-pub(crate) mod denials;
+pub(crate) mod denied_calls;
 pub(crate) mod denied_rotations;
 pub(crate) mod drain_clocks;
 pub(crate) mod failure_streak;

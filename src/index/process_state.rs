@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::cache_state::OwnWrites;
 use super::clock_jumps::ClockJumps;
-use super::denials::{Denials, DeniedAttempt, DeniedCall};
+use super::denied_calls::{DeniedAttempt, DeniedCall, DeniedCalls};
 use super::denied_rotations::{DeniedRotations, Permission, PermissionAnswer};
 use super::drain_clocks::DrainClocks;
 use super::failure_streak::{FailureStreak, PassResult};
@@ -43,7 +43,7 @@ struct Inner {
     /// Writes that belong to no group: role labels of nodes, and the stored boundaries.
     other_writes: WriteMemory,
     /// Groups that wait for a missing permission.
-    denials: Denials,
+    denied_calls: DeniedCalls,
     /// Rotations that are blocked because a call was denied.
     denied_rotations: DeniedRotations,
 }
@@ -448,7 +448,7 @@ impl ProcessState {
             g.writes = WriteMemory::default();
             g.failing_writes.clear();
         });
-        self.denials(|denials| denials.remove(group));
+        self.denied_calls(|denied_calls| denied_calls.remove(group));
     }
 
     /// What a group asks for; `merge` is only called when `inputs`, the digest of what is merged, is new.
@@ -483,20 +483,20 @@ impl ProcessState {
     }
 
     /// The groups that wait for a missing permission.
-    pub(crate) fn denials<T>(&self, update: impl FnOnce(&mut Denials) -> T) -> T {
-        self.with(|inner| update(&mut inner.denials))
+    pub(crate) fn denied_calls<T>(&self, update: impl FnOnce(&mut DeniedCalls) -> T) -> T {
+        self.with(|inner| update(&mut inner.denied_calls))
     }
 
     /// A call that is denied, and that the group does not try before its turn.
     pub(crate) fn call_in_backoff(&self, group: &str, attempt: &DeniedAttempt, now: Timestamp) -> Option<DeniedCall> {
-        self.denials(|denials| denials.call_in_backoff(group, attempt, now).cloned())
+        self.denied_calls(|denied_calls| denied_calls.call_in_backoff(group, attempt, now).cloned())
     }
 
     /// Forgets a deleted group.
     pub(crate) fn forget_group(&self, group: &str) {
         self.with(|inner| {
             inner.groups.remove(group);
-            inner.denials.remove(group);
+            inner.denied_calls.remove(group);
             inner.denied_rotations.remove(group);
         });
     }

@@ -12,8 +12,8 @@ use serde_json::Value;
 
 use super::{
     AttachedVolume, AwsAuthMap, DrainForecast, EventTarget, EvictOutcome, KubeApi, KubeError, KubeEvent, PodInfo,
-    ReportedRejections, UnschedulablePod, ZoneBoundPod, config_maps, drain_forecast, groups, nodes, permissions, pods,
-    revisions, strategy, zone_volumes,
+    ReportedRejections, UnschedulablePod, ZoneBoundPod, access_review, config_maps, drain_forecast, groups, nodes,
+    pods, revisions, strategy, zone_volumes,
 };
 use crate::api::BoundariesRevision;
 use crate::lock::Locks;
@@ -144,7 +144,7 @@ impl KubeApi for KubeClient {
     }
 
     async fn is_allowed(&self, verb: &str, resource: &str, namespace: Option<&str>) -> Result<bool, KubeError> {
-        permissions::is_allowed(&self.client, verb, resource, namespace).await
+        access_review::is_allowed(&self.client, verb, resource, namespace).await
     }
 
     async fn volume_attachments(&self, node: &str) -> Result<Vec<AttachedVolume>, KubeError> {

@@ -1,6 +1,7 @@
 //! Access to the Kubernetes API: all writes of the controller, and the reads that must be fresh because a write depends
 //! on them. The trait [`KubeApi`] keeps clients out of the controller's decisions.
 
+mod access_review;
 pub(crate) mod budgets;
 mod client;
 mod config_maps;
@@ -11,7 +12,6 @@ pub(crate) mod fake;
 mod groups;
 mod lists;
 mod nodes;
-mod permissions;
 mod pods;
 mod revisions;
 mod strategy;

@@ -15,7 +15,7 @@ use crate::boundaries::active::{BoundariesSource, ConfigMapData, select_active};
 use crate::cli::args::{ConnectionArgs, GroupRef, NamespaceArgs};
 use crate::cli::group_error;
 use crate::cli::input::{InputArgs, LoadResult, load_objects};
-use crate::cli::permissions::{PermissionCheck, get_config_map};
+use crate::cli::missing_permissions::{PermissionCheck, get_config_map};
 use crate::cli::revisions::stored_revisions;
 use crate::k8s::{KubeError, call};
 

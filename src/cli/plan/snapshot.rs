@@ -24,7 +24,7 @@ use crate::aws::sdk::{self, CallObserver};
 use crate::boundaries::active::{ActiveBoundaries, BoundariesSource, ConfigMapData, select_active};
 use crate::cli::args::{ClusterArgs, Target};
 use crate::cli::input::ConfigFile;
-use crate::cli::permissions::{PermissionCheck, get_config_map};
+use crate::cli::missing_permissions::{PermissionCheck, get_config_map};
 use crate::cli::revisions::stored_revisions;
 use crate::cli::settings::settings;
 use crate::controller::GroupObject;
@@ -73,7 +73,7 @@ impl ClusterSnapshot {
     /// caller may not list the groups of all namespaces, those of the namespace of `target` have to do.
     ///
     /// # Errors
-    /// [`crate::cli::permissions::MissingPermissions`] where a permission is missing without which no plan is right; or what did not answer.
+    /// [`crate::cli::missing_permissions::MissingPermissions`] where a permission is missing without which no plan is right; or what did not answer.
     pub(crate) async fn read(args: &ClusterArgs, target: &Target, config: Option<ConfigFile>) -> anyhow::Result<Self> {
         let client = args.connection.connect().await?;
         let target = target.clone().with_default_namespace(client.default_namespace());

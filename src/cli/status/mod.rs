@@ -10,8 +10,8 @@ use jiff::Timestamp;
 
 use super::args::{StatusArgs, Target};
 use super::group_error;
+use super::missing_permissions::explain_denied;
 use super::output::print;
-use super::permissions::explain_denied;
 use crate::k8s::KubeError;
 
 /// Runs the command.

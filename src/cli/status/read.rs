@@ -10,7 +10,7 @@ use kube::{Client, ResourceExt};
 
 use crate::api::InstanceGroup;
 use crate::api::names::{annotation, label};
-use crate::cli::permissions::explain_denied;
+use crate::cli::missing_permissions::explain_denied;
 use crate::k8s::{DrainBlocker, KubeError, PodInfo, budgets, call};
 
 /// What was read, or why the caller cannot read it.

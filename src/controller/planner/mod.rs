@@ -30,7 +30,7 @@ use crate::boundaries::MergedSpec;
 use crate::boundaries::active::BoundariesSource;
 use crate::controller::recorded_cluster;
 use crate::controller::report::BoundariesSummary;
-use crate::index::denials::DeniedCall;
+use crate::index::denied_calls::DeniedCall;
 use crate::index::nodes::NodeIndex;
 use crate::index::process_state::ProcessState;
 use crate::k8s::KubeApi;

@@ -57,7 +57,7 @@ pub(crate) struct DeniedAttempt {
 
 /// The groups that wait for a permission.
 #[derive(Default)]
-pub(crate) struct Denials {
+pub(crate) struct DeniedCalls {
     /// By group, the calls that it waits for. Each is of another step.
     groups: HashMap<String, Vec<Waiting>>,
     operations: HashMap<String, Operation>,
@@ -89,7 +89,7 @@ struct Operation {
     given_at: Timestamp,
 }
 
-impl Denials {
+impl DeniedCalls {
     /// Whether other groups wait for the permission to make a call.
     pub(crate) fn is_known(&self, call: &DeniedCall) -> bool {
         self.operations.contains_key(&call.operation())
@@ -201,18 +201,18 @@ mod tests {
         DeniedAttempt { spec: spec.into(), step: Some("UpdateGroup") }
     }
 
-    fn deny(denials: &mut Denials, group: &str, seconds: i64) {
-        denials.record(group, call("UpdateAutoScalingGroup"), attempt("1"), PERIOD, at(seconds));
+    fn deny(denied_calls: &mut DeniedCalls, group: &str, seconds: i64) {
+        denied_calls.record(group, call("UpdateAutoScalingGroup"), attempt("1"), PERIOD, at(seconds));
     }
 
     /// Plays `groups` groups whose call stays denied, and returns the seconds of their tries.
-    fn play(denials: &mut Denials, groups: usize, until: i64) -> Vec<i64> {
+    fn play(denied_calls: &mut DeniedCalls, groups: usize, until: i64) -> Vec<i64> {
         let keys: Vec<_> = (0..groups).map(|index| format!("team/g{index}")).collect();
         let mut tries = Vec::new();
         for second in 0..until {
             for key in &keys {
-                if denials.call_in_backoff(key, &attempt("1"), at(second)).is_none() {
-                    deny(denials, key, second);
+                if denied_calls.call_in_backoff(key, &attempt("1"), at(second)).is_none() {
+                    deny(denied_calls, key, second);
                     tries.push(second);
                 }
             }
@@ -223,7 +223,7 @@ mod tests {
     /// Each of 10,000 groups tried every 50 seconds: 200 refused calls a second.
     #[test]
     fn tries_of_many_groups_cost_as_much_as_those_of_a_few() {
-        let tries = play(&mut Denials::default(), 1000, 3000);
+        let tries = play(&mut DeniedCalls::default(), 1000, 3000);
         let first = tries.iter().filter(|second| **second == 0).count();
         assert_eq!(first, 1000, "each group learns once that it is denied");
         let periods = 3000 / 50;
@@ -234,14 +234,14 @@ mod tests {
     /// Each operation has its own turns, so a right that one group lacks does not wait behind those that others lack.
     #[test]
     fn groups_that_lack_different_rights_do_not_wait_for_each_other() {
-        let mut denials = Denials::default();
+        let mut denied_calls = DeniedCalls::default();
         let operations: Vec<&'static str> = (0..300).map(|n| &*format!("Operation{n}").leak()).collect();
         let mut tries = vec![0; operations.len()];
         for second in 0..PERIOD.as_secs() * 3 {
             for (n, operation) in operations.iter().enumerate() {
                 let key = format!("team/g{n}");
-                if denials.call_in_backoff(&key, &attempt("1"), at(second)).is_none() {
-                    denials.record(&key, call(operation), attempt("1"), PERIOD, at(second));
+                if denied_calls.call_in_backoff(&key, &attempt("1"), at(second)).is_none() {
+                    denied_calls.record(&key, call(operation), attempt("1"), PERIOD, at(second));
                     tries[n] += 1;
                 }
             }
@@ -253,14 +253,14 @@ mod tests {
     /// periods as there are hundreds of groups.
     #[test]
     fn each_of_many_groups_gets_its_turn() {
-        let mut denials = Denials::default();
+        let mut denied_calls = DeniedCalls::default();
         let keys: Vec<_> = (0..350).map(|index| format!("team/g{index}")).collect();
         let mut last = vec![0; keys.len()];
         for second in 0..PERIOD.as_secs() * 20 {
             for (key, last) in keys.iter().zip(&mut last) {
-                if denials.call_in_backoff(key, &attempt("1"), at(second)).is_none() {
+                if denied_calls.call_in_backoff(key, &attempt("1"), at(second)).is_none() {
                     assert!(second - *last <= PERIOD.as_secs() * 4, "{key} waited from {last} to {second}");
-                    (*last, _) = (second, deny(&mut denials, key, second));
+                    (*last, _) = (second, deny(&mut denied_calls, key, second));
                 }
             }
         }
@@ -270,54 +270,61 @@ mod tests {
     /// A permission may be missing for the role of one group alone.
     #[test]
     fn a_few_groups_try_once_a_minute_each() {
-        let tries = play(&mut Denials::default(), TRIES_PER_PERIOD, 160);
+        let tries = play(&mut DeniedCalls::default(), TRIES_PER_PERIOD, 160);
         assert_eq!(tries.len(), TRIES_PER_PERIOD * 4, "{tries:?}");
     }
 
     #[test]
     fn success_of_one_group_wakes_those_that_wait_for_the_same_permission() {
-        let mut denials = Denials::default();
-        ["team/a", "team/b", "team/c"].iter().for_each(|key| deny(&mut denials, key, 0));
-        denials.record("team/other", call("DeleteTags"), attempt("1"), PERIOD, at(0));
-        assert_eq!(denials.end("team/unconcerned", &[]), [""; 0]);
-        let mut unblocked_groups = denials.end("team/a", &[]);
+        let mut denied_calls = DeniedCalls::default();
+        ["team/a", "team/b", "team/c"].iter().for_each(|key| deny(&mut denied_calls, key, 0));
+        denied_calls.record("team/other", call("DeleteTags"), attempt("1"), PERIOD, at(0));
+        assert_eq!(denied_calls.end("team/unconcerned", &[]), [""; 0]);
+        let mut unblocked_groups = denied_calls.end("team/a", &[]);
         unblocked_groups.sort();
         assert_eq!(unblocked_groups, ["team/b", "team/c"]);
-        assert!(denials.call_in_backoff("team/b", &attempt("1"), at(1)).is_none(), "it tries at once");
-        assert!(!denials.is_known(&call("UpdateAutoScalingGroup")) && denials.is_known(&call("DeleteTags")));
-        assert!(denials.call_in_backoff("team/other", &attempt("1"), at(1)).is_some());
+        assert!(denied_calls.call_in_backoff("team/b", &attempt("1"), at(1)).is_none(), "it tries at once");
+        assert!(!denied_calls.is_known(&call("UpdateAutoScalingGroup")) && denied_calls.is_known(&call("DeleteTags")));
+        assert!(denied_calls.call_in_backoff("team/other", &attempt("1"), at(1)).is_some());
     }
 
     #[test]
     fn group_that_asks_for_something_else_does_not_wait() {
-        let mut denials = Denials::default();
-        deny(&mut denials, "team/a", 0);
-        assert_eq!(denials.call_in_backoff("team/a", &attempt("1"), at(49)), Some(&call("UpdateAutoScalingGroup")));
+        let mut denied_calls = DeniedCalls::default();
+        deny(&mut denied_calls, "team/a", 0);
         assert_eq!(
-            denials.call_in_backoff("team/a", &attempt("2"), at(1)),
+            denied_calls.call_in_backoff("team/a", &attempt("1"), at(49)),
+            Some(&call("UpdateAutoScalingGroup"))
+        );
+        assert_eq!(
+            denied_calls.call_in_backoff("team/a", &attempt("2"), at(1)),
             None,
             "its role was corrected, for example"
         );
-        assert_eq!(denials.call_in_backoff("team/a", &DeniedAttempt { step: None, ..attempt("1") }, at(1)), None);
-        assert_eq!(denials.call_in_backoff("team/a", &attempt("1"), at(50)), None, "it is its turn");
-        assert_eq!(denials.time_to_retry("team/a", at(20)), Some(SignedDuration::from_secs(30)));
-        assert_eq!(denials.time_to_retry("team/b", at(20)), None);
-        deny(&mut denials, "team/a", 20);
-        assert_eq!(denials.time_to_retry("team/a", at(20)), Some(SignedDuration::from_secs(30)), "it keeps its turn");
+        assert_eq!(denied_calls.call_in_backoff("team/a", &DeniedAttempt { step: None, ..attempt("1") }, at(1)), None);
+        assert_eq!(denied_calls.call_in_backoff("team/a", &attempt("1"), at(50)), None, "it is its turn");
+        assert_eq!(denied_calls.time_to_retry("team/a", at(20)), Some(SignedDuration::from_secs(30)));
+        assert_eq!(denied_calls.time_to_retry("team/b", at(20)), None);
+        deny(&mut denied_calls, "team/a", 20);
+        assert_eq!(
+            denied_calls.time_to_retry("team/a", at(20)),
+            Some(SignedDuration::from_secs(30)),
+            "it keeps its turn"
+        );
     }
 
     /// Time synchronization may correct a clock by hours. The groups would neither try nor be looked at for as long.
     #[test]
     fn clock_that_is_set_back_delays_no_group() {
-        let mut denials = Denials::default();
+        let mut denied_calls = DeniedCalls::default();
         let keys: Vec<_> = (0..TRIES_PER_PERIOD * 2).map(|index| format!("team/g{index}")).collect();
-        keys.iter().for_each(|key| deny(&mut denials, key, 0));
+        keys.iter().for_each(|key| deny(&mut denied_calls, key, 0));
         let hour_before = |second: i64| at(second - 3600);
         for key in &keys {
-            assert_eq!(denials.time_to_retry(key, hour_before(0)), Some(SignedDuration::ZERO));
-            assert_eq!(denials.call_in_backoff(key, &attempt("1"), hour_before(0)), None);
-            deny(&mut denials, key, -3600);
-            let wait = denials.time_to_retry(key, hour_before(0)).expect("it waits again");
+            assert_eq!(denied_calls.time_to_retry(key, hour_before(0)), Some(SignedDuration::ZERO));
+            assert_eq!(denied_calls.call_in_backoff(key, &attempt("1"), hour_before(0)), None);
+            deny(&mut denied_calls, key, -3600);
+            let wait = denied_calls.time_to_retry(key, hour_before(0)).expect("it waits again");
             assert!((PERIOD..=PERIOD * 3).contains(&wait), "{key} waits {wait:#}");
         }
     }
@@ -325,32 +332,37 @@ mod tests {
     /// A group that lacks two permissions would try the one while it waits for the other, as often as it is looked at.
     #[test]
     fn each_denied_step_of_a_group_waits_for_its_turn() {
-        let mut denials = Denials::default();
+        let mut denied_calls = DeniedCalls::default();
         let of = |step| DeniedAttempt { spec: "1".into(), step: Some(step) };
-        denials.record("team/a", call("CreateOrUpdateTags"), of("PutTags"), PERIOD, at(0));
-        denials.record("team/a", call("EnableMetricsCollection"), of("EnableMetrics"), PERIOD, at(10));
-        denials.record("team/b", call("CreateOrUpdateTags"), of("PutTags"), PERIOD, at(10));
-        let is_in_backoff = |denials: &Denials, step| denials.call_in_backoff("team/a", &of(step), at(20)).is_some();
-        assert!(is_in_backoff(&denials, "PutTags") && is_in_backoff(&denials, "EnableMetrics"));
-        assert_eq!(denials.time_to_retry("team/a", at(20)), Some(SignedDuration::from_secs(30)), "the earlier one");
-        assert_eq!(denials.end("team/a", &["EnableMetrics"]), ["team/b"], "the tags are allowed again");
-        assert!(!is_in_backoff(&denials, "PutTags") && is_in_backoff(&denials, "EnableMetrics"));
-        denials.record(
+        denied_calls.record("team/a", call("CreateOrUpdateTags"), of("PutTags"), PERIOD, at(0));
+        denied_calls.record("team/a", call("EnableMetricsCollection"), of("EnableMetrics"), PERIOD, at(10));
+        denied_calls.record("team/b", call("CreateOrUpdateTags"), of("PutTags"), PERIOD, at(10));
+        let is_in_backoff =
+            |denied_calls: &DeniedCalls, step| denied_calls.call_in_backoff("team/a", &of(step), at(20)).is_some();
+        assert!(is_in_backoff(&denied_calls, "PutTags") && is_in_backoff(&denied_calls, "EnableMetrics"));
+        assert_eq!(
+            denied_calls.time_to_retry("team/a", at(20)),
+            Some(SignedDuration::from_secs(30)),
+            "the earlier one"
+        );
+        assert_eq!(denied_calls.end("team/a", &["EnableMetrics"]), ["team/b"], "the tags are allowed again");
+        assert!(!is_in_backoff(&denied_calls, "PutTags") && is_in_backoff(&denied_calls, "EnableMetrics"));
+        denied_calls.record(
             "team/a",
             call("CreateOrUpdateTags"),
             DeniedAttempt { spec: "2".into(), ..of("PutTags") },
             PERIOD,
             at(21),
         );
-        assert!(!is_in_backoff(&denials, "EnableMetrics"), "the spec has changed");
+        assert!(!is_in_backoff(&denied_calls, "EnableMetrics"), "the spec has changed");
     }
 
     /// A deleted group must not take the turn of another one with it.
     #[test]
     fn groups_that_are_gone_leave_nothing() {
-        let mut denials = Denials::default();
-        deny(&mut denials, "team/a", 0);
-        denials.remove("team/a");
-        assert!(denials.groups.is_empty() && denials.operations.is_empty());
+        let mut denied_calls = DeniedCalls::default();
+        deny(&mut denied_calls, "team/a", 0);
+        denied_calls.remove("team/a");
+        assert!(denied_calls.groups.is_empty() && denied_calls.operations.is_empty());
     }
 }

@@ -10,7 +10,7 @@ use super::{permission_probes, report, requeue};
 use crate::api::{InstanceGroup, group_id};
 use crate::apply::{Applied, StepError};
 use crate::aws::AwsErrorKind;
-use crate::index::denials::{DeniedAttempt, DeniedCall};
+use crate::index::denied_calls::{DeniedAttempt, DeniedCall};
 use crate::index::denied_rotations::{Permission, PermissionAnswer};
 use crate::index::failure_streak::{FailedStep, PassResult};
 use crate::k8s::KubeError;
@@ -54,7 +54,8 @@ pub(super) async fn record_failed_step(
         Some(call) if is_of_rotation => (Some(call), None),
         other => (None, other),
     };
-    let is_known = denied_step.as_ref().is_some_and(|call| state.denials(|denials| denials.is_known(call)));
+    let is_known =
+        denied_step.as_ref().is_some_and(|call| state.denied_calls(|denied_calls| denied_calls.is_known(call)));
     let mut result = match (error, step) {
         (None, _) => PassResult::Applied { removed_node: plan.steps.iter().any(|p| p.step.removes_instance()) },
         (Some(error), Some(step)) if let Some(reason) = error.stalled_reason() => {
@@ -91,7 +92,9 @@ pub(super) async fn record_failed_step(
         independent_failures.iter().filter(|_| is_lasting).flat_map(|failure| &failure.writes).cloned(),
     );
     let wait = |call: DeniedCall, step: Option<&'static str>| {
-        state.denials(|denials| denials.record(key, call, DeniedAttempt { spec: spec.clone(), step }, period, now));
+        state.denied_calls(|denied_calls| {
+            denied_calls.record(key, call, DeniedAttempt { spec: spec.clone(), step }, period, now)
+        });
     };
     if let Some(call) = denied_read {
         return wait(call, None);
@@ -108,7 +111,7 @@ pub(super) async fn record_failed_step(
         // What waits for them was not tried, either.
         let refused = independent_failures.iter().map(|failure| failure.step);
         let still_denied: Vec<_> = refused.chain(applied.waiting_steps.iter().copied()).collect();
-        ctx.enqueue_keys(state.denials(|denials| denials.end(key, &still_denied)));
+        ctx.enqueue_keys(state.denied_calls(|denied_calls| denied_calls.end(key, &still_denied)));
     }
 }
 
