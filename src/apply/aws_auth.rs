@@ -245,7 +245,7 @@ mod tests {
 
     /// No retry helps, so the message must tell a person what to do.
     #[tokio::test]
-    async fn immutable_map_is_told_to_each_group_that_needs_a_change() {
+    async fn immutable_map_is_reported_for_each_group_that_needs_a_change() {
         let map = |immutable: bool| {
             json!({"apiVersion": "v1", "kind": "ConfigMap", "immutable": immutable, "data": {"mapRoles": ""},
                 "metadata": {"name": "aws-auth", "resourceVersion": "1"}})

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_and_taints_of_others_stay() {
+    fn foreign_labels_and_taints_stay() {
         let labels = json!({"team": "a", "old": "set by a person", "mine": "x"});
         let present = json!([
             {"key": "node.kubernetes.io/not-ready", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z"},
@@ -142,7 +142,7 @@ mod tests {
 
     /// The cache of nodes lags behind the API server: the same step is planned again right after it was applied.
     #[test]
-    fn a_node_with_the_record_is_left_alone_whatever_its_labels_are() {
+    fn node_with_a_current_record_is_not_changed() {
         let record = change().record;
         assert_eq!(patch_for(&node(json!({"team": "by a person"}), json!([]), Some(&record)), &change()), None);
         let other = InPlaceRecord { labels: None, ..record };

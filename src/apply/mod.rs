@@ -369,7 +369,7 @@ mod tests {
 
     /// One missing permission would keep the group from everything: a change of its sizes, a rotation, a repair.
     #[tokio::test]
-    async fn refused_step_holds_only_what_depends_on_it() {
+    async fn refused_step_blocks_only_steps_that_depend_on_it() {
         let entry = AuthEntry::for_nodes("arn:aws:iam::1:role/nodes", false);
         let pin = Some(Pin::Version { template: "lt-1".into(), number: 2 });
         let steps = || -> Vec<Step> {
@@ -441,7 +441,7 @@ mod tests {
 
     /// A person removes the finalizer, and Argo CD creates the group again: the nodes belong to the new group.
     #[tokio::test]
-    async fn nodes_of_a_group_that_was_created_again_are_not_taken_by_the_deletion_of_the_old_one() {
+    async fn deletion_does_not_terminate_nodes_of_a_recreated_group() {
         let mut group = InstanceGroup::new("web", InstanceGroupSpec::default());
         group.metadata.namespace = Some("team".into());
         group.metadata.uid = Some("uid-1".into());
@@ -473,7 +473,7 @@ mod tests {
 
     /// A window may close while the plan is made; a drain that has begun goes to its end.
     #[tokio::test]
-    async fn rollout_hold_blocks_new_replacements() {
+    async fn rollout_block_stops_new_replacements() {
         let text = |text: &str| text.to_owned();
         let cordon = NodeStep::CordonNode {
             node: text("n"),

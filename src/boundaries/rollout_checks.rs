@@ -225,7 +225,7 @@ mod tests {
     proptest::proptest! {
         /// Whatever the release is called: the query has the structure that its author gave it.
         #[test]
-        fn replaced_text_holds_no_character_of_the_syntax(release in ".{0,12}") {
+        fn substituted_values_cannot_change_the_query_syntax(release in ".{0,12}") {
             if let Ok(text) = replaced(r#"x{release="$RELEASE"} > 0"#, &release) {
                 let value = text.strip_prefix(r#"x{release=""#).and_then(|rest| rest.strip_suffix(r#""} > 0"#));
                 let syntax = ['"', '\'', '`', '\\', '{', '}', '(', '\n', ' '];

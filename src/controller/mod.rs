@@ -197,7 +197,7 @@ mod tests {
 
     /// A person who has repaired something need not wait for caches to expire.
     #[tokio::test]
-    async fn reconcile_that_is_asked_for_passes_over_caches() {
+    async fn requested_reconcile_bypasses_caches() {
         let client = crate::k8s::fake::client(|call| panic!("unexpected call: {call:?}"));
         let planner = fake::planner(&Arc::new(FakeAws::default()), client, NodeIndex::default());
         let context = planner::GroupContext::default();

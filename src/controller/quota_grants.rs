@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn deleted_group_holds_nothing() {
+    fn deleted_group_frees_its_quota() {
         let grants = QuotaGrants::default();
         let request = |count| QuotaRequest { requested: nodes(count), ..QuotaRequest::default() };
         grants.decide("team/a", |_| (request(3), true));

@@ -135,7 +135,7 @@ mod tests {
 
     /// Two processes that both believe to lead store one content once, and a name that is taken is no error.
     #[tokio::test]
-    async fn content_that_another_process_stores_meanwhile_is_stored_once() {
+    async fn content_that_two_processes_store_at_once_is_stored_once() {
         for same_content in [true, false] {
             let calls = Arc::new(Mutex::new(vec![]));
             let log = calls.clone();

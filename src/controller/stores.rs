@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn group_holds_what_its_status_records() {
+    fn quota_usage_of_a_group_comes_from_its_status() {
         let claim = |spec: serde_json::Value, status: serde_json::Value| {
             let object = json!({
                 "apiVersion": "instancemgr.keikoproj.io/v1alpha1", "kind": "InstanceGroup",

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_change_of_the_hold_is_reported() {
+    fn only_a_change_of_the_write_hold_is_reported() {
         let (none, grace, conflict) = (HoldState::new(None), hold(None), hold(Some("manager")));
         for (previous, current, reason) in [
             (&none, &conflict, Some("ConflictingController")),

@@ -185,7 +185,7 @@ mod tests {
 
     /// The pods of a node would be evicted at each question, for a permission that a service control policy denies.
     #[test]
-    fn only_a_change_to_allowed_ends_a_hold() {
+    fn only_a_change_from_denied_to_allowed_unblocks_a_rotation() {
         for (answers, unblocked_groups) in [
             (vec![PermissionAnswer::Allowed, PermissionAnswer::Allowed], false),
             (vec![PermissionAnswer::Unknown, PermissionAnswer::Allowed], false),
@@ -214,7 +214,7 @@ mod tests {
 
     /// Thousands of groups that lack one permission ask one question.
     #[test]
-    fn each_permission_is_asked_about_once_a_period() {
+    fn each_permission_is_probed_once_per_period() {
         let mut rotations = DeniedRotations::default();
         (0..1000).for_each(|number| block(&mut rotations, &format!("team/g{number}"), 300));
         assert_eq!(rotations.due(PERIOD, at(0)), BTreeSet::from([terminate()]));
@@ -227,7 +227,7 @@ mod tests {
 
     /// A group whose resources carry a tag that the policy denies would be woken by each success of its neighbor.
     #[test]
-    fn success_of_others_wakes_a_group_once() {
+    fn success_of_another_group_enqueues_a_blocked_group_once() {
         let mut rotations = DeniedRotations::default();
         ["team/a", "team/b"].iter().for_each(|group| block(&mut rotations, group, 300));
         assert_eq!(rotations.succeed("team/c", &BTreeSet::from(["Cordon"]), at(1)), [""; 0]);

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn each_instance_that_others_take_away_is_reported_once() {
+    fn each_instance_removed_by_another_client_is_reported_once() {
         let mut known = LostInstances::default();
         assert_eq!(
             known.observe(set(&["i-1", "i-2", "i-3"]), at(0)),

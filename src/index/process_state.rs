@@ -564,7 +564,7 @@ mod tests {
 
     /// A person who has repaired something and asks for a reconcile does not wait for the next attempt.
     #[test]
-    fn reconcile_that_is_asked_for_ends_what_is_retried_later() {
+    fn requested_reconcile_ends_all_retry_delays() {
         let (process_state, delay) = (ProcessState::default(), SignedDuration::from_mins(5));
         let now = Timestamp::UNIX_EPOCH;
         let refused = || {

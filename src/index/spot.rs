@@ -314,7 +314,7 @@ mod tests {
 
     /// Its nodes would be replaced by what was recommended long ago.
     #[test]
-    fn recommendation_does_not_come_back_with_the_old_price_of_the_spec() {
+    fn old_spec_price_does_not_restore_a_recommendation() {
         let ended = SpotRecommendation { ended: Some(true), ..recorded("0.1", 10, "") };
         let active = |observed: Option<&StoredRecommendation>| {
             active_recommendation("", Some(&ended), observed, |_| true, at(60))

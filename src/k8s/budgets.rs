@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn budget_denies_evictions_for_ever_or_until_its_pods_are_healthy() {
+    fn budget_denies_evictions_permanently_or_until_its_pods_are_healthy() {
         let denial = |spec: Value, desired: i32, expected: i32, observed: i64| {
             let status = json!({
                 "desiredHealthy": desired, "expectedPods": expected, "currentHealthy": 0,

@@ -201,7 +201,7 @@ mod tests {
 
     /// When the revision comes back, its effect on groups is reported again.
     #[tokio::test]
-    async fn another_revision_has_not_been_told() {
+    async fn rejections_of_another_revision_are_not_yet_reported() {
         let metadata = json!({
             "name": LAST_KNOWN_GOOD_CONFIG_MAP, "namespace": "im", "resourceVersion": "3",
             "annotations": {REJECTIONS_REPORTED: "r1", "kept": "yes"},

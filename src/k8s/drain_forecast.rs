@@ -242,7 +242,7 @@ mod tests {
 
     /// The eviction API answers such a pod with an internal error forever, although both budgets allow an eviction.
     #[tokio::test]
-    async fn two_budgets_of_one_pod_hold_it_whatever_their_numbers() {
+    async fn pod_with_two_budgets_cannot_be_evicted() {
         let all = json!({"minAvailable": 1});
         let budgets = vec![
             budget("team", "a", "web", all.clone(), 1, 1),

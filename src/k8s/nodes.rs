@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn surge_record_does_not_cordon_and_is_removed_alone() {
+    async fn surge_record_neither_cordons_nor_removes_other_annotations() {
         let (client, patches) = cluster(node(json!({}), false));
         set_surge_record(&client, "n1", Some("7"), Some(&json!({"group": "u1"}))).await.unwrap();
         set_surge_record(&client, "n1", None, None).await.unwrap();
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn labels_are_set_alone() {
+    async fn setting_labels_changes_nothing_else_of_the_node() {
         let (client, patches) = cluster(node(json!({}), false));
         let labels = BTreeMap::from([("kubernetes.io/role".to_owned(), "web".to_owned())]);
         label(&client, "n1", &labels).await.unwrap();

@@ -210,7 +210,7 @@ mod tests {
 
     /// A tenant whose edit has no effect must find out why on its own group, and need not read it twice.
     #[test]
-    fn each_group_that_waits_is_told_once_for_each_conflict() {
+    fn each_waiting_group_gets_one_event_per_conflict() {
         let (detector, start) = (detector(), Instant::now());
         detector.initial_list_done_at(start);
         let told = |at: Instant, key: &str| detector.unreported_conflict_at(at, key).map(|write| write.manager);

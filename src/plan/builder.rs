@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn locked_group_says_what_else_is_wrong() {
+    fn locked_group_reports_its_other_problems() {
         let locked = Outcome::Locked { message: "by the group".into() };
         let (waits, failed) = (waiting(Phase::Modifying, "1 of 2"), blocked(Reason::LaunchFailed));
         let all = [locked.clone(), failed.clone(), waits.clone()];

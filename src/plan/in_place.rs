@@ -233,7 +233,7 @@ mod tests {
 
     /// A list that never changed in place is what the launch template version says, also after later versions.
     #[test]
-    fn record_holds_only_lists_that_changed() {
+    fn record_names_only_changed_lists() {
         let given = NodeAttributes { labels: labels(&[("team", "a")]), taints: taints(&[("gpu", "", "NoSchedule")]) };
         let desired = NodeAttributes { labels: labels(&[("team", "b")]), ..given.clone() };
         let record = InPlaceChange::between("i-1", &given, &desired, None).record;

@@ -132,7 +132,7 @@ mod tests {
     /// The rotation would terminate one healthy node after the other for an image whose nodes never join, down to
     /// `minSize`.
     #[test]
-    fn image_that_was_never_ready_takes_no_further_node() {
+    fn rotation_stops_for_an_image_that_was_never_ready() {
         let old = [ready("old", 0, false)];
         let (status, halt) = pass(&InstanceGroupStatus::default(), "v2", &["i-1"], &old, 16, false);
         assert!(halt.is_some_and(|halt| halt.contains("i-1") && halt.contains("reconcile-now")));

@@ -43,7 +43,7 @@ mod tests {
 
     /// Missing capacity is no failure of a revision, so a rollout must not halt for it.
     #[test]
-    fn messages_of_auto_scaling_and_eks_are_told_apart() {
+    fn messages_of_auto_scaling_and_eks_are_distinguished() {
         for (message, expected) in [
             (
                 "We currently do not have sufficient m5.large capacity in the Availability Zone you requested (us-west-2a). Launching EC2 instance failed.",

@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_field_that_is_restricted_is_asked_of_the_admin() {
+    fn missing_restricted_field_refers_to_the_admin() {
         let config = [("boundaries".to_owned(), "restricted: [spec.eks.configuration]".to_owned())];
         let (boundaries, _) = Boundaries::parse(&config.into()).expect("boundaries");
         let group = serde_json::json!({"metadata": {}, "spec": {"eks": {"minSize": 5}}});
@@ -297,7 +297,7 @@ mod tests {
 
     /// A tenant cannot correct what the admin wrote, and looks in vain for the field in the InstanceGroup.
     #[test]
-    fn error_in_a_default_says_whose_it_is() {
+    fn error_in_a_default_names_its_owner() {
         let config = [
             ("boundaries".to_owned(), "shared: {merge: [spec.eks]}".to_owned()),
             (
@@ -338,7 +338,7 @@ mod tests {
 
     /// A tenant who wrote one taint would look in vain for the third one.
     #[test]
-    fn entry_of_a_merged_list_is_named_as_its_author_knows_it() {
+    fn error_in_a_merged_list_uses_the_authors_index() {
         let sources = |boundary: &str| {
             let config = [
                 ("boundaries".to_owned(), format!("shared: {{{boundary}: [spec.eks.configuration.taints]}}")),

@@ -215,7 +215,7 @@ mod tests {
 
     /// EC2 lets people delete what a scaling group refers to, and Terraform and eksctl share the account.
     #[tokio::test]
-    async fn scaling_group_of_others_whose_template_is_gone_uses_no_role() {
+    async fn foreign_scaling_group_without_its_template_uses_no_role() {
         let broken = given_role();
         broken.update(|d| {
             d.versions = vec![numbered(1, "other")];

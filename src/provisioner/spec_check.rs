@@ -82,7 +82,7 @@ mod tests {
 
     /// Who corrects the provisioner must not learn of the other mistakes in a second round.
     #[test]
-    fn provisioner_error_is_reported_with_the_others_and_once() {
+    fn provisioner_error_is_reported_once_beside_other_errors() {
         let paths_of = |provisioner: serde_json::Value| {
             let spec = json!({ "provisioner": provisioner, "strategy": { "type": "rolling" } });
             let merged = merge(&Boundaries::default(), &json!({ "spec": spec }), true).expect("a merged spec");

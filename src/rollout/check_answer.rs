@@ -142,7 +142,7 @@ mod tests {
 
     /// What is not known must let no wave pass, and must halt nothing.
     #[test]
-    fn everything_else_is_unknown_and_says_why() {
+    fn any_other_answer_is_unknown_with_a_reason() {
         let with = |key: &str, value: Value| {
             let mut body = vector(&[]);
             body[key] = value;
@@ -187,7 +187,7 @@ mod tests {
     proptest::proptest! {
         /// An answer with another status, or of other bytes, is never taken for a result.
         #[test]
-        fn only_a_complete_success_says_anything(status in 100u16..600, body in ".{0,60}") {
+        fn only_a_complete_response_is_an_answer(status in 100u16..600, body in ".{0,60}") {
             proptest::prop_assert_eq!(read_answer(status, body.as_bytes()).state, CheckState::Unknown);
             let answer = read(status, &vector(&[]));
             proptest::prop_assert_eq!(answer.state == CheckState::Ok, (200..300).contains(&status));

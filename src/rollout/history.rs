@@ -262,7 +262,7 @@ mod tests {
 
     /// A person may create an object of this kind; it is neither used nor deleted, and its name is left to it.
     #[test]
-    fn objects_of_others_are_left_alone() {
+    fn foreign_objects_are_not_changed() {
         let mut foreign = BoundariesRevision::new("r7", BoundariesRevisionSpec { number: 3, ..Default::default() });
         foreign.metadata.uid = Some("foreign".into());
         let named = BoundariesRevision::new("mine", BoundariesRevisionSpec { number: 5, ..Default::default() });

@@ -218,7 +218,7 @@ mod tests {
 
     /// An instance that is terminated by hand loses its Node before Auto Scaling notices.
     #[test]
-    fn deleted_node_of_an_old_instance_starts_a_wait_of_its_own() {
+    fn deleted_node_of_an_old_instance_has_its_own_wait() {
         let lost = |seconds| LostNode { name: "node-i-1".into(), since: ago(seconds) };
         let member = |seconds| node_instance("i-1").never_joined().with(|m| m.lost_node = Some(lost(seconds)));
         let soon = unready(member(10));

@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn freeze_is_stronger_than_a_window_and_says_what_follows() {
+    fn freeze_overrides_a_window_and_names_its_end() {
         let zone = parse_zone("Europe/Berlin").expect("a zone");
         let day = |text: &str| text.parse().expect("a day");
         let freeze = Freeze { from: day("2026-12-18"), to: day("2027-01-04"), zone, why: "end of year".into() };

@@ -109,7 +109,7 @@ fn statement_ids_are_unique_and_valid() {
 }
 
 #[test]
-fn cloudformation_template_holds_the_iam_policies() {
+fn cloudformation_template_contains_the_iam_policies() {
     let generated = cloudformation_template();
     let file = "deploy/cloudformation.json";
     if std::env::var_os("UPDATE_GOLDEN").is_some() {

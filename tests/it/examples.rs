@@ -101,7 +101,7 @@ fn examples_are_complete_after_merge() {
 
 /// docs/install.md applies boundaries/basic.yaml, and says which examples go with it.
 #[test]
-fn examples_say_which_boundaries_they_go_with() {
+fn examples_name_the_boundaries_they_need() {
     for (name, files) in EXAMPLES {
         let [alone] = files else {
             let with = files[0];

@@ -36,7 +36,7 @@ fn windows_that_never_meet_are_a_warning() {
 
 /// A wrong year would make each later change urgent as well.
 #[test]
-fn urgency_that_counts_for_less_time_than_it_says_is_a_warning() {
+fn urgent_until_beyond_its_limit_is_a_warning() {
     let text = "kind: ConfigMap\nmetadata: {name: instance-manager}\ndata:\n  rollout: |\n    urgentUntil: '2126-08-22T06:00:00Z'\n    waves: [{name: all}]\n";
     let (_, found) = lint(text, &["-".into()]);
     let line = found.iter().find(|line| line.contains("urgentUntil")).unwrap_or_else(|| panic!("{found:?}"));
@@ -139,7 +139,7 @@ data:
 }
 
 #[test]
-fn exit_status_tells_findings_from_unusable_input() {
+fn exit_status_distinguishes_findings_from_unusable_input() {
     let clean = "kind: ConfigMap\ndata:\n  policy: |\n    {roles: [], managedPolicies: [], strategyKinds: [], fargateNamespaces: [], excludableNamespaces: []}\n";
     assert_eq!(lint(clean, &["-".into()]).0, 0);
     assert_eq!(lint("kind: ConfigMap\ndata: {}\n", &["-".into()]).0, 1, "choices are open");

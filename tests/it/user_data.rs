@@ -416,7 +416,7 @@ fn warm_instance_does_not_join() {
 }
 
 #[test]
-fn warm_al2023_instance_holds_nodeadm_and_skips_later_scripts() {
+fn warm_al2023_instance_stops_nodeadm_and_skips_later_scripts() {
     let rendered = render(OsFamily::AmazonLinux2023, &with_scripts(plain())).unwrap();
     let run_directory = tempfile::tempdir().unwrap();
     // Like cloud-init: each script runs in its own shell, even if an earlier one failed.

@@ -267,7 +267,7 @@ mod tests {
 
     /// All attempts of a write took 90 seconds, in which its group said nothing, and then that AWS does not answer.
     #[test]
-    fn throttled_call_ends_with_the_error_of_aws_before_its_group_is_silent_for_long() {
+    fn throttled_call_returns_the_aws_error_before_the_reconcile_stalls() {
         let begun = Instant::now();
         let last_error = AwsError::from_response("AutoScaling", "UpdateAutoScalingGroup", "Throttling", "slow", 400);
         let failed = FailedAttempts { begun, count: 4, last_error: last_error.clone() };

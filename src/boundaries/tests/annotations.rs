@@ -123,7 +123,7 @@ fn every_annotation_can_be_restricted_alone() {
 }
 
 #[test]
-fn lock_of_a_group_goes_through_the_boundaries() {
+fn lock_annotation_of_a_group_is_merged_by_the_boundaries() {
     let lock = data(&[(annotation::LOCK_UPGRADES, "true")]);
     let path = format!("metadata.annotations.{}", annotation::LOCK_UPGRADES);
     let admins = json!({"metadata": {"annotations": {annotation::LOCK_UPGRADES: "true"}}}).to_string();

@@ -125,7 +125,7 @@ fn exceeded_limit_names_the_field_that_asks_for_more() {
 }
 
 #[test]
-fn group_holds_what_its_quota_allowed_last() {
+fn quota_usage_of_a_group_is_what_was_last_allowed() {
     let of_type = |name: &str| (name == "m5.large").then_some(2);
     let demand = |nodes, surge| NodeDemand { nodes, surge, types: vec![("m5.large".into(), 1)] };
     let used = |status: Value, nodes: u64, demand: &NodeDemand| {
@@ -155,7 +155,7 @@ fn levels_show_the_smallest_limit_of_each_resource() {
 proptest::proptest! {
     /// However groups change, one after the other, no quota is exceeded that was not exceeded before.
     #[test]
-    fn quota_holds_for_every_history(changes in proptest::collection::vec((0usize..6, 0u64..15), 1..60)) {
+    fn quota_is_never_exceeded_whatever_the_order_of_changes(changes in proptest::collection::vec((0usize..6, 0u64..15), 1..60)) {
         let quota = policy("quotas: {team: {maxNodes: 20, maxGroups: 4}}");
         let mut groups = vec![(false, 0, 0); 6];
         for (index, asked) in changes {

@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn values_in_use_are_taken_from_the_status() {
+    fn values_in_use_are_read_from_the_status() {
         let stored = json!({"status": {
             "conditions": [{"type": "BoundariesApplied", "message": "spec.eks.minSize 9 is replaced"}, {"type": "Ready"}],
             "effective": {"image": "ami-1", "zones": ["a"]},

@@ -197,7 +197,7 @@ mod tests {
 
     /// What an admin decides by, before the change is committed.
     #[test]
-    fn plan_says_what_a_rollout_takes_where_it_halts_and_what_blocks() {
+    fn plan_lists_the_replacements_halts_and_blockers_of_a_rollout() {
         let cannot = RevisionImpact::CannotUse { reason: "ImageNotFound".into(), message: "no such image".into() };
         let mut win = group("team-x/win", 2, 0);
         let place = win.rollout.as_mut().expect("a place");

@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn work_goes_on_in_the_next_window_and_soaks_are_added() {
+    fn schedule_continues_in_the_next_window_and_adds_soaks() {
         let waves = "waves: [{name: a, percent: 5, soak: 2h}, {name: b, percent: 5}, {name: c, atOnce: 2}]";
         let groups = [vec![one_by_one(30), one_by_one(10)], vec![], vec![one_by_one(60); 3]];
         assert_eq!(ends(waves, &groups, false), (vec![30, 0, 120], Some("2026-08-21T01:30:00Z".into())));

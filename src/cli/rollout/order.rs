@@ -315,7 +315,7 @@ mod tests {
 
     /// Of two people who order at the same time, the second one must look again, and undo nothing of the first.
     #[tokio::test]
-    async fn order_after_an_order_of_somebody_else_changes_nothing_and_names_them() {
+    async fn order_after_another_users_order_changes_nothing_and_names_that_user() {
         let error = write_order(server(true), revision("7", false), pause).await.expect_err("a conflict").to_string();
         for words in ["r2 were changed meanwhile by jane at 2026-08-21T08:00:00Z", "now: paused"] {
             assert!(error.contains(words), "{error}");
@@ -324,7 +324,7 @@ mod tests {
 
     /// The emergency stop must not fail because the controller wrote how far the rollout is.
     #[tokio::test]
-    async fn order_passes_a_write_of_the_status() {
+    async fn order_is_retried_after_a_status_write_conflict() {
         assert_eq!(write_order(server(false), revision("7", false), pause).await.expect("an order"), "paused");
     }
 }

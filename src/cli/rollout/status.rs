@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn status_shows_the_checks_and_which_one_holds_the_wave() {
+    fn status_shows_the_checks_and_which_one_blocks_the_wave() {
         let mut revision = revision();
         let status = revision.status.as_mut().expect("a status");
         status.checks = serde_json::from_value(json!([
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn halted_and_paused_rollouts_say_how_to_go_on() {
+    fn halted_and_paused_rollouts_name_the_command_that_resumes_them() {
         let mut revision = revision();
         revision.spec.orders.paused = true;
         assert!(

@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tenant_who_may_not_list_all_groups_is_told_how_to_list_its_own() {
+    fn tenant_without_list_permission_sees_how_to_list_its_own_groups() {
         let status = kube::core::Status::failure("no", "Forbidden").with_code(403).boxed();
         let error = KubeError::classify("list", "instancegroups", kube::Error::Api(status));
         assert!(list_error(&error, None).ends_with("use -n NAMESPACE"));

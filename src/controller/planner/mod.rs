@@ -366,7 +366,7 @@ mod tests {
 
     /// Without the metric, no admin would notice a default that keeps all groups from new versions.
     #[test]
-    fn group_that_goes_on_with_a_broken_field_counts_as_failed() {
+    fn group_that_keeps_a_rejected_field_counts_as_failed() {
         let id = group_id(&InstanceGroup::new("web", InstanceGroupSpec::default()));
         let plan = || plan::blocked_plan(&id, Reason::ImageNotFound, "no image".into());
         let planning = |has_broken_fields, allowed| {

@@ -141,7 +141,7 @@ mod tests {
 
     /// The predecessor may have ended right after it took a node: another one past the budget would be the successor's.
     #[test]
-    fn new_leader_counts_what_its_predecessor_took_before_it_takes_a_node() {
+    fn new_leader_counts_its_predecessors_replacements_before_it_replaces_a_node() {
         let (stores, nodes) = caches(POLICY, annotation::DISRUPTION);
         // While it stood by, it counted nothing.
         stores.rollout.with_budget_usage(|budget_usage| *budget_usage = BudgetUsage::default());

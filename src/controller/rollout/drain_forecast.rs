@@ -155,7 +155,7 @@ mod tests {
 
     /// A tenant must not be warned of each update of its Deployments.
     #[test]
-    fn pods_that_are_unhealthy_for_a_moment_are_not_reported() {
+    fn briefly_unhealthy_pods_are_not_reported() {
         use DrainBlockerKind::{Never, Now};
         let keys: BTreeSet<String> = ["team/web".to_owned()].into();
         let nodes = [("team/web".to_owned(), ["n1".to_owned()].into())].into();

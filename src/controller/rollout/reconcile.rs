@@ -287,7 +287,7 @@ mod tests {
     /// The definition of BoundariesRevision is missing, or the permission: groups must neither stop, nor take what is not
     /// theirs to take yet.
     #[test]
-    fn groups_without_readable_revisions_go_on_with_what_they_have() {
+    fn groups_keep_their_revision_while_revisions_cannot_be_read() {
         let last_good = || BoundariesSource::LastKnownGood("the definition is missing".into());
         let goes_on = |source: BoundariesSource| matches!(source, BoundariesSource::LastKnownGood(_));
         assert!(goes_on(planned_with(Some("good"), last_good(), false)));

@@ -133,7 +133,7 @@ proptest! {
     /// Whoever plans all groups must find the same groups named that the controller gives the revision to, within the budget
     /// of the cluster and `atOnce`.
     #[test]
-    fn plan_names_the_revision_that_each_group_takes_next(
+    fn plan_names_the_next_revision_of_each_group(
         facts in prop::collection::vec((any::<bool>(), 1..6usize, 0..7usize, any::<bool>()), 1..7),
         budget in prop::sample::select(vec!["", "budget: {nodes: 1}", "budget: {nodes: 2}", "budget: {nodes: 30%}"]),
         at_once in prop::sample::select(vec!["", ", atOnce: 1", ", atOnce: 2"]),
@@ -186,7 +186,7 @@ proptest! {
 /// In which wave a group is depends on the labels of its Namespace: until they are known, nothing is decided, and the group
 /// must not have the newest content meanwhile.
 #[tokio::test]
-async fn group_of_an_unknown_namespace_takes_nothing_and_begins_nothing() {
+async fn group_of_an_unknown_namespace_neither_switches_nor_replaces_nodes() {
     let view = open_rollout("waves: [{name: canary, namespaces: 'rollout/wave = canary'}, {name: rest}]");
     let group = group(1, (false, 2, 2, false), &view);
     let known = stores(std::slice::from_ref(&group), &view, &["team"]);

@@ -175,7 +175,7 @@ mod tests {
 
     /// The new group would wait as long as the old one, which failed for hours.
     #[tokio::test]
-    async fn group_created_again_while_the_watch_was_down_begins_anew() {
+    async fn group_recreated_while_the_watch_was_down_has_no_old_state() {
         let (mut watch, mut test) = watch();
         relist(&mut watch, &mut test, &[("a", "1")]);
         let failures = || test.ctx.planner.process_state.record_failure("team/a");

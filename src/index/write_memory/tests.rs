@@ -207,7 +207,7 @@ fn every_kind() -> Vec<(Vec<PlannedStep>, &'static str)> {
 /// AWS does not show what was written, or another writer undoes it before the next look. The old behavior was a write in
 /// each pass: 9,000 in this time.
 #[test]
-fn writes_that_do_not_take_slow_down_for_each_kind_of_attribute() {
+fn ineffective_writes_back_off_for_each_kind_of_attribute() {
     for (steps, word) in every_kind() {
         let mut group = Loop::default();
         group.run(180, 1000, &steps);
@@ -247,7 +247,7 @@ fn interval_ends_at_the_resync_period() {
 
 /// A rotation, a spec that toggles, and a person's own changes are no repetitions.
 #[test]
-fn writes_that_differ_are_not_held() {
+fn different_writes_are_not_delayed() {
     let mut group = Loop::default();
     for pass in 0..20 {
         let cordon = NodeStep::CordonNode {
@@ -279,7 +279,7 @@ fn writes_that_differ_are_not_held() {
 
 /// The same value again after the spec changed: the tenant edits a value to and fro, or corrects something.
 #[test]
-fn change_of_the_spec_starts_anew() {
+fn spec_change_resets_the_write_delays() {
     let mut group = Loop::default();
     for generation in 0..10 {
         let applied = group.pass(generation * 20, &generation.to_string(), plan(vec![put_tag("41", "42")], changing()));

@@ -156,7 +156,7 @@ fn budget_is_described_with_its_numbers() {
 
 /// One pod that a webhook protects, or whose namespace is being deleted, must not end the drains of all others.
 #[tokio::test]
-async fn eviction_that_admission_denies_blocks_this_pod_alone() {
+async fn eviction_denied_by_admission_blocks_only_that_pod() {
     let webhook = "admission webhook \"drain.example.com\" denied the request: the pod is moved by its operator";
     let policy = "pods \"web-1\" is forbidden: ValidatingAdmissionPolicy 'keep' with binding 'all' denied request";
     for response in [

@@ -151,7 +151,7 @@ async fn renewal_is_one_write_without_a_read() {
 }
 
 #[tokio::test]
-async fn expired_lease_is_taken_over_after_the_locally_observed_duration() {
+async fn expired_lease_is_acquired_after_the_locally_observed_duration() {
     let server = Server::default();
     let (mut a, mut b) = (server.elector("a"), server.elector("b"));
     let now = Instant::now();
@@ -198,7 +198,7 @@ async fn process_paused_during_its_renewal_loses_leadership() {
 
 /// A tool that labels the Lease must not end the process, with what it is in the middle of.
 #[tokio::test]
-async fn edit_of_the_lease_by_others_does_not_end_leadership() {
+async fn edit_of_the_lease_by_another_client_does_not_end_leadership() {
     let server = Server::default();
     let mut a = server.elector("a");
     let now = Instant::now();
@@ -230,7 +230,7 @@ async fn conflict_with_another_holder_ends_leadership_immediately() {
 
 /// After a restore of etcd, the watches of a standby may be silent. It must not lead with the caches that it has.
 #[tokio::test]
-async fn standby_ends_when_versions_go_back() {
+async fn standby_process_ends_when_resource_versions_decrease() {
     let server = Server::default();
     server.0.lock().unwrap().version = 1000;
     let (mut a, mut b) = (server.elector("a"), server.elector("b"));

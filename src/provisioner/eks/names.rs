@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn scaling_group_name_tells_the_form() {
+    fn scaling_group_name_reveals_the_naming_scheme() {
         let names = GroupNames::new("demo", "team", "web");
         let forms = NameForm::ALL.map(|form| names.scaling_group_in(form, "us-west-2"));
         assert_eq!(forms[0], "demo-team-web");

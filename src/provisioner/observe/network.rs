@@ -109,7 +109,7 @@ mod tests {
 
     /// An id is proof enough while EKS does not tell the VPC. A Name tag is not: another VPC may have the same.
     #[tokio::test]
-    async fn ids_alone_are_looked_up_without_a_vpc() {
+    async fn without_a_vpc_only_ids_are_looked_up() {
         let found = look_up(None).await;
         assert_eq!(ids(&found.subnets), ["subnet-1"]);
         assert_eq!(ids(&found.security_groups), ["sg-1", "sg-2"]);

@@ -64,7 +64,7 @@ fn node_whose_cordon_failed_is_given_back() {
 
 /// A group whose plan does not get to its nodes would use the budget up forever, and no other group would go on.
 #[test]
-fn group_that_takes_no_node_after_all_gives_the_budget_back() {
+fn unused_reservation_of_a_group_is_released() {
     let (mut budget_usage, now) = (BudgetUsage::default(), Instant::now());
     budget_usage.record("team/b", Some(usage(3, "a", "i-b")), now);
     budget_usage.announce("team/fargate", now);
@@ -78,7 +78,7 @@ fn group_that_takes_no_node_after_all_gives_the_budget_back() {
 
 /// What others break counts, but a node that is not available is replaced at any time: otherwise it would stay broken.
 #[test]
-fn broken_nodes_count_and_are_replaced_all_the_same() {
+fn broken_nodes_count_against_the_budget_and_are_still_replaced() {
     let (mut budget_usage, now) = (BudgetUsage::default(), Instant::now());
     budget_usage.record("team/broken", Some(NodeUsage { desired: 3, unavailable: 2, ..NodeUsage::default() }), now);
     budget_usage.record("team/b", Some(usage(3, "a", "i-b")), now);
@@ -91,7 +91,7 @@ fn broken_nodes_count_and_are_replaced_all_the_same() {
 }
 
 #[test]
-fn small_cluster_gets_on_and_a_large_batch_goes_alone() {
+fn small_cluster_progresses_and_a_large_batch_runs_alone() {
     let (mut budget_usage, now) = (BudgetUsage::default(), Instant::now());
     let percent = budget(Some(CountOrPercent::Percent(5)), Some(CountOrPercent::Percent(5)), None);
     budget_usage.record("team/a", Some(usage(3, "a", "i-a")), now);
@@ -204,7 +204,7 @@ fn groups_begin_after_those_that_wait() {
 
 /// A group that waits sleeps: it is woken when the budget leaves what it waits for, and not before.
 #[test]
-fn groups_are_woken_when_they_can_go_on() {
+fn waiting_groups_are_enqueued_when_the_budget_has_room() {
     let (mut budget_usage, now) = (BudgetUsage::default(), Instant::now());
     let limits = budget(Some(CountOrPercent::Number(2)), Some(CountOrPercent::Number(1)), Some(1));
     let waits = |begin: NodeStart| NodeUsage { waits_for: [begin].into(), ..usage(3, "b", "") };
@@ -221,7 +221,7 @@ fn groups_are_woken_when_they_can_go_on() {
 
 /// Workers that reconcile at the same moment share what is left, however many they are.
 #[test]
-fn five_groups_at_once_take_what_the_budget_leaves() {
+fn concurrent_groups_never_exceed_the_budget() {
     let (mut budget_usage, now) = (BudgetUsage::default(), Instant::now());
     let two = budget(Some(CountOrPercent::Number(2)), None, None);
     let keys: Vec<String> = (0..5).map(|number| format!("team/g{number}")).collect();
@@ -252,7 +252,7 @@ fn percentage_follows_the_size_of_the_cluster() {
 
 /// A zone that is down uses its own budget up, and what its groups need to come back is not held.
 #[test]
-fn zone_that_is_down_holds_the_others_only_as_far_as_the_budget_says() {
+fn failed_zone_blocks_other_zones_only_by_the_budget() {
     let (mut budget_usage, now) = (BudgetUsage::default(), Instant::now());
     let down = NodeUsage {
         desired: 6,

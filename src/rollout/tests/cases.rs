@@ -71,7 +71,7 @@ fn bad_image_halts_in_the_canary_which_returns_by_itself() {
 }
 
 #[test]
-fn failure_with_on_failure_return_takes_all_groups_back() {
+fn failure_with_on_failure_return_returns_all_groups() {
     let policy =
         "{onFailure: return, waves: [{name: first, groups: 'tier = one', soak: 1m}, {name: rest, maxFailures: 0}]}";
     let early = Group { annotations: [("tier".to_owned(), "one".to_owned())].into(), ..group("early") };
@@ -115,7 +115,7 @@ fn resume_tries_the_failed_group_again() {
 }
 
 #[test]
-fn paused_rollout_begins_no_node_and_goes_on_when_resumed() {
+fn paused_rollout_replaces_no_node_until_it_is_resumed() {
     let mut cluster = two_waves();
     cluster.image = "ami-2".into();
     cluster.run_until(|cluster| cluster.groups[0].log.iter().any(|did| matches!(did, Did::Replaced { .. })));
@@ -152,7 +152,7 @@ fn complete_change_can_be_aborted() {
 /// In the first minute of a cluster, or of a takeover, the first revision has not reached every group. A change that
 /// comes then must not reach all of them at once.
 #[test]
-fn change_that_follows_before_the_first_revision_is_complete_goes_through_the_waves() {
+fn change_before_the_first_revision_is_complete_rolls_out_in_waves() {
     let mut cluster = two_waves();
     cluster.revision("r1").status =
         Some(BoundariesRevisionStatus { phase: Some(RolloutPhase::Rolling), ..Default::default() });
@@ -220,7 +220,7 @@ fn newest_revision_wins_and_groups_step_back_from_what_they_had_not_begun() {
 
 /// Otherwise a change of a tag would release an image that the canary has not proved.
 #[test]
-fn soak_goes_on_across_a_change_without_rotation() {
+fn soak_continues_across_a_change_without_rotation() {
     let mut cluster = two_waves();
     cluster.image = "ami-2".into();
     cluster.run(10);
@@ -289,7 +289,7 @@ fn change_that_evicts_pods_waits_for_its_wave() {
 }
 
 #[test]
-fn percentage_takes_the_same_groups_each_time_and_at_least_one() {
+fn percentage_selects_the_same_groups_each_time_and_at_least_one() {
     let policy = "waves: [{name: some, percent: 10, soak: 1m}, {name: rest}]";
     for count in [1_usize, 3, 40] {
         let names: Vec<String> = (0..count).map(|index| format!("g{index}")).collect();
@@ -389,7 +389,7 @@ fn removed_policy_does_not_release_a_change_that_is_under_way() {
 }
 
 #[test]
-fn wave_of_deleted_groups_passes() {
+fn wave_is_passed_when_all_its_groups_are_deleted() {
     let mut cluster = two_waves();
     cluster.image = "ami-2".into();
     cluster.run_until(|cluster| !cluster.groups[0].wave_images().is_empty());
@@ -400,7 +400,7 @@ fn wave_of_deleted_groups_passes() {
 
 /// A tenant that breaks its own group does not halt the rollout.
 #[test]
-fn failure_after_an_edit_of_the_tenant_is_its_own() {
+fn failure_after_a_tenant_edit_does_not_halt_the_rollout() {
     let mut cluster = two_waves();
     cluster.image = "ami-2".into();
     cluster.run_until(|cluster| !cluster.groups[0].wave_images().is_empty());
@@ -486,7 +486,7 @@ fn locked_config_map_opens_no_wave() {
 
 /// An edit that follows another one within a poll must not make the first one something to return to.
 #[test]
-fn revision_whose_rollout_never_began_is_not_what_groups_go_back_to() {
+fn groups_do_not_return_to_a_revision_that_never_rolled_out() {
     let mut cluster = two_waves();
     for image in ["ami-2", "ami-3"] {
         cluster.image = image.into();
@@ -542,7 +542,7 @@ fn at_once_bounds_the_groups_that_replace_nodes_when_leaders_change() {
 
 /// A poll reads a cache that is behind for a moment, and before the first one nothing is known.
 #[test]
-fn group_whose_take_a_look_did_not_see_is_counted() {
+fn group_whose_switch_a_poll_missed_is_counted() {
     let mut cluster = SimulatedCluster::new("waves: [{name: all, atOnce: 1}]", vec![group("a"), group("b")]);
     let view = cluster.view().expect("a rollout");
     let mut running = Running::default();
@@ -799,7 +799,7 @@ fn orders_about_unknown_waves_and_groups_change_nothing() {
 
 /// A namespace that becomes a canary after that wave passed, and one that stops being one while its wave is open.
 #[test]
-fn group_follows_the_wave_that_selects_it_until_it_takes_the_revision() {
+fn group_follows_the_wave_that_selects_it_until_it_switches() {
     let mut cluster = two_waves();
     cluster.image = "ami-2".into();
     cluster.run_until(|cluster| cluster.waves("r2").first().is_some_and(|wave| wave.1 == WaveState::Soaking));

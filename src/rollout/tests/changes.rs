@@ -65,7 +65,7 @@ const STATES: [&str; 8] =
 
 /// An admin who corrects a change must not have to wait for the one before, and the corrected one is proved by the canary again.
 #[test]
-fn next_change_goes_through_its_waves_whatever_it_interrupts() {
+fn next_change_rolls_out_in_waves_whatever_it_interrupts() {
     for state in STATES {
         let mut cluster = interrupted(state);
         let before = cluster.groups.iter().map(|group| group.log.len()).collect::<Vec<_>>();
@@ -271,7 +271,7 @@ fn waves_without_groups_pass_and_overlapping_selectors_mean_the_first() {
 
 /// A wave that nobody of can go on must not hold the others forever.
 #[test]
-fn wave_whose_groups_are_all_out_passes() {
+fn wave_is_passed_when_all_its_groups_are_excluded() {
     for out in ["locked", "deferred", "excluded", "left out", "stuck"] {
         let mut cluster = SimulatedCluster::new(&format!("deferral: [{{namespaces: '*', max: 24h}}]\n{CANARY}"), {
             vec![canary("c"), canary("d"), group("a")]
@@ -329,7 +329,7 @@ fn deleted_waves_leave_the_order_of_the_others() {
 
 /// A change that every group takes without a rotation is over at once, and one whose rollout waits keeps its place.
 #[test]
-fn changes_in_place_can_be_held_to_waves_as_well() {
+fn changes_in_place_can_follow_the_waves() {
     let mut cluster =
         SimulatedCluster::new(&format!("{{withoutRotation: waves, {CANARY}}}"), vec![canary("c"), group("a")]);
     cluster.tag = "two".into();
@@ -389,7 +389,7 @@ fn groups_of_a_skipped_wave_that_wait_are_listed() {
 
 /// After a change of the leader, the watch of Namespaces may be late: no wave may pass because nobody knows who is in it.
 #[test]
-fn groups_whose_namespace_is_not_known_let_no_wave_pass() {
+fn no_wave_passes_while_the_namespace_of_a_group_is_unknown() {
     for state in ["assessing", "rotates", "soaks", "second wave", "returns"] {
         let mut cluster = interrupted(state);
         cluster.restart();
@@ -407,7 +407,7 @@ fn groups_whose_namespace_is_not_known_let_no_wave_pass() {
 
 /// A change that is withdrawn before anybody took it must not take the soak of the one before along.
 #[test]
-fn content_that_comes_back_soaks_on_and_may_fail() {
+fn restored_content_continues_its_soak_and_may_fail() {
     for is_bad in [false, true] {
         let mut cluster = interrupted("soaks");
         cluster.image = "ami-3".into();
@@ -446,7 +446,7 @@ fn content_that_comes_back_soaks_on_and_may_fail() {
 
 /// The way that the controller itself names: abort, then revert in Git. The return is bound to the budget until it is over.
 #[test]
-fn revert_after_an_abort_goes_on_with_the_return() {
+fn revert_after_an_abort_continues_the_return() {
     let mut cluster = interrupted("returns");
     cluster.image = "ami-1".into();
     cluster.run(2);
@@ -470,7 +470,7 @@ fn revert_after_an_abort_goes_on_with_the_return() {
 
 /// The correction waits for an approval, for days perhaps: what failed must not reach more nodes meanwhile.
 #[test]
-fn correction_does_not_let_the_change_that_failed_go_on() {
+fn correction_does_not_resume_the_failed_change() {
     let policy =
         "waves: [{name: canary, namespaces: 'rollout/wave = canary', soak: 10m, approval: admin}, {name: rest}]";
     for is_aborted in [false, true] {

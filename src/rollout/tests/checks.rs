@@ -26,7 +26,7 @@ fn soaking(cluster: &SimulatedCluster) -> bool {
 
 /// Prometheus is down before the rollout, during the soak, and after a restart.
 #[test]
-fn unknown_check_opens_nothing_passes_nothing_and_halts_nothing() {
+fn unknown_check_neither_opens_passes_nor_halts_a_wave() {
     let mut cluster = cluster(CHECKED);
     cluster.image = "ami-2".into();
     cluster.run_until_stable();
@@ -112,7 +112,7 @@ fn check_that_fails_before_the_first_wave_keeps_it_closed_and_halts_nothing() {
 }
 
 #[test]
-fn failing_check_takes_all_groups_back_with_on_failure_return() {
+fn failing_check_with_on_failure_return_returns_all_groups() {
     let mut cluster = cluster(&CHECKED.replacen('{', "{onFailure: return, ", 1));
     answer(&mut cluster, CheckState::Ok);
     cluster.image = "ami-2".into();
@@ -128,7 +128,7 @@ fn failing_check_takes_all_groups_back_with_on_failure_return() {
 
 /// The query is about the revision that rolls, and is asked twice a minute while it rolls, and not after it.
 #[test]
-fn query_has_the_values_of_the_rollout_and_is_asked_while_it_is_under_way() {
+fn query_has_the_values_of_the_rollout_and_runs_only_during_it() {
     let mut cluster = cluster(CHECKED);
     answer(&mut cluster, CheckState::Ok);
     assert_eq!(cluster.asked, [""; 0], "the first revision is no rollout");
@@ -145,7 +145,7 @@ fn query_has_the_values_of_the_rollout_and_is_asked_while_it_is_under_way() {
 
 /// An admin who finds the check wrong must not wait for it.
 #[test]
-fn edited_check_counts_at_once_and_begins_anew() {
+fn edited_check_applies_at_once_and_restarts_its_clock() {
     let mut cluster = cluster(CHECKED);
     answer(&mut cluster, CheckState::Ok);
     cluster.image = "ami-2".into();
@@ -171,7 +171,7 @@ fn edited_check_counts_at_once_and_begins_anew() {
 }
 
 #[test]
-fn new_leader_asks_anew_before_a_wave_passes_and_writes_nothing_for_it() {
+fn new_leader_repeats_the_checks_before_a_wave_passes_without_a_write() {
     let mut cluster = cluster(CHECKED);
     answer(&mut cluster, CheckState::Ok);
     cluster.image = "ami-2".into();
@@ -254,7 +254,7 @@ proptest! {
     /// Whatever Prometheus answers and whenever, no wave opens or passes while the latest answer to a check is unknown
     /// or fails, or while it has been ok for less than its time; and the rollout halts only after it failed for that time.
     #[test]
-    fn unknown_never_opens_passes_or_halts(
+    fn unknown_answer_never_opens_passes_or_halts_a_wave(
         answers in prop::collection::vec((some_state(), some_state(), 1..60usize, 0..8usize), 1..14),
         soak in 0..10usize,
     ) {

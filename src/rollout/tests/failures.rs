@@ -27,7 +27,7 @@ fn failure_during_the_soak_halts_and_the_group_returns() {
 
 /// An admin of many tenants accepts that a few of them break; each of these returns all the same.
 #[test]
-fn wave_passes_with_as_many_failures_as_it_allows() {
+fn wave_passes_with_at_most_max_failures() {
     for (allowed, groups, bad, halts) in [
         ("1", 3, 1, false),
         ("1", 3, 2, true),
@@ -130,7 +130,7 @@ fn group_that_could_not_use_the_change_follows_when_it_can() {
 
 /// What AWS does not answer leaves what is known, and nothing is written for it.
 #[test]
-fn group_that_cannot_use_the_change_stays_so_while_aws_does_not_answer() {
+fn group_that_cannot_use_the_change_still_counts_while_aws_is_unavailable() {
     let mut cluster = SimulatedCluster::new(CANARY, vec![canary("c"), group("a")]);
     cluster.group("c").unusable_images.insert("ami-2".into());
     cluster.image = "ami-2".into();
@@ -181,7 +181,7 @@ fn revision_with_the_name_of_one_that_failed_is_not_refused() {
 
 /// One tenant's budget holds up its own group alone, also when that is so for every group of a wave.
 #[test]
-fn stuck_groups_go_on_when_they_can() {
+fn stuck_groups_resume_when_their_blocker_ends() {
     let mut cluster = SimulatedCluster::new(CANARY, vec![canary("c"), canary("d"), group("a")]);
     cluster.image = "ami-2".into();
     for name in ["c", "d", "a"] {
@@ -248,7 +248,7 @@ proptest! {
 
 /// A group that went back keeps what it has for as long as the change is the newest, through restarts and polls.
 #[test]
-fn returned_group_is_left_alone() {
+fn returned_group_does_not_switch_again() {
     let mut cluster = soaking();
     cluster.group("c").bad_images.insert("ami-2".into());
     cluster.run_until_stable();
@@ -300,7 +300,7 @@ fn unhealthy_cluster_during_the_soak_is_no_failure() {
 
 /// A deferral may outlast the rollout by weeks. The group that takes the change then is as little alone with it as the others.
 #[test]
-fn group_that_takes_a_complete_revision_late_returns_if_it_fails() {
+fn late_group_returns_if_a_complete_revision_fails_on_it() {
     let mut cluster = SimulatedCluster::new(CANARY, vec![canary("c"), group("a"), group("late")]);
     cluster.group("late").locked = true;
     cluster.image = "ami-2".into();

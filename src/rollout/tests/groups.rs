@@ -66,7 +66,7 @@ fn rollout_ends_without_groups_that_are_deleted() {
 
 /// A tenant that makes its group again gets a new one: nothing of the old group's record counts for it.
 #[test]
-fn group_that_is_made_again_begins_anew() {
+fn recreated_group_has_no_rollout_record() {
     let mut cluster = two_waves();
     cluster.group("c").bad_images.insert("ami-2".into());
     cluster.image = "ami-2".into();
@@ -236,7 +236,7 @@ fn excluded_namespace_has_no_part_until_it_is_included() {
 
 /// `lock-upgrades` in mid-rotation stops it, and its end lets it go on, also after its wave has passed.
 #[test]
-fn lock_in_mid_rotation_holds_the_group_and_its_wave_goes_on_later() {
+fn lock_during_a_rotation_blocks_the_group_until_it_is_removed() {
     let mut cluster = two_waves();
     cluster.group("c").nodes = vec!["ami-1".into(); 6];
     cluster.image = "ami-2".into();
@@ -446,7 +446,7 @@ fn new_leader_with_another_clock_soaks_as_long() {
 
 /// Whoever deletes the revision to which groups would return makes no group go further back by itself.
 #[test]
-fn deleted_predecessor_takes_no_group_back() {
+fn deleted_predecessor_causes_no_return() {
     let mut cluster = two_waves();
     cluster.image = "ami-2".into();
     cluster.run_until_stable();

@@ -107,7 +107,7 @@ fn new_image_is_a_revision_of_the_same_texts() {
 
 /// An image that failed must not come again with the next poll, nor with the next change of the ConfigMap.
 #[test]
-fn image_of_an_aborted_revision_does_not_come_again() {
+fn image_of_an_aborted_revision_does_not_roll_out_again() {
     let mut cluster = Cluster::new();
     assert!(cluster.publish("ami-2"));
     cluster.set_phase(RolloutPhase::Aborted);
@@ -123,7 +123,7 @@ fn image_of_an_aborted_revision_does_not_come_again() {
 
 /// Whoever orders to return, and corrects something else before all groups are back, has aborted the image all the same.
 #[test]
-fn image_whose_return_is_cut_short_does_not_come_again() {
+fn image_of_an_interrupted_return_does_not_roll_out_again() {
     let mut cluster = Cluster::new();
     assert!(cluster.publish("ami-2"));
     cluster.set_phase(RolloutPhase::Returning);
@@ -213,7 +213,7 @@ fn removed_policy_releases_the_images() {
 
 /// A group that is behind, or meets an alias first, must get what the next newer revision says, and not what AWS says now.
 #[test]
-fn unknown_alias_stands_for_what_the_next_newer_revision_says() {
+fn unknown_alias_resolves_as_in_the_next_newer_revision() {
     let mut cluster = Cluster::new();
     cluster.newest().status.get_or_insert_default().images.clear();
     cluster.live = data("b");
@@ -229,7 +229,7 @@ fn unknown_alias_stands_for_what_the_next_newer_revision_says() {
 
 /// SSM's servers may answer with the old and the new image in turns while a parameter changes, or with none at all.
 #[test]
-fn new_image_counts_when_two_looks_in_a_row_find_it() {
+fn new_image_counts_when_two_polls_in_a_row_find_it() {
     let mut seen = Images::new();
     let polls = ["ami-2", "ami-3", "ami-2", "", "ami-2", "ami-2"];
     let confirmed = polls

@@ -53,7 +53,7 @@ fn lost_key_releases_no_revision_that_has_not_reached_every_group() {
 
 /// The commit after the one that lost the key goes through the waves as well, and the one after that.
 #[test]
-fn change_that_follows_without_the_key_goes_through_the_waves() {
+fn change_after_the_key_rollout_was_removed_rolls_out_in_waves() {
     for state in ["stored", "soaks", "halted", "aborted"] {
         let mut cluster = interrupted(state);
         cluster.policy = None;

@@ -59,7 +59,7 @@ fn skipped_wave_waits_for_no_approval() {
 
 /// An admin rearranges the waves for the next change: what is complete stays what new groups begin with.
 #[test]
-fn waves_that_are_edited_after_the_end_keep_nobody_from_a_complete_revision() {
+fn edit_of_the_waves_after_the_end_keeps_no_group_from_the_complete_revision() {
     let mut cluster = SimulatedCluster::new(CANARY, vec![canary("c"), group("a")]);
     cluster.group("a").locked = true;
     cluster.image = "ami-2".into();
@@ -101,7 +101,7 @@ fn edit_of_a_tenant_does_not_free_its_group_from_a_pause_or_a_halt() {
 
 /// Once a group has the change, what its tenant asks for is nobody else's business.
 #[test]
-fn edit_of_a_tenant_whose_group_is_done_waits_for_nobody() {
+fn tenant_edit_of_an_updated_group_does_not_wait_for_the_rollout() {
     let mut cluster = SimulatedCluster::new(CANARY, vec![canary("c"), group("a")]);
     cluster.image = "ami-2".into();
     cluster.run_until(|cluster| is_soaking(cluster, "r2"));

@@ -255,7 +255,7 @@ proptest! {
     /// Orders, failures and restarts in any order: waves open one after another, nothing is lost, and once people have let
     /// it go on, every group has the newest revision or is listed with a reason.
     #[test]
-    fn rollouts_keep_their_order_and_come_to_an_end(
+    fn rollouts_keep_the_wave_order_and_end(
         policy in prop::sample::select(POLICIES.to_vec()),
         bad in prop::collection::btree_set((0..6usize, 2..5usize), 0..3),
         acts in prop::collection::vec(act(), 1..25),

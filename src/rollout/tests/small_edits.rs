@@ -24,7 +24,7 @@ fn soaking(policy: &str) -> SimulatedCluster {
 
 /// Otherwise a comment in the ConfigMap would give an image to the whole fleet that the canary has run for a minute.
 #[test]
-fn comment_in_mid_soak_releases_nothing_and_the_soak_goes_on() {
+fn comment_during_a_soak_releases_no_group_and_the_soak_continues() {
     for policy in [CANARY.to_owned(), format!("{{withoutRotation: waves, {CANARY}}}")] {
         let mut cluster = soaking(&policy);
         for number in 0..10 {
@@ -41,7 +41,7 @@ fn comment_in_mid_soak_releases_nothing_and_the_soak_goes_on() {
 
 /// The image breaks in the canary after somebody edited a comment: it is still the image that failed.
 #[test]
-fn failure_after_a_small_edit_halts_and_takes_the_canary_back() {
+fn failure_after_a_small_edit_halts_and_returns_the_canary() {
     for edit in EDITS {
         let mut cluster = soaking(CANARY);
         edit(&mut cluster, 1);
@@ -70,7 +70,7 @@ fn failure_before_a_small_edit_is_not_forgotten_with_it() {
 
 /// Whoever pauses believes that no node goes, whatever was edited meanwhile.
 #[test]
-fn pause_after_a_small_edit_holds_the_canary_in_mid_rotation() {
+fn pause_after_a_small_edit_stops_the_rotation_of_the_canary() {
     for edit in EDITS {
         let mut cluster = SimulatedCluster::new(CANARY, vec![canary("c"), group("a")]);
         cluster.group("c").nodes = vec!["ami-1".into(); 20];
@@ -91,7 +91,7 @@ fn pause_after_a_small_edit_holds_the_canary_in_mid_rotation() {
 
 /// The controller looks at the rollout before the canary is reconciled: its wave is not an empty one.
 #[test]
-fn wave_of_a_canary_that_takes_a_small_edit_is_not_empty() {
+fn wave_of_a_canary_that_has_yet_to_switch_is_not_empty() {
     for edit in EDITS {
         let mut cluster = soaking(CANARY);
         edit(&mut cluster, 1);

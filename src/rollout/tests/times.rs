@@ -32,7 +32,7 @@ fn tenant(cluster: &mut SimulatedCluster, name: &str, key: &str, value: &str) {
 }
 
 #[test]
-fn closed_window_gives_nobody_the_change_and_begins_no_node() {
+fn no_group_switches_or_replaces_nodes_in_a_closed_window() {
     let mut cluster = afternoon(&format!("{NIGHT}\n{WAVES}"));
     cluster.group("c").nodes = vec!["ami-1".into(); 5];
     cluster.image = "ami-2".into();
@@ -114,7 +114,7 @@ fn group_is_stuck_although_each_window_is_shorter_than_the_patience() {
 }
 
 #[test]
-fn freeze_holds_also_those_who_approved() {
+fn freeze_blocks_approved_groups_too() {
     let freeze = "freezes: [{from: 2026-08-20, to: 2026-08-21, zone: UTC, why: sale}]";
     let mut cluster = afternoon(&format!("{freeze}\n{WAVES}"));
     tenant(&mut cluster, "a", annotation::APPROVE_REVISION, "2");
@@ -154,7 +154,7 @@ fn deferral_needs_the_right_and_a_time() {
 }
 
 #[test]
-fn tenant_may_have_it_now_or_in_a_window_of_its_own() {
+fn tenant_may_approve_early_or_set_its_own_window() {
     let deferral = "deferral: [{namespaces: '*', max: 72h}]";
     let mut cluster = afternoon(&format!("{NIGHT}\n{deferral}\n{WAVES}"));
     tenant(&mut cluster, "a", annotation::APPROVE_REVISION, "r2");

@@ -33,7 +33,7 @@ fn instance_that_auto_scaling_reports_as_unhealthy_is_not_available() {
 
 /// A drain that hangs would keep the nodes behind it from going, although nothing holds them.
 #[test]
-fn nodes_whose_drain_will_be_held_up_go_last() {
+fn nodes_with_a_blocked_drain_are_replaced_last() {
     let drain_will_block = |name: &str| node_instance(name).outdated().node(|n| n.drain_last = true);
     let members = [drain_will_block("a"), node_instance("b").outdated(), node_instance("c").outdated()];
     assert_eq!(step_summaries(&rotate(&members, 2)), ["cordon b", "cordon c"]);
@@ -213,7 +213,7 @@ fn weighted_group_counts_units_of_capacity() {
 }
 
 #[test]
-fn plan_depends_on_nodes_that_it_takes_or_counts() {
+fn plan_depends_on_nodes_that_it_replaces_or_counts() {
     let unverified = |members: &[NodeInstance], max, removes_all: bool, known: &[&str]| {
         let candidates = if removes_all { Candidates::All } else { Candidates::Outdated };
         let decision = decide(&RollingUpdateInput { candidates, ..input(members, &Drains::new(), max) });
@@ -245,7 +245,7 @@ fn plan_depends_on_nodes_that_it_takes_or_counts() {
 
 /// In an outage of the cluster's API, all kubelets are silent. The nodes are Ready again after it, and would be drained.
 #[test]
-fn node_that_is_silent_for_a_moment_is_not_taken_as_dead() {
+fn briefly_silent_node_is_not_treated_as_dead() {
     let none = Drains::new();
     let replacement = || node_instance("n").in_service_since(60).never_joined();
     for (seconds, expected) in [(10, vec![]), (299, vec![]), (301, vec!["cordon a"])] {

@@ -22,7 +22,7 @@ fn blocked_rotation_uncordons_nodes_and_starts_no_batch() {
 
 /// A window that closes must not leave a node half drained, and must not begin another one.
 #[test]
-fn held_rotation_finishes_what_has_begun_and_begins_nothing() {
+fn blocked_rotation_finishes_its_drains_and_begins_none() {
     let members = [node_instance("a").outdated().cordoned(), node_instance("b").outdated()];
     let empty = drains("node-a", vec![]);
     let block = |input| RollingUpdateInput { rollout_block: Some("the rollout of r2: its window is closed"), ..input };
@@ -141,7 +141,7 @@ fn no_healthy_node_is_given_up_after_a_failed_launch() {
 
 /// AWS takes another node for the second termination of an instance.
 #[test]
-fn node_that_the_cluster_autoscaler_takes_in_mid_drain_is_left_to_it() {
+fn node_that_the_cluster_autoscaler_terminates_during_a_drain_is_left_to_it() {
     let scaled_in = node_instance("a").outdated().cordoned().node(|n| n.leaves_by_autoscaler = true);
     let (members, empty) = ([scaled_in, node_instance("b").outdated()], drains("node-a", vec![]));
     let decision = decide(&input(&members, &empty, 1));

@@ -89,7 +89,7 @@ fn duplicate_provider_id_is_reported_and_skipped() {
 }
 
 #[test]
-fn node_uncordoned_by_others_is_given_back_or_cordoned_again() {
+fn node_uncordoned_by_a_user_is_released_or_cordoned_again() {
     let uncordoned = |name: &str| node_instance(name).outdated().cordoned().node(|n| n.cordoned = false);
     let empty = Drains::from([("node-a".into(), DrainView::default())]);
     for drains in [&empty, &drains("node-a", vec![pod("web")])] {
@@ -106,7 +106,7 @@ fn node_uncordoned_by_others_is_given_back_or_cordoned_again() {
 }
 
 #[test]
-fn surplus_takes_another_node_while_a_drain_is_retried_later() {
+fn scale_in_terminates_another_node_while_a_drain_is_retried_later() {
     let retried = DrainView { retry_drain_at: Some(now() + SignedDuration::from_secs(9)), ..DrainView::default() };
     let drains = Drains::from([("node-a".into(), retried)]);
     let members = [node_instance("a").outdated(), node_instance("b")];
@@ -251,7 +251,7 @@ fn drain_actions_follow_in_order() {
 
 /// The scheduler places it on the emptiest node again, which is the one that is drained: it would be evicted forever.
 #[test]
-fn pod_that_came_back_to_its_cordoned_node_does_not_hold_the_drain() {
+fn pod_that_returns_to_its_cordoned_node_does_not_block_the_drain() {
     let members = [node_instance("a").outdated().cordoned()];
     let came_back = |seconds| PodView { tolerates_cordon: true, created: Some(ago(seconds)), ..pod("agent") };
     let record = |member: &NodeInstance| member.disruption_of(UID).expect("a record").since;

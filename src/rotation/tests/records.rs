@@ -34,7 +34,7 @@ fn decide_for(candidates: Candidates, members: &[NodeInstance]) -> RollingUpdate
 }
 
 #[test]
-fn record_of_a_deleted_group_is_taken_over_or_removed() {
+fn record_of_a_deleted_group_is_adopted_or_removed() {
     let uncordon = NodeStep::UncordonNode { node: "node-a".into(), reason: UncordonReason::GroupDeleted };
     for candidates in [Candidates::Outdated, Candidates::Surplus(0)] {
         let decision = decide_for(candidates, &[orphaned("a"), node_instance("b")]);
@@ -51,7 +51,7 @@ fn record_of_a_deleted_group_is_taken_over_or_removed() {
 }
 
 #[test]
-fn taking_over_keeps_what_the_node_was_before() {
+fn adopted_record_keeps_whether_the_node_was_cordoned_before() {
     let was_cordoned = |before| {
         let member = orphaned("a").outdated().node(|n| n.orphaned_disruption = Some(record("gone", before)));
         match &decide_for(Candidates::Outdated, &[member]).steps[..] {

@@ -41,7 +41,7 @@ fn terminating_standby_instance_does_not_decrement_desired() {
 }
 
 #[test]
-fn surplus_takes_only_instances_within_the_weight() {
+fn scale_in_terminates_only_instances_within_the_weight() {
     let heavy = |name: &str, weight| node_instance(name).with(|m| m.instance.weight = weight);
     let members = [heavy("a", 4), heavy("b", 2), heavy("c", 2)];
     let steps_for = |n| {

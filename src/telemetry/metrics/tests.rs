@@ -69,7 +69,7 @@ fn every_documented_metric_is_served() {
 
 /// A namespace that a quota no longer selects must not look as if it had one.
 #[test]
-fn quota_has_series_for_its_limits_alone() {
+fn quota_has_series_only_for_its_limits() {
     let metrics = Metrics::new().unwrap();
     let nodes = |used| QuotaLevel { resource: "nodes", used, limit: 10 };
     metrics.set_quota("team", &[nodes(Some(7)), QuotaLevel { resource: "vcpus", used: None, limit: 64 }]);

@@ -56,7 +56,7 @@ pub(super) fn converged_after(extra: &str) -> Scenario {
 
 /// A tool that resets a tag or a hook each time must not keep nodes from security updates. A size does hold the rotation.
 #[test]
-fn rotation_goes_on_beside_attributes_that_have_no_effect() {
+fn rotation_continues_beside_ineffective_attributes() {
     let is_rotating = |plan: &Plan| plan.steps.iter().any(|p| p.step.name() == "CordonNode");
     for (name, spec, change) in scaling_group_cases() {
         let spec = format!("eks: {{configuration: {{{spec}}}}}");

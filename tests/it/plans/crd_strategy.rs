@@ -156,7 +156,7 @@ fn strategy_change_waits_for_active_resource() {
 
 /// A resource that never reports its end must not keep a group from being Ready.
 #[test]
-fn group_without_outdated_nodes_is_not_held() {
+fn group_without_outdated_nodes_is_not_blocked() {
     let seen = [active(), Some(ResourcePhase::Failed), Some(ResourcePhase::Unreadable("an object"))]
         .map(|phase| with_records(with_resource_phase(phase)));
     let views: [fn(&Scenario) -> StrategyState; 2] =

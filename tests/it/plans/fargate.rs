@@ -309,7 +309,7 @@ fn blocked(plan: &Plan) -> (Reason, &str) {
 
 /// Somebody deleted it and created another one of its name and tags: EKS would refuse the name forever.
 #[test]
-fn profile_that_somebody_recreated_with_other_content_is_a_conflict() {
+fn profile_recreated_by_another_client_is_a_conflict() {
     let scenario = converged().with_spec(OTHER);
     let name = scenario.resolved.names.replacement_name(&scenario.resolved.hash);
     let recreated = scenario.with(|s| {
@@ -472,7 +472,7 @@ fn failed_deletion_is_reported_and_retried() {
 }
 
 #[test]
-fn unproven_profile_is_left_alone() {
+fn unverified_profile_is_not_changed() {
     let foreign = created_by_keiko().with(|s| s.observed.profiles[0].role_arn = "arn:aws:iam::1:role/foreign".into());
     let plan = foreign.plan();
     assert_eq!(blocked(&plan).0, Reason::OwnershipConflict);
@@ -747,7 +747,7 @@ fn unused_role_with_other_policies_is_kept() {
 
 /// Another tool's profile runs pods with the role, so the entry stays and is no longer this group's.
 #[test]
-fn entry_of_a_role_that_others_use_is_kept() {
+fn entry_of_a_role_that_other_groups_use_is_kept() {
     let old = "arn:aws:iam::1:role/old".to_owned();
     let mut scenario = settle(converged().with_spec(GIVEN));
     scenario.status.managed.as_mut().expect("a record").auth_entries.push(old.clone());

@@ -91,7 +91,7 @@ fn unused_role_is_deleted_and_then_forgotten() {
 }
 
 #[test]
-fn unused_role_with_policies_of_others_is_kept() {
+fn unused_role_with_foreign_policies_is_kept() {
     for keep in [
         |role: &mut UnusedRole| role.inline_policies.push("theirs".into()),
         |role: &mut UnusedRole| role.attached_policies.push("arn:aws:iam::1:policy/theirs".into()),

@@ -275,7 +275,7 @@ fn record_of_another_instance_does_not_count() {
 
 /// A kubelet can write annotations of its own Node, but it cannot remove taints.
 #[test]
-fn forged_record_removes_nothing_of_others() {
+fn forged_record_removes_no_foreign_labels_or_taints() {
     let quarantine = NodeTaint { key: "quarantine".into(), value: String::new(), effect: "NoSchedule".into() };
     let forged = with_records(changed(BOTH, OLD, NEW)).with(|s| {
         let record = s.state.nodes.get_mut("i-1").expect("a node").in_place.as_mut().expect("a record");

@@ -183,7 +183,7 @@ fn unhealthy_cluster_does_not_hide_an_entry_that_keeps_nodes_out() {
 
 /// A lock is no reason to keep quiet about a node that is broken.
 #[test]
-fn locked_group_says_what_is_wrong_with_its_nodes() {
+fn locked_group_reports_problems_of_its_nodes() {
     let locked = |scenario: Scenario| {
         let mut scenario = rotating(scenario);
         scenario.lock = Some("the annotation lock-upgrades");

@@ -495,7 +495,7 @@ fn outgoing_nodegroup_without_tags_is_tagged_before_it_is_deleted() {
 }
 
 #[test]
-fn failed_update_is_retried_after_an_hour_a_spec_change_or_when_a_person_asks() {
+fn failed_update_is_retried_after_an_hour_a_spec_change_or_on_request() {
     let newer = spec_text("releaseVersion: 1.33.0-20250601");
     let change_hash = match &Scenario::converged("", &newer).plan().steps.last().expect("a step").step {
         Step::Nodegroup(NodegroupStep::UpdateNodegroupVersion { change_hash, .. }) => change_hash.clone(),
@@ -820,7 +820,7 @@ fn nodegroup_that_was_never_seen_leaves_the_record_after_two_observations() {
 
 /// Somebody deleted it and created another one of its name and tags: nothing that the controller waits for would ever come.
 #[test]
-fn nodegroup_that_somebody_recreated_with_other_content_is_a_conflict() {
+fn nodegroup_recreated_by_another_client_is_a_conflict() {
     let other = |status| {
         Scenario::converged("", "").with_records().nodegroup(|n| {
             n.node_role = "arn:aws:iam::1:role/other".into();
@@ -1040,7 +1040,7 @@ fn predating_nodegroup_is_not_adopted_by_name() {
 }
 
 #[test]
-fn recorded_name_alone_is_no_ownership() {
+fn recorded_name_without_tags_is_not_ownership() {
     use instance_manager::provisioner::nodegroup::ownership::{Owner, owner_of};
     let r = resolve_spec("");
     let mut id = common::group_id(3, timestamp(LONG_AGO));
@@ -1484,7 +1484,7 @@ fn version_update_sends_version_and_release_together() {
 
 /// Load grows while EKS cannot create the replacement, for hours perhaps: the node group that serves must follow its spec.
 #[test]
-fn serving_nodegroup_follows_its_spec_while_its_replacement_does_not_come() {
+fn serving_nodegroup_follows_its_spec_while_its_replacement_fails() {
     let larger = "eks-managed: {maxSize: 9, configuration: {instanceType: c5.large}}";
     let resized = |scenario: Scenario| {
         let name = scenario.state.nodegroups[0].nodegroup.name.clone();
@@ -1593,7 +1593,7 @@ fn replacement_waits_for_an_update_of_the_nodegroup_that_it_replaces() {
 
 /// EKS refuses a maximum size below the number of nodes that an update may take at once.
 #[test]
-fn smaller_max_size_takes_an_unset_max_unavailable_along() {
+fn smaller_max_size_lowers_an_unset_max_unavailable() {
     let change = |found: MaxUnavailable| {
         let smaller = "eks-managed: {minSize: 1, maxSize: 3}";
         let scenario = Scenario::converged("", smaller).nodegroup(|n| n.max_unavailable = Some(found));

@@ -295,7 +295,7 @@ fn deletions_told(plan: &Plan) -> Vec<String> {
 
 /// Without the event, a person reads that a new role was created, and looks for the cause in the controller.
 #[test]
-fn role_that_somebody_deleted_is_reported_apart_from_a_new_one() {
+fn role_deleted_by_another_client_is_distinguished_from_a_new_one() {
     let without_profile = |s: &mut Scenario| {
         s.state.role = s.state.instance_profile.take().and_then(|profile| profile.role);
         s.state.role.as_mut().expect("a role").tags.clone_from(&s.resolved.ownership_tags);

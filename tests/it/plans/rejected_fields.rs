@@ -144,7 +144,7 @@ fn unsupported_join_mode_and_missing_endpoint_stop_only_what_needs_them() {
 
 /// Nodes rotate to a new version while fields are broken that say nothing about nodes.
 #[test]
-fn rotation_goes_on_beside_fields_that_say_nothing_about_nodes() {
+fn rotation_continues_beside_rejected_fields_that_do_not_concern_nodes() {
     for text in ["eks: {configuration: {subnets: [gone]}}", "eks: {minSize: 9, maxSize: 3}"] {
         let plan = scenario(&[BEFORE, text], &references(), JoinAuth::Auto)
             .with_scaling_group(|g| g.instances[0].template.as_mut().expect("a version").version = "0".into())

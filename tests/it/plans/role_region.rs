@@ -190,7 +190,7 @@ fn deletion_keeps_a_role_that_another_region_may_use() {
 
 /// The third region of one cluster name, and the deletion of its group, which finds the names in the status.
 #[test]
-fn every_region_finds_names_of_its_own() {
+fn deletion_finds_the_names_of_each_naming_scheme_in_the_status() {
     let of = |form| resolve(resolved("{}", &[]).desired, &references(), form).expect("a resolved group").names;
     let [plain, hashed, regional] = [NameForm::Plain, NameForm::Hashed, NameForm::RegionHashed].map(of);
     assert!(plain.role != hashed.role && hashed.role != regional.role);

@@ -104,7 +104,7 @@ fn added_subnet_is_set_at_once() {
 }
 
 #[test]
-fn lock_holds_removal_and_replacement() {
+fn lock_blocks_removal_and_replacement() {
     let locked = |s: &mut Scenario| s.lock = Some("a test");
     for subnets in [&["subnet-1", "subnet-9"] as &[_], &["subnet-9"]] {
         let plan = with_subnets(subnets).with(locked).plan();
@@ -138,7 +138,7 @@ fn restored_subnet_ends_the_removal() {
 }
 
 #[test]
-fn suspension_of_others_stays() {
+fn foreign_suspension_of_processes_stays() {
     let by_others = |g: &mut ScalingGroup| g.suspended_processes = vec!["AZRebalance".into()];
     let started = with_subnets(&["subnet-1", "subnet-9"]).with_scaling_group(by_others);
     assert_eq!(steps(&started), ["record", "set subnet-1"]);
@@ -179,7 +179,7 @@ fn empty_group_gets_its_subnets_at_once() {
 }
 
 #[test]
-fn strategy_crd_gets_a_resource_of_its_own_for_removed_subnets() {
+fn strategy_crd_gets_a_separate_resource_for_removed_subnets() {
     use instance_manager::provisioner::eks::rotation::crd_strategy::build_request;
     let name_of = |s: &Scenario| {
         let crd = s.resolved.desired.crd_strategy.as_ref().expect("the strategy crd");

@@ -42,7 +42,7 @@ async fn in_flight_read_is_shared() {
 }
 
 #[tokio::test]
-async fn canceled_reader_does_not_affect_others() {
+async fn canceled_reader_does_not_cancel_the_shared_read() {
     let (fake, inventory) = inventory_with_fake_aws();
     let read = || {
         let inventory = inventory.clone();

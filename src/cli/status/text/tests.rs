@@ -107,7 +107,7 @@ fn rotating_group_shows_its_versions_its_draining_node_and_the_budget_that_block
 
 /// A tenant may read groups, but not nodes and pods.
 #[test]
-fn what_the_caller_may_not_read_is_said() {
+fn output_names_what_the_caller_may_not_read() {
     let denied = || Err("cannot list nodes: forbidden".to_owned());
     let text = group(&GroupDetails { nodes: denied(), pods_to_evict: Ok(vec![]), ..details() }, now());
     assert!(text.contains("Nodes\n  not shown: cannot list nodes: forbidden"), "{text}");

@@ -298,7 +298,7 @@ mod tests {
 
     /// What a revision says is not asked of AWS. What no revision says is the same for all groups until one does.
     #[tokio::test]
-    async fn revision_decides_what_an_alias_stands_for() {
+    async fn alias_resolves_to_the_image_of_the_revision() {
         let aws = Arc::new(FakeAws::default());
         aws.update(|state| _ = state.parameters.insert("/p".into(), "ami-2".into()));
         let cluster = FakeCluster::new(&aws);

@@ -129,7 +129,7 @@ mod tests {
 
     /// The process that took the node knew that nothing has come for it. The next one would take one more healthy node.
     #[tokio::test]
-    async fn process_that_starts_in_the_middle_of_a_rotation_asks_when_the_last_node_was_taken() {
+    async fn process_restarted_during_a_rotation_reads_when_the_last_node_was_terminated() {
         let resolved = crate::provisioner::eks::observe::tests::resolved();
         let group = scaling_group(&resolved.names.scaling_group);
         let aws = Arc::new(FakeAws::default());

@@ -440,7 +440,7 @@ async fn version_in_use_is_read_again_after_each_failed_launch() {
 /// The scaling group refers to its instance profile by name. The deletion would delete a profile that another client
 /// created under this name after the group's own was deleted. An active group reports such a profile as a conflict.
 #[tokio::test]
-async fn deletion_takes_over_only_a_profile_that_holds_the_role() {
+async fn deletion_adopts_only_a_profile_that_contains_the_role() {
     let resolved = resolved();
     let names = &resolved.names;
     let role = |name: &str| Role { id: "AROA-1".into(), name: name.into(), ..Role::default() };

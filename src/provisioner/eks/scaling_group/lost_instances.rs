@@ -123,7 +123,7 @@ mod tests {
 
     /// Auto Scaling says the same of both: that its health check found the instance terminated.
     #[test]
-    fn reclaimed_spot_instance_is_distinguished_from_one_that_a_person_terminated() {
+    fn reclaimed_spot_instance_is_distinguished_from_a_user_termination() {
         let activities =
             [activity("Terminating EC2 instance: i-1", CAUSE), activity("Terminating EC2 instance: i-2", CAUSE)];
         let mut found = explained(vec!["i-1".into(), "i-2".into()], &activities);

@@ -31,7 +31,7 @@ fn recorded(member: NodeInstance) -> NodeInstance {
 
 /// A window that closes, or a freeze that begins, must leave no instance in standby and no node half drained.
 #[test]
-fn held_rotation_ends_the_surge_that_has_begun_and_begins_no_other() {
+fn blocked_rotation_finishes_its_surge_and_begins_no_other() {
     let old = |n: &str| node_instance(n).outdated();
     let pending = |n: &str| node_instance(n).never_joined().state(InstanceState::Pending);
     let (empty, none) = (drains("node-a", vec![]), Drains::new());
@@ -179,7 +179,7 @@ fn healthy_nodes_enter_standby_and_unhealthy_ones_are_replaced_immediately() {
 }
 
 #[test]
-fn standby_nodes_are_drained_when_the_crd_strategy_takes_over() {
+fn standby_nodes_are_drained_after_a_switch_to_the_crd_strategy() {
     let (drains, joining) = (Drains::new(), node_instance("n").in_service_since(5).never_joined());
     let decide_for = |members: &[NodeInstance]| {
         step_summaries(&decide(&RollingUpdateInput {
