@@ -305,7 +305,7 @@ mod tests {
         }
     }
 
-    /// Who writes "yes" waits for a deletion that does not come.
+    /// A user who writes "yes" as the confirmation waits for a deletion that the controller never starts.
     #[test]
     fn confirmation_must_be_the_name_of_the_group() {
         let wrong =

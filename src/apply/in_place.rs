@@ -132,7 +132,7 @@ mod tests {
         assert_eq!(patch["spec"]["taints"], expected);
     }
 
-    /// The kubelet of a node that was launched meanwhile, or a person, may have set all of it.
+    /// A kubelet that registered in the meantime, or a user, may have set all labels and taints already.
     #[test]
     fn only_the_record_is_written_where_nothing_else_differs() {
         let present = json!([{"key": "dedicated", "value": "b", "effect": "NoSchedule"}]);

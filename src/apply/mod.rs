@@ -421,7 +421,7 @@ mod tests {
         assert!(applied.steps_done == 0 && writes.is_empty() && !applied.is_complete(), "{applied:?}");
     }
 
-    /// A step that ends the pass stays the next one: who cordoned, and for what the group waits, is told of it.
+    /// The reported next step must be the one that ended the pass, so that the user sees what the group waits for.
     #[tokio::test]
     async fn step_that_ends_the_pass_stays_the_next_one() {
         let entry = AuthEntry::for_nodes("arn:aws:iam::1:role/nodes", false);

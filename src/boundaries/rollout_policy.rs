@@ -414,7 +414,7 @@ mod tests {
         assert!(warnings.iter().any(|text| text.contains("waves[1].percent") && text.contains("has no effect")));
     }
 
-    /// A policy whose windows never meet would hold a security fix forever, and say nothing.
+    /// A policy whose windows never overlap would delay a security fix forever, without a word to the admin.
     #[test]
     fn waves_that_never_open_are_found() {
         let night = "{from: '22:00', to: '04:00', zone: UTC}";
@@ -436,7 +436,7 @@ mod tests {
         assert!(warnings[0].contains("budget.zone") && warnings[0].contains("set budget.nodes"), "{warnings:?}");
     }
 
-    /// A check without a Prometheus would block each change, and the admin would wait in vain.
+    /// A check without a Prometheus server would block each change, and the admin would wait without an explanation.
     #[test]
     fn checks_that_the_flags_leave_unanswered_are_warned_about() {
         let text = "release: \"2026-08-20\"\nchecks:\n- {name: a, query: 'x{release=\"$RELEASE\"} > 1', for: 5m}\n- {name: b, query: 'y{c=\"$CLUSTER\"}'}";

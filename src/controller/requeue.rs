@@ -249,7 +249,7 @@ mod tests {
         assert!(resync_delay(resync, Some(now - SignedDuration::from_secs(9)), now) <= Duration::from_secs(1));
     }
 
-    /// A group that is Ready would otherwise keep until the next resync what its old record held back.
+    /// A Ready group would otherwise wait until the next resync for what its old record blocked.
     #[test]
     fn plan_that_changes_the_record_is_not_the_last_one_for_long() {
         let plan = |recorded| {

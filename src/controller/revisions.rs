@@ -133,7 +133,7 @@ mod tests {
         assert_eq!(*created.lock().unwrap(), ["r1"]);
     }
 
-    /// Two processes that both believe to lead store one content once, and a name that is taken is no error.
+    /// Two processes that both believe to lead store the same content once. That a name already exists is no error.
     #[tokio::test]
     async fn content_that_two_processes_store_at_once_is_stored_once() {
         for same_content in [true, false] {

@@ -347,7 +347,7 @@ mod tests {
     use crate::api::InstanceGroupSpec;
     use crate::boundaries::active::select_active;
 
-    /// An admin may not want that everyone who annotates a Namespace can hold back security updates.
+    /// An admin may want to prevent that everyone who annotates a Namespace can delay security updates.
     #[test]
     fn lock_of_a_namespace_counts_where_the_policy_allows_it() {
         let lock = BTreeMap::from([(annotation::LOCK_UPGRADES.to_owned(), "true".to_owned())]);

@@ -231,7 +231,8 @@ mod tests {
         assert!(tries.iter().any(|second| (50..=60).contains(second)), "the first one tries within a minute");
     }
 
-    /// Each operation has its own turns, so a right that one group lacks does not wait behind those that others lack.
+    /// Groups take turns for each operation separately. A group that lacks one permission must not wait for groups that
+    /// lack others.
     #[test]
     fn groups_that_lack_different_rights_do_not_wait_for_each_other() {
         let mut denied_calls = DeniedCalls::default();
@@ -357,7 +358,7 @@ mod tests {
         assert!(!is_in_backoff(&denied_calls, "EnableMetrics"), "the spec has changed");
     }
 
-    /// A deleted group must not take the turn of another one with it.
+    /// A deleted group must not keep the turn of another group.
     #[test]
     fn groups_that_are_gone_leave_nothing() {
         let mut denied_calls = DeniedCalls::default();

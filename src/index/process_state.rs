@@ -539,7 +539,7 @@ mod tests {
         assert_eq!(merges.get(), 3);
     }
 
-    /// A webhook that fails for a moment is no news, and one that fails for hours is told once.
+    /// A webhook that fails briefly needs no event. One that fails for hours gets one event.
     #[test]
     fn refused_status_is_reported_once_and_only_if_it_lasts() {
         let (state, minute) = (ProcessState::default(), SignedDuration::from_secs(60));

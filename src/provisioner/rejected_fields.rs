@@ -271,8 +271,8 @@ mod tests {
         );
     }
 
-    /// A tenant who is told to set it would set it in vain.
-    /// After a first installation, a tenant would ask for a default that nobody can set.
+    /// A tenant who reads that the field must be set could not set it. After a first installation, a tenant would ask
+    /// the admin for a default that no ConfigMap can contain yet.
     #[test]
     fn missing_field_says_that_no_config_map_gives_defaults() {
         let remedy = |lacks_config_map| {
@@ -295,7 +295,7 @@ mod tests {
         assert!(errors[1].to_string().contains("set it in the InstanceGroup"));
     }
 
-    /// A tenant cannot correct what the admin wrote, and looks in vain for the field in the InstanceGroup.
+    /// A tenant cannot correct what the admin wrote, and does not find the field in the InstanceGroup.
     #[test]
     fn error_in_a_default_names_its_owner() {
         let config = [
@@ -336,7 +336,7 @@ mod tests {
         assert!(message.contains("admin's: default"), "errors that are found later say it, too: {message}");
     }
 
-    /// A tenant who wrote one taint would look in vain for the third one.
+    /// A tenant who wrote one taint does not find a third one in the InstanceGroup.
     #[test]
     fn error_in_a_merged_list_uses_the_authors_index() {
         let sources = |boundary: &str| {

@@ -185,7 +185,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// An answer with another status, or of other bytes, is never taken for a result.
+        /// The controller never accepts an answer with another status, or other bytes, as a result.
         #[test]
         fn only_a_complete_response_is_an_answer(status in 100u16..600, body in ".{0,60}") {
             proptest::prop_assert_eq!(read_answer(status, body.as_bytes()).state, CheckState::Unknown);

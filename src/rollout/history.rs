@@ -244,7 +244,7 @@ mod tests {
         assert_eq!((stored.len(), sorted(&stored).last().unwrap().spec.number), (DEFAULT_HISTORY, 13));
     }
 
-    /// Otherwise AWS's newest image would come again ten edits after its revision was aborted.
+    /// Otherwise the aborted image would roll out again once the admin has edited the ConfigMap ten times.
     #[test]
     fn image_of_an_aborted_revision_is_remembered_beyond_the_limit() {
         let mut stored = vec![];

@@ -83,7 +83,7 @@ fn lifecycle_is_mixed_only_with_spot_capacity() {
     assert_eq!(lifecycle(&format!("spotRatio: 1, {TYPES}")), ("mixed", "mixed".into()));
 }
 
-/// The Keiko controller takes it so, and nodes of such a group run today.
+/// The Keiko controller treats it so, and nodes of such a group run today.
 #[test]
 fn type_without_a_weight_among_others_weighs_one() {
     let found = mixed("instanceTypes: [{type: m5.xlarge, weight: 2}, {type: m5a.large}]").expect("a policy");

@@ -265,7 +265,8 @@ mod tests {
         error(service, "AnyOperation", response).kind.outcome()
     }
 
-    /// All attempts of a write took 90 seconds, in which its group said nothing, and then that AWS does not answer.
+    /// All attempts of a throttled write took 90 seconds. Meanwhile the group reported nothing, and then that AWS does
+    /// not answer.
     #[test]
     fn throttled_call_returns_the_aws_error_before_the_reconcile_stalls() {
         let begun = Instant::now();

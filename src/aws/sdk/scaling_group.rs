@@ -144,7 +144,7 @@ fn state(state: &str) -> InstanceState {
 mod tests {
     use super::*;
 
-    /// Nothing would take them off the instances again.
+    /// The controller would never remove such tags from the instances again.
     #[test]
     fn tags_about_the_group_stay_off_its_instances() {
         let tags = ["team", tag::SUSPENDED_FOR_SUBNETS].map(|key| Tag { key: key.into(), value: "x".into() });

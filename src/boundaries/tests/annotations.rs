@@ -108,7 +108,7 @@ fn boundary_can_name_one_annotation() {
     );
 }
 
-/// Every annotation of a group that the controller reads can be taken from tenants.
+/// The admin can restrict each annotation of a group that the controller reads.
 #[test]
 fn every_annotation_can_be_restricted_alone() {
     for key in crate::api::annotations::group_annotations() {

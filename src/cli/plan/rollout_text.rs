@@ -228,7 +228,7 @@ mod tests {
         );
     }
 
-    /// What a tenant's own change replaces goes on whatever becomes of the revision.
+    /// The nodes that a tenant's own change replaces are replaced whatever happens to the revision.
     #[test]
     fn nodes_that_a_tenant_replaces_are_no_part_of_the_estimate() {
         let mut own = GroupPlan { irreversible: Some("EKS says no"), ..group("team-a/web", 2, 3) };

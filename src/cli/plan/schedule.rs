@@ -309,7 +309,7 @@ mod tests {
         assert_eq!(minutes("budget: {nodes: 2}", mixed), (10, 2));
     }
 
-    /// Nodes that stand by cost money, and take nothing from anybody.
+    /// Standby nodes cost money, but make no node unavailable.
     #[test]
     fn nodes_in_addition_are_counted_in_hours_and_none_is_unavailable() {
         let surge = Work { extra: ExtraNodes::Surge(3), batch: SignedDuration::from_mins(10), ..one_by_one(9) };

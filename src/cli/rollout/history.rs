@@ -214,7 +214,7 @@ mod tests {
         }
     }
 
-    /// A person who reverts must not take what was aborted for what runs.
+    /// An admin who reverts a change must not mistake an aborted revision for the active one.
     #[test]
     fn revision_that_is_rolling_or_was_aborted_is_not_active() {
         for (phase, number, words) in [

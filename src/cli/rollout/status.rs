@@ -321,8 +321,8 @@ mod tests {
         }
     }
 
-    /// A rollout that Prometheus holds up must say so, and not look as if it soaked.
-    /// Whoever has just approved must not read that the wave still waits for an approval, and for nothing else.
+    /// The status must name the check that blocks a rollout, and not only the soak. An admin who has just approved a
+    /// wave must not read that the wave still waits for an approval.
     #[test]
     fn status_shows_an_approval_that_the_controller_has_not_processed() {
         let text = |approved: &str, delay: &str| {

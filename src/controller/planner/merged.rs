@@ -234,7 +234,8 @@ mod tests {
         assert_eq!(update(false, Lookup::Absent), None, "it never was");
     }
 
-    /// An edit for another tenant, or a tool that changes an annotation, must not let held back writes start again.
+    /// An admin's edit for another tenant, or a tool that changes an annotation, must not restart writes that are
+    /// delayed.
     #[test]
     fn spec_fingerprint_changes_with_the_merged_spec_alone() {
         let fingerprint_of = |size: &str, defaults: &str, turn: &str| {

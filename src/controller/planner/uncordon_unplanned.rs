@@ -230,7 +230,7 @@ mod tests {
         assert!(matches!(&plan.outcome, Outcome::Locked { message } if message.contains("a lock")));
     }
 
-    /// An outage of AWS must not take capacity from the cluster for as long as it lasts.
+    /// Nodes that were cordoned for a drain would be missing in the cluster for as long as the outage of AWS lasts.
     #[tokio::test]
     async fn drains_in_progress_are_reverted_when_an_outage_lasts() {
         let failure = AwsError::from_response("AutoScaling", "DescribeAutoScalingGroups", "InternalFailure", "no", 500);

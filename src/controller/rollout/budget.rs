@@ -139,7 +139,8 @@ mod tests {
         limits.into_iter().map(|limit| (limit.of, limit.used)).collect()
     }
 
-    /// The predecessor may have ended right after it took a node: another one past the budget would be the successor's.
+    /// The previous leader may have ended right after it began to replace a node. The new leader must not exceed the
+    /// budget with another one.
     #[test]
     fn new_leader_counts_its_predecessors_replacements_before_it_replaces_a_node() {
         let (stores, nodes) = caches(POLICY, annotation::DISRUPTION);

@@ -135,7 +135,8 @@ mod tests {
         }
     }
 
-    /// A soak takes days: a message that changed with each pod would write all groups again and again.
+    /// A soak takes days. A message that changed with each pod would make the controller write all groups again and
+    /// again.
     #[test]
     fn message_names_owners_and_stays_when_pods_are_replaced() {
         use DrainBlockerKind::Never;

@@ -183,7 +183,7 @@ mod tests {
         assert!(answer.message.as_deref().is_some_and(|text| text.contains("refused")), "{:?}", answer.message);
     }
 
-    /// A server that accepts a connection and never answers must not hold the other checks up forever.
+    /// A server that accepts a connection and never answers must not delay the other checks forever.
     #[tokio::test]
     async fn silence_is_unknown_after_the_timeout() {
         let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");

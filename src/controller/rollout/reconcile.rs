@@ -284,8 +284,8 @@ mod tests {
         context.active_boundaries.source.clone()
     }
 
-    /// The definition of BoundariesRevision is missing, or the permission: groups must neither stop, nor take what is not
-    /// theirs to take yet.
+    /// The definition of BoundariesRevision, or the permission to read it, is missing. Groups must neither stop nor
+    /// switch before their turn.
     #[test]
     fn groups_keep_their_revision_while_revisions_cannot_be_read() {
         let last_good = || BoundariesSource::LastKnownGood("the definition is missing".into());

@@ -183,8 +183,8 @@ proptest! {
     }
 }
 
-/// In which wave a group is depends on the labels of its Namespace: until they are known, nothing is decided, and the group
-/// must not have the newest content meanwhile.
+/// The wave of a group depends on the labels of its Namespace. Until the controller knows them, it must not give the
+/// newest content to the group.
 #[tokio::test]
 async fn group_of_an_unknown_namespace_neither_switches_nor_replaces_nodes() {
     let view = open_rollout("waves: [{name: canary, namespaces: 'rollout/wave = canary'}, {name: rest}]");
@@ -204,7 +204,7 @@ async fn group_of_an_unknown_namespace_neither_switches_nor_replaces_nodes() {
     assert_eq!(writes.lock().unwrap().len(), 1, "its wave is open");
 }
 
-/// The reads of a forecast take long. A leader that lost its Lease meanwhile must leave the group to its successor.
+/// The reads of a forecast are slow. A leader that has lost its Lease meanwhile must leave the group to the new leader.
 #[tokio::test]
 async fn process_that_does_not_lead_any_more_records_nothing() {
     for leads in [true, false] {

@@ -405,7 +405,7 @@ mod tests {
         assert_eq!(*written.lock().unwrap(), repeated + 1, "it is stored already");
     }
 
-    /// An admin takes back an edit while this process is elected: the edit that was taken back would stay active.
+    /// An admin reverts an edit while this process is elected. The reverted edit must not stay active.
     #[tokio::test]
     async fn boundaries_of_an_older_edit_never_replace_those_of_a_newer_one() {
         let failures = Arc::new(Mutex::new(1));

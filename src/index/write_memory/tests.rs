@@ -326,7 +326,7 @@ fn group_converges_without_what_no_node_depends_on() {
     );
 }
 
-/// What later steps rely on holds them back: a version that is pinned, a record, the rest of a deletion.
+/// Later steps wait for a delayed step that they rely on: a pinned version, a record, the rest of a deletion.
 #[test]
 fn dependents_of_a_delayed_step_wait() {
     let entry = || JoinStep::PutAwsAuthEntry(AuthEntry::for_nodes("arn:aws:iam::1:role/web", false));

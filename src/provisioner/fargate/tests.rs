@@ -20,8 +20,8 @@ use crate::provisioner::name_form::NameForm;
 use crate::provisioner::observe::fake::FakeCluster;
 use crate::provisioner::rejected_fields::RejectedFields;
 
-/// Two groups can derive the same profile name. The recorded name of a profile whose creation failed, because it is the other
-/// group's, must not be held against this group.
+/// Two groups can derive the same profile name. A group that failed to create its profile, because the profile belongs
+/// to the other group, must not be treated as its owner.
 #[test]
 fn tags_tell_the_group_of_the_same_profile_name_from_edited_ones() {
     let of = |namespace: &str, name: &str| {
@@ -101,8 +101,8 @@ async fn edited_tags_do_not_change_the_names_of_a_group() {
     }
 }
 
-/// A person breaks aws-auth and a group is deleted meanwhile. The entry of its role would stay forever, and admit any later
-/// role of that name.
+/// A user breaks aws-auth while a group is deleted. The entry of its role would stay forever, and admit any later role
+/// of that name.
 #[tokio::test]
 async fn deletion_waits_until_the_entry_of_its_role_can_be_looked_for() {
     let stub = Arc::new(FakeAws::default());

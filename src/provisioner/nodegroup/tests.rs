@@ -123,7 +123,7 @@ async fn deletion_does_not_look_into_another_cluster_than_the_controllers() {
     }
 }
 
-/// A status may name any node group. Only those that the group itself could have created are held against it.
+/// A status may name any node group. Only those that the group itself could have created make it wait.
 #[tokio::test]
 async fn recorded_nodegroup_with_edited_tags_is_disowned_and_not_forgotten() {
     let resolved = resolved();

@@ -321,8 +321,8 @@ mod tests {
         assert_eq!(since(&[]), None);
     }
 
-    /// The scheduler places such a pod on the drained node again and again. Without the memory it would be evicted twice a
-    /// second, until the clocks show that it came back.
+    /// The scheduler places such a pod on the drained node again and again. Without a record, the controller would
+    /// evict it twice a second until the clocks show that it came back.
     #[tokio::test]
     async fn pod_that_comes_back_to_a_drained_node_is_evicted_once() {
         let lists = Arc::new(AtomicUsize::new(0));

@@ -32,7 +32,7 @@ fn draining(nodes: usize, zone: &str, instance: &str) -> NodeUsage {
     }
 }
 
-/// Two groups whose plans were made at the same time must not take the last node of the budget both.
+/// Two groups whose plans were made at the same time must not both use the last node of the budget.
 #[test]
 fn groups_that_are_reconciled_at_once_share_one_budget() {
     let (mut budget_usage, now) = (BudgetUsage::default(), Instant::now());
@@ -62,7 +62,7 @@ fn node_whose_cordon_failed_is_given_back() {
     assert!(budget_usage.reserve(&ONE, "team/b", Some("i-b"), later));
 }
 
-/// A group whose plan does not get to its nodes would use the budget up forever, and no other group would go on.
+/// A group whose plan never reaches its nodes would use the budget forever, and block all other groups.
 #[test]
 fn unused_reservation_of_a_group_is_released() {
     let (mut budget_usage, now) = (BudgetUsage::default(), Instant::now());
@@ -76,7 +76,8 @@ fn unused_reservation_of_a_group_is_released() {
     assert!(budget_usage.is_used_up(&ONE, "team/c"));
 }
 
-/// What others break counts, but a node that is not available is replaced at any time: otherwise it would stay broken.
+/// Nodes that broke for other reasons count against the budget. The rotation still replaces an unavailable node at any
+/// time, because it would stay broken otherwise.
 #[test]
 fn broken_nodes_count_against_the_budget_and_are_still_replaced() {
     let (mut budget_usage, now) = (BudgetUsage::default(), Instant::now());
@@ -119,7 +120,7 @@ fn small_cluster_progresses_and_a_large_batch_runs_alone() {
     assert!(!budget_usage.reserve(&percent, "team/a", Some("i-a2"), now));
 }
 
-/// After a restart of the controller, a node in mid-drain may be in any zone until its group is planned.
+/// After a restart of the controller, a draining node may be in any zone until its group is planned.
 #[test]
 fn zones_of_groups_that_were_not_planned_yet_are_unknown() {
     let (mut budget_usage, now) = (BudgetUsage::default(), Instant::now());
@@ -170,7 +171,8 @@ fn nodes_that_stand_by_have_a_limit_of_their_own() {
     assert!(budget_usage.reserve(&one, "team/b", Some("i-b"), now), "a drain has another limit");
 }
 
-/// Groups that have begun go first: half-rotated groups help nobody. One that cannot go on holds nobody back.
+/// Groups that have begun go first, because half-rotated groups help no one. A group that cannot continue blocks no
+/// other group.
 #[test]
 fn groups_begin_after_those_that_wait() {
     let (mut budget_usage, now) = (BudgetUsage::default(), Instant::now());
@@ -250,7 +252,7 @@ fn percentage_follows_the_size_of_the_cluster() {
     assert!(budget_usage.reserve(&tenth, "team/new", Some("i"), now), "nothing is known of it");
 }
 
-/// A zone that is down uses its own budget up, and what its groups need to come back is not held.
+/// A zone that is down uses up its own budget. The replacements that its groups need are not blocked.
 #[test]
 fn failed_zone_blocks_other_zones_only_by_the_budget() {
     let (mut budget_usage, now) = (BudgetUsage::default(), Instant::now());

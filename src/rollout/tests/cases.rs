@@ -22,7 +22,7 @@ fn change_reaches_the_canary_first_and_the_rest_after_the_soak() {
     assert_eq!(cluster.phase("r2"), RolloutPhase::Complete);
 }
 
-/// Tenants are told of drains that will hang while there is time to correct them, and only those whose turn comes.
+/// Tenants learn about drains that will block while they can still correct them, and only tenants of the next wave.
 #[test]
 fn groups_of_the_next_wave_come_next_while_the_wave_before_is_under_way() {
     let waves = "waves: [{name: canary, namespaces: 'rollout/wave = canary', soak: 10m}, {name: more, namespaces: 'rollout/wave = more'}, {name: rest}]";
@@ -149,8 +149,8 @@ fn complete_change_can_be_aborted() {
     assert_eq!((cluster.images(), cluster.phase("r2")), (vec!["ami-1".to_owned(); 3], RolloutPhase::Aborted));
 }
 
-/// In the first minute of a cluster, or of a takeover, the first revision has not reached every group. A change that
-/// comes then must not reach all of them at once.
+/// In the first minute of a cluster, or of a takeover, some groups do not have the first revision yet. A change in that
+/// minute must not reach all groups at once.
 #[test]
 fn change_before_the_first_revision_is_complete_rolls_out_in_waves() {
     let mut cluster = two_waves();
@@ -163,7 +163,7 @@ fn change_before_the_first_revision_is_complete_rolls_out_in_waves() {
     assert_eq!((cluster.images(), cluster.phase("r2")), (vec!["ami-2".to_owned(); 3], RolloutPhase::Complete));
 }
 
-/// What people took back once must not come back to every group in the same minute.
+/// A change that an admin aborted once must not reach every group in the same minute.
 #[test]
 fn change_that_is_resumed_after_an_abort_begins_at_the_first_wave() {
     for phase in ["complete", "soaking"] {
@@ -311,7 +311,7 @@ fn percentage_selects_the_same_groups_each_time_and_at_least_one() {
     }
 }
 
-/// A share of the groups protects the others only if they wait for it.
+/// A percentage of the groups protects the other groups only if those wait for it.
 #[test]
 fn wave_with_a_percentage_is_waited_for() {
     let mut groups: Vec<Group> = (0..20).map(|index| group(&format!("g{index}"))).collect();
@@ -540,7 +540,7 @@ fn at_once_bounds_the_groups_that_replace_nodes_when_leaders_change() {
     assert_eq!((most, cluster.images(), cluster.phase("r2")), (2, vec!["ami-2".to_owned(); 5], RolloutPhase::Complete));
 }
 
-/// A poll reads a cache that is behind for a moment, and before the first one nothing is known.
+/// A poll may read a cache that is briefly behind, and before the first poll nothing is known.
 #[test]
 fn group_whose_switch_a_poll_missed_is_counted() {
     let mut cluster = SimulatedCluster::new("waves: [{name: all, atOnce: 1}]", vec![group("a"), group("b")]);
@@ -558,7 +558,7 @@ fn group_whose_switch_a_poll_missed_is_counted() {
     assert!(running.has_room(&view, 0, "team/b"), "it has gone back meanwhile");
 }
 
-/// Several workers decide about the groups of a wave at the same time, before any of them has written what its group takes.
+/// Several workers decide about the groups of a wave at the same time, before any of them has written its decision.
 #[test]
 fn only_as_many_groups_as_may_run_at_once_get_a_place() {
     let mut cluster = SimulatedCluster::new("waves: [{name: all, atOnce: 1}]", vec![group("a"), group("b")]);
@@ -569,7 +569,7 @@ fn only_as_many_groups_as_may_run_at_once_get_a_place() {
     assert_eq!(places, [true, false, true], "a group whose write failed keeps its place");
 }
 
-/// What others break must not be made worse, and a group that waits for the budget is neither failed nor stuck.
+/// A rollout must not add to an outage, and a group that waits for the budget is neither failed nor stuck.
 #[test]
 fn group_does_not_begin_while_the_budget_is_used_up() {
     let mut cluster =
@@ -593,7 +593,8 @@ fn group_does_not_begin_while_the_budget_is_used_up() {
     assert_eq!(cluster.images(), ["ami-2"; 2]);
 }
 
-/// One tenant's budget that allows no eviction must not keep a security fix from all others, and its group follows later.
+/// One tenant's budget that allows no eviction must not keep a security fix from all other tenants. That tenant's group
+/// follows later.
 #[test]
 fn stuck_group_is_listed_and_not_waited_for() {
     let mut cluster = SimulatedCluster::new(CANARY, vec![canary("c"), canary("d"), group("a")]);
@@ -614,7 +615,8 @@ fn stuck_group_is_listed_and_not_waited_for() {
     assert_eq!(cluster.images(), ["ami-2"; 3]);
 }
 
-/// Otherwise one tenant's PodDisruptionBudget would use up the budget of the cluster, and keep a fix from all others.
+/// Otherwise one tenant's PodDisruptionBudget would use up the budget of the cluster, and keep a fix from all other
+/// tenants.
 #[test]
 fn blocked_drain_yields_and_is_retried_last() {
     let groups = ["a", "b", "c"].map(group).to_vec();
@@ -637,7 +639,7 @@ fn blocked_drain_yields_and_is_retried_last() {
     assert_eq!(cluster.images(), ["ami-2"; 3]);
 }
 
-/// A drain that a person helped along would otherwise wait for all other groups.
+/// A group whose drain a user has unblocked would otherwise wait for all other groups.
 #[test]
 fn group_that_replaces_nodes_again_yields_no_longer() {
     let mut cluster = SimulatedCluster::new("{budget: {nodes: 1}, waves: [{name: all}]}", vec![group("a"), group("b")]);
@@ -653,7 +655,7 @@ fn group_that_replaces_nodes_again_yields_no_longer() {
     assert_eq!(yielding.reason("team/a"), None);
 }
 
-/// Each of them gets its turn, and none of them holds the rollout forever.
+/// Each group gets its turn, and no group delays the rollout forever.
 #[test]
 fn rollout_ends_when_the_drains_of_all_groups_are_blocked() {
     let groups = ["a", "b", "c"].map(group).to_vec();
@@ -729,7 +731,7 @@ fn waves_may_be_renamed_reordered_and_removed_in_the_middle() {
     }
 }
 
-/// A person who clears the status by hand makes the rollout begin again; no group takes anything out of turn.
+/// A user who clears the status makes the rollout start again. No group may switch before its wave.
 #[test]
 fn open_wave_waits_for_one_that_is_put_before_it() {
     let mut cluster = SimulatedCluster::new(

@@ -133,8 +133,8 @@ fn superseded_rotation_that_has_begun_is_finished() {
     assert_eq!((replaced(&cluster.groups[1], "ami-2"), replaced(&cluster.groups[1], "ami-3")), (6, 6));
 }
 
-/// Who pauses the newest revision, or sees it halt, believes that nothing more is replaced: a rotation for the revision before
-/// must not go on meanwhile.
+/// An admin who pauses the newest revision, or sees it halt, expects that no node is replaced. A rotation for the
+/// revision before must stop too.
 #[test]
 fn superseded_rotation_stops_for_a_pause_and_a_halt_of_the_newest() {
     for is_paused in [true, false] {
@@ -186,7 +186,8 @@ fn group_whose_first_node_enters_standby_does_not_step_back() {
     }
 }
 
-/// Nodes that still run what comes back stay, and the others are replaced within the budget, which counts for a return.
+/// Nodes that still run the restored content stay. The other nodes are replaced within the budget, which counts for a
+/// return.
 #[test]
 fn revert_in_mid_rotation_replaces_only_what_was_replaced() {
     let mut cluster = two_waves();
@@ -269,7 +270,7 @@ fn waves_without_groups_pass_and_overlapping_selectors_mean_the_first() {
     }
 }
 
-/// A wave that nobody of can go on must not hold the others forever.
+/// A wave in which no group can continue must not block the other waves forever.
 #[test]
 fn wave_is_passed_when_all_its_groups_are_excluded() {
     for out in ["locked", "deferred", "excluded", "left out", "stuck"] {
@@ -301,7 +302,7 @@ fn wave_is_passed_when_all_its_groups_are_excluded() {
     }
 }
 
-/// A wave that is taken out of the policy while it is open must not let the next one open before anything has soaked.
+/// An admin who removes an open wave from the policy must not open the next wave before anything has soaked.
 #[test]
 fn deleted_waves_leave_the_order_of_the_others() {
     let three = "waves: [{name: canary, namespaces: 'rollout/wave = canary', soak: 10m}, {name: half, percent: 50, soak: 10m}, {name: rest}]";
@@ -327,7 +328,8 @@ fn deleted_waves_leave_the_order_of_the_others() {
     }
 }
 
-/// A change that every group takes without a rotation is over at once, and one whose rollout waits keeps its place.
+/// A change that every group adopts without a rotation is complete at once. A change whose rollout waits keeps its
+/// place.
 #[test]
 fn changes_in_place_can_follow_the_waves() {
     let mut cluster =
@@ -341,7 +343,7 @@ fn changes_in_place_can_follow_the_waves() {
     assert_eq!((switches(&cluster.groups[1]), cluster.phase("r2")), (1, RolloutPhase::Complete));
 }
 
-/// A pause holds a return as well; it is not over before each group is back.
+/// A pause stops a return as well. The return is not complete before each group has returned.
 #[test]
 fn way_back_is_complete_when_every_group_is_back() {
     for block in ["paused", "config"] {
@@ -369,7 +371,7 @@ fn way_back_is_complete_when_every_group_is_back() {
     }
 }
 
-/// Whoever skips a wave must still be told who does not have the change, and why.
+/// An admin who skips a wave must still see which groups do not have the change, and why.
 #[test]
 fn groups_of_a_skipped_wave_that_wait_are_listed() {
     let mut cluster =
@@ -387,7 +389,8 @@ fn groups_of_a_skipped_wave_that_wait_are_listed() {
     assert_eq!(cluster.images(), ["ami-2"; 2]);
 }
 
-/// After a change of the leader, the watch of Namespaces may be late: no wave may pass because nobody knows who is in it.
+/// After a change of the leader, the watch of Namespaces may be late. No wave may pass while it is unknown which groups
+/// belong to it.
 #[test]
 fn no_wave_passes_while_the_namespace_of_a_group_is_unknown() {
     for state in ["assessing", "rotates", "soaks", "second wave", "returns"] {
@@ -405,7 +408,7 @@ fn no_wave_passes_while_the_namespace_of_a_group_is_unknown() {
     }
 }
 
-/// A change that is withdrawn before anybody took it must not take the soak of the one before along.
+/// A change that an admin withdraws before any group has switched must not reset the soak of the previous change.
 #[test]
 fn restored_content_continues_its_soak_and_may_fail() {
     for is_bad in [false, true] {
@@ -468,7 +471,7 @@ fn revert_after_an_abort_continues_the_return() {
     assert_eq!((cluster.images(), cluster.phase("r3")), (vec!["ami-1".to_owned(); 3], RolloutPhase::Complete));
 }
 
-/// The correction waits for an approval, for days perhaps: what failed must not reach more nodes meanwhile.
+/// The correction may wait for an approval for days. The failed change must not reach more nodes in that time.
 #[test]
 fn correction_does_not_resume_the_failed_change() {
     let policy =

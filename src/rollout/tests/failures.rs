@@ -25,7 +25,7 @@ fn failure_during_the_soak_halts_and_the_group_returns() {
     assert!(cluster.groups[1].log.is_empty() && cluster.groups[2].log.is_empty(), "no other tenant is touched");
 }
 
-/// An admin of many tenants accepts that a few of them break; each of these returns all the same.
+/// An admin of many tenants accepts that a few groups fail. Each of these groups still returns.
 #[test]
 fn wave_passes_with_at_most_max_failures() {
     for (allowed, groups, bad, halts) in [
@@ -115,7 +115,8 @@ fn resume_asks_again_what_the_change_means_for_a_group_that_could_not_use_it() {
     }
 }
 
-/// Where the wave allows its failure, the group follows by itself when the image is shared with its account.
+/// Where the wave allows the failure, the group switches without a user's help once the image is shared with its
+/// account.
 #[test]
 fn group_that_could_not_use_the_change_follows_when_it_can() {
     let mut cluster = SimulatedCluster::new("waves: [{name: all, maxFailures: 1}]", vec![group("a"), group("b")]);
@@ -128,7 +129,7 @@ fn group_that_could_not_use_the_change_follows_when_it_can() {
     assert_eq!(cluster.images(), ["ami-2"; 2]);
 }
 
-/// What AWS does not answer leaves what is known, and nothing is written for it.
+/// While AWS does not answer, the controller keeps the last known forecast and writes nothing.
 #[test]
 fn group_that_cannot_use_the_change_still_counts_while_aws_is_unavailable() {
     let mut cluster = SimulatedCluster::new(CANARY, vec![canary("c"), group("a")]);
@@ -143,7 +144,7 @@ fn group_that_cannot_use_the_change_still_counts_while_aws_is_unavailable() {
     assert!(matches!(known, Some(RevisionImpact::CannotUse { .. })), "{known:?}");
 }
 
-/// A halt that lasts over a weekend stays one, whatever a group does meanwhile, and nothing is begun for it.
+/// A halted rollout stays halted over a weekend, whatever a group does meanwhile, and no node is replaced for it.
 #[test]
 fn halted_rollout_waits_for_people() {
     let mut cluster = soaking();
@@ -179,7 +180,7 @@ fn revision_with_the_name_of_one_that_failed_is_not_refused() {
     assert_eq!(cluster.groups[0].status.rollout.as_ref().and_then(|record| record.refused_hash.clone()), None);
 }
 
-/// One tenant's budget holds up its own group alone, also when that is so for every group of a wave.
+/// One tenant's PodDisruptionBudget delays only that tenant's group, even if every group of a wave has such a budget.
 #[test]
 fn stuck_groups_resume_when_their_blocker_ends() {
     let mut cluster = SimulatedCluster::new(CANARY, vec![canary("c"), canary("d"), group("a")]);
@@ -198,7 +199,8 @@ fn stuck_groups_resume_when_their_blocker_ends() {
     assert_eq!(cluster.images(), vec!["ami-2".to_owned(); 3]);
 }
 
-/// Only what the change can have caused takes a group back: not a cluster that is unwell, a budget, or missing capacity.
+/// Only a problem that the change can have caused makes a group return: not an unhealthy cluster, a budget or missing
+/// capacity.
 #[test]
 fn only_problems_that_speak_against_the_change_are_failures() {
     use strum::IntoEnumIterator;
@@ -217,8 +219,8 @@ fn only_problems_that_speak_against_the_change_are_failures() {
 }
 
 proptest! {
-    /// Whatever is wrong with a group, and since when: it fails only by a problem that began after it took the change,
-    /// without an edit of its tenant, that is not over, and that has lasted.
+    /// A group fails only by a problem that began after it switched, without an edit of its tenant, and that has
+    /// lasted.
     #[test]
     fn group_fails_only_by_what_the_change_did(
         began in -600..600i64,
@@ -298,7 +300,8 @@ fn unhealthy_cluster_during_the_soak_is_no_failure() {
     assert_eq!((cluster.phase("r2"), cluster.images()), (RolloutPhase::Complete, vec!["ami-2".to_owned(); 3]));
 }
 
-/// A deferral may outlast the rollout by weeks. The group that takes the change then is as little alone with it as the others.
+/// A deferral may outlast the rollout by weeks. A group that switches then must return on failure as the other groups
+/// did.
 #[test]
 fn late_group_returns_if_a_complete_revision_fails_on_it() {
     let mut cluster = SimulatedCluster::new(CANARY, vec![canary("c"), group("a"), group("late")]);

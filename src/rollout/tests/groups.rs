@@ -167,7 +167,7 @@ fn groups_that_a_backup_brings_back_without_a_status_replace_nothing() {
     assert_eq!((cluster.images(), cluster.phase("r3")), (vec!["ami-3".to_owned(); 3], RolloutPhase::Complete));
 }
 
-/// One group without its status takes the change in its turn, and not because it looks like a new one.
+/// A group without its status switches in its wave, and not at once because it looks like a new group.
 #[test]
 fn group_that_lost_its_status_waits_for_its_turn() {
     let mut cluster = two_waves();
@@ -209,8 +209,8 @@ fn group_moves_with_the_labels_of_its_namespace() {
     }
 }
 
-/// A Namespace that is excluded keeps what its tenant says. Once it is included, it has what the others have, and waits
-/// with them.
+/// A group in an excluded Namespace keeps the tenant's values. Once the Namespace is included, the group has the same
+/// revision as the others, and waits with them.
 #[test]
 fn excluded_namespace_has_no_part_until_it_is_included() {
     let mut cluster = two_waves();
@@ -234,7 +234,8 @@ fn excluded_namespace_has_no_part_until_it_is_included() {
     assert_eq!((cluster.images(), cluster.phase("r2")), (vec!["ami-2".to_owned(); 3], RolloutPhase::Complete));
 }
 
-/// `lock-upgrades` in mid-rotation stops it, and its end lets it go on, also after its wave has passed.
+/// `lock-upgrades` stops a rotation in progress. The rotation continues when the lock is removed, even after its wave
+/// has passed.
 #[test]
 fn lock_during_a_rotation_blocks_the_group_until_it_is_removed() {
     let mut cluster = two_waves();
@@ -345,7 +346,8 @@ fn group_decides_before_its_namespace_when_it_is_put_off() {
     }
 }
 
-/// A deferral that ends by day waits for the night, and one that is written after the deadline comes too late.
+/// A deferral that ends outside of the windows waits for the next window. A deferral that a tenant sets after the
+/// deadline has no effect.
 #[test]
 fn deferral_that_ends_in_a_closed_window_waits_for_the_window() {
     let night = "windows: [{from: '22:00', to: '04:00', zone: UTC}]";
@@ -367,7 +369,7 @@ fn deferral_that_ends_in_a_closed_window_waits_for_the_window() {
     assert_eq!(cluster.groups[0].wave_images(), ["ami-2"]);
 }
 
-/// A tenant's window that no calendar meets holds the change until its deadline, and not forever.
+/// A tenant's window that never opens delays the change until its deadline, and not forever.
 #[test]
 fn window_of_a_tenant_counts_until_the_deadline() {
     let mut cluster =
@@ -444,7 +446,7 @@ fn new_leader_with_another_clock_soaks_as_long() {
     }
 }
 
-/// Whoever deletes the revision to which groups would return makes no group go further back by itself.
+/// A user who deletes the revision to which groups would return must not make any group return to an older one.
 #[test]
 fn deleted_predecessor_causes_no_return() {
     let mut cluster = two_waves();
@@ -459,7 +461,8 @@ fn deleted_predecessor_causes_no_return() {
     assert_eq!((cluster.images(), cluster.phase("r3")), (vec!["ami-3".to_owned(); 3], RolloutPhase::Complete));
 }
 
-/// Whoever deletes all that came before, or restores a backup without it, does not release the change to every group.
+/// A user who deletes all earlier revisions, or restores a backup without them, must not release the change to every
+/// group.
 #[test]
 fn deleted_history_opens_no_wave() {
     let mut cluster = two_waves();
@@ -516,7 +519,7 @@ fn aborted_change_that_was_deleted_with_its_history_begins_with_the_first_wave()
     assert_eq!(cluster.images(), ["ami-2", "ami-1", "ami-1"]);
 }
 
-/// A tenant's new group is no way around a pause: nobody watches whether it fails.
+/// A tenant's new group must not get around a pause, because no admin watches whether it fails.
 #[test]
 fn new_group_in_an_open_wave_begins_with_the_old_revision_while_the_change_is_stopped() {
     for stop in ["pause", "lock", "order"] {
@@ -536,7 +539,7 @@ fn new_group_in_an_open_wave_begins_with_the_old_revision_while_the_change_is_st
     }
 }
 
-/// One group that does not come to rest, after a change that replaces no node, holds nobody up and is named.
+/// A group that never converges after a change without replacements delays no other group, and the status lists it.
 #[test]
 fn group_that_never_settles_outside_of_the_waves_is_listed_and_not_waited_for() {
     let mut cluster = two_waves();

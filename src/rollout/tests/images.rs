@@ -105,7 +105,7 @@ fn new_image_is_a_revision_of_the_same_texts() {
     assert!(cluster.publish("ami-3"));
 }
 
-/// An image that failed must not come again with the next poll, nor with the next change of the ConfigMap.
+/// An image that failed must not roll out again with the next poll, nor with the next change of the ConfigMap.
 #[test]
 fn image_of_an_aborted_revision_does_not_roll_out_again() {
     let mut cluster = Cluster::new();
@@ -121,7 +121,7 @@ fn image_of_an_aborted_revision_does_not_roll_out_again() {
     assert!(cluster.publish("ami-3"));
 }
 
-/// Whoever orders to return, and corrects something else before all groups are back, has aborted the image all the same.
+/// An admin who aborts a change, and edits something else before all groups have returned, has still aborted the image.
 #[test]
 fn image_of_an_interrupted_return_does_not_roll_out_again() {
     let mut cluster = Cluster::new();
@@ -184,7 +184,7 @@ fn alias_that_was_first_met_under_a_reverted_change_makes_it_no_other_content() 
     assert!(view.is_return());
 }
 
-/// `urgentUntil` is written for a fix; an image that AWS publishes in the meantime is nobody's decision.
+/// An admin writes `urgentUntil` for a fix, and not for an image that AWS publishes in the meantime.
 #[test]
 fn new_image_of_aws_is_never_urgent() {
     let mut cluster = Cluster::new();
@@ -195,7 +195,7 @@ fn new_image_of_aws_is_never_urgent() {
     assert_eq!((cluster.view().target.name.as_str(), cluster.view().urgent_until(now)), ("r2", None));
 }
 
-/// A policy that comes back after months must not bring the images of before back.
+/// A policy that an admin restores after months must not restore the images of that time.
 #[test]
 fn removed_policy_releases_the_images() {
     let mut cluster = Cluster::new();

@@ -34,7 +34,7 @@ fn interrupted(state: &str) -> SimulatedCluster {
     cluster
 }
 
-/// What people took back, and what has not begun, must not reach the fleet because a key is missing.
+/// A change that was aborted, or that has not begun, must not reach all groups because the key `rollout` is missing.
 #[test]
 fn lost_key_releases_no_revision_that_has_not_reached_every_group() {
     for (state, phase, images) in [

@@ -7,7 +7,8 @@ fn is_soaking(cluster: &SimulatedCluster, revision: &str) -> bool {
     cluster.waves(revision).first().is_some_and(|(_, state)| *state == WaveState::Soaking)
 }
 
-/// Who ends a pause has not looked at the failure that comes an hour later: no group may take the change once more for it.
+/// An admin who ends a pause has not seen the failure that follows an hour later. No group may switch because of the
+/// earlier resume.
 #[test]
 fn resume_of_a_pause_does_not_cancel_a_later_stop() {
     use RolloutPhase::{Aborted, Halted, Returning};
@@ -75,7 +76,7 @@ fn edit_of_the_waves_after_the_end_keeps_no_group_from_the_complete_revision() {
     assert!(cluster.waves("r2").iter().all(|(_, state)| *state == WaveState::Passed), "{:?}", cluster.waves("r2"));
 }
 
-/// A tenant that scales its group in mid-rotation does not overrule people who stopped the change.
+/// A tenant who scales its group during a rotation does not overrule the admin who stopped the change.
 #[test]
 fn edit_of_a_tenant_does_not_free_its_group_from_a_pause_or_a_halt() {
     for stop in ["pause", "halt"] {
@@ -99,7 +100,7 @@ fn edit_of_a_tenant_does_not_free_its_group_from_a_pause_or_a_halt() {
     }
 }
 
-/// Once a group has the change, what its tenant asks for is nobody else's business.
+/// Once a group has the change, the edits of its tenant do not depend on the rollout.
 #[test]
 fn tenant_edit_of_an_updated_group_does_not_wait_for_the_rollout() {
     let mut cluster = SimulatedCluster::new(CANARY, vec![canary("c"), group("a")]);

@@ -210,8 +210,8 @@ fn may_replace(at: jiff::Timestamp) -> bool {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 4, ..ProptestConfig::default() })]
 
-    /// Across the end of summer time: whatever the admin changes and whenever, no group takes a change and no node is
-    /// begun for it outside of the windows; and each change arrives in the end.
+    /// Across the end of summer time and any edits of the admin, no group switches and no node is replaced outside of
+    /// the windows. Each change is complete in the end.
     #[test]
     fn nothing_begins_outside_of_the_windows(
         start in 0..(5 * 86400i64),
@@ -252,8 +252,8 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-    /// Orders, failures and restarts in any order: waves open one after another, nothing is lost, and once people have let
-    /// it go on, every group has the newest revision or is listed with a reason.
+    /// With orders, failures and restarts in any order, waves open one after another. Once admins have resumed the
+    /// rollout, every group has the newest revision or is listed with a reason.
     #[test]
     fn rollouts_keep_the_wave_order_and_end(
         policy in prop::sample::select(POLICIES.to_vec()),

@@ -39,7 +39,7 @@ fn comment_during_a_soak_releases_no_group_and_the_soak_continues() {
     }
 }
 
-/// The image breaks in the canary after somebody edited a comment: it is still the image that failed.
+/// The image fails in the canary after an admin edited a comment. The failure still counts for the image.
 #[test]
 fn failure_after_a_small_edit_halts_and_returns_the_canary() {
     for edit in EDITS {
@@ -52,7 +52,7 @@ fn failure_after_a_small_edit_halts_and_returns_the_canary() {
     }
 }
 
-/// A failure that is there when the edit comes does not become one that nobody asks for.
+/// A failure that exists before an admin's small edit must still halt the rollout after the edit.
 #[test]
 fn failure_before_a_small_edit_is_not_forgotten_with_it() {
     for edit in EDITS {
@@ -68,7 +68,7 @@ fn failure_before_a_small_edit_is_not_forgotten_with_it() {
     }
 }
 
-/// Whoever pauses believes that no node goes, whatever was edited meanwhile.
+/// An admin who pauses a rollout expects that no node is replaced, whatever was edited in the meantime.
 #[test]
 fn pause_after_a_small_edit_stops_the_rotation_of_the_canary() {
     for edit in EDITS {
@@ -116,7 +116,7 @@ fn comment_on_a_complete_revision_writes_to_no_group() {
     assert!(cluster.groups.iter().all(|group| group.log.is_empty()));
 }
 
-/// A tenant whose drain hangs when the rollout ends is held by a later window all the same.
+/// A tenant whose drain hangs when the rollout ends still waits for the next window.
 #[test]
 fn comment_does_not_free_a_group_that_was_not_waited_for() {
     let mut cluster =

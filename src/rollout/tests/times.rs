@@ -88,7 +88,7 @@ fn revert_of_a_complete_change_waits_for_no_window() {
     assert_eq!((cluster.images(), cluster.phase("r3")), (vec!["ami-1".to_owned(); 2], RolloutPhase::Complete));
 }
 
-/// One tenant's budget that allows no eviction must not hold a wave forever, because its windows are short.
+/// One tenant's budget that allows no eviction must not delay a wave forever because its windows are short.
 #[test]
 fn group_is_stuck_although_each_window_is_shorter_than_the_patience() {
     let window = "windows: [{from: '22:00', to: '23:00', zone: UTC}]";

@@ -31,7 +31,7 @@ fn instance_that_auto_scaling_reports_as_unhealthy_is_not_available() {
     assert_eq!(step_summaries(&rotate(&[outdated, node_instance("b").outdated()], 1)), ["cordon a"]);
 }
 
-/// A drain that hangs would keep the nodes behind it from going, although nothing holds them.
+/// A drain that hangs would delay nodes that could be drained at once.
 #[test]
 fn nodes_with_a_blocked_drain_are_replaced_last() {
     let drain_will_block = |name: &str| node_instance(name).outdated().node(|n| n.drain_last = true);

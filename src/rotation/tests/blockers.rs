@@ -139,7 +139,7 @@ fn no_healthy_node_is_given_up_after_a_failed_launch() {
     assert_eq!(step_summaries(&decide(&failed(&dead, &none, 3))), ["cordon a"], "it serves nobody");
 }
 
-/// AWS takes another node for the second termination of an instance.
+/// If the controller terminates the instance too, Auto Scaling terminates another node for the second call.
 #[test]
 fn node_that_the_cluster_autoscaler_terminates_during_a_drain_is_left_to_it() {
     let scaled_in = node_instance("a").outdated().cordoned().node(|n| n.leaves_by_autoscaler = true);

@@ -31,7 +31,7 @@ fn rotation_begins_no_more_nodes_than_the_budget_leaves() {
     assert_eq!(why, "the budget of the rollout (nodes 5%), which is used up");
 }
 
-/// A zone that is down, or in which other groups replace nodes, does not hold the other zones.
+/// A zone that is down, or in which other groups replace nodes, does not block the other zones.
 #[test]
 fn zones_have_limits_of_their_own() {
     let members = [outdated_in("a", "zone-a"), outdated_in("b", "zone-b"), outdated_in("b2", "zone-b")];

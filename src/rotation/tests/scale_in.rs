@@ -58,8 +58,8 @@ fn scale_in_terminates_only_instances_within_the_weight() {
     assert_eq!(steps_for(8).len(), 3);
 }
 
-/// An answer of AWS that is older than the termination shows the instance in service. AWS lowers the desired capacity with
-/// each call, and takes a node that still has pods.
+/// AWS may answer from before the termination, with the instance in service. Each further call lowers the desired
+/// capacity and terminates a node that still has pods.
 #[test]
 fn termination_that_aws_does_not_show_yet_is_not_repeated() {
     let steps_after = |seconds: i64, decrement_desired, state| {

@@ -54,7 +54,8 @@ pub(super) fn converged_after(extra: &str) -> Scenario {
     })
 }
 
-/// A tool that resets a tag or a hook each time must not keep nodes from security updates. A size does hold the rotation.
+/// A tool that resets a tag or a hook each time must not keep nodes from security updates. A size that is reset does
+/// block the rotation.
 #[test]
 fn rotation_continues_beside_ineffective_attributes() {
     let is_rotating = |plan: &Plan| plan.steps.iter().any(|p| p.step.name() == "CordonNode");

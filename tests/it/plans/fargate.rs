@@ -948,8 +948,8 @@ fn created_by_keiko_with_rejected_spec(extra: &str) -> Scenario {
     })
 }
 
-/// The rejection replaces the state in which Keiko controller reported its profile. The profile must be deleted all the
-/// same.
+/// The rejection overwrites the state in which the Keiko controller recorded its profile. The controller must still
+/// delete the profile.
 #[test]
 fn keiko_profile_is_deleted_with_rejected_spec() {
     let mut scenario = created_by_keiko_with_rejected_spec("{}");

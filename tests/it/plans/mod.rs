@@ -1199,7 +1199,8 @@ fn broken_launch_field_stops_only_what_needs_it() {
     assert!(message.contains("spec.eks.configuration.image `ami-0000dead`") && message.contains("keeps"), "{message}");
 }
 
-/// Each of these errors is in a field that only a new launch template version needs; on the others, more depends.
+/// Each of these errors is in a field that only a new launch template version needs. More parts depend on the other
+/// fields.
 #[test]
 fn errors_of_launch_fields_are_kept_apart() {
     let id = common::group_id(3, timestamp(LONG_AGO));

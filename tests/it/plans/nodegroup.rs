@@ -437,7 +437,7 @@ fn foreign_update_is_awaited() {
     assert_eq!(scenario.step_names(), ["UpdateStatus", "UpdateNodegroup"], "one change at a time, labels first");
 }
 
-/// EKS refuses it each time, so that asking would only spend the calls of others.
+/// EKS refuses such a call each time, so that each attempt would only use up the API rate limit.
 #[test]
 fn earlier_release_is_reported_without_a_call() {
     let older = Scenario::converged("", &spec_text("releaseVersion: 1.33.0-20240101"));
@@ -646,8 +646,8 @@ fn failed_deletion_of_the_wanted_nodegroup_is_retried() {
     assert!(gone.step_names().contains(&"CreateNodegroup"), "{:?}", gone.step_names());
 }
 
-/// A cause outside of the spec (an aws-auth that cannot be read, no capacity) goes away, and EKS still does not go on with
-/// the node group. A node that was ever Ready may run pods: it is a person's to delete.
+/// A cause outside of the spec (an aws-auth that cannot be read, no capacity) may end, and EKS still does not retry the
+/// creation. A node that was ever Ready may run pods, so only a user may delete it.
 #[test]
 fn nodegroup_that_eks_could_not_create_is_created_again() {
     let failed = |ago: SignedDuration| {
@@ -733,7 +733,7 @@ fn outgoing_nodegroup_with_an_instance_out_of_service_is_reported() {
     }
 }
 
-/// EKS takes minutes to hours to delete a node group. Nodes of the old one must not stay cordoned for that time.
+/// EKS may need hours to delete a node group. Nodes of the old one must not stay cordoned for that time.
 #[test]
 fn nodes_are_uncordoned_while_the_new_nodegroup_is_being_deleted() {
     let deleting = with_drained_nodes(during_replacement(), true)
@@ -818,7 +818,8 @@ fn nodegroup_that_was_never_seen_leaves_the_record_after_two_observations() {
     assert!(records(&third) && !records(&third.with_records()), "another one was recorded since");
 }
 
-/// Somebody deleted it and created another one of its name and tags: nothing that the controller waits for would ever come.
+/// Another client deleted the node group and created a new one with its name and tags. The controller would wait
+/// forever for its own.
 #[test]
 fn nodegroup_recreated_by_another_client_is_a_conflict() {
     let other = |status| {
@@ -1195,7 +1196,7 @@ fn obsolete_failed_update_is_cleared() {
     assert_eq!(failed(RELEASED).plan().status_update.fields.get("updateOf"), None, "the update is retried");
 }
 
-/// Whoever reads UPDATED after a failure must see how far EKS came, and not that all is done.
+/// A user who reads UPDATED after a failure must see how many nodes EKS has updated.
 #[test]
 fn only_nodes_with_the_new_version_are_counted_as_updated() {
     let counts = |scenario: &Scenario| {
@@ -1361,8 +1362,8 @@ fn node_role_comes_from_spec() {
     assert_eq!(desired::role_name("nodes"), None);
 }
 
-/// EKS always has a role, subnets, types and versions for a node group. One that it does not tell is no difference: a
-/// replacement would take every node.
+/// EKS always has a role, subnets, types and versions for a node group. A field that its answer lacks is no difference,
+/// because a difference would replace every node.
 #[test]
 fn field_that_eks_does_not_tell_is_no_drift() {
     let spec = spec_text(
@@ -1464,7 +1465,8 @@ fn externally_deleted_node_group_is_reported() {
     assert_eq!(told(&Scenario::converged("{}", "{}")), [""; 0]);
 }
 
-/// EKS takes a default for what is omitted: the latest release, or the cluster's version, from which there is no way back.
+/// EKS fills in an omitted field with the latest release, or with the cluster's version, and no later update can undo
+/// that.
 #[test]
 fn version_update_sends_version_and_release_together() {
     let to = |scenario: Scenario| match scenario.plan().steps.pop().expect("a step").step {

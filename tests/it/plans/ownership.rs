@@ -345,7 +345,8 @@ fn role_deleted_by_another_client_is_distinguished_from_a_new_one() {
     assert_eq!(deletions_told(&new.plan()), [""; 0]);
 }
 
-/// What a group sets on its resources is told as well, but only if it was there: it is recorded before it is set.
+/// The controller reports attributes of the group that another client removed, but only those that existed: it records
+/// each attribute before it sets it.
 #[test]
 fn externally_removed_attribute_is_reported_if_it_was_there() {
     use instance_manager::auth::access_entries::{AccessEntryState, JoinMethod};

@@ -111,7 +111,7 @@ fn assert_blocked(plan: &Plan, path: &str) {
     assert!(condition.is_some_and(|update| update.status && update.message.contains(path)), "{path}");
 }
 
-/// The spec may name the role alone. An error at a field that nobody has set is looked for in vain.
+/// The spec may name only the role. A user cannot find an error at a field that the spec does not contain.
 #[test]
 fn missing_profile_is_reported_at_the_field_that_names_it() {
     let gone = References { existing_profile: None, ..references() };

@@ -127,7 +127,8 @@ mod tests {
         }
     }
 
-    /// The process that took the node knew that nothing has come for it. The next one would take one more healthy node.
+    /// The process that terminated the node knew that no replacement had launched. After its restart it would terminate
+    /// one more healthy node.
     #[tokio::test]
     async fn process_restarted_during_a_rotation_reads_when_the_last_node_was_terminated() {
         let resolved = crate::provisioner::eks::observe::tests::resolved();

@@ -216,7 +216,8 @@ async fn role_that_is_no_longer_used_is_read_in_the_pass_that_forgets_its_entry(
     assert!(observed.unused_role.is_none(), "it may have an entry as long as aws-auth cannot be parsed");
 }
 
-/// A person breaks aws-auth and a group is deleted meanwhile. Its entry would stay forever, and admit any role of that name.
+/// A user breaks aws-auth while a group is deleted. The group's entry would stay forever, and admit any role of that
+/// name.
 #[tokio::test]
 async fn deletion_waits_until_the_entries_of_its_roles_can_be_looked_for() {
     let (stub, resolved) = (Arc::new(FakeAws::default()), resolved());
@@ -305,8 +306,8 @@ async fn resources_are_found_by_their_tags_when_the_status_does_not_name_them() 
     assert_eq!(form().await, Some(NameForm::Hashed));
 }
 
-/// A person takes the finalizer off a group whose scaling group does not exist yet, and creates it again. Its launch template
-/// would stay forever, because the time of the group's creation is in its name.
+/// A user removes the finalizer of a group whose scaling group does not exist yet, and creates the group again. The old
+/// launch template would stay forever, because its name contains the creation time of the group.
 #[tokio::test]
 async fn launch_template_of_an_earlier_group_of_the_name_is_used_again() {
     let (stub, resolved) = (Arc::new(FakeAws::default()), resolved());
