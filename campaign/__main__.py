@@ -126,7 +126,7 @@ class Plays:
     def _judge(self, name, scenario, is_new, reference, run):
         broken = [found for found in (reference, run) if "broken" in found]
         if broken:
-            failures, times = [{"oracle": "the stage", "group": None, "what": found["broken"], "lines": []} for found in broken], {}
+            failures, times = [{"oracle": "the runner", "group": None, "what": found["broken"], "lines": []} for found in broken], {}
         else:
             of_reference = [{**found, "what": f"in the reference: {found['what']}"} for found in (oracles.judge(reference) if is_new else [])]
             failures = of_reference + oracles.judge(run, reference)
@@ -154,7 +154,7 @@ def worlds(directory):
 
 
 def play_one(name, scenario, directory):
-    """Plays one scenario in a worker process; its run, or what broke the stage."""
+    """Plays one scenario in a worker process; its run, or what broke the runner."""
     try:
         return worlds(directory).play(scenario, name)
     except BaseException as error:  # pytest's failures are not Exceptions

@@ -2,19 +2,19 @@
 
 The ConfigMap has the key `rollout`, most groups take their image from it, and the admin changes it again and again. Groups
 of early waves carry the annotation `WAVE`. A tenant changes a group now and then, and half of the perturbations are those
-that meet a rollout: of the process, its clock, its watches, its writes, and what people order.
+that meet a rollout: of the process, its clock, its watches, its writes, and what users order.
 """
 
 import random
 
 import yaml
 
-from campaign import aspects, perturbations
+from campaign import perturbations, spec_generator
 from campaign import scenario as scenarios
 
 WAVE = "campaign/wave"
 SIZE = (6, 8)
-IMAGES = aspects.IMAGES["amazonlinux2023"]
+IMAGES = spec_generator.IMAGES["amazonlinux2023"]
 KEYS = ["image", "image", "instance_type", "owner", "pool"]
 """Which of the admin's defaults changes after the first two images."""
 SHAPES = {"plain": 5, "mixed": 1, "warm": 1, "managed": 1, "fargate": 1}
@@ -32,7 +32,7 @@ def generate(seed, disturb=True, only=None, variant=1):
     early = chance.sample(names, chance.choice([1, 2, 2]))
     shape_of = {name: chance.choice(EARLY_SHAPES) if name in early else chance.choices(list(SHAPES), SHAPES.values())[0] for name in names}
     choices = {name: draw_group(chance, shape_of[name], "canary" if name in early else None) for name in names}
-    groups = {name: aspects.compose(name, shape_of[name], choices[name]) for name in names}
+    groups = {name: spec_generator.compose(name, shape_of[name], choices[name]) for name in names}
     admin, policy = {**scenarios.draw_admin(chance), "image": IMAGES[0]}, draw_policy(chance)
     scenario = {"seed": f"{seed} (rollout)", "mode": chance.choice(scenarios.MODES), "config": config_of(admin, policy), "groups": groups, "taken over": {}, "wide": True, "events": []}
     present = dict(groups)
@@ -47,7 +47,7 @@ def generate(seed, disturb=True, only=None, variant=1):
 
 def draw_group(chance, shape, wave):
     """A group that takes its image from the admin, in four of five cases."""
-    choices = aspects.draw_group(chance, shape)
+    choices = spec_generator.draw_group(chance, shape)
     if "system" in choices and (wave or chance.random() < 0.8):
         choices["system"] = without_image(choices["system"])
     if wave:
@@ -60,7 +60,7 @@ def draw_group(chance, shape, wave):
 def without_image(system):
     """The admin's image is of Amazon Linux 2023."""
     configuration = {key: value for key, value in system["configuration"].items() if key != "image"}
-    return {"annotations": {**system["annotations"], aspects.PREFIX + "os-family": "amazonlinux2023"}, "configuration": configuration}
+    return {"annotations": {**system["annotations"], spec_generator.PREFIX + "os-family": "amazonlinux2023"}, "configuration": configuration}
 
 
 def draw_policy(chance):
@@ -108,7 +108,7 @@ def draw_step(chance, shape_of, choices, present, admin, policy):
         return [{"kind": "delete", "group": name, "trigger": trigger(chance)}, again]
     last = change_of_group(chance, name, shape_of, choices, present)
     if kind == "bad" and before:
-        bad = aspects.spoil(chance, before)
+        bad = spec_generator.spoil(chance, before)
         return [{"kind": "transition", "group": name, "to": bad, "bad": True, "trigger": trigger(chance)}, last]
     return [last]
 
@@ -126,10 +126,10 @@ def change_of_admin(chance, admin, policy, keys):
 def change_of_group(chance, name, shape_of, choices, present):
     """A transition of a group by its tenant: of what the image does not depend on, so that a group stays one that takes it."""
     shape, before = shape_of[name], choices[name]
-    choices[name] = {**aspects.redraw(chance, shape, before), **{key: before[key] for key in ("system", "wave") if key in before}}
+    choices[name] = {**spec_generator.redraw(chance, shape, before), **{key: before[key] for key in ("system", "wave") if key in before}}
     if "wave" in before:
         choices[name]["sizes"] = before["sizes"]
-    present[name] = aspects.compose(name, shape, choices[name])
+    present[name] = spec_generator.compose(name, shape, choices[name])
     return {"kind": "transition", "group": name, "to": present[name], "trigger": trigger(chance)}
 
 

@@ -21,7 +21,7 @@ import collections
 import random
 import textwrap
 
-from campaign import aspects, perturbations
+from campaign import spec_generator, perturbations
 
 NAMES = [
     "alpha", "bravo", "charlie", "delta", "echo", "foxtrot", "golf", "hotel", "india", "juliett", "kilo", "lima", "mike", "november", "oscar", "papa",
@@ -86,11 +86,11 @@ def generate(seed, disturb=True, only=None, variant=1, size=None):
     names = NAMES[: size or chance.randint(7, 10)]
     factor = (size or USUAL_SIZE) / USUAL_SIZE
     # One group of each provisioner, and any others.
-    drawn = chance.choices(sorted(aspects.WEIGHTS), [aspects.WEIGHTS[name] for name in sorted(aspects.WEIGHTS)], k=len(names) - 2)
+    drawn = chance.choices(sorted(spec_generator.WEIGHTS), [spec_generator.WEIGHTS[name] for name in sorted(spec_generator.WEIGHTS)], k=len(names) - 2)
     shapes = ["managed", "fargate", *drawn]
     chance.shuffle(shapes)
     shape_of = dict(zip(names, shapes, strict=True))
-    choices = {name: aspects.draw_group(chance, shape_of[name]) for name in names}
+    choices = {name: spec_generator.draw_group(chance, shape_of[name]) for name in names}
     # Drawn apart: scenarios of the usual size stay what they are.
     more = random.Random(f"{seed}/wide")
     shared = draw_shared(more, shape_of) if size else set()
@@ -115,12 +115,12 @@ def generate(seed, disturb=True, only=None, variant=1, size=None):
 
 def compose(name, shape_of, choices, shared):
     """A group as its choices have it; those in `shared` have one given role, if they have one."""
-    return aspects.compose(name, shape_of[name], choices[name], aspects.SHARED if name in shared else None)
+    return spec_generator.compose(name, shape_of[name], choices[name], spec_generator.SHARED if name in shared else None)
 
 
 def draw_shared(chance, shape_of):
     """A third of the Auto Scaling groups."""
-    names = [name for name, shape in sorted(shape_of.items()) if aspects.SHAPES[shape][0] == "eks"]
+    names = [name for name, shape in sorted(shape_of.items()) if spec_generator.SHAPES[shape][0] == "eks"]
     return set(chance.sample(names, len(names) // 3))
 
 
@@ -145,9 +145,9 @@ def with_releases(scenario, chance):
     def released(name, group):
         if group["spec"]["provisioner"] != "eks-managed":
             return group
-        rank[name] = chance.choice([known for known in range(len(aspects.RELEASES)) if known >= rank.get(name, 0)])
+        rank[name] = chance.choice([known for known in range(len(spec_generator.RELEASES)) if known >= rank.get(name, 0)])
         section = group["spec"]["eks-managed"]
-        configuration = {**section["configuration"], "releaseVersion": aspects.RELEASES[rank[name]]}
+        configuration = {**section["configuration"], "releaseVersion": spec_generator.RELEASES[rank[name]]}
         return {**group, "spec": {**group["spec"], "eks-managed": {**section, "configuration": configuration}}}
 
     for name, group in scenario["groups"].items():
@@ -168,8 +168,8 @@ def is_wide(scenario):
 def draw_admin(chance):
     """What the admin's defaults say."""
     return {
-        "image": chance.choice(aspects.IMAGES["amazonlinux2023"]),
-        "instance_type": chance.choice(aspects.TYPES[:2]),
+        "image": chance.choice(spec_generator.IMAGES["amazonlinux2023"]),
+        "instance_type": chance.choice(spec_generator.TYPES[:2]),
         "owner": chance.choice(["platform", "search"]),
         "pool": chance.choice(["shared", "other"]),
     }
@@ -197,11 +197,11 @@ def draw_step(chance, shape_of, choices, present, admin, shared):
         return [{"kind": "config", "config": config_of(admin), "trigger": trigger(chance)}]
     before = present.get(name)
     if kind == "shape":
-        shape_of[name] = chance.choice(aspects.others(shape_of[name]))
+        shape_of[name] = chance.choice(spec_generator.others(shape_of[name]))
         choices.pop(name, None)
     last = draw_change(chance, name, shape_of, choices, present, shared)
     if kind == "bad" and before:
-        bad = aspects.spoil(chance, before)
+        bad = spec_generator.spoil(chance, before)
         return [{"kind": "transition", "group": name, "to": bad, "bad": True, "trigger": trigger(chance)}, last]
     if kind in ("delete", "again"):
         first = {"kind": "delete", "group": name, "trigger": trigger(chance)}
@@ -212,7 +212,7 @@ def draw_step(chance, shape_of, choices, present, admin, shared):
 def draw_change(chance, name, shape_of, choices, present, shared):
     """A transition of a group to a spec near its present one, or to any of its shape if it has none."""
     known, shape = choices.get(name), shape_of[name]
-    choices[name] = aspects.redraw(chance, shape, known) if known else aspects.draw_group(chance, shape)
+    choices[name] = spec_generator.redraw(chance, shape, known) if known else spec_generator.draw_group(chance, shape)
     present[name] = compose(name, shape_of, choices, shared)
     return {"kind": "transition", "group": name, "to": present[name], "trigger": trigger(chance)}
 

@@ -5,7 +5,7 @@ import re
 
 import yaml
 
-from campaign.aspects import PEOPLE, SHARED
+from campaign.spec_generator import PEOPLE, SHARED
 from e2e import logs
 
 NAMESPACE = "camp"
@@ -79,7 +79,7 @@ def is_shared(arn):
 
 
 def given_roles(run):
-    """The roles of people, named by specs, that may join in the end: by aws-auth or an access entry."""
+    """The roles of users, named by specs, that may join in the end: by aws-auth or an access entry."""
     picture = run["end"]
     arns = [entry["rolearn"] for entry in yaml.safe_load(picture["kubernetes"]["map_roles"] or "[]") or []]
     return {arn for arn in [*arns, *picture["aws"]["access"]] if f"/{PEOPLE}" in arn}

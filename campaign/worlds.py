@@ -8,7 +8,7 @@ import time
 
 from campaign import oracles
 from campaign import scenario as scenarios
-from campaign.stage import Stage
+from campaign.runner import Runner
 from e2e.cloud_pool import CloudPool
 from localcloud.tests import support
 
@@ -40,10 +40,10 @@ class Worlds:
         shutil.rmtree(self._base, ignore_errors=True)
 
     def play(self, scenario, name):
-        """One play of a scenario: its run (see Stage.play), kept as `<name>/run.json`."""
+        """One play of a scenario: its run (see Runner.play), kept as `<name>/run.json`."""
         directory = self.directory / name
         started = time.monotonic()
-        run = Stage(self._pool, scenario, self.settings, directory).play()
+        run = Runner(self._pool, scenario, self.settings, directory).play()
         run["seconds"] = round(time.monotonic() - started, 1)
         (directory / "run.json").write_text(json.dumps(run, default=str))
         return run

@@ -1,13 +1,13 @@
 """The oracles: what must be true of every run, judged from the simulator's log, the audit log and snapshots alone.
 
-Each is a function of a run (see `Stage.play`) that yields `(group, what, lines)` for each thing that is wrong; `lines` of
+Each is a function of a run (see `Runner.play`) that yields `(group, what, lines)` for each thing that is wrong; `lines` of
 the logs prove it. The controller's own log, metrics and status are never asked, but for `currentState`, which the original
 controller has too.
 """
 
 import json
 
-from campaign.oracles.ends import doubled, end_state, leaks, quiet, repetition, stuck
+from campaign.oracles.final_state import doubled, end_state, leaks, quiet, repetition, stuck
 from campaign.oracles.nodes import availability, drained, evicted, needless_rotation, scaled_in
 from campaign.oracles.others import finalizer, foreign_resources_kept, invalid_requests
 from campaign.oracles.rollouts import revisions, rollout_budget, waves

@@ -5,7 +5,7 @@ import json
 import math
 
 from campaign import state
-from campaign.oracles.run import GRACE, between, in_force
+from campaign.oracles.run import GRACE, between, spec_at
 from e2e import logs
 
 
@@ -38,12 +38,12 @@ def drained(run):
 
 def _forced(run, group, when):
     """Whether the spec in force lets a drain end by force, or the group has been deleted for longer than the controller waits."""
-    spec = in_force(run.specs(group), when)
+    spec = spec_at(run.specs(group), when)
     rolling = ((spec or {}).get("strategy") or {}).get("rollingUpdate") or {}
     if spec is not None:
         return "drainTimeout" in rolling and rolling.get("drainForce", False)
     deleted = max(at for at, found in run.specs(group) if found is None and at <= when)
-    before = in_force(run.specs(group), deleted[:-1])
+    before = spec_at(run.specs(group), deleted[:-1])
     limited = "drainTimeout" in (((before or {}).get("strategy") or {}).get("rollingUpdate") or {})
     return limited or between(deleted, when) > run.raw["settings"].get("deletion drain", 0)
 
@@ -174,7 +174,7 @@ def _availability(run, group):
 
 def _allowed(specs, when, desired):
     """maxUnavailable of the specs in force lately, the largest."""
-    current = in_force(specs, when)
+    current = spec_at(specs, when)
     recent = [spec for at, spec in specs if spec and at <= when and between(at, when) < GRACE] + ([current] if current else [])
     before = [spec for at, spec in specs if spec and at <= when and between(at, when) >= GRACE][-1:]
     values = [((spec.get("strategy") or {}).get("rollingUpdate") or {}).get("maxUnavailable", 1) for spec in recent + before]

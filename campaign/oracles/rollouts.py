@@ -6,11 +6,11 @@ import re
 import yaml
 
 from campaign import rollouts
-from campaign.oracles.run import GRACE, between, in_force
+from campaign.oracles.run import GRACE, between, spec_at
 from e2e import logs
 
 CHOSEN_BY_PEOPLE = ("lock", "group left out of a rollout")
-"""Perturbations with which people keep groups from a change: nobody waits for those groups."""
+"""Perturbations with which users keep groups from a change: nobody waits for those groups."""
 SLACK = 1.5
 """Seconds by which a soak may look shorter: what is recorded of it has whole seconds."""
 
@@ -88,7 +88,7 @@ def waves(run):
         soak = 0 if "clock jumps" in used else max(0, int(first["soak"].rstrip("s")) - SLACK)
         for group in set(run.names) - set(canaries):
             begun = first_version(run, group, change)
-            if begun is None or not takes_its_image(in_force(run.specs(group), logs.timestamp(begun))):
+            if begun is None or not takes_its_image(spec_at(run.specs(group), logs.timestamp(begun))):
                 continue
             for canary in canaries:
                 yield from late(run, nodes, change, canary, begun, soak)
@@ -110,7 +110,7 @@ def is_canary(run, name, change):
     """Whether a group of the first wave was there when the change came, and takes its image from it."""
     group = next((e["to"] for e in run.journal if e["what"] == "apply" and e["group"] == name), None)
     is_early = group is not None and group["annotations"].get(rollouts.WAVE) == "canary"
-    return is_early and takes_its_image(in_force(run.specs(name), change.begin))
+    return is_early and takes_its_image(spec_at(run.specs(name), change.begin))
 
 
 def exists_unchanged(run, name, when):
@@ -146,7 +146,7 @@ def is_taken_for(run, nodes, change, group, instance, when):
     """Whether a node was taken because of a change: what a tenant changes waits for no budget, nor does a group that goes back."""
     is_old = nodes.launched[instance] < change.begin and nodes.image_of[instance] not in (None, change.image)
     is_edited = any(change.begin < at <= when for at, _ in run.specs(group))
-    begun = is_old and not is_edited and takes_its_image(in_force(run.specs(group), when)) and first_version(run, group, change)
+    begun = is_old and not is_edited and takes_its_image(spec_at(run.specs(group), when)) and first_version(run, group, change)
     return bool(begun) and logs.timestamp(begun) < when
 
 
@@ -205,7 +205,7 @@ class Fleet:
 
     def present_groups(self, when):
         """The groups that have not been deleted."""
-        return [group for group in self.desired if in_force(self._run.specs(group), when) is not None]
+        return [group for group in self.desired if spec_at(self._run.specs(group), when) is not None]
 
     def _least(self, group, when):
         recent = [count for at, name, count in self._wanted if name == group and between(at, when) < GRACE]

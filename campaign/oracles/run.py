@@ -14,7 +14,7 @@ GRACE = 20
 LOSES_STATUS = ("status wiped", "made again without its finalizer")
 """Perturbations that take the status of a group away, by their arguments."""
 
-WITHOUT_HANDS = ("aws", "clock", "network", "process")
+WITHOUT_MANUAL_CHANGES = ("aws", "clock", "network", "process")
 """Modules of perturbations that change nothing by hand."""
 
 
@@ -30,11 +30,11 @@ class Run:
         longest = sorted(self.names, key=len, reverse=True)
         self._named = re.compile(rf"\b{state.NAMESPACE}-({'|'.join(longest)})\b")
 
-    def has_hands(self):
-        """Whether people changed something by hand."""
+    def has_manual_changes(self):
+        """Whether users changed something by hand."""
         registry = perturbations.load()
         used = [registry[e["name"]].module for e in self.raw["scenario"]["events"] if e["kind"] == "perturbation"]
-        return any(module.rpartition(".")[2] not in WITHOUT_HANDS for module in used)
+        return any(module.rpartition(".")[2] not in WITHOUT_MANUAL_CHANGES for module in used)
 
     def group_in(self, text):
         """The group that a text names, or None."""
@@ -48,11 +48,11 @@ class Run:
         return self.group_in(line.params_text)
 
     def moment(self, what):
-        """When the stage first noted something."""
+        """When the runner first noted something."""
         return next((entry["time"] for entry in self.journal if entry["what"] == what), "9")
 
     def note(self, what):
-        """The stage's last note of that kind."""
+        """The runner's last note of that kind."""
         return next((entry for entry in reversed(self.journal) if entry["what"] == what), {})
 
     def is_ours(self, line):
@@ -89,11 +89,11 @@ class Run:
         return next((when for when, spec in self.specs(group) if spec is None), "9")
 
     def is_deleted(self, group, when):
-        """Whether the group is gone at a moment, or its last deletion has not ended: by the stage's notes and the audit log.
+        """Whether the group is gone at a moment, or its last deletion has not ended: by the runner's notes and the audit log.
 
         A group that was applied again meanwhile counts as deleted until the API server has created the new object.
         """
-        if in_force(self.specs(group), when) is None:
+        if spec_at(self.specs(group), when) is None:
             return True
         past = [e for e in self.audit if _is_group(e, group) and logs.timestamp(e) <= when]
         deletions = [at for at, e in enumerate(past) if e["verb"] == "delete"]
@@ -116,12 +116,12 @@ class Run:
             released = any(e["user"]["username"] == self.user and "finalizers" in str(e.get("requestObject")) for e in past[deletion:at])
             created = logs.timestamp(event)
             changed = [spec for when, spec in specs if spec is not None and 0 < between(created, when) < GRACE]
-            if not released and changed and changed[-1] != in_force(specs, created):
+            if not released and changed and changed[-1] != spec_at(specs, created):
                 return True
         return False
 
     def has_lost_the_record_of(self, role):
-        """Whether a group whose spec had named a role of people then lost its status, with it that the controller made the role's entry.
+        """Whether a group whose spec had named a role of users then lost its status, with it that the controller made the role's entry.
 
         An entry of aws-auth says nothing of its maker, so it stays when the group leaves the role, or had just left it.
         """
@@ -175,6 +175,6 @@ def seconds(one, other):
     return between(logs.timestamp(one), logs.timestamp(other))
 
 
-def in_force(specs, when):
+def spec_at(specs, when):
     """The spec at a moment, None if the group did not exist."""
     return ([None] + [spec for at, spec in specs if at <= when])[-1]

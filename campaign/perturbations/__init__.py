@@ -9,16 +9,16 @@ REGISTRY = {}
 
 
 class Perturbation:
-    """One way to disturb a world: `act` does it on a stage, and `draw` gives its arguments, as plain JSON, by chance."""
+    """One way to disturb a world: `act` does it with a runner, and `draw` gives its arguments, as plain JSON, by chance."""
 
     def __init__(self, name, act, needs, allows, when, choices):
         self.name, self._act, self.needs, self.allows = name, act, needs, frozenset(allows)
         self.module = act.__module__
         self._when, self._choices, self._draw = when, choices, self._draw_arguments
-        self._names = [parameter for parameter in inspect.signature(act).parameters if parameter != "stage"]
+        self._names = [parameter for parameter in inspect.signature(act).parameters if parameter != "runner"]
 
-    def __call__(self, stage, **arguments):
-        return self._act(stage, **arguments)
+    def __call__(self, runner, **arguments):
+        return self._act(runner, **arguments)
 
     def draw(self, function):
         """A decorator: `function(random, scenario)` is pure and gives the arguments."""
@@ -47,7 +47,7 @@ def groups_of(scenario, provisioners=None):
 def perturbation(name, needs=None, allows=(), when=lambda scenario: True, **choices):
     """A decorator that registers a function as a perturbation.
 
-    The function's arguments are the stage, a `group` if it acts on one, and `choices`: what each other argument may be.
+    The function's arguments are the runner, a `group` if it acts on one, and `choices`: what each other argument may be.
     `needs` is the provisioner of that group, or several, and `when(scenario)` says whether a scenario has what else it needs.
     `allows` names the oracles that do not judge that group (every group, if it acts on none), because the perturbation
     itself does what they look for.

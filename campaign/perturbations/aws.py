@@ -16,85 +16,85 @@ CREDENTIALS = {"ec2": "RequestExpired", "autoscaling": "ExpiredToken", "iam": "E
 
 
 @perturbation("AWS throttles", service=SERVICES, kind=KINDS, seconds=[3, 12])
-def aws_throttles(stage, service, kind, seconds):
+def aws_throttles(runner, service, kind, seconds):
     """Others in the account use the rate up."""
-    stage.fault(seconds, action="throttle", service=service, kind=kind, count=-1)
+    runner.fault(seconds, action="throttle", service=service, kind=kind, count=-1)
 
 
 @perturbation("AWS throttles some calls", service=SERVICES, after=range(6), count=[1, 4, 12])
-def aws_throttles_some_calls(stage, service, after, count):
+def aws_throttles_some_calls(runner, service, after, count):
     """A burst is over the limit, and the rest of the pass is not."""
-    stage.fault(action="throttle", service=service, after=after, count=count)
+    runner.fault(action="throttle", service=service, after=after, count=count)
 
 
 @perturbation("AWS fails", service=SERVICES, kind=KINDS, seconds=[3, 12])
-def aws_fails(stage, service, kind, seconds):
+def aws_fails(runner, service, kind, seconds):
     """A service has an outage of minutes; nothing is performed."""
-    stage.fault(seconds, action="error5xx", service=service, kind=kind, count=-1)
+    runner.fault(seconds, action="error5xx", service=service, kind=kind, count=-1)
 
 
 @perturbation("AWS unreachable", service=SERVICES, seconds=[3, 12])
-def aws_unreachable(stage, service, seconds):
+def aws_unreachable(runner, service, seconds):
     """Connections end without an answer, and nothing is performed."""
-    stage.fault(seconds, action="lose", before=True, service=service, count=-1)
+    runner.fault(seconds, action="lose", before=True, service=service, count=-1)
 
 
 @perturbation("AWS slow", service=SERVICES, kind=KINDS, seconds=[5, 15], each=[0.5, 2])
-def aws_slow(stage, service, kind, seconds, each):
+def aws_slow(runner, service, kind, seconds, each):
     """Every answer comes late."""
-    stage.fault(seconds, action="delay", service=service, kind=kind, seconds=each, count=-1)
+    runner.fault(seconds, action="delay", service=service, kind=kind, seconds=each, count=-1)
 
 
 @perturbation("AWS answers lost", service=SERVICES[:5], after=range(6), count=[1, 3])
-def aws_answers_lost(stage, service, after, count):
+def aws_answers_lost(runner, service, after, count):
     """AWS performs writes, and their responses are lost."""
-    stage.fault(action="lose", kind="write", service=service, after=after, count=count)
+    runner.fault(action="lose", kind="write", service=service, after=after, count=count)
 
 
 @perturbation("AWS performs a write late", service=SERVICES[:5], after=range(6), seconds=[2, 8, 15])
-def aws_performs_a_write_late(stage, service, after, seconds):
+def aws_performs_a_write_late(runner, service, after, seconds):
     """A call is on its way while everything else goes on, and then it is performed."""
-    stage.fault(seconds, action="hold", before=True, kind="write", service=service, after=after)
-    stage.undo(lambda: stage.release(lose=False), after=seconds)
+    runner.fault(seconds, action="hold", before=True, kind="write", service=service, after=after)
+    runner.undo(lambda: runner.release(lose=False), after=seconds)
 
 
 @perturbation("AWS denies a read", operation=READS, seconds=[4, 15])
-def aws_denies_a_read(stage, operation, seconds):
+def aws_denies_a_read(runner, operation, seconds):
     """A line of the IAM policy is gone."""
-    stage.fault(seconds, action="deny", operation=operation, count=-1)
+    runner.fault(seconds, action="deny", operation=operation, count=-1)
 
 
 @perturbation("AWS denies a write", operation=WRITES, seconds=[4, 15])
-def aws_denies_a_write(stage, operation, seconds):
+def aws_denies_a_write(runner, operation, seconds):
     """A line of the IAM policy is gone, and comes back."""
-    stage.fault(seconds, action="deny", operation=operation, count=-1)
+    runner.fault(seconds, action="deny", operation=operation, count=-1)
 
 
 @perturbation("AWS denies everything", service=SERVICES[:5], kind=KINDS, seconds=[4, 15])
-def aws_denies_everything(stage, service, kind, seconds):
+def aws_denies_everything(runner, service, kind, seconds):
     """A service control policy, or a role without policies."""
-    stage.fault(seconds, action="deny", service=service, kind=kind, count=-1)
+    runner.fault(seconds, action="deny", service=service, kind=kind, count=-1)
 
 
 @perturbation("AWS credentials expired", service=list(CREDENTIALS), seconds=[4, 15])
-def aws_credentials_expired(stage, service, seconds):
+def aws_credentials_expired(runner, service, seconds):
     """The token was not renewed, or the clock is wrong."""
-    stage.fault(seconds, action="error", service=service, code=CREDENTIALS[service], message="The security token included in the request is expired", status=403, count=-1)
+    runner.fault(seconds, action="error", service=service, code=CREDENTIALS[service], message="The security token included in the request is expired", status=403, count=-1)
 
 
 @perturbation("AWS answers some writes old", service=["*", "autoscaling", "ec2"], writes=[1, 2, 3, 5], seconds=[5, 15])
-def aws_answers_some_writes_old(stage, service, writes, seconds):
+def aws_answers_some_writes_old(runner, service, writes, seconds):
     """Reads do not show the last writes yet: what was created is missing, what was deleted is there."""
-    stage.fault(seconds, action="stale", service=service, writes=writes, count=-1)
+    runner.fault(seconds, action="stale", service=service, writes=writes, count=-1)
 
 
 @perturbation("AWS answers from the past", service=SERVICES[:5], seconds=[1, 3, 6])
-def aws_answers_from_the_past(stage, service, seconds):
+def aws_answers_from_the_past(runner, service, seconds):
     """Reads show for a while what was there at its begin: a new role, group or profile cannot be seen."""
-    stage.fault(seconds, action="stale", service=service, count=-1)
+    runner.fault(seconds, action="stale", service=service, count=-1)
 
 
 @perturbation("one AWS read from the past", operation=READS, count=[1, 2, 4])
-def one_aws_read_from_the_past(stage, operation, count):
+def one_aws_read_from_the_past(runner, operation, count):
     """One of the servers of a service is behind the others."""
-    stage.fault(action="stale", operation=operation, count=count)
+    runner.fault(action="stale", operation=operation, count=count)

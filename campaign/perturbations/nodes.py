@@ -3,10 +3,10 @@
 import dataclasses
 
 from campaign import state
-from campaign.aspects import IMAGES
-from campaign.person import Person
 from campaign.perturbations import perturbation
 from campaign.scenario import is_wide
+from campaign.spec_generator import IMAGES
+from campaign.user import User
 from localcloud.cluster_autoscaler import ClusterAutoscaler, Options
 
 NODES = ("eks", "eks-managed")
@@ -19,110 +19,110 @@ BROKEN = ("refused", "never-ready", "dead")
 
 
 @perturbation("kubelets die", needs=NODES, count=[1, 2, 9], seconds=[1, 4, 12])
-def kubelets_die(stage, group, count, seconds):
+def kubelets_die(runner, group, count, seconds):
     """They stop reporting, and come back: a blink, or longer."""
-    dying = [n["metadata"]["name"] for n in Person(stage, group).nodes()][:count]
+    dying = [n["metadata"]["name"] for n in User(runner, group).nodes()][:count]
     for name in dying:
-        change(stage, name, "kubelet-dies")
-    stage.undo(lambda: [change(stage, name, "kubelet-recovers") for name in dying], after=seconds)
+        change(runner, name, "kubelet-dies")
+    runner.undo(lambda: [change(runner, name, "kubelet-recovers") for name in dying], after=seconds)
 
 
 @perturbation("a kubelet dies for good", needs="eks", index=INDEX, seconds=[2, 8, None])
-def a_kubelet_dies_for_good(stage, group, index, seconds):
-    """A person terminates its instance some time later."""
-    kill_kubelet(stage, group, index, seconds)
+def a_kubelet_dies_for_good(runner, group, index, seconds):
+    """A user terminates its instance some time later."""
+    kill_kubelet(runner, group, index, seconds)
 
 
-def kill_kubelet(stage, group, index, seconds):
-    """The kubelet of a node dies, and a person terminates its instance after that time."""
-    person = Person(stage, group)
-    if path := person.node(index):
+def kill_kubelet(runner, group, index, seconds):
+    """The kubelet of a node dies, and a user terminates its instance after that time."""
+    user = User(runner, group)
+    if path := user.node(index):
         name = path.rpartition("/")[2]
-        instance = stage.cloud.get(path)["spec"]["providerID"].rpartition("/")[2]
-        change(stage, name, "kubelet-dies")
-        person.undo("ec2", "terminate_instances", after=seconds, InstanceIds=[instance])
+        instance = runner.cloud.get(path)["spec"]["providerID"].rpartition("/")[2]
+        change(runner, name, "kubelet-dies")
+        user.undo("ec2", "terminate_instances", after=seconds, InstanceIds=[instance])
 
 
 @perturbation("a third of all nodes silent", seconds=[3, 10])
-def a_third_of_all_nodes_silent(stage, seconds):
+def a_third_of_all_nodes_silent(runner, seconds):
     """Rarely the nodes' own fault: nothing is terminated for it."""
-    names = sorted(n["metadata"]["name"] for n in stage.cloud.get("/api/v1/nodes")["items"] if n["spec"].get("providerID", "").startswith("aws:"))[::2]
+    names = sorted(n["metadata"]["name"] for n in runner.cloud.get("/api/v1/nodes")["items"] if n["spec"].get("providerID", "").startswith("aws:"))[::2]
     for name in names:
-        change(stage, name, "kubelet-dies")
-    stage.undo(lambda: [change(stage, name, "kubelet-recovers") for name in names], after=seconds)
+        change(runner, name, "kubelet-dies")
+    runner.undo(lambda: [change(runner, name, "kubelet-recovers") for name in names], after=seconds)
 
 
 @perturbation("new nodes broken", needs="eks", behavior=["never-joins", "not-ready", "dies"], seconds=[4, 12])
-def new_nodes_broken(stage, group, behavior, seconds):
-    """What is launched in this time does not become a node, or not for long; a person terminates what is left of it."""
-    images = {version["data"].get("ImageId") for _, template in Person(stage, group).each("templates") for version in template["versions"].values()}
+def new_nodes_broken(runner, group, behavior, seconds):
+    """What is launched in this time does not become a node, or not for long; a user terminates what is left of it."""
+    images = {version["data"].get("ImageId") for _, template in User(runner, group).each("templates") for version in template["versions"].values()}
     for image in images - {None}:
-        stage.cloud.control("POST", "ami", id=image, behavior=behavior)
-        stage.undo(lambda image=image: (stage.cloud.control("POST", "ami", id=image, behavior="ok"), terminate_broken(stage)), after=seconds)
+        runner.cloud.control("POST", "ami", id=image, behavior=behavior)
+        runner.undo(lambda image=image: (runner.cloud.control("POST", "ami", id=image, behavior="ok"), terminate_broken(runner)), after=seconds)
     # What was launched last joins, and dies, after that.
-    stage.undo(lambda: terminate_broken(stage), after=seconds + 10)
+    runner.undo(lambda: terminate_broken(runner), after=seconds + 10)
 
 
 @perturbation("new nodes of a node group broken", needs="eks-managed", when=is_wide, behavior=["never-joins", "not-ready", "dies"], seconds=[12, 50])
-def new_nodes_of_a_node_group_broken(stage, group, behavior, seconds):
-    """EKS gives up on a creation or an update; in the end a person has it tried again."""
+def new_nodes_of_a_node_group_broken(runner, group, behavior, seconds):
+    """EKS gives up on a creation or an update; in the end a user has it tried again."""
     for image in IMAGES["amazonlinux2023"]:
-        stage.cloud.control("POST", "ami", id=image, behavior=behavior)
-        stage.undo(lambda image=image: (stage.cloud.control("POST", "ami", id=image, behavior="ok"), terminate_broken(stage)), after=seconds)
-    stage.undo(lambda: terminate_broken(stage), after=seconds + 10)
-    stage.helped.setdefault(group, 0)
+        runner.cloud.control("POST", "ami", id=image, behavior=behavior)
+        runner.undo(lambda image=image: (runner.cloud.control("POST", "ami", id=image, behavior="ok"), terminate_broken(runner)), after=seconds)
+    runner.undo(lambda: terminate_broken(runner), after=seconds + 10)
+    runner.helped.setdefault(group, 0)
 
 
 @perturbation("a kubelet of a node group dies for good", needs="eks-managed", when=is_wide, index=INDEX, seconds=[2, 8, None])
-def a_kubelet_of_a_node_group_dies_for_good(stage, group, index, seconds):
-    """A person terminates its instance some time later."""
-    kill_kubelet(stage, group, index, seconds)
+def a_kubelet_of_a_node_group_dies_for_good(runner, group, index, seconds):
+    """A user terminates its instance some time later."""
+    kill_kubelet(runner, group, index, seconds)
 
 
 @perturbation("nodes join late", seconds=[4, 12])
-def nodes_join_late(stage, seconds):
+def nodes_join_late(runner, seconds):
     """Instances boot slowly for a while."""
-    stage.cloud.control("POST", "delays", join=seconds)
-    stage.undo(lambda: stage.cloud.control("POST", "delays", join=1.0), after=seconds)
+    runner.cloud.control("POST", "delays", join=seconds)
+    runner.undo(lambda: runner.cloud.control("POST", "delays", join=1.0), after=seconds)
 
 
 @perturbation("a zone without capacity", zone=ZONES, seconds=[4, 12])
-def a_zone_without_capacity(stage, zone, seconds):
+def a_zone_without_capacity(runner, zone, seconds):
     """Of any type, for any group."""
-    without_capacity(stage, "InsufficientInstanceCapacity", seconds, zone=zone)
+    without_capacity(runner, "InsufficientInstanceCapacity", seconds, zone=zone)
 
 
 @perturbation("a type without capacity", kind=TYPES, seconds=[4, 12])
-def a_type_without_capacity(stage, kind, seconds):
+def a_type_without_capacity(runner, kind, seconds):
     """In all zones."""
-    without_capacity(stage, "InsufficientInstanceCapacity", seconds, instance_type=kind)
+    without_capacity(runner, "InsufficientInstanceCapacity", seconds, instance_type=kind)
 
 
 @perturbation("no launches", code=["InsufficientInstanceCapacity", "VcpuLimitExceeded", "InvalidIamInstanceProfile"], seconds=[4, 12])
-def no_launches(stage, code, seconds):
+def no_launches(runner, code, seconds):
     """No capacity at all, a quota, or something that AWS does not accept."""
-    without_capacity(stage, code, seconds)
+    without_capacity(runner, code, seconds)
 
 
 @perturbation("nodes scaled in by the Cluster Autoscaler", needs="eks", when=is_wide, index=INDEX, seconds=[1, 4])
-def nodes_scaled_in_by_the_cluster_autoscaler(stage, group, index, seconds):
+def nodes_scaled_in_by_the_cluster_autoscaler(runner, group, index, seconds):
     """It taints a node, evicts the pods, and terminates the instance with a smaller desired capacity. It does not cordon."""
-    person = Person(stage, group)
-    path = person.node(index)
-    node = stage.cloud.get(path) if path else None
+    user = User(runner, group)
+    path = user.node(index)
+    node = runner.cloud.get(path) if path else None
     if node is None or is_tainted(node):
         return
     instance = node["spec"]["providerID"].rpartition("/")[2]
     taint = {"key": AUTOSCALER_TAINT, "value": "1", "effect": "NoSchedule"}
-    if not person.patch(path, {"metadata": {"resourceVersion": node["metadata"]["resourceVersion"]}, "spec": {"taints": [*node["spec"].get("taints", []), taint]}}):
+    if not user.patch(path, {"metadata": {"resourceVersion": node["metadata"]["resourceVersion"]}, "spec": {"taints": [*node["spec"].get("taints", []), taint]}}):
         return
-    for pod in stage.cloud.get(f"/api/v1/pods?fieldSelector=spec.nodeName={node['metadata']['name']}")["items"]:
+    for pod in runner.cloud.get(f"/api/v1/pods?fieldSelector=spec.nodeName={node['metadata']['name']}")["items"]:
         name = {"name": pod["metadata"]["name"], "namespace": pod["metadata"]["namespace"]}
         body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": name}
-        stage.cloud.api("POST", f"/api/v1/namespaces/{name['namespace']}/pods/{name['name']}/eviction", body)
-    stage.wait(seconds)
-    if person.do("autoscaling", "terminate_instance_in_auto_scaling_group", InstanceId=instance, ShouldDecrementDesiredCapacity=True) is None:
-        untaint(stage, path)
+        runner.cloud.api("POST", f"/api/v1/namespaces/{name['namespace']}/pods/{name['name']}/eviction", body)
+    runner.wait(seconds)
+    if user.do("autoscaling", "terminate_instance_in_auto_scaling_group", InstanceId=instance, ShouldDecrementDesiredCapacity=True) is None:
+        untaint(runner, path)
 
 
 AUTOSCALER = dataclasses.replace(Options().scaled(0.01), interval=0.3, cache_age=2)
@@ -130,40 +130,40 @@ AUTOSCALER = dataclasses.replace(Options().scaled(0.01), interval=0.3, cache_age
 
 
 @perturbation("nodes under a running Cluster Autoscaler", needs=NODES, when=is_wide, removes_unneeded=[False, True], most_pods=[0, 2], seconds=[15, 40])
-def nodes_under_a_running_cluster_autoscaler(stage, group, removes_unneeded, most_pods, seconds):
+def nodes_under_a_running_cluster_autoscaler(runner, group, removes_unneeded, most_pods, seconds):
     """It makes a group smaller while the group changes: it removes instances that do not join, capacity that cannot be
     launched, and Nodes that no pod needs.
 
-    EKS may give up an update whose new nodes go; in the end a person has it tried again.
+    EKS may give up an update whose new nodes go; in the end a user has it tried again.
     """
-    if group in stage.autoscaled:
+    if group in runner.autoscaled:
         return
-    stage.autoscaled.add(group)
+    runner.autoscaled.add(group)
     options = dataclasses.replace(AUTOSCALER, removes_unneeded=removes_unneeded, most_pods=most_pods)
-    scaling = stage.cloud.boto("autoscaling", key="cluster-autoscaler")
-    running = ClusterAutoscaler(scaling, stage.cloud, options, lambda found: state.owns(group, found["AutoScalingGroupName"], found)).start()
+    scaling = runner.cloud.boto("autoscaling", key="cluster-autoscaler")
+    running = ClusterAutoscaler(scaling, runner.cloud, options, lambda found: state.owns(group, found["AutoScalingGroupName"], found)).start()
 
     def stop():
         running.stop()
-        stage.autoscaled.discard(group)
-        stage.note("removed by the Cluster Autoscaler", group=group, removed=running.removed)
+        runner.autoscaled.discard(group)
+        runner.note("removed by the Cluster Autoscaler", group=group, removed=running.removed)
 
-    stage.undo(stop, after=seconds)
-    if stage.scenario["groups"].get(group, {}).get("spec", {}).get("provisioner") == "eks-managed":
-        stage.helped.setdefault(group, 0)
+    runner.undo(stop, after=seconds)
+    if runner.scenario["groups"].get(group, {}).get("spec", {}).get("provisioner") == "eks-managed":
+        runner.helped.setdefault(group, 0)
 
 
-def untaint(stage, path):
+def untaint(runner, path):
     """Takes the taint off, as the Cluster Autoscaler does when AWS refuses."""
 
     def is_off():
-        node = stage.cloud.get(path)
+        node = runner.cloud.get(path)
         if node is None or not is_tainted(node):
             return True
         taints = [taint for taint in node["spec"]["taints"] if taint["key"] != AUTOSCALER_TAINT]
-        return Person(stage, None).patch(path, {"metadata": {"resourceVersion": node["metadata"]["resourceVersion"]}, "spec": {"taints": taints}})
+        return User(runner, None).patch(path, {"metadata": {"resourceVersion": node["metadata"]["resourceVersion"]}, "spec": {"taints": taints}})
 
-    stage.wait_until(is_off, 10)
+    runner.wait_until(is_off, 10)
 
 
 def is_tainted(node):
@@ -172,38 +172,38 @@ def is_tainted(node):
 
 
 @perturbation("Spot interruption", needs="eks", when=lambda scenario: "spot" in str(scenario).lower())
-def spot_interruption(stage, group):
+def spot_interruption(runner, group):
     """EC2 takes the Spot Instances of a group back."""
-    ec2, person = stage.cloud.boto("ec2"), Person(stage, group)
-    members = person.members()
+    ec2, user = runner.cloud.boto("ec2"), User(runner, group)
+    members = user.members()
     found = ec2.describe_instances(InstanceIds=members)["Reservations"] if members else []
     for instance in [i for r in found for i in r["Instances"] if i.get("InstanceLifecycle") == "spot"]:
-        person.do("ec2", "terminate_instances", InstanceIds=[instance["InstanceId"]])
+        user.do("ec2", "terminate_instances", InstanceIds=[instance["InstanceId"]])
 
 
-def change(stage, name, action):
+def change(runner, name, action):
     """Does something to the instance of a node, if it is still there."""
 
     def is_there():
-        return name in {found["node"] for found in stage.cloud.control("GET", "instances").values()}
+        return name in {found["node"] for found in runner.cloud.control("GET", "instances").values()}
 
     if is_there():
         try:
-            stage.cloud.control("POST", "instance", id=name, action=action)
+            runner.cloud.control("POST", "instance", id=name, action=action)
         except AssertionError:
             # It may have gone in this moment.
             if is_there():
                 raise
 
 
-def terminate_broken(stage):
+def terminate_broken(runner):
     """Terminates the instances whose kubelets do not get better."""
-    broken = [identifier for identifier, found in stage.cloud.control("GET", "instances").items() if found["state"] in BROKEN]
+    broken = [identifier for identifier, found in runner.cloud.control("GET", "instances").items() if found["state"] in BROKEN]
     if broken:
-        Person(stage, None).do("ec2", "terminate_instances", InstanceIds=broken)
+        User(runner, None).do("ec2", "terminate_instances", InstanceIds=broken)
 
 
-def without_capacity(stage, code, seconds, **where):
+def without_capacity(runner, code, seconds, **where):
     """Lets launches fail for a while."""
-    stage.cloud.control("POST", "launch-failure", group="*", code=code, **where)
-    stage.undo(lambda: stage.cloud.control("POST", "launch-failure", group="*", code=None, **where), after=seconds)
+    runner.cloud.control("POST", "launch-failure", group="*", code=code, **where)
+    runner.undo(lambda: runner.cloud.control("POST", "launch-failure", group="*", code=None, **where), after=seconds)

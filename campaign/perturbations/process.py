@@ -8,16 +8,16 @@ OBJECTS = r"^(?!.*(/leases|/events))"
 
 
 @perturbation("killed at an AWS write")
-def killed_at_an_aws_write(stage, number, before, lose):
+def killed_at_an_aws_write(runner, number, before, lose):
     """The call is held before or after it is performed; the process ends without its answer, or with it."""
-    stage.fault(action="hold", kind="write", after=number, before=before)
-    if stage.wait_until(stage.held_calls, PATIENCE):
+    runner.fault(action="hold", kind="write", after=number, before=before)
+    if runner.wait_until(runner.held_calls, PATIENCE):
         if not lose and not before:
-            stage.release(lose=False)
-        stage.kill()
-        stage.release(lose=True)
-    stage.clear_faults()
-    stage.start()
+            runner.release(lose=False)
+        runner.kill()
+        runner.release(lose=True)
+    runner.clear_faults()
+    runner.start()
 
 
 @killed_at_an_aws_write.draw
@@ -26,30 +26,30 @@ def _(random, scenario):
 
 
 @perturbation("killed at an API write", number=range(8), before=[True, False])
-def killed_at_an_api_write(stage, number, before):
+def killed_at_an_api_write(runner, number, before):
     """The same for a write to the API server."""
-    held = stage.proxy.hold(".*", OBJECTS, before=before, skip=number)
-    if stage.wait_until(held.reached.is_set, PATIENCE):
-        stage.kill()
-    stage.proxy.clear()
-    stage.start()
+    held = runner.proxy.hold(".*", OBJECTS, before=before, skip=number)
+    if runner.wait_until(held.reached.is_set, PATIENCE):
+        runner.kill()
+    runner.proxy.clear()
+    runner.start()
 
 
 @perturbation("restarted")
-def restarted(stage):
+def restarted(runner):
     """Asked to end, as in a rollout, and started again."""
-    stage.kill(graceful=True)
-    stage.start()
+    runner.kill(graceful=True)
+    runner.start()
 
 
 @perturbation("paused while another leads", seconds=[0, 1, 3])
-def paused_while_another_leads(stage, seconds):
+def paused_while_another_leads(runner, seconds):
     """The leader stops as if its machine did; another one takes the lease over when it has expired; then the first wakes."""
-    if not stage.settings["lease"]:
+    if not runner.settings["lease"]:
         return
-    before = stage.leader()
-    paused = stage.pause()
-    stage.start(beside=True)
-    stage.wait_until(lambda: stage.leader() not in (None, before), 25)
-    stage.wait(seconds)
-    stage.resume(paused)
+    before = runner.leader()
+    paused = runner.pause()
+    runner.start(beside=True)
+    runner.wait_until(lambda: runner.leader() not in (None, before), 25)
+    runner.wait(seconds)
+    runner.resume(paused)

@@ -247,7 +247,7 @@ def test_a_drain_that_may_not_be_forced_is_judged():
 
 
 def test_what_aws_shrinks_for_somebody_else_is_not_judged():
-    """An autoscaler or a person may lower the desired capacity."""
+    """An autoscaler or a user may lower the desired capacity."""
     story = Story()
     story.call("SetDesiredCapacity", key="person", AutoScalingGroupName=GROUP, DesiredCapacity="2")
     story.state(object="instance", id="i-0", group=GROUP, state="Terminating", desired=2, why="shrinking the capacity from 3 to 2")
@@ -291,7 +291,7 @@ def test_a_template_that_is_made_again_counts_its_versions_again():
 
 
 def test_writes_in_the_quiet_window():
-    """The window is between the stage's notes."""
+    """The window is between the runner's notes."""
     run = Story().run()
     when = next(entry["time"] for entry in run["journal"] if entry["what"] == "end")
     run["aws"].append({"seq": 99, "time": when[:-3] + "999", "kind": "call", "operation": "TagRole", "params": {}, "status": 500, "caller": {"key": "controller2"}})
@@ -347,7 +347,7 @@ def test_the_access_entry_of_a_role_that_groups_share():
 
 
 def test_the_entry_of_a_role_whose_record_was_wiped():
-    """A person wipes the status just after the spec left the role; nothing says any more who made the entry."""
+    """A user wipes the status just after the spec left the role; nothing says any more who made the entry."""
 
     def left(role, **wiped):
         story, spec = Story(), {"provisioner": "eks", "eks": {"configuration": {"roleName": "people-alpha"}}}

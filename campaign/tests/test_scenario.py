@@ -2,7 +2,7 @@
 
 import json
 
-from campaign import aspects, rollouts, scenario, shrink, totals
+from campaign import rollouts, scenario, shrink, spec_generator, totals
 from campaign.oracles.rollouts import image_of
 
 
@@ -173,4 +173,4 @@ def test_shrinking_keeps_only_what_fails():
 def test_the_roles_that_specs_name_are_made():
     """The name of a group that is taken over has a hyphen. Without its role, the group could never be Ready."""
     text = json.dumps({"roleName": "people-old-way", "nodeRole": "arn:aws:iam::1:role/people-alpha"})
-    assert aspects.roles_of_people(text) == ["people-alpha", "people-old-way"]
+    assert spec_generator.roles_of_people(text) == ["people-alpha", "people-old-way"]

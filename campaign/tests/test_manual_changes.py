@@ -10,7 +10,7 @@ import time
 import pytest
 
 from campaign import foreign_resources, perturbations
-from campaign.person import Person
+from campaign.user import User
 from e2e import harness
 from localcloud.tests.support import REPOSITORY, eventually
 
@@ -21,7 +21,13 @@ POLICIES = ["AmazonEKSWorkerNodePolicy", "AmazonEKS_CNI_Policy", "AmazonEC2Conta
 TAGS = {"instancegroups.keikoproj.io/Namespace": "camp", "instancegroups.keikoproj.io/ClusterName": "demo", "team": "search"}
 KUBERNETES = ("kubelet", "node", "silent", "broken", "late")
 """Words in the names of perturbations of `nodes` that need Nodes."""
-EKS_MODULES = ("hands_on_scaling_groups", "hands_on_instances", "hands_on_iam", "hands_in_eks", "nodes")
+EKS_MODULES = (
+    "manual_changes_scaling_groups",
+    "manual_changes_instances",
+    "manual_changes_iam",
+    "manual_changes_eks",
+    "nodes",
+)
 
 
 def names(provisioner):
@@ -34,8 +40,8 @@ def names(provisioner):
     return found
 
 
-class FakeStage:
-    """What a perturbation asks of a stage, on an AWS without Kubernetes."""
+class FakeRunner:
+    """What a perturbation asks of a runner, on an AWS without Kubernetes."""
 
     def __init__(self, cloud):
         self.cloud, self.undone, self.refused, self.present = cloud, [], [], {}
@@ -156,28 +162,28 @@ def role_is_accepted(eks, name, arn, tags):
 
 def disturb(cloud, name, group, provisioner):
     """Does it with arguments by chance, undoes it, and gives what AWS refused."""
-    stage, chance = FakeStage(cloud), random.Random(name)
+    runner, chance = FakeRunner(cloud), random.Random(name)
     world = {"groups": {group: {"annotations": {}, "spec": {"provisioner": provisioner}}}, "mode": "API_AND_CONFIG_MAP", "events": []}
-    REGISTRY[name](stage, **REGISTRY[name].arguments(chance, world))
-    done = stage.refused[:]
-    for function in reversed(stage.undone):
+    REGISTRY[name](runner, **REGISTRY[name].arguments(chance, world))
+    done = runner.refused[:]
+    for function in reversed(runner.undone):
         function()
-    return done, stage
+    return done, runner
 
 
 @pytest.mark.parametrize("name", names("eks"))
-def test_aws_takes_what_a_person_does_to_an_eks_group(cloud, name):
+def test_aws_accepts_each_manual_change_to_an_eks_group(cloud, name):
     """A call that AWS refuses disturbs nothing."""
     group = f"g{name.replace(' ', '').replace(chr(39), '').lower()}"[:30]
     make_eks(cloud, group)
-    person = lambda: Person(FakeStage(cloud), group)  # noqa: E731
-    eventually(lambda: len(person().members()) == 2)
+    user = lambda: User(FakeRunner(cloud), group)  # noqa: E731
+    eventually(lambda: len(user().members()) == 2)
     if "warm" in name and "others" not in name:
-        eventually(lambda: person().scaling_group()["WarmPool"])
+        eventually(lambda: user().scaling_group()["WarmPool"])
     mark = cloud.log_position()
-    refused, stage = disturb(cloud, name, group, "eks")
+    refused, runner = disturb(cloud, name, group, "eks")
     assert refused == []
-    assert stage.refused == []
+    assert runner.refused == []
     called = [e for e in cloud.aws_events(mark) if e["kind"] == "call" and e["caller"]["key"] == "person" and (e.get("status") or 500) < 300]
     assert called or "Fargate" in name or "lifecycle action" in name or "Spot" in name or "EKS resources" in name
 
@@ -187,7 +193,7 @@ MAKERS = {"eks-managed": make_managed, "eks-fargate": make_fargate}
 
 
 @pytest.mark.parametrize(("provisioner", "name"), [(provisioner, name) for provisioner in MAKERS for name in names(provisioner)])
-def test_aws_takes_what_a_person_does_to_a_node_group_or_fargate_profile(cloud, provisioner, name):
+def test_aws_accepts_each_manual_change_to_a_node_group_or_fargate_profile(cloud, provisioner, name):
     """The same for the other provisioners."""
     group = f"{provisioner[4]}{name.replace(' ', '').lower()}"[:30]
     MAKERS[provisioner](cloud, group)

@@ -19,7 +19,7 @@ IMAGES = {
 RELEASES = [f"1.32.0-{date}" for date in ("20250101", "20250601", "20251001")]
 """Releases of EKS's image that the simulated AWS has for AL2023 and the cluster's version, oldest first."""
 PEOPLE = "people-"
-"""Roles and profiles that people made begin with it; a group's name follows."""
+"""Roles and profiles that users made begin with it; a group's name follows."""
 SHARED = "shared"
 """Follows in place of a group's name in the role that several groups are given."""
 KEY_PAIR = "operators"
@@ -30,7 +30,7 @@ MANAGED_EFFECTS = {"NoSchedule": "NO_SCHEDULE", "PreferNoSchedule": "PREFER_NO_S
 
 
 def roles_of_people(text):
-    """The names of the roles of people in a text."""
+    """The names of the roles of users in a text."""
     return sorted(set(re.findall(rf"\b{PEOPLE}[\w-]+", text)))
 
 
@@ -261,9 +261,9 @@ def draw_group(random, shape):
 
 def redraw(random, shape, choices):
     """The same with one to three of its aspects drawn again."""
-    aspects = {aspect.__name__: aspect for aspect in SHAPES[shape][1]}
-    changed = random.sample(sorted(aspects), random.choice([1, 1, 1, 2, 3]))
-    return {**choices, **{name: aspects[name](random) for name in sorted(changed) if name in aspects}}
+    spec_generator = {aspect.__name__: aspect for aspect in SHAPES[shape][1]}
+    changed = random.sample(sorted(spec_generator), random.choice([1, 1, 1, 2, 3]))
+    return {**choices, **{name: spec_generator[name](random) for name in sorted(changed) if name in spec_generator}}
 
 
 def others(shape):

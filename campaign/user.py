@@ -1,16 +1,16 @@
-"""A person who finds what belongs to a group in AWS and Kubernetes, and changes it by hand."""
+"""A user who finds what belongs to a group in AWS and Kubernetes, and changes it by hand."""
 
 from botocore.exceptions import ClientError
 
 from campaign import state
 
 
-class Person:
+class User:
     """Hands on the resources of one group, as they are when it is made. What AWS refuses is noted, and left."""
 
-    def __init__(self, stage, group):
-        self.stage, self.group = stage, group
-        self.found = state.resources({"aws": stage.cloud.snapshot()}, group)
+    def __init__(self, runner, group):
+        self.runner, self.group = runner, group
+        self.found = state.resources({"aws": runner.cloud.snapshot()}, group)
 
     def each(self, kind):
         """(name, thing) of the group's resources of a kind of the snapshot, see localcloud/aws/snapshot.py."""
@@ -28,18 +28,18 @@ class Person:
     def do(self, service, operation, **parameters):
         """Calls AWS; the answer, or None when AWS refuses."""
         try:
-            return getattr(self.stage.cloud.boto(service), operation)(**parameters)
+            return getattr(self.runner.cloud.boto(service), operation)(**parameters)
         except ClientError as refused:
-            self.stage.note("refused", call=f"{service}:{operation}", message=str(refused))
+            self.runner.note("refused", call=f"{service}:{operation}", message=str(refused))
             return None
 
     def undo(self, service, operation, after=None, **parameters):
         """Has AWS called later: after so many seconds, or before the final settle."""
-        self.stage.undo(lambda: self.do(service, operation, **parameters), after=after)
+        self.runner.undo(lambda: self.do(service, operation, **parameters), after=after)
 
     def nodes(self):
         """Its Node objects, by the label that every group of a scenario gives its nodes."""
-        found = self.stage.cloud.get("/api/v1/nodes")["items"]
+        found = self.runner.cloud.get("/api/v1/nodes")["items"]
         return sorted((n for n in found if n["metadata"].get("labels", {}).get("pool") == self.group), key=lambda n: n["metadata"]["name"])
 
     def node(self, index):
@@ -49,9 +49,9 @@ class Person:
 
     def patch(self, path, body):
         """Merges `body` into an object, if it is still there."""
-        answer = self.stage.cloud.api("PATCH", path, body, content_type="application/merge-patch+json")
+        answer = self.runner.cloud.api("PATCH", path, body, content_type="application/merge-patch+json")
         if not answer.ok:
-            self.stage.note("refused", call=f"PATCH {path}", message=answer.text)
+            self.runner.note("refused", call=f"PATCH {path}", message=answer.text)
         return answer.ok
 
 

@@ -4,8 +4,8 @@ import json
 import re
 
 from campaign import state
-from campaign.aspects import PEOPLE
 from campaign.oracles.run import seconds, text
+from campaign.spec_generator import PEOPLE
 from e2e import logs
 
 REPEATED = (8, 10)
@@ -32,7 +32,7 @@ def end_state(run, reference):
 def _any_access(found, run, group):
     """A role that could join before a takeover, or before the cluster read access entries, keeps its entry in aws-auth.
 
-    The entry of a role of people is the group's if its spec names the role.
+    The entry of a role of users is the group's if its spec names the role.
     """
     specs = [item["spec"] for item in run["end"]["kubernetes"]["groups"] if item["metadata"]["name"] == group]
     named = {((spec.get("eks") or {}).get("configuration") or {}).get("roleName") for spec in specs}
@@ -106,7 +106,7 @@ def leaks(run):
     for arn in left["aws"]["access"]:
         if arn.rpartition("/")[2] not in left["aws"]["roles"]:
             yield None, f"left after all deletions: the access entry of the role {arn}, which is gone", []
-    if not run.has_hands() and not run.raw["scenario"].get("taken over"):
+    if not run.has_manual_changes() and not run.raw["scenario"].get("taken over"):
         for role in state.given_roles({"end": left}):
             if not is_of_node_group(run, role):
                 yield None, f"left after all deletions: the entry of {role}", []
@@ -141,7 +141,7 @@ def doubled(run):
                 for names in alive.values():
                     names.pop(name, None)
             group = line["operation"] == create and run.group_in(name)
-            # A Fargate profile that replaces another one has a role of its own, and people's are not the group's.
+            # A Fargate profile that replaces another one has a role of its own, and users's are not the group's.
             if group and run.provisioner(group) == "eks":
                 names = alive.setdefault((group, key), {})
                 names[name] = line

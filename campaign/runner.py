@@ -1,4 +1,4 @@
-"""The stage: plays one scenario on a local cloud and records what happened. It judges nothing."""
+"""The runner plays one scenario on a local cloud and records what happened. It judges nothing."""
 
 import contextlib
 import datetime
@@ -10,11 +10,11 @@ import time
 import pytest
 import requests
 
-from campaign import aspects, foreign_resources, perturbations, rollouts, upgrade_manager
+from campaign import foreign_resources, perturbations, rollouts, spec_generator, upgrade_manager
 from campaign import controller as processes
 from campaign import scenario as scenarios
 from campaign.clock import Clock
-from campaign.person import Person
+from campaign.user import User
 from campaign.writes import Silence, Writes
 from e2e import harness, keiko_groups, keiko_loader, logs
 from e2e.proxy import Proxy
@@ -23,7 +23,7 @@ NAMESPACE = "camp"
 GROUPS = f"{harness.GROUPS}/namespaces/{NAMESPACE}/instancegroups"
 REVISIONS = f"{harness.GROUPS}/namespaces/instance-manager/boundariesrevisions"
 RESUME = 10
-"""How often a person has a rollout tried again that halted, in seconds."""
+"""How often a user has a rollout tried again that halted, in seconds."""
 SETTLE = 60
 """How long a settle in the middle of a scenario may take, in seconds: faults may be at work."""
 LATE = 85
@@ -35,7 +35,7 @@ START = 40
 POLL = 0.1
 
 
-class Stage:
+class Runner:
     """A private cloud with a controller, for one run of a scenario."""
 
     def __init__(self, pool, scenario, settings, directory):
@@ -44,7 +44,7 @@ class Stage:
         self._pool, self._undo, self.journal = pool, [], []
         self.present, self.bad, self.controllers = {}, set(), []
         self.helped = {}
-        """Groups whose node groups EKS may have given up, and how often a person had them tried again."""
+        """Groups whose node groups EKS may have given up, and how often a user had them tried again."""
         self.autoscaled = set()
         """Groups beside which a Cluster Autoscaler runs."""
         self._upgrade_manager, self._resumed, self._helped_at = None, 0, 0
@@ -182,7 +182,7 @@ class Stage:
             self.start(beside=True)
 
     def note(self, what, **more):
-        """A line of the journal: what the stage did, and when."""
+        """A line of the journal: what the runner did, and when."""
         self.journal.append({"time": _now(), "what": what, **more})
 
     # --- playing ----------------------------------------------------------------------------------
@@ -226,9 +226,9 @@ class Stage:
     def _make_what_specs_name(self):
         """Roles, a key pair, and the controller of the crd strategy, which specs of the scenario name."""
         text = json.dumps([scenarios.specs(self.scenario, name) for name in scenarios.names(self.scenario)])
-        for name in aspects.roles_of_people(text):
+        for name in spec_generator.roles_of_people(text):
             self.cloud.make_role(name)
-        self.cloud.boto("ec2").create_key_pair(KeyName=aspects.KEY_PAIR)
+        self.cloud.boto("ec2").create_key_pair(KeyName=spec_generator.KEY_PAIR)
         if '"crd"' in text:
             self._upgrade_manager = upgrade_manager.UpgradeManager(self.cloud, NAMESPACE)
 
@@ -239,7 +239,7 @@ class Stage:
         for name, state in states.items():
             body = state.data["instanceGroup"]
             # The admin's default is another one.
-            body["metadata"]["annotations"] = {aspects.PREFIX + "os-family": "amazonlinux2023" if name == "al2023" else "amazonlinux2"}
+            body["metadata"]["annotations"] = {spec_generator.PREFIX + "os-family": "amazonlinux2023" if name == "al2023" else "amazonlinux2"}
             self.present[name] = {"annotations": body["metadata"]["annotations"], "spec": body["spec"]}
             self.note("apply", group=name, to=self.present[name], bad=False)
         if states:
@@ -264,7 +264,7 @@ class Stage:
         self.present[name] = group
         self.bad.add(name) if bad else self.bad.discard(name)
         self.note("apply", group=name, to=group, bad=bad)
-        # An object that is being deleted takes changes, and is gone with them. People wait, as `kubectl delete` does, and put
+        # An object that is being deleted takes changes, and is gone with them. Users wait, as `kubectl delete` does, and put
         # right what holds it.
         if not self.wait_until(lambda: not self.is_being_deleted(name), self.settings["patience"] / 3):
             self._undo_all()
@@ -290,7 +290,7 @@ class Stage:
         replicas = min(section["minSize"], 2) or 1
         # A pod that tolerates a cordon comes back to the node that it was evicted from.
         comes_back = scenarios.is_wide(self.scenario) and scenarios.names(self.scenario).index(name) % 3 == 0
-        keys = [taint["key"] for taint in aspects.TAINTS] + (["node.kubernetes.io/unschedulable"] if comes_back else [])
+        keys = [taint["key"] for taint in spec_generator.TAINTS] + (["node.kubernetes.io/unschedulable"] if comes_back else [])
         taints = [{"key": key, "operator": "Exists"} for key in keys]
         # Longer than the controller's poll interval: it sees pods that terminate.
         stop = {"local.instance-manager/stop-after": "2500ms"} if self._stops_slowly(name) else {}
@@ -348,7 +348,7 @@ class Stage:
     def settle(self, patience, resume=False):
         """Waits until every group is as it should be and nothing has been written for a while; whether it came to that.
 
-        With `resume`, a person has a rollout tried again that halts, and what EKS gave up.
+        With `resume`, a user has a rollout tried again that halts, and what EKS gave up.
         """
         silence = Silence(self._writes)
 
@@ -373,7 +373,7 @@ class Stage:
         name, retries = found["metadata"]["name"], found["spec"].get("orders", {}).get("retries") or 0
         self.note("resumed", revision=name, phase=status["phase"])
         orders = {"paused": False, "aborted": False, "retries": retries + 1}
-        Person(self, None).patch(self.revision_path(name), {"spec": {"orders": orders}})
+        User(self, None).patch(self.revision_path(name), {"spec": {"orders": orders}})
 
     def _help_node_groups(self):
         """What `instance-manager reconcile` does, for node groups that EKS gave up. If that does not help, pods run on one that failed."""
@@ -382,12 +382,12 @@ class Stage:
             return
         self._helped_at = time.monotonic()
         for name in names:
-            person = Person(self, name)
-            person.patch(self.path(name), {"metadata": {"annotations": {aspects.PREFIX + "reconcile-now": _now()}}})
+            user = User(self, name)
+            user.patch(self.path(name), {"metadata": {"annotations": {spec_generator.PREFIX + "reconcile-now": _now()}}})
             self.helped[name] += 1
-            for group, found in person.each("nodegroups"):
+            for group, found in user.each("nodegroups"):
                 if found["status"] == "CREATE_FAILED" and self.helped[name] > 2:
-                    person.do("eks", "delete_nodegroup", clusterName="demo", nodegroupName=group)
+                    user.do("eks", "delete_nodegroup", clusterName="demo", nodegroupName=group)
             self.note("helped", group=name)
 
     def _open_rollout(self):
@@ -442,10 +442,10 @@ class Stage:
 
     def _fill_empty_groups(self):
         """Asks for a node in each group that may be empty and is, as an autoscaler does: there is something to compare then."""
-        found = {name: Person(self, name).scaling_group() for name in self.present}
+        found = {name: User(self, name).scaling_group() for name in self.present}
         empty = {name: group for name, group in found.items() if group and group["DesiredCapacity"] == 0 < group["MaxSize"]}
         for name, group in empty.items():
-            Person(self, name).do("autoscaling", "set_desired_capacity", AutoScalingGroupName=group["AutoScalingGroupName"], DesiredCapacity=1)
+            User(self, name).do("autoscaling", "set_desired_capacity", AutoScalingGroupName=group["AutoScalingGroupName"], DesiredCapacity=1)
             self.note("filled", group=name)
         return bool(empty)
 
